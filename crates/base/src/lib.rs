@@ -1,0 +1,19 @@
+//! The words that every other crate of bentpipe speaks: time, units, sequence numbers, seeded
+//! chance, and the one contract of all protocol machines.
+//!
+//! Nothing here knows an operating system: time is an argument, chance comes from a seed.
+#![forbid(unsafe_code)]
+
+mod machine;
+mod observe;
+mod random;
+mod seq;
+mod time;
+mod units;
+
+pub use machine::Machine;
+pub use observe::{DropCause, Fact, Observer, Silent};
+pub use random::Stream;
+pub use seq::Seq;
+pub use time::Instant;
+pub use units::{Bytes, ParseUnitError, Probability, Rate, parse_duration};

@@ -1,0 +1,46 @@
+use crate::{Bytes, Instant};
+use core::time::Duration;
+
+/// Why a packet was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DropCause {
+    /// The queue had no room.
+    Queue,
+    /// Bits were hit; the link's CRC discards the packet.
+    Corrupted,
+    /// The channel swallowed the packet whole.
+    Lost,
+}
+
+/// One thing that happened; the common vocabulary of simulator, emulator and gateway.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fact {
+    /// A packet of `size` was dropped.
+    Dropped {
+        /// Bytes on the wire.
+        size: Bytes,
+        /// Why.
+        cause: DropCause,
+    },
+    /// A packet of `size` began its way over the link after waiting in the queue.
+    Departed {
+        /// Bytes on the wire.
+        size: Bytes,
+        /// Time spent in the queue.
+        waited: Duration,
+    },
+}
+
+/// Whoever wants to know what happens.
+pub trait Observer {
+    /// `fact` happened at `now`.
+    fn observe(&mut self, now: Instant, fact: &Fact);
+}
+
+/// The observer that looks away.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silent;
+
+impl Observer for Silent {
+    fn observe(&mut self, _now: Instant, _fact: &Fact) {}
+}

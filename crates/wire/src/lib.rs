@@ -1,0 +1,2 @@
+//! Filled next.
+#![forbid(unsafe_code)]
