@@ -1,1 +1,20 @@
-//! Filled next.
+//! Linux, and nothing but Linux: namespaces, interfaces, interception, sockets, splice, timers.
+//!
+//! The one hand-written crate with `unsafe`. It knows no protocol machine and no policy. Whatever it
+//! makes outside the process (namespaces, interfaces, rules, tables) is undone by a guard when the
+//! value is dropped; what a killed process left behind carries its owner's name ([`owner`]) and is
+//! removed by the next [`sweep`].
+
+pub mod epoll;
+pub mod need;
+pub mod netlink;
+pub mod netns;
+pub mod nft;
+pub mod owner;
+pub mod sched;
+pub mod socket;
+pub mod splice;
+pub mod sweep;
+pub mod tcp;
+pub mod timer;
+pub mod tun;
