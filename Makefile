@@ -1,0 +1,32 @@
+# bentpipe. `make help` lists the targets; each installs what it misses first.
+.PHONY: help setup demo test lint bench-gateway clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
+
+setup: ## install what the build and the demo need (packages, toolchain, uPlot)
+	@scripts/setup build
+
+demo: ## real split-TCP gateway against end-to-end TCP over an emulated GEO link
+	@scripts/setup build
+	@scripts/cargo build --release --bin bentpipe
+	@scripts/as-root target/release/bentpipe demo --report demo-report $(ARGS)
+
+test: ## all tests that need no special hardware; counts what was skipped and why
+	@scripts/setup test
+	@scripts/test $(ARGS)
+
+lint: ## format, clippy, docs, licences, crate arrows, wasm32 build of the pure crates
+	@scripts/setup test
+	@scripts/lint
+
+bench-gateway: ## kernel forwarding, HAProxy and ours in turn; writes bench/gateway.json
+	@scripts/setup test
+	@scripts/cargo build --release --bin bentpipe
+	@scripts/as-root target/release/bentpipe bench gateway --json bench/gateway.json $(ARGS)
+
+clean: ## remove build output, reports, and what killed runs left in the kernel
+	@if [ -x target/release/bentpipe ]; then scripts/as-root target/release/bentpipe lab clean; fi
+	@scripts/cargo clean
+	@rm -rf web/node_modules demo-report bench/gateway.json

@@ -1,0 +1,63 @@
+//! The arrows between the crates go one way: what ARCHITECTURE.md draws is what Cargo.toml says.
+
+use cargo_metadata::{DependencyKind, MetadataCommand};
+use std::collections::BTreeSet;
+
+/// Crate, then the crates of ours that it may depend on. Programs may depend on everything.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("base", &[]),
+    ("wire", &["base"]),
+    ("cc", &["base"]),
+    ("scenario", &["base"]),
+    ("link", &["base", "wire"]),
+    ("os", &["base", "wire"]),
+    ("bpf", &["base"]),
+    ("gateway", &["base", "wire", "cc", "scenario", "os", "bpf"]),
+    ("lab", &["base", "wire", "link", "scenario", "os", "bpf"]),
+    ("cli", &["base", "wire", "cc", "link", "scenario", "os", "bpf", "gateway", "lab"]),
+];
+
+/// What a crate's tests may use besides: the replay of the BPF controls against their Rust twins,
+/// and the capability probes that let a test say SKIPPED.
+const TEST_ARROWS: &[(&str, &[&str])] = &[("bpf", &["cc", "os"])];
+
+fn ours(name: &str) -> Option<&str> {
+    name.strip_prefix("bentpipe-")
+}
+
+#[test]
+fn crates_depend_only_along_the_arrows() {
+    let metadata = MetadataCommand::new().no_deps().exec().expect("cargo metadata runs");
+    let mut seen = BTreeSet::new();
+    let mut wrong = Vec::new();
+    for package in &metadata.packages {
+        let Some(name) = ours(&package.name) else {
+            wrong.push(format!("package {} is not named bentpipe-*", package.name));
+            continue;
+        };
+        seen.insert(name.to_owned());
+        let allowed = |table: &'static [(&'static str, &'static [&'static str])]| {
+            table.iter().find(|(from, _)| *from == name).map_or(&[][..], |(_, to)| *to)
+        };
+        for dependency in &package.dependencies {
+            let Some(target) = ours(&dependency.name) else { continue };
+            let in_tests = dependency.kind == DependencyKind::Development;
+            if !allowed(ARROWS).contains(&target)
+                && !(in_tests && allowed(TEST_ARROWS).contains(&target))
+            {
+                wrong.push(format!("{name} -> {target} ({:?})", dependency.kind));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "arrows that ARCHITECTURE.md does not draw: {wrong:#?}");
+    let drawn: BTreeSet<String> = ARROWS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(seen, drawn, "the table of arrows names every crate");
+}
+
+#[test]
+fn architecture_names_every_crate() {
+    let text = include_str!("../../../ARCHITECTURE.md");
+    for (name, _) in ARROWS {
+        assert!(text.contains(&format!("`{name}`")), "ARCHITECTURE.md does not name `{name}`");
+    }
+}
