@@ -1,1 +1,350 @@
-//! Filled next.
+//! TCP sockets of a transparent proxy: listen for and dial from addresses that are not ours, and
+//! the socket options that go with it. See ip(7), ipv6(7), socket(7).
+//!
+//! What is set on a listening socket (mark, buffers, linger, congestion control, pacing, no-delay)
+//! is inherited by every connection that it accepts, before the first byte travels.
+
+use bentpipe_base::Bytes;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketFlags, SocketType, ipproto,
+    sockopt,
+};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Duration;
+
+/// IPV6_TRANSPARENT of linux/in6.h, absent from libc.
+const IPV6_TRANSPARENT: libc::c_int = 75;
+
+/// How a dial began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dial {
+    /// The connection stands already.
+    Connected,
+    /// The answer is awaited: writable when it is there, then ask [`take_error`].
+    Pending,
+}
+
+/// What the kernel made of a wish for a buffer size, in bytes of payload. It books the double, for
+/// its own overhead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Granted {
+    /// What was asked for.
+    pub asked: Bytes,
+    /// What it is now.
+    pub given: Bytes,
+    /// Whether the system-wide maximum could be passed (CAP_NET_ADMIN).
+    pub forced: bool,
+}
+
+impl Granted {
+    /// Whether the wish was cut down.
+    pub fn short(&self) -> bool {
+        self.given < self.asked
+    }
+}
+
+/// A new non-blocking TCP socket of the family of `like`.
+pub fn stream(like: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if like.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    Ok(rustix::net::socket_with(
+        family,
+        SocketType::STREAM,
+        flags,
+        Some(ipproto::TCP),
+    )?)
+}
+
+/// Lets the socket bind to, and accept for, addresses that are not the machine's own
+/// (CAP_NET_ADMIN). `like` tells the family.
+pub fn set_transparent(socket: impl AsFd, like: SocketAddr) -> io::Result<()> {
+    if like.is_ipv4() {
+        set_u32(socket, libc::SOL_IP, libc::IP_TRANSPARENT, 1)
+    } else {
+        set_u32(socket, libc::SOL_IPV6, IPV6_TRANSPARENT, 1)
+    }
+}
+
+/// Marks every packet of the socket, for policy routing and nft (CAP_NET_ADMIN).
+pub fn set_mark(socket: impl AsFd, mark: u32) -> io::Result<()> {
+    set_u32(socket, libc::SOL_SOCKET, libc::SO_MARK, mark)
+}
+
+/// Allows a bind to an address and port that other connections use.
+pub fn set_reuse_address(socket: impl AsFd, on: bool) -> io::Result<()> {
+    Ok(sockopt::set_socket_reuseaddr(socket, on)?)
+}
+
+/// Lets several listeners of this user share one address and port; the kernel spreads the
+/// connections over them.
+pub fn set_reuse_port(socket: impl AsFd, on: bool) -> io::Result<()> {
+    Ok(sockopt::set_socket_reuseport(socket, on)?)
+}
+
+/// With `true`, closing the socket sends RST and throws unsent data away, also when the process
+/// dies; with `false`, closing sends what is unsent, then FIN.
+pub fn abort_on_close(socket: impl AsFd, abort: bool) -> io::Result<()> {
+    let linger = abort.then_some(Duration::ZERO);
+    Ok(sockopt::set_socket_linger(socket, linger)?)
+}
+
+/// Fixes the send buffer at `size`; the kernel then no longer tunes it.
+pub fn set_send_buffer(socket: impl AsFd, size: Bytes) -> io::Result<Granted> {
+    let wish = wish(size);
+    let forced = sockopt::set_socket_send_buffer_size_force(&socket, wish).is_ok();
+    if !forced {
+        sockopt::set_socket_send_buffer_size(&socket, wish)?;
+    }
+    Ok(Granted {
+        asked: size,
+        given: Bytes(sockopt::socket_send_buffer_size(&socket)? as u64 / 2),
+        forced,
+    })
+}
+
+/// Fixes the receive buffer at `size`; the kernel then no longer tunes it. Set it before listening
+/// or dialling: the window scale is fixed by the handshake.
+pub fn set_receive_buffer(socket: impl AsFd, size: Bytes) -> io::Result<Granted> {
+    let wish = wish(size);
+    let forced = sockopt::set_socket_recv_buffer_size_force(&socket, wish).is_ok();
+    if !forced {
+        sockopt::set_socket_recv_buffer_size(&socket, wish)?;
+    }
+    Ok(Granted {
+        asked: size,
+        given: Bytes(sockopt::socket_recv_buffer_size(&socket)? as u64 / 2),
+        forced,
+    })
+}
+
+/// The size as the kernel takes it: it doubles an i32.
+fn wish(size: Bytes) -> usize {
+    size.0.min(i32::MAX as u64 / 2) as usize
+}
+
+/// Binds the socket to `address`.
+pub fn bind(socket: impl AsFd, address: SocketAddr) -> io::Result<()> {
+    Ok(rustix::net::bind(socket, &address)?)
+}
+
+/// Begins to take connections, at most `backlog` waiting (the kernel's `somaxconn` caps it).
+pub fn listen(socket: impl AsFd, backlog: u32) -> io::Result<()> {
+    Ok(rustix::net::listen(
+        socket,
+        i32::try_from(backlog).unwrap_or(i32::MAX),
+    )?)
+}
+
+/// Takes one waiting connection, non-blocking, and its peer's address. `WouldBlock` when there is
+/// none.
+pub fn accept(listener: impl AsFd) -> io::Result<(OwnedFd, SocketAddr)> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let (socket, peer) = rustix::net::acceptfrom_with(listener, flags)?;
+    match peer {
+        Some(peer) => Ok((socket, internet(peer)?)),
+        // The kernel leaves the address out when the peer has reset meanwhile.
+        None => Err(io::ErrorKind::ConnectionAborted.into()),
+    }
+}
+
+/// Begins a connection to `address`.
+pub fn connect(socket: impl AsFd, address: SocketAddr) -> io::Result<Dial> {
+    match rustix::net::connect(socket, &address) {
+        Ok(()) => Ok(Dial::Connected),
+        Err(rustix::io::Errno::INPROGRESS) => Ok(Dial::Pending),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Takes the socket's pending error: how a dial ended, why a connection broke.
+pub fn take_error(socket: impl AsFd) -> io::Result<()> {
+    sockopt::socket_error(socket)??;
+    Ok(())
+}
+
+/// The socket's own address. On a transparently accepted connection: where its client wanted to go.
+pub fn local_address(socket: impl AsFd) -> io::Result<SocketAddr> {
+    internet(rustix::net::getsockname(socket)?)
+}
+
+/// The address at the other end.
+pub fn peer_address(socket: impl AsFd) -> io::Result<SocketAddr> {
+    match rustix::net::getpeername(socket)? {
+        Some(peer) => internet(peer),
+        None => Err(io::ErrorKind::NotConnected.into()),
+    }
+}
+
+/// Ends the sending direction: FIN after what is unsent. The other direction goes on.
+pub fn shutdown_send(socket: impl AsFd) -> io::Result<()> {
+    Ok(rustix::net::shutdown(socket, Shutdown::Write)?)
+}
+
+/// Reads what is there; 0 is the end of the stream.
+pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
+    Ok(rustix::net::recv(socket, buffer, RecvFlags::DONTWAIT)?.0)
+}
+
+/// Writes as much of `data` as there is room for; a broken connection is an error, never a signal.
+pub fn send(socket: impl AsFd, data: &[u8]) -> io::Result<usize> {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    Ok(rustix::net::send(socket, data, flags)?)
+}
+
+fn internet(address: SocketAddrAny) -> io::Result<SocketAddr> {
+    SocketAddr::try_from(address).map_err(|errno| errno.into())
+}
+
+pub(crate) fn set_u32(
+    socket: impl AsFd,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: u32,
+) -> io::Result<()> {
+    set_raw(socket, level, name, &value.to_ne_bytes())
+}
+
+pub(crate) fn set_raw(
+    socket: impl AsFd,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: &[u8],
+) -> io::Result<()> {
+    // SAFETY: the descriptor is borrowed for the call; the kernel reads `value.len()` bytes of
+    // `value`, which outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            level,
+            name,
+            value.as_ptr().cast(),
+            value.len() as libc::socklen_t,
+        )
+    };
+    if result == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Reads an option into `value` and returns how many bytes the kernel filled.
+pub(crate) fn get_raw(
+    socket: impl AsFd,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: &mut [u8],
+) -> io::Result<usize> {
+    let mut len = value.len() as libc::socklen_t;
+    // SAFETY: the descriptor is borrowed for the call; the kernel writes at most `len` bytes, the
+    // length of `value`, and stores how many into `len`.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            level,
+            name,
+            value.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    if result == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((len as usize).min(value.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+    use std::net::{TcpListener, TcpStream};
+
+    const LOOPBACK: [&str; 2] = ["127.0.0.1:0", "[::1]:0"];
+
+    fn dialled(to: SocketAddr) -> OwnedFd {
+        let socket = stream(to).unwrap();
+        match connect(&socket, to) {
+            Ok(_) => {}
+            Err(error) => panic!("{error}"),
+        }
+        socket
+    }
+
+    #[test]
+    fn an_abort_is_seen_as_a_reset_and_an_orderly_close_as_the_end() {
+        for address in LOOPBACK {
+            let listener = TcpListener::bind(address).unwrap();
+            let to = listener.local_addr().unwrap();
+            for abort in [true, false] {
+                let socket = dialled(to);
+                let (mut far, _) = listener.accept().unwrap();
+                assert_eq!(send(&socket, b"tail").unwrap(), 4);
+                abort_on_close(&socket, abort).unwrap();
+                let mut got = Vec::new();
+                if abort {
+                    drop(socket);
+                    let error = far.read_to_end(&mut got).unwrap_err();
+                    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+                } else {
+                    drop(socket);
+                    far.read_to_end(&mut got).unwrap();
+                    assert_eq!(got, b"tail");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_listener_hands_its_options_to_what_it_accepts() {
+        let address: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let listener = stream(address).unwrap();
+        set_reuse_port(&listener, true).unwrap();
+        abort_on_close(&listener, true).unwrap();
+        let granted = set_receive_buffer(&listener, Bytes(100_000)).unwrap();
+        assert_eq!(granted.given, Bytes(100_000));
+        assert!(!granted.short());
+        bind(&listener, address).unwrap();
+        listen(&listener, 16).unwrap();
+        let to = local_address(&listener).unwrap();
+
+        let second = stream(address).unwrap();
+        set_reuse_port(&second, true).unwrap();
+        bind(&second, to).unwrap();
+
+        let mut client = TcpStream::connect(to).unwrap();
+        let (accepted, peer) = accept(&listener).unwrap();
+        assert_eq!(peer, client.local_addr().unwrap());
+        assert_eq!(peer_address(&accepted).unwrap(), peer);
+        assert_eq!(local_address(&accepted).unwrap(), to);
+        assert_eq!(
+            sockopt::socket_recv_buffer_size(&accepted).unwrap(),
+            200_000
+        );
+        let again = accept(&listener).unwrap_err();
+        assert_eq!(again.kind(), io::ErrorKind::WouldBlock);
+        drop(accepted);
+        let error = client.read(&mut [0; 1]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    }
+
+    #[test]
+    fn a_refused_dial_says_so() {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = free.local_addr().unwrap();
+        drop(free);
+        let socket = stream(to).unwrap();
+        let error = match connect(&socket, to) {
+            Ok(_) => {
+                std::thread::sleep(Duration::from_millis(20));
+                take_error(&socket).unwrap_err()
+            }
+            Err(error) => error,
+        };
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    }
+}

@@ -1,1 +1,268 @@
-//! Filled next.
+//! What TCP tells about a connection (TCP_INFO) and the knobs of tcp(7).
+
+use crate::socket::{get_raw, set_raw, set_u32};
+use bentpipe_base::{Bytes, Rate};
+use rustix::net::sockopt;
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+/// The state of one connection, as of `struct tcp_info` in linux/tcp.h. Fields that the running
+/// kernel does not know are zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Info {
+    /// The state number of tcp_states.h: 1 is established.
+    pub state: u8,
+    /// Recovery state: 0 open, 1 disorder, 2 CWR, 3 recovery, 4 loss.
+    pub ca_state: u8,
+    /// Smoothed round-trip time (SRTT).
+    pub rtt: Duration,
+    /// Mean deviation of the round-trip time.
+    pub rtt_variation: Duration,
+    /// Smallest round-trip time within the kernel's window (5 min by default).
+    pub min_rtt: Duration,
+    /// Retransmission timeout at present.
+    pub rto: Duration,
+    /// Congestion window, in segments of `mss`.
+    pub cwnd: u32,
+    /// Slow-start threshold, in segments; 2^31-1 when none is set.
+    pub ssthresh: u32,
+    /// Payload of a segment sent.
+    pub mss: Bytes,
+    /// Segments in flight, not acknowledged.
+    pub unacked: u32,
+    /// Segments retransmitted and not yet acknowledged.
+    pub retrans: u32,
+    /// Segments retransmitted since the start.
+    pub total_retrans: u32,
+    /// Segments deemed lost at present.
+    pub lost: u32,
+    /// Segments acknowledged out of order (SACK) at present.
+    pub sacked: u32,
+    /// Payload acknowledged by the peer.
+    pub bytes_acked: Bytes,
+    /// Payload received in order.
+    pub bytes_received: Bytes,
+    /// Payload sent, retransmissions included.
+    pub bytes_sent: Bytes,
+    /// Payload sent again.
+    pub bytes_retrans: Bytes,
+    /// Payload written that has not been sent yet.
+    pub not_sent: Bytes,
+    /// Segments sent, with and without payload.
+    pub segs_out: u32,
+    /// Segments received, with and without payload.
+    pub segs_in: u32,
+    /// Payload segments sent.
+    pub data_segs_out: u32,
+    /// Rate at which the latest ACKs showed delivery.
+    pub delivery_rate: Rate,
+    /// Rate at which the connection is paced; the maximum when it is not.
+    pub pacing_rate: Rate,
+    /// Time with unacknowledged data.
+    pub busy: Duration,
+    /// Part of `busy` in which the peer's window was the limit.
+    pub rwnd_limited: Duration,
+    /// Part of `busy` in which the send buffer was the limit.
+    pub sndbuf_limited: Duration,
+    /// Window that the peer offers.
+    pub peer_window: Bytes,
+    /// Window that we offer.
+    pub own_window: Bytes,
+    /// Retransmission timeouts since the start.
+    pub total_rto: u16,
+}
+
+/// Reads the state of connection `socket`.
+pub fn info(socket: impl AsFd) -> io::Result<Info> {
+    let mut raw = [0; 512];
+    let filled = get_raw(socket, libc::SOL_TCP, libc::TCP_INFO, &mut raw)?;
+    Ok(parse(&raw[..filled]))
+}
+
+/// Takes the fields out of the kernel's bytes; the offsets are ABI and only ever grow.
+fn parse(raw: &[u8]) -> Info {
+    let u8_at = |at: usize| raw.get(at).copied().unwrap_or(0);
+    let u16_at = |at: usize| {
+        raw.get(at..at + 2)
+            .and_then(|bytes| bytes.try_into().ok())
+            .map_or(0, u16::from_ne_bytes)
+    };
+    let u32_at = |at: usize| {
+        raw.get(at..at + 4)
+            .and_then(|bytes| bytes.try_into().ok())
+            .map_or(0, u32::from_ne_bytes)
+    };
+    let u64_at = |at: usize| {
+        raw.get(at..at + 8)
+            .and_then(|bytes| bytes.try_into().ok())
+            .map_or(0, u64::from_ne_bytes)
+    };
+    let micros = |value: u32| Duration::from_micros(u64::from(value));
+    // u64::MAX stands for "not paced"; saturating keeps it the largest.
+    let rate = |bytes: u64| Rate::from_bits_per_sec(bytes.saturating_mul(8));
+    Info {
+        state: u8_at(0),
+        ca_state: u8_at(1),
+        rto: micros(u32_at(8)),
+        mss: Bytes(u32_at(16).into()),
+        unacked: u32_at(24),
+        sacked: u32_at(28),
+        lost: u32_at(32),
+        retrans: u32_at(36),
+        rtt: micros(u32_at(68)),
+        rtt_variation: micros(u32_at(72)),
+        ssthresh: u32_at(76),
+        cwnd: u32_at(80),
+        total_retrans: u32_at(100),
+        pacing_rate: rate(u64_at(104)),
+        bytes_acked: Bytes(u64_at(120)),
+        bytes_received: Bytes(u64_at(128)),
+        segs_out: u32_at(136),
+        segs_in: u32_at(140),
+        not_sent: Bytes(u32_at(144).into()),
+        min_rtt: micros(u32_at(148)),
+        data_segs_out: u32_at(156),
+        delivery_rate: rate(u64_at(160)),
+        busy: Duration::from_micros(u64_at(168)),
+        rwnd_limited: Duration::from_micros(u64_at(176)),
+        sndbuf_limited: Duration::from_micros(u64_at(184)),
+        bytes_sent: Bytes(u64_at(200)),
+        bytes_retrans: Bytes(u64_at(208)),
+        peer_window: Bytes(u32_at(228).into()),
+        own_window: Bytes(u32_at(232).into()),
+        total_rto: u16_at(240),
+    }
+}
+
+/// The congestion control of `socket`.
+pub fn congestion(socket: impl AsFd) -> io::Result<String> {
+    Ok(sockopt::tcp_congestion(socket)?)
+}
+
+/// Gives `socket` the congestion control `name`. `NotFound` when the kernel has none of that name,
+/// `PermissionDenied` when it is not allowed to this user.
+pub fn set_congestion(socket: impl AsFd, name: &str) -> io::Result<()> {
+    Ok(sockopt::set_tcp_congestion(socket, name)?)
+}
+
+/// The congestion controls that the kernel offers now (of the calling thread's network namespace).
+pub fn available_congestion() -> io::Result<Vec<String>> {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")?;
+    Ok(text.split_whitespace().map(str::to_owned).collect())
+}
+
+/// Reports the socket as writable only while less than `size` is unsent: what waits, waits where it
+/// can still be held back.
+pub fn set_notsent_lowat(socket: impl AsFd, size: Bytes) -> io::Result<()> {
+    let size = u32::try_from(size.0).unwrap_or(u32::MAX);
+    set_u32(socket, libc::SOL_TCP, libc::TCP_NOTSENT_LOWAT, size)
+}
+
+/// Paces the socket at no more than `rate` of payload, whatever its congestion control wants.
+pub fn set_max_pacing_rate(socket: impl AsFd, rate: Rate) -> io::Result<()> {
+    let bytes = rate.bytes_per_sec().to_ne_bytes();
+    set_raw(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &bytes)
+}
+
+/// With `true`, sends small segments at once (no Nagle).
+pub fn set_no_delay(socket: impl AsFd, on: bool) -> io::Result<()> {
+    Ok(sockopt::set_tcp_nodelay(socket, on)?)
+}
+
+/// With `true`, acknowledges at once for a while; the kernel goes back by itself.
+pub fn set_quick_ack(socket: impl AsFd, on: bool) -> io::Result<()> {
+    Ok(sockopt::set_tcp_quickack(socket, on)?)
+}
+
+/// Breaks the connection when sent data stays unacknowledged for `time`; zero is the kernel's own
+/// limit (about 15 min).
+pub fn set_user_timeout(socket: impl AsFd, time: Duration) -> io::Result<()> {
+    let millis = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+    set_u32(socket, libc::SOL_TCP, libc::TCP_USER_TIMEOUT, millis)
+}
+
+/// Probes an idle connection after `idle`, then every `interval`, and breaks it when `count` probes
+/// stay without answer.
+pub fn set_keepalive(
+    socket: impl AsFd,
+    idle: Duration,
+    interval: Duration,
+    count: u32,
+) -> io::Result<()> {
+    sockopt::set_socket_keepalive(&socket, true)?;
+    sockopt::set_tcp_keepidle(&socket, idle)?;
+    sockopt::set_tcp_keepintvl(&socket, interval)?;
+    Ok(sockopt::set_tcp_keepcnt(&socket, count)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn info_counts_what_was_sent() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        near.write_all(&[7; 50_000]).unwrap();
+        far.read_exact(&mut [0; 50_000]).unwrap();
+        far.write_all(b"x").unwrap();
+        near.read_exact(&mut [0; 1]).unwrap();
+
+        let sent = info(&near).unwrap();
+        assert_eq!(sent.state, 1);
+        // The SYN counts as one byte acknowledged.
+        assert_eq!(sent.bytes_acked, Bytes(50_001));
+        assert_eq!(sent.bytes_sent, Bytes(50_000));
+        assert_eq!(sent.bytes_received, Bytes(1));
+        assert!(sent.cwnd >= 2 && sent.mss > Bytes(500), "{sent:?}");
+        assert!(sent.rtt > Duration::ZERO && sent.rtt < Duration::from_secs(1));
+        assert!(sent.min_rtt <= sent.rtt && sent.data_segs_out > 0);
+        assert_eq!(info(&far).unwrap().bytes_received, Bytes(50_000));
+    }
+
+    #[test]
+    fn a_short_answer_of_an_old_kernel_leaves_zeros() {
+        let info = parse(&[1; 104]);
+        assert_eq!(info.cwnd, 0x0101_0101);
+        assert_eq!((info.bytes_acked, info.total_rto), (Bytes(0), 0));
+    }
+
+    #[test]
+    fn congestion_control_and_pacing_are_taken() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        set_congestion(&near, "reno").unwrap();
+        assert_eq!(congestion(&near).unwrap(), "reno");
+        let error = set_congestion(&near, "no_such_control").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert!(available_congestion().unwrap().contains(&"reno".to_owned()));
+
+        set_max_pacing_rate(&near, Rate::from_bits_per_sec(8_000_000)).unwrap();
+        set_notsent_lowat(&near, Bytes(32_000)).unwrap();
+        set_user_timeout(&near, Duration::from_secs(30)).unwrap();
+        let minute = Duration::from_secs(60);
+        set_keepalive(&near, minute, minute, 3).unwrap();
+        let mut value = [0; 4];
+        get_raw(&near, libc::SOL_TCP, libc::TCP_NOTSENT_LOWAT, &mut value).unwrap();
+        assert_eq!(u32::from_ne_bytes(value), 32_000);
+    }
+
+    #[test]
+    fn a_paced_socket_sends_at_the_pace() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        set_max_pacing_rate(&near, Rate::from_bits_per_sec(80_000_000)).unwrap();
+        let start = crate::timer::now();
+        let reader = std::thread::spawn(move || far.read_exact(&mut vec![0; 3_000_000]));
+        near.write_all(&vec![0; 3_000_000]).unwrap();
+        reader.join().unwrap().unwrap();
+        let took = crate::timer::now() - start;
+        // 3 MB at 10 MB/s, less the unpaced first packets (loopback segments reach 64 kB).
+        assert!(took > Duration::from_millis(150), "took {took:?}");
+    }
+}
