@@ -1,2 +1,30 @@
-//! Filled next.
+//! A link as a state machine: queue, serialisation, channel errors, delay; the same code carries
+//! simulated packets in virtual time and real ones in wall time.
+//!
+//! A packet's way over a [`Direction`]:
+//!
+//! ```text
+//! input → queue (may refuse) → serialiser (rate) → channel (may corrupt or lose) → delay → transmit
+//! ```
+//!
+//! Everything about a packet is settled the moment its first bit leaves: when it arrives, and
+//! whether it does. So a direction keeps one ring of packets under way, its deadline is the head of
+//! that ring, and no event marks the end of a transmission. Departures that fell due between two
+//! polls are made up at their exact times, in order: how often a driver polls changes nothing.
+//!
+//! Chance comes from [`bentpipe_base::Stream`]s named after the link, its direction, and the queue
+//! or channel that draws, one draw a packet in order of arrival at that stage: equal seeds give
+//! equal fates, and neither direction moves the other's.
 #![forbid(unsafe_code)]
+
+pub mod channel;
+mod direction;
+mod length;
+mod link;
+pub mod queue;
+
+pub use channel::{Channel, Fate};
+pub use direction::{Backlog, Direction, Settings};
+pub use length::Length;
+pub use link::{End, Link};
+pub use queue::{Limit, Queue};

@@ -1,0 +1,50 @@
+use super::{Channel, Fate};
+use bentpipe_base::{Instant, Probability, Stream};
+
+/// Independent bit errors: a packet of n bits arrives whole with probability (1 - BER)^n, as on a
+/// binary symmetric channel.
+///
+/// One draw a packet decides whether any bit is hit; which one does not matter, for the CRC drops
+/// the packet. (A CRC of finite length misses some; this one misses none.)
+pub struct BitError {
+    rate: Probability,
+    /// The length met last and its probability of corruption: links see few lengths.
+    last: (u64, f64),
+}
+
+impl BitError {
+    pub(super) const NAME: &'static str = "bit-error";
+
+    /// A channel that inverts each bit with probability `rate`.
+    pub const fn new(rate: Probability) -> Self {
+        Self {
+            rate,
+            last: (0, 0.0),
+        }
+    }
+
+    /// 1 - (1 - BER)^bits, exact also where BER is far below the resolution of 1 - BER.
+    pub fn corruption(rate: Probability, bits: u64) -> f64 {
+        if bits == 0 {
+            return 0.0;
+        }
+        -((-rate.value()).ln_1p() * bits as f64).exp_m1()
+    }
+}
+
+impl Channel for BitError {
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
+    fn strike(&mut self, bits: u64, _now: Instant, draw: &mut Stream) -> Fate {
+        if self.last.0 != bits {
+            self.last = (bits, Self::corruption(self.rate, bits));
+        }
+        if draw.uniform() < self.last.1 {
+            Fate::Corrupt
+        } else {
+            Fate::Deliver
+        }
+    }
+}

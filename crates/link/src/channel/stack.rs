@@ -1,0 +1,58 @@
+use super::{Channel, Fate};
+use bentpipe_base::{Instant, Stream};
+
+/// The channels of one direction, each with its own stream.
+///
+/// Every channel draws for every packet, also for one that another already struck: so a channel's
+/// draws follow from the packet's number alone, and putting a second channel beside the first does
+/// not move them.
+pub(crate) struct Stack {
+    seed: u64,
+    name: String,
+    stages: Vec<Stage>,
+    /// Streams of channels taken off: one that is put back draws on where it stopped.
+    idle: Vec<(String, Stream)>,
+}
+
+struct Stage {
+    channel: Box<dyn Channel>,
+    key: String,
+    draw: Stream,
+}
+
+impl Stack {
+    pub(crate) fn new(seed: u64, name: &str, channels: Vec<Box<dyn Channel>>) -> Self {
+        let mut stack = Self {
+            seed,
+            name: name.to_owned(),
+            stages: Vec::new(),
+            idle: Vec::new(),
+        };
+        stack.replace(channels);
+        stack
+    }
+
+    /// Puts `channels` in the place of the present ones. One of a name that is or was here draws on
+    /// from the same stream.
+    pub(crate) fn replace(&mut self, channels: Vec<Box<dyn Channel>>) {
+        let old = self.stages.drain(..).map(|stage| (stage.key, stage.draw));
+        self.idle.extend(old);
+        for channel in channels {
+            let same = |stage: &&Stage| stage.channel.name() == channel.name();
+            let nth = self.stages.iter().filter(same).count();
+            let key = format!("{}.channel.{}.{nth}", self.name, channel.name());
+            let draw = match self.idle.iter().position(|(idle, _)| *idle == key) {
+                Some(index) => self.idle.swap_remove(index).1,
+                None => Stream::new(self.seed, &key),
+            };
+            self.stages.push(Stage { channel, key, draw });
+        }
+    }
+
+    /// The worst that any channel does to the next packet.
+    pub(crate) fn strike(&mut self, bits: u64, now: Instant) -> Fate {
+        self.stages.iter_mut().fold(Fate::Deliver, |worst, stage| {
+            worst.max(stage.channel.strike(bits, now, &mut stage.draw))
+        })
+    }
+}

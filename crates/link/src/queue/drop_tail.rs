@@ -1,0 +1,51 @@
+use super::{Limit, Queue, Waiting};
+use bentpipe_base::{Bytes, Instant, Stream};
+use std::collections::VecDeque;
+
+/// Drop-tail: first in, first out; a newcomer that does not fit is dropped, whatever waits stays.
+/// Bounded in packets, in bytes, or not at all.
+pub struct DropTail<P> {
+    limit: Limit,
+    bytes: Bytes,
+    packets: VecDeque<Waiting<P>>,
+}
+
+impl<P> DropTail<P> {
+    /// An empty queue bounded by `limit`.
+    pub const fn new(limit: Limit) -> Self {
+        Self {
+            limit,
+            bytes: Bytes(0),
+            packets: VecDeque::new(),
+        }
+    }
+}
+
+impl<P: Send> Queue<P> for DropTail<P> {
+    fn push(&mut self, packet: P, len: Bytes, now: Instant, _draw: &mut Stream) -> Result<(), P> {
+        if !self.limit.admits(self.packets.len(), self.bytes, len) {
+            return Err(packet);
+        }
+        self.bytes += len;
+        self.packets.push_back(Waiting {
+            packet,
+            len,
+            since: now,
+        });
+        Ok(())
+    }
+
+    fn pop(&mut self, _now: Instant) -> Option<Waiting<P>> {
+        let waiting = self.packets.pop_front()?;
+        self.bytes = self.bytes - waiting.len;
+        Some(waiting)
+    }
+
+    fn len(&self) -> usize {
+        self.packets.len()
+    }
+
+    fn bytes(&self) -> Bytes {
+        self.bytes
+    }
+}

@@ -1,0 +1,210 @@
+//! Losses against their binomial intervals, and what seeds promise.
+
+mod common;
+
+use bentpipe_base::{Bytes, DropCause, Instant, Rate, Silent};
+use bentpipe_link::channel::{self, BitError, PacketError};
+use bentpipe_link::{Channel, Direction, Settings};
+use common::{Log, at, direction, probability};
+
+/// Standard deviations of a two-sided 99.99% interval.
+const SIGMAS: f64 = 3.89;
+
+fn assert_binomial(hits: usize, trials: usize, p: f64, what: &str) {
+    let (n, mean) = (trials as f64, trials as f64 * p);
+    let spread = SIGMAS * (n * p * (1.0 - p)).sqrt() + 0.5;
+    let off = (hits as f64 - mean).abs();
+    assert!(
+        off <= spread,
+        "{what}: {hits} of {trials}, expected {mean} ± {spread}"
+    );
+}
+
+fn strike(channels: Vec<Box<dyn Channel>>, packets: u32, len: u64) -> Direction<u32, Log> {
+    let mut link = direction(Settings {
+        channels,
+        ..Settings::default()
+    });
+    for number in 0..packets {
+        link.push(number, Bytes(len), at(u64::from(number)));
+        link.deliver(at(u64::from(number)));
+    }
+    link
+}
+
+#[test]
+fn packet_errors_stay_in_their_binomial_interval() {
+    for rate in [0.001, 0.01, 0.05, 0.5] {
+        let link = strike(
+            vec![Box::new(PacketError::new(probability(rate)))],
+            200_000,
+            40,
+        );
+        let lost = link.observer().drops(DropCause::Lost);
+        assert_binomial(lost, 200_000, rate, &format!("loss at {rate}"));
+    }
+}
+
+#[test]
+fn bit_errors_corrupt_as_many_packets_as_their_lengths_ask() {
+    for (rate, len) in [
+        (1e-6, 1500),
+        (1e-5, 1500),
+        (1e-5, 40),
+        (1e-4, 576),
+        (1e-3, 40),
+    ] {
+        let link = strike(
+            vec![Box::new(BitError::new(probability(rate)))],
+            200_000,
+            len,
+        );
+        let corrupted = link.observer().drops(DropCause::Corrupted);
+        let expected = 1.0 - (1.0f64 - rate).powf(len as f64 * 8.0);
+        assert_binomial(
+            corrupted,
+            200_000,
+            expected,
+            &format!("{rate} over {len} bytes"),
+        );
+    }
+}
+
+#[test]
+fn tiny_bit_error_rates_keep_their_digits() {
+    let corruption = BitError::corruption(probability(1e-13), 12_000);
+    assert!((corruption / 1.2e-9 - 1.0).abs() < 1e-8, "{corruption}");
+    assert_eq!(BitError::corruption(probability(1.0), 1), 1.0);
+    assert_eq!(BitError::corruption(probability(1.0), 0), 0.0);
+    assert_eq!(BitError::corruption(probability(0.0), 12_000), 0.0);
+}
+
+#[test]
+fn framing_is_hit_too() {
+    let mut link = direction(Settings {
+        overhead: Bytes(100),
+        channels: vec![Box::new(BitError::new(probability(1e-3)))],
+        ..Settings::default()
+    });
+    for number in 0..100_000 {
+        link.push(number, Bytes(0), at(0));
+        link.deliver(at(0));
+    }
+    let expected = 1.0 - (1.0f64 - 1e-3).powi(800);
+    let corrupted = link.observer().drops(DropCause::Corrupted);
+    assert_binomial(corrupted, 100_000, expected, "framing");
+}
+
+#[test]
+fn stacked_channels_each_take_their_part() {
+    let both: Vec<Box<dyn Channel>> = vec![
+        Box::new(BitError::new(probability(1e-5))),
+        Box::new(PacketError::new(probability(0.1))),
+    ];
+    let link = strike(both, 200_000, 1500);
+    // A packet that both strike counts as lost: it never reached the CRC.
+    let lost = link.observer().drops(DropCause::Lost);
+    assert_binomial(lost, 200_000, 0.1, "lost");
+    let corrupted = link.observer().drops(DropCause::Corrupted);
+    let expected = 0.9 * (1.0 - (1.0f64 - 1e-5).powi(12_000));
+    assert_binomial(corrupted, 200_000, expected, "corrupted");
+}
+
+/// The numbers that pass a direction of some name and seed.
+fn survivors(channels: Vec<Box<dyn Channel>>, seed: u64, name: &str) -> Vec<u32> {
+    let settings = Settings {
+        channels,
+        ..Settings::default()
+    };
+    let mut link = Direction::new(settings, seed, name, Silent);
+    (0..1000).for_each(|number| link.push(number, Bytes(1500), at(0)));
+    std::iter::from_fn(|| link.deliver(at(0)))
+        .map(|(_, number)| number)
+        .collect()
+}
+
+#[test]
+fn fates_follow_from_seed_and_name_for_every_channel() {
+    for entry in channel::REGISTRY {
+        // As a bit-error rate 1e-4 hits 70% of packets, as a packet-error rate 0.3 hits 30%.
+        let rate = if entry.name == "bit-error" { 1e-4 } else { 0.3 };
+        let fates = |seed, name| survivors(vec![(entry.build)(probability(rate))], seed, name);
+        assert_eq!((entry.build)(probability(rate)).name(), entry.name);
+        assert_eq!(fates(1, "a"), fates(1, "a"), "{}", entry.name);
+        assert_ne!(fates(1, "a"), fates(2, "a"), "{}", entry.name);
+        assert_ne!(fates(1, "a"), fates(1, "b"), "{}", entry.name);
+        assert!((1..1000).contains(&fates(1, "a").len()), "{}", entry.name);
+        let harmless = survivors(vec![(entry.build)(probability(0.0))], 1, "a");
+        assert_eq!(harmless.len(), 1000, "{}", entry.name);
+    }
+}
+
+#[test]
+fn a_second_channel_does_not_move_the_draws_of_the_first() {
+    let first = || -> Box<dyn Channel> { Box::new(PacketError::new(probability(0.1))) };
+    let second = || -> Box<dyn Channel> { Box::new(BitError::new(probability(1e-5))) };
+    let alone = survivors(vec![first()], 1, "a");
+    let other = survivors(vec![second()], 1, "a");
+    let common: Vec<u32> = alone
+        .iter()
+        .copied()
+        .filter(|n| other.contains(n))
+        .collect();
+    assert_eq!(survivors(vec![second(), first()], 1, "a"), common);
+    assert_eq!(survivors(vec![first(), second()], 1, "a"), common);
+}
+
+#[test]
+fn twice_the_same_channel_draws_twice() {
+    let half = || -> Box<dyn Channel> { Box::new(PacketError::new(probability(0.5))) };
+    let passed = survivors(vec![half(), half()], 1, "a").len();
+    assert_binomial(passed, 1000, 0.25, "passed both");
+}
+
+#[test]
+fn a_channel_that_comes_back_draws_on() {
+    let channel =
+        || -> Vec<Box<dyn Channel>> { vec![Box::new(PacketError::new(probability(0.5)))] };
+    let straight = survivors(channel(), 1, "a");
+    let settings = Settings {
+        channels: channel(),
+        ..Settings::default()
+    };
+    let mut link = Direction::new(settings, 1, "a", Silent);
+    for number in 0..1000u32 {
+        match number {
+            300 => link.set_channels(Vec::new(), at(0)),
+            // Two hundred packets that no channel saw.
+            500 => link.set_channels(channel(), at(0)),
+            _ => {}
+        }
+        link.push(number, Bytes(1500), at(0));
+    }
+    let passed: Vec<u32> = std::iter::from_fn(|| link.deliver(Instant::MAX))
+        .map(|(_, number)| number)
+        .filter(|number| !(300..500).contains(number))
+        .map(|number| if number < 300 { number } else { number - 200 })
+        .collect();
+    let expected: Vec<u32> = straight
+        .into_iter()
+        .filter(|number| *number < 800)
+        .collect();
+    assert_eq!(passed, expected);
+}
+
+#[test]
+fn the_rate_does_not_change_who_is_lost() {
+    let fates = |rate| {
+        let settings = Settings {
+            rate,
+            channels: vec![Box::new(PacketError::new(probability(0.2))) as Box<dyn Channel>],
+            ..Settings::default()
+        };
+        let mut link = Direction::new(settings, 9, "a", Silent);
+        (0..1000u32).for_each(|number| link.push(number, Bytes(1500), at(0)));
+        std::iter::from_fn(|| link.deliver(Instant::MAX))
+            .map(|(_, number)| number)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(fates(None), fates(Some(Rate::from_bits_per_sec(1_000_000))));
+}

@@ -1,0 +1,49 @@
+//! An observer that remembers, and a packet that is only a number.
+#![allow(dead_code, reason = "each test crate uses a part")]
+
+use bentpipe_base::{DropCause, Fact, Instant, Observer, Probability};
+use bentpipe_link::{Direction, Settings};
+use core::time::Duration;
+
+#[derive(Default)]
+pub(crate) struct Log(pub(crate) Vec<(Instant, Fact)>);
+
+impl Observer for Log {
+    fn observe(&mut self, now: Instant, fact: &Fact) {
+        self.0.push((now, *fact));
+    }
+}
+
+impl Log {
+    pub(crate) fn drops(&self, wanted: DropCause) -> usize {
+        let is = |fact: &Fact| matches!(fact, Fact::Dropped { cause, .. } if *cause == wanted);
+        self.0.iter().filter(|(_, fact)| is(fact)).count()
+    }
+
+    pub(crate) fn waits(&self) -> Vec<Duration> {
+        let waited = |(_, fact): &(Instant, Fact)| match fact {
+            Fact::Departed { waited, .. } => Some(*waited),
+            Fact::Dropped { .. } => None,
+        };
+        self.0.iter().filter_map(waited).collect()
+    }
+}
+
+pub(crate) fn direction(settings: Settings<u32>) -> Direction<u32, Log> {
+    Direction::new(settings, 1, "test", Log::default())
+}
+
+/// All that arrives up to `now`: nanosecond and number.
+pub(crate) fn arrivals(direction: &mut Direction<u32, Log>, now: Instant) -> Vec<(u64, u32)> {
+    std::iter::from_fn(|| direction.deliver(now))
+        .map(|(at, packet)| (at.as_nanos(), packet))
+        .collect()
+}
+
+pub(crate) const fn at(nanos: u64) -> Instant {
+    Instant::from_nanos(nanos)
+}
+
+pub(crate) fn probability(value: f64) -> Probability {
+    Probability::new(value).expect("between 0 and 1")
+}
