@@ -1,2 +1,44 @@
-//! Filled next.
+//! The schema of one experiment: hosts, routers, gateways, links and flows, read from TOML with
+//! units, written back as TOML, and the paths that follow from them.
+//!
+//! Text in, typed value out; nothing here opens a file. [`Scenario::parse`] collects every problem
+//! it can find and names file, line, what was expected and the nearest valid name ([`Problems`]).
+//! The reader under it ([`read`]) knows nothing of scenarios and serves other TOML files as well.
+//!
+//! ```
+//! use bentpipe_scenario::Scenario;
+//! let text = r#"
+//! name = "geo"
+//! [hosts.terminal]
+//! [hosts.server]
+//! [links.space]
+//! ends = ["server", "terminal"]
+//! rate = "10Mbit/s"
+//! delay = "300ms"
+//! [[flows]]
+//! from = "server"
+//! to = "terminal"
+//! bytes = "2MB"
+//! "#;
+//! let geo = Scenario::parse("geo.toml", text)?;
+//! assert_eq!(geo.links["space"].forward.rate.unwrap().mbps(), 10.0);
+//! let wrong = Scenario::parse("geo.toml", &text.replace("rate", "raet")).unwrap_err();
+//! assert!(wrong.to_string().starts_with("geo.toml:7:1: unknown key `raet` in [links.space]"));
+//! # Ok::<(), bentpipe_scenario::Problems>(())
+//! ```
 #![forbid(unsafe_code)]
+
+mod emit;
+mod model;
+mod parse;
+mod problem;
+pub mod read;
+mod topology;
+mod values;
+
+pub use model::{
+    Amount, BufferRange, Direction, Flow, FlowKind, Gateway, Host, Ip, Link, Queue, QueueLimit,
+    Router, Scenario, TcpSettings,
+};
+pub use problem::{Problem, Problems, nearest};
+pub use topology::{Hop, Path, Topology};

@@ -1,0 +1,260 @@
+//! The typed form of a scenario. Every default is written out here; none is inherited from the
+//! machine that runs it.
+
+use bentpipe_base::{Bytes, Probability, Rate};
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+/// One experiment: what is connected to what, and who sends how much to whom.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// Its name, also that of its result folder.
+    pub name: String,
+    /// Seed of every draw of chance.
+    pub seed: u64,
+    /// When a run is cut off, from the start of its flows. Default 60 s.
+    pub time_limit: Duration,
+    /// The Internet protocol of all links. Default IPv4.
+    pub ip: Ip,
+    /// The ends of flows, by name. A host forwards nothing.
+    pub hosts: BTreeMap<String, Host>,
+    /// Nodes that only forward, by name.
+    pub routers: BTreeMap<String, Router>,
+    /// Nodes that forward and may split TCP, by name.
+    pub gateways: BTreeMap<String, Gateway>,
+    /// The links, by name.
+    pub links: BTreeMap<String, Link>,
+    /// The flows, in the order of the file.
+    pub flows: Vec<Flow>,
+}
+
+impl Default for Scenario {
+    /// An empty scenario to fill: named "scenario", seed 1, 60 s, IPv4.
+    fn default() -> Self {
+        Self {
+            name: "scenario".to_owned(),
+            seed: 1,
+            time_limit: Duration::from_secs(60),
+            ip: Ip::V4,
+            hosts: BTreeMap::new(),
+            routers: BTreeMap::new(),
+            gateways: BTreeMap::new(),
+            links: BTreeMap::new(),
+            flows: Vec::new(),
+        }
+    }
+}
+
+/// The Internet protocol in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ip {
+    /// IPv4.
+    #[default]
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Ip {
+    /// IP header, TCP header and its timestamps, the part of a full segment that is no payload.
+    pub fn header(self) -> Bytes {
+        match self {
+            Self::V4 => Bytes(20 + 20 + 12),
+            Self::V6 => Bytes(40 + 20 + 12),
+        }
+    }
+}
+
+/// An end of flows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Host {
+    /// Its TCP.
+    pub tcp: TcpSettings,
+}
+
+/// A node that only forwards.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Router {}
+
+/// A node between a satellite link and the ground. Without `split` it only forwards.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gateway {
+    /// The link towards the satellite.
+    pub sat: String,
+    /// The link towards the ground.
+    pub lan: String,
+    /// What its own sockets start from.
+    pub tcp: TcpSettings,
+    /// The configuration of the split, in the gateway's own keys: handed to it as it is.
+    pub split: Option<toml::Table>,
+}
+
+/// TCP settings of one node. The defaults are those of a stock Linux (Debian 12, kernel 6.1, with
+/// enough memory that none is scaled down).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TcpSettings {
+    /// `net.ipv4.tcp_rmem`; stock 4096 B, 131072 B, 6291456 B.
+    pub receive_buffer: BufferRange,
+    /// `net.ipv4.tcp_wmem`; stock 4096 B, 16384 B, 4194304 B.
+    pub send_buffer: BufferRange,
+    /// `net.ipv4.tcp_congestion_control`, for flows that name none; stock `cubic`.
+    pub congestion_control: String,
+}
+
+impl Default for TcpSettings {
+    fn default() -> Self {
+        Self {
+            receive_buffer: BufferRange::new(4_096, 131_072, 6_291_456),
+            send_buffer: BufferRange::new(4_096, 16_384, 4_194_304),
+            congestion_control: "cubic".to_owned(),
+        }
+    }
+}
+
+/// A socket buffer's smallest, initial and largest size; `min <= default <= max`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufferRange {
+    /// Guaranteed even when memory is short.
+    pub min: Bytes,
+    /// What a socket starts with.
+    pub default: Bytes,
+    /// How far it may grow by itself.
+    pub max: Bytes,
+}
+
+impl BufferRange {
+    /// From three numbers of bytes.
+    pub const fn new(min: u64, default: u64, max: u64) -> Self {
+        Self {
+            min: Bytes(min),
+            default: Bytes(default),
+            max: Bytes(max),
+        }
+    }
+}
+
+/// A link between two nodes, each direction on its own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Link {
+    /// The nodes it joins.
+    pub ends: [String; 2],
+    /// Largest IP packet. Default 1500 B.
+    pub mtu: Bytes,
+    /// From `ends[0]` to `ends[1]`.
+    pub forward: Direction,
+    /// From `ends[1]` to `ends[0]`.
+    pub reverse: Direction,
+}
+
+impl Link {
+    /// A plain wire between `a` and `b`: no rate, no delay, no errors.
+    pub fn wire(a: &str, b: &str) -> Self {
+        Self {
+            ends: [a.to_owned(), b.to_owned()],
+            mtu: Bytes(1500),
+            forward: Direction::default(),
+            reverse: Direction::default(),
+        }
+    }
+
+    /// Whether any property of it must be emulated; otherwise the kernel's own wire will do.
+    pub fn is_emulated(&self) -> bool {
+        self.forward != Direction::default() || self.reverse != Direction::default()
+    }
+
+    /// The direction that leaves `node`, if it is an end.
+    pub fn direction_from(&self, node: &str) -> Option<&Direction> {
+        match &self.ends {
+            [a, _] if a == node => Some(&self.forward),
+            [_, b] if b == node => Some(&self.reverse),
+            _ => None,
+        }
+    }
+}
+
+/// One direction of a link: queue, then rate, then errors, then delay.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Direction {
+    /// Serialisation rate; without one packets take no time and never queue.
+    pub rate: Option<Rate>,
+    /// One-way propagation delay. Default none.
+    pub delay: Duration,
+    /// Where packets wait for the rate.
+    pub queue: Queue,
+    /// Chance that a packet is lost whole. Default 0.
+    pub packet_error_rate: Probability,
+    /// Chance that a bit is hit; the link's CRC then discards the packet. Default 0.
+    pub bit_error_rate: Probability,
+    /// Bytes that each packet takes on the link beyond its own. Default 0.
+    pub overhead: Bytes,
+}
+
+impl Direction {
+    /// The share of packets of `size` that arrive: (1 - PER) (1 - BER)^bits, queue losses aside.
+    pub fn delivery_ratio(&self, size: Bytes) -> f64 {
+        let bits = (size + self.overhead).bits() as f64;
+        let intact = (bits * (-self.bit_error_rate.value()).ln_1p()).exp();
+        (1.0 - self.packet_error_rate.value()) * intact
+    }
+}
+
+/// A queue and how it decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queue {
+    /// First in, first out; a packet that finds no room is dropped.
+    DropTail(QueueLimit),
+}
+
+impl Default for Queue {
+    /// Drop-tail of 1000 packets, the `txqueuelen` of Linux interfaces.
+    fn default() -> Self {
+        Self::DropTail(QueueLimit::Packets(1000))
+    }
+}
+
+/// How much a queue holds, the packet in transmission not counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueLimit {
+    /// At most so many packets.
+    Packets(u32),
+    /// At most so many bytes.
+    Bytes(Bytes),
+}
+
+/// One transfer over TCP.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Flow {
+    /// Its name; default `flow1`, `flow2`, ... by its place in the file.
+    pub name: String,
+    /// What it sends.
+    pub kind: FlowKind,
+    /// The host that sends.
+    pub from: String,
+    /// The host that receives.
+    pub to: String,
+    /// Which of the two connects. Default the sender.
+    pub opened_by: String,
+    /// When it connects, from the start of the run. Default at once.
+    pub start: Duration,
+    /// How much it sends.
+    pub amount: Amount,
+    /// The sender's congestion control; default that of its host.
+    pub congestion_control: Option<String>,
+}
+
+/// What a flow sends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FlowKind {
+    /// Bytes without pause.
+    #[default]
+    Bulk,
+}
+
+/// How much a flow sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amount {
+    /// So many bytes, then an orderly close.
+    Bytes(Bytes),
+    /// As much as passes in this time from connect(), then a reset.
+    Duration(Duration),
+}

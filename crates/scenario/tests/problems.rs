@@ -1,0 +1,380 @@
+//! Every sort of mistake in a scenario, and the one line it is answered with.
+
+use bentpipe_scenario::{Problems, Scenario};
+use proptest::prelude::*;
+
+const GEO: &str = r#"name = "geo"
+seed = 1
+time_limit = "60s"
+[hosts.terminal]
+receive_buffer = ["4096B", "16777216B", "67108864B"]
+[hosts.server]
+congestion_control = "cubic"
+[gateways.hub]
+sat = "space"
+lan = "ground"
+[links.space]
+ends = ["terminal", "hub"]
+rate = "10Mbit/s"
+delay = "300ms"
+queue = { kind = "drop-tail", bytes = "750kB" }
+packet_error_rate = "1%"
+[links.ground]
+ends = ["hub", "server"]
+[[flows]]
+kind = "bulk"
+from = "server"
+to = "terminal"
+opened_by = "terminal"
+duration = "30s"
+"#;
+
+/// What is said when `right` in the scenario is replaced by `wrong`.
+fn said(right: &str, wrong: &str) -> String {
+    assert_eq!(GEO.matches(right).count(), 1, "{right:?} must occur once");
+    let text = GEO.replace(right, wrong);
+    match Scenario::parse("geo.toml", &text) {
+        Ok(_) => "nothing".to_owned(),
+        Err(problems) => problems.to_string(),
+    }
+}
+
+#[test]
+fn the_scenario_itself_is_right() {
+    Scenario::parse("geo.toml", GEO).unwrap();
+}
+
+#[test]
+fn each_mistake_is_answered_with_place_expectation_and_suggestion() {
+    let cases = [
+        // Keys.
+        (
+            "rate = \"10M",
+            "raet = \"10M",
+            &[
+                "geo.toml:13:1: unknown key `raet` in [links.space]: expected ",
+                "; did you mean `rate`?",
+            ][..],
+        ),
+        (
+            "seed = 1",
+            "sede = 1",
+            &["geo.toml:2:1:", "did you mean `seed`?"],
+        ),
+        (
+            "[hosts.server]",
+            "[host.server]",
+            &["6:2:", "did you mean `hosts`?"],
+        ),
+        (
+            "kind = \"bulk\"",
+            "bulk = 1",
+            &["20:1: unknown key `bulk` in [flows]"],
+        ),
+        ("seed = 1", "sweep = 1", &["2:9: `sweep` is reserved"]),
+        (
+            "name = \"geo\"\n",
+            "",
+            &["1:1: the file lacks `name`: expected `name = \"geo\"`"],
+        ),
+        ("from = \"server\"\n", "", &["19:1: [flows] lacks `from`"]),
+        (
+            "seed = 1",
+            "seed = 1\nseed = 2",
+            &["3:1: not TOML: duplicate key"],
+        ),
+        // Units and values.
+        (
+            "\"10Mbit/s\"",
+            "\"10MB/s\"",
+            &[
+                "geo.toml:13:8: `10MB/s` is not a rate: expected a positive number",
+                "did you mean `10Mbit/s`?",
+            ],
+        ),
+        ("\"10Mbit/s\"", "10", &["13:8: `10` is not a rate"]),
+        (
+            "\"10Mbit/s\"",
+            "\"0bit/s\"",
+            &["13:8: `0bit/s` is not a rate"],
+        ),
+        (
+            "\"300ms\"",
+            "\"300msec\"",
+            &["14:9:", "did you mean `300ms`?"],
+        ),
+        (
+            "\"300ms\"",
+            "\"-300ms\"",
+            &["14:9: `-300ms` is not a duration"],
+        ),
+        (
+            "\"300ms\"",
+            "\"300h\"",
+            &["14:9: a delay of more than a day"],
+        ),
+        (
+            "\"1%\"",
+            "\"101%\"",
+            &["16:21: `101%` is not a probability"],
+        ),
+        ("\"1%\"", "1.5", &["16:21: `1.5` is not a probability"]),
+        ("\"1%\"", "-1", &["16:21: `-1` is not a probability"]),
+        (
+            "seed = 1",
+            "seed = -1",
+            &["2:8: `-1` is not a natural number"],
+        ),
+        (
+            "seed = 1",
+            "seed = \"one\"",
+            &["2:8: `\"one\"` is not a natural number"],
+        ),
+        (
+            "seed = 1",
+            "ip = 5",
+            &["2:6: there is no IPv5: expected `4` or `6`"],
+        ),
+        ("\"60s\"", "\"0s\"", &["3:14: a time limit of nothing"]),
+        (
+            "\"4096B\", \"16777216B\"",
+            "\"16777216B\", \"4096B\"",
+            &[
+                "5:18:",
+                "cannot be a buffer: expected smallest, initial and largest",
+            ],
+        ),
+        (
+            "\"4096B\", \"16777216B\"",
+            "\"4096B\"",
+            &["5:18: `receive_buffer` has 2 values"],
+        ),
+        ("\"67108864B\"", "\"2GiB\"", &["5:18:", "below 2 GiB"]),
+        (
+            "congestion_control = \"cubic\"",
+            "congestion_control = \"cubic!\"",
+            &[
+                "7:22: `cubic!` cannot be a congestion control",
+                "did you mean `cubic`?",
+            ],
+        ),
+        (
+            "\"drop-tail\"",
+            "\"droptail\"",
+            &["15:18:", "did you mean `drop-tail`?"],
+        ),
+        (
+            "bytes = \"750kB\"",
+            "bytes = \"750KB\"",
+            &["15:39:", "did you mean `750kB`?"],
+        ),
+        (
+            "bytes = \"750kB\"",
+            "bytes = \"1B\", packets = 9",
+            &["15:9: the queue's size"],
+        ),
+        (
+            ", bytes = \"750kB\"",
+            "",
+            &["15:9: the queue's size is not clear"],
+        ),
+        (
+            "rate = \"10Mbit/s\"\n",
+            "",
+            &["14:9: a queue without a rate"],
+        ),
+        (
+            "delay = \"300ms\"",
+            "mtu = \"100B\"",
+            &["14:7: an MTU of 100B: expected 1280B"],
+        ),
+        // Names.
+        (
+            "[\"terminal\", \"hub\"]",
+            "[\"terminal\", \"hubb\"]",
+            &[
+                "12:8: link `space` leads to `hubb`, which is no node",
+                "did you mean `hub`?",
+            ],
+        ),
+        (
+            "[\"terminal\", \"hub\"]",
+            "[\"hub\", \"hub\"]",
+            &["12:8: both ends of link `space`"],
+        ),
+        (
+            "[\"terminal\", \"hub\"]",
+            "[\"terminal\"]",
+            &["12:8: `ends` has 1 values"],
+        ),
+        (
+            "sat = \"space\"",
+            "sat = \"spice\"",
+            &[
+                "9:7: `spice` is no link of gateway `hub`",
+                "did you mean `space`?",
+            ],
+        ),
+        (
+            "sat = \"space\"",
+            "sat = \"ground\"",
+            &["10:7: both legs of gateway `hub`"],
+        ),
+        (
+            "[hosts.server]",
+            "[hosts.hub]",
+            &["8:11: a second node named `hub`"],
+        ),
+        (
+            "[hosts.server]",
+            "[hosts.\"a b\"]",
+            &["6:8: `a b` is not a name"],
+        ),
+        (
+            "to = \"terminal\"",
+            "to = \"terminl\"",
+            &["22:6:", "did you mean `terminal`?"],
+        ),
+        (
+            "to = \"terminal\"",
+            "to = \"hub\"",
+            &["22:6: `hub` is no host"],
+        ),
+        (
+            "to = \"terminal\"",
+            "to = \"server\"",
+            &["22:6: flow `flow1` goes from `server`"],
+        ),
+        (
+            "[\"hub\", \"server\"]",
+            "[\"hub\", \"terminal\"]",
+            &["22:6: no links lead from"],
+        ),
+        (
+            "opened_by = \"terminal\"",
+            "opened_by = \"hub\"",
+            &["23:13: `hub` is no end of flow `flow1`"],
+        ),
+        // Flows.
+        (
+            "kind = \"bulk\"",
+            "kind = \"bluk\"",
+            &["20:8:", "did you mean `bulk`?"],
+        ),
+        (
+            "duration = \"30s\"",
+            "",
+            &["19:1: [flows] does not say how much to send"],
+        ),
+        (
+            "duration = \"30s\"",
+            "duration = \"1s\"\nbytes = \"1B\"",
+            &["24:12: [flows]"],
+        ),
+        (
+            "duration = \"30s\"",
+            "bytes = \"0B\"",
+            &["24:9: a flow of no bytes"],
+        ),
+        (
+            "duration = \"30s\"",
+            "duration = \"61s\"",
+            &["24:12: flow `flow1` lasts until 61s"],
+        ),
+        (
+            "[[flows]]",
+            "[flows]",
+            &["19:1: `flows` is a table: expected tables under `[[flows]]`"],
+        ),
+    ];
+    let mut failures = String::new();
+    for (right, wrong, parts) in cases {
+        let said = said(right, wrong);
+        for part in parts.iter().filter(|part| !said.contains(**part)) {
+            failures += &format!(
+                "{wrong:?}: {part:?} is not in
+{said}
+
+"
+            );
+        }
+    }
+    assert!(failures.is_empty(), "{failures}");
+}
+
+#[test]
+fn all_mistakes_are_told_at_once_and_in_order() {
+    let text = GEO
+        .replace("10Mbit/s", "fast")
+        .replace("seed", "sead")
+        .replace("\"hub\", \"server\"", "\"hub\", \"servre\"")
+        .replace("30s", "30");
+    let problems = Scenario::parse("geo.toml", &text).unwrap_err();
+    let lines: Vec<usize> = problems.iter().map(|problem| problem.line).collect();
+    // The link to nowhere is only looked for when every part could be read.
+    assert_eq!(lines, [2, 13, 24], "{problems}");
+    let text = text.replace("\"30\"", "\"30s\"");
+    let problems = Scenario::parse("geo.toml", &text).unwrap_err();
+    let lines: Vec<usize> = problems.iter().map(|problem| problem.line).collect();
+    assert_eq!(lines, [2, 13, 18], "{problems}");
+}
+
+#[test]
+fn columns_count_characters_and_lines_survive_carriage_returns() {
+    let text = "name = \"geo\"\r\n\"ä\" = 1\r\nx = 1\r\n";
+    let said = Scenario::parse("f", text).unwrap_err().to_string();
+    assert!(said.contains("f:2:1: unknown key `ä`"), "{said}");
+    assert!(said.contains("f:3:1: unknown key `x`"), "{said}");
+}
+
+/// A text cut, doubled and overwritten somewhere: near enough to right to get far into the reader.
+fn damaged() -> impl Strategy<Value = String> {
+    let damage = (any::<prop::sample::Index>(), 0usize..30, "[\\PC\n]{0,8}");
+    prop::collection::vec(damage, 1..4).prop_map(|damages| {
+        let mut chars: Vec<char> = GEO.chars().collect();
+        for (at, len, new) in damages {
+            let start = at.index(chars.len());
+            let end = (start + len).min(chars.len());
+            chars.splice(start..end, new.chars());
+            if chars.is_empty() {
+                chars.push('x');
+            }
+        }
+        chars.into_iter().collect()
+    })
+}
+
+fn sound(result: Result<Scenario, Problems>) -> Result<(), TestCaseError> {
+    match result {
+        Ok(scenario) => {
+            let again = Scenario::parse("again", &scenario.to_toml());
+            prop_assert_eq!(
+                again.map_err(|e| TestCaseError::fail(e.to_string()))?,
+                scenario
+            );
+        }
+        Err(problems) => {
+            prop_assert!(problems.iter().count() > 0);
+            for line in problems.to_string().lines() {
+                prop_assert!(
+                    line.starts_with("file:") && line.contains("expected"),
+                    "{}",
+                    line
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read_or_refused(text in "(?s).{0,200}") {
+        sound(Scenario::parse("file", &text))?;
+    }
+
+    #[test]
+    fn a_damaged_scenario_is_read_or_refused(text in damaged()) {
+        sound(Scenario::parse("file", &text))?;
+    }
+}
