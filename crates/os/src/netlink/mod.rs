@@ -1,0 +1,107 @@
+//! Interfaces, addresses, routes and policy rules, by rtnetlink (rtnetlink(7), RFC 3549).
+//!
+//! A [`Netlink`] speaks to the namespace of the thread that opened it, from whatever thread it is
+//! used later. Every call waits for the kernel's answer.
+//!
+//! Messages are built by `netlink-packet-route`, the crate under `rtnetlink`; `rtnetlink` itself is
+//! not used, because its connection needs an async runtime: guards are dropped anywhere, also
+//! inside an async task, where waiting for another runtime (or dropping one) panics. The kernel
+//! answers each request within the `send`, so a blocking socket loses nothing.
+
+mod link;
+mod offload;
+mod prefix;
+mod route;
+mod rule;
+mod transport;
+
+pub use link::{LinkStats, Veth, VethEnd};
+pub use prefix::{ParsePrefixError, Prefix};
+pub use route::{Route, RouteGuard};
+pub use rule::{Diversion, Mark, Rule, RuleGuard, Table};
+
+use crate::owner::OwnerError;
+use std::io;
+use std::sync::Arc;
+use thiserror::Error;
+use transport::Transport;
+
+/// IPv4 or IPv6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
+}
+
+/// A connection to the kernel's routing tables and interfaces in one namespace. Cheap to clone;
+/// keeps the namespace alive.
+#[derive(Clone, Debug)]
+pub struct Netlink {
+    transport: Arc<Transport>,
+}
+
+/// The kernel refused a change or a question about interfaces, addresses, routes or rules.
+#[derive(Debug, Error)]
+pub enum NetlinkError {
+    /// No socket.
+    #[error("cannot open a netlink socket ({0}): does this kernel have networking?")]
+    Open(#[source] io::Error),
+    /// The kernel's answer was an error.
+    #[error("cannot {doing} ({source}){}", hint(.source))]
+    Refused {
+        /// What was asked.
+        doing: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// There is no such interface.
+    #[error("there is no interface `{0}`: `ip link` shows those there are")]
+    NoInterface(String),
+    /// No interface can have this name.
+    #[error("`{0}` cannot name an interface: 1 to 15 characters without `/`, `:` and spaces")]
+    BadName(String),
+    /// A value the kernel's message cannot hold.
+    #[error("cannot {doing}: {why}")]
+    BadValue {
+        /// What was asked.
+        doing: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// Our own name is unknown.
+    #[error(transparent)]
+    Owner(#[from] OwnerError),
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => ": run as root (CAP_NET_ADMIN)",
+        Some(libc::EEXIST) => ": it is there already",
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => {
+            ": no interface has an address in the gateway's network"
+        }
+        Some(libc::ENETDOWN) => ": the interface is down",
+        Some(libc::EOPNOTSUPP | libc::EAFNOSUPPORT) => ": the kernel was built without it",
+        _ => "",
+    }
+}
+
+impl Netlink {
+    /// Opens a connection into the calling thread's namespace.
+    ///
+    /// # Errors
+    /// Fails when no netlink socket can be made.
+    pub fn open() -> Result<Self, NetlinkError> {
+        let transport = Transport::open().map_err(NetlinkError::Open)?;
+        Ok(Self {
+            transport: Arc::new(transport),
+        })
+    }
+}
