@@ -59,27 +59,45 @@ impl<'s> Topology<'s> {
         self.leaving.get(node).map_or(&[], Vec::as_slice)
     }
 
-    /// The shortest path between two nodes; `None` if there is none or they are one.
+    /// The shortest path between two nodes; `None` if there is none or they are one. The rest of a
+    /// path is the path of each node on it, so that nodes may route hop by hop.
     pub fn path(&self, from: &str, to: &str) -> Option<Path<'s>> {
-        let mut came_by: BTreeMap<&str, Hop<'s>> = BTreeMap::new();
-        let mut next = VecDeque::from([from]);
-        while let Some(node) = next.pop_front() {
-            if node != from && !self.forwards(node) {
+        let distance = self.distances(to);
+        let mut hops = Vec::new();
+        let mut node = from;
+        while node != to {
+            let rest = distance.get(node)?.checked_sub(1)?;
+            let nearer = |hop: &&Hop<'_>| {
+                distance.get(hop.to) == Some(&rest) && (hop.to == to || self.forwards(hop.to))
+            };
+            let hop = *self.leaving(node).iter().find(nearer)?;
+            hops.push(hop);
+            node = hop.to;
+        }
+        (!hops.is_empty()).then_some(Path { hops })
+    }
+
+    /// How many links lie between each node and `to`; nodes that cannot reach it are missing.
+    fn distances(&self, to: &str) -> BTreeMap<&'s str, usize> {
+        let mut distance = BTreeMap::new();
+        let mut next = VecDeque::new();
+        if let Some((to, _)) = self.leaving.get_key_value(to) {
+            distance.insert(*to, 0);
+            next.push_back((*to, 0));
+        }
+        while let Some((node, links)) = next.pop_front() {
+            if node != to && !self.forwards(node) {
                 continue;
             }
+            // Every link runs both ways: what leaves here also arrives here.
             for hop in self.leaving(node) {
-                if hop.to != from && !came_by.contains_key(hop.to) {
-                    came_by.insert(hop.to, *hop);
-                    next.push_back(hop.to);
+                if !distance.contains_key(hop.to) {
+                    distance.insert(hop.to, links + 1);
+                    next.push_back((hop.to, links + 1));
                 }
             }
         }
-        let mut hops = vec![*came_by.get(to)?];
-        while let Some(hop) = hops.last().and_then(|hop| came_by.get(hop.from)) {
-            hops.push(*hop);
-        }
-        hops.reverse();
-        Some(Path { hops })
+        distance
     }
 
     fn forwards(&self, node: &str) -> bool {
