@@ -53,6 +53,13 @@ impl Owner {
             .is_some_and(|stat| stat.owner == *self && !matches!(stat.state, b'Z' | b'X' | b'x'))
     }
 
+    /// The process that has this pid now, if one runs.
+    pub(crate) fn running(pid: u32) -> Option<Self> {
+        let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+        let owner = Stat::parse(&stat)?.owner;
+        owner.is_alive().then_some(owner)
+    }
+
     /// The name of this owner's thing `label`: `bentpipe_<pid>_<start>_<label>`.
     ///
     /// Letters are put in lower case, and whatever nft would not take in a name becomes `_`; an

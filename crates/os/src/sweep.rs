@@ -1,1 +1,195 @@
-//! Filled next.
+//! What a killed process left behind, removed.
+//!
+//! Most of what we make goes with us without any help: owner tables, TUN interfaces, BPF links. What
+//! stays is named after its owner and found again here:
+//!
+//! | thing | where the owner stands |
+//! |---|---|
+//! | namespace (with all that is in it) | its name under `/run/netns` |
+//! | nft table without an owner | its name |
+//! | interface (veth) | its alias |
+//! | policy rule and its route | table number and metric: see [`crate::netlink::Diversion`] |
+//!
+//! A thing is removed only when its owner is dead: no running process has both its pid and its start
+//! time. What carries no name of ours is never touched.
+
+use crate::netlink::{Netlink, NetlinkError, Table, owner_metric};
+use crate::netns::{names, remove_name};
+use crate::nft;
+use crate::owner::Owner;
+use std::fmt;
+
+/// What a sweep removed, each thing as its own tool would name it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Network namespaces.
+    pub namespaces: Vec<String>,
+    /// nft tables, with their family.
+    pub tables: Vec<String>,
+    /// Interfaces.
+    pub interfaces: Vec<String>,
+    /// Policy rules, as ip-rule(8) writes them.
+    pub rules: Vec<String>,
+    /// Routes, as ip-route(8) writes them.
+    pub routes: Vec<String>,
+    /// What could not be looked at or removed, and why.
+    pub failures: Vec<String>,
+}
+
+impl Report {
+    /// Whether there was nothing to do, and nothing went wrong.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl fmt::Display for Report {
+    /// A line for each thing.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kinds = [
+            ("removed namespace", &self.namespaces),
+            ("removed nft table", &self.tables),
+            ("removed interface", &self.interfaces),
+            ("removed rule", &self.rules),
+            ("removed route", &self.routes),
+            ("could not sweep", &self.failures),
+        ];
+        for (what, things) in kinds {
+            for thing in things {
+                writeln!(f, "{what} {thing}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Removes what dead processes of ours left behind: all their namespaces, and in the calling
+/// thread's namespace their tables, interfaces, rules and routes. Goes on after a failure and
+/// reports it.
+pub fn sweep() -> Report {
+    let mut report = Report::default();
+    sweep_namespaces(&mut report);
+    sweep_tables(&mut report);
+    match Netlink::open() {
+        Ok(netlink) => {
+            sweep_interfaces(&netlink, &mut report);
+            sweep_rules(&netlink, &mut report);
+        }
+        Err(error) => report.failures.push(error.to_string()),
+    }
+    report
+}
+
+/// Whether a name is of a process of ours that no longer runs.
+fn is_abandoned(name: &str) -> bool {
+    Owner::parse(name).is_some_and(|(owner, _)| !owner.is_alive())
+}
+
+fn sweep_namespaces(report: &mut Report) {
+    let names = match names() {
+        Ok(names) => names,
+        Err(error) => {
+            report.failures.push(format!("the namespaces ({error})"));
+            return;
+        }
+    };
+    for name in names.into_iter().filter(|name| is_abandoned(name)) {
+        match remove_name(&name) {
+            Ok(()) => report.namespaces.push(name),
+            Err(error) => report.failures.push(format!("namespace {name} ({error})")),
+        }
+    }
+}
+
+fn sweep_tables(report: &mut Report) {
+    let listing = match nft::list(&["tables"]) {
+        Ok(listing) => listing,
+        // Without nft there is no table of ours.
+        Err(nft::NftError::Start(_)) => return,
+        Err(error) => {
+            report.failures.push(format!("the nft tables ({error})"));
+            return;
+        }
+    };
+    for line in listing.lines() {
+        let Some(table) = line.trim().strip_prefix("table ") else {
+            continue;
+        };
+        if !table.split_whitespace().last().is_some_and(is_abandoned) {
+            continue;
+        }
+        match nft::apply(&format!("delete table {table}")) {
+            Ok(()) => report.tables.push(table.to_owned()),
+            Err(error) => report.failures.push(format!("nft table {table} ({error})")),
+        }
+    }
+}
+
+fn sweep_interfaces(netlink: &Netlink, report: &mut Report) {
+    let links = match netlink.links() {
+        Ok(links) => links,
+        Err(error) => {
+            report.failures.push(error.to_string());
+            return;
+        }
+    };
+    for link in links {
+        if !link.alias.as_deref().is_some_and(is_abandoned) {
+            continue;
+        }
+        match netlink.delete_link(&link.name) {
+            Ok(()) => report.interfaces.push(link.name),
+            // The other end of a pair just removed.
+            Err(NetlinkError::NoInterface(_)) => {}
+            Err(error) => report.failures.push(error.to_string()),
+        }
+    }
+}
+
+fn sweep_rules(netlink: &Netlink, report: &mut Report) {
+    let (rules, routes) = match (netlink.rules(), netlink.owned_routes()) {
+        (Ok(rules), Ok(routes)) => (rules, routes),
+        (Err(error), _) | (_, Err(error)) => {
+            report.failures.push(error.to_string());
+            return;
+        }
+    };
+    let metric = |table: Table| {
+        routes
+            .iter()
+            .find(|route| route.table == table)
+            .map(|r| r.metric)
+    };
+    for rule in rules {
+        if !is_dead_table(rule.table, metric(rule.table)) {
+            continue;
+        }
+        match netlink.remove_rule(&rule) {
+            Ok(()) => report.rules.push(rule.to_string()),
+            Err(error) => report.failures.push(error.to_string()),
+        }
+    }
+    for route in &routes {
+        if !is_dead_table(route.table, Some(route.metric)) {
+            continue;
+        }
+        match netlink.remove_owned_route(route) {
+            Ok(()) => report.routes.push(route.to_string()),
+            Err(error) => report.failures.push(error.to_string()),
+        }
+    }
+}
+
+/// Whether a table's owner is dead, by the pid in its number and the start time in its route's
+/// metric. A rule whose route is gone is inert; while its pid is in use it stays, for it might be
+/// of that process.
+fn is_dead_table(table: Table, metric: Option<u32>) -> bool {
+    let Some(pid) = table.owner_pid() else {
+        return false;
+    };
+    match (Owner::running(pid), metric) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some(owner), Some(metric)) => owner_metric(owner) != metric,
+    }
+}

@@ -20,6 +20,8 @@ pub use prefix::{ParsePrefixError, Prefix};
 pub use route::{Route, RouteGuard};
 pub use rule::{Diversion, Mark, Rule, RuleGuard, Table};
 
+pub(crate) use rule::owner_metric;
+
 use crate::owner::OwnerError;
 use std::io;
 use std::sync::Arc;

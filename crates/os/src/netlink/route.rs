@@ -212,6 +212,17 @@ impl Netlink {
     }
 }
 
+impl fmt::Display for OwnedRoute {
+    /// As ip-route(8) writes it; only local defaults are ever made in such tables.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "local default table {} metric {}",
+            self.table, self.metric
+        )
+    }
+}
+
 /// A route in a table of some owner's.
 #[derive(Debug)]
 pub(crate) struct OwnedRoute {

@@ -8,6 +8,8 @@ mod command;
 mod mount;
 mod sysctl;
 
+pub(crate) use mount::{names, remove as remove_name};
+
 pub use command::{die_with_thread, spawn_bound};
 pub use sysctl::{SysctlError, read_sysctl, write_sysctl};
 
