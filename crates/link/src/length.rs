@@ -18,3 +18,10 @@ impl Length for Box<[u8]> {
         Bytes(self.len() as u64)
     }
 }
+
+impl Length for bentpipe_wire::Packet {
+    fn length(&self) -> Bytes {
+        // The inherent method.
+        Self::length(self)
+    }
+}

@@ -1,2 +1,30 @@
-//! Filled next.
+//! Packet formats: typed headers in the middle of the program, bytes only at its edge.
+//!
+//! [`Packet`] is IPv4 or IPv6, then TCP, UDP or anything else, then a payload that may be absent,
+//! virtual (a stretch of a stream whose bytes nobody needs) or real. It is small and moved by value;
+//! what is long or rare lies out of line. `Packet::parse(emit(p)) == p` for every packet that
+//! `emit` accepts. What cannot be represented is refused by [`Packet::parse`]: a driver passes its
+//! bytes on untouched.
+//!
+//! Lengths, checksums and the layout of TCP options are not part of a packet: they follow from the
+//! rest when it is emitted. Sources: RFC 791, 8200, 9293, 7323, 2018, 768, 1071.
 #![forbid(unsafe_code)]
+
+mod bytes;
+pub mod checksum;
+mod error;
+mod ip;
+mod ipv6_extensions;
+mod packet;
+mod payload;
+pub mod pcapng;
+mod tcp;
+mod udp;
+
+pub use error::Error;
+pub use ip::{Ip, Ipv4, Ipv6, protocol};
+pub use ipv6_extensions::Extensions;
+pub use packet::{Checksums, Packet, Transport};
+pub use payload::Payload;
+pub use tcp::{Flags, RawOptions, SackBlock, SackBlocks, Tcp, TcpOptions, Timestamps};
+pub use udp::Udp;

@@ -1,0 +1,202 @@
+use crate::ip::{Ipv4, Ipv6, protocol};
+use crate::{Error, Ip, Payload, Tcp, Udp};
+use bentpipe_base::Bytes;
+
+/// One packet, from its IP header to the end of its payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// The network header.
+    pub ip: Ip,
+    /// The transport header.
+    pub transport: Transport,
+    /// What follows the headers.
+    pub payload: Payload,
+}
+
+// The simulator moves packets by value.
+const _: () = assert!(size_of::<Packet>() <= 120);
+
+/// The transport header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// TCP.
+    Tcp(Tcp),
+    /// UDP.
+    Udp(Udp),
+    /// Any other protocol, or a fragment of any: all that follows the IP header is payload.
+    Other {
+        /// The protocol's number.
+        protocol: u8,
+    },
+}
+
+/// What to do about checksums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checksums {
+    /// Refuse a packet with a wrong one.
+    Verify,
+    /// Do not look: they may be left to the network card.
+    Ignore,
+}
+
+impl Packet {
+    /// Reads the packet at the start of `bytes`; what follows it (padding of the link) is ignored.
+    ///
+    /// # Errors
+    /// What is cut short, malformed or damaged, and UDP with bytes beyond its length.
+    pub fn parse(bytes: &[u8], checksums: Checksums) -> Result<Self, Error> {
+        let version = bytes.first().map_or(0, |byte| byte >> 4);
+        let (ip, protocol, body) = match version {
+            _ if bytes.is_empty() => {
+                return Err(Error::Truncated {
+                    what: "the IP header",
+                    need: Ipv4::BARE,
+                    have: 0,
+                });
+            }
+            4 => {
+                let (ip, protocol, body) = Ipv4::parse(bytes, checksums)?;
+                (Ip::V4(ip), protocol, body)
+            }
+            6 => {
+                let (ip, protocol, body) = Ipv6::parse(bytes)?;
+                (Ip::V6(Box::new(ip)), protocol, body)
+            }
+            other => return Err(Error::Version(other)),
+        };
+        let (transport, payload) = Transport::parse(&ip, protocol, body, checksums)?;
+        Ok(Self {
+            ip,
+            transport,
+            payload: payload.into(),
+        })
+    }
+
+    /// Appends the packet's bytes to `out`, with right lengths and checksums; `out` is unchanged on
+    /// error.
+    ///
+    /// # Errors
+    /// A packet that is too long or contradicts itself.
+    pub fn emit(&self, out: &mut Vec<u8>) -> Result<(), Error> {
+        let start = out.len();
+        let done = self.emit_parts(out);
+        if done.is_err() {
+            out.truncate(start);
+        }
+        done
+    }
+
+    /// The packet's bytes.
+    ///
+    /// # Errors
+    /// As [`Self::emit`].
+    pub fn to_vec(&self) -> Result<Vec<u8>, Error> {
+        let mut out = Vec::new();
+        self.emit(&mut out)?;
+        Ok(out)
+    }
+
+    /// Bytes from the first of the IP header to the last of the payload.
+    pub fn length(&self) -> Bytes {
+        let headers = self.ip.header_len() + self.transport.header_len();
+        Bytes((headers + self.payload.len()) as u64)
+    }
+
+    fn emit_parts(&self, out: &mut Vec<u8>) -> Result<(), Error> {
+        self.check()?;
+        let body = self.transport.header_len() + self.payload.len();
+        let protocol = self.transport.protocol();
+        self.ip.emit(protocol, body, out)?;
+        let start = out.len();
+        let checksum_at = match &self.transport {
+            Transport::Tcp(tcp) => {
+                tcp.emit(out)?;
+                Some(start + 16)
+            }
+            Transport::Udp(udp) => {
+                udp.emit(self.payload.len(), out);
+                Some(start + 6)
+            }
+            Transport::Other { .. } => None,
+        };
+        self.payload.emit(out);
+        if let Some(at) = checksum_at {
+            let pseudo = self.ip.pseudo_header(protocol, body);
+            let mut sum = pseudo.with(&out[start..]).finish();
+            // In UDP zero means "not computed".
+            if sum == 0 && matches!(self.transport, Transport::Udp(_)) {
+                sum = 0xffff;
+            }
+            out[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+        }
+        Ok(())
+    }
+
+    /// Refuses what would read back as another packet.
+    fn check(&self) -> Result<(), Error> {
+        let fragment = self.ip.is_fragment();
+        let read = matches!(self.transport.protocol(), protocol::TCP | protocol::UDP);
+        match self.transport {
+            Transport::Other { .. } if read && !fragment => Err(Error::Inconsistent {
+                why: "TCP or UDP outside a fragment has its own header type",
+            }),
+            Transport::Tcp(_) | Transport::Udp(_) if fragment => Err(Error::Inconsistent {
+                why: "a fragment has no transport header that could be read",
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Transport {
+    fn parse<'a>(
+        ip: &Ip,
+        protocol: u8,
+        body: &'a [u8],
+        checksums: Checksums,
+    ) -> Result<(Self, &'a [u8]), Error> {
+        let sum = || ip.pseudo_header(protocol, body.len()).with(body).finish();
+        let wrong = || checksums == Checksums::Verify && sum() != 0;
+        match protocol {
+            protocol::TCP if !ip.is_fragment() => {
+                let (tcp, payload) = Tcp::parse(body)?;
+                if wrong() {
+                    return Err(Error::Checksum {
+                        what: "the TCP segment",
+                    });
+                }
+                Ok((Self::Tcp(tcp), payload))
+            }
+            protocol::UDP if !ip.is_fragment() => {
+                let (udp, summed, payload) = Udp::parse(body)?;
+                // IPv4 may go without; IPv6 may not (RFC 8200, section 8.1).
+                let optional = matches!(ip, Ip::V4(_));
+                if (summed || !optional) && wrong() {
+                    return Err(Error::Checksum {
+                        what: "the UDP datagram",
+                    });
+                }
+                Ok((Self::Udp(udp), payload))
+            }
+            _ => Ok((Self::Other { protocol }, body)),
+        }
+    }
+
+    /// The protocol's number.
+    pub const fn protocol(&self) -> u8 {
+        match self {
+            Self::Tcp(_) => protocol::TCP,
+            Self::Udp(_) => protocol::UDP,
+            Self::Other { protocol } => *protocol,
+        }
+    }
+
+    /// Bytes of the header, options included.
+    pub fn header_len(&self) -> usize {
+        match self {
+            Self::Tcp(tcp) => tcp.header_len(),
+            Self::Udp(_) => Udp::LEN,
+            Self::Other { .. } => 0,
+        }
+    }
+}
