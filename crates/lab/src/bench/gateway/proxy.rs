@@ -1,0 +1,114 @@
+//! One proxy as a child process in the gateway's namespace.
+
+use super::BenchError;
+use super::subject::Subject;
+use bentpipe_os::netns::spawn_bound;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File};
+use std::io;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Time a proxy has to come up, and to leave.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A running proxy. Dropping it ends the process; it dies with ours, too.
+#[derive(Debug)]
+pub(super) struct Proxy {
+    subject: Subject,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Proxy {
+    /// Starts `command`, writing what it says to `log`, and waits until it listens.
+    pub(super) fn start(
+        subject: Subject,
+        mut command: Command,
+        log: PathBuf,
+    ) -> Result<Self, BenchError> {
+        let failed = |source| BenchError::Start {
+            subject: subject.name(),
+            source,
+        };
+        let file = File::create(&log).map_err(failed)?;
+        let too = file.try_clone().map_err(failed)?;
+        command.stdin(Stdio::null()).stdout(file).stderr(too);
+        let child = spawn_bound(command).map_err(failed)?;
+        let mut proxy = Self {
+            subject,
+            child,
+            log,
+        };
+        proxy.wait_until_listening()?;
+        Ok(proxy)
+    }
+
+    /// Its process.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The last lines it wrote.
+    pub(super) fn last_words(&self) -> String {
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+            .collect();
+        lines[lines.len().saturating_sub(5)..].join("\n")
+    }
+
+    fn wait_until_listening(&mut self) -> Result<(), BenchError> {
+        let end = Instant::now() + PATIENCE;
+        while !listens(self.pid()) {
+            let gone = self.child.try_wait().ok().flatten().is_some();
+            if gone || Instant::now() > end {
+                return Err(BenchError::NotListening {
+                    subject: self.subject.name(),
+                    said: self.last_words(),
+                });
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        if let Some(pid) = Pid::from_raw(self.child.id() as i32)
+            && self.child.try_wait()?.is_none()
+        {
+            kill_process(pid, Signal::TERM)?;
+        }
+        let end = Instant::now() + PATIENCE;
+        while self.child.try_wait()?.is_none() {
+            if Instant::now() > end {
+                self.child.kill()?;
+                self.child.wait()?;
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            tracing::warn!(subject = self.subject.name(), %error, "cannot end the proxy");
+        }
+    }
+}
+
+/// Whether anything listens on IPv4 in the namespace of process `pid`: state 0A in proc(5)'s table.
+fn listens(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/net/tcp")).is_ok_and(|table| {
+        table
+            .lines()
+            .skip(1)
+            .any(|line| line.split_whitespace().nth(3) == Some("0A"))
+    })
+}

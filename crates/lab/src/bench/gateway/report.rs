@@ -1,0 +1,320 @@
+//! What a comparison found, as a table and as JSON.
+
+use super::figure::Figure;
+use super::stats::{self, Ratio};
+use super::subject::Subject;
+use serde::Serialize;
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// What the pairs say about ours against HAProxy in one figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// The interval lies wholly on the good side of 1.
+    Better,
+    /// The interval holds 1.
+    Level,
+    /// The interval lies wholly on the wrong side of 1.
+    WrongSide,
+    /// Too few pairs for an interval.
+    Undecided,
+    /// The figure is for information and decides nothing.
+    Information,
+}
+
+impl Verdict {
+    fn of(figure: &Figure, ratio: &Ratio) -> Self {
+        if !figure.decides {
+            return Self::Information;
+        }
+        let Some((low, high)) = ratio.interval else {
+            return Self::Undecided;
+        };
+        let (better, worse) = if figure.lower_is_better {
+            (high < 1.0, low > 1.0)
+        } else {
+            (low > 1.0, high < 1.0)
+        };
+        match (better, worse) {
+            (true, _) => Self::Better,
+            (_, true) => Self::WrongSide,
+            _ => Self::Level,
+        }
+    }
+
+    /// How the table writes it.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Better => "better",
+            Self::Level => "level",
+            Self::WrongSide => "WRONG SIDE",
+            Self::Undecided => "too few pairs",
+            Self::Information => "",
+        }
+    }
+}
+
+/// Ours against HAProxy in one figure.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// Estimate of ours/HAProxy (Hodges–Lehmann on the logarithms of the pairs).
+    pub ratio: f64,
+    /// Lower end of its 95% interval; `None` under six pairs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio_low: Option<f64>,
+    /// Upper end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio_high: Option<f64>,
+    /// What that means.
+    pub verdict: Verdict,
+}
+
+/// One figure of one subject.
+#[derive(Clone, Debug, Serialize)]
+pub struct Entry {
+    /// Who was measured: `kernel`, `haproxy`, `haproxy-splice-auto` or `bentpipe`.
+    pub subject: &'static str,
+    /// What was measured.
+    pub figure: &'static str,
+    /// Median over the pairs.
+    pub value: f64,
+    /// Unit of the value.
+    pub unit: &'static str,
+    /// Whether less is better.
+    pub lower_is_better: bool,
+    /// How many values the median is of.
+    pub pairs: usize,
+    /// On our own lines: the comparison with HAProxy.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub comparison: Option<Comparison>,
+}
+
+/// The outcome of a run.
+#[derive(Clone, Debug)]
+pub struct Report {
+    entries: Vec<Entry>,
+    figures: Vec<Figure>,
+    subjects: Vec<Subject>,
+    notes: Vec<String>,
+}
+
+/// Values as they were measured: one a pair.
+#[derive(Debug, Default)]
+pub(super) struct Values(HashMap<(Subject, &'static str), Vec<f64>>);
+
+impl Values {
+    pub(super) fn push(&mut self, subject: Subject, figure: &Figure, value: f64) {
+        self.0
+            .entry((subject, figure.name))
+            .or_default()
+            .push(value);
+    }
+
+    fn of(&self, subject: Subject, figure: &Figure) -> &[f64] {
+        self.0.get(&(subject, figure.name)).map_or(&[], |v| v)
+    }
+}
+
+impl Report {
+    pub(super) fn new(
+        values: &Values,
+        figures: Vec<Figure>,
+        subjects: Vec<Subject>,
+        notes: Vec<String>,
+    ) -> Self {
+        let entries = figures
+            .iter()
+            .flat_map(|figure| subjects.iter().map(move |subject| (figure, *subject)))
+            .filter_map(|(figure, subject)| Entry::new(values, figure, subject))
+            .collect();
+        Self {
+            entries,
+            figures,
+            subjects,
+            notes,
+        }
+    }
+
+    /// Every figure of every subject.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Under what conditions the figures were taken: a line each.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Figures in which ours lies wholly on the wrong side of HAProxy.
+    pub fn wrong_side(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(|entry| {
+            entry
+                .comparison
+                .is_some_and(|c| c.verdict == Verdict::WrongSide)
+        })
+    }
+
+    /// The head of [`Report::table`].
+    pub fn header(&self) -> Vec<String> {
+        let subjects = self.subjects.iter().map(|subject| subject.name());
+        ["figure", "unit", "better"]
+            .into_iter()
+            .chain(subjects)
+            .chain(["ours/HAProxy", "95%", "verdict"])
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// One row a figure: its medians and the comparison.
+    pub fn table(&self) -> Vec<Vec<String>> {
+        self.figures.iter().map(|figure| self.row(figure)).collect()
+    }
+
+    fn row(&self, figure: &Figure) -> Vec<String> {
+        let better = if figure.lower_is_better {
+            "less"
+        } else {
+            "more"
+        };
+        let mut row = vec![figure.name.into(), figure.unit.into(), better.into()];
+        let of = |subject: &Subject| {
+            self.entries
+                .iter()
+                .find(|e| e.figure == figure.name && e.subject == subject.name())
+        };
+        for subject in &self.subjects {
+            row.push(of(subject).map_or("–".to_owned(), |entry| digits(entry.value)));
+        }
+        let comparison = of(&Subject::Bentpipe).and_then(|entry| entry.comparison);
+        row.extend(match comparison {
+            None => [const { String::new() }; 3],
+            Some(c) => [
+                format!("{:.2}", c.ratio),
+                c.ratio_low
+                    .zip(c.ratio_high)
+                    .map_or_else(String::new, |(low, high)| format!("{low:.2}–{high:.2}")),
+                c.verdict.text().to_owned(),
+            ],
+        });
+        row
+    }
+
+    /// The entries as a JSON array.
+    pub fn json(&self) -> serde_json::Result<String> {
+        serde_json::to_string_pretty(&self.entries)
+    }
+
+    /// Writes [`Report::json`] to `path`, making its folder where there is none.
+    pub fn write_json(&self, path: &Path) -> io::Result<()> {
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        fs::write(path, self.json()? + "\n")
+    }
+}
+
+impl Entry {
+    fn new(values: &Values, figure: &Figure, subject: Subject) -> Option<Self> {
+        let own = values.of(subject, figure);
+        let comparison = (subject == Subject::Bentpipe)
+            .then(|| stats::ratio(own, values.of(Subject::Haproxy, figure)))
+            .flatten()
+            .map(|ratio| Comparison {
+                ratio: ratio.estimate,
+                ratio_low: ratio.interval.map(|(low, _)| low),
+                ratio_high: ratio.interval.map(|(_, high)| high),
+                verdict: Verdict::of(figure, &ratio),
+            });
+        Some(Self {
+            subject: subject.name(),
+            figure: figure.name,
+            value: stats::median(own)?,
+            unit: figure.unit,
+            lower_is_better: figure.lower_is_better,
+            pairs: own.len(),
+            comparison,
+        })
+    }
+}
+
+/// Three significant digits, and all of them before the point.
+fn digits(value: f64) -> String {
+    match value.abs() {
+        big if big >= 100.0 => format!("{value:.0}"),
+        middle if middle >= 10.0 => format!("{value:.1}"),
+        small if small >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figure::figures;
+    use super::*;
+
+    fn figure(name: &str) -> Figure {
+        *figures().find(|figure| figure.name == name).unwrap()
+    }
+
+    fn report(name: &str, ours: &[f64], theirs: &[f64]) -> Report {
+        let figure = figure(name);
+        let mut values = Values::default();
+        for (a, b) in ours.iter().zip(theirs) {
+            values.push(Subject::Bentpipe, &figure, *a);
+            values.push(Subject::Haproxy, &figure, *b);
+        }
+        let subjects = vec![Subject::Haproxy, Subject::Bentpipe];
+        Report::new(&values, vec![figure], subjects, Vec::new())
+    }
+
+    #[test]
+    fn the_wrong_side_depends_on_what_is_better() {
+        let (low, high) = ([1.0, 1.1, 1.0, 0.9, 1.0, 1.0, 1.1], [2.0; 7]);
+        let verdict = |name, ours: &[f64], theirs: &[f64]| {
+            report(name, ours, theirs).entries()[1]
+                .comparison
+                .unwrap()
+                .verdict
+        };
+        assert_eq!(verdict("goodput_up_1", &low, &high), Verdict::WrongSide);
+        assert_eq!(verdict("goodput_up_1", &high, &low), Verdict::Better);
+        assert_eq!(verdict("cpu_up_1", &low, &high), Verdict::Better);
+        assert_eq!(verdict("cpu_up_1", &high, &low), Verdict::WrongSide);
+        assert_eq!(verdict("cpu_up_1", &high, &high), Verdict::Level);
+        assert_eq!(
+            verdict("cpu_up_1", &high[..3], &low[..3]),
+            Verdict::Undecided
+        );
+        assert_eq!(verdict("proxy_cpu_up_1", &high, &low), Verdict::Information);
+        let wrong = report("connects_1", &low, &high);
+        assert_eq!(wrong.wrong_side().count(), 1);
+    }
+
+    #[test]
+    fn json_has_one_flat_object_a_figure_and_subject() {
+        let json = report("connects_50", &[10.0; 7], &[8.0; 7]).json().unwrap();
+        let read: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let (theirs, ours) = (&read[0], &read[1]);
+        assert_eq!(theirs["subject"], "haproxy");
+        assert!(theirs.get("ratio_low").is_none());
+        assert_eq!(ours["subject"], "bentpipe");
+        assert_eq!(ours["figure"], "connects_50");
+        assert_eq!(ours["value"], 10.0);
+        assert_eq!(ours["unit"], "1/s");
+        assert_eq!(ours["lower_is_better"], false);
+        assert_eq!(ours["verdict"], "better");
+        assert!((ours["ratio_low"].as_f64().unwrap() - 1.25).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_row_holds_what_the_header_names() {
+        let report = report("idle_descriptors", &[2.0; 7], &[2.0; 7]);
+        let (header, rows) = (report.header(), report.table());
+        assert_eq!(header.len(), rows[0].len());
+        assert_eq!(rows[0].last().unwrap(), "level");
+        assert_eq!(rows[0][3..7], ["2.00", "2.00", "1.00", "1.00–1.00"]);
+    }
+}

@@ -1,0 +1,373 @@
+//! The path that one subject is measured on: client – gateway – server, and the proxy in the
+//! gateway.
+//!
+//! Addresses are those that RFC 2544 sets aside for benchmarks.
+
+use super::error::BenchError;
+use super::proxy::Proxy;
+use super::subject::Subject;
+use super::traffic::{Cancel, Path, Ports};
+use super::{MOST_FLOWS, Options, haproxy, traffic, usage};
+use bentpipe_os::netlink::{Diversion, Family, Mark, Prefix, Route, Veth, VethEnd};
+use bentpipe_os::netns::{Netns, SysctlError};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::fs;
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use tempfile::TempDir;
+
+const CLIENT: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+const GATEWAY_LAN: Ipv4Addr = Ipv4Addr::new(198, 18, 255, 254);
+const GATEWAY_SAT: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 254);
+const SERVER: Ipv4Addr = Ipv4Addr::new(198, 19, 0, 1);
+const SERVER_PORT: u16 = 5001;
+/// The client's further addresses, for short connections: 198.18.1.1 and up.
+const MORE_CLIENTS: u8 = 32;
+const PREFIX_BITS: u8 = 16;
+const LAN: &str = "lan";
+const SAT: &str = "sat";
+/// What HAProxy's intercepted packets are marked with.
+const MARK: u32 = 1;
+
+/// The stock buffers of a Linux host; a fresh namespace would inherit whatever ours has.
+const SETTINGS: &[(&str, &str)] = &[
+    ("net.ipv4.ip_forward", "1"),
+    ("net.ipv4.tcp_rmem", "4096 131072 6291456"),
+    ("net.ipv4.tcp_wmem", "4096 16384 4194304"),
+    ("net.ipv4.tcp_no_metrics_save", "1"),
+    // Short connections name ports below these.
+    ("net.ipv4.ip_local_port_range", "32768 60999"),
+    ("net.ipv4.conf.all.rp_filter", "0"),
+    ("net.ipv4.conf.default.rp_filter", "0"),
+];
+
+/// Three namespaces, two wires, and a proxy in the middle.
+#[derive(Debug)]
+pub(super) struct Stage {
+    // Dropped in this order: the proxy goes before the ground under it.
+    proxy: Option<Proxy>,
+    launch: Launch,
+    _diversion: Option<Diversion>,
+    _wires: [Veth; 2],
+    client: Netns,
+    gateway: Netns,
+    server: Netns,
+    ports: Ports,
+    congestion: &'static str,
+    cancel: Cancel,
+}
+
+/// How the proxy is started, and started again.
+#[derive(Debug)]
+struct Launch {
+    subject: Subject,
+    program: PathBuf,
+    folder: TempDir,
+}
+
+/// Checks what the comparison needs, and says what it found: a line each.
+pub(super) fn requirements(options: &Options) -> Result<Vec<String>, BenchError> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(BenchError::NotRoot);
+    }
+    raise_descriptor_limit()?;
+    let mut notes = vec![format!(
+        "Linux {}, {} processors",
+        rustix::system::uname().release().to_string_lossy(),
+        usage::processors()
+    )];
+    if options.subjects.iter().any(|s| s.is_haproxy()) {
+        notes.push(haproxy_version(options)?);
+    }
+    Ok(notes)
+}
+
+fn haproxy_version(options: &Options) -> Result<String, BenchError> {
+    let output = Command::new(&options.haproxy)
+        .arg("-v")
+        .output()
+        .map_err(|source| BenchError::NoHaproxy {
+            program: options.haproxy.display().to_string(),
+            source,
+        })?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    // "HAProxy version 2.6.12-1+deb12u4 2026/10/17 - https://haproxy.org/"
+    let version: Vec<&str> = said.split_whitespace().take(3).collect();
+    Ok(version.join(" "))
+}
+
+/// Endpoints and proxies hold two sockets a flow.
+fn raise_descriptor_limit() -> Result<(), BenchError> {
+    let needed = 2 * MOST_FLOWS as u64 + 1000;
+    let limits = getrlimit(Resource::Nofile);
+    let hard = limits.maximum.unwrap_or(u64::MAX);
+    if hard < needed {
+        return Err(BenchError::Descriptors {
+            limit: hard,
+            needed,
+        });
+    }
+    if limits.current.unwrap_or(u64::MAX) < needed {
+        let raised = Rlimit {
+            current: Some(hard),
+            maximum: limits.maximum,
+        };
+        // Raising the soft limit within the hard one is always allowed.
+        setrlimit(Resource::Nofile, raised).map_err(|_| BenchError::Descriptors {
+            limit: limits.current.unwrap_or(0),
+            needed,
+        })?;
+    }
+    Ok(())
+}
+
+impl Stage {
+    /// Builds the path of `subject` and starts its proxy.
+    pub(super) fn build(subject: Subject, options: &Options) -> Result<Self, BenchError> {
+        let client = Netns::create("bench_client")?;
+        let gateway = Netns::create("bench_gateway")?;
+        let server = Netns::create("bench_server")?;
+        let mut congestion = "cubic";
+        for netns in [&client, &gateway, &server] {
+            for (key, value) in SETTINGS {
+                netns.set_sysctl(key, value)?;
+            }
+            congestion = set_congestion(netns)?;
+        }
+        let wires = [
+            wire((&client, "eth0", CLIENT), (&gateway, LAN, GATEWAY_LAN))?,
+            wire((&server, "eth0", SERVER), (&gateway, SAT, GATEWAY_SAT))?,
+        ];
+        default_route(&client, GATEWAY_LAN)?;
+        default_route(&server, GATEWAY_SAT)?;
+        let ports = Ports::of(more_addresses(&client)?);
+        let launch = Launch::of(subject, options)?;
+        let diversion = launch.intercept(&gateway)?;
+        let mut stage = Self {
+            proxy: None,
+            launch,
+            _diversion: diversion,
+            _wires: wires,
+            client,
+            gateway,
+            server,
+            ports,
+            congestion,
+            cancel: Cancel(options.cancel.clone()),
+        };
+        stage.restart()?;
+        Ok(stage)
+    }
+
+    /// Who is measured here.
+    pub(super) fn subject(&self) -> Subject {
+        self.launch.subject
+    }
+
+    /// Ends the proxy, if there is one, and starts it afresh.
+    pub(super) fn restart(&mut self) -> Result<(), BenchError> {
+        self.proxy = None;
+        self.proxy = self.launch.start(&self.gateway, self.congestion)?;
+        match &self.proxy {
+            Some(proxy) => self.check_interception(proxy),
+            None => Ok(()),
+        }
+    }
+
+    /// The path for traffic.
+    pub(super) fn path(&self) -> Path<'_> {
+        Path {
+            client: &self.client,
+            server: &self.server,
+            address: SocketAddr::new(SERVER.into(), SERVER_PORT),
+            ports: &self.ports,
+            proxy: self.proxy.as_ref().map(Proxy::pid),
+            cancel: self.cancel.clone(),
+        }
+    }
+
+    /// What the proxy wrote last, if there is one and it wrote anything.
+    pub(super) fn last_words(&self) -> Option<String> {
+        let words = self.proxy.as_ref()?.last_words();
+        (!words.is_empty()).then_some(words)
+    }
+
+    /// How hosts and gateway are set: a line.
+    pub(super) fn conditions(&self) -> String {
+        let why = if self.congestion == "cubic" {
+            ""
+        } else {
+            " (net.ipv4.tcp_allowed_congestion_control here does not let a namespace choose cubic)"
+        };
+        format!(
+            "everywhere: {} congestion control{why}, stock buffers, plain veth, MTU 1500",
+            self.congestion
+        )
+    }
+
+    /// A proxy that nothing reaches would measure as well as the kernel.
+    fn check_interception(&self, proxy: &Proxy) -> Result<(), BenchError> {
+        for _ in 0..50 {
+            if traffic::is_intercepted(&self.path(), proxy.pid())? {
+                return Ok(());
+            }
+            self.cancel.sleep(Duration::from_millis(50))?;
+        }
+        Err(BenchError::NotIntercepting {
+            subject: self.subject().name(),
+            said: proxy.last_words(),
+        })
+    }
+}
+
+/// Cubic where a namespace may choose it, else reno, which every namespace may; the same for all
+/// subjects and endpoints.
+fn set_congestion(netns: &Netns) -> Result<&'static str, SysctlError> {
+    const KEY: &str = "net.ipv4.tcp_congestion_control";
+    if netns.set_sysctl(KEY, "cubic").is_ok() {
+        return Ok("cubic");
+    }
+    netns.set_sysctl(KEY, "reno")?;
+    Ok("reno")
+}
+
+type End<'a> = (&'a Netns, &'a str, Ipv4Addr);
+
+fn wire(near: End<'_>, far: End<'_>) -> Result<Veth, BenchError> {
+    let end = |(netns, name, _)| VethEnd { netns, name };
+    let veth = Veth::create(end(near), end(far))?;
+    veth.set_up()?;
+    for (netns, name, address) in [near, far] {
+        netns.netlink()?.add_address(name, prefix(address))?;
+    }
+    Ok(veth)
+}
+
+fn prefix(address: Ipv4Addr) -> Prefix {
+    Prefix::new(address.into(), PREFIX_BITS).expect("16 bits fit an IPv4 address")
+}
+
+fn default_route(netns: &Netns, gateway: Ipv4Addr) -> Result<(), BenchError> {
+    let all = Prefix::new(Ipv4Addr::UNSPECIFIED.into(), 0).expect("0 bits fit any address");
+    netns
+        .netlink()?
+        .add_route(&Route::via(all, gateway.into()))?;
+    Ok(())
+}
+
+fn more_addresses(client: &Netns) -> Result<Vec<IpAddr>, BenchError> {
+    let netlink = client.netlink()?;
+    (1..=MORE_CLIENTS)
+        .map(|last| {
+            let address = Ipv4Addr::new(198, 18, 1, last);
+            netlink.add_address("eth0", prefix(address))?;
+            Ok(address.into())
+        })
+        .collect()
+}
+
+impl Launch {
+    fn of(subject: Subject, options: &Options) -> Result<Self, BenchError> {
+        let program = match (subject, &options.bentpipe) {
+            (Subject::Bentpipe, Some(named)) => named.clone(),
+            (Subject::Bentpipe, None) => {
+                std::env::current_exe().map_err(|source| BenchError::NoBentpipe { source })?
+            }
+            _ => options.haproxy.clone(),
+        };
+        let folder = tempfile::Builder::new()
+            .prefix("bentpipe-bench-")
+            .tempdir()
+            .map_err(|source| BenchError::Start {
+                subject: subject.name(),
+                source,
+            })?;
+        Ok(Self {
+            subject,
+            program,
+            folder,
+        })
+    }
+
+    /// Leads traffic to HAProxy; ours sees to that itself.
+    fn intercept(&self, gateway: &Netns) -> Result<Option<Diversion>, BenchError> {
+        if !self.subject.is_haproxy() {
+            return Ok(None);
+        }
+        nft(gateway, &haproxy::interception(LAN, SAT, MARK))?;
+        let netlink = gateway.netlink()?;
+        Ok(Some(netlink.divert(
+            &[Family::V4],
+            Mark::exact(MARK),
+            100,
+            0,
+        )?))
+    }
+
+    fn start(&self, gateway: &Netns, congestion: &str) -> Result<Option<Proxy>, BenchError> {
+        let (name, configuration) = match self.subject {
+            Subject::Kernel => return Ok(None),
+            Subject::Haproxy => ("haproxy.cfg", Self::haproxy(haproxy::SPLICE)),
+            Subject::HaproxySpliceAuto => ("haproxy.cfg", Self::haproxy(haproxy::SPLICE_AUTO)),
+            Subject::Bentpipe => ("gateway.toml", bentpipe(congestion)),
+        };
+        let file = self.folder.path().join(name);
+        fs::write(&file, configuration).map_err(|source| BenchError::Start {
+            subject: self.subject.name(),
+            source,
+        })?;
+        let mut command = gateway.command(&self.program);
+        if self.subject == Subject::Bentpipe {
+            command.args(["gateway", "run", "--lan", LAN, "--sat", SAT, "--config"]);
+        } else {
+            command.args(["-db", "-f"]);
+        }
+        command.arg(&file);
+        Proxy::start(self.subject, command, self.folder.path().join("log")).map(Some)
+    }
+
+    fn haproxy(splice: &[&str]) -> String {
+        haproxy::configuration(usage::processors(), splice, MOST_FLOWS)
+    }
+}
+
+/// Both legs alike and as plain as the kernel's: its usual control, no rate, no pacing.
+fn bentpipe(congestion: &str) -> String {
+    ["lan", "sat"]
+        .map(|leg| {
+            format!(
+                "[{leg}]\n\
+                 congestion_control = \"{congestion}\"\n\
+                 send_buffer = \"2MiB\"\n\
+                 receive_buffer = \"2MiB\"\n"
+            )
+        })
+        .concat()
+}
+
+fn nft(gateway: &Netns, rules: &str) -> Result<(), BenchError> {
+    let failed = |source: std::io::Error| BenchError::Nft {
+        said: source.to_string(),
+    };
+    let mut child = gateway
+        .command("nft")
+        .args(["-f", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(rules.as_bytes()).map_err(failed)?;
+    }
+    let output = child.wait_with_output().map_err(failed)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(BenchError::Nft {
+        said: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+    })
+}
