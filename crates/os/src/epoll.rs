@@ -188,6 +188,39 @@ impl AsFd for Epoll {
     }
 }
 
+/// A descriptor by which one thread wakes others (eventfd(2)).
+#[derive(Debug)]
+pub struct Bell {
+    fd: OwnedFd,
+}
+
+impl Bell {
+    /// A silent bell.
+    pub fn new() -> io::Result<Self> {
+        use rustix::event::{EventfdFlags, eventfd};
+        Ok(Self {
+            fd: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        })
+    }
+
+    /// Makes the descriptor readable; wakes every set that watches it, also edge-triggered ones.
+    pub fn ring(&self) {
+        // The only failure is a counter at its end: then it is readable anyway.
+        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+    }
+
+    /// Makes it unreadable; `true` when it had rung since the last time.
+    pub fn silence(&self) -> bool {
+        rustix::io::read(&self.fd, &mut [0; 8]).is_ok()
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -229,5 +262,25 @@ mod tests {
         assert_eq!(events.at(0).unwrap().token, 2);
         epoll.remove(&far).unwrap();
         assert_eq!(epoll.wait(&mut events, soon).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_bell_wakes_every_set_each_time() {
+        let bell = Bell::new().unwrap();
+        let sets = [Epoll::new().unwrap(), Epoll::new().unwrap()];
+        for set in &sets {
+            set.add(&bell, 9, Interest::READ | Interest::EDGE).unwrap();
+        }
+        let mut events = Events::with_capacity(4);
+        let soon = Some(Duration::from_millis(1));
+        for _ in 0..2 {
+            bell.ring();
+            for set in &sets {
+                assert_eq!(set.wait(&mut events, soon).unwrap(), 1);
+                assert_eq!(set.wait(&mut events, soon).unwrap(), 0);
+            }
+        }
+        assert!(bell.silence());
+        assert!(!bell.silence());
     }
 }

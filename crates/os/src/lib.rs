@@ -6,6 +6,7 @@
 //! removed by the next [`sweep`].
 
 pub mod epoll;
+pub mod limits;
 pub mod need;
 pub mod netlink;
 pub mod netns;

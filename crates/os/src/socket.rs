@@ -94,6 +94,12 @@ pub fn abort_on_close(socket: impl AsFd, abort: bool) -> io::Result<()> {
     Ok(sockopt::set_socket_linger(socket, linger)?)
 }
 
+/// Probes an idle connection at the kernel's own pace (`net.ipv4.tcp_keepalive_time`), so that a
+/// vanished peer is found out. See [`crate::tcp::set_keepalive`] for another pace.
+pub fn set_keepalive(socket: impl AsFd, on: bool) -> io::Result<()> {
+    Ok(sockopt::set_socket_keepalive(socket, on)?)
+}
+
 /// Fixes the send buffer at `size`; the kernel then no longer tunes it.
 pub fn set_send_buffer(socket: impl AsFd, size: Bytes) -> io::Result<Granted> {
     let wish = wish(size);
@@ -195,6 +201,14 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
 pub fn send(socket: impl AsFd, data: &[u8]) -> io::Result<usize> {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     Ok(rustix::net::send(socket, data, flags)?)
+}
+
+/// Whether `error` says that descriptors or memory ran out, in this process or the whole system.
+pub fn is_exhausted(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS)
+    )
 }
 
 fn internet(address: SocketAddrAny) -> io::Result<SocketAddr> {
@@ -346,5 +360,22 @@ mod tests {
             Err(error) => error,
         };
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn transparent_and_mark_need_a_capability_and_work_with_it() {
+        crate::need!(NetAdmin);
+        for address in LOOPBACK {
+            let address: SocketAddr = address.parse().unwrap();
+            let socket = stream(address).unwrap();
+            set_transparent(&socket, address).unwrap();
+            set_mark(&socket, 0x1234).unwrap();
+            let foreign: SocketAddr = match address {
+                SocketAddr::V4(_) => "192.0.2.7:7777".parse().unwrap(),
+                SocketAddr::V6(_) => "[2001:db8::7]:7777".parse().unwrap(),
+            };
+            bind(&socket, foreign).unwrap();
+            assert_eq!(local_address(&socket).unwrap(), foreign);
+        }
     }
 }

@@ -69,7 +69,7 @@ impl Pipe {
 /// A bounded stock of pipes for one thread.
 #[derive(Debug)]
 pub struct Pool {
-    idle: Vec<Pipe>,
+    idle: Vec<Box<Pipe>>,
     lent: usize,
     limit: usize,
     keep: usize,
@@ -90,7 +90,7 @@ impl Pool {
 
     /// Lends an empty pipe. `Ok(None)` when all are lent; an error when the kernel gives no more
     /// (descriptors).
-    pub fn borrow(&mut self) -> io::Result<Option<Pipe>> {
+    pub fn borrow(&mut self) -> io::Result<Option<Box<Pipe>>> {
         if let Some(pipe) = self.idle.pop() {
             self.lent += 1;
             return Ok(Some(pipe));
@@ -98,13 +98,13 @@ impl Pool {
         if self.lent >= self.limit {
             return Ok(None);
         }
-        let pipe = Pipe::new(self.capacity)?;
+        let pipe = Box::new(Pipe::new(self.capacity)?);
         self.lent += 1;
         Ok(Some(pipe))
     }
 
     /// Takes `pipe` back; with bytes in it, or beyond the number to keep, it is closed.
-    pub fn give_back(&mut self, pipe: Pipe) {
+    pub fn give_back(&mut self, pipe: Box<Pipe>) {
         self.lent = self.lent.saturating_sub(1);
         if pipe.held == 0 && self.idle.len() < self.keep {
             self.idle.push(pipe);

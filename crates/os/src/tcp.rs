@@ -4,7 +4,7 @@ use crate::socket::{get_raw, set_raw, set_u32};
 use bentpipe_base::{Bytes, Rate};
 use rustix::net::sockopt;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 /// The state of one connection, as of `struct tcp_info` in linux/tcp.h. Fields that the running
@@ -135,6 +135,17 @@ fn parse(raw: &[u8]) -> Info {
     }
 }
 
+/// Payload (and FIN) that the peer has not acknowledged yet, in bytes.
+pub fn unacknowledged(socket: impl AsFd) -> io::Result<Bytes> {
+    let mut count: libc::c_int = 0;
+    // SAFETY: TIOCOUTQ writes one int to `count`, which outlives the call.
+    let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut count) };
+    if result == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Bytes(u64::try_from(count).unwrap_or(0)))
+}
+
 /// The congestion control of `socket`.
 pub fn congestion(socket: impl AsFd) -> io::Result<String> {
     Ok(sockopt::tcp_congestion(socket)?)
@@ -222,6 +233,24 @@ mod tests {
         assert!(sent.rtt > Duration::ZERO && sent.rtt < Duration::from_secs(1));
         assert!(sent.min_rtt <= sent.rtt && sent.data_segs_out > 0);
         assert_eq!(info(&far).unwrap().bytes_received, Bytes(50_000));
+        assert_eq!(unacknowledged(&near).unwrap(), Bytes(0));
+    }
+
+    #[test]
+    fn what_a_stalled_peer_does_not_read_stays_unacknowledged() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (_far, _) = listener.accept().unwrap();
+        near.set_nonblocking(true).unwrap();
+        let mut written = 0;
+        while let Ok(count) = near.write(&[0; 65_536]) {
+            written += count as u64;
+        }
+        let waiting = unacknowledged(&near).unwrap();
+        assert!(
+            waiting > Bytes(0) && waiting < Bytes(written),
+            "{waiting} of {written}"
+        );
     }
 
     #[test]

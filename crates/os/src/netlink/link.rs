@@ -285,6 +285,14 @@ impl Netlink {
         }
     }
 
+    /// The names of all interfaces of the namespace.
+    ///
+    /// # Errors
+    /// Fails when the kernel does not answer.
+    pub fn link_names(&self) -> Result<Vec<String>, NetlinkError> {
+        Ok(self.links()?.into_iter().map(|link| link.name).collect())
+    }
+
     /// All interfaces of the namespace.
     pub(crate) fn links(&self) -> Result<Vec<Link>, NetlinkError> {
         let answers = self.list(
