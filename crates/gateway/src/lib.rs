@@ -1,1 +1,48 @@
-//! Filled next.
+//! The split-TCP gateway: it ends connections in the middle of the path, unseen, and carries their
+//! bytes over two legs, each with the congestion control, buffers and pacing that suit it.
+//!
+//! The way of a connection: its SYN crosses from one leg's interface to the other's; nft hands it to
+//! a listener of ours ([`Gateway::start`] sets that up); a worker accepts it, dials on from the
+//! client's own address and port, and then moves bytes both ways until both sides have ended or one
+//! has broken. Everything that the two ends can observe (addresses, half-close, resets, back-pressure)
+//! stays as without us; `docs/contract.md` lists the promises and their tests.
+//!
+//! ```no_run
+//! use bentpipe_gateway::{Config, Gateway, Shutdown};
+//! let config = Config::load("/etc/bentpipe/gateway.toml")?.between("eth0", "eth1");
+//! let shutdown = Shutdown::on_signals()?;
+//! let gateway = Gateway::start(&config)?;
+//! gateway.run_until(&shutdown)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod budget;
+mod config;
+mod control;
+mod counters;
+mod dial;
+mod flow;
+mod gateway;
+mod intercept;
+mod lane;
+mod leg;
+mod legs;
+mod listen;
+mod mark;
+mod ruleset;
+mod shared;
+mod shutdown;
+mod slab;
+mod worker;
+
+pub use config::{Config, ConfigError, Intercept, Limits};
+pub use control::ControlError;
+pub use counters::Snapshot;
+pub use gateway::{Ending, Gateway, Meter, RunError, StartError};
+pub use intercept::InterceptError;
+pub use leg::{HYBLA_CONTROL, Leg, RATE_CONTROL};
+pub use legs::Which;
+pub use listen::ListenError;
+pub use mark::Marks;
+pub use shutdown::{Shutdown, SignalError};

@@ -1,0 +1,82 @@
+//! How many flows the descriptors of this process carry.
+
+use crate::config::Limits;
+use crate::shared::Bounds;
+
+/// Descriptors of an idle flow.
+const OF_A_FLOW: usize = 2;
+/// Descriptors of a pipe.
+const OF_A_PIPE: usize = 2;
+
+/// What the limits come to in this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Budget {
+    pub(crate) bounds: Bounds,
+    /// Pipes of each worker.
+    pub(crate) pipes: usize,
+}
+
+/// Divides `available` descriptors, of which `used` are open already, among the pipes of `workers`
+/// workers, a reserve, and flows. `None` when not one flow remains.
+///
+/// The reserve is for connections that were intercepted before a suspension took hold, and for
+/// whatever else the process opens.
+pub(crate) fn budget(
+    limits: &Limits,
+    available: usize,
+    used: usize,
+    workers: usize,
+) -> Option<Budget> {
+    let available = limits
+        .descriptors
+        .map_or(available, |limit| limit.min(available));
+    let pipes = limits.pipes.min(available / 32).div_ceil(workers);
+    let reserve = (available / 16).clamp(16, 256);
+    let spoken_for = used + pipes * workers * OF_A_PIPE + reserve;
+    let flows = available.checked_sub(spoken_for)? / OF_A_FLOW;
+    let suspend = flows.min(limits.flows);
+    if suspend == 0 {
+        return None;
+    }
+    Some(Budget {
+        bounds: Bounds {
+            suspend,
+            // A twentieth less: at the limit, interception does not flap with every flow.
+            resume: suspend - suspend.div_ceil(20),
+            hard: suspend + reserve / 2 / OF_A_FLOW,
+        },
+        pipes,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn twenty_thousand_descriptors_carry_nine_thousand_flows() {
+        let budget = budget(&Limits::default(), 20_000, 60, 2).unwrap();
+        assert!(budget.bounds.suspend >= 9_000, "{budget:?}");
+        assert_eq!(budget.pipes, 256);
+    }
+
+    proptest! {
+        #[test]
+        fn the_descriptors_are_never_overspent(
+            available in 100usize..100_000,
+            used in 0usize..100,
+            workers in 1usize..64,
+            flows in 1usize..20_000,
+        ) {
+            let limits = Limits { flows, ..Limits::default() };
+            if let Some(budget) = budget(&limits, available, used, workers) {
+                let Bounds { suspend, resume, hard } = budget.bounds;
+                prop_assert!(resume < suspend && suspend < hard);
+                prop_assert!(suspend <= flows);
+                let most = used + 2 * hard + 2 * budget.pipes * workers;
+                prop_assert!(most <= available, "{most} of {available}");
+            }
+        }
+    }
+}

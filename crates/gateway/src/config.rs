@@ -1,0 +1,163 @@
+//! The configuration of a gateway: one TOML file, every value with its unit, every mistake named
+//! with its place.
+//!
+//! ```toml
+//! port = 0                     # first of the gateway's own ports on loopback; 0: the kernel's choice
+//! intercept = "both"           # whose new connections: arriving on "lan", on "sat", on "both"
+//! threads = 2                  # default: one for each processor the process may use
+//! drain = "30s"                # how long SIGTERM waits for flows to end
+//!
+//! [lan]
+//! interface = "eth0"
+//!
+//! [sat]
+//! interface = "eth1"
+//! rate = "10Mbit/s"
+//!
+//! [limits]
+//! flows = 9000
+//! ```
+//!
+//! Keys of a leg, `[lan]` or `[sat]`: `interface`, `congestion_control`, `insist`, `rate`, `pacing`,
+//! `rtt0`, `send_buffer`, `receive_buffer`, `notsent_lowat`; see [`Leg`]. Keys of `[limits]`:
+//! `flows`, `descriptors`, `pipe`, `pipes`; see [`Limits`].
+
+mod read;
+
+use crate::leg::Leg;
+use crate::legs::Which;
+use bentpipe_base::Bytes;
+use bentpipe_scenario::Problems;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use thiserror::Error;
+
+/// Whose new connections are split.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Intercept {
+    /// Those that arrive on the terrestrial interface.
+    Lan,
+    /// Those that arrive on the satellite interface.
+    Sat,
+    /// Both.
+    #[default]
+    Both,
+}
+
+impl Intercept {
+    /// Whether new connections that arrive by `leg` are split.
+    pub fn includes(self, leg: Which) -> bool {
+        match self {
+            Self::Lan => leg == Which::Lan,
+            Self::Sat => leg == Which::Sat,
+            Self::Both => true,
+        }
+    }
+}
+
+/// How much a gateway takes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Flows at a time; beyond it new ones pass end to end.
+    pub flows: usize,
+    /// Descriptors of the process; `None`: its hard limit (RLIMIT_NOFILE).
+    pub descriptors: Option<usize>,
+    /// What one pipe holds for one direction of a flow that waits.
+    pub pipe: Bytes,
+    /// Pipes, all workers together; with none left, flows wait with 16 KiB in memory instead.
+    pub pipes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            flows: 100_000,
+            descriptors: None,
+            pipe: Bytes(256 << 10),
+            pipes: 512,
+        }
+    }
+}
+
+/// Everything there is to configure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The interface towards the ground.
+    pub lan_interface: Option<String>,
+    /// The interface towards the satellite.
+    pub sat_interface: Option<String>,
+    /// The policy of the terrestrial leg.
+    pub lan: Leg,
+    /// The policy of the satellite leg.
+    pub sat: Leg,
+    /// Whose new connections are split.
+    pub intercept: Intercept,
+    /// The first of the gateway's own two ports on loopback (the second leg has the next); 0 leaves
+    /// the choice to the kernel.
+    pub port: u16,
+    /// Worker threads; `None`: one for each processor.
+    pub threads: Option<usize>,
+    /// How long an ordinary shutdown waits for flows to end.
+    pub drain: Duration,
+    /// How much the gateway takes on.
+    pub limits: Limits,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            lan_interface: None,
+            sat_interface: None,
+            lan: Leg::terrestrial(),
+            sat: Leg::satellite(None),
+            intercept: Intercept::Both,
+            port: 0,
+            threads: None,
+            drain: Duration::from_secs(30),
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// A configuration that cannot be used.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read the configuration {} ({source}): check the path and its permissions", .path.display())]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The file says something wrong; one line for each mistake.
+    #[error(transparent)]
+    Wrong(#[from] Problems),
+}
+
+impl Config {
+    /// Reads the file at `path`.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
+        let path = path.as_ref();
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
+            path: path.to_owned(),
+            source,
+        })?;
+        Ok(Self::parse(&path.display().to_string(), &text)?)
+    }
+
+    /// Reads `text`; `file` is its name in messages.
+    pub fn parse(file: &str, text: &str) -> Result<Self, Problems> {
+        read::config(file, text)
+    }
+
+    /// The same configuration between the interfaces `lan` and `sat`.
+    pub fn between(mut self, lan: impl Into<String>, sat: impl Into<String>) -> Self {
+        self.lan_interface = Some(lan.into());
+        self.sat_interface = Some(sat.into());
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests;

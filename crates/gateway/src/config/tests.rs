@@ -1,0 +1,132 @@
+use super::*;
+use bentpipe_base::{Probability, Rate};
+use proptest::prelude::*;
+
+fn wrong(text: &str) -> String {
+    Config::parse("gw.toml", text).unwrap_err().to_string()
+}
+
+#[test]
+fn every_key_is_read() {
+    let text = r#"
+        port = 4000
+        intercept = "sat"
+        threads = 3
+        drain = "5s"
+        [lan]
+        interface = "eth0"
+        congestion_control = "reno"
+        send_buffer = "1MiB"
+        receive_buffer = "3MB"
+        [sat]
+        interface = "eth1"
+        congestion_control = "bentpipe_hybla"
+        insist = true
+        rate = "10Mbit/s"
+        pacing = "97%"
+        rtt0 = "30ms"
+        notsent_lowat = "32kB"
+        [limits]
+        flows = 10
+        descriptors = 200
+        pipe = "64KiB"
+        pipes = 7
+    "#;
+    let config = Config::parse("gw.toml", text).unwrap();
+    assert_eq!(config.port, 4000);
+    assert!(config.intercept.includes(Which::Sat) && !config.intercept.includes(Which::Lan));
+    assert_eq!((config.threads, config.drain.as_secs()), (Some(3), 5));
+    assert_eq!(config.lan_interface.as_deref(), Some("eth0"));
+    assert_eq!(config.lan.congestion.as_deref(), Some("reno"));
+    assert_eq!(config.lan.send_buffer, Bytes(1 << 20));
+    assert_eq!(config.lan.receive_buffer, Bytes(3_000_000));
+    assert_eq!(config.sat_interface.as_deref(), Some("eth1"));
+    assert_eq!(config.sat.congestion.as_deref(), Some("bentpipe_hybla"));
+    assert!(config.sat.insist && !config.lan.insist);
+    assert_eq!(config.sat.rate, Some(Rate::from_bits_per_sec(10_000_000)));
+    assert_eq!(Some(config.sat.pacing), Probability::new(0.97));
+    assert_eq!(config.sat.rtt0, Duration::from_millis(30));
+    assert_eq!(config.sat.notsent_lowat, Some(Bytes(32_000)));
+    assert_eq!(config.sat.send_buffer, Bytes(3_000_000));
+    let limits = Limits {
+        flows: 10,
+        descriptors: Some(200),
+        pipe: Bytes(65_536),
+        pipes: 7,
+    };
+    assert_eq!(config.limits, limits);
+}
+
+#[test]
+fn an_empty_file_is_the_default() {
+    assert_eq!(Config::parse("gw.toml", "").unwrap(), Config::default());
+}
+
+#[test]
+fn each_mistake_names_its_place_and_the_remedy() {
+    for (text, expected) in [
+        (
+            "prot = 1",
+            "gw.toml:1:1: unknown key `prot` in the file: expected",
+        ),
+        ("prot = 1", "did you mean `port`?"),
+        ("port = 70000", "gw.toml:1:8: `70000` is out of range"),
+        ("port = \"x\"", "from 0 to 65534"),
+        ("intercept = \"boht\"", "did you mean `both`?"),
+        ("threads = 0", "from 1 to 1024"),
+        ("drain = 30", "\"300ms\""),
+        ("\n[sat]\nrate = \"10MB\"", "gw.toml:3:8: "),
+        ("[sat]\nraet = \"1Mbit/s\"", "did you mean `rate`?"),
+        ("[sat]\npacing = 1.2", "from 10% to 100%"),
+        ("[sat]\npacing = 0.01", "from 10% to 100%"),
+        ("[sat]\nrtt0 = \"0s\"", "from 1ms to 1s"),
+        ("[sat]\ninterface = \"a b\"", "cannot name an interface"),
+        (
+            "[sat]\ninterface = \"\\\" accept\"",
+            "cannot name an interface",
+        ),
+        (
+            "[lan]\ncongestion_control = \"a name too long\"",
+            "congestion control",
+        ),
+        ("[lan]\ninsist = 1", "`true` or `false`"),
+        ("[lan]\ninsist = true", "both, or neither"),
+        ("[lan]\nsend_buffer = \"1B\"", "from 4KiB to 1GiB"),
+        ("[lan]\nreceive_buffer = \"2GiB\"", "from 4KiB to 1GiB"),
+        ("[lan]\nnotsent_lowat = \"x\"", "an amount of data"),
+        ("[limits]\nflows = 0", "from 1 to 10000000"),
+        ("[limits]\ndescriptors = 10", "from 100"),
+        ("[limits]\npipe = \"1B\"", "from 64KiB to 1MiB"),
+        ("[limits]\npipes = 0", "from 1 to"),
+        ("limits = 3", "expected a table `[limits]`"),
+        ("[lan", "not TOML"),
+    ] {
+        let message = wrong(text);
+        assert!(message.contains(expected), "{text:?} gave {message}");
+        assert!(message.starts_with("gw.toml:"), "{message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+    }
+}
+
+#[test]
+fn an_unreadable_file_says_which() {
+    let error = Config::load("/nonexistent/gw.toml")
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("/nonexistent/gw.toml"), "{error}");
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read_or_refused(text in "\\PC*") {
+        let _ = Config::parse("gw.toml", &text);
+    }
+
+    #[test]
+    fn any_value_is_read_or_refused(
+        key in prop::sample::select(vec!["port", "threads", "drain", "intercept"]),
+        value in "[-0-9a-z\".]{0,12}",
+    ) {
+        let _ = Config::parse("gw.toml", &format!("{key} = {value}"));
+    }
+}

@@ -1,0 +1,102 @@
+//! What a gateway has done so far, counted without locks.
+
+use bentpipe_base::Bytes;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        /// The live counters of one worker; only that worker adds to them.
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters {
+            $(pub(crate) $name: Counter,)+
+        }
+
+        /// The counters of a gateway, read at one moment. All but `open` only ever grow.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Snapshot {
+            /// Flows open now.
+            pub open: u64,
+            $($(#[doc = $doc])+ pub $name: u64,)+
+        }
+
+        impl Snapshot {
+            pub(crate) fn add(&mut self, counters: &Counters) {
+                $(self.$name += counters.$name.read();)+
+            }
+        }
+    };
+}
+
+counters! {
+    /// Connections accepted from clients.
+    accepted,
+    /// Connections that stood on both legs.
+    connected,
+    /// Dials that the far side refused.
+    refused,
+    /// Dials that failed otherwise: unreachable, timed out.
+    unreachable,
+    /// Dials from another port than the client's, because that one was taken.
+    other_port,
+    /// Flows that ended orderly, both ways.
+    finished,
+    /// Flows that ended by a reset or an error of either side.
+    reset,
+    /// Connections made straight to the gateway's own port, thrown out.
+    direct,
+    /// Connections dropped because the process had no descriptors for them.
+    starved,
+    /// Times that interception of new flows was suspended at a limit.
+    suspended,
+    /// Bytes carried from the terrestrial to the satellite leg.
+    bytes_to_sat,
+    /// Bytes carried from the satellite to the terrestrial leg.
+    bytes_to_lan,
+    /// Times that a receiver held its sender back.
+    held_back,
+    /// Dials that had to do with another congestion control than the leg's.
+    other_control,
+}
+
+/// A number that one thread counts up and all may read.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn one(&self) {
+        self.many(1);
+    }
+
+    pub(crate) fn many(&self, count: u64) {
+        // One writer: a plain load and store, without the price of an atomic add.
+        let before = self.0.load(Ordering::Relaxed);
+        self.0.store(before.wrapping_add(count), Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Snapshot {
+    /// Bytes carried both ways.
+    pub fn bytes(&self) -> Bytes {
+        Bytes(self.bytes_to_sat) + Bytes(self.bytes_to_lan)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_sums_the_workers() {
+        let workers = [Counters::default(), Counters::default()];
+        workers[0].bytes_to_sat.many(5);
+        workers[1].bytes_to_sat.many(7);
+        workers[1].accepted.one();
+        let mut sum = Snapshot::default();
+        workers.iter().for_each(|worker| sum.add(worker));
+        assert_eq!((sum.accepted, sum.bytes()), (1, Bytes(12)));
+    }
+}

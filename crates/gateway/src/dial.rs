@@ -1,0 +1,56 @@
+//! Dialling on: the far leg, from the client's own address and port.
+
+use crate::legs::Prepared;
+use bentpipe_os::socket::{self, Dial};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+/// A dial on its way.
+pub(crate) struct Dialled {
+    pub(crate) socket: OwnedFd,
+    pub(crate) begun: Dial,
+    /// The client's port was taken (an earlier connection of the same four numbers waits out its
+    /// TIME_WAIT): the server sees another one.
+    pub(crate) other_port: bool,
+    /// The leg's congestion control has gone from the kernel.
+    pub(crate) control_lost: bool,
+}
+
+/// Begins a connection from `client` to `server` under the policy of `leg`.
+pub(crate) fn dial(leg: &Prepared, client: SocketAddr, server: SocketAddr) -> io::Result<Dialled> {
+    match attempt(leg, client, server) {
+        Err(error) if port_taken(&error) => {
+            let mut any_port = client;
+            any_port.set_port(0);
+            let mut dialled = attempt(leg, any_port, server)?;
+            dialled.other_port = true;
+            Ok(dialled)
+        }
+        other => other,
+    }
+}
+
+fn attempt(leg: &Prepared, client: SocketAddr, server: SocketAddr) -> io::Result<Dialled> {
+    let socket = socket::stream(server)?;
+    let control_lost = match leg.apply(&socket, server) {
+        Ok(()) => false,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+        Err(error) => return Err(error),
+    };
+    socket::bind(&socket, client)?;
+    let begun = socket::connect(&socket, server)?;
+    Ok(Dialled {
+        socket,
+        begun,
+        other_port: false,
+        control_lost,
+    })
+}
+
+fn port_taken(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::AddrNotAvailable | io::ErrorKind::AddrInUse
+    )
+}

@@ -1,0 +1,185 @@
+//! The gateway from start to end: what it makes, in which order, and how that is undone.
+
+mod start;
+
+pub use start::StartError;
+
+use crate::counters::{Counters, Snapshot};
+use crate::intercept::{InterceptError, Interception};
+use crate::shared::{Shared, Stage};
+use crate::shutdown::Shutdown;
+use bentpipe_os::epoll::{Epoll, Events, Interest};
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// How often a suspended gateway looks whether it may go on.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A running gateway broke down.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// The supervising thread cannot wait.
+    #[error("cannot wait for the gateway's workers ({0})")]
+    Wait(#[source] io::Error),
+    /// A worker ended by itself.
+    #[error("a worker of the gateway failed ({0}): its flows are reset; start again")]
+    Worker(String),
+    /// Interception could not be changed.
+    #[error(transparent)]
+    Intercept(#[from] InterceptError),
+}
+
+/// How a gateway ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// All flows had ended by themselves.
+    Drained,
+    /// Time was up, or a second request came: this many flows were reset.
+    Cut(usize),
+}
+
+/// Reads a gateway's counters from any thread.
+#[derive(Clone, Debug)]
+pub struct Meter {
+    counters: Arc<[Arc<Counters>]>,
+    /// The gateway's own, beside its workers'.
+    own: Arc<Counters>,
+    shared: Arc<Shared>,
+}
+
+impl Meter {
+    /// The counters now.
+    pub fn read(&self) -> Snapshot {
+        let mut snapshot = Snapshot {
+            open: self.shared.flows() as u64,
+            ..Snapshot::default()
+        };
+        snapshot.add(&self.own);
+        self.counters.iter().for_each(|worker| snapshot.add(worker));
+        snapshot
+    }
+}
+
+/// A gateway that splits connections. Dropping it resets all flows and undoes the interception.
+#[derive(Debug)]
+pub struct Gateway {
+    // In this order: interception goes before the workers whose sockets it feeds.
+    interception: Interception,
+    workers: Vec<JoinHandle<io::Result<()>>>,
+    shared: Arc<Shared>,
+    meter: Meter,
+    drain: Duration,
+}
+
+impl Gateway {
+    /// A handle to the counters.
+    pub fn meter(&self) -> Meter {
+        self.meter.clone()
+    }
+
+    /// Works until `shutdown` is requested. The first request stops the interception at once and
+    /// waits for the flows to end, at most for the time configured; the second, and the end of that
+    /// time, reset those that are left.
+    pub fn run_until(mut self, shutdown: &Shutdown) -> Result<Ending, RunError> {
+        let epoll = Epoll::new().map_err(RunError::Wait)?;
+        let bell = self.shared.gateway_bell();
+        epoll
+            .add(bell, 0, Interest::READ)
+            .and_then(|()| epoll.add(shutdown, 1, Interest::READ))
+            .map_err(RunError::Wait)?;
+        self.serve(&epoll, shutdown)?;
+        self.drain(&epoll, shutdown)
+    }
+
+    fn serve(&mut self, epoll: &Epoll, shutdown: &Shutdown) -> Result<(), RunError> {
+        let mut events = Events::with_capacity(2);
+        while !shutdown.take() {
+            let retry = (!self.interception.is_on()).then_some(RETRY);
+            epoll.wait(&mut events, retry).map_err(RunError::Wait)?;
+            self.shared.gateway_bell().silence();
+            self.check_workers()?;
+            self.reconsider()?;
+        }
+        Ok(())
+    }
+
+    /// Suspends interception at a limit, resumes it well below.
+    fn reconsider(&mut self) -> Result<(), RunError> {
+        let shared = &self.shared;
+        if self.interception.is_on() && shared.should_suspend() {
+            self.interception.suspend()?;
+            self.meter.own.suspended.one();
+            tracing::warn!(
+                flows = shared.flows(),
+                "at the limit of flows or descriptors: new flows pass unsplit"
+            );
+        } else if !self.interception.is_on() && shared.may_resume() {
+            shared.forget_exhaustion();
+            self.interception.resume()?;
+            tracing::info!(
+                flows = shared.flows(),
+                "below the limit: new flows are split again"
+            );
+        }
+        Ok(())
+    }
+
+    fn drain(mut self, epoll: &Epoll, shutdown: &Shutdown) -> Result<Ending, RunError> {
+        self.interception.suspend()?;
+        tracing::info!(
+            flows = self.shared.flows(),
+            "draining: new flows pass unsplit"
+        );
+        self.shared.enter(Stage::Draining);
+        let until = Instant::now() + self.drain;
+        let mut events = Events::with_capacity(2);
+        while !self.workers.iter().all(JoinHandle::is_finished) && !shutdown.take() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            epoll
+                .wait(&mut events, Some(left))
+                .map_err(RunError::Wait)?;
+            self.shared.gateway_bell().silence();
+        }
+        let cut = self.shared.flows();
+        self.stop()?;
+        Ok(match cut {
+            0 => Ending::Drained,
+            cut => Ending::Cut(cut),
+        })
+    }
+
+    fn check_workers(&mut self) -> Result<(), RunError> {
+        if self.workers.iter().any(JoinHandle::is_finished) {
+            self.stop()?;
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self) -> Result<(), RunError> {
+        self.shared.enter(Stage::Stopped);
+        let mut result = Ok(());
+        for worker in self.workers.drain(..) {
+            let failure = match worker.join() {
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => "it panicked".to_owned(),
+            };
+            result = Err(RunError::Worker(failure));
+        }
+        result
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        if let Err(error) = self.stop() {
+            tracing::error!(%error, "the gateway did not end well");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Interception: packets of new connections are taken from the forwarding path and given to our
+//! listeners. The nft table goes with the process; rules and routes, inert without it, go with the
+//! value or are swept by the next start.
+
+use crate::mark::Marks;
+use crate::ruleset::{self, Crossing};
+use bentpipe_os::netlink::{Diversion, Family, Mark, Netlink, NetlinkError};
+use bentpipe_os::nft::{NftError, OwnerTable, TableFamily};
+use std::io;
+use thiserror::Error;
+
+/// Before the main table and most others' rules, after the local table.
+const RULE_PRIORITY: u32 = 98;
+
+/// Interception could not be set up or changed.
+#[derive(Debug, Error)]
+pub enum InterceptError {
+    /// The routing half.
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+    /// The nft half.
+    #[error(transparent)]
+    Nft(#[from] NftError),
+}
+
+/// The interception of one gateway: made suspended.
+#[derive(Debug)]
+pub(crate) struct Interception {
+    // In this order: without the table, the rule has nothing to divert.
+    table: OwnerTable,
+    _diversion: Diversion,
+    marks: Marks,
+    crossings: Vec<Crossing>,
+    on: bool,
+}
+
+impl Interception {
+    pub(crate) fn new(marks: Marks, crossings: Vec<Crossing>) -> Result<Self, InterceptError> {
+        let diversion = divert(&Netlink::open()?, Mark::exact(marks.intercepted()))?;
+        let table = OwnerTable::load(TableFamily::Inet, "gateway", &ruleset::table(marks))?;
+        Ok(Self {
+            table,
+            _diversion: diversion,
+            marks,
+            crossings,
+            on: false,
+        })
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.on
+    }
+
+    /// From now on new connections are split.
+    pub(crate) fn resume(&mut self) -> Result<(), InterceptError> {
+        let table = self.table.to_string();
+        self.table
+            .apply(&ruleset::resume(&table, self.marks, &self.crossings))?;
+        self.on = true;
+        Ok(())
+    }
+
+    /// From now on new connections pass end to end; those that stand are still delivered.
+    pub(crate) fn suspend(&mut self) -> Result<(), InterceptError> {
+        self.table
+            .apply(&ruleset::suspend(&self.table.to_string()))?;
+        self.on = false;
+        Ok(())
+    }
+}
+
+/// Diverts by the first of this process's tables that no other gateway of it has taken.
+fn divert(netlink: &Netlink, mark: Mark) -> Result<Diversion, NetlinkError> {
+    let mut slot = 0;
+    loop {
+        match netlink.divert(&Family::ALL, mark, RULE_PRIORITY, slot) {
+            Err(NetlinkError::Refused { source, .. })
+                if source.kind() == io::ErrorKind::AlreadyExists && slot < 3 =>
+            {
+                slot += 1;
+            }
+            result => return result,
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! One direction of a flow: bytes from one socket to the other, and nothing kept back.
+//!
+//! Reads of up to [`SMALL`] bytes are copied through one buffer of the worker (two system calls,
+//! no pipe); a source that has more is spliced through a borrowed pipe. What the sink does not take
+//! waits here, and nothing more is read until it is gone: the source's window closes and holds its
+//! sender back. The bound for a flow is thus the source's receive buffer, one pipe, and the sink's
+//! send buffer.
+
+use bentpipe_os::socket;
+use bentpipe_os::splice::{Pipe, Pool};
+use std::io::{self, ErrorKind};
+use std::os::fd::BorrowedFd;
+
+/// The most that is copied rather than spliced, in bytes.
+pub(crate) const SMALL: usize = 16 * 1024;
+/// Short splices in a row after which a lane goes back to copying.
+const PATIENCE: u8 = 4;
+
+/// What the lanes of one worker share.
+pub(crate) struct Tools {
+    pub(crate) pool: Pool,
+    pub(crate) buffer: Box<[u8]>,
+    /// The most one splice takes, in bytes.
+    pub(crate) portion: usize,
+    /// The most one lane moves before others have their turn, in bytes.
+    pub(crate) turn: usize,
+}
+
+/// Where a lane stands after it was pumped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// The source has nothing more now.
+    Empty,
+    /// The sink takes nothing more now.
+    Full,
+    /// There is more to move; others first.
+    More,
+    /// The source has ended and the sink was told.
+    Ended,
+}
+
+/// A side failed: reset, timed out.
+#[derive(Debug)]
+pub(crate) struct Broken {
+    /// Whether it was the source.
+    pub(crate) source: bool,
+    pub(crate) error: io::Error,
+}
+
+/// Bytes read that the sink has not taken.
+#[derive(Debug)]
+enum Held {
+    Nothing,
+    Pipe(Box<Pipe>),
+    Copied { bytes: Box<[u8]>, sent: u32 },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Open,
+    /// The source has ended; what is held has still to go.
+    Ending,
+    Ended,
+}
+
+/// One direction.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    held: Held,
+    stage: Stage,
+    /// Short splices that a lane in bulk mode still forgives; 0 is copying mode.
+    bulk: u8,
+    /// The source's peer has closed: a short read no longer means that nothing is left.
+    closing: bool,
+    full: bool,
+}
+
+impl Lane {
+    pub(crate) fn new() -> Self {
+        Self {
+            held: Held::Nothing,
+            stage: Stage::Open,
+            bulk: 0,
+            closing: false,
+            full: false,
+        }
+    }
+
+    /// Whether the sink is what the lane waits for.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.stage == Stage::Ended
+    }
+
+    /// Whether bytes wait between the sockets.
+    pub(crate) fn holds(&self) -> bool {
+        !matches!(self.held, Held::Nothing)
+    }
+
+    /// The source's peer has closed its sending side.
+    pub(crate) fn source_closes(&mut self) {
+        self.closing = true;
+    }
+
+    /// Moves what can be moved, at most a turn. `moved` is counted up by the bytes read.
+    pub(crate) fn pump(
+        &mut self,
+        from: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
+        tools: &mut Tools,
+        moved: &mut u64,
+    ) -> Result<Step, Broken> {
+        let mut left = tools.turn;
+        loop {
+            if !self.flush(to, tools).map_err(sink)? {
+                self.full = true;
+                return Ok(Step::Full);
+            }
+            self.full = false;
+            match self.stage {
+                Stage::Open => {}
+                Stage::Ending => {
+                    socket::shutdown_send(to).map_err(sink)?;
+                    self.stage = Stage::Ended;
+                    return Ok(Step::Ended);
+                }
+                Stage::Ended => return Ok(Step::Ended),
+            }
+            if left == 0 {
+                return Ok(Step::More);
+            }
+            let (count, drained) = self.take(from, to, tools)?;
+            *moved += count as u64;
+            left = left.saturating_sub(count);
+            if drained && !self.full && self.stage == Stage::Open {
+                return Ok(Step::Empty);
+            }
+        }
+    }
+
+    /// The source is broken: moves what it had received before, then says whether bytes are still
+    /// held that the sink has not taken.
+    pub(crate) fn rescue(
+        &mut self,
+        from: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
+        tools: &mut Tools,
+        moved: &mut u64,
+    ) -> bool {
+        while self.stage == Stage::Open && matches!(self.flush(to, tools), Ok(true)) {
+            match self.take(from, to, tools) {
+                Ok((0, _)) | Err(_) => break,
+                Ok((count, _)) => *moved += count as u64,
+            }
+        }
+        self.holds()
+    }
+
+    /// Sends what is held; `true` when nothing is left.
+    pub(crate) fn flush(&mut self, to: BorrowedFd<'_>, tools: &mut Tools) -> io::Result<bool> {
+        match &mut self.held {
+            Held::Nothing => return Ok(true),
+            Held::Pipe(pipe) => {
+                while pipe.held() > 0 {
+                    match pipe.drain(to) {
+                        Ok(_) => {}
+                        Err(error) if would_block(&error) => return Ok(false),
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+            Held::Copied { bytes, sent } => {
+                while (*sent as usize) < bytes.len() {
+                    match socket::send(to, &bytes[*sent as usize..]) {
+                        Ok(count) => *sent += count as u32,
+                        Err(error) if would_block(&error) => return Ok(false),
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+        self.release(tools);
+        Ok(true)
+    }
+
+    /// Gives the pipe back, with or without bytes in it.
+    pub(crate) fn release(&mut self, tools: &mut Tools) {
+        if let Held::Pipe(pipe) = std::mem::replace(&mut self.held, Held::Nothing) {
+            tools.pool.give_back(pipe);
+        }
+    }
+
+    /// Reads once; returns the bytes read and whether the source is known to have no more.
+    fn take(
+        &mut self,
+        from: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
+        tools: &mut Tools,
+    ) -> Result<(usize, bool), Broken> {
+        if self.bulk > 0
+            && let Some(pipe) = tools.pool.borrow().ok().flatten()
+        {
+            return self.splice(from, pipe, tools);
+        }
+        self.copy(from, to, tools)
+    }
+
+    fn splice(
+        &mut self,
+        from: BorrowedFd<'_>,
+        mut pipe: Box<Pipe>,
+        tools: &mut Tools,
+    ) -> Result<(usize, bool), Broken> {
+        let result = pipe.fill(from, tools.portion);
+        if let Ok(count @ 1..) = result {
+            self.held = Held::Pipe(pipe);
+            self.bulk = if count < SMALL {
+                self.bulk - 1
+            } else {
+                PATIENCE
+            };
+            return Ok((count, false));
+        }
+        tools.pool.give_back(pipe);
+        match result {
+            Ok(_) => {
+                self.stage = Stage::Ending;
+                Ok((0, true))
+            }
+            Err(error) if would_block(&error) => Ok((0, true)),
+            Err(error) => Err(source(error)),
+        }
+    }
+
+    fn copy(
+        &mut self,
+        from: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
+        tools: &mut Tools,
+    ) -> Result<(usize, bool), Broken> {
+        let count = match socket::receive(from, &mut tools.buffer[..SMALL]) {
+            Ok(0) => {
+                self.stage = Stage::Ending;
+                return Ok((0, true));
+            }
+            Ok(count) => count,
+            Err(error) if would_block(&error) => return Ok((0, true)),
+            Err(error) => return Err(source(error)),
+        };
+        let bytes = &tools.buffer[..count];
+        let sent = match socket::send(to, bytes) {
+            Ok(sent) => sent,
+            Err(error) if would_block(&error) => 0,
+            Err(error) => return Err(sink(error)),
+        };
+        if sent < count {
+            self.held = Held::Copied {
+                bytes: bytes[sent..].into(),
+                sent: 0,
+            };
+        }
+        if count == SMALL {
+            self.bulk = PATIENCE;
+        }
+        Ok((count, count < SMALL && !self.closing && sent == count))
+    }
+}
+
+fn would_block(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+fn source(error: io::Error) -> Broken {
+    Broken {
+        source: true,
+        error,
+    }
+}
+
+fn sink(error: io::Error) -> Broken {
+    Broken {
+        source: false,
+        error,
+    }
+}

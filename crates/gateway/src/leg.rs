@@ -1,0 +1,91 @@
+//! What one leg of a split connection does: its congestion control, rate, pacing and buffers.
+//!
+//! Plain data, free of any operating system, so that a simulated split obeys the same policy as
+//! the gateway's sockets.
+
+use bentpipe_base::{Bytes, Probability, Rate};
+use std::time::Duration;
+
+/// The BPF control for operators who own their link.
+pub const RATE_CONTROL: &str = "bentpipe_rate";
+/// The BPF control of TCP Hybla.
+pub const HYBLA_CONTROL: &str = "bentpipe_hybla";
+
+/// The policy of one leg.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Leg {
+    /// The congestion control wanted; `None` leaves the kernel's default.
+    pub congestion: Option<String>,
+    /// Stop rather than use another control when the wanted one is not to be had.
+    pub insist: bool,
+    /// What the link carries for the gateway's flows together, all headers included; `None` when it
+    /// is unknown.
+    pub rate: Option<Rate>,
+    /// The part of `rate` that the flows are paced at.
+    pub pacing: Probability,
+    /// The round-trip time of the reference connection of Hybla (RTT0).
+    pub rtt0: Duration,
+    /// Payload that may wait to be sent and acknowledged, for each flow.
+    pub send_buffer: Bytes,
+    /// Payload that may wait to be read by the gateway, for each flow; also the window that its
+    /// peer sees.
+    pub receive_buffer: Bytes,
+    /// Let no more than this wait unsent in the kernel; `None` lets the whole send buffer fill.
+    pub notsent_lowat: Option<Bytes>,
+}
+
+impl Leg {
+    /// The satellite leg: its control is [`RATE_CONTROL`] when the rate is known and
+    /// [`HYBLA_CONTROL`] when it is not; buffers hold four times the bandwidth-delay product at
+    /// 600 ms, 16 MiB where the rate is unknown.
+    pub fn satellite(rate: Option<Rate>) -> Self {
+        let control = match rate {
+            Some(_) => RATE_CONTROL,
+            None => HYBLA_CONTROL,
+        };
+        let buffer = rate.map_or(Bytes(16 << 20), |rate| {
+            let product = rate.over(Duration::from_millis(600)) * 4;
+            product.clamp(Bytes(1 << 20), Bytes(256 << 20))
+        });
+        Self {
+            congestion: Some(control.to_owned()),
+            insist: false,
+            rate,
+            pacing: Probability::new(0.99).expect("0.99 is a probability"),
+            rtt0: Duration::from_millis(25),
+            send_buffer: buffer,
+            receive_buffer: buffer,
+            notsent_lowat: None,
+        }
+    }
+
+    /// The terrestrial leg: the kernel's default control, 2 MiB of buffer.
+    pub fn terrestrial() -> Self {
+        Self {
+            congestion: None,
+            insist: false,
+            rate: None,
+            pacing: Probability::new(0.99).expect("0.99 is a probability"),
+            rtt0: Duration::from_millis(25),
+            send_buffer: Bytes(2 << 20),
+            receive_buffer: Bytes(2 << 20),
+            notsent_lowat: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_satellite_leg_follows_from_its_rate() {
+        let ten = Leg::satellite("10Mbit/s".parse().ok());
+        assert_eq!(ten.congestion.as_deref(), Some(RATE_CONTROL));
+        // 10 Mbit/s × 0.6 s = 750 kB.
+        assert_eq!(ten.send_buffer, Bytes(3_000_000));
+        let unknown = Leg::satellite(None);
+        assert_eq!(unknown.congestion.as_deref(), Some(HYBLA_CONTROL));
+        assert_eq!(unknown.send_buffer, Bytes(16 << 20));
+    }
+}

@@ -1,0 +1,72 @@
+//! A leg's policy on a real socket.
+
+use crate::leg::Leg;
+use bentpipe_base::Rate;
+use bentpipe_os::{socket, tcp};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+
+/// Which leg of the split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// Towards the ground.
+    Lan,
+    /// Towards the satellite.
+    Sat,
+}
+
+impl Which {
+    /// The opposite leg.
+    pub fn other(self) -> Self {
+        match self {
+            Self::Lan => Self::Sat,
+            Self::Sat => Self::Lan,
+        }
+    }
+
+    /// Its name in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Lan => "lan",
+            Self::Sat => "sat",
+        }
+    }
+}
+
+/// A leg's policy with what this kernel made of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Prepared {
+    pub(crate) mark: u32,
+    /// The congestion control to set; `None` leaves the kernel's default.
+    pub(crate) control: Option<String>,
+    /// A ceiling on the pacing of each socket, for controls that do not know the link's rate.
+    pub(crate) ceiling: Option<Rate>,
+    pub(crate) leg: Leg,
+}
+
+impl Prepared {
+    /// Sets everything of the policy on a listening or not yet connected socket. The last to be set
+    /// is the congestion control, the only one that may fail with `NotFound`: it is gone when the
+    /// process that held it has ended.
+    pub(crate) fn apply(&self, socket: impl AsFd, like: SocketAddr) -> io::Result<()> {
+        socket::set_transparent(&socket, like)?;
+        socket::set_mark(&socket, self.mark)?;
+        socket::set_reuse_address(&socket, true)?;
+        socket::abort_on_close(&socket, true)?;
+        socket::set_keepalive(&socket, true)?;
+        tcp::set_no_delay(&socket, true)?;
+        socket::set_send_buffer(&socket, self.leg.send_buffer)?;
+        socket::set_receive_buffer(&socket, self.leg.receive_buffer)?;
+        if let Some(size) = self.leg.notsent_lowat {
+            tcp::set_notsent_lowat(&socket, size)?;
+        }
+        if let Some(rate) = self.ceiling {
+            tcp::set_max_pacing_rate(&socket, rate)?;
+        }
+        match &self.control {
+            Some(control) => tcp::set_congestion(&socket, control),
+            None => Ok(()),
+        }
+    }
+}

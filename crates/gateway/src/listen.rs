@@ -1,0 +1,125 @@
+//! The listening sockets: for each leg and address family one address on loopback, shared by all
+//! workers.
+//!
+//! On loopback, because a wildcard listener would own its port on every address: a client whose
+//! source port equals ours could not be dialled for. From outside nobody reaches them but by
+//! interception; from this machine a connection to them is told by its destination and thrown out.
+
+use crate::legs::{Prepared, Which};
+use bentpipe_os::socket;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use thiserror::Error;
+
+/// Connections that may wait for a worker.
+const BACKLOG: u32 = 4096;
+
+/// Where interception delivers connections that came in by one leg.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Doors {
+    pub(crate) v4: SocketAddr,
+    pub(crate) v6: SocketAddr,
+}
+
+/// One listening socket.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) socket: OwnedFd,
+    pub(crate) address: SocketAddr,
+    /// The leg by which its connections come in.
+    pub(crate) leg: Which,
+}
+
+/// A listening socket could not be made.
+#[derive(Debug, Error)]
+pub enum ListenError {
+    /// Another program has the port.
+    #[error(
+        "port {port} of {address} is in use by another program (`ss -ltnp` shows which): choose another `port`, or leave it out"
+    )]
+    PortInUse {
+        /// The loopback address.
+        address: IpAddr,
+        /// The port.
+        port: u16,
+    },
+    /// The kernel refused the socket.
+    #[error("cannot listen on {address} for the {leg} leg ({source}): {next}")]
+    Refused {
+        /// Where.
+        address: SocketAddr,
+        /// For which leg.
+        leg: &'static str,
+        /// Why not.
+        source: io::Error,
+        /// What to do.
+        next: &'static str,
+    },
+}
+
+/// Opens the sockets of one leg for `workers` workers, beginning at `port` or, when 0, at a port of
+/// the kernel's choice. Returns one list a worker.
+pub(crate) fn open(
+    which: Which,
+    leg: &Prepared,
+    port: u16,
+    workers: usize,
+) -> Result<(Doors, Vec<Vec<Listener>>), ListenError> {
+    let mut lists: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
+    let mut door = |ip: IpAddr| -> Result<SocketAddr, ListenError> {
+        // Alone first: SO_REUSEPORT would let us in beside another gateway of the same user, and
+        // the kernel would deal its connections to both.
+        let mut address = SocketAddr::new(ip, port);
+        let refuse = |source| refused(address, which, source);
+        if port != 0 {
+            let probe = socket::stream(address).map_err(refuse)?;
+            socket::bind(&probe, address).map_err(refuse)?;
+        }
+        for list in &mut lists {
+            let refuse = |source| refused(address, which, source);
+            let socket = socket::stream(address).map_err(refuse)?;
+            socket::set_reuse_port(&socket, true).map_err(refuse)?;
+            leg.apply(&socket, address).map_err(refuse)?;
+            socket::bind(&socket, address).map_err(refuse)?;
+            address = socket::local_address(&socket).map_err(refuse)?;
+            list.push(Listener {
+                socket,
+                address,
+                leg: which,
+            });
+        }
+        for listener in lists.iter().flat_map(|list| list.last()) {
+            socket::listen(&listener.socket, BACKLOG)
+                .map_err(|source| refused(address, which, source))?;
+        }
+        Ok(address)
+    };
+    let doors = Doors {
+        v4: door(Ipv4Addr::LOCALHOST.into())?,
+        v6: door(Ipv6Addr::LOCALHOST.into())?,
+    };
+    Ok((doors, lists))
+}
+
+fn refused(address: SocketAddr, leg: Which, source: io::Error) -> ListenError {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => ListenError::PortInUse {
+            address: address.ip(),
+            port: address.port(),
+        },
+        kind => ListenError::Refused {
+            address,
+            leg: leg.name(),
+            next: match kind {
+                io::ErrorKind::PermissionDenied => "run as root (CAP_NET_ADMIN)",
+                io::ErrorKind::AddrNotAvailable => {
+                    "bring loopback up with this address (`ip link set lo up`)"
+                }
+                io::ErrorKind::NotFound => "the congestion control has gone: start again",
+                _ => "see the kernel's reason",
+            },
+            source,
+        },
+    }
+}

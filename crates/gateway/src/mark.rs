@@ -1,0 +1,89 @@
+//! Packet and socket marks of one gateway.
+//!
+//! ```text
+//!  31       24 23                     4 3     0
+//! +-----------+------------------------+-------+
+//! | 0x62 ("b")| which gateway, 20 bits | role  |
+//! +-----------+------------------------+-------+
+//! ```
+//! Roles: 0 an intercepted packet, to be delivered to this machine; 1 a socket of the terrestrial
+//! leg; 2 a socket of the satellite leg.
+//!
+//! The middle bits tell gateways apart, also those of other namespaces on the same kernel: the
+//! state of a BPF congestion control is keyed by the socket's mark and shared by the whole kernel.
+//! All 32 bits count: a packet of ours is of no use to anybody else's rule.
+
+use bentpipe_os::owner::Owner;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The role bits.
+const ROLE: u32 = 0xf;
+
+/// The marks of one gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Marks(u32);
+
+impl Marks {
+    /// Marks that no other gateway has: hashed from process, its start and a serial number, so two
+    /// gateways of one kernel collide once in a million.
+    pub fn new(owner: Owner) -> Self {
+        static SERIAL: AtomicU64 = AtomicU64::new(0);
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        // FNV-1a, folded to 20 bits.
+        let hash = [u64::from(owner.pid), owner.start, serial]
+            .iter()
+            .flat_map(|part| part.to_le_bytes())
+            .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+            });
+        let which = ((hash >> 40) ^ (hash >> 20) ^ hash) & 0xf_ffff;
+        Self((0x62 << 24) | ((which as u32) << 4))
+    }
+
+    /// On a packet: deliver it here.
+    pub const fn intercepted(self) -> u32 {
+        self.0
+    }
+
+    /// On sockets of the terrestrial leg.
+    pub const fn lan(self) -> u32 {
+        self.0 | 1
+    }
+
+    /// On sockets of the satellite leg.
+    pub const fn sat(self) -> u32 {
+        self.0 | 2
+    }
+
+    /// The bits that all marks of this gateway share.
+    pub const fn mask() -> u32 {
+        !ROLE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gateways_and_roles_have_marks_of_their_own() {
+        let owner = Owner {
+            pid: 4711,
+            start: 99,
+        };
+        let (one, two) = (Marks::new(owner), Marks::new(owner));
+        let all = [
+            one.intercepted(),
+            one.lan(),
+            one.sat(),
+            two.intercepted(),
+            two.lan(),
+            two.sat(),
+        ];
+        for (i, mark) in all.iter().enumerate() {
+            assert!(!all[..i].contains(mark), "{all:x?}");
+            assert_eq!(mark >> 24, 0x62);
+        }
+        assert_eq!(one.sat() & Marks::mask(), one.intercepted());
+    }
+}

@@ -1,0 +1,159 @@
+//! What the workers and the gateway share: the stage of its life, how many flows there are, and
+//! who is to be woken when that matters.
+
+use bentpipe_os::epoll::Bell;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+
+/// Where the gateway stands in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Serving,
+    /// No new flows; those that stand go on.
+    Draining,
+    /// Whatever stands is reset.
+    Stopped,
+}
+
+/// How many flows a gateway takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// At this many, new flows are no longer intercepted.
+    pub(crate) suspend: usize,
+    /// At this many or fewer, they are again.
+    pub(crate) resume: usize,
+    /// Connections that were intercepted before the suspension took hold are still taken up to
+    /// this many.
+    pub(crate) hard: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    stage: AtomicU8,
+    flows: AtomicUsize,
+    bounds: Bounds,
+    /// The kernel gave no more descriptors, whatever the bounds say.
+    exhausted: AtomicBool,
+    workers: Bell,
+    gateway: Bell,
+}
+
+impl Shared {
+    pub(crate) fn new(bounds: Bounds) -> io::Result<Self> {
+        Ok(Self {
+            stage: AtomicU8::new(0),
+            flows: AtomicUsize::new(0),
+            bounds,
+            exhausted: AtomicBool::new(false),
+            workers: Bell::new()?,
+            gateway: Bell::new()?,
+        })
+    }
+
+    pub(crate) fn stage(&self) -> Stage {
+        match self.stage.load(Ordering::Acquire) {
+            0 => Stage::Serving,
+            1 => Stage::Draining,
+            _ => Stage::Stopped,
+        }
+    }
+
+    /// Enters `stage` and wakes the workers.
+    pub(crate) fn enter(&self, stage: Stage) {
+        self.stage.store(stage as u8, Ordering::Release);
+        self.workers.ring();
+    }
+
+    /// Readable, edge-triggered, when a worker has something to look at.
+    pub(crate) fn wake(&self) -> BorrowedFd<'_> {
+        self.workers.as_fd()
+    }
+
+    /// Rings when the number of flows crosses a bound, when descriptors run out, and when a worker
+    /// ends.
+    pub(crate) fn gateway_bell(&self) -> &Bell {
+        &self.gateway
+    }
+
+    pub(crate) fn flows(&self) -> usize {
+        self.flows.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn flow_began(&self) {
+        let flows = self.flows.fetch_add(1, Ordering::Relaxed) + 1;
+        if flows == self.bounds.suspend {
+            self.gateway.ring();
+        }
+    }
+
+    pub(crate) fn flow_ended(&self) {
+        let flows = self.flows.fetch_sub(1, Ordering::Relaxed) - 1;
+        if flows == self.bounds.resume {
+            self.gateway.ring();
+        }
+        if flows + 1 == self.bounds.hard {
+            self.workers.ring();
+        }
+    }
+
+    /// Whether one more connection may be taken.
+    pub(crate) fn has_room(&self) -> bool {
+        self.flows() < self.bounds.hard && !self.exhausted.load(Ordering::Relaxed)
+    }
+
+    /// Whether new flows should no longer be intercepted.
+    pub(crate) fn should_suspend(&self) -> bool {
+        self.flows() >= self.bounds.suspend || self.exhausted.load(Ordering::Relaxed)
+    }
+
+    /// Whether new flows may be intercepted again.
+    pub(crate) fn may_resume(&self) -> bool {
+        self.flows() <= self.bounds.resume
+    }
+
+    /// The kernel refused a descriptor.
+    pub(crate) fn out_of_descriptors(&self) {
+        self.exhausted.store(true, Ordering::Relaxed);
+        self.gateway.ring();
+    }
+
+    /// Tries again after [`Shared::out_of_descriptors`].
+    pub(crate) fn forget_exhaustion(&self) {
+        if self.exhausted.swap(false, Ordering::Relaxed) {
+            self.workers.ring();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interception_stops_at_the_bound_and_resumes_well_below() {
+        let shared = Shared::new(Bounds {
+            suspend: 4,
+            resume: 2,
+            hard: 5,
+        })
+        .unwrap();
+        (0..3).for_each(|_| shared.flow_began());
+        assert!(!shared.should_suspend() && !shared.gateway_bell().silence());
+        shared.flow_began();
+        assert!(shared.should_suspend() && shared.gateway_bell().silence());
+        assert!(shared.has_room(), "what was intercepted already is taken");
+        shared.flow_began();
+        assert!(!shared.has_room());
+        shared.flow_ended();
+        shared.flow_ended();
+        assert!(!shared.may_resume() && !shared.gateway_bell().silence());
+        shared.flow_ended();
+        assert!(shared.may_resume() && shared.gateway_bell().silence());
+
+        shared.out_of_descriptors();
+        assert!(shared.should_suspend() && !shared.has_room());
+        shared.forget_exhaustion();
+        assert!(shared.has_room());
+    }
+}

@@ -1,0 +1,252 @@
+//! One worker: a thread with one epoll set that accepts, dials on and pumps.
+//!
+//! Sockets are watched edge-triggered and registered once: a flow costs two descriptors and two
+//! registrations in its life. The near socket is registered only when the far side has answered,
+//! so nothing of a client is read before there is somewhere to send it.
+
+mod accept;
+mod breaking;
+
+use crate::counters::Counters;
+use crate::flow::{Flow, Phase, Side};
+use crate::lane::{Broken, Step, Tools};
+use crate::legs::{Prepared, Which};
+use crate::listen::Listener;
+use crate::shared::{Shared, Stage};
+use crate::slab::Slab;
+use bentpipe_os::epoll::{Epoll, Event, Events, Interest};
+use bentpipe_os::socket;
+use bentpipe_os::splice::Pool;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Tokens from here on are listeners; below, a flow's slot and side.
+const LISTENER: u64 = 1 << 40;
+/// The token of the descriptor by which the gateway wakes its workers.
+const WAKE: u64 = 1 << 41;
+/// Events taken from the kernel at once.
+const BATCH: usize = 256;
+/// The most a lane moves before others have their turn.
+const TURN: usize = 1 << 20;
+/// How often flows in [`Phase::Breaking`] are looked at.
+const BREAKING_TICK: Duration = Duration::from_millis(10);
+
+/// What a worker is made of.
+pub(crate) struct Plan {
+    pub(crate) listeners: Vec<Listener>,
+    pub(crate) legs: Arc<[Prepared; 2]>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) pipes: usize,
+    pub(crate) pipe_size: usize,
+}
+
+pub(crate) struct Worker {
+    epoll: Epoll,
+    listeners: Vec<Listener>,
+    accepting: bool,
+    legs: Arc<[Prepared; 2]>,
+    shared: Arc<Shared>,
+    counters: Arc<Counters>,
+    flows: Slab<Flow>,
+    tools: Tools,
+    again: VecDeque<u32>,
+    breaking: Vec<u32>,
+}
+
+impl Worker {
+    pub(crate) fn new(plan: Plan) -> io::Result<Self> {
+        let epoll = Epoll::new()?;
+        for (number, listener) in plan.listeners.iter().enumerate() {
+            epoll.add(&listener.socket, LISTENER + number as u64, Interest::READ)?;
+        }
+        epoll.add(plan.shared.wake(), WAKE, Interest::READ | Interest::EDGE)?;
+        Ok(Self {
+            epoll,
+            listeners: plan.listeners,
+            accepting: true,
+            legs: plan.legs,
+            shared: plan.shared,
+            counters: plan.counters,
+            flows: Slab::new(),
+            tools: Tools {
+                pool: Pool::new(plan.pipes, plan.pipes.min(64), plan.pipe_size),
+                buffer: vec![0; crate::lane::SMALL].into(),
+                portion: plan.pipe_size,
+                turn: TURN,
+            },
+            again: VecDeque::new(),
+            breaking: Vec::new(),
+        })
+    }
+
+    /// Works until the gateway stops, or until it drains and nothing is left to do.
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(BATCH);
+        loop {
+            self.epoll.wait(&mut events, self.patience())?;
+            for index in 0..events.len() {
+                if let Some(event) = events.at(index) {
+                    self.on_event(event);
+                }
+            }
+            for _ in 0..self.again.len() {
+                if let Some(index) = self.again.pop_front() {
+                    self.on_turn(index);
+                }
+            }
+            self.on_breaking();
+            self.flows.settle();
+            match self.shared.stage() {
+                Stage::Serving => {}
+                Stage::Draining if !self.flows.is_empty() => {}
+                // Dropping the flows that are left resets them.
+                Stage::Draining | Stage::Stopped => return Ok(()),
+            }
+            self.reconsider_accepting();
+        }
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        if !self.again.is_empty() {
+            Some(Duration::ZERO)
+        } else if !self.breaking.is_empty() {
+            Some(BREAKING_TICK)
+        } else {
+            None
+        }
+    }
+
+    fn on_event(&mut self, event: Event) {
+        if event.token == WAKE {
+            return;
+        }
+        if event.token >= LISTENER {
+            return self.on_clients((event.token - LISTENER) as usize);
+        }
+        let (index, side) = (
+            (event.token >> 1) as u32,
+            Side::BOTH[(event.token & 1) as usize],
+        );
+        let Some(flow) = self.flows.get_mut(index) else {
+            return;
+        };
+        match flow.phase {
+            Phase::Dialling => self.on_answer(index, event),
+            Phase::Open => self.on_open(index, side, event),
+            Phase::Breaking { alive, .. } => {
+                if side == alive && (event.failed() || event.hung_up()) {
+                    self.drop_flow(index);
+                }
+            }
+        }
+    }
+
+    fn on_open(&mut self, index: u32, side: Side, event: Event) {
+        let Some(flow) = self.flows.get_mut(index) else {
+            return;
+        };
+        if event.failed() {
+            return self.break_flow(index, side, None);
+        }
+        if event.peer_closed() {
+            flow.lane(side).source_closes();
+        }
+        // What waits for room goes first: room may be all that the other lane needs to end.
+        let room = event.writable() && flow.lane(side.other()).is_full();
+        let data = event.readable() && !flow.lane(side).is_full();
+        if room && !self.pump(index, side.other()) {
+            return;
+        }
+        if data {
+            self.pump(index, side);
+        }
+    }
+
+    /// A flow's turn to go on with what it could not finish.
+    fn on_turn(&mut self, index: u32) {
+        if let Some(flow) = self.flows.get_mut(index) {
+            flow.queued = false;
+        }
+        for side in Side::BOTH {
+            let Some(flow) = self.flows.get_mut(index) else {
+                return;
+            };
+            if flow.phase == Phase::Open && !flow.lane(side).is_full() && !self.pump(index, side) {
+                return;
+            }
+        }
+    }
+
+    /// Pumps the lane that reads from `side`; `false` when the flow is gone or breaking.
+    fn pump(&mut self, index: u32, side: Side) -> bool {
+        let Some(flow) = self.flows.get_mut(index) else {
+            return false;
+        };
+        let mut moved = 0;
+        let outward = flow.outward(side);
+        let (lane, from, to) = flow.parts(side);
+        let was_full = lane.is_full();
+        let result = lane.pump(from, to, &mut self.tools, &mut moved);
+        match outward {
+            Which::Sat => self.counters.bytes_to_sat.many(moved),
+            Which::Lan => self.counters.bytes_to_lan.many(moved),
+        }
+        match result {
+            Ok(Step::Empty) => true,
+            Ok(Step::Full) => {
+                if !was_full {
+                    self.counters.held_back.one();
+                }
+                true
+            }
+            Ok(Step::More) => {
+                if !std::mem::replace(&mut flow.queued, true) {
+                    self.again.push_back(index);
+                }
+                true
+            }
+            Ok(Step::Ended) if flow.has_ended() => {
+                self.finish(index);
+                false
+            }
+            Ok(Step::Ended) => true,
+            Err(Broken { source, error }) => {
+                let broken = if source { side } else { side.other() };
+                self.break_flow(index, broken, Some(error));
+                false
+            }
+        }
+    }
+
+    /// Both directions have ended: what is still unsent goes out, then FIN, by the kernel's hand.
+    fn finish(&mut self, index: u32) {
+        let Some(flow) = self.flows.get_mut(index) else {
+            return;
+        };
+        for side in Side::BOTH {
+            if let Err(error) = socket::abort_on_close(flow.socket(side), false) {
+                tracing::warn!(%error, "cannot close a connection orderly: it ends by a reset");
+            }
+        }
+        self.counters.finished.one();
+        self.drop_flow(index);
+    }
+
+    /// Ends a flow; both sockets close as their linger setting says.
+    fn drop_flow(&mut self, index: u32) {
+        let Some(mut flow) = self.flows.remove(index) else {
+            return;
+        };
+        for side in Side::BOTH {
+            flow.lane(side).release(&mut self.tools);
+        }
+        if matches!(flow.phase, Phase::Breaking { .. }) {
+            self.breaking.retain(|other| *other != index);
+        }
+        drop(flow);
+        self.shared.flow_ended();
+    }
+}

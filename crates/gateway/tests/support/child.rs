@@ -1,0 +1,72 @@
+//! A gateway in a process of its own, to be killed.
+//!
+//! The process is this test binary again, told by an environment variable to be a gateway: each
+//! binary that uses it has the test [`crate::gateway_process`], which calls [`be_a_gateway`].
+
+use super::Stage;
+use bentpipe_gateway::{Config, Ending, Gateway, Shutdown};
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Stdio};
+
+const CONFIG: &str = "BENTPIPE_TEST_GATEWAY_CONFIG";
+
+/// In the child, runs a gateway until a signal; otherwise does nothing.
+pub fn be_a_gateway() {
+    let Ok(text) = std::env::var(CONFIG) else {
+        return;
+    };
+    let config = Config::parse("child", &text).unwrap();
+    let shutdown = Shutdown::on_signals().unwrap();
+    let gateway = Gateway::start(&config.between("lan0", "sat0")).unwrap();
+    println!("ready");
+    let code = match gateway.run_until(&shutdown).unwrap() {
+        Ending::Drained => 0,
+        Ending::Cut(_) => 7,
+    };
+    std::process::exit(code);
+}
+
+/// Starts a gateway process on the stage and waits until it is ready.
+pub fn start(stage: &Stage, config: &str) -> GatewayProcess {
+    let mut command = stage.gateway.command(std::env::current_exe().unwrap());
+    command
+        .args(["gateway_process", "--exact", "--nocapture"])
+        .env(CONFIG, config)
+        .stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    while output.read_line(&mut line).unwrap() > 0 {
+        if line.trim_end().ends_with("ready") {
+            return GatewayProcess { child };
+        }
+        line.clear();
+    }
+    panic!("the gateway process ended before it was ready");
+}
+
+/// A gateway process; killed when dropped.
+pub struct GatewayProcess {
+    pub child: Child,
+}
+
+impl GatewayProcess {
+    pub fn signal(&self, signal: &str) {
+        let status = std::process::Command::new("kill")
+            .args([signal, &self.child.id().to_string()])
+            .status();
+        assert!(status.unwrap().success());
+    }
+
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for GatewayProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

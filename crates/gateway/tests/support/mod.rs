@@ -1,0 +1,291 @@
+//! A client, a gateway and a server in namespaces of their own, and a gateway running in the middle.
+//!
+//! ```text
+//! client eth0 ---- sat0 gateway lan0 ---- eth0 server
+//! ```
+
+#![allow(dead_code, reason = "each test binary uses its own part of this")]
+#![allow(unreachable_pub, reason = "a module of several test binaries")]
+
+pub mod child;
+
+use bentpipe_gateway::{Config, Ending, Gateway, Meter, RunError, Shutdown};
+use bentpipe_os::netlink::{Prefix, Route, Veth, VethEnd};
+use bentpipe_os::netns::Netns;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The longest that anything here may take.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// IPv4 or IPv6, and the addresses on the stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ip {
+    V4,
+    V6,
+}
+
+impl Ip {
+    pub const BOTH: [Self; 2] = [Self::V4, Self::V6];
+
+    fn pick(self, v4: &str, v6: &str) -> IpAddr {
+        match self {
+            Self::V4 => v4.parse().unwrap(),
+            Self::V6 => v6.parse().unwrap(),
+        }
+    }
+
+    pub fn client(self) -> IpAddr {
+        self.pick("10.77.1.2", "fd77:1::2")
+    }
+
+    pub fn server(self) -> IpAddr {
+        self.pick("10.77.2.2", "fd77:2::2")
+    }
+
+    /// The gateway's own address towards the client.
+    pub fn gateway_sat(self) -> IpAddr {
+        self.pick("10.77.1.1", "fd77:1::1")
+    }
+
+    /// The gateway's own address towards the server.
+    pub fn gateway_lan(self) -> IpAddr {
+        self.pick("10.77.2.1", "fd77:2::1")
+    }
+
+    /// Routed to the server's side, where nobody has it.
+    pub fn nobody(self) -> IpAddr {
+        self.pick("10.77.2.99", "fd77:2::99")
+    }
+
+    fn any(self) -> IpAddr {
+        self.pick("0.0.0.0", "::")
+    }
+}
+
+pub struct Stage {
+    pub client: Netns,
+    pub gateway: Netns,
+    pub server: Netns,
+    _veths: [Veth; 2],
+}
+
+impl Stage {
+    pub fn new() -> Self {
+        let [client, gateway, server] =
+            ["client", "gateway", "server"].map(|label| Netns::create(label).unwrap());
+        for netns in [&client, &gateway, &server] {
+            // Link-local addresses usable at once: a packet from an address that is not its own
+            // lets the gateway ask for its neighbours only by that one.
+            let key = "net.ipv6.conf.default.dad_transmits";
+            netns.set_sysctl(key, "0").unwrap();
+        }
+        let wire = |near: &Netns, far: &Netns, name: &str| {
+            let near = VethEnd {
+                netns: near,
+                name: "eth0",
+            };
+            let far = VethEnd { netns: far, name };
+            Veth::create(near, far).unwrap()
+        };
+        let veths = [
+            wire(&client, &gateway, "sat0"),
+            wire(&server, &gateway, "lan0"),
+        ];
+        let stage = Self {
+            client,
+            gateway,
+            server,
+            _veths: veths,
+        };
+        stage.configure();
+        stage
+    }
+
+    fn configure(&self) {
+        for ip in Ip::BOTH {
+            let bits = if ip == Ip::V4 { 24 } else { 64 };
+            for (netns, interface, address) in [
+                (&self.client, "eth0", ip.client()),
+                (&self.gateway, "sat0", ip.gateway_sat()),
+                (&self.gateway, "lan0", ip.gateway_lan()),
+                (&self.server, "eth0", ip.server()),
+            ] {
+                let prefix = Prefix::new(address, bits).unwrap();
+                let netlink = netns.netlink().unwrap();
+                netlink.add_address(interface, prefix).unwrap();
+                netlink.set_up(interface).unwrap();
+            }
+        }
+        for ip in Ip::BOTH {
+            let default = Prefix::new(ip.any(), 0).unwrap();
+            for (netns, via) in [
+                (&self.client, ip.gateway_sat()),
+                (&self.server, ip.gateway_lan()),
+            ] {
+                let route = Route::via(default, via);
+                netns.netlink().unwrap().add_route(&route).unwrap();
+            }
+        }
+        for key in ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"] {
+            self.gateway.set_sysctl(key, "1").unwrap();
+        }
+        for netns in [&self.client, &self.gateway, &self.server] {
+            for (key, value) in [
+                ("net.ipv4.tcp_congestion_control", "reno"),
+                ("net.ipv4.tcp_rmem", "4096 131072 6291456"),
+                ("net.ipv4.tcp_wmem", "4096 16384 4194304"),
+                ("net.ipv4.tcp_no_metrics_save", "1"),
+            ] {
+                netns.set_sysctl(key, value).unwrap();
+            }
+        }
+    }
+
+    /// A gateway with plain kernel congestion control.
+    pub fn config() -> Config {
+        let text = "threads = 2\n[sat]\ncongestion_control = \"cubic\"\n";
+        Config::parse("test", text).unwrap().between("lan0", "sat0")
+    }
+
+    /// A gateway as [`Stage::config`] has it.
+    pub fn split(&self) -> Running {
+        self.split_by(Self::config())
+    }
+
+    pub fn split_by(&self, config: Config) -> Running {
+        let shutdown = Arc::new(Shutdown::new().unwrap());
+        let told = Arc::clone(&shutdown);
+        let (ready, readied) = mpsc::channel();
+        let thread = self.gateway.spawn_thread("gateway", move || {
+            let gateway = Gateway::start(&config).unwrap();
+            ready.send(gateway.meter()).unwrap();
+            gateway.run_until(&told)
+        });
+        Running {
+            meter: readied.recv_timeout(PATIENCE).unwrap(),
+            shutdown,
+            thread: Some(thread.unwrap()),
+        }
+    }
+
+    /// A listener in the server's namespace.
+    pub fn listen(&self, ip: Ip) -> Listener {
+        self.listen_in(&self.server, ip.server())
+    }
+
+    pub fn listen_in(&self, netns: &Netns, address: IpAddr) -> Listener {
+        let bound = netns.run(|| TcpListener::bind((address, 0)).unwrap());
+        Listener(bound.unwrap())
+    }
+
+    /// Connects from the client's namespace.
+    pub fn connect(&self, to: SocketAddr) -> TcpStream {
+        self.try_connect(to).unwrap()
+    }
+
+    pub fn try_connect(&self, to: SocketAddr) -> io::Result<TcpStream> {
+        connect_in(&self.client, to)
+    }
+
+    /// A connection through the gateway: the client's end and the server's.
+    pub fn pair(&self, ip: Ip) -> (TcpStream, TcpStream) {
+        let listener = self.listen(ip);
+        let client = self.connect(listener.address());
+        let server = listener.accept();
+        (client, server)
+    }
+}
+
+pub fn connect_in(netns: &Netns, to: SocketAddr) -> io::Result<TcpStream> {
+    let stream = netns
+        .run(|| TcpStream::connect_timeout(&to, PATIENCE))
+        .unwrap()?;
+    patient(&stream);
+    Ok(stream)
+}
+
+fn patient(stream: &TcpStream) {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.set_nodelay(true).unwrap();
+}
+
+pub struct Listener(pub TcpListener);
+
+impl Listener {
+    pub fn address(&self) -> SocketAddr {
+        self.0.local_addr().unwrap()
+    }
+
+    pub fn accept(&self) -> TcpStream {
+        self.accept_within(PATIENCE).unwrap()
+    }
+
+    pub fn accept_within(&self, limit: Duration) -> Option<TcpStream> {
+        self.0.set_nonblocking(true).unwrap();
+        let until = Instant::now() + limit;
+        loop {
+            match self.0.accept() {
+                Ok((stream, _)) => {
+                    stream.set_nonblocking(false).unwrap();
+                    patient(&stream);
+                    return Some(stream);
+                }
+                Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+            }
+            if Instant::now() > until {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// A gateway at work in this process; ends with the value.
+pub struct Running {
+    pub meter: Meter,
+    pub shutdown: Arc<Shutdown>,
+    thread: Option<JoinHandle<Result<Ending, RunError>>>,
+}
+
+impl Running {
+    /// Waits for the gateway to end by itself.
+    pub fn join(mut self) -> Ending {
+        self.thread.take().unwrap().join().unwrap().unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        self.shutdown.request();
+        self.shutdown.request();
+        let result = thread.join();
+        if !std::thread::panicking() {
+            result.unwrap().unwrap();
+        }
+    }
+}
+
+/// Waits until `done`; fails after [`PATIENCE`].
+pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < until, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// `count` bytes that differ from place to place.
+pub fn pattern(count: usize) -> Vec<u8> {
+    (0..count as u32)
+        .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect()
+}
