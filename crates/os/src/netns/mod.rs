@@ -20,6 +20,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -85,6 +86,9 @@ pub enum NetnsError {
         /// Why.
         source: io::Error,
     },
+    /// One of its settings could not be made.
+    #[error("cannot configure a new network namespace: {0}")]
+    Configure(#[source] Box<SysctlError>),
     /// Our own name is unknown.
     #[error(transparent)]
     Owner(#[from] OwnerError),
@@ -96,6 +100,11 @@ pub enum NetnsError {
 impl Netns {
     /// Makes a namespace named after this process and `label` (with a number behind, so equal labels
     /// do not collide), with `lo` up and nothing else.
+    ///
+    /// Interfaces that come into it skip IPv6 duplicate address detection
+    /// (`net.ipv6.conf.default.accept_dad` is 0): nobody else assigns addresses there, and a router
+    /// whose link-local address is still under test cannot ask for its neighbours for a second or
+    /// two.
     ///
     /// # Errors
     /// Needs root.
@@ -117,6 +126,7 @@ impl Netns {
             name: Some(name),
             _bound: Some(bound),
         };
+        skip_address_detection()?;
         netns.netlink()?.set_up("lo")?;
         Ok(netns)
     }
@@ -255,6 +265,14 @@ impl AsFd for Netns {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
+}
+
+fn skip_address_detection() -> Result<(), NetnsError> {
+    let key = "net.ipv6.conf.default.accept_dad";
+    if !Path::new("/proc/sys/net/ipv6").exists() {
+        return Ok(());
+    }
+    write_sysctl(key, "0").map_err(|e| NetnsError::Configure(Box::new(e)))
 }
 
 fn open_this_thread(name: &str) -> Result<File, NetnsError> {

@@ -1,0 +1,198 @@
+//! nft owner tables: they say what nft said, nobody else can touch them, they vanish with us.
+
+mod net_support;
+
+use bentpipe_os::need;
+use bentpipe_os::netns::Netns;
+use bentpipe_os::nft::{self, NftError, OwnerTable, TableFamily};
+use net_support::{Actor, playing, ready, within};
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+const BODY: &str = "
+  # two chains, a set over several lines, a counter
+  counter passed { }
+  set wanted { type ipv4_addr; elements = { 10.0.0.1,
+      10.0.0.2 } }
+  chain divert { type filter hook prerouting priority -150; policy accept;
+    socket transparent 1 meta mark set 1 accept
+  }
+  chain intercept {
+    type filter hook prerouting priority -149; policy accept;
+    ip daddr @wanted tcp dport 80 drop
+  }
+  chain count { type filter hook output priority 0; udp dport 9 counter name passed; }";
+
+fn tables() -> String {
+    nft::list(&["tables"]).unwrap()
+}
+
+#[test]
+fn a_table_lives_as_long_as_its_value_and_can_be_changed_by_it_alone() {
+    need!(Root, Nft);
+    let netns = Netns::create("nft").unwrap();
+    netns
+        .run(|| {
+            let table = OwnerTable::load(TableFamily::Inet, "Main Table", BODY).unwrap();
+            assert!(
+                table
+                    .list()
+                    .unwrap()
+                    .contains("elements = { 10.0.0.1, 10.0.0.2 }")
+            );
+            assert!(tables().contains(&table.to_string()));
+
+            let others = nft::apply(&format!("delete chain {table} intercept")).unwrap_err();
+            assert!(
+                others.to_string().contains("Operation not permitted"),
+                "{others}"
+            );
+            assert!(nft::apply(&format!("delete table {table}")).is_err());
+            nft::apply("flush ruleset").unwrap();
+            assert!(table.list().unwrap().contains("chain intercept"), "flushed");
+
+            table
+                .apply(&format!("delete chain {table} intercept"))
+                .unwrap();
+            let left = table.list().unwrap();
+            assert!(
+                !left.contains("chain intercept") && left.contains("chain divert"),
+                "{left}"
+            );
+
+            UdpSocket::bind("127.0.0.1:0")
+                .unwrap()
+                .send_to(b"x", "127.0.0.1:9")
+                .unwrap();
+            assert!(
+                table.list().unwrap().contains("packets 1 bytes 29"),
+                "{}",
+                table.list().unwrap()
+            );
+
+            drop(table);
+            assert_eq!(tables(), "", "still there after the drop");
+        })
+        .unwrap();
+}
+
+#[test]
+fn a_refusal_carries_the_words_of_nft_and_changes_nothing() {
+    need!(Root, Nft);
+    let netns = Netns::create("nft").unwrap();
+    netns
+        .run(|| {
+            let bad =
+                "chain c {\n type filter hook input priority 0\n tcp dport nonsense accept\n}";
+            let Err(NftError::Refused { message, .. }) =
+                OwnerTable::load(TableFamily::Ip, "bad", bad)
+            else {
+                panic!("nonsense was taken");
+            };
+            assert!(
+                message.contains("nonsense") && message.contains("Error"),
+                "{message}"
+            );
+            assert!(message.contains("ruleset:5:"), "the line: {message}");
+            assert!(!message.contains("mark"), "our own marks: {message}");
+            assert_eq!(tables(), "");
+
+            let table = OwnerTable::load(TableFamily::Ip, "good", "chain c { }").unwrap();
+            for _ in 0..3 {
+                // One bad command spoils the good one before it; the kernel's refusal and the
+                // parser's both come back, and only for the command at hand.
+                let kernel = table
+                    .apply(&format!(
+                        "add chain {table} d\nadd rule {table} c jump nowhere"
+                    ))
+                    .unwrap_err();
+                assert!(kernel.to_string().contains("add chain"), "{kernel}");
+                let parser = table.apply("nonsense").unwrap_err().to_string();
+                assert!(
+                    parser.contains("syntax error") && !parser.contains("nowhere"),
+                    "{parser}"
+                );
+                assert!(!table.list().unwrap().contains("chain d"));
+                table
+                    .apply(&format!(
+                        "add rule {table} c counter\nflush chain {table} c"
+                    ))
+                    .unwrap();
+            }
+            table.apply("").unwrap();
+        })
+        .unwrap();
+}
+
+#[test]
+fn a_command_takes_little_time() {
+    need!(Root, Nft);
+    let netns = Netns::create("nft").unwrap();
+    netns
+        .run(|| {
+            let start = Instant::now();
+            let table = OwnerTable::load(TableFamily::Inet, "time", BODY).unwrap();
+            let load = start.elapsed();
+            let start = Instant::now();
+            for _ in 0..20 {
+                table
+                    .apply(&format!("add rule {table} count counter"))
+                    .unwrap();
+            }
+            let apply = start.elapsed() / 20;
+            std::io::Write::write_fmt(
+                &mut std::io::stderr(),
+                format_args!("owner table: load {load:?}, further command {apply:?}\n"),
+            )
+            .unwrap();
+            assert!(load < Duration::from_secs(2) && apply < Duration::from_millis(500));
+        })
+        .unwrap();
+}
+
+#[test]
+fn several_tables_live_side_by_side() {
+    need!(Root, Nft);
+    let netns = Netns::create("nft").unwrap();
+    netns
+        .run(|| {
+            let load = |_| OwnerTable::load(TableFamily::Ip6, "same", "chain c { }").unwrap();
+            let made: Vec<_> = (0..3).map(load).collect();
+            assert_eq!(tables().lines().count(), 3);
+            drop(made);
+            assert_eq!(tables(), "");
+        })
+        .unwrap();
+}
+
+#[test]
+#[ignore = "a role in a_table_vanishes_with_a_killed_process"]
+fn table_role() {
+    if !playing("table_role") {
+        return;
+    }
+    // From a thread that ends: the table belongs to the process.
+    let load = || OwnerTable::load(TableFamily::Inet, "victim", BODY).unwrap();
+    let table = std::thread::spawn(load).join().unwrap();
+    ready(&[table.name()]);
+}
+
+#[test]
+fn a_table_vanishes_with_a_killed_process() {
+    need!(Root, Nft);
+    let netns = Netns::create("nft").unwrap();
+    let mut actor = Actor::start(&netns, "table_role");
+    netns
+        .run(|| {
+            assert!(tables().contains(&actor.words[0]));
+            actor.kill();
+            let gone = within(Duration::from_secs(1), || tables().is_empty());
+            let gone = gone.unwrap_or_else(|| panic!("after 1 s: {}", tables()));
+            std::io::Write::write_fmt(
+                &mut std::io::stderr(),
+                format_args!("owner table gone {gone:?} after kill -9\n"),
+            )
+            .unwrap();
+        })
+        .unwrap();
+}
