@@ -1,5 +1,10 @@
 //! Interfaces, addresses, routes, rules and TUN on the real kernel.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a helper of a test fails the test as well as the test itself"
+)]
+
 mod net_support;
 
 use bentpipe_base::Bytes;

@@ -1,5 +1,10 @@
 //! Namespaces: made, entered, removed; children that do not outlive us.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a helper of a test fails the test as well as the test itself"
+)]
+
 mod net_support;
 
 use bentpipe_os::need;

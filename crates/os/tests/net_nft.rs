@@ -1,5 +1,10 @@
 //! nft owner tables: they say what nft said, nobody else can touch them, they vanish with us.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a helper of a test fails the test as well as the test itself"
+)]
+
 mod net_support;
 
 use bentpipe_os::need;
