@@ -1,1 +1,29 @@
-//! Filled next.
+//! The lab: one scenario on real Linux TCP, in network namespaces, over emulated links.
+//!
+//! [`run`] reads a [`bentpipe_scenario::Scenario`] and makes a namespace for each node, a wire or an
+//! emulated link for each link, and starts the real gateway where one splits; then it lets the flows
+//! run on kernel TCP, takes everything down, and returns a [`RunResult`] (and writes a result
+//! folder). The settings of every node are set, none is inherited, and all are read back into the
+//! manifest.
+
+pub mod bench;
+mod collect;
+mod controls;
+mod diag;
+mod emulate;
+pub mod emulator;
+mod error;
+mod flow;
+mod folder;
+mod gateway;
+mod legs;
+mod plan;
+mod result;
+mod run;
+mod settings;
+mod stage;
+
+pub use controls::Controls;
+pub use error::LabError;
+pub use result::{FlowResult, Manifest, Measured, Outcome, Point, RunResult, Sample};
+pub use run::{Phase, Progress, RunOptions, Tell, run};

@@ -1,0 +1,65 @@
+//! From a link of the scenario to a running emulator between two TUN interfaces.
+
+use crate::LabError;
+use crate::emulator::{Emulator, Frame, Spec, port_config};
+use crate::stage::Stage;
+use bentpipe_link::channel::{BitError, PacketError};
+use bentpipe_link::queue::DropTail;
+use bentpipe_link::{Channel, Limit, Settings};
+use bentpipe_os::tun::Tun;
+use bentpipe_scenario::{Direction, Link, Queue, QueueLimit};
+
+/// Emulates link `name` between interfaces of that name at both its ends.
+pub(crate) fn start(
+    stage: &Stage,
+    name: &str,
+    link: &Link,
+    seed: u64,
+) -> Result<Emulator, LabError> {
+    let failed = |why: String| LabError::Emulator {
+        link: name.to_owned(),
+        why,
+    };
+    let open = |end: &str| {
+        let opened = stage
+            .node(end)
+            .run(|| Tun::open(name, port_config(link.mtu)));
+        match opened {
+            Ok(Ok(tun)) => Ok(tun),
+            Ok(Err(error)) => Err(failed(error.to_string())),
+            Err(error) => Err(failed(error.to_string())),
+        }
+    };
+    let spec = Spec {
+        name: name.to_owned(),
+        seed,
+        from_a: settings(&link.forward),
+        from_b: settings(&link.reverse),
+        mtu: link.mtu,
+        ..Spec::default()
+    };
+    let [a, b] = &link.ends;
+    Emulator::start(spec, open(a)?, open(b)?).map_err(|error| failed(error.to_string()))
+}
+
+fn settings(direction: &Direction) -> Settings<Frame> {
+    let Queue::DropTail(limit) = direction.queue;
+    let limit = match limit {
+        QueueLimit::Packets(packets) => Limit::Packets(packets as usize),
+        QueueLimit::Bytes(bytes) => Limit::Bytes(bytes),
+    };
+    let mut channels: Vec<Box<dyn Channel>> = Vec::new();
+    if direction.packet_error_rate.value() > 0.0 {
+        channels.push(Box::new(PacketError::new(direction.packet_error_rate)));
+    }
+    if direction.bit_error_rate.value() > 0.0 {
+        channels.push(Box::new(BitError::new(direction.bit_error_rate)));
+    }
+    Settings {
+        rate: direction.rate,
+        delay: direction.delay,
+        overhead: direction.overhead,
+        queue: DropTail::new(limit).into(),
+        channels,
+    }
+}

@@ -1,0 +1,134 @@
+use bentpipe_os::need::Missing;
+use bentpipe_os::netlink::NetlinkError;
+use bentpipe_os::netns::{NetnsError, SysctlError};
+use bentpipe_scenario::Problems;
+use std::io;
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// A run could not be made, or not be carried through. What a flow met on its way is no error but
+/// its [`crate::Outcome`].
+#[derive(Debug, Error)]
+pub enum LabError {
+    /// The scenario was built in code, and contradicts itself.
+    #[error("the scenario contradicts itself (as written out by to_toml):\n{0}")]
+    Scenario(#[from] Problems),
+    /// The machine does not offer what is needed.
+    #[error(transparent)]
+    Missing(#[from] Missing),
+    /// More than one machine should carry.
+    #[error("the scenario is too large for one machine: at most {links} links and {flows} flows")]
+    TooLarge {
+        /// Most links.
+        links: usize,
+        /// Most flows.
+        flows: usize,
+    },
+    /// A flow's ends are not connected.
+    #[error("no links lead from one end of flow `{0}` to the other: join them by routers")]
+    NoPath(String),
+    /// The kernel has no congestion control of that name.
+    #[error(
+        "{user} wants the congestion control `{name}`, which is not to be had ({why}); \
+         this kernel offers {offered}{}",
+        .suggestion.as_ref().map(|near| format!("; did you mean `{near}`?")).unwrap_or_default()
+    )]
+    Control {
+        /// Which host or flow.
+        user: String,
+        /// What it wants.
+        name: String,
+        /// Why not.
+        why: String,
+        /// What there is.
+        offered: String,
+        /// The nearest of these.
+        suggestion: Option<String>,
+    },
+    /// A rate could not be told to `bentpipe_rate`.
+    #[error("flow `{flow}`: {source}")]
+    Mark {
+        /// Which flow.
+        flow: String,
+        /// Why.
+        source: bentpipe_bpf::ConfigureError,
+    },
+    /// A namespace could not be made.
+    #[error("node `{node}`: {source}")]
+    Namespace {
+        /// Which node.
+        node: String,
+        /// Why.
+        source: NetnsError,
+    },
+    /// A setting could not be made.
+    #[error("node `{node}`: {source}")]
+    Setting {
+        /// Which node.
+        node: String,
+        /// Why.
+        source: SysctlError,
+    },
+    /// A link could not be made.
+    #[error("link `{link}`: {source}")]
+    Wire {
+        /// Which link.
+        link: String,
+        /// Why.
+        source: NetnsError,
+    },
+    /// An address or a route could not be set.
+    #[error("node `{node}`: {source}")]
+    Route {
+        /// Which node.
+        node: String,
+        /// Why.
+        source: NetlinkError,
+    },
+    /// A link's emulator could not be started.
+    #[error("cannot emulate link `{link}`: {why}")]
+    Emulator {
+        /// Which link.
+        link: String,
+        /// Why.
+        why: String,
+    },
+    /// A gateway did not start, or ended before the run did.
+    #[error("gateway `{gateway}` {what}{}", said(.stderr))]
+    Gateway {
+        /// Which gateway.
+        gateway: String,
+        /// What happened.
+        what: String,
+        /// The last lines of what it said.
+        stderr: String,
+    },
+    /// A flow's sockets or threads could not be made.
+    #[error("flow `{flow}`: cannot {doing} ({source})")]
+    Flow {
+        /// Which flow.
+        flow: String,
+        /// What was being done.
+        doing: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// The result folder could not be written.
+    #[error("cannot write {} ({source}): give a folder that can be written, with room", .path.display())]
+    Output {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The caller raised the cancel flag; everything made is undone.
+    #[error("interrupted; nothing of the run is left behind")]
+    Cancelled,
+}
+
+fn said(stderr: &str) -> String {
+    match stderr.trim() {
+        "" => " and said nothing".to_owned(),
+        text => format!("; it said:\n{text}"),
+    }
+}

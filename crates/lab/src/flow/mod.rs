@@ -1,0 +1,321 @@
+//! One bulk flow over kernel TCP: a thread for each end, on non-blocking sockets that were made
+//! inside the ends' namespaces.
+//!
+//! All times count from connect(). The receiver decides when a flow is over: at the last byte of so
+//! many bytes, or when its time is up; it looks at every byte it gets.
+
+mod pattern;
+mod receiver;
+mod sender;
+mod wait;
+
+pub(crate) use pattern::Pattern;
+pub(crate) use receiver::{End as ReceivedEnd, Received};
+pub(crate) use sender::Sent;
+
+use crate::LabError;
+use crate::plan::FlowPlan;
+use bentpipe_base::Instant;
+use bentpipe_os::netns::Netns;
+use bentpipe_os::{socket, tcp, timer};
+use bentpipe_scenario::{Amount, Flow};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use wait::Wait;
+
+/// How often the state of a flow is noted.
+pub(crate) const SAMPLE: Duration = Duration::from_millis(100);
+
+/// What a socket is given before it connects or listens.
+#[derive(Clone, Debug)]
+pub(crate) struct SocketSettings {
+    /// Congestion control.
+    pub(crate) control: String,
+    /// `SO_MARK`; `bentpipe_rate` finds the parameters of its link by it.
+    pub(crate) mark: Option<u32>,
+}
+
+/// One end of a flow to be.
+pub(crate) struct EndPlan<'a> {
+    /// Where it is.
+    pub(crate) netns: &'a Netns,
+    pub(crate) settings: SocketSettings,
+}
+
+/// A flow whose sockets stand ready, and whose opener has not connected yet.
+pub(crate) struct Ready {
+    name: String,
+    opener: OwnedFd,
+    listener: OwnedFd,
+    sends: Opens,
+    shared: Shared,
+}
+
+/// Which end sends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Opens {
+    Sender,
+    Receiver,
+}
+
+/// What both ends of a flow know.
+#[derive(Clone)]
+struct Shared {
+    to: std::net::SocketAddr,
+    amount: Amount,
+    /// When to connect.
+    start: Instant,
+    /// When the run is cut off.
+    limit: Instant,
+    pattern: Arc<Pattern>,
+    /// The instant of connect(), set just before.
+    opened: Arc<OnceLock<Instant>>,
+    /// Raised when the whole run ends.
+    stop: Arc<AtomicBool>,
+    /// Raised by the receiver when it is through.
+    over: Arc<AtomicBool>,
+    /// Bytes received so far.
+    progress: Arc<AtomicU64>,
+}
+
+/// A flow under way.
+pub(crate) struct Running {
+    opened: Arc<OnceLock<Instant>>,
+    progress: Arc<AtomicU64>,
+    sender: JoinHandle<Sent>,
+    receiver: JoinHandle<Received>,
+}
+
+/// What both ends saw of a flow.
+pub(crate) struct Ended {
+    /// The instant of connect(), if it came to that.
+    pub(crate) opened: Option<Instant>,
+    pub(crate) sent: Sent,
+    pub(crate) received: Received,
+}
+
+impl Ready {
+    /// Makes the sockets of `flow` in the namespaces of its ends.
+    pub(crate) fn prepare(
+        flow: &Flow,
+        plan: &FlowPlan,
+        opener: &EndPlan<'_>,
+        acceptor: &EndPlan<'_>,
+        pattern: &Arc<Pattern>,
+    ) -> Result<Self, LabError> {
+        let sends = if flow.opened_by == flow.from {
+            Opens::Sender
+        } else {
+            Opens::Receiver
+        };
+        let error = |doing| {
+            move |source| LabError::Flow {
+                flow: flow.name.clone(),
+                doing,
+                source,
+            }
+        };
+        let listener = acceptor.socket(plan, true).map_err(error("listen"))?;
+        let dialler = opener.socket(plan, false);
+        let dialler = dialler.map_err(error("make the socket that connects"))?;
+        Ok(Self {
+            name: flow.name.clone(),
+            opener: dialler,
+            listener,
+            sends,
+            shared: Shared {
+                to: plan.to,
+                amount: flow.amount,
+                start: Instant::ZERO + flow.start,
+                limit: Instant::MAX,
+                pattern: Arc::clone(pattern),
+                opened: Arc::default(),
+                stop: Arc::default(),
+                over: Arc::default(),
+                progress: Arc::default(),
+            },
+        })
+    }
+
+    /// Lets the flow run in a run that began at `begin` and is cut off at `limit`, or when `stop`
+    /// is raised.
+    pub(crate) fn start(
+        self,
+        begin: Instant,
+        limit: Instant,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Running, LabError> {
+        let shared = Shared {
+            start: begin + self.shared.start.since(Instant::ZERO),
+            limit,
+            stop: Arc::clone(stop),
+            ..self.shared
+        };
+        let spawned = |source| LabError::Flow {
+            flow: self.name.clone(),
+            doing: "start its threads",
+            source,
+        };
+        let (opened, progress) = (Arc::clone(&shared.opened), Arc::clone(&shared.progress));
+        let (for_sender, for_receiver) = (shared.clone(), shared);
+        let connect = |shared: &Shared, wait: &mut Wait, fd| shared.connect(wait, fd);
+        let accept = |shared: &Shared, wait: &mut Wait, fd| shared.accept(wait, fd);
+        // Two shapes of one thing: which function opens goes with the end, the rest does not.
+        let (sender, receiver) = match self.sends {
+            Opens::Sender => (
+                spawn(&self.name, move || for_sender.send(self.opener, connect)),
+                spawn(&self.name, move || {
+                    for_receiver.receive(self.listener, accept)
+                }),
+            ),
+            Opens::Receiver => (
+                spawn(&self.name, move || for_sender.send(self.listener, accept)),
+                spawn(&self.name, move || {
+                    for_receiver.receive(self.opener, connect)
+                }),
+            ),
+        };
+        Ok(Running {
+            opened,
+            progress,
+            sender: sender.map_err(spawned)?,
+            receiver: receiver.map_err(spawned)?,
+        })
+    }
+}
+
+fn spawn<T: Send + 'static>(
+    name: &str,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(f)
+}
+
+impl EndPlan<'_> {
+    /// Its socket, which listens or is to connect.
+    fn socket(&self, plan: &FlowPlan, listens: bool) -> io::Result<OwnedFd> {
+        let make = || {
+            let stream = socket::stream(plan.to)?;
+            tcp::set_congestion(&stream, &self.settings.control)?;
+            if let Some(mark) = self.settings.mark {
+                socket::set_mark(&stream, mark)?;
+            }
+            if listens {
+                socket::bind(&stream, plan.to)?;
+                socket::listen(&stream, 1)?;
+            }
+            Ok(stream)
+        };
+        let made = self.netns.run(make);
+        made.unwrap_or_else(|e| Err(io::Error::other(e)))
+    }
+}
+
+impl Running {
+    /// Bytes received so far.
+    pub(crate) fn received(&self) -> u64 {
+        self.progress.load(Ordering::Relaxed)
+    }
+
+    /// Whether the receiver is through.
+    pub(crate) fn is_received(&self) -> bool {
+        self.receiver.is_finished()
+    }
+
+    /// Whether both ends are through.
+    pub(crate) fn is_over(&self) -> bool {
+        self.receiver.is_finished() && self.sender.is_finished()
+    }
+
+    /// Waits for both ends, which the caller has told to stop where it must not take long.
+    pub(crate) fn join(self) -> Ended {
+        let panicked = "the thread of a flow panicked";
+        Ended {
+            sent: self
+                .sender
+                .join()
+                .unwrap_or_else(|_| Sent::failed(panicked)),
+            received: self
+                .receiver
+                .join()
+                .unwrap_or_else(|_| Received::failed(panicked)),
+            opened: self.opened.get().copied(),
+        }
+    }
+}
+
+/// Why an end could not get its connection, or lost it.
+pub(crate) enum Lost {
+    /// The time was up, or the run was stopped, first.
+    TimeUp,
+    /// The connection was refused, reset or timed out; what the kernel said.
+    Broken(String),
+}
+
+impl From<io::Error> for Lost {
+    fn from(error: io::Error) -> Self {
+        Self::Broken(error.to_string())
+    }
+}
+
+impl Shared {
+    /// Connects at the appointed time.
+    fn connect(&self, wait: &mut Wait, opener: OwnedFd) -> Result<OwnedFd, Lost> {
+        wait.sleep_until(self.start, &self.stop)?;
+        let now = timer::now();
+        // Only this thread sets it, once.
+        let _ = self.opened.set(now);
+        if socket::connect(&opener, self.to)? == socket::Dial::Pending {
+            wait.writable(&opener)?;
+            loop {
+                let at = self.limit.min(timer::now() + SAMPLE);
+                if wait.for_one(at)? {
+                    break;
+                }
+                self.go_on()?;
+            }
+            wait.forget(&opener)?;
+            socket::take_error(&opener)?;
+        }
+        Ok(opener)
+    }
+
+    /// Accepts the one connection that comes.
+    fn accept(&self, wait: &mut Wait, listener: OwnedFd) -> Result<OwnedFd, Lost> {
+        wait.readable(&listener)?;
+        loop {
+            let at = self.limit.min(timer::now() + SAMPLE);
+            if wait.for_one(at)? {
+                match socket::accept(&listener) {
+                    Ok((stream, _)) => {
+                        wait.forget(&listener)?;
+                        return Ok(stream);
+                    }
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(e) => return Err(e.into()),
+                }
+            }
+            self.go_on()?;
+        }
+    }
+
+    fn go_on(&self) -> Result<(), Lost> {
+        if self.stop.load(Ordering::Relaxed) || timer::now() >= self.end() {
+            return Err(Lost::TimeUp);
+        }
+        Ok(())
+    }
+
+    /// When the receiver ends this flow at the latest. One that lasts a time was found to lie within
+    /// the run's limit when the scenario was read; its connect() may come a little late.
+    fn end(&self) -> Instant {
+        match (self.amount, self.opened.get()) {
+            (Amount::Duration(duration), Some(opened)) => *opened + duration,
+            _ => self.limit,
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The receiving end: counts, notes when, and checks every byte.
+
+use super::wait::Wait;
+use super::{Lost, SAMPLE, Shared};
+use bentpipe_base::Instant;
+use bentpipe_os::{socket, timer};
+use bentpipe_scenario::Amount;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+
+/// What the receiver saw.
+#[derive(Debug, Default)]
+pub(crate) struct Received {
+    /// Bytes received, all of them right.
+    pub(crate) bytes: u64,
+    /// When the connection stood.
+    pub(crate) connected: Option<Instant>,
+    /// When the last byte came.
+    pub(crate) last: Option<Instant>,
+    /// Bytes received by each instant.
+    pub(crate) series: Vec<(Instant, u64)>,
+    pub(crate) end: End,
+}
+
+/// How it ended.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) enum End {
+    /// All bytes came, or the flow's time was up.
+    #[default]
+    Finished,
+    /// The run was over first.
+    CutOff,
+    /// The connection broke, or carried what was not sent.
+    Failed(String),
+}
+
+impl Received {
+    pub(super) fn failed(why: &str) -> Self {
+        Self {
+            end: End::Failed(why.to_owned()),
+            ..Self::default()
+        }
+    }
+}
+
+impl Shared {
+    /// Opens the connection with `open`, then receives until the flow is over.
+    pub(super) fn receive(
+        &self,
+        fd: OwnedFd,
+        open: impl FnOnce(&Self, &mut Wait, OwnedFd) -> Result<OwnedFd, Lost>,
+    ) -> Received {
+        let mut received = Received::default();
+        let lost = Wait::new().map_err(Lost::from).and_then(|mut wait| {
+            let stream = open(self, &mut wait, fd)?;
+            received.connected = Some(timer::now());
+            // Whatever remains is not wanted any more: an end by time is a reset.
+            socket::abort_on_close(&stream, true)?;
+            let drained = self.drain(&mut wait, &stream, &mut received);
+            // Before the socket closes: the sender must not take our reset for a failure.
+            self.over.store(true, Ordering::Release);
+            drained
+        });
+        self.over.store(true, Ordering::Release);
+        received.end = match lost {
+            Ok(()) => End::Finished,
+            Err(Lost::Broken(why)) => End::Failed(why),
+            Err(Lost::TimeUp) => self.out_of_time(&received),
+        };
+        received
+    }
+
+    fn out_of_time(&self, received: &Received) -> End {
+        let by_time = matches!(self.amount, Amount::Duration(_));
+        if self.stop.load(Ordering::Relaxed) || !by_time {
+            End::CutOff
+        } else if received.connected.is_none() {
+            End::Failed("no connection in the flow's time".to_owned())
+        } else {
+            End::Finished
+        }
+    }
+
+    fn drain(&self, wait: &mut Wait, stream: &OwnedFd, got: &mut Received) -> Result<(), Lost> {
+        let mut buffer = vec![0; 256 * 1024];
+        let mut next = self.opened.get().copied().unwrap_or(self.start);
+        wait.readable(stream)?;
+        loop {
+            if wait.for_one(next.min(self.end()))? {
+                match socket::receive(stream, &mut buffer) {
+                    Ok(0) => return self.ended(stream, got),
+                    Ok(length) => self.take(&buffer[..length], got)?,
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(e) => return Err(e.into()),
+                }
+            }
+            let now = timer::now();
+            if now >= next {
+                got.series.push((now, got.bytes));
+                while next <= now {
+                    next += SAMPLE;
+                }
+            }
+            self.go_on()?;
+        }
+    }
+
+    fn take(&self, bytes: &[u8], got: &mut Received) -> Result<(), Lost> {
+        if !self.pattern.matches(got.bytes, bytes) {
+            let at = got.bytes;
+            let why = format!("what came after {at} bytes is not what was sent");
+            return Err(Lost::Broken(why));
+        }
+        got.bytes += bytes.len() as u64;
+        got.last = Some(timer::now());
+        self.progress.store(got.bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The stream ended in order: it must have been whole.
+    fn ended(&self, stream: &OwnedFd, got: &mut Received) -> Result<(), Lost> {
+        got.series.push((timer::now(), got.bytes));
+        match self.amount {
+            Amount::Bytes(size) if got.bytes == size.0 => {
+                socket::abort_on_close(stream, false)?;
+                Ok(())
+            }
+            _ => {
+                let why = format!("the stream ended after {} bytes", got.bytes);
+                Err(Lost::Broken(why))
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The sending end: keeps the socket full and notes the state of its TCP.
+
+use super::wait::Wait;
+use super::{Lost, SAMPLE, Shared};
+use bentpipe_base::Instant;
+use bentpipe_os::tcp::Info;
+use bentpipe_os::{socket, tcp, timer};
+use bentpipe_scenario::Amount;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+
+/// What the sender saw.
+#[derive(Debug, Default)]
+pub(crate) struct Sent {
+    /// When the connection stood.
+    pub(crate) connected: Option<Instant>,
+    /// The congestion control in use.
+    pub(crate) control: Option<String>,
+    /// The state of the connection at each instant.
+    pub(crate) series: Vec<(Instant, Info)>,
+    /// What broke it, if anything did before its time was up.
+    pub(crate) broken: Option<String>,
+}
+
+impl Sent {
+    pub(super) fn failed(why: &str) -> Self {
+        Self {
+            broken: Some(why.to_owned()),
+            ..Self::default()
+        }
+    }
+}
+
+impl Shared {
+    /// Opens the connection with `open`, then sends until the flow is over.
+    pub(super) fn send(
+        &self,
+        fd: OwnedFd,
+        open: impl FnOnce(&Self, &mut Wait, OwnedFd) -> Result<OwnedFd, Lost>,
+    ) -> Sent {
+        let mut sent = Sent::default();
+        let lost = Wait::new().map_err(Lost::from).and_then(|mut wait| {
+            let stream = open(self, &mut wait, fd)?;
+            sent.connected = Some(timer::now());
+            sent.control = tcp::congestion(&stream).ok();
+            socket::abort_on_close(&stream, true)?;
+            let filled = self.fill(&mut wait, &stream, &mut sent);
+            if let Ok(info) = tcp::info(&stream) {
+                sent.series.push((timer::now(), info));
+            }
+            filled
+        });
+        if let Err(Lost::Broken(why)) = lost
+            && !self.over.load(Ordering::Acquire)
+        {
+            sent.broken = Some(why);
+        }
+        sent
+    }
+
+    fn fill(&self, wait: &mut Wait, stream: &OwnedFd, sent: &mut Sent) -> Result<(), Lost> {
+        let size = match self.amount {
+            Amount::Bytes(size) => size.0,
+            Amount::Duration(_) => u64::MAX,
+        };
+        let mut written = 0;
+        let mut next = self.opened.get().copied().unwrap_or(self.start);
+        wait.writable(stream)?;
+        loop {
+            if wait.for_one(next)? {
+                if written < size {
+                    written += self.write(stream, written, size)?;
+                    if written == size {
+                        socket::shutdown_send(stream)?;
+                        wait.turn_readable(stream)?;
+                    }
+                } else if closed(stream)? {
+                    return Ok(());
+                }
+            }
+            let now = timer::now();
+            if now >= next {
+                sent.series.push((now, tcp::info(stream)?));
+                while next <= now {
+                    next += SAMPLE;
+                }
+            }
+            self.send_on(now)?;
+        }
+    }
+
+    /// A flow that lasts a time ends with its receiver: were the sender to end it by the clock, the
+    /// receiver might see the reset first.
+    fn send_on(&self, now: Instant) -> Result<(), Lost> {
+        let by_time = matches!(self.amount, Amount::Duration(_));
+        let over = match by_time {
+            true => self.over.load(Ordering::Acquire),
+            false => now >= self.limit,
+        };
+        if over || self.stop.load(Ordering::Relaxed) {
+            return Err(Lost::TimeUp);
+        }
+        Ok(())
+    }
+
+    /// Writes once, as much as there is room for.
+    fn write(&self, stream: &OwnedFd, written: u64, size: u64) -> Result<u64, Lost> {
+        match socket::send(stream, self.pattern.piece(written, size - written)) {
+            Ok(length) => Ok(length as u64),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+/// Whether the receiver, who sends nothing, has closed.
+fn closed(stream: &OwnedFd) -> Result<bool, Lost> {
+    match socket::receive(stream, &mut [0; 1]) {
+        Ok(0) => Ok(true),
+        Ok(_) => Err(Lost::Broken("the receiver sent something".to_owned())),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}

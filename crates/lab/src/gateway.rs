@@ -1,0 +1,192 @@
+//! The real gateway, as a process of the product's own program inside the gateway's namespace.
+//!
+//! Its configuration goes in by standard input, so that no file is left behind; it says `ready` on
+//! standard output when it intercepts. The kernel kills it when this process ends, however that
+//! ends.
+
+use crate::LabError;
+use bentpipe_os::netns::{Netns, spawn_bound};
+use bentpipe_scenario::Gateway;
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a gateway may take to be ready: it loads BPF programs and nft tables.
+const START: Duration = Duration::from_secs(20);
+/// How long it may take to end by itself.
+const STOP: Duration = Duration::from_secs(2);
+/// Lines of its standard error that are kept for messages.
+const LINES: usize = 20;
+const TICK: Duration = Duration::from_millis(50);
+
+/// A gateway that intercepts.
+pub(crate) struct Process {
+    name: String,
+    child: Child,
+    said: Said,
+}
+
+/// The last lines on a process's standard error.
+type Said = Arc<Mutex<VecDeque<String>>>;
+
+impl Process {
+    /// Starts `program gateway run` for `gateway` and waits until it is ready.
+    pub(crate) fn start(
+        name: &str,
+        gateway: &Gateway,
+        split: &toml::Table,
+        netns: &Netns,
+        program: &Path,
+        cancel: &AtomicBool,
+    ) -> Result<Self, LabError> {
+        let mut command = netns.command(program);
+        command
+            .args(["gateway", "run", "--config", "/dev/stdin"])
+            .args(["--lan", &gateway.lan, "--sat", &gateway.sat])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let failed = |what: String| LabError::Gateway {
+            gateway: name.to_owned(),
+            what,
+            stderr: String::new(),
+        };
+        let mut child = spawn_bound(command)
+            .map_err(|e| failed(format!("cannot be started as {} ({e})", program.display())))?;
+        let said = Said::default();
+        let lines = listen(&mut child, &said);
+        let config = split.to_string();
+        // It may have ended already; then its words say more than the broken pipe.
+        let _ = child
+            .stdin
+            .take()
+            .map(|mut pipe| pipe.write_all(config.as_bytes()));
+        let mut process = Self {
+            name: name.to_owned(),
+            child,
+            said,
+        };
+        process.await_ready(&lines, cancel)?;
+        Ok(process)
+    }
+
+    fn await_ready(
+        &mut self,
+        lines: &Receiver<String>,
+        cancel: &AtomicBool,
+    ) -> Result<(), LabError> {
+        let deadline = Instant::now() + START;
+        loop {
+            match lines.recv_timeout(TICK) {
+                Ok(line) if line.trim() == "ready" => return Ok(()),
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout) => self.check()?,
+                Err(RecvTimeoutError::Disconnected) => {
+                    // Its standard output closes a moment before it can be collected.
+                    thread::sleep(TICK);
+                    self.check()?;
+                }
+            }
+            if cancel.load(Ordering::Relaxed) {
+                return Err(LabError::Cancelled);
+            }
+            if Instant::now() > deadline {
+                return Err(self.failed(format!("was not ready within {START:?}")));
+            }
+        }
+    }
+
+    /// Fails if the gateway has ended.
+    pub(crate) fn check(&mut self) -> Result<(), LabError> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => {
+                // Its last words may still be on their way to us.
+                thread::sleep(TICK);
+                Err(self.failed(format!("ended by itself ({status})")))
+            }
+            Err(e) => Err(self.failed(format!("cannot be watched ({e})"))),
+        }
+    }
+
+    /// What it said last on standard error.
+    fn stderr(&self) -> String {
+        let lines = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        lines
+            .iter()
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+
+    /// Asks it to end, and sees to it that it does; what it said last.
+    pub(crate) fn stop(mut self) -> String {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let deadline = Instant::now() + STOP;
+        while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        self.stderr()
+    }
+
+    fn failed(&self, what: String) -> LabError {
+        LabError::Gateway {
+            gateway: self.name.clone(),
+            what,
+            stderr: self.stderr(),
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Reads what `child` says: the lines of its standard output come through the channel, the last
+/// ones of its standard error are kept.
+fn listen(child: &mut Child, said: &Said) -> Receiver<String> {
+    let (sender, receiver) = sync_channel(64);
+    let stdout = child.stdout.take();
+    let stderr = child.stderr.take();
+    let said = Arc::clone(said);
+    // Threads, because both pipes must be drained for as long as it lives; they end with it.
+    let _ = thread::Builder::new()
+        .name("gateway-out".to_owned())
+        .spawn(move || {
+            each_line(stdout, |line| {
+                let _ = sender.try_send(line);
+            });
+        });
+    let _ = thread::Builder::new()
+        .name("gateway-err".to_owned())
+        .spawn(move || {
+            each_line(stderr, |line| {
+                let mut lines = said.lock().unwrap_or_else(PoisonError::into_inner);
+                if lines.len() == LINES {
+                    lines.pop_front();
+                }
+                lines.push_back(line);
+            });
+        });
+    receiver
+}
+
+fn each_line(pipe: Option<impl Read>, mut heard: impl FnMut(String)) {
+    let Some(pipe) = pipe else { return };
+    let mut reader = BufReader::new(pipe);
+    let mut line = Vec::new();
+    while matches!(reader.read_until(b'\n', &mut line), Ok(length) if length > 0) {
+        heard(String::from_utf8_lossy(&line).trim_end().to_owned());
+        line.clear();
+    }
+}

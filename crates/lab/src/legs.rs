@@ -1,0 +1,85 @@
+//! Watching the legs of split flows: every 100 ms the state of each gateway's TCP towards each
+//! flow's receiver.
+
+use crate::diag::Diag;
+use crate::flow::SAMPLE;
+use bentpipe_base::Instant;
+use bentpipe_os::tcp::Info;
+use bentpipe_os::timer;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+/// What a flow looks like at a gateway: connections to `receiver` that have `port` on either side.
+#[derive(Clone, Debug)]
+pub(crate) struct Trace {
+    pub(crate) port: u16,
+    pub(crate) receiver: Vec<IpAddr>,
+}
+
+/// One look at one leg.
+pub(crate) struct Look {
+    pub(crate) gateway: String,
+    /// Index of the flow.
+    pub(crate) flow: usize,
+    pub(crate) at: Instant,
+    pub(crate) info: Info,
+}
+
+/// A thread that looks.
+pub(crate) struct Watch {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Vec<Look>>,
+}
+
+impl Watch {
+    /// Starts looking through `gateways` for the flows `traces`.
+    pub(crate) fn start(
+        mut gateways: Vec<(String, Diag)>,
+        traces: Vec<Trace>,
+        v6: bool,
+    ) -> std::io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("legs".to_owned())
+            .spawn(move || {
+                let mut looks = Vec::new();
+                while !gateways.is_empty() && !stopped.load(Ordering::Relaxed) {
+                    for (name, diag) in &mut gateways {
+                        look(name, diag, &traces, v6, &mut looks);
+                    }
+                    std::thread::sleep(SAMPLE);
+                }
+                looks
+            })?;
+        Ok(Self { stop, thread })
+    }
+
+    /// All that was seen.
+    pub(crate) fn stop(self) -> Vec<Look> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+fn look(gateway: &str, diag: &mut Diag, traces: &[Trace], v6: bool, looks: &mut Vec<Look>) {
+    // A look that fails leaves a gap in the samples, no more.
+    let Ok(connections) = diag.connections(v6) else {
+        return;
+    };
+    let at = timer::now();
+    for connection in connections {
+        let ports = [connection.local.port(), connection.peer.port()];
+        let flow = traces.iter().position(|trace| {
+            ports.contains(&trace.port) && trace.receiver.contains(&connection.peer.ip())
+        });
+        looks.extend(flow.map(|flow| Look {
+            gateway: gateway.to_owned(),
+            flow,
+            at,
+            info: connection.info,
+        }));
+    }
+}

@@ -1,0 +1,279 @@
+//! What must be made, from the scenario alone: addresses, routes, ports. Nothing here touches the
+//! system.
+//!
+//! Link number i (by name) is the network `10.(i / 256).(i % 256).0/24` or `fd00:0:0:i::/64`; its
+//! first end is host 1 there, its second host 2. Its interfaces bear the link's name on both ends.
+//! Every node has a route to every address it can reach, along [`Topology::path`].
+
+use crate::LabError;
+use bentpipe_base::{Bytes, Rate};
+use bentpipe_os::netlink::{Prefix, Route};
+use bentpipe_scenario::{Flow, Ip, Path, Scenario, TcpSettings, Topology};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+/// Flow number i listens on this port plus i, below the ports that the kernel gives to openers.
+const FIRST_PORT: u16 = 10_000;
+const MOST_FLOWS: usize = 20_000;
+const MOST_LINKS: usize = 4_096;
+
+pub(crate) struct Plan {
+    /// By name.
+    pub(crate) nodes: BTreeMap<String, NodePlan>,
+    /// The address of each link's ends, by name of the link.
+    pub(crate) addresses: BTreeMap<String, [Prefix; 2]>,
+    /// In the order of the scenario.
+    pub(crate) flows: Vec<FlowPlan>,
+}
+
+pub(crate) struct NodePlan {
+    /// Whether it carries what is not its own.
+    pub(crate) forwards: bool,
+    pub(crate) tcp: TcpSettings,
+    pub(crate) routes: Vec<Route>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct FlowPlan {
+    /// Where the opener connects to.
+    pub(crate) to: SocketAddr,
+    /// The end that does not connect.
+    pub(crate) acceptor: String,
+    /// What no TCP can exceed from sender to receiver.
+    pub(crate) limit: Option<Rate>,
+    /// The slowest link from sender to receiver, if one has a rate.
+    pub(crate) bottleneck: Option<Bottleneck>,
+    /// Propagation there and back.
+    pub(crate) round_trip: Duration,
+}
+
+/// The slowest link on a way; flows with the same one share it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Bottleneck {
+    pub(crate) link: String,
+    /// The node from which packets enter it.
+    pub(crate) from: String,
+    pub(crate) rate: Rate,
+    pub(crate) overhead: Bytes,
+}
+
+impl Bottleneck {
+    fn of(path: &Path<'_>) -> Option<Self> {
+        let limited = path
+            .hops
+            .iter()
+            .filter_map(|hop| Some((hop.direction.rate?, hop)));
+        let (rate, hop) = limited.min_by_key(|(rate, _)| *rate)?;
+        Some(Self {
+            link: hop.name.to_owned(),
+            from: hop.from.to_owned(),
+            rate,
+            overhead: hop.direction.overhead,
+        })
+    }
+}
+
+impl Plan {
+    pub(crate) fn new(scenario: &Scenario) -> Result<Self, LabError> {
+        if scenario.links.len() > MOST_LINKS || scenario.flows.len() > MOST_FLOWS {
+            return Err(LabError::TooLarge {
+                links: MOST_LINKS,
+                flows: MOST_FLOWS,
+            });
+        }
+        let links = scenario.links.keys().zip(0u16..);
+        let addresses: BTreeMap<String, [Prefix; 2]> = links
+            .map(|(name, index)| (name.clone(), network(scenario.ip, index)))
+            .collect();
+        let atlas = Atlas {
+            scenario,
+            topology: Topology::new(scenario),
+            addresses: &addresses,
+        };
+        let flows = scenario.flows.iter().zip(FIRST_PORT..);
+        let flows = flows
+            .map(|(flow, port)| atlas.flow(flow, port))
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            nodes: atlas.nodes(),
+            flows,
+            addresses,
+        })
+    }
+}
+
+impl Plan {
+    /// All addresses of `node`.
+    pub(crate) fn addresses_of(&self, scenario: &Scenario, node: &str) -> Vec<IpAddr> {
+        let links = scenario.links.iter();
+        let ends = links.flat_map(|(name, link)| link.ends.iter().zip(self.addresses[name]));
+        let own = ends.filter(|(end, _)| *end == node);
+        own.map(|(_, address)| address.address()).collect()
+    }
+}
+
+/// The addresses of the two ends of link number `index`.
+fn network(ip: Ip, index: u16) -> [Prefix; 2] {
+    let [high, low] = index.to_be_bytes();
+    [1u8, 2].map(|host| {
+        let (address, bits): (IpAddr, u8) = match ip {
+            Ip::V4 => (Ipv4Addr::new(10, high, low, host).into(), 24),
+            Ip::V6 => {
+                let host = u16::from(host);
+                (Ipv6Addr::new(0xfd00, 0, 0, index, 0, 0, 0, host).into(), 64)
+            }
+        };
+        Prefix::new(address, bits).expect("24 <= 32 and 64 <= 128")
+    })
+}
+
+struct Atlas<'a> {
+    scenario: &'a Scenario,
+    topology: Topology<'a>,
+    addresses: &'a BTreeMap<String, [Prefix; 2]>,
+}
+
+impl Atlas<'_> {
+    fn nodes(&self) -> BTreeMap<String, NodePlan> {
+        let Scenario {
+            hosts,
+            routers,
+            gateways,
+            ..
+        } = self.scenario;
+        let hosts = hosts
+            .iter()
+            .map(|(name, host)| (name, false, host.tcp.clone()));
+        let routers = routers.keys();
+        let routers = routers.map(|name| (name, true, TcpSettings::default()));
+        let gateways = gateways.iter();
+        let gateways = gateways.map(|(name, gateway)| (name, true, gateway.tcp.clone()));
+        let nodes = hosts.chain(routers).chain(gateways);
+        nodes
+            .map(|(name, forwards, tcp)| {
+                let routes = self.routes(name);
+                let plan = NodePlan {
+                    forwards,
+                    tcp,
+                    routes,
+                };
+                (name.clone(), plan)
+            })
+            .collect()
+    }
+
+    /// From `node` to every address that is neither its own nor on a link of its own.
+    fn routes(&self, node: &str) -> Vec<Route> {
+        let mut routes = Vec::new();
+        for (name, link) in &self.scenario.links {
+            if link.ends.iter().any(|end| end == node) {
+                continue;
+            }
+            for (end, address) in link.ends.iter().zip(self.addresses[name]) {
+                if let Some(path) = self.topology.path(node, end) {
+                    let via = self.far_address(&path, 0);
+                    routes.push(Route::via(Prefix::host(address.address()), via));
+                }
+            }
+        }
+        routes
+    }
+
+    /// The address at the far end of hop number `index`.
+    fn far_address(&self, path: &Path<'_>, index: usize) -> IpAddr {
+        let hop = &path.hops[index];
+        let far = usize::from(hop.link.ends[1] == hop.to);
+        self.addresses[hop.name][far].address()
+    }
+
+    fn flow(&self, flow: &Flow, port: u16) -> Result<FlowPlan, LabError> {
+        let acceptor = if flow.opened_by == flow.from {
+            &flow.to
+        } else {
+            &flow.from
+        };
+        let path = |from: &str, to: &str| {
+            self.topology
+                .path(from, to)
+                .ok_or_else(|| LabError::NoPath(flow.name.clone()))
+        };
+        let dialled = path(&flow.opened_by, acceptor)?;
+        let there = path(&flow.from, &flow.to)?;
+        let back = path(&flow.to, &flow.from)?;
+        Ok(FlowPlan {
+            to: SocketAddr::new(self.far_address(&dialled, dialled.hops.len() - 1), port),
+            acceptor: acceptor.clone(),
+            limit: there.goodput_limit(self.scenario.ip.header()),
+            bottleneck: Bottleneck::of(&there),
+            round_trip: there.delay() + back.delay(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(name: &str, text: &str) -> Plan {
+        Plan::new(&Scenario::parse(name, text).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_chain_gets_networks_routes_and_ports() {
+        let plan = plan("geo.toml", include_str!("../../../scenarios/geo.toml"));
+        // By name: ground is link 0, space link 1.
+        assert_eq!(plan.addresses["ground"][0].to_string(), "10.0.0.1/24");
+        assert_eq!(plan.addresses["space"][1].to_string(), "10.0.1.2/24");
+        let flow = &plan.flows[0];
+        // The terminal connects: to the server, on the ground link.
+        assert_eq!(flow.to.to_string(), "10.0.0.1:10000");
+        assert_eq!(
+            (flow.acceptor.as_str(), flow.round_trip),
+            ("server", Duration::from_millis(600))
+        );
+        let slowest = flow.bottleneck.as_ref().unwrap();
+        assert_eq!(
+            (slowest.link.as_str(), slowest.from.as_str()),
+            ("space", "hub")
+        );
+        assert_eq!(slowest.rate.mbps(), 10.0);
+        assert!((flow.limit.unwrap().mbps() - 9.5568).abs() < 1e-4);
+        let routes = |node: &str| -> Vec<String> {
+            plan.nodes[node]
+                .routes
+                .iter()
+                .map(Route::to_string)
+                .collect()
+        };
+        assert!(routes("hub").is_empty(), "{:?}", routes("hub"));
+        assert_eq!(routes("terminal").len(), 2);
+        assert!(
+            routes("terminal")[0].contains("10.0.0.1"),
+            "{:?}",
+            routes("terminal")
+        );
+        assert!(
+            routes("terminal")[0].contains("via 10.0.1.1"),
+            "{:?}",
+            routes("terminal")
+        );
+        assert!(
+            routes("server")[0].contains("via 10.0.0.2"),
+            "{:?}",
+            routes("server")
+        );
+        assert!(plan.nodes["hub"].forwards && !plan.nodes["server"].forwards);
+    }
+
+    #[test]
+    fn ipv6_and_two_routers() {
+        let text = include_str!("../../../scenarios/asymmetric6.toml");
+        let plan = plan("asymmetric6.toml", text);
+        assert_eq!(plan.addresses["space"][0].to_string(), "fd00:0:0:2::1/64");
+        assert_eq!(plan.flows[1].to.to_string(), "[fd00::1]:10001");
+        assert_eq!(plan.flows[0].round_trip, Duration::from_millis(580));
+        assert_eq!(plan.nodes["terminal"].routes.len(), 4);
+        assert_eq!(plan.nodes["far"].routes.len(), 2);
+    }
+}

@@ -1,0 +1,417 @@
+//! One run from beginning to end: build, run, take down, write down.
+
+use crate::collect::{self, Watched};
+use crate::controls::{Controls, Mark};
+use crate::diag::Diag;
+use crate::emulator::{Emulator, Report};
+use crate::flow::{EndPlan, Pattern, Ready, Running, SocketSettings};
+use crate::gateway::Process;
+use crate::legs::{Trace, Watch};
+use crate::plan::{Bottleneck, Plan};
+use crate::result::{Manifest, RunResult};
+use crate::stage::Stage;
+use crate::{LabError, emulate, folder};
+use bentpipe_base::{Bytes, Instant};
+use bentpipe_bpf::{LinkParams, RATE};
+use bentpipe_os::need::Need;
+use bentpipe_os::timer;
+use bentpipe_scenario::{Amount, Flow, Ip, Link, Scenario};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+/// How a run is to be made.
+#[derive(Clone, Default)]
+pub struct RunOptions {
+    /// The folder for the results, made if it is not there; `None` writes nothing.
+    pub out: Option<PathBuf>,
+    /// The program whose `gateway run` splits; `None` is the running one.
+    pub program: Option<PathBuf>,
+    /// Our own congestion controls; give the clones of one to all runs of a process.
+    pub controls: Controls,
+    /// Raise it to end the run early: it is taken down and ends as [`LabError::Cancelled`].
+    pub cancel: Arc<AtomicBool>,
+    /// Told about ten times a second how far the run is.
+    pub progress: Option<Arc<Tell>>,
+}
+
+/// Whoever is told of a run's progress.
+pub type Tell = dyn Fn(&Progress) + Send + Sync;
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// What is being done.
+    pub phase: Phase,
+    /// Since the flows began.
+    pub elapsed: Duration,
+    /// How long the flows take at most.
+    pub at_most: Duration,
+    /// Payload received by all flows together.
+    pub received: Bytes,
+}
+
+/// The phases of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Namespaces, links and gateways are being made.
+    Building,
+    /// The flows run.
+    Running,
+    /// All is being taken down.
+    Ending,
+}
+
+const TICK: Duration = Duration::from_millis(20);
+/// What the threads of flows get beyond the time limit, to look at their clocks.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Runs `scenario` once on real kernel TCP, and writes its results where the options say.
+///
+/// Many runs may be made at a time, from several threads; they share nothing but the machine. Needs
+/// root. Everything made in the system is gone when this returns, and what earlier runs that were
+/// killed left behind is swept at the beginning.
+///
+/// # Errors
+/// Fails when the run cannot be made or carried through; a flow that breaks is a result.
+pub fn run(scenario: &Scenario, options: &RunOptions) -> Result<RunResult, LabError> {
+    // What was built in code is checked as if it had been read, and defaults are written out.
+    let text = scenario.to_toml();
+    let scenario = Scenario::parse("scenario.toml", &text)?;
+    Need::Root.check()?;
+    if scenario.links.values().any(Link::is_emulated) {
+        Need::Tun.check()?;
+    }
+    if let Some(out) = &options.out {
+        folder::prepare(out)?;
+    }
+    let swept = bentpipe_os::sweep::sweep();
+    if !swept.is_empty() {
+        tracing::info!("swept what a killed run left:\n{swept}");
+    }
+    let run = Run {
+        plan: Plan::new(&scenario)?,
+        scenario: &scenario,
+        options,
+    };
+    let result = run.whole(text)?;
+    if let Some(out) = &options.out {
+        folder::write(out, &result)?;
+    }
+    Ok(result)
+}
+
+struct Run<'a> {
+    scenario: &'a Scenario,
+    plan: Plan,
+    options: &'a RunOptions,
+}
+
+impl Run<'_> {
+    fn whole(&self, text: String) -> Result<RunResult, LabError> {
+        let started = SystemTime::now();
+        self.tell(Phase::Building, Duration::ZERO, 0);
+        self.controls()?;
+        let marks = self.marks()?;
+        // Dropped in the reverse order: gateways, emulators, then what they stand on.
+        let mut stage = Stage::build(self.scenario, &self.plan)?;
+        let emulators = self.links(&mut stage)?;
+        let mut gateways = self.gateways(&stage)?;
+        let settings = stage.settings()?;
+        self.go_on()?;
+        let flows = self.flows(&stage, &marks)?;
+        let watch = self.watch(&stage)?;
+        let begin = timer::now();
+        let ended = self.flow(flows, begin, &mut gateways)?;
+        self.tell(Phase::Ending, timer::now() - begin, 0);
+        let looks = watch.stop();
+        let links = reports(emulators)?;
+        let unfit = unfit(&links);
+        let manifest = Manifest {
+            scenario: text,
+            name: self.scenario.name.clone(),
+            seed: self.scenario.seed,
+            version: env!("CARGO_PKG_VERSION"),
+            kernel: kernel(),
+            processors: bentpipe_os::sched::allowed_cpus().map_or(0, |cpus| cpus.len()),
+            started,
+            settings,
+            gateways: said(gateways),
+        };
+        let watched = Watched {
+            ended,
+            looks,
+            links,
+        };
+        let measured = collect::measured(self.scenario, &self.plan, begin, watched);
+        Ok(RunResult {
+            manifest,
+            unfit,
+            measured,
+        })
+    }
+
+    /// Makes sure of every congestion control that is named.
+    fn controls(&self) -> Result<(), LabError> {
+        let controls = &self.options.controls;
+        for (name, host) in &self.scenario.hosts {
+            controls.ensure(&host.tcp.congestion_control, &format!("host `{name}`"))?;
+        }
+        for (name, gateway) in &self.scenario.gateways {
+            controls.ensure(
+                &gateway.tcp.congestion_control,
+                &format!("gateway `{name}`"),
+            )?;
+        }
+        for flow in &self.scenario.flows {
+            if let Some(control) = &flow.congestion_control {
+                controls.ensure(control, &format!("flow `{}`", flow.name))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A mark for each slowest link over which hosts send by `bentpipe_rate`: it owns its link, and
+    /// must be told the rate.
+    fn marks(&self) -> Result<BTreeMap<Bottleneck, Mark>, LabError> {
+        let mut marks = BTreeMap::new();
+        for (flow, plan) in self.scenario.flows.iter().zip(&self.plan.flows) {
+            let Some(bottleneck) = &plan.bottleneck else {
+                continue;
+            };
+            if self.control(flow) != RATE || marks.contains_key(bottleneck) {
+                continue;
+            }
+            let params = LinkParams {
+                overhead: bottleneck.overhead,
+                ..LinkParams::of_rate(bottleneck.rate)
+            };
+            let mark = self.options.controls.mark(&params);
+            let mark = mark.map_err(|source| LabError::Mark {
+                flow: flow.name.clone(),
+                source,
+            })?;
+            marks.insert(bottleneck.clone(), mark);
+        }
+        Ok(marks)
+    }
+
+    /// The congestion control of a flow's sender.
+    fn control<'s>(&'s self, flow: &'s Flow) -> &'s str {
+        match &flow.congestion_control {
+            Some(control) => control,
+            None => &self.scenario.hosts[&flow.from].tcp.congestion_control,
+        }
+    }
+
+    fn links(&self, stage: &mut Stage) -> Result<BTreeMap<String, Emulator>, LabError> {
+        let mut emulators = BTreeMap::new();
+        for (name, link) in &self.scenario.links {
+            self.go_on()?;
+            if link.is_emulated() {
+                let emulator = emulate::start(stage, name, link, self.scenario.seed)?;
+                emulators.insert(name.clone(), emulator);
+            } else {
+                stage.lay(name, link, self.scenario.ip)?;
+            }
+            stage.address(name, link, &self.plan.addresses[name])?;
+        }
+        stage.route(&self.plan.nodes)?;
+        Ok(emulators)
+    }
+
+    fn gateways(&self, stage: &Stage) -> Result<BTreeMap<String, Process>, LabError> {
+        let mut started = BTreeMap::new();
+        for (name, gateway) in &self.scenario.gateways {
+            let Some(split) = &gateway.split else {
+                continue;
+            };
+            let program = match &self.options.program {
+                Some(program) => program.clone(),
+                None => std::env::current_exe().map_err(|e| LabError::Gateway {
+                    gateway: name.clone(),
+                    what: format!("cannot be started: this program's own path is unknown ({e})"),
+                    stderr: String::new(),
+                })?,
+            };
+            let netns = stage.node(name);
+            let cancel = &self.options.cancel;
+            let process = Process::start(name, gateway, split, netns, &program, cancel)?;
+            started.insert(name.clone(), process);
+        }
+        Ok(started)
+    }
+
+    fn flows(
+        &self,
+        stage: &Stage,
+        marks: &BTreeMap<Bottleneck, Mark>,
+    ) -> Result<Vec<Ready>, LabError> {
+        let pattern = Arc::new(Pattern::new());
+        let flows = self.scenario.flows.iter().zip(&self.plan.flows);
+        flows
+            .map(|(flow, plan)| {
+                let end = |host: &str| {
+                    let control = match host == flow.from {
+                        true => self.control(flow),
+                        false => &self.scenario.hosts[host].tcp.congestion_control,
+                    };
+                    let sends_by_rate = host == flow.from && control == RATE;
+                    let mark = plan
+                        .bottleneck
+                        .as_ref()
+                        .and_then(|slowest| marks.get(slowest));
+                    EndPlan {
+                        netns: stage.node(host),
+                        settings: SocketSettings {
+                            control: control.to_owned(),
+                            mark: mark.filter(|_| sends_by_rate).map(Mark::value),
+                        },
+                    }
+                };
+                let (opener, acceptor) = (end(&flow.opened_by), end(&plan.acceptor));
+                Ready::prepare(flow, plan, &opener, &acceptor, &pattern)
+            })
+            .collect()
+    }
+
+    /// Begins to watch the legs of all gateways that split.
+    fn watch(&self, stage: &Stage) -> Result<Watch, LabError> {
+        let flow_error = |source| LabError::Flow {
+            flow: "all".to_owned(),
+            doing: "watch the gateways' legs",
+            source,
+        };
+        let splitting = self.scenario.gateways.iter();
+        let gateways = splitting
+            .filter(|(_, gateway)| gateway.split.is_some())
+            .map(|(name, _)| {
+                let opened = stage.node(name).run(Diag::open);
+                let diag = opened.unwrap_or_else(|e| Err(io::Error::other(e)))?;
+                Ok((name.clone(), diag))
+            })
+            .collect::<io::Result<_>>()
+            .map_err(flow_error)?;
+        let flows = self.scenario.flows.iter().zip(&self.plan.flows);
+        let traces = flows.map(|(flow, plan)| Trace {
+            port: plan.to.port(),
+            receiver: self.plan.addresses_of(self.scenario, &flow.to),
+        });
+        let v6 = self.scenario.ip == Ip::V6;
+        Watch::start(gateways, traces.collect(), v6).map_err(flow_error)
+    }
+
+    /// Lets the flows run until the last is over.
+    fn flow(
+        &self,
+        flows: Vec<Ready>,
+        begin: Instant,
+        gateways: &mut BTreeMap<String, Process>,
+    ) -> Result<Vec<crate::flow::Ended>, LabError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        // Whichever way this ends, the threads of the flows end with it.
+        let _raised = Raise(Arc::clone(&stop));
+        let limit = begin + self.scenario.time_limit;
+        let running: Vec<Running> = flows
+            .into_iter()
+            .map(|flow| flow.start(begin, limit, &stop))
+            .collect::<Result<_, _>>()?;
+        let mut told = begin;
+        let mut all_received = None;
+        while !running.iter().all(Running::is_over) {
+            self.go_on()?;
+            gateways.values_mut().try_for_each(Process::check)?;
+            let now = timer::now();
+            if now - told >= 5 * TICK {
+                told = now;
+                let received = running.iter().map(Running::received).sum();
+                self.tell(Phase::Running, now - begin, received);
+            }
+            // The senders' last acknowledgements are worth a few round trips, not the whole rest of
+            // the time limit.
+            if all_received.is_none() && running.iter().all(Running::is_received) {
+                all_received = Some(now + self.longest_round_trip() * 3 + GRACE);
+            }
+            if now > limit + GRACE || all_received.is_some_and(|until| now > until) {
+                stop.store(true, Ordering::Relaxed);
+            }
+            std::thread::sleep(TICK);
+        }
+        Ok(running.into_iter().map(Running::join).collect())
+    }
+
+    fn longest_round_trip(&self) -> Duration {
+        let trips = self.plan.flows.iter().map(|flow| flow.round_trip);
+        trips.max().unwrap_or_default()
+    }
+
+    fn go_on(&self) -> Result<(), LabError> {
+        if self.options.cancel.load(Ordering::Relaxed) {
+            return Err(LabError::Cancelled);
+        }
+        Ok(())
+    }
+
+    fn tell(&self, phase: Phase, elapsed: Duration, received: u64) {
+        let Some(tell) = &self.options.progress else {
+            return;
+        };
+        let limit = self.scenario.time_limit;
+        let ends = self.scenario.flows.iter().map(|flow| match flow.amount {
+            Amount::Duration(duration) => flow.start + duration,
+            Amount::Bytes(_) => limit,
+        });
+        tell(&Progress {
+            phase,
+            elapsed,
+            at_most: ends.max().unwrap_or_default(),
+            received: Bytes(received),
+        });
+    }
+}
+
+/// Raises a flag when dropped.
+struct Raise(Arc<AtomicBool>);
+
+impl Drop for Raise {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Ends the emulators; what they say.
+fn reports(emulators: BTreeMap<String, Emulator>) -> Result<BTreeMap<String, Report>, LabError> {
+    let ended = emulators.into_iter().map(|(link, emulator)| {
+        let report = emulator.stop().map_err(|error| LabError::Emulator {
+            link: link.clone(),
+            why: error.to_string(),
+        })?;
+        Ok((link, report))
+    });
+    ended.collect()
+}
+
+/// Why the run is no result, if it is none.
+fn unfit(links: &BTreeMap<String, Report>) -> Vec<String> {
+    let late = links.iter().flat_map(|(link, report)| {
+        let reasons = report.reasons.iter();
+        reasons.map(move |reason| format!("emulator of link `{link}`: {reason}"))
+    });
+    late.collect()
+}
+
+/// Ends the gateways; their last words.
+fn said(gateways: BTreeMap<String, Process>) -> BTreeMap<String, String> {
+    let ended = gateways
+        .into_iter()
+        .map(|(name, process)| (name, process.stop()));
+    ended.collect()
+}
+
+fn kernel() -> String {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
+    release.map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
+}

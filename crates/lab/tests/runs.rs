@@ -1,0 +1,378 @@
+//! Real runs: short ones, on real kernel TCP.
+
+use bentpipe_base::Bytes;
+use bentpipe_lab::{LabError, Outcome, Point, Progress, RunOptions, RunResult, run};
+use bentpipe_os::need;
+use bentpipe_scenario::Scenario;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// server - hub - terminal, 10 Mbit/s and 50 ms on the way to the terminal; the test's own keys are
+/// put in by name.
+fn scenario(name: &str, link: &str, flows: &str) -> Scenario {
+    let text = format!(
+        r#"
+name = "{name}"
+seed = 3
+time_limit = "10s"
+[hosts.terminal]
+[hosts.server]
+[routers.hub]
+[links.space]
+ends = ["hub", "terminal"]
+rate = "10Mbit/s"
+delay = "50ms"
+queue = {{ bytes = "125kB" }}
+{link}
+[links.ground]
+ends = ["server", "hub"]
+{flows}
+"#
+    );
+    Scenario::parse(name, &text).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+fn valid(result: &RunResult) -> &bentpipe_lab::Measured {
+    result
+        .measured()
+        .unwrap_or_else(|reasons| panic!("the run is no result: {reasons:?}"))
+}
+
+#[test]
+fn a_bulk_transfer_comes_near_the_limit_and_never_above() {
+    need!(Root, Tun);
+    let flows = "[[flows]]\nfrom = \"server\"\nto = \"terminal\"\nopened_by = \"terminal\"\n\
+                 duration = \"5s\"\n";
+    let result = run(&scenario("bulk", "", flows), &RunOptions::default()).unwrap();
+    let measured = valid(&result);
+    let flow = &measured.flows[0];
+    assert_eq!(flow.outcome, Outcome::Finished);
+    assert_eq!(flow.congestion_control, "cubic");
+    assert!((flow.limit.unwrap().mbps() - 9.653).abs() < 0.001);
+    let share = flow.share().unwrap();
+    // Two round trips and the slow start cost about 0.4 of the 5 s.
+    assert!((0.85..1.0).contains(&share), "share {share}");
+    // The handshake crosses the link twice: 100 ms and the emulator's lateness, no less.
+    let connect = flow.connect.unwrap();
+    assert!(connect >= Duration::from_millis(100), "{connect:?}");
+    assert!(connect < Duration::from_millis(110), "{connect:?}");
+    assert_eq!(flow.elapsed, Duration::from_secs(5));
+    assert_eq!(flow.completion, None);
+    // Ten samples a second at both ends, and no byte received that was not sent.
+    for point in [Point::Sender, Point::Receiver] {
+        let samples = measured
+            .samples
+            .iter()
+            .filter(|sample| sample.point == point);
+        let samples: Vec<_> = samples.collect();
+        assert!(
+            (47..=52).contains(&samples.len()),
+            "{point:?}: {}",
+            samples.len()
+        );
+        assert!(
+            samples
+                .windows(2)
+                .all(|pair| pair[0].bytes <= pair[1].bytes)
+        );
+    }
+    let sender = flow.sender.unwrap();
+    assert!(sender.bytes_sent >= flow.received, "{sender:?}");
+    assert!(sender.min_rtt >= Duration::from_millis(100), "{sender:?}");
+    // The settings are the scenario's, not this machine's.
+    let settings = &result.manifest.settings["terminal"];
+    assert_eq!(settings["net.ipv4.tcp_rmem"], "4096 131072 6291456");
+    // The default is cubic, or reno where the machine does not allow cubic to all its users.
+    let default = settings["net.ipv4.tcp_congestion_control"].as_str();
+    assert!(["cubic", "reno"].contains(&default), "{default}");
+    assert_eq!(settings["net.ipv4.ip_forward"], "0");
+    assert_eq!(result.manifest.settings["hub"]["net.ipv4.ip_forward"], "1");
+}
+
+#[test]
+fn losses_are_retransmitted_and_cost_goodput() {
+    need!(Root, Tun);
+    let flows = "[[flows]]\nfrom = \"server\"\nto = \"terminal\"\nduration = \"5s\"\n\
+                 congestion_control = \"reno\"\n";
+    // Losses on the way of the data only.
+    let link = "packet_error_rate = \"2%\"\n[links.space.reverse]\npacket_error_rate = \"0\"";
+    let result = run(&scenario("loss", link, flows), &RunOptions::default()).unwrap();
+    let measured = valid(&result);
+    let flow = &measured.flows[0];
+    assert_eq!(
+        (&flow.outcome, flow.congestion_control.as_str()),
+        (&Outcome::Finished, "reno")
+    );
+    let share = flow.share().unwrap();
+    // Mathis et al.: 1448 B × 8 / 100 ms × 1.22 / sqrt(0.02) is 1.0 Mb/s, of a limit of 9.46.
+    assert!((0.03..0.4).contains(&share), "share {share}");
+    let lost = &measured.links["space"].from_a;
+    let segments = flow.sender.unwrap().total_retrans;
+    assert!(
+        segments > 0,
+        "nothing retransmitted; the link says {lost:?}"
+    );
+    let ratio = flow.retransmitted().unwrap();
+    assert!((0.002..0.08).contains(&ratio), "retransmitted {ratio}");
+}
+
+#[test]
+fn bytes_arrive_whole_and_the_time_limit_cuts() {
+    need!(Root, Tun);
+    let flows = "[[flows]]\nname = \"small\"\nfrom = \"terminal\"\nto = \"server\"\n\
+                 bytes = \"300kB\"\nstart = \"200ms\"\n\
+                 [[flows]]\nname = \"large\"\nfrom = \"server\"\nto = \"terminal\"\n\
+                 opened_by = \"terminal\"\nbytes = \"20MB\"\n";
+    let mut scenario = scenario("bytes", "", flows);
+    scenario.time_limit = Duration::from_secs(3);
+    let result = run(&scenario, &RunOptions::default()).unwrap();
+    let [small, large] = &valid(&result).flows[..] else {
+        panic!("two flows")
+    };
+    assert_eq!(
+        (&small.outcome, small.received),
+        (&Outcome::Finished, Bytes(300_000))
+    );
+    // At least two round trips and the serialisation; at most ten of slow start, each with the full
+    // queue of the other direction in the way of the acknowledgements.
+    let took = small.completion.unwrap();
+    assert!(took > Duration::from_millis(100 + 50 + 240), "{took:?}");
+    assert!(took < Duration::from_millis(2000), "{took:?}");
+    assert_eq!(large.outcome, Outcome::CutOff);
+    assert_eq!(large.completion, None);
+    assert!(
+        large.received > Bytes(1_000_000) && large.received < Bytes(3_600_000),
+        "{large:?}"
+    );
+    let cut = large.elapsed;
+    assert!(
+        (Duration::from_millis(2990)..=Duration::from_secs(3)).contains(&cut),
+        "{cut:?}"
+    );
+}
+
+#[test]
+fn plain_wires_carry_both_protocols() {
+    need!(Root);
+    for ip in [4, 6] {
+        let text = format!(
+            "name = \"wire\"\nip = {ip}\n[hosts.a]\n[hosts.b]\n[routers.r]\n[routers.s]\n\
+             [links.x]\nends = [\"a\", \"r\"]\n[links.y]\nends = [\"r\", \"s\"]\n\
+             [links.z]\nends = [\"b\", \"s\"]\n\
+             [[flows]]\nfrom = \"a\"\nto = \"b\"\nbytes = \"50MB\"\n\
+             [[flows]]\nfrom = \"a\"\nto = \"b\"\nopened_by = \"b\"\nduration = \"200ms\"\n"
+        );
+        let scenario = Scenario::parse("wire", &text).unwrap();
+        let result = run(&scenario, &RunOptions::default()).unwrap();
+        for flow in &valid(&result).flows {
+            assert_eq!(flow.outcome, Outcome::Finished, "IPv{ip} {}", flow.name);
+            assert!(
+                flow.goodput.mbps() > 100.0,
+                "IPv{ip} {}: {}",
+                flow.name,
+                flow.goodput
+            );
+            assert_eq!(flow.limit, None);
+        }
+        assert_eq!(
+            result.measured_anyway().flows[0].received,
+            Bytes(50_000_000)
+        );
+    }
+}
+
+#[test]
+fn runs_side_by_side_do_not_meet() {
+    need!(Root, Tun);
+    let flows = "[[flows]]\nfrom = \"server\"\nto = \"terminal\"\nbytes = \"200kB\"\n";
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let runs: Vec<_> = (0..6)
+            .map(|_| scope.spawn(|| run(&scenario("twin", "", flows), &RunOptions::default())))
+            .collect();
+        runs.into_iter().map(|run| run.join().unwrap()).collect()
+    });
+    for result in results {
+        // Lateness may suffer from the company; the transfer must not.
+        let result = result.unwrap();
+        let flow = &result.measured_anyway().flows[0];
+        assert_eq!(
+            (&flow.outcome, flow.received),
+            (&Outcome::Finished, Bytes(200_000))
+        );
+    }
+}
+
+#[test]
+fn a_run_can_be_cancelled_and_tells_how_far_it_is() {
+    need!(Root, Tun);
+    let flows = "[[flows]]\nfrom = \"server\"\nto = \"terminal\"\nduration = \"9s\"\n";
+    let cancel = Arc::new(AtomicBool::new(false));
+    let told: Arc<Mutex<Vec<Progress>>> = Arc::default();
+    let options = RunOptions {
+        cancel: Arc::clone(&cancel),
+        progress: Some(Arc::new({
+            let (cancel, told) = (Arc::clone(&cancel), Arc::clone(&told));
+            move |progress: &Progress| {
+                told.lock().unwrap().push(*progress);
+                if progress.elapsed > Duration::from_secs(1) {
+                    cancel.store(true, Ordering::Relaxed);
+                }
+            }
+        })),
+        ..RunOptions::default()
+    };
+    let began = Instant::now();
+    let error = run(&scenario("cancelled", "", flows), &options).unwrap_err();
+    assert!(matches!(error, LabError::Cancelled), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(4));
+    let told = told.lock().unwrap();
+    assert!(told.len() >= 8, "{told:?}");
+    assert_eq!(told.last().unwrap().at_most, Duration::from_secs(9));
+    assert!(told.last().unwrap().received > Bytes(100_000), "{told:?}");
+    assert_eq!(
+        namespaces_of(std::process::id(), "cancelled"),
+        Vec::<String>::new()
+    );
+}
+
+#[test]
+fn a_gateway_that_does_not_start_is_quoted() {
+    need!(Root);
+    let text = "name = \"dead\"\n[hosts.a]\n[hosts.b]\n[gateways.g]\nsat = \"x\"\nlan = \"y\"\n\
+                [gateways.g.split]\n[links.x]\nends = [\"a\", \"g\"]\n[links.y]\nends = [\"b\", \"g\"]\n";
+    let scenario = Scenario::parse("dead", text).unwrap();
+    let options = |program: &str| RunOptions {
+        program: Some(program.into()),
+        ..RunOptions::default()
+    };
+    let error = run(&scenario, &options("/no/such/program"))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("`g` cannot be started as /no/such/program"),
+        "{error}"
+    );
+    // cat does not know the options, and says so.
+    let error = run(&scenario, &options("/bin/cat"))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("gateway `g` ended by itself"), "{error}");
+    assert!(error.contains("--config"), "{error}");
+}
+
+#[test]
+fn a_congestion_control_that_is_not_there_is_refused_before_anything_is_made() {
+    need!(Root);
+    let flows = "[[flows]]\nfrom = \"server\"\nto = \"terminal\"\nbytes = \"1B\"\n\
+                 congestion_control = \"qubic\"\n";
+    let error = run(&scenario("qubic", "", flows), &RunOptions::default()).unwrap_err();
+    let said = error.to_string();
+    assert!(
+        said.contains("flow `flow1`") && said.contains("did you mean `cubic`?"),
+        "{said}"
+    );
+}
+
+#[test]
+fn results_are_written_with_units() {
+    need!(Root, Tun);
+    let flows = "[[flows]]\nfrom = \"server\"\nto = \"terminal\"\nbytes = \"100kB\"\n";
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("a/b");
+    std::fs::create_dir_all(&out).unwrap();
+    std::fs::write(out.join("unfit-flows.csv"), "of an earlier run").unwrap();
+    let options = RunOptions {
+        out: Some(out.clone()),
+        ..RunOptions::default()
+    };
+    let result = run(&scenario("written", "", flows), &options).unwrap();
+    valid(&result);
+    let read = |name: &str| std::fs::read_to_string(out.join(name)).unwrap();
+    let again = Scenario::parse("scenario.toml", &read("scenario.toml")).unwrap();
+    assert_eq!(again, scenario("written", "", flows));
+    let json: serde_json::Value = serde_json::from_str(&read("result.json")).unwrap();
+    assert_eq!(json["valid"], true);
+    assert_eq!(json["flows"][0]["received_bytes"], 100_000);
+    assert_eq!(json["flows"][0]["outcome"], "finished");
+    assert!(
+        json["links"]["space"]["lateness"]["p99_ms"].is_number(),
+        "{json}"
+    );
+    let manifest: serde_json::Value = serde_json::from_str(&read("manifest.json")).unwrap();
+    assert_eq!(manifest["seed"], 3);
+    assert_eq!(
+        manifest["settings"]["server"]["net.ipv4.tcp_no_metrics_save"],
+        "1"
+    );
+    let mut flows = csv::Reader::from_path(out.join("flows.csv")).unwrap();
+    assert!(
+        flows
+            .headers()
+            .unwrap()
+            .iter()
+            .any(|column| column == "goodput_mbps")
+    );
+    assert_eq!(flows.records().count(), 1);
+    let mut samples = csv::Reader::from_path(out.join("samples.csv")).unwrap();
+    assert!(samples.records().count() >= 4);
+    assert!(!out.join("unfit-flows.csv").exists());
+
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let options = RunOptions {
+        out: Some(file),
+        ..RunOptions::default()
+    };
+    let error = run(&again, &options).unwrap_err();
+    assert!(matches!(error, LabError::Output { .. }), "{error}");
+}
+
+/// Run by the test below in a process of its own; on its own it does nothing.
+#[test]
+fn in_a_process_of_its_own() {
+    if std::env::var_os("BENTPIPE_TEST_LAB_CHILD").is_some() {
+        let flows = "[[flows]]\nfrom = \"server\"\nto = \"terminal\"\nduration = \"9s\"\n";
+        run(&scenario("killed", "", flows), &RunOptions::default()).unwrap();
+    }
+}
+
+#[test]
+fn what_a_killed_run_leaves_is_swept() {
+    need!(Root, Tun);
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "in_a_process_of_its_own"])
+        .env("BENTPIPE_TEST_LAB_CHILD", "1")
+        .spawn()
+        .unwrap();
+    let deadline = Instant::now() + Duration::from_secs(8);
+    while namespaces_of(child.id(), "").len() < 3 {
+        assert!(Instant::now() < deadline, "the run has made no namespaces");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(
+        namespaces_of(child.id(), "").len(),
+        3,
+        "they outlive the killed run"
+    );
+    bentpipe_os::sweep::sweep();
+    assert_eq!(namespaces_of(child.id(), ""), Vec::<String>::new());
+}
+
+/// The named namespaces that process `pid` made for a node whose name begins with `label`.
+fn namespaces_of(pid: u32, label: &str) -> Vec<String> {
+    let Ok(listed) = std::fs::read_dir("/run/netns") else {
+        return Vec::new();
+    };
+    let names = listed.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names
+        .filter(|name| {
+            let owned = bentpipe_os::owner::Owner::parse(name);
+            owned.is_some_and(|(owner, node)| owner.pid == pid && node.starts_with(label))
+        })
+        .collect()
+}
