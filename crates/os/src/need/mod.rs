@@ -20,10 +20,11 @@ pub enum Need {
     NetAdmin,
     /// The device behind TUN interfaces.
     Tun,
-    /// The `nft` program, and a kernel with tables that go with their owner (5.12).
+    /// The `nft` program, and a kernel with tables that go with their owner (5.12). Asking takes
+    /// the right to make namespaces.
     Nft,
     /// A kernel that can hand connections for other machines to a local listener, in IPv4 and,
-    /// where the kernel has it, IPv6.
+    /// where the kernel has it, IPv6. Asking takes the right to make namespaces.
     Tproxy,
     /// The kernel's type information, without which no BPF program of ours loads.
     Btf,

@@ -83,6 +83,7 @@ pub(super) fn package(program: &str) -> &str {
 pub(super) fn nft() -> Found {
     static FOUND: OnceLock<Found> = OnceLock::new();
     program("nft")?;
+    capability(Capability::SysAdmin)?;
     FOUND
         .get_or_init(|| {
             tried("an nft owner table cannot be made", || {
@@ -200,6 +201,49 @@ mod tests {
             "program `no-such-program` is not installed: it is needed here; `apt-get install no-such-program`"
         );
         assert_eq!(package("nft"), "nftables");
+    }
+
+    #[test]
+    fn without_capabilities_the_reason_is_told() {
+        crate::need!(Root, Nft);
+        // Capabilities belong to the thread: nobody else loses them.
+        let told = std::thread::spawn(|| {
+            let empty = rustix::thread::CapabilitySet::empty();
+            let sets = rustix::thread::CapabilitySets {
+                effective: empty,
+                permitted: empty,
+                inheritable: empty,
+            };
+            rustix::thread::set_capabilities(None, sets).unwrap();
+            let told = |need: Need| need.check().unwrap_err().to_string();
+            let tried = [
+                Netns::create("x").unwrap_err().to_string(),
+                Netlink::open()
+                    .unwrap()
+                    .set_down("lo")
+                    .unwrap_err()
+                    .to_string(),
+            ];
+            (
+                told(Need::Root),
+                told(Need::NetAdmin),
+                told(Need::Tproxy),
+                tried,
+            )
+        });
+        let (root, admin, tproxy, tried) = told.join().unwrap();
+        assert!(
+            root.contains("CAP_SYS_ADMIN is missing") && root.contains("run as root"),
+            "{root}"
+        );
+        assert!(admin.contains("CAP_NET_ADMIN is missing"), "{admin}");
+        assert!(
+            tproxy.contains("not permitted") && tproxy.contains("intercepted"),
+            "{tproxy}"
+        );
+        for words in tried {
+            assert!(words.contains("run as root"), "{words}");
+        }
     }
 
     #[test]

@@ -296,7 +296,7 @@ impl Netlink {
     /// All interfaces of the namespace.
     pub(crate) fn links(&self) -> Result<Vec<Link>, NetlinkError> {
         let answers = self.list(
-            RouteNetlinkMessage::GetLink(LinkMessage::default()),
+            &RouteNetlinkMessage::GetLink(LinkMessage::default()),
             "list the interfaces",
         )?;
         Ok(answers
@@ -347,33 +347,6 @@ impl Netlink {
             format!("{what} interface `{name}`")
         })
         .map_err(|e| no_such(name, e))
-    }
-
-    pub(super) fn change(
-        &self,
-        message: RouteNetlinkMessage,
-        flags: u16,
-        doing: impl Fn() -> String,
-    ) -> Result<(), NetlinkError> {
-        self.transport
-            .change(message, flags)
-            .map_err(|source| NetlinkError::Refused {
-                doing: doing(),
-                source,
-            })
-    }
-
-    pub(super) fn list(
-        &self,
-        message: RouteNetlinkMessage,
-        doing: &str,
-    ) -> Result<Vec<RouteNetlinkMessage>, NetlinkError> {
-        self.transport
-            .list(&message)
-            .map_err(|source| NetlinkError::Refused {
-                doing: doing.to_owned(),
-                source,
-            })
     }
 }
 

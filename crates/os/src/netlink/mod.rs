@@ -23,6 +23,7 @@ pub use rule::{Diversion, Mark, Rule, RuleGuard, Table};
 pub(crate) use rule::owner_metric;
 
 use crate::owner::OwnerError;
+use netlink_packet_route::RouteNetlinkMessage;
 use std::io;
 use std::sync::Arc;
 use thiserror::Error;
@@ -105,5 +106,53 @@ impl Netlink {
         Ok(Self {
             transport: Arc::new(transport),
         })
+    }
+
+    fn change(
+        &self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+        doing: impl Fn() -> String,
+    ) -> Result<(), NetlinkError> {
+        self.transport
+            .change(message, flags)
+            .map_err(|source| NetlinkError::Refused {
+                doing: doing(),
+                source,
+            })
+    }
+
+    fn list(
+        &self,
+        message: &RouteNetlinkMessage,
+        doing: &str,
+    ) -> Result<Vec<RouteNetlinkMessage>, NetlinkError> {
+        self.transport
+            .list(message)
+            .map_err(|source| NetlinkError::Refused {
+                doing: doing.to_owned(),
+                source,
+            })
+    }
+
+    /// Nothing for IPv6 where the kernel has none.
+    fn list_family(
+        &self,
+        family: Family,
+        message: RouteNetlinkMessage,
+        doing: &str,
+    ) -> Result<Vec<RouteNetlinkMessage>, NetlinkError> {
+        match self.list(&message, doing) {
+            Err(NetlinkError::Refused { source, .. })
+                if family == Family::V6
+                    && matches!(
+                        source.raw_os_error(),
+                        Some(libc::EAFNOSUPPORT | libc::EOPNOTSUPP)
+                    ) =>
+            {
+                Ok(Vec::new())
+            }
+            result => result,
+        }
     }
 }

@@ -197,8 +197,16 @@ impl Netlink {
         for one in Family::ALL {
             let mut question = RouteMessage::default();
             question.header.address_family = family(one);
-            let answers = self.list(RouteNetlinkMessage::GetRoute(question), "list the routes")?;
-            found.extend(answers.into_iter().filter_map(OwnedRoute::read));
+            let answers = self.list_family(
+                one,
+                RouteNetlinkMessage::GetRoute(question),
+                "list the routes",
+            )?;
+            found.extend(
+                answers
+                    .into_iter()
+                    .filter_map(|answer| OwnedRoute::read(one, answer)),
+            );
         }
         Ok(found)
     }
@@ -232,11 +240,16 @@ pub(crate) struct OwnedRoute {
 }
 
 impl OwnedRoute {
-    fn read(answer: RouteNetlinkMessage) -> Option<Self> {
+    /// `None` for the routes of others, and of another family: asked for IPv6, a kernel without it
+    /// lists all it has.
+    fn read(asked: Family, answer: RouteNetlinkMessage) -> Option<Self> {
         let RouteNetlinkMessage::NewRoute(message) = answer else {
             return None;
         };
-        if message.header.protocol != RouteProtocol::Other(PROTOCOL) {
+        let header = &message.header;
+        if header.protocol != RouteProtocol::Other(PROTOCOL)
+            || header.address_family != family(asked)
+        {
             return None;
         }
         let attribute =
@@ -270,5 +283,35 @@ fn address(address: IpAddr) -> RouteAddress {
     match address {
         IpAddr::V4(a) => RouteAddress::Inet(a),
         IpAddr::V6(a) => RouteAddress::Inet6(a),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::owner::Owner;
+
+    #[test]
+    fn only_our_routes_of_the_family_asked_for_are_read() {
+        let table = Table::owned(Owner { pid: 9, start: 1 }, 2);
+        let message = |protocol, table: Table| {
+            let mut message = RouteMessage::default();
+            message.header.address_family = AddressFamily::Inet;
+            message.header.protocol = protocol;
+            message
+                .attributes
+                .push(RouteAttribute::Table(table.number()));
+            message.attributes.push(RouteAttribute::Priority(1));
+            RouteNetlinkMessage::NewRoute(message)
+        };
+        let ours = RouteProtocol::Other(PROTOCOL);
+        let read = |family, answer| OwnedRoute::read(family, answer).map(|r| (r.table, r.metric));
+        assert_eq!(read(Family::V4, message(ours, table)), Some((table, 1)));
+        assert_eq!(read(Family::V6, message(ours, table)), None);
+        assert_eq!(
+            read(Family::V4, message(RouteProtocol::Static, table)),
+            None
+        );
+        assert_eq!(read(Family::V4, message(ours, Table::MAIN)), None);
     }
 }

@@ -232,7 +232,11 @@ impl Netlink {
         for one in Family::ALL {
             let mut question = RuleMessage::default();
             question.header.family = family(one);
-            let answers = self.list(RouteNetlinkMessage::GetRule(question), "list the rules")?;
+            let answers = self.list_family(
+                one,
+                RouteNetlinkMessage::GetRule(question),
+                "list the rules",
+            )?;
             found.extend(answers.iter().filter_map(Rule::read));
         }
         Ok(found)

@@ -6,7 +6,9 @@
 //! it writes between the two complaints is its answer to the command: nothing means done.
 //!
 //! The command itself is an inclusion too, of a memory file that the child inherited: so it may have
-//! many lines, is one transaction, and is not touched by the line editor of nft's prompt.
+//! many lines, is one transaction, and is not touched by the line editor of nft's prompt. Tried with
+//! nft 1.0.6, with and without a terminal: 6 to 9 ms to start it and load a table, 0.3 to 0.5 ms for a
+//! further command.
 
 use super::NftError;
 use crate::netns::spawn_bound;
@@ -53,9 +55,9 @@ impl Session {
             rustix::io::fcntl_setfd(&inherited, rustix::io::FdFlags::empty())
                 .map_err(io::Error::from)
         };
-        // SAFETY: between fork and exec the hook makes one system call on a descriptor that it owns,
-        // and neither allocates nor locks.
-        unsafe { command.pre_exec(keep_open) };
+        // SAFETY: between fork and exec the hooks make one system call each, the first on a
+        // descriptor that it owns, and neither allocate nor lock.
+        unsafe { command.pre_exec(keep_open).pre_exec(outlast_signals) };
         let mut child = spawn_bound(command).map_err(NftError::Start)?;
         let (Some(input), Some(errors)) = (child.stdin.take(), child.stderr.take()) else {
             return Err(NftError::Start(io::Error::other("its pipes are missing")));
@@ -173,6 +175,32 @@ impl Drop for Session {
     }
 }
 
+/// Ctrl-C at a terminal, and a service manager that stops a whole control group, signal the child
+/// too. It must not go before us: the gateway drains its flows under the table's rules.
+fn outlast_signals() -> io::Result<()> {
+    // SAFETY: all-zero is a valid set, which `sigemptyset` then makes the empty one.
+    let mut signals: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the calls get a valid set, signal numbers of this system, and no room for the old set.
+    let failed = unsafe {
+        libc::sigemptyset(&raw mut signals);
+        for signal in [
+            libc::SIGINT,
+            libc::SIGTERM,
+            libc::SIGHUP,
+            libc::SIGQUIT,
+            libc::SIGTSTP,
+        ] {
+            libc::sigaddset(&raw mut signals, signal);
+        }
+        libc::sigprocmask(libc::SIG_BLOCK, &raw const signals, std::ptr::null_mut())
+    };
+    if failed < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
 fn wait_readable(source: &impl AsFd, patience: Duration) -> io::Result<bool> {
     let patience = Timespec::try_from(patience).map_err(io::Error::other)?;
     let mut ready = [PollFd::new(source, PollFlags::IN)];
@@ -241,12 +269,25 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_nft_is_told() {
+    fn nft_outlasts_signals_and_is_told_dead() {
         crate::need!(Root, Nft);
         let netns = crate::netns::Netns::create("session").unwrap();
         let mut session = netns.run(|| Session::start("orphan").unwrap()).unwrap();
         session
             .tell("table ip orphan { flags owner; }", "load")
+            .unwrap();
+        // Neither Ctrl-C nor a service manager ends it before us.
+        for signal in ["INT", "TERM", "HUP", "QUIT", "TSTP"] {
+            let mut kill = std::process::Command::new("kill");
+            assert!(
+                kill.args(["-s", signal, &session.child.id().to_string()])
+                    .status()
+                    .unwrap()
+                    .success()
+            );
+        }
+        session
+            .tell("add chain ip orphan a", "add a chain")
             .unwrap();
         session.child.kill().unwrap();
         session.child.wait().unwrap();
