@@ -111,7 +111,7 @@ impl Tun {
     /// fit the buffer is cut off: give it the MTU.
     ///
     /// # Errors
-    /// Fails when the interface was switched off or removed.
+    /// Fails when the interface was removed.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         match self.device.recv(buffer) {
             Ok(length) => Ok(Some(length)),
