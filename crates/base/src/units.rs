@@ -226,7 +226,7 @@ fn decimal(
 ) -> fmt::Result {
     match units
         .iter()
-        .find(|(scale, _)| value >= *scale && value % (scale / 1000).max(1) == 0)
+        .find(|(scale, _)| value >= *scale && value.is_multiple_of((scale / 1000).max(1)))
     {
         Some((scale, unit)) => write!(f, "{}{unit}", value as f64 / *scale as f64),
         None => write!(f, "{value}{one}"),
