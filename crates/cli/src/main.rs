@@ -1,1 +1,36 @@
-fn main() {}
+//! The bentpipe command.
+#![forbid(unsafe_code)]
+
+mod args;
+mod command;
+mod demo;
+mod failure;
+mod log;
+mod report;
+mod stop;
+mod terminal;
+
+use args::{Args, Command};
+use clap::Parser;
+use failure::{Blame, Failure};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            terminal::say(&failure.to_string());
+            failure.code()
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<(), Failure> {
+    log::start(args.verbose).or_usage()?;
+    match &args.command {
+        Command::Gateway(command) => command::gateway::run(command),
+        Command::Lab(command) => command::lab::run(command),
+        Command::Bench(command) => command::bench::run(command),
+        Command::Demo(args) => demo::run(args),
+    }
+}

@@ -1,0 +1,55 @@
+//! The command line.
+
+use crate::command::{bench, gateway, lab};
+use crate::demo;
+use clap::{ArgAction, Parser, Subcommand};
+
+const EXAMPLES: &str = "\
+Examples:
+  sudo bentpipe demo                                 what the gateway is worth, in five minutes
+  sudo bentpipe gateway run --lan eth0 --sat eth1 --rate 10Mbit/s
+  sudo bentpipe lab run scenarios/geo.toml --out results/geo
+  sudo bentpipe bench gateway --json bench/gateway.json
+
+Exit codes: 0 done; 1 a run failed; 2 wrong use or configuration, or something is missing here;
+130 stopped by Ctrl-C after cleaning up. BENTPIPE_LOG=debug (or any filter of tracing) overrides -v.";
+
+/// TCP over satellite links made fast, and the lab that proves it.
+///
+/// The gateway splits TCP between the ground and the satellite, transparently and in the kernel's
+/// own data path. The lab runs scenarios of real Linux TCP over an emulated link. The demo shows
+/// with the lab what the gateway is worth.
+#[derive(Debug, Parser)]
+#[command(
+    name = "bentpipe",
+    version,
+    after_help = EXAMPLES,
+    propagate_version = true,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    max_term_width = 100
+)]
+pub(crate) struct Args {
+    /// Say more on stderr: -v what happens, -vv details, -vvv everything
+    #[arg(short, long, action = ArgAction::Count, global = true)]
+    pub(crate) verbose: u8,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Split TCP between two interfaces, or check a configuration
+    #[command(subcommand)]
+    Gateway(gateway::Command),
+    /// Run a scenario of real TCP over an emulated link
+    #[command(subcommand)]
+    Lab(lab::Command),
+    /// Measure against rivals on this machine
+    #[command(subcommand)]
+    Bench(bench::Command),
+    /// Show what a satellite link does to TCP, and what the gateway gives back
+    Demo(demo::Args),
+}

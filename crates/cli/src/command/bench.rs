@@ -1,0 +1,138 @@
+//! `bentpipe bench`: our gateway against its rivals.
+
+use crate::failure::{Blame, Failure};
+use crate::stop::Stop;
+use crate::terminal;
+use anyhow::{Context, anyhow};
+use bentpipe_lab::bench::gateway::{self as bench, BenchError, Options, Report};
+use clap::Subcommand;
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::{IsTerminal, stderr};
+use std::path::PathBuf;
+
+/// What to measure.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Kernel forwarding, HAProxy and our gateway in turn on one path
+    #[command(after_help = "\
+Examples:
+  bentpipe bench gateway                                  everything, about ten minutes
+  bentpipe bench gateway --figures goodput,cpu --pairs 9  some figures, more pairs
+  bentpipe bench gateway --json bench/gateway.json        also as JSON")]
+    Gateway(Args),
+}
+
+/// Options of `bench gateway`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Rounds in which every subject has its turn; six or more give intervals
+    #[arg(long, default_value_t = 7, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pairs: u16,
+    /// Only figures of these names, or whose names begin so
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    figures: Vec<String>,
+    /// Two pairs of short measurements: whether it works, not how fast
+    #[arg(long)]
+    quick: bool,
+    /// Write the figures to FILE, one object a figure and subject
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// HAProxy's program
+    #[arg(long, value_name = "PATH", default_value = "haproxy")]
+    haproxy: PathBuf,
+}
+
+/// Runs the comparison and prints its table.
+pub(crate) fn run(command: &Command) -> Result<(), Failure> {
+    let Command::Gateway(args) = command;
+    let stop = Stop::on_signals().or_usage()?;
+    let options = Options {
+        pairs: usize::from(args.pairs),
+        figures: args.figures.clone(),
+        quick: args.quick,
+        haproxy: args.haproxy.clone(),
+        cancel: stop.flag(),
+        ..Options::default()
+    };
+    let report = measure(&options, &stop)?;
+    terminal::print(&table(&report)).or_run()?;
+    for note in report.notes() {
+        terminal::print(note).or_run()?;
+    }
+    if let Some(path) = &args.json {
+        report
+            .write_json(path)
+            .with_context(|| format!("cannot write `{}`", path.display()))
+            .or_usage()?;
+    }
+    verdict(&report, args.quick)
+}
+
+fn measure(options: &Options, stop: &Stop) -> Result<Report, Failure> {
+    let bar = stderr().is_terminal().then(bar);
+    let report = bench::run(options, &mut |progress| {
+        let title = format!(
+            "{}, {}, pair {}",
+            progress.figure,
+            progress.subject.name(),
+            progress.pair
+        );
+        match &bar {
+            Some(bar) => {
+                bar.set_length(progress.total as u64);
+                bar.set_position(progress.done as u64);
+                bar.set_message(title);
+            }
+            None => tracing::info!("{}/{}: {title}", progress.done, progress.total),
+        }
+    });
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    match report {
+        Ok(report) => Ok(report),
+        Err(_) if stop.asked() => Err(Failure::Interrupted),
+        Err(error) => Err(blame(error)),
+    }
+}
+
+/// Whose fault an error of the bench is.
+fn blame(error: BenchError) -> Failure {
+    Failure::Usage(error.into())
+}
+
+fn bar() -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:32.cyan/dim} {pos}/{len} · {eta} left · {msg}")
+        .expect("the template is well-formed")
+        .progress_chars("━╸─");
+    let bar = ProgressBar::new(0).with_style(style);
+    terminal::attach(&bar);
+    bar
+}
+
+fn table(report: &Report) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(report.header());
+    for row in report.table() {
+        table.add_row(row);
+    }
+    for column in table.column_iter_mut().skip(3) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.to_string()
+}
+
+/// A figure on the wrong side fails the bench; two quick pairs decide nothing.
+fn verdict(report: &Report, quick: bool) -> Result<(), Failure> {
+    let wrong: Vec<&str> = report.wrong_side().map(|entry| entry.figure).collect();
+    if quick || wrong.is_empty() {
+        return Ok(());
+    }
+    let figures = wrong.join(", ");
+    Err(Failure::Run(anyhow!(
+        "ours is wholly on the wrong side of HAProxy in {figures}"
+    )))
+}

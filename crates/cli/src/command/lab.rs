@@ -1,0 +1,228 @@
+//! `bentpipe lab`: scenarios of real TCP over emulated links.
+
+use crate::failure::{Blame, Failure};
+use crate::stop::Stop;
+use crate::terminal;
+use anyhow::{Context, anyhow};
+use bentpipe_lab::{LabError, Outcome, Progress, RunOptions, RunResult};
+use bentpipe_os::need::Need;
+use bentpipe_scenario::Scenario;
+use clap::Subcommand;
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::fs;
+use std::io::{IsTerminal, stderr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What to do in the lab.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the scenario in FILE once and print what each flow achieved
+    #[command(after_help = "\
+Examples:
+  sudo bentpipe lab run scenarios/geo.toml
+  sudo bentpipe lab run scenarios/geo.toml --out results/geo --json geo.json")]
+    Run(Run),
+    /// Remove what killed runs left in the kernel, and say what it was
+    #[command(after_help = "\
+Removes only namespaces, nft tables, interfaces, rules and routes that carry our name and whose
+process is dead. Every run does the same when it starts.")]
+    Clean,
+}
+
+/// Options of `lab run`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Run {
+    /// The scenario, a TOML file
+    file: PathBuf,
+    /// Folder for manifest, CSV and JSON
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Write the figures of the flows to FILE
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Does what `command` says.
+pub(crate) fn run(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Run(args) => run_file(args),
+        Command::Clean => clean(),
+    }
+}
+
+fn run_file(args: &Run) -> Result<(), Failure> {
+    let name = args.file.display().to_string();
+    let text = fs::read_to_string(&args.file)
+        .with_context(|| format!("cannot read the scenario `{name}`; give the path of a TOML file"))
+        .or_usage()?;
+    let scenario = Scenario::parse(&name, &text).or_usage()?;
+    needs(&scenario).or_usage()?;
+    let stop = Stop::on_signals().or_usage()?;
+    let result = {
+        let bar = stderr().is_terminal().then(bar);
+        let shown = bar.clone();
+        let options = RunOptions {
+            out: args.out.clone(),
+            cancel: stop.flag(),
+            progress: shown.map(|bar| Arc::new(move |p: &Progress| show(&bar, p)) as _),
+            ..RunOptions::default()
+        };
+        let result = bentpipe_lab::run(&scenario, &options);
+        if let Some(bar) = bar {
+            bar.finish_and_clear();
+        }
+        result
+    };
+    let result = result.map_err(blame)?;
+    report(&result, args)
+}
+
+fn needs(scenario: &Scenario) -> Result<(), bentpipe_os::need::Missing> {
+    Need::Root.check()?;
+    if scenario.links.values().any(|link| link.is_emulated()) {
+        Need::Tun.check()?;
+    }
+    if scenario
+        .gateways
+        .values()
+        .any(|gateway| gateway.split.is_some())
+    {
+        Need::check_all(&[Need::Nft, Need::Tproxy])?;
+    }
+    Ok(())
+}
+
+/// Whose fault an error of the lab is: what the scenario asks for and cannot be had is the
+/// caller's.
+fn blame(error: LabError) -> Failure {
+    match error {
+        LabError::Cancelled => Failure::Interrupted,
+        LabError::Scenario(_)
+        | LabError::TooLarge { .. }
+        | LabError::NoPath(_)
+        | LabError::Control { .. }
+        | LabError::Output { .. } => Failure::Usage(error.into()),
+        _ => Failure::Run(error.into()),
+    }
+}
+
+fn bar() -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:32.cyan/dim} {msg}")
+        .expect("the template is well-formed")
+        .progress_chars("━╸─");
+    let bar = ProgressBar::new(1).with_style(style);
+    terminal::attach(&bar);
+    bar
+}
+
+fn show(bar: &ProgressBar, progress: &Progress) {
+    bar.set_length(progress.at_most.as_millis() as u64);
+    bar.set_position(progress.elapsed.min(progress.at_most).as_millis() as u64);
+    let (elapsed, at_most) = (progress.elapsed.as_secs(), progress.at_most.as_secs());
+    bar.set_message(format!(
+        "{elapsed} of at most {at_most} s, {} received",
+        progress.received
+    ));
+}
+
+/// Prints the flows, writes the JSON, and fails when the run is no result.
+fn report(result: &RunResult, args: &Run) -> Result<(), Failure> {
+    let measured = result
+        .measured()
+        .map_err(|reasons| anyhow!("the run is no result: {}", reasons.join("; ")))
+        .or_run()?;
+    terminal::print(&table(result).to_string()).or_run()?;
+    if let Some(out) = &args.out {
+        terminal::print(&format!("Results: {}", out.display())).or_run()?;
+    }
+    if let Some(path) = &args.json {
+        write_json(result, path).or_usage()?;
+    }
+    let broken = measured.flows.iter().find_map(|flow| match &flow.outcome {
+        Outcome::Failed(why) => Some(anyhow!("flow `{}` failed: {why}", flow.name)),
+        _ => None,
+    });
+    broken.map_or(Ok(()), |error| Err(Failure::Run(error)))
+}
+
+fn table(result: &RunResult) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header([
+        "flow",
+        "control",
+        "received",
+        "goodput",
+        "of limit",
+        "sent again",
+        "time",
+    ]);
+    for flow in &result.measured_anyway().flows {
+        let percent =
+            |share: Option<f64>| share.map_or("—".into(), |s| format!("{:.1}%", s * 100.0));
+        let time = match (&flow.outcome, flow.completion) {
+            (Outcome::Finished, Some(time)) => format!("{:.2} s", time.as_secs_f64()),
+            (Outcome::Finished, None) => format!("{:.0} s", flow.elapsed.as_secs_f64()),
+            (Outcome::CutOff, _) => format!(">{:.0} s", flow.elapsed.as_secs_f64()),
+            (Outcome::Failed(_), _) => "failed".into(),
+        };
+        table.add_row([
+            flow.name.clone(),
+            flow.congestion_control.clone(),
+            format!("{:.3} MB", flow.received.0 as f64 / 1e6),
+            format!("{:.2} Mb/s", flow.goodput.mbps()),
+            percent(flow.share()),
+            flow.retransmitted()
+                .map_or("—".into(), |s| format!("{:.2}%", s * 100.0)),
+            time,
+        ]);
+    }
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// The flows as a JSON array, one object a flow and line.
+fn write_json(result: &RunResult, path: &Path) -> anyhow::Result<()> {
+    let flows = result.measured_anyway().flows.iter().map(|flow| {
+        let outcome = match &flow.outcome {
+            Outcome::Finished => "finished",
+            Outcome::CutOff => "cut off",
+            Outcome::Failed(_) => "failed",
+        };
+        serde_json::json!({
+            "flow": flow.name,
+            "outcome": outcome,
+            "cc": flow.congestion_control,
+            "received_bytes": flow.received.0,
+            "goodput_mbps": flow.goodput.mbps(),
+            "limit_mbps": flow.limit.map(|limit| limit.mbps()),
+            "completion_s": flow.completion.map(|time| time.as_secs_f64()),
+            "elapsed_s": flow.elapsed.as_secs_f64(),
+            "retransmitted": flow.retransmitted(),
+        })
+        .to_string()
+    });
+    let text = format!("[\n{}\n]\n", flows.collect::<Vec<_>>().join(",\n"));
+    fs::write(path, text).with_context(|| format!("cannot write `{}`", path.display()))
+}
+
+fn clean() -> Result<(), Failure> {
+    Need::Root.check().or_usage()?;
+    let swept = bentpipe_os::sweep::sweep();
+    if swept.is_empty() {
+        return terminal::print("Nothing of a dead run was left.").or_run();
+    }
+    terminal::print(swept.to_string().trim_end()).or_run()?;
+    match swept.failures.as_slice() {
+        [] => Ok(()),
+        failures => Err(Failure::Run(anyhow!(
+            "could not remove everything: {}",
+            failures.join("; ")
+        ))),
+    }
+}

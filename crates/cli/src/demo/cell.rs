@@ -1,0 +1,260 @@
+//! One run of the demo: its scenario, and the figures of its result.
+
+use super::plan::{CUTOFF, Cell, DELAY, LINK_RATE, Measure, Mode};
+use super::pool::Try;
+use super::results::Figures;
+use crate::failure::{Blame, Failure};
+use bentpipe_base::Bytes;
+use bentpipe_lab::{FlowResult, LabError, Measured, Outcome, Point, RunOptions, RunResult};
+use bentpipe_os::need::Need;
+use bentpipe_scenario::Scenario;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// The scenario of every run, with marks for what differs.
+const TEMPLATE: &str = include_str!("cell.toml");
+/// `tcp_rmem` of a terminal that someone has prepared for the satellite.
+const PREPARED: &str = r#"["4096B", "16777216B", "67108864B"]"#;
+/// `tcp_rmem` of a stock Linux.
+const STOCK: &str = r#"["4096B", "131072B", "6291456B"]"#;
+
+/// Settings of all runs that a reader should know, for the report.
+pub(crate) fn settings() -> impl Iterator<Item = (&'static str, String)> {
+    [
+        (
+            "terminal",
+            format!("receive buffers {PREPARED}; stock: {STOCK}"),
+        ),
+        (
+            "server",
+            "send buffer up to 64 MiB, so that it never limits the rows end to end".into(),
+        ),
+        (
+            "link losses",
+            "each packet by itself, in both directions".into(),
+        ),
+    ]
+    .into_iter()
+}
+
+/// Where the runs of the demo are made.
+pub(crate) struct Bench {
+    /// Holds a folder for each run.
+    folder: PathBuf,
+    cancel: Arc<AtomicBool>,
+    kernel: String,
+}
+
+impl Bench {
+    /// A bench that writes under `folder` and stops when `cancel` is set.
+    ///
+    /// # Errors
+    /// When the machine lacks what the demo needs.
+    pub(crate) fn new(folder: PathBuf, cancel: Arc<AtomicBool>) -> Result<Self, Failure> {
+        let needs = [
+            Need::Root,
+            Need::Nft,
+            Need::Tproxy,
+            Need::Tun,
+            Need::Btf,
+            Need::StructOps,
+        ];
+        Need::check_all(&needs).or_usage()?;
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease");
+        let kernel = release.map_or_else(|_| "unknown".into(), |text| text.trim().to_owned());
+        Ok(Self {
+            folder,
+            cancel,
+            kernel,
+        })
+    }
+
+    /// Release of the kernel.
+    pub(crate) fn kernel(&self) -> &str {
+        &self.kernel
+    }
+
+    /// Runs `cell` once.
+    pub(crate) fn run(&self, cell: &Cell) -> Try {
+        let name = cell.name();
+        let scenario = match Scenario::parse(&name, &scenario(cell)) {
+            Ok(scenario) => scenario,
+            Err(problems) => return Try::Failed(problems.to_string()),
+        };
+        let options = RunOptions {
+            out: Some(self.folder.join(&name)),
+            cancel: Arc::clone(&self.cancel),
+            ..RunOptions::default()
+        };
+        match bentpipe_lab::run(&scenario, &options) {
+            Ok(result) => judge(cell, &result),
+            Err(LabError::Cancelled) => Try::Stopped,
+            Err(error) => Try::Failed(error.to_string()),
+        }
+    }
+}
+
+/// The text of the scenario of `cell`.
+fn scenario(cell: &Cell) -> String {
+    let server_cc = match cell.variant.mode {
+        Mode::EndToEnd => cell.variant.cc,
+        Mode::Split => "cubic",
+    };
+    let amount = match cell.measure.size() {
+        Some(size) => format!("bytes = \"{size}\""),
+        None => format!("duration = \"{}s\"", cell.bulk.as_secs()),
+    };
+    let marks = [
+        ("title", cell.title()),
+        ("seed", cell.seed.to_string()),
+        ("time_limit", format!("{}s", CUTOFF.as_secs())),
+        ("rate", LINK_RATE.to_string()),
+        ("delay", format!("{}ms", DELAY.as_millis())),
+        ("loss", format!("\"{}\"", cell.loss())),
+        ("queue", LINK_RATE.over(2 * DELAY).to_string()),
+        (
+            "receive_buffer",
+            if cell.variant.stock_buffers {
+                STOCK
+            } else {
+                PREPARED
+            }
+            .into(),
+        ),
+        ("server_cc", server_cc.into()),
+        ("split", split(cell)),
+        ("amount", amount),
+    ];
+    marks
+        .iter()
+        .fold(TEMPLATE.to_owned(), |text, (mark, value)| {
+            text.replace(&format!("{{{{{mark}}}}}"), value)
+        })
+}
+
+/// The gateway's own part. `insist`: a row must show the control that it names, or fail.
+fn split(cell: &Cell) -> String {
+    let cc = cell.variant.cc;
+    let leg = match (cell.variant.mode, cc) {
+        (Mode::EndToEnd, _) => return String::new(),
+        (Mode::Split, "cubic") => String::new(),
+        // Both of ours are told what the operator knows: the rate of the link.
+        (Mode::Split, _) => format!("rate = \"{LINK_RATE}\"\n"),
+    };
+    format!("\n[gateways.hub.split.sat]\ncongestion_control = \"{cc}\"\ninsist = true\n{leg}")
+}
+
+fn judge(cell: &Cell, result: &RunResult) -> Try {
+    let measured = match result.measured() {
+        Ok(measured) => measured,
+        Err(reasons) => return Try::Invalid(reasons.join("; ")),
+    };
+    let Some(flow) = measured.flows.first() else {
+        return Try::Failed("the run has no flow".into());
+    };
+    match (&flow.outcome, cell.measure) {
+        (Outcome::Failed(why), _) => Try::Failed(why.clone()),
+        (Outcome::CutOff, Measure::Bulk) => Try::Failed("the transfer did not end in time".into()),
+        _ if flow.congestion_control.is_empty() => {
+            Try::Failed("the sender's congestion control is unknown".into())
+        }
+        _ => Try::Done(figures(measured, flow)),
+    }
+}
+
+fn figures(measured: &Measured, flow: &FlowResult) -> Figures {
+    let received: Vec<(Duration, Bytes)> = measured
+        .samples
+        .iter()
+        .filter(|sample| sample.flow == 0 && sample.point == Point::Receiver)
+        .map(|sample| (sample.at, sample.bytes))
+        .collect();
+    let lateness = measured
+        .links
+        .values()
+        .map(|link| link.lateness.p99.as_secs_f64() * 1e3);
+    Figures {
+        goodput_mbps: flow.goodput.mbps(),
+        completion_s: flow.completion.map(|time| time.as_secs_f64()),
+        retransmitted: flow.retransmitted(),
+        lateness_ms: lateness.max_by(f64::total_cmp),
+        series: per_second(&received, flow.elapsed),
+    }
+}
+
+/// The mean rate of each whole second of `elapsed`, in Mb/s, from bytes received by the time since
+/// connect().
+fn per_second(received: &[(Duration, Bytes)], elapsed: Duration) -> Vec<f64> {
+    let total_by = |second: u64| {
+        let passed = received.partition_point(|(at, _)| *at <= Duration::from_secs(second));
+        passed.checked_sub(1).map_or(0, |last| received[last].1.0)
+    };
+    (1..=elapsed.as_secs())
+        .map(|second| Bytes(total_by(second) - total_by(second - 1)).bits() as f64 / 1e6)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::{Selection, cells};
+    use super::*;
+    use bentpipe_scenario::{Amount, Queue, QueueLimit};
+
+    #[test]
+    fn every_run_of_the_plan_is_a_right_scenario() {
+        for selection in [
+            Selection::default(),
+            Selection {
+                quick: true,
+                ..Selection::default()
+            },
+        ] {
+            for cell in cells(&selection) {
+                let text = scenario(&cell);
+                assert!(!text.contains("{{"), "{text}");
+                let read =
+                    Scenario::parse("cell.toml", &text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+                let link = &read.links["space"];
+                assert_eq!(link.forward, link.reverse);
+                assert_eq!(
+                    link.forward.queue,
+                    Queue::DropTail(QueueLimit::Bytes(Bytes(750_000)))
+                );
+                assert_eq!(link.forward.packet_error_rate, cell.loss());
+                assert_eq!(read.flows[0].opened_by, "terminal");
+                assert_eq!(read.seed, cell.seed);
+                let expected = match cell.measure.size() {
+                    Some(size) => Amount::Bytes(size),
+                    None => Amount::Duration(cell.bulk),
+                };
+                assert_eq!(read.flows[0].amount, expected);
+                let split = &read.gateways["hub"].split;
+                assert_eq!(split.is_some(), cell.variant.mode == Mode::Split);
+                let rmem = read.hosts["terminal"].tcp.receive_buffer;
+                assert_eq!(rmem.max == Bytes(6_291_456), cell.variant.stock_buffers);
+                if let Some(split) = split {
+                    let config = split.to_string();
+                    let config = bentpipe_gateway::Config::parse("split", &config).unwrap();
+                    assert_eq!(config.sat.congestion.as_deref(), Some(cell.variant.cc));
+                    assert_eq!(config.sat.rate.is_some(), cell.variant.cc != "cubic");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_series_is_the_difference_of_what_had_arrived() {
+        let at = |millis, bytes| (Duration::from_millis(millis), Bytes(bytes));
+        let received = [
+            at(100, 0),
+            at(900, 125_000),
+            at(1_000, 250_000),
+            at(1_900, 500_000),
+        ];
+        let series = per_second(&received, Duration::from_millis(3_500));
+        assert_eq!(series, [2.0, 2.0, 0.0]);
+    }
+}

@@ -1,0 +1,368 @@
+//! What the demo measures: its rows, loss rates, measures, and the runs they need.
+
+use bentpipe_base::{Bytes, Probability, Rate};
+use serde::Serialize;
+use std::fmt;
+use std::time::Duration;
+
+/// The link of the demo: 10 Mb/s, 300 ms each way, a queue of one bandwidth-delay product.
+pub(crate) const LINK_RATE: Rate = Rate::from_bits_per_sec(10_000_000);
+/// One way.
+pub(crate) const DELAY: Duration = Duration::from_millis(300);
+/// Share of the packets that arrive corrupted, in both directions.
+pub(crate) const LOSSES: [f64; 3] = [0.0, 0.01, 0.05];
+/// How long a bulk transfer lasts.
+pub(crate) const BULK: Duration = Duration::from_secs(30);
+/// When a short transfer is given up.
+pub(crate) const CUTOFF: Duration = Duration::from_secs(60);
+/// Runs of a short transfer that is over soon; the figure is their median.
+pub(crate) const REPEATS: u64 = 3;
+/// A short transfer expected to last longer is run once: three would not fit into five minutes.
+const SOON: Duration = Duration::from_secs(20);
+/// Payload in a full-sized packet of 1500 bytes, with timestamps.
+const PAYLOAD_SHARE: f64 = 1448.0 / 1500.0;
+
+/// How the terminal and the server are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) enum Mode {
+    /// The hub only routes.
+    #[serde(rename = "end-to-end")]
+    EndToEnd,
+    /// The hub is our gateway.
+    #[serde(rename = "split")]
+    Split,
+}
+
+/// One row of the table.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Variant {
+    /// Its name in file names and in the report's colours.
+    pub(crate) key: &'static str,
+    /// Its name in the table.
+    pub(crate) label: &'static str,
+    /// Its name where room is short.
+    pub(crate) short: &'static str,
+    /// With or without the gateway.
+    pub(crate) mode: Mode,
+    /// The congestion control that meets the satellite link, by its name in the kernel.
+    pub(crate) cc: &'static str,
+    /// Whether the terminal keeps the receive buffers of a stock Linux.
+    pub(crate) stock_buffers: bool,
+}
+
+impl Variant {
+    const fn new(
+        key: &'static str,
+        mode: Mode,
+        cc: &'static str,
+        label: &'static str,
+        short: &'static str,
+    ) -> Self {
+        let stock_buffers = false;
+        Self {
+            key,
+            label,
+            short,
+            mode,
+            cc,
+            stock_buffers,
+        }
+    }
+
+    /// Whether this is the configuration that we recommend.
+    pub(crate) fn ours(&self) -> bool {
+        self.cc == "bentpipe_rate" && !self.stock_buffers
+    }
+
+    /// Its name in one line: "split, bentpipe_rate (ours)".
+    pub(crate) fn title(&self) -> String {
+        match self.mode {
+            Mode::EndToEnd => format!("end to end, {}", self.label),
+            Mode::Split => format!("split, {}", self.label),
+        }
+    }
+}
+
+/// The rows, in the order of the table.
+pub(crate) const VARIANTS: [Variant; 8] = [
+    Variant::new("e2e-reno", Mode::EndToEnd, "reno", "reno", "reno"),
+    Variant::new("e2e-cubic", Mode::EndToEnd, "cubic", "cubic", "cubic"),
+    Variant::new("e2e-bbr", Mode::EndToEnd, "bbr", "bbr", "bbr"),
+    Variant::new(
+        "e2e-hybla",
+        Mode::EndToEnd,
+        "bentpipe_hybla",
+        "bentpipe_hybla",
+        "hybla",
+    ),
+    Variant::new("split-cubic", Mode::Split, "cubic", "cubic", "cubic"),
+    Variant::new(
+        "split-hybla",
+        Mode::Split,
+        "bentpipe_hybla",
+        "bentpipe_hybla (as PEPsal)",
+        "hybla",
+    ),
+    Variant::new(
+        "split-rate",
+        Mode::Split,
+        "bentpipe_rate",
+        "bentpipe_rate (ours)",
+        "rate (ours)",
+    ),
+    Variant {
+        stock_buffers: true,
+        ..Variant::new(
+            "split-rate-stock",
+            Mode::Split,
+            "bentpipe_rate",
+            "bentpipe_rate, stock terminal",
+            "rate, stock",
+        )
+    },
+];
+
+/// What one run measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Measure {
+    /// Goodput of a bulk transfer over its whole time.
+    Bulk,
+    /// Time for 100 kB, from connect() to the last byte.
+    Small,
+    /// Time for 2 MB, likewise.
+    Large,
+}
+
+impl Measure {
+    /// All of them.
+    pub(crate) const ALL: [Self; 3] = [Self::Bulk, Self::Small, Self::Large];
+
+    /// How much is transferred; `None` for as much as the time allows.
+    pub(crate) fn size(self) -> Option<Bytes> {
+        match self {
+            Self::Bulk => None,
+            Self::Small => Some(Bytes(100_000)),
+            Self::Large => Some(Bytes(2_000_000)),
+        }
+    }
+
+    fn slug(self) -> &'static str {
+        match self {
+            Self::Bulk => "bulk",
+            Self::Small => "100kB",
+            Self::Large => "2MB",
+        }
+    }
+}
+
+impl fmt::Display for Measure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bulk => "bulk",
+            Self::Small => "100 kB",
+            Self::Large => "2 MB",
+        })
+    }
+}
+
+/// One run: one scenario on one emulated link.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Cell {
+    /// Its row.
+    pub(crate) variant: &'static Variant,
+    /// Index into [`LOSSES`].
+    pub(crate) loss: usize,
+    /// What it measures.
+    pub(crate) measure: Measure,
+    /// Seed of the link's losses.
+    pub(crate) seed: u64,
+    /// How long its bulk transfer lasts.
+    pub(crate) bulk: Duration,
+}
+
+impl Cell {
+    /// A name that is unique in the demo and fit for a file: `split-rate-1%-2MB-seed2` without
+    /// the percent sign.
+    pub(crate) fn name(&self) -> String {
+        let Self {
+            variant,
+            measure,
+            seed,
+            ..
+        } = self;
+        format!(
+            "{}-loss{}-{}-seed{seed}",
+            variant.key,
+            self.percent(),
+            measure.slug()
+        )
+    }
+
+    /// The loss in percent, for names.
+    fn percent(&self) -> f64 {
+        (LOSSES[self.loss] * 1e4).round() / 1e2
+    }
+
+    /// What a person calls it.
+    pub(crate) fn title(&self) -> String {
+        format!(
+            "{}, {}% loss, {}",
+            self.variant.title(),
+            self.percent(),
+            self.measure
+        )
+    }
+
+    /// The packet-error rate of its link.
+    pub(crate) fn loss(&self) -> Probability {
+        Probability::new(LOSSES[self.loss]).expect("the table holds probabilities")
+    }
+
+    /// The goodput that no TCP can exceed on its link: rate × 1448/1500 × (1 − loss), in Mb/s.
+    pub(crate) fn limit_mbps(loss: usize) -> f64 {
+        LINK_RATE.mbps() * PAYLOAD_SHARE * (1.0 - LOSSES[loss])
+    }
+
+    /// About how long it runs; orders the runs and feeds the time left.
+    pub(crate) fn estimate(&self) -> Duration {
+        let seconds = match self.measure {
+            Measure::Bulk => return self.bulk + OVERHEAD,
+            Measure::Small => short_estimate(self.variant, self.loss, [2.5, 4.0, 6.0], 2.0),
+            Measure::Large => short_estimate(self.variant, self.loss, [5.5, 35.0, 60.0], 3.5),
+        };
+        Duration::from_secs_f64(seconds) + OVERHEAD
+    }
+}
+
+/// Namespaces, emulator, gateway: there and gone again.
+const OVERHEAD: Duration = Duration::from_millis(1500);
+
+/// Seconds of a short transfer: `by_loss` for a sender that takes loss for congestion, near
+/// `clean` for the others.
+fn short_estimate(variant: &Variant, loss: usize, by_loss: [f64; 3], clean: f64) -> f64 {
+    match variant.cc {
+        "reno" | "cubic" => by_loss[loss],
+        "bentpipe_rate" => clean + 0.5 * loss as f64,
+        _ => (clean + by_loss[0]) / 2.0 + 3.0 * loss as f64,
+    }
+}
+
+/// What of the plan to run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Selection {
+    /// Keys of the rows; empty for all.
+    pub(crate) only: Vec<String>,
+    /// A sample that ends within a minute: three rows, 0 and 5% loss, short transfers, one run each.
+    pub(crate) quick: bool,
+}
+
+/// The rows that `selection` asks for.
+pub(crate) fn variants(selection: &Selection) -> Vec<&'static Variant> {
+    const QUICK: [&str; 3] = ["e2e-cubic", "split-cubic", "split-rate"];
+    let wanted = |variant: &&Variant| {
+        let quick = !selection.quick || QUICK.contains(&variant.key);
+        if selection.only.is_empty() {
+            quick
+        } else {
+            selection.only.iter().any(|key| key == variant.key)
+        }
+    };
+    VARIANTS.iter().filter(wanted).collect()
+}
+
+/// The loss rates that `selection` asks for, as indices into [`LOSSES`].
+pub(crate) fn losses(selection: &Selection) -> Vec<usize> {
+    if selection.quick {
+        vec![0, 2]
+    } else {
+        (0..LOSSES.len()).collect()
+    }
+}
+
+/// How long the bulk transfers of `selection` last.
+pub(crate) fn bulk(selection: &Selection) -> Duration {
+    if selection.quick {
+        Duration::from_secs(8)
+    } else {
+        BULK
+    }
+}
+
+/// All runs of `selection`, longest first, so that the last ones to end are short.
+pub(crate) fn cells(selection: &Selection) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    let bulk = bulk(selection);
+    for variant in variants(selection) {
+        for loss in losses(selection) {
+            for measure in Measure::ALL {
+                if selection.quick && measure == Measure::Large {
+                    continue;
+                }
+                let first = Cell {
+                    variant,
+                    loss,
+                    measure,
+                    seed: 1,
+                    bulk,
+                };
+                let once = selection.quick || measure == Measure::Bulk || first.estimate() > SOON;
+                let repeats = if once { 1 } else { REPEATS };
+                cells.extend((1..=repeats).map(|seed| Cell {
+                    seed,
+                    ..first.clone()
+                }));
+            }
+        }
+    }
+    cells.sort_by_key(|cell| std::cmp::Reverse(cell.estimate()));
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_full_plan_has_every_measure_of_every_row_and_fits_into_five_minutes_on_eight_links() {
+        let cells = cells(&Selection::default());
+        let names: BTreeSet<String> = cells.iter().map(Cell::name).collect();
+        assert_eq!(names.len(), cells.len(), "names are unique");
+        let kinds: BTreeSet<_> = cells
+            .iter()
+            .map(|cell| (cell.variant.key, cell.loss, cell.measure))
+            .collect();
+        assert_eq!(
+            kinds.len(),
+            VARIANTS.len() * LOSSES.len() * Measure::ALL.len()
+        );
+        let total: Duration = cells.iter().map(Cell::estimate).sum();
+        assert!(total / 8 < Duration::from_secs(280), "{total:?}");
+        assert!(
+            cells
+                .windows(2)
+                .all(|pair| pair[0].estimate() >= pair[1].estimate())
+        );
+    }
+
+    #[test]
+    fn the_limit_is_the_payload_that_arrives() {
+        let limits = [9.653, 9.557, 9.171];
+        for (loss, limit) in limits.into_iter().enumerate() {
+            assert!(
+                (Cell::limit_mbps(loss) - limit).abs() < 0.001,
+                "{}",
+                Cell::limit_mbps(loss)
+            );
+        }
+    }
+
+    #[test]
+    fn only_chooses_rows_by_key() {
+        let selection = Selection {
+            only: vec!["split-rate".into()],
+            quick: false,
+        };
+        assert!(cells(&selection).iter().all(|cell| cell.variant.ours()));
+    }
+}

@@ -1,0 +1,269 @@
+//! From runs to rows: medians, shares, and the rows as JSON.
+
+use super::plan::{self, Cell, LOSSES, Measure, Mode, Selection, Variant};
+use serde::Serialize;
+
+/// What a run measured.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Figures {
+    /// Bytes received over the whole time of a bulk transfer, in Mb/s.
+    pub(crate) goodput_mbps: f64,
+    /// Seconds from connect() to the last byte; `None` when cut off.
+    pub(crate) completion_s: Option<f64>,
+    /// Share of the segments onto the satellite link that were sent again.
+    pub(crate) retransmitted: Option<f64>,
+    /// 99th percentile of the emulator's lateness, in milliseconds.
+    pub(crate) lateness_ms: Option<f64>,
+    /// Received in each second, in Mb/s.
+    pub(crate) series: Vec<f64>,
+}
+
+/// A run that ended, one way or the other.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome {
+    /// Which run.
+    pub(crate) cell: Cell,
+    /// Its figures, or why there are none.
+    pub(crate) result: Result<Figures, String>,
+    /// How often it was tried.
+    pub(crate) attempts: u32,
+}
+
+/// The time of a short transfer over its repeats.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Times {
+    /// The median in seconds; `None` when that run was cut off, or nothing was measured.
+    pub(crate) median: Option<f64>,
+    /// Whether the median run was cut off.
+    pub(crate) cut: bool,
+    /// Every run in the order of its seed; `None` when cut off.
+    pub(crate) all: Vec<Option<f64>>,
+}
+
+impl Times {
+    /// The times of `all` runs. A run that was cut off counts as the longest; of an even number
+    /// the slower middle one is taken, so that the median is always a run that happened.
+    fn new(all: Vec<Option<f64>>) -> Self {
+        let mut sorted = all.clone();
+        sorted.sort_by(|a, b| {
+            a.unwrap_or(f64::INFINITY)
+                .total_cmp(&b.unwrap_or(f64::INFINITY))
+        });
+        let middle = sorted.get(sorted.len() / 2).copied();
+        Self {
+            median: middle.flatten(),
+            cut: middle == Some(None),
+            all,
+        }
+    }
+}
+
+/// One row at one loss rate.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    /// Which row.
+    pub(crate) variant: &'static Variant,
+    /// Index into [`LOSSES`].
+    pub(crate) loss: usize,
+    /// Of the bulk transfer, in Mb/s; `None` when it failed.
+    pub(crate) goodput_mbps: Option<f64>,
+    /// Share of the bulk transfer's segments that were sent again.
+    pub(crate) retransmitted: Option<f64>,
+    /// The bulk transfer second by second, in Mb/s.
+    pub(crate) series: Vec<f64>,
+    /// The time for 100 kB.
+    pub(crate) small: Times,
+    /// The time for 2 MB.
+    pub(crate) large: Times,
+    /// What failed, in words.
+    pub(crate) failed: Vec<String>,
+}
+
+impl Row {
+    /// The goodput that no TCP can exceed here, in Mb/s.
+    pub(crate) fn limit_mbps(&self) -> f64 {
+        Cell::limit_mbps(self.loss)
+    }
+
+    /// Goodput as a share of the limit.
+    pub(crate) fn share(&self) -> Option<f64> {
+        self.goodput_mbps.map(|goodput| goodput / self.limit_mbps())
+    }
+}
+
+/// The rows of `selection` from all `outcomes`: by loss rate, then in the order of the table.
+pub(crate) fn rows(selection: &Selection, outcomes: &[Outcome]) -> Vec<Row> {
+    let variants = plan::variants(selection);
+    plan::losses(selection)
+        .into_iter()
+        .flat_map(|loss| {
+            variants
+                .iter()
+                .map(move |variant| row(variant, loss, outcomes))
+        })
+        .collect()
+}
+
+fn row(variant: &'static Variant, loss: usize, outcomes: &[Outcome]) -> Row {
+    let mut mine: Vec<&Outcome> = outcomes
+        .iter()
+        .filter(|outcome| outcome.cell.variant == variant && outcome.cell.loss == loss)
+        .collect();
+    mine.sort_by_key(|outcome| (outcome.cell.measure, outcome.cell.seed));
+    let figures = |measure| {
+        mine.iter()
+            .filter(move |outcome| outcome.cell.measure == measure)
+            .filter_map(|outcome| outcome.result.as_ref().ok())
+    };
+    let times = |measure| Times::new(figures(measure).map(|run| run.completion_s).collect());
+    let bulk = figures(Measure::Bulk).next();
+    let failure = |outcome: &&Outcome| {
+        let why = outcome.result.as_ref().err()?;
+        Some(format!("{}: {why}", outcome.cell.title()))
+    };
+    Row {
+        variant,
+        loss,
+        goodput_mbps: bulk.map(|run| run.goodput_mbps),
+        retransmitted: bulk.and_then(|run| run.retransmitted),
+        series: bulk.map(|run| run.series.clone()).unwrap_or_default(),
+        small: times(Measure::Small),
+        large: times(Measure::Large),
+        failed: mine.iter().filter_map(failure).collect(),
+    }
+}
+
+/// One row as `--json` writes it.
+#[derive(Serialize)]
+#[allow(
+    non_snake_case,
+    reason = "the names of the JSON keys carry the unit prefixes k and M"
+)]
+struct Line<'a> {
+    mode: Mode,
+    cc: &'a str,
+    loss: f64,
+    stock_buffers: bool,
+    goodput_mbps: Option<f64>,
+    limit_mbps: f64,
+    t_100kB_s: Option<f64>,
+    t_2MB_s: Option<f64>,
+    share: Option<f64>,
+    retransmitted: Option<f64>,
+    t_100kB_cut: bool,
+    t_2MB_cut: bool,
+    t_100kB_all_s: &'a [Option<f64>],
+    t_2MB_all_s: &'a [Option<f64>],
+    failed: &'a [String],
+}
+
+impl<'a> From<&'a Row> for Line<'a> {
+    fn from(row: &'a Row) -> Self {
+        Self {
+            mode: row.variant.mode,
+            cc: row.variant.cc,
+            loss: LOSSES[row.loss],
+            stock_buffers: row.variant.stock_buffers,
+            goodput_mbps: row.goodput_mbps.map(rounded),
+            limit_mbps: rounded(row.limit_mbps()),
+            t_100kB_s: row.small.median,
+            t_2MB_s: row.large.median,
+            share: row.share().map(rounded),
+            retransmitted: row.retransmitted,
+            t_100kB_cut: row.small.cut,
+            t_2MB_cut: row.large.cut,
+            t_100kB_all_s: &row.small.all,
+            t_2MB_all_s: &row.large.all,
+            failed: &row.failed,
+        }
+    }
+}
+
+/// To four decimals: the rest is noise.
+fn rounded(value: f64) -> f64 {
+    (value * 1e4).round() / 1e4
+}
+
+/// The rows as a JSON array, one object a row and line.
+///
+/// Keys: `mode` ("end-to-end" or "split"), `cc` (name in the kernel), `loss` (0 to 1),
+/// `stock_buffers`, `goodput_mbps` (null when the run failed), `limit_mbps`, `t_100kB_s` and
+/// `t_2MB_s` (median seconds, null when that run was cut off or failed; `t_100kB_cut` and
+/// `t_2MB_cut` are true when cut off), `share` of the limit, `retransmitted` share of the segments
+/// of the bulk transfer, `t_100kB_all_s` and `t_2MB_all_s` (every run by its seed from 1; null when
+/// cut off), `failed` (what went wrong, in words).
+pub(crate) fn to_json(rows: &[Row]) -> serde_json::Result<String> {
+    let lines: serde_json::Result<Vec<String>> = rows
+        .iter()
+        .map(|row| serde_json::to_string(&Line::from(row)))
+        .collect();
+    Ok(format!("[\n{}\n]\n", lines?.join(",\n")))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    fn ended(cell: Cell, result: Result<Figures, String>) -> Outcome {
+        Outcome {
+            cell,
+            result,
+            attempts: 1,
+        }
+    }
+
+    #[test]
+    fn the_median_is_a_run_that_happened_and_a_cut_one_counts_as_longest() {
+        let times = Times::new(vec![Some(3.0), None, Some(2.0)]);
+        assert_eq!((times.median, times.cut), (Some(3.0), false));
+        let times = Times::new(vec![None, Some(2.0), None]);
+        assert_eq!((times.median, times.cut), (None, true));
+        let times = Times::new(Vec::new());
+        assert_eq!((times.median, times.cut), (None, false));
+        let times = Times::new(vec![Some(1.0), Some(2.0)]);
+        assert_eq!(times.median, Some(2.0));
+    }
+
+    #[test]
+    fn rows_carry_the_promised_keys_and_a_failed_run_is_null() {
+        let selection = Selection {
+            only: vec!["split-rate".into()],
+            quick: false,
+        };
+        let outcomes: Vec<Outcome> = plan::cells(&selection)
+            .into_iter()
+            .map(|cell| {
+                if cell.measure == Measure::Bulk && cell.loss == 2 {
+                    return ended(cell, Err("the emulator fell behind".into()));
+                }
+                let completion_s = (cell.measure != Measure::Large).then_some(1.25);
+                let figures = Figures {
+                    goodput_mbps: 9.37,
+                    completion_s,
+                    ..Figures::default()
+                };
+                ended(cell, Ok(figures))
+            })
+            .collect();
+        let text = to_json(&rows(&selection, &outcomes)).unwrap();
+        let json: Value = serde_json::from_str(&text).unwrap();
+        let lines = json.as_array().unwrap();
+        assert_eq!(lines.len(), 3);
+        assert_eq!(lines[0]["mode"], "split");
+        assert_eq!(lines[0]["cc"], "bentpipe_rate");
+        assert_eq!(lines[0]["goodput_mbps"], 9.37);
+        assert_eq!(lines[0]["t_100kB_s"], 1.25);
+        assert_eq!(lines[0]["t_2MB_s"], Value::Null);
+        assert_eq!(lines[0]["t_2MB_cut"], true);
+        assert_eq!(lines[1]["loss"], 0.01);
+        assert_eq!(lines[1]["stock_buffers"], false);
+        assert_eq!(lines[2]["goodput_mbps"], Value::Null);
+        assert!(
+            lines[2]["failed"][0]
+                .as_str()
+                .unwrap()
+                .contains("5% loss, bulk: the emulator")
+        );
+    }
+}

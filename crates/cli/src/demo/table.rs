@@ -1,0 +1,149 @@
+//! The rows as a table for the terminal: one block a loss rate.
+
+use super::plan::{CUTOFF, LOSSES, Mode};
+use super::results::{Row, Times};
+use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
+
+const HEADER: [&str; 7] = [
+    "",
+    "control",
+    "bulk Mb/s",
+    "of limit",
+    "sent again",
+    "100 kB",
+    "2 MB",
+];
+
+/// All rows, a block for each loss rate with the limit in its head.
+pub(crate) fn render(rows: &[Row]) -> String {
+    let mut blocks = Vec::new();
+    for (loss, share) in LOSSES.into_iter().enumerate() {
+        let block: Vec<&Row> = rows.iter().filter(|row| row.loss == loss).collect();
+        if let Some(first) = block.first() {
+            let percent = share * 100.0;
+            let limit = first.limit_mbps();
+            blocks.push(format!(
+                "{percent}% loss, limit {limit:.2} Mb/s\n{}",
+                table(&block)
+            ));
+        }
+    }
+    blocks.join("\n\n")
+}
+
+fn table(rows: &[&Row]) -> Table {
+    let least = |times: fn(&Row) -> &Times| {
+        rows.iter()
+            .filter_map(|row| times(row).median)
+            .min_by(f64::total_cmp)
+    };
+    let (small, large) = (least(|row| &row.small), least(|row| &row.large));
+    let most = rows
+        .iter()
+        .filter_map(|row| row.goodput_mbps)
+        .max_by(f64::total_cmp);
+
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    // Wrapped cells would be harder to read than a line that runs over.
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(HEADER);
+    for row in rows {
+        let mode = match row.variant.mode {
+            Mode::EndToEnd => "end to end",
+            Mode::Split => "split",
+        };
+        let share = row
+            .share()
+            .map_or("—".into(), |share| format!("{:.0}%", share * 100.0));
+        let again = row
+            .retransmitted
+            .map_or("—".into(), |share| format!("{:.2}%", share * 100.0));
+        let goodput = row
+            .goodput_mbps
+            .map_or("failed".into(), |mbps| format!("{mbps:.2}"));
+        table.add_row([
+            Cell::new(mode),
+            Cell::new(row.variant.label),
+            marked(
+                goodput,
+                row.goodput_mbps.is_some() && row.goodput_mbps == most,
+            ),
+            Cell::new(share),
+            Cell::new(again),
+            marked(
+                time(&row.small),
+                row.small.median.is_some() && row.small.median == small,
+            ),
+            marked(
+                time(&row.large),
+                row.large.median.is_some() && row.large.median == large,
+            ),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn marked(text: String, best: bool) -> Cell {
+    let cell = Cell::new(text);
+    if best {
+        cell.add_attribute(Attribute::Bold)
+    } else {
+        cell
+    }
+}
+
+fn time(times: &Times) -> String {
+    match times {
+        Times { cut: true, .. } => format!(">{} s", CUTOFF.as_secs()),
+        Times {
+            median: Some(seconds),
+            ..
+        } => format!("{seconds:.2} s"),
+        _ => "failed".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo::plan::VARIANTS;
+
+    #[test]
+    fn every_row_is_one_line_and_says_what_was_cut_off_or_failed() {
+        let row = |large: Times| Row {
+            variant: &VARIANTS[1],
+            loss: 2,
+            goodput_mbps: Some(0.104),
+            retransmitted: Some(0.0512),
+            series: Vec::new(),
+            small: Times {
+                median: Some(2.5),
+                cut: false,
+                all: vec![Some(2.5)],
+            },
+            large,
+            failed: Vec::new(),
+        };
+        let cut = Times {
+            median: None,
+            cut: true,
+            all: vec![None],
+        };
+        let text = render(&[row(cut), row(Times::default())]);
+        let lines: Vec<&str> = text.lines().filter(|line| line.contains("cubic")).collect();
+        assert!(text.starts_with("5% loss, limit 9.17 Mb/s\n"), "{text}");
+        assert!(
+            lines[0].contains("0.10") && lines[0].contains("5.12%"),
+            "{text}"
+        );
+        assert!(
+            lines[0].contains(">60 s") && lines[1].contains("failed"),
+            "{text}"
+        );
+        assert!(!text.contains("1% loss"), "{text}");
+    }
+}

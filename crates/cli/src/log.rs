@@ -1,0 +1,34 @@
+//! The log: to stderr, as loud as asked for.
+
+use crate::terminal;
+use anyhow::Context;
+use std::env;
+use std::io::IsTerminal;
+use tracing_subscriber::EnvFilter;
+
+/// The variable that overrides `-v`, in the directives of tracing's `EnvFilter`.
+pub(crate) const VARIABLE: &str = "BENTPIPE_LOG";
+
+/// Starts the log: warnings, and with each `-v` more; `BENTPIPE_LOG` has the last word.
+///
+/// # Errors
+/// When `BENTPIPE_LOG` is not understood.
+pub(crate) fn start(verbose: u8) -> anyhow::Result<()> {
+    let level = match verbose {
+        0 => "warn",
+        1 => "info",
+        2 => "debug",
+        _ => "trace",
+    };
+    let directives = env::var(VARIABLE).unwrap_or_else(|_| level.to_owned());
+    let filter = EnvFilter::builder()
+        .parse(&directives)
+        .with_context(|| format!("{VARIABLE}={directives:?} is no filter: try `debug`"))?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(|| terminal::Log)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(verbose > 1)
+        .init();
+    Ok(())
+}

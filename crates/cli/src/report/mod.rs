@@ -1,0 +1,188 @@
+//! The demo's report: one HTML file that carries its figures, style, script and uPlot, and loads
+//! nothing from anywhere.
+
+#[cfg(test)]
+mod tests;
+
+use crate::demo::plan::{self, CUTOFF, Cell, DELAY, LINK_RATE, LOSSES, Mode, REPEATS, Selection};
+use crate::demo::results::{Outcome, Row, Times};
+use serde::Serialize;
+
+const PAGE: &str = include_str!("../../../../web/report.html");
+/// Marks in [`PAGE`], and what takes their place.
+const PARTS: [(&str, &str); 6] = [
+    ("{{report.css}}", include_str!("../../../../web/report.css")),
+    ("{{report.js}}", include_str!("../../../../web/report.js")),
+    ("{{charts.js}}", include_str!("../../../../web/charts.js")),
+    (
+        "{{uplot.css}}",
+        include_str!(concat!(env!("OUT_DIR"), "/uPlot.min.css")),
+    ),
+    (
+        "{{uplot.js}}",
+        include_str!(concat!(env!("OUT_DIR"), "/uPlot.iife.min.js")),
+    ),
+    (
+        "{{uplot.licence}}",
+        include_str!(concat!(env!("OUT_DIR"), "/uPlot.licence.js")),
+    ),
+];
+
+/// What the report shows.
+pub(crate) struct Report<'a> {
+    /// What was asked for.
+    pub(crate) selection: &'a Selection,
+    /// The rows, as [`crate::demo::results::rows`] gives them.
+    pub(crate) rows: &'a [Row],
+    /// Every run.
+    pub(crate) outcomes: &'a [Outcome],
+    /// Name and value of what a reader needs to judge or repeat the figures.
+    pub(crate) manifest: Vec<(String, String)>,
+    /// How to repeat one run, in a sentence.
+    pub(crate) rerun: String,
+}
+
+#[derive(Serialize)]
+struct Page<'a> {
+    setting: Setting,
+    rows: Vec<PageRow<'a>>,
+    manifest: &'a [(String, String)],
+    runs: Vec<Run>,
+    rerun: &'a str,
+    failures: Vec<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Setting {
+    rate_mbps: f64,
+    rtt_ms: u128,
+    queue: String,
+    bulk_s: u64,
+    cutoff_s: u64,
+    repeats: u64,
+    losses: Vec<f64>,
+    limits: Vec<f64>,
+}
+
+#[derive(Serialize)]
+struct PageRow<'a> {
+    key: &'a str,
+    label: &'a str,
+    short: &'a str,
+    mode: Mode,
+    ours: bool,
+    cells: Vec<PageCell<'a>>,
+}
+
+#[derive(Serialize)]
+#[allow(non_snake_case, reason = "the page uses the names of the JSON file")]
+struct PageCell<'a> {
+    goodput: Option<f64>,
+    share: Option<f64>,
+    retransmitted: Option<f64>,
+    t_100kB: &'a Times,
+    t_2MB: &'a Times,
+    series: &'a [f64],
+}
+
+#[derive(Serialize)]
+struct Run {
+    name: String,
+    seed: u64,
+    result: String,
+    retransmitted: Option<f64>,
+    lateness_ms: Option<f64>,
+    attempts: u32,
+}
+
+impl Report<'_> {
+    /// The whole page.
+    ///
+    /// # Errors
+    /// When a figure is not a number.
+    pub(crate) fn to_html(&self) -> serde_json::Result<String> {
+        // A `<` inside the data could end its script element.
+        let data = serde_json::to_string(&self.page())?.replace('<', "\\u003c");
+        let filled = PARTS.iter().fold(PAGE.to_owned(), |page, (mark, part)| {
+            page.replace(mark, part)
+        });
+        Ok(filled.replace("{{data}}", &data))
+    }
+
+    fn page(&self) -> Page<'_> {
+        let losses = plan::losses(self.selection);
+        let mut runs: Vec<Run> = self.outcomes.iter().map(Run::from).collect();
+        runs.sort_by(|a, b| a.name.cmp(&b.name));
+        Page {
+            setting: Setting {
+                rate_mbps: LINK_RATE.mbps(),
+                rtt_ms: 2 * DELAY.as_millis(),
+                queue: LINK_RATE.over(2 * DELAY).to_string(),
+                bulk_s: plan::bulk(self.selection).as_secs(),
+                cutoff_s: CUTOFF.as_secs(),
+                repeats: if self.selection.quick { 1 } else { REPEATS },
+                losses: losses.iter().map(|loss| LOSSES[*loss]).collect(),
+                limits: losses.iter().map(|loss| Cell::limit_mbps(*loss)).collect(),
+            },
+            rows: plan::variants(self.selection)
+                .into_iter()
+                .map(|variant| PageRow {
+                    key: variant.key,
+                    label: variant.label,
+                    short: variant.short,
+                    mode: variant.mode,
+                    ours: variant.ours(),
+                    cells: self
+                        .rows
+                        .iter()
+                        .filter(|row| row.variant == variant)
+                        .map(PageCell::from)
+                        .collect(),
+                })
+                .collect(),
+            manifest: &self.manifest,
+            runs,
+            rerun: &self.rerun,
+            failures: self
+                .rows
+                .iter()
+                .flat_map(|row| &row.failed)
+                .map(String::as_str)
+                .collect(),
+        }
+    }
+}
+
+impl<'a> From<&'a Row> for PageCell<'a> {
+    fn from(row: &'a Row) -> Self {
+        Self {
+            goodput: row.goodput_mbps,
+            share: row.share(),
+            retransmitted: row.retransmitted,
+            t_100kB: &row.small,
+            t_2MB: &row.large,
+            series: &row.series,
+        }
+    }
+}
+
+impl From<&Outcome> for Run {
+    fn from(outcome: &Outcome) -> Self {
+        let figures = outcome.result.as_ref().ok();
+        let result = match (&outcome.result, outcome.cell.measure.size()) {
+            (Err(why), _) => why.clone(),
+            (Ok(run), None) => format!("{:.2} Mb/s", run.goodput_mbps),
+            (Ok(run), Some(_)) => run
+                .completion_s
+                .map_or("cut off".into(), |seconds| format!("{seconds:.2} s")),
+        };
+        Self {
+            name: outcome.cell.name(),
+            seed: outcome.cell.seed,
+            result,
+            retransmitted: figures.and_then(|run| run.retransmitted),
+            lateness_ms: figures.and_then(|run| run.lateness_ms),
+            attempts: outcome.attempts,
+        }
+    }
+}

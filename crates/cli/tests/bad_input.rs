@@ -1,0 +1,261 @@
+//! Bad input ends in one clear line with the next step, and the right exit code.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_bentpipe");
+
+fn bentpipe(arguments: &[&str]) -> Output {
+    Command::new(PROGRAM)
+        .args(arguments)
+        .env_remove("BENTPIPE_LOG")
+        .output()
+        .unwrap()
+}
+
+/// What a command said, after checking that it ended with `code` and with lines of errors alone.
+fn refused(output: &Output, code: i32) -> String {
+    let said = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    assert!(
+        !said.is_empty() && said.lines().all(|line| line.starts_with("error: ")),
+        "{said}"
+    );
+    assert!(output.stdout.is_empty(), "nothing on stdout: {output:?}");
+    said
+}
+
+fn file(folder: &Path, text: &str) -> String {
+    let path = folder.join("input.toml");
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    for arguments in [
+        &["lab", "run", "/no/such/file.toml"][..],
+        &["gateway", "check", "/no/such/file.toml"],
+        &[
+            "gateway",
+            "run",
+            "--lan",
+            "a",
+            "--sat",
+            "b",
+            "--config",
+            "/no/such/file.toml",
+        ],
+    ] {
+        let said = refused(&bentpipe(arguments), 2);
+        assert!(
+            said.contains("/no/such/file.toml") && said.contains("No such file"),
+            "{said}"
+        );
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}
+
+#[test]
+fn nonsense_is_placed_with_what_was_expected() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(folder.path(), "[sat]\nrate = \"10MB\"\nraet = 1\n");
+    let said = refused(&bentpipe(&["gateway", "check", &path]), 2);
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 2, "a line for each mistake: {said}");
+    assert!(
+        lines[0].contains("input.toml:2:") && lines[0].contains("10Mbit/s"),
+        "{said}"
+    );
+    assert!(
+        lines[1].contains("input.toml:3:") && lines[1].contains("did you mean `rate`"),
+        "{said}"
+    );
+
+    let path = file(
+        folder.path(),
+        "name = \"x\"\n[hosts.a]\nrecieve_buffer = 1\n",
+    );
+    let said = refused(&bentpipe(&["lab", "run", &path]), 2);
+    assert!(said.contains("did you mean `receive_buffer`"), "{said}");
+
+    let path = folder.path().join("binary.toml");
+    std::fs::write(&path, [0xff, 0xfe, 0]).unwrap();
+    let path = path.to_str().unwrap();
+    refused(&bentpipe(&["lab", "run", path]), 2);
+    refused(&bentpipe(&["gateway", "check", path]), 2);
+}
+
+#[test]
+fn wrong_use_says_what_is_right() {
+    for (arguments, expected) in [
+        (
+            &[
+                "gateway", "run", "--lan", "a", "--sat", "b", "--rate", "fast",
+            ][..],
+            "10Mbit/s",
+        ),
+        (&["gateway", "run", "--lam", "a"], "--lan"),
+        (&["demo", "--only", "split-rat"], "split-rate"),
+        (&["demo", "--jobs", "0"], "1..=64"),
+        (&["bench", "gateway", "--pairs", "0"], "--pairs"),
+        (&["labs"], "lab"),
+    ] {
+        let output = bentpipe(arguments);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(
+            said.starts_with("error: ") && said.contains(expected),
+            "{arguments:?}: {said}"
+        );
+    }
+    let said = refused(
+        &bentpipe(&["gateway", "run", "--lan", "a", "--sat", "a"]),
+        2,
+    );
+    assert!(said.contains("two interfaces"), "{said}");
+}
+
+#[test]
+fn a_bad_log_filter_is_refused() {
+    let output = Command::new(PROGRAM)
+        .args(["gateway", "check", "/no/such"])
+        .env("BENTPIPE_LOG", "=,=")
+        .output()
+        .unwrap();
+    assert!(refused(&output, 2).contains("BENTPIPE_LOG"));
+}
+
+#[test]
+fn an_unwritable_place_is_known_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(folder.path(), "");
+    // A file where a folder should be stops root as well.
+    let inside = format!("{path}/report");
+    let said = refused(&bentpipe(&["demo", "--quick", "--report", &inside]), 2);
+    assert!(said.contains("input.toml/report"), "{said}");
+}
+
+#[test]
+fn without_root_the_next_step_is_named() {
+    bentpipe_os::need!(Root, Program("setpriv"));
+    let folder = tempfile::tempdir().unwrap();
+    // The program may lie where nobody else can read.
+    let program = folder.path().join("bentpipe");
+    std::fs::copy(PROGRAM, &program).unwrap();
+    open(folder.path());
+    let scenario = folder.path().join("geo.toml");
+    std::fs::write(&scenario, SCENARIO).unwrap();
+    let scenario = scenario.to_str().unwrap();
+    let report = folder.path().join("report");
+    let report = report.to_str().unwrap();
+    for arguments in [
+        &["gateway", "run", "--lan", "lo", "--sat", "eth0"][..],
+        &["lab", "run", scenario],
+        &["lab", "clean"],
+        &["demo", "--report", report],
+        &["bench", "gateway"],
+    ] {
+        let output = Command::new("setpriv")
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .arg(&program)
+            .args(arguments)
+            .output()
+            .unwrap();
+        let said = refused(&output, 2);
+        assert!(
+            said.contains("root") && said.lines().count() == 1,
+            "{arguments:?}: {said}"
+        );
+    }
+    assert!(
+        !Path::new(report).join("runs").exists(),
+        "nothing is left behind"
+    );
+}
+
+/// Lets anybody into `folder`.
+fn open(folder: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o777)).unwrap();
+}
+
+const SCENARIO: &str = r#"
+name = "wire"
+[hosts.a]
+[hosts.b]
+[links.wire]
+ends = ["a", "b"]
+[[flows]]
+from = "a"
+to = "b"
+bytes = "1kB"
+"#;
+
+#[test]
+fn an_unknown_interface_is_named_with_those_there_are() {
+    bentpipe_os::need!(NetAdmin);
+    let said = refused(
+        &bentpipe(&["gateway", "run", "--lan", "nope0", "--sat", "nope1"]),
+        2,
+    );
+    assert!(
+        said.contains("nope0") && said.contains("there are"),
+        "{said}"
+    );
+    let said = refused(&bentpipe(&["gateway", "run", "--lan", "nope0"]), 2);
+    assert!(said.contains("--sat") || said.contains("nope0"), "{said}");
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    bentpipe_os::need!(Root, Nft, Tproxy);
+    let netns = bentpipe_os::netns::Netns::create("clitest").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(folder.path(), "port = 4711\n");
+    let made = netns.run(|| {
+        for arguments in [
+            ["link", "set", "lo", "up"].as_slice(),
+            &["link", "add", "v0", "type", "veth", "peer", "name", "v1"],
+            &["link", "set", "v0", "up"],
+            &["link", "set", "v1", "up"],
+        ] {
+            assert!(
+                Command::new("ip")
+                    .args(arguments)
+                    .status()
+                    .unwrap()
+                    .success()
+            );
+        }
+        TcpListener::bind("127.0.0.1:4711").unwrap()
+    });
+    let _held = made.unwrap();
+    let output = netns
+        .command(PROGRAM)
+        .args([
+            "gateway", "run", "--lan", "v0", "--sat", "v1", "--config", &path,
+        ])
+        .output()
+        .unwrap();
+    let said = refused(&output, 2);
+    assert!(said.contains("4711") && said.contains("in use"), "{said}");
+    let left = netns
+        .command("nft")
+        .args(["list", "tables"])
+        .output()
+        .unwrap();
+    assert!(left.stdout.is_empty(), "nothing is left behind: {left:?}");
+}
+
+#[test]
+fn a_control_that_is_not_to_be_had_is_the_callers_mistake() {
+    bentpipe_os::need!(Root);
+    let folder = tempfile::tempdir().unwrap();
+    let text = SCENARIO.replace("[hosts.a]", "[hosts.a]\ncongestion_control = \"nosuch\"");
+    let path = file(folder.path(), &text);
+    let said = refused(&bentpipe(&["lab", "run", &path]), 2);
+    assert!(said.contains("nosuch") && said.contains("cubic"), "{said}");
+}
