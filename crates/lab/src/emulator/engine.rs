@@ -76,10 +76,10 @@ impl Engine {
             order,
             lateness: Histogram::default(),
             probes: Histogram::default(),
-            next_probe: now() + PROBE_INTERVAL,
+            next_probe: Instant::ZERO,
             // Of a short delay it would be too much: at most 1%.
             quantum: QUANTUM.min(shortest_delay / 100),
-            woke: now(),
+            woke: Instant::ZERO,
             moved: 0,
         };
         engine.register().map_err(EmulatorError::Descriptors)?;
@@ -99,8 +99,10 @@ impl Engine {
 
     /// Runs until told to stop.
     pub(super) fn run(mut self, scheduling: Scheduling) -> Report {
-        let began = now();
         let realtime = scheduling == Scheduling::Realtime && become_realtime();
+        let began = now();
+        self.woke = began;
+        self.next_probe = began + PROBE_INTERVAL;
         let mut events = Events::with_capacity(4);
         while !self.order.stop.load(Ordering::Acquire) {
             self.probe();
