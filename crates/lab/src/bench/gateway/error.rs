@@ -82,6 +82,14 @@ pub enum BenchError {
         /// Its last words.
         said: String,
     },
+    /// A proxy ended by itself.
+    #[error("{subject} ended right after its start; it said:\n{said}")]
+    Ended {
+        /// Who.
+        subject: &'static str,
+        /// Its last words.
+        said: String,
+    },
     /// A proxy listens, but connections do not go through it.
     #[error("connections pass {subject} by; it said:\n{said}")]
     NotIntercepting {

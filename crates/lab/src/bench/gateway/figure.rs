@@ -95,10 +95,19 @@ pub(super) const STEPS: &[(Step, &[Figure])] = &[
         ],
     ),
     (Step::RoundTrip, &[cost("round_trip", "µs")]),
-    (Step::Connects { at_once: 1 }, &[gain("connects_1", "1/s")]),
+    (
+        Step::Connects { at_once: 1 },
+        &[
+            gain("connects_1", "1/s"),
+            information("proxy_cpu_connects_1", "µs"),
+        ],
+    ),
     (
         Step::Connects { at_once: 50 },
-        &[gain("connects_50", "1/s")],
+        &[
+            gain("connects_50", "1/s"),
+            information("proxy_cpu_connects_50", "µs"),
+        ],
     ),
     (
         Step::Idle,
@@ -120,10 +129,11 @@ pub fn figures() -> impl Iterator<Item = &'static Figure> {
     STEPS.iter().flat_map(|(_, figures)| figures.iter())
 }
 
-/// Whether `wanted` (names, or beginnings of names, such as `goodput`) takes in `figure`; an empty
-/// list takes in all.
-pub(super) fn is_wanted(figure: &Figure, wanted: &[String]) -> bool {
-    wanted.is_empty() || wanted.iter().any(|name| figure.name.starts_with(&**name))
+/// Whether `name` asks for `figure`: it is its name or, where it is no figure's name, the beginning
+/// of it, such as `goodput`.
+pub(super) fn asks_for(name: &str, figure: &Figure) -> bool {
+    let is_exact = figures().any(|figure| figure.name == name);
+    figure.name == name || (!is_exact && figure.name.starts_with(name))
 }
 
 #[cfg(test)]
@@ -136,12 +146,15 @@ mod tests {
         for (index, name) in names.iter().enumerate() {
             assert!(!names[..index].contains(name), "{name} twice");
         }
-        let wanted = ["connects".to_owned(), "round_trip".to_owned()];
-        let picked: Vec<_> = figures()
-            .filter(|figure| is_wanted(figure, &wanted))
-            .map(|figure| figure.name)
-            .collect();
-        assert_eq!(picked, ["round_trip", "connects_1", "connects_50"]);
+        let picked = |name: &str| -> Vec<&str> {
+            figures()
+                .filter(|figure| asks_for(name, figure))
+                .map(|figure| figure.name)
+                .collect()
+        };
+        assert_eq!(picked("connects"), ["connects_1", "connects_50"]);
+        assert_eq!(picked("goodput_up_1"), ["goodput_up_1"]);
+        assert!(picked("speed").is_empty());
     }
 
     #[test]

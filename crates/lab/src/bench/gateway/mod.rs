@@ -24,7 +24,7 @@ pub use report::{Comparison, Entry, Report, Verdict};
 pub use subject::Subject;
 pub use traffic::{Direction, TrafficError};
 
-use figure::{STEPS, Step, is_wanted};
+use figure::{STEPS, Step, asks_for};
 use report::Values;
 use stage::Stage;
 use std::path::PathBuf;
@@ -184,17 +184,19 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&Progress)) -> Result<Rep
 }
 
 fn wanted_figures(options: &Options) -> Result<Vec<Figure>, BenchError> {
-    for name in &options.figures {
-        if !figures().any(|figure| figure.name.starts_with(&**name)) {
-            let known: Vec<_> = figures().map(|figure| figure.name).collect();
-            return Err(BenchError::NoSuchFigure {
-                name: name.clone(),
-                known: known.join(", "),
-            });
-        }
+    let wanted = &options.figures;
+    if let Some(name) = wanted
+        .iter()
+        .find(|name| !figures().any(|figure| asks_for(name, figure)))
+    {
+        let known: Vec<_> = figures().map(|figure| figure.name).collect();
+        return Err(BenchError::NoSuchFigure {
+            name: name.clone(),
+            known: known.join(", "),
+        });
     }
     Ok(figures()
-        .filter(|figure| is_wanted(figure, &options.figures))
+        .filter(|figure| wanted.is_empty() || wanted.iter().any(|name| asks_for(name, figure)))
         .copied()
         .collect())
 }
@@ -234,7 +236,8 @@ fn measure(stage: &mut Stage, step: Step, timing: &Timing) -> Result<Vec<Option<
             vec![Some(traffic::round_trip(&path, warm_up / 3, window / 2)?)]
         }
         Step::Connects { at_once } => {
-            vec![Some(traffic::connects(&path, at_once, warm_up, window)?)]
+            let connects = traffic::connects(&path, at_once, warm_up, window)?;
+            vec![Some(connects.rate), connects.proxy_cpu]
         }
         Step::Idle => {
             let idle = traffic::idle(&path, timing.idle_flows, timing.settle)?;

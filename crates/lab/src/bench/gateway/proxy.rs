@@ -61,11 +61,22 @@ impl Proxy {
         lines[lines.len().saturating_sub(5)..].join("\n")
     }
 
+    /// Fails when the process has ended.
+    pub(super) fn check(&mut self) -> Result<(), BenchError> {
+        if self.child.try_wait().ok().flatten().is_some() {
+            return Err(BenchError::Ended {
+                subject: self.subject.name(),
+                said: self.last_words(),
+            });
+        }
+        Ok(())
+    }
+
     fn wait_until_listening(&mut self) -> Result<(), BenchError> {
         let end = Instant::now() + PATIENCE;
         while !listens(self.pid()) {
-            let gone = self.child.try_wait().ok().flatten().is_some();
-            if gone || Instant::now() > end {
+            self.check()?;
+            if Instant::now() > end {
                 return Err(BenchError::NotListening {
                     subject: self.subject.name(),
                     said: self.last_words(),

@@ -171,10 +171,7 @@ impl Stage {
     pub(super) fn restart(&mut self) -> Result<(), BenchError> {
         self.proxy = None;
         self.proxy = self.launch.start(&self.gateway, self.congestion)?;
-        match &self.proxy {
-            Some(proxy) => self.check_interception(proxy),
-            None => Ok(()),
-        }
+        self.check_interception()
     }
 
     /// The path for traffic.
@@ -209,16 +206,21 @@ impl Stage {
     }
 
     /// A proxy that nothing reaches would measure as well as the kernel.
-    fn check_interception(&self, proxy: &Proxy) -> Result<(), BenchError> {
+    fn check_interception(&mut self) -> Result<(), BenchError> {
         for _ in 0..50 {
-            if traffic::is_intercepted(&self.path(), proxy.pid())? {
+            let Some(proxy) = &mut self.proxy else {
+                return Ok(());
+            };
+            proxy.check()?;
+            let pid = proxy.pid();
+            if traffic::is_intercepted(&self.path(), pid)? {
                 return Ok(());
             }
             self.cancel.sleep(Duration::from_millis(50))?;
         }
         Err(BenchError::NotIntercepting {
             subject: self.subject().name(),
-            said: proxy.last_words(),
+            said: self.last_words().unwrap_or_default(),
         })
     }
 }

@@ -43,25 +43,38 @@ impl Ports {
     }
 }
 
-/// Connections a second, `at_once` of them under way at any time.
+/// What short connections showed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::bench::gateway) struct Connects {
+    /// Connections a second.
+    pub(in crate::bench::gateway) rate: f64,
+    /// Processor time of the proxy's threads a connection, in microseconds; `None` without a proxy.
+    pub(in crate::bench::gateway) proxy_cpu: Option<f64>,
+}
+
+/// Makes short connections, `at_once` of them under way at any time.
 pub(in crate::bench::gateway) fn connects(
     path: &Path<'_>,
     at_once: usize,
     warm_up: Duration,
     window: Duration,
-) -> Result<f64, TrafficError> {
+) -> Result<Connects, TrafficError> {
     let server = Worker::start(Duty::Echo, Some(path.listen()?), Vec::new())?;
-    let rate = path.client.run(|| {
+    let figures = path.client.run(|| {
         let mut client = Client::new(path.address, path.ports, at_once)?;
         client.run(&path.cancel, warm_up)?;
-        let (before, start) = (client.done, Instant::now());
+        let (before, cpu, start) = (client.done, path.proxy_cpu()?, Instant::now());
         client.run(&path.cancel, window)?;
-        let rate = (client.done - before) as f64 / start.elapsed().as_secs_f64();
+        let (elapsed, cpu) = (start.elapsed(), path.proxy_cpu()?.saturating_sub(cpu));
+        let made = (client.done - before) as f64;
         client.check_all_moving()?;
-        Ok::<_, TrafficError>(rate)
+        Ok::<_, TrafficError>(Connects {
+            rate: made / elapsed.as_secs_f64(),
+            proxy_cpu: path.proxy.map(|_| cpu.as_secs_f64() * 1e6 / made),
+        })
     })??;
     server.stop()?;
-    Ok(rate)
+    Ok(figures)
 }
 
 /// One connection under way.
