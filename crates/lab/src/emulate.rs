@@ -9,34 +9,32 @@ use bentpipe_link::{Channel, Limit, Settings};
 use bentpipe_os::tun::Tun;
 use bentpipe_scenario::{Direction, Link, Queue, QueueLimit};
 
-/// Emulates link `name` between interfaces of that name at both its ends.
-pub(crate) fn start(
-    stage: &Stage,
-    name: &str,
-    link: &Link,
-    seed: u64,
-) -> Result<Emulator, LabError> {
-    let failed = |why: String| LabError::Emulator {
-        link: name.to_owned(),
-        why,
-    };
-    let open = |end: &str| {
-        let opened = stage
-            .node(end)
-            .run(|| Tun::open(name, port_config(link.mtu)));
-        match opened {
-            Ok(Ok(tun)) => Ok(tun),
-            Ok(Err(error)) => Err(failed(error.to_string())),
-            Err(error) => Err(failed(error.to_string())),
-        }
-    };
-    let spec = Spec {
+/// What the emulator is told of link `name`.
+pub(crate) fn spec(name: &str, link: &Link, seed: u64) -> Spec {
+    Spec {
         name: name.to_owned(),
         seed,
         from_a: settings(&link.forward),
         from_b: settings(&link.reverse),
         mtu: link.mtu,
         ..Spec::default()
+    }
+}
+
+/// Emulates `link` between interfaces of its name at both its ends.
+pub(crate) fn start(stage: &Stage, link: &Link, spec: Spec) -> Result<Emulator, LabError> {
+    let name = spec.name.clone();
+    let failed = |why: String| LabError::Emulator {
+        link: name.clone(),
+        why,
+    };
+    let open = |end: &str| {
+        let open = || Tun::open(&name, port_config(link.mtu));
+        match stage.node(end).run(open) {
+            Ok(Ok(tun)) => Ok(tun),
+            Ok(Err(error)) => Err(failed(error.to_string())),
+            Err(error) => Err(failed(error.to_string())),
+        }
     };
     let [a, b] = &link.ends;
     Emulator::start(spec, open(a)?, open(b)?).map_err(|error| failed(error.to_string()))

@@ -7,6 +7,7 @@
 
 use crate::LabError;
 use bentpipe_base::{Bytes, Rate};
+use bentpipe_bpf::{HYBLA, RATE};
 use bentpipe_os::netlink::{Prefix, Route};
 use bentpipe_scenario::{Flow, Ip, Path, Scenario, TcpSettings, Topology};
 use std::collections::BTreeMap;
@@ -42,15 +43,16 @@ pub(crate) struct FlowPlan {
     pub(crate) acceptor: String,
     /// What no TCP can exceed from sender to receiver.
     pub(crate) limit: Option<Rate>,
-    /// The slowest link from sender to receiver, if one has a rate.
-    pub(crate) bottleneck: Option<Bottleneck>,
+    /// What its sender's congestion control is told, if it asks.
+    pub(crate) told: Option<Told>,
     /// Propagation there and back.
     pub(crate) round_trip: Duration,
 }
 
-/// The slowest link on a way; flows with the same one share it.
+/// The slowest link on a way, and the rate that senders over it are told. Flows that are told the
+/// same share the link.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Bottleneck {
+pub(crate) struct Told {
     pub(crate) link: String,
     /// The node from which packets enter it.
     pub(crate) from: String,
@@ -58,18 +60,22 @@ pub(crate) struct Bottleneck {
     pub(crate) overhead: Bytes,
 }
 
-impl Bottleneck {
-    fn of(path: &Path<'_>) -> Option<Self> {
-        let limited = path
-            .hops
-            .iter()
-            .filter_map(|hop| Some((hop.direction.rate?, hop)));
-        let (rate, hop) = limited.min_by_key(|(rate, _)| *rate)?;
+impl Told {
+    fn of(flow: &Flow, control: Option<&str>, path: &Path<'_>) -> Option<Self> {
+        let slowest = path.hops.iter().min_by_key(|hop| {
+            let rate = hop.direction.rate;
+            rate.map_or(u64::MAX, Rate::bits_per_sec)
+        })?;
+        let rate = match (control?, flow.path_rate) {
+            (HYBLA | RATE, Some(rate)) => rate,
+            (RATE, None) => slowest.direction.rate?,
+            _ => return None,
+        };
         Some(Self {
-            link: hop.name.to_owned(),
-            from: hop.from.to_owned(),
+            link: slowest.name.to_owned(),
+            from: slowest.from.to_owned(),
             rate,
-            overhead: hop.direction.overhead,
+            overhead: slowest.direction.overhead,
         })
     }
 }
@@ -205,7 +211,7 @@ impl Atlas<'_> {
             to: SocketAddr::new(self.far_address(&dialled, dialled.hops.len() - 1), port),
             acceptor: acceptor.clone(),
             limit: there.goodput_limit(self.scenario.ip.header()),
-            bottleneck: Bottleneck::of(&there),
+            told: Told::of(flow, self.scenario.sender_control(flow), &there),
             round_trip: there.delay() + back.delay(),
         })
     }
@@ -232,12 +238,7 @@ mod tests {
             (flow.acceptor.as_str(), flow.round_trip),
             ("server", Duration::from_millis(600))
         );
-        let slowest = flow.bottleneck.as_ref().unwrap();
-        assert_eq!(
-            (slowest.link.as_str(), slowest.from.as_str()),
-            ("space", "hub")
-        );
-        assert_eq!(slowest.rate.mbps(), 10.0);
+        assert_eq!(flow.told, None, "cubic asks for no rate");
         assert!((flow.limit.unwrap().mbps() - 9.5568).abs() < 1e-4);
         let routes = |node: &str| -> Vec<String> {
             plan.nodes[node]
@@ -264,6 +265,26 @@ mod tests {
             routes("server")
         );
         assert!(plan.nodes["hub"].forwards && !plan.nodes["server"].forwards);
+    }
+
+    #[test]
+    fn senders_that_ask_are_told_the_rate_of_the_slowest_link_or_what_the_scenario_says() {
+        let text = include_str!("../../../scenarios/geo.toml");
+        let told = |control: &str| {
+            let name = "\"cubic\"";
+            assert_eq!(text.matches(name).count(), 1);
+            let plan = plan("geo.toml", &text.replace(name, control));
+            plan.flows[0].told.clone()
+        };
+        let slowest = told("\"bentpipe_rate\"").unwrap();
+        assert_eq!(
+            (slowest.link.as_str(), slowest.from.as_str()),
+            ("space", "hub")
+        );
+        assert_eq!(slowest.rate.mbps(), 10.0);
+        assert_eq!(told("\"bentpipe_hybla\""), None);
+        let said = told("\"bentpipe_hybla\"\npath_rate = \"8Mbit/s\"").unwrap();
+        assert_eq!(said.rate.mbps(), 8.0);
     }
 
     #[test]

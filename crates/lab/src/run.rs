@@ -7,15 +7,15 @@ use crate::emulator::{Emulator, Report};
 use crate::flow::{EndPlan, Pattern, Ready, Running, SocketSettings};
 use crate::gateway::Process;
 use crate::legs::{Trace, Watch};
-use crate::plan::{Bottleneck, Plan};
+use crate::plan::{Plan, Told};
 use crate::result::{Manifest, RunResult};
 use crate::stage::Stage;
 use crate::{LabError, emulate, folder};
 use bentpipe_base::{Bytes, Instant};
-use bentpipe_bpf::{LinkParams, RATE};
+use bentpipe_bpf::LinkParams;
 use bentpipe_os::need::Need;
 use bentpipe_os::timer;
-use bentpipe_scenario::{Amount, Flow, Ip, Link, Scenario};
+use bentpipe_scenario::{Amount, Ip, Link, Scenario};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -30,6 +30,9 @@ pub struct RunOptions {
     pub out: Option<PathBuf>,
     /// The program whose `gateway run` splits; `None` is the running one.
     pub program: Option<PathBuf>,
+    /// The run is no result when more than 1% of a link's packets are later than this; `None` is the
+    /// emulator's own limit, 5 ms.
+    pub lateness_limit: Option<Duration>,
     /// Our own congestion controls; give the clones of one to all runs of a process.
     pub controls: Controls,
     /// Raise it to end the run early: it is taken down and ends as [`LabError::Cancelled`].
@@ -174,37 +177,28 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A mark for each slowest link over which hosts send by `bentpipe_rate`: it owns its link, and
-    /// must be told the rate.
-    fn marks(&self) -> Result<BTreeMap<Bottleneck, Mark>, LabError> {
+    /// A mark for each link whose rate senders are told.
+    fn marks(&self) -> Result<BTreeMap<Told, Mark>, LabError> {
         let mut marks = BTreeMap::new();
         for (flow, plan) in self.scenario.flows.iter().zip(&self.plan.flows) {
-            let Some(bottleneck) = &plan.bottleneck else {
+            let Some(told) = &plan.told else {
                 continue;
             };
-            if self.control(flow) != RATE || marks.contains_key(bottleneck) {
+            if marks.contains_key(told) {
                 continue;
             }
             let params = LinkParams {
-                overhead: bottleneck.overhead,
-                ..LinkParams::of_rate(bottleneck.rate)
+                overhead: told.overhead,
+                ..LinkParams::of_rate(told.rate)
             };
             let mark = self.options.controls.mark(&params);
             let mark = mark.map_err(|source| LabError::Mark {
                 flow: flow.name.clone(),
                 source,
             })?;
-            marks.insert(bottleneck.clone(), mark);
+            marks.insert(told.clone(), mark);
         }
         Ok(marks)
-    }
-
-    /// The congestion control of a flow's sender.
-    fn control<'s>(&'s self, flow: &'s Flow) -> &'s str {
-        match &flow.congestion_control {
-            Some(control) => control,
-            None => &self.scenario.hosts[&flow.from].tcp.congestion_control,
-        }
     }
 
     fn links(&self, stage: &mut Stage) -> Result<BTreeMap<String, Emulator>, LabError> {
@@ -212,7 +206,7 @@ impl Run<'_> {
         for (name, link) in &self.scenario.links {
             self.go_on()?;
             if link.is_emulated() {
-                let emulator = emulate::start(stage, name, link, self.scenario.seed)?;
+                let emulator = self.emulate(stage, name, link)?;
                 emulators.insert(name.clone(), emulator);
             } else {
                 stage.lay(name, link, self.scenario.ip)?;
@@ -221,6 +215,14 @@ impl Run<'_> {
         }
         stage.route(&self.plan.nodes)?;
         Ok(emulators)
+    }
+
+    fn emulate(&self, stage: &Stage, name: &str, link: &Link) -> Result<Emulator, LabError> {
+        let mut spec = emulate::spec(name, link, self.scenario.seed);
+        if let Some(limit) = self.options.lateness_limit {
+            spec.lateness_limit = limit;
+        }
+        emulate::start(stage, link, spec)
     }
 
     fn gateways(&self, stage: &Stage) -> Result<BTreeMap<String, Process>, LabError> {
@@ -245,30 +247,24 @@ impl Run<'_> {
         Ok(started)
     }
 
-    fn flows(
-        &self,
-        stage: &Stage,
-        marks: &BTreeMap<Bottleneck, Mark>,
-    ) -> Result<Vec<Ready>, LabError> {
+    fn flows(&self, stage: &Stage, marks: &BTreeMap<Told, Mark>) -> Result<Vec<Ready>, LabError> {
         let pattern = Arc::new(Pattern::new());
         let flows = self.scenario.flows.iter().zip(&self.plan.flows);
         flows
             .map(|(flow, plan)| {
                 let end = |host: &str| {
-                    let control = match host == flow.from {
-                        true => self.control(flow),
-                        false => &self.scenario.hosts[host].tcp.congestion_control,
+                    let sends = host == flow.from;
+                    let own = Some(self.scenario.hosts[host].tcp.congestion_control.as_str());
+                    let control = match sends {
+                        true => self.scenario.sender_control(flow),
+                        false => own,
                     };
-                    let sends_by_rate = host == flow.from && control == RATE;
-                    let mark = plan
-                        .bottleneck
-                        .as_ref()
-                        .and_then(|slowest| marks.get(slowest));
+                    let mark = plan.told.as_ref().and_then(|told| marks.get(told));
                     EndPlan {
                         netns: stage.node(host),
                         settings: SocketSettings {
-                            control: control.to_owned(),
-                            mark: mark.filter(|_| sends_by_rate).map(Mark::value),
+                            control: control.unwrap_or_default().to_owned(),
+                            mark: mark.filter(|_| sends).map(Mark::value),
                         },
                     }
                 };

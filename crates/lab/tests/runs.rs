@@ -184,6 +184,51 @@ fn plain_wires_carry_both_protocols() {
 }
 
 #[test]
+fn an_emulator_that_falls_behind_makes_the_run_no_result() {
+    need!(Root, Tun);
+    let flows = "[[flows]]\nfrom = \"server\"\nto = \"terminal\"\nbytes = \"100kB\"\n";
+    let folder = tempfile::tempdir().unwrap();
+    let options = RunOptions {
+        out: Some(folder.path().to_owned()),
+        // No emulator is that punctual.
+        lateness_limit: Some(Duration::from_nanos(1)),
+        ..RunOptions::default()
+    };
+    let result = run(&scenario("late", "", flows), &options).unwrap();
+    let reasons = result.measured().unwrap_err();
+    assert!(
+        reasons[0].contains("link `space`") && reasons[0].contains("later than"),
+        "{reasons:?}"
+    );
+    let text = std::fs::read_to_string(folder.path().join("result.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&json["valid"], json.get("flows")), (&false.into(), None));
+    assert!(folder.path().join("unfit-flows.csv").exists());
+    assert!(!folder.path().join("flows.csv").exists());
+}
+
+#[test]
+fn a_paced_sender_is_told_its_rate_and_ipv6_is_emulated_alike() {
+    need!(Root, Tun, StructOps);
+    let flows = "[[flows]]\nfrom = \"server\"\nto = \"terminal\"\nopened_by = \"terminal\"\n\
+                 duration = \"5s\"\ncongestion_control = \"bentpipe_rate\"\n";
+    let mut scenario = scenario("paced", "packet_error_rate = \"1%\"", flows);
+    scenario.ip = bentpipe_scenario::Ip::V6;
+    let result = run(&scenario, &RunOptions::default()).unwrap();
+    let measured = valid(&result);
+    let flow = &measured.flows[0];
+    assert_eq!(
+        (&flow.outcome, flow.congestion_control.as_str()),
+        (&Outcome::Finished, "bentpipe_rate")
+    );
+    // IPv6 carries 1428 bytes in a packet.
+    assert!((flow.limit.unwrap().mbps() - 10.0 * 0.952 * 0.99).abs() < 0.001);
+    // Untold it would be Reno, which comes to 1.4 Mb/s at this loss.
+    let share = flow.share().unwrap();
+    assert!((0.8..1.0).contains(&share), "share {share}");
+}
+
+#[test]
 fn runs_side_by_side_do_not_meet() {
     need!(Root, Tun);
     let flows = "[[flows]]\nfrom = \"server\"\nto = \"terminal\"\nbytes = \"200kB\"\n";

@@ -119,8 +119,11 @@ fn flow(out: &mut String, flow: &Flow) -> fmt::Result {
         Amount::Bytes(bytes) => writeln!(out, "bytes = \"{bytes}\"")?,
         Amount::Duration(duration) => writeln!(out, "duration = \"{}\"", time(duration))?,
     }
-    match &flow.congestion_control {
-        Some(control) => writeln!(out, "congestion_control = \"{control}\""),
+    if let Some(control) = &flow.congestion_control {
+        writeln!(out, "congestion_control = \"{control}\"")?;
+    }
+    match flow.path_rate {
+        Some(rate) => writeln!(out, "path_rate = \"{rate}\""),
         None => Ok(()),
     }
 }

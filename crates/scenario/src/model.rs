@@ -45,6 +45,17 @@ impl Default for Scenario {
     }
 }
 
+impl Scenario {
+    /// The congestion control of the sender of `flow`, one of this scenario's.
+    pub fn sender_control<'s>(&'s self, flow: &'s Flow) -> Option<&'s str> {
+        let host = || Some(&self.hosts.get(&flow.from)?.tcp.congestion_control);
+        flow.congestion_control
+            .as_ref()
+            .or_else(host)
+            .map(String::as_str)
+    }
+}
+
 /// The Internet protocol in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ip {
@@ -240,6 +251,10 @@ pub struct Flow {
     pub amount: Amount,
     /// The sender's congestion control; default that of its host.
     pub congestion_control: Option<String>,
+    /// What a sender by `bentpipe_hybla` or `bentpipe_rate` is told of the rate of its path.
+    /// Default: `bentpipe_rate`, which works only where it owns the link, is told the rate of the
+    /// slowest link on the way; `bentpipe_hybla`, as a host that knows nothing of its path, nothing.
+    pub path_rate: Option<Rate>,
 }
 
 /// What a flow sends.

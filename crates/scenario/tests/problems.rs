@@ -273,6 +273,11 @@ fn each_mistake_is_answered_with_place_expectation_and_suggestion() {
         ),
         (
             "duration = \"30s\"",
+            "duration = \"30s\"\npath_rate = \"9Mbit/s\"",
+            &["25:13: `cubic` does not ask for the rate of its path"],
+        ),
+        (
+            "duration = \"30s\"",
             "bytes = \"0B\"",
             &["24:9: a flow of no bytes"],
         ),

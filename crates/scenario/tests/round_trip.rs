@@ -37,7 +37,8 @@ fn direction() -> impl Strategy<Value = Direction> {
         any::<u32>().prop_map(QueueLimit::Packets),
         bytes(0..1 << 40).prop_map(QueueLimit::Bytes),
     ];
-    let share = || (0.0..=1.0f64).prop_map(|share| Probability::new(share).unwrap());
+    let share =
+        || (0.0..=1.0f64).prop_map(|share| Probability::new(share).expect("drawn from [0, 1]"));
     let rate = prop::option::of((1u64..1 << 40, limit));
     (rate, duration(0..1 << 42), share(), share(), bytes(0..9999)).prop_map(
         |(rate, delay, packet_error_rate, bit_error_rate, overhead)| Direction {
@@ -67,9 +68,16 @@ fn flow() -> impl Strategy<Value = Flow> {
         bytes(1..1 << 50).prop_map(Amount::Bytes),
         duration(1..1 << 33).prop_map(Amount::Duration),
     ];
-    let control = prop::option::of("[a-z][a-z0-9_]{0,14}");
+    let control = prop_oneof![
+        Just((None, None)),
+        "[a-z][a-z0-9_]{0,14}".prop_map(|name| (Some(name), None)),
+        (1u64..1 << 40).prop_map(|rate| {
+            let rate = Rate::from_bits_per_sec(rate);
+            (Some("bentpipe_hybla".to_owned()), Some(rate))
+        }),
+    ];
     (any::<[bool; 2]>(), duration(0..1 << 33), amount, control).prop_map(
-        |([down, passive], start, amount, congestion_control)| {
+        |([down, passive], start, amount, (congestion_control, path_rate))| {
             let mut ends = ["terminal".to_owned(), "server".to_owned()];
             if down {
                 ends.reverse();
@@ -83,6 +91,7 @@ fn flow() -> impl Strategy<Value = Flow> {
                 start,
                 amount,
                 congestion_control,
+                path_rate,
             }
         },
     )

@@ -2,10 +2,13 @@
 //! ends before the run does.
 
 use super::Places;
-use crate::model::{Amount, Scenario};
+use crate::model::{Amount, Flow, Scenario};
 use crate::read::{Document, Place, Wrong};
 use crate::topology::Topology;
 use std::collections::BTreeSet;
+
+/// The congestion controls that can be told a rate.
+const KNOWS_RATES: [&str; 2] = ["bentpipe_hybla", "bentpipe_rate"];
 
 pub(super) fn whole(document: &Document<'_>, scenario: &Scenario, places: &Places) {
     let check = Check {
@@ -108,11 +111,24 @@ impl Check<'_, '_> {
                 let wrong = Wrong::name(what, &flow.opened_by, &ends);
                 self.problem(&places.opened_by, wrong);
             }
+            self.rate_is_heard(flow, places);
             self.ends_in_time(flow, places);
         }
     }
 
-    fn ends_in_time(&self, flow: &crate::model::Flow, places: &super::flows::Places) {
+    fn rate_is_heard(&self, flow: &Flow, places: &super::flows::Places) {
+        let control = self.scenario.sender_control(flow).unwrap_or_default();
+        if flow.path_rate.is_some() && !KNOWS_RATES.contains(&control) {
+            let what = format!("`{control}` does not ask for the rate of its path");
+            let wrong = Wrong::new(
+                what,
+                "`path_rate` only beside `bentpipe_hybla` or `bentpipe_rate`",
+            );
+            self.problem(&places.path_rate, wrong);
+        }
+    }
+
+    fn ends_in_time(&self, flow: &Flow, places: &super::flows::Places) {
         let limit = self.scenario.time_limit;
         let lasts = match flow.amount {
             Amount::Duration(duration) => duration,

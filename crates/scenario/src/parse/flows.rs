@@ -4,7 +4,7 @@ use super::LONGEST;
 use crate::model::{Amount, Flow, FlowKind};
 use crate::read::{Place, Table, Wrong};
 use crate::values::{Control, Name, brief};
-use bentpipe_base::Bytes;
+use bentpipe_base::{Bytes, Rate};
 use core::time::Duration;
 
 /// Where a flow's names stand.
@@ -15,6 +15,7 @@ pub(super) struct Places {
     pub(super) to: Place,
     pub(super) opened_by: Place,
     pub(super) end: Place,
+    pub(super) path_rate: Place,
 }
 
 pub(super) fn flows(root: &mut Table<'_, '_>, places: &mut super::Places) -> Option<Vec<Flow>> {
@@ -42,7 +43,9 @@ fn flow(mut table: Table<'_, '_>, index: usize) -> (Option<Flow>, Places) {
     }
     let amount = amount(&mut table);
     let control = table.optional::<Control>("congestion_control");
+    let path_rate = table.optional::<Rate>("path_rate");
     let places = Places {
+        path_rate: table.place_of("path_rate"),
         name: table.place_of("name"),
         from: table.place_of("from"),
         to: table.place_of("to"),
@@ -63,6 +66,7 @@ fn flow(mut table: Table<'_, '_>, index: usize) -> (Option<Flow>, Places) {
         start,
         amount,
         congestion_control: control.map(|control| control.0),
+        path_rate,
     });
     (flow, places)
 }
