@@ -44,256 +44,258 @@ fn the_scenario_itself_is_right() {
     Scenario::parse("geo.toml", GEO).unwrap();
 }
 
+/// What stands in the scenario, what is put there instead, and parts of the answer.
+const CASES: &[(&str, &str, &[&str])] = &[
+    // Keys.
+    (
+        "rate = \"10M",
+        "raet = \"10M",
+        &[
+            "geo.toml:13:1: unknown key `raet` in [links.space]: expected ",
+            "; did you mean `rate`?",
+        ],
+    ),
+    (
+        "seed = 1",
+        "sede = 1",
+        &["geo.toml:2:1:", "did you mean `seed`?"],
+    ),
+    (
+        "[hosts.server]",
+        "[host.server]",
+        &["6:2:", "did you mean `hosts`?"],
+    ),
+    (
+        "kind = \"bulk\"",
+        "bulk = 1",
+        &["20:1: unknown key `bulk` in [flows]"],
+    ),
+    ("seed = 1", "sweep = 1", &["2:9: `sweep` is reserved"]),
+    (
+        "name = \"geo\"\n",
+        "",
+        &["1:1: the file lacks `name`: expected `name = \"geo\"`"],
+    ),
+    ("from = \"server\"\n", "", &["19:1: [flows] lacks `from`"]),
+    (
+        "seed = 1",
+        "seed = 1\nseed = 2",
+        &["3:1: not TOML: duplicate key"],
+    ),
+    // Units and values.
+    (
+        "\"10Mbit/s\"",
+        "\"10MB/s\"",
+        &[
+            "geo.toml:13:8: `10MB/s` is not a rate: expected a positive number",
+            "did you mean `10Mbit/s`?",
+        ],
+    ),
+    ("\"10Mbit/s\"", "10", &["13:8: `10` is not a rate"]),
+    (
+        "\"10Mbit/s\"",
+        "\"0bit/s\"",
+        &["13:8: `0bit/s` is not a rate"],
+    ),
+    (
+        "\"300ms\"",
+        "\"300msec\"",
+        &["14:9:", "did you mean `300ms`?"],
+    ),
+    (
+        "\"300ms\"",
+        "\"-300ms\"",
+        &["14:9: `-300ms` is not a duration"],
+    ),
+    (
+        "\"300ms\"",
+        "\"300h\"",
+        &["14:9: a delay of more than a day"],
+    ),
+    (
+        "\"1%\"",
+        "\"101%\"",
+        &["16:21: `101%` is not a probability"],
+    ),
+    ("\"1%\"", "1.5", &["16:21: `1.5` is not a probability"]),
+    ("\"1%\"", "-1", &["16:21: `-1` is not a probability"]),
+    (
+        "seed = 1",
+        "seed = -1",
+        &["2:8: `-1` is not a natural number"],
+    ),
+    (
+        "seed = 1",
+        "seed = \"one\"",
+        &["2:8: `\"one\"` is not a natural number"],
+    ),
+    (
+        "seed = 1",
+        "ip = 5",
+        &["2:6: there is no IPv5: expected `4` or `6`"],
+    ),
+    ("\"60s\"", "\"0s\"", &["3:14: a time limit of nothing"]),
+    (
+        "\"4096B\", \"16777216B\"",
+        "\"16777216B\", \"4096B\"",
+        &[
+            "5:18:",
+            "cannot be a buffer: expected smallest, initial and largest",
+        ],
+    ),
+    (
+        "\"4096B\", \"16777216B\"",
+        "\"4096B\"",
+        &["5:18: `receive_buffer` has 2 values"],
+    ),
+    ("\"67108864B\"", "\"2GiB\"", &["5:18:", "below 2 GiB"]),
+    (
+        "congestion_control = \"cubic\"",
+        "congestion_control = \"cubic!\"",
+        &[
+            "7:22: `cubic!` cannot be a congestion control",
+            "did you mean `cubic`?",
+        ],
+    ),
+    (
+        "\"drop-tail\"",
+        "\"droptail\"",
+        &["15:18:", "did you mean `drop-tail`?"],
+    ),
+    (
+        "bytes = \"750kB\"",
+        "bytes = \"750KB\"",
+        &["15:39:", "did you mean `750kB`?"],
+    ),
+    (
+        "bytes = \"750kB\"",
+        "bytes = \"1B\", packets = 9",
+        &["15:9: the queue's size"],
+    ),
+    (
+        ", bytes = \"750kB\"",
+        "",
+        &["15:9: the queue's size is not clear"],
+    ),
+    (
+        "rate = \"10Mbit/s\"\n",
+        "",
+        &["14:9: a queue without a rate"],
+    ),
+    (
+        "delay = \"300ms\"",
+        "mtu = \"100B\"",
+        &["14:7: an MTU of 100B: expected 1280B"],
+    ),
+    // Names.
+    (
+        "[\"terminal\", \"hub\"]",
+        "[\"terminal\", \"hubb\"]",
+        &[
+            "12:8: link `space` leads to `hubb`, which is no node",
+            "did you mean `hub`?",
+        ],
+    ),
+    (
+        "[\"terminal\", \"hub\"]",
+        "[\"hub\", \"hub\"]",
+        &["12:8: both ends of link `space`"],
+    ),
+    (
+        "[\"terminal\", \"hub\"]",
+        "[\"terminal\"]",
+        &["12:8: `ends` has 1 values"],
+    ),
+    (
+        "sat = \"space\"",
+        "sat = \"spice\"",
+        &[
+            "9:7: `spice` is no link of gateway `hub`",
+            "did you mean `space`?",
+        ],
+    ),
+    (
+        "sat = \"space\"",
+        "sat = \"ground\"",
+        &["10:7: both legs of gateway `hub`"],
+    ),
+    (
+        "[hosts.server]",
+        "[hosts.hub]",
+        &["8:11: a second node named `hub`"],
+    ),
+    (
+        "[hosts.server]",
+        "[hosts.\"a b\"]",
+        &["6:8: `a b` is not a name"],
+    ),
+    (
+        "to = \"terminal\"",
+        "to = \"terminl\"",
+        &["22:6:", "did you mean `terminal`?"],
+    ),
+    (
+        "to = \"terminal\"",
+        "to = \"hub\"",
+        &["22:6: `hub` is no host"],
+    ),
+    (
+        "to = \"terminal\"",
+        "to = \"server\"",
+        &["22:6: flow `flow1` goes from `server`"],
+    ),
+    (
+        "[\"hub\", \"server\"]",
+        "[\"hub\", \"terminal\"]",
+        &["22:6: no links lead from"],
+    ),
+    (
+        "opened_by = \"terminal\"",
+        "opened_by = \"hub\"",
+        &["23:13: `hub` is no end of flow `flow1`"],
+    ),
+    // Flows.
+    (
+        "kind = \"bulk\"",
+        "kind = \"bluk\"",
+        &["20:8:", "did you mean `bulk`?"],
+    ),
+    (
+        "duration = \"30s\"",
+        "",
+        &["19:1: [flows] does not say how much to send"],
+    ),
+    (
+        "duration = \"30s\"",
+        "duration = \"1s\"\nbytes = \"1B\"",
+        &["24:12: [flows]"],
+    ),
+    (
+        "duration = \"30s\"",
+        "duration = \"30s\"\npath_rate = \"9Mbit/s\"",
+        &["25:13: `cubic` does not ask for the rate of its path"],
+    ),
+    (
+        "duration = \"30s\"",
+        "bytes = \"0B\"",
+        &["24:9: a flow of no bytes"],
+    ),
+    (
+        "duration = \"30s\"",
+        "duration = \"61s\"",
+        &["24:12: flow `flow1` lasts until 61s"],
+    ),
+    (
+        "[[flows]]",
+        "[flows]",
+        &["19:1: `flows` is a table: expected tables under `[[flows]]`"],
+    ),
+];
+
 #[test]
 fn each_mistake_is_answered_with_place_expectation_and_suggestion() {
-    let cases = [
-        // Keys.
-        (
-            "rate = \"10M",
-            "raet = \"10M",
-            &[
-                "geo.toml:13:1: unknown key `raet` in [links.space]: expected ",
-                "; did you mean `rate`?",
-            ][..],
-        ),
-        (
-            "seed = 1",
-            "sede = 1",
-            &["geo.toml:2:1:", "did you mean `seed`?"],
-        ),
-        (
-            "[hosts.server]",
-            "[host.server]",
-            &["6:2:", "did you mean `hosts`?"],
-        ),
-        (
-            "kind = \"bulk\"",
-            "bulk = 1",
-            &["20:1: unknown key `bulk` in [flows]"],
-        ),
-        ("seed = 1", "sweep = 1", &["2:9: `sweep` is reserved"]),
-        (
-            "name = \"geo\"\n",
-            "",
-            &["1:1: the file lacks `name`: expected `name = \"geo\"`"],
-        ),
-        ("from = \"server\"\n", "", &["19:1: [flows] lacks `from`"]),
-        (
-            "seed = 1",
-            "seed = 1\nseed = 2",
-            &["3:1: not TOML: duplicate key"],
-        ),
-        // Units and values.
-        (
-            "\"10Mbit/s\"",
-            "\"10MB/s\"",
-            &[
-                "geo.toml:13:8: `10MB/s` is not a rate: expected a positive number",
-                "did you mean `10Mbit/s`?",
-            ],
-        ),
-        ("\"10Mbit/s\"", "10", &["13:8: `10` is not a rate"]),
-        (
-            "\"10Mbit/s\"",
-            "\"0bit/s\"",
-            &["13:8: `0bit/s` is not a rate"],
-        ),
-        (
-            "\"300ms\"",
-            "\"300msec\"",
-            &["14:9:", "did you mean `300ms`?"],
-        ),
-        (
-            "\"300ms\"",
-            "\"-300ms\"",
-            &["14:9: `-300ms` is not a duration"],
-        ),
-        (
-            "\"300ms\"",
-            "\"300h\"",
-            &["14:9: a delay of more than a day"],
-        ),
-        (
-            "\"1%\"",
-            "\"101%\"",
-            &["16:21: `101%` is not a probability"],
-        ),
-        ("\"1%\"", "1.5", &["16:21: `1.5` is not a probability"]),
-        ("\"1%\"", "-1", &["16:21: `-1` is not a probability"]),
-        (
-            "seed = 1",
-            "seed = -1",
-            &["2:8: `-1` is not a natural number"],
-        ),
-        (
-            "seed = 1",
-            "seed = \"one\"",
-            &["2:8: `\"one\"` is not a natural number"],
-        ),
-        (
-            "seed = 1",
-            "ip = 5",
-            &["2:6: there is no IPv5: expected `4` or `6`"],
-        ),
-        ("\"60s\"", "\"0s\"", &["3:14: a time limit of nothing"]),
-        (
-            "\"4096B\", \"16777216B\"",
-            "\"16777216B\", \"4096B\"",
-            &[
-                "5:18:",
-                "cannot be a buffer: expected smallest, initial and largest",
-            ],
-        ),
-        (
-            "\"4096B\", \"16777216B\"",
-            "\"4096B\"",
-            &["5:18: `receive_buffer` has 2 values"],
-        ),
-        ("\"67108864B\"", "\"2GiB\"", &["5:18:", "below 2 GiB"]),
-        (
-            "congestion_control = \"cubic\"",
-            "congestion_control = \"cubic!\"",
-            &[
-                "7:22: `cubic!` cannot be a congestion control",
-                "did you mean `cubic`?",
-            ],
-        ),
-        (
-            "\"drop-tail\"",
-            "\"droptail\"",
-            &["15:18:", "did you mean `drop-tail`?"],
-        ),
-        (
-            "bytes = \"750kB\"",
-            "bytes = \"750KB\"",
-            &["15:39:", "did you mean `750kB`?"],
-        ),
-        (
-            "bytes = \"750kB\"",
-            "bytes = \"1B\", packets = 9",
-            &["15:9: the queue's size"],
-        ),
-        (
-            ", bytes = \"750kB\"",
-            "",
-            &["15:9: the queue's size is not clear"],
-        ),
-        (
-            "rate = \"10Mbit/s\"\n",
-            "",
-            &["14:9: a queue without a rate"],
-        ),
-        (
-            "delay = \"300ms\"",
-            "mtu = \"100B\"",
-            &["14:7: an MTU of 100B: expected 1280B"],
-        ),
-        // Names.
-        (
-            "[\"terminal\", \"hub\"]",
-            "[\"terminal\", \"hubb\"]",
-            &[
-                "12:8: link `space` leads to `hubb`, which is no node",
-                "did you mean `hub`?",
-            ],
-        ),
-        (
-            "[\"terminal\", \"hub\"]",
-            "[\"hub\", \"hub\"]",
-            &["12:8: both ends of link `space`"],
-        ),
-        (
-            "[\"terminal\", \"hub\"]",
-            "[\"terminal\"]",
-            &["12:8: `ends` has 1 values"],
-        ),
-        (
-            "sat = \"space\"",
-            "sat = \"spice\"",
-            &[
-                "9:7: `spice` is no link of gateway `hub`",
-                "did you mean `space`?",
-            ],
-        ),
-        (
-            "sat = \"space\"",
-            "sat = \"ground\"",
-            &["10:7: both legs of gateway `hub`"],
-        ),
-        (
-            "[hosts.server]",
-            "[hosts.hub]",
-            &["8:11: a second node named `hub`"],
-        ),
-        (
-            "[hosts.server]",
-            "[hosts.\"a b\"]",
-            &["6:8: `a b` is not a name"],
-        ),
-        (
-            "to = \"terminal\"",
-            "to = \"terminl\"",
-            &["22:6:", "did you mean `terminal`?"],
-        ),
-        (
-            "to = \"terminal\"",
-            "to = \"hub\"",
-            &["22:6: `hub` is no host"],
-        ),
-        (
-            "to = \"terminal\"",
-            "to = \"server\"",
-            &["22:6: flow `flow1` goes from `server`"],
-        ),
-        (
-            "[\"hub\", \"server\"]",
-            "[\"hub\", \"terminal\"]",
-            &["22:6: no links lead from"],
-        ),
-        (
-            "opened_by = \"terminal\"",
-            "opened_by = \"hub\"",
-            &["23:13: `hub` is no end of flow `flow1`"],
-        ),
-        // Flows.
-        (
-            "kind = \"bulk\"",
-            "kind = \"bluk\"",
-            &["20:8:", "did you mean `bulk`?"],
-        ),
-        (
-            "duration = \"30s\"",
-            "",
-            &["19:1: [flows] does not say how much to send"],
-        ),
-        (
-            "duration = \"30s\"",
-            "duration = \"1s\"\nbytes = \"1B\"",
-            &["24:12: [flows]"],
-        ),
-        (
-            "duration = \"30s\"",
-            "duration = \"30s\"\npath_rate = \"9Mbit/s\"",
-            &["25:13: `cubic` does not ask for the rate of its path"],
-        ),
-        (
-            "duration = \"30s\"",
-            "bytes = \"0B\"",
-            &["24:9: a flow of no bytes"],
-        ),
-        (
-            "duration = \"30s\"",
-            "duration = \"61s\"",
-            &["24:12: flow `flow1` lasts until 61s"],
-        ),
-        (
-            "[[flows]]",
-            "[flows]",
-            &["19:1: `flows` is a table: expected tables under `[[flows]]`"],
-        ),
-    ];
     let mut failures = String::new();
-    for (right, wrong, parts) in cases {
+    for (right, wrong, parts) in CASES {
         let said = said(right, wrong);
         for part in parts.iter().filter(|part| !said.contains(**part)) {
             failures += &format!(

@@ -168,6 +168,33 @@ proptest! {
 }
 
 #[test]
+fn the_examples_are_right_and_read_back_the_same() {
+    let examples = [
+        (
+            "asymmetric6",
+            include_str!("../../../scenarios/asymmetric6.toml"),
+        ),
+        ("geo", include_str!("../../../scenarios/geo.toml")),
+        (
+            "reference",
+            include_str!("../../../scenarios/reference.toml"),
+        ),
+        ("split", include_str!("../../../scenarios/split.toml")),
+    ];
+    for (name, text) in examples {
+        let scenario = Scenario::parse(name, text).unwrap_or_else(|problems| panic!("{problems}"));
+        assert_eq!(scenario.name, name);
+        let again = Scenario::parse("again", &scenario.to_toml());
+        assert_eq!(again.as_ref(), Ok(&scenario), "{name}");
+    }
+    // The reference states the defaults truly: its terminal says what its server leaves out.
+    let text = examples[2].1;
+    let reference = Scenario::parse("reference", text).unwrap();
+    assert_eq!(reference.hosts["terminal"], reference.hosts["server"]);
+    assert_eq!(reference.gateways["hub"].tcp, TcpSettings::default());
+}
+
+#[test]
 fn what_a_file_leaves_out_is_what_the_documentation_says() {
     let text = "name = \"least\"\n[hosts.a]\n[hosts.b]\n[links.l]\nends = [\"a\", \"b\"]\n\
                 [[flows]]\nfrom = \"a\"\nto = \"b\"\nbytes = \"1B\"\n";
