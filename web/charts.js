@@ -3,10 +3,38 @@
 
 const hidden = new Set();
 let plots = [];
+/** Seconds that one point of a rate line is the mean of. */
+const WINDOW = 3;
+const VIEWS = {
+  rate: {
+    name: "Throughput",
+    unit: "Mb/s",
+    note: `What the terminal received, as the mean of the last ${WINDOW} seconds of the bulk download. TCP hands data over in order: what waited for a lost packet comes at once, so a line may fall to nothing and then jump over the limit.`,
+    points: (series) => series.map((_, i) => {
+      const last = series.slice(Math.max(0, i + 1 - WINDOW), i + 1);
+      return last.reduce((sum, value) => sum + value, 0) / last.length;
+    }),
+    // Jumps are cut off: to show them whole would press everything else flat.
+    top: (max) => Math.min(Math.max(data.setting.rate_mbps * 1.02, max * 1.03), data.setting.rate_mbps * 1.5),
+    limit: (limit) => [limit, limit],
+  },
+  amount: {
+    name: "Data received",
+    unit: "MB",
+    note: "What the terminal had received by then; the steeper, the faster.",
+    points: (series) => {
+      let sum = 0;
+      return series.map((value) => (sum += value / 8));
+    },
+    top: (max) => Math.max(max, (data.setting.rate_mbps * data.setting.bulk_s) / 8),
+    limit: (limit, seconds) => [0, (limit * seconds) / 8],
+  },
+};
+let view = VIEWS.rate;
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 /** uPlot plugin: names and values under the pointer. */
-function tooltip(rows, index) {
+function tooltip(rows) {
   const tip = make("div", { class: "tip", hidden: "" });
   return {
     hooks: {
@@ -16,7 +44,7 @@ function tooltip(rows, index) {
         tip.hidden = at === null || at === undefined || plot.cursor.left < 0;
         if (tip.hidden) return;
         const lines = rows
-          .map((row) => [row, cellOf(row, index).series[at]])
+          .map((row, i) => [row, plot.data[i + 1][at]])
           .filter(([row, value]) => finite(value) && !hidden.has(row.key))
           .sort((a, b) => b[1] - a[1]);
         tip.replaceChildren(make("strong", {}, `second ${plot.data[0][at]}`),
@@ -36,15 +64,18 @@ function limitLine(limit) {
     hooks: {
       drawSeries: (plot, series) => {
         if (series !== 1) return;
-        const y = Math.round(plot.valToPos(limit, "y", true));
+        const last = plot.data[0].at(-1);
+        const [from, to] = view.limit(limit, last);
         const { ctx, bbox } = plot;
         ctx.save();
+        ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+        ctx.clip();
         ctx.strokeStyle = style("--soft");
         ctx.lineWidth = devicePixelRatio;
         ctx.setLineDash([2 * devicePixelRatio, 4 * devicePixelRatio]);
         ctx.beginPath();
-        ctx.moveTo(bbox.left, y);
-        ctx.lineTo(bbox.left + bbox.width, y);
+        ctx.moveTo(plot.valToPos(0, "x", true), plot.valToPos(from, "y", true));
+        ctx.lineTo(plot.valToPos(last, "x", true), plot.valToPos(to, "y", true));
         ctx.stroke();
         ctx.restore();
       },
@@ -60,24 +91,25 @@ function chart(panel, index) {
   }
   const seconds = Math.max(...rows.map((row) => cellOf(row, index).series.length));
   const x = Array.from({ length: seconds }, (_, i) => i + 1);
+  const points = rows.map((row) => view.points(cellOf(row, index).series));
   const pad = (series) => Array.from({ length: seconds }, (_, i) => series[i] ?? null);
   const axis = { stroke: style("--soft"), grid: { stroke: style("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
   const options = {
     width: panel.clientWidth - 34,
     height: 250,
-    padding: [10, 8, 0, 0],
+    padding: [10, 18, 0, 0],
     cursor: { y: false, points: { size: 6 } },
     legend: { show: false },
-    scales: { x: { time: false, range: [0.5, seconds] }, y: { range: (_, __, max) => [0, Math.max(data.setting.rate_mbps * 1.02, max * 1.03)] } },
-    axes: [{ ...axis, size: 30, values: (_, ticks) => ticks.map((t) => `${t} s`) }, { ...axis, size: 64, values: (_, ticks) => ticks.map((t) => `${t} Mb/s`) }],
+    scales: { x: { time: false, range: [0.5, seconds] }, y: { range: (_, __, max) => [0, view.top(max)] } },
+    axes: [{ ...axis, size: 30, values: (_, ticks) => ticks.map((t) => `${t} s`) }, { ...axis, size: 64, values: (_, ticks) => ticks.map((t) => `${t} ${view.unit}`) }],
     series: [{}, ...rows.map((row) => ({
       label: fullName(row), stroke: colour(row), width: row.ours ? 3 : 2, dash: dash(row), show: !hidden.has(row.key), points: { show: false },
     }))],
-    plugins: [tooltip(rows, index), limitLine(data.setting.limits[index])],
+    plugins: [tooltip(rows), limitLine(data.setting.limits[index])],
   };
   const target = make("div");
   panel.append(target);
-  plots.push({ plot: new uPlot(options, [x, ...rows.map((row) => pad(cellOf(row, index).series))], target), rows, panel });
+  plots.push({ plot: new uPlot(options, [x, ...points.map(pad)], target), rows, panel });
 }
 
 /** Draws all charts anew: at the start, and when the colours change. */
@@ -85,12 +117,26 @@ function charts() {
   plots.forEach(({ plot }) => plot.destroy());
   plots = [];
   document.getElementById("charts").replaceChildren();
+  document.getElementById("rate-note").textContent = `${view.note} Broken lines run end to end; solid ones, and the dotted one of the stock terminal, through the gateway. The grey dotted line is the limit. Choose a name to hide or show its line.`;
   data.setting.losses.forEach((loss, index) => {
     const limit = data.setting.limits[index].toFixed(2);
     const panel = make("div", { class: "panel" }, make("h3", {}, `${percent(loss)} loss`, make("small", {}, `limit ${limit} Mb/s`)));
     put("charts", panel);
     chart(panel, index);
   });
+}
+
+function views() {
+  const buttons = Object.values(VIEWS).map((choice) => {
+    const button = make("button", { type: "button", "aria-pressed": `${choice === view}` }, choice.name);
+    button.addEventListener("click", () => {
+      view = choice;
+      buttons.forEach((other) => other.setAttribute("aria-pressed", `${other === button}`));
+      charts();
+    });
+    return button;
+  });
+  put("views", ...buttons);
 }
 
 function legend() {
@@ -147,7 +193,7 @@ function timePanel(name, index, key) {
       svg.append(mark);
       text(Math.max(...time.all.filter(finite).map(scale)) + 8, y + 4, seconds(time.median));
     } else {
-      text(scale(cutoff), y + 4, time.cut ? `> ${cutoff}` : "failed", { "text-anchor": "middle" });
+      text(scale(cutoff), y + 4, time.cut ? `> ${cutoff}` : missing(time), { "text-anchor": "middle" });
     }
   });
   return make("div", { class: "panel" }, make("h3", {}, name, make("small", {}, `${percent(data.setting.losses[index])} loss`)), svg);
@@ -161,6 +207,7 @@ function times() {
   }
 }
 
+views();
 legend();
 times();
 charts();

@@ -67,13 +67,14 @@ function lead() {
 
 const cellOf = (row, index) => row.cells[index];
 const findRow = (key) => data.rows.find((row) => row.key === key);
-const shown = (time, cutoff) => (time.cut ? `> ${cutoff} s` : finite(time.median) ? `${seconds(time.median)} s` : "—");
+const missing = (time) => (time.failed ? "failed" : "—");
+const shown = (time, cutoff) => (time.cut ? `> ${cutoff} s` : finite(time.median) ? `${seconds(time.median)} s` : missing(time));
 
 /** One card a loss rate: the default of most servers against ours, and the best end-to-end row beside. */
 function cards() {
   const before = findRow("e2e-cubic");
   const after = findRow("split-rate");
-  if (!before || !after) return;
+  if (!before || !after) return document.getElementById("short").remove();
   data.setting.losses.forEach((loss, index) => {
     const [from, to] = [cellOf(before, index), cellOf(after, index)];
     if (!finite(from.goodput) || !finite(to.goodput)) return;
@@ -123,7 +124,7 @@ function goodputCell(cell, isBest) {
 
 function timeCell(time, isBest) {
   if (time.cut) return make("td", { class: "cut" }, `> ${data.setting.cutoff_s}`);
-  if (!finite(time.median)) return make("td", { class: "bad" }, "failed");
+  if (!finite(time.median)) return make("td", { class: time.failed ? "bad" : "cut" }, missing(time));
   const title = time.all.length > 1 ? `median of ${time.all.length}: ${time.all.map((t) => (finite(t) ? seconds(t) : "cut off")).join(", ")} s` : "one run";
   return make("td", { class: isBest ? "best" : undefined, title }, seconds(time.median));
 }

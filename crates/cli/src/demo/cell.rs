@@ -5,7 +5,9 @@ use super::pool::Try;
 use super::results::Figures;
 use crate::failure::{Blame, Failure};
 use bentpipe_base::Bytes;
-use bentpipe_lab::{FlowResult, LabError, Measured, Outcome, Point, RunOptions, RunResult};
+use bentpipe_lab::{
+    Controls, FlowResult, LabError, Measured, Outcome, Point, RunOptions, RunResult,
+};
 use bentpipe_os::need::Need;
 use bentpipe_scenario::Scenario;
 use std::fs;
@@ -45,6 +47,8 @@ pub(crate) struct Bench {
     /// Holds a folder for each run.
     folder: PathBuf,
     cancel: Arc<AtomicBool>,
+    /// Held for the whole demo, so that no gateway's end takes them from another.
+    controls: Controls,
     kernel: String,
 }
 
@@ -68,6 +72,7 @@ impl Bench {
         Ok(Self {
             folder,
             cancel,
+            controls: Controls::default(),
             kernel,
         })
     }
@@ -87,6 +92,7 @@ impl Bench {
         let options = RunOptions {
             out: Some(self.folder.join(&name)),
             cancel: Arc::clone(&self.cancel),
+            controls: self.controls.clone(),
             ..RunOptions::default()
         };
         match bentpipe_lab::run(&scenario, &options) {

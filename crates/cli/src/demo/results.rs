@@ -38,12 +38,14 @@ pub(crate) struct Times {
     pub(crate) cut: bool,
     /// Every run in the order of its seed; `None` when cut off.
     pub(crate) all: Vec<Option<f64>>,
+    /// Whether a run failed: its time is not among `all`.
+    pub(crate) failed: bool,
 }
 
 impl Times {
-    /// The times of `all` runs. A run that was cut off counts as the longest; of an even number
+    /// The times of `all` runs that did not fail. A run that was cut off counts as the longest; of an even number
     /// the slower middle one is taken, so that the median is always a run that happened.
-    fn new(all: Vec<Option<f64>>) -> Self {
+    fn new(all: Vec<Option<f64>>, failed: bool) -> Self {
         let mut sorted = all.clone();
         sorted.sort_by(|a, b| {
             a.unwrap_or(f64::INFINITY)
@@ -54,6 +56,7 @@ impl Times {
             median: middle.flatten(),
             cut: middle == Some(None),
             all,
+            failed,
         }
     }
 }
@@ -115,7 +118,14 @@ fn row(variant: &'static Variant, loss: usize, outcomes: &[Outcome]) -> Row {
             .filter(move |outcome| outcome.cell.measure == measure)
             .filter_map(|outcome| outcome.result.as_ref().ok())
     };
-    let times = |measure| Times::new(figures(measure).map(|run| run.completion_s).collect());
+    let times = |measure| {
+        let mut runs = mine.iter().filter(|run| run.cell.measure == measure);
+        let failed = runs.any(|run| run.result.is_err());
+        Times::new(
+            figures(measure).map(|run| run.completion_s).collect(),
+            failed,
+        )
+    };
     let bulk = figures(Measure::Bulk).next();
     let failure = |outcome: &&Outcome| {
         let why = outcome.result.as_ref().err()?;
@@ -215,13 +225,13 @@ pub(crate) mod tests {
 
     #[test]
     fn the_median_is_a_run_that_happened_and_a_cut_one_counts_as_longest() {
-        let times = Times::new(vec![Some(3.0), None, Some(2.0)]);
+        let times = Times::new(vec![Some(3.0), None, Some(2.0)], false);
         assert_eq!((times.median, times.cut), (Some(3.0), false));
-        let times = Times::new(vec![None, Some(2.0), None]);
+        let times = Times::new(vec![None, Some(2.0), None], false);
         assert_eq!((times.median, times.cut), (None, true));
-        let times = Times::new(Vec::new());
+        let times = Times::new(Vec::new(), true);
         assert_eq!((times.median, times.cut), (None, false));
-        let times = Times::new(vec![Some(1.0), Some(2.0)]);
+        let times = Times::new(vec![Some(1.0), Some(2.0)], true);
         assert_eq!(times.median, Some(2.0));
     }
 

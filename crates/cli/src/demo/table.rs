@@ -103,7 +103,9 @@ fn time(times: &Times) -> String {
             median: Some(seconds),
             ..
         } => format!("{seconds:.2} s"),
-        _ => "failed".into(),
+        Times { failed: true, .. } => "failed".into(),
+        // Not part of what was asked for.
+        _ => "—".into(),
     }
 }
 
@@ -122,18 +124,23 @@ mod tests {
             series: Vec::new(),
             small: Times {
                 median: Some(2.5),
-                cut: false,
                 all: vec![Some(2.5)],
+                ..Times::default()
             },
             large,
             failed: Vec::new(),
         };
         let cut = Times {
-            median: None,
             cut: true,
             all: vec![None],
+            ..Times::default()
         };
-        let text = render(&[row(cut), row(Times::default())]);
+        let failed = Times {
+            failed: true,
+            ..Times::default()
+        };
+        let rows = [row(cut), row(failed), row(Times::default())];
+        let text = render(&rows);
         let lines: Vec<&str> = text.lines().filter(|line| line.contains("cubic")).collect();
         assert!(text.starts_with("5% loss, limit 9.17 Mb/s\n"), "{text}");
         assert!(
