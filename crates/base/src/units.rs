@@ -216,8 +216,8 @@ impl fmt::Display for Rate {
     }
 }
 
-/// Writes `value` in the largest unit that keeps it exact to three decimals, so that what is
-/// printed reads back as the same value.
+/// Writes `value` in the largest unit that leaves a whole number, so that what is printed reads back
+/// as the same value.
 fn decimal(
     f: &mut fmt::Formatter<'_>,
     value: u64,
@@ -226,9 +226,9 @@ fn decimal(
 ) -> fmt::Result {
     match units
         .iter()
-        .find(|(scale, _)| value >= *scale && value.is_multiple_of((scale / 1000).max(1)))
+        .find(|(scale, _)| value >= *scale && value.is_multiple_of(*scale))
     {
-        Some((scale, unit)) => write!(f, "{}{unit}", value as f64 / *scale as f64),
+        Some((scale, unit)) => write!(f, "{}{unit}", value / scale),
         None => write!(f, "{value}{one}"),
     }
 }
