@@ -6,7 +6,7 @@ use bentpipe_os::{socket, tcp};
 use bentpipe_scenario::nearest;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Marks of the lab's own senders begin here, beyond those that the gateway gives out.
 const FIRST_MARK: u32 = 0x6c61_0000;
@@ -14,10 +14,24 @@ const FIRST_MARK: u32 = 0x6c61_0000;
 const TRIES: usize = 1024;
 
 /// `bentpipe_hybla` and `bentpipe_rate` in this process: loaded when a run first asks for one of
-/// them, held until the last clone is dropped. Give the clones of one to all runs of a process, so
-/// that the kernel checks the programs once.
-#[derive(Clone, Debug, Default)]
-pub struct Controls(Arc<Mutex<Option<bentpipe_bpf::Controls>>>);
+/// them, held until the last value of this type is dropped. Whoever makes several runs keeps one
+/// meanwhile, so that the kernel checks the programs once.
+#[derive(Clone, Debug)]
+pub struct Controls(Arc<Loaded>);
+
+type Loaded = Mutex<Option<bentpipe_bpf::Controls>>;
+
+impl Default for Controls {
+    /// The same as every other that lives now: were each run to load its own, the one whose
+    /// registration serves them all might end first and take the names away.
+    fn default() -> Self {
+        static LIVING: Mutex<Weak<Loaded>> = Mutex::new(Weak::new());
+        let mut living = LIVING.lock().unwrap_or_else(PoisonError::into_inner);
+        let loaded = living.upgrade().unwrap_or_default();
+        *living = Arc::downgrade(&loaded);
+        Self(loaded)
+    }
+}
 
 impl Controls {
     /// Makes sure that the kernel has the control `name`, which `user` wants.
@@ -111,6 +125,12 @@ impl Drop for Mark {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_that_live_at_a_time_are_one() {
+        let (one, other) = (Controls::default(), Controls::default());
+        assert!(Arc::ptr_eq(&one.0, &other.0));
+    }
 
     #[test]
     fn a_name_that_no_kernel_has_is_refused_with_the_nearest() {

@@ -33,7 +33,7 @@ pub struct RunOptions {
     /// The run is no result when more than 1% of a link's packets are later than this; `None` is the
     /// emulator's own limit, 5 ms.
     pub lateness_limit: Option<Duration>,
-    /// Our own congestion controls; give the clones of one to all runs of a process.
+    /// Our own congestion controls; keep one of these as long as more runs are to come.
     pub controls: Controls,
     /// Raise it to end the run early: it is taken down and ends as [`LabError::Cancelled`].
     pub cancel: Arc<AtomicBool>,
