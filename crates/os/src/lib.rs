@@ -5,6 +5,7 @@
 //! value is dropped; what a killed process left behind carries its owner's name ([`owner`]) and is
 //! removed by the next [`sweep`].
 
+pub mod diag;
 pub mod epoll;
 pub mod limits;
 pub mod need;

@@ -77,61 +77,63 @@ pub struct Info {
 pub fn info(socket: impl AsFd) -> io::Result<Info> {
     let mut raw = [0; 512];
     let filled = get_raw(socket, libc::SOL_TCP, libc::TCP_INFO, &mut raw)?;
-    Ok(parse(&raw[..filled]))
+    Ok(Info::parse(&raw[..filled]))
 }
 
-/// Takes the fields out of the kernel's bytes; the offsets are ABI and only ever grow.
-fn parse(raw: &[u8]) -> Info {
-    let u8_at = |at: usize| raw.get(at).copied().unwrap_or(0);
-    let u16_at = |at: usize| {
-        raw.get(at..at + 2)
-            .and_then(|bytes| bytes.try_into().ok())
-            .map_or(0, u16::from_ne_bytes)
-    };
-    let u32_at = |at: usize| {
-        raw.get(at..at + 4)
-            .and_then(|bytes| bytes.try_into().ok())
-            .map_or(0, u32::from_ne_bytes)
-    };
-    let u64_at = |at: usize| {
-        raw.get(at..at + 8)
-            .and_then(|bytes| bytes.try_into().ok())
-            .map_or(0, u64::from_ne_bytes)
-    };
-    let micros = |value: u32| Duration::from_micros(u64::from(value));
-    // u64::MAX stands for "not paced"; saturating keeps it the largest.
-    let rate = |bytes: u64| Rate::from_bits_per_sec(bytes.saturating_mul(8));
-    Info {
-        state: u8_at(0),
-        ca_state: u8_at(1),
-        rto: micros(u32_at(8)),
-        mss: Bytes(u32_at(16).into()),
-        unacked: u32_at(24),
-        sacked: u32_at(28),
-        lost: u32_at(32),
-        retrans: u32_at(36),
-        rtt: micros(u32_at(68)),
-        rtt_variation: micros(u32_at(72)),
-        ssthresh: u32_at(76),
-        cwnd: u32_at(80),
-        total_retrans: u32_at(100),
-        pacing_rate: rate(u64_at(104)),
-        bytes_acked: Bytes(u64_at(120)),
-        bytes_received: Bytes(u64_at(128)),
-        segs_out: u32_at(136),
-        segs_in: u32_at(140),
-        not_sent: Bytes(u32_at(144).into()),
-        min_rtt: micros(u32_at(148)),
-        data_segs_out: u32_at(156),
-        delivery_rate: rate(u64_at(160)),
-        busy: Duration::from_micros(u64_at(168)),
-        rwnd_limited: Duration::from_micros(u64_at(176)),
-        sndbuf_limited: Duration::from_micros(u64_at(184)),
-        bytes_sent: Bytes(u64_at(200)),
-        bytes_retrans: Bytes(u64_at(208)),
-        peer_window: Bytes(u32_at(228).into()),
-        own_window: Bytes(u32_at(232).into()),
-        total_rto: u16_at(240),
+impl Info {
+    /// Takes the fields out of the kernel's bytes; the offsets are ABI and only ever grow.
+    pub(crate) fn parse(raw: &[u8]) -> Self {
+        let u8_at = |at: usize| raw.get(at).copied().unwrap_or(0);
+        let u16_at = |at: usize| {
+            raw.get(at..at + 2)
+                .and_then(|bytes| bytes.try_into().ok())
+                .map_or(0, u16::from_ne_bytes)
+        };
+        let u32_at = |at: usize| {
+            raw.get(at..at + 4)
+                .and_then(|bytes| bytes.try_into().ok())
+                .map_or(0, u32::from_ne_bytes)
+        };
+        let u64_at = |at: usize| {
+            raw.get(at..at + 8)
+                .and_then(|bytes| bytes.try_into().ok())
+                .map_or(0, u64::from_ne_bytes)
+        };
+        let micros = |value: u32| Duration::from_micros(u64::from(value));
+        // u64::MAX stands for "not paced"; saturating keeps it the largest.
+        let rate = |bytes: u64| Rate::from_bits_per_sec(bytes.saturating_mul(8));
+        Self {
+            state: u8_at(0),
+            ca_state: u8_at(1),
+            rto: micros(u32_at(8)),
+            mss: Bytes(u32_at(16).into()),
+            unacked: u32_at(24),
+            sacked: u32_at(28),
+            lost: u32_at(32),
+            retrans: u32_at(36),
+            rtt: micros(u32_at(68)),
+            rtt_variation: micros(u32_at(72)),
+            ssthresh: u32_at(76),
+            cwnd: u32_at(80),
+            total_retrans: u32_at(100),
+            pacing_rate: rate(u64_at(104)),
+            bytes_acked: Bytes(u64_at(120)),
+            bytes_received: Bytes(u64_at(128)),
+            segs_out: u32_at(136),
+            segs_in: u32_at(140),
+            not_sent: Bytes(u32_at(144).into()),
+            min_rtt: micros(u32_at(148)),
+            data_segs_out: u32_at(156),
+            delivery_rate: rate(u64_at(160)),
+            busy: Duration::from_micros(u64_at(168)),
+            rwnd_limited: Duration::from_micros(u64_at(176)),
+            sndbuf_limited: Duration::from_micros(u64_at(184)),
+            bytes_sent: Bytes(u64_at(200)),
+            bytes_retrans: Bytes(u64_at(208)),
+            peer_window: Bytes(u32_at(228).into()),
+            own_window: Bytes(u32_at(232).into()),
+            total_rto: u16_at(240),
+        }
     }
 }
 
@@ -255,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_short_answer_of_an_old_kernel_leaves_zeros() {
-        let info = parse(&[1; 104]);
+        let info = Info::parse(&[1; 104]);
         assert_eq!(info.cwnd, 0x0101_0101);
         assert_eq!((info.bytes_acked, info.total_rto), (Bytes(0), 0));
     }

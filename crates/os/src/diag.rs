@@ -1,0 +1,246 @@
+//! All TCP connections of a namespace, whoever holds them, and those that nobody holds any more:
+//! sock_diag(7), asked over netlink.
+
+use crate::tcp::Info;
+use bentpipe_base::Bytes;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, netlink, recv, send,
+    socket_with,
+};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::BitOr;
+use std::os::fd::OwnedFd;
+
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+/// NLM_F_REQUEST | NLM_F_DUMP.
+const REQUEST_DUMP: u16 = 0x301;
+const IPPROTO_TCP: u8 = 6;
+/// INET_DIAG_INFO, `struct tcp_info`, and INET_DIAG_MARK, of linux/inet_diag.h.
+const INFO: u16 = 2;
+const MARK: u16 = 15;
+/// The lengths of `struct nlmsghdr`, `inet_diag_req_v2` and `inet_diag_msg`.
+const HEADER: usize = 16;
+const REQUEST: usize = 56;
+const MESSAGE: usize = 72;
+
+/// States of a connection, by the numbers of linux/tcp_states.h. Combine with `|`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct States(u32);
+
+impl States {
+    /// ESTABLISHED.
+    pub const ESTABLISHED: Self = Self(1 << 1);
+    /// FIN sent and not acknowledged, or still behind data: FIN_WAIT1, LAST_ACK, CLOSING.
+    pub const FIN_PENDING: Self = Self(1 << 4 | 1 << 9 | 1 << 11);
+    /// All with data to send or receive: ESTABLISHED, FIN_WAIT2, CLOSE_WAIT and
+    /// [`States::FIN_PENDING`].
+    pub const CARRYING: Self = Self(1 << 1 | 1 << 5 | 1 << 8 | Self::FIN_PENDING.0);
+}
+
+impl BitOr for States {
+    type Output = Self;
+    fn bitor(self, rhs: Self) -> Self {
+        Self(self.0 | rhs.0)
+    }
+}
+
+/// One connection.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    /// Our end.
+    pub local: SocketAddr,
+    /// The other end.
+    pub peer: SocketAddr,
+    /// The mark of the socket; 0 when there is none, and without CAP_NET_ADMIN.
+    pub mark: u32,
+    /// Payload and FIN that the peer has not acknowledged.
+    pub unacknowledged: Bytes,
+    /// What TCP tells about it.
+    pub info: Info,
+}
+
+/// A way to ask for the connections of one namespace.
+#[derive(Debug)]
+pub struct Diag {
+    socket: OwnedFd,
+    buffer: Vec<u8>,
+}
+
+impl Diag {
+    /// Opens it for the namespace of the calling thread.
+    pub fn open() -> io::Result<Self> {
+        let socket = socket_with(
+            AddressFamily::NETLINK,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            Some(netlink::SOCK_DIAG),
+        )?;
+        bind(&socket, &netlink::SocketAddrNetlink::new(0, 0))?;
+        Ok(Self {
+            socket,
+            buffer: vec![0; 64 * 1024],
+        })
+    }
+
+    /// The connections, IPv4 and IPv6, that are in one of `states`.
+    pub fn connections(&mut self, states: States) -> io::Result<Vec<Connection>> {
+        let mut found = Vec::new();
+        for family in [AddressFamily::INET, AddressFamily::INET6] {
+            self.dump(family, states, &mut found)?;
+        }
+        Ok(found)
+    }
+
+    fn dump(
+        &mut self,
+        family: AddressFamily,
+        states: States,
+        found: &mut Vec<Connection>,
+    ) -> io::Result<()> {
+        send(&self.socket, &request(family, states), SendFlags::empty())?;
+        loop {
+            let length = match recv(&self.socket, &mut self.buffer[..], RecvFlags::empty()) {
+                Ok((length, _)) => length,
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            };
+            let mut rest = &self.buffer[..length];
+            while let Some((kind, body, next)) = message(rest) {
+                match kind {
+                    NLMSG_DONE => return Ok(()),
+                    NLMSG_ERROR => {
+                        let code = u32_at(body, 0).unwrap_or(0) as i32;
+                        return Err(io::Error::from_raw_os_error(-code));
+                    }
+                    SOCK_DIAG_BY_FAMILY => found.extend(connection(body)),
+                    _ => {}
+                }
+                rest = next;
+            }
+        }
+    }
+}
+
+/// `struct inet_diag_req_v2` behind its header.
+fn request(family: AddressFamily, states: States) -> [u8; HEADER + REQUEST] {
+    let mut request = [0; HEADER + REQUEST];
+    request[0..4].copy_from_slice(&((HEADER + REQUEST) as u32).to_ne_bytes());
+    request[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    request[6..8].copy_from_slice(&REQUEST_DUMP.to_ne_bytes());
+    request[16] = family.as_raw() as u8;
+    request[17] = IPPROTO_TCP;
+    request[18] = 1 << (INFO - 1);
+    request[20..24].copy_from_slice(&states.0.to_ne_bytes());
+    request
+}
+
+/// The first netlink message in `bytes`: its type, its body, and what comes after it.
+fn message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
+    let length = u32_at(bytes, 0)? as usize;
+    let kind = u16_at(bytes, 4)?;
+    let body = bytes.get(HEADER..length)?;
+    let next = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    Some((kind, body, next))
+}
+
+fn connection(body: &[u8]) -> Option<Connection> {
+    let v6 = u16::from(*body.first()?) == AddressFamily::INET6.as_raw();
+    let address = |at: usize| -> Option<IpAddr> {
+        if v6 {
+            let bytes: [u8; 16] = body.get(at..at + 16)?.try_into().ok()?;
+            return Some(bytes.into());
+        }
+        let bytes: [u8; 4] = body.get(at..at + 4)?.try_into().ok()?;
+        Some(bytes.into())
+    };
+    let port = |at: usize| Some(u16::from_be_bytes(body.get(at..at + 2)?.try_into().ok()?));
+    let mut connection = Connection {
+        local: SocketAddr::new(address(8)?, port(4)?),
+        peer: SocketAddr::new(address(24)?, port(6)?),
+        mark: 0,
+        unacknowledged: Bytes(u32_at(body, 60)?.into()),
+        info: Info::default(),
+    };
+    let mut attributes = body.get(MESSAGE..)?;
+    while let Some(length) = u16_at(attributes, 0).filter(|length| *length >= 4) {
+        let value = attributes.get(4..usize::from(length))?;
+        match u16_at(attributes, 2)? {
+            INFO => connection.info = Info::parse(value),
+            MARK => connection.mark = u32_at(value, 0)?,
+            _ => {}
+        }
+        let next = usize::from(length).next_multiple_of(4);
+        attributes = attributes.get(next..).unwrap_or_default();
+    }
+    // Without `tcp_info`, as for a connection that only waits for its last acknowledgement.
+    connection.info.state = connection.info.state.max(*body.get(1)?);
+    Some(connection)
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+
+    fn find(states: States, local: SocketAddr) -> Option<Connection> {
+        let found = Diag::open().unwrap().connections(states).unwrap();
+        found.into_iter().find(|seen| seen.local == local)
+    }
+
+    #[test]
+    fn a_connection_is_seen_from_outside_as_from_inside() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = TcpListener::bind(address).unwrap();
+            let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (mut far, _) = listener.accept().unwrap();
+            near.write_all(&[7; 50_000]).unwrap();
+            far.read_exact(&mut [0; 50_000]).unwrap();
+            far.write_all(b"x").unwrap();
+            near.read_exact(&mut [0; 1]).unwrap();
+            let local = near.local_addr().unwrap();
+            let seen = find(States::CARRYING, local).unwrap();
+            let inside = crate::tcp::info(&near).unwrap();
+            assert_eq!(seen.peer, listener.local_addr().unwrap());
+            assert_eq!(seen.info.bytes_sent, Bytes(50_000));
+            assert_eq!(seen.info.cwnd, inside.cwnd);
+            assert_eq!((seen.info.state, seen.unacknowledged), (1, Bytes(0)));
+            assert!(find(States::FIN_PENDING, local).is_none());
+        }
+    }
+
+    #[test]
+    fn what_nobody_holds_any_more_is_seen_until_it_is_delivered() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        let local = near.local_addr().unwrap();
+        near.set_nonblocking(true).unwrap();
+        while near.write(&[7; 65_536]).is_ok() {}
+        drop(near);
+        let seen = find(States::FIN_PENDING, local).unwrap();
+        assert!(seen.unacknowledged > Bytes(0), "{seen:?}");
+        std::io::copy(&mut far, &mut std::io::sink()).unwrap();
+        drop(far);
+        assert!(find(States::FIN_PENDING, local).is_none());
+    }
+
+    #[test]
+    fn truncated_answers_are_left_out() {
+        assert!(message(&[0; 10]).is_none());
+        assert!(message(&[200, 0, 0, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).is_none());
+        assert!(connection(&[2; 40]).is_none());
+        assert!(connection(&[]).is_none());
+    }
+}
