@@ -1,5 +1,6 @@
 //! How a command ends: its exit code, and the line that says why.
 
+use bentpipe_scenario::Problems;
 use std::fmt;
 use std::process::ExitCode;
 
@@ -10,6 +11,8 @@ pub(crate) enum Failure {
     Run(anyhow::Error),
     /// Wrong use, wrong configuration, or something the machine lacks; exit code 2.
     Usage(anyhow::Error),
+    /// Mistakes in a file, each with its place; exit code 2.
+    Mistakes(Problems),
     /// Someone asked to stop, and everything is cleaned up; exit code 130.
     Interrupted,
 }
@@ -19,36 +22,49 @@ impl Failure {
     pub(crate) fn code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Run(_) => 1,
-            Self::Usage(_) => 2,
+            Self::Usage(_) | Self::Mistakes(_) => 2,
             Self::Interrupted => 130,
         })
     }
 }
 
 impl fmt::Display for Failure {
-    /// `error: ` and the chain of causes in one line; a text of several lines is a list of
-    /// problems, each with a line of its own.
+    /// One line: `error: ` and the chain of causes. Mistakes in a file have a line each.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let error = match self {
-            Self::Run(error) | Self::Usage(error) => error,
-            Self::Interrupted => return write!(f, "interrupted; everything is cleaned up"),
-        };
-        let text = joined(error);
-        let mut lines = text.lines().filter(|line| !line.trim().is_empty());
-        write!(f, "error: {}", lines.next().unwrap_or("unknown"))?;
-        lines.try_for_each(|line| write!(f, "\nerror: {line}"))
+        match self {
+            Self::Run(error) | Self::Usage(error) => write!(f, "error: {}", joined(error)),
+            Self::Mistakes(problems) => {
+                let lines: Vec<String> = problems
+                    .iter()
+                    .map(|problem| format!("error: {problem}"))
+                    .collect();
+                f.write_str(&lines.join("\n"))
+            }
+            Self::Interrupted => write!(f, "interrupted; everything is cleaned up"),
+        }
     }
 }
 
-/// The chain of causes, outermost first. A cause whose words its effect already says is left out.
+/// The chain of causes in one line, outermost first. A cause whose words its effect already says is
+/// left out.
 fn joined(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |text, cause| {
-        let cause = cause.to_string();
+        let cause = one_line(&cause.to_string());
         match text.as_str() {
             "" => cause,
-            said if said.contains(cause.trim()) => text,
+            said if said.contains(&cause) => text,
             said => format!("{said}: {cause}"),
         }
+    })
+}
+
+/// `text` in one line: the last words of a program, for one, have several.
+fn one_line(text: &str) -> String {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.fold(String::new(), |joined, line| match joined.as_str() {
+        "" => line.to_owned(),
+        before if before.ends_with([':', ';', ',']) => format!("{before} {line}"),
+        before => format!("{before}; {line}"),
     })
 }
 
@@ -86,11 +102,26 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_problems_keeps_its_lines() {
-        let failure = Failure::Usage(anyhow!("a.toml:1:1: this\na.toml:2:1: that"));
+    fn the_words_of_others_are_joined() {
+        let failure = Failure::Run(anyhow!(
+            "the gateway ended; it said:\n\nno room\n  for it\n"
+        ));
         assert_eq!(
             failure.to_string(),
-            "error: a.toml:1:1: this\nerror: a.toml:2:1: that"
+            "error: the gateway ended; it said: no room; for it"
+        );
+    }
+
+    #[test]
+    fn mistakes_have_a_line_each() {
+        let text = "name = 1\nseed = \"x\"\n";
+        let problems = bentpipe_scenario::Scenario::parse("a.toml", text).unwrap_err();
+        let count = problems.iter().count();
+        let said = Failure::Mistakes(problems).to_string();
+        assert!(count > 1 && said.lines().count() == count, "{said}");
+        assert!(
+            said.lines().all(|line| line.starts_with("error: a.toml:")),
+            "{said}"
         );
     }
 }

@@ -17,7 +17,7 @@ pub(crate) enum Command {
     /// Kernel forwarding, HAProxy and our gateway in turn on one path
     #[command(after_help = "\
 Examples:
-  bentpipe bench gateway                                  everything, about ten minutes
+  bentpipe bench gateway                                  everything, about six minutes
   bentpipe bench gateway --figures goodput,cpu --pairs 9  some figures, more pairs
   bentpipe bench gateway --json bench/gateway.json        also as JSON")]
     Gateway(Args),
@@ -90,16 +90,26 @@ fn measure(options: &Options, stop: &Stop) -> Result<Report, Failure> {
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }
-    match report {
-        Ok(report) => Ok(report),
-        Err(_) if stop.asked() => Err(Failure::Interrupted),
-        Err(error) => Err(blame(error)),
-    }
+    // Whatever an interrupted measurement stumbled over, the interruption was the cause.
+    report.map_err(|error| match stop.asked() {
+        true => Failure::Interrupted,
+        false => blame(error),
+    })
 }
 
-/// Whose fault an error of the bench is.
+/// Whose fault an error of the bench is: what the machine lacks is the caller's.
 fn blame(error: BenchError) -> Failure {
-    Failure::Usage(error.into())
+    match error {
+        error if error.is_cancelled() => Failure::Interrupted,
+        BenchError::NoSuchFigure { .. }
+        | BenchError::NotRoot
+        | BenchError::NoHaproxy { .. }
+        | BenchError::NoBentpipe { .. }
+        | BenchError::Descriptors { .. }
+        | BenchError::Netns(_)
+        | BenchError::Nft { .. } => Failure::Usage(error.into()),
+        error => Failure::Run(error.into()),
+    }
 }
 
 fn bar() -> ProgressBar {

@@ -4,9 +4,9 @@ use crate::failure::{Blame, Failure};
 use crate::terminal;
 use anyhow::anyhow;
 use bentpipe_base::Rate;
-use bentpipe_gateway::{Config, Ending, Gateway, Leg, Shutdown};
+use bentpipe_gateway::{Config, ConfigError, Ending, Gateway, Leg, Shutdown};
 use clap::Subcommand;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What to do with the gateway.
 #[derive(Debug, Subcommand)]
@@ -58,8 +58,15 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     }
 }
 
-fn check(file: &PathBuf) -> Result<(), Failure> {
-    Config::load(file).or_usage()?;
+fn load(file: &Path) -> Result<Config, Failure> {
+    Config::load(file).map_err(|error| match error {
+        ConfigError::Wrong(problems) => Failure::Mistakes(problems),
+        error @ ConfigError::Unreadable { .. } => Failure::Usage(error.into()),
+    })
+}
+
+fn check(file: &Path) -> Result<(), Failure> {
+    load(file)?;
     terminal::print(&format!("{}: right", file.display())).or_run()
 }
 
@@ -77,7 +84,7 @@ fn split(args: &Run) -> Result<(), Failure> {
 
 fn config(args: &Run) -> Result<Config, Failure> {
     let mut config = match &args.config {
-        Some(file) => Config::load(file).or_usage()?,
+        Some(file) => load(file)?,
         None => Config {
             sat: Leg::satellite(args.rate),
             ..Config::default()

@@ -32,7 +32,7 @@ pub(crate) fn settings() -> impl Iterator<Item = (&'static str, String)> {
         ),
         (
             "server",
-            "send buffer up to 64 MiB, so that it never limits the rows end to end".into(),
+            "send buffer up to 16 MiB: no row end to end gains from more".into(),
         ),
         (
             "link losses",
