@@ -1,4 +1,4 @@
-//! The demo for real: a short one to its end, and one stopped by Ctrl-C.
+//! The demo for real: a short one to its end, one stopped by Ctrl-C, one killed.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -124,6 +124,40 @@ fn ctrl_c_ends_it_with_130_and_nothing_left() {
             "gateway {gateway} still runs"
         );
     }
+}
+
+#[test]
+fn what_a_killed_one_leaves_is_swept() {
+    bentpipe_os::need!(Root, Nft, Tproxy, Tun, Btf, StructOps);
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = demo(&folder.path().join("report"), &["--only", "split-cubic"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = child.id();
+    wait_for("namespaces and gateways", || {
+        !left_by(pid).is_empty() && !children_of(pid).is_empty()
+    });
+    let gateways = children_of(pid);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    for gateway in gateways {
+        let proc = format!("/proc/{gateway}");
+        wait_for("the end of the gateways", || !Path::new(&proc).exists());
+    }
+    let clean = Command::new(env!("CARGO_BIN_EXE_bentpipe"))
+        .args(["lab", "clean"])
+        .output()
+        .unwrap();
+    assert_eq!(clean.status.code(), Some(0), "{clean:?}");
+    // Another test's run may have swept before us; then there was nothing to say.
+    let said = String::from_utf8(clean.stdout).unwrap();
+    assert!(
+        said.contains("removed namespace") || said.contains("Nothing"),
+        "{said}"
+    );
+    assert_eq!(left_by(pid), Vec::<String>::new());
 }
 
 fn interrupt(child: &Child) {

@@ -35,10 +35,10 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct Run {
-    /// The interface towards the ground; overrides `interface` in [lan]
+    /// The interface towards the ground; overrides `interface` of the lan leg
     #[arg(long, value_name = "IF")]
     lan: Option<String>,
-    /// The interface towards the satellite; overrides `interface` in [sat]
+    /// The interface towards the satellite; overrides `interface` of the sat leg
     #[arg(long, value_name = "IF")]
     sat: Option<String>,
     /// The configuration, a TOML file
