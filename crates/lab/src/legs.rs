@@ -1,9 +1,9 @@
 //! Watching the legs of split flows: every 100 ms the state of each gateway's TCP towards each
 //! flow's receiver.
 
-use crate::diag::Diag;
 use crate::flow::SAMPLE;
 use bentpipe_base::Instant;
+use bentpipe_os::diag::{Diag, States};
 use bentpipe_os::tcp::Info;
 use bentpipe_os::timer;
 use std::net::IpAddr;
@@ -38,7 +38,6 @@ impl Watch {
     pub(crate) fn start(
         mut gateways: Vec<(String, Diag)>,
         traces: Vec<Trace>,
-        v6: bool,
     ) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -48,7 +47,7 @@ impl Watch {
                 let mut looks = Vec::new();
                 while !gateways.is_empty() && !stopped.load(Ordering::Relaxed) {
                     for (name, diag) in &mut gateways {
-                        look(name, diag, &traces, v6, &mut looks);
+                        look(name, diag, &traces, &mut looks);
                     }
                     std::thread::sleep(SAMPLE);
                 }
@@ -64,13 +63,15 @@ impl Watch {
     }
 }
 
-fn look(gateway: &str, diag: &mut Diag, traces: &[Trace], v6: bool, looks: &mut Vec<Look>) {
+fn look(gateway: &str, diag: &mut Diag, traces: &[Trace], looks: &mut Vec<Look>) {
     // A look that fails leaves a gap in the samples, no more.
-    let Ok(connections) = diag.connections(v6) else {
+    let Ok(connections) = diag.connections(States::CARRYING) else {
         return;
     };
     let at = timer::now();
-    for connection in connections {
+    // One that only waits for its last acknowledgement has nothing more to tell.
+    let telling = connections.into_iter().filter(|seen| seen.info.mss.0 > 0);
+    for connection in telling {
         let ports = [connection.local.port(), connection.peer.port()];
         let flow = traces.iter().position(|trace| {
             ports.contains(&trace.port) && trace.receiver.contains(&connection.peer.ip())

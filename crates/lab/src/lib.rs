@@ -9,7 +9,6 @@
 pub mod bench;
 mod collect;
 mod controls;
-mod diag;
 mod emulate;
 pub mod emulator;
 mod error;

@@ -2,7 +2,6 @@
 
 use crate::collect::{self, Watched};
 use crate::controls::{Controls, Mark};
-use crate::diag::Diag;
 use crate::emulator::{Emulator, Report};
 use crate::flow::{EndPlan, Pattern, Ready, Running, SocketSettings};
 use crate::gateway::Process;
@@ -13,9 +12,10 @@ use crate::stage::Stage;
 use crate::{LabError, emulate, folder};
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_bpf::LinkParams;
+use bentpipe_os::diag::Diag;
 use bentpipe_os::need::Need;
 use bentpipe_os::timer;
-use bentpipe_scenario::{Amount, Ip, Link, Scenario};
+use bentpipe_scenario::{Amount, Link, Scenario};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -296,8 +296,7 @@ impl Run<'_> {
             port: plan.to.port(),
             receiver: self.plan.addresses_of(self.scenario, &flow.to),
         });
-        let v6 = self.scenario.ip == Ip::V6;
-        Watch::start(gateways, traces.collect(), v6).map_err(flow_error)
+        Watch::start(gateways, traces.collect()).map_err(flow_error)
     }
 
     /// Lets the flows run until the last is over.
