@@ -7,6 +7,8 @@ use crate::shared::Bounds;
 const OF_A_FLOW: usize = 2;
 /// Descriptors of a pipe.
 const OF_A_PIPE: usize = 2;
+/// Descriptors kept for logs, questions to the kernel and the like.
+const RESERVE: usize = 16;
 
 /// What the limits come to in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,10 +19,11 @@ pub(crate) struct Budget {
 }
 
 /// Divides `available` descriptors, of which `used` are open already, among the pipes of `workers`
-/// workers, a reserve, and flows. `None` when not one flow remains.
+/// workers, a reserve for whatever else the process opens, and flows. `None` when not two flows
+/// remain.
 ///
-/// The reserve is for connections that were intercepted before a suspension took hold, and for
-/// whatever else the process opens.
+/// Interception is suspended before the last flow that fits: connections that were intercepted until
+/// the suspension took hold have their place too.
 pub(crate) fn budget(
     limits: &Limits,
     available: usize,
@@ -31,10 +34,10 @@ pub(crate) fn budget(
         .descriptors
         .map_or(available, |limit| limit.min(available));
     let pipes = limits.pipes.min(available / 32).div_ceil(workers);
-    let reserve = (available / 16).clamp(16, 256);
-    let spoken_for = used + pipes * workers * OF_A_PIPE + reserve;
-    let flows = available.checked_sub(spoken_for)? / OF_A_FLOW;
-    let suspend = flows.min(limits.flows);
+    let spoken_for = used + pipes * workers * OF_A_PIPE + RESERVE;
+    let fits = available.checked_sub(spoken_for)? / OF_A_FLOW;
+    let underway = (fits / 32).max(64.min(fits / 2));
+    let suspend = (fits - underway).min(limits.flows);
     if suspend == 0 {
         return None;
     }
@@ -43,7 +46,7 @@ pub(crate) fn budget(
             suspend,
             // A twentieth less: at the limit, interception does not flap with every flow.
             resume: suspend - suspend.div_ceil(20),
-            hard: suspend + reserve / 2 / OF_A_FLOW,
+            hard: suspend + underway,
         },
         pipes,
     })

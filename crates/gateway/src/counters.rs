@@ -44,7 +44,7 @@ counters! {
     reset,
     /// Connections made straight to the gateway's own port, thrown out.
     direct,
-    /// Connections dropped because the process had no descriptors for them.
+    /// Connections reset because there was no room or no descriptor for them.
     starved,
     /// Times that interception of new flows was suspended at a limit.
     suspended,

@@ -6,8 +6,10 @@ pub use start::StartError;
 
 use crate::counters::{Counters, Snapshot};
 use crate::intercept::{InterceptError, Interception};
+use crate::mark::Marks;
 use crate::shared::{Shared, Stage};
 use crate::shutdown::Shutdown;
+use bentpipe_os::diag::{Diag, States};
 use bentpipe_os::epoll::{Epoll, Events, Interest};
 use std::io;
 use std::sync::Arc;
@@ -15,8 +17,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
-/// How often a suspended gateway looks whether it may go on.
-const RETRY: Duration = Duration::from_secs(1);
+/// How long after descriptors ran out they are asked for again when no flow has ended since: some
+/// other part of the process, or of the system, may have given them back.
+const RETRY: Duration = Duration::from_secs(30);
+
+/// How often a draining gateway looks whether all is delivered.
+const DRAIN_TICK: Duration = Duration::from_millis(20);
 
 /// A running gateway broke down.
 #[derive(Debug, Error)]
@@ -35,9 +41,9 @@ pub enum RunError {
 /// How a gateway ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// All flows had ended by themselves.
+    /// All flows had ended by themselves, their last bytes delivered.
     Drained,
-    /// Time was up, or a second request came: this many flows were reset.
+    /// Time was up, or a second request came: this many flows were cut off.
     Cut(usize),
 }
 
@@ -71,7 +77,29 @@ pub struct Gateway {
     workers: Vec<JoinHandle<io::Result<()>>>,
     shared: Arc<Shared>,
     meter: Meter,
+    connections: Connections,
     drain: Duration,
+}
+
+/// The connections that carry our marks, whether a flow has them or not: those not accepted yet,
+/// and those closed of which the kernel has still bytes to deliver. Without the interception their
+/// packets would go past them.
+#[derive(Debug)]
+struct Connections {
+    diag: Diag,
+    marks: Marks,
+}
+
+impl Connections {
+    fn count(&mut self) -> io::Result<usize> {
+        let all = self
+            .diag
+            .connections(States::HANDSHAKE | States::CARRYING)?;
+        let ours = all
+            .iter()
+            .filter(|connection| connection.mark & Marks::mask() == self.marks.intercepted());
+        Ok(ours.count())
+    }
 }
 
 impl Gateway {
@@ -101,13 +129,14 @@ impl Gateway {
             epoll.wait(&mut events, retry).map_err(RunError::Wait)?;
             self.shared.gateway_bell().silence();
             self.check_workers()?;
-            self.reconsider()?;
+            let retry = events.is_empty() && self.shared.is_exhausted();
+            self.reconsider(retry)?;
         }
         Ok(())
     }
 
     /// Suspends interception at a limit, resumes it well below.
-    fn reconsider(&mut self) -> Result<(), RunError> {
+    fn reconsider(&mut self, retry: bool) -> Result<(), RunError> {
         let shared = &self.shared;
         if self.interception.is_on() && shared.should_suspend() {
             self.interception.suspend()?;
@@ -116,7 +145,7 @@ impl Gateway {
                 flows = shared.flows(),
                 "at the limit of flows or descriptors: new flows pass unsplit"
             );
-        } else if !self.interception.is_on() && shared.may_resume() {
+        } else if !self.interception.is_on() && (shared.may_resume() || retry) {
             shared.forget_exhaustion();
             self.interception.resume()?;
             tracing::info!(
@@ -136,17 +165,23 @@ impl Gateway {
         self.shared.enter(Stage::Draining);
         let until = Instant::now() + self.drain;
         let mut events = Events::with_capacity(2);
-        while !self.workers.iter().all(JoinHandle::is_finished) && !shutdown.take() {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
+        let cut = loop {
+            let flows = self.shared.flows();
+            // Asked only at the end: the answer is a list of all connections of the machine.
+            let left = match flows {
+                0 => self.connections.count().map_err(RunError::Wait)?,
+                flows => flows,
+            };
+            let patience = until.saturating_duration_since(Instant::now());
+            if left == 0 || patience.is_zero() || shutdown.take() {
+                break left;
             }
+            let patience = patience.min(DRAIN_TICK);
             epoll
-                .wait(&mut events, Some(left))
+                .wait(&mut events, Some(patience))
                 .map_err(RunError::Wait)?;
             self.shared.gateway_bell().silence();
-        }
-        let cut = self.shared.flows();
+        };
         self.stop()?;
         Ok(match cut {
             0 => Ending::Drained,

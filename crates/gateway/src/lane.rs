@@ -51,7 +51,7 @@ pub(crate) struct Broken {
 #[derive(Debug)]
 enum Held {
     Nothing,
-    Pipe(Box<Pipe>),
+    Pipe(Pipe),
     Copied { bytes: Box<[u8]>, sent: u32 },
 }
 
@@ -211,7 +211,7 @@ impl Lane {
     fn splice(
         &mut self,
         from: BorrowedFd<'_>,
-        mut pipe: Box<Pipe>,
+        mut pipe: Pipe,
         tools: &mut Tools,
     ) -> Result<(usize, bool), Broken> {
         let result = pipe.fill(from, tools.portion);

@@ -25,10 +25,11 @@ pub struct Leg {
     pub pacing: Probability,
     /// The round-trip time of the reference connection of Hybla (RTT0).
     pub rtt0: Duration,
-    /// Payload that may wait to be sent and acknowledged, for each flow.
+    /// The most that may wait to be sent and acknowledged, for each flow; the kernel's own overhead
+    /// counts, which for a satellite's single packets is about as much as the payload.
     pub send_buffer: Bytes,
-    /// Payload that may wait to be read by the gateway, for each flow; also the window that its
-    /// peer sees.
+    /// The most that may wait to be read by the gateway, for each flow, overhead included. Its peer
+    /// sees a window of half of it, and more as segments turn out large.
     pub receive_buffer: Bytes,
     /// Let no more than this wait unsent in the kernel; `None` lets the whole send buffer fill.
     pub notsent_lowat: Option<Bytes>,
@@ -36,16 +37,16 @@ pub struct Leg {
 
 impl Leg {
     /// The satellite leg: its control is [`RATE_CONTROL`] when the rate is known and
-    /// [`HYBLA_CONTROL`] when it is not; buffers hold four times the bandwidth-delay product at
-    /// 600 ms, 16 MiB where the rate is unknown.
+    /// [`HYBLA_CONTROL`] when it is not; buffers hold eight times the bandwidth-delay product
+    /// at 600 ms (payload and overhead of four), 16 MiB where the rate is unknown.
     pub fn satellite(rate: Option<Rate>) -> Self {
         let control = match rate {
             Some(_) => RATE_CONTROL,
             None => HYBLA_CONTROL,
         };
         let buffer = rate.map_or(Bytes(16 << 20), |rate| {
-            let product = rate.over(Duration::from_millis(600)) * 4;
-            product.clamp(Bytes(1 << 20), Bytes(256 << 20))
+            let product = rate.over(Duration::from_millis(600));
+            (product * 8).clamp(Bytes(1 << 20), Bytes(256 << 20))
         });
         Self {
             congestion: Some(control.to_owned()),
@@ -59,7 +60,7 @@ impl Leg {
         }
     }
 
-    /// The terrestrial leg: the kernel's default control, 2 MiB of buffer.
+    /// The terrestrial leg: the kernel's default control, 4 MiB of buffer.
     pub fn terrestrial() -> Self {
         Self {
             congestion: None,
@@ -67,8 +68,8 @@ impl Leg {
             rate: None,
             pacing: Probability::new(0.99).expect("0.99 is a probability"),
             rtt0: Duration::from_millis(25),
-            send_buffer: Bytes(2 << 20),
-            receive_buffer: Bytes(2 << 20),
+            send_buffer: Bytes(4 << 20),
+            receive_buffer: Bytes(4 << 20),
             notsent_lowat: None,
         }
     }
@@ -83,7 +84,7 @@ mod tests {
         let ten = Leg::satellite("10Mbit/s".parse().ok());
         assert_eq!(ten.congestion.as_deref(), Some(RATE_CONTROL));
         // 10 Mbit/s × 0.6 s = 750 kB.
-        assert_eq!(ten.send_buffer, Bytes(3_000_000));
+        assert_eq!(ten.send_buffer, Bytes(6_000_000));
         let unknown = Leg::satellite(None);
         assert_eq!(unknown.congestion.as_deref(), Some(HYBLA_CONTROL));
         assert_eq!(unknown.send_buffer, Bytes(16 << 20));

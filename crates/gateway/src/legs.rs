@@ -1,7 +1,7 @@
 //! A leg's policy on a real socket.
 
 use crate::leg::Leg;
-use bentpipe_base::Rate;
+use bentpipe_base::{Bytes, Rate};
 use bentpipe_os::{socket, tcp};
 use std::io;
 use std::net::SocketAddr;
@@ -56,8 +56,8 @@ impl Prepared {
         socket::abort_on_close(&socket, true)?;
         socket::set_keepalive(&socket, true)?;
         tcp::set_no_delay(&socket, true)?;
-        socket::set_send_buffer(&socket, self.leg.send_buffer)?;
-        socket::set_receive_buffer(&socket, self.leg.receive_buffer)?;
+        socket::set_send_buffer(&socket, booked(self.leg.send_buffer))?;
+        socket::set_receive_buffer(&socket, booked(self.leg.receive_buffer))?;
         if let Some(size) = self.leg.notsent_lowat {
             tcp::set_notsent_lowat(&socket, size)?;
         }
@@ -69,4 +69,11 @@ impl Prepared {
             None => Ok(()),
         }
     }
+}
+
+/// The wish that makes `size` the most that a buffer ever holds. The kernel takes a wish for
+/// payload and books the double for it and its overhead; large segments have next to no overhead
+/// and would fill the double with payload.
+fn booked(size: Bytes) -> Bytes {
+    Bytes(size.0 / 2)
 }

@@ -4,7 +4,10 @@
 use bentpipe_os::epoll::Bell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+/// No number of flows.
+const NEVER: usize = usize::MAX;
 
 /// Where the gateway stands in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +36,9 @@ pub(crate) struct Shared {
     stage: AtomicU8,
     flows: AtomicUsize,
     bounds: Bounds,
-    /// The kernel gave no more descriptors, whatever the bounds say.
-    exhausted: AtomicBool,
+    /// The flows there were when the kernel gave no more descriptors, whatever the bounds say;
+    /// [`NEVER`] when it has not refused of late.
+    exhausted_at: AtomicUsize,
     workers: Bell,
     gateway: Bell,
 }
@@ -45,7 +49,7 @@ impl Shared {
             stage: AtomicU8::new(0),
             flows: AtomicUsize::new(0),
             bounds,
-            exhausted: AtomicBool::new(false),
+            exhausted_at: AtomicUsize::new(NEVER),
             workers: Bell::new()?,
             gateway: Bell::new()?,
         })
@@ -92,35 +96,40 @@ impl Shared {
         if flows == self.bounds.resume {
             self.gateway.ring();
         }
-        if flows + 1 == self.bounds.hard {
-            self.workers.ring();
-        }
     }
 
     /// Whether one more connection may be taken.
     pub(crate) fn has_room(&self) -> bool {
-        self.flows() < self.bounds.hard && !self.exhausted.load(Ordering::Relaxed)
+        self.flows() < self.bounds.hard
+    }
+
+    /// Whether the kernel has refused a descriptor of late.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.exhausted_at.load(Ordering::Relaxed) != NEVER
     }
 
     /// Whether new flows should no longer be intercepted.
     pub(crate) fn should_suspend(&self) -> bool {
-        self.flows() >= self.bounds.suspend || self.exhausted.load(Ordering::Relaxed)
+        self.flows() >= self.bounds.suspend || self.is_exhausted()
     }
 
     /// Whether new flows may be intercepted again.
     pub(crate) fn may_resume(&self) -> bool {
-        self.flows() <= self.bounds.resume
+        let exhausted_at = self.exhausted_at.load(Ordering::Relaxed);
+        // A few flows less than those that were one too many.
+        let fits = exhausted_at.saturating_sub(exhausted_at / 20 + 2);
+        self.flows() <= self.bounds.resume.min(fits)
     }
 
     /// The kernel refused a descriptor.
     pub(crate) fn out_of_descriptors(&self) {
-        self.exhausted.store(true, Ordering::Relaxed);
+        self.exhausted_at.store(self.flows(), Ordering::Relaxed);
         self.gateway.ring();
     }
 
     /// Tries again after [`Shared::out_of_descriptors`].
     pub(crate) fn forget_exhaustion(&self) {
-        if self.exhausted.swap(false, Ordering::Relaxed) {
+        if self.exhausted_at.swap(NEVER, Ordering::Relaxed) != NEVER {
             self.workers.ring();
         }
     }
@@ -152,8 +161,12 @@ mod tests {
         assert!(shared.may_resume() && shared.gateway_bell().silence());
 
         shared.out_of_descriptors();
-        assert!(shared.should_suspend() && !shared.has_room());
+        assert!(shared.should_suspend() && shared.is_exhausted());
+        assert!(
+            !shared.may_resume(),
+            "as many flows as when they were too many"
+        );
         shared.forget_exhaustion();
-        assert!(shared.has_room());
+        assert!(!shared.should_suspend() && shared.may_resume());
     }
 }

@@ -9,7 +9,6 @@ pub(crate) struct Slab<T> {
     slots: Vec<Option<T>>,
     free: Vec<u32>,
     freed: Vec<u32>,
-    len: usize,
 }
 
 impl<T> Slab<T> {
@@ -18,13 +17,11 @@ impl<T> Slab<T> {
             slots: Vec::new(),
             free: Vec::new(),
             freed: Vec::new(),
-            len: 0,
         }
     }
 
     /// Stores `value`; its number stays until it is removed.
     pub(crate) fn insert(&mut self, value: T) -> u32 {
-        self.len += 1;
         if let Some(index) = self.free.pop() {
             self.slots[index as usize] = Some(value);
             return index;
@@ -41,7 +38,6 @@ impl<T> Slab<T> {
         let value = self.slots.get_mut(index as usize)?.take();
         if value.is_some() {
             self.freed.push(index);
-            self.len -= 1;
         }
         value
     }
@@ -49,10 +45,6 @@ impl<T> Slab<T> {
     /// Makes the slots removed so far free for [`Slab::insert`].
     pub(crate) fn settle(&mut self) {
         self.free.append(&mut self.freed);
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
     }
 }
 
@@ -71,9 +63,5 @@ mod tests {
         assert_eq!(slab.get_mut(first), None);
         slab.settle();
         assert_eq!(slab.insert("c"), first);
-        assert!(!slab.is_empty());
-        slab.remove(first);
-        slab.remove(second);
-        assert!(slab.is_empty());
     }
 }

@@ -82,7 +82,7 @@ impl Worker {
         })
     }
 
-    /// Works until the gateway stops, or until it drains and nothing is left to do.
+    /// Works until the gateway stops.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(BATCH);
         loop {
@@ -99,11 +99,9 @@ impl Worker {
             }
             self.on_breaking();
             self.flows.settle();
-            match self.shared.stage() {
-                Stage::Serving => {}
-                Stage::Draining if !self.flows.is_empty() => {}
+            if self.shared.stage() == Stage::Stopped {
                 // Dropping the flows that are left resets them.
-                Stage::Draining | Stage::Stopped => return Ok(()),
+                return Ok(());
             }
             self.reconsider_accepting();
         }

@@ -1,8 +1,12 @@
 //! Who is seen by whom, and what is intercepted at all.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
+use bentpipe_gateway::{Config, Intercept};
 use bentpipe_os::need;
+use bentpipe_os::nft;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use support::{Ip, Stage, connect_in, eventually};
@@ -22,7 +26,7 @@ fn the_server_sees_the_clients_address_and_port() {
 }
 
 #[test]
-fn both_directions_are_split_by_default() {
+fn connections_from_either_side_are_split_by_default() {
     need!(Root, Tproxy);
     let stage = Stage::new();
     let gateway = stage.split();
@@ -33,4 +37,234 @@ fn both_directions_are_split_by_default() {
         assert_eq!(far.peer_addr().unwrap(), near.local_addr().unwrap());
     }
     eventually("both connections", || gateway.meter.read().connected == 2);
+}
+
+#[test]
+fn only_the_configured_side_is_split() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let config = Config {
+        intercept: Intercept::Lan,
+        ..Stage::config()
+    };
+    let gateway = stage.split_by(config);
+    let (mut client, mut server) = stage.pair(Ip::V4);
+    client.write_all(b"end to end").unwrap();
+    server.read_exact(&mut [0; 10]).unwrap();
+    assert_eq!(gateway.meter.read().accepted, 0);
+}
+
+/// One client port, many servers: the dials share an address and port.
+#[test]
+fn one_client_port_serves_several_servers() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = stage.split();
+    let listeners = [stage.listen(Ip::V4), stage.listen(Ip::V4)];
+    let from = SocketAddr::new(Ip::V4.client(), 40_001);
+    let clients: Vec<TcpStream> = listeners
+        .iter()
+        .map(|listener| stage.connect_from(from, listener.address()))
+        .collect();
+    for (listener, client) in listeners.iter().zip(&clients) {
+        assert_eq!(listener.accept().peer_addr().unwrap(), from);
+        assert_eq!(client.local_addr().unwrap(), from);
+    }
+    eventually("both connections", || gateway.meter.read().connected == 2);
+    assert_eq!(gateway.meter.read().other_port, 0);
+}
+
+/// The client uses the same four numbers again at once: with timestamps its port is free again,
+/// whoever closed first and waits out TIME_WAIT.
+#[test]
+fn a_port_used_again_at_once_is_the_same_port_to_the_server() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = stage.split();
+    for ip in Ip::BOTH {
+        use_one_port_again_and_again(&stage, ip, &gateway);
+    }
+    assert_eq!(gateway.meter.read().other_port, 0);
+}
+
+/// Without timestamps a port in TIME_WAIT cannot be dialled from: another one is, and counted.
+#[test]
+fn a_port_in_time_wait_is_replaced_and_counted() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let sysctl = "net.ipv4.tcp_timestamps";
+    stage.gateway.set_sysctl(sysctl, "0").unwrap();
+    let gateway = stage.split();
+    let listener = stage.listen(Ip::V4);
+    let from = SocketAddr::new(Ip::V4.client(), 40_003);
+    // A dial of the gateway's namespace that has just ended.
+    let dialled = stage.dial_transparently(from, listener.address());
+    let mut server = listener.accept();
+    dialled.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(server.read(&mut [0; 1]).unwrap(), 0);
+    drop(server);
+    drop(dialled);
+
+    let mut client = stage.connect_from(from, listener.address());
+    let mut server = listener.accept();
+    assert_eq!(server.peer_addr().unwrap().ip(), from.ip());
+    assert_ne!(server.peer_addr().unwrap().port(), from.port());
+    server.write_all(b"served all the same").unwrap();
+    client.read_exact(&mut [0; 19]).unwrap();
+    assert_eq!(gateway.meter.read().other_port, 1);
+}
+
+/// Opens, uses and ends connections of the same four numbers, closed by either side first.
+fn use_one_port_again_and_again(stage: &Stage, ip: Ip, gateway: &support::Running) {
+    let listener = stage.listen(ip);
+    let from = SocketAddr::new(ip.client(), 40_002);
+    for client_first in [true, false, true, false, false] {
+        let before = gateway.meter.read().finished;
+        let mut client = stage.connect_from(from, listener.address());
+        let mut server = listener.accept();
+        assert_eq!(server.peer_addr().unwrap(), from);
+        client.write_all(&support::pattern(100_000)).unwrap();
+        server.read_exact(&mut vec![0; 100_000]).unwrap();
+        let (first, second) = if client_first {
+            (&mut client, &mut server)
+        } else {
+            (&mut server, &mut client)
+        };
+        first.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(second.read(&mut [0; 1]).unwrap(), 0);
+        second.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(first.read(&mut [0; 1]).unwrap(), 0);
+        eventually("the end of the flow", || {
+            gateway.meter.read().finished > before
+        });
+    }
+}
+
+#[test]
+fn a_connection_in_midstream_is_not_picked_up() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    for ip in Ip::BOTH {
+        let (mut client, mut server) = stage.pair(ip);
+        let gateway = stage.split();
+        for _ in 0..3 {
+            client.write_all(b"on we go").unwrap();
+            server.read_exact(&mut [0; 8]).unwrap();
+            server.write_all(b"and back").unwrap();
+            client.read_exact(&mut [0; 8]).unwrap();
+        }
+        assert_eq!(gateway.meter.read().accepted, 0);
+    }
+}
+
+#[test]
+fn the_gateways_own_services_are_not_intercepted() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = stage.split();
+    for ip in Ip::BOTH {
+        // Its address on this side, and the one on the far side.
+        for address in [ip.gateway_sat(), ip.gateway_lan()] {
+            let listener = stage.listen_in(&stage.gateway, address);
+            let _client = stage.connect(listener.address());
+            listener.accept();
+        }
+    }
+    assert_eq!(gateway.meter.read().accepted, 0);
+}
+
+#[test]
+fn a_connection_straight_to_the_gateways_port_is_reset() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let port = stage.free_ports_of_the_gateway();
+    let config = Config {
+        port,
+        ..Stage::config()
+    };
+    let gateway = stage.split_by(config);
+    for host in ["127.0.0.1", "::1"] {
+        for leg in 0..2 {
+            let to = SocketAddr::new(host.parse().unwrap(), port + leg);
+            // The reset may come before the connection is seen to stand.
+            let end = connect_in(&stage.gateway, to).and_then(|mut s| s.read(&mut [0; 1]));
+            let error = end.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{to}");
+        }
+    }
+    assert_eq!(gateway.meter.read().direct, 4);
+    // From outside nobody listens there.
+    let from_outside = stage.try_connect(SocketAddr::new(Ip::V4.gateway_sat(), port));
+    let error = from_outside.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+}
+
+/// A client whose source port equals the gateway's own port is served like any other.
+#[test]
+fn a_client_may_use_the_gateways_port_number() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let port = stage.free_ports_of_the_gateway();
+    let config = Config {
+        port,
+        ..Stage::config()
+    };
+    let _gateway = stage.split_by(config);
+    for ip in Ip::BOTH {
+        for port in [port, port + 1] {
+            let listener = stage.listen(ip);
+            let from = SocketAddr::new(ip.client(), port);
+            let _client = stage.connect_from(from, listener.address());
+            assert_eq!(listener.accept().peer_addr().unwrap(), from);
+        }
+    }
+}
+
+/// A route beyond the gateway with a smaller MTU: the ICMP error comes for the client's address,
+/// but it is the gateway's socket that must hear it.
+#[test]
+fn path_mtu_discovery_works_on_the_dialled_leg() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = stage.split();
+    for ip in Ip::BOTH {
+        let (inner, listener) = stage.behind_a_narrow_router(ip);
+        let mut client = stage.connect(listener.address());
+        let mut server = listener.accept();
+        let sent = support::pattern(200_000);
+        let copy = sent.clone();
+        let writer = std::thread::spawn(move || client.write_all(&copy).map(|()| client));
+        let mut got = vec![0; sent.len()];
+        server.read_exact(&mut got).unwrap();
+        assert!(got == sent);
+        drop(writer.join().unwrap().unwrap());
+        drop(inner);
+    }
+    assert_eq!(gateway.meter.read().connected, 2);
+}
+
+/// The rules of conntrack and a firewall that drops what conntrack calls invalid.
+#[test]
+fn conntrack_and_a_drop_invalid_rule_change_nothing() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let firewall = "table inet firewall {
+        chain forward { type filter hook forward priority 0; policy accept; ct state invalid drop; }
+        chain input { type filter hook input priority 0; policy accept; ct state invalid drop; }
+        chain output { type filter hook output priority 0; policy accept; ct state invalid drop; }
+        chain track { type filter hook prerouting priority -10; policy accept; ct state new,established counter; }
+    }";
+    stage.gateway.run(|| nft::apply(firewall).unwrap()).unwrap();
+    let gateway = stage.split();
+    for ip in Ip::BOTH {
+        use_one_port_again_and_again(&stage, ip, &gateway);
+    }
+    let counters = gateway.meter.read();
+    assert_eq!((counters.finished, counters.reset), (10, 0));
+    let rules = stage.gateway.run(|| nft::list(&["ruleset"]).unwrap());
+    let rules = rules.unwrap();
+    assert!(
+        rules.contains("ct state established,new counter packets 0 bytes 0"),
+        "split flows are tracked:\n{rules}"
+    );
 }

@@ -33,6 +33,8 @@ pub struct States(u32);
 impl States {
     /// ESTABLISHED.
     pub const ESTABLISHED: Self = Self(1 << 1);
+    /// A handshake that the client began and has not finished: SYN_RECV.
+    pub const HANDSHAKE: Self = Self(1 << 3);
     /// FIN sent and not acknowledged, or still behind data: FIN_WAIT1, LAST_ACK, CLOSING.
     pub const FIN_PENDING: Self = Self(1 << 4 | 1 << 9 | 1 << 11);
     /// All with data to send or receive: ESTABLISHED, FIN_WAIT2, CLOSE_WAIT and

@@ -69,7 +69,7 @@ impl Pipe {
 /// A bounded stock of pipes for one thread.
 #[derive(Debug)]
 pub struct Pool {
-    idle: Vec<Box<Pipe>>,
+    idle: Vec<Pipe>,
     lent: usize,
     limit: usize,
     keep: usize,
@@ -90,7 +90,7 @@ impl Pool {
 
     /// Lends an empty pipe. `Ok(None)` when all are lent; an error when the kernel gives no more
     /// (descriptors).
-    pub fn borrow(&mut self) -> io::Result<Option<Box<Pipe>>> {
+    pub fn borrow(&mut self) -> io::Result<Option<Pipe>> {
         if let Some(pipe) = self.idle.pop() {
             self.lent += 1;
             return Ok(Some(pipe));
@@ -98,17 +98,24 @@ impl Pool {
         if self.lent >= self.limit {
             return Ok(None);
         }
-        let pipe = Box::new(Pipe::new(self.capacity)?);
+        let pipe = Pipe::new(self.capacity)?;
         self.lent += 1;
         Ok(Some(pipe))
     }
 
     /// Takes `pipe` back; with bytes in it, or beyond the number to keep, it is closed.
-    pub fn give_back(&mut self, pipe: Box<Pipe>) {
+    pub fn give_back(&mut self, pipe: Pipe) {
         self.lent = self.lent.saturating_sub(1);
         if pipe.held == 0 && self.idle.len() < self.keep {
             self.idle.push(pipe);
         }
+    }
+
+    /// Closes the pipes that wait and returns how many they were.
+    pub fn trim(&mut self) -> usize {
+        let count = self.idle.len();
+        self.idle.clear();
+        count
     }
 
     /// Pipes lent at present.
@@ -177,6 +184,6 @@ mod tests {
         let pipe = pool.borrow().unwrap().unwrap();
         assert_eq!(pipe.held(), 0);
         pool.give_back(pipe);
-        assert_eq!(pool.idle(), 1);
+        assert_eq!((pool.idle(), pool.trim(), pool.idle()), (1, 1, 0));
     }
 }

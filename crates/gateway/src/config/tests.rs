@@ -47,7 +47,7 @@ fn every_key_is_read() {
     assert_eq!(Some(config.sat.pacing), Probability::new(0.97));
     assert_eq!(config.sat.rtt0, Duration::from_millis(30));
     assert_eq!(config.sat.notsent_lowat, Some(Bytes(32_000)));
-    assert_eq!(config.sat.send_buffer, Bytes(3_000_000));
+    assert_eq!(config.sat.send_buffer, Bytes(6_000_000));
     let limits = Limits {
         flows: 10,
         descriptors: Some(200),

@@ -1,6 +1,6 @@
 //! Starting a gateway.
 
-use super::{Gateway, Meter};
+use super::{Connections, Gateway, Meter};
 use crate::budget::budget;
 use crate::config::Config;
 use crate::control::{self, ControlError};
@@ -10,8 +10,9 @@ use crate::legs::{Prepared, Which};
 use crate::listen::{self, ListenError, Listener};
 use crate::mark::Marks;
 use crate::ruleset::Crossing;
-use crate::shared::Shared;
+use crate::shared::{Shared, Stage};
 use crate::worker::{Plan, Worker};
+use bentpipe_os::diag::Diag;
 use bentpipe_os::need::{Missing, Need};
 use bentpipe_os::netlink::{Netlink, NetlinkError};
 use bentpipe_os::owner::{Owner, OwnerError};
@@ -115,6 +116,10 @@ impl Gateway {
                 .len(),
         };
         let (crossings, listeners) = doors(config, &legs, threads, (&lan, &sat))?;
+        let connections = Connections {
+            diag: Diag::open().map_err(system("ask for connections"))?,
+            marks,
+        };
         // Before any worker: a suspended interception takes nothing, and most that can fail is here.
         let mut interception = Interception::new(marks, crossings).map_err(explain)?;
         let (shared, meter, workers) = spawn(config, legs, listeners, threads)?;
@@ -124,6 +129,7 @@ impl Gateway {
             workers,
             shared,
             meter,
+            connections,
             drain: config.drain,
         };
         on?;
@@ -212,41 +218,45 @@ fn spawn(
         .ok_or(StartError::TooFewDescriptors { available, used })?;
     let shared = Arc::new(Shared::new(budget.bounds).map_err(system("make an eventfd"))?);
     let counters: Arc<[Arc<Counters>]> = (0..threads).map(|_| Arc::default()).collect();
-    let mut workers = Workers::new();
-    let mut start = || {
-        for (listeners, counters) in listeners.into_iter().zip(counters.iter()) {
-            let worker = Worker::new(Plan {
-                listeners,
-                legs: Arc::clone(&legs),
-                shared: Arc::clone(&shared),
-                counters: Arc::clone(counters),
-                pipes: budget.pipes,
-                pipe_size: config.limits.pipe.0 as usize,
-            })
-            .map_err(system("make an epoll set"))?;
-            let thread = thread::Builder::new().name(format!("split-{}", workers.len()));
-            workers.push(
-                thread
-                    .spawn(move || worker.run())
-                    .map_err(system("start a thread"))?,
-            );
-        }
-        Ok(())
-    };
-    if let Err(error) = start() {
-        shared.enter(crate::shared::Stage::Stopped);
-        for worker in workers {
-            // It was told to end at once; how it ended does not matter any more.
-            let _ = worker.join();
-        }
-        return Err(error);
-    }
     let meter = Meter {
-        counters,
+        counters: Arc::clone(&counters),
         own: Arc::default(),
         shared: Arc::clone(&shared),
     };
+    let plans = listeners
+        .into_iter()
+        .zip(counters.iter())
+        .map(|(listeners, counters)| Plan {
+            listeners,
+            legs: Arc::clone(&legs),
+            shared: Arc::clone(&shared),
+            counters: Arc::clone(counters),
+            pipes: budget.pipes,
+            pipe_size: config.limits.pipe.0 as usize,
+        });
+    let mut workers = Workers::new();
+    for plan in plans {
+        match hire(plan, workers.len()) {
+            Ok(worker) => workers.push(worker),
+            Err(error) => {
+                shared.enter(Stage::Stopped);
+                for worker in workers {
+                    // It was told to end at once; how it ended does not matter any more.
+                    let _ = worker.join();
+                }
+                return Err(error);
+            }
+        }
+    }
     Ok((shared, meter, workers))
+}
+
+fn hire(plan: Plan, number: usize) -> Result<thread::JoinHandle<io::Result<()>>, StartError> {
+    let worker = Worker::new(plan).map_err(system("make an epoll set"))?;
+    thread::Builder::new()
+        .name(format!("split-{number}"))
+        .spawn(move || worker.run())
+        .map_err(system("start a thread"))
 }
 
 /// Names what the machine lacks, where that is why interception failed.

@@ -17,9 +17,6 @@ impl Worker {
     /// Takes the connections that wait at a listener.
     pub(super) fn on_clients(&mut self, number: usize) {
         for _ in 0..ACCEPT_BATCH {
-            if !self.shared.has_room() {
-                return self.set_accepting(false);
-            }
             let Some(listener) = self.listeners.get(number) else {
                 return;
             };
@@ -27,6 +24,8 @@ impl Worker {
             match socket::accept(&listener.socket) {
                 Ok((near, client)) => self.on_client(near, client, address, leg),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // Idle pipes are a luxury now.
+                Err(error) if socket::is_exhausted(&error) && self.tools.pool.trim() > 0 => {}
                 Err(error) if socket::is_exhausted(&error) => {
                     self.shared.out_of_descriptors();
                     return self.set_accepting(false);
@@ -40,6 +39,11 @@ impl Worker {
     fn on_client(&mut self, near: OwnedFd, client: SocketAddr, door: SocketAddr, leg: Which) {
         self.counters.accepted.one();
         // Whatever ends here, ends by a reset: accepted sockets abort on close.
+        if !self.shared.has_room() {
+            // Intercepted before the suspension took hold, and one too many: better a reset than
+            // silence.
+            return self.counters.starved.one();
+        }
         let Ok(server) = socket::local_address(&near) else {
             return self.counters.reset.one();
         };
@@ -132,9 +136,9 @@ impl Worker {
         true
     }
 
-    /// Accepts again once there is room again.
+    /// Accepts again once there may be descriptors again.
     pub(super) fn reconsider_accepting(&mut self) {
-        if !self.accepting && self.shared.has_room() {
+        if !self.accepting && !self.shared.is_exhausted() {
             self.set_accepting(true);
         }
     }

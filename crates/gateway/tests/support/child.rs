@@ -5,7 +5,7 @@
 
 use super::Stage;
 use bentpipe_gateway::{Config, Ending, Gateway, Shutdown};
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Stdio};
 
 const CONFIG: &str = "BENTPIPE_TEST_GATEWAY_CONFIG";
@@ -18,7 +18,7 @@ pub fn be_a_gateway() {
     let config = Config::parse("child", &text).unwrap();
     let shutdown = Shutdown::on_signals().unwrap();
     let gateway = Gateway::start(&config.between("lan0", "sat0")).unwrap();
-    println!("ready");
+    let _ = std::io::stdout().write_all(b"ready\n");
     let code = match gateway.run_until(&shutdown).unwrap() {
         Ending::Drained => 0,
         Ending::Cut(_) => 7,
@@ -33,16 +33,17 @@ pub fn start(stage: &Stage, config: &str) -> GatewayProcess {
         .args(["gateway_process", "--exact", "--nocapture"])
         .env(CONFIG, config)
         .stdout(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut process = GatewayProcess {
+        child: command.spawn().unwrap(),
+    };
+    let mut output = BufReader::new(process.child.stdout.take().unwrap());
     let mut line = String::new();
-    while output.read_line(&mut line).unwrap() > 0 {
-        if line.trim_end().ends_with("ready") {
-            return GatewayProcess { child };
-        }
+    while !line.trim_end().ends_with("ready") {
         line.clear();
+        let read = output.read_line(&mut line).unwrap();
+        assert!(read > 0, "the gateway process ended before it was ready");
     }
-    panic!("the gateway process ended before it was ready");
+    process
 }
 
 /// A gateway process; killed when dropped.

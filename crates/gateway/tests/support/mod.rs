@@ -9,6 +9,7 @@
 
 pub mod child;
 
+use bentpipe_base::Bytes;
 use bentpipe_gateway::{Config, Ending, Gateway, Meter, RunError, Shutdown};
 use bentpipe_os::netlink::{Prefix, Route, Veth, VethEnd};
 use bentpipe_os::netns::Netns;
@@ -60,6 +61,11 @@ impl Ip {
     /// Routed to the server's side, where nobody has it.
     pub fn nobody(self) -> IpAddr {
         self.pick("10.77.2.99", "fd77:2::99")
+    }
+
+    /// A host behind the server's, if the server were a router.
+    pub fn beyond(self) -> IpAddr {
+        self.pick("10.77.9.9", "fd77:9::9")
     }
 
     fn any(self) -> IpAddr {
@@ -192,6 +198,103 @@ impl Stage {
         connect_in(&self.client, to)
     }
 
+    /// Connects from an address and port of the client's namespace, whatever waits there in
+    /// TIME_WAIT.
+    pub fn connect_from(&self, from: SocketAddr, to: SocketAddr) -> TcpStream {
+        let dial = || {
+            let socket = tcp_socket(to);
+            socket.set_reuse_address(true).unwrap();
+            socket.bind(&from.into()).unwrap();
+            socket.connect_timeout(&to.into(), PATIENCE).unwrap();
+            TcpStream::from(socket)
+        };
+        let stream = self.client.run(dial).unwrap();
+        patient(&stream);
+        stream
+    }
+
+    /// Connects from an address of the client's out of the gateway's namespace, as the gateway does.
+    pub fn dial_transparently(&self, from: SocketAddr, to: SocketAddr) -> TcpStream {
+        let dial = || {
+            let socket = tcp_socket(to);
+            bentpipe_os::socket::set_transparent(&socket, to).unwrap();
+            socket.set_reuse_address(true).unwrap();
+            socket.bind(&from.into()).unwrap();
+            socket.connect_timeout(&to.into(), PATIENCE).unwrap();
+            TcpStream::from(socket)
+        };
+        let stream = self.gateway.run(dial).unwrap();
+        patient(&stream);
+        stream
+    }
+
+    /// A port of the gateway's loopback that is free, and the next one too.
+    pub fn free_ports_of_the_gateway(&self) -> u16 {
+        let free = |port: u16| {
+            ["127.0.0.1", "::1"].iter().all(|host| {
+                let address = SocketAddr::new(host.parse().unwrap(), port);
+                TcpListener::bind(address).is_ok()
+            })
+        };
+        let find = || (20_000..).find(|port| free(*port) && free(port + 1));
+        self.gateway.run(find).unwrap().unwrap()
+    }
+
+    /// A listener in a namespace behind the server's, which forwards to it over an MTU of 1300.
+    pub fn behind_a_narrow_router(&self, ip: Ip) -> (Narrow, Listener) {
+        let inner = Netns::create("inner").unwrap();
+        let near = VethEnd {
+            netns: &self.server,
+            name: "in0",
+        };
+        let far = VethEnd {
+            netns: &inner,
+            name: "eth0",
+        };
+        let veth = Veth::create(near, far).unwrap();
+        let (bits, router, host) = match ip {
+            Ip::V4 => (24, "10.77.3.1", "10.77.3.2"),
+            Ip::V6 => (64, "fd77:3::1", "fd77:3::2"),
+        };
+        let prefix = |address: &str| Prefix::new(address.parse().unwrap(), bits).unwrap();
+        let narrow = self.server.netlink().unwrap();
+        narrow.add_address("in0", prefix(router)).unwrap();
+        let wide = inner.netlink().unwrap();
+        wide.add_address("eth0", prefix(host)).unwrap();
+        veth.set_up().unwrap();
+        narrow.set_mtu("in0", Bytes(1300)).unwrap();
+        for key in ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"] {
+            self.server.set_sysctl(key, "1").unwrap();
+        }
+        let everything = Prefix::new(ip.any(), 0).unwrap();
+        let back = Route::via(everything, router.parse().unwrap());
+        wide.add_route(&back).unwrap();
+        let there = Route::via(prefix(host), ip.server());
+        let gateway = self.gateway.netlink().unwrap();
+        gateway.add_route(&there).unwrap();
+        let listener = self.listen_in(&inner, host.parse().unwrap());
+        (Narrow(inner, veth), listener)
+    }
+
+    /// The server answers packets for [`Ip::beyond`] with "host unreachable".
+    pub fn server_refuses_to_route(&self, ip: Ip) {
+        self.server.set_sysctl("net.ipv4.ip_forward", "1").unwrap();
+        let forwarding = "net.ipv6.conf.all.forwarding";
+        self.server.set_sysctl(forwarding, "1").unwrap();
+        let family = if ip == Ip::V4 { "-4" } else { "-6" };
+        let route = ["route", "add", "unreachable", &ip.beyond().to_string()].map(str::to_owned);
+        let mut command = self.server.command("ip");
+        assert!(command.arg(family).args(route).status().unwrap().success());
+    }
+
+    /// Whether the gateway's namespace has a rule that intercepts.
+    pub fn intercepts(&self) -> bool {
+        let rules = self
+            .gateway
+            .run(|| bentpipe_os::nft::list(&["ruleset"]).unwrap());
+        rules.unwrap().contains("tproxy")
+    }
+
     /// A connection through the gateway: the client's end and the server's.
     pub fn pair(&self, ip: Ip) -> (TcpStream, TcpStream) {
         let listener = self.listen(ip);
@@ -199,6 +302,40 @@ impl Stage {
         let server = listener.accept();
         (client, server)
     }
+}
+
+/// A namespace behind the server's; gone when dropped.
+pub struct Narrow(pub Netns, pub Veth);
+
+/// Closes with a reset.
+pub fn abort(stream: TcpStream) {
+    let socket = socket2::SockRef::from(&stream);
+    socket.set_linger(Some(Duration::ZERO)).unwrap();
+}
+
+/// Holds small writes back until the connection is shut down.
+pub fn cork(stream: &TcpStream) {
+    socket2::SockRef::from(stream).set_tcp_cork(true).unwrap();
+}
+
+/// Fixes the sender's send buffer and the receiver's receive buffer.
+pub fn set_buffers(sender: &TcpStream, receiver: &TcpStream, size: usize) {
+    let sender = socket2::SockRef::from(sender);
+    sender.set_send_buffer_size(size).unwrap();
+    let receiver = socket2::SockRef::from(receiver);
+    receiver.set_recv_buffer_size(size).unwrap();
+}
+
+/// What the ends' own buffers hold: the kernel's books, overhead included.
+pub fn buffers(sender: &TcpStream, receiver: &TcpStream) -> u64 {
+    let sender = socket2::SockRef::from(sender);
+    let receiver = socket2::SockRef::from(receiver);
+    (sender.send_buffer_size().unwrap() + receiver.recv_buffer_size().unwrap()) as u64
+}
+
+fn tcp_socket(like: SocketAddr) -> socket2::Socket {
+    let domain = socket2::Domain::for_address(like);
+    socket2::Socket::new(domain, socket2::Type::STREAM, None).unwrap()
 }
 
 pub fn connect_in(netns: &Netns, to: SocketAddr) -> io::Result<TcpStream> {

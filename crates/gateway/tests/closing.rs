@@ -1,0 +1,235 @@
+//! How connections end: half-close, reset, refusal, and the gateway's own death.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use bentpipe_os::need;
+use bentpipe_os::netlink::{Prefix, Route};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+use support::{Ip, Stage, abort, child, eventually, pattern};
+
+/// What reading the rest of a stream comes to.
+fn rest(stream: &mut TcpStream) -> Result<Vec<u8>, ErrorKind> {
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        Ok(_) => Ok(bytes),
+        Err(error) => Err(error.kind()),
+    }
+}
+
+#[test]
+fn half_close_works_both_ways() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = stage.split();
+    for ip in Ip::BOTH {
+        for client_first in [true, false] {
+            let (client, server) = stage.pair(ip);
+            let (mut first, mut second) = match client_first {
+                true => (client, server),
+                false => (server, client),
+            };
+            first.write_all(b"question").unwrap();
+            first.shutdown(Shutdown::Write).unwrap();
+            assert_eq!(rest(&mut second).unwrap(), b"question");
+            // The other direction is as alive as before, also after a while.
+            std::thread::sleep(Duration::from_millis(50));
+            for part in [&b"ans"[..], b"wer"] {
+                second.write_all(part).unwrap();
+                first.read_exact(&mut [0; 3]).unwrap();
+            }
+            second.shutdown(Shutdown::Write).unwrap();
+            assert_eq!(rest(&mut first).unwrap(), b"");
+        }
+    }
+    eventually("orderly ends", || gateway.meter.read().finished == 4);
+    assert_eq!(gateway.meter.read().reset, 0);
+}
+
+/// Data and FIN in one segment: a short read does not mean that nothing is left.
+#[test]
+fn an_end_that_comes_with_the_data_is_not_lost() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = stage.split();
+    for ip in Ip::BOTH {
+        for _ in 0..20 {
+            let (mut client, mut server) = stage.pair(ip);
+            support::cork(&client);
+            client.write_all(b"all at once").unwrap();
+            client.shutdown(Shutdown::Write).unwrap();
+            assert_eq!(rest(&mut server).unwrap(), b"all at once");
+        }
+    }
+    drop(gateway);
+}
+
+#[test]
+fn a_reset_passes_both_ways() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = stage.split();
+    for ip in Ip::BOTH {
+        for client_first in [true, false] {
+            let (client, server) = stage.pair(ip);
+            let (first, mut second) = match client_first {
+                true => (client, server),
+                false => (server, client),
+            };
+            let start = Instant::now();
+            abort(first);
+            assert_eq!(rest(&mut second), Err(ErrorKind::ConnectionReset));
+            assert!(start.elapsed() < Duration::from_secs(2));
+        }
+    }
+    eventually("the end of the flows", || gateway.meter.read().open == 0);
+    assert_eq!(gateway.meter.read().reset, 4);
+}
+
+/// After a half-close, too, a reset stays a reset, in both directions of the half-open stream.
+#[test]
+fn a_reset_after_a_half_close_passes() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let _gateway = stage.split();
+    for ip in Ip::BOTH {
+        let (mut client, mut server) = stage.pair(ip);
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(rest(&mut server).unwrap(), b"");
+        abort(server);
+        assert_eq!(rest(&mut client), Err(ErrorKind::ConnectionReset));
+
+        let (client, mut server) = stage.pair(ip);
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(rest(&mut server).unwrap(), b"");
+        abort(client);
+        // The client's reset meets a server that goes on writing.
+        eventually("the reset at the server", || server.write(b"x").is_err());
+    }
+}
+
+/// What was sent before a reset arrives before it, as on a plain path.
+#[test]
+fn bytes_before_a_reset_arrive_before_it() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let _gateway = stage.split();
+    for ip in Ip::BOTH {
+        let (mut client, mut server) = stage.pair(ip);
+        let sent = pattern(60_000);
+        // The server refuses an upload: it answers, and resets because it did not read it all.
+        client.write_all(b"upload").unwrap();
+        server.write_all(&sent).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        abort(server);
+        let mut got = vec![0; sent.len()];
+        client.read_exact(&mut got).unwrap();
+        assert!(got == sent);
+        assert_eq!(rest(&mut client), Err(ErrorKind::ConnectionReset));
+    }
+}
+
+/// A reset that overtakes a slow reader's bytes: it comes within the grace, and never as an end.
+#[test]
+fn a_reset_waits_for_a_slow_reader_but_not_for_ever() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = stage.split();
+    let (mut client, mut server) = stage.pair(Ip::V4);
+    server.write_all(&pattern(3_000_000)).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    abort(server);
+    // The client reads nothing: after the grace the gateway gives up.
+    eventually("the end of the grace", || gateway.meter.read().open == 0);
+    assert_eq!(rest(&mut client), Err(ErrorKind::ConnectionReset));
+}
+
+#[test]
+fn a_refused_destination_gives_the_client_a_reset() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = stage.split();
+    for ip in Ip::BOTH {
+        let closed = stage.listen(ip).address();
+        expect_reset(&stage, closed);
+    }
+    assert_eq!(gateway.meter.read().refused, 2);
+}
+
+#[test]
+fn an_unreachable_destination_gives_the_client_a_reset() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = stage.split();
+    for ip in Ip::BOTH {
+        // The neighbour does not answer (3 s), the kernel says that the host is unreachable.
+        expect_reset(&stage, SocketAddr::new(ip.nobody(), 80));
+    }
+    assert_eq!(gateway.meter.read().unreachable, 2);
+}
+
+/// An ICMP error from a router beyond the gateway ends the dial at once.
+#[test]
+fn an_icmp_unreachable_from_beyond_gives_the_client_a_reset() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = stage.split();
+    for ip in Ip::BOTH {
+        let beyond = ip.beyond();
+        let there = Route::via(Prefix::host(beyond), ip.server());
+        stage.gateway.netlink().unwrap().add_route(&there).unwrap();
+        stage.server_refuses_to_route(ip);
+        let start = Instant::now();
+        expect_reset(&stage, SocketAddr::new(beyond, 80));
+        assert!(start.elapsed() < Duration::from_secs(2), "{ip:?}");
+    }
+    assert_eq!(gateway.meter.read().unreachable, 2);
+}
+
+fn expect_reset(stage: &Stage, to: SocketAddr) {
+    let outcome = stage.try_connect(to).and_then(|mut stream| {
+        let mut byte = [0];
+        stream.read(&mut byte)
+    });
+    let error = outcome.expect_err("the client saw an orderly end");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{to}");
+}
+
+/// `kill -9` in the middle of a transfer: both sides see a reset, never an end with bytes missing.
+#[test]
+fn a_killed_gateway_resets_both_sides() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let mut gateway = child::start(&stage, "");
+    let mut ends = Vec::new();
+    for ip in Ip::BOTH {
+        for busy in [false, true] {
+            let (mut client, server) = stage.pair(ip);
+            if busy {
+                // The server does not read: bytes wait in the gateway when it dies.
+                client.set_nonblocking(true).unwrap();
+                eventually("a full path", || {
+                    client.write(&[7; 65_536]).is_err() && {
+                        std::thread::sleep(Duration::from_millis(30));
+                        client.write(&[7; 65_536]).is_err()
+                    }
+                });
+                client.set_nonblocking(false).unwrap();
+            }
+            ends.push((client, server));
+        }
+    }
+    gateway.kill();
+    for (mut client, mut server) in ends {
+        assert_eq!(rest(&mut client), Err(ErrorKind::ConnectionReset));
+        assert_eq!(rest(&mut server), Err(ErrorKind::ConnectionReset));
+    }
+}
+
+#[test]
+fn gateway_process() {
+    child::be_a_gateway();
+}
