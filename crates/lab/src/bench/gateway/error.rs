@@ -2,6 +2,7 @@
 
 use super::stage::Stage;
 use super::traffic::TrafficError;
+use bentpipe_os::need::Missing;
 use bentpipe_os::netlink::NetlinkError;
 use bentpipe_os::netns::{NetnsError, SysctlError};
 use std::io;
@@ -18,9 +19,9 @@ pub enum BenchError {
         /// What there is.
         known: String,
     },
-    /// Not root.
-    #[error("the comparison makes network namespaces and intercepts traffic: run it as root")]
-    NotRoot,
+    /// The machine lacks something.
+    #[error(transparent)]
+    Missing(#[from] Missing),
     /// HAProxy is missing.
     #[error(
         "cannot run HAProxy, the rival (`{program} -v`: {source}): install it with `apt install haproxy`"

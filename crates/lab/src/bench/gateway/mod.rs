@@ -24,6 +24,7 @@ pub use report::{Comparison, Entry, Report, Verdict};
 pub use subject::Subject;
 pub use traffic::{Direction, TrafficError};
 
+use bentpipe_os::sweep::sweep;
 use figure::{STEPS, Step, asks_for};
 use report::Values;
 use stage::Stage;
@@ -129,6 +130,10 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&Progress)) -> Result<Rep
     let pairs = if options.quick { 2 } else { options.pairs };
     let timing = Timing::of(options.quick);
     let mut notes = stage::requirements(options)?;
+    let swept = sweep();
+    if !swept.is_empty() {
+        tracing::info!("what a killed run left behind:\n{swept}");
+    }
     let mut stages = options
         .subjects
         .iter()
@@ -306,5 +311,55 @@ mod tests {
             error.contains("`speed`") && error.contains("round_trip"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn the_kernel_is_measured() {
+        bentpipe_os::need!(Root, Nft, Tproxy);
+        let options = Options {
+            figures: [
+                "round_trip",
+                "connects_1",
+                "goodput_down_1",
+                "idle_kernel_memory",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
+            subjects: vec![Subject::Kernel],
+            quick: true,
+            ..Options::default()
+        };
+        let mut heard = 0;
+        let report = run(&options, &mut |progress| {
+            assert_eq!((progress.done, progress.total), (heard, 8));
+            heard += 1;
+        })
+        .unwrap();
+        assert_eq!(heard, 8);
+        // Bounds that any working machine keeps and a wrong unit does not.
+        let bounds = [
+            ("goodput_down_1", 0.1..1000.0),
+            ("round_trip", 2.0..20_000.0),
+            ("connects_1", 20.0..200_000.0),
+            ("idle_kernel_memory", 2_000.0..50_000.0),
+        ];
+        assert_eq!(report.entries().len(), bounds.len());
+        for (entry, (figure, bound)) in report.entries().iter().zip(bounds) {
+            assert_eq!((entry.figure, entry.pairs), (figure, 2));
+            assert!(bound.contains(&entry.value), "{figure}: {}", entry.value);
+        }
+    }
+
+    #[test]
+    fn a_wish_to_stop_is_heard() {
+        bentpipe_os::need!(Root, Nft, Tproxy);
+        let options = Options {
+            subjects: vec![Subject::Kernel],
+            ..Options::default()
+        };
+        options
+            .cancel
+            .store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(run(&options, &mut |_| ()).unwrap_err().is_cancelled());
     }
 }

@@ -1,41 +1,51 @@
 //! One proxy as a child process in the gateway's namespace.
+//!
+//! Its configuration goes in, and what it says comes out, by files that exist in memory only: a
+//! killed run leaves none behind.
 
 use super::BenchError;
 use super::subject::Subject;
 use bentpipe_os::netns::spawn_bound;
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
-use std::io;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::io::{self, Seek as _, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Time a proxy has to come up, and to leave.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Where a proxy finds its configuration.
+pub(super) const CONFIGURATION: &str = "/dev/stdin";
+
 /// A running proxy. Dropping it ends the process; it dies with ours, too.
 #[derive(Debug)]
 pub(super) struct Proxy {
     subject: Subject,
     child: Child,
-    log: PathBuf,
+    log: File,
 }
 
 impl Proxy {
-    /// Starts `command`, writing what it says to `log`, and waits until it listens.
+    /// Starts `command`, with `configuration` to be read from [`CONFIGURATION`], and waits until it
+    /// listens.
     pub(super) fn start(
         subject: Subject,
         mut command: Command,
-        log: PathBuf,
+        configuration: &str,
     ) -> Result<Self, BenchError> {
         let failed = |source| BenchError::Start {
             subject: subject.name(),
             source,
         };
-        let file = File::create(&log).map_err(failed)?;
-        let too = file.try_clone().map_err(failed)?;
-        command.stdin(Stdio::null()).stdout(file).stderr(too);
+        let input = memory_file(configuration).map_err(failed)?;
+        let log = memory_file("").map_err(failed)?;
+        let output = log.try_clone().map_err(failed)?;
+        let errors = log.try_clone().map_err(failed)?;
+        command.stdin(input).stdout(output).stderr(errors);
         let child = spawn_bound(command).map_err(failed)?;
         let mut proxy = Self {
             subject,
@@ -53,7 +63,7 @@ impl Proxy {
 
     /// The last lines it wrote.
     pub(super) fn last_words(&self) -> String {
-        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        let text = contents(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text
             .lines()
             .filter(|line| !line.trim().is_empty())
@@ -110,6 +120,30 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
             tracing::warn!(subject = self.subject.name(), %error, "cannot end the proxy");
+        }
+    }
+}
+
+fn memory_file(text: &str) -> io::Result<File> {
+    let memory = memfd_create("bentpipe-bench", MemfdFlags::CLOEXEC)?;
+    let mut file = File::from(memory);
+    file.write_all(text.as_bytes())?;
+    file.rewind()?;
+    Ok(file)
+}
+
+/// All that was written to `file`, through a view of its own: the position of ours is the writer's.
+fn contents(file: &File) -> io::Result<String> {
+    let mut text = Vec::new();
+    let mut position = 0;
+    let mut buffer = [0; 4096];
+    loop {
+        match file.read_at(&mut buffer, position)? {
+            0 => return Ok(String::from_utf8_lossy(&text).into_owned()),
+            length => {
+                text.extend_from_slice(&buffer[..length]);
+                position += length as u64;
+            }
         }
     }
 }

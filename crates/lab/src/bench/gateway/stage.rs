@@ -4,20 +4,19 @@
 //! Addresses are those that RFC 2544 sets aside for benchmarks.
 
 use super::error::BenchError;
-use super::proxy::Proxy;
+use super::proxy::{CONFIGURATION, Proxy};
 use super::subject::Subject;
 use super::traffic::{Cancel, Path, Ports};
 use super::{MOST_FLOWS, Options, haproxy, traffic, usage};
+use bentpipe_os::need::Need;
 use bentpipe_os::netlink::{Diversion, Family, Mark, Prefix, Route, Veth, VethEnd};
 use bentpipe_os::netns::{Netns, SysctlError};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::fs;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use tempfile::TempDir;
 
 const CLIENT: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 const GATEWAY_LAN: Ipv4Addr = Ipv4Addr::new(198, 18, 255, 254);
@@ -65,14 +64,11 @@ pub(super) struct Stage {
 struct Launch {
     subject: Subject,
     program: PathBuf,
-    folder: TempDir,
 }
 
 /// Checks what the comparison needs, and says what it found: a line each.
 pub(super) fn requirements(options: &Options) -> Result<Vec<String>, BenchError> {
-    if !rustix::process::geteuid().is_root() {
-        return Err(BenchError::NotRoot);
-    }
+    Need::check_all(&[Need::Root, Need::Nft, Need::Tproxy])?;
     raise_descriptor_limit()?;
     let mut notes = vec![format!(
         "Linux {}, {} processors",
@@ -280,18 +276,7 @@ impl Launch {
             }
             _ => options.haproxy.clone(),
         };
-        let folder = tempfile::Builder::new()
-            .prefix("bentpipe-bench-")
-            .tempdir()
-            .map_err(|source| BenchError::Start {
-                subject: subject.name(),
-                source,
-            })?;
-        Ok(Self {
-            subject,
-            program,
-            folder,
-        })
+        Ok(Self { subject, program })
     }
 
     /// Leads traffic to HAProxy; ours sees to that itself.
@@ -310,25 +295,20 @@ impl Launch {
     }
 
     fn start(&self, gateway: &Netns, congestion: &str) -> Result<Option<Proxy>, BenchError> {
-        let (name, configuration) = match self.subject {
+        let configuration = match self.subject {
             Subject::Kernel => return Ok(None),
-            Subject::Haproxy => ("haproxy.cfg", Self::haproxy(haproxy::SPLICE)),
-            Subject::HaproxySpliceAuto => ("haproxy.cfg", Self::haproxy(haproxy::SPLICE_AUTO)),
-            Subject::Bentpipe => ("gateway.toml", bentpipe(congestion)),
+            Subject::Haproxy => Self::haproxy(haproxy::SPLICE),
+            Subject::HaproxySpliceAuto => Self::haproxy(haproxy::SPLICE_AUTO),
+            Subject::Bentpipe => bentpipe(congestion),
         };
-        let file = self.folder.path().join(name);
-        fs::write(&file, configuration).map_err(|source| BenchError::Start {
-            subject: self.subject.name(),
-            source,
-        })?;
         let mut command = gateway.command(&self.program);
         if self.subject == Subject::Bentpipe {
             command.args(["gateway", "run", "--lan", LAN, "--sat", SAT, "--config"]);
         } else {
             command.args(["-db", "-f"]);
         }
-        command.arg(&file);
-        Proxy::start(self.subject, command, self.folder.path().join("log")).map(Some)
+        command.arg(CONFIGURATION);
+        Proxy::start(self.subject, command, &configuration).map(Some)
     }
 
     fn haproxy(splice: &[&str]) -> String {
@@ -336,15 +316,16 @@ impl Launch {
     }
 }
 
-/// Both legs alike and as plain as the kernel's: its usual control, no rate, no pacing.
+/// Both legs alike and as plain as the kernel's: its usual control, no rate, no pacing, and the
+/// buffers that its own tuning may reach under [`SETTINGS`].
 fn bentpipe(congestion: &str) -> String {
     ["lan", "sat"]
         .map(|leg| {
             format!(
                 "[{leg}]\n\
                  congestion_control = \"{congestion}\"\n\
-                 send_buffer = \"2MiB\"\n\
-                 receive_buffer = \"2MiB\"\n"
+                 send_buffer = \"4MiB\"\n\
+                 receive_buffer = \"6MiB\"\n"
             )
         })
         .concat()
