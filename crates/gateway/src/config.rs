@@ -19,7 +19,8 @@
 //! ```
 //!
 //! Keys of a leg, `[lan]` or `[sat]`: `interface`, `congestion_control`, `insist`, `rate`, `pacing`,
-//! `rtt0`, `send_buffer`, `receive_buffer`, `notsent_lowat`; see [`Leg`]. Keys of `[limits]`:
+//! `rtt0`, `aggressive`, `guard`, `overhead`, `send_buffer`, `receive_buffer`, `notsent_lowat`; see
+//! [`Leg`]. Keys of `[limits]`:
 //! `flows`, `descriptors`, `pipe`, `pipes`; see [`Limits`].
 
 mod read;

@@ -2,70 +2,150 @@
 
 use crate::leg::Leg;
 use crate::legs::{Prepared, Which};
-use bentpipe_base::Rate;
+use bentpipe_base::{Probability, Rate};
+use bentpipe_bpf::{ChooseError, ConfigureError, Controls, HYBLA, LinkParams, LoadError, RATE};
 use bentpipe_os::{socket, tcp};
 use std::net::{Ipv4Addr, SocketAddr};
 use thiserror::Error;
 
-/// What the kernel itself may offer for a long path, best first.
-const KERNEL: [&str; 3] = ["hybla", "bbr", "cubic"];
-
-/// A leg cannot have the congestion control it insists on.
+/// A leg cannot have the congestion control it wants.
 #[derive(Debug, Error)]
-#[error(
-    "the {leg} leg insists on congestion control `{wanted}`, but {why}: choose another, or leave `insist` out"
-)]
-pub struct ControlError {
-    leg: &'static str,
-    wanted: String,
-    why: String,
+pub enum ControlError {
+    /// It is missing, and the leg insists or nothing can stand in for it.
+    #[error("the {leg} leg: {source}")]
+    Choose {
+        /// Which leg.
+        leg: &'static str,
+        /// Why.
+        source: ChooseError,
+    },
+    /// It does not take the parameters of the link.
+    #[error("the {leg} leg: {source}")]
+    Configure {
+        /// Which leg.
+        leg: &'static str,
+        /// Why.
+        source: ConfigureError,
+    },
 }
 
-/// Finds the congestion control of a leg and makes its policy ready for sockets marked `mark`.
-pub(crate) fn prepare(which: Which, leg: &Leg, mark: u32) -> Result<Prepared, ControlError> {
-    let control = match &leg.congestion {
-        None => None,
-        Some(wanted) if offered(wanted) => Some(wanted.clone()),
-        Some(wanted) => {
-            let why = "this kernel does not offer it".to_owned();
-            if leg.insist {
-                return Err(ControlError {
-                    leg: which.name(),
-                    wanted: wanted.clone(),
-                    why,
-                });
-            }
-            let instead = KERNEL.into_iter().find(|name| offered(name));
-            tracing::warn!(
-                leg = which.name(),
-                wanted,
-                instead = instead.unwrap_or("the kernel's default"),
-                why,
-                "congestion control replaced"
-            );
-            instead.map(str::to_owned)
+/// The BPF controls, if a leg wants one and the kernel takes them.
+#[derive(Debug, Default)]
+pub(crate) struct Supply {
+    controls: Option<Controls>,
+    failed: Option<LoadError>,
+}
+
+impl Supply {
+    /// Loads the BPF controls if one of `legs` wants one.
+    pub(crate) fn for_legs(legs: [&Leg; 2]) -> Self {
+        if !legs
+            .iter()
+            .any(|leg| is_ours(leg.congestion.as_deref().unwrap_or_default()))
+        {
+            return Self::default();
         }
-    };
-    // Controls that do not know the link are kept from overrunning it, one flow at a time.
-    let knows = control
-        .as_deref()
-        .is_some_and(|name| name.starts_with("bentpipe_"));
-    let ceiling = leg.rate.filter(|_| !knows).map(|rate| payload(rate, leg));
-    Ok(Prepared {
-        mark,
-        control,
-        ceiling,
-        leg: leg.clone(),
-    })
+        match Controls::load() {
+            Ok(controls) => Self {
+                controls: Some(controls),
+                failed: None,
+            },
+            Err(error) => Self {
+                controls: None,
+                failed: Some(error),
+            },
+        }
+    }
+
+    /// Finds the congestion control of a leg, tells it of the link, and makes the leg's policy ready
+    /// for sockets marked `mark`.
+    pub(crate) fn prepare(
+        &mut self,
+        which: Which,
+        leg: &Leg,
+        mark: u32,
+    ) -> Result<Prepared, ControlError> {
+        let control = match &leg.congestion {
+            None => None,
+            Some(wanted) => Some(self.choose(which, wanted, leg.insist)?),
+        };
+        let knows = control.as_deref().is_some_and(is_ours);
+        if knows && let Some(controls) = &mut self.controls {
+            let params = LinkParams {
+                rate: leg.rate,
+                rtt0: leg.rtt0,
+                pace: leg.pacing,
+                guard: leg.guard,
+                overhead: leg.overhead,
+                aggressive: leg.aggressive,
+                ..LinkParams::default()
+            };
+            controls
+                .configure(mark, &params)
+                .map_err(|source| ControlError::Configure {
+                    leg: which.name(),
+                    source,
+                })?;
+        }
+        // Controls that do not know the link are kept from overrunning it, one flow at a time.
+        let ceiling = leg
+            .rate
+            .filter(|_| !knows)
+            .map(|rate| payload(rate, leg.pacing));
+        Ok(Prepared {
+            mark,
+            control,
+            ceiling,
+            leg: leg.clone(),
+        })
+    }
+
+    fn choose(&self, which: Which, wanted: &str, insist: bool) -> Result<String, ControlError> {
+        // Asking is what loads the module of a control, where there is one.
+        for name in [wanted, "hybla", "bbr", "cubic"] {
+            if ask_for(name) {
+                break;
+            }
+        }
+        let choice =
+            bentpipe_bpf::choose(wanted, insist, self.failed.as_ref()).map_err(|source| {
+                ControlError::Choose {
+                    leg: which.name(),
+                    source,
+                }
+            })?;
+        if let Some(note) = choice.note {
+            tracing::warn!(leg = which.name(), "{note}");
+        }
+        Ok(choice.name)
+    }
+
+    /// Registers again the controls that another process held and let go of.
+    pub(crate) fn refresh(&mut self) {
+        let Some(controls) = &mut self.controls else {
+            return;
+        };
+        match controls.refresh() {
+            Ok(true) => tracing::info!("the congestion controls are registered again"),
+            Ok(false) => tracing::warn!(
+                "a congestion control is gone: new connections use the kernel's default"
+            ),
+            Err(error) => tracing::warn!("{error}"),
+        }
+    }
 }
 
-/// The part of the link's rate that is payload and that flows are paced at: 1448 of each 1500 bytes.
-fn payload(rate: Rate, leg: &Leg) -> Rate {
-    rate.scaled(leg.pacing.value() * 1448.0 / 1500.0)
+fn is_ours(name: &str) -> bool {
+    name == HYBLA || name == RATE
 }
 
-fn offered(name: &str) -> bool {
+fn ask_for(name: &str) -> bool {
     let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-    // Asking is the only sure way: the kernel loads a module for the name where it can.
     socket::stream(any).is_ok_and(|socket| tcp::set_congestion(&socket, name).is_ok())
+}
+
+/// The part of the link's rate that is payload (1448 of each 1500 bytes) and that flows are paced
+/// at.
+fn payload(rate: Rate, pacing: Probability) -> Rate {
+    rate.scaled(pacing.value() * 1448.0 / 1500.0)
 }

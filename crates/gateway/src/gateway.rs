@@ -4,6 +4,7 @@ mod start;
 
 pub use start::StartError;
 
+use crate::control::Supply;
 use crate::counters::{Counters, Snapshot};
 use crate::intercept::{InterceptError, Interception};
 use crate::mark::Marks;
@@ -78,6 +79,8 @@ pub struct Gateway {
     shared: Arc<Shared>,
     meter: Meter,
     connections: Connections,
+    /// After the workers: without it their controls go.
+    supply: Supply,
     drain: Duration,
 }
 
@@ -129,6 +132,9 @@ impl Gateway {
             epoll.wait(&mut events, retry).map_err(RunError::Wait)?;
             self.shared.gateway_bell().silence();
             self.check_workers()?;
+            if self.shared.take_control_lost() {
+                self.supply.refresh();
+            }
             let retry = events.is_empty() && self.shared.is_exhausted();
             self.reconsider(retry)?;
         }

@@ -25,6 +25,13 @@ pub struct Leg {
     pub pacing: Probability,
     /// The round-trip time of the reference connection of Hybla (RTT0).
     pub rtt0: Duration,
+    /// Hybla keeps growing during recovery, which the paper's does not.
+    pub aggressive: bool,
+    /// The queueing delay at which the rate control takes the configured rate for too high and falls
+    /// to what the link delivers; `None`: never.
+    pub guard: Option<Duration>,
+    /// Bytes that the link adds to each IP packet.
+    pub overhead: Bytes,
     /// The most that may wait to be sent and acknowledged, for each flow; the kernel's own overhead
     /// counts, which for a satellite's single packets is about as much as the payload.
     pub send_buffer: Bytes,
@@ -52,8 +59,11 @@ impl Leg {
             congestion: Some(control.to_owned()),
             insist: false,
             rate,
-            pacing: Probability::new(0.99).expect("0.99 is a probability"),
+            pacing: Probability::new(0.985).expect("0.985 is a probability"),
             rtt0: Duration::from_millis(25),
+            aggressive: false,
+            guard: Some(Duration::from_millis(60)),
+            overhead: Bytes(0),
             send_buffer: buffer,
             receive_buffer: buffer,
             notsent_lowat: None,
@@ -66,8 +76,11 @@ impl Leg {
             congestion: None,
             insist: false,
             rate: None,
-            pacing: Probability::new(0.99).expect("0.99 is a probability"),
+            pacing: Probability::new(0.985).expect("0.985 is a probability"),
             rtt0: Duration::from_millis(25),
+            aggressive: false,
+            guard: Some(Duration::from_millis(60)),
+            overhead: Bytes(0),
             send_buffer: Bytes(4 << 20),
             receive_buffer: Bytes(4 << 20),
             notsent_lowat: None,

@@ -4,7 +4,7 @@
 use bentpipe_os::epoll::Bell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
 /// No number of flows.
 const NEVER: usize = usize::MAX;
@@ -39,6 +39,7 @@ pub(crate) struct Shared {
     /// The flows there were when the kernel gave no more descriptors, whatever the bounds say;
     /// [`NEVER`] when it has not refused of late.
     exhausted_at: AtomicUsize,
+    control_lost: AtomicBool,
     workers: Bell,
     gateway: Bell,
 }
@@ -50,6 +51,7 @@ impl Shared {
             flows: AtomicUsize::new(0),
             bounds,
             exhausted_at: AtomicUsize::new(NEVER),
+            control_lost: AtomicBool::new(false),
             workers: Bell::new()?,
             gateway: Bell::new()?,
         })
@@ -125,6 +127,18 @@ impl Shared {
     pub(crate) fn out_of_descriptors(&self) {
         self.exhausted_at.store(self.flows(), Ordering::Relaxed);
         self.gateway.ring();
+    }
+
+    /// A leg's congestion control has gone from the kernel.
+    pub(crate) fn control_lost(&self) {
+        if !self.control_lost.swap(true, Ordering::Relaxed) {
+            self.gateway.ring();
+        }
+    }
+
+    /// Whether that was so since the last time.
+    pub(crate) fn take_control_lost(&self) -> bool {
+        self.control_lost.swap(false, Ordering::Relaxed)
     }
 
     /// Tries again after [`Shared::out_of_descriptors`].

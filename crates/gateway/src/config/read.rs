@@ -38,7 +38,7 @@ fn leg(mut table: Table<'_, '_>, defaults: impl Fn(Option<Rate>) -> Leg) -> (Opt
     let interface = table
         .optional("interface")
         .map(|Interface(interface)| interface);
-    let rate = table.optional("rate");
+    let rate = table.optional("rate").map(|LinkRate(rate)| rate);
     let mut leg = defaults(rate);
     leg.rate = rate;
     if let Some(Control(control)) = table.optional("congestion_control") {
@@ -58,6 +58,11 @@ fn leg(mut table: Table<'_, '_>, defaults: impl Fn(Option<Rate>) -> Leg) -> (Opt
     leg.pacing = pacing;
     let ReferenceTime(rtt0) = table.or("rtt0", ReferenceTime(leg.rtt0));
     leg.rtt0 = rtt0;
+    leg.aggressive = table.or("aggressive", leg.aggressive);
+    let Guard(guard) = table.or("guard", Guard(leg.guard));
+    leg.guard = guard;
+    let Overhead(overhead) = table.or("overhead", Overhead(leg.overhead));
+    leg.overhead = overhead;
     let Buffer(send) = table.or("send_buffer", Buffer(leg.send_buffer));
     leg.send_buffer = send;
     let Buffer(receive) = table.or("receive_buffer", Buffer(leg.receive_buffer));
@@ -170,6 +175,47 @@ impl Value for Pacing {
             Ok(part) => Err(Wrong::new(format!("`{part}` is too little"), expected)),
             Err(wrong) => Err(Wrong::new(wrong.what, expected)),
         }
+    }
+}
+
+/// The rate of a link.
+struct LinkRate(Rate);
+
+impl Value for LinkRate {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let rate = Rate::read(value, source)?;
+        let range = Rate::from_bits_per_sec(8_000)..=Rate::from_bits_per_sec(100_000_000_000);
+        if !range.contains(&rate) {
+            let what = format!("`{rate}` is out of range");
+            return Err(Wrong::new(what, "a rate from 8kbit/s to 100Gbit/s"));
+        }
+        Ok(Self(rate))
+    }
+}
+
+/// The delay that sets the guard off.
+struct Guard(Option<Duration>);
+
+impl Value for Guard {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let expected = "a time from 1ms to 16s, such as \"60ms\", or \"off\"";
+        if String::read(value, source).is_ok_and(|text| text == "off") {
+            return Ok(Self(None));
+        }
+        match Duration::read(value, source) {
+            Ok(time) if (0.001..=16.0).contains(&time.as_secs_f64()) => Ok(Self(Some(time))),
+            Ok(time) => Err(Wrong::new(format!("{time:?} is out of range"), expected)),
+            Err(wrong) => Err(Wrong::new(wrong.what, expected)),
+        }
+    }
+}
+
+/// What a link adds to a packet.
+struct Overhead(Bytes);
+
+impl Value for Overhead {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        sized(value, source, 0, 1500, "from 0B to 1500B, such as \"20B\"").map(Self)
     }
 }
 

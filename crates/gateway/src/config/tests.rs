@@ -25,6 +25,9 @@ fn every_key_is_read() {
         rate = "10Mbit/s"
         pacing = "97%"
         rtt0 = "30ms"
+        aggressive = true
+        guard = "off"
+        overhead = "20B"
         notsent_lowat = "32kB"
         [limits]
         flows = 10
@@ -46,6 +49,8 @@ fn every_key_is_read() {
     assert_eq!(config.sat.rate, Some(Rate::from_bits_per_sec(10_000_000)));
     assert_eq!(Some(config.sat.pacing), Probability::new(0.97));
     assert_eq!(config.sat.rtt0, Duration::from_millis(30));
+    assert_eq!((config.sat.guard, config.sat.overhead), (None, Bytes(20)));
+    assert!(config.sat.aggressive && !config.lan.aggressive);
     assert_eq!(config.sat.notsent_lowat, Some(Bytes(32_000)));
     assert_eq!(config.sat.send_buffer, Bytes(6_000_000));
     let limits = Limits {
@@ -80,6 +85,11 @@ fn each_mistake_names_its_place_and_the_remedy() {
         ("[sat]\npacing = 1.2", "from 10% to 100%"),
         ("[sat]\npacing = 0.01", "from 10% to 100%"),
         ("[sat]\nrtt0 = \"0s\"", "from 1ms to 1s"),
+        ("[sat]\nrate = \"1kbit/s\"", "from 8kbit/s to 100Gbit/s"),
+        ("[sat]\nguard = \"of\"", "or \"off\""),
+        ("[sat]\nguard = \"1min\"", "from 1ms to 16s"),
+        ("[sat]\noverhead = \"2kB\"", "from 0B to 1500B"),
+        ("[sat]\naggressive = \"yes\"", "`true` or `false`"),
         ("[sat]\ninterface = \"a b\"", "cannot name an interface"),
         (
             "[sat]\ninterface = \"\\\" accept\"",

@@ -3,7 +3,7 @@
 use super::{Connections, Gateway, Meter};
 use crate::budget::budget;
 use crate::config::Config;
-use crate::control::{self, ControlError};
+use crate::control::{ControlError, Supply};
 use crate::counters::Counters;
 use crate::intercept::{InterceptError, Interception};
 use crate::legs::{Prepared, Which};
@@ -105,9 +105,10 @@ impl Gateway {
             tracing::info!("{line}");
         }
         let marks = Marks::new(Owner::current()?);
+        let mut supply = Supply::for_legs([&config.lan, &config.sat]);
         let legs = Arc::new([
-            control::prepare(Which::Lan, &config.lan, marks.lan())?,
-            control::prepare(Which::Sat, &config.sat, marks.sat())?,
+            supply.prepare(Which::Lan, &config.lan, marks.lan())?,
+            supply.prepare(Which::Sat, &config.sat, marks.sat())?,
         ]);
         let threads = match config.threads {
             Some(threads) => threads,
@@ -130,6 +131,7 @@ impl Gateway {
             shared,
             meter,
             connections,
+            supply,
             drain: config.drain,
         };
         on?;

@@ -63,6 +63,7 @@ impl Worker {
         }
         if dialled.control_lost {
             self.counters.other_control.one();
+            self.shared.control_lost();
         }
         let begun = dialled.begun;
         let flow = Flow::new(near, dialled.socket, leg, Phase::Dialling);

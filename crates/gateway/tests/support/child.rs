@@ -6,7 +6,7 @@
 use super::Stage;
 use bentpipe_gateway::{Config, Ending, Gateway, Shutdown};
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 const CONFIG: &str = "BENTPIPE_TEST_GATEWAY_CONFIG";
 
@@ -17,7 +17,13 @@ pub fn be_a_gateway() {
     };
     let config = Config::parse("child", &text).unwrap();
     let shutdown = Shutdown::on_signals().unwrap();
-    let gateway = Gateway::start(&config.between("lan0", "sat0")).unwrap();
+    let gateway = match Gateway::start(&config.between("lan0", "sat0")) {
+        Ok(gateway) => gateway,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "{error}");
+            std::process::exit(2);
+        }
+    };
     let _ = std::io::stdout().write_all(b"ready\n");
     let code = match gateway.run_until(&shutdown).unwrap() {
         Ending::Drained => 0,
@@ -26,13 +32,24 @@ pub fn be_a_gateway() {
     std::process::exit(code);
 }
 
-/// Starts a gateway process on the stage and waits until it is ready.
-pub fn start(stage: &Stage, config: &str) -> GatewayProcess {
-    let mut command = stage.gateway.command(std::env::current_exe().unwrap());
+/// Makes `command`, the test binary or `setpriv`, one that starts a gateway process; `unprivileged`
+/// by way of `setpriv`, without CAP_NET_ADMIN.
+pub fn arrange<'c>(command: &'c mut Command, config: &str, unprivileged: bool) -> &'c mut Command {
+    if unprivileged {
+        command
+            .args(["--bounding-set", "-net_admin", "--inh-caps", "-net_admin"])
+            .arg(std::env::current_exe().unwrap());
+    }
     command
         .args(["gateway_process", "--exact", "--nocapture"])
         .env(CONFIG, config)
-        .stdout(Stdio::piped());
+        .stdout(Stdio::piped())
+}
+
+/// Starts a gateway process on the stage and waits until it is ready.
+pub fn start(stage: &Stage, config: &str) -> GatewayProcess {
+    let mut command = stage.gateway.command(std::env::current_exe().unwrap());
+    arrange(&mut command, config, false);
     let mut process = GatewayProcess {
         child: command.spawn().unwrap(),
     };

@@ -1,0 +1,178 @@
+//! What is refused at the start, with one clear line, and what the legs' sockets are given.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use bentpipe_bpf::{HYBLA, RATE};
+use bentpipe_gateway::{Config, Gateway, StartError};
+use bentpipe_os::diag::{Connection, Diag, States};
+use bentpipe_os::need;
+use std::net::{SocketAddr, TcpListener};
+use support::{Ip, Stage, child, eventually};
+
+/// What starting in the gateway's namespace fails with.
+fn refusal(stage: &Stage, config: &Config) -> String {
+    let start = || Gateway::start(config).map(drop);
+    let error: StartError = stage.gateway.run(start).unwrap().unwrap_err();
+    let message = error.to_string();
+    assert_eq!(message.lines().count(), 1, "{message}");
+    let tables = stage
+        .gateway
+        .run(|| bentpipe_os::nft::list(&["tables"]).unwrap());
+    assert_eq!(tables.unwrap(), "", "after: {message}");
+    let rules = stage.gateway.netlink().unwrap().rules().unwrap();
+    assert!(rules.is_empty(), "{rules:?} after: {message}");
+    message
+}
+
+fn parsed(text: &str) -> Config {
+    Config::parse("test", text).unwrap().between("lan0", "sat0")
+}
+
+#[test]
+fn interfaces_that_cannot_be_are_refused() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    for (config, expected) in [
+        (Config::default(), "no interface is given for the lan leg"),
+        (Config::default(), "`lan0`"),
+        (
+            Config::default().between("lan7", "sat0"),
+            "no interface `lan7` for the lan leg: there are `sat0`, `lan0`",
+        ),
+        (
+            Config::default().between("lan0", "sat7"),
+            "no interface `sat7` for the sat leg",
+        ),
+        (Config::default().between("lan0", "lan0"), "two"),
+    ] {
+        let message = refusal(&stage, &config);
+        assert!(message.contains(expected), "{message}");
+    }
+}
+
+#[test]
+fn a_port_in_use_is_refused() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let port = stage.free_ports_of_the_gateway();
+    for (host, taken) in [("127.0.0.1", port), ("::1", port), ("::1", port + 1)] {
+        let address = SocketAddr::new(host.parse().unwrap(), taken);
+        let holder = stage
+            .gateway
+            .run(|| TcpListener::bind(address).unwrap())
+            .unwrap();
+        let message = refusal(&stage, &parsed(&format!("port = {port}")));
+        let expected = format!("port {taken} of {host} is in use");
+        assert!(message.contains(&expected), "{message}");
+        drop(holder);
+    }
+    // Another gateway of this very user, too.
+    let config = Config {
+        port,
+        ..Stage::config()
+    };
+    let _first = stage.split_by(config.clone());
+    let start = || Gateway::start(&config).map(drop);
+    let error = stage.gateway.run(start).unwrap().unwrap_err();
+    assert!(error.to_string().contains("is in use"), "{error}");
+}
+
+#[test]
+fn a_control_that_is_insisted_on_and_missing_is_refused() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let text = "[sat]\ncongestion_control = \"no_such\"\ninsist = true";
+    let message = refusal(&stage, &parsed(text));
+    assert!(message.contains("the sat leg"), "{message}");
+    assert!(message.contains("`no_such` is not available"), "{message}");
+    // Without insisting, another stands in for it.
+    let config = parsed("[sat]\ncongestion_control = \"no_such\"");
+    let _gateway = stage.split_by(config);
+    let _pair = stage.pair(Ip::V4);
+}
+
+#[test]
+fn descriptors_for_no_flow_are_refused() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let message = refusal(&stage, &parsed("threads = 16\n[limits]\ndescriptors = 100"));
+    assert!(message.contains("carry no flow"), "{message}");
+}
+
+#[test]
+fn without_the_capability_it_says_so() {
+    need!(Root, Tproxy, Program("setpriv"));
+    let stage = Stage::new();
+    let mut command = stage.gateway.command("setpriv");
+    let output = child::arrange(&mut command, "", true).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains("CAP_NET_ADMIN is missing"), "{said}");
+    assert!(said.contains("run as root"), "{said}");
+}
+
+/// Our connections in the gateway's namespace: what the kernel knows of them.
+fn connections(stage: &Stage) -> Vec<Connection> {
+    let ask = || Diag::open().unwrap().connections(States::CARRYING).unwrap();
+    stage.gateway.run(ask).unwrap()
+}
+
+/// The socket towards the client (satellite leg) and that towards the server (terrestrial leg) carry
+/// marks of their own, and so does a connection from the other side.
+#[test]
+fn each_leg_has_its_mark() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let _gateway = stage.split();
+    let _up = stage.pair(Ip::V4);
+    let listener = stage.listen_in(&stage.client, Ip::V4.client());
+    let _down = support::connect_in(&stage.server, listener.address()).unwrap();
+    listener.accept();
+    eventually("four sockets", || connections(&stage).len() == 4);
+    let all = connections(&stage);
+    let towards = |ip: std::net::IpAddr| -> Vec<u32> {
+        let those = all.iter().filter(|connection| connection.peer.ip() == ip);
+        those.map(|connection| connection.mark).collect()
+    };
+    let (sat, lan) = (towards(Ip::V4.client()), towards(Ip::V4.server()));
+    assert_eq!((sat.len(), sat[0]), (2, sat[1]));
+    assert_eq!((lan.len(), lan[0]), (2, lan[1]));
+    assert_ne!(sat[0], lan[0]);
+    assert_eq!(sat[0] >> 24, 0x62);
+}
+
+/// The BPF controls are on the satellite leg's sockets, accepted or dialled, and not on the others.
+#[test]
+fn the_satellite_leg_gets_its_control() {
+    need!(Root, Tproxy, Btf, StructOps, Program("ss"));
+    let stage = Stage::new();
+    for (text, control) in [
+        ("[sat]\nrate = \"10Mbit/s\"\ninsist = true", RATE),
+        ("", HYBLA),
+        ("[sat]\ncongestion_control = \"reno\"", "reno"),
+    ] {
+        let _gateway = stage.split_by(parsed(&format!(
+            "[lan]\ncongestion_control = \"cubic\"\n{text}"
+        )));
+        let _up = stage.pair(Ip::V4);
+        let listener = stage.listen_in(&stage.client, Ip::V6.client());
+        let _down = support::connect_in(&stage.server, listener.address()).unwrap();
+        listener.accept();
+        eventually("four sockets", || connections(&stage).len() == 4);
+        let mut ss = stage.gateway.command("ss");
+        let output = ss.args(["-tniH"]).output().unwrap().stdout;
+        let listing = String::from_utf8_lossy(&output);
+        let count = |name: &str| {
+            let words = listing.split_whitespace();
+            words.filter(|word| *word == name).count()
+        };
+        assert_eq!((count(control), count("cubic")), (2, 2), "{listing}");
+    }
+}
+
+#[test]
+fn gateway_process() {
+    child::be_a_gateway();
+}
