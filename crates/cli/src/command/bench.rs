@@ -102,7 +102,7 @@ fn blame(error: BenchError) -> Failure {
     match error {
         error if error.is_cancelled() => Failure::Interrupted,
         BenchError::NoSuchFigure { .. }
-        | BenchError::NotRoot
+        | BenchError::Missing(_)
         | BenchError::NoHaproxy { .. }
         | BenchError::NoBentpipe { .. }
         | BenchError::Descriptors { .. }
