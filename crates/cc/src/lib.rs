@@ -1,3 +1,165 @@
-//! Congestion controls as pure integer rules: the Rust twins of the BPF
-//! programs that bentpipe attaches, in the same arithmetic as the C.
+//! Congestion controls, one file a variant, behind one trait: the image of Linux
+//! `tcp_congestion_ops`, so that one trace of acknowledgements can be replayed through a control
+//! here and through its BPF twin in the kernel.
+//!
+//! The sender owns the [`Window`], the control edits it. Which segments are lost and sent again is
+//! loss recovery, which is apart. [`hybla`], [`share`] and [`rate`] repeat the integer arithmetic of
+//! `crates/bpf/src/bpf/*.h` function by function; a property test in `bentpipe-bpf` holds the two
+//! against each other. A new variant is one file and one line in [`REGISTRY`].
 #![forbid(unsafe_code)]
+
+pub mod control;
+pub mod hybla;
+pub mod rate;
+mod registry;
+pub mod reno;
+pub mod share;
+
+pub use registry::{REGISTRY, Variant, find};
+
+use bentpipe_base::{Bytes, Instant, Probability, Rate};
+use std::fmt::Debug;
+use std::time::Duration;
+
+/// The sender's window. A control edits `cwnd`, `ssthresh` and `pacing`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Congestion window, in segments, at least 1.
+    pub cwnd: u32,
+    /// Slow-start threshold, in segments; `u32::MAX`: none yet.
+    pub ssthresh: u32,
+    /// Segments sent and neither acknowledged nor taken for lost.
+    pub in_flight: u32,
+    /// Payload of a full segment.
+    pub mss: Bytes,
+    /// A full segment on the wire: payload, headers and what the link adds.
+    pub wire: Bytes,
+    /// Payload a second; `None`: as fast as the window allows.
+    pub pacing: Option<Rate>,
+}
+
+/// States of loss recovery, as Linux `tcp_ca_state`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Nothing is missing.
+    #[default]
+    Open,
+    /// Duplicate acknowledgements, too few to call it loss.
+    Disorder,
+    /// Reducing the window for a congestion signal that is not loss.
+    Cwr,
+    /// Fast recovery.
+    Recovery,
+    /// After a retransmission timeout.
+    Loss,
+}
+
+/// What happens to the sender besides acknowledgements, as Linux `tcp_ca_event`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Signal {
+    /// Data is sent and none was in flight.
+    Start,
+    /// The window starts anew after idleness.
+    Restart,
+    /// A reduction of the window is complete.
+    Reduced,
+    /// The retransmission timer expired.
+    Timeout,
+}
+
+/// One acknowledgement, with its sample of round-trip time and delivery rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ack {
+    /// When it arrived.
+    pub now: Instant,
+    /// Sample of the round-trip time.
+    pub rtt: Option<Duration>,
+    /// Smoothed round-trip time.
+    pub srtt: Option<Duration>,
+    /// Segments newly acknowledged or selectively acknowledged.
+    pub acked: u32,
+    /// Payload a second delivered over the sampled interval.
+    pub delivered: Option<Rate>,
+    /// The state of loss recovery after it.
+    pub phase: Phase,
+    /// The window was what kept the sender from sending more.
+    pub cwnd_limited: bool,
+    /// More data waits than a flow's share of the link could carry.
+    pub hungry: bool,
+}
+
+/// How the flows of one link are to be sent. Reno heeds none of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// The link's rate on the wire, where known.
+    pub rate: Option<Rate>,
+    /// Hybla's reference round-trip time.
+    pub rtt0: Duration,
+    /// The share of the rate to pace at.
+    pub pace: Probability,
+    /// The queueing delay at which the rate control yields; `None`: never.
+    pub guard: Option<Duration>,
+    /// Window of the rate control, in bandwidth-delay products, 1 to 16.
+    pub windows: u32,
+    /// Hybla keeps growing in recovery: a deviation from the paper.
+    pub aggressive: bool,
+    /// Hybla grows by 2^rho - 1 a segment without the bound of rho a segment.
+    pub uncapped: bool,
+}
+
+impl Default for Settings {
+    /// No rate, RTT0 25 ms, 98.5% of the rate, a guard of 60 ms, three bandwidth-delay products.
+    fn default() -> Self {
+        Self {
+            rate: None,
+            rtt0: Duration::from_millis(25),
+            pace: Probability::new(0.985).expect("lies in [0, 1]"),
+            guard: Some(Duration::from_millis(60)),
+            windows: 3,
+            aggressive: false,
+            uncapped: false,
+        }
+    }
+}
+
+/// A figure of a control's inner state, for graphs: its name with the unit, and the value.
+pub type Gauge = (&'static str, f64);
+
+/// A congestion control of one connection.
+pub trait Congestion: Debug + Send {
+    /// Its name in [`REGISTRY`].
+    fn name(&self) -> &'static str;
+
+    /// An acknowledgement arrived; edits the window.
+    fn on_ack(&mut self, window: &mut Window, ack: &Ack);
+
+    /// The slow-start threshold, in segments, that the sender takes when it enters
+    /// [`Phase::Cwr`], [`Phase::Recovery`] or [`Phase::Loss`].
+    fn ssthresh(&self, window: &Window) -> u32;
+
+    /// Whether it also sets the window in CWR and recovery (Linux `cong_control`); otherwise the
+    /// sender's loss recovery does.
+    fn governs_recovery(&self) -> bool {
+        false
+    }
+
+    /// The connection starts; its handshake took `rtt`, if known.
+    fn init(&mut self, _window: &mut Window, _now: Instant, _rtt: Option<Duration>) {}
+
+    /// The state of loss recovery changes to `phase`.
+    fn on_phase(&mut self, _window: &mut Window, _phase: Phase) {}
+
+    /// Something else happened to the sender.
+    fn on_signal(&mut self, _window: &mut Window, _signal: Signal, _now: Instant) {}
+
+    /// The last reduction was for nothing; `prior` was the window before it, in segments. Returns
+    /// the window to go on with.
+    fn undo(&mut self, window: &Window, prior: u32) -> u32 {
+        window.cwnd.max(prior)
+    }
+
+    /// Its inner state, for graphs.
+    fn gauges(&self) -> Vec<Gauge> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,208 @@
+//! The rate control: for an operator who owns the link and knows its rate. Sends at the flow's share
+//! of it ([`share`](crate::share)) and takes every loss for corruption. The functions are the twins
+//! of `crates/bpf/src/bpf/rate.h`.
+//!
+//! ```text
+//! pacing = share * mss / wire                [payload bytes a second]
+//! cwnd   = windows * share * RTTmin / wire   [segments]; one such product until data is
+//!          acknowledged, never less than 10
+//! ```
+//!
+//! No published algorithm: SCPS-TP's pure rate control (CCSDS 714.0-B-2) with a share and a guard.
+//! Without a configured rate it is Reno (Hybla's rule with rho = 1).
+
+use crate::control::{Params, RTT_MAX_US, RawAck, RawWindow, payload_rate, rtt_micros, segments};
+use crate::hybla::{self, hybla_ack, hybla_init};
+use crate::share::{Member, Share, budget, join, share_ack, turn};
+use crate::{Ack, Congestion, Gauge, Settings, Signal, Window};
+use bentpipe_base::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+const WINDOW_MIN: u32 = 10;
+const WINDOW_MAX: u32 = 1 << 20;
+
+/// `struct bp_rate`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// The flow's part in the link.
+    pub member: Member,
+    /// 1 once data was acknowledged under the rate control.
+    pub started: u32,
+}
+
+/// Sets window and pacing for a budget in bytes a second on the wire.
+pub fn rate_apply(r: &State, w: &mut RawWindow, p: &Params, budget: u64) {
+    let windows = if r.started != 0 {
+        p.windows.clamp(1, 16)
+    } else {
+        1
+    };
+    let rtt_us = r.member.min_rtt_us;
+    w.pacing = payload_rate(w, budget);
+    if rtt_us != 0 {
+        let cwnd = u64::from(windows).wrapping_mul(segments(budget, rtt_us, w.wire));
+        w.cwnd = cwnd.clamp(u64::from(WINDOW_MIN), u64::from(WINDOW_MAX)) as u32;
+    } else {
+        w.cwnd = w.cwnd.clamp(WINDOW_MIN, WINDOW_MAX);
+    }
+}
+
+/// The connection starts, its handshake took `rtt_us` (0: unknown).
+pub fn rate_init(r: &mut State, rtt_us: u32, path: u32) {
+    *r = State {
+        member: Member {
+            min_rtt_us: rtt_us.min(RTT_MAX_US),
+            path,
+            ..Member::default()
+        },
+        started: 0,
+    };
+}
+
+/// One acknowledgement, after [`share_ack`] gave the budget.
+pub fn rate_ack(r: &mut State, w: &mut RawWindow, a: &RawAck, p: &Params, budget: u64) {
+    if a.acked != 0 {
+        r.started = 1;
+    }
+    rate_apply(r, w, p, budget);
+}
+
+/// The link's configuration has gone: what follows as Reno must not start from several windows.
+pub fn rate_forget(r: &mut State, w: &mut RawWindow, acked: u32) {
+    let cwnd = u64::from(w.in_flight) + u64::from(acked);
+    if r.started != 0 {
+        w.cwnd = (u64::from(w.cwnd).min(cwnd) as u32).max(WINDOW_MIN);
+    }
+    r.started = 0;
+}
+
+/// A link of known rate that the flows on it share: clones are the same link.
+#[derive(Clone, Debug, Default)]
+pub struct Link(Arc<Mutex<Share>>);
+
+impl Link {
+    fn lock(&self) -> MutexGuard<'_, Share> {
+        // No rule panics midway, so a poisoned share is as good as any.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The rate control as a congestion control.
+#[derive(Clone, Debug)]
+pub struct RateControl {
+    params: Params,
+    link: Link,
+    state: State,
+    reno: hybla::State,
+}
+
+impl RateControl {
+    /// For one connection that has its link to itself.
+    pub fn new(settings: &Settings) -> Self {
+        Self::on(Link::default(), settings)
+    }
+
+    /// For one connection on a link that others use as well.
+    pub fn on(link: Link, settings: &Settings) -> Self {
+        let mut params = Params::from(settings);
+        if params.rate == 0 {
+            // An RTT0 without end makes rho 1 at any RTT: Reno.
+            params = Params {
+                rtt0_us: u32::MAX,
+                ..Params::default()
+            };
+        }
+        Self {
+            params,
+            link,
+            state: State::default(),
+            reno: hybla::State {
+                rho: hybla::RHO_ONE,
+                flags: hybla::FLYING,
+                ..hybla::State::default()
+            },
+        }
+    }
+
+    fn owns_link(&self) -> bool {
+        self.params.rate != 0
+    }
+}
+
+impl Congestion for RateControl {
+    fn name(&self) -> &'static str {
+        "rate"
+    }
+
+    fn governs_recovery(&self) -> bool {
+        true
+    }
+
+    fn init(&mut self, window: &mut Window, now: Instant, rtt: Option<Duration>) {
+        let mut raw = RawWindow::from(&*window);
+        let rtt_us = rtt_micros(rtt);
+        if self.owns_link() {
+            let mut share = self.link.lock();
+            turn(&mut share, &self.params, now.as_nanos());
+            rate_init(&mut self.state, rtt_us, share.path);
+            rate_apply(
+                &self.state,
+                &mut raw,
+                &self.params,
+                budget(&share, &self.params, 1),
+            );
+        } else {
+            rate_init(&mut self.state, rtt_us, 0);
+            hybla_init(&mut self.reno, &mut raw, &self.params, rtt_us);
+        }
+        raw.apply(window);
+    }
+
+    fn on_ack(&mut self, window: &mut Window, ack: &Ack) {
+        let mut raw = RawWindow::from(&*window);
+        let ack = RawAck::from(ack);
+        if self.owns_link() {
+            let member = &mut self.state.member;
+            let budget = share_ack(&mut self.link.lock(), member, &self.params, &ack, raw.wire);
+            rate_ack(&mut self.state, &mut raw, &ack, &self.params, budget);
+        } else {
+            hybla_ack(&mut self.reno, &mut raw, &ack, &self.params);
+        }
+        raw.apply(window);
+    }
+
+    fn ssthresh(&self, window: &Window) -> u32 {
+        // Loss is corruption on a link whose rate is known.
+        if self.owns_link() {
+            return window.ssthresh;
+        }
+        hybla::half(window.cwnd)
+    }
+
+    fn on_signal(&mut self, window: &mut Window, signal: Signal, now: Instant) {
+        if signal != Signal::Start || !self.owns_link() {
+            return;
+        }
+        let mut raw = RawWindow::from(&*window);
+        let member = &mut self.state.member;
+        let budget = join(&mut self.link.lock(), member, &self.params, now.as_nanos());
+        rate_apply(&self.state, &mut raw, &self.params, budget);
+        raw.apply(window);
+    }
+
+    fn undo(&mut self, window: &Window, prior: u32) -> u32 {
+        self.reno.flags &= !hybla::REDUCING;
+        window.cwnd.max(prior)
+    }
+
+    fn gauges(&self) -> Vec<Gauge> {
+        let share = self.link.lock();
+        let flows = share.past.flows.max(share.now.flows);
+        vec![
+            ("flows", f64::from(flows)),
+            ("guard_bytes_per_s", share.cap as f64),
+            ("min_rtt_ms", f64::from(self.state.member.min_rtt_us) / 1e3),
+        ]
+    }
+}

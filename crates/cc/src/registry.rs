@@ -1,0 +1,41 @@
+//! The table of all congestion controls.
+
+use crate::hybla::Hybla;
+use crate::rate::RateControl;
+use crate::reno::Reno;
+use crate::{Congestion, Settings};
+
+/// One congestion control by name.
+#[derive(Clone, Copy, Debug)]
+pub struct Variant {
+    /// How scenarios and commands call it.
+    pub name: &'static str,
+    /// What it is, in one line.
+    pub summary: &'static str,
+    /// Makes one for a connection that has its link to itself.
+    pub new: fn(&Settings) -> Box<dyn Congestion>,
+}
+
+/// All of them, by name.
+pub const REGISTRY: &[Variant] = &[
+    Variant {
+        name: "hybla",
+        summary: "TCP Hybla: grows as a flow of RTT0 would, whatever its round-trip time",
+        new: |settings| Box::new(Hybla::new(settings)),
+    },
+    Variant {
+        name: "rate",
+        summary: "paced at a share of the link's known rate; loss is taken for corruption",
+        new: |settings| Box::new(RateControl::new(settings)),
+    },
+    Variant {
+        name: "reno",
+        summary: "slow start and congestion avoidance of RFC 5681",
+        new: |_| Box::new(Reno::default()),
+    },
+];
+
+/// The control called `name`.
+pub fn find(name: &str) -> Option<&'static Variant> {
+    REGISTRY.iter().find(|variant| variant.name == name)
+}

@@ -1,0 +1,55 @@
+//! Reno: M. Allman, V. Paxson, E. Blanton, "TCP Congestion Control", RFC 5681, section 3.1.
+//!
+//! ```text
+//! slow start (cwnd < ssthresh), each segment acknowledged: cwnd += 1        [segments]
+//! congestion avoidance,         each segment acknowledged: cwnd += 1 / cwnd [segments]
+//! loss: ssthresh = max(cwnd / 2, 2)                                         [segments]
+//! ```
+//!
+//! Deviations:
+//! - segments are counted, not acknowledgements, without RFC 3465's limit of two a time;
+//! - half of cwnd, not of the flight size (equation 4): the window grows only while it is what
+//!   limits the sender, so the two agree where it matters; Linux does so too;
+//! - in CWR and recovery the window is left to the sender's loss recovery.
+
+use crate::control::SEGMENTS_MAX;
+use crate::{Ack, Congestion, Gauge, Phase, Window};
+
+/// Reno's state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reno {
+    /// Segments acknowledged towards the next increase in congestion avoidance.
+    count: u32,
+}
+
+impl Congestion for Reno {
+    fn name(&self) -> &'static str {
+        "reno"
+    }
+
+    fn on_ack(&mut self, window: &mut Window, ack: &Ack) {
+        window.cwnd = window.cwnd.max(1);
+        if !ack.cwnd_limited || matches!(ack.phase, Phase::Cwr | Phase::Recovery) {
+            return;
+        }
+        let mut acked = ack.acked.min(SEGMENTS_MAX);
+        if window.cwnd < window.ssthresh {
+            let grown = acked.min(window.ssthresh - window.cwnd);
+            window.cwnd += grown;
+            acked -= grown;
+        }
+        if window.cwnd >= window.ssthresh {
+            let sum = self.count.saturating_add(acked);
+            self.count = sum % window.cwnd;
+            window.cwnd = window.cwnd.saturating_add(sum / window.cwnd);
+        }
+    }
+
+    fn ssthresh(&self, window: &Window) -> u32 {
+        (window.cwnd / 2).max(2)
+    }
+
+    fn gauges(&self) -> Vec<Gauge> {
+        vec![("count_segments", f64::from(self.count))]
+    }
+}
