@@ -228,14 +228,14 @@ impl Cell {
         let seconds = match self.measure {
             Measure::Bulk => return self.bulk + OVERHEAD,
             Measure::Small => short_estimate(self.variant, self.loss, [2.5, 4.0, 6.0], 2.0),
-            Measure::Large => short_estimate(self.variant, self.loss, [5.5, 35.0, 60.0], 3.5),
+            Measure::Large => short_estimate(self.variant, self.loss, [5.7, 50.0, 60.0], 3.5),
         };
         Duration::from_secs_f64(seconds) + OVERHEAD
     }
 }
 
 /// Namespaces, emulator, gateway: there and gone again.
-const OVERHEAD: Duration = Duration::from_millis(1500);
+const OVERHEAD: Duration = Duration::from_millis(2000);
 
 /// Seconds of a short transfer: `by_loss` for a sender that takes loss for congestion, near
 /// `clean` for the others.

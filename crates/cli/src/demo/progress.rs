@@ -24,7 +24,13 @@ struct State {
     running: Vec<(Cell, Instant)>,
     ended: usize,
     again: usize,
+    /// How long the runs that ended were expected to take, and took.
+    expected: Duration,
+    took: Duration,
 }
+
+/// Weight of the estimates against what the first runs took.
+const PRIOR: Duration = Duration::from_secs(60);
 
 impl Progress {
     /// For `cells` on `workers` threads.
@@ -82,6 +88,8 @@ impl State {
             running: Vec::new(),
             ended: 0,
             again: 0,
+            expected: Duration::ZERO,
+            took: Duration::ZERO,
         }
     }
 
@@ -93,25 +101,34 @@ impl State {
                 self.running.push(((*cell).clone(), Instant::now()));
             }
             Event::Again(cell, _) => {
-                self.running.retain(|(running, _)| running != *cell);
+                self.end(cell);
                 self.waiting.push((cell.name(), cell.estimate()));
                 self.again += 1;
             }
             Event::Ended(outcome) => {
-                self.running.retain(|(running, _)| *running != outcome.cell);
+                self.end(&outcome.cell);
                 self.ended += 1;
             }
         }
     }
 
-    /// About how long the rest takes, were it spread evenly.
+    fn end(&mut self, cell: &Cell) {
+        if let Some(index) = self.running.iter().position(|(running, _)| running == cell) {
+            let (cell, began) = self.running.swap_remove(index);
+            self.expected += cell.estimate();
+            self.took += began.elapsed();
+        }
+    }
+
+    /// About how long the rest takes, were it spread evenly, on a machine as quick as it has been.
     fn left(&self) -> Duration {
         let rest =
             |(cell, began): &(Cell, Instant)| cell.estimate().saturating_sub(began.elapsed());
         let running: Duration = self.running.iter().map(rest).sum();
         let waiting: Duration = self.waiting.iter().map(|(_, estimate)| *estimate).sum();
         let longest = self.running.iter().map(rest).max().unwrap_or_default();
-        longest.max((running + waiting) / self.workers.max(1) as u32)
+        let left = longest.max((running + waiting) / self.workers.max(1) as u32);
+        left.mul_f64((self.took + PRIOR).as_secs_f64() / (self.expected + PRIOR).as_secs_f64())
     }
 
     fn message(&self) -> String {
