@@ -1,1 +1,33 @@
-//! Filled next.
+//! Two congestion controls for the Linux kernel, and their loader.
+//!
+//! `bentpipe_hybla` is TCP Hybla as published; `bentpipe_rate` paces at a configured rate divided
+//! by the flows that share it and takes loss for corruption. Both are BPF programs (struct_ops) that
+//! work on a stock kernel with BTF and without a module, from Linux 6.4. The rules themselves are
+//! plain C functions in `src/bpf/{hybla,share,rate}.h`, whose twins in Rust are
+//! `bentpipe_cc::{hybla, rate}`; a property test replays traces through both.
+//!
+//! A control is in the kernel while its loader lives: [`Controls`] holds a BPF link, and the
+//! registration goes when the link does, also when the process is killed. Sockets that use it keep
+//! it to their end. What is known of a link ([`LinkParams`]) lies in a BPF map, keyed by the mark
+//! (`SO_MARK`) of the sockets that send over it; sockets whose mark is not configured get Hybla with
+//! its defaults, or Reno from the rate control.
+#![forbid(unsafe_code)]
+
+mod choose;
+mod controls;
+mod kernel;
+mod layout;
+mod maps;
+mod object;
+mod params;
+#[doc(hidden)]
+pub mod replay;
+
+pub use choose::{Choice, ChooseError, available, choose};
+pub use controls::{ConfigureError, Controls, LoadError};
+pub use params::{LinkParams, LinkShare};
+
+/// The name of TCP Hybla for `setsockopt(TCP_CONGESTION)`.
+pub const HYBLA: &str = "bentpipe_hybla";
+/// The name of the rate control for `setsockopt(TCP_CONGESTION)`.
+pub const RATE: &str = "bentpipe_rate";

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* The rate control as a congestion control of the kernel: rate.h on a socket. */
+#include "socket.h"
+#include "rate.h"
+
+char _license[] SEC("license") = "Dual BSD/GPL";
+
+struct bp_link {
+	struct bpf_spin_lock lock;
+	u32 pad;
+	struct bp_share share;
+};
+
+/* What the flows of a link have in common, by socket mark; shared as the map of links is. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, BP_LINKS_MAX);
+	__type(key, u32);
+	__type(value, struct bp_link);
+} bentpipe_share1 SEC(".maps");
+
+/* A socket's private area: one rule is in force at a time, but a link may be (un)configured. */
+struct flow {
+	struct bp_hybla reno;
+	struct bp_rate rate;
+};
+
+/* The link of a socket, or 0 when its mark names none whose rate is known. */
+static __always_inline struct bp_link *link_of(struct sock *sk, struct bp_params *p)
+{
+	struct bp_params *params = bp_params_of(sk);
+	u32 mark = sk->sk_mark;
+
+	/* An RTT0 without end makes rho 1 at any RTT: Reno. */
+	bp_defaults(p, ~0u);
+	if (!params || !params->rate)
+		return 0;
+	*p = *params;
+	return bpf_map_lookup_elem(&bentpipe_share1, &mark);
+}
+
+SEC("struct_ops")
+void BPF_PROG(rate_init, struct sock *sk)
+{
+	struct flow *f = bp_private(sk);
+	struct bp_params p;
+	struct bp_window w;
+	struct bp_link *link = link_of(sk, &p);
+	u64 now = bpf_ktime_get_ns(), budget;
+	u32 path;
+
+	bp_window_of(sk, &p, &w);
+	bp_hybla_init(&f->reno, &w, &p, bp_srtt(sk));
+	bp_rate_init(&f->rate, bp_srtt(sk), 0);
+	if (link) {
+		w.ssthresh = bp_tcp(sk)->snd_ssthresh;
+		bpf_spin_lock(&link->lock);
+		bp_turn(&link->share, &p, now);
+		budget = bp_budget(&link->share, &p, 1);
+		path = link->share.path;
+		bpf_spin_unlock(&link->lock);
+		f->rate.member.path = path;
+		bp_rate_apply(&f->rate, &w, &p, budget);
+	}
+	bp_apply(sk, &w);
+}
+
+static __always_inline void control(struct sock *sk, const struct rate_sample *rs)
+{
+	struct flow *f = bp_private(sk);
+	struct bp_params p;
+	struct bp_window w;
+	struct bp_ack a;
+	struct bp_link *link = link_of(sk, &p);
+
+	bp_window_of(sk, &p, &w);
+	bp_ack_of(sk, rs, &a);
+	if (link) {
+		struct bp_member member = f->rate.member;
+		u64 budget;
+
+		bpf_spin_lock(&link->lock);
+		budget = bp_share_ack(&link->share, &member, &p, &a, w.wire);
+		bpf_spin_unlock(&link->lock);
+		f->rate.member = member;
+		bp_rate_ack(&f->rate, &w, &a, &p, budget);
+	} else {
+		bp_rate_forget(&f->rate, &w, a.acked);
+		bp_hybla_ack(&f->reno, &w, &a, &p);
+	}
+	bp_apply(sk, &w);
+}
+
+/* Linux 6.10 and later. */
+SEC("struct_ops")
+void BPF_PROG(rate_control, struct sock *sk, u32 ack, int flag, const struct rate_sample *rs)
+{
+	control(sk, rs);
+}
+
+/* Before 6.10. */
+SEC("struct_ops")
+void BPF_PROG(rate_control2, struct sock *sk, const struct rate_sample *rs)
+{
+	control(sk, rs);
+}
+
+/* Data after silence. The kernel shrinks no idle window of a full control. */
+SEC("struct_ops")
+void BPF_PROG(rate_event, struct sock *sk, u32 event)
+{
+	struct flow *f = bp_private(sk);
+	struct bp_params p;
+	struct bp_window w;
+	struct bp_member member;
+	struct bp_link *link;
+	u64 now, budget;
+
+	if (event != CA_EVENT_TX_START)
+		return;
+	link = link_of(sk, &p);
+	if (!link)
+		return;
+	now = bpf_ktime_get_ns();
+	member = f->rate.member;
+	bp_window_of(sk, &p, &w);
+	bpf_spin_lock(&link->lock);
+	budget = bp_join(&link->share, &member, &p, now);
+	bpf_spin_unlock(&link->lock);
+	f->rate.member = member;
+	bp_rate_apply(&f->rate, &w, &p, budget);
+	bp_apply(sk, &w);
+}
+
+SEC("struct_ops")
+u32 BPF_PROG(rate_ssthresh, struct sock *sk)
+{
+	struct flow *f = bp_private(sk);
+	struct bp_params p;
+	struct bp_window w;
+
+	/* Loss is corruption on a link whose rate is known. */
+	if (link_of(sk, &p))
+		return bp_tcp(sk)->snd_ssthresh;
+	bp_window_of(sk, &p, &w);
+	return bp_hybla_ssthresh(&f->reno, &w);
+}
+
+SEC("struct_ops")
+u32 BPF_PROG(rate_undo, struct sock *sk)
+{
+	struct flow *f = bp_private(sk);
+	struct tcp_sock *tp = bp_tcp(sk);
+
+	f->reno.flags &= ~BP_REDUCING;
+	return bp_max(tp->snd_cwnd, tp->prior_cwnd);
+}
+
+SEC(".struct_ops.link")
+struct tcp_congestion_ops bentpipe_rate = {
+	.init = (void *)rate_init,
+	.ssthresh = (void *)rate_ssthresh,
+	.cong_control = (void *)rate_control,
+	.cwnd_event = (void *)rate_event,
+	.undo_cwnd = (void *)rate_undo,
+	.name = "bentpipe_rate",
+};
+
+SEC(".struct_ops.link")
+struct tcp_congestion_ops bentpipe_rate2 = {
+	.init = (void *)rate_init,
+	.ssthresh = (void *)rate_ssthresh,
+	.cong_control = (void *)rate_control2,
+	.cwnd_event = (void *)rate_event,
+	.undo_cwnd = (void *)rate_undo,
+	.name = "bentpipe_rate",
+};

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The rate control: for an operator who owns the link and knows its rate. Sends at the flow's
+ * share of it (share.h) and takes every loss for corruption.
+ *
+ *   pacing = share * mss / wire                [payload bytes a second]
+ *   cwnd   = windows * share * RTTmin / wire   [segments]; one such product until data is
+ *            acknowledged, never less than 10
+ *
+ * No published algorithm: SCPS-TP's pure rate control (CCSDS 714.0-B-2) with a share and a guard.
+ * Without a configured rate it is Reno (Hybla's rule with rho = 1).
+ */
+#ifndef BENTPIPE_RATE_H
+#define BENTPIPE_RATE_H
+
+#include "control.h"
+#include "hybla.h"
+#include "share.h"
+
+#define BP_RATE_WINDOW_MIN 10u
+#define BP_RATE_WINDOW_MAX (1u << 20)
+
+struct bp_rate {
+	struct bp_member member;
+	u32 started;		/* data was acknowledged under the rate control */
+	u32 pad;
+};
+
+static __always_inline void bp_rate_apply(const struct bp_rate *r, struct bp_window *w,
+					  const struct bp_params *p, u64 budget)
+{
+	u32 windows = r->started ? bp_min(bp_max(p->windows, 1u), 16u) : 1;
+	u32 rtt_us = r->member.min_rtt_us;
+
+	w->pacing = bp_payload_rate(w, budget);
+	if (rtt_us) {
+		u64 cwnd = windows * bp_segments(budget, rtt_us, w->wire);
+
+		w->cwnd = bp_min(bp_max(cwnd, BP_RATE_WINDOW_MIN), BP_RATE_WINDOW_MAX);
+	} else {
+		w->cwnd = bp_min(bp_max(w->cwnd, BP_RATE_WINDOW_MIN), BP_RATE_WINDOW_MAX);
+	}
+}
+
+/* The connection starts, its handshake took rtt_us (0: unknown). */
+static __always_inline void bp_rate_init(struct bp_rate *r, u32 rtt_us, u32 path)
+{
+	r->member.epoch = 0;
+	r->member.hungry = 0;
+	r->member.min_rtt_us = bp_min(rtt_us, BP_RTT_MAX_US);
+	r->member.path = path;
+	r->started = 0;
+	r->pad = 0;
+}
+
+static __always_inline void bp_rate_ack(struct bp_rate *r, struct bp_window *w,
+					const struct bp_ack *a, const struct bp_params *p,
+					u64 budget)
+{
+	if (a->acked)
+		r->started = 1;
+	bp_rate_apply(r, w, p, budget);
+}
+
+/* The link's configuration has gone: what follows as Reno must not start from several windows. */
+static __always_inline void bp_rate_forget(struct bp_rate *r, struct bp_window *w, u32 acked)
+{
+	u64 cwnd = (u64)w->in_flight + acked;
+
+	if (r->started)
+		w->cwnd = bp_max(bp_min((u64)w->cwnd, cwnd), BP_RATE_WINDOW_MIN);
+	r->started = 0;
+}
+
+#endif
