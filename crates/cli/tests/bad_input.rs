@@ -214,7 +214,10 @@ fn a_port_in_use_is_named() {
     bentpipe_os::need!(Root, Nft, Tproxy);
     let netns = bentpipe_os::netns::Netns::create("clitest").unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let path = file(folder.path(), "port = 4711\n");
+    let path = file(
+        folder.path(),
+        "port = 4711\n[sat]\ncongestion_control = \"cubic\"\n",
+    );
     let made = netns.run(|| {
         for arguments in [
             ["link", "set", "lo", "up"].as_slice(),

@@ -162,13 +162,14 @@ struct Line<'a> {
     retransmitted: Option<f64>,
     t_100kB_cut: bool,
     t_2MB_cut: bool,
-    t_100kB_all_s: &'a [Option<f64>],
-    t_2MB_all_s: &'a [Option<f64>],
+    t_100kB_all_s: Vec<Option<f64>>,
+    t_2MB_all_s: Vec<Option<f64>>,
     failed: &'a [String],
 }
 
 impl<'a> From<&'a Row> for Line<'a> {
     fn from(row: &'a Row) -> Self {
+        let all = |times: &Times| times.all.iter().map(|time| time.map(rounded)).collect();
         Self {
             mode: row.variant.mode,
             cc: row.variant.cc,
@@ -176,14 +177,14 @@ impl<'a> From<&'a Row> for Line<'a> {
             stock_buffers: row.variant.stock_buffers,
             goodput_mbps: row.goodput_mbps.map(rounded),
             limit_mbps: rounded(row.limit_mbps()),
-            t_100kB_s: row.small.median,
-            t_2MB_s: row.large.median,
+            t_100kB_s: row.small.median.map(rounded),
+            t_2MB_s: row.large.median.map(rounded),
             share: row.share().map(rounded),
-            retransmitted: row.retransmitted,
+            retransmitted: row.retransmitted.map(rounded),
             t_100kB_cut: row.small.cut,
             t_2MB_cut: row.large.cut,
-            t_100kB_all_s: &row.small.all,
-            t_2MB_all_s: &row.large.all,
+            t_100kB_all_s: all(&row.small),
+            t_2MB_all_s: all(&row.large),
             failed: &row.failed,
         }
     }
