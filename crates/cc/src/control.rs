@@ -86,6 +86,8 @@ pub struct RawAck {
     pub phase: u32,
     /// [`CWND_LIMITED`], [`HUNGRY`].
     pub flags: u32,
+    /// Segments newly found lost.
+    pub lost: u32,
 }
 
 /// The rate to send at on the wire, in bytes a second.
@@ -191,6 +193,7 @@ impl From<&Ack> for RawAck {
                 Phase::Loss => LOSS,
             },
             flags,
+            lost: ack.lost,
         }
     }
 }

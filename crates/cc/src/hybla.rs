@@ -9,15 +9,17 @@
 //! loss: ssthresh = max(cwnd / 2, 2)                                     [segments]
 //! ```
 //!
-//! Deviations, all but the last from Linux rather than from the paper:
+//! Deviations:
 //! - segments are counted, not acknowledgements (delayed or thinned ACKs do not slow the growth);
 //! - the exponent stops at 16 and, unless [`UNCAPPED`], a segment acknowledged adds at most rho;
 //! - the first window is min(rho, 32) but not less than the sender's own, paced over one RTT;
-//! - ssthresh starts at link rate * RTT where the rate is configured, which Linux leaves out and the
-//!   paper takes from Hoe's estimate;
+//! - where the link's rate is configured, slow start ends at rate * RTT, at the start (the paper
+//!   takes it from Hoe's estimate, Linux leaves it out) and after a recovery too;
+//! - a recovery that runs into the next is one recovery, halved once, unless more than 1/32 of its
+//!   segments were lost;
 //! - paced at the link rate, else at 2 (slow start) or 1.2 windows an RTT as the kernel does;
 //! - the remainder of rho^2 / cwnd is kept exactly;
-//! - [`AGGRESSIVE`] (off by default; not in the paper): the rule also runs in recovery.
+//! - [`AGGRESSIVE`] (off by default): the rule also runs in recovery.
 
 use crate::control::{
     AGGRESSIVE, CWND_LIMITED, CWR, LOSS, OPEN, Params, RATE_MAX, RECOVERY, RawAck, RawWindow,
@@ -41,6 +43,11 @@ const EIGHTHS: [u8; 8] = [128, 139, 152, 165, 181, 197, 215, 234];
 pub const REDUCING: u32 = 1;
 /// [`State::flags`]: nothing of the first window is acknowledged yet.
 pub const FLYING: u32 = 2;
+/// [`State::flags`]: after a timeout.
+pub const LOSING: u32 = 4;
+
+/// Where the counts of a recovery stop.
+const COUNT_MAX: u32 = 1 << 24;
 
 /// `struct bp_hybla`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,10 +62,16 @@ pub struct State {
     pub half: u32,
     /// Remainder of rho^2 / cwnd, in 1/64 segments squared.
     pub count: u64,
-    /// [`AGGRESSIVE`]: segments grown in this recovery.
-    pub grown: u32,
-    /// [`REDUCING`], [`FLYING`].
+    /// [`REDUCING`], [`FLYING`], [`LOSING`].
     pub flags: u32,
+    /// [`AGGRESSIVE`]: segments the window grew in this recovery.
+    pub grown: u32,
+    /// Window while it fills the pipe again after a mass loss, in segments.
+    pub limit: u32,
+    /// Segments acknowledged in this recovery.
+    pub acked: u32,
+    /// Segments lost in this recovery.
+    pub lost: u32,
 }
 
 /// rho in eighths.
@@ -103,21 +116,38 @@ pub fn grow(h: &mut State, w: &mut RawWindow, rho: u32, acked: u32, capped: bool
 }
 
 /// One acknowledgement in recovery: as RFC 6937, one segment goes out for two that left, until
-/// `goal` is reached. Halving at once would stall the retransmissions.
-pub fn reduce(h: &mut State, w: &mut RawWindow, goal: u32, acked: u32) {
+/// `goal` is reached (halving at once would stall the retransmissions); and when loss emptied the
+/// pipe to less than half of that, it fills again by slow start, and not while losses go on.
+pub fn reduce(h: &mut State, w: &mut RawWindow, goal: u32, acked: u32, lost: u32) {
     let entering = u32::from(h.flags & REDUCING == 0);
     let sum = h.half.wrapping_add(acked);
     // The first retransmission goes at once.
     let room = (sum >> 1).max(entering);
-    let cwnd = u64::from(w.cwnd).min(u64::from(w.in_flight) + u64::from(room));
+    let in_flight = u64::from(w.in_flight);
+    let cwnd = u64::from(w.cwnd).min(in_flight + u64::from(room));
+    let mut limit = u64::from(h.limit) + u64::from(acked);
+    if lost != 0 && (w.in_flight < goal >> 1 || h.limit < goal) {
+        limit = in_flight + u64::from(acked.max(1));
+    }
+    h.limit = limit.min(u64::from(SEGMENTS_MAX)) as u32;
     h.half = sum & 1;
     h.flags |= REDUCING;
-    w.cwnd = cwnd.max(u64::from(goal)).min(u64::from(SEGMENTS_MAX)) as u32;
+    w.cwnd = cwnd.max(u64::from(goal)).min(u64::from(h.limit)) as u32;
 }
 
-/// The threshold after a loss, in segments.
-pub fn half(cwnd: u32) -> u32 {
-    (cwnd >> 1).max(2)
+/// Recovery, or a timeout, begins: where the window is to shrink to, in segments.
+pub fn hybla_ssthresh(h: &mut State, w: &RawWindow) -> u32 {
+    if h.flags & REDUCING != 0 && u64::from(h.lost) << 5 <= u64::from(h.acked) {
+        return w.ssthresh;
+    }
+    h.flags &= !REDUCING;
+    (w.cwnd >> 1).max(2)
+}
+
+/// Segments that fill the link; 0 where its rate is not configured or no round-trip time is known.
+pub fn product(h: &State, w: &RawWindow, p: &Params) -> u32 {
+    let product = segments(p.rate.min(RATE_MAX), h.min_rtt_us, w.wire);
+    product.min(u64::from(SEGMENTS_MAX)) as u32
 }
 
 /// A smaller round-trip time: rho follows; the first one known also gives ssthresh.
@@ -129,8 +159,7 @@ pub fn hybla_rtt(h: &mut State, w: &mut RawWindow, p: &Params, rtt_us: u32) {
     h.min_rtt_us = rtt_us;
     h.rho = rho(rtt_us, p.rtt0_us);
     if first && p.rate != 0 {
-        let bdp = segments(p.rate.min(RATE_MAX), rtt_us, w.wire);
-        w.ssthresh = bdp.clamp(2, u64::from(SEGMENTS_MAX)) as u32;
+        w.ssthresh = product(h, w, p).max(2);
     }
 }
 
@@ -167,36 +196,52 @@ fn goal(h: &State, w: &RawWindow) -> u32 {
     w.ssthresh.saturating_add(h.grown).min(SEGMENTS_MAX)
 }
 
+/// One acknowledgement in CWR or recovery.
+pub fn hybla_recover(h: &mut State, w: &mut RawWindow, a: &RawAck, p: &Params) {
+    let acked = a.acked.min(SEGMENTS_MAX);
+    let lost = a.lost.min(SEGMENTS_MAX);
+    if h.flags & REDUCING == 0 {
+        h.half = 0;
+        h.grown = 0;
+        h.limit = SEGMENTS_MAX;
+        h.acked = 0;
+        h.lost = 0;
+    }
+    h.acked = h.acked.wrapping_add(acked).min(COUNT_MAX);
+    h.lost = h.lost.wrapping_add(lost).min(COUNT_MAX);
+    if p.flags & AGGRESSIVE != 0 {
+        let capped = p.flags & UNCAPPED == 0;
+        let grown = avoidance(h, h.rho, goal(h, w), acked, capped);
+        let grown = u64::from(h.grown).wrapping_add(grown);
+        h.grown = grown.min(u64::from(SEGMENTS_MAX)) as u32;
+    }
+    let goal = goal(h, w);
+    reduce(h, w, goal, acked, lost);
+}
+
 /// One acknowledgement.
 pub fn hybla_ack(h: &mut State, w: &mut RawWindow, a: &RawAck, p: &Params) {
     let acked = a.acked.min(SEGMENTS_MAX);
-    let aggressive = p.flags & AGGRESSIVE != 0;
-    let capped = p.flags & UNCAPPED == 0;
-
     hybla_rtt(h, w, p, a.rtt_us);
     if acked != 0 {
         h.flags &= !FLYING;
     }
     if a.phase == CWR || a.phase == RECOVERY {
-        if h.flags & REDUCING == 0 {
-            h.half = 0;
-            h.grown = 0;
-        }
-        if aggressive {
-            let grown = avoidance(h, h.rho, goal(h, w), acked, capped);
-            let grown = u64::from(h.grown).wrapping_add(grown);
-            h.grown = grown.min(u64::from(SEGMENTS_MAX)) as u32;
-        }
-        let goal = goal(h, w);
-        reduce(h, w, goal, acked);
+        hybla_recover(h, w, a, p);
     } else {
-        if h.flags & REDUCING != 0 && a.phase != LOSS {
-            w.cwnd = goal(h, w);
+        if a.phase == LOSS {
+            h.flags = (h.flags & !REDUCING) | LOSING;
+        } else if h.flags & (REDUCING | LOSING) != 0 {
+            if h.flags & REDUCING != 0 {
+                w.cwnd = goal(h, w).min(h.limit);
+            }
+            w.ssthresh = w.ssthresh.max(product(h, w, p));
+            h.flags &= !(REDUCING | LOSING);
         }
-        h.flags &= !REDUCING;
         if a.flags & CWND_LIMITED != 0 {
-            let by_rho = a.phase == OPEN || aggressive;
-            grow(h, w, if by_rho { h.rho } else { RHO_ONE }, acked, capped);
+            let by_rho = a.phase == OPEN || p.flags & AGGRESSIVE != 0;
+            let rho = if by_rho { h.rho } else { RHO_ONE };
+            grow(h, w, rho, acked, p.flags & UNCAPPED == 0);
         }
     }
     w.cwnd = w.cwnd.max(1);
@@ -245,8 +290,8 @@ impl Congestion for Hybla {
         raw.apply(window);
     }
 
-    fn ssthresh(&self, window: &Window) -> u32 {
-        half(window.cwnd)
+    fn ssthresh(&mut self, window: &Window) -> u32 {
+        hybla_ssthresh(&mut self.state, &RawWindow::from(window))
     }
 
     fn undo(&mut self, window: &Window, prior: u32) -> u32 {

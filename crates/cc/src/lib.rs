@@ -78,6 +78,8 @@ pub struct Ack {
     pub srtt: Option<Duration>,
     /// Segments newly acknowledged or selectively acknowledged.
     pub acked: u32,
+    /// Segments newly found lost.
+    pub lost: u32,
     /// Payload a second delivered over the sampled interval.
     pub delivered: Option<Rate>,
     /// The state of loss recovery after it.
@@ -134,8 +136,8 @@ pub trait Congestion: Debug + Send {
     fn on_ack(&mut self, window: &mut Window, ack: &Ack);
 
     /// The slow-start threshold, in segments, that the sender takes when it enters
-    /// [`Phase::Cwr`], [`Phase::Recovery`] or [`Phase::Loss`].
-    fn ssthresh(&self, window: &Window) -> u32;
+    /// [`Phase::Cwr`], [`Phase::Recovery`] or [`Phase::Loss`]; called once for each.
+    fn ssthresh(&mut self, window: &Window) -> u32;
 
     /// Whether it also sets the window in CWR and recovery (Linux `cong_control`); otherwise the
     /// sender's loss recovery does.

@@ -12,7 +12,7 @@
 //! Without a configured rate it is Reno (Hybla's rule with rho = 1).
 
 use crate::control::{Params, RTT_MAX_US, RawAck, RawWindow, payload_rate, rtt_micros, segments};
-use crate::hybla::{self, hybla_ack, hybla_init};
+use crate::hybla::{self, hybla_ack, hybla_init, hybla_ssthresh};
 use crate::share::{Member, Share, budget, join, share_ack, turn};
 use crate::{Ack, Congestion, Gauge, Settings, Signal, Window};
 use bentpipe_base::Instant;
@@ -172,12 +172,12 @@ impl Congestion for RateControl {
         raw.apply(window);
     }
 
-    fn ssthresh(&self, window: &Window) -> u32 {
+    fn ssthresh(&mut self, window: &Window) -> u32 {
         // Loss is corruption on a link whose rate is known.
         if self.owns_link() {
             return window.ssthresh;
         }
-        hybla::half(window.cwnd)
+        hybla_ssthresh(&mut self.reno, &RawWindow::from(window))
     }
 
     fn on_signal(&mut self, window: &mut Window, signal: Signal, now: Instant) {

@@ -45,7 +45,7 @@ impl Congestion for Reno {
         }
     }
 
-    fn ssthresh(&self, window: &Window) -> u32 {
+    fn ssthresh(&mut self, window: &Window) -> u32 {
         (window.cwnd / 2).max(2)
     }
 

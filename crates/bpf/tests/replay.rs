@@ -1,0 +1,545 @@
+//! The C rules in the kernel against their Rust twins: one random trace through both, equal in every
+//! field after every step. `BENTPIPE_SEED` (a number) draws other traces.
+
+use bentpipe_bpf::replay::Replay;
+use bentpipe_cc::control::{
+    AGGRESSIVE, CWR, LOSS, OPEN, Params, RECOVERY, RawAck, RawWindow, UNCAPPED,
+};
+use bentpipe_cc::hybla::{self, hybla_ack, hybla_init, hybla_ssthresh};
+use bentpipe_cc::rate::{self, rate_ack, rate_apply, rate_forget, rate_init};
+use bentpipe_cc::share::{Member, Share, Slot, budget, join, share_ack, turn};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
+use std::cell::Cell;
+use std::fmt::Debug;
+
+const TRACES: u32 = 64;
+const STEPS: usize = 60;
+const FLOWS: usize = 3;
+
+const INIT: u32 = 0;
+const ACK: u32 = 1;
+const JOIN: u32 = 2;
+const FORGET: u32 = 3;
+
+/// One field of a C structure.
+enum Field<'a> {
+    Word(&'a mut u32),
+    Long(&'a mut u64),
+    Pad,
+}
+use Field::{Long, Pad, Word};
+
+/// A twin of a C structure: its fields in the order of the C side, padding named.
+trait Image {
+    fn fields(&mut self) -> Vec<Field<'_>>;
+
+    fn write(&self, bytes: &mut Vec<u8>)
+    where
+        Self: Clone,
+    {
+        for field in self.clone().fields() {
+            match field {
+                Word(word) => bytes.extend(word.to_ne_bytes()),
+                Long(long) => bytes.extend(long.to_ne_bytes()),
+                Pad => bytes.extend([0; 4]),
+            }
+        }
+    }
+
+    /// Takes its bytes off the front.
+    fn read(&mut self, bytes: &mut &[u8]) {
+        for field in self.fields() {
+            let size = if matches!(field, Long(_)) { 8 } else { 4 };
+            let (head, rest) = bytes.split_at(size);
+            match field {
+                Word(word) => *word = u32::from_ne_bytes(head.try_into().expect("of this size")),
+                Long(long) => *long = u64::from_ne_bytes(head.try_into().expect("of this size")),
+                Pad => {}
+            }
+            *bytes = rest;
+        }
+    }
+}
+
+impl Image for Params {
+    fn fields(&mut self) -> Vec<Field<'_>> {
+        vec![
+            Long(&mut self.rate),
+            Word(&mut self.rtt0_us),
+            Word(&mut self.pace_q16),
+            Word(&mut self.guard_us),
+            Pad, // overhead
+            Word(&mut self.flags),
+            Word(&mut self.windows),
+            Pad, // owner_pid
+            Pad, // owner_pidns
+            Pad, // owner_start
+            Pad,
+        ]
+    }
+}
+
+impl Image for RawWindow {
+    fn fields(&mut self) -> Vec<Field<'_>> {
+        vec![
+            Word(&mut self.cwnd),
+            Word(&mut self.ssthresh),
+            Word(&mut self.in_flight),
+            Word(&mut self.mss),
+            Word(&mut self.wire),
+            Pad,
+            Long(&mut self.pacing),
+        ]
+    }
+}
+
+impl Image for RawAck {
+    fn fields(&mut self) -> Vec<Field<'_>> {
+        vec![
+            Long(&mut self.now_ns),
+            Word(&mut self.rtt_us),
+            Word(&mut self.srtt_us),
+            Word(&mut self.acked),
+            Word(&mut self.phase),
+            Word(&mut self.flags),
+            Word(&mut self.lost),
+        ]
+    }
+}
+
+impl Image for hybla::State {
+    fn fields(&mut self) -> Vec<Field<'_>> {
+        vec![
+            Word(&mut self.min_rtt_us),
+            Word(&mut self.rho),
+            Word(&mut self.cents),
+            Word(&mut self.half),
+            Long(&mut self.count),
+            Word(&mut self.flags),
+            Word(&mut self.grown),
+            Word(&mut self.limit),
+            Word(&mut self.acked),
+            Word(&mut self.lost),
+            Pad,
+        ]
+    }
+}
+
+impl Image for rate::State {
+    fn fields(&mut self) -> Vec<Field<'_>> {
+        let Member {
+            epoch,
+            hungry,
+            min_rtt_us,
+            path,
+        } = &mut self.member;
+        let words = [epoch, hungry, min_rtt_us, path, &mut self.started];
+        words.into_iter().map(Word).chain([Pad]).collect()
+    }
+}
+
+impl Image for Slot {
+    fn fields(&mut self) -> Vec<Field<'_>> {
+        vec![
+            Word(&mut self.epoch),
+            Word(&mut self.flows),
+            Word(&mut self.hungry),
+            Word(&mut self.samples),
+            Long(&mut self.excess_us),
+            Long(&mut self.carried),
+            Long(&mut self.others),
+            Long(&mut self.first_ns),
+            Long(&mut self.last_ns),
+        ]
+    }
+}
+
+impl Image for Share {
+    fn fields(&mut self) -> Vec<Field<'_>> {
+        let mut fields = self.now.fields();
+        fields.extend(self.past.fields());
+        fields.extend([
+            Long(&mut self.cap),
+            Word(&mut self.level_us),
+            Word(&mut self.age),
+            Word(&mut self.calm),
+            Word(&mut self.path),
+        ]);
+        fields
+    }
+}
+
+/// `struct step`.
+fn context(params: &Params, window: &RawWindow, ack: &RawAck, what: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    params.write(&mut bytes);
+    window.write(&mut bytes);
+    ack.write(&mut bytes);
+    bytes.extend(what.to_ne_bytes());
+    bytes.extend([0; 4]);
+    bytes
+}
+
+/// Where in it the window lies, and where it ends.
+const WINDOW_AT: usize = 48;
+const STEP: usize = 120;
+
+fn read<T: Image + Default>(mut bytes: &[u8]) -> T {
+    let mut image = T::default();
+    image.read(&mut bytes);
+    image
+}
+
+#[derive(Clone, Debug)]
+struct Step {
+    what: u32,
+    flow: usize,
+    after_ns: u64,
+    ack: RawAck,
+    in_flight: u32,
+    /// The sender brings another window.
+    window: Option<RawWindow>,
+}
+
+#[derive(Clone, Debug)]
+struct Trace {
+    params: Params,
+    window: RawWindow,
+    /// The state that nothing has set yet, as bytes; `None`: zeroes.
+    garbage: Option<Vec<u8>>,
+    start_ns: u64,
+    /// The round-trip time without queue, the queue, and the step at which it goes.
+    rtt_us: u32,
+    queue_us: u32,
+    drained: usize,
+    steps: Vec<Step>,
+}
+
+impl Step {
+    /// Nothing out of the ordinary: the guard gets epochs to judge.
+    fn calm(&mut self) {
+        self.what = ACK;
+        self.after_ns = 30_000_000 + self.after_ns % 220_000_000;
+        self.ack.rtt_us %= 1000;
+        self.window = None;
+    }
+}
+
+impl Trace {
+    fn initial<T: Image + Default>(&self) -> T {
+        let mut image = T::default();
+        if let Some(garbage) = &self.garbage {
+            let mut bytes = garbage.as_slice();
+            for field in image.fields() {
+                match field {
+                    Word(word) => *word = u32::from_ne_bytes(take(&mut bytes)),
+                    Long(long) => *long = u64::from_ne_bytes(take(&mut bytes)),
+                    Pad => {}
+                }
+            }
+        }
+        image
+    }
+
+    /// The acknowledgement of a step: ordinary ones carry the trace's round-trip time.
+    fn ack(&self, at: usize, now_ns: u64) -> RawAck {
+        let mut ack = self.steps[at].ack;
+        ack.now_ns = now_ns;
+        if ack.rtt_us < 1000 {
+            let queue = if at < self.drained { self.queue_us } else { 0 };
+            let join = self.steps[at].what == INIT;
+            ack.rtt_us += self.rtt_us + if join { 0 } else { queue };
+        }
+        ack
+    }
+}
+
+fn take<const N: usize>(bytes: &mut &[u8]) -> [u8; N] {
+    let (head, rest) = bytes.split_at(N);
+    *bytes = rest;
+    head.try_into().expect("of this size")
+}
+
+fn wild() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        0..3_u32,
+        0..3000_u32,
+        65_530..65_540_u32,
+        any::<u32>(),
+        Just(u32::MAX)
+    ]
+}
+
+fn params() -> impl Strategy<Value = Params> {
+    let rate = prop_oneof![1 => Just(0), 6 => 100_000..30_000_000_u64, 1 => any::<u64>()];
+    let rtt0 = prop_oneof![6 => Just(25_000), 2 => 1_000..100_000_u32, 1 => wild()];
+    let pace = prop_oneof![6 => 60_000..=65_536_u32, 1 => wild()];
+    let guard = prop_oneof![1 => Just(0), 6 => 10_000..100_000_u32, 1 => wild()];
+    let flags = prop::sample::select(vec![0, AGGRESSIVE, UNCAPPED, AGGRESSIVE | UNCAPPED]);
+    let windows = prop_oneof![6 => 1..=16_u32, 1 => wild()];
+    (rate, rtt0, pace, guard, flags, windows).prop_map(
+        |(rate, rtt0_us, pace_q16, guard_us, flags, windows)| Params {
+            rate,
+            rtt0_us,
+            pace_q16,
+            guard_us,
+            flags,
+            windows,
+        },
+    )
+}
+
+fn window() -> impl Strategy<Value = RawWindow> {
+    let plain = (1..500_u32, prop_oneof![Just(0x7fff_ffff_u32), 2..1000_u32]).prop_map(
+        |(cwnd, ssthresh)| RawWindow {
+            cwnd,
+            ssthresh,
+            in_flight: cwnd,
+            mss: 1448,
+            wire: 1500,
+            pacing: 0,
+        },
+    );
+    let any = (wild(), wild(), wild(), wild(), wild(), any::<u64>()).prop_map(
+        |(cwnd, ssthresh, in_flight, mss, wire, pacing)| RawWindow {
+            cwnd,
+            ssthresh,
+            in_flight,
+            mss,
+            wire,
+            pacing,
+        },
+    );
+    prop_oneof![4 => plain, 1 => any]
+}
+
+fn ack() -> impl Strategy<Value = RawAck> {
+    let few = || prop_oneof![3 => Just(0), 1 => 0..20_u32];
+    let plain = |acked| {
+        (
+            0..1000_u32,
+            acked,
+            0..1_000_000_u32,
+            OPEN..=LOSS,
+            0..4_u32,
+            few(),
+        )
+    };
+    let phase = prop_oneof![OPEN..=LOSS, wild()];
+    let any = (wild(), wild(), wild(), phase, any::<u32>(), wild());
+    prop_oneof![20 => plain(0..200_u32), 20 => plain(0..4_u32), 1 => any].prop_map(
+        |(rtt_us, acked, srtt_us, phase, flags, lost)| RawAck {
+            now_ns: 0,
+            rtt_us,
+            srtt_us,
+            acked,
+            phase,
+            flags,
+            lost,
+        },
+    )
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let what = prop_oneof![40 => Just(ACK), 4 => Just(JOIN), 1 => Just(FORGET), 1 => Just(INIT)];
+    let after_ns = prop_oneof![
+        40 => 30_000_000..250_000_000_u64,
+        3 => 0..1_000_u64,
+        1 => 500_000_000..3_000_000_000_u64,
+        1 => any::<u64>(),
+    ];
+    let other = prop_oneof![20 => Just(None), 1 => window().prop_map(Some)];
+    (what, 0..FLOWS, after_ns, ack(), wild(), other).prop_map(
+        |(what, flow, after_ns, ack, in_flight, window)| Step {
+            what,
+            flow,
+            after_ns,
+            ack,
+            in_flight,
+            window,
+        },
+    )
+}
+
+fn trace() -> impl Strategy<Value = Trace> {
+    let garbage = prop_oneof![
+        3 => Just(None),
+        1 => prop::collection::vec(any::<u8>(), 160).prop_map(Some),
+    ];
+    let queue = prop_oneof![Just(0), 20_000..400_000_u32];
+    let drained = prop_oneof![Just(STEPS), 0..=STEPS];
+    let steps = prop::collection::vec(step(), STEPS / 2..=STEPS);
+    let times = (0..1_u64 << 40, 5_000..700_000_u32, queue, drained);
+    (params(), window(), garbage, times, steps, any::<bool>()).prop_map(
+        |(params, window, garbage, (start_ns, rtt_us, queue_us, drained), mut steps, calm)| {
+            if calm {
+                steps.iter_mut().for_each(Step::calm);
+            }
+            // Every flow starts with a handshake, but garbage stays.
+            if garbage.is_none() {
+                for (flow, step) in steps.iter_mut().take(FLOWS).enumerate() {
+                    (step.what, step.flow) = (INIT, flow);
+                }
+            }
+            Trace {
+                params,
+                window,
+                garbage,
+                start_ns,
+                rtt_us,
+                queue_us,
+                drained,
+                steps,
+            }
+        },
+    )
+}
+
+fn same<T: PartialEq + Debug>(what: &str, at: usize, c: &T, rust: &T) -> Result<(), TestCaseError> {
+    prop_assert!(c == rust, "step {at}, {what}:\n   C {c:?}\nRust {rust:?}");
+    Ok(())
+}
+
+/// What the sender does to its window between two acknowledgements; whether it enters a reduction.
+fn sender(window: &mut RawWindow, step: &Step, phase: &mut u32) -> bool {
+    if let Some(other) = step.window {
+        *window = other;
+    }
+    window.in_flight = step.in_flight.min(window.cwnd);
+    let before = std::mem::replace(phase, step.ack.phase);
+    *phase >= CWR && *phase != before
+}
+
+/// Counts how often a branch that matters was taken.
+#[derive(Debug, Default)]
+struct Seen(Cell<u32>);
+
+impl Seen {
+    fn note(&self, taken: bool) {
+        self.0.set(self.0.get() + u32::from(taken));
+    }
+}
+
+fn runner() -> TestRunner {
+    let seed: u64 = std::env::var("BENTPIPE_SEED").map_or(1, |seed| seed.parse().unwrap());
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let config = Config {
+        cases: TRACES,
+        failure_persistence: None,
+        max_shrink_iters: 2000,
+        ..Config::default()
+    };
+    TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
+}
+
+#[test]
+fn hybla_is_the_same_in_the_kernel_and_in_rust() {
+    bentpipe_os::need!(Root, Btf);
+    let kernel = Replay::load().unwrap();
+    let [reducing, grown, starting, avoiding] = [(); 4].map(|()| Seen::default());
+    let replayed = runner().run(&trace(), |trace| {
+        let mut window = trace.window;
+        let mut state: hybla::State = trace.initial();
+        let mut phase = OPEN;
+        for (at, step) in trace.steps.iter().enumerate() {
+            let what = u32::from(step.what != INIT);
+            let ack = trace.ack(at, 0);
+            if sender(&mut window, step, &mut phase) {
+                window.ssthresh = hybla_ssthresh(&mut state, &window);
+            }
+            let mut bytes = context(&trace.params, &window, &ack, what);
+            state.write(&mut bytes);
+            kernel.run("replay_hybla", &mut bytes).unwrap();
+            let before = window;
+            if what == INIT {
+                hybla_init(&mut state, &mut window, &trace.params, ack.rtt_us);
+            } else {
+                hybla_ack(&mut state, &mut window, &ack, &trace.params);
+            }
+            same("window", at, &read(&bytes[WINDOW_AT..]), &window)?;
+            same("state", at, &read(&bytes[STEP..]), &state)?;
+            let open = ack.phase == OPEN && what == ACK && window.cwnd > before.cwnd;
+            reducing.note(ack.phase == RECOVERY && window.cwnd < before.cwnd);
+            grown.note(state.grown > 0 && trace.garbage.is_none());
+            starting.note(open && before.cwnd < before.ssthresh);
+            avoiding.note(open && before.cwnd >= before.ssthresh);
+        }
+        Ok(())
+    });
+    if let Err(error) = replayed {
+        panic!("{error}");
+    }
+    for (branch, seen) in [
+        ("reduction", reducing),
+        ("growth in recovery", grown),
+        ("slow start", starting),
+        ("avoidance", avoiding),
+    ] {
+        assert!(
+            seen.0.get() >= 10,
+            "{branch}: the traces show it {seen:?} times, too few to tell"
+        );
+    }
+}
+
+#[test]
+fn the_rate_control_is_the_same_in_the_kernel_and_in_rust() {
+    bentpipe_os::need!(Root, Btf);
+    let kernel = Replay::load().unwrap();
+    let [fell, rose, ended, moved] = [(); 4].map(|()| Seen::default());
+    let replayed = runner().run(&trace(), |trace| {
+        let p = &trace.params;
+        let mut share: Share = trace.initial();
+        let mut flows = [(); FLOWS].map(|()| (trace.window, trace.initial::<rate::State>(), OPEN));
+        let mut now_ns = trace.start_ns;
+        for (at, step) in trace.steps.iter().enumerate() {
+            now_ns = now_ns.wrapping_add(step.after_ns);
+            let ack = trace.ack(at, now_ns);
+            let (w, r, phase) = &mut flows[step.flow];
+            sender(w, step, phase);
+            let mut bytes = context(p, w, &ack, step.what);
+            r.write(&mut bytes);
+            share.write(&mut bytes);
+            kernel.run("replay_rate", &mut bytes).unwrap();
+            let before = share;
+            match step.what {
+                INIT => {
+                    turn(&mut share, p, now_ns);
+                    rate_init(r, ack.rtt_us, share.path);
+                    rate_apply(r, w, p, budget(&share, p, 1));
+                }
+                JOIN => {
+                    let budget = join(&mut share, &mut r.member, p, now_ns);
+                    rate_apply(r, w, p, budget);
+                }
+                ACK => {
+                    let budget = share_ack(&mut share, &mut r.member, p, &ack, w.wire);
+                    rate_ack(r, w, &ack, p, budget);
+                }
+                _ => rate_forget(r, w, ack.acked),
+            }
+            same("window", at, &read(&bytes[WINDOW_AT..]), w)?;
+            same("flow", at, &read(&bytes[STEP..]), r)?;
+            same("share", at, &read(&bytes[STEP + 24..]), &share)?;
+            let orderly = trace.garbage.is_none() && p.guard_us != 0;
+            fell.note(orderly && before.level_us == 0 && share.level_us > 0);
+            rose.note(orderly && before.cap > 0 && share.cap > before.cap && share.level_us == 0);
+            ended.note(orderly && before.cap > 0 && share.cap == 0);
+            moved.note(orderly && share.path != before.path);
+        }
+        Ok(())
+    });
+    if let Err(error) = replayed {
+        panic!("{error}");
+    }
+    for (branch, seen) in [
+        ("guard falls", fell),
+        ("guard rises", rose),
+        ("guard ends", ended),
+        ("path changes", moved),
+    ] {
+        assert!(seen.0.get() >= 1, "{branch}: no trace shows it");
+    }
+}

@@ -1,0 +1,223 @@
+//! What holds for every congestion control in the table.
+
+use bentpipe_base::{Bytes, Instant, Probability, Rate};
+use bentpipe_cc::{Ack, Phase, REGISTRY, Settings, Signal, Window, find};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+#[test]
+fn names_are_unique_sorted_and_their_own() {
+    let names: Vec<_> = REGISTRY.iter().map(|variant| variant.name).collect();
+    let sorted: Vec<_> = names
+        .iter()
+        .copied()
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect();
+    assert_eq!(names, sorted);
+    for variant in REGISTRY {
+        assert_eq!((variant.new)(&Settings::default()).name(), variant.name);
+        assert_eq!(find(variant.name).unwrap().summary, variant.summary);
+        assert!(!variant.summary.contains('\n') && variant.summary.len() < 100);
+    }
+    assert!(find("tahoe").is_none());
+}
+
+/// Small values, where rules change, and any at all.
+fn number() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        0..4_u32,
+        0..2000_u32,
+        65_530..65_540_u32,
+        any::<u32>(),
+        Just(u32::MAX)
+    ]
+}
+
+fn time() -> impl Strategy<Value = Duration> {
+    prop_oneof![
+        Just(Duration::ZERO),
+        Just(Duration::MAX),
+        any::<u64>().prop_map(Duration::from_nanos),
+        (0..2000_u64).prop_map(Duration::from_millis),
+    ]
+}
+
+fn speed() -> impl Strategy<Value = Option<Rate>> {
+    prop::option::of(
+        prop_oneof![any::<u64>(), 0..100_000_000_u64].prop_map(Rate::from_bits_per_sec),
+    )
+}
+
+fn settings() -> impl Strategy<Value = Settings> {
+    (
+        speed(),
+        time(),
+        0.0..=1.0_f64,
+        prop::option::of(time()),
+        number(),
+        any::<(bool, bool)>(),
+    )
+        .prop_map(
+            |(rate, rtt0, pace, guard, windows, (aggressive, uncapped))| Settings {
+                rate,
+                rtt0,
+                pace: Probability::new(pace).expect("lies in [0, 1]"),
+                guard,
+                windows,
+                aggressive,
+                uncapped,
+            },
+        )
+}
+
+fn window() -> impl Strategy<Value = Window> {
+    (number(), number(), number(), number(), number(), speed()).prop_map(
+        |(cwnd, ssthresh, in_flight, mss, wire, pacing)| Window {
+            cwnd,
+            ssthresh,
+            in_flight,
+            mss: Bytes(mss.into()),
+            wire: Bytes(u64::from(wire) << (wire & 7)),
+            pacing,
+        },
+    )
+}
+
+fn phase() -> impl Strategy<Value = Phase> {
+    prop::sample::select(vec![
+        Phase::Open,
+        Phase::Disorder,
+        Phase::Cwr,
+        Phase::Recovery,
+        Phase::Loss,
+    ])
+}
+
+fn ack() -> impl Strategy<Value = Ack> {
+    let now = prop_oneof![any::<u64>(), 0..20_000_000_000_u64].prop_map(Instant::from_nanos);
+    let rtt = || prop::option::of(time());
+    (
+        now,
+        rtt(),
+        rtt(),
+        (number(), number()),
+        speed(),
+        phase(),
+        any::<(bool, bool)>(),
+    )
+        .prop_map(
+            |(now, rtt, srtt, (acked, lost), delivered, phase, (cwnd_limited, hungry))| Ack {
+                now,
+                rtt,
+                srtt,
+                acked,
+                lost,
+                delivered,
+                phase,
+                cwnd_limited,
+                hungry,
+            },
+        )
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Init(Option<Duration>, u64),
+    Ack(Ack),
+    Phase(Phase),
+    Signal(Signal, u64),
+    Lose,
+    Undo(u32),
+    /// The sender brings another window.
+    Window(Window),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let signals = vec![
+        Signal::Start,
+        Signal::Restart,
+        Signal::Reduced,
+        Signal::Timeout,
+    ];
+    prop_oneof![
+        1 => (prop::option::of(time()), any::<u64>()).prop_map(|(rtt, now)| Step::Init(rtt, now)),
+        8 => ack().prop_map(Step::Ack),
+        1 => phase().prop_map(Step::Phase),
+        1 => (prop::sample::select(signals), any::<u64>()).prop_map(|(s, now)| Step::Signal(s, now)),
+        1 => Just(Step::Lose),
+        1 => number().prop_map(Step::Undo),
+        2 => window().prop_map(Step::Window),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn no_input_panics_or_closes_the_window(
+        settings in settings(),
+        steps in prop::collection::vec(step(), 1..40),
+        first in window(),
+    ) {
+        for variant in REGISTRY {
+            let mut control = (variant.new)(&settings);
+            let mut window = first;
+            for step in &steps {
+                match step.clone() {
+                    Step::Init(rtt, now) => control.init(&mut window, Instant::from_nanos(now), rtt),
+                    Step::Ack(ack) => {
+                        control.on_ack(&mut window, &ack);
+                        prop_assert!(window.cwnd >= 1, "{}: cwnd 0", variant.name);
+                        if control.governs_recovery() {
+                            let stopped = window.pacing.is_some_and(|rate| rate.bytes_per_sec() == 0);
+                            prop_assert!(!stopped, "{}: paced at nothing", variant.name);
+                        }
+                    }
+                    Step::Phase(phase) => control.on_phase(&mut window, phase),
+                    Step::Signal(signal, now) => {
+                        control.on_signal(&mut window, signal, Instant::from_nanos(now));
+                    }
+                    Step::Lose => window.ssthresh = control.ssthresh(&window),
+                    Step::Undo(prior) => window.cwnd = control.undo(&window, prior).max(prior),
+                    Step::Window(next) => window = next,
+                }
+                for (name, value) in control.gauges() {
+                    prop_assert!(value.is_finite(), "{}: {name} is {value}", variant.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_rate_control_without_a_rate_is_reno(
+        cwnd in 1..500_u32,
+        acked in prop::collection::vec((0..40_u32, any::<bool>()), 1..200),
+        rtt in 1..2000_u64,
+    ) {
+        let settings = Settings::default();
+        let start = Window {
+            cwnd,
+            // Each is in one regime from the start, where the two agree to the segment.
+            ssthresh: if cwnd % 2 == 0 { u32::MAX } else { 1 },
+            in_flight: cwnd,
+            mss: Bytes(1448),
+            wire: Bytes(1500),
+            pacing: None,
+        };
+        let [rate, reno] = ["rate", "reno"].map(|name| {
+            let mut control = (find(name).unwrap().new)(&settings);
+            let mut window = start;
+            control.init(&mut window, Instant::ZERO, Some(Duration::from_millis(rtt)));
+            acked.iter().map(|&(acked, cwnd_limited)| {
+                let rtt = Some(Duration::from_millis(rtt));
+                let ack = Ack {
+                    now: Instant::ZERO, rtt, srtt: rtt, acked, lost: 0, delivered: None,
+                    phase: Phase::Open, cwnd_limited, hungry: true,
+                };
+                control.on_ack(&mut window, &ack);
+                window.cwnd
+            }).collect::<Vec<_>>()
+        });
+        prop_assert_eq!(rate, reno);
+    }
+}
