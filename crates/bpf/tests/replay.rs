@@ -422,7 +422,8 @@ impl Seen {
 }
 
 fn runner() -> TestRunner {
-    let seed: u64 = std::env::var("BENTPIPE_SEED").map_or(1, |seed| seed.parse().unwrap());
+    let seed: u64 =
+        std::env::var("BENTPIPE_SEED").map_or(1, |seed| seed.parse().expect("a number"));
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let config = Config {
