@@ -47,6 +47,8 @@ pub(crate) struct Flow {
     pub(crate) phase: Phase,
     /// The leg of the near socket.
     pub(crate) leg: Which,
+    /// Whether the near socket is watched for room to write; from the first time that it was full.
+    pub(crate) near_room: bool,
     /// In the queue of flows that have more to move.
     pub(crate) queued: bool,
 }
@@ -59,6 +61,7 @@ impl Flow {
             lanes: [Lane::new(), Lane::new()],
             phase,
             leg,
+            near_room: false,
             queued: false,
         }
     }

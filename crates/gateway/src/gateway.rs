@@ -12,6 +12,7 @@ use crate::shared::{Shared, Stage};
 use crate::shutdown::Shutdown;
 use bentpipe_os::diag::{Diag, States};
 use bentpipe_os::epoll::{Epoll, Events, Interest};
+use bentpipe_os::neighbour::Neighbours;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -79,6 +80,7 @@ pub struct Gateway {
     shared: Arc<Shared>,
     meter: Meter,
     connections: Connections,
+    neighbours: Neighbours,
     /// After the workers: without it their controls go.
     supply: Supply,
     drain: Duration,
@@ -120,18 +122,20 @@ impl Gateway {
         epoll
             .add(bell, 0, Interest::READ)
             .and_then(|()| epoll.add(shutdown, 1, Interest::READ))
+            .and_then(|()| epoll.add(&self.neighbours, 2, Interest::READ))
             .map_err(RunError::Wait)?;
         self.serve(&epoll, shutdown)?;
         self.drain(&epoll, shutdown)
     }
 
     fn serve(&mut self, epoll: &Epoll, shutdown: &Shutdown) -> Result<(), RunError> {
-        let mut events = Events::with_capacity(2);
+        let mut events = Events::with_capacity(3);
         while !shutdown.take() {
             let retry = (!self.interception.is_on()).then_some(RETRY);
             epoll.wait(&mut events, retry).map_err(RunError::Wait)?;
             self.shared.gateway_bell().silence();
             self.check_workers()?;
+            self.heed_neighbours();
             if self.shared.take_control_lost() {
                 self.supply.refresh();
             }
@@ -170,7 +174,7 @@ impl Gateway {
         );
         self.shared.enter(Stage::Draining);
         let until = Instant::now() + self.drain;
-        let mut events = Events::with_capacity(2);
+        let mut events = Events::with_capacity(3);
         let cut = loop {
             let flows = self.shared.flows();
             // Asked only at the end: the answer is a list of all connections of the machine.
@@ -187,12 +191,23 @@ impl Gateway {
                 .wait(&mut events, Some(patience))
                 .map_err(RunError::Wait)?;
             self.shared.gateway_bell().silence();
+            self.heed_neighbours();
         };
         self.stop()?;
         Ok(match cut {
             0 => Ending::Drained,
             cut => Ending::Cut(cut),
         })
+    }
+
+    fn heed_neighbours(&mut self) {
+        match self.neighbours.failed() {
+            Ok(failed) if failed.is_empty() => {}
+            Ok(failed) => self.shared.tell_silent(&failed),
+            Err(error) => {
+                tracing::warn!(%error, "cannot hear of neighbours that do not answer");
+            }
+        }
     }
 
     fn check_workers(&mut self) -> Result<(), RunError> {

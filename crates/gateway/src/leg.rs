@@ -43,34 +43,37 @@ pub struct Leg {
 }
 
 impl Leg {
-    /// The satellite leg: its control is [`RATE_CONTROL`] when the rate is known and
-    /// [`HYBLA_CONTROL`] when it is not; buffers hold eight times the bandwidth-delay product
-    /// at 600 ms (payload and overhead of four), 16 MiB where the rate is unknown.
+    /// The satellite leg.
+    ///
+    /// With the rate known: [`RATE_CONTROL`]; buffers of eight times the bandwidth-delay product at
+    /// 600 ms (payload and overhead of four), of which no more than 100 ms of the link's rate wait
+    /// unsent. Unknown: [`HYBLA_CONTROL`], and buffers that many flows can fill without exhausting
+    /// the kernel's memory for TCP.
     pub fn satellite(rate: Option<Rate>) -> Self {
-        let control = match rate {
-            Some(_) => RATE_CONTROL,
-            None => HYBLA_CONTROL,
-        };
-        let buffer = rate.map_or(Bytes(16 << 20), |rate| {
-            let product = rate.over(Duration::from_millis(600));
-            (product * 8).clamp(Bytes(1 << 20), Bytes(256 << 20))
-        });
-        Self {
-            congestion: Some(control.to_owned()),
-            insist: false,
+        let base = Self {
             rate,
-            pacing: Probability::new(0.985).expect("0.985 is a probability"),
-            rtt0: Duration::from_millis(25),
-            aggressive: false,
-            guard: Some(Duration::from_millis(60)),
-            overhead: Bytes(0),
+            ..Self::terrestrial()
+        };
+        let Some(rate) = rate else {
+            return Self {
+                congestion: Some(HYBLA_CONTROL.to_owned()),
+                send_buffer: Bytes(4 << 20),
+                ..base
+            };
+        };
+        let product = rate.over(Duration::from_millis(600));
+        let buffer = (product * 8).clamp(Bytes(1 << 20), Bytes(256 << 20));
+        let unsent = rate.over(Duration::from_millis(100));
+        Self {
+            congestion: Some(RATE_CONTROL.to_owned()),
             send_buffer: buffer,
             receive_buffer: buffer,
-            notsent_lowat: None,
+            notsent_lowat: Some(unsent.clamp(Bytes(128 << 10), Bytes(4 << 20))),
+            ..base
         }
     }
 
-    /// The terrestrial leg: the kernel's default control, 4 MiB of buffer.
+    /// The terrestrial leg: the kernel's default control, 2 MiB of buffer each way.
     pub fn terrestrial() -> Self {
         Self {
             congestion: None,
@@ -81,8 +84,8 @@ impl Leg {
             aggressive: false,
             guard: Some(Duration::from_millis(60)),
             overhead: Bytes(0),
-            send_buffer: Bytes(4 << 20),
-            receive_buffer: Bytes(4 << 20),
+            send_buffer: Bytes(2 << 20),
+            receive_buffer: Bytes(2 << 20),
             notsent_lowat: None,
         }
     }
@@ -98,8 +101,9 @@ mod tests {
         assert_eq!(ten.congestion.as_deref(), Some(RATE_CONTROL));
         // 10 Mbit/s × 0.6 s = 750 kB.
         assert_eq!(ten.send_buffer, Bytes(6_000_000));
+        assert_eq!(ten.notsent_lowat, Some(Bytes(128 << 10)));
         let unknown = Leg::satellite(None);
         assert_eq!(unknown.congestion.as_deref(), Some(HYBLA_CONTROL));
-        assert_eq!(unknown.send_buffer, Bytes(16 << 20));
+        assert_eq!(unknown.send_buffer, Bytes(4 << 20));
     }
 }

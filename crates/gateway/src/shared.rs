@@ -3,8 +3,10 @@
 
 use bentpipe_os::epoll::Bell;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// No number of flows.
 const NEVER: usize = usize::MAX;
@@ -40,18 +42,21 @@ pub(crate) struct Shared {
     /// [`NEVER`] when it has not refused of late.
     exhausted_at: AtomicUsize,
     control_lost: AtomicBool,
+    /// For each worker, neighbours that did not answer.
+    silent: Vec<Mutex<Vec<IpAddr>>>,
     workers: Bell,
     gateway: Bell,
 }
 
 impl Shared {
-    pub(crate) fn new(bounds: Bounds) -> io::Result<Self> {
+    pub(crate) fn new(bounds: Bounds, workers: usize) -> io::Result<Self> {
         Ok(Self {
             stage: AtomicU8::new(0),
             flows: AtomicUsize::new(0),
             bounds,
             exhausted_at: AtomicUsize::new(NEVER),
             control_lost: AtomicBool::new(false),
+            silent: (0..workers).map(|_| Mutex::default()).collect(),
             workers: Bell::new()?,
             gateway: Bell::new()?,
         })
@@ -141,6 +146,24 @@ impl Shared {
         self.control_lost.swap(false, Ordering::Relaxed)
     }
 
+    /// Tells the workers of neighbours that did not answer.
+    pub(crate) fn tell_silent(&self, neighbours: &[IpAddr]) {
+        for mailbox in &self.silent {
+            let mut mailbox = mailbox.lock().unwrap_or_else(PoisonError::into_inner);
+            mailbox.extend_from_slice(neighbours);
+        }
+        self.workers.ring();
+    }
+
+    /// The neighbours that worker number `worker` has been told of since the last time.
+    pub(crate) fn take_silent(&self, worker: usize) -> Vec<IpAddr> {
+        let Some(mailbox) = self.silent.get(worker) else {
+            return Vec::new();
+        };
+        let mut mailbox = mailbox.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut mailbox)
+    }
+
     /// Tries again after [`Shared::out_of_descriptors`].
     pub(crate) fn forget_exhaustion(&self) {
         if self.exhausted_at.swap(NEVER, Ordering::Relaxed) != NEVER {
@@ -155,12 +178,12 @@ mod tests {
 
     #[test]
     fn interception_stops_at_the_bound_and_resumes_well_below() {
-        let shared = Shared::new(Bounds {
+        let bounds = Bounds {
             suspend: 4,
             resume: 2,
             hard: 5,
-        })
-        .unwrap();
+        };
+        let shared = Shared::new(bounds, 1).unwrap();
         (0..3).for_each(|_| shared.flow_began());
         assert!(!shared.should_suspend() && !shared.gateway_bell().silence());
         shared.flow_began();

@@ -42,6 +42,15 @@ impl<T> Slab<T> {
         value
     }
 
+    /// The numbers in use.
+    pub(crate) fn numbers(&self) -> Vec<u32> {
+        let slots = self.slots.iter().enumerate();
+        slots
+            .filter(|(_, slot)| slot.is_some())
+            .map(|(number, _)| number as u32)
+            .collect()
+    }
+
     /// Makes the slots removed so far free for [`Slab::insert`].
     pub(crate) fn settle(&mut self) {
         self.free.append(&mut self.freed);
@@ -63,5 +72,6 @@ mod tests {
         assert_eq!(slab.get_mut(first), None);
         slab.settle();
         assert_eq!(slab.insert("c"), first);
+        assert_eq!(slab.numbers(), [first, second]);
     }
 }

@@ -35,6 +35,7 @@ const BREAKING_TICK: Duration = Duration::from_millis(10);
 
 /// What a worker is made of.
 pub(crate) struct Plan {
+    pub(crate) number: usize,
     pub(crate) listeners: Vec<Listener>,
     pub(crate) legs: Arc<[Prepared; 2]>,
     pub(crate) shared: Arc<Shared>,
@@ -44,9 +45,15 @@ pub(crate) struct Plan {
 }
 
 pub(crate) struct Worker {
+    number: usize,
     epoll: Epoll,
     listeners: Vec<Listener>,
     accepting: bool,
+    /// Waits so far, that in which connections were last accepted, and how many a listener then
+    /// gave at most.
+    wakes: u64,
+    accept_wake: u64,
+    accept_batch: u32,
     legs: Arc<[Prepared; 2]>,
     shared: Arc<Shared>,
     counters: Arc<Counters>,
@@ -64,9 +71,13 @@ impl Worker {
         }
         epoll.add(plan.shared.wake(), WAKE, Interest::READ | Interest::EDGE)?;
         Ok(Self {
+            number: plan.number,
             epoll,
             listeners: plan.listeners,
             accepting: true,
+            wakes: 0,
+            accept_wake: 0,
+            accept_batch: 1,
             legs: plan.legs,
             shared: plan.shared,
             counters: plan.counters,
@@ -87,6 +98,7 @@ impl Worker {
         let mut events = Events::with_capacity(BATCH);
         loop {
             self.epoll.wait(&mut events, self.patience())?;
+            self.wakes += 1;
             for index in 0..events.len() {
                 if let Some(event) = events.at(index) {
                     self.on_event(event);
@@ -119,7 +131,7 @@ impl Worker {
 
     fn on_event(&mut self, event: Event) {
         if event.token == WAKE {
-            return;
+            return self.on_silent();
         }
         if event.token >= LISTENER {
             return self.on_clients((event.token - LISTENER) as usize);
@@ -198,7 +210,7 @@ impl Worker {
                 if !was_full {
                     self.counters.held_back.one();
                 }
-                true
+                self.watch_room(index, side.other())
             }
             Ok(Step::More) => {
                 if !std::mem::replace(&mut flow.queued, true) {

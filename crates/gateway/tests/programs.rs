@@ -38,9 +38,10 @@ fn accepts(netns: &Netns, to: SocketAddr) -> bool {
     support::connect_in(netns, to).is_ok()
 }
 
-/// Answers HTTP requests: with the pattern to GET, with the number of bytes to PUT.
-fn serve_http(listener: support::Listener, page: Vec<u8>) {
-    while let Some(mut stream) = listener.accept_within(std::time::Duration::from_secs(5)) {
+/// Answers `count` HTTP requests: with the pattern to GET, with the number of bytes to PUT.
+fn serve_http(listener: support::Listener, count: usize, page: Vec<u8>) {
+    for _ in 0..count {
+        let mut stream = listener.accept();
         let mut reader = BufReader::new(stream.try_clone().unwrap());
         let mut length = 0;
         let mut get = false;
@@ -89,7 +90,7 @@ fn curl_downloads_and_uploads() {
         let url = format!("http://{}/", listener.address());
         let page = page.clone();
         let expected = page.clone();
-        let server = std::thread::spawn(move || serve_http(listener, page));
+        let server = std::thread::spawn(move || serve_http(listener, 2, page));
         let curl = || {
             let mut curl = stage.client.command("curl");
             curl.args(["--silent", "--show-error", "--globoff", "--max-time", "20"]);

@@ -140,7 +140,7 @@ fn request(family: AddressFamily, states: States) -> [u8; HEADER + REQUEST] {
 }
 
 /// The first netlink message in `bytes`: its type, its body, and what comes after it.
-fn message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
+pub(crate) fn message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let length = u32_at(bytes, 0)? as usize;
     let kind = u16_at(bytes, 4)?;
     let body = bytes.get(HEADER..length)?;
@@ -182,11 +182,11 @@ fn connection(body: &[u8]) -> Option<Connection> {
     Some(connection)
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 

@@ -29,12 +29,17 @@ impl Interest {
     pub const EDGE: Self = Self(EventFlags::ET);
     /// Wake one of several waiting epoll sets, not all.
     pub const EXCLUSIVE: Self = Self(EventFlags::EXCLUSIVE);
+
+    /// `self | other`, also in constants.
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0.union(other.0))
+    }
 }
 
 impl BitOr for Interest {
     type Output = Self;
     fn bitor(self, rhs: Self) -> Self {
-        Self(self.0 | rhs.0)
+        self.and(rhs)
     }
 }
 

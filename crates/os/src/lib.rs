@@ -9,6 +9,7 @@ pub mod diag;
 pub mod epoll;
 pub mod limits;
 pub mod need;
+pub mod neighbour;
 pub mod netlink;
 pub mod netns;
 pub mod nft;

@@ -26,23 +26,14 @@ pub enum Dial {
     Pending,
 }
 
-/// What the kernel made of a wish for a buffer size, in bytes of payload. It books the double, for
-/// its own overhead.
+/// The sizes of a socket's buffers, in bytes of payload: half of what the kernel books, for its own
+/// overhead is in there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Granted {
-    /// What was asked for.
-    pub asked: Bytes,
-    /// What it is now.
-    pub given: Bytes,
-    /// Whether the system-wide maximum could be passed (CAP_NET_ADMIN).
-    pub forced: bool,
-}
-
-impl Granted {
-    /// Whether the wish was cut down.
-    pub fn short(&self) -> bool {
-        self.given < self.asked
-    }
+pub struct Buffers {
+    /// What may wait to be sent and acknowledged.
+    pub send: Bytes,
+    /// What may wait to be read.
+    pub receive: Bytes,
 }
 
 /// A new non-blocking TCP socket of the family of `like`.
@@ -100,32 +91,30 @@ pub fn set_keepalive(socket: impl AsFd, on: bool) -> io::Result<()> {
     Ok(sockopt::set_socket_keepalive(socket, on)?)
 }
 
-/// Fixes the send buffer at `size`; the kernel then no longer tunes it.
-pub fn set_send_buffer(socket: impl AsFd, size: Bytes) -> io::Result<Granted> {
+/// Fixes the send buffer at `size` of payload; the kernel then no longer tunes it. With
+/// CAP_NET_ADMIN also beyond `net.core.wmem_max`; without, cut down to that: [`buffers`] tells.
+pub fn set_send_buffer(socket: impl AsFd, size: Bytes) -> io::Result<()> {
     let wish = wish(size);
-    let forced = sockopt::set_socket_send_buffer_size_force(&socket, wish).is_ok();
-    if !forced {
-        sockopt::set_socket_send_buffer_size(&socket, wish)?;
-    }
-    Ok(Granted {
-        asked: size,
-        given: Bytes(sockopt::socket_send_buffer_size(&socket)? as u64 / 2),
-        forced,
-    })
+    sockopt::set_socket_send_buffer_size_force(&socket, wish)
+        .or_else(|_| sockopt::set_socket_send_buffer_size(&socket, wish))?;
+    Ok(())
 }
 
-/// Fixes the receive buffer at `size`; the kernel then no longer tunes it. Set it before listening
-/// or dialling: the window scale is fixed by the handshake.
-pub fn set_receive_buffer(socket: impl AsFd, size: Bytes) -> io::Result<Granted> {
+/// Fixes the receive buffer at `size` of payload; the kernel then no longer tunes it. With
+/// CAP_NET_ADMIN also beyond `net.core.rmem_max`; without, cut down to that: [`buffers`] tells. Set
+/// it before listening or dialling: the window scale is fixed by the handshake.
+pub fn set_receive_buffer(socket: impl AsFd, size: Bytes) -> io::Result<()> {
     let wish = wish(size);
-    let forced = sockopt::set_socket_recv_buffer_size_force(&socket, wish).is_ok();
-    if !forced {
-        sockopt::set_socket_recv_buffer_size(&socket, wish)?;
-    }
-    Ok(Granted {
-        asked: size,
-        given: Bytes(sockopt::socket_recv_buffer_size(&socket)? as u64 / 2),
-        forced,
+    sockopt::set_socket_recv_buffer_size_force(&socket, wish)
+        .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, wish))?;
+    Ok(())
+}
+
+/// What the kernel granted.
+pub fn buffers(socket: impl AsFd) -> io::Result<Buffers> {
+    Ok(Buffers {
+        send: Bytes(sockopt::socket_send_buffer_size(&socket)? as u64 / 2),
+        receive: Bytes(sockopt::socket_recv_buffer_size(&socket)? as u64 / 2),
     })
 }
 
@@ -319,9 +308,8 @@ mod tests {
         let listener = stream(address).unwrap();
         set_reuse_port(&listener, true).unwrap();
         abort_on_close(&listener, true).unwrap();
-        let granted = set_receive_buffer(&listener, Bytes(100_000)).unwrap();
-        assert_eq!(granted.given, Bytes(100_000));
-        assert!(!granted.short());
+        set_send_buffer(&listener, Bytes(300_000)).unwrap();
+        set_receive_buffer(&listener, Bytes(100_000)).unwrap();
         bind(&listener, address).unwrap();
         listen(&listener, 16).unwrap();
         let to = local_address(&listener).unwrap();
@@ -335,10 +323,11 @@ mod tests {
         assert_eq!(peer, client.local_addr().unwrap());
         assert_eq!(peer_address(&accepted).unwrap(), peer);
         assert_eq!(local_address(&accepted).unwrap(), to);
-        assert_eq!(
-            sockopt::socket_recv_buffer_size(&accepted).unwrap(),
-            200_000
-        );
+        let inherited = Buffers {
+            send: Bytes(300_000),
+            receive: Bytes(100_000),
+        };
+        assert_eq!(buffers(&accepted).unwrap(), inherited);
         let again = accept(&listener).unwrap_err();
         assert_eq!(again.kind(), io::ErrorKind::WouldBlock);
         drop(accepted);

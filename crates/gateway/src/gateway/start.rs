@@ -14,6 +14,7 @@ use crate::shared::{Shared, Stage};
 use crate::worker::{Plan, Worker};
 use bentpipe_os::diag::Diag;
 use bentpipe_os::need::{Missing, Need};
+use bentpipe_os::neighbour::Neighbours;
 use bentpipe_os::netlink::{Netlink, NetlinkError};
 use bentpipe_os::owner::{Owner, OwnerError};
 use bentpipe_os::{limits, sched, sweep};
@@ -121,6 +122,7 @@ impl Gateway {
             diag: Diag::open().map_err(system("ask for connections"))?,
             marks,
         };
+        let neighbours = Neighbours::watch().map_err(system("watch the neighbours"))?;
         // Before any worker: a suspended interception takes nothing, and most that can fail is here.
         let mut interception = Interception::new(marks, crossings).map_err(explain)?;
         let (shared, meter, workers) = spawn(config, legs, listeners, threads)?;
@@ -131,6 +133,7 @@ impl Gateway {
             shared,
             meter,
             connections,
+            neighbours,
             supply,
             drain: config.drain,
         };
@@ -218,27 +221,27 @@ fn spawn(
     let used = open + threads + 5;
     let budget = budget(&config.limits, available, used, threads)
         .ok_or(StartError::TooFewDescriptors { available, used })?;
-    let shared = Arc::new(Shared::new(budget.bounds).map_err(system("make an eventfd"))?);
+    let shared = Arc::new(Shared::new(budget.bounds, threads).map_err(system("make an eventfd"))?);
     let counters: Arc<[Arc<Counters>]> = (0..threads).map(|_| Arc::default()).collect();
     let meter = Meter {
         counters: Arc::clone(&counters),
         own: Arc::default(),
         shared: Arc::clone(&shared),
     };
-    let plans = listeners
-        .into_iter()
-        .zip(counters.iter())
-        .map(|(listeners, counters)| Plan {
+    let plans = listeners.into_iter().zip(counters.iter()).enumerate().map(
+        |(number, (listeners, counters))| Plan {
+            number,
             listeners,
             legs: Arc::clone(&legs),
             shared: Arc::clone(&shared),
             counters: Arc::clone(counters),
             pipes: budget.pipes,
             pipe_size: config.limits.pipe.0 as usize,
-        });
+        },
+    );
     let mut workers = Workers::new();
     for plan in plans {
-        match hire(plan, workers.len()) {
+        match hire(plan) {
             Ok(worker) => workers.push(worker),
             Err(error) => {
                 shared.enter(Stage::Stopped);
@@ -253,7 +256,8 @@ fn spawn(
     Ok((shared, meter, workers))
 }
 
-fn hire(plan: Plan, number: usize) -> Result<thread::JoinHandle<io::Result<()>>, StartError> {
+fn hire(plan: Plan) -> Result<thread::JoinHandle<io::Result<()>>, StartError> {
+    let number = plan.number;
     let worker = Worker::new(plan).map_err(system("make an epoll set"))?;
     thread::Builder::new()
         .name(format!("split-{number}"))

@@ -5,18 +5,33 @@ use crate::dial::{Dialled, dial};
 use crate::flow::{Flow, Phase, Side};
 use crate::legs::Which;
 use bentpipe_os::epoll::{Event, Interest};
+use bentpipe_os::neighbour;
 use bentpipe_os::socket::{self, Dial};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Connections accepted before flows that stand have their turn.
-const ACCEPT_BATCH: usize = 64;
+const READING: Interest = Interest::READ
+    .and(Interest::PEER_CLOSED)
+    .and(Interest::EDGE);
+
+fn token(index: u32, side: Side) -> u64 {
+    u64::from(index) << 1 | side as u64
+}
+
+/// The most connections that are accepted before flows that stand have their turn.
+const ACCEPT_BATCH: u32 = 64;
 
 impl Worker {
-    /// Takes the connections that wait at a listener.
+    /// Takes connections that wait at a listener: one, and twice as many in each wake that follows
+    /// at once. So a lone client costs no futile accept.
     pub(super) fn on_clients(&mut self, number: usize) {
-        for _ in 0..ACCEPT_BATCH {
+        self.accept_batch = match self.wakes - self.accept_wake {
+            0 | 1 => (self.accept_batch * 2).min(ACCEPT_BATCH),
+            _ => 1,
+        };
+        self.accept_wake = self.wakes;
+        for _ in 0..self.accept_batch {
             let Some(listener) = self.listeners.get(number) else {
                 return;
             };
@@ -110,24 +125,59 @@ impl Worker {
         }
     }
 
-    /// Both legs stand: from now on the client is listened to.
+    /// Dials to or by neighbours that do not answer are over. The kernel says so only to the address
+    /// that was dialled from, the client's.
+    pub(super) fn on_silent(&mut self) {
+        let silent = self.shared.take_silent(self.number);
+        if silent.is_empty() {
+            return;
+        }
+        let is_silent = |server: IpAddr| {
+            silent.contains(&server)
+                || neighbour::next_hop(server)
+                    .ok()
+                    .flatten()
+                    .is_some_and(|hop| silent.contains(&hop))
+        };
+        for index in self.flows.numbers() {
+            let Some(flow) = self.flows.get_mut(index) else {
+                continue;
+            };
+            let server = socket::local_address(flow.socket(Side::Near));
+            if flow.phase == Phase::Dialling && server.is_ok_and(|server| is_silent(server.ip())) {
+                self.counters.unreachable.one();
+                self.drop_flow(index);
+            }
+        }
+    }
+
+    /// Both legs stand: from now on the client is listened to. What it has said meanwhile, most
+    /// often its request, goes out at once; `false` when that was the end of the flow.
     fn open(&mut self, index: u32) -> bool {
         let Some(flow) = self.flows.get_mut(index) else {
             return false;
         };
         flow.phase = Phase::Open;
         self.counters.connected.one();
-        self.watch(index, Side::Near)
+        self.pump(index, Side::Near) && self.watch(index, Side::Near)
     }
 
     /// Registers a socket of a flow; without that the flow cannot live.
+    ///
+    /// The far one tells by its room to write that the dial has succeeded. The near one has room
+    /// from the start, and would say so in an event of its own: it is asked for only when it was
+    /// full.
     fn watch(&mut self, index: u32, side: Side) -> bool {
         let Some(flow) = self.flows.get_mut(index) else {
             return false;
         };
-        let token = u64::from(index) << 1 | side as u64;
-        let interest = Interest::READ | Interest::WRITE | Interest::PEER_CLOSED | Interest::EDGE;
-        let result = self.epoll.add(flow.socket(side), token, interest);
+        let interest = match side {
+            Side::Near => READING,
+            Side::Far => READING | Interest::WRITE,
+        };
+        let result = self
+            .epoll
+            .add(flow.socket(side), token(index, side), interest);
         if let Err(error) = result {
             tracing::warn!(%error, "cannot watch a connection: it is reset");
             self.counters.starved.one();
@@ -135,6 +185,31 @@ impl Worker {
             return false;
         }
         true
+    }
+
+    /// Sees to it that room to write at `side` is told; `false` when that ended the flow.
+    pub(super) fn watch_room(&mut self, index: u32, side: Side) -> bool {
+        let Some(flow) = self.flows.get_mut(index) else {
+            return false;
+        };
+        if side == Side::Far || std::mem::replace(&mut flow.near_room, true) {
+            return true;
+        }
+        let interest = READING | Interest::WRITE;
+        let socket = flow.socket(side);
+        match self.epoll.modify(socket, token(index, side), interest) {
+            // Not watched at all yet: the client's first bytes met a full server.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                flow.near_room = false;
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot watch a connection: it is reset");
+                self.drop_flow(index);
+                false
+            }
+            Ok(()) => true,
+        }
     }
 
     /// Accepts again once there may be descriptors again.

@@ -15,6 +15,8 @@ pub fn be_a_gateway() {
     let Ok(text) = std::env::var(CONFIG) else {
         return;
     };
+    // A kernel's control, because loading the BPF ones takes a second or two.
+    let text = format!("{text}\n[sat]\ncongestion_control = \"cubic\"\n");
     let config = Config::parse("child", &text).unwrap();
     let shutdown = Shutdown::on_signals().unwrap();
     let gateway = match Gateway::start(&config.between("lan0", "sat0")) {
