@@ -231,6 +231,14 @@ mod tests {
                 );
                 assert_eq!(link.forward.packet_error_rate, cell.loss());
                 assert_eq!(read.flows[0].opened_by, "terminal");
+                // By flow, not as the host's default: the kernel loses a reference to a BPF control
+                // that it refuses as a namespace's default, and never lets go of it again.
+                let sender = match cell.variant.mode {
+                    Mode::EndToEnd => cell.variant.cc,
+                    Mode::Split => "cubic",
+                };
+                assert_eq!(read.flows[0].congestion_control.as_deref(), Some(sender));
+                assert_eq!(read.hosts["server"].tcp.congestion_control, "cubic");
                 assert_eq!(read.seed, cell.seed);
                 let expected = match cell.measure.size() {
                     Some(size) => Amount::Bytes(size),
