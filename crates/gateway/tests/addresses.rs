@@ -9,6 +9,7 @@ use bentpipe_os::need;
 use bentpipe_os::nft;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
 use support::{Ip, Stage, connect_in, eventually};
 
 #[test]
@@ -120,8 +121,11 @@ fn use_one_port_again_and_again(stage: &Stage, ip: Ip, gateway: &support::Runnin
     let from = SocketAddr::new(ip.client(), 40_002);
     for client_first in [true, false, true, false, false] {
         let before = gateway.meter.read().finished;
+        let start = Instant::now();
         let mut client = stage.connect_from(from, listener.address());
         let mut server = listener.accept();
+        // Not by a retransmitted SYN, after 1 s.
+        assert!(start.elapsed() < Duration::from_millis(800));
         assert_eq!(server.peer_addr().unwrap(), from);
         client.write_all(&support::pattern(100_000)).unwrap();
         server.read_exact(&mut vec![0; 100_000]).unwrap();

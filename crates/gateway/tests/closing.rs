@@ -4,8 +4,10 @@
 
 mod support;
 
+use bentpipe_base::Bytes;
 use bentpipe_os::need;
 use bentpipe_os::netlink::{Prefix, Route};
+use bentpipe_os::tcp;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -132,17 +134,37 @@ fn bytes_before_a_reset_arrive_before_it() {
     }
 }
 
-/// A reset that overtakes a slow reader's bytes: it comes within the grace, and never as an end.
+/// A reset that comes while the reader has yet to read: the bytes before it first, then the reset.
 #[test]
-fn a_reset_waits_for_a_slow_reader_but_not_for_ever() {
+fn a_reset_waits_for_a_slow_reader() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let _gateway = stage.split();
+    for ip in Ip::BOTH {
+        let (mut client, mut server) = stage.pair(ip);
+        let sent = pattern(1_500_000);
+        server.write_all(&sent).unwrap();
+        eventually("all bytes at the gateway", || {
+            tcp::unacknowledged(&server).unwrap() == Bytes(0)
+        });
+        abort(server);
+        std::thread::sleep(Duration::from_millis(300));
+        let mut got = vec![0; sent.len()];
+        client.read_exact(&mut got).unwrap();
+        assert!(got == sent);
+        assert_eq!(rest(&mut client), Err(ErrorKind::ConnectionReset));
+    }
+}
+
+/// But not for ever: a reader that stands still is reset within the grace.
+#[test]
+fn a_reset_does_not_wait_for_ever() {
     need!(Root, Tproxy);
     let stage = Stage::new();
     let gateway = stage.split();
     let (mut client, mut server) = stage.pair(Ip::V4);
-    server.write_all(&pattern(3_000_000)).unwrap();
-    std::thread::sleep(Duration::from_millis(100));
+    server.write_all(&pattern(1_500_000)).unwrap();
     abort(server);
-    // The client reads nothing: after the grace the gateway gives up.
     eventually("the end of the grace", || gateway.meter.read().open == 0);
     assert_eq!(rest(&mut client), Err(ErrorKind::ConnectionReset));
 }

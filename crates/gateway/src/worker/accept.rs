@@ -110,14 +110,26 @@ impl Worker {
         let Some(flow) = self.flows.get_mut(index) else {
             return;
         };
-        if event.failed() || event.hung_up() {
-            match socket::take_error(flow.socket(Side::Far)) {
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                    self.counters.refused.one();
+        let error = match event.failed() {
+            true => socket::take_error(flow.socket(Side::Far)).err(),
+            false => None,
+        };
+        match error.map(|error| error.kind()) {
+            None => {}
+            // It did stand, and was reset before we looked.
+            Some(io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) => {
+                if self.open(index) {
+                    self.break_flow(index, Side::Far, None);
                 }
-                _ => self.counters.unreachable.one(),
+                return;
             }
-            return self.drop_flow(index);
+            Some(kind) => {
+                match kind {
+                    io::ErrorKind::ConnectionRefused => self.counters.refused.one(),
+                    _ => self.counters.unreachable.one(),
+                }
+                return self.drop_flow(index);
+            }
         }
         if event.writable() && self.open(index) && event.readable() {
             // The server spoke first, and edge-triggered events come once.
