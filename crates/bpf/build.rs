@@ -1,4 +1,9 @@
 //! Compiles the BPF programs with clang.
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "what is printed is for cargo, and for whoever runs it"
+)]
 
 use libbpf_cargo::SkeletonBuilder;
 use std::env;

@@ -26,7 +26,9 @@ pub enum ChooseError {
         why: String,
     },
     /// The wanted one is missing, and so is every substitute.
-    #[error("congestion control `{want}` is not available ({why}), nor is hybla, bbr or cubic: load one, such as by `modprobe tcp_bbr`")]
+    #[error(
+        "congestion control `{want}` is not available ({why}), nor is hybla, bbr or cubic: load one, such as by `modprobe tcp_bbr`"
+    )]
     NoneLeft {
         /// What was wanted.
         want: String,
@@ -104,7 +106,10 @@ mod tests {
             let choice = pick(RATE, false, Some(why.clone()), &offers(offered)).unwrap();
             assert_eq!(choice.name, expected);
             let note = choice.note.unwrap();
-            assert!(note.contains(&why) && note.contains(RATE) && !note.contains('\n'), "{note}");
+            assert!(
+                note.contains(&why) && note.contains(RATE) && !note.contains('\n'),
+                "{note}"
+            );
         }
     }
 
@@ -114,7 +119,10 @@ mod tests {
         let error = pick(HYBLA, true, Some(why.clone()), &offers(&["cubic"])).unwrap_err();
         assert!(error.to_string().contains(&why), "{error}");
         let error = pick("westwood", true, Some(why.clone()), &offers(&["cubic"])).unwrap_err();
-        assert!(!error.to_string().contains(&why), "not the kernel's fault: {error}");
+        assert!(
+            !error.to_string().contains(&why),
+            "not the kernel's fault: {error}"
+        );
     }
 
     #[test]

@@ -12,34 +12,48 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum LoadError {
     /// The kernel does not describe its types.
-    #[error("this kernel has no BTF (/sys/kernel/btf/vmlinux), which BPF congestion controls need: boot one built with CONFIG_DEBUG_INFO_BTF=y, as distributions' are")]
+    #[error(
+        "this kernel has no BTF (/sys/kernel/btf/vmlinux), which BPF congestion controls need: boot one built with CONFIG_DEBUG_INFO_BTF=y, as distributions' are"
+    )]
     NoBtf,
     /// The kernel has no BPF congestion controls at all.
-    #[error("this kernel was built without BPF congestion controls: boot one with CONFIG_BPF_SYSCALL=y, CONFIG_BPF_JIT=y and CONFIG_DEBUG_INFO_BTF=y")]
+    #[error(
+        "this kernel was built without BPF congestion controls: boot one with CONFIG_BPF_SYSCALL=y, CONFIG_BPF_JIT=y and CONFIG_DEBUG_INFO_BTF=y"
+    )]
     NoStructOps,
     /// The kernel cannot tie a registration to its process.
-    #[error("kernel {release} cannot register a BPF congestion control through a link: boot Linux 6.4 or later")]
+    #[error(
+        "kernel {release} cannot register a BPF congestion control through a link: boot Linux 6.4 or later"
+    )]
     TooOld {
         /// `uname -r`.
         release: String,
     },
     /// The kernel's `cong_control` is neither of the two that are known.
-    #[error("kernel {release} has a tcp_congestion_ops that this version does not know: update bentpipe")]
+    #[error(
+        "kernel {release} has a tcp_congestion_ops that this version does not know: update bentpipe"
+    )]
     Unknown {
         /// `uname -r`.
         release: String,
     },
     /// The process may not load BPF programs.
-    #[error("not permitted to load BPF congestion controls: run as root in the first user namespace (a container needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON there), and see that no kernel lockdown forbids BPF")]
+    #[error(
+        "not permitted to load BPF congestion controls: run as root in the first user namespace (a container needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON there), and see that no kernel lockdown forbids BPF"
+    )]
     NotPermitted,
     /// Somebody else's control has our name.
-    #[error("congestion control `{name}` is registered by a program that is not this version of bentpipe: stop it (`bpftool struct_ops show` lists the holders)")]
+    #[error(
+        "congestion control `{name}` is registered by a program that is not this version of bentpipe: stop it (`bpftool struct_ops show` lists the holders)"
+    )]
     Taken {
         /// The name.
         name: &'static str,
     },
     /// The kernel refused.
-    #[error("the kernel refused the BPF congestion controls while {doing} ({source:#}): run with debug logging to see its reasons")]
+    #[error(
+        "the kernel refused the BPF congestion controls while {doing} ({source:#}): run with debug logging to see its reasons"
+    )]
     Kernel {
         /// What was being done.
         doing: &'static str,
@@ -68,13 +82,17 @@ pub enum ConfigureError {
         pid: u32,
     },
     /// There is no room.
-    #[error("cannot configure the link of mark {mark:#x}: all 1024 links of this kernel are in use; stop other gateways")]
+    #[error(
+        "cannot configure the link of mark {mark:#x}: all 1024 links of this kernel are in use; stop other gateways"
+    )]
     Full {
         /// The socket mark.
         mark: u32,
     },
     /// The kernel refused.
-    #[error("cannot configure the link of mark {mark:#x}: the kernel refused to write the map ({source:#})")]
+    #[error(
+        "cannot configure the link of mark {mark:#x}: the kernel refused to write the map ({source:#})"
+    )]
     Kernel {
         /// The socket mark.
         mark: u32,
@@ -149,9 +167,13 @@ impl Controls {
         let offered = kernel::offered();
         for control in &mut self.controls {
             let ours = control.register()?;
-            all &= ours || offered.iter().any(|name| *name == control.name);
+            all &= ours || offered.contains(&control.name);
         }
-        let links: Vec<_> = self.links.iter().map(|(mark, params)| (*mark, params.clone())).collect();
+        let links: Vec<_> = self
+            .links
+            .iter()
+            .map(|(mark, params)| (*mark, params.clone()))
+            .collect();
         for (mark, params) in links {
             // Programs that take over may sit on another map than those that left.
             if let Err(error) = self.write(mark, &params) {
@@ -163,7 +185,9 @@ impl Controls {
 
     /// Whether the registration of `name` is this process's own.
     pub fn holds(&self, name: &str) -> bool {
-        self.controls.iter().any(|control| control.name == name && control.is_registered())
+        self.controls
+            .iter()
+            .any(|control| control.name == name && control.is_registered())
     }
 
     /// Sockets marked `mark` send over a link of these parameters from now on, also those that are
@@ -208,18 +232,26 @@ impl Controls {
         for map in &links {
             let other = maps::read(map, mark).and_then(|value| layout::owner(&value));
             if let Some(other) = other.filter(|other| *other != self.me && is_alive(*other)) {
-                return Err(ConfigureError::MarkTaken { mark, pid: other.pid });
+                return Err(ConfigureError::MarkTaken {
+                    mark,
+                    pid: other.pid,
+                });
             }
         }
         let key = mark.to_ne_bytes();
         for map in &shares {
             match map.update(&key, &[0; layout::LINK], MapFlags::NO_EXIST) {
-                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(failed(error)),
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                    return Err(failed(error));
+                }
                 _ => {}
             }
         }
         let value = layout::encode(params, self.me);
-        links.iter().try_for_each(|map| map.update(&key, &value, MapFlags::ANY)).map_err(failed)
+        links
+            .iter()
+            .try_for_each(|map| map.update(&key, &value, MapFlags::ANY))
+            .map_err(failed)
     }
 
     fn erase(&self, mark: u32) {
@@ -280,7 +312,11 @@ fn start_time(pid: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
     let state = fields.next()?;
-    fields.nth(18)?.parse().ok().filter(|_| !matches!(state, "Z" | "X" | "x"))
+    fields
+        .nth(18)?
+        .parse()
+        .ok()
+        .filter(|_| !matches!(state, "Z" | "X" | "x"))
 }
 
 /// libbpf would write to standard error.

@@ -26,10 +26,16 @@ pub(crate) fn probe() -> Result<Signature, LoadError> {
         doing: "reading the kernel's BTF",
         source,
     })?;
-    if btf.type_by_name::<Struct<'_>>("bpf_struct_ops_tcp_congestion_ops").is_none() {
+    if btf
+        .type_by_name::<Struct<'_>>("bpf_struct_ops_tcp_congestion_ops")
+        .is_none()
+    {
         return Err(LoadError::NoStructOps);
     }
-    if btf.type_by_name::<Struct<'_>>("bpf_struct_ops_link").is_none() {
+    if btf
+        .type_by_name::<Struct<'_>>("bpf_struct_ops_link")
+        .is_none()
+    {
         return Err(LoadError::TooOld { release: release() });
     }
     signature(&btf).ok_or_else(|| LoadError::Unknown { release: release() })
@@ -37,7 +43,9 @@ pub(crate) fn probe() -> Result<Signature, LoadError> {
 
 fn signature(btf: &Btf<'_>) -> Option<Signature> {
     let ops = btf.type_by_name::<Struct<'_>>("tcp_congestion_ops")?;
-    let member = ops.iter().find(|member| member.name.is_some_and(|name| name == "cong_control"))?;
+    let member = ops
+        .iter()
+        .find(|member| member.name.is_some_and(|name| name == "cong_control"))?;
     let pointer = btf.type_by_id::<Ptr<'_>>(member.ty)?;
     let target = pointer.referenced_type().skip_mods_and_typedefs();
     let function = FuncProto::try_from(target).ok()?;
@@ -49,8 +57,10 @@ fn signature(btf: &Btf<'_>) -> Option<Signature> {
 }
 
 fn release() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/osrelease")
-        .map_or_else(|_| "of unknown release".to_owned(), |text| text.trim().to_owned())
+    std::fs::read_to_string("/proc/sys/kernel/osrelease").map_or_else(
+        |_| "of unknown release".to_owned(),
+        |text| text.trim().to_owned(),
+    )
 }
 
 /// The congestion controls that the kernel offers by name now, its loaded modules included.

@@ -70,7 +70,7 @@ pub(crate) fn owner(bytes: &[u8]) -> Option<Owner> {
 pub(crate) fn share(bytes: &[u8]) -> Option<(u32, LinkShare)> {
     let (now, past) = (8, 8 + SLOT);
     let epoch = word(bytes, now)?;
-    let carried = u128::from(long(bytes, past + 24)?) * 1_000_000_000 >> EPOCH_SHIFT;
+    let carried = (u128::from(long(bytes, past + 24)?) * 1_000_000_000) >> EPOCH_SHIFT;
     let samples = u64::from(word(bytes, past + 12)?.max(1));
     let cap = long(bytes, 8 + 2 * SLOT)?;
     let wire = |bytes: u64| Rate::from_bits_per_sec(bytes.saturating_mul(8));

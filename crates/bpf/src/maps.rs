@@ -44,7 +44,9 @@ impl Kind {
 
 /// The value at `mark`.
 pub(crate) fn read(map: &MapHandle, mark: u32) -> Option<Vec<u8>> {
-    map.lookup(&mark.to_ne_bytes(), MapFlags::ANY).ok().flatten()
+    map.lookup(&mark.to_ne_bytes(), MapFlags::ANY)
+        .ok()
+        .flatten()
 }
 
 /// Every mark in `map`.

@@ -10,8 +10,7 @@ use std::os::fd::AsFd;
 #[repr(C, align(8))]
 struct Aligned<T: ?Sized>(T);
 
-static HYBLA: &Aligned<[u8]> =
-    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/hybla.bpf.o")));
+static HYBLA: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/hybla.bpf.o")));
 static RATE: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/rate.bpf.o")));
 static REPLAY: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/replay.bpf.o")));
@@ -35,21 +34,29 @@ impl Control {
         alias: Option<&str>,
         signature: Signature,
     ) -> Result<Self, LoadError> {
-        let code = if name == crate::HYBLA { &HYBLA.0 } else { &RATE.0 };
+        let code = if name == crate::HYBLA {
+            &HYBLA.0
+        } else {
+            &RATE.0
+        };
         let mut open = open(code)?;
         for mut map in open.maps_mut() {
             let four = map.name() == name;
             if map.map_type() == MapType::StructOps {
                 let wanted = four == (signature == Signature::Four);
-                map.set_autocreate(wanted).map_err(kernel("choosing the programs"))?;
+                map.set_autocreate(wanted)
+                    .map_err(kernel("choosing the programs"))?;
                 if let (Some(alias), Some(value)) = (alias, map.initial_value_mut()) {
                     rename(value, name, alias);
                 }
                 continue;
             }
-            let kind = [LINKS, SHARES].into_iter().find(|kind| map.name() == kind.name);
+            let kind = [LINKS, SHARES]
+                .into_iter()
+                .find(|kind| map.name() == kind.name);
             if let Some(shared) = kind.and_then(|kind: Kind| kind.all().into_iter().next()) {
-                map.reuse_fd(shared.as_fd()).map_err(kernel("sharing the maps of another process"))?;
+                map.reuse_fd(shared.as_fd())
+                    .map_err(kernel("sharing the maps of another process"))?;
             }
         }
         let object = open.load().map_err(|source| match source.kind() {
@@ -103,7 +110,9 @@ impl Control {
 
 /// The programs that replay traces, loaded.
 pub(crate) fn replay() -> Result<Object, LoadError> {
-    open(&REPLAY.0)?.load().map_err(kernel("loading the replay programs"))
+    open(&REPLAY.0)?
+        .load()
+        .map_err(kernel("loading the replay programs"))
 }
 
 fn open(code: &[u8]) -> Result<OpenObject, LoadError> {
@@ -118,7 +127,9 @@ fn kernel(doing: &'static str) -> impl FnOnce(libbpf_rs::Error) -> LoadError {
 
 /// Replaces the zero-terminated `name` in the initial value of a `tcp_congestion_ops`.
 fn rename(value: &mut [u8], name: &str, alias: &str) {
-    let at = value.windows(name.len()).position(|bytes| bytes == name.as_bytes());
+    let at = value
+        .windows(name.len())
+        .position(|bytes| bytes == name.as_bytes());
     if let Some(at) = at.filter(|_| alias.len() <= name.len()) {
         let field = &mut value[at..at + name.len()];
         field.fill(0);

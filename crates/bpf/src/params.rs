@@ -64,16 +64,25 @@ impl LinkParams {
             return Some(format!("RTT0 {:?} lies outside 1ms to 16s", self.rtt0));
         }
         if self.pace.value() < 0.01 {
-            return Some(format!("the pace {} lies below 0.01 of the rate", self.pace));
+            return Some(format!(
+                "the pace {} lies below 0.01 of the rate",
+                self.pace
+            ));
         }
         if let Some(guard) = self.guard.filter(|guard| !times.contains(guard)) {
             return Some(format!("the guard {guard:?} lies outside 1ms to 16s"));
         }
         if self.overhead > Bytes(65_535) {
-            return Some(format!("the overhead {} exceeds 65535 bytes", self.overhead));
+            return Some(format!(
+                "the overhead {} exceeds 65535 bytes",
+                self.overhead
+            ));
         }
         if !(1..=16).contains(&self.windows) {
-            return Some(format!("the window of {} bandwidth-delay products lies outside 1 to 16", self.windows));
+            return Some(format!(
+                "the window of {} bandwidth-delay products lies outside 1 to 16",
+                self.windows
+            ));
         }
         None
     }

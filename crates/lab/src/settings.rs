@@ -5,7 +5,6 @@ use crate::plan::NodePlan;
 use bentpipe_os::netns::{Netns, SysctlError, read_sysctl, write_sysctl};
 use bentpipe_scenario::{BufferRange, Ip};
 use std::collections::BTreeMap;
-use std::io::ErrorKind::PermissionDenied;
 
 /// What shapes a transfer beside the scenario's own keys, at the kernel's defaults since 4.19 or
 /// longer (Documentation/networking/ip-sysctl.rst); metrics are not saved, so that no connection
@@ -88,14 +87,14 @@ fn write(node: &NodePlan, ip: Ip) -> Result<(), SysctlError> {
 /// the default (tcp_set_default_congestion_control in net/ipv4/tcp_cong.c). Where ours is none of
 /// these, the default is Reno, which always is: no host takes the machine's. The flows do not
 /// depend on it; each socket is given its control by name.
+///
+/// Asking all the same is no way to find out: the kernel refuses, but keeps a reference to the
+/// control, and one that is a BPF program then stays registered until the machine is restarted.
 fn default_control(name: &str) -> Result<(), SysctlError> {
-    const KEY: &str = "net.ipv4.tcp_congestion_control";
-    match write_sysctl(KEY, name) {
-        Err(SysctlError::Write { source, .. }) if source.kind() == PermissionDenied => {
-            write_sysctl(KEY, "reno")
-        }
-        written => written,
-    }
+    let allowed = read_sysctl("net.ipv4.tcp_allowed_congestion_control")?;
+    let is_allowed = allowed.split_whitespace().any(|other| other == name);
+    let control = if is_allowed { name } else { "reno" };
+    write_sysctl("net.ipv4.tcp_congestion_control", control)
 }
 
 fn read() -> BTreeMap<String, String> {
