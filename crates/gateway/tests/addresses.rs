@@ -277,3 +277,25 @@ fn conntrack_and_a_drop_invalid_rule_change_nothing() {
         "split flows are tracked:\n{rules}"
     );
 }
+
+/// A firewall that lets nothing in needs the one rule of docs/contract.md.
+#[test]
+fn a_closed_firewall_needs_one_rule() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = stage.split();
+    let firewall = "table inet firewall {
+        chain input {
+            type filter hook input priority 0; policy drop;
+            meta l4proto ipv6-icmp accept
+            meta mark and 0xff000000 == 0x62000000 accept
+        }
+    }";
+    stage.gateway.run(|| nft::apply(firewall).unwrap()).unwrap();
+    for ip in Ip::BOTH {
+        let (mut client, mut server) = stage.pair(ip);
+        client.write_all(b"let in").unwrap();
+        server.read_exact(&mut [0; 6]).unwrap();
+    }
+    eventually("both connections", || gateway.meter.read().connected == 2);
+}
