@@ -238,7 +238,7 @@ fn measure(stage: &mut Stage, step: Step, timing: &Timing) -> Result<Vec<Option<
             vec![Some(bulk.goodput), Some(bulk.cpu), bulk.proxy_cpu]
         }
         Step::RoundTrip => {
-            vec![Some(traffic::round_trip(&path, warm_up / 3, window / 2)?)]
+            vec![Some(traffic::round_trip(&path, warm_up, window / 2)?)]
         }
         Step::Connects { at_once } => {
             let connects = traffic::connects(&path, at_once, warm_up, window)?;

@@ -316,19 +316,17 @@ impl Launch {
     }
 }
 
-/// Both legs alike and as plain as the kernel's: its usual control, no rate, no pacing, and the
-/// buffers that its own tuning may reach under [`SETTINGS`].
+/// The gateway as it comes, but for two things: the namespace's congestion control on both legs and no
+/// rate, for there is no satellite here, and pipes of HAProxy's size.
 fn bentpipe(congestion: &str) -> String {
-    ["lan", "sat"]
-        .map(|leg| {
-            format!(
-                "[{leg}]\n\
-                 congestion_control = \"{congestion}\"\n\
-                 send_buffer = \"4MiB\"\n\
-                 receive_buffer = \"6MiB\"\n"
-            )
-        })
-        .concat()
+    format!(
+        "[lan]\n\
+         congestion_control = \"{congestion}\"\n\
+         [sat]\n\
+         congestion_control = \"{congestion}\"\n\
+         [limits]\n\
+         pipe = \"1MiB\"\n"
+    )
 }
 
 fn nft(gateway: &Netns, rules: &str) -> Result<(), BenchError> {
