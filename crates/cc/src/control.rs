@@ -82,12 +82,14 @@ pub struct RawAck {
     pub srtt_us: u32,
     /// Segments.
     pub acked: u32,
+    /// Segments newly found lost.
+    pub lost: u32,
+    /// Segments sent since this recovery began.
+    pub sent: u32,
     /// [`OPEN`] to [`LOSS`].
     pub phase: u32,
     /// [`CWND_LIMITED`], [`HUNGRY`].
     pub flags: u32,
-    /// Segments newly found lost.
-    pub lost: u32,
 }
 
 /// The rate to send at on the wire, in bytes a second.
@@ -185,6 +187,8 @@ impl From<&Ack> for RawAck {
             rtt_us: rtt_micros(ack.rtt),
             srtt_us: rtt_micros(ack.srtt),
             acked: ack.acked,
+            lost: ack.lost,
+            sent: ack.sent,
             phase: match ack.phase {
                 Phase::Open => OPEN,
                 Phase::Disorder => DISORDER,
@@ -193,7 +197,6 @@ impl From<&Ack> for RawAck {
                 Phase::Loss => LOSS,
             },
             flags,
-            lost: ack.lost,
         }
     }
 }

@@ -13,8 +13,10 @@
 //! - segments are counted, not acknowledgements (delayed or thinned ACKs do not slow the growth);
 //! - the exponent stops at 16 and, unless [`UNCAPPED`], a segment acknowledged adds at most rho;
 //! - the first window is min(rho, 32) but not less than the sender's own, paced over one RTT;
-//! - where the link's rate is configured, slow start ends at rate * RTT, at the start (the paper
-//!   takes it from Hoe's estimate, Linux leaves it out) and after a recovery too;
+//! - where the link's rate is configured, slow start ends at rate * RTT, at the start and after a
+//!   recovery too; elsewhere at Hoe's estimate (J. Hoe, "Improving the start-up behavior of a
+//!   congestion control scheme for TCP", SIGCOMM 1996) as in the paper: the spacing of the first
+//!   acknowledgements, of segments that left unpaced (Linux has neither);
 //! - a recovery that runs into the next is one recovery, halved once, unless more than 1/32 of its
 //!   segments were lost;
 //! - paced at the link rate, else at 2 (slow start) or 1.2 windows an RTT as the kernel does;
@@ -45,6 +47,11 @@ pub const REDUCING: u32 = 1;
 pub const FLYING: u32 = 2;
 /// [`State::flags`]: after a timeout.
 pub const LOSING: u32 = 4;
+/// [`State::flags`]: Hoe's estimate is made, or will not be.
+pub const ESTIMATED: u32 = 8;
+
+/// Segments whose spacing gives Hoe's estimate, after the first one's.
+const TRAIN: u32 = 8;
 
 /// Where the counts of a recovery stop.
 const COUNT_MAX: u32 = 1 << 24;
@@ -58,20 +65,22 @@ pub struct State {
     pub rho: u32,
     /// Fraction of a segment grown in slow start, in 1/128.
     pub cents: u32,
-    /// Proportional reduction: an odd segment acknowledged.
-    pub half: u32,
+    /// [`REDUCING`], [`FLYING`], [`LOSING`], [`ESTIMATED`].
+    pub flags: u32,
     /// Remainder of rho^2 / cwnd, in 1/64 segments squared.
     pub count: u64,
-    /// [`REDUCING`], [`FLYING`], [`LOSING`].
-    pub flags: u32,
     /// [`AGGRESSIVE`]: segments the window grew in this recovery.
     pub grown: u32,
-    /// Window while it fills the pipe again after a mass loss, in segments.
-    pub limit: u32,
-    /// Segments acknowledged in this recovery.
+    /// Segments delivered since this recovery began or ran into the next.
+    pub delivered: u32,
+    /// Segments delivered since the window was halved.
     pub acked: u32,
-    /// Segments lost in this recovery.
+    /// Segments lost since the window was halved.
     pub lost: u32,
+    /// Hoe's estimate: segments acknowledged.
+    pub train: u32,
+    /// Hoe's estimate: since then, in nanoseconds; 0: not begun.
+    pub train_ns: u64,
 }
 
 /// rho in eighths.
@@ -115,28 +124,27 @@ pub fn grow(h: &mut State, w: &mut RawWindow, rho: u32, acked: u32, capped: bool
     w.cwnd = cwnd.min(u64::from(SEGMENTS_MAX)) as u32;
 }
 
-/// One acknowledgement in recovery: as RFC 6937, one segment goes out for two that left, until
-/// `goal` is reached (halving at once would stall the retransmissions); and when loss emptied the
-/// pipe to less than half of that, it fills again by slow start, and not while losses go on.
-pub fn reduce(h: &mut State, w: &mut RawWindow, goal: u32, acked: u32, lost: u32) {
+/// One acknowledgement in recovery: as RFC 6937, one segment goes out for two delivered until `goal`
+/// is reached (halving at once would stall the retransmissions); below it, one for each delivered
+/// and one more an acknowledgement, unless losses go on.
+pub fn reduce(h: &mut State, w: &mut RawWindow, goal: u32, a: &RawAck) {
     let entering = u32::from(h.flags & REDUCING == 0);
-    let sum = h.half.wrapping_add(acked);
-    // The first retransmission goes at once.
-    let room = (sum >> 1).max(entering);
-    let in_flight = u64::from(w.in_flight);
-    let cwnd = u64::from(w.cwnd).min(in_flight + u64::from(room));
-    let mut limit = u64::from(h.limit) + u64::from(acked);
-    if lost != 0 && (w.in_flight < goal >> 1 || h.limit < goal) {
-        limit = in_flight + u64::from(acked.max(1));
-    }
-    h.limit = limit.min(u64::from(SEGMENTS_MAX)) as u32;
-    h.half = sum & 1;
+    let room = if w.in_flight > goal {
+        (h.delivered >> 1).saturating_sub(a.sent)
+    } else {
+        let due = h.delivered.saturating_sub(a.sent);
+        let more = u32::from(a.lost == 0);
+        (due.max(a.acked.min(SEGMENTS_MAX)) + more).min(goal - w.in_flight)
+    };
     h.flags |= REDUCING;
-    w.cwnd = cwnd.max(u64::from(goal)).min(u64::from(h.limit)) as u32;
+    // The first retransmission goes at once.
+    let cwnd = w.in_flight.saturating_add(room.max(entering));
+    w.cwnd = cwnd.min(SEGMENTS_MAX);
 }
 
 /// Recovery, or a timeout, begins: where the window is to shrink to, in segments.
 pub fn hybla_ssthresh(h: &mut State, w: &RawWindow) -> u32 {
+    h.delivered = 0;
     if h.flags & REDUCING != 0 && u64::from(h.lost) << 5 <= u64::from(h.acked) {
         return w.ssthresh;
     }
@@ -191,6 +199,34 @@ pub fn hybla_init(h: &mut State, w: &mut RawWindow, p: &Params, rtt_us: u32) {
     hybla_pace(h, w, p, rtt_us);
 }
 
+/// The first segments left back to back: how far apart their acknowledgements come is the rate.
+pub fn hoe(h: &mut State, w: &mut RawWindow, a: &RawAck) {
+    if h.train_ns == 0 || a.now_ns < h.train_ns {
+        h.train_ns = a.now_ns;
+        return;
+    }
+    let elapsed_us = (a.now_ns - h.train_ns) / 1000;
+    h.train = h
+        .train
+        .wrapping_add(a.acked.min(SEGMENTS_MAX))
+        .min(SEGMENTS_MAX);
+    if elapsed_us > u64::from(h.min_rtt_us) {
+        // Not of one flight.
+        h.train = 0;
+        h.train_ns = a.now_ns;
+        return;
+    }
+    if h.train < TRAIN {
+        return;
+    }
+    let bytes = u64::from(h.train) * u64::from(w.wire.min(131_071));
+    let rate = bytes * 1_000_000 / elapsed_us.max(1);
+    let product = segments(rate.min(RATE_MAX), h.min_rtt_us, w.wire);
+    let product = product.max(u64::from(w.cwnd)).min(u64::from(SEGMENTS_MAX));
+    w.ssthresh = w.ssthresh.min(product as u32);
+    h.flags |= ESTIMATED;
+}
+
 /// Where a recovery ends, in segments.
 fn goal(h: &State, w: &RawWindow) -> u32 {
     w.ssthresh.saturating_add(h.grown).min(SEGMENTS_MAX)
@@ -201,12 +237,12 @@ pub fn hybla_recover(h: &mut State, w: &mut RawWindow, a: &RawAck, p: &Params) {
     let acked = a.acked.min(SEGMENTS_MAX);
     let lost = a.lost.min(SEGMENTS_MAX);
     if h.flags & REDUCING == 0 {
-        h.half = 0;
         h.grown = 0;
-        h.limit = SEGMENTS_MAX;
+        h.delivered = 0;
         h.acked = 0;
         h.lost = 0;
     }
+    h.delivered = h.delivered.wrapping_add(acked).min(COUNT_MAX);
     h.acked = h.acked.wrapping_add(acked).min(COUNT_MAX);
     h.lost = h.lost.wrapping_add(lost).min(COUNT_MAX);
     if p.flags & AGGRESSIVE != 0 {
@@ -216,7 +252,7 @@ pub fn hybla_recover(h: &mut State, w: &mut RawWindow, a: &RawAck, p: &Params) {
         h.grown = grown.min(u64::from(SEGMENTS_MAX)) as u32;
     }
     let goal = goal(h, w);
-    reduce(h, w, goal, acked, lost);
+    reduce(h, w, goal, a);
 }
 
 /// One acknowledgement.
@@ -226,6 +262,12 @@ pub fn hybla_ack(h: &mut State, w: &mut RawWindow, a: &RawAck, p: &Params) {
     if acked != 0 {
         h.flags &= !FLYING;
     }
+    if p.rate != 0 || a.phase != OPEN {
+        h.flags |= ESTIMATED;
+    }
+    if acked != 0 && h.flags & ESTIMATED == 0 {
+        hoe(h, w, a);
+    }
     if a.phase == CWR || a.phase == RECOVERY {
         hybla_recover(h, w, a, p);
     } else {
@@ -233,7 +275,7 @@ pub fn hybla_ack(h: &mut State, w: &mut RawWindow, a: &RawAck, p: &Params) {
             h.flags = (h.flags & !REDUCING) | LOSING;
         } else if h.flags & (REDUCING | LOSING) != 0 {
             if h.flags & REDUCING != 0 {
-                w.cwnd = goal(h, w).min(h.limit);
+                w.cwnd = goal(h, w);
             }
             w.ssthresh = w.ssthresh.max(product(h, w, p));
             h.flags &= !(REDUCING | LOSING);

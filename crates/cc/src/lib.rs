@@ -80,6 +80,8 @@ pub struct Ack {
     pub acked: u32,
     /// Segments newly found lost.
     pub lost: u32,
+    /// Segments sent since this recovery began, retransmissions included.
+    pub sent: u32,
     /// Payload a second delivered over the sampled interval.
     pub delivered: Option<Rate>,
     /// The state of loss recovery after it.

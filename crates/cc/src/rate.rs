@@ -31,8 +31,12 @@ pub struct State {
     pub started: u32,
 }
 
-/// Sets window and pacing for a budget in bytes a second on the wire.
-pub fn rate_apply(r: &State, w: &mut RawWindow, p: &Params, budget: u64) {
+/// Sets window and pacing for a budget in bytes a second on the wire; `acked` segments were
+/// acknowledged.
+pub fn rate_apply(r: &mut State, w: &mut RawWindow, p: &Params, budget: u64, acked: u32) {
+    if acked != 0 {
+        r.started = 1;
+    }
     let windows = if r.started != 0 {
         p.windows.clamp(1, 16)
     } else {
@@ -58,14 +62,6 @@ pub fn rate_init(r: &mut State, rtt_us: u32, path: u32) {
         },
         started: 0,
     };
-}
-
-/// One acknowledgement, after [`share_ack`] gave the budget.
-pub fn rate_ack(r: &mut State, w: &mut RawWindow, a: &RawAck, p: &Params, budget: u64) {
-    if a.acked != 0 {
-        r.started = 1;
-    }
-    rate_apply(r, w, p, budget);
 }
 
 /// The link's configuration has gone: what follows as Reno must not start from several windows.
@@ -146,12 +142,8 @@ impl Congestion for RateControl {
             let mut share = self.link.lock();
             turn(&mut share, &self.params, now.as_nanos());
             rate_init(&mut self.state, rtt_us, share.path);
-            rate_apply(
-                &self.state,
-                &mut raw,
-                &self.params,
-                budget(&share, &self.params, 1),
-            );
+            let budget = budget(&share, &self.params, 1);
+            rate_apply(&mut self.state, &mut raw, &self.params, budget, 0);
         } else {
             rate_init(&mut self.state, rtt_us, 0);
             hybla_init(&mut self.reno, &mut raw, &self.params, rtt_us);
@@ -165,7 +157,7 @@ impl Congestion for RateControl {
         if self.owns_link() {
             let member = &mut self.state.member;
             let budget = share_ack(&mut self.link.lock(), member, &self.params, &ack, raw.wire);
-            rate_ack(&mut self.state, &mut raw, &ack, &self.params, budget);
+            rate_apply(&mut self.state, &mut raw, &self.params, budget, ack.acked);
         } else {
             hybla_ack(&mut self.reno, &mut raw, &ack, &self.params);
         }
@@ -187,7 +179,7 @@ impl Congestion for RateControl {
         let mut raw = RawWindow::from(&*window);
         let member = &mut self.state.member;
         let budget = join(&mut self.link.lock(), member, &self.params, now.as_nanos());
-        rate_apply(&self.state, &mut raw, &self.params, budget);
+        rate_apply(&mut self.state, &mut raw, &self.params, budget, 0);
         raw.apply(window);
     }
 

@@ -51,12 +51,16 @@ pub struct Share {
     pub past: Slot,
     /// Guard: bytes a second on the wire; 0: off.
     pub cap: u64,
+    /// Guard: what the link delivered when it was full, in bytes a second on the wire.
+    pub known: u64,
     /// Guard: the delay that set it off, in microseconds; 0: not draining.
     pub level_us: u32,
     /// Guard: epochs since.
     pub age: u32,
     /// Guard: epochs without delay.
     pub calm: u32,
+    /// Guard: of the rise beyond what is known.
+    pub step: u32,
     /// Counts changes of the path: flows forget their smallest round-trip time.
     pub path: u32,
 }
@@ -86,7 +90,8 @@ pub fn slot_start(s: &mut Slot, epoch: u32) {
 /// link delivered, less what empties the queue in four epochs; the window of judgement is longer
 /// than a round-trip time, so it waits before it judges again, unless the delay still grows. A delay
 /// that a queue's worth of draining leaves as it was is not a queue but another path. Without delay
-/// the cap rises, slowly at first: 1/64, 1/32 ... 1/4 every second epoch.
+/// the cap rises every second epoch: by 1/8 to just below the rate known, and from there ever faster,
+/// 1/256, 1/128 ... 1/4, for the link may carry more again.
 pub fn guard(s: &mut Share, p: &Params) {
     if p.guard_us == 0 {
         s.cap = 0;
@@ -106,19 +111,23 @@ pub fn guard(s: &mut Share, p: &Params) {
 
 /// An epoch whose delay, in microseconds, lay within the limit.
 fn guard_calm(s: &mut Share, p: &Params, excess: u32) {
-    let step = (s.calm >> 1).min(4);
     s.level_us = 0;
     if s.cap == 0 || excess > p.guard_us >> 1 {
         return;
     }
-    s.calm = s.calm.wrapping_add(1).min(64);
+    s.calm = s.calm.wrapping_add(1);
     if s.calm & 1 != 0 {
         return;
     }
-    s.cap = s.cap.wrapping_add((s.cap >> (6 - step)).max(1));
+    let near = s.known - (s.known >> 6);
+    if s.cap < near {
+        s.cap = s.cap.wrapping_add(s.cap >> 3).wrapping_add(1).min(near);
+    } else {
+        s.step = s.step.wrapping_add(1).min(7);
+        s.cap = s.cap.wrapping_add(s.cap >> (9 - s.step)).wrapping_add(1);
+    }
     if s.cap >= link_rate(p) {
         s.cap = 0;
-        s.calm = 0;
     }
 }
 
@@ -143,8 +152,10 @@ fn guard_delay(s: &mut Share, p: &Params, excess: u32) {
     let measured = s.now.carried.min(RATE_MAX) * 1_000_000 / span_us;
     let drain = ((u64::from(excess) << 10) / (4 * EPOCH_US)).clamp(32, 256);
     s.cap = (measured - ((measured * drain) >> 10)).max(1);
+    s.known = measured;
     s.level_us = excess;
     s.age = 0;
+    s.step = 0;
 }
 
 /// Turns to the epoch of `now_ns`; returns it.

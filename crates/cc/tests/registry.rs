@@ -102,18 +102,19 @@ fn ack() -> impl Strategy<Value = Ack> {
         now,
         rtt(),
         rtt(),
-        (number(), number()),
+        (number(), number(), number()),
         speed(),
         phase(),
         any::<(bool, bool)>(),
     )
         .prop_map(
-            |(now, rtt, srtt, (acked, lost), delivered, phase, (cwnd_limited, hungry))| Ack {
+            |(now, rtt, srtt, (acked, lost, sent), delivered, phase, (cwnd_limited, hungry))| Ack {
                 now,
                 rtt,
                 srtt,
                 acked,
                 lost,
+                sent,
                 delivered,
                 phase,
                 cwnd_limited,
@@ -211,7 +212,7 @@ proptest! {
             acked.iter().map(|&(acked, cwnd_limited)| {
                 let rtt = Some(Duration::from_millis(rtt));
                 let ack = Ack {
-                    now: Instant::ZERO, rtt, srtt: rtt, acked, lost: 0, delivered: None,
+                    now: Instant::ZERO, rtt, srtt: rtt, acked, lost: 0, sent: 0, delivered: None,
                     phase: Phase::Open, cwnd_limited, hungry: true,
                 };
                 control.on_ack(&mut window, &ack);

@@ -182,6 +182,7 @@ fn ack(now: u64, phase: Phase) -> Ack {
         srtt: Some(Duration::from_millis(600)),
         acked: 1,
         lost: 0,
+        sent: 0,
         delivered: None,
         phase,
         cwnd_limited: true,

@@ -21,6 +21,12 @@ typedef long long s64;
 #ifndef __always_inline
 #define __always_inline inline __attribute__((always_inline))
 #endif
+/*
+ * A step of a control is a global function: the verifier takes each by itself, else the paths of
+ * all of them multiply. Its pointers are checked once, inside.
+ */
+#define BP_STEP __attribute__((noinline)) int
+
 #define bp_min(a, b) ((a) < (b) ? (a) : (b))
 #define bp_max(a, b) ((a) > (b) ? (a) : (b))
 
@@ -75,9 +81,11 @@ struct bp_ack {
 	u32 rtt_us;		/* sample of this acknowledgement; 0: none */
 	u32 srtt_us;		/* smoothed; 0: unknown */
 	u32 acked;		/* segments newly acknowledged or SACKed */
+	u32 lost;		/* segments newly found lost */
+	u32 sent;		/* segments sent since this recovery began */
 	u32 phase;		/* BP_OPEN ... BP_LOSS */
 	u32 flags;
-	u32 lost;		/* segments newly found lost */
+	u32 pad;
 };
 
 static __always_inline u64 bp_link_rate(const struct bp_params *p)

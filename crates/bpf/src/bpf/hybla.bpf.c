@@ -20,19 +20,20 @@ static __always_inline void params_of(struct sock *sk, struct bp_params *p)
 SEC("struct_ops")
 void BPF_PROG(hybla_init, struct sock *sk)
 {
-	struct bp_hybla *h = bp_private(sk);
+	struct bp_hybla *private = bp_private(sk), h;
 	struct bp_params p;
 	struct bp_window w;
 
 	params_of(sk, &p);
 	bp_window_of(sk, &p, &w);
-	bp_hybla_init(h, &w, &p, bp_srtt(sk));
+	bp_hybla_init(&h, &w, &p, bp_srtt(sk));
+	*private = h;
 	bp_apply(sk, &w);
 }
 
 static __always_inline void control(struct sock *sk, const struct rate_sample *rs)
 {
-	struct bp_hybla *h = bp_private(sk);
+	struct bp_hybla *private = bp_private(sk), h = *private;
 	struct bp_params p;
 	struct bp_window w;
 	struct bp_ack a;
@@ -40,7 +41,8 @@ static __always_inline void control(struct sock *sk, const struct rate_sample *r
 	params_of(sk, &p);
 	bp_window_of(sk, &p, &w);
 	bp_ack_of(sk, rs, &a);
-	bp_hybla_ack(h, &w, &a, &p);
+	bp_hybla_ack(&h, &w, &a, &p);
+	*private = h;
 	bp_apply(sk, &w);
 }
 

@@ -11,8 +11,10 @@
  * - segments are counted, not acknowledgements (delayed or thinned ACKs do not slow the growth);
  * - the exponent stops at 16 and, unless BP_UNCAPPED, a segment acknowledged adds at most rho;
  * - the first window is min(rho, 32) but not less than the kernel's own, paced over one RTT;
- * - where the link's rate is configured, slow start ends at rate * RTT, at the start (the paper
- *   takes it from Hoe's estimate, Linux leaves it out) and after a recovery too;
+ * - where the link's rate is configured, slow start ends at rate * RTT, at the start and after a
+ *   recovery too; elsewhere at Hoe's estimate (J. Hoe, "Improving the start-up behavior of a
+ *   congestion control scheme for TCP", SIGCOMM 1996) as in the paper: the spacing of the first
+ *   acknowledgements, while the kernel leaves the first ten segments unpaced (Linux has neither);
  * - a recovery that runs into the next is one recovery, halved once, unless more than 1/32 of its
  *   segments were lost;
  * - paced at the link rate, else at 2 (slow start) or 1.2 windows an RTT as the kernel does;
@@ -36,19 +38,24 @@
 #define BP_REDUCING 1u		/* in CWR or recovery: the window shrinks towards ssthresh */
 #define BP_FLYING 2u		/* nothing of the first window is acknowledged yet */
 #define BP_LOSING 4u		/* after a timeout */
+#define BP_ESTIMATED 8u		/* Hoe's estimate is made, or will not be */
+
+#define BP_TRAIN 8u		/* segments whose spacing gives it, after the first one's */
 
 struct bp_hybla {
 	u32 min_rtt_us;		/* 0: unknown */
 	u32 rho;		/* in eighths */
 	u32 cents;		/* fraction of a segment grown in slow start, in 1/128 */
-	u32 half;		/* proportional reduction: an odd segment acknowledged */
-	u64 count;		/* remainder of rho^2 / cwnd, in 1/64 segments squared */
 	u32 flags;
-	/* Of this recovery: */
-	u32 grown;		/* BP_AGGRESSIVE: segments the window grew */
-	u32 limit;		/* window while it fills the pipe again after a mass loss */
-	u32 acked;		/* segments */
-	u32 lost;		/* segments */
+	u64 count;		/* remainder of rho^2 / cwnd, in 1/64 segments squared */
+	/* Of this recovery, in segments: */
+	u32 grown;		/* BP_AGGRESSIVE: what the window grew */
+	u32 delivered;		/* since it began or ran into the next */
+	u32 acked;		/* since the window was halved */
+	u32 lost;		/* since the window was halved */
+	/* Hoe's estimate: */
+	u32 train;		/* segments acknowledged */
+	u64 train_ns;		/* since then */
 };
 
 /* rho in eighths. */
@@ -105,30 +112,34 @@ static __always_inline void bp_grow(struct bp_hybla *h, struct bp_window *w, u32
 
 /*
  * One acknowledgement in recovery. The kernel leaves the reduction to a full control: halving at
- * once would stall the retransmissions until half a window is acknowledged. So, as RFC 6937, one
- * segment goes out for two that left, until `goal` is reached; and when loss emptied the pipe to
- * less than half of that, it fills again by slow start, and not while losses go on.
+ * once would stall the retransmissions until half a window is acknowledged. So, as RFC 6937: one
+ * segment goes out for two delivered until `goal` is reached; below it, one for each delivered
+ * and one more an acknowledgement, unless losses go on.
  */
 static __always_inline void bp_reduce(struct bp_hybla *h, struct bp_window *w, u32 goal, u32 acked,
-				      u32 lost)
+				      u32 lost, u32 sent)
 {
 	u32 entering = !(h->flags & BP_REDUCING);
-	u32 sum = h->half + acked;
-	u64 room = bp_max(sum >> 1, entering);	/* the first retransmission goes at once */
-	u64 cwnd = bp_min((u64)w->cwnd, w->in_flight + room);
-	u64 limit = (u64)h->limit + acked;
+	u64 due, room;
 
-	if (lost && (w->in_flight < goal >> 1 || h->limit < goal))
-		limit = (u64)w->in_flight + bp_max(acked, 1u);
-	h->limit = bp_min(limit, BP_SEGMENTS_MAX);
-	h->half = sum & 1;
+	if (w->in_flight > goal) {
+		due = h->delivered >> 1;
+		room = due > sent ? due - sent : 0;
+	} else {
+		due = h->delivered > sent ? h->delivered - sent : 0;
+		room = bp_max(due, (u64)acked) + !lost;
+		room = bp_min(room, goal - w->in_flight);
+	}
+	/* The first retransmission goes at once. */
+	room = bp_max(room, entering);
 	h->flags |= BP_REDUCING;
-	w->cwnd = bp_min(bp_max(cwnd, (u64)goal), (u64)h->limit);
+	w->cwnd = bp_min((u64)w->in_flight + room, BP_SEGMENTS_MAX);
 }
 
 /* Recovery, or a timeout, begins: where the window is to shrink to. */
 static __always_inline u32 bp_hybla_ssthresh(struct bp_hybla *h, const struct bp_window *w)
 {
+	h->delivered = 0;
 	if ((h->flags & BP_REDUCING) && (u64)h->lost << 5 <= h->acked)
 		return w->ssthresh;
 	h->flags &= ~BP_REDUCING;
@@ -174,22 +185,52 @@ static __always_inline void bp_hybla_pace(const struct bp_hybla *h, struct bp_wi
 }
 
 /* The connection starts, its handshake took rtt_us (0: unknown). */
-static __always_inline void bp_hybla_init(struct bp_hybla *h, struct bp_window *w,
-					  const struct bp_params *p, u32 rtt_us)
+BP_STEP bp_hybla_init(struct bp_hybla *h, struct bp_window *w, const struct bp_params *p,
+		      u32 rtt_us)
 {
+	if (!h || !w || !p)
+		return 0;
 	h->min_rtt_us = 0;
 	h->rho = BP_RHO_ONE;
 	h->cents = 0;
-	h->half = 0;
-	h->count = 0;
 	h->flags = BP_FLYING;
+	h->count = 0;
 	h->grown = 0;
-	h->limit = 0;
+	h->delivered = 0;
 	h->acked = 0;
 	h->lost = 0;
+	h->train = 0;
+	h->train_ns = 0;
 	bp_hybla_rtt(h, w, p, rtt_us);
 	w->cwnd = bp_max(w->cwnd, bp_min(h->rho >> 3, BP_FIRST_WINDOW));
 	bp_hybla_pace(h, w, p, rtt_us);
+	return 0;
+}
+
+/* The first segments left back to back: how far apart their acknowledgements come is the rate. */
+static __always_inline void bp_hoe(struct bp_hybla *h, struct bp_window *w, const struct bp_ack *a,
+				   u32 acked)
+{
+	u64 elapsed_us, rate, product;
+
+	if (!h->train_ns || a->now_ns < h->train_ns) {
+		h->train_ns = a->now_ns;
+		return;
+	}
+	elapsed_us = (a->now_ns - h->train_ns) / 1000;
+	h->train = bp_min(h->train + acked, BP_SEGMENTS_MAX);
+	if (elapsed_us > h->min_rtt_us) {	/* not of one flight */
+		h->train = 0;
+		h->train_ns = a->now_ns;
+		return;
+	}
+	if (h->train < BP_TRAIN)
+		return;
+	rate = (u64)h->train * bp_min(w->wire, 131071u) * 1000000 / bp_max(elapsed_us, 1);
+	product = bp_segments(bp_min(rate, BP_RATE_MAX), h->min_rtt_us, w->wire);
+	product = bp_min(bp_max(product, (u64)w->cwnd), BP_SEGMENTS_MAX);
+	w->ssthresh = bp_min((u64)w->ssthresh, product);
+	h->flags |= BP_ESTIMATED;
 }
 
 static __always_inline void bp_hybla_recover(struct bp_hybla *h, struct bp_window *w,
@@ -200,12 +241,12 @@ static __always_inline void bp_hybla_recover(struct bp_hybla *h, struct bp_windo
 	u64 goal;
 
 	if (!(h->flags & BP_REDUCING)) {
-		h->half = 0;
 		h->grown = 0;
-		h->limit = BP_SEGMENTS_MAX;
+		h->delivered = 0;
 		h->acked = 0;
 		h->lost = 0;
 	}
+	h->delivered = bp_min(h->delivered + acked, 1u << 24);
 	h->acked = bp_min(h->acked + acked, 1u << 24);
 	h->lost = bp_min(h->lost + lost, 1u << 24);
 	goal = bp_min((u64)w->ssthresh + h->grown, BP_SEGMENTS_MAX);
@@ -215,29 +256,34 @@ static __always_inline void bp_hybla_recover(struct bp_hybla *h, struct bp_windo
 		h->grown = bp_min(grown, BP_SEGMENTS_MAX);
 		goal = bp_min((u64)w->ssthresh + h->grown, BP_SEGMENTS_MAX);
 	}
-	bp_reduce(h, w, goal, acked, lost);
+	bp_reduce(h, w, goal, acked, lost, a->sent);
 }
 
-static __always_inline void bp_hybla_ack(struct bp_hybla *h, struct bp_window *w,
-					 const struct bp_ack *a, const struct bp_params *p)
+BP_STEP bp_hybla_ack(struct bp_hybla *h, struct bp_window *w, const struct bp_ack *a,
+		     const struct bp_params *p)
 {
-	u32 acked = bp_min(a->acked, BP_SEGMENTS_MAX);
-	u32 aggressive = p->flags & BP_AGGRESSIVE;
-	u32 capped = !(p->flags & BP_UNCAPPED);
+	u32 acked, aggressive, capped;
 
+	if (!h || !w || !a || !p)
+		return 0;
+	acked = bp_min(a->acked, BP_SEGMENTS_MAX);
+	aggressive = p->flags & BP_AGGRESSIVE;
+	capped = !(p->flags & BP_UNCAPPED);
 	bp_hybla_rtt(h, w, p, a->rtt_us);
 	if (acked)
 		h->flags &= ~BP_FLYING;
+	if (p->rate || a->phase != BP_OPEN)
+		h->flags |= BP_ESTIMATED;
+	if (acked && !(h->flags & BP_ESTIMATED))
+		bp_hoe(h, w, a, acked);
 	if (a->phase == BP_CWR || a->phase == BP_RECOVERY) {
 		bp_hybla_recover(h, w, a, acked, aggressive, capped);
 	} else {
 		if (a->phase == BP_LOSS) {
 			h->flags = (h->flags & ~BP_REDUCING) | BP_LOSING;
 		} else if (h->flags & (BP_REDUCING | BP_LOSING)) {
-			u64 goal = bp_min((u64)w->ssthresh + h->grown, BP_SEGMENTS_MAX);
-
 			if (h->flags & BP_REDUCING)
-				w->cwnd = bp_min(goal, (u64)h->limit);
+				w->cwnd = bp_min((u64)w->ssthresh + h->grown, BP_SEGMENTS_MAX);
 			w->ssthresh = bp_max(w->ssthresh, bp_product(h, w, p));
 			h->flags &= ~(BP_REDUCING | BP_LOSING);
 		}
@@ -247,6 +293,7 @@ static __always_inline void bp_hybla_ack(struct bp_hybla *h, struct bp_window *w
 	}
 	w->cwnd = bp_max(w->cwnd, 1u);
 	bp_hybla_pace(h, w, p, a->srtt_us);
+	return 0;
 }
 
 #endif

@@ -24,6 +24,7 @@ typedef _Bool bool;
 
 /* uapi/linux/bpf.h */
 #define BPF_MAP_TYPE_HASH 1
+#define BPF_MAP_TYPE_ARRAY 2
 #define BPF_NOEXIST 1
 struct bpf_spin_lock {
 	u32 val;
@@ -65,6 +66,7 @@ struct tcp_sock {
 	u32 snd_cwnd;
 	u32 snd_ssthresh;
 	u32 prior_cwnd;
+	u32 prr_out;
 	u32 mss_cache;
 	u32 srtt_us;
 	u32 packets_out;
@@ -90,6 +92,7 @@ struct rate_sample {
 struct tcp_congestion_ops {
 	u32 (*ssthresh)(struct sock *sk);
 	void (*cwnd_event)(struct sock *sk, u32 event);
+	u32 (*min_tso_segs)(struct sock *sk);
 	void (*cong_control)(struct sock *sk);
 	u32 (*undo_cwnd)(struct sock *sk);
 	char name[16];

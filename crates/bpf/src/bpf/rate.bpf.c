@@ -42,52 +42,61 @@ static __always_inline struct bp_link *link_of(struct sock *sk, struct bp_params
 SEC("struct_ops")
 void BPF_PROG(rate_init, struct sock *sk)
 {
-	struct flow *f = bp_private(sk);
+	struct flow *private = bp_private(sk);
+	struct bp_link *link;
+	struct bp_hybla reno;
+	struct bp_rate rate;
 	struct bp_params p;
 	struct bp_window w;
-	struct bp_link *link = link_of(sk, &p);
-	u64 now = bpf_ktime_get_ns(), budget;
-	u32 path;
+	u64 now, budget;
+	u32 path = 0;
 
+	link = link_of(sk, &p);
 	bp_window_of(sk, &p, &w);
-	bp_hybla_init(&f->reno, &w, &p, bp_srtt(sk));
-	bp_rate_init(&f->rate, bp_srtt(sk), 0);
+	bp_hybla_init(&reno, &w, &p, bp_srtt(sk));
 	if (link) {
 		w.ssthresh = bp_tcp(sk)->snd_ssthresh;
+		now = bpf_ktime_get_ns();
 		bpf_spin_lock(&link->lock);
 		bp_turn(&link->share, &p, now);
 		budget = bp_budget(&link->share, &p, 1);
 		path = link->share.path;
 		bpf_spin_unlock(&link->lock);
-		f->rate.member.path = path;
-		bp_rate_apply(&f->rate, &w, &p, budget);
 	}
+	bp_rate_init(&rate, bp_srtt(sk), path);
+	if (link)
+		bp_rate_apply(&rate, &w, &p, budget, 0);
+	private->reno = reno;
+	private->rate = rate;
 	bp_apply(sk, &w);
 }
 
 static __always_inline void control(struct sock *sk, const struct rate_sample *rs)
 {
-	struct flow *f = bp_private(sk);
+	struct flow *private = bp_private(sk);
+	struct bp_rate rate = private->rate;
+	struct bp_link *link;
 	struct bp_params p;
 	struct bp_window w;
 	struct bp_ack a;
-	struct bp_link *link = link_of(sk, &p);
+	u64 budget;
 
+	link = link_of(sk, &p);
 	bp_window_of(sk, &p, &w);
 	bp_ack_of(sk, rs, &a);
 	if (link) {
-		struct bp_member member = f->rate.member;
-		u64 budget;
-
 		bpf_spin_lock(&link->lock);
-		budget = bp_share_ack(&link->share, &member, &p, &a, w.wire);
+		budget = bp_share_ack(&link->share, &rate.member, &p, &a, w.wire);
 		bpf_spin_unlock(&link->lock);
-		f->rate.member = member;
-		bp_rate_ack(&f->rate, &w, &a, &p, budget);
+		bp_rate_apply(&rate, &w, &p, budget, a.acked);
 	} else {
-		bp_rate_forget(&f->rate, &w, a.acked);
-		bp_hybla_ack(&f->reno, &w, &a, &p);
+		struct bp_hybla reno = private->reno;
+
+		bp_rate_forget(&rate, &w, a.acked);
+		bp_hybla_ack(&reno, &w, &a, &p);
+		private->reno = reno;
 	}
+	private->rate = rate;
 	bp_apply(sk, &w);
 }
 
@@ -105,54 +114,75 @@ void BPF_PROG(rate_control2, struct sock *sk, const struct rate_sample *rs)
 	control(sk, rs);
 }
 
+static __always_inline void join(struct sock *sk)
+{
+	struct flow *private = bp_private(sk);
+	struct bp_rate rate = private->rate;
+	struct bp_link *link;
+	struct bp_params p;
+	struct bp_window w;
+	u64 now, budget;
+
+	link = link_of(sk, &p);
+	if (!link)
+		return;
+	bp_window_of(sk, &p, &w);
+	now = bpf_ktime_get_ns();
+	bpf_spin_lock(&link->lock);
+	budget = bp_join(&link->share, &rate.member, &p, now);
+	bpf_spin_unlock(&link->lock);
+	bp_rate_apply(&rate, &w, &p, budget, 0);
+	private->rate = rate;
+	bp_apply(sk, &w);
+}
+
 /* Data after silence. The kernel shrinks no idle window of a full control. */
 SEC("struct_ops")
 void BPF_PROG(rate_event, struct sock *sk, u32 event)
 {
-	struct flow *f = bp_private(sk);
-	struct bp_params p;
-	struct bp_window w;
-	struct bp_member member;
-	struct bp_link *link;
-	u64 now, budget;
+	if (event == CA_EVENT_TX_START)
+		join(sk);
+}
 
-	if (event != CA_EVENT_TX_START)
-		return;
-	link = link_of(sk, &p);
-	if (!link)
-		return;
-	now = bpf_ktime_get_ns();
-	member = f->rate.member;
-	bp_window_of(sk, &p, &w);
-	bpf_spin_lock(&link->lock);
-	budget = bp_join(&link->share, &member, &p, now);
-	bpf_spin_unlock(&link->lock);
-	f->rate.member = member;
-	bp_rate_apply(&f->rate, &w, &p, budget);
-	bp_apply(sk, &w);
+/*
+ * Asked whenever something may be sent, for the segments of a burst; the only word that a control
+ * gets before the first acknowledgement. Flows that start at once learn here of each other.
+ */
+SEC("struct_ops")
+u32 BPF_PROG(rate_burst, struct sock *sk)
+{
+	struct flow *private = bp_private(sk);
+
+	if (private->rate.member.epoch && !private->rate.started)
+		join(sk);
+	return sk->sk_pacing_rate < 150000 ? 1 : 2;
 }
 
 SEC("struct_ops")
 u32 BPF_PROG(rate_ssthresh, struct sock *sk)
 {
-	struct flow *f = bp_private(sk);
+	struct flow *private = bp_private(sk);
+	struct bp_hybla reno = private->reno;
 	struct bp_params p;
 	struct bp_window w;
+	u32 ssthresh;
 
 	/* Loss is corruption on a link whose rate is known. */
 	if (link_of(sk, &p))
 		return bp_tcp(sk)->snd_ssthresh;
 	bp_window_of(sk, &p, &w);
-	return bp_hybla_ssthresh(&f->reno, &w);
+	ssthresh = bp_hybla_ssthresh(&reno, &w);
+	private->reno = reno;
+	return ssthresh;
 }
 
 SEC("struct_ops")
 u32 BPF_PROG(rate_undo, struct sock *sk)
 {
-	struct flow *f = bp_private(sk);
+	struct flow *private = bp_private(sk);
 	struct tcp_sock *tp = bp_tcp(sk);
 
-	f->reno.flags &= ~BP_REDUCING;
+	private->reno.flags &= ~BP_REDUCING;
 	return bp_max(tp->snd_cwnd, tp->prior_cwnd);
 }
 
@@ -162,6 +192,7 @@ struct tcp_congestion_ops bentpipe_rate = {
 	.ssthresh = (void *)rate_ssthresh,
 	.cong_control = (void *)rate_control,
 	.cwnd_event = (void *)rate_event,
+	.min_tso_segs = (void *)rate_burst,
 	.undo_cwnd = (void *)rate_undo,
 	.name = "bentpipe_rate",
 };
@@ -172,6 +203,7 @@ struct tcp_congestion_ops bentpipe_rate2 = {
 	.ssthresh = (void *)rate_ssthresh,
 	.cong_control = (void *)rate_control2,
 	.cwnd_event = (void *)rate_event,
+	.min_tso_segs = (void *)rate_burst,
 	.undo_cwnd = (void *)rate_undo,
 	.name = "bentpipe_rate",
 };

@@ -26,12 +26,18 @@ struct bp_rate {
 	u32 pad;
 };
 
-static __always_inline void bp_rate_apply(const struct bp_rate *r, struct bp_window *w,
-					  const struct bp_params *p, u64 budget)
+/* Gives the window what the budget allows; `acked` segments were acknowledged. */
+BP_STEP bp_rate_apply(struct bp_rate *r, struct bp_window *w, const struct bp_params *p, u64 budget,
+		      u32 acked)
 {
-	u32 windows = r->started ? bp_min(bp_max(p->windows, 1u), 16u) : 1;
-	u32 rtt_us = r->member.min_rtt_us;
+	u32 windows, rtt_us;
 
+	if (!r || !w || !p)
+		return 0;
+	if (acked)
+		r->started = 1;
+	windows = r->started ? bp_min(bp_max(p->windows, 1u), 16u) : 1;
+	rtt_us = r->member.min_rtt_us;
 	w->pacing = bp_payload_rate(w, budget);
 	if (rtt_us) {
 		u64 cwnd = windows * bp_segments(budget, rtt_us, w->wire);
@@ -40,6 +46,7 @@ static __always_inline void bp_rate_apply(const struct bp_rate *r, struct bp_win
 	} else {
 		w->cwnd = bp_min(bp_max(w->cwnd, BP_RATE_WINDOW_MIN), BP_RATE_WINDOW_MAX);
 	}
+	return 0;
 }
 
 /* The connection starts, its handshake took rtt_us (0: unknown). */
@@ -51,15 +58,6 @@ static __always_inline void bp_rate_init(struct bp_rate *r, u32 rtt_us, u32 path
 	r->member.path = path;
 	r->started = 0;
 	r->pad = 0;
-}
-
-static __always_inline void bp_rate_ack(struct bp_rate *r, struct bp_window *w,
-					const struct bp_ack *a, const struct bp_params *p,
-					u64 budget)
-{
-	if (a->acked)
-		r->started = 1;
-	bp_rate_apply(r, w, p, budget);
 }
 
 /* The link's configuration has gone: what follows as Reno must not start from several windows. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * The rules of both controls as programs that BPF_PROG_TEST_RUN accepts (it refuses struct_ops):
- * one step a call, state in and out through the context. Loaded by tests alone.
+ * one step a call, state in and out through a map. Loaded by tests alone.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -13,6 +13,7 @@ char _license[] SEC("license") = "Dual BSD/GPL";
 #define REPLAY_ACK 1u
 #define REPLAY_JOIN 2u
 #define REPLAY_FORGET 3u
+#define REPLAY_SSTHRESH 4u
 
 struct step {
 	struct bp_params params;
@@ -33,46 +34,82 @@ struct rate_step {
 	struct bp_share share;
 };
 
-SEC("syscall")
-int replay_hybla(struct hybla_step *ctx)
-{
-	struct bp_params p = ctx->step.params;
-	struct bp_window w = ctx->step.window;
-	struct bp_ack a = ctx->step.ack;
-	struct bp_hybla h = ctx->hybla;
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct hybla_step);
+} hybla_steps SEC(".maps");
 
-	if (ctx->step.what == REPLAY_INIT)
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct rate_step);
+} rate_steps SEC(".maps");
+
+SEC("syscall")
+int replay_hybla(void *ctx)
+{
+	u32 zero = 0;
+	struct hybla_step *at = bpf_map_lookup_elem(&hybla_steps, &zero);
+	struct bp_params p;
+	struct bp_window w;
+	struct bp_ack a;
+	struct bp_hybla h;
+
+	if (!at)
+		return 1;
+	p = at->step.params;
+	w = at->step.window;
+	a = at->step.ack;
+	h = at->hybla;
+	if (at->step.what == REPLAY_INIT)
 		bp_hybla_init(&h, &w, &p, a.rtt_us);
-	else
+	else if (at->step.what == REPLAY_ACK)
 		bp_hybla_ack(&h, &w, &a, &p);
-	ctx->step.window = w;
-	ctx->hybla = h;
+	else
+		w.ssthresh = bp_hybla_ssthresh(&h, &w);
+	at->step.window = w;
+	at->hybla = h;
 	return 0;
 }
 
 SEC("syscall")
-int replay_rate(struct rate_step *ctx)
+int replay_rate(void *ctx)
 {
-	struct bp_params p = ctx->step.params;
-	struct bp_window w = ctx->step.window;
-	struct bp_ack a = ctx->step.ack;
-	struct bp_rate r = ctx->rate;
-	struct bp_share s = ctx->share;
-	u32 what = ctx->step.what;
+	u32 zero = 0;
+	struct rate_step *at = bpf_map_lookup_elem(&rate_steps, &zero);
+	struct bp_params p;
+	struct bp_window w;
+	struct bp_ack a;
+	struct bp_rate r;
+	struct bp_share s;
+	u32 what;
 
+	if (!at)
+		return 1;
+	p = at->step.params;
+	w = at->step.window;
+	a = at->step.ack;
+	r = at->rate;
+	s = at->share;
+	what = at->step.what;
 	if (what == REPLAY_INIT) {
 		bp_turn(&s, &p, a.now_ns);
 		bp_rate_init(&r, a.rtt_us, s.path);
-		bp_rate_apply(&r, &w, &p, bp_budget(&s, &p, 1));
+		bp_rate_apply(&r, &w, &p, bp_budget(&s, &p, 1), 0);
 	} else if (what == REPLAY_JOIN) {
-		bp_rate_apply(&r, &w, &p, bp_join(&s, &r.member, &p, a.now_ns));
+		bp_rate_apply(&r, &w, &p, bp_join(&s, &r.member, &p, a.now_ns), 0);
 	} else if (what == REPLAY_ACK) {
-		bp_rate_ack(&r, &w, &a, &p, bp_share_ack(&s, &r.member, &p, &a, w.wire));
+		u64 budget = bp_share_ack(&s, &r.member, &p, &a, w.wire);
+
+		bp_rate_apply(&r, &w, &p, budget, a.acked);
 	} else {
 		bp_rate_forget(&r, &w, a.acked);
 	}
-	ctx->step.window = w;
-	ctx->rate = r;
-	ctx->share = s;
+	at->step.window = w;
+	at->rate = r;
+	at->share = s;
 	return 0;
 }

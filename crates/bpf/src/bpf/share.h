@@ -35,10 +35,13 @@ struct bp_share {
 	struct bp_slot now;
 	struct bp_slot past;
 	u64 cap;		/* guard: bytes a second on the wire; 0: off */
+	u64 known;		/* guard: what the link delivered when it was full */
 	u32 level_us;		/* guard: the delay that set it off; 0: not draining */
 	u32 age;		/* guard: epochs since */
 	u32 calm;		/* guard: epochs without delay */
+	u32 step;		/* guard: of the rise beyond what is known */
 	u32 path;		/* counts changes of the path: flows forget their smallest RTT */
+	u32 pad;
 };
 
 /* A flow's part in it. */
@@ -67,8 +70,26 @@ static __always_inline void bp_slot_start(struct bp_slot *s, u32 epoch)
  * link delivered, less what empties the queue in four epochs; the window of judgement is longer
  * than a round-trip time, so it waits before it judges again, unless the delay still grows. A
  * delay that a queue's worth of draining leaves as it was is not a queue but another path.
- * Without delay the cap rises, slowly at first: 1/64, 1/32 ... 1/4 every second epoch.
+ * Without delay the cap rises every second epoch: by 1/8 to just below the rate known, and from
+ * there ever faster, 1/256, 1/128 ... 1/4, for the link may carry more again.
  */
+static __always_inline void bp_guard_rise(struct bp_share *s, const struct bp_params *p)
+{
+	u64 near = s->known - (s->known >> 6);
+
+	s->calm++;
+	if (s->calm & 1)
+		return;
+	if (s->cap < near) {
+		s->cap = bp_min(s->cap + (s->cap >> 3) + 1, near);
+	} else {
+		s->step = bp_min(s->step + 1, 7u);
+		s->cap += (s->cap >> (9 - s->step)) + 1;
+	}
+	if (s->cap >= bp_link_rate(p))
+		s->cap = 0;
+}
+
 static __always_inline void bp_guard(struct bp_share *s, const struct bp_params *p)
 {
 	struct bp_slot *slot = &s->now;
@@ -83,19 +104,9 @@ static __always_inline void bp_guard(struct bp_share *s, const struct bp_params 
 		return;
 	excess = bp_min(slot->excess_us / slot->samples, BP_RTT_MAX_US);
 	if (excess <= p->guard_us) {
-		u32 step = bp_min(s->calm >> 1, 4u);
-
 		s->level_us = 0;
-		if (!s->cap || excess > p->guard_us >> 1)
-			return;
-		s->calm = bp_min(s->calm + 1, 64u);
-		if (s->calm & 1)
-			return;
-		s->cap += bp_max(s->cap >> (6 - step), 1);
-		if (s->cap >= bp_link_rate(p)) {
-			s->cap = 0;
-			s->calm = 0;
-		}
+		if (s->cap && excess <= p->guard_us >> 1)
+			bp_guard_rise(s, p);
 		return;
 	}
 	s->calm = 0;
@@ -115,8 +126,10 @@ static __always_inline void bp_guard(struct bp_share *s, const struct bp_params 
 	measured = bp_min(slot->carried, BP_RATE_MAX) * 1000000 / span_us;
 	drain = bp_min((excess << 10) / (4 * BP_EPOCH_US), 256);
 	s->cap = bp_max(measured - ((measured * bp_max(drain, 32)) >> 10), 1);
+	s->known = measured;
 	s->level_us = excess;
 	s->age = 0;
+	s->step = 0;
 }
 
 /* Turns to the epoch of now_ns; returns it. */

@@ -65,9 +65,11 @@ static __always_inline void bp_ack_of(struct sock *sk, const struct rate_sample 
 	a->rtt_us = rtt > 0 ? (u32)bp_min(rtt, (long)BP_RTT_MAX_US) : 0;
 	a->srtt_us = bp_srtt(sk);
 	a->acked = rs->acked_sacked;
+	a->lost = losses > 0 ? losses : 0;
+	a->sent = tp->prr_out;
 	a->phase = BPF_CORE_READ_BITFIELD(&tp->inet_conn, icsk_ca_state);
 	a->flags = 0;
-	a->lost = losses > 0 ? losses : 0;
+	a->pad = 0;
 	if (unsent >= mss && room >= mss && room < 1u << 31)
 		a->flags |= BP_HUNGRY;
 	/* Kept back by pacing alone counts too (RFC 9002, 7.8), within twice what is in flight. */
