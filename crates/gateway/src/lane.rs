@@ -35,7 +35,7 @@ pub(crate) enum Step {
     Full,
     /// There is more to move; others first.
     More,
-    /// The source has ended and the sink was told.
+    /// The source has ended and everything has gone to the sink, which is to be told. Said once.
     Ended,
 }
 
@@ -123,11 +123,10 @@ impl Lane {
             match self.stage {
                 Stage::Open => {}
                 Stage::Ending => {
-                    socket::shutdown_send(to).map_err(sink)?;
                     self.stage = Stage::Ended;
                     return Ok(Step::Ended);
                 }
-                Stage::Ended => return Ok(Step::Ended),
+                Stage::Ended => return Ok(Step::Empty),
             }
             if left == 0 {
                 return Ok(Step::More);

@@ -218,11 +218,18 @@ impl Worker {
                 }
                 true
             }
+            // The close that follows tells the sink.
             Ok(Step::Ended) if flow.has_ended() => {
                 self.finish(index);
                 false
             }
-            Ok(Step::Ended) => true,
+            Ok(Step::Ended) => match socket::shutdown_send(flow.socket(side.other())) {
+                Ok(()) => true,
+                Err(error) => {
+                    self.break_flow(index, side.other(), Some(error));
+                    false
+                }
+            },
             Err(Broken { source, error }) => {
                 let broken = if source { side } else { side.other() };
                 self.break_flow(index, broken, Some(error));
