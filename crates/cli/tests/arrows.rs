@@ -10,10 +10,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cc", &["base"]),
     ("scenario", &["base"]),
     ("link", &["base", "wire"]),
-    ("os", &["base", "wire"]),
+    ("os", &["base"]),
     ("bpf", &["base"]),
-    ("gateway", &["base", "wire", "cc", "scenario", "os", "bpf"]),
-    ("lab", &["base", "wire", "link", "scenario", "os", "bpf"]),
+    ("gateway", &["base", "scenario", "os", "bpf"]),
+    ("lab", &["base", "link", "scenario", "os", "bpf"]),
     (
         "cli",
         &[
