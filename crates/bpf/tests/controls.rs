@@ -41,13 +41,13 @@ fn connect(control: &str, mark: u32) -> std::io::Result<(TcpStream, TcpStream)> 
 
 /// Sends `size` bytes; all must arrive. The time it took.
 fn transfer(control: &str, mark: u32, size: usize) -> Duration {
-    let (mut sender, mut receiver) = connect(control, mark).unwrap();
-    assert_eq!(tcp::congestion(&sender).unwrap(), control);
+    let (mut sender, mut receiver) = connect(control, mark).expect("a pair");
+    assert_eq!(tcp::congestion(&sender).expect("a control"), control);
     let begin = Instant::now();
-    let sending = std::thread::spawn(move || sender.write_all(&vec![7; size]).unwrap());
+    let sending = std::thread::spawn(move || sender.write_all(&vec![7; size]));
     let mut received = Vec::new();
-    receiver.read_to_end(&mut received).unwrap();
-    sending.join().unwrap();
+    receiver.read_to_end(&mut received).expect("the data");
+    sending.join().expect("no panic").expect("all sent");
     assert!(received.len() == size && received.iter().all(|byte| *byte == 7));
     begin.elapsed()
 }
@@ -73,14 +73,14 @@ struct Other(Child);
 
 impl Other {
     fn start(names: &[String; 2], mark: u32) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        let mut child = Command::new(std::env::current_exe().expect("this test"))
             .args(["--exact", "the_other_process", "--ignored", "--nocapture"])
             .env(ROLE, format!("{} {} {mark}", names[0], names[1]))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+            .expect("another process");
+        let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
         let ready = lines
             .map_while(Result::ok)
             .any(|line| line.contains("ready"));
@@ -90,8 +90,8 @@ impl Other {
     }
 
     fn kill(mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
+        self.0.kill().expect("it runs");
+        self.0.wait().expect("it ends");
     }
 }
 
