@@ -36,7 +36,10 @@ pub(crate) struct Interception {
 
 impl Interception {
     pub(crate) fn new(marks: Marks, crossings: Vec<Crossing>) -> Result<Self, InterceptError> {
-        let diversion = divert(&Netlink::open()?, Mark::exact(marks.intercepted()))?;
+        let v6 = crossings.iter().any(|crossing| crossing.doors.v6.is_some());
+        let families = if v6 { &Family::ALL[..] } else { &[Family::V4] };
+        let mark = Mark::exact(marks.intercepted());
+        let diversion = divert(&Netlink::open()?, families, mark)?;
         let table = OwnerTable::load(TableFamily::Inet, "gateway", &ruleset::table(marks))?;
         Ok(Self {
             table,
@@ -70,10 +73,10 @@ impl Interception {
 }
 
 /// Diverts by the first of this process's tables that no other gateway of it has taken.
-fn divert(netlink: &Netlink, mark: Mark) -> Result<Diversion, NetlinkError> {
+fn divert(netlink: &Netlink, families: &[Family], mark: Mark) -> Result<Diversion, NetlinkError> {
     let mut slot = 0;
     loop {
-        match netlink.divert(&Family::ALL, mark, RULE_PRIORITY, slot) {
+        match netlink.divert(families, mark, RULE_PRIORITY, slot) {
             Err(NetlinkError::Refused { source, .. })
                 if source.kind() == io::ErrorKind::AlreadyExists && slot < 3 =>
             {

@@ -19,7 +19,8 @@ const BACKLOG: u32 = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Doors {
     pub(crate) v4: SocketAddr,
-    pub(crate) v6: SocketAddr,
+    /// `None` where this machine has no IPv6.
+    pub(crate) v6: Option<SocketAddr>,
 }
 
 /// One listening socket.
@@ -67,39 +68,58 @@ pub(crate) fn open(
     workers: usize,
 ) -> Result<(Doors, Vec<Vec<Listener>>), ListenError> {
     let mut lists: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
-    let mut door = |ip: IpAddr| -> Result<SocketAddr, ListenError> {
-        // Alone first: SO_REUSEPORT would let us in beside another gateway of the same user, and
-        // the kernel would deal its connections to both.
-        let mut address = SocketAddr::new(ip, port);
-        let refuse = |source| refused(address, which, source);
-        if port != 0 {
-            let probe = socket::stream(address).map_err(refuse)?;
-            socket::bind(&probe, address).map_err(refuse)?;
-        }
-        for list in &mut lists {
-            let refuse = |source| refused(address, which, source);
-            let socket = socket::stream(address).map_err(refuse)?;
-            socket::set_reuse_port(&socket, true).map_err(refuse)?;
-            leg.apply(&socket, address).map_err(refuse)?;
-            socket::bind(&socket, address).map_err(refuse)?;
-            address = socket::local_address(&socket).map_err(refuse)?;
-            list.push(Listener {
-                socket,
-                address,
-                leg: which,
-            });
-        }
-        for listener in lists.iter().flat_map(|list| list.last()) {
-            socket::listen(&listener.socket, BACKLOG)
-                .map_err(|source| refused(address, which, source))?;
-        }
-        Ok(address)
-    };
+    let v4 = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let v6 = SocketAddr::from((Ipv6Addr::LOCALHOST, port));
     let doors = Doors {
-        v4: door(Ipv4Addr::LOCALHOST.into())?,
-        v6: door(Ipv6Addr::LOCALHOST.into())?,
+        v4: door(which, leg, v4, &mut lists)?,
+        v6: if has(v6) {
+            Some(door(which, leg, v6, &mut lists)?)
+        } else {
+            tracing::info!("this machine has no IPv6: IPv6 connections pass unsplit");
+            None
+        },
     };
     Ok((doors, lists))
+}
+
+/// Whether the machine has that address at all, whatever the port.
+fn has(address: SocketAddr) -> bool {
+    let any_port = SocketAddr::new(address.ip(), 0);
+    socket::stream(any_port).is_ok_and(|socket| socket::bind(&socket, any_port).is_ok())
+}
+
+/// Opens one address for all workers; returns it with its port.
+fn door(
+    which: Which,
+    leg: &Prepared,
+    mut address: SocketAddr,
+    lists: &mut [Vec<Listener>],
+) -> Result<SocketAddr, ListenError> {
+    if address.port() != 0 {
+        // Alone first: SO_REUSEPORT would let us in beside another gateway of the same user, and
+        // the kernel would deal its connections to both.
+        let refuse = |source| refused(address, which, source);
+        let probe = socket::stream(address).map_err(refuse)?;
+        socket::bind(&probe, address).map_err(refuse)?;
+    }
+    for list in &mut *lists {
+        let refuse = |source| refused(address, which, source);
+        let socket = socket::stream(address).map_err(refuse)?;
+        socket::set_reuse_port(&socket, true).map_err(refuse)?;
+        leg.apply(&socket, address).map_err(refuse)?;
+        socket::bind(&socket, address).map_err(refuse)?;
+        address = socket::local_address(&socket).map_err(refuse)?;
+        list.push(Listener {
+            socket,
+            address,
+            leg: which,
+        });
+    }
+    for listener in lists.iter().flat_map(|list| list.last()) {
+        socket::listen(&listener.socket, BACKLOG)
+            .map_err(|source| refused(address, which, source))?;
+    }
+    Ok(address)
 }
 
 fn refused(address: SocketAddr, leg: Which, source: io::Error) -> ListenError {

@@ -66,16 +66,17 @@ pub(crate) fn resume(table: &str, marks: Marks, crossings: &[Crossing]) -> Strin
         let crosses = format!("iifname \"{from}\" fib daddr oifname \"{to}\"");
         let mark = format!("meta mark set {:#x} accept", marks.intercepted());
         // Writing to a String cannot fail.
-        let _ = write!(
+        let _ = writeln!(
             commands,
-            "\
-add rule {table} split_untracked {crosses} notrack
-add rule {table} split meta nfproto ipv4 meta l4proto tcp {crosses} tproxy ip to {v4} {mark}
-add rule {table} split meta nfproto ipv6 meta l4proto tcp {crosses} tproxy ip6 to {v6} {mark}
-",
-            v4 = doors.v4,
-            v6 = doors.v6,
+            "add rule {table} split_untracked {crosses} notrack"
         );
+        let v6 = doors.v6.map(|door| ("ipv6", "ip6", door));
+        for (family, ip, door) in [Some(("ipv4", "ip", doors.v4)), v6].into_iter().flatten() {
+            let _ = writeln!(
+                commands,
+                "add rule {table} split meta nfproto {family} meta l4proto tcp {crosses} tproxy {ip} to {door} {mark}",
+            );
+        }
     }
     commands
 }
@@ -98,7 +99,7 @@ mod tests {
             to: "sat0".to_owned(),
             doors: Doors {
                 v4: "127.0.0.1:1000".parse().unwrap(),
-                v6: "[::1]:1001".parse().unwrap(),
+                v6: "[::1]:1001".parse().ok(),
             },
         };
         let commands = resume("inet t", marks, &[crossing]);

@@ -113,6 +113,17 @@ fn without_the_capability_it_says_so() {
     assert!(said.contains("run as root"), "{said}");
 }
 
+#[test]
+fn without_ipv6_it_splits_ipv4() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let key = "net.ipv6.conf.all.disable_ipv6";
+    stage.gateway.set_sysctl(key, "1").unwrap();
+    let gateway = stage.split();
+    let _pair = stage.pair(Ip::V4);
+    eventually("the connection", || gateway.meter.read().connected == 1);
+}
+
 /// Our connections in the gateway's namespace: what the kernel knows of them.
 fn connections(stage: &Stage) -> Vec<Connection> {
     let ask = || Diag::open().unwrap().connections(States::CARRYING).unwrap();

@@ -256,12 +256,25 @@ fn spawn(
     Ok((shared, meter, workers))
 }
 
+/// Wakes the gateway when a worker ends, also by a panic.
+struct AtEnd(Arc<Shared>);
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        self.0.gateway_bell().ring();
+    }
+}
+
 fn hire(plan: Plan) -> Result<thread::JoinHandle<io::Result<()>>, StartError> {
     let number = plan.number;
+    let bell = AtEnd(Arc::clone(&plan.shared));
     let worker = Worker::new(plan).map_err(system("make an epoll set"))?;
     thread::Builder::new()
         .name(format!("split-{number}"))
-        .spawn(move || worker.run())
+        .spawn(move || {
+            let _bell = bell;
+            worker.run()
+        })
         .map_err(system("start a thread"))
 }
 
