@@ -201,7 +201,8 @@ pub fn hybla_init(h: &mut State, w: &mut RawWindow, p: &Params, rtt_us: u32) {
 
 /// The first segments left back to back: how far apart their acknowledgements come is the rate.
 pub fn hoe(h: &mut State, w: &mut RawWindow, a: &RawAck) {
-    if h.train_ns == 0 || a.now_ns < h.train_ns {
+    if h.train_ns == 0 || a.now_ns < h.train_ns || h.min_rtt_us == 0 {
+        h.train = 0;
         h.train_ns = a.now_ns;
         return;
     }

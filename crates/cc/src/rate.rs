@@ -11,7 +11,9 @@
 //! No published algorithm: SCPS-TP's pure rate control (CCSDS 714.0-B-2) with a share and a guard.
 //! Without a configured rate it is Reno (Hybla's rule with rho = 1).
 
-use crate::control::{Params, RTT_MAX_US, RawAck, RawWindow, payload_rate, rtt_micros, segments};
+use crate::control::{
+    Params, RTT_MAX_US, RawAck, RawWindow, SEGMENTS_MAX, payload_rate, rtt_micros, segments,
+};
 use crate::hybla::{self, hybla_ack, hybla_init, hybla_ssthresh};
 use crate::share::{Member, Share, budget, join, share_ack, turn};
 use crate::{Ack, Congestion, Gauge, Settings, Signal, Window};
@@ -64,11 +66,15 @@ pub fn rate_init(r: &mut State, rtt_us: u32, path: u32) {
     };
 }
 
-/// The link's configuration has gone: what follows as Reno must not start from several windows.
+/// The link's configuration has gone: what follows as Reno must not start from several windows, nor
+/// end a recovery at a threshold that no loss has set.
 pub fn rate_forget(r: &mut State, w: &mut RawWindow, acked: u32) {
     let cwnd = u64::from(w.in_flight) + u64::from(acked);
     if r.started != 0 {
         w.cwnd = (u64::from(w.cwnd).min(cwnd) as u32).max(WINDOW_MIN);
+        if w.ssthresh > SEGMENTS_MAX {
+            w.ssthresh = w.cwnd;
+        }
     }
     r.started = 0;
 }

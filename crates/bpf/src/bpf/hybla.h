@@ -213,7 +213,8 @@ static __always_inline void bp_hoe(struct bp_hybla *h, struct bp_window *w, cons
 {
 	u64 elapsed_us, rate, product;
 
-	if (!h->train_ns || a->now_ns < h->train_ns) {
+	if (!h->train_ns || a->now_ns < h->train_ns || !h->min_rtt_us) {
+		h->train = 0;
 		h->train_ns = a->now_ns;
 		return;
 	}

@@ -60,13 +60,19 @@ static __always_inline void bp_rate_init(struct bp_rate *r, u32 rtt_us, u32 path
 	r->pad = 0;
 }
 
-/* The link's configuration has gone: what follows as Reno must not start from several windows. */
+/*
+ * The link's configuration has gone: what follows as Reno must not start from several windows,
+ * nor end a recovery at a threshold that no loss has set.
+ */
 static __always_inline void bp_rate_forget(struct bp_rate *r, struct bp_window *w, u32 acked)
 {
 	u64 cwnd = (u64)w->in_flight + acked;
 
-	if (r->started)
+	if (r->started) {
 		w->cwnd = bp_max(bp_min((u64)w->cwnd, cwnd), BP_RATE_WINDOW_MIN);
+		if (w->ssthresh > BP_SEGMENTS_MAX)
+			w->ssthresh = w->cwnd;
+	}
 	r->started = 0;
 }
 
