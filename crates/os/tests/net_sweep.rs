@@ -145,6 +145,11 @@ fn the_dead_are_swept_and_the_living_are_not() {
             Traces::of(&dead).counts()
         );
 
+        // What it held is closed a moment before the process counts as ended.
+        let (owner, _) = Owner::parse(&dead.words[0]).unwrap();
+        let ended = within(Duration::from_secs(2), || !owner.is_alive());
+        assert!(ended.is_some(), "a killed process ends");
+
         let report = sweep();
         assert_eq!(Traces::of(&dead).counts(), (false, 0, 0, 0, 0), "{report}");
         assert_eq!(Traces::of(&alive).counts(), all, "{report}");
