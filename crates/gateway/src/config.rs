@@ -74,7 +74,7 @@ impl Default for Limits {
         Self {
             flows: 100_000,
             descriptors: None,
-            pipe: Bytes(256 << 10),
+            pipe: Bytes(1 << 20),
             pipes: 512,
         }
     }

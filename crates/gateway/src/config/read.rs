@@ -259,7 +259,7 @@ impl Value for Pipe {
             source,
             64 << 10,
             1 << 20,
-            "from 64KiB to 1MiB, such as \"256KiB\"",
+            "from 64KiB to 1MiB, such as \"1MiB\"",
         )
         .map(Self)
     }

@@ -316,16 +316,14 @@ impl Launch {
     }
 }
 
-/// The gateway as it comes, but for two things: the namespace's congestion control on both legs and no
-/// rate, for there is no satellite here, and pipes of HAProxy's size.
+/// The gateway as it comes, but for the namespace's congestion control on both legs and no rate, for
+/// there is no satellite here.
 fn bentpipe(congestion: &str) -> String {
     format!(
         "[lan]\n\
          congestion_control = \"{congestion}\"\n\
          [sat]\n\
-         congestion_control = \"{congestion}\"\n\
-         [limits]\n\
-         pipe = \"1MiB\"\n"
+         congestion_control = \"{congestion}\"\n"
     )
 }
 
