@@ -10,6 +10,16 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cc", &["base"]),
     ("scenario", &["base"]),
     ("link", &["base", "wire"]),
+    ("tcp", &["base", "cc", "wire"]),
+    ("pep", &["base", "cc", "tcp", "wire"]),
+    (
+        "sim",
+        &["base", "cc", "link", "pep", "scenario", "tcp", "wire"],
+    ),
+    (
+        "study",
+        &["base", "cc", "link", "pep", "scenario", "sim", "tcp"],
+    ),
     ("os", &["base"]),
     ("bpf", &["base"]),
     ("gateway", &["base", "scenario", "os", "bpf"]),
@@ -17,7 +27,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "base", "wire", "cc", "link", "scenario", "os", "bpf", "gateway", "lab",
+            "base", "wire", "cc", "link", "tcp", "pep", "scenario", "sim", "study", "os", "bpf",
+            "gateway", "lab",
         ],
     ),
 ];

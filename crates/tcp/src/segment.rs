@@ -1,0 +1,38 @@
+use bentpipe_base::Seq;
+use bentpipe_wire::{Flags, Payload, SackBlock, Timestamps};
+
+/// One TCP segment as the endpoint sees it. Addresses and ports belong to whoever carries it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Segment {
+    /// Number of the first payload byte, or of the SYN.
+    pub seq: Seq,
+    /// The byte expected next; means something with [`Flags::ACK`].
+    pub ack: Seq,
+    /// The control bits.
+    pub flags: Flags,
+    /// Room at the receiver, before scaling.
+    pub window: u16,
+    /// The timestamps option (RFC 7323).
+    pub timestamps: Option<Timestamps>,
+    /// The options that few segments carry.
+    pub options: Option<Box<Options>>,
+    /// The data.
+    pub payload: Payload,
+}
+
+/// Options of a SYN, and SACK blocks: out of line, for most segments have none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Maximum segment size, in bytes (RFC 9293, section 3.7.1).
+    pub mss: Option<u16>,
+    /// Window scale, in bits (RFC 7323, section 2).
+    pub window_scale: Option<u8>,
+    /// SACK-permitted (RFC 2018).
+    pub sack_permitted: bool,
+    /// SACK blocks, at most four, the latest first (RFC 2018); a D-SACK block before them
+    /// (RFC 2883).
+    pub sack: Vec<SackBlock>,
+}
+
+// The simulator moves segments by value.
+const _: () = assert!(size_of::<Segment>() <= 56);
