@@ -2,6 +2,15 @@
 //! come out. The simulator runs it in virtual time, the gateway's packet plane on real packets.
 #![forbid(unsafe_code)]
 
+pub mod config;
+mod connection;
+pub mod recovery;
+mod report;
 mod segment;
+pub mod variants;
 
+pub use config::{Config, Growth, PRESETS, Preset, WireSize};
+pub use connection::Connection;
+pub use report::{Cause, Counters, Event, Gauges, State};
 pub use segment::{Options, Segment};
+pub use variants::{Pair, Reference, UnknownVariant, VARIANTS};

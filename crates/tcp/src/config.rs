@@ -1,0 +1,188 @@
+//! How an endpoint behaves: the modern RFCs by default, other rules as named presets.
+
+use crate::recovery;
+use crate::variants::{self, UnknownVariant};
+use bentpipe_base::Bytes;
+use bentpipe_cc as cc;
+use std::time::Duration;
+
+/// What makes the congestion window grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Growth {
+    /// Each segment's worth of bytes acknowledged, while the window is what limits the sender
+    /// (RFC 5681 with RFC 3465; Linux).
+    Segments,
+    /// Each acknowledgement of new data counts as one segment, whether the window was full or not.
+    Acks,
+}
+
+/// How long segments are on the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WireSize {
+    /// Headers as they are: IPv4 and TCP with its options.
+    True,
+    /// As ns-2 configures it.
+    Fixed {
+        /// Bytes added to the payload of a segment that has one.
+        data: u32,
+        /// Bytes of a segment without payload.
+        bare: u32,
+    },
+}
+
+/// Configuration of one endpoint; connections share it behind an `Arc`.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The congestion control, of [`cc::REGISTRY`].
+    pub congestion: &'static cc::Variant,
+    /// What the congestion control is told about the link.
+    pub settings: cc::Settings,
+    /// The loss recovery, of [`recovery::REGISTRY`].
+    pub recovery: &'static recovery::Variant,
+    /// Recoveries are ns-2's where a variant is chosen by [`Config::variant`].
+    pub reference: variants::Reference,
+    /// Largest payload of a segment, in bytes, at least 1; the peer's MSS option may lower it.
+    pub mss: u16,
+    /// First congestion window, in segments (RFC 6928: 10).
+    pub initial_window: u32,
+    /// What makes the window grow.
+    pub growth: Growth,
+    /// Duplicate acknowledgements that mean a loss (RFC 5681: 3).
+    pub dupthresh: u32,
+    /// The first duplicate acknowledgements each release a new segment (RFC 3042).
+    pub limited_transmit: bool,
+    /// An acknowledgement waits at most this long for a second segment; zero: never waits.
+    pub delayed_ack: Duration,
+    /// RTO before the first sample (RFC 6298: 1 s).
+    pub initial_rto: Duration,
+    /// Least RTO.
+    pub min_rto: Duration,
+    /// Greatest RTO, backed off.
+    pub max_rto: Duration,
+    /// Granularity of the clock that round-trip times are taken with; zero: exact.
+    pub tick: Duration,
+    /// Consecutive timeouts of one segment (or of a SYN) after which the connection is given up.
+    pub max_retries: u32,
+    /// SACK blocks in an acknowledgement, 0 to 4; 0: SACK is not offered.
+    pub sack_blocks: u8,
+    /// Offers timestamps (RFC 7323).
+    pub timestamps: bool,
+    /// Offers window scaling (RFC 7323).
+    pub window_scaling: bool,
+    /// Holds a small segment back while data is in flight (RFC 9293, section 3.7.4).
+    pub nagle: bool,
+    /// Probes a connection that was idle this long.
+    pub keep_alive: Option<Duration>,
+    /// Bytes that the receiver holds until the application takes them.
+    pub receive_buffer: Bytes,
+    /// Bytes that [`crate::Connection::write`] takes until they are acknowledged; virtual ones are
+    /// not bounded.
+    pub send_buffer: Bytes,
+    /// How long TIME-WAIT lasts: twice the maximum segment lifetime.
+    pub time_wait: Duration,
+    /// How long segments are on the link.
+    pub wire_size: WireSize,
+}
+
+/// A named configuration.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset {
+    /// How scenarios call it.
+    pub name: &'static str,
+    /// What it is, in one line.
+    pub summary: &'static str,
+    /// Makes it.
+    pub new: fn() -> Config,
+}
+
+/// All presets.
+pub const PRESETS: &[Preset] = &[
+    Preset {
+        name: "rfc",
+        summary: "what the RFCs ask for today: window of 10, SACK, timestamps, window scaling",
+        new: Config::rfc,
+    },
+    Preset {
+        name: "ns2",
+        summary: "as ns-2 2.35 reckons, for comparison with its figures; no handshake",
+        new: Config::ns2,
+    },
+];
+
+impl Default for Config {
+    fn default() -> Self {
+        Self::rfc()
+    }
+}
+
+impl Config {
+    /// What the RFCs ask for today: Reno's window with SACK recovery, window of 10 segments of
+    /// 1460 bytes, timestamps and window scaling, delayed acknowledgements of 40 ms.
+    pub fn rfc() -> Self {
+        Self {
+            congestion: cc::find("reno").expect("the registry has it, see the test"),
+            settings: cc::Settings::default(),
+            recovery: recovery::find("sack").expect("the registry has it, see the test"),
+            reference: variants::Reference::Rfc,
+            mss: 1460,
+            initial_window: 10,
+            growth: Growth::Segments,
+            dupthresh: 3,
+            limited_transmit: true,
+            delayed_ack: Duration::from_millis(40),
+            initial_rto: Duration::from_secs(1),
+            min_rto: Duration::from_secs(1),
+            max_rto: Duration::from_secs(60),
+            tick: Duration::ZERO,
+            max_retries: 15,
+            sack_blocks: 4,
+            timestamps: true,
+            window_scaling: true,
+            nagle: true,
+            keep_alive: None,
+            receive_buffer: Bytes(4 << 20),
+            send_buffer: Bytes(4 << 20),
+            time_wait: Duration::from_secs(60),
+            wire_size: WireSize::True,
+        }
+    }
+
+    /// As ns-2 2.35 reckons, with the parameters of its reference runs: 500-byte segments that take
+    /// 516 bytes on the wire, acknowledgements of 40, window that grows by the acknowledgement, RTO
+    /// of 0.2 to 60 s in ticks of 10 ms, delayed acknowledgements of 100 ms, three SACK blocks, no
+    /// timestamps. Both ends start with [`crate::Connection::established`].
+    pub fn ns2() -> Self {
+        Self {
+            recovery: recovery::find("ns2-sack").expect("the registry has it, see the test"),
+            reference: variants::Reference::Ns2,
+            mss: 500,
+            initial_window: 2,
+            growth: Growth::Acks,
+            delayed_ack: Duration::from_millis(100),
+            initial_rto: Duration::from_secs(3),
+            min_rto: Duration::from_millis(200),
+            tick: Duration::from_millis(10),
+            max_retries: u32::MAX,
+            sack_blocks: 3,
+            timestamps: false,
+            nagle: false,
+            // Effectively infinite, and within what a scaled window field can say.
+            receive_buffer: Bytes(1 << 30),
+            wire_size: WireSize::Fixed { data: 16, bare: 40 },
+            ..Self::rfc()
+        }
+    }
+
+    /// This configuration with the congestion control and the recovery that the papers call `name`,
+    /// of [`variants::VARIANTS`].
+    pub fn variant(mut self, name: &str) -> Result<Self, UnknownVariant> {
+        let variant = variants::find(name).ok_or_else(|| UnknownVariant::new(name))?;
+        self.congestion = variant.congestion(name)?;
+        self.recovery = variant.recovery(self.reference, name)?;
+        // A sender without SACK in its recovery gets none, as in ns-2 and the papers.
+        if !self.recovery.sack {
+            self.sack_blocks = 0;
+        }
+        Ok(self)
+    }
+}

@@ -1,0 +1,125 @@
+//! What a connection tells about itself: its state, events, counters and gauges.
+
+use std::time::Duration;
+
+/// Connection states (RFC 9293, section 3.3.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum State {
+    /// No connection.
+    #[default]
+    Closed,
+    /// Waiting for a SYN.
+    Listen,
+    /// SYN sent.
+    SynSent,
+    /// SYN received and answered.
+    SynReceived,
+    /// Data flows.
+    Established,
+    /// Closed here, FIN sent.
+    FinWait1,
+    /// Our FIN is acknowledged, the peer still sends.
+    FinWait2,
+    /// The peer is done, we may still send.
+    CloseWait,
+    /// Both closed at once; our FIN is not acknowledged.
+    Closing,
+    /// The peer was done first; our FIN is not acknowledged.
+    LastAck,
+    /// Waiting for the peer's last retransmissions to die out.
+    TimeWait,
+}
+
+/// What happened to a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// The handshake is done.
+    Connected,
+    /// There are bytes to read that were not there before.
+    Readable,
+    /// Data was acknowledged: there is room to write again.
+    Writable,
+    /// All that was written, and the FIN if closed, is acknowledged.
+    Drained,
+    /// The peer will send no more: end of its stream.
+    PeerClosed,
+    /// The connection is over, in order.
+    Closed,
+    /// The connection is over, not in order.
+    Aborted(Cause),
+}
+
+/// Why a connection ended out of order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// The peer sent a reset.
+    Reset,
+    /// The peer refused the connection.
+    Refused,
+    /// Retransmissions or probes went unanswered.
+    TimedOut,
+    /// The application gave up.
+    Local,
+}
+
+/// Counts since the connection began. Data segments are those with payload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Segments sent, all kinds.
+    pub segments_sent: u64,
+    /// Segments received, all kinds.
+    pub segments_received: u64,
+    /// Data segments sent, retransmissions included.
+    pub data_sent: u64,
+    /// Payload bytes sent, retransmissions included.
+    pub bytes_sent: u64,
+    /// Payload bytes acknowledged.
+    pub bytes_acked: u64,
+    /// Data segments sent again.
+    pub retransmitted: u64,
+    /// Payload bytes sent again.
+    pub bytes_retransmitted: u64,
+    /// Expiries of the retransmission timer.
+    pub timeouts: u64,
+    /// Fast retransmits: recoveries entered without a timeout.
+    pub recoveries: u64,
+    /// Duplicate acknowledgements received.
+    pub dupacks: u64,
+    /// Data segments received, duplicates included.
+    pub data_received: u64,
+    /// Payload bytes handed over in order.
+    pub bytes_delivered: u64,
+    /// Data segments received that held nothing new.
+    pub duplicates: u64,
+    /// Data segments received beyond a gap.
+    pub out_of_order: u64,
+    /// Segments dropped by PAWS (RFC 7323, section 5).
+    pub paws: u64,
+    /// Challenge acknowledgements sent (RFC 5961).
+    pub challenges: u64,
+    /// Probes of a zero window sent.
+    pub window_probes: u64,
+    /// Keep-alive probes sent.
+    pub keep_alives: u64,
+}
+
+/// The sender's inner figures at this moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Gauges {
+    /// Congestion window, in segments.
+    pub cwnd: f64,
+    /// Slow-start threshold, in segments; `None`: none yet.
+    pub ssthresh: Option<u32>,
+    /// Smoothed round-trip time.
+    pub srtt: Option<Duration>,
+    /// Retransmission timeout, with its backoff.
+    pub rto: Duration,
+    /// Payload bytes sent and not acknowledged cumulatively.
+    pub flight: u64,
+    /// Bytes written and not yet sent.
+    pub unsent: u64,
+    /// The peer's window, in bytes.
+    pub peer_window: u64,
+    /// Payload rate that sending is paced at, in bits a second.
+    pub pacing: Option<u64>,
+}
