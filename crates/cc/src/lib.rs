@@ -14,10 +14,11 @@ pub mod rate;
 mod registry;
 pub mod reno;
 pub mod share;
+pub mod vegas;
 
 pub use registry::{REGISTRY, Variant, find};
 
-use bentpipe_base::{Bytes, Instant, Probability, Rate};
+use bentpipe_base::{Bytes, Instant, Probability, Rate, Seq};
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -63,20 +64,26 @@ pub enum Signal {
     Restart,
     /// A reduction of the window is complete.
     Reduced,
-    /// The retransmission timer expired.
+    /// The retransmission timer expired; comes after the sender has set cwnd to one segment.
     Timeout,
 }
 
 /// One acknowledgement, with its sample of round-trip time and delivery rate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ack {
     /// When it arrived.
     pub now: Instant,
-    /// Sample of the round-trip time.
+    /// The first byte not acknowledged after it (SND.UNA).
+    pub una: Seq,
+    /// The byte to be sent next (SND.NXT), before anything is sent in answer.
+    pub next: Seq,
+    /// Sample of the round-trip time: of the last segment it newly acknowledges, unless that one was
+    /// sent again; exact, whatever the clock tick of the retransmission timer.
     pub rtt: Option<Duration>,
     /// Smoothed round-trip time.
     pub srtt: Option<Duration>,
-    /// Segments newly acknowledged or selectively acknowledged.
+    /// Segments newly acknowledged or selectively acknowledged; one where the window is to grow per
+    /// acknowledgement.
     pub acked: u32,
     /// Segments newly found lost.
     pub lost: u32,
@@ -90,6 +97,17 @@ pub struct Ack {
     pub cwnd_limited: bool,
     /// More data waits than a flow's share of the link could carry.
     pub hungry: bool,
+}
+
+/// The segment that duplicate acknowledgements ask for: the first one not acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hole {
+    /// When the acknowledgement arrived.
+    pub now: Instant,
+    /// When the segment was last sent.
+    pub sent: Instant,
+    /// How often it was sent, at least once.
+    pub transmits: u32,
 }
 
 /// How the flows of one link are to be sent. Reno heeds none of it.
@@ -109,10 +127,15 @@ pub struct Settings {
     pub aggressive: bool,
     /// Hybla grows by 2^rho - 1 a segment without the bound of rho a segment.
     pub uncapped: bool,
+    /// Vegas's thresholds.
+    pub vegas: vegas::Thresholds,
+    /// CUBIC leaves slow start by HyStart, as the kernel does by default.
+    pub hystart: bool,
 }
 
 impl Default for Settings {
-    /// No rate, RTT0 25 ms, 98.5% of the rate, a guard of 60 ms, three bandwidth-delay products.
+    /// No rate, RTT0 25 ms, 98.5% of the rate, a guard of 60 ms, three bandwidth-delay products;
+    /// Vegas with 1/3/1; HyStart on.
     fn default() -> Self {
         Self {
             rate: None,
@@ -122,6 +145,8 @@ impl Default for Settings {
             windows: 3,
             aggressive: false,
             uncapped: false,
+            vegas: vegas::Thresholds::default(),
+            hystart: true,
         }
     }
 }
@@ -140,6 +165,19 @@ pub trait Congestion: Debug + Send {
     /// The slow-start threshold, in segments, that the sender takes when it enters
     /// [`Phase::Cwr`], [`Phase::Recovery`] or [`Phase::Loss`]; called once for each.
     fn ssthresh(&mut self, window: &Window) -> u32;
+
+    /// As [`ssthresh`](Self::ssthresh), when duplicate acknowledgements begin a recovery and the
+    /// sender knows the segment they ask for.
+    fn ssthresh_for(&mut self, window: &Window, _hole: &Hole) -> u32 {
+        self.ssthresh(window)
+    }
+
+    /// Whether the segment is lost, however few duplicate acknowledgements ask for it (Vegas's
+    /// fine-grained timeout). Asked at every duplicate acknowledgement, and at the first two new
+    /// acknowledgements after a retransmission.
+    fn expired(&self, _hole: &Hole) -> bool {
+        false
+    }
 
     /// Whether it also sets the window in CWR and recovery (Linux `cong_control`); otherwise the
     /// sender's loss recovery does.

@@ -3,6 +3,7 @@
 use crate::hybla::Hybla;
 use crate::rate::RateControl;
 use crate::reno::Reno;
+use crate::vegas::Vegas;
 use crate::{Congestion, Settings};
 
 /// One congestion control by name.
@@ -32,6 +33,11 @@ pub const REGISTRY: &[Variant] = &[
         name: "reno",
         summary: "slow start and congestion avoidance of RFC 5681",
         new: |_| Box::new(Reno::default()),
+    },
+    Variant {
+        name: "vegas",
+        summary: "TCP Vegas: keeps alpha to beta segments in the queue of the bottleneck",
+        new: |settings| Box::new(Vegas::new(settings.vegas)),
     },
 ];
 

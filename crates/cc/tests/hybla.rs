@@ -24,16 +24,11 @@ fn window(cwnd: u32, ssthresh: u32) -> Window {
 
 fn ack(acked: u32, phase: Phase) -> Ack {
     Ack {
-        now: Instant::ZERO,
-        rtt: None,
-        srtt: None,
         acked,
-        lost: 0,
-        sent: 0,
-        delivered: None,
         phase,
         cwnd_limited: true,
         hungry: true,
+        ..Ack::default()
     }
 }
 

@@ -1,6 +1,7 @@
 //! What holds for every congestion control in the table.
 
-use bentpipe_base::{Bytes, Instant, Probability, Rate};
+use bentpipe_base::{Bytes, Instant, Probability, Rate, Seq};
+use bentpipe_cc::vegas::Thresholds;
 use bentpipe_cc::{Ack, Phase, REGISTRY, Settings, Signal, Window, find};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -57,10 +58,19 @@ fn settings() -> impl Strategy<Value = Settings> {
         0.0..=1.0_f64,
         prop::option::of(time()),
         number(),
-        any::<(bool, bool)>(),
+        any::<(bool, bool, bool)>(),
+        (number(), number(), number()),
     )
         .prop_map(
-            |(rate, rtt0, pace, guard, windows, (aggressive, uncapped))| Settings {
+            |(
+                rate,
+                rtt0,
+                pace,
+                guard,
+                windows,
+                (aggressive, uncapped, hystart),
+                (alpha, beta, gamma),
+            )| Settings {
                 rate,
                 rtt0,
                 pace: Probability::new(pace).expect("lies in [0, 1]"),
@@ -68,6 +78,8 @@ fn settings() -> impl Strategy<Value = Settings> {
                 windows,
                 aggressive,
                 uncapped,
+                vegas: Thresholds { alpha, beta, gamma },
+                hystart,
             },
         )
 }
@@ -98,8 +110,9 @@ fn phase() -> impl Strategy<Value = Phase> {
 fn ack() -> impl Strategy<Value = Ack> {
     let now = prop_oneof![any::<u64>(), 0..20_000_000_000_u64].prop_map(Instant::from_nanos);
     let rtt = || prop::option::of(time());
+    let sequence = (any::<u32>(), number()).prop_map(|(una, flight)| (Seq(una), Seq(una) + flight));
     (
-        now,
+        (now, sequence),
         rtt(),
         rtt(),
         (number(), number(), number()),
@@ -108,8 +121,18 @@ fn ack() -> impl Strategy<Value = Ack> {
         any::<(bool, bool)>(),
     )
         .prop_map(
-            |(now, rtt, srtt, (acked, lost, sent), delivered, phase, (cwnd_limited, hungry))| Ack {
+            |(
+                (now, (una, next)),
+                rtt,
+                srtt,
+                (acked, lost, sent),
+                delivered,
+                phase,
+                (cwnd_limited, hungry),
+            )| Ack {
                 now,
+                una,
+                next,
                 rtt,
                 srtt,
                 acked,
@@ -212,8 +235,7 @@ proptest! {
             acked.iter().map(|&(acked, cwnd_limited)| {
                 let rtt = Some(Duration::from_millis(rtt));
                 let ack = Ack {
-                    now: Instant::ZERO, rtt, srtt: rtt, acked, lost: 0, sent: 0, delivered: None,
-                    phase: Phase::Open, cwnd_limited, hungry: true,
+                    rtt, srtt: rtt, acked, cwnd_limited, hungry: true, ..Ack::default()
                 };
                 control.on_ack(&mut window, &ack);
                 window.cwnd

@@ -181,12 +181,10 @@ fn ack(now: u64, phase: Phase) -> Ack {
         rtt: Some(Duration::from_millis(600)),
         srtt: Some(Duration::from_millis(600)),
         acked: 1,
-        lost: 0,
-        sent: 0,
-        delivered: None,
         phase,
         cwnd_limited: true,
         hungry: true,
+        ..Ack::default()
     }
 }
 
