@@ -4,11 +4,17 @@
 //! several, each with its own stream of chance.
 
 mod bit_error;
+mod gilbert;
+mod outage;
 mod packet_error;
+mod replay;
 mod stack;
 
 pub use bit_error::BitError;
+pub use gilbert::{BurstError, Chain, Gilbert};
+pub use outage::{Outage, PeriodError};
 pub use packet_error::PacketError;
+pub use replay::Replay;
 pub(crate) use stack::Stack;
 
 use bentpipe_base::{Instant, Probability, Stream};
@@ -40,8 +46,9 @@ pub struct Entry {
     pub name: &'static str,
     /// One line about it.
     pub summary: &'static str,
-    /// The channel with a mean error rate, everything else as its file recommends.
-    pub build: fn(Probability) -> Box<dyn Channel>,
+    /// The channel with a mean error rate, everything else as its file recommends; `None` for a
+    /// channel that follows a list.
+    pub build: Option<fn(Probability) -> Box<dyn Channel>>,
 }
 
 /// Every kind of channel. A direction without any is free of errors.
@@ -49,11 +56,26 @@ pub const REGISTRY: &[Entry] = &[
     Entry {
         name: BitError::NAME,
         summary: "each bit is inverted with the same probability, independently",
-        build: |rate| Box::new(BitError::new(rate)),
+        build: Some(|rate| Box::new(BitError::new(rate))),
     },
     Entry {
         name: PacketError::NAME,
         summary: "each packet is lost with the same probability, whatever its length",
-        build: |rate| Box::new(PacketError::new(rate)),
+        build: Some(|rate| Box::new(PacketError::new(rate))),
+    },
+    Entry {
+        name: Gilbert::NAME,
+        summary: "packets are hit in bursts, by a channel of a good and a bad state",
+        build: Some(|rate| Box::new(Gilbert::with_rate(rate))),
+    },
+    Entry {
+        name: Outage::NAME,
+        summary: "the link is down at set times",
+        build: None,
+    },
+    Entry {
+        name: Replay::NAME,
+        summary: "exactly the packets of a list are lost, such as those of another run",
+        build: None,
     },
 ];

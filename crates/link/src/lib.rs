@@ -13,8 +13,8 @@
 //! polls are made up at their exact times, in order: how often a driver polls changes nothing.
 //!
 //! Chance comes from [`bentpipe_base::Stream`]s named after the link, its direction, and the queue
-//! or channel that draws, one draw a packet in order of arrival at that stage: equal seeds give
-//! equal fates, and neither direction moves the other's.
+//! or channel that draws, as many draws for each packet, in order of arrival at that stage: equal
+//! seeds give equal fates, and neither direction moves the other's.
 #![forbid(unsafe_code)]
 
 pub mod channel;

@@ -3,8 +3,10 @@
 //! A new queue is one file here and one line in [`registry`].
 
 mod drop_tail;
+mod red;
 
 pub use drop_tail::DropTail;
+pub use red::{Red, RedError, RedSettings, Thresholds};
 
 use bentpipe_base::{Bytes, Instant, Stream};
 
@@ -130,9 +132,19 @@ pub struct Entry<P> {
 
 /// Every kind of queue.
 pub const fn registry<P: Send + 'static>() -> &'static [Entry<P>] {
-    &[Entry {
-        name: "drop-tail",
-        summary: "first in, first out; the newcomer is dropped when full",
-        build: |limit| Discipline::DropTail(DropTail::new(limit)),
-    }]
+    &[
+        Entry {
+            name: "drop-tail",
+            summary: "first in, first out; the newcomer is dropped when full",
+            build: |limit| Discipline::DropTail(DropTail::new(limit)),
+        },
+        Entry {
+            name: "red",
+            summary: "drops at random before it is full, by its average length",
+            build: |limit| {
+                let red = Red::new(RedSettings::recommended(limit));
+                Discipline::Other(Box::new(red.expect("5 is below 15")))
+            },
+        },
+    ]
 }

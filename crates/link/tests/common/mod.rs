@@ -47,3 +47,16 @@ pub(crate) const fn at(nanos: u64) -> Instant {
 pub(crate) fn probability(value: f64) -> Probability {
     Probability::new(value).expect("between 0 and 1")
 }
+
+/// Standard deviations of a two-sided 99.99% interval.
+pub(crate) const SIGMAS: f64 = 3.89;
+
+pub(crate) fn assert_binomial(hits: usize, trials: usize, p: f64, what: &str) {
+    let (n, mean) = (trials as f64, trials as f64 * p);
+    let spread = SIGMAS * (n * p * (1.0 - p)).sqrt() + 0.5;
+    let off = (hits as f64 - mean).abs();
+    assert!(
+        off <= spread,
+        "{what}: {hits} of {trials}, expected {mean} ± {spread}"
+    );
+}

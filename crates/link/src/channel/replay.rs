@@ -1,0 +1,47 @@
+//! Replay: loses exactly the packets that another run lost, such as one of a real kernel over the
+//! emulator, so that the same losses meet two senders.
+
+use super::{Channel, Fate};
+use bentpipe_base::{Instant, Stream};
+
+/// A channel that loses the packets of a list, by their numbers. No chance.
+///
+/// Numbers count the packets that enter the channel, from 0: also handshakes, pure acknowledgements
+/// and retransmissions, but not what the queue refused.
+pub struct Replay {
+    /// In order.
+    numbers: Vec<u64>,
+    /// How many of them have come.
+    struck: usize,
+    /// The number of the next packet.
+    next: u64,
+}
+
+impl Replay {
+    pub(super) const NAME: &'static str = "replay";
+
+    /// A channel that loses the packets of these `numbers`, in any order.
+    pub fn new(numbers: impl IntoIterator<Item = u64>) -> Self {
+        let mut numbers: Vec<u64> = numbers.into_iter().collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        Self {
+            numbers,
+            struck: 0,
+            next: 0,
+        }
+    }
+}
+
+impl Channel for Replay {
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
+    fn strike(&mut self, _bits: u64, _now: Instant, _draw: &mut Stream) -> Fate {
+        let hit = self.numbers.get(self.struck) == Some(&self.next);
+        self.struck += usize::from(hit);
+        self.next += 1;
+        if hit { Fate::Lose } else { Fate::Deliver }
+    }
+}
