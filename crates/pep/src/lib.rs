@@ -1,3 +1,17 @@
 //! Performance-enhancing proxies as machines without I/O: the simulator runs them in virtual time,
 //! the gateway's packet plane on real packets.
+//!
+//! A proxy sits at the ground end of a satellite link ([`Side::Ground`] is the terrestrial network,
+//! [`Side::Space`] the link), or at its other end with the sides exchanged. It is generic over the
+//! packets that it moves ([`Packet`]), which it forwards as they are: what it cannot read passes
+//! untouched and in order. A new proxy is one file here and one line in [`registry`].
 #![forbid(unsafe_code)]
+
+mod packet;
+mod proxy;
+mod registry;
+pub mod snoop;
+
+pub use packet::{Packet, View};
+pub use proxy::{Pep, Proxy, Side};
+pub use registry::{Entry, Settings, find, registry};

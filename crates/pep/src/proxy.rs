@@ -1,0 +1,94 @@
+use crate::Packet;
+use crate::snoop::Snoop;
+use bentpipe_base::{Bytes, Instant, Machine};
+use core::convert::Infallible;
+
+/// Where packets enter and leave a proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// The terrestrial network.
+    Ground,
+    /// The satellite link.
+    Space,
+}
+
+impl Side {
+    /// The other one.
+    pub const fn opposite(self) -> Self {
+        match self {
+            Self::Ground => Self::Space,
+            Self::Space => Self::Ground,
+        }
+    }
+}
+
+/// A performance-enhancing proxy between the two sides.
+pub trait Pep: Machine<Port = Side> {
+    /// Its name in the [`registry`](crate::registry).
+    fn kind(&self) -> &'static str;
+
+    /// Bytes on the wire of the packets that it holds.
+    fn buffered(&self) -> Bytes;
+
+    /// What it has done so far: names and counts, always the same names in the same order.
+    fn counters(&self) -> Vec<(&'static str, u64)>;
+}
+
+/// A proxy by name: the built-in ones by value, so that the simulator's hot path is inlined, any
+/// other behind a pointer.
+pub enum Proxy<P: Packet> {
+    /// Local retransmission.
+    Snoop(Box<Snoop<P>>),
+    /// Any other.
+    Other(Box<dyn Pep<Packet = P, Port = Side, Event = Infallible> + Send>),
+}
+
+/// Calls the same method of whichever it is.
+macro_rules! either {
+    ($self:expr, $pep:ident => $call:expr) => {
+        match $self {
+            Proxy::Snoop($pep) => $call,
+            Proxy::Other($pep) => $call,
+        }
+    };
+}
+
+impl<P: Packet> Machine for Proxy<P> {
+    type Packet = P;
+    type Port = Side;
+    type Event = Infallible;
+
+    fn input(&mut self, port: Side, packet: P, now: Instant) {
+        either!(self, pep => pep.input(port, packet, now));
+    }
+
+    fn timeout(&mut self, now: Instant) {
+        either!(self, pep => pep.timeout(now));
+    }
+
+    fn transmit(&mut self, now: Instant) -> Option<(Side, P)> {
+        either!(self, pep => pep.transmit(now))
+    }
+
+    fn event(&mut self) -> Option<Infallible> {
+        either!(self, pep => pep.event())
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        either!(self, pep => pep.deadline())
+    }
+}
+
+impl<P: Packet> Pep for Proxy<P> {
+    fn kind(&self) -> &'static str {
+        either!(self, pep => pep.kind())
+    }
+
+    fn buffered(&self) -> Bytes {
+        either!(self, pep => pep.buffered())
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        either!(self, pep => pep.counters())
+    }
+}

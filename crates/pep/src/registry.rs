@@ -1,0 +1,45 @@
+//! The table of all proxies.
+
+use crate::snoop::{Config, Preset, Snoop};
+use crate::{Packet, Proxy};
+use bentpipe_base::{Bytes, Rate};
+use core::time::Duration;
+
+/// What a scenario says about a proxy and its link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Rate of the link towards space, where known.
+    pub rate: Option<Rate>,
+    /// Round-trip time of the link alone, where known.
+    pub rtt: Option<Duration>,
+    /// Which set of Snoop's rules.
+    pub preset: Preset,
+    /// Snoop's cache for one flow, in bytes on the wire; `None`: as the preset has it.
+    pub cache: Option<Bytes>,
+    /// Snoop's cache for one flow, in packets; `None`: as the preset has it.
+    pub cache_packets: Option<usize>,
+}
+
+/// One kind of proxy.
+pub struct Entry<P: Packet> {
+    /// As scenarios name it.
+    pub name: &'static str,
+    /// One line about it.
+    pub summary: &'static str,
+    /// Makes one.
+    pub build: fn(&Settings) -> Proxy<P>,
+}
+
+/// Every kind of proxy.
+pub const fn registry<P: Packet>() -> &'static [Entry<P>] {
+    &[Entry {
+        name: "snoop",
+        summary: "keeps copies of TCP segments under way and sends lost ones again itself",
+        build: |settings| Proxy::Snoop(Box::new(Snoop::new(Config::of(settings)))),
+    }]
+}
+
+/// The kind called `name`.
+pub fn find<P: Packet>(name: &str) -> Option<&'static Entry<P>> {
+    registry().iter().find(|entry| entry.name == name)
+}

@@ -1,0 +1,227 @@
+//! One direction of a flow: data that is watched one way, its acknowledgements the other.
+
+use super::cache::Cache;
+use super::config::{Config, Rules};
+use super::ns2::Ns2;
+use super::rtt::Rtt;
+use super::standard::Standard;
+use super::{Counters, Verdict};
+use crate::{Packet, Side, View};
+use bentpipe_base::{Bytes, Instant, Seq};
+use bentpipe_wire::Flags;
+use std::collections::VecDeque;
+
+/// What a half may use of the agent while it handles one packet.
+pub(super) struct Desk<'a, P> {
+    pub(super) config: &'a Config,
+    pub(super) now: Instant,
+    /// Where the data goes.
+    pub(super) to: Side,
+    /// Bytes cached by all flows.
+    pub(super) buffered: Bytes,
+    pub(super) out: &'a mut VecDeque<(Side, P)>,
+    pub(super) counters: &'a mut Counters,
+}
+
+/// What both sets of rules keep.
+pub(super) struct Track<P> {
+    pub(super) cache: Cache<P>,
+    pub(super) rtt: Rtt,
+    /// The highest acknowledgement.
+    pub(super) ack: Option<Seq>,
+    /// The number after the highest that was sent.
+    pub(super) seen: Option<Seq>,
+    /// Transmissions of data over the link so far, local ones included.
+    pub(super) order: u64,
+    /// When the first copy is to be sent again.
+    pub(super) deadline: Option<Instant>,
+}
+
+enum Judge {
+    Standard(Standard),
+    Ns2(Ns2),
+}
+
+/// One direction of a flow.
+pub(super) struct Half<P> {
+    track: Track<P>,
+    judge: Judge,
+    /// Window and flags of the last acknowledgement: another one with others carries news.
+    last: Option<(u16, Flags)>,
+}
+
+/// Numbers further apart cannot be of one window (RFC 7323, section 2.3): another connection.
+const PLAUSIBLE: u32 = 1 << 30;
+/// No packet carries more.
+const LONGEST: u32 = 1 << 24;
+
+impl<P: Packet> Half<P> {
+    pub(super) fn new(config: &Config) -> Self {
+        Self {
+            track: Track {
+                cache: Cache::new(),
+                rtt: Rtt::new(config),
+                ack: None,
+                seen: None,
+                order: 0,
+                deadline: None,
+            },
+            judge: match config.rules {
+                Rules::Standard => Judge::Standard(Standard::default()),
+                Rules::Ns2 => Judge::Ns2(Ns2::default()),
+            },
+            last: None,
+        }
+    }
+
+    /// Bytes on the wire of its copies.
+    pub(super) const fn bytes(&self) -> Bytes {
+        self.track.cache.bytes()
+    }
+
+    pub(super) const fn deadline(&self) -> Option<Instant> {
+        self.track.deadline
+    }
+
+    /// A packet goes towards the receiver: `snoop_data` of the papers.
+    pub(super) fn on_data(
+        &mut self,
+        view: &View<'_, P::Endpoint>,
+        packet: &P,
+        desk: &mut Desk<'_, P>,
+    ) {
+        let len = view.sequence_length();
+        if len == 0 || len > LONGEST {
+            return;
+        }
+        let known = self.track.ack.or(self.track.seen);
+        if known.is_some_and(|known| !plausible(view.end(), known)) {
+            *self = Self::new(desk.config);
+        }
+        let track = &mut self.track;
+        track.order += 1;
+        if view.flags.contains(Flags::SYN) {
+            // Its losses take no window down, and a round-trip time is not known yet.
+            track.seen = Some(view.end());
+            return;
+        }
+        if track.ack.is_some_and(|ack| view.end() <= ack) {
+            return;
+        }
+        match &mut self.judge {
+            Judge::Standard(rules) => rules.on_data(track, view, packet, desk),
+            Judge::Ns2(rules) => rules.on_data(track, view, packet, desk),
+        }
+        if track.seen.is_none_or(|seen| view.end() > seen) {
+            track.seen = Some(view.end());
+        }
+    }
+
+    /// A packet comes from the receiver: `snoop_ack` of the papers.
+    pub(super) fn on_ack(
+        &mut self,
+        view: &View<'_, P::Endpoint>,
+        desk: &mut Desk<'_, P>,
+    ) -> Verdict {
+        if !view.flags.contains(Flags::ACK) {
+            return Verdict::Pass;
+        }
+        let known = self.track.ack.or(self.track.seen);
+        if known.is_some_and(|known| !plausible(view.ack, known)) {
+            *self = Self::new(desk.config);
+        }
+        let before = self.track.ack;
+        if before.is_some_and(|before| view.ack < before) {
+            return Verdict::Pass;
+        }
+        let duplicate = before == Some(view.ack) && self.is_plain(view);
+        self.last = Some((view.window, state(view.flags)));
+        let track = &mut self.track;
+        if track.seen.is_none_or(|seen| seen < view.ack) {
+            track.seen = Some(view.ack);
+        }
+        let advances = before != Some(view.ack);
+        match &mut self.judge {
+            Judge::Standard(rules) if advances => rules.advance(track, view, desk),
+            Judge::Ns2(rules) if advances => rules.advance(track, view, desk),
+            Judge::Standard(rules) if duplicate => return rules.duplicate(track, view, desk),
+            Judge::Ns2(rules) if duplicate => return rules.duplicate(track, view, desk),
+            Judge::Standard(rules) => rules.news(track, view, desk),
+            Judge::Ns2(_) => {}
+        }
+        Verdict::Pass
+    }
+
+    /// The deadline has come.
+    pub(super) fn on_timeout(&mut self, desk: &mut Desk<'_, P>) {
+        self.track.deadline = None;
+        match &mut self.judge {
+            Judge::Standard(rules) => rules.on_timeout(&mut self.track, desk),
+            Judge::Ns2(rules) => rules.on_timeout(&mut self.track, desk),
+        }
+    }
+
+    /// Whether it says nothing but what the last acknowledgement said, SACK blocks apart. With a
+    /// window of zero, an answer to a probe looks like that, and its sender waits for it.
+    fn is_plain(&self, view: &View<'_, P::Endpoint>) -> bool {
+        let speaks = [Flags::SYN, Flags::FIN, Flags::RST, Flags::URG];
+        view.payload == 0
+            && view.window != 0
+            && !speaks.iter().any(|&flag| view.flags.contains(flag))
+            && self.last == Some((view.window, state(view.flags)))
+    }
+}
+
+impl<P: Packet> Track<P> {
+    /// Whether a copy of `size` may be kept.
+    pub(super) fn has_room(&self, size: Bytes, desk: &Desk<'_, P>) -> bool {
+        self.cache.len() < desk.config.packets
+            && self.cache.bytes() + size <= desk.config.bytes
+            && desk.buffered + size <= desk.config.total
+    }
+
+    /// The first copy, if it is what the receiver waits for.
+    pub(super) fn awaited(&self) -> Option<&super::cache::Cached<P>> {
+        let ack = self.ack?;
+        self.cache.front().filter(|front| front.seq <= ack)
+    }
+
+    /// Sends the copy at `index` again, unless that was done often enough. Returns its new number.
+    pub(super) fn retransmit(
+        &mut self,
+        index: usize,
+        timed: bool,
+        desk: &mut Desk<'_, P>,
+    ) -> Option<u64> {
+        let entry = self.cache.get_mut(index)?;
+        if entry.tries >= desk.config.tries {
+            return None;
+        }
+        self.order += 1;
+        entry.tries += 1;
+        entry.order = self.order;
+        entry.sent = desk.now;
+        entry.timed = timed;
+        desk.out.push_back((desk.to, entry.packet.clone()));
+        if timed {
+            desk.counters.timeouts += 1;
+        } else {
+            desk.counters.retransmitted += 1;
+        }
+        Some(self.order)
+    }
+
+    /// Starts the timer anew, or stops it when nothing is cached.
+    pub(super) fn restart(&mut self, now: Instant) {
+        self.deadline = (!self.cache.is_empty()).then(|| now + self.rtt.timeout());
+    }
+}
+
+fn plausible(seq: Seq, known: Seq) -> bool {
+    seq.offset_from(known).unsigned_abs() <= PLAUSIBLE
+}
+
+/// The flags that tell of the receiver's state; PSH tells nothing.
+fn state(flags: Flags) -> Flags {
+    Flags::from_bits(flags.bits() & !Flags::PSH.bits())
+}

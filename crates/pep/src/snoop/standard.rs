@@ -1,0 +1,327 @@
+//! The paper's agent, with what TCP has learnt since.
+//!
+//! From Balakrishnan, Seshan and Katz (1995): cache what is not acknowledged; send a missing segment
+//! again when the receiver says that it lacks it, or when the timer expires; keep the duplicate
+//! acknowledgements from the sender, unless the segment is not cached or was sent again by the
+//! sender itself.
+//!
+//! Where this goes beyond it: a link keeps the order, so each transmission is numbered, and one is
+//! lost as soon as one `threshold` numbers later has arrived (the idea of RACK, RFC 8985, with
+//! numbers instead of times). What has arrived is told by SACK blocks, by an acknowledgement that
+//! advances after a local retransmission (the partial acknowledgement of RFC 6582), or, without
+//! SACK, by more duplicates than packets sent before the last retransmission can explain. So a lost
+//! retransmission is found too. All duplicates of a loss under repair are suppressed, SACK blocks
+//! and all: the agent acts on them. The timer backs off. Amortised O(1) a packet.
+
+use super::Verdict;
+use super::cache::{Cached, Place};
+use super::half::{Desk, Track};
+use crate::{Packet, View};
+use bentpipe_base::{Instant, Seq};
+use core::time::Duration;
+use std::collections::VecDeque;
+
+/// State of one direction.
+#[derive(Default)]
+pub(super) struct Standard {
+    /// Duplicates since the acknowledgement advanced.
+    dupacks: u32,
+    /// The highest number of a transmission that surely arrived.
+    delivered: u64,
+    /// The receiver sends SACK blocks.
+    sacks: bool,
+    /// What has been told by SACK blocks, above the acknowledgement: disjoint, in order.
+    ranges: Vec<(Seq, Seq)>,
+    /// Transmissions in their order: number and sequence number.
+    log: VecDeque<(u64, Seq)>,
+    /// Expiries of the timer since the acknowledgement advanced.
+    backoff: u32,
+}
+
+/// The timer doubles so many times at most.
+const MOST_BACKOFF: u32 = 6;
+
+impl Standard {
+    pub(super) fn on_data<P: Packet>(
+        &mut self,
+        track: &mut Track<P>,
+        view: &View<'_, P::Endpoint>,
+        packet: &P,
+        desk: &mut Desk<'_, P>,
+    ) {
+        let in_order = track.seen.is_none_or(|seen| view.seq >= seen);
+        let mut place = track.cache.place(view.seq, view.end());
+        let size = packet.wire_length();
+        if place == Place::Overlaps {
+            track.cache.cut(view.seq, view.end());
+            place = track.cache.place(view.seq, view.end());
+        }
+        match place {
+            Place::Same(index) => {
+                desk.counters.resent += 1;
+                let grows = track
+                    .cache
+                    .get(index)
+                    .is_some_and(|entry| entry.size < size);
+                if !grows || track.has_room(size, desk) {
+                    track.cache.refresh(index, packet.clone(), size);
+                }
+                if let Some(entry) = track.cache.get_mut(index) {
+                    entry.resent = true;
+                    entry.tries = 0;
+                    entry.timed = false;
+                    entry.order = track.order;
+                    entry.sent = desk.now;
+                }
+                if index == 0 {
+                    self.restart(track, desk.now);
+                }
+            }
+            Place::Free(index) if track.has_room(size, desk) => {
+                desk.counters.cached += 1;
+                desk.counters.resent += u64::from(!in_order);
+                let mut entry = Cached::new(view.seq, view.end(), packet.clone(), desk.now);
+                entry.first = track.order;
+                entry.order = track.order;
+                entry.resent = !in_order;
+                track.cache.insert(index, entry);
+                if in_order {
+                    self.log.push_back((track.order, view.seq));
+                }
+            }
+            Place::Free(_) | Place::Overlaps => desk.counters.uncached += 1,
+        }
+        if track.deadline.is_none() {
+            self.restart(track, desk.now);
+        }
+    }
+
+    /// The acknowledgement advances.
+    pub(super) fn advance<P: Packet>(
+        &mut self,
+        track: &mut Track<P>,
+        view: &View<'_, P::Endpoint>,
+        desk: &mut Desk<'_, P>,
+    ) {
+        track.ack = Some(view.ack);
+        let mut sent = None;
+        let mut smooth = true;
+        while let Some(entry) = track.cache.pop_before(view.ack) {
+            // Karn's rule; and what waited behind a gap tells nothing about the link.
+            smooth &= entry.tries == 0 && !entry.resent && !entry.sacked;
+            sent = Some(entry.sent);
+            self.arrived(&entry, desk.now, track.rtt.least());
+        }
+        if let Some(sent) = sent.filter(|_| smooth) {
+            track.rtt.sample(desk.now - sent);
+        }
+        self.dupacks = 0;
+        self.backoff = 0;
+        if !self.ranges.is_empty() {
+            self.ranges.retain(|&(_, right)| right > view.ack);
+        }
+        self.take_sack(track, view, desk);
+        self.repair(track, desk);
+        self.restart(track, desk.now);
+    }
+
+    /// A duplicate of the last acknowledgement.
+    pub(super) fn duplicate<P: Packet>(
+        &mut self,
+        track: &mut Track<P>,
+        view: &View<'_, P::Endpoint>,
+        desk: &mut Desk<'_, P>,
+    ) -> Verdict {
+        if self.take_sack(track, view, desk) {
+            // It reports a duplicate segment, not a missing one (RFC 2883).
+            return Verdict::Pass;
+        }
+        self.dupacks = self.dupacks.saturating_add(1);
+        self.repair(track, desk);
+        match track.awaited() {
+            Some(head) if !head.resent && head.tries < desk.config.tries => {
+                desk.counters.suppressed += 1;
+                Verdict::Suppress
+            }
+            _ => Verdict::Pass,
+        }
+    }
+
+    /// The same acknowledgement with news for the sender: only its SACK blocks concern us.
+    pub(super) fn news<P: Packet>(
+        &mut self,
+        track: &mut Track<P>,
+        view: &View<'_, P::Endpoint>,
+        desk: &mut Desk<'_, P>,
+    ) {
+        self.take_sack(track, view, desk);
+        self.repair(track, desk);
+    }
+
+    pub(super) fn on_timeout<P: Packet>(&mut self, track: &mut Track<P>, desk: &mut Desk<'_, P>) {
+        if track.awaited().is_none() {
+            return;
+        }
+        let Some(order) = track.retransmit(0, true, desk) else {
+            return;
+        };
+        if let Some(head) = track.cache.get_mut(0) {
+            // A receiver may take a SACK block back (RFC 2018, section 8).
+            head.sacked = false;
+            self.log.push_back((order, head.seq));
+        }
+        self.backoff = (self.backoff + 1).min(MOST_BACKOFF);
+        self.restart(track, desk.now);
+    }
+
+    fn restart<P: Packet>(&self, track: &mut Track<P>, now: Instant) {
+        let timeout = track.rtt.timeout() * (1 << self.backoff);
+        track.deadline = (!track.cache.is_empty()).then(|| now + timeout);
+    }
+
+    /// `entry` is known to have arrived. Which of its transmissions was it?
+    fn arrived<P>(&mut self, entry: &Cached<P>, now: Instant, least: Duration) {
+        // Another may have arrived before the timer or the sender sent it again.
+        let ambiguous = entry.timed || entry.resent;
+        let too_soon = entry.tries > 0 && now - entry.sent < least;
+        if !ambiguous && !too_soon {
+            self.delivered = self.delivered.max(entry.order);
+        }
+    }
+
+    /// Learns from SACK blocks. Returns whether the first reports a duplicate segment.
+    fn take_sack<P: Packet>(
+        &mut self,
+        track: &mut Track<P>,
+        view: &View<'_, P::Endpoint>,
+        desk: &Desk<'_, P>,
+    ) -> bool {
+        let Some(first) = view.sack.first() else {
+            return false;
+        };
+        let inside = |outer: &bentpipe_wire::SackBlock| {
+            outer.left <= first.left && first.right <= outer.right
+        };
+        let duplicate = first.right <= view.ack || view.sack.get(1).is_some_and(inside);
+        for block in view.sack.iter().skip(usize::from(duplicate)) {
+            let sent = track.seen.is_some_and(|seen| block.right <= seen);
+            if view.ack < block.left && block.left < block.right && sent {
+                self.sacks = true;
+                self.cover(track, block.left, block.right, desk);
+            }
+        }
+        duplicate
+    }
+
+    /// Everything from `left` up to `right` has arrived. Touches only what is new.
+    fn cover<P: Packet>(
+        &mut self,
+        track: &mut Track<P>,
+        left: Seq,
+        right: Seq,
+        desk: &Desk<'_, P>,
+    ) {
+        let from = self.ranges.partition_point(|range| range.1 < left);
+        let touched = self.ranges[from..]
+            .iter()
+            .take_while(|range| range.0 <= right)
+            .count();
+        if touched == 1 && self.ranges[from].0 <= left && right <= self.ranges[from].1 {
+            return;
+        }
+        // Whoever invents ranges shall not fill our memory.
+        if touched == 0 && self.ranges.len() > track.cache.len() + 4 {
+            return;
+        }
+        let mut merged = (left, right);
+        let mut gap = left;
+        for index in from..from + touched {
+            let range = self.ranges[index];
+            self.mark(track, gap, range.0, desk.now);
+            gap = range.1;
+            if range.0 < merged.0 {
+                merged.0 = range.0;
+            }
+            if range.1 > merged.1 {
+                merged.1 = range.1;
+            }
+        }
+        self.mark(track, gap, right, desk.now);
+        self.ranges.splice(from..from + touched, [merged]);
+        // What was too much for the cache was sent after the last that is in it.
+        if let Some(back) = track.cache.back().filter(|back| back.end < right) {
+            let passed = back.first + u64::from(desk.config.threshold);
+            self.delivered = self.delivered.max(passed);
+        }
+    }
+
+    fn mark<P>(&mut self, track: &mut Track<P>, left: Seq, right: Seq, now: Instant) {
+        let mut index = track.cache.after(left);
+        while let Some(entry) = track.cache.get_mut(index) {
+            if entry.end > right {
+                break;
+            }
+            if entry.seq >= left && !entry.sacked {
+                entry.sacked = true;
+                let entry = &*entry;
+                self.arrived(entry, now, track.rtt.least());
+            }
+            index += 1;
+        }
+    }
+
+    /// Sends again what is known to be lost.
+    fn repair<P: Packet>(&mut self, track: &mut Track<P>, desk: &mut Desk<'_, P>) {
+        let Some(ack) = track.ack else {
+            return;
+        };
+        let threshold = u64::from(desk.config.threshold);
+        while let Some(&(order, seq)) = self.log.front() {
+            let acknowledged = seq < ack && track.cache.front().is_none_or(|head| seq < head.seq);
+            if !acknowledged && (!self.sacks || order + threshold > self.delivered) {
+                break;
+            }
+            self.log.pop_front();
+            if acknowledged {
+                continue;
+            }
+            let index = track.cache.after(seq);
+            let lost = track.cache.get(index).is_some_and(|entry| {
+                entry.order == order && entry.seq == seq && !entry.sacked && !entry.resent
+            });
+            if lost {
+                self.again(track, index, desk);
+            }
+        }
+        if !self.sacks && self.head_is_lost(track, threshold) {
+            self.again(track, 0, desk);
+        }
+    }
+
+    /// Without SACK: whether the segment that the receiver waits for is lost.
+    fn head_is_lost<P: Packet>(&self, track: &Track<P>, threshold: u64) -> bool {
+        let Some(head) = track.awaited().filter(|head| !head.resent) else {
+            return false;
+        };
+        // Each transmission since the last that surely arrived, other than its own, explains one
+        // duplicate.
+        let explained = match head.tries {
+            0 => 0,
+            tries => (head.order - head.first.max(self.delivered).min(head.order))
+                .saturating_sub(u64::from(tries)),
+        };
+        head.order + threshold <= self.delivered || u64::from(self.dupacks) >= explained + threshold
+    }
+
+    fn again<P: Packet>(&mut self, track: &mut Track<P>, index: usize, desk: &mut Desk<'_, P>) {
+        let Some(order) = track.retransmit(index, false, desk) else {
+            return;
+        };
+        if let Some(entry) = track.cache.get(index) {
+            self.log.push_back((order, entry.seq));
+        }
+        if index == 0 {
+            self.restart(track, desk.now);
+        }
+    }
+}
