@@ -1,8 +1,9 @@
+use crate::Limit;
 use crate::channel::{Channel, Fate, Stack};
-use crate::queue::{Discipline, Queue, Waiting};
+use crate::queue::{Discipline, Queue};
+use crate::ring::Ring;
 use bentpipe_base::{Bytes, DropCause, Fact, Instant, Observer, Rate, Silent, Stream};
 use core::time::Duration;
-use std::collections::VecDeque;
 
 /// What one direction of a link is like.
 pub struct Settings<P> {
@@ -52,26 +53,50 @@ pub struct Direction<P, O = Silent> {
     rate: Option<Rate>,
     delay: Duration,
     overhead: Bytes,
+    /// The size met last and its time in the serialiser: links see few sizes.
+    transmission: (Bytes, Duration),
     /// When the serialiser is done with all that it has begun.
     free: Instant,
-    /// Packets under way with their times of arrival, in order of both.
-    ring: VecDeque<(Instant, P)>,
-    queue: Discipline<P>,
+    /// The latest arrival of all that have begun.
+    latest: Instant,
+    /// Packets under way; with drop-tail also those that wait.
+    ring: Ring<P>,
+    queue: Waiters<P>,
     observer: O,
     queue_draw: Stream,
     channel: Stack,
 }
 
+/// Where packets wait.
+enum Waiters<P> {
+    /// At the end of the ring, drop-tail.
+    Ring(Limit),
+    /// In a queue of its own.
+    Queue(Box<dyn Queue<P>>),
+}
+
 impl<P: Send, O: Observer> Direction<P, O> {
     /// The direction called `name` (such as `"sat.forward"`), its chance drawn from `seed`.
     pub fn new(settings: Settings<P>, seed: u64, name: &str, observer: O) -> Self {
+        let mut ring = Ring::new();
+        let queue = match settings.queue {
+            Discipline::DropTail(mut queue) => {
+                while let Some(waiting) = queue.pop(Instant::ZERO) {
+                    ring.wait(waiting.packet, waiting.len, waiting.since);
+                }
+                Waiters::Ring(queue.limit())
+            }
+            Discipline::Other(queue) => Waiters::Queue(queue),
+        };
         Self {
             rate: settings.rate,
             delay: settings.delay,
             overhead: settings.overhead,
+            transmission: (Bytes(0), Duration::ZERO),
             free: Instant::ZERO,
-            ring: VecDeque::new(),
-            queue: settings.queue,
+            latest: Instant::ZERO,
+            ring,
+            queue,
             observer,
             queue_draw: Stream::new(seed, &format!("{name}.queue")),
             channel: Stack::new(seed, name, settings.channels),
@@ -82,44 +107,47 @@ impl<P: Send, O: Observer> Direction<P, O> {
     #[inline]
     pub fn push(&mut self, packet: P, len: Bytes, now: Instant) {
         self.advance(now);
-        if self.queue.is_empty() && self.free < now {
+        if self.free < now && self.nobody_waits() {
             // The serialiser was idle: this packet begins now, not when the last one ended.
             self.free = now;
         }
-        match self.queue.push(packet, len, now, &mut self.queue_draw) {
-            Ok(()) => self.advance(now),
-            Err(_) => self.dropped(len + self.overhead, DropCause::Queue, now),
+        let taken = match &mut self.queue {
+            Waiters::Ring(limit) => {
+                let room = limit.admits(self.ring.waiting(), self.ring.waiting_bytes(), len);
+                if room {
+                    self.ring.wait(packet, len, now);
+                }
+                room
+            }
+            Waiters::Queue(queue) => queue.push(packet, len, now, &mut self.queue_draw).is_ok(),
+        };
+        if taken {
+            self.advance(now);
+        } else {
+            self.dropped(len + self.overhead, DropCause::Queue, now);
         }
     }
 
     /// Begins every transmission due up to `now`, each at its exact time.
     #[inline]
     pub fn advance(&mut self, now: Instant) {
-        while self.free <= now && !self.stopped() && !self.queue.is_empty() {
-            let Some(waiting) = self.queue.pop(self.free) else {
-                return;
-            };
-            self.depart(waiting);
-        }
+        while self.free <= now && !self.nobody_waits() && !self.stopped() && self.depart() {}
     }
 
     /// The next packet that arrives by `now`, with the exact time of its arrival.
     #[inline]
     pub fn deliver(&mut self, now: Instant) -> Option<(Instant, P)> {
         self.advance(now);
-        match self.ring.front() {
-            Some((arrival, _)) if *arrival <= now => self.ring.pop_front(),
-            _ => None,
-        }
+        self.ring.take(now)
     }
 
     /// When [`Self::deliver`] or [`Self::advance`] has something to do next.
     #[inline]
     pub fn deadline(&self) -> Option<Instant> {
-        match self.ring.front() {
+        match self.ring.arrival() {
             // What starts before the head arrives is made up for when it does.
-            Some((arrival, _)) => Some(*arrival),
-            None if self.stopped() || self.queue.is_empty() => None,
+            Some(arrival) => Some(arrival),
+            None if self.nobody_waits() || self.stopped() => None,
             // All that was under way is lost: the next departure decides.
             None => Some(self.free),
         }
@@ -133,6 +161,7 @@ impl<P: Send, O: Observer> Direction<P, O> {
             self.free = self.free.max(now);
         }
         self.rate = rate;
+        self.transmission = (Bytes(0), Duration::ZERO);
         self.advance(now);
     }
 
@@ -153,15 +182,16 @@ impl<P: Send, O: Observer> Direction<P, O> {
     /// What waits in the queue at `now`; the packet being serialised has left it.
     pub fn backlog(&mut self, now: Instant) -> Backlog {
         self.advance(now);
-        Backlog {
-            packets: self.queue.len(),
-            bytes: self.queue.bytes(),
-        }
+        let (packets, bytes) = match &self.queue {
+            Waiters::Ring(_) => (self.ring.waiting(), self.ring.waiting_bytes()),
+            Waiters::Queue(queue) => (queue.len(), queue.bytes()),
+        };
+        Backlog { packets, bytes }
     }
 
     /// Packets that left the queue and have not arrived yet.
     pub fn under_way(&self) -> usize {
-        self.ring.len()
+        self.ring.under_way()
     }
 
     /// The observer.
@@ -179,28 +209,60 @@ impl<P: Send, O: Observer> Direction<P, O> {
         self.rate.is_some_and(|rate| rate.bits_per_sec() == 0)
     }
 
-    /// The serialiser takes a packet at `self.free`.
     #[inline]
-    fn depart(&mut self, waiting: Waiting<P>) {
+    fn nobody_waits(&self) -> bool {
+        match &self.queue {
+            Waiters::Ring(_) => self.ring.waiting() == 0,
+            Waiters::Queue(queue) => queue.is_empty(),
+        }
+    }
+
+    /// The serialiser takes the next packet at `self.free`; `false` when the queue gave none.
+    #[inline]
+    fn depart(&mut self) -> bool {
         let start = self.free;
-        let size = waiting.len + self.overhead;
-        let waited = start - waiting.since;
+        if let Waiters::Queue(queue) = &mut self.queue {
+            // The queue has chosen: for no time at all it is the one that waits in the ring.
+            let Some(waiting) = queue.pop(start) else {
+                return false;
+            };
+            self.ring.wait(waiting.packet, waiting.len, waiting.since);
+        }
+        let Some((len, since)) = self.ring.next() else {
+            return false;
+        };
+        let size = len + self.overhead;
+        let waited = start - since;
         self.observer
             .observe(start, &Fact::Departed { size, waited });
-        let transmission = self
-            .rate
-            .map_or(Duration::ZERO, |rate| rate.serialisation(size));
-        self.free = start + transmission;
+        self.free = start + self.transmission(size);
         match self.channel.strike(size.bits(), self.free) {
             Fate::Deliver => {
-                let arrival = self.free + self.delay;
                 // A delay that has shrunk must not let a packet overtake another.
-                let earliest = self.ring.back().map_or(arrival, |(last, _)| *last);
-                self.ring.push_back((arrival.max(earliest), waiting.packet));
+                self.latest = self.latest.max(self.free + self.delay);
+                self.ring.begin(self.latest);
             }
-            Fate::Corrupt => self.dropped(size, DropCause::Corrupted, start),
-            Fate::Lose => self.dropped(size, DropCause::Lost, start),
+            Fate::Corrupt => self.lost(size, DropCause::Corrupted, start),
+            Fate::Lose => self.lost(size, DropCause::Lost, start),
         }
+        true
+    }
+
+    /// How long `size` occupies the serialiser.
+    #[inline]
+    fn transmission(&mut self, size: Bytes) -> Duration {
+        if self.transmission.0 != size {
+            let rate = self.rate;
+            let time = rate.map_or(Duration::ZERO, |rate| rate.serialisation(size));
+            self.transmission = (size, time);
+        }
+        self.transmission.1
+    }
+
+    #[cold]
+    fn lost(&mut self, size: Bytes, cause: DropCause, start: Instant) {
+        self.ring.lose();
+        self.dropped(size, cause, start);
     }
 
     fn dropped(&mut self, size: Bytes, cause: DropCause, at: Instant) {

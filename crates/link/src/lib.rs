@@ -22,6 +22,7 @@ mod direction;
 mod length;
 mod link;
 pub mod queue;
+mod ring;
 
 pub use channel::{Channel, Fate};
 pub use direction::{Backlog, Direction, Settings};

@@ -21,7 +21,7 @@ fn settings(weight: f64, gentle: bool) -> RedSettings {
 }
 
 fn red(settings: RedSettings) -> Red<u32> {
-    Red::new(settings).unwrap()
+    Red::new(settings).expect("in order")
 }
 
 fn assert_near(seen: f64, expected: f64) {

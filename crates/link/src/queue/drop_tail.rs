@@ -19,6 +19,11 @@ impl<P> DropTail<P> {
             packets: VecDeque::new(),
         }
     }
+
+    /// What it holds at most.
+    pub const fn limit(&self) -> Limit {
+        self.limit
+    }
 }
 
 impl<P: Send> Queue<P> for DropTail<P> {
