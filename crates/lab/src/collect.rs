@@ -95,7 +95,9 @@ fn outcome(flow: &Flow, ended: &Ended, opened: Instant, limit: Instant) -> (Outc
     let Received { last, end, .. } = &ended.received;
     let last = last.unwrap_or(opened);
     match (end, flow.amount) {
-        (ReceivedEnd::Finished, Amount::Bytes(_)) => (Outcome::Finished, last),
+        (ReceivedEnd::Finished, Amount::Bytes(_) | Amount::Segments(_)) => {
+            (Outcome::Finished, last)
+        }
         (ReceivedEnd::Finished, Amount::Duration(time)) => (Outcome::Finished, opened + time),
         (ReceivedEnd::CutOff, _) => {
             // A connection that the sender could not even open is its story, not the clock's.

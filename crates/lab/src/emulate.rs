@@ -41,10 +41,11 @@ pub(crate) fn start(stage: &Stage, link: &Link, spec: Spec) -> Result<Emulator, 
 }
 
 fn settings(direction: &Direction) -> Settings<Frame> {
-    let Queue::DropTail(limit) = direction.queue;
-    let limit = match limit {
-        QueueLimit::Packets(packets) => Limit::Packets(packets as usize),
-        QueueLimit::Bytes(bytes) => Limit::Bytes(bytes),
+    let limit = match direction.queue {
+        Queue::DropTail(QueueLimit::Packets(packets)) => Limit::Packets(packets as usize),
+        Queue::DropTail(QueueLimit::Bytes(bytes)) => Limit::Bytes(bytes),
+        // Refused by `simulated::refuse` before anything is built.
+        Queue::Red(_) => Limit::Infinite,
     };
     let mut channels: Vec<Box<dyn Channel>> = Vec::new();
     if direction.packet_error_rate.value() > 0.0 {

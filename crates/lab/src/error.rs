@@ -13,6 +13,12 @@ pub enum LabError {
     /// The scenario was built in code, and contradicts itself.
     #[error("the scenario contradicts itself (as written out by to_toml):\n{0}")]
     Scenario(#[from] Problems),
+    /// Something that only the simulator has.
+    #[error(
+        "the lab runs the kernel's TCP and has not {0}: run this scenario with `bentpipe sim run`, \
+         or leave that out"
+    )]
+    Simulated(String),
     /// The machine does not offer what is needed.
     #[error(transparent)]
     Missing(#[from] Missing),

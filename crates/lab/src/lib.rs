@@ -20,6 +20,7 @@ mod plan;
 mod result;
 mod run;
 mod settings;
+mod simulated;
 mod stage;
 
 pub use controls::Controls;

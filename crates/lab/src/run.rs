@@ -84,6 +84,7 @@ pub fn run(scenario: &Scenario, options: &RunOptions) -> Result<RunResult, LabEr
     // What was built in code is checked as if it had been read, and defaults are written out.
     let text = scenario.to_toml();
     let scenario = Scenario::parse("scenario.toml", &text)?;
+    crate::simulated::refuse(&scenario)?;
     Need::Root.check()?;
     if scenario.links.values().any(Link::is_emulated) {
         Need::Tun.check()?;
@@ -357,7 +358,7 @@ impl Run<'_> {
         let limit = self.scenario.time_limit;
         let ends = self.scenario.flows.iter().map(|flow| match flow.amount {
             Amount::Duration(duration) => flow.start + duration,
-            Amount::Bytes(_) => limit,
+            Amount::Bytes(_) | Amount::Segments(_) => limit,
         });
         tell(&Progress {
             phase,

@@ -1,9 +1,10 @@
 //! A scenario written back as TOML, complete: every default stands there.
 
 use crate::model::{
-    Amount, BufferRange, Direction, Flow, FlowKind, Gateway, Ip, Link, Queue, QueueLimit, Scenario,
-    TcpSettings,
+    Amount, BufferRange, Direction, Endpoint, Flow, FlowKind, Gateway, Gilbert, Ip, Link, Outage,
+    Pep, PepKind, Queue, QueueLimit, Red, Scenario, TcpSettings,
 };
+use bentpipe_base::Bytes;
 use core::fmt::{self, Write};
 use core::time::Duration;
 
@@ -29,12 +30,16 @@ impl Scenario {
         for (name, host) in &self.hosts {
             writeln!(out, "\n[hosts.{name}]")?;
             tcp(out, &host.tcp)?;
+            endpoint(out, name, &host.endpoint)?;
         }
         for name in self.routers.keys() {
             writeln!(out, "\n[routers.{name}]")?;
         }
         for (name, node) in &self.gateways {
             gateway(out, name, node)?;
+        }
+        for (name, node) in &self.peps {
+            pep(out, name, node)?;
         }
         for (name, node) in &self.links {
             link(out, name, node)?;
@@ -68,6 +73,54 @@ fn tcp(out: &mut String, tcp: &TcpSettings) -> fmt::Result {
     writeln!(out, "congestion_control = \"{}\"", tcp.congestion_control)
 }
 
+/// What a preset decides stays with the preset: only what was said otherwise is written.
+fn endpoint(out: &mut String, name: &str, endpoint: &Endpoint) -> fmt::Result {
+    writeln!(out, "preset = \"{}\"", endpoint.preset.name())?;
+    let size = |key, size: Option<Bytes>| size.map(|size| format!("{key} = \"{size}\""));
+    let span = |key, span: Option<Duration>| span.map(|span| format!("{key} = \"{}\"", time(span)));
+    let flag = |key, flag: Option<bool>| flag.map(|flag| format!("{key} = {flag}"));
+    let window = endpoint.initial_window;
+    let lines: Vec<String> = [
+        size("mss", endpoint.mss),
+        window.map(|segments| format!("initial_window = {segments}")),
+        span("delayed_ack", endpoint.delayed_ack),
+        span("initial_rto", endpoint.initial_rto),
+        span("min_rto", endpoint.min_rto),
+        span("max_rto", endpoint.max_rto),
+        flag("limited_transmit", endpoint.limited_transmit),
+        flag("timestamps", endpoint.timestamps),
+        flag("nagle", endpoint.nagle),
+        size("receive_window", endpoint.receive_window),
+        size("data_header", endpoint.data_header),
+        size("ack_header", endpoint.ack_header),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    match lines.as_slice() {
+        [] => Ok(()),
+        lines => writeln!(out, "[hosts.{name}.tcp]\n{}", lines.join("\n")),
+    }
+}
+
+fn pep(out: &mut String, name: &str, pep: &Pep) -> fmt::Result {
+    writeln!(out, "\n[peps.{name}]\nkind = \"{}\"", pep.kind.name())?;
+    writeln!(out, "node = \"{}\"\nlink = \"{}\"", pep.node, pep.link)?;
+    writeln!(out, "enabled = {}", pep.enabled)?;
+    let PepKind::Snoop(snoop) = &pep.kind;
+    writeln!(out, "preset = \"{}\"", snoop.preset.name())?;
+    if let Some(cache) = snoop.cache {
+        writeln!(out, "cache = {{ {} }}", limit(cache))?;
+    }
+    if let Some(least) = snoop.min_timeout {
+        writeln!(out, "min_timeout = \"{}\"", time(least))?;
+    }
+    match snoop.max_retransmissions {
+        Some(most) => writeln!(out, "max_retransmissions = {most}"),
+        None => Ok(()),
+    }
+}
+
 fn link(out: &mut String, name: &str, link: &Link) -> fmt::Result {
     let [a, b] = &link.ends;
     writeln!(out, "\n[links.{name}]\nends = [\"{a}\", \"{b}\"]")?;
@@ -84,13 +137,8 @@ fn direction(out: &mut String, direction: &Direction) -> fmt::Result {
     match direction.rate {
         None => writeln!(out, "rate = \"unlimited\"")?,
         Some(rate) => {
-            let Queue::DropTail(limit) = direction.queue;
-            let limit = match limit {
-                QueueLimit::Bytes(bytes) => format!("bytes = \"{bytes}\""),
-                QueueLimit::Packets(packets) => format!("packets = {packets}"),
-            };
             writeln!(out, "rate = \"{rate}\"")?;
-            writeln!(out, "queue = {{ kind = \"drop-tail\", {limit} }}")?;
+            writeln!(out, "queue = {{ {} }}", queue(&direction.queue))?;
         }
     }
     writeln!(out, "delay = \"{}\"", time(direction.delay))?;
@@ -100,13 +148,81 @@ fn direction(out: &mut String, direction: &Direction) -> fmt::Result {
         direction.packet_error_rate
     )?;
     writeln!(out, "bit_error_rate = \"{}\"", direction.bit_error_rate)?;
+    match &direction.gilbert {
+        Some(bursts) => writeln!(out, "gilbert = {{ {} }}", gilbert(bursts))?,
+        // Said, or a reverse direction would take the forward one's.
+        None => writeln!(out, "gilbert = \"none\"")?,
+    }
+    let outages: Vec<String> = direction.outages.iter().map(outage).collect();
+    writeln!(out, "outage = [{}]", outages.join(", "))?;
+    writeln!(out, "drops = {:?}", direction.drops)?;
     writeln!(out, "overhead = \"{}\"", direction.overhead)
 }
 
-fn flow(out: &mut String, flow: &Flow) -> fmt::Result {
-    let kind = match flow.kind {
-        FlowKind::Bulk => "bulk",
+fn limit(limit: QueueLimit) -> String {
+    match limit {
+        QueueLimit::Bytes(bytes) => format!("bytes = \"{bytes}\""),
+        QueueLimit::Packets(packets) => format!("packets = {packets}"),
+    }
+}
+
+fn queue(queue: &Queue) -> String {
+    let red = match queue {
+        Queue::DropTail(most) => return format!("kind = \"drop-tail\", {}", limit(*most)),
+        Queue::Red(red) => red,
     };
+    let Red {
+        limit: most,
+        min_threshold,
+        max_threshold,
+        max_probability,
+        weight,
+        gentle,
+    } = red;
+    let threshold = |count: u64| match most {
+        QueueLimit::Bytes(_) => format!("\"{}\"", Bytes(count)),
+        QueueLimit::Packets(_) => count.to_string(),
+    };
+    format!(
+        "kind = \"red\", {}, min_threshold = {}, max_threshold = {}, \
+         max_probability = \"{max_probability}\", weight = {weight:?}, gentle = {gentle}",
+        limit(*most),
+        threshold(*min_threshold),
+        threshold(*max_threshold),
+    )
+}
+
+fn gilbert(gilbert: &Gilbert) -> String {
+    match gilbert {
+        Gilbert::Means {
+            mean_burst,
+            error_rate,
+        } => format!("mean_burst = {mean_burst:?}, error_rate = \"{error_rate}\""),
+        Gilbert::Transitions {
+            to_bad,
+            to_good,
+            good_error_rate,
+            bad_error_rate,
+        } => format!(
+            "to_bad = \"{to_bad}\", to_good = \"{to_good}\", \
+             good_error_rate = \"{good_error_rate}\", bad_error_rate = \"{bad_error_rate}\""
+        ),
+    }
+}
+
+fn outage(outage: &Outage) -> String {
+    let (start, length) = (time(outage.start), time(outage.length));
+    match outage.every {
+        Some(every) => format!(
+            "{{ start = \"{start}\", length = \"{length}\", every = \"{}\" }}",
+            time(every)
+        ),
+        None => format!("{{ start = \"{start}\", length = \"{length}\" }}"),
+    }
+}
+
+fn flow(out: &mut String, flow: &Flow) -> fmt::Result {
+    let kind = flow.kind.name();
     writeln!(
         out,
         "\n[[flows]]\nname = \"{}\"\nkind = \"{kind}\"",
@@ -115,12 +231,39 @@ fn flow(out: &mut String, flow: &Flow) -> fmt::Result {
     writeln!(out, "from = \"{}\"\nto = \"{}\"", flow.from, flow.to)?;
     writeln!(out, "opened_by = \"{}\"", flow.opened_by)?;
     writeln!(out, "start = \"{}\"", time(flow.start))?;
+    match &flow.kind {
+        FlowKind::Bulk => {}
+        FlowKind::RequestResponse {
+            request,
+            response,
+            think,
+        } => {
+            writeln!(out, "request = \"{request}\"\nresponse = \"{response}\"")?;
+            writeln!(out, "think = \"{}\"", time(*think))?;
+        }
+        FlowKind::OnOff {
+            on,
+            off,
+            rate,
+            exponential,
+        } => {
+            writeln!(out, "on = \"{}\"\noff = \"{}\"", time(*on), time(*off))?;
+            if let Some(rate) = rate {
+                writeln!(out, "rate = \"{rate}\"")?;
+            }
+            writeln!(out, "exponential = {exponential}")?;
+        }
+    }
     match flow.amount {
+        Amount::Segments(segments) => writeln!(out, "segments = {segments}")?,
         Amount::Bytes(bytes) => writeln!(out, "bytes = \"{bytes}\"")?,
         Amount::Duration(duration) => writeln!(out, "duration = \"{}\"", time(duration))?,
     }
     if let Some(control) = &flow.congestion_control {
         writeln!(out, "congestion_control = \"{control}\"")?;
+    }
+    if let Some(variant) = &flow.variant {
+        writeln!(out, "variant = \"{variant}\"")?;
     }
     match flow.path_rate {
         Some(rate) => writeln!(out, "path_rate = \"{rate}\""),

@@ -37,8 +37,10 @@ mod topology;
 mod values;
 
 pub use model::{
-    Amount, BufferRange, Direction, Flow, FlowKind, Gateway, Host, Ip, Link, Queue, QueueLimit,
-    Router, Scenario, TcpSettings,
+    Amount, BufferRange, Direction, Endpoint, Flow, FlowKind, Gateway, Gilbert, Host, Ip, Link,
+    Outage, Pep, PepKind, Preset, Queue, QueueLimit, Red, Router, Scenario, Snoop, SnoopPreset,
+    TcpSettings,
 };
+pub use parse::Known;
 pub use problem::{Problem, Problems, nearest};
 pub use topology::{Hop, Path, Topology};

@@ -1,6 +1,16 @@
 //! The typed form of a scenario. Every default is written out here; none is inherited from the
 //! machine that runs it.
 
+mod channel;
+mod endpoint;
+mod flow;
+mod pep;
+
+pub use channel::{Gilbert, Outage, Queue, QueueLimit, Red};
+pub use endpoint::{Endpoint, Preset};
+pub use flow::{Amount, Flow, FlowKind};
+pub use pep::{Pep, PepKind, Snoop, SnoopPreset};
+
 use bentpipe_base::{Bytes, Probability, Rate};
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -22,6 +32,8 @@ pub struct Scenario {
     pub routers: BTreeMap<String, Router>,
     /// Nodes that forward and may split TCP, by name.
     pub gateways: BTreeMap<String, Gateway>,
+    /// Proxies that work on packets at routers, by name; only the simulator has them.
+    pub peps: BTreeMap<String, Pep>,
     /// The links, by name.
     pub links: BTreeMap<String, Link>,
     /// The flows, in the order of the file.
@@ -39,6 +51,7 @@ impl Default for Scenario {
             hosts: BTreeMap::new(),
             routers: BTreeMap::new(),
             gateways: BTreeMap::new(),
+            peps: BTreeMap::new(),
             links: BTreeMap::new(),
             flows: Vec::new(),
         }
@@ -81,6 +94,8 @@ impl Ip {
 pub struct Host {
     /// Its TCP.
     pub tcp: TcpSettings,
+    /// Its TCP in the simulator.
+    pub endpoint: Endpoint,
 }
 
 /// A node that only forwards.
@@ -196,80 +211,24 @@ pub struct Direction {
     pub packet_error_rate: Probability,
     /// Chance that a bit is hit; the link's CRC then discards the packet. Default 0.
     pub bit_error_rate: Probability,
+    /// Errors that come in bursts. Default none.
+    pub gilbert: Option<Gilbert>,
+    /// Times in which nothing passes. Default none.
+    pub outages: Vec<Outage>,
+    /// Packets that are lost, by their number in the order of departure, the first being 0; strictly
+    /// ascending. Default none.
+    pub drops: Vec<u64>,
     /// Bytes that each packet takes on the link beyond its own. Default 0.
     pub overhead: Bytes,
 }
 
 impl Direction {
-    /// The share of packets of `size` that arrive: (1 - PER) (1 - BER)^bits, queue losses aside.
+    /// The share of packets of `size` that arrive: (1 - PER) (1 - BER)^bits (1 - mean of the bursts),
+    /// losses of the queue, outages and drops aside.
     pub fn delivery_ratio(&self, size: Bytes) -> f64 {
         let bits = (size + self.overhead).bits() as f64;
         let intact = (bits * (-self.bit_error_rate.value()).ln_1p()).exp();
-        (1.0 - self.packet_error_rate.value()) * intact
+        let bursts = self.gilbert.as_ref().map_or(0.0, Gilbert::mean);
+        (1.0 - self.packet_error_rate.value()) * intact * (1.0 - bursts)
     }
-}
-
-/// A queue and how it decides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Queue {
-    /// First in, first out; a packet that finds no room is dropped.
-    DropTail(QueueLimit),
-}
-
-impl Default for Queue {
-    /// Drop-tail of 1000 packets, the `txqueuelen` of Linux interfaces.
-    fn default() -> Self {
-        Self::DropTail(QueueLimit::Packets(1000))
-    }
-}
-
-/// How much a queue holds, the packet in transmission not counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QueueLimit {
-    /// At most so many packets.
-    Packets(u32),
-    /// At most so many bytes.
-    Bytes(Bytes),
-}
-
-/// One transfer over TCP.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Flow {
-    /// Its name; default `flow1`, `flow2`, ... by its place in the file.
-    pub name: String,
-    /// What it sends.
-    pub kind: FlowKind,
-    /// The host that sends.
-    pub from: String,
-    /// The host that receives.
-    pub to: String,
-    /// Which of the two connects. Default the sender.
-    pub opened_by: String,
-    /// When it connects, from the start of the run. Default at once.
-    pub start: Duration,
-    /// How much it sends.
-    pub amount: Amount,
-    /// The sender's congestion control; default that of its host.
-    pub congestion_control: Option<String>,
-    /// What a sender by `bentpipe_hybla` or `bentpipe_rate` is told of the rate of its path.
-    /// Default: `bentpipe_rate`, which works only where it owns the link, is told the rate of the
-    /// slowest link on the way; `bentpipe_hybla`, as a host that knows nothing of its path, nothing.
-    pub path_rate: Option<Rate>,
-}
-
-/// What a flow sends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FlowKind {
-    /// Bytes without pause.
-    #[default]
-    Bulk,
-}
-
-/// How much a flow sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Amount {
-    /// So many bytes, then an orderly close.
-    Bytes(Bytes),
-    /// As much as passes in this time from connect(), then a reset.
-    Duration(Duration),
 }

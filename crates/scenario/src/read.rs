@@ -197,6 +197,12 @@ impl<'d, 't> Table<'d, 't> {
         self.document.problem(self.place_of(key), wrong);
     }
 
+    /// Whether the value of `key` is this very text: a word in the place of a table or a quantity.
+    pub fn says(&mut self, key: &'static str, word: &str) -> bool {
+        let value = self.raw(key).map(Spanned::get_ref);
+        matches!(value, Some(DeValue::String(text)) if text == word)
+    }
+
     /// The value of `key`, if it is there and right.
     pub fn optional<T: Value>(&mut self, key: &'static str) -> Option<T> {
         let value = self.raw(key)?;
@@ -237,6 +243,18 @@ impl<'d, 't> Table<'d, 't> {
         }
         let read: Vec<T> = items.iter().filter_map(|item| self.read(item)).collect();
         read.try_into().ok()
+    }
+
+    /// All values of the array `key`; `None` if it is not there or one of them is wrong.
+    pub fn values<T: Value>(&mut self, key: &'static str, example: &str) -> Option<Vec<T>> {
+        let value = self.raw(key)?;
+        let DeValue::Array(items) = value.get_ref() else {
+            let what = format!("`{key}` is {}", kind(value.get_ref()));
+            self.problem(key, Wrong::new(what, format!("`{key} = {example}`")));
+            return None;
+        };
+        let read: Vec<T> = items.iter().filter_map(|item| self.read(item)).collect();
+        (read.len() == items.len()).then_some(read)
     }
 
     /// The table `key`, if there is one.

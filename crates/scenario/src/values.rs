@@ -151,6 +151,26 @@ impl Value for f64 {
     }
 }
 
+/// A finite number, with or without a decimal point.
+pub(crate) struct Number(pub(crate) f64);
+
+impl Value for Number {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let number = match value {
+            DeValue::Float(number) => number.as_str().parse().ok(),
+            DeValue::Integer(_) => i64::read(value, source).ok().map(|number| number as f64),
+            _ => None,
+        };
+        number
+            .filter(|number: &f64| number.is_finite())
+            .map(Self)
+            .ok_or_else(|| {
+                let what = format!("`{}` is not a number", brief(source));
+                Wrong::new(what, "a number such as 2 or 0.5, without quotes")
+            })
+    }
+}
+
 /// The name of a node, a link or a flow: it also names interfaces, files and columns.
 pub(crate) fn check_name(name: &str) -> Result<(), Wrong> {
     let right = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
@@ -175,6 +195,21 @@ impl Value for Name {
         let name = String::read(value, source)?;
         check_name(&name)?;
         Ok(Self(name))
+    }
+}
+
+/// A word that another crate gives a meaning: a variant of TCP, a kind of proxy.
+pub(crate) struct Word(pub(crate) String);
+
+impl Value for Word {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let word = String::read(value, source)?;
+        let right = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_' || c == '+';
+        if (1..=40).contains(&word.len()) && word.chars().all(right) {
+            return Ok(Self(word));
+        }
+        let what = format!("`{}` is not a name", brief(&word));
+        Err(Wrong::new(what, "letters, digits, `-`, `_` or `+`"))
     }
 }
 

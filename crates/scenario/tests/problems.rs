@@ -1,6 +1,6 @@
 //! Every sort of mistake in a scenario, and the one line it is answered with.
 
-use bentpipe_scenario::{Problems, Scenario};
+use bentpipe_scenario::{Known, Problems, Scenario};
 use proptest::prelude::*;
 
 const GEO: &str = r#"name = "geo"
@@ -70,7 +70,11 @@ const CASES: &[(&str, &str, &[&str])] = &[
         "bulk = 1",
         &["20:1: unknown key `bulk` in [flows]"],
     ),
-    ("seed = 1", "sweep = 1", &["2:9: `sweep` is reserved"]),
+    (
+        "seed = 1",
+        "sweep = 1",
+        &["2:9: `sweep` makes a study", "`bentpipe study run`"],
+    ),
     (
         "name = \"geo\"\n",
         "",
@@ -186,6 +190,113 @@ const CASES: &[(&str, &str, &[&str])] = &[
         "delay = \"300ms\"",
         "mtu = \"100B\"",
         &["14:7: an MTU of 100B: expected 1280B"],
+    ),
+    // The simulator's keys.
+    (
+        "[hosts.server]",
+        "[hosts.server]\npreset = \"ns-2\"",
+        &["7:10: unknown preset `ns-2`: expected `rfc` or `ns2`; did you mean `ns2`?"],
+    ),
+    (
+        "[hosts.server]",
+        "[hosts.server]\ntcp = { min_rot = \"1s\" }",
+        &[
+            "7:9: unknown key `min_rot` in [hosts.server.tcp]",
+            "did you mean `min_rto`?",
+        ],
+    ),
+    (
+        "[hosts.server]",
+        "[hosts.server]\ntcp = { initial_window = 0 }",
+        &["an initial window of 0 segments: expected 1 to 1000000"],
+    ),
+    (
+        "[hosts.server]",
+        "[hosts.server]\ntcp = { min_rto = \"2s\", max_rto = \"1s\" }",
+        &["a `min_rto` above `max_rto`"],
+    ),
+    (
+        "\"drop-tail\", bytes",
+        "\"red\", bytes",
+        &["15:9: [links.space.queue] lacks `min_threshold`: expected `min_threshold = \"50kB\"`"],
+    ),
+    (
+        "\"drop-tail\", bytes = \"750kB\"",
+        "\"red\", packets = 9, min_threshold = 5, max_threshold = 5",
+        &["15:73: thresholds of 5 and 5 in a queue of 9"],
+    ),
+    (
+        "\"drop-tail\", bytes = \"750kB\"",
+        "\"red\", packets = 9, min_threshold = 2, max_threshold = 5, weight = 0",
+        &["a weight of 0: expected more than 0"],
+    ),
+    (
+        "packet_error_rate = \"1%\"",
+        "gilbert = { mean_burst = 0.5, error_rate = \"1%\" }",
+        &["16:26: a mean burst of 0.5 packets: expected at least 1"],
+    ),
+    (
+        "packet_error_rate = \"1%\"",
+        "gilbert = { mean_burst = 2, error_rate = \"70%\" }",
+        &["16:42: an error rate of 0.7 with bursts of 2 packets: expected at most 0.66"],
+    ),
+    (
+        "packet_error_rate = \"1%\"",
+        "gilbert = { mean_burst = 2, to_good = 0.5 }",
+        &["16:11: the bursts of errors are not clear"],
+    ),
+    (
+        "packet_error_rate = \"1%\"",
+        "outage = [{ start = \"1s\", length = \"2s\", every = \"2s\" }]",
+        &["16:50: an outage that begins again before it ends"],
+    ),
+    (
+        "packet_error_rate = \"1%\"",
+        "drops = [3, 3]",
+        &["16:9: `drops` are not in order"],
+    ),
+    (
+        "[[flows]]",
+        "[peps.agent]\nkind = \"snop\"\n[[flows]]",
+        &["20:8: unknown kind of PEP `snop`", "did you mean `snoop`?"],
+    ),
+    (
+        "[[flows]]",
+        "[peps.agent]\nkind = \"snoop\"\nnode = \"server\"\nlink = \"space\"\n[[flows]]",
+        &["21:8: `server` is no router or gateway: expected `hub`"],
+    ),
+    (
+        "[[flows]]",
+        "[peps.agent]\nkind = \"snoop\"\nnode = \"hub\"\nlink = \"sapce\"\n[[flows]]",
+        &["22:8: `sapce` is no link of `hub`", "did you mean `space`?"],
+    ),
+    (
+        "kind = \"bulk\"",
+        "kind = \"on-of\"",
+        &[
+            "20:8: unknown kind of flow `on-of`",
+            "did you mean `on-off`?",
+        ],
+    ),
+    (
+        "kind = \"bulk\"",
+        "kind = \"request-response\"",
+        &["19:1: [flows] lacks `response`"],
+    ),
+    (
+        "kind = \"bulk\"",
+        "congestion_control = \"reno\"\nvariant = \"reno\"",
+        &["21:11: a variant is a congestion control and a recovery"],
+    ),
+    (
+        "kind = \"bulk\"",
+        "count = 0",
+        &["20:9: 0 flows in one: expected a `count` of 1 to 10000"],
+    ),
+    (
+        "kind = \"bulk\"",
+        "name = \"fourteenletter\"\ncount = 2",
+        &["20:8: `fourteenletter-2` is not a name"],
     ),
     // Names.
     (
@@ -307,6 +418,39 @@ fn each_mistake_is_answered_with_place_expectation_and_suggestion() {
         }
     }
     assert!(failures.is_empty(), "{failures}");
+}
+
+#[test]
+fn names_of_other_crates_are_known_where_they_are_given() {
+    let known = Known {
+        variants: &["tahoe", "reno"],
+        controls: &["reno", "cubic"],
+        measures: &[],
+    };
+    let said = |right: &str, wrong: &str| {
+        let text = GEO.replace(right, wrong);
+        Scenario::parse("geo.toml", &text).unwrap();
+        Scenario::parse_knowing("geo.toml", &text, known).map_err(|problems| problems.to_string())
+    };
+    assert!(said("cubic", "reno").is_ok());
+    assert_eq!(
+        said("cubic", "cubik").unwrap_err(),
+        "geo.toml:7:22: unknown congestion control `cubik`: expected `reno` or `cubic`; \
+         did you mean `cubic`?"
+    );
+    assert_eq!(
+        said("kind = \"bulk\"", "variant = \"taho\"").unwrap_err(),
+        "geo.toml:20:11: unknown variant of TCP `taho`: expected `tahoe` or `reno`; \
+         did you mean `tahoe`?"
+    );
+}
+
+#[test]
+fn a_count_makes_flows_of_their_own() {
+    let text = GEO.replace("kind = \"bulk\"", "name = \"load\"\ncount = 3");
+    let flows = Scenario::parse("geo.toml", &text).unwrap().flows;
+    let names: Vec<&str> = flows.iter().map(|flow| flow.name.as_str()).collect();
+    assert_eq!(names, ["load-1", "load-2", "load-3"]);
 }
 
 #[test]

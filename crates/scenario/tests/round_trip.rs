@@ -2,8 +2,9 @@
 
 use bentpipe_base::{Bytes, Probability, Rate};
 use bentpipe_scenario::{
-    Amount, BufferRange, Direction, Flow, FlowKind, Gateway, Host, Ip, Link, Queue, QueueLimit,
-    Router, Scenario, TcpSettings,
+    Amount, BufferRange, Direction, Endpoint, Flow, FlowKind, Gateway, Gilbert, Host, Ip, Link,
+    Outage, Pep, PepKind, Preset, Queue, QueueLimit, Red, Router, Scenario, Snoop, SnoopPreset,
+    TcpSettings,
 };
 use core::time::Duration;
 use proptest::prelude::*;
@@ -32,24 +33,143 @@ fn tcp() -> impl Strategy<Value = TcpSettings> {
     )
 }
 
-fn direction() -> impl Strategy<Value = Direction> {
-    let limit = prop_oneof![
+fn share() -> impl Strategy<Value = Probability> {
+    (0.0..=1.0f64).prop_map(|share| Probability::new(share).expect("drawn from [0, 1]"))
+}
+
+fn limit() -> impl Strategy<Value = QueueLimit> {
+    prop_oneof![
         any::<u32>().prop_map(QueueLimit::Packets),
         bytes(0..1 << 40).prop_map(QueueLimit::Bytes),
-    ];
-    let share =
-        || (0.0..=1.0f64).prop_map(|share| Probability::new(share).expect("drawn from [0, 1]"));
-    let rate = prop::option::of((1u64..1 << 40, limit));
-    (rate, duration(0..1 << 42), share(), share(), bytes(0..9999)).prop_map(
-        |(rate, delay, packet_error_rate, bit_error_rate, overhead)| Direction {
+    ]
+}
+
+fn queue() -> impl Strategy<Value = Queue> {
+    let red = (limit(), 0u64..50, share(), 0.001..=1.0f64, any::<bool>()).prop_map(
+        |(limit, min_threshold, max_probability, weight, gentle)| Red {
+            limit: match limit {
+                QueueLimit::Packets(packets) => QueueLimit::Packets(packets.max(50)),
+                QueueLimit::Bytes(size) => QueueLimit::Bytes(size.max(Bytes(50))),
+            },
+            min_threshold,
+            max_threshold: 50,
+            max_probability,
+            weight,
+            gentle,
+        },
+    );
+    prop_oneof![limit().prop_map(Queue::DropTail), red.prop_map(Queue::Red)]
+}
+
+fn gilbert() -> impl Strategy<Value = Gilbert> {
+    let transitions = (share(), share(), share(), share()).prop_map(
+        |(to_bad, to_good, good_error_rate, bad_error_rate)| Gilbert::Transitions {
+            to_bad,
+            to_good,
+            good_error_rate,
+            bad_error_rate,
+        },
+    );
+    let means = (1.0..1e6f64, 0.0..=0.5f64).prop_map(|(mean_burst, rate)| Gilbert::Means {
+        mean_burst,
+        error_rate: Probability::new(rate).expect("drawn from [0, 1]"),
+    });
+    prop_oneof![transitions, means]
+}
+
+fn outage() -> impl Strategy<Value = Outage> {
+    let more = prop::option::of(duration(1..1 << 42));
+    (duration(0..1 << 42), duration(1..1 << 42), more).prop_map(|(start, length, more)| Outage {
+        start,
+        length,
+        every: more.map(|more| length + more),
+    })
+}
+
+fn direction() -> impl Strategy<Value = Direction> {
+    let rate = prop::option::of((1u64..1 << 40, queue()));
+    let errors = (
+        share(),
+        share(),
+        prop::option::of(gilbert()),
+        prop::collection::vec(outage(), 0..3),
+        prop::collection::btree_set(0u64..1 << 40, 0..4),
+    );
+    (rate, duration(0..1 << 42), errors, bytes(0..9999)).prop_map(
+        |(rate, delay, (packet, bit, gilbert, outages, drops), overhead)| Direction {
             rate: rate.map(|(rate, _)| Rate::from_bits_per_sec(rate)),
-            queue: rate.map_or_else(Queue::default, |(_, limit)| Queue::DropTail(limit)),
+            queue: rate.map_or_else(Queue::default, |(_, queue)| queue),
             delay,
-            packet_error_rate,
-            bit_error_rate,
+            packet_error_rate: packet,
+            bit_error_rate: bit,
+            gilbert,
+            outages,
+            drops: drops.into_iter().collect(),
             overhead,
         },
     )
+}
+
+fn endpoint() -> impl Strategy<Value = Endpoint> {
+    use prop::option::of;
+    let sizes = (
+        of(bytes(1..65_496)),
+        of(bytes(1..1 << 29)),
+        of(bytes(0..65_536)),
+        of(bytes(0..65_536)),
+    );
+    let times = (
+        of(duration(0..1 << 42)),
+        of(duration(1..1 << 42)),
+        of(duration(1..1 << 40)),
+        of(duration(1 << 40..1 << 42)),
+    );
+    let flags = prop::array::uniform3(of(any::<bool>()));
+    (any::<bool>(), of(1u32..=1_000_000), sizes, times, flags).prop_map(
+        |(ns2, initial_window, sizes, times, flags)| Endpoint {
+            preset: if ns2 { Preset::Ns2 } else { Preset::Rfc },
+            mss: sizes.0,
+            initial_window,
+            delayed_ack: times.0,
+            initial_rto: times.1,
+            min_rto: times.2,
+            max_rto: times.3,
+            limited_transmit: flags[0],
+            timestamps: flags[1],
+            nagle: flags[2],
+            receive_window: sizes.1,
+            data_header: sizes.2,
+            ack_header: sizes.3,
+        },
+    )
+}
+
+fn pep() -> impl Strategy<Value = Pep> {
+    use prop::option::of;
+    let flags = any::<[bool; 3]>();
+    (
+        flags,
+        of(limit()),
+        of(duration(1..1 << 42)),
+        any::<Option<u32>>(),
+    )
+        .prop_map(
+            |([near, enabled, ns2], cache, min_timeout, max_retransmissions)| Pep {
+                node: if near { "near" } else { "hub" }.to_owned(),
+                link: "space".to_owned(),
+                enabled,
+                kind: PepKind::Snoop(Snoop {
+                    preset: if ns2 {
+                        SnoopPreset::Ns2
+                    } else {
+                        SnoopPreset::Paper
+                    },
+                    cache,
+                    min_timeout,
+                    max_retransmissions,
+                }),
+            },
+        )
 }
 
 fn link(a: &'static str, b: &'static str) -> impl Strategy<Value = Link> {
@@ -64,33 +184,59 @@ fn link(a: &'static str, b: &'static str) -> impl Strategy<Value = Link> {
 }
 
 fn flow() -> impl Strategy<Value = Flow> {
+    let kind = prop_oneof![
+        Just(FlowKind::Bulk),
+        (bytes(1..1 << 40), bytes(1..1 << 40), duration(0..1 << 42)).prop_map(
+            |(request, response, think)| FlowKind::RequestResponse {
+                request,
+                response,
+                think
+            }
+        ),
+        (
+            duration(1..1 << 42),
+            duration(1..1 << 42),
+            prop::option::of(1u64..1 << 40),
+            any::<bool>()
+        )
+            .prop_map(|(on, off, rate, exponential)| FlowKind::OnOff {
+                on,
+                off,
+                rate: rate.map(Rate::from_bits_per_sec),
+                exponential,
+            }),
+    ];
     let amount = prop_oneof![
+        (1u64..1 << 50).prop_map(Amount::Segments),
         bytes(1..1 << 50).prop_map(Amount::Bytes),
         duration(1..1 << 33).prop_map(Amount::Duration),
     ];
     let control = prop_oneof![
-        Just((None, None)),
-        "[a-z][a-z0-9_]{0,14}".prop_map(|name| (Some(name), None)),
+        Just((None, None, None)),
+        "[a-z][a-z0-9_]{0,14}".prop_map(|name| (Some(name), None, None)),
+        "[a-z][a-z0-9_+]{0,14}".prop_map(|name| (None, Some(name), None)),
         (1u64..1 << 40).prop_map(|rate| {
             let rate = Rate::from_bits_per_sec(rate);
-            (Some("bentpipe_hybla".to_owned()), Some(rate))
+            (Some("bentpipe_hybla".to_owned()), None, Some(rate))
         }),
     ];
-    (any::<[bool; 2]>(), duration(0..1 << 33), amount, control).prop_map(
-        |([down, passive], start, amount, (congestion_control, path_rate))| {
+    let times = (duration(0..1 << 33), amount);
+    (any::<[bool; 2]>(), kind, times, control).prop_map(
+        |([down, passive], kind, (start, amount), (congestion_control, variant, path_rate))| {
             let mut ends = ["terminal".to_owned(), "server".to_owned()];
             if down {
                 ends.reverse();
             }
             Flow {
                 name: String::new(),
-                kind: FlowKind::Bulk,
+                kind,
                 opened_by: ends[usize::from(passive)].clone(),
                 from: ends[0].clone(),
                 to: ends[1].clone(),
                 start,
                 amount,
                 congestion_control,
+                variant,
                 path_rate,
             }
         },
@@ -115,9 +261,10 @@ fn scenario() -> impl Strategy<Value = Scenario> {
     );
     let flows = prop::collection::vec(flow(), 0..4);
     let settings = (tcp(), tcp(), tcp());
+    let extras = (endpoint(), prop::option::of(pep()));
     let heads = ("[a-zA-Z][a-zA-Z0-9_-]{3,14}", 0..1u64 << 63, any::<bool>());
-    (heads, settings, split, links, flows).prop_map(
-        |((name, seed, six), (terminal, server, hub), split, links, mut flows)| {
+    (heads, settings, extras, split, links, flows).prop_map(
+        |((name, seed, six), (terminal, server, hub), (endpoint, pep), split, links, mut flows)| {
             for (index, flow) in flows.iter_mut().enumerate() {
                 flow.name = format!("f{index}");
             }
@@ -127,7 +274,7 @@ fn scenario() -> impl Strategy<Value = Scenario> {
                 tcp: hub,
                 split,
             };
-            let host = |tcp| Host { tcp };
+            let host = |tcp, endpoint| Host { tcp, endpoint };
             Scenario {
                 name: if name == "default" {
                     "other".into()
@@ -138,11 +285,12 @@ fn scenario() -> impl Strategy<Value = Scenario> {
                 time_limit: Duration::from_secs(60),
                 ip: if six { Ip::V6 } else { Ip::V4 },
                 hosts: [
-                    ("terminal".into(), host(terminal)),
-                    ("server".into(), host(server)),
+                    ("terminal".into(), host(terminal, endpoint)),
+                    ("server".into(), host(server, Endpoint::default())),
                 ]
                 .into(),
                 routers: [("near".into(), Router {})].into(),
+                peps: pep.map(|pep| ("agent".into(), pep)).into_iter().collect(),
                 gateways: [("hub".into(), hub)].into(),
                 links: [
                     ("access".into(), links.0),

@@ -62,7 +62,8 @@ impl Shared {
     fn fill(&self, wait: &mut Wait, stream: &OwnedFd, sent: &mut Sent) -> Result<(), Lost> {
         let size = match self.amount {
             Amount::Bytes(size) => size.0,
-            Amount::Duration(_) => u64::MAX,
+            // Segments are refused before anything is built (`simulated`).
+            Amount::Duration(_) | Amount::Segments(_) => u64::MAX,
         };
         let mut written = 0;
         let mut next = self.opened.get().copied().unwrap_or(self.start);

@@ -1,7 +1,7 @@
 //! What must fit together in a scenario: every name leads somewhere, every flow has a path, and
 //! ends before the run does.
 
-use super::Places;
+use super::{Known, Places};
 use crate::model::{Amount, Flow, Scenario};
 use crate::read::{Document, Place, Wrong};
 use crate::topology::Topology;
@@ -10,15 +10,22 @@ use std::collections::BTreeSet;
 /// The congestion controls that can be told a rate.
 const KNOWS_RATES: [&str; 2] = ["bentpipe_hybla", "bentpipe_rate"];
 
-pub(super) fn whole(document: &Document<'_>, scenario: &Scenario, places: &Places) {
+pub(super) fn whole(
+    document: &Document<'_>,
+    scenario: &Scenario,
+    places: &Places,
+    known: Known<'_>,
+) {
     let check = Check {
         document,
         scenario,
         places,
+        known,
         nodes: places.nodes.keys().map(String::as_str).collect(),
     };
     // A flow has no path where a link leads to nowhere: one problem, not two.
-    if check.links() & check.gateways() {
+    if check.links() & check.gateways() & check.peps() {
+        check.controls();
         check.flows();
     }
 }
@@ -27,6 +34,7 @@ struct Check<'a, 't> {
     document: &'a Document<'t>,
     scenario: &'a Scenario,
     places: &'a Places,
+    known: Known<'a>,
     nodes: Vec<&'a str>,
 }
 
@@ -59,12 +67,7 @@ impl Check<'_, '_> {
     fn gateways(&self) -> bool {
         let mut right = true;
         for (name, gateway) in &self.scenario.gateways {
-            let links = &self.scenario.links;
-            let own: Vec<&str> = links
-                .iter()
-                .filter(|(_, link)| link.direction_from(name).is_some())
-                .map(|(link, _)| link.as_str())
-                .collect();
+            let own = self.links_of(name);
             let places = &self.places.legs[name];
             for (leg, place) in [&gateway.sat, &gateway.lan].into_iter().zip(places) {
                 if !own.contains(&leg.as_str()) {
@@ -78,6 +81,67 @@ impl Check<'_, '_> {
             }
         }
         right
+    }
+
+    /// Every proxy sits at a node that forwards, beside a link of it.
+    fn peps(&self) -> bool {
+        let Scenario {
+            routers, gateways, ..
+        } = self.scenario;
+        let forwarding = routers.keys().chain(gateways.keys());
+        let forwarding: Vec<&str> = forwarding.map(String::as_str).collect();
+        let mut right = true;
+        for (name, pep) in &self.scenario.peps {
+            let [node, link] = &self.places.peps[name];
+            if !forwarding.contains(&pep.node.as_str()) {
+                let what = format!("`{}` is no router or gateway", pep.node);
+                right = self.problem(node, Wrong::name(what, &pep.node, &forwarding));
+                continue;
+            }
+            let own = self.links_of(&pep.node);
+            if !own.contains(&pep.link.as_str()) {
+                let what = format!("`{}` is no link of `{}`", pep.link, pep.node);
+                right = self.problem(link, Wrong::name(what, &pep.link, &own));
+            }
+        }
+        right
+    }
+
+    /// The names of the links that end at `node`.
+    fn links_of(&self, node: &str) -> Vec<&str> {
+        let links = self.scenario.links.iter();
+        let own = links.filter(|(_, link)| link.direction_from(node).is_some());
+        own.map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// Every congestion control and variant is one of those there are, where that is known.
+    fn controls(&self) {
+        for (name, host) in &self.scenario.hosts {
+            let place = &self.places.controls[name];
+            let control = &host.tcp.congestion_control;
+            self.is_known("congestion control", control, self.known.controls, place);
+        }
+        for (flow, places) in self.scenario.flows.iter().zip(&self.places.flows) {
+            if let Some(control) = &flow.congestion_control {
+                let place = &places.congestion_control;
+                self.is_known("congestion control", control, self.known.controls, place);
+            }
+            if let Some(variant) = &flow.variant {
+                self.is_known(
+                    "variant of TCP",
+                    variant,
+                    self.known.variants,
+                    &places.variant,
+                );
+            }
+        }
+    }
+
+    fn is_known(&self, what: &str, name: &str, known: &[&str], place: &Place) {
+        if !known.is_empty() && !known.contains(&name) {
+            let what = format!("unknown {what} `{name}`");
+            self.problem(place, Wrong::name(what, name, known));
+        }
     }
 
     fn flows(&self) {
@@ -132,7 +196,7 @@ impl Check<'_, '_> {
         let limit = self.scenario.time_limit;
         let lasts = match flow.amount {
             Amount::Duration(duration) => duration,
-            Amount::Bytes(_) => core::time::Duration::ZERO,
+            Amount::Bytes(_) | Amount::Segments(_) => core::time::Duration::ZERO,
         };
         let end = flow.start.saturating_add(lasts);
         if end > limit || flow.start >= limit {

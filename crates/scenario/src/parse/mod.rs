@@ -1,9 +1,12 @@
 //! From TOML text to a [`Scenario`]: first every value by itself, then what must fit together.
 
 mod check;
+mod endpoint;
 mod flows;
 mod links;
 mod nodes;
+mod peps;
+mod queue;
 
 use crate::model::{Ip, Scenario};
 use crate::problem::Problems;
@@ -12,21 +15,70 @@ use crate::values::{Name, check_name};
 use core::time::Duration;
 use std::collections::BTreeMap;
 
+/// Names that other crates give a meaning, so that a typo in one is found where it stands. Where
+/// the list is empty any name will do, and is looked up later.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Known<'n> {
+    /// Variants of TCP.
+    pub variants: &'n [&'n str],
+    /// Congestion controls.
+    pub controls: &'n [&'n str],
+    /// Measures of studies.
+    pub measures: &'n [&'n str],
+}
+
 impl Scenario {
-    /// Reads a scenario; `file` is the name of the text in messages.
+    /// Reads a scenario; `file` is the name of the text in messages. Any variant of TCP and any
+    /// congestion control is taken.
     ///
     /// Errors hold every problem found: syntax first, and only where that is right keys, units,
     /// values and names.
     pub fn parse(file: &str, text: &str) -> Result<Self, Problems> {
+        Self::parse_knowing(file, text, Known::default())
+    }
+
+    /// Reads a scenario whose variants of TCP and congestion controls must be among the `known`.
+    ///
+    /// Errors are those of [`Scenario::parse`].
+    pub fn parse_knowing(file: &str, text: &str, known: Known<'_>) -> Result<Self, Problems> {
         let document = Document::new(file, text);
         if document.is_broken() {
             return document.finish(None);
         }
-        let scenario = read(document.root()).map(|(scenario, places)| {
-            check::whole(&document, &scenario, &places);
-            scenario
-        });
+        let mut root = document.root();
+        studies(&mut root);
+        let scenario = scenario(root, known);
         document.finish(scenario)
+    }
+}
+
+/// The scenario that `root` describes, checked as a whole; problems are recorded in its document.
+pub(crate) fn scenario(root: Table<'_, '_>, known: Known<'_>) -> Option<Scenario> {
+    let document = root.document();
+    let (scenario, places) = read(root)?;
+    check::whole(document, &scenario, &places, known);
+    Some(scenario)
+}
+
+/// What makes a study of a scenario. One run has no use for it: refused by name, so that nobody
+/// believes that it does something.
+fn studies(root: &mut Table<'_, '_>) {
+    for key in ["sweep", "tables", "figures"] {
+        if root.has(key) {
+            let what = format!("`{key}` makes a study of this file");
+            let expected = "one scenario without it, or `bentpipe study run`";
+            root.problem(key, Wrong::new(what, expected));
+            // Asked for, so not also unknown.
+            let _ = root.optional::<Anything>(key);
+        }
+    }
+}
+
+struct Anything;
+
+impl crate::read::Value for Anything {
+    fn read(_: &toml::de::DeValue<'_>, _: &str) -> Result<Self, Wrong> {
+        Ok(Self)
     }
 }
 
@@ -39,6 +91,10 @@ struct Places {
     ends: BTreeMap<String, [Place; 2]>,
     /// `sat` and `lan` of each gateway.
     legs: BTreeMap<String, [Place; 2]>,
+    /// `node` and `link` of each PEP.
+    peps: BTreeMap<String, [Place; 2]>,
+    /// `congestion_control` of each host.
+    controls: BTreeMap<String, Place>,
     /// Of each flow.
     flows: Vec<flows::Places>,
 }
@@ -51,10 +107,10 @@ fn read(mut root: Table<'_, '_>) -> Option<(Scenario, Places)> {
     let seed = root.or("seed", 1u64);
     let time_limit = time_limit(&mut root);
     let ip = ip(&mut root);
-    reserved(&mut root);
     let hosts = nodes::hosts(&mut root, &mut places);
     let routers = nodes::routers(&mut root, &mut places);
     let gateways = nodes::gateways(&mut root, &mut places);
+    let peps = peps::peps(&mut root, &mut places);
     let links = links::links(&mut root, &mut places);
     let flows = flows::flows(&mut root, &mut places);
     root.finish();
@@ -66,6 +122,7 @@ fn read(mut root: Table<'_, '_>) -> Option<(Scenario, Places)> {
         hosts: hosts?,
         routers: routers?,
         gateways: gateways?,
+        peps: peps?,
         links: links?,
         flows: flows?,
     };
@@ -93,28 +150,6 @@ fn ip(root: &mut Table<'_, '_>) -> Ip {
             root.problem("ip", Wrong::new(what, "`4` or `6`"));
             Ip::V4
         }
-    }
-}
-
-/// Words that later versions will give a meaning: refused by name, so that nobody believes they do
-/// something now.
-fn reserved(root: &mut Table<'_, '_>) {
-    for key in ["sweep", "figures", "peps"] {
-        if root.has(key) {
-            let what = format!("`{key}` is reserved for a later version");
-            let expected = "one scenario without it, run once for each point";
-            root.problem(key, Wrong::new(what, expected));
-            // Asked for, so not also unknown.
-            let _ = root.optional::<Anything>(key);
-        }
-    }
-}
-
-struct Anything;
-
-impl crate::read::Value for Anything {
-    fn read(_: &toml::de::DeValue<'_>, _: &str) -> Result<Self, Wrong> {
-        Ok(Self)
     }
 }
 

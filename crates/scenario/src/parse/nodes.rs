@@ -13,9 +13,12 @@ pub(super) fn hosts(
 ) -> Option<BTreeMap<String, Host>> {
     named(root, "hosts", |name, place, mut table| {
         claim(&table, places, name, place);
+        let control = table.place_of("congestion_control");
+        places.controls.insert(name.to_owned(), control);
         let tcp = tcp(&mut table);
+        let endpoint = super::endpoint::endpoint(&mut table);
         table.finish();
-        Some(Host { tcp })
+        Some(Host { tcp, endpoint })
     })
 }
 

@@ -1,0 +1,95 @@
+//! What only the simulator has. The lab runs the kernel's TCP over drop-tail links with independent
+//! errors: a scenario that names anything else is refused, or its results would not be those of the
+//! scenario. `preset` and `tcp` of hosts tune the simulator's TCP and mean nothing here.
+
+use crate::LabError;
+use bentpipe_scenario::{Amount, Direction, FlowKind, Queue, Scenario};
+
+/// Refuses what the lab cannot do.
+pub(crate) fn refuse(scenario: &Scenario) -> Result<(), LabError> {
+    let peps = scenario.peps.iter().filter(|(_, pep)| pep.enabled);
+    let mut peps = peps.map(|(name, _)| format!("the PEP `{name}`"));
+    let mut links = scenario.links.iter().filter_map(|(name, link)| {
+        let what = [&link.forward, &link.reverse]
+            .into_iter()
+            .find_map(of_direction)?;
+        Some(format!("{what} of link `{name}`"))
+    });
+    let mut flows = scenario.flows.iter().filter_map(|flow| {
+        let what = match (&flow.variant, flow.kind, flow.amount) {
+            (Some(variant), _, _) => format!("the variant `{variant}`"),
+            (None, FlowKind::Bulk, Amount::Segments(_)) => "an amount in segments".to_owned(),
+            (None, FlowKind::Bulk, _) => return None,
+            (None, kind, _) => format!("the kind `{}`", kind.name()),
+        };
+        Some(format!("{what} of flow `{}`", flow.name))
+    });
+    match peps
+        .next()
+        .or_else(|| links.next())
+        .or_else(|| flows.next())
+    {
+        Some(what) => Err(LabError::Simulated(what)),
+        None => Ok(()),
+    }
+}
+
+fn of_direction(direction: &Direction) -> Option<&'static str> {
+    if matches!(direction.queue, Queue::Red(_)) {
+        return Some("the RED queue");
+    }
+    if direction.gilbert.is_some() {
+        return Some("the bursts of errors");
+    }
+    if !direction.outages.is_empty() {
+        return Some("the outages");
+    }
+    (!direction.drops.is_empty()).then_some("the list of drops")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_the_simulator_has_is_refused_by_name() {
+        let text = include_str!("../../../scenarios/geo.toml");
+        let said = |right: &str, wrong: &str| {
+            assert_eq!(text.matches(right).count(), 1, "{right:?} must occur once");
+            let scenario = Scenario::parse("geo.toml", &text.replace(right, wrong)).unwrap();
+            refuse(&scenario).map_err(|error| error.to_string())
+        };
+        assert!(said("[hosts.server]", "[hosts.server]\npreset = \"ns2\"").is_ok());
+        let cases = [
+            (
+                "packet_error_rate = \"1%\"",
+                "drops = [3]",
+                "the list of drops of link `space`",
+            ),
+            (
+                "kind = \"drop-tail\", bytes = \"750kB\"",
+                "kind = \"red\", packets = 90, min_threshold = 9, max_threshold = 30",
+                "the RED queue of link `space`",
+            ),
+            (
+                "congestion_control = \"cubic\"",
+                "variant = \"tahoe\"",
+                "the variant `tahoe` of flow `download`",
+            ),
+            (
+                "duration = \"30s\"",
+                "segments = 30",
+                "an amount in segments of flow `download`",
+            ),
+            (
+                "[[flows]]",
+                "[peps.agent]\nkind = \"snoop\"\nnode = \"hub\"\nlink = \"space\"\n[[flows]]",
+                "the PEP `agent`",
+            ),
+        ];
+        for (right, wrong, what) in cases {
+            let error = said(right, wrong).unwrap_err();
+            assert!(error.contains(what) && error.contains("sim run"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What happens to packets on a link: queues, bursts of errors, outages.
+
+use bentpipe_base::{Bytes, Probability};
+use core::time::Duration;
+
+/// A queue and how it decides.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Queue {
+    /// First in, first out; a packet that finds no room is dropped.
+    DropTail(QueueLimit),
+    /// Random early detection; only the simulator has it.
+    Red(Red),
+}
+
+impl Default for Queue {
+    /// Drop-tail of 1000 packets, the `txqueuelen` of Linux interfaces.
+    fn default() -> Self {
+        Self::DropTail(QueueLimit::Packets(1000))
+    }
+}
+
+/// How much a queue holds, the packet in transmission not counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueLimit {
+    /// At most so many packets.
+    Packets(u32),
+    /// At most so many bytes.
+    Bytes(Bytes),
+}
+
+impl QueueLimit {
+    /// Its number of packets, or of bytes.
+    pub const fn count(self) -> u64 {
+        match self {
+            Self::Packets(packets) => packets as u64,
+            Self::Bytes(bytes) => bytes.0,
+        }
+    }
+}
+
+/// Random early detection (Floyd and Jacobson, 1993). Between the thresholds the chance that a
+/// packet is dropped grows with the average length of the queue.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Red {
+    /// Most that it holds; its unit is also that of the thresholds.
+    pub limit: QueueLimit,
+    /// Average length from which packets are dropped, in packets or bytes as `limit`.
+    pub min_threshold: u64,
+    /// Average length at which the chance of a drop reaches `max_probability`.
+    pub max_threshold: u64,
+    /// Chance of a drop at `max_threshold`. Default 10%.
+    pub max_probability: Probability,
+    /// Weight of the present length in the average, in (0, 1]. Default 0.002.
+    pub weight: f64,
+    /// Whether above `max_threshold` the chance grows on to 1 at twice that, rather than at once.
+    /// Default yes.
+    pub gentle: bool,
+}
+
+/// Two-state errors (Gilbert and Elliott): packets are lost with a chance that depends on a state
+/// that changes from packet to packet.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Gilbert {
+    /// By what is seen: every packet of the bad state is lost, none of the good one.
+    Means {
+        /// Mean number of packets in a row that are lost, at least 1.
+        mean_burst: f64,
+        /// Share of packets that are lost.
+        error_rate: Probability,
+    },
+    /// By the chain itself.
+    Transitions {
+        /// Chance that a packet in the good state is followed by the bad one.
+        to_bad: Probability,
+        /// Chance that a packet in the bad state is followed by the good one.
+        to_good: Probability,
+        /// Chance that a packet of the good state is lost. Default 0.
+        good_error_rate: Probability,
+        /// Chance that a packet of the bad state is lost. Default 1.
+        bad_error_rate: Probability,
+    },
+}
+
+impl Gilbert {
+    /// The share of packets that are lost in the long run.
+    pub fn mean(&self) -> f64 {
+        match self {
+            Self::Means { error_rate, .. } => error_rate.value(),
+            Self::Transitions {
+                to_bad,
+                to_good,
+                good_error_rate,
+                bad_error_rate,
+            } => {
+                let sum = to_bad.value() + to_good.value();
+                // A chain that never moves stays where it began: in the good state.
+                let bad = if sum > 0.0 { to_bad.value() / sum } else { 0.0 };
+                bad * bad_error_rate.value() + (1.0 - bad) * good_error_rate.value()
+            }
+        }
+    }
+}
+
+/// A time in which nothing passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outage {
+    /// When it begins, from the start of the run.
+    pub start: Duration,
+    /// How long it lasts, more than nothing.
+    pub length: Duration,
+    /// When it begins again, counted from `start`: longer than `length`. Default never.
+    pub every: Option<Duration>,
+}

@@ -1,0 +1,58 @@
+//! What the simulator's TCP of a host is like. The lab runs the kernel's TCP and reads none of it.
+
+use bentpipe_base::Bytes;
+use core::time::Duration;
+
+/// A preset of the simulator's TCP and what differs from it; `None` is as the preset has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Where all settings start from.
+    pub preset: Preset,
+    /// Payload of a full segment.
+    pub mss: Option<Bytes>,
+    /// Initial window in full segments.
+    pub initial_window: Option<u32>,
+    /// How long an acknowledgement may wait for a second segment; zero for none.
+    pub delayed_ack: Option<Duration>,
+    /// RTO before the first sample.
+    pub initial_rto: Option<Duration>,
+    /// Least RTO.
+    pub min_rto: Option<Duration>,
+    /// Most RTO.
+    pub max_rto: Option<Duration>,
+    /// Whether the first two duplicate ACKs release a new segment each (RFC 3042).
+    pub limited_transmit: Option<bool>,
+    /// Whether segments carry timestamps (RFC 7323).
+    pub timestamps: Option<bool>,
+    /// Whether small segments wait for acknowledgements (Nagle).
+    pub nagle: Option<bool>,
+    /// What the receiver offers at most.
+    pub receive_window: Option<Bytes>,
+    /// Header bytes that a segment with data takes on the link.
+    pub data_header: Option<Bytes>,
+    /// Header bytes that an acknowledgement without data takes on the link.
+    pub ack_header: Option<Bytes>,
+}
+
+/// A named set of TCP settings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Preset {
+    /// What the RFCs in force say.
+    #[default]
+    Rfc,
+    /// What ns-2 2.35 does, for comparison with papers that used it.
+    Ns2,
+}
+
+impl Preset {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Rfc, Self::Ns2];
+
+    /// As scenarios write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rfc => "rfc",
+            Self::Ns2 => "ns2",
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Who sends how much to whom.
+
+use bentpipe_base::{Bytes, Rate};
+use core::time::Duration;
+
+/// One transfer over TCP.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Flow {
+    /// Its name; default `flow1`, `flow2`, ... by its place in the file.
+    pub name: String,
+    /// What it sends.
+    pub kind: FlowKind,
+    /// The host that sends.
+    pub from: String,
+    /// The host that receives.
+    pub to: String,
+    /// Which of the two connects. Default the sender.
+    pub opened_by: String,
+    /// When it connects, from the start of the run. Default at once.
+    pub start: Duration,
+    /// How much it sends.
+    pub amount: Amount,
+    /// The sender's congestion control; default that of its host.
+    pub congestion_control: Option<String>,
+    /// A TCP of the papers by name, a congestion control and a loss recovery at once; excludes
+    /// `congestion_control`. Only the simulator knows them.
+    pub variant: Option<String>,
+    /// What a sender by `bentpipe_hybla` or `bentpipe_rate` is told of the rate of its path.
+    /// Default: `bentpipe_rate`, which works only where it owns the link, is told the rate of the
+    /// slowest link on the way; `bentpipe_hybla`, as a host that knows nothing of its path, nothing.
+    pub path_rate: Option<Rate>,
+}
+
+/// What a flow sends. Only the simulator has others than bulk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FlowKind {
+    /// Bytes without pause.
+    #[default]
+    Bulk,
+    /// The receiver asks, the sender answers, over and over on one connection, until the answers
+    /// sum up to the flow's amount or its time is over.
+    RequestResponse {
+        /// Size of a request. Default 200 B.
+        request: Bytes,
+        /// Size of an answer.
+        response: Bytes,
+        /// Pause between the end of an answer and the next request. Default none.
+        think: Duration,
+    },
+    /// Bytes for a time, then none for a time, over and over.
+    OnOff {
+        /// How long it sends, in the mean.
+        on: Duration,
+        /// How long it pauses, in the mean.
+        off: Duration,
+        /// How much it writes while it sends; `None` as much as passes.
+        rate: Option<Rate>,
+        /// Whether times are drawn from an exponential distribution, rather than all alike.
+        /// Default no.
+        exponential: bool,
+    },
+}
+
+impl FlowKind {
+    /// As scenarios write it.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Bulk => "bulk",
+            Self::RequestResponse { .. } => "request-response",
+            Self::OnOff { .. } => "on-off",
+        }
+    }
+}
+
+/// How much a flow sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amount {
+    /// So many bytes, then an orderly close.
+    Bytes(Bytes),
+    /// So many full segments, then an orderly close. Only the simulator counts them.
+    Segments(u64),
+    /// As much as passes in this time from connect(), then a reset.
+    Duration(Duration),
+}
