@@ -89,16 +89,17 @@ pub struct Config {
     pub srtt: Duration,
     /// RTTVAR before the first sample.
     pub rttvar: Duration,
-    /// The local timeout is never shorter.
-    pub min_timeout: Duration,
+    /// With [`Gain::Rfc6298`], how much longer than SRTT the local timeout is at least (G of RFC
+    /// 6298); with [`Gain::Ns2`], the shortest timeout (`snoopTick_`).
+    pub tick: Duration,
 }
 
 impl Config {
     /// Bandwidth-delay product of the link where none is known: 10 Mbit/s times 600 ms.
     pub const CACHE: Bytes = Bytes(750_000);
 
-    /// A cache of [`Self::CACHE`], initial timeout 1 s (RFC 6298, section 2.1), minimum 200 ms, above
-    /// which a receiver's delayed acknowledgement seldom comes.
+    /// A cache of [`Self::CACHE`], initial timeout 1 s (RFC 6298, section 2.1), tick 200 ms, as long
+    /// as receivers usually delay an acknowledgement.
     pub const fn standard() -> Self {
         Self {
             rules: Rules::Standard,
@@ -113,7 +114,7 @@ impl Config {
             tries: 10,
             srtt: Duration::from_millis(600),
             rttvar: Duration::from_millis(100),
-            min_timeout: Duration::from_millis(200),
+            tick: Duration::from_millis(200),
         }
     }
 
@@ -128,7 +129,7 @@ impl Config {
             total: Bytes(u64::MAX),
             srtt: Duration::from_millis(100),
             rttvar: Duration::from_millis(250),
-            min_timeout: Duration::from_millis(100),
+            tick: Duration::from_millis(100),
             ..Self::standard()
         }
     }

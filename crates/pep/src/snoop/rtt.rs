@@ -9,7 +9,7 @@ pub(super) struct Rtt {
     srtt: Duration,
     rttvar: Duration,
     least: Duration,
-    min_timeout: Duration,
+    tick: Duration,
 }
 
 impl Rtt {
@@ -20,7 +20,7 @@ impl Rtt {
             srtt: config.srtt,
             rttvar: config.rttvar,
             least: Duration::MAX,
-            min_timeout: config.min_timeout,
+            tick: config.tick,
         }
     }
 
@@ -57,7 +57,10 @@ impl Rtt {
 
     /// After how long without news the first unacknowledged segment is sent again.
     pub(super) fn timeout(&self) -> Duration {
-        (self.srtt + self.rttvar * 4).max(self.min_timeout)
+        match self.gain {
+            Gain::Rfc6298 => self.srtt + (self.rttvar * 4).max(self.tick),
+            Gain::Ns2 => (self.srtt + self.rttvar * 4).max(self.tick),
+        }
     }
 }
 
@@ -90,10 +93,12 @@ mod tests {
 
     #[test]
     fn the_timeout_has_a_floor() {
-        let mut rtt = Rtt::new(&Config::ns2());
-        for _ in 0..200 {
-            rtt.sample(MS(10));
+        for (config, floor) in [(Config::ns2(), MS(100)), (Config::standard(), MS(210))] {
+            let mut rtt = Rtt::new(&config);
+            for _ in 0..200 {
+                rtt.sample(MS(10));
+            }
+            assert_eq!(rtt.timeout(), floor);
         }
-        assert_eq!(rtt.timeout(), MS(100));
     }
 }
