@@ -8,13 +8,19 @@
 //! against each other. A new variant is one file and one line in [`REGISTRY`].
 #![forbid(unsafe_code)]
 
+pub mod bic;
+pub mod compound;
 pub mod control;
+pub mod cubic;
+mod growth;
 pub mod hybla;
+mod hystart;
 pub mod rate;
 mod registry;
 pub mod reno;
 pub mod share;
 pub mod vegas;
+pub mod westwood;
 
 pub use registry::{REGISTRY, Variant, find};
 

@@ -1,9 +1,13 @@
 //! The table of all congestion controls.
 
+use crate::bic::Bic;
+use crate::compound::Compound;
+use crate::cubic::Cubic;
 use crate::hybla::Hybla;
 use crate::rate::RateControl;
 use crate::reno::Reno;
 use crate::vegas::Vegas;
+use crate::westwood::Westwood;
 use crate::{Congestion, Settings};
 
 /// One congestion control by name.
@@ -19,6 +23,21 @@ pub struct Variant {
 
 /// All of them, by name.
 pub const REGISTRY: &[Variant] = &[
+    Variant {
+        name: "bic",
+        summary: "BIC: binary search for the window of the last loss, then probing beyond it",
+        new: |_| Box::new(Bic::default()),
+    },
+    Variant {
+        name: "compound",
+        summary: "Compound TCP: Reno's window and one that grows while the delay is small",
+        new: |_| Box::new(Compound::default()),
+    },
+    Variant {
+        name: "cubic",
+        summary: "CUBIC (RFC 9438): a cubic function of the time since the last loss, with HyStart",
+        new: |settings| Box::new(Cubic::new(settings.hystart)),
+    },
     Variant {
         name: "hybla",
         summary: "TCP Hybla: grows as a flow of RTT0 would, whatever its round-trip time",
@@ -38,6 +57,11 @@ pub const REGISTRY: &[Variant] = &[
         name: "vegas",
         summary: "TCP Vegas: keeps alpha to beta segments in the queue of the bottleneck",
         new: |settings| Box::new(Vegas::new(settings.vegas)),
+    },
+    Variant {
+        name: "westwood",
+        summary: "Westwood+: Reno that falls to the measured bandwidth times the smallest RTT",
+        new: |_| Box::new(Westwood::default()),
     },
 ];
 

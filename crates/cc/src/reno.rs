@@ -13,7 +13,8 @@
 //! - in CWR and recovery the window is left to the sender's loss recovery.
 
 use crate::control::SEGMENTS_MAX;
-use crate::{Ack, Congestion, Gauge, Phase, Window};
+use crate::growth::{may_grow, slow_start};
+use crate::{Ack, Congestion, Gauge, Window};
 
 /// Reno's state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,15 +30,10 @@ impl Congestion for Reno {
 
     fn on_ack(&mut self, window: &mut Window, ack: &Ack) {
         window.cwnd = window.cwnd.max(1);
-        if !ack.cwnd_limited || matches!(ack.phase, Phase::Cwr | Phase::Recovery) {
+        if !may_grow(ack) {
             return;
         }
-        let mut acked = ack.acked.min(SEGMENTS_MAX);
-        if window.cwnd < window.ssthresh {
-            let grown = acked.min(window.ssthresh - window.cwnd);
-            window.cwnd += grown;
-            acked -= grown;
-        }
+        let acked = slow_start(window, ack.acked.min(SEGMENTS_MAX));
         if window.cwnd >= window.ssthresh {
             let sum = self.count.saturating_add(acked);
             self.count = sum % window.cwnd;

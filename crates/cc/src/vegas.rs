@@ -23,6 +23,7 @@
 //! - a loss recovery other than Vegas's own neither asks for the fine-grained timeout nor says which
 //!   segment was lost: then a loss halves the window.
 
+use crate::growth::Round;
 use crate::{Ack, Congestion, Gauge, Hole, Phase, Signal, Window};
 use bentpipe_base::{Instant, Seq};
 
@@ -88,8 +89,9 @@ pub struct Vegas {
     step: f64,
     /// Slow start grows in this round trip, not in the next.
     growing: bool,
-    /// The round trip under way: it ends when this byte is acknowledged; when it began.
-    round: Option<(Seq, Instant)>,
+    round: Round,
+    /// The round trip under way: its first byte, and when it began.
+    began: Option<(Seq, Instant)>,
     /// Samples of the round-trip time in it: their sum in seconds, and their number.
     sum: f64,
     samples: u32,
@@ -114,7 +116,8 @@ impl Vegas {
             cwnd: 1.0,
             step: 0.0,
             growing: true,
-            round: None,
+            round: Round::default(),
+            began: None,
             sum: 0.0,
             samples: 0,
             base: 0.0,
@@ -128,7 +131,7 @@ impl Vegas {
 
     /// A round trip ended: judges it and begins the next.
     fn turn(&mut self, window: &mut Window, ack: &Ack, settled: bool) {
-        if let Some((first, began)) = self.round {
+        if let Some((first, began)) = self.began {
             let rtt = if self.samples > 0 {
                 self.sum / f64::from(self.samples)
             } else {
@@ -150,7 +153,7 @@ impl Vegas {
         }
         self.sum = 0.0;
         self.samples = 0;
-        self.round = Some((ack.next, ack.now));
+        self.began = Some((ack.next, ack.now));
     }
 
     /// What `diff` does to the window.
@@ -213,10 +216,7 @@ impl Congestion for Vegas {
             window.ssthresh = 2;
             self.lossy = false;
         }
-        if self
-            .round
-            .is_none_or(|(end, _)| ack.una.offset_from(end) > 0)
-        {
+        if self.round.turns(ack) {
             self.turn(window, ack, settled);
         }
         if settled {
