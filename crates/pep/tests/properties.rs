@@ -70,17 +70,86 @@ prop_compose! {
     }
 }
 
-/// One step of a history: which side a packet comes from, the packet, and the time before it.
-fn step() -> impl Strategy<Value = (bool, Packet, u64)> {
-    (
-        any::<bool>(),
-        any_segment(),
-        prop_oneof![4 => 0u64..50, 1 => 0u64..7000],
-    )
+/// One step of a history.
+#[derive(Clone, Debug)]
+enum Step {
+    /// The ground sends what comes next.
+    Next(u32),
+    /// It sends an earlier stretch again, or skips one: so many hundred bytes back, its length.
+    Again(i32, u32),
+    /// Space repeats its acknowledgement, perhaps with another window, data, or flags.
+    Repeat(Option<u16>, bool, u16, Option<(u32, u32)>),
+    /// Space acknowledges so many hundred bytes more.
+    Advance(u32),
+    /// Anything from either side.
+    Any(bool, Box<Packet>),
+}
+
+fn step() -> impl Strategy<Value = (Step, u64)> {
+    let window = prop_oneof![6 => Just(None), 1 => any::<u16>().prop_map(Some)];
+    let flags = prop_oneof![8 => Just(0x10u16), 1 => Just(0x18), 1 => Just(0x11), 1 => Just(0x30), 1 => Just(0x50)];
+    let block = prop::option::of((1u32..8, 1u32..6));
+    let repeat = (window, prop::bool::weighted(0.1), flags, block);
+    let step = prop_oneof![
+        8 => (1u32..4).prop_map(|n| Step::Next(n * 100)),
+        1 => (-3i32..9, 1u32..300).prop_map(|(back, len)| Step::Again(back, len)),
+        12 => repeat.prop_map(|(window, data, flags, block)| Step::Repeat(window, data, flags, block)),
+        2 => (1u32..5).prop_map(Step::Advance),
+        1 => (any::<bool>(), any_segment()).prop_map(|(ground, packet)| Step::Any(ground, Box::new(packet))),
+    ];
+    (step, prop_oneof![9 => 0u64..50, 1 => 0u64..7000])
+}
+
+/// Both ends of a flow, to make packets of steps.
+struct Ends {
+    next: Seq,
+    ack: Seq,
+}
+
+impl Ends {
+    fn packet(&mut self, step: Step) -> (Side, Packet) {
+        match step {
+            Step::Next(len) => {
+                self.next = self.next + len;
+                (Side::Ground, data_at(self.next - len, len))
+            }
+            Step::Again(back, len) => {
+                let offset = (back * 100) as u32;
+                (Side::Ground, data_at(self.next - offset, len))
+            }
+            Step::Advance(hundreds) => {
+                self.ack = self.ack + hundreds * 100;
+                (Side::Space, ack_at(self.ack, &[]))
+            }
+            Step::Repeat(window, data, flags, block) => {
+                let block = block.map(|(gap, len)| SackBlock {
+                    left: self.ack + gap * 100,
+                    right: self.ack + (gap + len) * 100,
+                });
+                let mut header = acknowledgement(self.ack, block.as_slice());
+                header.window = window.unwrap_or(header.window);
+                header.flags = Flags::from_bits(flags);
+                let payload = Payload::Virtual { offset: 0, len: 9 };
+                (
+                    Side::Space,
+                    packet(2, header, if data { payload } else { Payload::Absent }),
+                )
+            }
+            Step::Any(ground, packet) => (if ground { Side::Ground } else { Side::Space }, *packet),
+        }
+    }
 }
 
 fn drain(agent: &mut Snoop<Packet>, now: Instant) -> Vec<(Side, Packet)> {
     std::iter::from_fn(|| agent.transmit(now)).collect()
+}
+
+fn flow(packet: &Packet) -> (std::net::IpAddr, u16, u16) {
+    (
+        packet.ip.source(),
+        tcp(packet).source,
+        tcp(packet).destination,
+    )
 }
 
 /// Data, SYN, FIN, RST or URG: never to be suppressed.
@@ -101,9 +170,10 @@ proptest! {
         let mut now = Instant::ZERO;
         let mut history: Vec<(Side, Packet)> = Vec::new();
         let mut local = 0;
-        for (ground, packet, ms) in steps {
+        let mut ends = Ends { next: Seq(u32::MAX - 3000), ack: Seq(u32::MAX - 3000) };
+        for (step, ms) in steps {
             now += Duration::from_millis(ms);
-            let from = if ground { Side::Ground } else { Side::Space };
+            let (from, packet) = ends.packet(step);
             agent.timeout(now);
             for (to, copy) in drain(&mut agent, now) {
                 prop_assert!(history.contains(&(to.opposite(), copy)));
@@ -115,12 +185,22 @@ proptest! {
             if out.last() == Some(&(from.opposite(), packet.clone())) {
                 out.pop();
             } else {
-                // Suppressed: the same was said before by the same host.
-                let seen = history.iter().any(|(side, earlier)| {
+                // Suppressed: the last acknowledgement from there of that flow said the same.
+                let last = history.iter().rev().find(|(side, earlier)| {
                     *side == from
                         && matches!(earlier.transport, Transport::Tcp(_))
-                        && tcp(earlier).ack == tcp(&packet).ack
-                        && tcp(earlier).window == tcp(&packet).window
+                        && tcp(earlier).flags.contains(Flags::ACK)
+                        && flow(earlier) == flow(&packet)
+                        && tcp(earlier).ack >= tcp(&packet).ack
+                });
+                let said = |packet: &Packet| {
+                    let header = tcp(packet);
+                    (header.ack, header.window, header.flags.bits() & !0x08)
+                };
+                let seen = last.is_some_and(|(_, earlier)| {
+                    let (ack, window, flags) = said(&packet);
+                    let before = said(earlier);
+                    (ack, window) == (before.0, before.1) && flags == before.2
                 });
                 prop_assert!(seen && !speaks(&packet), "suppressed {packet:?}");
             }

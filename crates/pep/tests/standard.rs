@@ -134,6 +134,24 @@ fn the_timer_repairs_the_last_segment_and_backs_off() {
 }
 
 #[test]
+fn a_timeout_too_early_makes_no_other_segment_lost() {
+    let mut script = ten();
+    // The way back is slow, not lossy.
+    assert_eq!(script.wait(1500), [(Side::Space, data(1))]);
+    for n in 2..=10 {
+        script.passes(ack(n));
+    }
+    let mut script = ten();
+    script.suppresses(ack(1));
+    script.repairs(ack(1), &[1]);
+    // Two packets came late; what the advance acknowledges cannot be the retransmission yet.
+    script.wait(100);
+    script.passes(ack(4));
+    script.passes(ack(10));
+    assert_eq!(script.tally().retransmitted, 1);
+}
+
+#[test]
 fn local_retransmissions_end() {
     let mut config = Config::standard();
     config.idle = Duration::MAX;
