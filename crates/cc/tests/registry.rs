@@ -213,6 +213,64 @@ proptest! {
     }
 
     #[test]
+    fn recovery_is_the_senders_unless_the_control_governs_it(
+        acks in prop::collection::vec(ack(), 1..40),
+        first in window(),
+        cwr in any::<bool>(),
+    ) {
+        for variant in REGISTRY {
+            let mut control = (variant.new)(&Settings::default());
+            if control.governs_recovery() {
+                continue;
+            }
+            let mut window = Window { cwnd: first.cwnd.max(1), ..first };
+            for ack in &acks {
+                let phase = if cwr { Phase::Cwr } else { Phase::Recovery };
+                let before = window.cwnd;
+                control.on_ack(&mut window, &Ack { phase, ..*ack });
+                prop_assert_eq!(window.cwnd, before, "{}", variant.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_first_loss_leaves_two_segments_and_never_raises_the_window(
+        acks in prop::collection::vec(ack(), 0..40),
+        first in window(),
+    ) {
+        for variant in REGISTRY {
+            let mut control = (variant.new)(&Settings::default());
+            let mut window = first;
+            for ack in &acks {
+                control.on_ack(&mut window, &Ack { phase: Phase::Open, ..*ack });
+            }
+            let ssthresh = control.ssthresh(&window);
+            let most = window.cwnd.max(2);
+            prop_assert!((2..=most).contains(&ssthresh), "{}: {ssthresh}", variant.name);
+        }
+    }
+
+    #[test]
+    fn a_window_not_in_use_does_not_grow(acks in prop::collection::vec(ack(), 1..40)) {
+        for variant in REGISTRY.iter().filter(|variant| !["rate", "vegas"].contains(&variant.name)) {
+            let mut control = (variant.new)(&Settings::default());
+            let mut window = Window {
+                cwnd: 10,
+                ssthresh: u32::MAX,
+                in_flight: 1,
+                mss: Bytes(1448),
+                wire: Bytes(1500),
+                pacing: None,
+            };
+            for ack in &acks {
+                let ack = Ack { phase: Phase::Open, cwnd_limited: false, ..*ack };
+                control.on_ack(&mut window, &ack);
+            }
+            prop_assert_eq!(window.cwnd, 10, "{}", variant.name);
+        }
+    }
+
+    #[test]
     fn the_rate_control_without_a_rate_is_reno(
         cwnd in 1..500_u32,
         acked in prop::collection::vec((0..40_u32, any::<bool>()), 1..200),
