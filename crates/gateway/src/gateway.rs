@@ -26,6 +26,12 @@ const RETRY: Duration = Duration::from_secs(30);
 /// How often a draining gateway looks whether all is delivered.
 const DRAIN_TICK: Duration = Duration::from_millis(20);
 
+/// What the supervising thread waits for.
+const BELL: u64 = 0;
+const SHUTDOWN: u64 = 1;
+const NEIGHBOURS: u64 = 2;
+const TABLE: u64 = 3;
+
 /// A running gateway broke down.
 #[derive(Debug, Error)]
 pub enum RunError {
@@ -113,29 +119,31 @@ impl Gateway {
         self.meter.clone()
     }
 
-    /// Works until `shutdown` is requested. The first request stops the interception at once and
+    /// Works until `shutdown` is requested, in the namespace that it was started in. The first request stops the interception at once and
     /// waits for the flows to end, at most for the time configured; the second, and the end of that
     /// time, reset those that are left.
     pub fn run_until(mut self, shutdown: &Shutdown) -> Result<Ending, RunError> {
         let epoll = Epoll::new().map_err(RunError::Wait)?;
         let bell = self.shared.gateway_bell();
         epoll
-            .add(bell, 0, Interest::READ)
-            .and_then(|()| epoll.add(shutdown, 1, Interest::READ))
-            .and_then(|()| epoll.add(&self.neighbours, 2, Interest::READ))
+            .add(bell, BELL, Interest::READ)
+            .and_then(|()| epoll.add(shutdown, SHUTDOWN, Interest::READ))
+            .and_then(|()| epoll.add(&self.neighbours, NEIGHBOURS, Interest::READ))
+            .and_then(|()| epoll.add(&self.interception, TABLE, Interest::READ))
             .map_err(RunError::Wait)?;
         self.serve(&epoll, shutdown)?;
         self.drain(&epoll, shutdown)
     }
 
     fn serve(&mut self, epoll: &Epoll, shutdown: &Shutdown) -> Result<(), RunError> {
-        let mut events = Events::with_capacity(3);
+        let mut events = Events::with_capacity(4);
         while !shutdown.take() {
             let retry = (!self.interception.is_on()).then_some(RETRY);
             epoll.wait(&mut events, retry).map_err(RunError::Wait)?;
             self.shared.gateway_bell().silence();
             self.check_workers()?;
             self.heed_neighbours();
+            self.heed_table(epoll, &events)?;
             if self.shared.take_control_lost() {
                 self.supply.refresh();
             }
@@ -174,7 +182,7 @@ impl Gateway {
         );
         self.shared.enter(Stage::Draining);
         let until = Instant::now() + self.drain;
-        let mut events = Events::with_capacity(3);
+        let mut events = Events::with_capacity(4);
         let cut = loop {
             let flows = self.shared.flows();
             // Asked only at the end: the answer is a list of all connections of the machine.
@@ -192,6 +200,7 @@ impl Gateway {
                 .map_err(RunError::Wait)?;
             self.shared.gateway_bell().silence();
             self.heed_neighbours();
+            self.heed_table(epoll, &events)?;
         };
         self.stop()?;
         Ok(match cut {
@@ -208,6 +217,22 @@ impl Gateway {
                 tracing::warn!(%error, "cannot hear of neighbours that do not answer");
             }
         }
+    }
+
+    /// Brings the table back when it has gone with the nft process that held it.
+    fn heed_table(&mut self, epoll: &Epoll, events: &Events) -> Result<(), RunError> {
+        if !events.iter().any(|event| event.token == TABLE) {
+            return Ok(());
+        }
+        epoll.remove(&self.interception).map_err(RunError::Wait)?;
+        if self.interception.restore()? {
+            tracing::warn!(
+                "the nft process that held the gateway's table ended, and the table with it: made again"
+            );
+        }
+        epoll
+            .add(&self.interception, TABLE, Interest::READ)
+            .map_err(RunError::Wait)
     }
 
     fn check_workers(&mut self) -> Result<(), RunError> {

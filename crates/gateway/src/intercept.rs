@@ -7,6 +7,7 @@ use crate::ruleset::{self, Crossing};
 use bentpipe_os::netlink::{Diversion, Family, Mark, Netlink, NetlinkError};
 use bentpipe_os::nft::{NftError, OwnerTable, TableFamily};
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use thiserror::Error;
 
 /// Before the main table and most others' rules, after the local table.
@@ -40,9 +41,8 @@ impl Interception {
         let families = if v6 { &Family::ALL[..] } else { &[Family::V4] };
         let mark = Mark::exact(marks.intercepted());
         let diversion = divert(&Netlink::open()?, families, mark)?;
-        let table = OwnerTable::load(TableFamily::Inet, "gateway", &ruleset::table(marks))?;
         Ok(Self {
-            table,
+            table: load(marks)?,
             _diversion: diversion,
             marks,
             crossings,
@@ -56,20 +56,54 @@ impl Interception {
 
     /// From now on new connections are split.
     pub(crate) fn resume(&mut self) -> Result<(), InterceptError> {
-        let table = self.table.to_string();
-        self.table
-            .apply(&ruleset::resume(&table, self.marks, &self.crossings))?;
-        self.on = true;
-        Ok(())
+        self.switch(true)
     }
 
     /// From now on new connections pass end to end; those that stand are still delivered.
     pub(crate) fn suspend(&mut self) -> Result<(), InterceptError> {
-        self.table
-            .apply(&ruleset::suspend(&self.table.to_string()))?;
-        self.on = false;
-        Ok(())
+        self.switch(false)
     }
+
+    /// Makes the table again, in the calling thread's namespace, if the nft process that held it has
+    /// ended and the table with it. Says whether that was so: until now new connections passed end to
+    /// end, and packets of those that stand were not delivered.
+    pub(crate) fn restore(&mut self) -> Result<bool, InterceptError> {
+        if self.table.is_held() {
+            return Ok(false);
+        }
+        self.table = load(self.marks)?;
+        self.table.apply(&self.commands())?;
+        Ok(true)
+    }
+
+    fn switch(&mut self, on: bool) -> Result<(), InterceptError> {
+        self.on = on;
+        match self.table.apply(&self.commands()) {
+            // Whoever waits for that restores it, with the rules of `on`.
+            Err(NftError::Ended { .. }) => Ok(()),
+            result => Ok(result?),
+        }
+    }
+
+    /// What gives the table the rules that it is to have now.
+    fn commands(&self) -> String {
+        let table = self.table.to_string();
+        match self.on {
+            true => ruleset::resume(&table, self.marks, &self.crossings),
+            false => ruleset::suspend(&table),
+        }
+    }
+}
+
+impl AsFd for Interception {
+    /// Readable when [`Interception::restore`] has something to do. Another descriptor after it.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.table.as_fd()
+    }
+}
+
+fn load(marks: Marks) -> Result<OwnerTable, NftError> {
+    OwnerTable::load(TableFamily::Inet, "gateway", &ruleset::table(marks))
 }
 
 /// Diverts by the first of this process's tables that no other gateway of it has taken.

@@ -103,6 +103,10 @@ impl Shared {
         if flows == self.bounds.resume {
             self.gateway.ring();
         }
+        if flows + 1 == self.bounds.hard {
+            // Connections may wait for this room, at any of them.
+            self.workers.ring();
+        }
     }
 
     /// Whether one more connection may be taken.

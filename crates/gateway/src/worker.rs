@@ -14,9 +14,10 @@ use crate::legs::{Prepared, Which};
 use crate::listen::Listener;
 use crate::shared::{Shared, Stage};
 use crate::slab::Slab;
+use bentpipe_base::Instant;
 use bentpipe_os::epoll::{Epoll, Event, Events, Interest};
-use bentpipe_os::socket;
 use bentpipe_os::splice::Pool;
+use bentpipe_os::{socket, timer};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -33,6 +34,15 @@ const TURN: usize = 1 << 20;
 /// How often flows in [`Phase::Breaking`] are looked at.
 const BREAKING_TICK: Duration = Duration::from_millis(10);
 
+/// Why no connections are accepted at present; they wait at the listeners.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pause {
+    /// The kernel gives no descriptors.
+    Descriptors,
+    /// As many flows stand as may. What still waits at `until` is reset.
+    Room { until: Instant },
+}
+
 /// What a worker is made of.
 pub(crate) struct Plan {
     pub(crate) number: usize,
@@ -48,7 +58,7 @@ pub(crate) struct Worker {
     number: usize,
     epoll: Epoll,
     listeners: Vec<Listener>,
-    accepting: bool,
+    paused: Option<Pause>,
     /// Waits so far, that in which connections were last accepted, and how many a listener then
     /// gave at most.
     wakes: u64,
@@ -74,7 +84,7 @@ impl Worker {
             number: plan.number,
             epoll,
             listeners: plan.listeners,
-            accepting: true,
+            paused: None,
             wakes: 0,
             accept_wake: 0,
             accept_batch: 1,
@@ -124,6 +134,8 @@ impl Worker {
             Some(Duration::ZERO)
         } else if !self.breaking.is_empty() {
             Some(BREAKING_TICK)
+        } else if let Some(Pause::Room { until }) = self.paused {
+            Some(until.since(timer::now()))
         } else {
             None
         }

@@ -11,14 +11,7 @@ use bentpipe_os::sweep;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
-use support::{Ip, Stage, abort, child, eventually};
-
-/// The descriptors of another process.
-fn descriptors_of(pid: u32) -> usize {
-    std::fs::read_dir(format!("/proc/{pid}/fd"))
-        .unwrap()
-        .count()
-}
+use support::{Ip, Listener, Stage, abort, child, descriptors_of, eventually};
 
 fn exchange((client, server): &mut (TcpStream, TcpStream)) {
     client.write_all(b"still").unwrap();
@@ -109,6 +102,80 @@ fn out_of_descriptors_nobody_is_harmed() {
     assert!(open > 60, "few flows are split: {open} descriptors");
 }
 
+const TIGHT: &str = "threads = 1\n[limits]\ndescriptors = 100\n";
+const BURST: usize = 200;
+
+/// More connections than [`TIGHT`] has room for, all intercepted before the gateway knows of any.
+fn burst(stage: &Stage, gateway: &child::GatewayProcess, to: &Listener) -> Vec<TcpStream> {
+    gateway.signal("-STOP");
+    let clients = stage.burst(BURST, to.address());
+    gateway.signal("-CONT");
+    clients
+}
+
+/// More connections at once than there is room for: those beyond it wait for flows to end.
+#[test]
+fn a_burst_beyond_the_descriptors_waits_for_room() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = child::start(&stage, TIGHT);
+    for ip in Ip::BOTH {
+        let listener = stage.listen(ip);
+        let clients = burst(&stage, &gateway, &listener);
+        std::thread::scope(|scope| {
+            for mut client in clients {
+                scope.spawn(move || {
+                    let mut answer = Vec::new();
+                    client.read_to_end(&mut answer).unwrap();
+                    assert_eq!(answer, b"served");
+                });
+            }
+            for _ in 0..BURST {
+                listener.accept().write_all(b"served").unwrap();
+            }
+        });
+        eventually("splitting again", || stage.intercepts());
+    }
+    let open = descriptors_of(gateway.child.id());
+    assert!(open < 100, "{open} descriptors");
+}
+
+/// But not for ever: where none ends, those without room are reset, and the others live on.
+#[test]
+fn a_burst_that_finds_no_room_is_reset_in_the_end() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = child::start(&stage, TIGHT);
+    let listener = stage.listen(Ip::V4);
+    let start = Instant::now();
+    let clients = burst(&stage, &gateway, &listener);
+    let mut servers = Vec::new();
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let read = |client: &TcpStream| {
+            let mut client = client;
+            client.read_exact(&mut [0])
+        };
+        let reads = clients
+            .iter()
+            .map(|client| scope.spawn(move || read(client)));
+        let reads: Vec<_> = reads.collect();
+        while !reads.iter().all(|read| read.is_finished()) {
+            if let Some(mut server) = listener.accept_within(Duration::from_millis(50)) {
+                server.write_all(b"x").unwrap();
+                servers.push(server);
+            }
+        }
+        reads.into_iter().map(|read| read.join().unwrap()).collect()
+    });
+    let served = results.iter().filter(|result| result.is_ok()).count();
+    assert_eq!(served, servers.len());
+    assert!((12..BURST).contains(&served), "{served} served");
+    for error in results.into_iter().filter_map(Result::err) {
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    }
+    assert!(start.elapsed() > Duration::from_secs(2), "they had time");
+}
+
 /// The kernel's own limit is met although the configuration allowed more.
 #[test]
 fn the_kernels_limit_on_descriptors_is_survived() {
@@ -116,11 +183,7 @@ fn the_kernels_limit_on_descriptors_is_survived() {
     let stage = Stage::new();
     let gateway = child::start(&stage, "");
     let mut old: Vec<_> = (0..10).map(|_| stage.pair(Ip::V4)).collect();
-    let pid = gateway.child.id();
-    let limit = format!("--nofile={0}:{0}", descriptors_of(pid) + 3);
-    let mut prlimit = std::process::Command::new("prlimit");
-    let status = prlimit.args(["--pid", &pid.to_string(), &limit]).status();
-    assert!(status.unwrap().success());
+    gateway.limit_descriptors(3);
     // Some more may fit; one meets the limit, and is lost or reset. From then on they pass.
     let mut more = Vec::new();
     eventually("the end of interception", || {
@@ -242,6 +305,56 @@ fn after_a_kill_connections_pass_and_a_sweep_leaves_nothing() {
         !swept.rules.is_empty() && swept.failures.is_empty(),
         "{swept}"
     );
+    nothing_is_left(&stage);
+}
+
+/// The process that holds the nft table is killed: the table is made again, serving and draining,
+/// and neither flows that stand nor new ones are harmed.
+#[test]
+fn a_lost_table_is_made_again() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let mut gateway = child::start(&stage, "drain = \"20s\"");
+    let mut pairs: Vec<_> = Ip::BOTH.map(|ip| stage.pair(ip)).into();
+    let tables = || {
+        let list = || bentpipe_os::nft::list(&["tables"]).unwrap();
+        stage.gateway.run(list).unwrap()
+    };
+    for _ in 0..2 {
+        let before = tables();
+        gateway.kill_its_nft();
+        eventually("another table", || stage.intercepts() && tables() != before);
+        let descriptors = descriptors_of(gateway.child.id());
+        pairs.extend(Ip::BOTH.map(|ip| stage.pair(ip)));
+        eventually("split flows", || {
+            descriptors_of(gateway.child.id()) >= descriptors + 4
+        });
+        pairs.iter_mut().for_each(exchange);
+    }
+    gateway.signal("-TERM");
+    eventually("the end of interception", || !stage.intercepts());
+    let before = tables();
+    gateway.kill_its_nft();
+    eventually("another table", || {
+        let now = tables();
+        now != before && !now.is_empty()
+    });
+    assert!(!stage.intercepts(), "it still drains");
+    pairs.iter_mut().for_each(exchange);
+    drop(pairs);
+    assert_eq!(gateway.child.wait().unwrap().code(), Some(0));
+    nothing_is_left(&stage);
+}
+
+/// And where it cannot be made again, the gateway does not stay on for nothing.
+#[test]
+fn a_table_that_is_lost_for_good_ends_the_gateway() {
+    need!(Root, Tproxy, Program("prlimit"));
+    let stage = Stage::new();
+    let mut gateway = child::start(&stage, "");
+    gateway.limit_descriptors(0);
+    gateway.kill_its_nft();
+    assert_eq!(gateway.child.wait().unwrap().code(), Some(1));
     nothing_is_left(&stage);
 }
 

@@ -1,15 +1,16 @@
 //! New flows: accept, dial on, and what becomes of the dial.
 
-use super::{LISTENER, Worker};
+use super::{LISTENER, Pause, Worker};
 use crate::dial::{Dialled, dial};
 use crate::flow::{Flow, Phase, Side};
 use crate::legs::Which;
 use bentpipe_os::epoll::{Event, Interest};
-use bentpipe_os::neighbour;
 use bentpipe_os::socket::{self, Dial};
+use bentpipe_os::{neighbour, timer};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 const READING: Interest = Interest::READ
     .and(Interest::PEER_CLOSED)
@@ -21,6 +22,8 @@ fn token(index: u32, side: Side) -> u64 {
 
 /// The most connections that are accepted before flows that stand have their turn.
 const ACCEPT_BATCH: u32 = 64;
+/// The longest that connections wait for room: then better a reset than silence.
+const CROWDED: Duration = Duration::from_secs(3);
 
 impl Worker {
     /// Takes connections that wait at a listener: one, and twice as many in each wake that follows
@@ -35,6 +38,11 @@ impl Worker {
             let Some(listener) = self.listeners.get(number) else {
                 return;
             };
+            if !self.shared.has_room() {
+                // Intercepted before the suspension took hold, and too many.
+                let until = timer::now() + CROWDED;
+                return self.pause(Some(Pause::Room { until }));
+            }
             let (address, leg) = (listener.address, listener.leg);
             match socket::accept(&listener.socket) {
                 Ok((near, client)) => self.on_client(near, client, address, leg),
@@ -43,7 +51,7 @@ impl Worker {
                 Err(error) if socket::is_exhausted(&error) && self.tools.pool.trim() > 0 => {}
                 Err(error) if socket::is_exhausted(&error) => {
                     self.shared.out_of_descriptors();
-                    return self.set_accepting(false);
+                    return self.pause(Some(Pause::Descriptors));
                 }
                 // This client has gone meanwhile: the next one.
                 Err(_) => {}
@@ -54,11 +62,6 @@ impl Worker {
     fn on_client(&mut self, near: OwnedFd, client: SocketAddr, door: SocketAddr, leg: Which) {
         self.counters.accepted.one();
         // Whatever ends here, ends by a reset: accepted sockets abort on close.
-        if !self.shared.has_room() {
-            // Intercepted before the suspension took hold, and one too many: better a reset than
-            // silence.
-            return self.counters.starved.one();
-        }
         let Ok(server) = socket::local_address(&near) else {
             return self.counters.reset.one();
         };
@@ -224,18 +227,34 @@ impl Worker {
         }
     }
 
-    /// Accepts again once there may be descriptors again.
+    /// Accepts again once there may be descriptors or room again.
     pub(super) fn reconsider_accepting(&mut self) {
-        if !self.accepting && !self.shared.is_exhausted() {
-            self.set_accepting(true);
+        match self.paused {
+            Some(Pause::Descriptors) if !self.shared.is_exhausted() => self.pause(None),
+            Some(Pause::Room { .. }) if self.shared.has_room() => self.pause(None),
+            Some(Pause::Room { until }) if timer::now() >= until => {
+                self.turn_away();
+                self.pause(None);
+            }
+            _ => {}
         }
     }
 
-    fn set_accepting(&mut self, accepting: bool) {
-        let interest = if accepting {
-            Interest::READ
-        } else {
-            Interest::NONE
+    /// Resets the connections that wait.
+    fn turn_away(&mut self) {
+        for listener in &self.listeners {
+            // Dropped, an accepted socket aborts.
+            while socket::accept(&listener.socket).is_ok() {
+                self.counters.accepted.one();
+                self.counters.starved.one();
+            }
+        }
+    }
+
+    fn pause(&mut self, paused: Option<Pause>) {
+        let interest = match paused {
+            None => Interest::READ,
+            Some(_) => Interest::NONE,
         };
         for (number, listener) in self.listeners.iter().enumerate() {
             let token = LISTENER + number as u64;
@@ -243,6 +262,6 @@ impl Worker {
                 tracing::warn!(%error, "cannot watch a listener");
             }
         }
-        self.accepting = accepting;
+        self.paused = paused;
     }
 }

@@ -27,9 +27,13 @@ pub fn be_a_gateway() {
         }
     };
     let _ = std::io::stdout().write_all(b"ready\n");
-    let code = match gateway.run_until(&shutdown).unwrap() {
-        Ending::Drained => 0,
-        Ending::Cut(_) => 7,
+    let code = match gateway.run_until(&shutdown) {
+        Ok(Ending::Drained) => 0,
+        Ok(Ending::Cut(_)) => 7,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "{error}");
+            1
+        }
     };
     std::process::exit(code);
 }
@@ -75,6 +79,34 @@ impl GatewayProcess {
         let status = std::process::Command::new("kill")
             .args([signal, &self.child.id().to_string()])
             .status();
+        assert!(status.unwrap().success());
+    }
+
+    /// kill -9 to the nft process that holds the gateway's table.
+    pub fn kill_its_nft(&self) {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let children = tasks.flat_map(|task| {
+            let children = task.unwrap().path().join("children");
+            let list = std::fs::read_to_string(children).unwrap_or_default();
+            list.split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        });
+        let is_nft = |pid: &String| {
+            std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == "nft\n")
+        };
+        let nft: Vec<String> = children.filter(is_nft).collect();
+        assert_eq!(nft.len(), 1, "{nft:?}");
+        let status = Command::new("kill").args(["-KILL", &nft[0]]).status();
+        assert!(status.unwrap().success());
+    }
+
+    /// Lets it open no descriptor beyond `more` than it has.
+    pub fn limit_descriptors(&self, more: usize) {
+        let pid = self.child.id();
+        let limit = format!("--nofile={0}:{0}", super::descriptors_of(pid) + more);
+        let mut prlimit = Command::new("prlimit");
+        let status = prlimit.args(["--pid", &pid.to_string(), &limit]).status();
         assert!(status.unwrap().success());
     }
 

@@ -213,6 +213,27 @@ impl Stage {
         stream
     }
 
+    /// Connects `count` times from the client's namespace before any answer is waited for.
+    pub fn burst(&self, count: usize, to: SocketAddr) -> Vec<TcpStream> {
+        let dial = || {
+            let sockets: Vec<_> = (0..count).map(|_| tcp_socket(to)).collect();
+            for socket in &sockets {
+                socket.set_nonblocking(true).unwrap();
+                // It is under way.
+                let _ = socket.connect(&to.into());
+            }
+            sockets
+        };
+        let sockets = self.client.run(dial).unwrap().into_iter();
+        let streams = sockets.map(|socket| {
+            socket.set_nonblocking(false).unwrap();
+            let stream = TcpStream::from(socket);
+            patient(&stream);
+            stream
+        });
+        streams.collect()
+    }
+
     /// Connects from an address of the client's out of the gateway's namespace, as the gateway does.
     pub fn dial_transparently(&self, from: SocketAddr, to: SocketAddr) -> TcpStream {
         let dial = || {
@@ -306,6 +327,12 @@ impl Stage {
 
 /// A namespace behind the server's; gone when dropped.
 pub struct Narrow(pub Netns, pub Veth);
+
+/// The descriptors of another process.
+pub fn descriptors_of(pid: u32) -> usize {
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd"));
+    open.unwrap().count()
+}
 
 /// Closes with a reset.
 pub fn abort(stream: TcpStream) {

@@ -3,7 +3,9 @@
 //! An [`OwnerTable`] has `flags owner` (kernel 5.12, nft(8)): nobody else can change or delete it,
 //! `flush ruleset` passes it by, and the kernel removes it when the netlink socket that made it
 //! closes. That socket is held by a child, `nft -i`, which ends with us however we end: the kernel
-//! kills it with our process (PR_SET_PDEATHSIG), and its standard input ends with us too.
+//! kills it with our process (PR_SET_PDEATHSIG), and its standard input ends with us too. Should
+//! the child end before us (somebody, or the kernel for want of memory, kills it), the table is
+//! gone: whoever needs it waits for that on the table's descriptor.
 
 mod session;
 
@@ -12,6 +14,7 @@ use crate::owner::{Owner, OwnerError};
 use session::Session;
 use std::fmt;
 use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
 use thiserror::Error;
@@ -41,7 +44,7 @@ impl fmt::Display for TableFamily {
 #[derive(Debug, Error)]
 pub enum NftError {
     /// No nft.
-    #[error("cannot run nft ({0}): `apt-get install nftables`")]
+    #[error("cannot run nft ({0}): {}", start_hint(.0))]
     Start(#[source] io::Error),
     /// nft said no; its own words follow.
     #[error("nft refused to {doing}:\n{message}")]
@@ -84,10 +87,19 @@ pub enum NftError {
     Owner(#[from] OwnerError),
 }
 
+fn start_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => "`apt-get install nftables`",
+        _ => "see the limits on processes (ulimit -u) and open files (ulimit -n)",
+    }
+}
+
 /// A table that lives as long as this value, and not a second longer than this process.
 #[derive(Debug)]
 pub struct OwnerTable {
     session: Mutex<Session>,
+    /// A pidfd of the process that holds the table.
+    holder: OwnedFd,
     family: TableFamily,
     name: String,
 }
@@ -105,6 +117,7 @@ impl OwnerTable {
         let ruleset = format!("table {family} {name} {{\nflags owner;\n{body}\n}}\n");
         session.tell(&ruleset, &format!("load table `{family} {name}`"))?;
         Ok(Self {
+            holder: session.holder()?,
             session: Mutex::new(session),
             family,
             name,
@@ -114,6 +127,15 @@ impl OwnerTable {
     /// The table's name, without its family.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether the process that holds the table still runs: when it has ended, the table is gone,
+    /// and only [`OwnerTable::load`] brings it back, under another name.
+    pub fn is_held(&self) -> bool {
+        self.session
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .runs()
     }
 
     /// Gives further commands to the process that owns the table: only it may change the table. All
@@ -136,6 +158,13 @@ impl OwnerTable {
     /// With nft's own words.
     pub fn list(&self) -> Result<String, NftError> {
         list(&["table", &self.family.to_string(), &self.name])
+    }
+}
+
+impl AsFd for OwnerTable {
+    /// Readable once the process that holds the table has ended.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.holder.as_fd()
     }
 }
 

@@ -14,9 +14,10 @@ use super::NftError;
 use crate::netns::spawn_bound;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::MemfdFlags;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStderr, ChildStdin, Stdio};
@@ -71,6 +72,17 @@ impl Session {
             table: table.to_owned(),
             marks: 0,
         })
+    }
+
+    /// A descriptor that becomes readable when nft has ended.
+    pub(super) fn holder(&self) -> Result<OwnedFd, NftError> {
+        // The pid is nft's own as long as nobody has waited for it.
+        pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty())
+            .map_err(|e| NftError::Start(e.into()))
+    }
+
+    pub(super) fn runs(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
     }
 
     /// Has nft execute `commands` and waits for the outcome. `doing` completes "cannot ...".
@@ -289,8 +301,14 @@ mod tests {
         session
             .tell("add chain ip orphan a", "add a chain")
             .unwrap();
+        let holder = session.holder().unwrap();
+        let mut ended = [PollFd::new(&holder, PollFlags::IN)];
+        let now = Timespec::default();
+        assert_eq!(poll(&mut ended, Some(&now)).unwrap(), 0);
+        assert!(session.runs());
         session.child.kill().unwrap();
-        session.child.wait().unwrap();
+        assert_eq!(poll(&mut ended, None).unwrap(), 1, "its end is told");
+        assert!(!session.runs());
         let told = session
             .tell("add chain ip orphan c", "add a chain")
             .unwrap_err();
