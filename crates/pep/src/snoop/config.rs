@@ -89,17 +89,17 @@ pub struct Config {
     pub srtt: Duration,
     /// RTTVAR before the first sample.
     pub rttvar: Duration,
-    /// With [`Gain::Rfc6298`], how much longer than SRTT the local timeout is at least (G of RFC
-    /// 6298); with [`Gain::Ns2`], the shortest timeout (`snoopTick_`).
-    pub tick: Duration,
+    /// The least timeout: with [`Gain::Rfc6298`] above SRTT (in place of the clock granularity G
+    /// there), with [`Gain::Ns2`] in all (`snoopTick_`).
+    pub min_timeout: Duration,
 }
 
 impl Config {
     /// Bandwidth-delay product of the link where none is known: 10 Mbit/s times 600 ms.
     pub const CACHE: Bytes = Bytes(750_000);
 
-    /// A cache of [`Self::CACHE`], initial timeout 1 s (RFC 6298, section 2.1), tick 200 ms, as long
-    /// as receivers usually delay an acknowledgement.
+    /// A cache of [`Self::CACHE`]; initial timeout 1 s (RFC 6298, section 2.1), later at least
+    /// 200 ms above SRTT, as long as receivers usually delay an acknowledgement.
     pub const fn standard() -> Self {
         Self {
             rules: Rules::Standard,
@@ -114,7 +114,7 @@ impl Config {
             tries: 10,
             srtt: Duration::from_millis(600),
             rttvar: Duration::from_millis(100),
-            tick: Duration::from_millis(200),
+            min_timeout: Duration::from_millis(200),
         }
     }
 
@@ -129,7 +129,7 @@ impl Config {
             total: Bytes(u64::MAX),
             srtt: Duration::from_millis(100),
             rttvar: Duration::from_millis(250),
-            tick: Duration::from_millis(100),
+            min_timeout: Duration::from_millis(100),
             ..Self::standard()
         }
     }

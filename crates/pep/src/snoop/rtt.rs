@@ -9,7 +9,7 @@ pub(super) struct Rtt {
     srtt: Duration,
     rttvar: Duration,
     least: Duration,
-    tick: Duration,
+    min_timeout: Duration,
 }
 
 impl Rtt {
@@ -20,7 +20,7 @@ impl Rtt {
             srtt: config.srtt,
             rttvar: config.rttvar,
             least: Duration::MAX,
-            tick: config.tick,
+            min_timeout: config.min_timeout,
         }
     }
 
@@ -58,8 +58,8 @@ impl Rtt {
     /// After how long without news the first unacknowledged segment is sent again.
     pub(super) fn timeout(&self) -> Duration {
         match self.gain {
-            Gain::Rfc6298 => self.srtt + (self.rttvar * 4).max(self.tick),
-            Gain::Ns2 => (self.srtt + self.rttvar * 4).max(self.tick),
+            Gain::Rfc6298 => self.srtt + (self.rttvar * 4).max(self.min_timeout),
+            Gain::Ns2 => (self.srtt + self.rttvar * 4).max(self.min_timeout),
         }
     }
 }
