@@ -44,7 +44,7 @@ impl fmt::Display for TableFamily {
 #[derive(Debug, Error)]
 pub enum NftError {
     /// No nft.
-    #[error("cannot run nft ({0}): {}", start_hint(.0))]
+    #[error("cannot run nft ({0}): {hint}", hint = start_hint(.0))]
     Start(#[source] io::Error),
     /// nft said no; its own words follow.
     #[error("nft refused to {doing}:\n{message}")]
