@@ -1,3 +1,78 @@
 //! The deterministic simulator: the same links, TCP endpoints and proxies that carry real packets,
 //! in virtual time.
+//!
+//! A [`Scenario`] becomes nodes joined by the directions of links ([`bentpipe_link::Direction`]).
+//! Hosts hold the ends of flows, each a [`bentpipe_tcp::Connection`] with an application ([`App`]);
+//! routers pass packets on by static routes; proxies ([`bentpipe_pep::Proxy`]) sit at routers on one
+//! link. What is due first acts (`engine`); who is due first, a winner tree knows (`tournament`).
+//!
+//! Time is in nanoseconds; chance comes from streams named after what draws. So a scenario and a
+//! seed give the same [`Outcome`], bit for bit, on any machine and on any number of threads: runs
+//! share nothing.
 #![forbid(unsafe_code)]
+
+mod addresses;
+pub mod app;
+mod build;
+mod capture;
+mod codec;
+mod counters;
+mod end;
+mod engine;
+mod error;
+mod hosts;
+mod lines;
+mod network;
+mod observer;
+mod outcome;
+mod packet;
+mod series;
+mod socket;
+mod tournament;
+
+pub use app::App;
+pub use capture::Captures;
+pub use counters::LinkCounters;
+pub use error::SimError;
+pub use observer::Observer;
+pub use outcome::{FlowOutcome, LinkOutcome, Outcome, PepOutcome, Status};
+pub use packet::{EndId, Packet};
+pub use series::{FlowSeries, Progress, Sent, Series};
+pub use socket::Socket;
+
+use bentpipe_base::Instant;
+use bentpipe_scenario::Scenario;
+
+/// How to run a scenario.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Instead of the scenario's seed.
+    pub seed: Option<u64>,
+    /// At every hop each packet becomes the bytes that would be on the wire, and is read again; the
+    /// receiver compares each byte with what was sent. Results are the same, several times later.
+    pub wire: bool,
+}
+
+/// Runs `scenario` in virtual time.
+///
+/// # Errors
+/// What the scenario asks for and the simulator does not have.
+pub fn run(scenario: &Scenario, options: &Options) -> Result<Outcome, SimError> {
+    observe(scenario, options, ()).map(|(outcome, ())| outcome)
+}
+
+/// Runs `scenario` under the eyes of `observer`, which does not change the outcome; returns it too.
+///
+/// # Errors
+/// As [`run`].
+pub fn observe<O: Observer>(
+    scenario: &Scenario,
+    options: &Options,
+    observer: O,
+) -> Result<(Outcome, O), SimError> {
+    let mut engine = build::engine(scenario, options, observer)?;
+    let horizon = Instant::ZERO + scenario.time_limit;
+    let end = engine.run(horizon)?;
+    let outcome = build::outcome(scenario, options, &engine, end);
+    Ok((outcome, engine.network.observer))
+}

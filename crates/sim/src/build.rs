@@ -1,0 +1,334 @@
+//! From a scenario to an engine that stands at its start, and from one at its end to the outcome.
+
+use crate::addresses::{Addresses, MOST_FLOWS, MOST_LINKS};
+use crate::codec::Codec;
+use crate::end::End;
+use crate::engine::{Course, Engine, PepNode};
+use crate::hosts::{self, Maker};
+use crate::lines::directions;
+use crate::network::{Line, Network, Routes};
+use crate::tournament::Tournament;
+use crate::{
+    EndId, FlowOutcome, LinkOutcome, Observer, Options, Outcome, PepOutcome, SimError, Status,
+};
+use bentpipe_base::{Bytes, Instant, Rate};
+use bentpipe_pep::snoop::{self, Snoop};
+use bentpipe_pep::{self as pep, Pep as _, Proxy};
+use bentpipe_scenario::{Flow, PepKind, QueueLimit, Scenario, SnoopPreset, Topology};
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Most hosts, and most routers.
+const MOST_NODES: usize = 2_048;
+
+/// Numbers of the nodes: hosts first, each kind by name.
+struct Nodes<'s>(BTreeMap<&'s str, usize>);
+
+impl<'s> Nodes<'s> {
+    fn new(scenario: &'s Scenario) -> Self {
+        let Scenario {
+            hosts,
+            routers,
+            gateways,
+            ..
+        } = scenario;
+        let names = hosts.keys().chain(routers.keys()).chain(gateways.keys());
+        Self(names.map(String::as_str).zip(0..).collect())
+    }
+
+    /// The scenario's checks leave no link to a node that is not there.
+    fn of(&self, name: &str) -> usize {
+        self.0.get(name).copied().unwrap_or_default()
+    }
+}
+
+pub(crate) fn engine<O: Observer>(
+    scenario: &Scenario,
+    options: &Options,
+    observer: O,
+) -> Result<Engine<O>, SimError> {
+    check(scenario)?;
+    let seed = options.seed.unwrap_or(scenario.seed);
+    let nodes = Nodes::new(scenario);
+    let topology = Topology::new(scenario);
+    let mut lines = lines(scenario, &nodes, seed)?;
+    let peps = peps(scenario, &nodes, &mut lines);
+    let routes = routes(scenario, &nodes, &topology);
+    let mut maker = Maker {
+        scenario,
+        topology: &topology,
+        seed,
+        wire: options.wire,
+        shares: BTreeMap::new(),
+    };
+    let mut ends = Vec::new();
+    let mut flows = Vec::new();
+    for flow in &scenario.flows {
+        let ([mut opener, mut acceptor], established) = maker.ends(flow)?;
+        let (near, far) = (&flow.opened_by, hosts::acceptor(flow));
+        place(&mut opener, nodes.of(near), nodes.of(far), &routes)
+            .and_then(|()| place(&mut acceptor, nodes.of(far), nodes.of(near), &routes))
+            .ok_or_else(|| SimError::Path {
+                from: flow.from.clone(),
+                to: flow.to.clone(),
+            })?;
+        ends.extend([opener, acceptor]);
+        flows.push(Course {
+            established,
+            ..Course::default()
+        });
+    }
+    let first_end = lines.len() + peps.len();
+    Ok(Engine {
+        hosts: scenario.hosts.len(),
+        first_end,
+        open: flows.len(),
+        network: Network {
+            schedule: Tournament::new(first_end + ends.len()),
+            lines,
+            routes,
+            observer,
+            codec: options.wire.then(|| Codec::new(Addresses::new(scenario))),
+            fault: None,
+        },
+        ends,
+        peps,
+        flows,
+    })
+}
+
+fn check(scenario: &Scenario) -> Result<(), SimError> {
+    let split = scenario
+        .gateways
+        .iter()
+        .find(|(_, gateway)| gateway.split.is_some());
+    if let Some((gateway, _)) = split {
+        let gateway = gateway.clone();
+        return Err(SimError::Split { gateway });
+    }
+    let forwarding = scenario.routers.len() + scenario.gateways.len();
+    let nodes = scenario.hosts.len().max(forwarding);
+    let (links, flows) = (scenario.links.len(), scenario.flows.len());
+    if nodes > MOST_NODES || links > MOST_LINKS || flows > MOST_FLOWS {
+        return Err(SimError::TooLarge {
+            hosts: MOST_NODES,
+            links: MOST_LINKS,
+            flows: MOST_FLOWS,
+        });
+    }
+    Ok(())
+}
+
+fn lines(scenario: &Scenario, nodes: &Nodes<'_>, seed: u64) -> Result<Vec<Line>, SimError> {
+    let mut lines = Vec::new();
+    for (name, link) in &scenario.links {
+        let [there, back] = directions(name, link, seed)?;
+        let [a, b] = &link.ends;
+        for (direction, to) in [(there, b), (back, a)] {
+            lines.push(Line {
+                direction,
+                to: nodes.of(to),
+                pep_before: None,
+                pep_behind: None,
+            });
+        }
+    }
+    Ok(lines)
+}
+
+/// The proxies that are enabled, each put on both directions of its link.
+fn peps(scenario: &Scenario, nodes: &Nodes<'_>, lines: &mut [Line]) -> Vec<PepNode> {
+    let mut peps = Vec::new();
+    for (name, pep) in scenario.peps.iter().filter(|(_, pep)| pep.enabled) {
+        let links = scenario.links.iter().enumerate();
+        let Some((number, (_, link))) = { links }.find(|(_, (link, _))| **link == pep.link) else {
+            continue;
+        };
+        let second = usize::from(link.ends[1] == pep.node);
+        let (out, back) = (2 * number + second, 2 * number + 1 - second);
+        lines[out].pep_before = Some(peps.len());
+        lines[back].pep_behind = Some(peps.len());
+        let direction = if second == 0 {
+            &link.forward
+        } else {
+            &link.reverse
+        };
+        let settings = pep::Settings {
+            rate: direction.rate,
+            rtt: Some(link.forward.delay + link.reverse.delay),
+            ..pep::Settings::default()
+        };
+        let PepKind::Snoop(snoop) = &pep.kind;
+        peps.push(PepNode {
+            name: name.clone(),
+            proxy: Proxy::Snoop(Box::new(Snoop::new(snoop_config(snoop, settings)))),
+            node: nodes.of(&pep.node),
+            line: out,
+        });
+    }
+    peps
+}
+
+fn snoop_config(snoop: &bentpipe_scenario::Snoop, link: pep::Settings) -> snoop::Config {
+    let settings = pep::Settings {
+        preset: match snoop.preset {
+            SnoopPreset::Paper => snoop::Preset::Standard,
+            SnoopPreset::Ns2 => snoop::Preset::Ns2,
+        },
+        cache: match snoop.cache {
+            Some(QueueLimit::Bytes(bytes)) => Some(bytes),
+            _ => None,
+        },
+        cache_packets: match snoop.cache {
+            Some(QueueLimit::Packets(packets)) => Some(packets as usize),
+            _ => None,
+        },
+        ..link
+    };
+    let mut config = snoop::Config::of(&settings);
+    if settings.cache_packets.is_some() {
+        // Counted in packets, the cache has no bound in bytes.
+        (config.bytes, config.total) = (Bytes(u64::MAX), Bytes(u64::MAX));
+    }
+    if let Some(timeout) = snoop.min_timeout {
+        config.min_timeout = timeout;
+    }
+    if let Some(tries) = snoop.max_retransmissions {
+        config.tries = u8::try_from(tries).unwrap_or(u8::MAX);
+    }
+    config
+}
+
+/// From every node to the hosts at which flows end.
+fn routes(scenario: &Scenario, nodes: &Nodes<'_>, topology: &Topology<'_>) -> Routes {
+    let mut routes = Routes::new(nodes.0.len(), scenario.hosts.len());
+    let flows = scenario.flows.iter();
+    let ends: BTreeSet<&String> = flows.flat_map(|flow| [&flow.from, &flow.to]).collect();
+    for host in ends {
+        for (node, number) in &nodes.0 {
+            let Some(path) = topology.path(node, host) else {
+                continue;
+            };
+            let hop = &path.hops[0];
+            let links = scenario.links.keys();
+            let link = { links }
+                .position(|name| name == hop.name)
+                .unwrap_or_default();
+            let back = usize::from(hop.link.ends[0] != hop.from);
+            // At most 2 * MOST_LINKS lines.
+            routes.set(*number, nodes.of(host), (2 * link + back) as u16);
+        }
+    }
+    routes
+}
+
+/// Puts an end at host `at`, its peer at host `peer`; `None` when no line leads there.
+fn place(end: &mut End, at: usize, peer: usize, routes: &Routes) -> Option<()> {
+    // At most MOST_NODES hosts.
+    end.peer_host = peer as u16;
+    end.line = routes.line(at, end.peer_host)?;
+    Some(())
+}
+
+pub(crate) fn outcome<O: Observer>(
+    scenario: &Scenario,
+    options: &Options,
+    engine: &Engine<O>,
+    end: Instant,
+) -> Outcome {
+    let topology = Topology::new(scenario);
+    let flows = scenario.flows.iter().enumerate();
+    let links = scenario.links.iter().flat_map(|(name, link)| {
+        let [a, b] = &link.ends;
+        [(name, a, b), (name, b, a)]
+    });
+    Outcome {
+        name: scenario.name.clone(),
+        seed: options.seed.unwrap_or(scenario.seed),
+        elapsed: end - Instant::ZERO,
+        flows: flows
+            .map(|(index, flow)| flow_outcome(&topology, engine, end, flow, index))
+            .collect(),
+        links: links
+            .zip(&engine.network.lines)
+            .map(|((link, from, to), line)| LinkOutcome {
+                link: link.clone(),
+                from: from.clone(),
+                to: to.clone(),
+                counters: *line.direction.observer(),
+            })
+            .collect(),
+        peps: engine
+            .peps
+            .iter()
+            .map(|pep| PepOutcome {
+                name: pep.name.clone(),
+                counters: pep.proxy.counters(),
+            })
+            .collect(),
+    }
+}
+
+fn flow_outcome<O: Observer>(
+    topology: &Topology<'_>,
+    engine: &Engine<O>,
+    end: Instant,
+    flow: &Flow,
+    index: usize,
+) -> FlowOutcome {
+    let opener = &engine.ends[EndId::opener(index).index()];
+    let acceptor = &engine.ends[EndId::acceptor(index).index()];
+    let (source, sink) = if flow.opened_by == flow.from {
+        (opener, acceptor)
+    } else {
+        (acceptor, opener)
+    };
+    let course = engine.flows[index];
+    let since = |at: Instant| at - opener.start;
+    let elapsed = since(course.over.unwrap_or(end));
+    let received = Bytes(sink.record.received);
+    let mss = u64::from(source.config.mss.min(sink.config.mss)).max(1);
+    let broken = opener.record.broken.or(acceptor.record.broken);
+    let status = match (course.over, broken) {
+        _ if opener.record.damaged || acceptor.record.damaged => Status::Damaged,
+        (None, _) => Status::CutOff,
+        (Some(_), Some(cause)) if !course.cut => Status::Broken(cause),
+        (Some(_), _) => Status::Finished,
+    };
+    let counters = |end: &End| {
+        let connection = end.connection.as_ref();
+        connection.map_or_else(Default::default, |connection| *connection.counters())
+    };
+    let path = topology.path(&flow.from, &flow.to);
+    FlowOutcome {
+        name: flow.name.clone(),
+        control: source.config.congestion.name,
+        recovery: source.config.recovery.name,
+        status,
+        elapsed,
+        received,
+        segments: received.0.div_ceil(mss),
+        mss: Bytes(mss),
+        goodput: rate(received, elapsed),
+        limit: path.and_then(|path| hosts::limit(&source.config, source.extra, &path)),
+        connect: opener.record.connected.map(since),
+        completion: sink.done.and(sink.record.last).map(since),
+        acknowledged: source.done.map(since),
+        source: counters(source),
+        receiver: counters(sink),
+        gauges: source
+            .connection
+            .as_ref()
+            .map_or_else(Default::default, |connection| connection.gauges()),
+    }
+}
+
+fn rate(bytes: Bytes, time: Duration) -> Rate {
+    let seconds = time.as_secs_f64();
+    let bits = if seconds > 0.0 {
+        bytes.bits() as f64 / seconds
+    } else {
+        0.0
+    };
+    Rate::from_bits_per_sec(bits as u64)
+}

@@ -1,0 +1,56 @@
+use bentpipe_base::{Bytes, DropCause, Fact, Instant, Observer};
+use core::time::Duration;
+
+/// What happened on one direction of a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkCounters {
+    /// Packets that began their way over the link.
+    pub packets: u64,
+    /// Their bytes, link framing included.
+    pub bytes: Bytes,
+    /// Packets for which the queue had no room.
+    pub refused: u64,
+    /// Packets of which bits were hit.
+    pub corrupted: u64,
+    /// Packets that vanished.
+    pub lost: u64,
+    /// Most packets that waited in the queue at once, the one being sent not counted.
+    pub longest_queue: usize,
+    /// What all packets together waited in the queue, in nanoseconds.
+    waited: u64,
+}
+
+impl LinkCounters {
+    /// Packets that waited in the queue, on average over a run of `elapsed`: by Little's law, the
+    /// sum of the waits over the time.
+    pub fn mean_queue(&self, elapsed: Duration) -> f64 {
+        match elapsed.as_secs_f64() {
+            0.0 => 0.0,
+            seconds => self.waited as f64 / 1e9 / seconds,
+        }
+    }
+
+    /// Packets that did not arrive, whatever the cause.
+    pub const fn dropped(&self) -> u64 {
+        self.refused + self.corrupted + self.lost
+    }
+}
+
+impl Observer for LinkCounters {
+    #[inline]
+    fn observe(&mut self, _now: Instant, fact: &Fact) {
+        match *fact {
+            Fact::Departed { size, waited } => {
+                self.packets += 1;
+                self.bytes += size;
+                // A run lasts at most 584 years.
+                self.waited = self.waited.saturating_add(waited.as_nanos() as u64);
+            }
+            Fact::Dropped { cause, .. } => match cause {
+                DropCause::Queue => self.refused += 1,
+                DropCause::Corrupted => self.corrupted += 1,
+                DropCause::Lost => self.lost += 1,
+            },
+        }
+    }
+}

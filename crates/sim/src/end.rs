@@ -1,0 +1,76 @@
+//! One end of a flow: its connection, its application, and when it is due.
+
+use crate::app::{App, Application};
+use crate::socket::{Record, Socket};
+use bentpipe_base::{Instant, Seq};
+use bentpipe_cc::Congestion;
+use bentpipe_tcp::{Config, Connection};
+use std::sync::Arc;
+
+pub(crate) struct End {
+    pub(crate) config: Arc<Config>,
+    /// In place of the congestion control of `config`, until the flow starts: one that shares its
+    /// link with other flows.
+    pub(crate) shared: Option<Box<dyn Congestion>>,
+    /// None before the flow starts.
+    pub(crate) connection: Option<Connection>,
+    pub(crate) app: Application,
+    pub(crate) record: Record,
+    /// Number of its first byte less one.
+    pub(crate) iss: Seq,
+    /// When the flow starts.
+    pub(crate) start: Instant,
+    /// Whether it is the end that starts it.
+    pub(crate) opens: bool,
+    /// When the flow's time is over: then it resets the connection. Only at the flow's source.
+    pub(crate) cut: Option<Instant>,
+    /// When its application was done.
+    pub(crate) done: Option<Instant>,
+    /// The line its packets leave by.
+    pub(crate) line: usize,
+    /// The host of the other end.
+    pub(crate) peer_host: u16,
+    /// Bytes of the IP header beyond IPv4's.
+    pub(crate) extra: u16,
+}
+
+impl End {
+    /// When it has something to do next.
+    #[inline]
+    pub(crate) fn due(&self) -> Instant {
+        let Some(connection) = &self.connection else {
+            return if self.opens { self.start } else { Instant::MAX };
+        };
+        let timer = connection.deadline().unwrap_or(Instant::MAX);
+        let app = self.app.deadline().unwrap_or(Instant::MAX);
+        let cut = self.cut.unwrap_or(Instant::MAX);
+        timer.min(app).min(cut)
+    }
+
+    /// Hears the events of the connection; whether there were any.
+    #[inline]
+    pub(crate) fn hear(&mut self, now: Instant) -> bool {
+        let Some(connection) = &mut self.connection else {
+            return false;
+        };
+        let mut any = false;
+        while let Some(event) = connection.event() {
+            self.record.heard(event, now);
+            any = true;
+        }
+        any
+    }
+
+    /// Calls the application.
+    #[inline]
+    pub(crate) fn call(&mut self, now: Instant) {
+        if let Some(connection) = &mut self.connection {
+            let mut socket = Socket {
+                connection,
+                record: &mut self.record,
+                now,
+            };
+            self.app.ready(&mut socket, now);
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! The run loop: what is due first acts, and what follows from it is scheduled.
+//!
+//! The players of the schedule, in the order in which ties are broken: the directions of the links
+//! (each due when the head of its ring arrives), the proxies, the ends of the flows. A packet in
+//! flight is nobody's entry. Timers are lazy: an end whose deadline moved on keeps its old entry, is
+//! called once for nothing, and only then takes its place.
+
+use crate::app::App;
+use crate::end::End;
+use crate::network::{Line, Network};
+use crate::{EndId, Observer, Packet, SimError};
+use bentpipe_base::{Instant, Machine};
+use bentpipe_pep::{Proxy, Side};
+use bentpipe_tcp::Connection;
+use std::sync::Arc;
+
+pub(crate) struct Engine<O> {
+    pub(crate) network: Network<O>,
+    pub(crate) ends: Vec<End>,
+    pub(crate) peps: Vec<PepNode>,
+    /// Of each flow.
+    pub(crate) flows: Vec<Course>,
+    /// Nodes below this number are hosts.
+    pub(crate) hosts: usize,
+    /// The player that the first end is.
+    pub(crate) first_end: usize,
+    /// Flows that are not over.
+    pub(crate) open: usize,
+}
+
+/// A proxy at a router, on one of its links.
+pub(crate) struct PepNode {
+    pub(crate) name: String,
+    pub(crate) proxy: Proxy<Packet>,
+    /// The router.
+    pub(crate) node: usize,
+    /// The line towards space.
+    pub(crate) line: usize,
+}
+
+/// How far a flow is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Course {
+    /// When it was over, if it is.
+    pub(crate) over: Option<Instant>,
+    /// Whether it was over because its time was.
+    pub(crate) cut: bool,
+    /// Whether both ends start with an established connection.
+    pub(crate) established: bool,
+}
+
+impl<O: Observer> Engine<O> {
+    /// Runs until every flow is over, but not beyond `horizon`. Returns when it ended.
+    pub(crate) fn run(&mut self, horizon: Instant) -> Result<Instant, SimError> {
+        for end in 0..self.ends.len() {
+            let due = self.ends[end].due();
+            self.network.schedule.set(self.first_end + end, due);
+        }
+        let mut last = Instant::ZERO;
+        while self.open > 0 {
+            let (now, player) = self.network.schedule.first();
+            if now > horizon {
+                return Ok(horizon);
+            }
+            last = now;
+            let lines = self.network.lines.len();
+            if player < lines {
+                self.arrivals(player, now);
+            } else if player < self.first_end {
+                self.wake_pep(player - lines, now);
+            } else {
+                self.wake(player - self.first_end, now);
+            }
+            if let Some(fault) = self.network.fault.take() {
+                return Err(fault);
+            }
+        }
+        Ok(last)
+    }
+
+    /// Everything that `line` delivers now.
+    #[inline]
+    fn arrivals(&mut self, line: usize, now: Instant) {
+        while let Some((at, packet)) = self.network.arrival(line, now) {
+            self.receive(line, packet, at);
+        }
+        self.network.reschedule(line);
+    }
+
+    #[inline]
+    fn receive(&mut self, line: usize, packet: Packet, now: Instant) {
+        let Line { to, pep_behind, .. } = self.network.lines[line];
+        let node = to;
+        if let Some(pep) = pep_behind {
+            self.pass(pep, Side::Space, packet, now);
+        } else if node >= self.hosts {
+            self.forward(node, packet, now);
+        } else if usize::from(packet.host) == node {
+            self.deliver(packet, now);
+        }
+        // A host forwards nothing.
+    }
+
+    #[inline]
+    fn forward(&mut self, node: usize, packet: Packet, now: Instant) {
+        let Some(line) = self.network.routes.line(node, packet.host) else {
+            return;
+        };
+        match self.network.lines[line].pep_before {
+            Some(pep) => self.pass(pep, Side::Ground, packet, now),
+            None => self.network.push(line, packet, now),
+        }
+    }
+
+    /// `packet` reaches a proxy from `side`.
+    fn pass(&mut self, pep: usize, side: Side, packet: Packet, now: Instant) {
+        self.peps[pep].proxy.input(side, packet, now);
+        self.drain(pep, now);
+        let due = self.peps[pep].proxy.deadline().unwrap_or(Instant::MAX);
+        let player = self.network.lines.len() + pep;
+        if due < self.network.schedule.due(player) {
+            self.network.schedule.set(player, due);
+        }
+    }
+
+    /// Sends what a proxy has to send.
+    fn drain(&mut self, pep: usize, now: Instant) {
+        let PepNode { node, line, .. } = self.peps[pep];
+        while let Some((side, packet)) = self.peps[pep].proxy.transmit(now) {
+            match side {
+                Side::Space => self.network.push(line, packet, now),
+                Side::Ground => self.forward(node, packet, now),
+            }
+        }
+    }
+
+    /// The entry of a proxy has come up.
+    fn wake_pep(&mut self, pep: usize, now: Instant) {
+        let proxy = &mut self.peps[pep].proxy;
+        if proxy.deadline().is_some_and(|due| due <= now) {
+            proxy.timeout(now);
+            self.drain(pep, now);
+        }
+        let due = self.peps[pep].proxy.deadline().unwrap_or(Instant::MAX);
+        let player = self.network.lines.len() + pep;
+        self.network.schedule.set(player, due);
+    }
+
+    #[inline]
+    fn deliver(&mut self, packet: Packet, now: Instant) {
+        let id = packet.to;
+        let end = &mut self.ends[id.index()];
+        if let Some(connection) = &mut end.connection {
+            connection.input(packet.segment, now);
+            self.settle(id, false, now);
+            self.hasten(id);
+        }
+    }
+
+    /// After anything happened at an end: lets its application act, if something changed or its own
+    /// time has come (`called`), and sends what there is to send.
+    #[inline]
+    fn settle(&mut self, id: EndId, called: bool, now: Instant) {
+        let mut call = self.ends[id.index()].hear(now) || called;
+        loop {
+            if call {
+                let end = &mut self.ends[id.index()];
+                let before = end.record.received;
+                end.call(now);
+                let received = end.record.received;
+                if received != before {
+                    self.network.observer.progress(now, id, received);
+                }
+            }
+            self.send(id, now);
+            if !call {
+                return;
+            }
+            self.judge(id, now);
+            call = self.ends[id.index()].hear(now);
+            if !call {
+                return;
+            }
+        }
+    }
+
+    /// Drains the connection into its first link.
+    #[inline]
+    fn send(&mut self, id: EndId, now: Instant) {
+        let end = &mut self.ends[id.index()];
+        let Some(connection) = &mut end.connection else {
+            return;
+        };
+        while let Some(segment) = connection.transmit(now) {
+            self.network.observer.segment(now, id, &segment);
+            // Links have an MTU of at most 65,535 bytes.
+            let len = connection.wire_len(&segment) as u16 + end.extra;
+            let packet = Packet {
+                segment,
+                to: id.peer(),
+                host: end.peer_host,
+                len,
+            };
+            self.network.push(end.line, packet, now);
+        }
+    }
+
+    /// Notes when an end is due, if that is sooner than noted.
+    #[inline]
+    fn hasten(&mut self, id: EndId) {
+        let due = self.ends[id.index()].due();
+        let player = self.first_end + id.index();
+        if due < self.network.schedule.due(player) {
+            self.network.schedule.set(player, due);
+        }
+    }
+
+    /// The entry of an end has come up.
+    fn wake(&mut self, index: usize, now: Instant) {
+        let id = EndId(index as u32);
+        if self.ends[index].connection.is_none() {
+            self.open(id, now);
+        } else if self.ends[index].due() <= now {
+            self.act(id, now);
+        }
+        let due = self.ends[index].due();
+        self.network.schedule.set(self.first_end + index, due);
+    }
+
+    /// A deadline of an end has come.
+    fn act(&mut self, id: EndId, now: Instant) {
+        let end = &mut self.ends[id.index()];
+        let Some(connection) = &mut end.connection else {
+            return;
+        };
+        if end.cut.is_some_and(|cut| cut <= now) {
+            end.cut = None;
+            connection.abort(now);
+            self.flows[id.flow()].cut = true;
+            self.over(id.flow(), now);
+        } else if connection.deadline().is_some_and(|due| due <= now) {
+            connection.timeout(now);
+        }
+        let called = self.ends[id.index()].app.deadline();
+        self.settle(id, called.is_some_and(|due| due <= now), now);
+    }
+
+    /// A flow starts: both of its ends come to life.
+    fn open(&mut self, id: EndId, now: Instant) {
+        let established = self.flows[id.flow()].established;
+        let [iss, irs] = [id, id.peer()].map(|id| self.ends[id.index()].iss);
+        let [near, far] = [id, id.peer()].map(|id| Arc::clone(&self.ends[id.index()].config));
+        let shared = [id, id.peer()].map(|id| self.ends[id.index()].shared.take());
+        let (mut near, mut far) = if established {
+            (
+                Connection::established(near, iss, irs, now),
+                Connection::established(far, irs, iss, now),
+            )
+        } else {
+            (
+                Connection::connect(near, iss, now),
+                Connection::listen(far, irs, now),
+            )
+        };
+        for (connection, shared) in [&mut near, &mut far].into_iter().zip(shared) {
+            if let Some(control) = shared {
+                connection.set_congestion(control);
+            }
+        }
+        self.ends[id.peer().index()].connection = Some(far);
+        self.ends[id.index()].connection = Some(near);
+        for id in [id.peer(), id] {
+            self.settle(id, true, now);
+            self.hasten(id);
+        }
+    }
+
+    /// Whether an end is done, and its flow with it.
+    fn judge(&mut self, id: EndId, now: Instant) {
+        let end = &mut self.ends[id.index()];
+        if end.done.is_none() && end.app.done() {
+            end.done = Some(now);
+        }
+        let broken = end.record.broken.is_some() || end.record.damaged;
+        let both = [id, id.peer()]
+            .iter()
+            .all(|id| self.ends[id.index()].done.is_some());
+        if broken || both {
+            self.over(id.flow(), now);
+        }
+    }
+
+    fn over(&mut self, flow: usize, now: Instant) {
+        let course = &mut self.flows[flow];
+        if course.over.is_none() {
+            course.over = Some(now);
+            self.open -= 1;
+        }
+    }
+}

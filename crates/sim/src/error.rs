@@ -1,0 +1,90 @@
+use bentpipe_base::Bytes;
+use thiserror::Error;
+
+/// Why a scenario cannot be simulated.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum SimError {
+    /// A gateway that splits TCP.
+    #[error(
+        "the simulator cannot run gateway `{gateway}`: splitting TCP needs the lab; use `bentpipe lab run`, \
+         or remove [gateways.{gateway}.split]"
+    )]
+    Split {
+        /// Its name.
+        gateway: String,
+    },
+    /// A congestion control that only the kernel has.
+    #[error(
+        "the simulator has no congestion control `{control}` for flow `{flow}`; it has {known}"
+    )]
+    Control {
+        /// The flow.
+        flow: String,
+        /// What it asks for.
+        control: String,
+        /// What there is.
+        known: String,
+    },
+    /// A name that is no TCP of the papers.
+    #[error("flow `{flow}`: {why}")]
+    Variant {
+        /// The flow.
+        flow: String,
+        /// What is wrong, and what there is.
+        why: bentpipe_tcp::UnknownVariant,
+    },
+    /// Two ends that cannot talk to each other.
+    #[error(
+        "flow `{flow}` joins hosts of different presets, of which only one does a handshake; give both \
+         the same `preset`"
+    )]
+    Presets {
+        /// The flow.
+        flow: String,
+    },
+    /// Segments longer than a link takes.
+    #[error(
+        "segments of flow `{flow}` take {length} in a packet, but its path passes at most {mtu}; lower \
+         `mss` or raise `mtu`"
+    )]
+    Mtu {
+        /// The flow.
+        flow: String,
+        /// A full segment with its headers.
+        length: Bytes,
+        /// The least MTU of the path.
+        mtu: Bytes,
+    },
+    /// A flow between hosts that no links join.
+    #[error("no links lead from `{from}` to `{to}`; join them by links and routers")]
+    Path {
+        /// The source.
+        from: String,
+        /// The destination.
+        to: String,
+    },
+    /// A property of a link that cannot be.
+    #[error("link `{link}`: {why}")]
+    Link {
+        /// The link.
+        link: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// More than the numbers of nodes, links and flows hold.
+    #[error("the scenario is too large: at most {hosts} hosts, {links} links and {flows} flows")]
+    TooLarge {
+        /// Most hosts, and most routers.
+        hosts: usize,
+        /// Most links.
+        links: usize,
+        /// Most flows.
+        flows: usize,
+    },
+    /// A packet that has no bytes, or whose bytes cannot be read: a mistake in this program.
+    #[error("a packet could not be written to the wire and read back ({0}); please report this")]
+    Wire(#[from] bentpipe_wire::Error),
+    /// A packet whose bytes read back as another: a mistake in this program.
+    #[error("a packet came back from the wire as another; please report this")]
+    Misread,
+}

@@ -1,0 +1,292 @@
+//! From the hosts and flows of a scenario to the two ends of each flow.
+
+use crate::SimError;
+use crate::app::{Application, Bulk, OnOff, Pattern, Requester, Responder, Sink};
+use crate::end::End;
+use crate::socket::Record;
+use bentpipe_base::{Bytes, Instant, Rate, Seq, Stream};
+use bentpipe_cc as cc;
+use bentpipe_scenario::{Amount, Flow, FlowKind, Host, Path, Preset, Scenario, Topology};
+use bentpipe_tcp::{Config, WireSize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What the ends of one flow are made from.
+pub(crate) struct Maker<'s> {
+    pub(crate) scenario: &'s Scenario,
+    pub(crate) topology: &'s Topology<'s>,
+    pub(crate) seed: u64,
+    /// Whether bytes travel, to be checked.
+    pub(crate) wire: bool,
+    /// What flows by the rate control have in common: by the slowest link on their way, the node
+    /// from which they enter it, and the rate that they are told.
+    pub(crate) shares: BTreeMap<(String, String, Rate), cc::rate::Link>,
+}
+
+/// Bytes of an IPv4 and a TCP header without options.
+const BARE: u32 = 40;
+/// Bytes of the timestamps option with its padding.
+const TIMESTAMPS: u32 = 12;
+
+/// The end of `flow` that does not connect.
+pub(crate) fn acceptor(flow: &Flow) -> &str {
+    if flow.opened_by == flow.from {
+        &flow.to
+    } else {
+        &flow.from
+    }
+}
+
+impl<'s> Maker<'s> {
+    /// The two ends of `flow`, the opener first, and whether they stand from the start. Where they
+    /// are and how they reach each other is not filled in.
+    pub(crate) fn ends(&mut self, flow: &Flow) -> Result<([End; 2], bool), SimError> {
+        let path = self.path(&flow.from, &flow.to)?;
+        let host = |name: &str| self.scenario.hosts.get(name).cloned().unwrap_or_default();
+        let (opener, other) = (host(&flow.opened_by), host(acceptor(flow)));
+        let (first, second) = (opener.endpoint.preset, other.endpoint.preset);
+        if first != second {
+            let flow = flow.name.clone();
+            return Err(SimError::Presets { flow });
+        }
+        let configs = [&opener, &other].map(|host| self.config(flow, host, &path));
+        let [near, far] = configs;
+        let (near, far) = (near?, far?);
+        let mss = near.mss.min(far.mss);
+        let shared = self.share(&path, &near);
+        let (source, sink) = self.applications(flow, mss);
+        let (opens, accepts) = if flow.opened_by == flow.from {
+            (source, sink)
+        } else {
+            (sink, source)
+        };
+        let mut ends = [
+            self.end(flow, near, opens, true),
+            self.end(flow, far, accepts, false),
+        ];
+        ends[usize::from(flow.opened_by != flow.from)].shared = shared;
+        Ok((ends, first == Preset::Ns2))
+    }
+
+    /// The rate control of a flow on the slowest link of its path, where it uses that control.
+    fn share(&mut self, path: &Path<'_>, config: &Config) -> Option<Box<dyn cc::Congestion>> {
+        let rate = config
+            .settings
+            .rate
+            .filter(|_| config.congestion.name == "rate")?;
+        let slowest = path.hops.iter().min_by_key(|hop| {
+            let rate = hop.direction.rate;
+            rate.map_or(u64::MAX, Rate::bits_per_sec)
+        })?;
+        let key = (slowest.name.to_owned(), slowest.from.to_owned(), rate);
+        let link = self.shares.entry(key).or_default().clone();
+        Some(Box::new(cc::rate::RateControl::on(link, &config.settings)))
+    }
+
+    pub(crate) fn path(&self, from: &str, to: &str) -> Result<Path<'s>, SimError> {
+        self.topology.path(from, to).ok_or_else(|| SimError::Path {
+            from: from.to_owned(),
+            to: to.to_owned(),
+        })
+    }
+
+    fn end(&self, flow: &Flow, config: Config, app: Application, opens: bool) -> End {
+        let start = Instant::ZERO + flow.start;
+        let cut = match flow.amount {
+            Amount::Duration(duration) => Some(start + duration),
+            Amount::Bytes(_) | Amount::Segments(_) => None,
+        };
+        let source = opens == (flow.opened_by == flow.from);
+        let role = if opens { "opener" } else { "acceptor" };
+        let draw = Stream::new(self.seed, &format!("flow.{}.{role}", flow.name)).bits();
+        let fixed = matches!(config.wire_size, WireSize::Fixed { .. });
+        // What IPv6 adds to true headers; fixed ones are as they are.
+        let extra = (self.scenario.ip.header().0 - bentpipe_scenario::Ip::V4.header().0) as u16;
+        End {
+            config: Arc::new(config),
+            shared: None,
+            connection: None,
+            app,
+            record: Record::new(cut.unwrap_or(Instant::MAX), self.wire),
+            // Any 32 of the bits.
+            iss: Seq(draw as u32),
+            start,
+            opens,
+            cut: cut.filter(|_| source),
+            done: None,
+            line: 0,
+            peer_host: 0,
+            extra: if fixed { 0 } else { extra },
+        }
+    }
+
+    fn config(&self, flow: &Flow, host: &Host, path: &Path<'_>) -> Result<Config, SimError> {
+        let endpoint = &host.endpoint;
+        let mut config = match endpoint.preset {
+            Preset::Rfc => Config::rfc(),
+            Preset::Ns2 => Config::ns2(),
+        };
+        let set = |to: &mut std::time::Duration, from: Option<std::time::Duration>| {
+            *to = from.unwrap_or(*to);
+        };
+        set(&mut config.delayed_ack, endpoint.delayed_ack);
+        set(&mut config.initial_rto, endpoint.initial_rto);
+        set(&mut config.min_rto, endpoint.min_rto);
+        set(&mut config.max_rto, endpoint.max_rto);
+        let set = |to: &mut bool, from: Option<bool>| *to = from.unwrap_or(*to);
+        set(&mut config.limited_transmit, endpoint.limited_transmit);
+        set(&mut config.timestamps, endpoint.timestamps);
+        set(&mut config.nagle, endpoint.nagle);
+        if let Some(segments) = endpoint.initial_window {
+            config.initial_window = segments;
+        }
+        if endpoint.preset == Preset::Rfc {
+            // As Linux, which keeps half of a buffer for its own bookkeeping (tcp_adv_win_scale 1).
+            config.receive_buffer = Bytes(host.tcp.receive_buffer.max.0 / 2);
+        }
+        if let Some(window) = endpoint.receive_window {
+            config.receive_buffer = window;
+        }
+        self.sizes(flow, host, path, &mut config)?;
+        self.control(flow, path, config)
+    }
+
+    /// Segment and header sizes.
+    fn sizes(
+        &self,
+        flow: &Flow,
+        host: &Host,
+        path: &Path<'_>,
+        config: &mut Config,
+    ) -> Result<(), SimError> {
+        let endpoint = &host.endpoint;
+        let options = if config.timestamps { TIMESTAMPS } else { 0 };
+        let ip = self.scenario.ip.header().0 as u32 - BARE - TIMESTAMPS;
+        let headers = BARE + ip + options;
+        let (data, bare) = match config.wire_size {
+            WireSize::Fixed { data, bare } => (data, bare),
+            WireSize::True => (headers, headers),
+        };
+        let told = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0 as u32);
+        if endpoint.data_header.is_some() || endpoint.ack_header.is_some() {
+            config.wire_size = WireSize::Fixed {
+                data: told(endpoint.data_header).unwrap_or(data),
+                bare: told(endpoint.ack_header).unwrap_or(bare),
+            };
+        }
+        let added = match config.wire_size {
+            WireSize::Fixed { data, .. } => data,
+            WireSize::True => headers,
+        };
+        let mtu = path.mtu();
+        let fits = mtu - Bytes(u64::from(added));
+        let mss = match (endpoint.mss, endpoint.preset) {
+            (Some(mss), _) => mss,
+            (None, Preset::Ns2) => Bytes(u64::from(config.mss)),
+            (None, Preset::Rfc) => fits,
+        };
+        if mss > fits || mss == Bytes(0) {
+            return Err(SimError::Mtu {
+                flow: flow.name.clone(),
+                length: mss + Bytes(u64::from(added)),
+                mtu,
+            });
+        }
+        // Below an MTU of at most 65,535.
+        config.mss = mss.0 as u16;
+        Ok(())
+    }
+
+    /// The congestion control and loss recovery of `flow`, at both ends.
+    fn control(&self, flow: &Flow, path: &Path<'_>, config: Config) -> Result<Config, SimError> {
+        let mut config = match &flow.variant {
+            Some(variant) => config.variant(variant).map_err(|why| SimError::Variant {
+                flow: flow.name.clone(),
+                why,
+            })?,
+            None => self.named_control(flow, config)?,
+        };
+        // As in the lab: only who owns its link is told the rate of it without being asked.
+        config.settings.rate = match config.congestion.name {
+            "hybla" => flow.path_rate,
+            "rate" => flow.path_rate.or_else(|| path.rate()),
+            _ => None,
+        };
+        Ok(config)
+    }
+
+    fn named_control(&self, flow: &Flow, mut config: Config) -> Result<Config, SimError> {
+        let name = self.scenario.sender_control(flow).unwrap_or("reno");
+        // The kernel's twins bear a prefix.
+        let twin = name.strip_prefix("bentpipe_").unwrap_or(name);
+        config.congestion = cc::find(twin).ok_or_else(|| {
+            let known: Vec<&str> = cc::REGISTRY.iter().map(|variant| variant.name).collect();
+            SimError::Control {
+                flow: flow.name.clone(),
+                control: name.to_owned(),
+                known: known.join(", "),
+            }
+        })?;
+        Ok(config)
+    }
+
+    /// Those of the source and of the receiver.
+    fn applications(&self, flow: &Flow, mss: u16) -> (Application, Application) {
+        let piece = Bytes(u64::from(mss));
+        let amount = match flow.amount {
+            Amount::Bytes(bytes) => Some(bytes),
+            Amount::Segments(segments) => Some(piece * segments),
+            Amount::Duration(_) => None,
+        };
+        let sink = || Application::Sink(Sink::default());
+        match flow.kind {
+            FlowKind::Bulk => (Application::Bulk(Bulk::new(amount)), sink()),
+            FlowKind::RequestResponse {
+                request,
+                response,
+                think,
+            } => (
+                Application::Responder(Responder::new(request, response, amount)),
+                Application::Requester(Requester::new(request, response, think, amount)),
+            ),
+            FlowKind::OnOff {
+                on,
+                off,
+                rate,
+                exponential,
+            } => {
+                let name = format!("flow.{}.on-off", flow.name);
+                let pattern = Pattern {
+                    on,
+                    off,
+                    rate,
+                    chance: exponential.then(|| Stream::new(self.seed, &name)),
+                    piece,
+                };
+                let source = OnOff::new(pattern, amount);
+                (Application::OnOff(Box::new(source)), sink())
+            }
+        }
+    }
+}
+
+/// What no TCP with segments and headers of `config` can exceed on `path`: on each link the rate,
+/// times the payload's share of a full segment, times the share that arrives; the least of these.
+pub(crate) fn limit(config: &Config, extra: u16, path: &Path<'_>) -> Option<Rate> {
+    let payload = Bytes(u64::from(config.mss));
+    let headers = match config.wire_size {
+        WireSize::Fixed { data, .. } => data,
+        WireSize::True => {
+            let options = if config.timestamps { TIMESTAMPS } else { 0 };
+            BARE + options + u32::from(extra)
+        }
+    };
+    let packet = payload + Bytes(u64::from(headers));
+    let limits = path.hops.iter().filter_map(|hop| {
+        let wire = (packet + hop.direction.overhead).0 as f64;
+        let ratio = hop.direction.delivery_ratio(packet);
+        let share = payload.0 as f64 / wire * ratio;
+        Some(hop.direction.rate?.scaled(share))
+    });
+    limits.min()
+}

@@ -1,0 +1,78 @@
+use crate::{EndId, Packet};
+use bentpipe_base::Instant;
+use bentpipe_tcp::Segment;
+
+/// Whoever wants to see more of a run than its counters. Every method does nothing unless written
+/// anew; `()` is the observer of nothing, and costs nothing.
+///
+/// Lines are the directions of links: 2i from the first end of link i (in the order of their names)
+/// to its second, 2i + 1 back.
+pub trait Observer {
+    /// `packet` enters the queue of `line`.
+    #[inline]
+    fn sent(&mut self, _now: Instant, _line: usize, _packet: &Packet) {}
+
+    /// `packet` arrives over `line`.
+    #[inline]
+    fn arrived(&mut self, _now: Instant, _line: usize, _packet: &Packet) {}
+
+    /// `end` sends `segment`.
+    #[inline]
+    fn segment(&mut self, _now: Instant, _end: EndId, _segment: &Segment) {}
+
+    /// `end` has received `bytes` in order so far.
+    #[inline]
+    fn progress(&mut self, _now: Instant, _end: EndId, _bytes: u64) {}
+}
+
+impl Observer for () {}
+
+/// Two observers that both see everything.
+impl<A: Observer, B: Observer> Observer for (A, B) {
+    fn sent(&mut self, now: Instant, line: usize, packet: &Packet) {
+        self.0.sent(now, line, packet);
+        self.1.sent(now, line, packet);
+    }
+
+    fn arrived(&mut self, now: Instant, line: usize, packet: &Packet) {
+        self.0.arrived(now, line, packet);
+        self.1.arrived(now, line, packet);
+    }
+
+    fn segment(&mut self, now: Instant, end: EndId, segment: &Segment) {
+        self.0.segment(now, end, segment);
+        self.1.segment(now, end, segment);
+    }
+
+    fn progress(&mut self, now: Instant, end: EndId, bytes: u64) {
+        self.0.progress(now, end, bytes);
+        self.1.progress(now, end, bytes);
+    }
+}
+
+/// An observer that may be switched off.
+impl<O: Observer> Observer for Option<O> {
+    fn sent(&mut self, now: Instant, line: usize, packet: &Packet) {
+        if let Some(observer) = self {
+            observer.sent(now, line, packet);
+        }
+    }
+
+    fn arrived(&mut self, now: Instant, line: usize, packet: &Packet) {
+        if let Some(observer) = self {
+            observer.arrived(now, line, packet);
+        }
+    }
+
+    fn segment(&mut self, now: Instant, end: EndId, segment: &Segment) {
+        if let Some(observer) = self {
+            observer.segment(now, end, segment);
+        }
+    }
+
+    fn progress(&mut self, now: Instant, end: EndId, bytes: u64) {
+        if let Some(observer) = self {
+            observer.progress(now, end, bytes);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What a run brings.
+
+use crate::LinkCounters;
+use bentpipe_base::{Bytes, Rate};
+use bentpipe_tcp::{Cause, Counters, Gauges};
+use core::time::Duration;
+
+/// What a run brings.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// The scenario's name.
+    pub name: String,
+    /// The seed that it ran with.
+    pub seed: u64,
+    /// Virtual time from the start to the end.
+    pub elapsed: Duration,
+    /// In the order of the scenario.
+    pub flows: Vec<FlowOutcome>,
+    /// By name of the link: first the direction from its first end, then the other.
+    pub links: Vec<LinkOutcome>,
+    /// By name.
+    pub peps: Vec<PepOutcome>,
+}
+
+/// How a flow ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// All was delivered, or its time passed.
+    Finished,
+    /// The run's time limit came first.
+    CutOff,
+    /// Its connection broke.
+    Broken(Cause),
+    /// Bytes arrived that were not sent: a mistake in this program. Only seen with `wire`.
+    Damaged,
+}
+
+/// What became of a flow.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlowOutcome {
+    /// Its name.
+    pub name: String,
+    /// The congestion control of its source.
+    pub control: &'static str,
+    /// The loss recovery of its source.
+    pub recovery: &'static str,
+    /// How it ended.
+    pub status: Status,
+    /// From its start to its end, the end of its time, or the time limit.
+    pub elapsed: Duration,
+    /// Bytes that its receiver got in order until then.
+    pub received: Bytes,
+    /// The same in full segments, a last short one counted whole: the highest segment number in
+    /// order at the receiver, the first being 1.
+    pub segments: u64,
+    /// Payload of a full segment.
+    pub mss: Bytes,
+    /// `received` over `elapsed`.
+    pub goodput: Rate,
+    /// What no TCP can exceed on its path; `None` where nothing limits the rate.
+    pub limit: Option<Rate>,
+    /// From its start to the established connection at the opener.
+    pub connect: Option<Duration>,
+    /// From its start to the last byte at the receiver, where there is a last one.
+    pub completion: Option<Duration>,
+    /// From its start until its source knew that all had arrived.
+    pub acknowledged: Option<Duration>,
+    /// Counts of the source's TCP.
+    pub source: Counters,
+    /// Counts of the receiver's TCP.
+    pub receiver: Counters,
+    /// The last state of the source's TCP: congestion window and so on.
+    pub gauges: Gauges,
+}
+
+impl FlowOutcome {
+    /// Goodput as a share of the limit.
+    pub fn share(&self) -> Option<f64> {
+        Some(self.goodput.mbps() / self.limit?.mbps())
+    }
+
+    /// The share of payload bytes that the source sent again; `None` when it sent none.
+    pub fn retransmitted(&self) -> Option<f64> {
+        let Counters {
+            bytes_sent,
+            bytes_retransmitted,
+            ..
+        } = self.source;
+        (bytes_sent > 0).then(|| bytes_retransmitted as f64 / bytes_sent as f64)
+    }
+}
+
+/// What happened on one direction of a link.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinkOutcome {
+    /// The link's name.
+    pub link: String,
+    /// The node that the direction leaves.
+    pub from: String,
+    /// The node that it reaches.
+    pub to: String,
+    /// The counts.
+    pub counters: LinkCounters,
+}
+
+/// What a proxy did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PepOutcome {
+    /// Its name.
+    pub name: String,
+    /// Its own counts by name, always in the same order.
+    pub counters: Vec<(&'static str, u64)>,
+}

@@ -1,0 +1,94 @@
+use bentpipe_base::Bytes;
+use bentpipe_link::Length;
+use bentpipe_pep::View;
+use bentpipe_tcp::Segment;
+
+/// One packet on its way between two ends of a flow, moved by value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// What it carries.
+    pub segment: Segment,
+    /// Where it goes; its source is the other end.
+    pub to: EndId,
+    /// The host of that end.
+    pub(crate) host: u16,
+    /// Bytes of the packet on a link, framing not counted.
+    pub len: u16,
+}
+
+// Queues and delay lines hold thousands.
+const _: () = assert!(size_of::<Packet>() <= 64);
+
+/// One end of a flow's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EndId(pub(crate) u32);
+
+impl EndId {
+    /// The end of flow number `flow` (in the order of the scenario) that connects.
+    pub const fn opener(flow: usize) -> Self {
+        Self(2 * flow as u32)
+    }
+
+    /// The end of flow number `flow` that is connected to.
+    pub const fn acceptor(flow: usize) -> Self {
+        Self(2 * flow as u32 + 1)
+    }
+
+    /// The other end of its connection.
+    pub const fn peer(self) -> Self {
+        Self(self.0 ^ 1)
+    }
+
+    /// The number of its flow, in the order of the scenario.
+    pub const fn flow(self) -> usize {
+        (self.0 >> 1) as usize
+    }
+
+    /// Whether it is the end that connects.
+    pub const fn opens(self) -> bool {
+        self.0 & 1 == 0
+    }
+
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl Length for Packet {
+    fn length(&self) -> Bytes {
+        Bytes(u64::from(self.len))
+    }
+}
+
+impl bentpipe_pep::Packet for Packet {
+    type Endpoint = EndId;
+
+    #[inline]
+    fn view(&self) -> Option<View<'_, EndId>> {
+        let Segment {
+            seq,
+            ack,
+            flags,
+            window,
+            options,
+            payload,
+            ..
+        } = &self.segment;
+        Some(View {
+            source: self.to.peer(),
+            destination: self.to,
+            seq: *seq,
+            ack: *ack,
+            flags: *flags,
+            window: *window,
+            // A packet has at most 65,535 bytes.
+            payload: payload.len() as u32,
+            sack: options.as_deref().map_or(&[], |options| &options.sack),
+        })
+    }
+
+    #[inline]
+    fn wire_length(&self) -> Bytes {
+        self.length()
+    }
+}
