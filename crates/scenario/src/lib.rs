@@ -33,6 +33,7 @@ mod model;
 mod parse;
 mod problem;
 pub mod read;
+pub mod study;
 mod topology;
 mod values;
 
@@ -43,4 +44,5 @@ pub use model::{
 };
 pub use parse::Known;
 pub use problem::{Problem, Problems, nearest};
+pub use study::Study;
 pub use topology::{Hop, Path, Topology};

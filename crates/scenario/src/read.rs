@@ -86,6 +86,17 @@ impl<'t> Document<'t> {
         }
     }
 
+    /// The same text with another content, whose values stand in that text.
+    pub(crate) fn with_root(file: &'t str, text: &'t str, root: DeTable<'t>) -> Self {
+        Self {
+            file,
+            text,
+            root: Spanned::new(0..text.len(), root),
+            broken: false,
+            problems: RefCell::default(),
+        }
+    }
+
     /// Whether the text is not even TOML: reading on would only find consequences of that.
     pub fn is_broken(&self) -> bool {
         self.broken
@@ -125,7 +136,7 @@ impl<'t> Document<'t> {
         Err(Problems(problems.collect()))
     }
 
-    fn source(&self, place: &Place) -> &'t str {
+    pub(crate) fn source(&self, place: &Place) -> &'t str {
         self.text.get(place.clone()).unwrap_or_default()
     }
 }
@@ -298,6 +309,11 @@ impl<'d, 't> Table<'d, 't> {
         table.own(table.entries)
     }
 
+    /// Its keys and values, unread.
+    pub(crate) fn entries(&self) -> &'d DeTable<'t> {
+        self.entries
+    }
+
     /// Ends the reading of this table: every key nobody asked for is unknown.
     pub fn finish(self) {
         let known: Vec<&str> = self.asked.iter().copied().collect();
@@ -311,12 +327,12 @@ impl<'d, 't> Table<'d, 't> {
         }
     }
 
-    fn raw(&mut self, key: &'static str) -> Option<&'d Spanned<DeValue<'t>>> {
+    pub(crate) fn raw(&mut self, key: &'static str) -> Option<&'d Spanned<DeValue<'t>>> {
         self.asked.insert(key);
         self.entries.get(key)
     }
 
-    fn read<T: Value>(&self, value: &Spanned<DeValue<'_>>) -> Option<T> {
+    pub(crate) fn read<T: Value>(&self, value: &Spanned<DeValue<'_>>) -> Option<T> {
         let source = self.document.source(&value.span());
         T::read(value.get_ref(), source)
             .map_err(|wrong| self.document.problem(value.span(), wrong))

@@ -1,0 +1,244 @@
+//! From a study and a number to the scenario of that point.
+
+use super::Study;
+use super::axis::Values;
+use crate::model::Scenario;
+use crate::parse::{self, Known};
+use crate::problem::{Problem, Problems};
+use crate::read::{Document, Place, Wrong};
+use serde_spanned::Spanned;
+use std::borrow::Cow;
+use toml::de::{DeTable, DeValue};
+
+/// One scenario of a study.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Point {
+    /// Its number; the last axis varies fastest.
+    pub index: u64,
+    /// The label of its value on each axis.
+    pub labels: Vec<String>,
+    /// What is run.
+    pub scenario: Scenario,
+}
+
+/// Makes the points of a study. One for each thread: it holds the parsed text.
+pub struct Expander<'s> {
+    study: &'s Study,
+    known: Known<'s>,
+    /// The document without what makes a study of it.
+    base: DeTable<'s>,
+    /// Of each axis the arrays of the document that its values stand in.
+    axes: Vec<Option<DeTable<'s>>>,
+}
+
+/// A key, where it is said, and what it is set to.
+struct Setting<'s> {
+    key: Cow<'s, str>,
+    place: Place,
+    value: Spanned<DeValue<'s>>,
+}
+
+impl<'s> Expander<'s> {
+    pub(super) fn new(study: &'s Study) -> Self {
+        Self::knowing(study, Known::default())
+    }
+
+    fn knowing(study: &'s Study, known: Known<'s>) -> Self {
+        // The study was read from this text before: it is TOML.
+        let mut base = DeTable::parse_recoverable(&study.text).0.into_inner();
+        let sweep = base.remove("sweep").map(Spanned::into_inner);
+        base.remove("tables");
+        base.remove("figures");
+        let tables = match sweep {
+            Some(DeValue::Array(items)) => items.into_iter().collect(),
+            _ => Vec::new(),
+        };
+        let axes = tables.into_iter().map(|axis| match axis.into_inner() {
+            DeValue::Table(table) => Some(table),
+            _ => None,
+        });
+        Self {
+            study,
+            known,
+            base,
+            axes: axes.collect(),
+        }
+    }
+
+    /// Point number `index`; past the last the numbers begin again.
+    ///
+    /// # Errors
+    /// Values that are right one by one may contradict each other.
+    pub fn point(&self, index: u64) -> Result<Point, Problems> {
+        let mut rest = index;
+        let mut choice: Vec<u64> = self
+            .study
+            .axes
+            .iter()
+            .rev()
+            .map(|axis| {
+                let at = rest % axis.len();
+                rest /= axis.len();
+                at
+            })
+            .collect();
+        choice.reverse();
+        let scenario = self.scenario(&choice)?;
+        let axes = self.study.axes.iter().zip(&choice);
+        let labels = axes.map(|(axis, at)| axis.values.label(*at)).collect();
+        Ok(Point {
+            index,
+            labels,
+            scenario,
+        })
+    }
+
+    /// The scenario of one value of each axis.
+    fn scenario(&self, choice: &[u64]) -> Result<Scenario, Problems> {
+        let axes = self.study.axes.iter().zip(choice);
+        let labels: Vec<String> = axes.map(|(axis, at)| axis.values.label(*at)).collect();
+        let mut root = self.base.clone();
+        let mut wrongs = Vec::new();
+        for (number, (label, at)) in labels.iter().zip(choice).enumerate() {
+            for setting in self.settings(number, *at, label) {
+                let place = setting.place.clone();
+                if let Err(wrong) = set(&mut root, &setting.key, &setting) {
+                    wrongs.push((place, wrong));
+                }
+            }
+        }
+        let Study { file, text, .. } = self.study;
+        let document = Document::with_root(file, text, root);
+        let scenario = if wrongs.is_empty() {
+            parse::scenario(document.root(), self.known)
+        } else {
+            for (place, wrong) in wrongs {
+                document.problem(place, wrong);
+            }
+            None
+        };
+        document.finish(scenario)
+    }
+
+    /// What value number `at` of axis `number` sets; of a range it is the number that its label is.
+    fn settings<'p>(&'p self, number: usize, at: u64, label: &'p str) -> Vec<Setting<'p>> {
+        let axis = &self.study.axes[number];
+        let keyed = |value: &Spanned<DeValue<'p>>| {
+            let keys = axis.keys.iter().map(|key| Setting {
+                key: Cow::Borrowed(key.text.as_str()),
+                place: key.place.clone(),
+                value: value.clone(),
+            });
+            keys.collect()
+        };
+        let key = match &axis.values {
+            Values::Count { .. } => {
+                let place = axis.keys.first().map_or(0..0, |key| key.place.clone());
+                let value = DeValue::parse(label).expect("digits are a value");
+                return keyed(&Spanned::new(place, value.into_inner()));
+            }
+            Values::List { key, .. } => key,
+        };
+        let array = self.axes[number].as_ref().and_then(|axis| axis.get(*key));
+        let Some(item) = array.and_then(|array| array.get_ref().get(at as usize)) else {
+            return Vec::new();
+        };
+        let DeValue::Table(entries) = item.get_ref() else {
+            return keyed(item);
+        };
+        if let Some(value) = entries.get("value") {
+            return keyed(value);
+        }
+        let set = entries.get("set").and_then(|set| set.get_ref().as_table());
+        let pairs = set.into_iter().flatten().map(|(key, value)| Setting {
+            key: key.get_ref().clone(),
+            place: key.span(),
+            value: value.clone(),
+        });
+        pairs.collect()
+    }
+}
+
+/// Sets the dotted `path` below `table`. All tables on the way must be there; an array of tables is
+/// entered by the `name` of one of them, or by `*` for all.
+fn set<'s>(table: &mut DeTable<'s>, path: &str, setting: &Setting<'s>) -> Result<(), Wrong> {
+    let Some((head, rest)) = path.split_once('.') else {
+        // Anew, so that the key too stands where the axis says it.
+        table.remove(path);
+        let key = Spanned::new(setting.place.clone(), Cow::Owned(path.to_owned()));
+        table.insert(key, setting.value.clone());
+        return Ok(());
+    };
+    let missing = |names: &[&str]| {
+        let what = format!("`{}` leads nowhere: there is no `{head}`", setting.key);
+        Err(Wrong::name(what, head, names))
+    };
+    let names: Vec<String> = table.keys().map(|key| key.get_ref().to_string()).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    match table.get_mut(head).map(Spanned::as_mut) {
+        None => missing(&names),
+        Some(DeValue::Table(inner)) => set(inner, rest, setting),
+        Some(DeValue::Array(items)) => {
+            let (name, rest) = rest.split_once('.').unwrap_or((rest, ""));
+            let mut found = false;
+            let mut names = Vec::new();
+            for item in items.iter_mut() {
+                let DeValue::Table(inner) = item.as_mut() else {
+                    continue;
+                };
+                let own = inner.get("name").and_then(|own| own.get_ref().as_str());
+                names.extend(own.map(str::to_owned));
+                if !rest.is_empty() && (name == "*" || own == Some(name)) {
+                    set(inner, rest, setting)?;
+                    found = true;
+                }
+            }
+            if found {
+                return Ok(());
+            }
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let what = format!(
+                "`{}` leads nowhere: no [[{head}]] is named `{name}`",
+                setting.key
+            );
+            Err(Wrong::name(what, name, &names))
+        }
+        Some(_) => {
+            let what = format!("`{}` leads nowhere: `{head}` is no table", setting.key);
+            Err(Wrong::new(what, "a key of a table"))
+        }
+    }
+}
+
+/// Every value by itself, all other axes at their first.
+pub(super) fn check(study: &Study, known: Known<'_>) -> Result<(), Problems> {
+    let mut problems: Vec<Problem> = Vec::new();
+    let mut try_all = |study: &Study| {
+        let expander = Expander::knowing(study, known);
+        let mut choice = vec![0; study.axes.len()];
+        for (number, axis) in study.axes.iter().enumerate() {
+            let values: Vec<u64> = match &axis.values {
+                Values::Count { .. } => vec![0, axis.len() - 1],
+                Values::List { .. } => (0..axis.len()).collect(),
+            };
+            for at in values {
+                choice[number] = at;
+                if let Err(found) = expander.scenario(&choice) {
+                    let new = found.0.into_iter().filter(|new| !problems.contains(new));
+                    let new: Vec<Problem> = new.collect();
+                    problems.extend(new);
+                }
+            }
+            choice[number] = 0;
+        }
+    };
+    try_all(study);
+    let mut quick = study.clone();
+    quick.set_quick();
+    try_all(&quick);
+    problems.sort_by_key(|problem| (problem.line, problem.column));
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(Problems(problems)),
+    }
+}
