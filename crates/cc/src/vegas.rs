@@ -26,6 +26,7 @@
 use crate::growth::Round;
 use crate::{Ack, Congestion, Gauge, Hole, Phase, Signal, Window};
 use bentpipe_base::{Instant, Seq};
+use std::time::Duration;
 
 /// How many segments Vegas keeps in the queue of the bottleneck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,8 +91,9 @@ pub struct Vegas {
     /// Slow start grows in this round trip, not in the next.
     growing: bool,
     round: Round,
-    /// The round trip under way: its first byte, and when it began.
-    began: Option<(Seq, Instant)>,
+    /// The round trip under way: the first byte sent in it, and when it began.
+    first: Option<Seq>,
+    began: Instant,
     /// Samples of the round-trip time in it: their sum in seconds, and their number.
     sum: f64,
     samples: u32,
@@ -117,7 +119,8 @@ impl Vegas {
             step: 0.0,
             growing: true,
             round: Round::default(),
-            began: None,
+            first: None,
+            began: Instant::ZERO,
             sum: 0.0,
             samples: 0,
             base: 0.0,
@@ -129,31 +132,42 @@ impl Vegas {
         }
     }
 
+    /// One sample of the round-trip time, in seconds.
+    fn sample(&mut self, rtt: f64) {
+        self.sum += rtt;
+        self.samples = self.samples.saturating_add(1);
+        if rtt > 0.0 {
+            if self.base == 0.0 || rtt < self.base {
+                self.base = rtt;
+            }
+            self.clock.sample(rtt);
+        }
+    }
+
     /// A round trip ended: judges it and begins the next.
     fn turn(&mut self, window: &mut Window, ack: &Ack, settled: bool) {
-        if let Some((first, began)) = self.began {
-            let rtt = if self.samples > 0 {
-                self.sum / f64::from(self.samples)
-            } else {
-                ack.now.since(began).as_secs_f64()
-            };
-            let sent = segments(window, ack.next, first);
-            if rtt > 0.0 {
-                if self.base == 0.0 || rtt < self.base || sent <= 1.0 {
-                    self.base = rtt;
-                }
-                let flight = segments(window, ack.next, ack.una) + f64::from(ack.acked);
-                self.diff = (flight - sent / rtt * self.base + 0.5).trunc();
-                if settled {
-                    self.judge(window);
-                }
-            }
+        let rtt = if self.samples > 0 {
+            self.sum / f64::from(self.samples)
         } else {
-            self.growing = false;
+            ack.now.since(self.began).as_secs_f64()
+        };
+        let flight = segments(window, ack.next, ack.una) + f64::from(ack.acked);
+        let sent = self
+            .first
+            .map_or(flight, |first| segments(window, ack.next, first));
+        if rtt > 0.0 {
+            if self.base == 0.0 || rtt < self.base || sent <= 1.0 {
+                self.base = rtt;
+            }
+            self.diff = (flight - sent / rtt * self.base + 0.5).trunc();
+            if settled {
+                self.judge(window);
+            }
         }
         self.sum = 0.0;
         self.samples = 0;
-        self.began = Some((ack.next, ack.now));
+        self.first = Some(ack.next);
+        self.began = ack.now;
     }
 
     /// What `diff` does to the window.
@@ -200,6 +214,15 @@ impl Congestion for Vegas {
         "vegas"
     }
 
+    fn init(&mut self, _window: &mut Window, now: Instant, rtt: Option<Duration>) {
+        self.began = now;
+        if let Some(rtt) = rtt {
+            // The handshake is a round trip too: the next one is slow start's to grow in.
+            self.growing = false;
+            self.sample(rtt.as_secs_f64());
+        }
+    }
+
     fn on_ack(&mut self, window: &mut Window, ack: &Ack) {
         window.cwnd = window.cwnd.max(1);
         let advanced = self.una.is_none_or(|una| ack.una.offset_from(una) > 0);
@@ -223,15 +246,8 @@ impl Congestion for Vegas {
             self.grow(window, ack);
             window.cwnd = self.cwnd as u32;
         }
-        if let Some(rtt) = ack.rtt.map(|rtt| rtt.as_secs_f64()) {
-            self.sum += rtt;
-            self.samples = self.samples.saturating_add(1);
-            if rtt > 0.0 {
-                if self.base == 0.0 || rtt < self.base {
-                    self.base = rtt;
-                }
-                self.clock.sample(rtt);
-            }
+        if let Some(rtt) = ack.rtt {
+            self.sample(rtt.as_secs_f64());
         }
     }
 
