@@ -130,6 +130,7 @@ fn a_bad_log_filter_is_refused() {
 
 #[test]
 fn an_unwritable_place_is_known_at_once() {
+    bentpipe_os::need!(Root, Nft, Tproxy, Tun, Btf, StructOps);
     let folder = tempfile::tempdir().unwrap();
     let path = file(folder.path(), "");
     // A file where a folder should be stops root as well.
@@ -170,10 +171,7 @@ fn without_root_the_next_step_is_named() {
             "{arguments:?}: {said}"
         );
     }
-    assert!(
-        !Path::new(report).join("runs").exists(),
-        "nothing is left behind"
-    );
+    assert!(!Path::new(report).exists(), "nothing is left behind");
 }
 
 /// Lets anybody into `folder`.

@@ -27,10 +27,10 @@ pub(crate) struct Look {
     pub(crate) info: Info,
 }
 
-/// A thread that looks.
+/// A thread that looks; ends with the value, for its sockets keep the gateways' namespaces alive.
 pub(crate) struct Watch {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Vec<Look>>,
+    thread: Option<JoinHandle<Vec<Look>>>,
 }
 
 impl Watch {
@@ -53,13 +53,25 @@ impl Watch {
                 }
                 looks
             })?;
+        let thread = Some(thread);
         Ok(Self { stop, thread })
     }
 
     /// All that was seen.
-    pub(crate) fn stop(self) -> Vec<Look> {
+    pub(crate) fn stop(mut self) -> Vec<Look> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Vec<Look> {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap_or_default()
+        let looks = self.thread.take().map(JoinHandle::join);
+        looks.and_then(Result::ok).unwrap_or_default()
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -82,5 +94,25 @@ fn look(gateway: &str, diag: &mut Diag, traces: &[Trace], looks: &mut Vec<Look>)
             at,
             info: connection.info,
         }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As in a run that fails or is cancelled: nobody asks for what was seen.
+    #[test]
+    fn a_watch_that_is_dropped_ends() {
+        let gateway = ("gateway".to_owned(), Diag::open().unwrap());
+        let watch = Watch::start(vec![gateway], Vec::new()).unwrap();
+        let stop = Arc::clone(&watch.stop);
+        assert_eq!(
+            Arc::strong_count(&stop),
+            3,
+            "ours, the watch's, its thread's"
+        );
+        drop(watch);
+        assert_eq!(Arc::strong_count(&stop), 1);
     }
 }

@@ -100,6 +100,7 @@ fn blame(error: LabError) -> Failure {
     match error {
         LabError::Cancelled => Failure::Interrupted,
         LabError::Scenario(_)
+        | LabError::Missing(_)
         | LabError::TooLarge { .. }
         | LabError::NoPath(_)
         | LabError::Control { .. }

@@ -95,10 +95,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         quick: args.quick,
     };
     let jobs = args.jobs.map_or_else(default_jobs, usize::from);
-    // What cannot be written should be known now, not in five minutes.
-    prepare(args).or_usage()?;
     let stop = Stop::on_signals().or_usage()?;
     let bench = cell::Bench::new(args.report.join("runs"), stop.flag())?;
+    // What cannot be written should be known now, not in five minutes.
+    prepare(args).or_usage()?;
     let cells = plan::cells(&selection);
     let outcomes = {
         let progress = Progress::new(&cells, jobs);

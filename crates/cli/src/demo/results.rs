@@ -10,7 +10,7 @@ pub(crate) struct Figures {
     pub(crate) goodput_mbps: f64,
     /// Seconds from connect() to the last byte; `None` when cut off.
     pub(crate) completion_s: Option<f64>,
-    /// Share of the segments onto the satellite link that were sent again.
+    /// Share of the payload bytes that the satellite link's sender sent again.
     pub(crate) retransmitted: Option<f64>,
     /// 99th percentile of the emulator's lateness, in milliseconds.
     pub(crate) lateness_ms: Option<f64>,
@@ -70,7 +70,7 @@ pub(crate) struct Row {
     pub(crate) loss: usize,
     /// Of the bulk transfer, in Mb/s; `None` when it failed.
     pub(crate) goodput_mbps: Option<f64>,
-    /// Share of the bulk transfer's segments that were sent again.
+    /// Share of the bulk transfer's payload bytes that were sent again.
     pub(crate) retransmitted: Option<f64>,
     /// The bulk transfer second by second, in Mb/s.
     pub(crate) series: Vec<f64>,
@@ -200,8 +200,8 @@ fn rounded(value: f64) -> f64 {
 /// Keys: `mode` ("end-to-end" or "split"), `cc` (name in the kernel), `loss` (0 to 1),
 /// `stock_buffers`, `goodput_mbps` (null when the run failed), `limit_mbps`, `t_100kB_s` and
 /// `t_2MB_s` (median seconds, null when that run was cut off or failed; `t_100kB_cut` and
-/// `t_2MB_cut` are true when cut off), `share` of the limit, `retransmitted` share of the segments
-/// of the bulk transfer, `t_100kB_all_s` and `t_2MB_all_s` (every run by its seed from 1; null when
+/// `t_2MB_cut` are true when cut off), `share` of the limit, `retransmitted` share of the payload
+/// bytes of the bulk transfer, `t_100kB_all_s` and `t_2MB_all_s` (every run by its seed from 1; null when
 /// cut off), `failed` (what went wrong, in words).
 pub(crate) fn to_json(rows: &[Row]) -> serde_json::Result<String> {
     let lines: serde_json::Result<Vec<String>> = rows
