@@ -1,5 +1,6 @@
 //! How an endpoint behaves: the modern RFCs by default, other rules as named presets.
 
+use crate::Segment;
 use crate::recovery;
 use crate::variants::{self, UnknownVariant};
 use bentpipe_base::Bytes;
@@ -41,7 +42,8 @@ pub struct Config {
     pub recovery: &'static recovery::Variant,
     /// Recoveries are ns-2's where a variant is chosen by [`Config::variant`].
     pub reference: variants::Reference,
-    /// Largest payload of a segment, in bytes, at least 1; the peer's MSS option may lower it.
+    /// Largest payload of a segment with the timestamps option, where used, counted to it (RFC 6691);
+    /// in bytes, at least 1; the peer's MSS option may lower it.
     pub mss: u16,
     /// First congestion window, in segments (RFC 6928: 10).
     pub initial_window: u32,
@@ -61,6 +63,8 @@ pub struct Config {
     pub max_rto: Duration,
     /// Granularity of the clock that round-trip times are taken with; zero: exact.
     pub tick: Duration,
+    /// Every acknowledgement samples the round-trip time, not one segment a round trip.
+    pub rtt_per_ack: bool,
     /// Consecutive timeouts of one segment (or of a SYN) after which the connection is given up.
     pub max_retries: u32,
     /// SACK blocks in an acknowledgement, 0 to 4; 0: SACK is not offered.
@@ -134,6 +138,7 @@ impl Config {
             min_rto: Duration::from_secs(1),
             max_rto: Duration::from_secs(60),
             tick: Duration::ZERO,
+            rtt_per_ack: true,
             max_retries: 15,
             sack_blocks: 4,
             timestamps: true,
@@ -153,6 +158,7 @@ impl Config {
     /// timestamps. Both ends start with [`crate::Connection::established`].
     pub fn ns2() -> Self {
         Self {
+            congestion: &recovery::NS2_RENO,
             recovery: recovery::find("ns2-sack").expect("the registry has it, see the test"),
             reference: variants::Reference::Ns2,
             mss: 500,
@@ -162,6 +168,7 @@ impl Config {
             initial_rto: Duration::from_secs(3),
             min_rto: Duration::from_millis(200),
             tick: Duration::from_millis(10),
+            rtt_per_ack: false,
             max_retries: u32::MAX,
             sack_blocks: 3,
             timestamps: false,
@@ -173,11 +180,38 @@ impl Config {
         }
     }
 
+    /// The recovery for a peer that does not speak SACK.
+    pub(crate) fn fallback(&self) -> &'static str {
+        match self.reference {
+            variants::Reference::Rfc => "newreno",
+            variants::Reference::Ns2 => "ns2-newreno",
+        }
+    }
+
+    /// Bytes that a segment with payload takes on the link besides the payload.
+    pub(crate) fn data_header(&self) -> u32 {
+        match self.wire_size {
+            WireSize::True if self.timestamps => 52,
+            WireSize::True => 40,
+            WireSize::Fixed { data, .. } => data,
+        }
+    }
+
+    /// Bytes that `segment` takes on the link, IPv4 and TCP headers included.
+    pub fn wire_len(&self, segment: &Segment) -> usize {
+        let payload = segment.payload.len();
+        match self.wire_size {
+            WireSize::True => 20 + segment.header_len() + payload,
+            WireSize::Fixed { data, .. } if payload > 0 => data as usize + payload,
+            WireSize::Fixed { bare, .. } => bare as usize,
+        }
+    }
+
     /// This configuration with the congestion control and the recovery that the papers call `name`,
     /// of [`variants::VARIANTS`].
     pub fn variant(mut self, name: &str) -> Result<Self, UnknownVariant> {
         let variant = variants::find(name).ok_or_else(|| UnknownVariant::new(name))?;
-        self.congestion = variant.congestion(name)?;
+        self.congestion = variant.congestion(self.reference, name)?;
         self.recovery = variant.recovery(self.reference, name)?;
         // A sender without SACK in its recovery gets none, as in ns-2 and the papers.
         if !self.recovery.sack {

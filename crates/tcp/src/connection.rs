@@ -1,6 +1,9 @@
 //! One endpoint of one connection: what drivers and applications call.
 
-use crate::{Config, Counters, Event, Gauges, Segment, State};
+use crate::receiver::Receiver;
+use crate::recovery::{self, Recovery};
+use crate::sender::Sender;
+use crate::{Cause, Config, Counters, Event, Gauges, Segment, State};
 use bentpipe_base::{Instant, Seq};
 use bentpipe_cc::Congestion;
 use std::sync::Arc;
@@ -12,110 +15,276 @@ use std::sync::Arc;
 /// segment. `now` never goes backwards.
 #[derive(Debug)]
 pub struct Connection {
-    config: Arc<Config>,
-    state: State,
-    counters: Counters,
+    pub(crate) config: Arc<Config>,
+    pub(crate) state: State,
+    pub(crate) tx: Sender,
+    pub(crate) rx: Receiver,
+    pub(crate) recovery: Box<dyn Recovery>,
+    pub(crate) agreed: Agreed,
+    pub(crate) pending: Pending,
+    /// The largest segment that the peer takes, in bytes.
+    pub(crate) peer_mss: u16,
+    /// The peer opened: a reset before the connection stands returns to LISTEN.
+    pub(crate) passive: bool,
+    /// The segment, and its acknowledgement, that last told the peer's window.
+    pub(crate) told: (i64, u64),
+    /// Segments that answer what cannot be processed.
+    pub(crate) reply: Option<Segment>,
+    /// A probe of a shut window, or of a silent peer, is due.
+    pub(crate) probe: bool,
+    /// TIME-WAIT ends.
+    pub(crate) expiry: Instant,
+    /// The next keep-alive probe.
+    pub(crate) keep: Instant,
+    /// Probes since the peer was heard, and when that was.
+    pub(crate) probes: u32,
+    pub(crate) heard: Instant,
+    /// The pacer holds a segment back until then.
+    pub(crate) paced: Instant,
+    /// Challenge acknowledgements in the interval that began then (RFC 5961, section 7).
+    pub(crate) challenges: (u32, Instant),
+}
+
+/// What both ends agreed on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Agreed {
+    pub(crate) timestamps: bool,
+    pub(crate) sack: bool,
+    /// The shift of the peer's window field.
+    pub(crate) scale: u8,
+    /// Window fields are scaled, if only by 0.
+    pub(crate) scaled: bool,
+}
+
+/// Events that wait to be told; each at most once.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pending {
+    bits: u8,
+    cause: Option<Cause>,
+}
+
+impl Pending {
+    pub(crate) fn push(&mut self, event: Event) {
+        if let Event::Aborted(cause) = event {
+            self.cause.get_or_insert(cause);
+        }
+        self.bits |= Self::bit(event);
+    }
+
+    const fn bit(event: Event) -> u8 {
+        match event {
+            Event::Connected => 1,
+            Event::Readable => 2,
+            Event::Writable => 4,
+            Event::Drained => 8,
+            Event::PeerClosed => 16,
+            Event::Closed => 32,
+            Event::Aborted(_) => 64,
+        }
+    }
+
+    fn pop(&mut self) -> Option<Event> {
+        if self.bits == 0 {
+            return None;
+        }
+        let bit = self.bits & self.bits.wrapping_neg();
+        self.bits &= !bit;
+        Some(match bit {
+            1 => Event::Connected,
+            2 => Event::Readable,
+            4 => Event::Writable,
+            8 => Event::Drained,
+            16 => Event::PeerClosed,
+            32 => Event::Closed,
+            _ => Event::Aborted(self.cause.unwrap_or(Cause::Local)),
+        })
+    }
 }
 
 impl Connection {
     /// An active open: the first segment out is a SYN numbered `iss`.
     pub fn connect(config: Arc<Config>, iss: Seq, now: Instant) -> Self {
-        let _ = (iss, now);
-        Self::new(config, State::SynSent)
+        Self::new(config, State::SynSent, iss, now)
     }
 
     /// A passive open: waits for one SYN and answers it from `iss`.
     pub fn listen(config: Arc<Config>, iss: Seq, now: Instant) -> Self {
-        let _ = (iss, now);
-        Self::new(config, State::Listen)
+        Self {
+            passive: true,
+            ..Self::new(config, State::Listen, iss, now)
+        }
     }
 
     /// A connection that stands from the start, as if the handshake had settled on the options of
     /// `config` on both sides: `iss` numbers our SYN, `irs` the peer's (the first bytes follow).
     pub fn established(config: Arc<Config>, iss: Seq, irs: Seq, now: Instant) -> Self {
-        let _ = (iss, irs, now);
-        Self::new(config, State::Established)
+        let mut connection = Self::new(config, State::Established, iss, now);
+        connection.rx.synchronise(irs);
+        connection.rx.acknowledge();
+        let (tx, rx) = (&mut connection.tx, &connection.rx);
+        (tx.una, tx.next, tx.max) = (1, 1, 1);
+        tx.offer(1, rx.window());
+        connection.agreed = Agreed {
+            timestamps: connection.config.timestamps,
+            sack: connection.config.sack_blocks > 0,
+            scale: connection.rx.scale,
+            scaled: true,
+        };
+        let mss = connection.config.mss;
+        connection.settle_on(mss, now);
+        connection
     }
 
-    fn new(config: Arc<Config>, state: State) -> Self {
+    fn new(config: Arc<Config>, state: State, iss: Seq, now: Instant) -> Self {
         Self {
-            config,
             state,
-            counters: Counters::default(),
+            tx: Sender::new(Arc::clone(&config), iss),
+            rx: Receiver::new(&config),
+            recovery: (config.recovery.new)(),
+            agreed: Agreed::default(),
+            pending: Pending::default(),
+            peer_mss: 0,
+            passive: false,
+            told: (0, 0),
+            reply: None,
+            probe: false,
+            expiry: Instant::MAX,
+            keep: Instant::MAX,
+            probes: 0,
+            heard: now,
+            paced: Instant::MAX,
+            challenges: (0, now),
+            config,
+        }
+    }
+
+    /// The handshake is done: takes what was agreed on, with a peer that takes segments of `mss`.
+    pub(crate) fn settle_on(&mut self, mss: u16, now: Instant) {
+        if self.config.recovery.sack && !self.agreed.sack {
+            // RFC 6675, section 1: without SACK, NewReno.
+            if let Some(newreno) = recovery::find(self.config.fallback()) {
+                self.recovery = (newreno.new)();
+            }
+        }
+        let options = if self.agreed.timestamps { 12 } else { 0 };
+        let mss = u32::from(mss.min(self.config.mss).max(1));
+        // A segment too small for the option carries one byte all the same.
+        self.tx.establish(mss.saturating_sub(options), now);
+        self.heard = now;
+        if let Some(idle) = self.config.keep_alive {
+            self.keep = now + idle;
         }
     }
 
     /// Another congestion control than the configuration's, such as one that shares its link with
     /// other flows. Only before anything is sent.
     pub fn set_congestion(&mut self, congestion: Box<dyn Congestion>) {
-        let _ = congestion;
-    }
-
-    /// A segment of the peer arrived. Nothing it holds can make this panic.
-    pub fn input(&mut self, segment: Segment, now: Instant) {
-        let _ = (segment, now);
-    }
-
-    /// The time is `now`: act on every deadline up to it.
-    pub fn timeout(&mut self, now: Instant) {
-        let _ = now;
-    }
-
-    /// The next segment to send, if one is due.
-    pub fn transmit(&mut self, now: Instant) -> Option<Segment> {
-        let _ = now;
-        None
+        self.tx.congestion = congestion;
+        if self.state == State::Established {
+            let (rtt, since) = (self.tx.rto.srtt(), self.heard);
+            self.tx.congestion.init(&mut self.tx.window, since, rtt);
+        }
     }
 
     /// The next event.
     pub fn event(&mut self) -> Option<Event> {
-        None
+        self.pending.pop()
     }
 
     /// When to call [`timeout`](Self::timeout) next, if ever.
     pub fn deadline(&self) -> Option<Instant> {
-        None
+        let timers = self.tx.timer.min(self.rx.delack).min(self.tx.reorder);
+        let rest = self.expiry.min(self.keep).min(self.paced);
+        let first = timers.min(rest);
+        (first != Instant::MAX).then_some(first)
     }
 
     /// Appends to the stream; returns how many bytes the send buffer took. Takes none after
     /// [`close`](Self::close) or [`write_virtual`](Self::write_virtual).
     pub fn write(&mut self, bytes: &[u8]) -> usize {
-        let _ = bytes;
-        0
+        if !self.may_write() {
+            return 0;
+        }
+        self.tx.stream.write(bytes, self.config.send_buffer.0)
     }
 
     /// Appends `len` bytes of [`bentpipe_wire::Payload::pattern`] that exist only as a count;
-    /// saturates, so that `u64::MAX` is a stream without end. Returns how many were taken: none
-    /// after `close` or [`write`](Self::write).
+    /// `u64::MAX` is a stream without end. Returns how many were taken: none after `close` or
+    /// [`write`](Self::write).
     pub fn write_virtual(&mut self, len: u64) -> u64 {
-        len
+        if !self.may_write() {
+            return 0;
+        }
+        self.tx.stream.write_virtual(len)
+    }
+
+    fn may_write(&self) -> bool {
+        let open = matches!(
+            self.state,
+            State::SynSent | State::SynReceived | State::Established | State::CloseWait
+        );
+        open && !self.tx.fin
     }
 
     /// Bytes in order that wait to be read.
     pub fn readable(&self) -> u64 {
-        0
+        self.rx.readable()
     }
 
     /// Reads into `out`; returns how many bytes.
     pub fn read(&mut self, out: &mut [u8]) -> usize {
-        let _ = out;
-        0
+        self.rx.read(out)
     }
 
     /// Takes up to `len` bytes without looking at them; returns how many.
     pub fn consume(&mut self, len: u64) -> u64 {
-        let _ = len;
-        0
+        self.rx.consume(len)
     }
 
-    /// Nothing more will be written: a FIN follows the last byte.
-    pub fn close(&mut self, now: Instant) {
-        let _ = now;
+    /// Nothing more will be written: a FIN follows the last byte. What the peer sends is still
+    /// received (half-close).
+    pub fn close(&mut self, _now: Instant) {
+        match self.state {
+            State::Listen | State::SynSent => self.finish(Event::Closed),
+            // The FIN waits for the handshake.
+            State::SynReceived => self.tx.fin = true,
+            State::Established => {
+                self.tx.fin = true;
+                self.state = State::FinWait1;
+            }
+            State::CloseWait => {
+                self.tx.fin = true;
+                self.state = State::LastAck;
+            }
+            _ => {}
+        }
     }
 
     /// Ends the connection with a reset.
-    pub fn abort(&mut self, now: Instant) {
-        let _ = now;
+    pub fn abort(&mut self, _now: Instant) {
+        if matches!(self.state, State::Closed) {
+            return;
+        }
+        let answers = !matches!(self.state, State::Listen | State::SynSent | State::TimeWait);
+        self.finish(Event::Aborted(Cause::Local));
+        if answers {
+            self.reply = Some(self.reset());
+        }
+    }
+
+    /// The connection is over.
+    pub(crate) fn finish(&mut self, event: Event) {
+        self.state = State::Closed;
+        self.pending.push(event);
+        self.tx.timer = Instant::MAX;
+        self.tx.reorder = Instant::MAX;
+        self.rx.delack = Instant::MAX;
+        self.rx.ack_now = false;
+        self.expiry = Instant::MAX;
+        self.keep = Instant::MAX;
+        self.paced = Instant::MAX;
+        self.probe = false;
+        self.reply = None;
     }
 
     /// The connection's state.
@@ -125,17 +294,27 @@ impl Connection {
 
     /// Counts since the connection began.
     pub fn counters(&self) -> &Counters {
-        &self.counters
+        &self.tx.counters
     }
 
     /// The sender's inner figures.
     pub fn gauges(&self) -> Gauges {
-        Gauges::default()
+        let window = &self.tx.window;
+        Gauges {
+            cwnd: f64::from(window.cwnd),
+            ssthresh: (window.ssthresh != u32::MAX).then_some(window.ssthresh),
+            srtt: self.tx.rto.srtt(),
+            rto: self.tx.rto.timeout(),
+            flight: self.tx.flight(),
+            unsent: self.tx.data_end().saturating_sub(self.tx.next.max(1)),
+            peer_window: self.tx.limit.saturating_sub(self.tx.una),
+            pacing: window.pacing.map(|rate| rate.bits_per_sec()),
+        }
     }
 
     /// The congestion control's inner figures.
     pub fn congestion_gauges(&self) -> Vec<bentpipe_cc::Gauge> {
-        Vec::new()
+        self.tx.congestion.gauges()
     }
 
     /// The configuration.
@@ -143,9 +322,8 @@ impl Connection {
         &self.config
     }
 
-    /// Bytes that `segment` takes on the link, by [`Config::wire_size`]: IPv4 and TCP headers
-    /// included.
+    /// Bytes that `segment` takes on the link, by [`Config::wire_len`].
     pub fn wire_len(&self, segment: &Segment) -> usize {
-        segment.payload.len() + 40
+        self.config.wire_len(segment)
     }
 }

@@ -2,11 +2,19 @@
 //! come out. The simulator runs it in virtual time, the gateway's packet plane on real packets.
 #![forbid(unsafe_code)]
 
+mod buffer;
 pub mod config;
 mod connection;
+mod input;
+mod output;
+mod ranges;
+mod receiver;
 pub mod recovery;
 mod report;
+mod rto;
+mod scoreboard;
 mod segment;
+mod sender;
 pub mod variants;
 
 pub use config::{Config, Growth, PRESETS, Preset, WireSize};

@@ -34,5 +34,22 @@ pub struct Options {
     pub sack: Vec<SackBlock>,
 }
 
+impl Segment {
+    /// Bytes of the TCP header with its options, padded as `bentpipe_wire` emits them.
+    pub fn header_len(&self) -> usize {
+        let mut len = if self.timestamps.is_some() { 12 } else { 0 };
+        if let Some(options) = self.options.as_deref() {
+            len += if options.mss.is_some() { 4 } else { 0 };
+            len += if options.window_scale.is_some() { 4 } else { 0 };
+            // Beside timestamps it takes the place of their padding.
+            let alone = options.sack_permitted && self.timestamps.is_none();
+            len += if alone { 4 } else { 0 };
+            let blocks = options.sack.len();
+            len += if blocks > 0 { 4 + 8 * blocks } else { 0 };
+        }
+        20 + len
+    }
+}
+
 // The simulator moves segments by value.
 const _: () = assert!(size_of::<Segment>() <= 56);

@@ -86,7 +86,14 @@ pub fn find(name: &str) -> Option<&'static Pair> {
 }
 
 impl Pair {
-    pub(crate) fn congestion(&self, name: &str) -> Result<&'static cc::Variant, UnknownVariant> {
+    pub(crate) fn congestion(
+        &self,
+        reference: Reference,
+        name: &str,
+    ) -> Result<&'static cc::Variant, UnknownVariant> {
+        if reference == Reference::Ns2 && self.congestion == recovery::NS2_RENO.name {
+            return Ok(&recovery::NS2_RENO);
+        }
         cc::find(self.congestion).ok_or_else(|| UnknownVariant::new(name))
     }
 

@@ -1,12 +1,45 @@
 //! Loss recovery: which segments are taken for lost, when they are sent again, and how the window
-//! is held meanwhile. One file each, apart from congestion control, as in ns-3 and Linux.
+//! is held meanwhile. One file each, apart from congestion control, as in ns-3 and Linux; those of
+//! ns-2, whose rules differ, in [`ns2`](self).
 
+mod newreno;
+mod ns2;
+mod prr_rack;
+mod reno;
+mod sack;
+mod selective;
+mod tahoe;
+
+pub use crate::sender::{Arrival, Pick, Sender};
+pub(crate) use ns2::RENO as NS2_RENO;
+
+use bentpipe_base::Instant;
 use std::fmt::Debug;
 
 /// A loss recovery of one connection.
 pub trait Recovery: Debug + Send {
     /// Its name in [`REGISTRY`].
     fn name(&self) -> &'static str;
+
+    /// New data was acknowledged, `arrival` tells what; lets the window grow by [`Sender::grow`],
+    /// and sees to the retransmission timer.
+    fn on_ack(&mut self, tx: &mut Sender, arrival: &Arrival);
+
+    /// An acknowledgement repeated the last one with data in flight (RFC 5681, section 2), or told
+    /// something new by SACK.
+    fn on_dupack(&mut self, tx: &mut Sender, arrival: &Arrival);
+
+    /// The retransmission timer expired.
+    fn on_rto(&mut self, tx: &mut Sender, now: Instant);
+
+    /// What to send next; asked until [`Pick::Nothing`].
+    fn pick(&mut self, tx: &mut Sender) -> Pick;
+
+    /// Bytes `[from, to)` were sent, as picked.
+    fn on_sent(&mut self, _tx: &mut Sender, _from: u64, _to: u64) {}
+
+    /// The recovery's own timer expired.
+    fn on_timer(&mut self, _tx: &mut Sender, _now: Instant) {}
 }
 
 /// One loss recovery by name.
@@ -22,28 +55,79 @@ pub struct Variant {
     pub new: fn() -> Box<dyn Recovery>,
 }
 
-#[derive(Debug)]
-struct Pending(&'static str);
-
-impl Recovery for Pending {
-    fn name(&self) -> &'static str {
-        self.0
-    }
-}
-
 /// All of them.
 pub const REGISTRY: &[Variant] = &[
+    Variant {
+        name: "tahoe",
+        summary: "fast retransmit, then slow start from one segment",
+        sack: false,
+        new: || Box::<tahoe::Tahoe>::default(),
+    },
+    Variant {
+        name: "reno",
+        summary: "fast recovery of RFC 5681: the window inflates by duplicate acknowledgements",
+        sack: false,
+        new: || Box::<reno::Reno>::default(),
+    },
+    Variant {
+        name: "newreno",
+        summary: "fast recovery through partial acknowledgements (RFC 6582)",
+        sack: false,
+        new: || Box::<newreno::NewReno>::default(),
+    },
     Variant {
         name: "sack",
         summary: "selective retransmission by the pipe of RFC 6675",
         sack: true,
-        new: || Box::new(Pending("sack")),
+        new: || Box::new(selective::Selective::new(sack::Sack)),
+    },
+    Variant {
+        name: "fack",
+        summary: "forward acknowledgement: lost is what lies three segments below the highest held",
+        sack: true,
+        new: || Box::new(selective::Selective::new(sack::Fack)),
+    },
+    Variant {
+        name: "prr-rack",
+        summary: "loss by time (RFC 8985), the window reduced in proportion (RFC 6937)",
+        sack: true,
+        new: || Box::new(selective::Selective::new(prr_rack::Rack::default())),
+    },
+    Variant {
+        name: "ns2-tahoe",
+        summary: "Tahoe as ns-2 2.35 does it",
+        sack: false,
+        new: || Box::<ns2::Tahoe>::default(),
+    },
+    Variant {
+        name: "ns2-reno",
+        summary: "Reno as ns-2 2.35 does it",
+        sack: false,
+        new: || Box::new(ns2::Reno::new(false)),
+    },
+    Variant {
+        name: "ns2-newreno",
+        summary: "NewReno as ns-2 2.35 does it",
+        sack: false,
+        new: || Box::new(ns2::Reno::new(true)),
     },
     Variant {
         name: "ns2-sack",
-        summary: "ns-2's Sack1",
+        summary: "Sack1 as ns-2 2.35 does it",
         sack: true,
-        new: || Box::new(Pending("ns2-sack")),
+        new: || Box::<ns2::Sack>::default(),
+    },
+    Variant {
+        name: "ns2-fack",
+        summary: "Fack as ns-2 2.35 does it",
+        sack: true,
+        new: || Box::<ns2::Fack>::default(),
+    },
+    Variant {
+        name: "ns2-vegas",
+        summary: "Vegas's own recovery as ns-2 2.35 does it",
+        sack: false,
+        new: || Box::<ns2::Vegas>::default(),
     },
 ];
 

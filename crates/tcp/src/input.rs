@@ -1,0 +1,345 @@
+//! What arrives: RFC 9293, section 3.10.7, with the checks of RFC 5961 and 7323.
+
+use crate::connection::{Agreed, Connection};
+use crate::output::clock;
+use crate::{Cause, Event, Options, Segment, State};
+use bentpipe_base::Instant;
+use bentpipe_wire::Flags;
+use std::time::Duration;
+
+/// Challenge acknowledgements allowed in an [`INTERVAL`] (RFC 5961, section 7).
+const CHALLENGES: u32 = 10;
+const INTERVAL: Duration = Duration::from_secs(5);
+/// What a peer takes that does not say (RFC 9293, section 3.7.1).
+const DEFAULT_MSS: u16 = 536;
+
+impl Connection {
+    /// A segment of the peer arrived. Nothing it holds can make this panic.
+    #[inline]
+    pub fn input(&mut self, segment: Segment, now: Instant) {
+        self.tx.counters.segments_received += 1;
+        match self.state {
+            State::Closed => {}
+            State::Listen => self.on_listen(&segment, now),
+            State::SynSent => self.on_syn_sent(&segment, now),
+            _ => self.on_segment(&segment, now),
+        }
+    }
+
+    /// Takes the options of the peer's SYN, and its window.
+    fn synchronise(&mut self, segment: &Segment, now: Instant) -> u16 {
+        self.rx.synchronise(segment.seq);
+        let none = Options::default();
+        let options = segment.options.as_deref().unwrap_or(&none);
+        let config = &self.config;
+        let scale = options.window_scale.filter(|_| config.window_scaling);
+        self.agreed = Agreed {
+            timestamps: config.timestamps && segment.timestamps.is_some(),
+            sack: config.sack_blocks > 0 && options.sack_permitted,
+            scale: scale.unwrap_or(0).min(14),
+            scaled: scale.is_some(),
+        };
+        if scale.is_none() {
+            self.rx.unscaled();
+        }
+        if let Some(stamp) = segment.timestamps.filter(|_| self.agreed.timestamps) {
+            self.rx.remember(stamp, 0, now);
+        }
+        // A SYN's window is never scaled.
+        self.tx.offer(self.tx.una, u64::from(segment.window));
+        self.told = (0, 0);
+        options.mss.unwrap_or(DEFAULT_MSS).max(1)
+    }
+
+    fn on_listen(&mut self, segment: &Segment, now: Instant) {
+        if segment.flags.contains(Flags::RST) {
+            return;
+        }
+        if segment.flags.contains(Flags::ACK) {
+            self.refuse(segment);
+        } else if segment.flags.contains(Flags::SYN) {
+            self.peer_mss = self.synchronise(segment, now);
+            self.state = State::SynReceived;
+        }
+    }
+
+    fn on_syn_sent(&mut self, segment: &Segment, now: Instant) {
+        let ack = segment.flags.contains(Flags::ACK);
+        let acks_syn = ack && self.tx.max == 1 && segment.ack == self.tx.seq(1);
+        if ack && !acks_syn {
+            if !segment.flags.contains(Flags::RST) {
+                self.refuse(segment);
+            }
+            return;
+        }
+        if segment.flags.contains(Flags::RST) {
+            if ack {
+                self.finish(Event::Aborted(Cause::Refused));
+            }
+            return;
+        }
+        if !segment.flags.contains(Flags::SYN) {
+            return;
+        }
+        self.peer_mss = self.synchronise(segment, now);
+        self.rx.ack_now = true;
+        if acks_syn {
+            self.tx.acknowledge(1, &[], None, now);
+            self.tx.offer(1, u64::from(segment.window));
+            self.establish(now);
+        } else {
+            // Both opened at once: answer with SYN and ACK, under the same number.
+            self.state = State::SynReceived;
+            self.tx.next = 0;
+        }
+    }
+
+    fn establish(&mut self, now: Instant) {
+        self.state = if self.tx.fin {
+            State::FinWait1
+        } else {
+            State::Established
+        };
+        self.tx.settle(now);
+        let mss = self.peer_mss;
+        self.settle_on(mss, now);
+        self.pending.push(Event::Connected);
+    }
+
+    /// Answers an acknowledgement of what was never sent (RFC 9293, section 3.5.2).
+    fn refuse(&mut self, segment: &Segment) {
+        self.reply = Some(Segment {
+            seq: segment.ack,
+            flags: Flags::RST,
+            ..Segment::default()
+        });
+    }
+
+    /// An acknowledgement that makes the true peer show itself (RFC 5961), at most ten in 5 s.
+    fn challenge(&mut self, now: Instant) {
+        let (sent, since) = self.challenges;
+        if now.since(since) >= INTERVAL {
+            self.challenges = (0, now);
+        } else if sent >= CHALLENGES {
+            return;
+        }
+        self.challenges.0 += 1;
+        self.tx.counters.challenges += 1;
+        self.rx.ack_now = true;
+    }
+
+    /// A segment in SYN-RECEIVED and later states.
+    fn on_segment(&mut self, segment: &Segment, now: Instant) {
+        let from = self.rx.offset(segment.seq);
+        let flags = segment.flags;
+        let fin = flags.contains(Flags::FIN);
+        let len = segment.payload.len() as u64;
+        let space = len + u64::from(fin) + u64::from(flags.contains(Flags::SYN));
+        if !self.genuine(segment, from, space, now) {
+            return;
+        }
+        if flags.contains(Flags::RST) {
+            return self.on_reset(from, now);
+        }
+        if flags.contains(Flags::SYN) {
+            return self.challenge(now);
+        }
+        if !flags.contains(Flags::ACK) {
+            return;
+        }
+        if let Some(stamp) = segment.timestamps.filter(|_| self.agreed.timestamps) {
+            self.rx.remember(stamp, from, now);
+        }
+        self.heard = now;
+        self.probes = 0;
+        if !self.on_ack(segment, from, now) || self.state == State::Closed {
+            return;
+        }
+        if len > 0 || fin {
+            self.on_data(segment, from, fin, now);
+        }
+    }
+
+    /// PAWS and the window: whether the segment is to be processed further.
+    fn genuine(&mut self, segment: &Segment, from: i64, space: u64, now: Instant) -> bool {
+        let reset = segment.flags.contains(Flags::RST);
+        if self.agreed.timestamps && !reset {
+            match segment.timestamps {
+                Some(stamp) if self.rx.outdated(stamp, now) => {
+                    self.tx.counters.paws += 1;
+                    self.rx.ack_now = true;
+                    return false;
+                }
+                Some(_) => {}
+                // RFC 7323, section 3.2: dropped in silence.
+                None => return false,
+            }
+        }
+        if self.rx.acceptable(from, space) {
+            return true;
+        }
+        if !reset {
+            self.rx.ack_now = true;
+            if !segment.payload.is_empty() {
+                self.tx.counters.data_received += 1;
+                self.tx.counters.duplicates += 1;
+            }
+            if self.state == State::TimeWait && segment.flags.contains(Flags::FIN) {
+                self.expiry = now + self.config.time_wait;
+            }
+        }
+        false
+    }
+
+    /// RFC 5961, section 3: only a reset at the very byte that is expected counts.
+    fn on_reset(&mut self, from: i64, now: Instant) {
+        if from != self.rx.next as i64 {
+            return self.challenge(now);
+        }
+        match self.state {
+            State::SynReceived if self.passive => {
+                let iss = self.tx.iss;
+                *self = Self::listen(std::sync::Arc::clone(&self.config), iss, now);
+            }
+            State::SynReceived => self.finish(Event::Aborted(Cause::Refused)),
+            State::Closing | State::LastAck | State::TimeWait => self.finish(Event::Closed),
+            _ => self.finish(Event::Aborted(Cause::Reset)),
+        }
+    }
+
+    /// The acknowledgement field; whether the rest of the segment is to be processed.
+    fn on_ack(&mut self, segment: &Segment, from: i64, now: Instant) -> bool {
+        let ack = self.tx.offset(segment.ack);
+        if self.state == State::SynReceived {
+            if ack != 1 || self.tx.max != 1 {
+                self.refuse(segment);
+                return false;
+            }
+            self.tx.acknowledge(1, &[], None, now);
+            self.establish(now);
+        }
+        let (una, max) = (self.tx.una as i64, self.tx.max as i64);
+        if ack > max || ack < una - self.tx.largest as i64 - 1 {
+            // Of what was never sent, or long before (RFC 5961, section 5.2).
+            self.challenge(now);
+            return false;
+        }
+        let scaled = u64::from(segment.window) << self.agreed.scale;
+        if ack < una {
+            return true;
+        }
+        let ack = ack as u64;
+        let (limit, fresh) = (ack + scaled, self.told <= (from, ack));
+        let moved = fresh && limit != self.tx.limit && ack == self.tx.una;
+        if fresh {
+            self.told = (from, ack);
+            self.tx.offer(ack, scaled);
+        }
+        self.on_new_or_duplicate(segment, ack, moved, now);
+        self.after_ack(now);
+        true
+    }
+
+    fn on_new_or_duplicate(&mut self, segment: &Segment, ack: u64, moved: bool, now: Instant) {
+        let advanced = ack > self.tx.una;
+        let mut blocks = [(0, 0); 4];
+        let count = self.blocks(segment, ack, &mut blocks);
+        if !advanced && self.tx.una == self.tx.max {
+            self.tx.retries = 0;
+            return;
+        }
+        let echo = segment
+            .timestamps
+            .filter(|stamp| stamp.echo != 0)
+            .map(|stamp| Duration::from_millis(u64::from(clock(now).wrapping_sub(stamp.echo))));
+        let echo = echo.filter(|_| self.agreed.timestamps);
+        let arrival = self.tx.acknowledge(ack, &blocks[..count], echo, now);
+        if advanced {
+            self.recovery.on_ack(&mut self.tx, &arrival);
+            if self.tx.stream.is_real() {
+                self.pending.push(Event::Writable);
+            }
+            return;
+        }
+        let flags = segment.flags;
+        let bare = segment.payload.is_empty() && !flags.contains(Flags::FIN) && !moved;
+        if bare || arrival.delivery.news {
+            self.tx.counters.dupacks += 1;
+            self.recovery.on_dupack(&mut self.tx, &arrival);
+        }
+    }
+
+    /// The SACK blocks that name bytes in flight, as offsets; returns how many. Others (D-SACK, or
+    /// nonsense) tell nothing that is needed.
+    fn blocks(&self, segment: &Segment, ack: u64, out: &mut [(u64, u64); 4]) -> usize {
+        let Some(options) = segment.options.as_deref() else {
+            return 0;
+        };
+        if !self.agreed.sack {
+            return 0;
+        }
+        let mut count = 0;
+        for block in options.sack.iter().take(4) {
+            let (left, right) = (self.tx.offset(block.left), self.tx.offset(block.right));
+            if ack as i64 <= left && left < right && right <= self.tx.max as i64 {
+                out[count] = (left as u64, right as u64);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// State changes that an acknowledgement brings.
+    fn after_ack(&mut self, now: Instant) {
+        if self.tx.una == self.tx.end() && self.tx.una > 1 {
+            self.pending.push(Event::Drained);
+        }
+        if !self.tx.fin_acked() {
+            return;
+        }
+        match self.state {
+            State::FinWait1 => self.state = State::FinWait2,
+            State::Closing => self.linger(now),
+            State::LastAck => self.finish(Event::Closed),
+            _ => {}
+        }
+    }
+
+    fn linger(&mut self, now: Instant) {
+        self.state = State::TimeWait;
+        self.expiry = now + self.config.time_wait;
+        self.keep = Instant::MAX;
+    }
+
+    fn on_data(&mut self, segment: &Segment, from: i64, fin: bool, now: Instant) {
+        let counters = &mut self.tx.counters;
+        if !segment.payload.is_empty() {
+            counters.data_received += 1;
+        }
+        let receives = matches!(
+            self.state,
+            State::Established | State::FinWait1 | State::FinWait2
+        );
+        if !receives {
+            self.rx.ack_now = true;
+            return;
+        }
+        let before = self.rx.readable();
+        let taken = self.rx.take(from, &segment.payload, fin, now);
+        counters.duplicates += u64::from(taken.stale);
+        counters.out_of_order += u64::from(taken.beyond);
+        counters.bytes_delivered += self.rx.readable() - before;
+        if taken.readable {
+            self.pending.push(Event::Readable);
+        }
+        if taken.fin {
+            self.pending.push(Event::PeerClosed);
+            match self.state {
+                State::Established => self.state = State::CloseWait,
+                State::FinWait1 => self.state = State::Closing,
+                State::FinWait2 => self.linger(now),
+                _ => {}
+            }
+        }
+    }
+}

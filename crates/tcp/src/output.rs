@@ -1,0 +1,279 @@
+//! What goes out, and when timers expire (RFC 9293, sections 3.8 and 3.10.8).
+
+use crate::connection::Connection;
+use crate::sender::Pick;
+use crate::{Cause, Event, Options, Segment, State};
+use bentpipe_base::Instant;
+use bentpipe_wire::{Flags, Payload, Timestamps};
+use std::time::Duration;
+
+/// Keep-alive probes without an answer after which the peer is taken for dead.
+const PROBES: u32 = 9;
+/// Between keep-alive probes, where the idle time is not shorter.
+const PROBE_INTERVAL: Duration = Duration::from_secs(75);
+
+impl Connection {
+    /// The next segment to send, if one is due.
+    #[inline]
+    pub fn transmit(&mut self, now: Instant) -> Option<Segment> {
+        if self.reply.is_some() {
+            self.tx.counters.segments_sent += 1;
+            return self.reply.take();
+        }
+        match self.state {
+            State::Closed | State::Listen => return None,
+            State::SynSent | State::SynReceived => return self.transmit_syn(now),
+            _ => {}
+        }
+        if self.probe {
+            return Some(self.transmit_probe(now));
+        }
+        // An acknowledgement with SACK blocks goes on its own: data would leave no room for them.
+        if self.rx.ack_now && self.rx.has_gap() {
+            return Some(self.acknowledgement(now));
+        }
+        if let Some(segment) = self.transmit_data(now) {
+            return Some(segment);
+        }
+        self.rx.ack_now.then(|| self.acknowledgement(now))
+    }
+
+    fn transmit_syn(&mut self, now: Instant) -> Option<Segment> {
+        if self.tx.next > 0 {
+            return self.rx.ack_now.then(|| self.acknowledgement(now));
+        }
+        self.tx.sent_syn(now);
+        let answer = self.state == State::SynReceived;
+        let mut segment = self.segment(0, now);
+        let config = &self.config;
+        let offer = |wanted: bool, agreed: bool| wanted && (!answer || agreed);
+        segment.flags = if answer {
+            Flags::SYN | Flags::ACK
+        } else {
+            Flags::SYN
+        };
+        segment.timestamps = offer(config.timestamps, self.agreed.timestamps).then(|| Timestamps {
+            value: clock(now),
+            echo: self.rx.echo(),
+        });
+        let scales = config.window_scaling && (!answer || self.agreed.scaled);
+        segment.options = Some(Box::new(Options {
+            mss: Some(config.mss.max(1)),
+            window_scale: scales.then_some(self.rx.scale),
+            sack_permitted: offer(config.sack_blocks > 0, self.agreed.sack),
+            sack: Vec::new(),
+        }));
+        if !answer {
+            segment.ack = bentpipe_base::Seq(0);
+        }
+        // A SYN's window is never scaled (RFC 7323, section 2.2).
+        segment.window = self.rx.acknowledge().min(65_535) as u16;
+        Some(segment)
+    }
+
+    /// Sends data by the recovery's choice, within the peer's window, the pacer and Nagle's rule.
+    #[inline]
+    fn transmit_data(&mut self, now: Instant) -> Option<Segment> {
+        self.paced = Instant::MAX;
+        if self.tx.una == self.tx.end() {
+            return None;
+        }
+        let pick = self.recovery.pick(&mut self.tx);
+        let (from, to) = match pick {
+            Pick::Nothing => {
+                self.tx.cwnd_limited = true;
+                return None;
+            }
+            Pick::Next => match self.tx.cut() {
+                Some(to) => (self.tx.next, to),
+                None => {
+                    self.tx.cwnd_limited = false;
+                    self.watch_window(now);
+                    return None;
+                }
+            },
+            Pick::Again(from, to) => {
+                let end = self.tx.data_end();
+                let most = from + u64::from(self.tx.mss);
+                // The FIN goes again with the last bytes, or alone.
+                let whole = to > end && most >= end;
+                (from, if whole { to } else { to.min(most).min(end) })
+            }
+        };
+        if self.tx.window.pacing.is_some() && self.tx.pace > now {
+            self.paced = self.tx.pace;
+            self.tx.cwnd_limited = true;
+            return None;
+        }
+        self.tx.wake(now);
+        Some(self.data(from, to, now))
+    }
+
+    /// The segment with stream offsets `[from, to)`, FIN included.
+    fn data(&mut self, from: u64, to: u64, now: Instant) -> Segment {
+        let end = self.tx.data_end();
+        let mut segment = self.segment(from, now);
+        let len = to.min(end).saturating_sub(from) as u32;
+        if to >= end {
+            segment.flags = segment.flags | Flags::PSH;
+        }
+        if to > end {
+            segment.flags = segment.flags | Flags::FIN;
+        }
+        segment.payload = self.tx.stream.payload(from - 1, len);
+        self.tx.sent(from, to, now);
+        self.recovery.on_sent(&mut self.tx, from, to);
+        self.seal(&mut segment);
+        segment
+    }
+
+    /// Arms the persist timer where only the peer's window keeps bytes back.
+    fn watch_window(&mut self, now: Instant) {
+        if self.tx.timer == Instant::MAX && self.tx.stuck() {
+            self.tx.persisting = true;
+            self.tx.timer = now + self.tx.rto.timeout();
+        }
+    }
+
+    /// A probe is a segment that the peer has had: it must answer with what it expects and its
+    /// window (RFC 9293, section 3.8.4; Linux probes shut windows so too).
+    fn transmit_probe(&mut self, now: Instant) -> Segment {
+        self.probe = false;
+        let mut segment = self.segment(self.tx.una.wrapping_sub(1), now);
+        self.tx.counters.segments_sent += 1;
+        self.seal(&mut segment);
+        segment
+    }
+
+    fn acknowledgement(&mut self, now: Instant) -> Segment {
+        let mut segment = self.segment(self.tx.next, now);
+        if self.agreed.sack && self.rx.has_gap() {
+            // Beside timestamps there is room for three.
+            let room = if self.agreed.timestamps { 3 } else { 4 };
+            let most = usize::from(self.config.sack_blocks).min(room);
+            segment.options = Some(Box::new(Options {
+                sack: self.rx.blocks(most),
+                ..Options::default()
+            }));
+        }
+        self.tx.counters.segments_sent += 1;
+        self.seal(&mut segment);
+        segment
+    }
+
+    /// An empty segment at `offset`.
+    fn segment(&self, offset: u64, now: Instant) -> Segment {
+        Segment {
+            seq: self.tx.seq(offset),
+            ack: self.rx.irs + self.rx.next as u32,
+            flags: Flags::ACK,
+            window: 0,
+            timestamps: self.agreed.timestamps.then(|| Timestamps {
+                value: clock(now),
+                echo: self.rx.echo(),
+            }),
+            options: None,
+            payload: Payload::Absent,
+        }
+    }
+
+    /// The segment carries the acknowledgement and the window.
+    fn seal(&mut self, segment: &mut Segment) {
+        let window = self.rx.acknowledge() >> self.rx.scale;
+        segment.window = window.min(65_535) as u16;
+    }
+
+    /// A reset at the end of what was sent.
+    pub(crate) fn reset(&self) -> Segment {
+        Segment {
+            seq: self.tx.seq(self.tx.max),
+            ack: self.rx.irs + self.rx.next as u32,
+            flags: Flags::RST | Flags::ACK,
+            ..Segment::default()
+        }
+    }
+
+    /// The time is `now`: act on every deadline up to it.
+    pub fn timeout(&mut self, now: Instant) {
+        if self.rx.delack <= now {
+            self.rx.delack = Instant::MAX;
+            self.rx.ack_now = true;
+        }
+        if self.tx.reorder <= now {
+            self.tx.reorder = Instant::MAX;
+            self.recovery.on_timer(&mut self.tx, now);
+        }
+        if self.tx.timer <= now {
+            self.expire(now);
+        }
+        if self.expiry <= now {
+            self.finish(Event::Closed);
+        }
+        if self.keep <= now {
+            self.keep_alive(now);
+        }
+        if self.paced <= now {
+            self.paced = Instant::MAX;
+        }
+    }
+
+    /// The retransmission or the persist timer expired.
+    fn expire(&mut self, now: Instant) {
+        self.tx.retries = self.tx.retries.saturating_add(1);
+        if self.tx.retries > self.config.max_retries {
+            let answers = self.tx.una > 0;
+            self.finish(Event::Aborted(Cause::TimedOut));
+            if answers {
+                self.reply = Some(self.reset());
+            }
+            return;
+        }
+        if self.tx.persisting {
+            self.tx.rto.back_off();
+            self.tx.timer = now + self.tx.rto.timeout();
+            if self.tx.limit > self.tx.next {
+                self.tx.forced = true;
+            } else {
+                self.probe = true;
+                self.tx.counters.window_probes += 1;
+            }
+            return;
+        }
+        self.tx.counters.timeouts += 1;
+        if self.tx.una == 0 {
+            self.tx.rto.back_off();
+            self.tx.next = 0;
+            self.tx.timer = Instant::MAX;
+        } else {
+            self.recovery.on_rto(&mut self.tx, now);
+        }
+    }
+
+    /// The peer may be dead (RFC 9293, section 3.8.4).
+    fn keep_alive(&mut self, now: Instant) {
+        let Some(idle) = self.config.keep_alive else {
+            return;
+        };
+        let interval = idle.min(PROBE_INTERVAL).max(Duration::from_millis(1));
+        let silent = self.heard + idle;
+        if self.tx.una < self.tx.max || silent > now {
+            // Retransmissions find out, or it was heard since.
+            self.keep = silent.max(now + interval);
+            return;
+        }
+        if self.probes >= PROBES {
+            self.finish(Event::Aborted(Cause::TimedOut));
+            self.reply = Some(self.reset());
+            return;
+        }
+        self.probes += 1;
+        self.probe = true;
+        self.tx.counters.keep_alives += 1;
+        self.keep = now + interval;
+    }
+}
+
+/// The timestamp clock: milliseconds (RFC 7323, section 5.4: 1 ms to 1 s a tick).
+pub(crate) fn clock(now: Instant) -> u32 {
+    (now.as_nanos() / 1_000_000) as u32
+}

@@ -1,0 +1,330 @@
+//! The receiving half: what arrives in and out of order, the window offered, when to acknowledge,
+//! and what the acknowledgement says (RFC 9293, section 3.8.6; RFC 5681, section 4.2; RFC 2018).
+//!
+//! Sequence space is counted in 64-bit offsets: the peer's SYN is 0, its byte `k` is `k + 1`.
+
+use crate::Config;
+use crate::buffer::ReceiveBuffer;
+use crate::ranges::Ranges;
+use bentpipe_base::{Instant, Seq};
+use bentpipe_wire::{Payload, SackBlock, Timestamps};
+use std::time::Duration;
+
+/// Stretches beyond gaps that are kept; more come from no sender that means well.
+const STRETCHES: usize = 1 << 14;
+/// How long TS.Recent is believed: 24 days (RFC 7323, section 5.5).
+const RECENT: Duration = Duration::from_secs(24 * 86_400);
+
+/// What arrived with one segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// In-order bytes became readable.
+    pub(crate) readable: bool,
+    /// The peer's FIN is in order.
+    pub(crate) fin: bool,
+    /// Nothing of it was new.
+    pub(crate) stale: bool,
+    /// It lies beyond a gap.
+    pub(crate) beyond: bool,
+}
+
+/// The receiving half of a connection.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    /// Number of the peer's SYN.
+    pub(crate) irs: Seq,
+    /// The offset expected next.
+    pub(crate) next: u64,
+    /// The right edge of the window offered; never moves left.
+    pub(crate) edge: u64,
+    buffer: ReceiveBuffer,
+    beyond: Ranges,
+    /// Bytes in the latest stretches beyond gaps, the latest first.
+    recent: [u64; 4],
+    capacity: u64,
+    /// The shift of our window field.
+    pub(crate) scale: u8,
+    /// The offset of the peer's FIN.
+    fin: Option<u64>,
+    mss: u64,
+    /// An acknowledgement is due at once.
+    pub(crate) ack_now: bool,
+    /// An acknowledgement is due then.
+    pub(crate) delack: Instant,
+    /// Segments not yet acknowledged.
+    pending: u32,
+    delay: Duration,
+    /// TS.Recent, and when it was taken.
+    stamp: Option<(u32, Instant)>,
+    /// The last offset acknowledged.
+    acked: u64,
+}
+
+impl Receiver {
+    pub(crate) fn new(config: &Config) -> Self {
+        let scale = window_scale(config);
+        let most = 65_535u64 << scale;
+        let capacity = config.receive_buffer.0.clamp(1, most);
+        Self {
+            irs: Seq(0),
+            next: 0,
+            edge: 0,
+            buffer: ReceiveBuffer::default(),
+            beyond: Ranges::default(),
+            recent: [0; 4],
+            capacity,
+            scale,
+            fin: None,
+            mss: u64::from(config.mss.max(1)),
+            ack_now: false,
+            delack: Instant::MAX,
+            pending: 0,
+            delay: config.delayed_ack,
+            stamp: None,
+            acked: 0,
+        }
+    }
+
+    /// The peer's SYN was numbered `irs`.
+    pub(crate) fn synchronise(&mut self, irs: Seq) {
+        self.irs = irs;
+        self.next = 1;
+        self.edge = 1;
+        self.acked = 1;
+    }
+
+    /// Window scaling was not agreed on.
+    pub(crate) fn unscaled(&mut self) {
+        self.scale = 0;
+        self.capacity = self.capacity.min(65_535);
+    }
+
+    /// The offset that `seq` stands for, by its distance from what is expected.
+    pub(crate) fn offset(&self, seq: Seq) -> i64 {
+        let next = self.irs + self.next as u32;
+        self.next as i64 + i64::from(seq.offset_from(next))
+    }
+
+    /// Room in the window, in bytes.
+    pub(crate) fn window(&self) -> u64 {
+        self.edge.saturating_sub(self.next)
+    }
+
+    /// Whether a segment of `len` sequence numbers from `from` lies in the window (RFC 9293, section
+    /// 3.10.7.4); one that begins where it should may bring an acknowledgement to a closed window.
+    pub(crate) fn acceptable(&self, from: i64, len: u64) -> bool {
+        let (next, edge) = (self.next as i64, self.edge.max(self.next) as i64);
+        let end = from + len as i64;
+        from == next
+            || (from < edge && (end > next || (len == 0 && from >= next)))
+            || (len == 0 && from == edge)
+    }
+
+    /// PAWS (RFC 7323, section 5): whether the segment is from long ago.
+    pub(crate) fn outdated(&self, stamp: Timestamps, now: Instant) -> bool {
+        self.stamp.is_some_and(|(recent, at)| {
+            (stamp.value.wrapping_sub(recent) as i32) < 0 && now.since(at) < RECENT
+        })
+    }
+
+    /// Takes TS.Recent from a segment that begins at or before what was last acknowledged
+    /// (RFC 7323, section 4.3).
+    pub(crate) fn remember(&mut self, stamp: Timestamps, from: i64, now: Instant) {
+        if from <= self.acked as i64 {
+            self.stamp = Some((stamp.value, now));
+        }
+    }
+
+    /// What to echo.
+    pub(crate) fn echo(&self) -> u32 {
+        self.stamp.map_or(0, |(value, _)| value)
+    }
+
+    /// The peer's stream has ended, and all of it has arrived.
+    pub(crate) fn finished(&self) -> bool {
+        self.fin.is_some_and(|fin| self.next > fin)
+    }
+
+    /// Takes the data, and the FIN if `fin`, of an acceptable segment that begins at `from`.
+    pub(crate) fn take(&mut self, from: i64, payload: &Payload, fin: bool, now: Instant) -> Taken {
+        let mut taken = Taken::default();
+        let len = payload.len() as i64;
+        let fin_at = (from + len) as u64;
+        let old = self.next;
+        let gaps = !self.beyond.is_empty();
+        if fin && self.fin.is_none() && fin_at >= self.next && fin_at <= self.edge {
+            self.fin = Some(fin_at);
+        }
+        // A byte beyond the FIN is none of the stream's.
+        let edge = self.fin.unwrap_or(u64::MAX).min(self.edge.max(self.next));
+        let start = from.max(self.next as i64) as u64;
+        let end = (fin_at).min(edge);
+        if start < end {
+            taken.stale = !self.store(start, end, from, payload);
+        } else {
+            taken.stale = len > 0;
+        }
+        if self.fin == Some(self.next) {
+            self.next += 1;
+            taken.fin = true;
+        }
+        taken.beyond = self.next == old && !taken.stale;
+        taken.readable = self.next > old + u64::from(taken.fin);
+        if fin || gaps || !self.beyond.is_empty() || taken.stale {
+            self.ack_now = true;
+        } else if len > 0 {
+            self.pending += 1;
+            if self.pending >= 2 || self.delay.is_zero() {
+                self.ack_now = true;
+            } else if self.delack == Instant::MAX {
+                self.delack = now + self.delay;
+            }
+        }
+        taken
+    }
+
+    /// Stores bytes `[start, end)` of a payload that begins at `from`; whether any is new.
+    fn store(&mut self, start: u64, end: u64, from: i64, payload: &Payload) -> bool {
+        if start > self.next {
+            if self.beyond.uncovered(start, end).is_none() {
+                self.refresh(start);
+                return false;
+            }
+            if self.beyond.len() >= STRETCHES {
+                return false;
+            }
+        }
+        let skip = (start as i64 - from) as usize;
+        let len = (end - start) as usize;
+        self.buffer.put(start - 1, payload, skip, len);
+        if start > self.next {
+            self.beyond.insert(start, end);
+            self.refresh(start);
+        } else {
+            self.next = end;
+            if let Some((first, reach)) = self.beyond.first()
+                && first <= end
+            {
+                self.next = end.max(reach);
+                // More stretches may lie within what arrived.
+                self.beyond.trim(self.next);
+                while let Some((first, reach)) = self.beyond.first()
+                    && first <= self.next
+                {
+                    self.next = self.next.max(reach);
+                    self.beyond.trim(self.next);
+                }
+            }
+        }
+        true
+    }
+
+    /// The stretch around byte `at` is the latest.
+    fn refresh(&mut self, at: u64) {
+        let same = self.beyond.covering(at);
+        let held = self.recent;
+        let mut i = 0;
+        self.recent[0] = at;
+        for &old in &held {
+            if i + 1 < self.recent.len() && self.beyond.covering(old) != same {
+                i += 1;
+                self.recent[i] = old;
+            }
+        }
+        for slot in &mut self.recent[i + 1..] {
+            *slot = 0;
+        }
+    }
+
+    /// SACK blocks to send, at most `most`: the latest stretch first (RFC 2018, section 4).
+    pub(crate) fn blocks(&self, most: usize) -> Vec<SackBlock> {
+        let mut blocks: Vec<SackBlock> = Vec::new();
+        if self.beyond.is_empty() {
+            return blocks;
+        }
+        let latest = self
+            .recent
+            .iter()
+            .filter_map(|&at| self.beyond.covering(at));
+        for (from, to) in latest.chain(self.beyond.iter().rev()) {
+            let block = SackBlock {
+                left: self.irs + from as u32,
+                right: self.irs + to as u32,
+            };
+            if blocks.len() >= most {
+                break;
+            }
+            if !blocks.contains(&block) {
+                blocks.push(block);
+            }
+        }
+        blocks
+    }
+
+    /// Whether something lies beyond a gap.
+    pub(crate) fn has_gap(&self) -> bool {
+        !self.beyond.is_empty()
+    }
+
+    /// Bytes in order that wait to be read.
+    pub(crate) fn readable(&self) -> u64 {
+        let end = self.next - u64::from(self.finished());
+        end.saturating_sub(1).saturating_sub(self.buffer.start)
+    }
+
+    pub(crate) fn read(&mut self, out: &mut [u8]) -> usize {
+        let len = usize::try_from(self.readable()).map_or(out.len(), |most| most.min(out.len()));
+        self.buffer.read(&mut out[..len]);
+        self.opened();
+        len
+    }
+
+    pub(crate) fn consume(&mut self, len: u64) -> u64 {
+        let len = len.min(self.readable());
+        self.buffer.consume(len);
+        self.opened();
+        len
+    }
+
+    /// The window that may be offered now: it opens by a full segment or half the buffer, or not at
+    /// all (RFC 9293, section 3.8.6.2.2).
+    fn offer(&self) -> u64 {
+        let unread = self
+            .next
+            .saturating_sub(1)
+            .saturating_sub(self.buffer.start);
+        let edge = self.next + self.capacity.saturating_sub(unread);
+        if edge >= self.edge + self.mss.min((self.capacity / 2).max(1)) {
+            edge
+        } else {
+            self.edge
+        }
+    }
+
+    /// The application took bytes: tells the peer where the window was nearly shut.
+    fn opened(&mut self) {
+        if self.window() < self.mss.min(self.capacity.div_ceil(2)) && self.offer() > self.edge {
+            self.ack_now = true;
+        }
+    }
+
+    /// An acknowledgement goes out; returns the window that it offers, unscaled.
+    pub(crate) fn acknowledge(&mut self) -> u64 {
+        self.edge = self.offer();
+        self.ack_now = false;
+        self.delack = Instant::MAX;
+        self.pending = 0;
+        self.acked = self.next;
+        self.window()
+    }
+}
+
+/// The shift that the whole receive buffer needs (RFC 7323, section 2.3: at most 14).
+pub(crate) fn window_scale(config: &Config) -> u8 {
+    if !config.window_scaling {
+        return 0;
+    }
+    (0..14)
+        .find(|shift| config.receive_buffer.0 >> shift <= 65_535)
+        .unwrap_or(14)
+}

@@ -1,0 +1,183 @@
+//! ns-2's Fack (`Agent/TCP/Fack` with `rampdown_ 0`, `ss-div4_ 0`, the defaults).
+//!
+//! ```text
+//! fast retransmit: fack - una >= 4 segments, una's own included     [fack: end of the highest held]
+//! on entry: ssthresh = cwnd / 2, cwnd = 1; every acknowledgement in recovery opens the window
+//! send while next < fack + floor(cwnd) - resent and not yet held    [segments]
+//! ```
+//!
+//! A segment sent again and lost again is noticed when something sent after it is held; then nothing
+//! is sent until the retransmission timer expires. Duplicate acknowledgements restart that timer and
+//! sample the round-trip time from the last segment that arrived in order, as ns-2's do.
+
+use super::super::{Arrival, Pick, Recovery, Sender};
+use super::newack;
+use bentpipe_base::Instant;
+use bentpipe_cc::Phase;
+use std::collections::VecDeque;
+
+/// Fack's state.
+#[derive(Debug, Default)]
+pub(crate) struct Fack {
+    recover: u64,
+    recovering: bool,
+    /// A retransmission was lost: nothing is sent until the timer expires.
+    stalled: bool,
+    fack: u64,
+    /// Retransmissions on their way: first byte, and what was to be sent next as they went.
+    resent: VecDeque<(u64, u64)>,
+    /// Their number, where a lost one counts on (`retran_data_`).
+    resent_out: u32,
+    /// Holes below this were sent again.
+    cursor: u64,
+    resend: bool,
+    /// The last acknowledgement releases nothing.
+    shut: bool,
+    /// When the segment was sent that last arrived in order.
+    echo: Option<Instant>,
+}
+
+impl Fack {
+    /// What every acknowledgement with SACK blocks, or in recovery, does (`oldack`).
+    fn oldack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+        if let Some(last) = arrival.delivery.last {
+            self.echo = Some(last.at);
+        }
+        tx.settle(arrival.now);
+        if let Some(echo) = self.echo {
+            tx.rto.observe(echo, arrival.now);
+        }
+        self.fack = self.fack.max(tx.una).max(arrival.highest.unwrap_or(0));
+        tx.next = tx.next.max(self.fack.min(tx.max));
+        let before = self.resent.len();
+        let (una, sacked) = (tx.una, &tx.board.sacked);
+        self.resent
+            .retain(|&(from, _)| from >= una && sacked.covering(from).is_none());
+        self.resent_out = self
+            .resent_out
+            .saturating_sub((before - self.resent.len()) as u32);
+    }
+
+    fn forget(&mut self, tx: &mut Sender) {
+        if !tx.board.sacked.is_empty() {
+            tx.board.clear();
+        }
+        self.stalled = false;
+        self.resent.clear();
+        self.resent_out = 0;
+        self.cursor = 0;
+        self.resend = false;
+    }
+
+    fn begin(&mut self, tx: &mut Sender, now: Instant) {
+        self.recover = tx.next;
+        self.recovering = true;
+        self.resend = true;
+        self.shut = true;
+        tx.counters.recoveries += 1;
+        tx.reduce(tx.board.pipe(), now);
+        tx.enter(Phase::Recovery);
+        tx.window.cwnd = 1;
+        // The fraction of the window goes with it.
+        tx.congestion
+            .on_signal(&mut tx.window, bentpipe_cc::Signal::Timeout, now);
+        tx.restart(now);
+    }
+
+    fn in_recovery(&mut self, tx: &mut Sender, arrival: &Arrival) {
+        self.oldack(tx, arrival);
+        if let Some(highest) = arrival.highest {
+            let before = self.resent.len();
+            self.resent.retain(|&(_, next)| next >= highest);
+            self.stalled |= self.resent.len() < before;
+        }
+        tx.grow(arrival);
+        self.shut = false;
+        if arrival.highest.is_none() && tx.una > self.recover {
+            self.recovering = false;
+            self.forget(tx);
+            tx.enter(Phase::Open);
+            tx.reduced(arrival.now);
+        }
+    }
+
+    fn outside(&mut self, tx: &mut Sender, arrival: &Arrival) {
+        self.oldack(tx, arrival);
+        let beyond = tx.segments(self.fack - tx.una);
+        self.shut = beyond > 1;
+        if beyond > tx.config.dupthresh {
+            self.begin(tx, arrival.now);
+        }
+    }
+}
+
+impl Recovery for Fack {
+    fn name(&self) -> &'static str {
+        "ns2-fack"
+    }
+
+    fn on_ack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+        if self.recovering {
+            self.in_recovery(tx, arrival);
+        } else if arrival.highest.is_some() {
+            self.outside(tx, arrival);
+        } else {
+            self.echo = arrival.delivery.last.map(|sent| sent.at);
+            self.forget(tx);
+            self.fack = tx.una;
+            self.shut = false;
+            newack(tx, arrival, self.recover);
+        }
+    }
+
+    fn on_dupack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+        if self.recovering {
+            self.in_recovery(tx, arrival);
+        } else {
+            self.outside(tx, arrival);
+        }
+    }
+
+    fn on_rto(&mut self, tx: &mut Sender, now: Instant) {
+        self.forget(tx);
+        self.shut = false;
+        let in_flight = tx.segments(tx.flight());
+        tx.collapse(in_flight, true, now);
+        if self.recovering {
+            tx.enter(Phase::Recovery);
+            tx.window.cwnd = 1;
+        }
+        self.fack = tx.una;
+        tx.next = tx.una;
+    }
+
+    fn pick(&mut self, tx: &mut Sender) -> Pick {
+        if self.resend {
+            return Pick::Again(tx.una, tx.max);
+        }
+        let window = tx.window.cwnd.saturating_sub(self.resent_out);
+        let flight = tx.next.saturating_sub(self.fack.max(tx.una));
+        if self.stalled || self.shut || flight >= tx.bytes(window) {
+            return Pick::Nothing;
+        }
+        let hole =
+            tx.board.sacked.last().and_then(|(_, highest)| {
+                tx.board.sacked.uncovered(self.cursor.max(tx.una), highest)
+            });
+        match hole {
+            Some((from, to)) => Pick::Again(from, to),
+            None => Pick::Next,
+        }
+    }
+
+    fn on_sent(&mut self, tx: &mut Sender, from: u64, to: u64) {
+        let again = self.resend || (from >= self.cursor && to <= self.fack);
+        if again && !tx.board.sacked.is_empty() {
+            self.resend = false;
+            self.resent.push_back((from, tx.next));
+            self.resent_out += 1;
+            self.cursor = to;
+        }
+        self.resend = false;
+    }
+}

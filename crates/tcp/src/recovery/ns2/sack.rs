@@ -1,0 +1,165 @@
+//! ns-2's Sack1 (`Agent/TCP/Sack1` with `partial_ack_ 0`, the default).
+//!
+//! ```text
+//! pipe = outstanding - 3 on entry; - 1 each acknowledgement, - 2 a partial one; + 1 each segment sent
+//! in recovery, send while pipe < floor(cwnd): the next hole below the highest byte held, else new
+//! ```
+//!
+//! Only duplicate acknowledgements that tell something new count. The window does not grow in
+//! recovery nor as it ends. After a timeout all is sent again from the first segment not
+//! acknowledged; SACK is forgotten and duplicate acknowledgements mean nothing until new data is
+//! acknowledged.
+
+use super::super::{Arrival, Pick, Recovery, Sender};
+use super::{Turn, may_begin, newack, timeout};
+use bentpipe_base::Instant;
+use bentpipe_cc::Phase;
+
+/// Sack1's state.
+#[derive(Debug, Default)]
+pub(crate) struct Sack {
+    dupacks: u32,
+    recover: u64,
+    recovering: bool,
+    /// Nothing new was acknowledged since a timeout.
+    timed_out: bool,
+    pipe: i64,
+    /// Holes below this were sent again.
+    resent: u64,
+    resend: bool,
+    turn: Turn,
+}
+
+impl Sack {
+    fn begin(&mut self, tx: &mut Sender, now: Instant) {
+        self.recover = tx.max;
+        let outstanding = i64::from(tx.segments(tx.max - tx.una));
+        self.pipe = outstanding - i64::from(tx.config.dupthresh);
+        self.resent = tx.una + u64::from(tx.mss);
+        self.recovering = true;
+        self.resend = true;
+        self.turn = Turn::SHUT;
+        tx.counters.recoveries += 1;
+        tx.reduce(tx.board.pipe(), now);
+        tx.enter(Phase::Recovery);
+        tx.restart(now);
+    }
+
+    /// A congestion control that governs recovery sets the window there too.
+    fn govern(&mut self, tx: &mut Sender, arrival: &Arrival) {
+        if tx.congestion.governs_recovery() {
+            tx.window.in_flight = u32::try_from(self.pipe.max(0)).unwrap_or(u32::MAX);
+            tx.grow(arrival);
+        }
+    }
+
+    fn hole(&self, tx: &Sender) -> Option<(u64, u64)> {
+        let (_, highest) = tx.board.sacked.last()?;
+        tx.board.sacked.uncovered(self.resent.max(tx.una), highest)
+    }
+}
+
+impl Recovery for Sack {
+    fn name(&self) -> &'static str {
+        "ns2-sack"
+    }
+
+    fn on_ack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+        self.turn = Turn::OPEN;
+        if self.recovering && tx.una < self.recover {
+            self.pipe -= 2;
+            tx.settle(arrival.now);
+            tx.rto.forgive();
+            self.govern(tx, arrival);
+            return;
+        }
+        self.dupacks = 0;
+        self.timed_out = false;
+        self.resend = false;
+        if !tx.board.sacked.is_empty() {
+            tx.board.clear();
+        }
+        self.resent = 0;
+        if self.recovering {
+            self.recovering = false;
+            self.recover = 0;
+            self.govern(tx, arrival);
+            tx.enter(Phase::Open);
+            tx.reduced(arrival.now);
+            tx.settle(arrival.now);
+        } else {
+            newack(tx, arrival, self.recover);
+        }
+    }
+
+    fn on_dupack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+        if self.recovering {
+            self.turn = Turn::OPEN;
+            self.pipe -= 1;
+            if arrival.delivery.news && self.dupacks > 0 {
+                self.dupacks += 1;
+            }
+            self.govern(tx, arrival);
+            return;
+        }
+        self.turn = if self.dupacks == 0 {
+            Turn::OPEN
+        } else {
+            Turn::SHUT
+        };
+        if self.timed_out || !arrival.delivery.news {
+            return;
+        }
+        self.dupacks += 1;
+        self.turn = Turn::SHUT;
+        if self.dupacks == tx.config.dupthresh {
+            if may_begin(tx, self.recover) {
+                self.begin(tx, arrival.now);
+            }
+        } else if self.dupacks < tx.config.dupthresh && tx.config.limited_transmit {
+            self.turn = Turn::ONE;
+        }
+    }
+
+    fn on_rto(&mut self, tx: &mut Sender, now: Instant) {
+        self.dupacks = 0;
+        self.recovering = false;
+        self.timed_out = true;
+        self.resend = false;
+        self.recover = tx.max;
+        self.resent = 0;
+        self.turn = Turn::OPEN;
+        tx.board.clear();
+        timeout(tx, now);
+    }
+
+    fn pick(&mut self, tx: &mut Sender) -> Pick {
+        if self.resend {
+            return Pick::Again(tx.una, tx.max);
+        }
+        if !self.recovering {
+            return self.turn.pick(tx, tx.window.cwnd, self.dupacks);
+        }
+        if self.turn.within == 0 || self.pipe >= i64::from(tx.window.cwnd) {
+            return Pick::Nothing;
+        }
+        match self.hole(tx) {
+            Some((from, to)) => Pick::Again(from, to),
+            None => Pick::Next,
+        }
+    }
+
+    fn on_sent(&mut self, _tx: &mut Sender, from: u64, to: u64) {
+        if self.resend {
+            self.resend = false;
+        } else if self.recovering {
+            self.pipe += 1;
+            // New segments lie beyond all holes.
+            if from >= self.resent && from < self.recover {
+                self.resent = to;
+            }
+        } else {
+            self.turn.spend();
+        }
+    }
+}

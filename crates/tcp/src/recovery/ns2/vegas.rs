@@ -1,0 +1,123 @@
+//! ns-2's Vegas (`Agent/TCP/Vegas`): the first duplicate acknowledgements already send a segment
+//! again when its fine-grained timeout has passed, the third always does; the first two new
+//! acknowledgements afterwards look for the next one. The timeout and the cut are the congestion
+//! control's ([`bentpipe_cc::Congestion::expired`]).
+//!
+//! As ns-2 has it, the window is inflated by the duplicate acknowledgements as it is cut, grows by
+//! one at each further one, and is deflated only when there was a further one. No limited transmit.
+
+use super::super::{Arrival, Pick, Recovery, Sender};
+use super::{Action, Turn, newack, timeout};
+use bentpipe_base::Instant;
+use bentpipe_cc::Phase;
+
+/// State of Vegas's recovery.
+#[derive(Debug, Default)]
+pub(crate) struct Vegas {
+    dupacks: u32,
+    recover: u64,
+    action: Action,
+    turn: Turn,
+    resend: bool,
+    /// New acknowledgements that still look for an expired segment.
+    worried: u32,
+    /// The window after the last cut, in segments.
+    cut: u32,
+    /// When the window was last cut.
+    changed: Option<Instant>,
+}
+
+impl Vegas {
+    fn begin(&mut self, tx: &mut Sender, now: Instant) {
+        self.action = Action::Dupack;
+        self.recover = tx.max;
+        self.worried = tx.segments(tx.flight()).min(2);
+        let hole = tx.hole(now);
+        let inflated = tx.window.cwnd;
+        tx.counters.recoveries += 1;
+        tx.reduce(tx.segments(tx.flight()), now);
+        if self.changed.is_none_or(|changed| changed < hole.sent) {
+            self.cut = tx.window.cwnd;
+            self.changed = Some(now);
+            tx.enter(Phase::Recovery);
+            tx.window.cwnd = self.cut + self.dupacks;
+        } else {
+            tx.enter(Phase::Recovery);
+            tx.window.cwnd = inflated;
+        }
+        tx.rto.back_off();
+        tx.restart(now);
+        self.resend = true;
+        if hole.transmits == 1 {
+            self.dupacks = tx.config.dupthresh;
+        }
+    }
+}
+
+impl Recovery for Vegas {
+    fn name(&self) -> &'static str {
+        "ns2-vegas"
+    }
+
+    fn on_ack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+        if self.dupacks > tx.config.dupthresh && tx.window.cwnd > self.cut {
+            tx.window.cwnd = self.cut.max(1);
+            tx.window.ssthresh = 2;
+        }
+        self.dupacks = 0;
+        self.turn = Turn::OPEN;
+        self.resend = false;
+        tx.enter(Phase::Open);
+        newack(tx, arrival, self.recover);
+        if self.worried > 0 {
+            self.worried -= 1;
+            let hole = tx.hole(arrival.now);
+            if tx.una < tx.max && tx.congestion.expired(&hole) {
+                self.dupacks = tx.config.dupthresh;
+                self.resend = true;
+            } else {
+                self.worried = 0;
+            }
+        }
+    }
+
+    fn on_dupack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+        self.dupacks += 1;
+        let hole = tx.hole(arrival.now);
+        let dupthresh = tx.config.dupthresh;
+        if self.dupacks == dupthresh || tx.congestion.expired(&hole) {
+            if tx.una > self.recover || self.action != Action::Timeout {
+                self.begin(tx, arrival.now);
+            }
+        } else if self.dupacks > dupthresh {
+            tx.window.cwnd += 1;
+        }
+        self.turn = if self.dupacks >= dupthresh {
+            Turn::OPEN
+        } else {
+            Turn::SHUT
+        };
+    }
+
+    fn on_rto(&mut self, tx: &mut Sender, now: Instant) {
+        self.dupacks = 0;
+        self.recover = tx.max;
+        self.action = Action::Timeout;
+        self.turn = Turn::OPEN;
+        self.resend = false;
+        self.cut = 0;
+        self.changed = Some(now);
+        timeout(tx, now);
+    }
+
+    fn pick(&mut self, tx: &mut Sender) -> Pick {
+        if self.resend {
+            return Pick::Again(tx.una, tx.max);
+        }
+        self.turn.pick(tx, tx.window.cwnd, 0)
+    }
+
+    fn on_sent(&mut self, _tx: &mut Sender, _from: u64, _to: u64) {
+        self.resend = false;
+    }
+}

@@ -1,0 +1,147 @@
+//! Reno's fast recovery: RFC 5681, section 3.2.
+//!
+//! The third duplicate acknowledgement is a loss: ssthresh follows, the first segment goes out
+//! again, and until new data is acknowledged
+//!
+//! ```text
+//! usable window = ssthresh + duplicate acknowledgements    [segments]
+//! ```
+//!
+//! Deviations: no second fast retransmit before the recovery point of the last loss is passed
+//! (RFC 6582, section 4); a congestion control that governs recovery sets the window in place of
+//! ssthresh.
+
+use super::tahoe::{fits, limited};
+use super::{Arrival, Pick, Recovery, Sender};
+use bentpipe_base::Instant;
+use bentpipe_cc::Phase;
+
+/// What Reno and NewReno share.
+#[derive(Debug, Default)]
+pub(super) struct Inflation {
+    pub(super) dupacks: u32,
+    /// The end of what was sent when the last loss was found.
+    pub(super) recover: u64,
+    /// Segments that have left the network in this recovery.
+    pub(super) left: u32,
+    /// The first segment is to go out again.
+    pub(super) resend: bool,
+}
+
+impl Inflation {
+    /// A duplicate acknowledgement.
+    pub(super) fn on_dupack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+        self.dupacks += 1;
+        if tx.phase == Phase::Recovery {
+            self.left += 1;
+        } else if self.dupacks == tx.config.dupthresh && tx.una > self.recover {
+            self.recover = tx.max;
+            self.left = self.dupacks;
+            self.resend = true;
+            tx.counters.recoveries += 1;
+            let in_flight = self.in_flight(tx);
+            tx.reduce(in_flight, arrival.now);
+            tx.enter(Phase::Recovery);
+            tx.restart(arrival.now);
+        } else {
+            return;
+        }
+        if tx.congestion.governs_recovery() {
+            tx.window.in_flight = self.in_flight(tx);
+            let mut arrival = *arrival;
+            arrival.delivery.delivered = arrival.delivery.delivered.max(1);
+            tx.grow(&arrival);
+        }
+    }
+
+    pub(super) fn in_flight(&self, tx: &Sender) -> u32 {
+        tx.segments(tx.flight()).saturating_sub(self.left)
+    }
+
+    /// New data is acknowledged outside recovery.
+    pub(super) fn on_ack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+        self.dupacks = 0;
+        self.left = 0;
+        if tx.una >= self.recover {
+            tx.enter(Phase::Open);
+        }
+        tx.window.in_flight = tx.segments(tx.flight());
+        tx.grow(arrival);
+        tx.settle(arrival.now);
+    }
+
+    /// Recovery is over; goes on with `cwnd` segments, unless congestion control governs.
+    pub(super) fn finish(&mut self, tx: &mut Sender, arrival: &Arrival, cwnd: u32) {
+        self.dupacks = 0;
+        self.left = 0;
+        self.resend = false;
+        tx.window.in_flight = tx.segments(tx.flight());
+        tx.grow(arrival);
+        if !tx.congestion.governs_recovery() {
+            tx.window.cwnd = cwnd.max(1);
+        }
+        tx.enter(Phase::Open);
+        tx.reduced(arrival.now);
+        tx.settle(arrival.now);
+    }
+
+    pub(super) fn on_rto(&mut self, tx: &mut Sender, now: Instant) {
+        self.dupacks = 0;
+        self.left = 0;
+        self.resend = false;
+        self.recover = tx.max;
+        let in_flight = tx.segments(tx.flight());
+        tx.collapse(in_flight, false, now);
+        tx.next = tx.una;
+    }
+
+    pub(super) fn pick(&self, tx: &Sender) -> Pick {
+        if self.resend {
+            return Pick::Again(tx.una, tx.max);
+        }
+        let extra = match tx.phase {
+            Phase::Recovery => self.left,
+            _ => limited(tx, self.dupacks),
+        };
+        if fits(tx, tx.window.cwnd.saturating_add(extra)) {
+            Pick::Next
+        } else {
+            Pick::Nothing
+        }
+    }
+}
+
+/// Reno's state.
+#[derive(Debug, Default)]
+pub(super) struct Reno(Inflation);
+
+impl Recovery for Reno {
+    fn name(&self) -> &'static str {
+        "reno"
+    }
+
+    fn on_ack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+        if tx.phase == Phase::Recovery {
+            let ssthresh = tx.window.ssthresh;
+            self.0.finish(tx, arrival, ssthresh);
+        } else {
+            self.0.on_ack(tx, arrival);
+        }
+    }
+
+    fn on_dupack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+        self.0.on_dupack(tx, arrival);
+    }
+
+    fn on_rto(&mut self, tx: &mut Sender, now: Instant) {
+        self.0.on_rto(tx, now);
+    }
+
+    fn pick(&mut self, tx: &mut Sender) -> Pick {
+        self.0.pick(tx)
+    }
+
+    fn on_sent(&mut self, _tx: &mut Sender, _from: u64, _to: u64) {
+        self.0.resend = false;
+    }
+}

@@ -1,0 +1,83 @@
+//! Tahoe: V. Jacobson, "Congestion Avoidance and Control", SIGCOMM 1988, and RFC 5681, section 3.2
+//! without fast recovery.
+//!
+//! The third duplicate acknowledgement is a loss: half the window becomes the threshold, and slow
+//! start begins at the first segment not acknowledged, with all that follows it sent again as the
+//! window opens.
+//!
+//! Deviations: limited transmit (RFC 3042) where configured; no second fast retransmit before the
+//! recovery point of the last loss is passed (RFC 6582, section 4).
+
+use super::{Arrival, Pick, Recovery, Sender};
+use bentpipe_base::Instant;
+use bentpipe_cc::Phase;
+
+/// Tahoe's state.
+#[derive(Debug, Default)]
+pub(super) struct Tahoe {
+    dupacks: u32,
+    recover: u64,
+}
+
+/// Whether the window of `segments` has room for the next segment.
+pub(super) fn fits(tx: &Sender, segments: u32) -> bool {
+    let left = tx.end().saturating_sub(tx.next).min(u64::from(tx.mss));
+    tx.flight() + left <= tx.bytes(segments)
+}
+
+/// Segments beyond the window that `dupacks` release by RFC 3042.
+pub(super) fn limited(tx: &Sender, dupacks: u32) -> u32 {
+    if tx.config.limited_transmit && dupacks < tx.config.dupthresh {
+        dupacks.min(2)
+    } else {
+        0
+    }
+}
+
+impl Recovery for Tahoe {
+    fn name(&self) -> &'static str {
+        "tahoe"
+    }
+
+    fn on_ack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+        self.dupacks = 0;
+        if tx.una >= self.recover {
+            tx.enter(Phase::Open);
+        }
+        tx.window.in_flight = tx.segments(tx.flight());
+        tx.grow(arrival);
+        tx.settle(arrival.now);
+    }
+
+    fn on_dupack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+        self.dupacks += 1;
+        if self.dupacks != tx.config.dupthresh || tx.una <= self.recover {
+            return;
+        }
+        self.recover = tx.max;
+        tx.counters.recoveries += 1;
+        let in_flight = tx.segments(tx.flight());
+        tx.reduce(in_flight, arrival.now);
+        tx.enter(Phase::Loss);
+        tx.window.cwnd = 1;
+        tx.next = tx.una;
+        tx.restart(arrival.now);
+    }
+
+    fn on_rto(&mut self, tx: &mut Sender, now: Instant) {
+        self.dupacks = 0;
+        self.recover = tx.max;
+        let in_flight = tx.segments(tx.flight());
+        tx.collapse(in_flight, false, now);
+        tx.next = tx.una;
+    }
+
+    fn pick(&mut self, tx: &mut Sender) -> Pick {
+        let window = tx.window.cwnd.saturating_add(limited(tx, self.dupacks));
+        if fits(tx, window) {
+            Pick::Next
+        } else {
+            Pick::Nothing
+        }
+    }
+}

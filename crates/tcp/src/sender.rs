@@ -1,0 +1,490 @@
+//! The sending half: sequence space, windows, timers; what acknowledgements mean and what may go
+//! out next. Which segments are lost is the [`Recovery`](crate::recovery::Recovery)'s affair, how
+//! the window grows the congestion control's.
+//!
+//! Sequence space is counted in 64-bit offsets: the SYN is 0, byte `k` of the stream `k + 1`, the
+//! FIN follows the last byte.
+
+use crate::buffer::SendBuffer;
+use crate::rto::Rto;
+use crate::scoreboard::{Delivery, Scoreboard, Sent};
+use crate::{Config, Counters, Growth};
+use bentpipe_base::{Bytes, Instant, Rate, Seq};
+use bentpipe_cc::{self as cc, Congestion, Hole, Phase, Signal, Window};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Segments that leave unpaced at the start of a connection, as Linux has it: their spacing tells
+/// the link's rate.
+const UNPACED: u32 = 10;
+
+/// What one acknowledgement told.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// When it arrived.
+    pub(crate) now: Instant,
+    /// What it told of segments in flight.
+    pub(crate) delivery: Delivery,
+    /// Sample of the round-trip time, exact.
+    pub(crate) rtt: Option<Duration>,
+    /// Delivery rate over the latest flight.
+    pub(crate) rate: Option<Rate>,
+    /// Segments newly found lost.
+    pub(crate) lost: u32,
+    /// The highest byte that its SACK blocks name, plus one.
+    pub(crate) highest: Option<u64>,
+}
+
+/// What to send next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pick {
+    /// Nothing now.
+    Nothing,
+    /// What follows [`Sender::next`]: new bytes, or old ones after going back.
+    Next,
+    /// These bytes again, up to one segment of them.
+    Again(u64, u64),
+}
+
+/// The sending half of a connection.
+#[derive(Debug)]
+pub struct Sender {
+    pub(crate) config: Arc<Config>,
+    /// Number of the SYN.
+    pub(crate) iss: Seq,
+    /// The first offset not acknowledged.
+    pub(crate) una: u64,
+    /// The offset to send next.
+    pub(crate) next: u64,
+    /// The end of all that was ever sent.
+    pub(crate) max: u64,
+    /// The right edge of the peer's window.
+    pub(crate) limit: u64,
+    /// The largest window that the peer offered, in bytes.
+    pub(crate) largest: u64,
+    /// Payload of a full segment.
+    pub(crate) mss: u32,
+    /// The congestion window.
+    pub(crate) window: Window,
+    pub(crate) congestion: Box<dyn Congestion>,
+    /// The state of loss recovery, as congestion control was told.
+    pub(crate) phase: Phase,
+    pub(crate) board: Scoreboard,
+    pub(crate) rto: Rto,
+    /// The retransmission timer, or the persist timer.
+    pub(crate) timer: Instant,
+    /// The timer is the persist timer (RFC 9293, section 3.8.6.1).
+    pub(crate) persisting: bool,
+    /// The recovery's own timer.
+    pub(crate) reorder: Instant,
+    /// Expiries in a row.
+    pub(crate) retries: u32,
+    /// The segment whose round trip is taken: where it ends, when it was sent.
+    timed: Option<(u64, Instant)>,
+    pub(crate) stream: SendBuffer,
+    /// A FIN follows the stream.
+    pub(crate) fin: bool,
+    /// A small segment may go out although it is silly.
+    pub(crate) forced: bool,
+    /// The window was what stopped the last transmission.
+    pub(crate) cwnd_limited: bool,
+    /// Bytes delivered in all, and when the last of them were.
+    delivered: (u64, Instant),
+    /// Segments sent since the phase began.
+    sent: u32,
+    /// When the pacer lets the next segment go.
+    pub(crate) pace: Instant,
+    unpaced: u32,
+    /// When anything was last sent.
+    last_sent: Instant,
+    pub(crate) counters: Counters,
+}
+
+impl Sender {
+    pub(crate) fn new(config: Arc<Config>, iss: Seq) -> Self {
+        let mss = u32::from(config.mss.max(1));
+        Self {
+            iss,
+            una: 0,
+            next: 0,
+            max: 0,
+            limit: 0,
+            largest: 0,
+            mss,
+            window: Window {
+                cwnd: config.initial_window.max(1),
+                ssthresh: u32::MAX,
+                in_flight: 0,
+                mss: Bytes(u64::from(mss)),
+                wire: Bytes(u64::from(config.data_header()) + u64::from(mss)),
+                pacing: None,
+            },
+            congestion: (config.congestion.new)(&config.settings),
+            phase: Phase::Open,
+            board: Scoreboard::default(),
+            rto: Rto::new(&config),
+            timer: Instant::MAX,
+            persisting: false,
+            reorder: Instant::MAX,
+            retries: 0,
+            timed: None,
+            stream: SendBuffer::default(),
+            fin: false,
+            forced: false,
+            cwnd_limited: true,
+            delivered: (0, Instant::ZERO),
+            sent: 0,
+            pace: Instant::ZERO,
+            unpaced: UNPACED,
+            last_sent: Instant::ZERO,
+            counters: Counters::default(),
+            config,
+        }
+    }
+
+    /// The connection stands: `mss` payload bytes a segment.
+    pub(crate) fn establish(&mut self, mss: u32, now: Instant) {
+        self.mss = mss.max(1);
+        self.window.mss = Bytes(u64::from(self.mss));
+        self.window.wire = Bytes(u64::from(self.config.data_header()) + u64::from(self.mss));
+        self.delivered.1 = now;
+        self.last_sent = now;
+        if self.retries > 0 {
+            // RFC 5681, section 3.1: a SYN was lost.
+            self.window.cwnd = 1;
+        }
+        self.retries = 0;
+        let rtt = self.rto.srtt();
+        self.congestion.init(&mut self.window, now, rtt);
+    }
+
+    /// The sequence number at `offset`.
+    pub(crate) fn seq(&self, offset: u64) -> Seq {
+        self.iss + offset as u32
+    }
+
+    /// The offset that `seq` stands for, by its distance from `una`.
+    pub(crate) fn offset(&self, seq: Seq) -> i64 {
+        self.una as i64 + i64::from(seq.offset_from(self.seq(self.una)))
+    }
+
+    /// The end of the written bytes.
+    pub(crate) fn data_end(&self) -> u64 {
+        1 + self.stream.end()
+    }
+
+    /// The end of all there is to send.
+    pub(crate) fn end(&self) -> u64 {
+        self.data_end() + u64::from(self.fin)
+    }
+
+    pub(crate) fn fin_acked(&self) -> bool {
+        self.fin && self.una == self.end()
+    }
+
+    /// Bytes sent and not acknowledged.
+    pub(crate) fn flight(&self) -> u64 {
+        self.next - self.una
+    }
+
+    /// Segments that `bytes` make.
+    pub(crate) fn segments(&self, bytes: u64) -> u32 {
+        (bytes.min(u64::from(u32::MAX)) as u32).div_ceil(self.mss)
+    }
+
+    /// Bytes of `segments` full segments.
+    pub(crate) fn bytes(&self, segments: u32) -> u64 {
+        u64::from(segments) * u64::from(self.mss)
+    }
+
+    /// Takes the peer's window: `window` bytes from `ack`.
+    pub(crate) fn offer(&mut self, ack: u64, window: u64) {
+        self.largest = self.largest.max(window);
+        self.limit = ack + window;
+        if self.persisting && self.limit > self.next {
+            self.persisting = false;
+            self.timer = Instant::MAX;
+            self.retries = 0;
+        }
+    }
+
+    /// Data before `ack` is acknowledged, the SACK `blocks` are held. Returns what that tells;
+    /// `echo` is how long ago the peer's echoed timestamp was ours.
+    pub(crate) fn acknowledge(
+        &mut self,
+        ack: u64,
+        blocks: &[(u64, u64)],
+        echo: Option<Duration>,
+        now: Instant,
+    ) -> Arrival {
+        let mut delivery = Delivery::default();
+        for &(from, to) in blocks {
+            self.board.sack(from, to, &mut delivery);
+        }
+        if ack > self.una {
+            self.counters.bytes_acked +=
+                ack.min(self.data_end()) - self.una.clamp(1, self.data_end()).min(ack);
+            self.board.acknowledge(ack, &mut delivery);
+            self.una = ack;
+            self.next = self.next.max(ack);
+            self.stream.release(ack - 1);
+            self.retries = 0;
+        }
+        let rtt = delivery
+            .last
+            .filter(|sent| sent.transmits == 1)
+            .map(|sent| now.since(sent.at));
+        self.clock(ack, &delivery, echo, now);
+        Arrival {
+            now,
+            rate: self.rate(&delivery, now),
+            delivery,
+            rtt,
+            lost: 0,
+            highest: blocks.iter().map(|block| block.1).max(),
+        }
+    }
+
+    /// Feeds the retransmission timeout (Karn's rule: never from a segment sent twice).
+    fn clock(&mut self, ack: u64, delivery: &Delivery, echo: Option<Duration>, now: Instant) {
+        if let Some((end, sent)) = self.timed
+            && ack >= end
+        {
+            self.timed = None;
+            self.rto.sample(sent, now);
+        } else if self.config.rtt_per_ack
+            && let Some(last) = delivery.last
+        {
+            if last.transmits == 1 {
+                self.rto.sample(last.at, now);
+            } else if let Some(echo) = echo {
+                let sent = now.as_nanos().saturating_sub(echo.as_nanos() as u64);
+                self.rto.sample(Instant::from_nanos(sent), now);
+            }
+        }
+    }
+
+    /// Delivered bytes over the time that they took, by the latest segment of them.
+    fn rate(&mut self, delivery: &Delivery, now: Instant) -> Option<Rate> {
+        self.delivered.0 += delivery.bytes;
+        if delivery.bytes > 0 {
+            self.delivered.1 = now;
+        }
+        let latest = delivery.latest?;
+        let elapsed = now.since(latest.delivered_at).as_nanos() as u64;
+        let bits = (self.delivered.0 - latest.delivered).saturating_mul(8);
+        let nanos = bits.checked_mul(1_000_000_000)?;
+        (elapsed > 0).then(|| Rate::from_bits_per_sec(nanos / elapsed))
+    }
+
+    /// Tells congestion control of an acknowledgement.
+    pub(crate) fn grow(&mut self, arrival: &Arrival) {
+        let per_ack = self.config.growth == Growth::Acks;
+        let delivered = match self.phase {
+            Phase::Open | Phase::Loss => arrival.delivery.acked,
+            _ => arrival.delivery.delivered,
+        };
+        let ack = cc::Ack {
+            now: arrival.now,
+            una: self.seq(self.una),
+            next: self.seq(self.next),
+            rtt: arrival.rtt,
+            srtt: self.rto.srtt(),
+            acked: if per_ack { 1 } else { delivered },
+            lost: arrival.lost,
+            sent: self.sent,
+            delivered: arrival.rate,
+            phase: self.phase,
+            cwnd_limited: per_ack || self.cwnd_limited,
+            hungry: self.end().saturating_sub(self.next) > u64::from(self.mss),
+        };
+        self.congestion.on_ack(&mut self.window, &ack);
+    }
+
+    /// The segment that acknowledgements ask for.
+    pub(crate) fn hole(&self, now: Instant) -> Hole {
+        let first = self.board.get(self.una);
+        Hole {
+            now,
+            sent: first.map_or(now, |sent| sent.at),
+            transmits: first.map_or(1, |sent| u32::from(sent.transmits.max(1))),
+        }
+    }
+
+    /// Takes a new slow-start threshold and the window that goes with it: a loss was found at `now`.
+    pub(crate) fn reduce(&mut self, in_flight: u32, now: Instant) {
+        self.window.in_flight = in_flight;
+        let hole = self.hole(now);
+        self.window.ssthresh = self.congestion.ssthresh_for(&self.window, &hole);
+        if !self.congestion.governs_recovery() {
+            self.window.cwnd = self.window.ssthresh.max(1);
+        }
+    }
+
+    /// The state of loss recovery changes.
+    pub(crate) fn enter(&mut self, phase: Phase) {
+        if self.phase != phase {
+            self.phase = phase;
+            if phase != Phase::Disorder {
+                self.sent = 0;
+            }
+            self.congestion.on_phase(&mut self.window, phase);
+        }
+    }
+
+    /// A reduction of the window is complete.
+    pub(crate) fn reduced(&mut self, now: Instant) {
+        self.congestion
+            .on_signal(&mut self.window, Signal::Reduced, now);
+    }
+
+    /// The retransmission timer expired: one segment, from the first one, in slow start. The
+    /// threshold is new unless the same data ran into a timeout before (RFC 5681, section 3.1),
+    /// or `anew`.
+    pub(crate) fn collapse(&mut self, in_flight: u32, anew: bool, now: Instant) {
+        if anew || self.retries <= 1 {
+            self.window.in_flight = in_flight;
+            self.window.ssthresh = self.congestion.ssthresh(&self.window);
+        }
+        self.window.cwnd = 1;
+        self.enter(Phase::Loss);
+        self.congestion
+            .on_signal(&mut self.window, Signal::Timeout, now);
+        self.rto.back_off();
+        self.restart(now);
+    }
+
+    /// Starts the retransmission timer anew where data is in flight, and stops it where none is.
+    pub(crate) fn settle(&mut self, now: Instant) {
+        if self.una < self.max {
+            self.timer = now + self.rto.timeout();
+            self.persisting = false;
+        } else {
+            self.timer = Instant::MAX;
+        }
+    }
+
+    /// Starts the retransmission timer anew, and takes no round trip of what is sent again.
+    pub(crate) fn restart(&mut self, now: Instant) {
+        self.timed = None;
+        self.settle(now);
+    }
+
+    /// The SYN goes out, for the first time or again.
+    pub(crate) fn sent_syn(&mut self, now: Instant) {
+        self.counters.segments_sent += 1;
+        // Karn: only the first one's round trip is certain.
+        self.timed = (self.max == 0).then_some((1, now));
+        (self.next, self.max) = (1, 1);
+        self.settle(now);
+    }
+
+    /// A segment `[from, to)` goes out; its FIN included.
+    pub(crate) fn sent(&mut self, from: u64, to: u64, now: Instant) {
+        let payload = to.min(self.data_end()).saturating_sub(from.max(1));
+        self.counters.segments_sent += 1;
+        if payload > 0 {
+            self.counters.data_sent += 1;
+            self.counters.bytes_sent += payload;
+        }
+        if self.una == self.max {
+            self.delivered.1 = now;
+        }
+        let idle = self.timer == Instant::MAX || self.persisting || self.una == self.max;
+        if from < self.max {
+            if payload > 0 {
+                self.counters.retransmitted += 1;
+                self.counters.bytes_retransmitted += payload.min(self.max - from);
+            }
+            self.board
+                .resent(from, to.min(self.max), now, self.delivered);
+        }
+        if to > self.max {
+            self.board.push(Sent {
+                from: from.max(self.max),
+                to,
+                at: now,
+                delivered: self.delivered.0,
+                delivered_at: self.delivered.1,
+                transmits: 1,
+                sacked: false,
+                lost: false,
+                again: false,
+            });
+            if self.timed.is_none() && !self.config.rtt_per_ack {
+                self.timed = Some((to, now));
+            }
+            self.max = to;
+        }
+        self.next = self.next.max(to);
+        self.sent = self.sent.saturating_add(1);
+        self.last_sent = now;
+        self.forced = false;
+        if idle {
+            self.settle(now);
+        }
+        self.hold_back(payload, now);
+    }
+
+    /// The pacer's next instant after `payload` bytes.
+    fn hold_back(&mut self, payload: u64, now: Instant) {
+        let Some(rate) = self.window.pacing else {
+            return;
+        };
+        if self.unpaced > 0 {
+            self.unpaced -= 1;
+            return;
+        }
+        let from = self.pace.max(now);
+        self.pace = from + rate.serialisation(Bytes(payload));
+    }
+
+    /// Data is about to be sent after a silence: tells congestion control, and after one longer
+    /// than the timeout starts from the initial window (RFC 5681, section 4.1).
+    pub(crate) fn wake(&mut self, now: Instant) {
+        if self.una < self.max {
+            return;
+        }
+        let restarts = self.config.growth == Growth::Segments;
+        if restarts && self.max > 1 && now.since(self.last_sent) > self.rto.timeout() {
+            let restart = self.window.cwnd.min(self.config.initial_window.max(1));
+            self.window.cwnd = restart;
+            self.congestion
+                .on_signal(&mut self.window, Signal::Restart, now);
+        }
+        self.congestion
+            .on_signal(&mut self.window, Signal::Start, now);
+    }
+
+    /// The bytes to send at [`next`](Self::next) by Nagle's rule, and without the silly window
+    /// syndrome (RFC 9293, sections 3.7.4 and 3.8.6.2.1); the end is after the FIN if that goes
+    /// with them.
+    pub(crate) fn cut(&self) -> Option<u64> {
+        let end = self.data_end();
+        let limit = self.limit.max(self.max);
+        if self.next >= end {
+            // All that can be left is the FIN.
+            let due = self.fin && self.next == end && (limit > self.next || self.forced);
+            return due.then_some(end + 1);
+        }
+        let to = (self.next + u64::from(self.mss)).min(end).min(limit);
+        let len = to.checked_sub(self.next).filter(|len| *len > 0)?;
+        let whole = to == end;
+        let small = len < u64::from(self.mss);
+        if small && self.next >= self.max && !self.forced {
+            let eager = !self.config.nagle || self.fin || self.una == self.next;
+            if !(whole && eager || len * 2 >= self.largest && len * 2 > u64::from(self.mss)) {
+                return None;
+            }
+        }
+        Some(to + u64::from(whole && self.fin && limit > to))
+    }
+
+    /// Whether the peer's window, and nothing else, keeps bytes back: the persist timer's affair.
+    pub(crate) fn stuck(&self) -> bool {
+        self.una == self.max && self.next < self.end() && {
+            let len = self.limit.saturating_sub(self.next);
+            len < (self.end() - self.next).min(u64::from(self.mss))
+        }
+    }
+}
