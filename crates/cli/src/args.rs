@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::command::{bench, gateway, lab};
+use crate::command::{bench, gateway, lab, sim};
 use crate::demo;
 use clap::{ArgAction, Parser, Subcommand};
 
@@ -9,6 +9,7 @@ Examples:
   sudo bentpipe demo                                 what the gateway is worth, in five minutes
   sudo bentpipe gateway run --lan eth0 --sat eth1 --rate 10Mbit/s
   sudo bentpipe lab run scenarios/geo.toml --out results/geo
+  bentpipe sim run scenarios/geo.toml
   sudo bentpipe bench gateway --json bench/gateway.json
 
 Exit codes: 0 done; 1 a run failed; 2 wrong use or configuration, or something is missing here;
@@ -47,6 +48,9 @@ pub(crate) enum Command {
     /// Run a scenario of real TCP over an emulated link
     #[command(subcommand)]
     Lab(lab::Command),
+    /// Run a scenario in the simulator, in virtual time
+    #[command(subcommand)]
+    Sim(sim::Command),
     /// Measure against rivals on this machine
     #[command(subcommand)]
     Bench(bench::Command),

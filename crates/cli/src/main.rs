@@ -30,6 +30,7 @@ fn run(args: &Args) -> Result<(), Failure> {
     match &args.command {
         Command::Gateway(command) => command::gateway::run(command),
         Command::Lab(command) => command::lab::run(command),
+        Command::Sim(command) => command::sim::run(command),
         Command::Bench(command) => command::bench::run(command),
         Command::Demo(args) => demo::run(args),
     }

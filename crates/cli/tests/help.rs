@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-const COMMANDS: [&[&str]; 10] = [
+const COMMANDS: [&[&str]; 12] = [
     &[],
     &["gateway"],
     &["gateway", "run"],
@@ -11,6 +11,8 @@ const COMMANDS: [&[&str]; 10] = [
     &["lab"],
     &["lab", "run"],
     &["lab", "clean"],
+    &["sim"],
+    &["sim", "run"],
     &["bench"],
     &["bench", "gateway"],
     &["demo"],

@@ -3,3 +3,4 @@
 pub(crate) mod bench;
 pub(crate) mod gateway;
 pub(crate) mod lab;
+pub(crate) mod sim;
