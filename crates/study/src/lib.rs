@@ -1,2 +1,32 @@
-//! Studies: one scenario, its sweep axes, and the tables and figures made of all its points.
+//! Studies: every point of a study is run on all cores, results survive interruption, and the tables
+//! and figures of the papers are made of them.
+//!
+//! A study ([`bentpipe_scenario::Study`]) is expanded point by point. [`run`] measures each one by a
+//! function it is given (for the simulator: [`simulate`]) and appends a line to the results folder;
+//! what stands there already is not run again. [`cells`] lays the rows out as tables, beside the
+//! paper's values and those of a reference; [`lines()`] makes the lines of a figure.
 #![forbid(unsafe_code)]
+
+mod agree;
+mod beside;
+mod cells;
+mod error;
+mod figure;
+mod folder;
+mod load;
+mod measure;
+mod row;
+mod run;
+
+pub use agree::{Reference, Stats};
+pub use beside::Beside;
+pub use cells::{Cell, cells};
+pub use error::StudyError;
+pub use figure::{Line, Trace, lines, time_sequence};
+pub use load::{Loaded, load};
+pub use measure::{MEASURES, Measure, simulate};
+pub use row::{Measures, Row};
+pub use run::{Options, Progress, Results, run};
+
+/// Most points that are run without being asked twice.
+pub const MOST_POINTS: u64 = 1_000_000;

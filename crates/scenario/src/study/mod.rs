@@ -175,6 +175,12 @@ impl Study {
         text
     }
 
+    /// The number of the point of one value of each axis, by their numbers.
+    pub fn index_of(&self, choice: &[u64]) -> u64 {
+        let axes = self.axes.iter().zip(choice);
+        axes.fold(0, |index, (axis, at)| index * axis.len() + at)
+    }
+
     /// Makes points.
     pub fn expander(&self) -> Expander<'_> {
         Expander::new(self)
@@ -195,6 +201,13 @@ impl Axis {
     /// Whether it has no values: never.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The number of the value called `label`.
+    pub fn position(&self, label: &str) -> Option<u64> {
+        self.labels()
+            .position(|own| own == label)
+            .map(|at| at as u64)
     }
 
     /// The labels of its values, in order.

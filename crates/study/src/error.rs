@@ -1,0 +1,74 @@
+use bentpipe_scenario::Problems;
+use std::io;
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// A study could not be read, run or written. What is finished is kept in the results folder.
+#[derive(Debug, Error)]
+pub enum StudyError {
+    /// A file could not be read.
+    #[error("cannot read {} ({source}): give a study's folder, or its TOML file", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The study is wrong.
+    #[error("{0}")]
+    Problems(#[from] Problems),
+    /// A file of values beside the study is wrong.
+    #[error("{file}:{line}: {what}: expected {expected}")]
+    Values {
+        /// The file's name.
+        file: String,
+        /// Line, counted from 1.
+        line: u64,
+        /// What was found.
+        what: String,
+        /// What would have been right.
+        expected: String,
+    },
+    /// The results of something else lie in the folder.
+    #[error(
+        "{} holds {points} points of {what}, which are kept: give another folder by --out, or \
+         replace them by --fresh", .path.display()
+    )]
+    Foreign {
+        /// The folder.
+        path: PathBuf,
+        /// Whose results they are.
+        what: String,
+        /// How many.
+        points: usize,
+    },
+    /// The results folder could not be written.
+    #[error(
+        "cannot write {} ({source}): {kept} finished points are kept; make room, or give another \
+         folder by --out, and run again", .path.display()
+    )]
+    Write {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+        /// Points that stand in the folder.
+        kept: u64,
+    },
+    /// A point could not be run.
+    #[error("point {labels}: {why}")]
+    Point {
+        /// The label of its value on each axis.
+        labels: String,
+        /// What went wrong.
+        why: String,
+    },
+    /// Someone asked to stop.
+    #[error("interrupted after {done} of {total} points, which are kept: the same command goes on")]
+    Interrupted {
+        /// Finished.
+        done: u64,
+        /// In all.
+        total: u64,
+    },
+}

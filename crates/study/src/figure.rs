@@ -1,0 +1,168 @@
+//! The lines of figures.
+
+use crate::StudyError;
+use crate::agree::Stats;
+use crate::cells::admits;
+use crate::row::Row;
+use bentpipe_scenario::study::{Figure, FigureKind};
+use bentpipe_scenario::{Scenario, Study};
+use bentpipe_sim::{Options, Series};
+use serde::Serialize;
+
+/// One line of a figure.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Line {
+    /// Label of its value on the axis of the lines.
+    pub label: String,
+    /// Time in seconds, or the number of a value on the x axis.
+    pub x: Vec<f64>,
+    /// Segments, or the mean of the measure.
+    pub y: Vec<f64>,
+}
+
+/// Runs a scenario and tells its course: seconds, and segments received in order by its first flow.
+pub type Trace<'a> = dyn Fn(&Scenario) -> Result<Vec<(f64, f64)>, String> + Sync + 'a;
+
+/// Most points of a line: more than a screen shows.
+const MOST: usize = 600;
+
+/// The lines of `figure`. A time-sequence figure runs its points again, by `trace`.
+///
+/// # Errors
+/// A point that cannot be run.
+pub fn lines(
+    study: &Study,
+    figure: &Figure,
+    rows: &[Row],
+    trace: &Trace<'_>,
+) -> Result<Vec<Line>, StudyError> {
+    let labels = labels(study, figure, figure.series);
+    let line = |label: String| match &figure.kind {
+        FigureKind::Lines { x, measure } => Ok(means(study, figure, rows, *x, measure, label)),
+        FigureKind::TimeSequence => traced(study, figure, label, trace),
+    };
+    labels.into_iter().map(line).collect()
+}
+
+/// The labels of axis number `axis` that count.
+fn labels(study: &Study, figure: &Figure, axis: usize) -> Vec<String> {
+    let labels = study.axes()[axis].labels();
+    labels
+        .filter(|label| admits(&figure.filter, axis, label))
+        .collect()
+}
+
+fn means(
+    study: &Study,
+    figure: &Figure,
+    rows: &[Row],
+    x: usize,
+    measure: &str,
+    label: String,
+) -> Line {
+    let counts = |row: &&Row| {
+        let mut labels = row.labels.iter().enumerate();
+        row.labels[figure.series] == label
+            && labels.all(|(axis, label)| admits(&figure.filter, axis, label))
+    };
+    let own: Vec<&Row> = rows.iter().filter(counts).collect();
+    let mut line = Line {
+        label: label.clone(),
+        x: Vec::new(),
+        y: Vec::new(),
+    };
+    for (number, at) in labels(study, figure, x).iter().enumerate() {
+        let here = own.iter().filter(|row| row.labels[x] == *at);
+        let samples: Vec<f64> = here
+            .filter_map(|row| row.measures.get(measure))
+            .copied()
+            .collect();
+        if let Some(stats) = Stats::of(&samples) {
+            line.x.push(number as f64);
+            line.y.push(stats.mean);
+        }
+    }
+    line
+}
+
+/// The run of the first value that counts on every other axis.
+fn traced(
+    study: &Study,
+    figure: &Figure,
+    label: String,
+    trace: &Trace<'_>,
+) -> Result<Line, StudyError> {
+    let choice: Vec<u64> = study
+        .axes()
+        .iter()
+        .enumerate()
+        .map(|(number, axis)| {
+            let wanted = if number == figure.series {
+                Some(&label)
+            } else {
+                figure.filter.get(&number).and_then(|labels| labels.first())
+            };
+            wanted.and_then(|label| axis.position(label)).unwrap_or(0)
+        })
+        .collect();
+    let point = study.expander().point(study.index_of(&choice))?;
+    let points = trace(&point.scenario).map_err(|why| StudyError::Point {
+        labels: point.labels.join(", "),
+        why,
+    })?;
+    let (x, y) = thinned(&points).into_iter().unzip();
+    Ok(Line { label, x, y })
+}
+
+/// At most about [`MOST`] of `points`, evenly in time: the last of each slice, so that the end stays.
+fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let Some((last, _)) = points.last().filter(|_| points.len() > MOST) else {
+        return points.to_vec();
+    };
+    let slice = last / MOST as f64;
+    let number = |time: f64| (time / slice) as usize;
+    let ends = points.iter().enumerate().filter(|(at, (time, _))| {
+        let next = points.get(at + 1);
+        next.is_none_or(|(next, _)| number(*next) != number(*time))
+    });
+    ends.map(|(_, point)| *point).collect()
+}
+
+/// Runs `scenario` in the simulator: seconds and segments received in order by its first flow.
+///
+/// # Errors
+/// What the simulator cannot run, in words.
+pub fn time_sequence(scenario: &Scenario) -> Result<Vec<(f64, f64)>, String> {
+    let series = Series::new(scenario);
+    let observed = bentpipe_sim::observe(scenario, &Options::default(), series);
+    let (outcome, series) = observed.map_err(|error| error.to_string())?;
+    let mss = outcome.flows.first().map_or(1, |flow| flow.mss.0.max(1)) as f64;
+    let flow = series.flows().first();
+    let received = flow.into_iter().flat_map(|flow| &flow.received);
+    let point = |seen: &bentpipe_sim::Progress| {
+        let nanos = (seen.at - bentpipe_base::Instant::ZERO).as_secs_f64();
+        (nanos, seen.bytes as f64 / mss)
+    };
+    Ok(received.map(point).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_line_is_thinned_and_keeps_its_end() {
+        let long: Vec<(f64, f64)> = (1..=100_000)
+            .map(|i| (f64::from(i) / 100.0, f64::from(i)))
+            .collect();
+        let thin = thinned(&long);
+        assert!(
+            (MOST - 1..=MOST + 2).contains(&thin.len()),
+            "{}",
+            thin.len()
+        );
+        assert_eq!(thin.last(), long.last());
+        assert!(thin.is_sorted_by(|a, b| a < b));
+        assert_eq!(thinned(&long[..10]), long[..10]);
+    }
+}

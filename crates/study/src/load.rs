@@ -1,0 +1,86 @@
+//! A study from its folder.
+
+use crate::{Beside, MEASURES, StudyError};
+use bentpipe_scenario::{Known, Study};
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A study and what stands beside it.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The study.
+    pub study: Study,
+    /// The paper's values and the reference's.
+    pub beside: Beside,
+    /// Folder and file, as in the name of its results: `sing-soh-2005/scenario`.
+    pub name: PathBuf,
+}
+
+/// Reads the study at `path`: a TOML file, or a folder with a `scenario.toml`. Beside
+/// `scenario.toml` stand `expected.csv` and `reference.csv`, beside any other `x.toml`
+/// `x.expected.csv` and `x.reference.csv`; each may be missing.
+///
+/// # Errors
+/// What cannot be read, and every mistake in it.
+pub fn load(path: &Path) -> Result<Loaded, StudyError> {
+    let file = if path.is_dir() {
+        path.join("scenario.toml")
+    } else {
+        path.to_owned()
+    };
+    let text = fs::read_to_string(&file).map_err(|source| StudyError::Read {
+        path: file.clone(),
+        source,
+    })?;
+    let names = known_names();
+    let known = Known {
+        variants: &names.variants,
+        controls: &names.controls,
+        measures: &names.measures,
+    };
+    let study = Study::parse(&file.display().to_string(), &text, known)?;
+    let stem = file.file_stem().unwrap_or(OsStr::new("scenario"));
+    let prefix = match stem.to_string_lossy() {
+        name if name == "scenario" => String::new(),
+        name => format!("{name}."),
+    };
+    let beside = Beside::read(
+        &study,
+        &file.with_file_name(format!("{prefix}expected.csv")),
+        &file.with_file_name(format!("{prefix}reference.csv")),
+    )?;
+    let folder = file.canonicalize().ok();
+    let folder = folder
+        .as_deref()
+        .and_then(Path::parent)
+        .and_then(Path::file_name);
+    let name = Path::new(folder.unwrap_or(OsStr::new("study"))).join(stem);
+    Ok(Loaded {
+        study,
+        beside,
+        name,
+    })
+}
+
+/// The names that a study may use.
+struct Names {
+    variants: Vec<&'static str>,
+    controls: Vec<&'static str>,
+    measures: Vec<&'static str>,
+}
+
+/// The names of all registries.
+fn known_names() -> Names {
+    Names {
+        variants: bentpipe_tcp::VARIANTS
+            .iter()
+            .map(|pair| pair.name)
+            .collect(),
+        controls: bentpipe_cc::REGISTRY
+            .iter()
+            .map(|control| control.name)
+            .collect(),
+        measures: MEASURES.iter().map(|measure| measure.name).collect(),
+    }
+}
