@@ -26,7 +26,7 @@ pub enum WireSize {
     Fixed {
         /// Bytes added to the payload of a segment that has one.
         data: u32,
-        /// Bytes of a segment without payload.
+        /// Bytes of a segment without payload; each SACK block takes 8 more.
         bare: u32,
     },
 }
@@ -203,7 +203,10 @@ impl Config {
         match self.wire_size {
             WireSize::True => 20 + segment.header_len() + payload,
             WireSize::Fixed { data, .. } if payload > 0 => data as usize + payload,
-            WireSize::Fixed { bare, .. } => bare as usize,
+            WireSize::Fixed { bare, .. } => {
+                let options = segment.options.as_deref();
+                bare as usize + 8 * options.map_or(0, |options| options.sack.len())
+            }
         }
     }
 
@@ -213,6 +216,10 @@ impl Config {
         let variant = variants::find(name).ok_or_else(|| UnknownVariant::new(name))?;
         self.congestion = variant.congestion(self.reference, name)?;
         self.recovery = variant.recovery(self.reference, name)?;
+        if self.recovery.name == "ns2-vegas" {
+            // Its window of two comes with the first acknowledgement of data.
+            self.initial_window = 1;
+        }
         // A sender without SACK in its recovery gets none, as in ns-2 and the papers.
         if !self.recovery.sack {
             self.sack_blocks = 0;

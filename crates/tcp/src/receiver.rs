@@ -310,7 +310,12 @@ impl Receiver {
 
     /// An acknowledgement goes out; returns the window that it offers, unscaled.
     pub(crate) fn acknowledge(&mut self) -> u64 {
-        self.edge = self.offer();
+        // A repeated acknowledgement offers the same window, or it would not count as a duplicate
+        // (RFC 5681, section 2).
+        let repeats = self.next == self.acked && self.has_gap();
+        if !repeats || self.window() < self.capacity / 2 {
+            self.edge = self.offer();
+        }
         self.ack_now = false;
         self.delack = Instant::MAX;
         self.pending = 0;

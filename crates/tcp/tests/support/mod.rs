@@ -45,14 +45,23 @@ impl Way {
         }
     }
 
-    fn push(&mut self, len: usize, segment: Segment, now: Instant) {
+    fn push(&mut self, len: usize, segment: Segment, now: Instant) -> Instant {
         let arrival = self.hops.iter_mut().fold(now, |at, hop| hop.pass(len, at));
         self.flight.push_back((arrival, segment));
+        arrival
+    }
+
+    /// A packet that gets lost as it reaches the last hop, whose time it does not take (ns-2's error
+    /// models stand before the link); returns when.
+    fn lose(&mut self, len: usize, now: Instant) -> Instant {
+        let before = self.hops.len() - 1;
+        let hops = &mut self.hops[..before];
+        hops.iter_mut().fold(now, |at, hop| hop.pass(len, at))
     }
 }
 
-/// One line of a trace: when a data segment reached the last hop, its number from 0, and whether it
-/// was lost there.
+/// One line of a trace: when a data segment arrived, its number from 0, and whether it was lost as it
+/// reached the last hop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Passed {
     pub(crate) at: Instant,
@@ -159,7 +168,8 @@ impl Line {
 
     fn send(&mut self, len: usize, segment: Segment) {
         if segment.payload.is_empty() {
-            return self.out.push(len, segment, self.now);
+            self.out.push(len, segment, self.now);
+            return;
         }
         let number = self.sent;
         self.sent += 1;
@@ -168,18 +178,17 @@ impl Line {
             bentpipe_wire::Payload::Virtual { offset, .. } => offset,
             _ => 0,
         };
-        // A lost packet takes its time on the link like any other.
-        self.out.push(len, segment, self.now);
-        let arrival = self.out.flight.back().expect("just pushed").0;
+        let at = if dropped {
+            self.out.lose(len, self.now)
+        } else {
+            self.out.push(len, segment, self.now)
+        };
         if let Some(trace) = &mut self.trace {
             trace.push(Passed {
-                at: arrival,
+                at,
                 segment: offset / 500,
                 dropped,
             });
-        }
-        if dropped {
-            self.out.flight.pop_back();
         }
     }
 

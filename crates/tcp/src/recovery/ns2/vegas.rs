@@ -5,6 +5,7 @@
 //!
 //! As ns-2 has it, the window is inflated by the duplicate acknowledgements as it is cut, grows by
 //! one at each further one, and is deflated only when there was a further one. No limited transmit.
+//! The first window is one segment, and two from the first acknowledgement of data on.
 
 use super::super::{Arrival, Pick, Recovery, Sender};
 use super::{Action, Turn, newack, timeout};
@@ -25,6 +26,8 @@ pub(crate) struct Vegas {
     cut: u32,
     /// When the window was last cut.
     changed: Option<Instant>,
+    /// Data was acknowledged.
+    started: bool,
 }
 
 impl Vegas {
@@ -60,6 +63,10 @@ impl Recovery for Vegas {
     }
 
     fn on_ack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+        if !self.started {
+            self.started = true;
+            tx.window.cwnd = tx.window.cwnd.max(2);
+        }
         if self.dupacks > tx.config.dupthresh && tx.window.cwnd > self.cut {
             tx.window.cwnd = self.cut.max(1);
             tx.window.ssthresh = 2;
