@@ -42,9 +42,18 @@ impl End {
             return if self.opens { self.start } else { Instant::MAX };
         };
         let timer = connection.deadline().unwrap_or(Instant::MAX);
-        let app = self.app.deadline().unwrap_or(Instant::MAX);
+        let app = self.app_due();
         let cut = self.cut.unwrap_or(Instant::MAX);
         timer.min(app).min(cut)
+    }
+
+    /// When its application wants to be called.
+    #[inline]
+    pub(crate) fn app_due(&self) -> Instant {
+        match self.record.connected {
+            Some(_) => self.app.deadline().unwrap_or(Instant::MAX),
+            None => Instant::MAX,
+        }
     }
 
     /// Hears the events of the connection; whether there were any.
@@ -61,10 +70,12 @@ impl End {
         any
     }
 
-    /// Calls the application.
+    /// Calls the application, once the connection stands: like `connect()`, the handshake is no
+    /// business of it.
     #[inline]
     pub(crate) fn call(&mut self, now: Instant) {
-        if let Some(connection) = &mut self.connection {
+        let stands = self.record.connected.is_some();
+        if let Some(connection) = self.connection.as_mut().filter(|_| stands) {
             let mut socket = Socket {
                 connection,
                 record: &mut self.record,

@@ -241,8 +241,8 @@ impl<O: Observer> Engine<O> {
         } else if connection.deadline().is_some_and(|due| due <= now) {
             connection.timeout(now);
         }
-        let called = self.ends[id.index()].app.deadline();
-        self.settle(id, called.is_some_and(|due| due <= now), now);
+        let called = self.ends[id.index()].app_due() <= now;
+        self.settle(id, called, now);
     }
 
     /// A flow starts: both of its ends come to life.
@@ -270,6 +270,9 @@ impl<O: Observer> Engine<O> {
         self.ends[id.peer().index()].connection = Some(far);
         self.ends[id.index()].connection = Some(near);
         for id in [id.peer(), id] {
+            if established {
+                self.ends[id.index()].record.connected = Some(now);
+            }
             self.settle(id, true, now);
             self.hasten(id);
         }

@@ -16,6 +16,8 @@ pub(crate) struct Record {
     pub(crate) connected: Option<Instant>,
     /// Why it broke.
     pub(crate) broken: Option<Cause>,
+    /// Bytes that the application took in all.
+    taken: u64,
     /// Bytes received in order until `until`.
     pub(crate) received: u64,
     /// When the last of them came.
@@ -36,6 +38,7 @@ impl Record {
         Self {
             connected: None,
             broken: None,
+            taken: 0,
             received: 0,
             last: None,
             until,
@@ -92,6 +95,7 @@ impl Socket<'_> {
         } else {
             self.connection.consume(ready)
         };
+        self.record.taken += taken;
         if self.now <= self.record.until {
             self.record.received += taken;
             self.record.last = Some(self.now);
@@ -109,7 +113,7 @@ impl Socket<'_> {
             if count == 0 {
                 return taken;
             }
-            let offsets = self.record.received + taken..;
+            let offsets = self.record.taken + taken..;
             let whole = buffer[..count]
                 .iter()
                 .zip(offsets)
