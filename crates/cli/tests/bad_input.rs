@@ -1,11 +1,12 @@
 //! Bad input ends in one clear line with the next step, and the right exit code.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod support;
+
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output};
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_bentpipe");
+use support::{PROGRAM, WIRE};
 
 fn bentpipe(arguments: &[&str]) -> Output {
     Command::new(PROGRAM)
@@ -88,6 +89,28 @@ fn nonsense_is_placed_with_what_was_expected() {
     refused(&bentpipe(&["gateway", "check", path]), 2);
 }
 
+/// The gateway's own keys inside a scenario, whose lines are those of the file.
+#[test]
+fn a_mistake_in_a_gateways_own_keys_is_placed_in_the_scenario() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = split("[gateways.g.split.sat]\nraet = \"1Mbit/s\"");
+    let said = refused(&bentpipe(&["lab", "run", &file(folder.path(), &text)]), 2);
+    assert!(said.contains("input.toml:9:"), "{said}");
+    assert!(said.contains("did you mean `rate`"), "{said}");
+
+    let text = split("split = { sat = { rate = \"10MB\" } }");
+    let said = refused(&bentpipe(&["lab", "run", &file(folder.path(), &text)]), 2);
+    assert!(said.contains("input.toml, gateways.g.split:"), "{said}");
+    assert!(said.contains("10Mbit/s"), "{said}");
+}
+
+/// [`WIRE`] with a gateway in the middle, `keys` among its own.
+fn split(keys: &str) -> String {
+    let links = "[links.l1]\nends = [\"a\", \"g\"]\n[links.l2]\nends = [\"g\", \"b\"]\n";
+    let gateway = format!("[gateways.g]\nlan = \"l1\"\nsat = \"l2\"\n{keys}\n{links}");
+    WIRE.replace("[links.wire]\nends = [\"a\", \"b\"]\n", &gateway)
+}
+
 #[test]
 fn wrong_use_says_what_is_right() {
     for (arguments, expected) in [
@@ -148,7 +171,7 @@ fn without_root_the_next_step_is_named() {
     std::fs::copy(PROGRAM, &program).unwrap();
     open(folder.path());
     let scenario = folder.path().join("geo.toml");
-    std::fs::write(&scenario, SCENARIO).unwrap();
+    std::fs::write(&scenario, WIRE).unwrap();
     let scenario = scenario.to_str().unwrap();
     let report = folder.path().join("report");
     let report = report.to_str().unwrap();
@@ -179,18 +202,6 @@ fn open(folder: &Path) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o777)).unwrap();
 }
-
-const SCENARIO: &str = r#"
-name = "wire"
-[hosts.a]
-[hosts.b]
-[links.wire]
-ends = ["a", "b"]
-[[flows]]
-from = "a"
-to = "b"
-bytes = "1kB"
-"#;
 
 #[test]
 fn an_unknown_interface_is_named_with_those_there_are() {
@@ -255,7 +266,7 @@ fn a_port_in_use_is_named() {
 fn a_control_that_is_not_to_be_had_is_the_callers_mistake() {
     bentpipe_os::need!(Root);
     let folder = tempfile::tempdir().unwrap();
-    let text = SCENARIO.replace("[hosts.a]", "[hosts.a]\ncongestion_control = \"nosuch\"");
+    let text = WIRE.replace("[hosts.a]", "[hosts.a]\ncongestion_control = \"nosuch\"");
     let path = file(folder.path(), &text);
     let said = refused(&bentpipe(&["lab", "run", &path]), 2);
     assert!(said.contains("nosuch") && said.contains("cubic"), "{said}");

@@ -2,24 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod support;
+
 use bentpipe_os::netns::Netns;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_bentpipe");
-
-const WIRE: &str = r#"
-name = "wire"
-[hosts.a]
-[hosts.b]
-[links.wire]
-ends = ["a", "b"]
-[[flows]]
-from = "a"
-to = "b"
-bytes = "100kB"
-"#;
+use support::{PROGRAM, WIRE};
 
 #[test]
 fn lab_run_prints_and_writes_its_flows() {

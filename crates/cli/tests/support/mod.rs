@@ -1,0 +1,19 @@
+//! What the tests of the program share.
+
+#![allow(unreachable_pub, reason = "a module of several test binaries")]
+
+/// The program.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_bentpipe");
+
+/// The shortest scenario.
+pub const WIRE: &str = r#"
+name = "wire"
+[hosts.a]
+[hosts.b]
+[links.wire]
+ends = ["a", "b"]
+[[flows]]
+from = "a"
+to = "b"
+bytes = "100kB"
+"#;
