@@ -5,9 +5,11 @@
 //! value is dropped; what a killed process left behind carries its owner's name ([`owner`]) and is
 //! removed by the next [`sweep`].
 
+pub mod child;
 pub mod diag;
 pub mod epoll;
 pub mod limits;
+mod message;
 pub mod need;
 pub mod neighbour;
 pub mod netlink;

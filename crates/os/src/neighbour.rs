@@ -4,11 +4,8 @@
 //! unreachable" goes to the address the dial came from, which is another machine's. So whoever
 //! dials transparently watches the neighbour table (rtnetlink(7)) instead.
 
-use crate::diag::{message, u16_at, u32_at};
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, netlink, recv, send,
-    socket_with,
-};
+use crate::message::{HEADER, attributes, header, message, open, u16_at};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, recv, send};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,13 +13,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 const RTM_NEWNEIGH: u16 = 28;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
-const NLMSG_ERROR: u16 = 2;
 /// RTMGRP_NEIGH: changes of the neighbour table.
 const GROUP: u32 = 4;
 /// NUD_FAILED: all solicitations stayed without answer.
 const FAILED: u16 = 0x20;
-/// The lengths of `struct nlmsghdr`, `ndmsg` and `rtmsg`.
-const HEADER: usize = 16;
+/// The length of `struct ndmsg` and of `rtmsg`.
 const BODY: usize = 12;
 /// NDA_DST and RTA_DST, and RTA_GATEWAY.
 const DESTINATION: u16 = 1;
@@ -39,7 +34,7 @@ impl Neighbours {
     /// Watches the neighbours of the calling thread's namespace, from now on.
     pub fn watch() -> io::Result<Self> {
         Ok(Self {
-            socket: open(GROUP)?,
+            socket: open(None, GROUP)?,
             buffer: vec![0; 64 * 1024],
         })
     }
@@ -75,7 +70,7 @@ impl AsFd for Neighbours {
 /// The neighbour by which packets go to `to`: a router, or `to` itself. `None` when there is no
 /// route. Asks in the calling thread's namespace; rules on the source address are not considered.
 pub fn next_hop(to: IpAddr) -> io::Result<Option<IpAddr>> {
-    let socket = open(0)?;
+    let socket = open(None, 0)?;
     send(&socket, &route_request(to), SendFlags::empty())?;
     let mut buffer = [0; 8192];
     let length = loop {
@@ -87,20 +82,9 @@ pub fn next_hop(to: IpAddr) -> io::Result<Option<IpAddr>> {
     };
     Ok(match message(&buffer[..length]) {
         Some((RTM_NEWROUTE, body, _)) => Some(address(body, GATEWAY).unwrap_or(to)),
-        Some((NLMSG_ERROR, ..)) | Some(_) | None => None,
+        // An error: there is none.
+        _ => None,
     })
-}
-
-fn open(groups: u32) -> io::Result<OwnedFd> {
-    let socket = socket_with(
-        AddressFamily::NETLINK,
-        SocketType::DGRAM,
-        SocketFlags::CLOEXEC,
-        // NETLINK_ROUTE is protocol 0.
-        None,
-    )?;
-    bind(&socket, &netlink::SocketAddrNetlink::new(0, groups))?;
-    Ok(socket)
 }
 
 /// `struct rtmsg` with a destination, behind its header.
@@ -111,10 +95,8 @@ fn route_request(to: IpAddr) -> Vec<u8> {
     };
     let length = HEADER + BODY + 4 + octets.len();
     let mut request = vec![0; HEADER + BODY];
-    request[0..4].copy_from_slice(&(length as u32).to_ne_bytes());
-    request[4..6].copy_from_slice(&RTM_GETROUTE.to_ne_bytes());
     // NLM_F_REQUEST.
-    request[6..8].copy_from_slice(&1u16.to_ne_bytes());
+    request[..HEADER].copy_from_slice(&header(length, RTM_GETROUTE, 1));
     request[16] = family.as_raw() as u8;
     request[17] = (octets.len() * 8) as u8;
     request.extend((4 + octets.len() as u16).to_ne_bytes());
@@ -125,20 +107,12 @@ fn route_request(to: IpAddr) -> Vec<u8> {
 
 /// The address in the attribute `wanted` of a message whose first byte is its family.
 fn address(body: &[u8], wanted: u16) -> Option<IpAddr> {
-    let mut attributes = body.get(BODY..)?;
-    while let Some(length) = u16_at(attributes, 0).filter(|length| *length >= 4) {
-        let value = attributes.get(4..usize::from(length))?;
-        if u16_at(attributes, 2)? == wanted {
-            return match value.len() {
-                4 => Some(u32_at(value, 0)?.to_ne_bytes().into()),
-                16 => Some(<[u8; 16]>::try_from(value).ok()?.into()),
-                _ => None,
-            };
-        }
-        let next = usize::from(length).next_multiple_of(4);
-        attributes = attributes.get(next..).unwrap_or_default();
+    let (_, value) = attributes(body.get(BODY..)?).find(|(kind, _)| *kind == wanted)?;
+    match value.len() {
+        4 => Some(<[u8; 4]>::try_from(value).ok()?.into()),
+        16 => Some(<[u8; 16]>::try_from(value).ok()?.into()),
+        _ => None,
     }
-    None
 }
 
 #[cfg(test)]

@@ -1,0 +1,86 @@
+//! Netlink messages, bare (netlink(7), linux/netlink.h): for the questions that
+//! `netlink-packet-route` has no words for.
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, netlink, socket_with};
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// The length of `struct nlmsghdr`.
+pub(crate) const HEADER: usize = 16;
+pub(crate) const NLMSG_ERROR: u16 = 2;
+
+/// A socket of `protocol`, rtnetlink where it is `None`, that hears of `groups` (a mask).
+pub(crate) fn open(protocol: Option<rustix::net::Protocol>, groups: u32) -> io::Result<OwnedFd> {
+    let socket = socket_with(
+        AddressFamily::NETLINK,
+        SocketType::DGRAM,
+        SocketFlags::CLOEXEC,
+        // NETLINK_ROUTE is protocol 0.
+        protocol,
+    )?;
+    bind(&socket, &netlink::SocketAddrNetlink::new(0, groups))?;
+    Ok(socket)
+}
+
+/// The header of a message of `length` bytes, header included.
+pub(crate) fn header(length: usize, kind: u16, flags: u16) -> [u8; HEADER] {
+    let mut header = [0; HEADER];
+    header[0..4].copy_from_slice(&(length as u32).to_ne_bytes());
+    header[4..6].copy_from_slice(&kind.to_ne_bytes());
+    header[6..8].copy_from_slice(&flags.to_ne_bytes());
+    header
+}
+
+/// The first message in `bytes`: its type, its body, and what comes after it.
+pub(crate) fn message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
+    let length = u32_at(bytes, 0)? as usize;
+    let kind = u16_at(bytes, 4)?;
+    let body = bytes.get(HEADER..length)?;
+    let next = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    Some((kind, body, next))
+}
+
+/// Attributes (`struct nlattr`, `rtattr`) by type and value, up to the first that is cut off.
+pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let length = usize::from(u16_at(bytes, 0)?);
+        let kind = u16_at(bytes, 2)?;
+        let value = bytes.get(4..length)?;
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind, value))
+    })
+}
+
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_cut_off_is_left_out() {
+        assert!(message(&[0; 10]).is_none());
+        assert!(message(&header(200, 20, 0)).is_none());
+        let mut bytes = header(21, 20, 0).to_vec();
+        bytes.extend([1, 2, 3, 4, 5, 0, 0, 0, 9]);
+        assert_eq!(message(&bytes), Some((20, &[1, 2, 3, 4, 5][..], &[9][..])));
+        assert!(message(&header(3, 20, 0)).is_none(), "shorter than itself");
+    }
+
+    #[test]
+    fn attributes_are_told_apart_and_none_is_read_for_ever() {
+        let one = [[6u16, 7].map(u16::to_ne_bytes).concat(), vec![1, 2, 0, 0]].concat();
+        let two = [4u16, 8].map(u16::to_ne_bytes).concat();
+        let whole = [one, two.clone()].concat();
+        let told: Vec<_> = attributes(&whole).collect();
+        assert_eq!(told, [(7, &[1, 2][..]), (8, &[][..])]);
+        assert_eq!(attributes(&whole[..5]).count(), 0, "cut off");
+        assert_eq!(attributes(&[0; 64]).count(), 0, "of no length");
+    }
+}
