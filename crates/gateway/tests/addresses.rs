@@ -10,13 +10,12 @@ use bentpipe_os::{nft, tcp};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
-use support::{Ip, Stage, connect_in, eventually};
+use support::{Ip, Stage, connect_in, eventually, in_order, splitting};
 
 #[test]
 fn the_server_sees_the_clients_address_and_port() {
     need!(Root, Tproxy);
-    let stage = Stage::new();
-    let gateway = stage.split();
+    let (stage, gateway) = splitting();
     for ip in Ip::BOTH {
         let (client, server) = stage.pair(ip);
         assert_eq!(server.peer_addr().unwrap(), client.local_addr().unwrap());
@@ -29,8 +28,7 @@ fn the_server_sees_the_clients_address_and_port() {
 #[test]
 fn connections_from_either_side_are_split_by_default() {
     need!(Root, Tproxy);
-    let stage = Stage::new();
-    let gateway = stage.split();
+    let (stage, gateway) = splitting();
     for ip in Ip::BOTH {
         let listener = stage.listen_in(&stage.client, ip.client());
         let near = connect_in(&stage.server, listener.address()).unwrap();
@@ -59,8 +57,7 @@ fn only_the_configured_side_is_split() {
 #[test]
 fn one_client_port_serves_several_servers() {
     need!(Root, Tproxy);
-    let stage = Stage::new();
-    let gateway = stage.split();
+    let (stage, gateway) = splitting();
     let listeners = [stage.listen(Ip::V4), stage.listen(Ip::V4)];
     let from = SocketAddr::new(Ip::V4.client(), 40_001);
     let clients: Vec<TcpStream> = listeners
@@ -80,8 +77,7 @@ fn one_client_port_serves_several_servers() {
 #[test]
 fn a_port_used_again_at_once_is_the_same_port_to_the_server() {
     need!(Root, Tproxy);
-    let stage = Stage::new();
-    let gateway = stage.split();
+    let (stage, gateway) = splitting();
     for ip in Ip::BOTH {
         use_one_port_again_and_again(&stage, ip, &gateway);
     }
@@ -131,11 +127,7 @@ fn use_one_port_again_and_again(stage: &Stage, ip: Ip, gateway: &support::Runnin
         assert_eq!(server.peer_addr().unwrap(), from);
         client.write_all(&support::pattern(100_000)).unwrap();
         server.read_exact(&mut vec![0; 100_000]).unwrap();
-        let (first, second) = if client_first {
-            (&mut client, &mut server)
-        } else {
-            (&mut server, &mut client)
-        };
+        let (first, second) = in_order((&mut client, &mut server), client_first);
         first.shutdown(std::net::Shutdown::Write).unwrap();
         assert_eq!(second.read(&mut [0; 1]).unwrap(), 0);
         second.shutdown(std::net::Shutdown::Write).unwrap();
@@ -166,8 +158,7 @@ fn a_connection_in_midstream_is_not_picked_up() {
 #[test]
 fn the_gateways_own_services_are_not_intercepted() {
     need!(Root, Tproxy);
-    let stage = Stage::new();
-    let gateway = stage.split();
+    let (stage, gateway) = splitting();
     for ip in Ip::BOTH {
         // Its address on this side, and the one on the far side.
         for address in [ip.gateway_sat(), ip.gateway_lan()] {
@@ -231,8 +222,7 @@ fn a_client_may_use_the_gateways_port_number() {
 #[test]
 fn path_mtu_discovery_works_on_the_dialled_leg() {
     need!(Root, Tproxy);
-    let stage = Stage::new();
-    let gateway = stage.split();
+    let (stage, gateway) = splitting();
     for ip in Ip::BOTH {
         learn_a_path_mtu(&stage, ip);
     }
@@ -284,8 +274,7 @@ fn conntrack_and_a_drop_invalid_rule_change_nothing() {
 #[test]
 fn a_closed_firewall_needs_one_rule() {
     need!(Root, Tproxy);
-    let stage = Stage::new();
-    let gateway = stage.split();
+    let (stage, gateway) = splitting();
     let firewall = "table inet firewall {
         chain input {
             type filter hook input priority 0; policy drop;

@@ -10,7 +10,7 @@ use bentpipe_os::{need, nft};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
-use support::{Ip, Stage, eventually, pattern};
+use support::{Ip, Stage, eventually, in_order, pattern, splitting};
 
 /// Writes `bytes` in pieces of many sizes, then closes at once.
 fn write_and_close(mut stream: TcpStream, bytes: &[u8]) {
@@ -35,8 +35,7 @@ fn read_all(mut stream: impl Read) -> Vec<u8> {
 #[test]
 fn every_byte_arrives_both_ways_at_once() {
     need!(Root, Tproxy);
-    let stage = Stage::new();
-    let gateway = stage.split();
+    let (stage, gateway) = splitting();
     for ip in Ip::BOTH {
         let (client, server) = stage.pair(ip);
         let sent = &pattern(20_000_000);
@@ -60,16 +59,11 @@ fn every_byte_arrives_both_ways_at_once() {
 #[test]
 fn a_close_right_after_the_last_write_loses_nothing() {
     need!(Root, Tproxy);
-    let stage = Stage::new();
-    let gateway = stage.split();
+    let (stage, gateway) = splitting();
     for ip in Ip::BOTH {
         for size in [1, 16_384, 16_385, 1_000_000, 5_000_000] {
             for upload in [true, false] {
-                let (client, server) = stage.pair(ip);
-                let (from, to) = match upload {
-                    true => (client, server),
-                    false => (server, client),
-                };
+                let (from, to) = in_order(stage.pair(ip), upload);
                 let sent = pattern(size);
                 let writer = std::thread::spawn({
                     let sent = sent.clone();
@@ -88,8 +82,7 @@ fn a_close_right_after_the_last_write_loses_nothing() {
 #[test]
 fn a_slow_reader_gets_every_byte() {
     need!(Root, Tproxy);
-    let stage = Stage::new();
-    let _gateway = stage.split();
+    let (stage, _gateway) = splitting();
     for ip in Ip::BOTH {
         let (client, mut server) = stage.pair(ip);
         let sent = pattern(3_000_000);
@@ -205,11 +198,7 @@ fn a_stalled_receiver_holds_the_sender_back() {
     let gateway = stage.split_by(config.between("lan0", "sat0"));
     for ip in Ip::BOTH {
         for (upload, bound) in [(true, up), (false, down)] {
-            let (client, server) = stage.pair(ip);
-            let (mut writer, mut reader) = match upload {
-                true => (client, server),
-                false => (server, client),
-            };
+            let (mut writer, mut reader) = in_order(stage.pair(ip), upload);
             // The ends' own buffers come on top: kept small, and measured.
             support::set_buffers(&writer, &reader, 64 * 1024);
             let own = support::buffers(&writer, &reader);
@@ -306,8 +295,7 @@ fn busy_flows_do_not_starve_each_other() {
 #[test]
 fn without_a_listener_packets_would_pass() {
     need!(Root, Tproxy);
-    let stage = Stage::new();
-    let _gateway = stage.split();
+    let (stage, _gateway) = splitting();
     let rules = stage.gateway.run(|| nft::list(&["ruleset"]).unwrap());
     let rules = rules.unwrap();
     let tproxy: Vec<&str> = rules.lines().filter(|l| l.contains("tproxy")).collect();

@@ -11,7 +11,7 @@ use bentpipe_os::tcp;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
-use support::{Ip, Stage, abort, child, eventually, pattern};
+use support::{Ip, Stage, abort, child, eventually, in_order, pattern, splitting};
 
 /// What reading the rest of a stream comes to.
 fn rest(stream: &mut TcpStream) -> Result<Vec<u8>, ErrorKind> {
@@ -25,15 +25,10 @@ fn rest(stream: &mut TcpStream) -> Result<Vec<u8>, ErrorKind> {
 #[test]
 fn half_close_works_both_ways() {
     need!(Root, Tproxy);
-    let stage = Stage::new();
-    let gateway = stage.split();
+    let (stage, gateway) = splitting();
     for ip in Ip::BOTH {
         for client_first in [true, false] {
-            let (client, server) = stage.pair(ip);
-            let (mut first, mut second) = match client_first {
-                true => (client, server),
-                false => (server, client),
-            };
+            let (mut first, mut second) = in_order(stage.pair(ip), client_first);
             first.write_all(b"question").unwrap();
             first.shutdown(Shutdown::Write).unwrap();
             assert_eq!(rest(&mut second).unwrap(), b"question");
@@ -55,8 +50,7 @@ fn half_close_works_both_ways() {
 #[test]
 fn an_end_that_comes_with_the_data_is_not_lost() {
     need!(Root, Tproxy);
-    let stage = Stage::new();
-    let gateway = stage.split();
+    let (stage, gateway) = splitting();
     for ip in Ip::BOTH {
         for _ in 0..20 {
             let (mut client, mut server) = stage.pair(ip);
@@ -72,15 +66,10 @@ fn an_end_that_comes_with_the_data_is_not_lost() {
 #[test]
 fn a_reset_passes_both_ways() {
     need!(Root, Tproxy);
-    let stage = Stage::new();
-    let gateway = stage.split();
+    let (stage, gateway) = splitting();
     for ip in Ip::BOTH {
         for client_first in [true, false] {
-            let (client, server) = stage.pair(ip);
-            let (first, mut second) = match client_first {
-                true => (client, server),
-                false => (server, client),
-            };
+            let (first, mut second) = in_order(stage.pair(ip), client_first);
             let start = Instant::now();
             abort(first);
             assert_eq!(rest(&mut second), Err(ErrorKind::ConnectionReset));
@@ -95,8 +84,7 @@ fn a_reset_passes_both_ways() {
 #[test]
 fn a_reset_after_a_half_close_passes() {
     need!(Root, Tproxy);
-    let stage = Stage::new();
-    let _gateway = stage.split();
+    let (stage, _gateway) = splitting();
     for ip in Ip::BOTH {
         let (mut client, mut server) = stage.pair(ip);
         client.shutdown(Shutdown::Write).unwrap();
@@ -117,8 +105,7 @@ fn a_reset_after_a_half_close_passes() {
 #[test]
 fn bytes_before_a_reset_arrive_before_it() {
     need!(Root, Tproxy);
-    let stage = Stage::new();
-    let _gateway = stage.split();
+    let (stage, _gateway) = splitting();
     for ip in Ip::BOTH {
         let (mut client, mut server) = stage.pair(ip);
         let sent = pattern(60_000);
@@ -138,8 +125,7 @@ fn bytes_before_a_reset_arrive_before_it() {
 #[test]
 fn a_reset_waits_for_a_slow_reader() {
     need!(Root, Tproxy);
-    let stage = Stage::new();
-    let _gateway = stage.split();
+    let (stage, _gateway) = splitting();
     for ip in Ip::BOTH {
         let (mut client, mut server) = stage.pair(ip);
         let sent = pattern(1_500_000);
@@ -160,8 +146,7 @@ fn a_reset_waits_for_a_slow_reader() {
 #[test]
 fn a_reset_does_not_wait_for_ever() {
     need!(Root, Tproxy);
-    let stage = Stage::new();
-    let gateway = stage.split();
+    let (stage, gateway) = splitting();
     let (mut client, mut server) = stage.pair(Ip::V4);
     server.write_all(&pattern(1_500_000)).unwrap();
     abort(server);
@@ -172,8 +157,7 @@ fn a_reset_does_not_wait_for_ever() {
 #[test]
 fn a_refused_destination_gives_the_client_a_reset() {
     need!(Root, Tproxy);
-    let stage = Stage::new();
-    let gateway = stage.split();
+    let (stage, gateway) = splitting();
     for ip in Ip::BOTH {
         let closed = stage.listen(ip).address();
         expect_reset(&stage, closed);
@@ -186,8 +170,7 @@ fn a_refused_destination_gives_the_client_a_reset() {
 #[test]
 fn an_unreachable_destination_gives_the_client_a_reset() {
     need!(Root, Tproxy);
-    let stage = Stage::new();
-    let gateway = stage.split();
+    let (stage, gateway) = splitting();
     let mut destinations = Vec::new();
     for ip in Ip::BOTH {
         let there = Route::via(Prefix::host(ip.beyond()), ip.nobody());
@@ -206,8 +189,7 @@ fn an_unreachable_destination_gives_the_client_a_reset() {
 #[test]
 fn an_icmp_unreachable_from_beyond_gives_the_client_a_reset() {
     need!(Root, Tproxy);
-    let stage = Stage::new();
-    let gateway = stage.split();
+    let (stage, gateway) = splitting();
     for ip in Ip::BOTH {
         let beyond = ip.beyond();
         let there = Route::via(Prefix::host(beyond), ip.server());

@@ -11,7 +11,7 @@ use bentpipe_os::sweep;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
-use support::{Ip, Listener, Stage, abort, child, descriptors_of, eventually};
+use support::{Ip, Listener, Stage, abort, child, descriptors_of, eventually, splitting};
 
 fn exchange((client, server): &mut (TcpStream, TcpStream)) {
     client.write_all(b"still").unwrap();
@@ -267,8 +267,7 @@ fn a_second_request_ends_it_at_once() {
 #[test]
 fn draining_delivers_the_last_bytes() {
     need!(Root, Tproxy);
-    let stage = Stage::new();
-    let gateway = stage.split();
+    let (stage, gateway) = splitting();
     let (mut client, mut server) = stage.pair(Ip::V4);
     client.write_all(&[7; 2_000_000]).unwrap();
     drop(client);
@@ -361,8 +360,7 @@ fn a_table_that_is_lost_for_good_ends_the_gateway() {
 #[test]
 fn an_orderly_end_leaves_nothing() {
     need!(Root, Tproxy);
-    let stage = Stage::new();
-    let gateway = stage.split();
+    let (stage, gateway) = splitting();
     let _pair = stage.pair(Ip::V4);
     drop(gateway);
     nothing_is_left(&stage);

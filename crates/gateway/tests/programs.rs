@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use support::{Ip, Stage, eventually, pattern};
+use support::{Ip, Stage, eventually, pattern, splitting};
 
 /// A program in the background; killed when dropped.
 struct Server(Child);
@@ -79,8 +79,7 @@ fn serve_http(listener: support::Listener, count: usize, page: Vec<u8>) {
 #[test]
 fn curl_downloads_and_uploads() {
     need!(Root, Tproxy, Program("curl"));
-    let stage = Stage::new();
-    let gateway = stage.split();
+    let (stage, gateway) = splitting();
     let page = pattern(3_000_000);
     let directory = tempfile::tempdir().unwrap();
     let upload = directory.path().join("upload");
@@ -108,8 +107,7 @@ fn curl_downloads_and_uploads() {
 #[test]
 fn iperf3_runs_both_ways_with_parallel_streams() {
     need!(Root, Tproxy, Program("iperf3"));
-    let stage = Stage::new();
-    let gateway = stage.split();
+    let (stage, gateway) = splitting();
     for ip in Ip::BOTH {
         let address = ip.server().to_string();
         let server = stage
@@ -155,8 +153,7 @@ fn ssh_logs_in_and_carries_a_session() {
         Program("sshd"),
         Program("ssh-keygen")
     );
-    let stage = Stage::new();
-    let gateway = stage.split();
+    let (stage, gateway) = splitting();
     let directory = tempfile::tempdir().unwrap();
     let keys = Keys::make(directory.path());
     for ip in Ip::BOTH {

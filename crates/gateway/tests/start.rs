@@ -9,7 +9,7 @@ use bentpipe_gateway::{Config, Gateway, StartError};
 use bentpipe_os::diag::{Connection, Diag, States};
 use bentpipe_os::need;
 use std::net::{SocketAddr, TcpListener};
-use support::{Ip, Stage, child, eventually};
+use support::{Ip, Stage, child, eventually, splitting};
 
 /// What starting in the gateway's namespace fails with.
 fn refusal(stage: &Stage, config: &Config) -> String {
@@ -135,8 +135,7 @@ fn connections(stage: &Stage) -> Vec<Connection> {
 #[test]
 fn each_leg_has_its_mark() {
     need!(Root, Tproxy);
-    let stage = Stage::new();
-    let _gateway = stage.split();
+    let (stage, _gateway) = splitting();
     let _up = stage.pair(Ip::V4);
     let listener = stage.listen_in(&stage.client, Ip::V4.client());
     let _down = support::connect_in(&stage.server, listener.address()).unwrap();

@@ -73,6 +73,13 @@ impl Ip {
     }
 }
 
+/// A stage with a gateway as [`Stage::config`] has it.
+pub fn splitting() -> (Stage, Running) {
+    let stage = Stage::new();
+    let gateway = stage.split();
+    (stage, gateway)
+}
+
 pub struct Stage {
     pub client: Netns,
     pub gateway: Netns,
@@ -322,6 +329,15 @@ impl Stage {
         let client = self.connect(listener.address());
         let server = listener.accept();
         (client, server)
+    }
+}
+
+/// The ends of a connection as who begins and who follows; by turns, where all of `[true, false]` is
+/// gone through.
+pub fn in_order<T>((client, server): (T, T), client_first: bool) -> (T, T) {
+    match client_first {
+        true => (client, server),
+        false => (server, client),
     }
 }
 
