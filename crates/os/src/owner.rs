@@ -25,7 +25,7 @@ pub struct Owner {
 /// Our own process could not be identified.
 #[derive(Debug, Error)]
 #[error(
-    "cannot read this process's start time from /proc/self/stat{}: mount /proc",
+    "cannot read this process's start time from /proc/self/stat{}: is /proc mounted, and may more files be opened (ulimit -n)?",
     .source.as_ref().map(|e| format!(" ({e})")).unwrap_or_default()
 )]
 pub struct OwnerError {
