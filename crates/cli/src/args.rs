@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::command::{bench, gateway, lab, sim};
+use crate::command::{bench, gateway, lab, list, sim, study};
 use crate::demo;
 use clap::{ArgAction, Parser, Subcommand};
 
@@ -10,6 +10,7 @@ Examples:
   sudo bentpipe gateway run --lan eth0 --sat eth1 --rate 10Mbit/s
   sudo bentpipe lab run scenarios/geo.toml --out results/geo
   bentpipe sim run scenarios/geo.toml
+  bentpipe study run papers/sing-soh-2005            tables and figures of a paper
   sudo bentpipe bench gateway --json bench/gateway.json
 
 Exit codes: 0 done; 1 a run failed; 2 wrong use or configuration, or something is missing here;
@@ -51,6 +52,11 @@ pub(crate) enum Command {
     /// Run a scenario in the simulator, in virtual time
     #[command(subcommand)]
     Sim(sim::Command),
+    /// Make the tables and figures of a paper, from a sweep of simulations
+    #[command(subcommand)]
+    Study(study::Command),
+    /// List what scenarios may name: variants of TCP, queues, channels, proxies
+    List(list::Args),
     /// Measure against rivals on this machine
     #[command(subcommand)]
     Bench(bench::Command),

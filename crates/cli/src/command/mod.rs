@@ -3,4 +3,6 @@
 pub(crate) mod bench;
 pub(crate) mod gateway;
 pub(crate) mod lab;
+pub(crate) mod list;
 pub(crate) mod sim;
+pub(crate) mod study;

@@ -1,6 +1,7 @@
 //! The demo's report: one HTML file that carries its figures, style, script and uPlot, and loads
 //! nothing from anywhere.
 
+pub(crate) mod study;
 #[cfg(test)]
 mod tests;
 
@@ -10,10 +11,13 @@ use serde::Serialize;
 
 const PAGE: &str = include_str!("../../../../web/report.html");
 /// Marks in [`PAGE`], and what takes their place.
-const PARTS: [(&str, &str); 6] = [
+const PARTS: [(&str, &str); 3] = [
     ("{{report.css}}", include_str!("../../../../web/report.css")),
     ("{{report.js}}", include_str!("../../../../web/report.js")),
     ("{{charts.js}}", include_str!("../../../../web/charts.js")),
+];
+/// The same for uPlot.
+const UPLOT: [(&str, &str); 3] = [
     (
         "{{uplot.css}}",
         include_str!(concat!(env!("OUT_DIR"), "/uPlot.min.css")),
@@ -103,9 +107,12 @@ impl Report<'_> {
     pub(crate) fn to_html(&self) -> serde_json::Result<String> {
         // A `<` inside the data could end its script element.
         let data = serde_json::to_string(&self.page())?.replace('<', "\\u003c");
-        let filled = PARTS.iter().fold(PAGE.to_owned(), |page, (mark, part)| {
-            page.replace(mark, part)
-        });
+        let filled = PARTS
+            .iter()
+            .chain(&UPLOT)
+            .fold(PAGE.to_owned(), |page, (mark, part)| {
+                page.replace(mark, part)
+            });
         Ok(filled.replace("{{data}}", &data))
     }
 

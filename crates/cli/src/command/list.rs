@@ -1,0 +1,142 @@
+//! `bentpipe list`: what scenarios may name.
+
+use crate::failure::{Blame, Failure};
+use crate::terminal;
+use bentpipe_link::{channel, queue};
+use serde_json::{Value, json};
+
+/// Options of `list`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Print one JSON object, an array a kind
+    #[arg(long)]
+    json: bool,
+}
+
+/// One kind of thing: its name in JSON, its heading, and name and summary of each.
+type Kind = (&'static str, &'static str, Vec<(&'static str, String)>);
+
+/// Does what `args` say.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let kinds = kinds();
+    let text = if args.json {
+        json(&kinds)
+    } else {
+        lines(&kinds)
+    };
+    terminal::print(text.trim_end()).or_run()
+}
+
+fn kinds() -> Vec<Kind> {
+    let summarised = |name, summary: &str| (name, summary.to_owned());
+    let variants = bentpipe_tcp::VARIANTS.iter();
+    let variants = variants.map(|pair| {
+        let summary = format!("{} over the recovery {}", pair.congestion, pair.recovery);
+        (pair.name, summary)
+    });
+    let controls = bentpipe_cc::REGISTRY.iter();
+    let recoveries = bentpipe_tcp::recovery::REGISTRY.iter();
+    let presets = bentpipe_tcp::PRESETS.iter();
+    let queues = queue::registry::<()>().iter();
+    let channels = channel::REGISTRY.iter();
+    let peps = bentpipe_pep::registry::<bentpipe_sim::Packet>().iter();
+    let measures = bentpipe_study::MEASURES.iter();
+    vec![
+        (
+            "variants",
+            "Variants of TCP (`variant` of flows)",
+            variants.collect(),
+        ),
+        (
+            "congestion_controls",
+            "Congestion controls (`congestion_control`)",
+            controls
+                .map(|one| summarised(one.name, one.summary))
+                .collect(),
+        ),
+        (
+            "recoveries",
+            "Loss recoveries",
+            recoveries
+                .map(|one| summarised(one.name, one.summary))
+                .collect(),
+        ),
+        (
+            "presets",
+            "Presets of the simulator's TCP (`preset` of hosts)",
+            presets
+                .map(|one| summarised(one.name, one.summary))
+                .collect(),
+        ),
+        (
+            "queues",
+            "Queues (`queue` of links)",
+            queues
+                .map(|one| summarised(one.name, one.summary))
+                .collect(),
+        ),
+        (
+            "channels",
+            "Channels: errors of links",
+            channels
+                .map(|one| summarised(one.name, one.summary))
+                .collect(),
+        ),
+        (
+            "peps",
+            "Proxies ([peps.NAME])",
+            peps.map(|one| summarised(one.name, one.summary)).collect(),
+        ),
+        (
+            "measures",
+            "Measures of studies (`measure` of tables)",
+            measures
+                .map(|one| summarised(one.name, one.summary))
+                .collect(),
+        ),
+    ]
+}
+
+fn lines(kinds: &[Kind]) -> String {
+    let names = kinds.iter().flat_map(|(_, _, entries)| entries);
+    let width = names.map(|(name, _)| name.len()).max().unwrap_or(0);
+    let blocks = kinds.iter().map(|(_, heading, entries)| {
+        let lines = entries.iter();
+        let lines: Vec<String> = lines
+            .map(|(name, summary)| format!("  {name:width$}  {summary}"))
+            .collect();
+        format!("{heading}\n{}\n", lines.join("\n"))
+    });
+    blocks.collect::<Vec<_>>().join("\n")
+}
+
+fn json(kinds: &[Kind]) -> String {
+    let pairs = kinds.iter().map(|(key, _, entries)| {
+        let entries = entries.iter();
+        let entries = entries.map(|(name, summary)| json!({ "name": name, "summary": summary }));
+        ((*key).to_owned(), Value::Array(entries.collect()))
+    });
+    format!("{:#}", Value::Object(pairs.collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_entry_has_a_line_and_an_object() {
+        let kinds = kinds();
+        let count: usize = kinds.iter().map(|(_, _, entries)| entries.len()).sum();
+        let indented = lines(&kinds);
+        let indented = indented.lines().filter(|line| line.starts_with("  "));
+        assert_eq!(indented.count(), count);
+        let value: Value = serde_json::from_str(&json(&kinds)).unwrap();
+        assert_eq!(value["queues"][0]["name"], "drop-tail");
+        let summaries = kinds.iter().flat_map(|(_, _, entries)| entries);
+        assert!(
+            summaries
+                .clone()
+                .all(|(_, summary)| !summary.is_empty() && !summary.contains('\n'))
+        );
+    }
+}

@@ -1,0 +1,216 @@
+//! `bentpipe study`: the tables and figures of papers, from sweeps of simulations.
+
+mod output;
+mod progress;
+
+use crate::failure::{Blame, Failure};
+use crate::report::study::StudyReport;
+use crate::stop::Stop;
+use crate::terminal;
+use anyhow::{Context, anyhow};
+use bentpipe_study::{
+    Cell, Loaded, MOST_POINTS, Options, Results, StudyError, cells, lines, load, simulate,
+    time_sequence,
+};
+use clap::Subcommand;
+use progress::Bar;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+/// What to do with a study.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run every point of the study at PATH and print its tables
+    #[command(after_help = "\
+Examples:
+  bentpipe study run papers/sing-soh-2005
+  bentpipe study run papers/sing-soh-2005 --seeds 100 --json cells.json --report report
+  bentpipe study run papers/sing-soh-2005/bursty.toml --quick
+
+Ctrl-C keeps what is finished; the same command goes on from there. Every value of an axis is in the
+study's file; docs/studies.md says what it may hold.")]
+    Run(Run),
+}
+
+/// Options of `study run`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Run {
+    /// A study's folder, or its TOML file
+    path: PathBuf,
+    /// Run with seeds 1 to N [default: the study's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: Option<u64>,
+    /// Fewer values, where the study names some for this
+    #[arg(long)]
+    quick: bool,
+    /// Folder for the results [default: results/FOLDER/FILE]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Write the cells of all tables to FILE; `-`: to stdout, in place of the tables
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the same as CSV to FILE
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Write an HTML report with tables and figures to DIR/index.html
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+    /// Points that are run at a time [default: the processors]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    /// Run more than a million points
+    #[arg(long)]
+    yes: bool,
+    /// Replace the results that are there
+    #[arg(long)]
+    fresh: bool,
+}
+
+/// Does what `command` says.
+pub(crate) fn run(command: &Command) -> Result<(), Failure> {
+    let Command::Run(args) = command;
+    let mut loaded = load(&args.path).map_err(blame)?;
+    choose(&mut loaded, args)?;
+    let began = Instant::now();
+    let results = measured(&loaded, args)?;
+    let cells = cells(&loaded.study, &results.rows, &loaded.beside);
+    print(&loaded, &results, &cells, began.elapsed(), args)?;
+    if let Some(path) = args.json.as_deref().filter(|path| *path != Path::new("-")) {
+        write(path, &output::json(&cells).or_run()?).or_run()?;
+    }
+    if let Some(path) = &args.csv {
+        write(path, &output::csv(&cells)).or_run()?;
+    }
+    match &args.report {
+        Some(folder) => report(&loaded, &results, &cells, folder),
+        None => Ok(()),
+    }
+}
+
+/// Seeds and values as the options say; a size that cannot be meant is refused.
+fn choose(loaded: &mut Loaded, args: &Run) -> Result<(), Failure> {
+    let study = &mut loaded.study;
+    if args.quick {
+        study.set_quick();
+    }
+    if let Some(seeds) = args.seeds
+        && !study.set_seeds(seeds)
+    {
+        let why =
+            "the study has no axis named `seed`; leave --seeds out, or add one with key = \"seed\"";
+        return Err(Failure::Usage(anyhow!(why)));
+    }
+    let points = study.len();
+    if points > MOST_POINTS && !args.yes {
+        let axes = study.axes().iter();
+        let axes: Vec<String> = axes
+            .map(|axis| format!("{} of {}", axis.len(), axis.name()))
+            .collect();
+        let why = format!(
+            "the study has {points} points ({}), more than a million: give fewer values or seeds, or --yes",
+            axes.join(" × ")
+        );
+        return Err(Failure::Usage(anyhow!(why)));
+    }
+    Ok(())
+}
+
+fn measured(loaded: &Loaded, args: &Run) -> Result<Results, Failure> {
+    let stop = Stop::on_signals().or_usage()?;
+    let out = args
+        .out
+        .clone()
+        .unwrap_or_else(|| Path::new("results").join(&loaded.name));
+    let threads = args.threads.map_or_else(processors, NonZeroUsize::get);
+    let flag = stop.flag();
+    let bar = Bar::new(loaded.study.len());
+    let options = Options {
+        out: &out,
+        threads,
+        fresh: args.fresh,
+        cancel: &flag,
+        progress: &|progress| bar.show(progress),
+    };
+    let results = bentpipe_study::run(&loaded.study, &options, &simulate);
+    bar.finish();
+    results.map_err(blame)
+}
+
+fn processors() -> usize {
+    thread::available_parallelism().map_or(1, NonZeroUsize::get)
+}
+
+fn print(
+    loaded: &Loaded,
+    results: &Results,
+    cells: &[Cell],
+    took: Duration,
+    args: &Run,
+) -> Result<(), Failure> {
+    if args.json.as_deref() == Some(Path::new("-")) {
+        return terminal::print(&output::json(cells).or_run()?).or_run();
+    }
+    for spec in loaded.study.tables() {
+        let text = output::table(&loaded.study, spec, cells);
+        terminal::print(&text).or_run()?;
+    }
+    let points = results.rows.len();
+    let ran = points as u64 - results.resumed;
+    terminal::print(&format!(
+        "{points} points, {ran} of them run now, {:.1} s. {}",
+        took.as_secs_f64(),
+        output::summary(cells)
+    ))
+    .or_run()
+}
+
+fn report(
+    loaded: &Loaded,
+    results: &Results,
+    cells: &[Cell],
+    folder: &Path,
+) -> Result<(), Failure> {
+    let study = &loaded.study;
+    let figures = study.figures().iter();
+    let figures = figures
+        .map(|figure| lines(study, figure, &results.rows, &time_sequence))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(blame)?;
+    let page = StudyReport {
+        study,
+        cells,
+        figures: &figures,
+        points: results.rows.len(),
+    };
+    let html = page.to_html().or_run()?;
+    fs::create_dir_all(folder)
+        .with_context(|| format!("cannot make the folder `{}`", folder.display()))
+        .or_run()?;
+    let file = folder.join("index.html");
+    write(&file, &html).or_run()?;
+    terminal::say(&format!("report: {}", file.display()));
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    fs::write(path, text).with_context(|| {
+        let path = path.display();
+        format!("cannot write `{path}`; the results are kept, give another file and run again")
+    })
+}
+
+fn blame(error: StudyError) -> Failure {
+    match error {
+        StudyError::Problems(problems) => Failure::Mistakes(problems),
+        StudyError::Interrupted { .. } => {
+            terminal::say(&error.to_string());
+            Failure::Interrupted
+        }
+        StudyError::Write { .. } | StudyError::Point { .. } => Failure::Run(error.into()),
+        StudyError::Read { .. } | StudyError::Values { .. } | StudyError::Foreign { .. } => {
+            Failure::Usage(error.into())
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The cells of a study as tables, JSON and CSV.
+
+use bentpipe_scenario::Study;
+use bentpipe_scenario::study::{TableKind, TableSpec};
+use bentpipe_study::Cell;
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use std::fmt::Write as _;
+
+/// One table as the paper lays it out; each cell has three lines: mean, least and greatest, and what
+/// stands beside it.
+pub(super) fn table(study: &Study, spec: &TableSpec, cells: &[Cell]) -> String {
+    let own: Vec<&Cell> = cells
+        .iter()
+        .filter(|cell| cell.table == spec.name)
+        .collect();
+    let mut columns: Vec<&str> = Vec::new();
+    let mut rows: Vec<&str> = Vec::new();
+    for cell in &own {
+        if !columns.contains(&cell.column.as_str()) {
+            columns.push(&cell.column);
+        }
+        if !rows.contains(&cell.row.as_str()) {
+            rows.push(&cell.row);
+        }
+    }
+    let axis = |number: usize| study.axes()[number].name();
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    let corner = format!("{} \\ {}", axis(spec.rows), axis(spec.columns));
+    table.set_header(std::iter::once(corner.as_str()).chain(columns.iter().copied()));
+    let percent = matches!(spec.kind, TableKind::Percent(_));
+    for (number, row) in rows.iter().enumerate() {
+        if number > 0 {
+            // A line between the rows, as each has several lines.
+            table.add_row(vec![""; columns.len() + 1]);
+        }
+        let texts = columns.iter().map(|column| {
+            let cell = own.iter().find(|c| c.row == *row && c.column == *column);
+            cell.map_or_else(String::new, |cell| text(cell, percent))
+        });
+        table.add_row(std::iter::once((*row).to_owned()).chain(texts));
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let seeds = own.iter().map(|cell| cell.n).max().unwrap_or(0);
+    let mut text = format!(
+        "Table {}. {} ({seeds} seeds)\n{table}\n",
+        spec.name, spec.title
+    );
+    text.push_str("mean | min–max");
+    if own.iter().any(|cell| cell.paper.is_some()) {
+        text.push_str(" | [paper], * outside min–max");
+    }
+    if own.iter().any(|cell| cell.reference.is_some()) {
+        text.push_str(" | reference, ✓ agrees, ✗ does not");
+    }
+    text.push('\n');
+    text
+}
+
+fn text(cell: &Cell, percent: bool) -> String {
+    let Some((mean, (min, max))) = cell.mean.zip(cell.min.zip(cell.max)) else {
+        return "—".to_owned();
+    };
+    let number = |value: f64| number(value, percent);
+    let mut text = format!("{}\n{}–{}", number(mean), number(min), number(max));
+    if let Some(paper) = cell.paper {
+        let mark = if (min..=max).contains(&paper) {
+            ""
+        } else {
+            "*"
+        };
+        let _ = write!(text, "\n[{}{mark}]", number(paper));
+    }
+    if let Some(reference) = cell.reference {
+        let mark = match cell.agrees {
+            Some(true) => " ✓",
+            Some(false) => " ✗",
+            None => "",
+        };
+        let _ = write!(text, "\n{}{mark}", number(reference));
+    }
+    text
+}
+
+/// Whole where numbers are large, with three digits where they are small.
+pub(super) fn number(value: f64, percent: bool) -> String {
+    let unit = if percent { "%" } else { "" };
+    match value.abs() {
+        0.0 => format!("0{unit}"),
+        large if large >= 100.0 || percent => format!("{value:.0}{unit}"),
+        large if large >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// How many cells of plain values agree with the reference, and the paper's values with our spread.
+pub(super) fn summary(cells: &[Cell]) -> String {
+    let judged = cells.iter().filter_map(|cell| cell.agrees);
+    let (agree, all) = judged.fold((0, 0), |(agree, all), one| {
+        (agree + u32::from(one), all + 1)
+    });
+    match all {
+        0 => String::new(),
+        _ => format!("{agree} of {all} judged cells agree with the reference."),
+    }
+}
+
+/// An array of one object a cell.
+pub(super) fn json(cells: &[Cell]) -> serde_json::Result<String> {
+    let lines = cells.iter().map(serde_json::to_string);
+    let lines: Vec<String> = lines.collect::<Result<_, _>>()?;
+    Ok(format!("[\n{}\n]\n", lines.join(",\n")))
+}
+
+/// A header, and one line a cell; what is missing is empty.
+pub(super) fn csv(cells: &[Cell]) -> String {
+    let mut text = String::from("table,row,column,mean,min,max,n,paper,reference,agrees\n");
+    let field = |value: &str| match value.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", value.replace('"', "\"\"")),
+        false => value.to_owned(),
+    };
+    let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+    for cell in cells {
+        let fields = [
+            field(&cell.table),
+            field(&cell.row),
+            field(&cell.column),
+            number(cell.mean),
+            number(cell.min),
+            number(cell.max),
+            cell.n.to_string(),
+            number(cell.paper),
+            number(cell.reference),
+            cell.agrees
+                .map_or_else(String::new, |agrees| agrees.to_string()),
+        ];
+        text.push_str(&fields.join(","));
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell() -> Cell {
+        Cell {
+            table: "1".into(),
+            row: "re,no".into(),
+            column: "1e-5".into(),
+            mean: Some(1953.6),
+            min: Some(1700.0),
+            max: Some(2200.0),
+            n: 20,
+            paper: Some(1553.0),
+            reference: Some(1954.5),
+            agrees: Some(true),
+        }
+    }
+
+    #[test]
+    fn a_cell_shows_all_it_has() {
+        assert_eq!(text(&cell(), false), "1954\n1700–2200\n[1553*]\n1954 ✓");
+        let empty = Cell {
+            mean: None,
+            ..cell()
+        };
+        assert_eq!(text(&empty, false), "—");
+        assert_eq!(number(-0.87654, false), "-0.877");
+        assert_eq!(number(142.4, true), "142%");
+    }
+
+    #[test]
+    fn csv_and_json_have_one_line_a_cell() {
+        let text = csv(&[cell()]);
+        assert_eq!(
+            text.lines().nth(1),
+            Some("1,\"re,no\",1e-5,1953.6,1700,2200,20,1553,1954.5,true")
+        );
+        let value: serde_json::Value = serde_json::from_str(&json(&[cell()]).unwrap()).unwrap();
+        let names: Vec<&str> = value[0]
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
+        let mut wanted = [
+            "table",
+            "row",
+            "column",
+            "mean",
+            "min",
+            "max",
+            "n",
+            "paper",
+            "reference",
+            "agrees",
+        ];
+        wanted.sort_unstable();
+        assert_eq!(names, wanted);
+    }
+}
