@@ -146,7 +146,9 @@ impl Connection {
     }
 
     fn acknowledgement(&mut self, now: Instant) -> Segment {
-        let mut segment = self.segment(self.tx.next, now);
+        // Where sending has gone back, the end of all that was sent: the peer would drop an older
+        // number, and the acknowledgement with it.
+        let mut segment = self.segment(self.tx.max, now);
         if self.agreed.sack && self.rx.has_gap() {
             // Beside timestamps there is room for three.
             let room = if self.agreed.timestamps { 3 } else { 4 };

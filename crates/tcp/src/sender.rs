@@ -81,6 +81,8 @@ pub struct Sender {
     pub(crate) retries: u32,
     /// The segment whose round trip is taken: where it ends, when it was sent.
     timed: Option<(u64, Instant)>,
+    /// The round trip of the SYN, exact.
+    handshake: Option<Duration>,
     pub(crate) stream: SendBuffer,
     /// A FIN follows the stream.
     pub(crate) fin: bool,
@@ -128,6 +130,7 @@ impl Sender {
             reorder: Instant::MAX,
             retries: 0,
             timed: None,
+            handshake: None,
             stream: SendBuffer::default(),
             fin: false,
             forced: false,
@@ -154,7 +157,7 @@ impl Sender {
             self.window.cwnd = 1;
         }
         self.retries = 0;
-        let rtt = self.rto.srtt();
+        let rtt = self.handshake;
         self.congestion.init(&mut self.window, now, rtt);
     }
 
@@ -201,7 +204,7 @@ impl Sender {
     pub(crate) fn offer(&mut self, ack: u64, window: u64) {
         self.largest = self.largest.max(window);
         self.limit = ack + window;
-        if self.persisting && self.limit > self.next {
+        if self.persisting && !self.stuck() {
             self.persisting = false;
             self.timer = Instant::MAX;
             self.retries = 0;
@@ -252,6 +255,9 @@ impl Sender {
         {
             self.timed = None;
             self.rto.sample(sent, now);
+            if end == 1 {
+                self.handshake = Some(now.since(sent));
+            }
         } else if self.config.rtt_per_ack
             && let Some(last) = delivery.last
         {
