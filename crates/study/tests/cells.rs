@@ -1,0 +1,177 @@
+//! Tables from rows that are known, beside values that are known.
+
+use bentpipe_scenario::{Known, Study};
+use bentpipe_study::{Beside, Cell, Row, cells};
+use std::fs;
+
+const TEXT: &str = r#"name = "cells"
+[hosts.a]
+[hosts.b]
+[links.l]
+ends = ["a", "b"]
+delay = "1ms"
+[[flows]]
+from = "a"
+to = "b"
+bytes = "1MB"
+[[sweep]]
+name = "delay"
+key = "links.l.delay"
+values = ["1ms", "2ms"]
+[[sweep]]
+name = "mtu"
+key = "links.l.mtu"
+values = [{ label = "small", value = "1300B" }, { label = "large", value = "1500B" }]
+[[sweep]]
+name = "pause"
+key = "flows.*.start"
+values = ["0s", "1s"]
+[[sweep]]
+name = "seed"
+key = "seed"
+values = "1..2"
+[[tables]]
+name = "off"
+title = "t"
+measure = "m"
+rows = "delay"
+columns = "pause"
+where = { mtu = "small" }
+[[tables]]
+name = "on"
+title = "t"
+measure = "m"
+rows = "delay"
+columns = "pause"
+where = { mtu = "large" }
+[[tables]]
+name = "gain"
+title = "t"
+measure = "m"
+rows = "delay"
+columns = "pause"
+kind = "percent"
+over = "mtu"
+from = "small"
+to = "large"
+[[tables]]
+name = "more"
+title = "t"
+measure = "m"
+rows = "delay"
+columns = "pause"
+kind = "difference"
+over = "mtu"
+from = "small"
+to = "large"
+"#;
+
+fn study() -> Study {
+    Study::parse("cells.toml", TEXT, Known::default()).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Small: 100 and 120 by seed; large: 150 and 150; the second delay ten times as much.
+fn rows(study: &Study) -> Vec<Row> {
+    let expander = study.expander();
+    let rows = (0..study.len()).map(|index| {
+        let labels = expander.point(index).unwrap().labels;
+        let base = match (labels[1].as_str(), labels[3].as_str()) {
+            ("small", "1") => 100.0,
+            ("small", _) => 120.0,
+            _ => 150.0,
+        };
+        let scale = if labels[0] == "1ms" { 1.0 } else { 10.0 };
+        Row {
+            point: index.to_string(),
+            measures: [("m".to_owned(), base * scale)].into(),
+            labels,
+        }
+    });
+    rows.collect()
+}
+
+fn find<'c>(cells: &'c [Cell], table: &str, row: &str) -> &'c Cell {
+    let mut cells = cells
+        .iter()
+        .filter(|cell| cell.table == table && cell.row == row);
+    cells.find(|cell| cell.column == "0s").unwrap()
+}
+
+#[test]
+fn means_differences_and_percentages() {
+    let study = study();
+    let made = cells(&study, &rows(&study), &Beside::default());
+    assert_eq!(made.len(), 4 * 4);
+    let off = find(&made, "off", "1ms");
+    let spread = (off.mean, off.min, off.max, off.n);
+    assert_eq!(spread, (Some(110.0), Some(100.0), Some(120.0), 2));
+    assert_eq!(find(&made, "on", "2ms").mean, Some(1500.0));
+    let more = find(&made, "more", "1ms");
+    assert_eq!(
+        (more.mean, more.min, more.max),
+        (Some(40.0), Some(30.0), Some(50.0))
+    );
+    // Of the means: 150 / 110; by seed: 150 / 120 and 150 / 100.
+    let gain = find(&made, "gain", "1ms");
+    assert!((gain.mean.unwrap() - 400.0 / 11.0).abs() < 1e-9);
+    assert_eq!((gain.min, gain.max), (Some(25.0), Some(50.0)));
+    assert_eq!((off.paper, off.reference, off.agrees), (None, None, None));
+}
+
+fn beside(expected: &str, reference: &str) -> Result<Beside, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let [e, r] = ["expected.csv", "reference.csv"].map(|name| folder.path().join(name));
+    fs::write(&e, expected).unwrap();
+    fs::write(&r, reference).unwrap();
+    Beside::read(&study(), &e, &r).map_err(|error| error.to_string())
+}
+
+#[test]
+fn what_others_have_stands_beside_and_is_judged() {
+    let study = study();
+    // se of ours 10, of theirs 0: the tolerance is 20 + 3%.
+    let reference = "table,row,column,mean,sd,n\noff,1ms,0s,130,0,5\noff,2ms,0s,1400,0,5\n\
+                     on,1ms,0s,150.7,0,5\non,2ms,0s,1500,0,5\n";
+    let beside = beside("table,row,column,value\noff,1ms,0s,99\n", reference).unwrap();
+    let made = cells(&study, &rows(&study), &beside);
+    let off = find(&made, "off", "1ms");
+    assert_eq!(
+        (off.paper, off.reference, off.agrees),
+        (Some(99.0), Some(130.0), Some(true))
+    );
+    assert_eq!(
+        find(&made, "off", "2ms").agrees,
+        Some(false),
+        "1100 against 1400 +- 242"
+    );
+    assert_eq!(
+        find(&made, "on", "1ms").agrees,
+        Some(true),
+        "no spread: 0.47% off"
+    );
+    // A difference agrees when both its sides do; its reference is that of theirs.
+    let more = find(&made, "more", "1ms");
+    assert!((more.reference.unwrap() - 20.7).abs() < 1e-9);
+    assert_eq!(more.agrees, Some(true));
+    assert_eq!(find(&made, "gain", "2ms").agrees, Some(false));
+}
+
+#[test]
+fn a_mistake_in_the_values_is_placed() {
+    let expected = |line: &str| beside(&format!("table,row,column,value\n{line}\n"), "");
+    let said = expected("off,1m,0s,99").unwrap_err();
+    assert!(
+        said.contains("expected.csv:2: the study has no row `1m`"),
+        "{said}"
+    );
+    assert!(said.contains("did you mean `1ms`?"), "{said}");
+    let said = expected("off,1ms,0s,x").unwrap_err();
+    assert!(said.contains("expected.csv:2:"), "{said}");
+    let said = beside("", "table,row,column,mean,sd,n\nof,1ms,0s,1,1,1\n").unwrap_err();
+    assert!(
+        said.contains("no table `of`: expected one of off, on, gain, more"),
+        "{said}"
+    );
+    assert!(said.contains("did you mean `off`?"), "{said}");
+    assert!(beside("", "").is_ok());
+}

@@ -1,0 +1,222 @@
+//! Running a study: every point once, on any number of threads, through interruption and damage.
+//! The measure is a closed form, so that nothing here depends on the simulator.
+
+use bentpipe_scenario::{Known, Scenario, Study};
+use bentpipe_study::{Measures, Options, Progress, Results, StudyError, run};
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+const TEXT: &str = r#"name = "closed"
+[hosts.a]
+[hosts.b]
+[links.l]
+ends = ["a", "b"]
+rate = "1Mbit/s"
+delay = "1ms"
+[[flows]]
+from = "a"
+to = "b"
+bytes = "1MB"
+[[sweep]]
+name = "delay"
+key = "links.l.delay"
+values = ["1ms", "2ms", "4ms"]
+[[sweep]]
+name = "seed"
+key = "seed"
+values = "1..7"
+"#;
+
+fn study(text: &str) -> Study {
+    Study::parse("closed.toml", text, Known::default()).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// A third of the delay in milliseconds plus the seed: not exact in decimal.
+fn closed(scenario: &Scenario) -> Result<Measures, String> {
+    let delay = scenario.links["l"].forward.delay.as_millis() as f64;
+    Ok([("sum".to_owned(), delay / 3.0 + scenario.seed as f64)].into())
+}
+
+fn options<'a>(out: &'a Path, cancel: &'a AtomicBool, threads: usize) -> Options<'a> {
+    Options {
+        out,
+        threads,
+        fresh: false,
+        cancel,
+        progress: &|_| {},
+    }
+}
+
+fn whole(out: &Path, threads: usize) -> Results {
+    let cancel = AtomicBool::new(false);
+    run(&study(TEXT), &options(out, &cancel, threads), &closed).unwrap()
+}
+
+fn points(out: &Path) -> Vec<u8> {
+    fs::read(out.join("points.jsonl")).unwrap()
+}
+
+fn lines(points: &[u8]) -> u64 {
+    points.iter().filter(|byte| **byte == b'\n').count() as u64
+}
+
+#[test]
+fn every_point_is_measured_in_order_on_any_number_of_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, four) = (folder.path().join("one"), folder.path().join("four"));
+    let results = whole(&one, 1);
+    assert_eq!(results.rows.len(), 21);
+    assert_eq!(results.rows[20].labels, ["4ms", "7"]);
+    assert_eq!(results.rows[20].measures["sum"], 4.0 / 3.0 + 7.0);
+    assert_eq!(whole(&four, 4), results);
+    assert_eq!(points(&one), points(&four));
+    assert_eq!(
+        fs::read_dir(&one).unwrap().count(),
+        2,
+        "manifest and points"
+    );
+}
+
+#[test]
+fn an_interrupted_study_goes_on_and_ends_with_the_same_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (broken, unbroken) = (folder.path().join("broken"), folder.path().join("unbroken"));
+    whole(&unbroken, 2);
+    let cancel = AtomicBool::new(false);
+    let progress = |progress: Progress| cancel.store(progress.done >= 5, Ordering::Relaxed);
+    let interrupted = Options {
+        progress: &progress,
+        ..options(&broken, &cancel, 2)
+    };
+    let error = run(&study(TEXT), &interrupted, &closed).unwrap_err();
+    let StudyError::Interrupted { done, total: 21 } = error else {
+        panic!("{error}")
+    };
+    assert!((5..=7).contains(&done), "{done}");
+    // Killed in the middle of a line, as well.
+    let mut torn = points(&broken);
+    assert_eq!(lines(&torn), done);
+    torn.truncate(torn.len() - 9);
+    fs::write(broken.join("points.jsonl"), torn).unwrap();
+    let measured = AtomicU64::new(0);
+    let count = |scenario: &Scenario| {
+        measured.fetch_add(1, Ordering::Relaxed);
+        closed(scenario)
+    };
+    cancel.store(false, Ordering::Relaxed);
+    let results = run(&study(TEXT), &options(&broken, &cancel, 2), &count).unwrap();
+    assert_eq!(results.resumed, done - 1);
+    assert_eq!(measured.into_inner(), 21 - (done - 1));
+    assert_eq!(points(&broken), points(&unbroken));
+}
+
+#[test]
+fn more_seeds_run_only_what_is_new_and_fewer_lose_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path();
+    whole(out, 2);
+    let cancel = AtomicBool::new(false);
+    let mut more = study(TEXT);
+    assert!(more.set_seeds(10));
+    let results = run(&more, &options(out, &cancel, 2), &closed).unwrap();
+    assert_eq!((results.rows.len(), results.resumed), (30, 21));
+    let mut fewer = study(TEXT);
+    assert!(fewer.set_seeds(2));
+    let results = run(&fewer, &options(out, &cancel, 2), &closed).unwrap();
+    assert_eq!((results.rows.len(), results.resumed), (6, 6));
+    assert_eq!(lines(&points(out)), 30);
+}
+
+#[test]
+fn results_of_another_scenario_or_version_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path();
+    whole(out, 2);
+    let before = points(out);
+    let cancel = AtomicBool::new(false);
+    let other = study(&TEXT.replace("1Mbit/s", "2Mbit/s"));
+    let said = |study: &Study| {
+        run(study, &options(out, &cancel, 2), &closed)
+            .unwrap_err()
+            .to_string()
+    };
+    let error = said(&other);
+    assert!(
+        error.contains("holds 21 points of another scenario"),
+        "{error}"
+    );
+    assert!(
+        error.contains("--out") && error.contains("--fresh"),
+        "{error}"
+    );
+    let manifest = fs::read_to_string(out.join("manifest.json")).unwrap();
+    let version = concat!("\"bentpipe\": \"", env!("CARGO_PKG_VERSION"), "\"");
+    assert!(manifest.contains(version), "{manifest}");
+    let old = manifest.replace(version, "\"bentpipe\": \"0.0.1\"");
+    fs::write(out.join("manifest.json"), old).unwrap();
+    let error = said(&study(TEXT));
+    assert!(error.contains("21 points of bentpipe 0.0.1"), "{error}");
+    assert_eq!(points(out), before);
+    let fresh = Options {
+        fresh: true,
+        ..options(out, &cancel, 2)
+    };
+    let results = run(&other, &fresh, &closed).unwrap();
+    assert_eq!((results.rows.len(), results.resumed), (21, 0));
+}
+
+#[test]
+fn what_cannot_be_written_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    let cancel = AtomicBool::new(false);
+    let below = file.join("below");
+    let error = run(&study(TEXT), &options(&below, &cancel, 2), &closed);
+    let error = error.unwrap_err().to_string();
+    assert!(
+        error.contains("cannot write") && error.contains("--out"),
+        "{error}"
+    );
+    // A disk on which there is no room for what is made, with the points of an earlier run.
+    let out = folder.path().join("full");
+    whole(&out, 1);
+    fs::create_dir(out.join("manifest.new")).unwrap();
+    let error = run(&study(TEXT), &options(&out, &cancel, 2), &closed)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("cannot write") && error.contains("run again"),
+        "{error}"
+    );
+    assert_eq!(lines(&points(&out)), 21);
+}
+
+#[test]
+fn a_point_that_cannot_be_run_is_named_and_the_others_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let cancel = AtomicBool::new(false);
+    let picky = |scenario: &Scenario| match scenario.seed {
+        5 => Err("no such thing".to_owned()),
+        _ => closed(scenario),
+    };
+    let error = run(&study(TEXT), &options(folder.path(), &cancel, 1), &picky).unwrap_err();
+    assert!(error.to_string().ends_with(", 5: no such thing"), "{error}");
+    let kept = lines(&points(folder.path()));
+    assert!(kept > 0 && kept < 21, "{kept}");
+}
+
+/// What a study adds to a point: less than a millisecond, the point's own run aside.
+#[test]
+fn the_overhead_of_a_point_is_below_a_millisecond() {
+    let folder = tempfile::tempdir().unwrap();
+    let cancel = AtomicBool::new(false);
+    let mut many = study(TEXT);
+    assert!(many.set_seeds(1000));
+    let began = Instant::now();
+    run(&many, &options(folder.path(), &cancel, 1), &closed).unwrap();
+    let each = began.elapsed() / 3000;
+    assert!(each < Duration::from_millis(1), "{each:?}");
+}
