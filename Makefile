@@ -1,5 +1,5 @@
 # bentpipe. `make help` lists the targets; each installs what it misses first.
-.PHONY: help setup demo test lint bench-gateway clean
+.PHONY: help setup demo test lint bench-gateway fuzz clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -25,6 +25,10 @@ bench-gateway: ## kernel forwarding, HAProxy and ours in turn; writes bench/gate
 	@scripts/setup test
 	@scripts/cargo build --release --bin bentpipe
 	@scripts/as-root target/release/bentpipe bench gateway --json bench/gateway.json $(ARGS)
+
+fuzz: ## fuzz packets, the TCP endpoint and Snoop; ARGS=20: seconds each (default 60)
+	@scripts/setup build
+	@scripts/fuzz $(ARGS)
 
 clean: ## remove build output, reports, and what killed runs left in the kernel
 	@if [ -x target/release/bentpipe ]; then scripts/as-root target/release/bentpipe lab clean; fi
