@@ -2,7 +2,7 @@
 
 mod cell;
 pub(crate) mod plan;
-mod pool;
+pub(crate) mod pool;
 mod progress;
 pub(crate) mod results;
 mod table;
@@ -19,21 +19,23 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-const EXAMPLES: &str = "\
+macro_rules! examples {
+    () => {
+        "\
 Examples:
   sudo bentpipe demo                                   everything, under five minutes
   sudo bentpipe demo --quick                           a sample in half a minute
   sudo bentpipe demo --only e2e-bbr,split-rate         two rows
   sudo bentpipe lab run demo-report/runs/split-rate-loss1-bulk-seed1/scenario.toml
-                                                       one run again";
+                                                       one run again"
+    };
+}
 
-const MANUAL: &str = "\
-Examples:
-  sudo bentpipe demo                                   everything, under five minutes
-  sudo bentpipe demo --quick                           a sample in half a minute
-  sudo bentpipe demo --only e2e-bbr,split-rate         two rows
-  sudo bentpipe lab run demo-report/runs/split-rate-loss1-bulk-seed1/scenario.toml
-                                                       one run again
+const EXAMPLES: &str = examples!();
+
+const MANUAL: &str = concat!(
+    examples!(),
+    "
 
 What is measured, on real Linux TCP over an emulated link of 10 Mb/s, 300 ms each way, with a queue
 of one bandwidth-delay product (750 kB) and 0, 1 and 5% of the packets corrupted in each direction:
@@ -50,7 +52,8 @@ Keys of --json, one object a row:
   t_100kB_s, t_2MB_s         medians in seconds; null when cut off or failed
   t_100kB_cut, t_2MB_cut     whether that is because it was cut off
   t_100kB_all_s, t_2MB_all_s every run by its seed, from 1; null where cut off
-  failed                     what failed, in words";
+  failed                     what failed, in words"
+);
 
 /// Options of `bentpipe demo`.
 #[derive(Debug, clap::Args)]
@@ -68,7 +71,7 @@ pub(crate) struct Args {
     /// A sample in half a minute: three rows, short transfers, one run each
     #[arg(long)]
     quick: bool,
-    /// Runs side by side; a run whose emulator falls behind is repeated alone [default: 5 a processor]
+    /// Runs side by side; a run whose emulator falls behind is repeated alone [default: 5 a processor, 24 at most]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: Option<u16>,
 }
@@ -127,7 +130,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     verdict(&rows)
 }
 
-fn default_jobs() -> usize {
+pub(crate) fn default_jobs() -> usize {
     (processors() * JOBS_PER_PROCESSOR).min(MOST_JOBS)
 }
 
@@ -180,7 +183,7 @@ fn write(
     Ok(page)
 }
 
-fn save(path: &Path, text: &str) -> anyhow::Result<()> {
+pub(crate) fn save(path: &Path, text: &str) -> anyhow::Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write `{}`", path.display()))
 }
 
@@ -226,7 +229,7 @@ fn manifest(
 }
 
 /// The day of `time` in UTC, as 2026-11-21.
-fn date(time: SystemTime) -> String {
+pub(crate) fn date(time: SystemTime) -> String {
     let seconds = time
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default()

@@ -60,9 +60,7 @@ pub enum BenchError {
     #[error(transparent)]
     Sysctl(#[from] SysctlError),
     /// nft refused the rules that lead traffic to HAProxy.
-    #[error(
-        "cannot intercept traffic for HAProxy: nft said: {said}; install it with `apt install nftables`, and check that the kernel has tproxy"
-    )]
+    #[error("cannot intercept traffic for HAProxy: {said}")]
     Nft {
         /// What nft wrote, or why it could not run.
         said: String,

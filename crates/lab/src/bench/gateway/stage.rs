@@ -11,11 +11,11 @@ use super::{MOST_FLOWS, Options, haproxy, traffic, usage};
 use bentpipe_os::need::Need;
 use bentpipe_os::netlink::{Diversion, Family, Mark, Prefix, Route, Veth, VethEnd};
 use bentpipe_os::netns::{Netns, SysctlError};
+use bentpipe_os::nft;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 const CLIENT: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
@@ -328,25 +328,8 @@ fn bentpipe(congestion: &str) -> String {
 }
 
 fn nft(gateway: &Netns, rules: &str) -> Result<(), BenchError> {
-    let failed = |source: std::io::Error| BenchError::Nft {
-        said: source.to_string(),
-    };
-    let mut child = gateway
-        .command("nft")
-        .args(["-f", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(failed)?;
-    if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(rules.as_bytes()).map_err(failed)?;
-    }
-    let output = child.wait_with_output().map_err(failed)?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(BenchError::Nft {
-        said: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+    let applied = gateway.run(|| nft::apply(rules))?;
+    applied.map_err(|error| BenchError::Nft {
+        said: error.to_string(),
     })
 }
