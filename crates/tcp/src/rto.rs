@@ -76,6 +76,15 @@ impl Rto {
         self.base = (ticks as u64).saturating_mul(self.tick);
     }
 
+    /// A SYN was lost: data starts with a timeout of at least 3 s, or the greatest, while no sample
+    /// says more (RFC 6298, section 5.7).
+    pub(crate) fn start_over(&mut self) {
+        self.backoff = 1;
+        if self.srtt8 == 0 {
+            self.base = self.base.max(3_000_000_000).min(self.greatest);
+        }
+    }
+
     /// What is sent is known to arrive, though no sample could be taken.
     pub(crate) fn forgive(&mut self) {
         self.backoff = 1;

@@ -39,6 +39,8 @@ pub(crate) struct Delivery {
     pub(crate) last: Option<Sent>,
     /// Of all newly delivered segments the one sent last, as it was sent.
     pub(crate) latest: Option<Sent>,
+    /// Of the segments acknowledged cumulatively, one was sent more than once.
+    pub(crate) again: bool,
     /// A SACK block told something new.
     pub(crate) news: bool,
 }
@@ -136,6 +138,7 @@ impl Scoreboard {
             self.ring.pop_front();
             delivery.acked += 1;
             delivery.last = Some(sent);
+            delivery.again |= sent.transmits > 1;
             if sent.sacked {
                 self.sacked_out -= 1;
             } else {

@@ -152,9 +152,10 @@ impl Sender {
         self.window.wire = Bytes(u64::from(self.config.data_header()) + u64::from(self.mss));
         self.delivered.1 = now;
         self.last_sent = now;
-        if self.retries > 0 {
-            // RFC 5681, section 3.1: a SYN was lost.
+        if self.counters.timeouts > 0 {
+            // A SYN was lost (RFC 5681, section 3.1; RFC 6298, section 5.7).
             self.window.cwnd = 1;
+            self.rto.start_over();
         }
         self.retries = 0;
         let rtt = self.handshake;
@@ -261,7 +262,7 @@ impl Sender {
         } else if self.config.rtt_per_ack
             && let Some(last) = delivery.last
         {
-            if last.transmits == 1 {
+            if !delivery.again {
                 self.rto.sample(last.at, now);
             } else if let Some(echo) = echo {
                 let sent = now.as_nanos().saturating_sub(echo.as_nanos() as u64);
@@ -287,7 +288,9 @@ impl Sender {
     pub(crate) fn grow(&mut self, arrival: &Arrival) {
         let per_ack = self.config.growth == Growth::Acks;
         let delivered = match self.phase {
-            Phase::Open | Phase::Loss => arrival.delivery.acked,
+            Phase::Open => arrival.delivery.acked,
+            // What is acknowledged at a stroke arrived long before (RFC 3465, section 2.3).
+            Phase::Loss => arrival.delivery.delivered.min(1),
             _ => arrival.delivery.delivered,
         };
         let ack = cc::Ack {

@@ -62,11 +62,11 @@ impl Inflation {
     pub(super) fn on_ack(&mut self, tx: &mut Sender, arrival: &Arrival) {
         self.dupacks = 0;
         self.left = 0;
+        tx.window.in_flight = tx.segments(tx.flight());
+        tx.grow(arrival);
         if tx.una >= self.recover {
             tx.enter(Phase::Open);
         }
-        tx.window.in_flight = tx.segments(tx.flight());
-        tx.grow(arrival);
         tx.settle(arrival.now);
     }
 

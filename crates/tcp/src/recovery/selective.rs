@@ -110,11 +110,11 @@ impl<D: Detect> Selective<D> {
                 self.shrink(tx, &arrival);
             }
             Phase::Loss => {
-                if tx.una >= self.recover {
-                    tx.enter(Phase::Open);
-                }
                 if advanced {
                     tx.grow(&arrival);
+                }
+                if tx.una >= self.recover {
+                    tx.enter(Phase::Open);
                 }
             }
         }
