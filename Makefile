@@ -1,5 +1,5 @@
 # bentpipe. `make help` lists the targets; each installs what it misses first.
-.PHONY: help setup demo test lint bench-gateway fuzz clean
+.PHONY: help setup demo test lint bench-gateway bench-sim fuzz clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -26,6 +26,11 @@ bench-gateway: ## kernel forwarding, HAProxy and ours in turn; writes bench/gate
 	@scripts/cargo build --release --bin bentpipe
 	@scripts/as-root target/release/bentpipe bench gateway --json bench/gateway.json $(ARGS)
 
+bench-sim: ## ns-2, ns-3 and our simulator in turn; writes bench/sim.json
+	@scripts/setup sim
+	@scripts/cargo build --release --bin bentpipe
+	@target/release/bentpipe bench sim --json bench/sim.json $(ARGS)
+
 fuzz: ## fuzz packets, the TCP endpoint and Snoop; ARGS=20: seconds each (default 60)
 	@scripts/setup build
 	@scripts/fuzz $(ARGS)
@@ -33,4 +38,4 @@ fuzz: ## fuzz packets, the TCP endpoint and Snoop; ARGS=20: seconds each (defaul
 clean: ## remove build output, reports, and what killed runs left in the kernel
 	@if [ -x target/release/bentpipe ]; then scripts/as-root target/release/bentpipe lab clean; fi
 	@scripts/cargo clean
-	@rm -rf web/node_modules demo-report bench/gateway.json
+	@rm -rf web/node_modules demo-report bench/gateway.json bench/sim.json

@@ -1,4 +1,6 @@
-//! `bentpipe bench`: our gateway against its rivals.
+//! `bentpipe bench`: our programs against their rivals.
+
+mod sim;
 
 use crate::failure::{Blame, Failure};
 use crate::stop::Stop;
@@ -21,6 +23,13 @@ Examples:
   bentpipe bench gateway --figures goodput,cpu --pairs 9  some figures, more pairs
   bentpipe bench gateway --json bench/gateway.json        also as JSON")]
     Gateway(Args),
+    /// ns-2, ns-3 and our simulator in turn on one simulated link
+    #[command(after_help = "\
+Examples:
+  bentpipe bench sim                                   everything, about three minutes
+  bentpipe bench sim --runs loss-free,1e-7 --pairs 9   some runs, more pairs
+  bentpipe bench sim --json bench/sim.json             also as JSON")]
+    Sim(sim::Args),
 }
 
 /// Options of `bench gateway`.
@@ -45,7 +54,13 @@ pub(crate) struct Args {
 
 /// Runs the comparison and prints its table.
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
-    let Command::Gateway(args) = command;
+    match command {
+        Command::Gateway(args) => gateway(args),
+        Command::Sim(args) => sim::run(args),
+    }
+}
+
+fn gateway(args: &Args) -> Result<(), Failure> {
     let stop = Stop::on_signals().or_usage()?;
     let options = Options {
         pairs: usize::from(args.pairs),
@@ -56,7 +71,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         ..Options::default()
     };
     let report = measure(&options, &stop)?;
-    terminal::print(&table(&report)).or_run()?;
+    terminal::print(&table(report.header(), report.table(), 3)).or_run()?;
     for note in report.notes() {
         terminal::print(note).or_run()?;
     }
@@ -121,15 +136,16 @@ fn bar() -> ProgressBar {
     bar
 }
 
-fn table(report: &Report) -> String {
+/// A table whose columns from `first` on are numbers.
+fn table(header: Vec<String>, rows: Vec<Vec<String>>, first: usize) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
     table.set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(report.header());
-    for row in report.table() {
+    table.set_header(header);
+    for row in rows {
         table.add_row(row);
     }
-    for column in table.column_iter_mut().skip(3) {
+    for column in table.column_iter_mut().skip(first) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table.to_string()

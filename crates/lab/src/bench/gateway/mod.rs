@@ -13,7 +13,6 @@ mod haproxy;
 mod proxy;
 mod report;
 mod stage;
-mod stats;
 mod subject;
 mod traffic;
 mod usage;
@@ -24,6 +23,7 @@ pub use report::{Comparison, Entry, Report, Verdict};
 pub use subject::Subject;
 pub use traffic::{Direction, TrafficError};
 
+use super::{stats, turns};
 use bentpipe_os::sweep::sweep;
 use figure::{STEPS, Step, asks_for};
 use report::Values;
@@ -211,17 +211,6 @@ fn takes_part(stage: &Stage, step: Step) -> bool {
     stage.subject() != Subject::HaproxySpliceAuto || matches!(step, Step::Bulk { .. })
 }
 
-/// The order of `count` subjects in pair number `pair`: it rotates, and runs once forwards and once
-/// backwards before it does, so that nobody always comes after the same one.
-fn turns(count: usize, pair: usize) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..count).collect();
-    order.rotate_left(pair.div_ceil(2) % count.max(1));
-    if pair.is_multiple_of(2) {
-        order.reverse();
-    }
-    order
-}
-
 /// The values of the step's figures, in their order; `None` where the subject has none.
 fn measure(stage: &mut Stage, step: Step, timing: &Timing) -> Result<Vec<Option<f64>>, BenchError> {
     let Timing {
@@ -285,20 +274,6 @@ fn load_note(load: &[f64]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_subject_has_its_turn_and_not_always_the_same() {
-        let orders: Vec<_> = (1..=7).map(|pair| turns(4, pair)).collect();
-        for order in &orders {
-            let mut sorted = order.clone();
-            sorted.sort_unstable();
-            assert_eq!(sorted, [0, 1, 2, 3]);
-        }
-        for subject in 0..4 {
-            assert!(orders.iter().any(|order| order[0] == subject));
-        }
-        assert!(turns(0, 3).is_empty());
-    }
 
     #[test]
     fn an_unknown_figure_is_refused_with_those_there_are() {

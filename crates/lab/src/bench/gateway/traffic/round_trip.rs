@@ -6,7 +6,7 @@
 
 use super::worker::{Duty, Worker};
 use super::{Doing, Path, TrafficError, ping};
-use crate::bench::gateway::stats::median;
+use crate::bench::stats::median;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 

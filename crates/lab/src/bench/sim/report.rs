@@ -1,0 +1,302 @@
+//! What a comparison of simulators found, as a table and as JSON.
+
+use super::Sample;
+use super::run::{Run, START_UP};
+use super::stats::{self, Ratio};
+use super::subject::Subject;
+use serde::Serialize;
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// How many times as fast ours is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// Their wall time per delivered segment over ours (Hodges–Lehmann on the logarithms of the
+    /// pairs).
+    pub ours_faster: f64,
+    /// Lower end of its 95% interval; `None` under six pairs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ours_faster_low: Option<f64>,
+    /// Upper end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ours_faster_high: Option<f64>,
+    /// The same of processor time.
+    pub ours_faster_cpu: Option<f64>,
+    /// The same of wall time, less what each takes to start and do nothing; `None` where that is
+    /// all there is.
+    pub ours_faster_started: Option<f64>,
+}
+
+/// One run of one subject: medians over the pairs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Entry {
+    /// Who: `ns2`, `ns3` or `bentpipe`.
+    pub subject: &'static str,
+    /// What: `loss-free`, `1e-7`, the same with `-snoop`, or `start-up`.
+    pub run: &'static str,
+    /// From the start of the process to its end, in seconds.
+    pub wall_s: f64,
+    /// Processor time, in seconds.
+    pub cpu_s: f64,
+    /// Most memory resident at once, in MB (10^6 bytes).
+    pub rss_mb: f64,
+    /// Segments delivered.
+    pub segments: f64,
+    /// Wall time for each of them, in nanoseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ns_per_segment: Option<f64>,
+    /// How many values the medians are of.
+    pub pairs: usize,
+    /// On a rival's line: the comparison with ours.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub comparison: Option<Comparison>,
+}
+
+/// The outcome.
+#[derive(Clone, Debug)]
+pub struct Report {
+    entries: Vec<Entry>,
+    notes: Vec<String>,
+}
+
+/// What was measured: one sample a pair.
+#[derive(Debug, Default)]
+pub(super) struct Samples(HashMap<(Subject, &'static str), Vec<Sample>>);
+
+impl Samples {
+    pub(super) fn push(&mut self, subject: Subject, run: &Run, sample: Sample) {
+        self.0.entry((subject, run.name)).or_default().push(sample);
+    }
+
+    fn of(&self, subject: Subject, run: &'static str, value: impl Fn(&Sample) -> f64) -> Vec<f64> {
+        let samples = self.0.get(&(subject, run)).map_or(&[][..], Vec::as_slice);
+        samples.iter().map(value).collect()
+    }
+
+    /// Seconds to start.
+    fn start_up(&self, subject: Subject) -> f64 {
+        stats::median(&self.of(subject, START_UP.name, |sample| sample.wall)).unwrap_or(0.0)
+    }
+
+    /// Ours against `rival`, of the figure per segment that `value` makes of a sample.
+    fn ratio(
+        &self,
+        rival: Subject,
+        run: &'static str,
+        value: impl Fn(Subject, &Sample) -> f64,
+    ) -> Option<Ratio> {
+        let of = |subject| {
+            self.of(subject, run, |sample| {
+                value(subject, sample) / sample.segments
+            })
+        };
+        stats::ratio(&of(rival), &of(Subject::Bentpipe))
+    }
+}
+
+impl Report {
+    pub(super) fn new(
+        samples: &Samples,
+        runs: &[Run],
+        subjects: &[Subject],
+        notes: Vec<String>,
+    ) -> Self {
+        let pairs = runs
+            .iter()
+            .flat_map(|run| subjects.iter().map(move |subject| (run, *subject)));
+        Self {
+            entries: pairs
+                .filter_map(|(run, subject)| Entry::new(samples, run.name, subject))
+                .collect(),
+            notes,
+        }
+    }
+
+    /// Every run of every subject.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Who was left out and why: a line each.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// The head of [`Report::table`].
+    pub fn header(&self) -> Vec<String> {
+        [
+            "run",
+            "subject",
+            "segments",
+            "wall ms",
+            "MB",
+            "ns/segment",
+            "ours is faster",
+            "95%",
+            "CPU only",
+            "start-up apart",
+        ]
+        .map(str::to_owned)
+        .to_vec()
+    }
+
+    /// One row a run and subject.
+    pub fn table(&self) -> Vec<Vec<String>> {
+        self.entries.iter().map(Entry::row).collect()
+    }
+
+    /// The entries as a JSON array.
+    pub fn json(&self) -> serde_json::Result<String> {
+        serde_json::to_string_pretty(&self.entries)
+    }
+
+    /// Writes [`Report::json`] to `path`, making its folder where there is none.
+    pub fn write_json(&self, path: &Path) -> io::Result<()> {
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        fs::write(path, self.json()? + "\n")
+    }
+}
+
+impl Entry {
+    fn new(samples: &Samples, run: &'static str, subject: Subject) -> Option<Self> {
+        let median = |value: fn(&Sample) -> f64| stats::median(&samples.of(subject, run, value));
+        let segments = median(|sample| sample.segments)?;
+        let starts_only = run == START_UP.name;
+        let per_segment = median(|sample| sample.wall / sample.segments * 1e9);
+        let compared = subject != Subject::Bentpipe && !starts_only;
+        Some(Self {
+            subject: subject.name(),
+            run,
+            wall_s: median(|sample| sample.wall)?,
+            cpu_s: median(|sample| sample.cpu)?,
+            rss_mb: median(|sample| sample.memory)? / 1e6,
+            segments,
+            ns_per_segment: per_segment.filter(|_| !starts_only),
+            pairs: samples.of(subject, run, |sample| sample.wall).len(),
+            comparison: compared
+                .then(|| Comparison::new(samples, run, subject))
+                .flatten(),
+        })
+    }
+
+    fn row(&self) -> Vec<String> {
+        let times = |ratio: f64| format!("{ratio:.1}×");
+        let maybe = |ratio: Option<f64>| ratio.map_or_else(String::new, times);
+        let mut row = vec![
+            self.run.to_owned(),
+            self.subject.to_owned(),
+            format!("{:.0}", self.segments),
+            format!("{:.1}", self.wall_s * 1e3),
+            format!("{:.1}", self.rss_mb),
+            self.ns_per_segment
+                .map_or_else(String::new, |ns| format!("{ns:.0}")),
+        ];
+        row.extend(match &self.comparison {
+            None => [const { String::new() }; 4],
+            Some(comparison) => [
+                times(comparison.ours_faster),
+                comparison.interval_text(),
+                maybe(comparison.ours_faster_cpu),
+                maybe(comparison.ours_faster_started),
+            ],
+        });
+        row
+    }
+}
+
+impl Comparison {
+    fn new(samples: &Samples, run: &'static str, rival: Subject) -> Option<Self> {
+        let wall = samples.ratio(rival, run, |_, sample| sample.wall)?;
+        let cpu = samples.ratio(rival, run, |_, sample| sample.cpu);
+        let started = samples.ratio(rival, run, |subject, sample| {
+            sample.wall - samples.start_up(subject)
+        });
+        Some(Self {
+            ours_faster: wall.estimate,
+            ours_faster_low: wall.interval.map(|(low, _)| low),
+            ours_faster_high: wall.interval.map(|(_, high)| high),
+            ours_faster_cpu: cpu.map(|ratio| ratio.estimate),
+            ours_faster_started: started.map(|ratio| ratio.estimate),
+        })
+    }
+
+    fn interval_text(&self) -> String {
+        let interval = self.ours_faster_low.zip(self.ours_faster_high);
+        interval.map_or_else(String::new, |(low, high)| format!("{low:.1}–{high:.1}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::run::wanted;
+    use super::*;
+
+    fn sample(wall: f64, segments: f64) -> Sample {
+        Sample {
+            wall,
+            cpu: wall / 2.0,
+            memory: 5e6,
+            segments,
+        }
+    }
+
+    /// Ours starts in 1 ms and takes 1 µs a segment, ns-2 in 10 ms and 8 µs; ns-2 delivered half.
+    fn report() -> Report {
+        let runs = wanted(&["loss-free".to_owned()], false).unwrap();
+        let mut samples = Samples::default();
+        for _ in 0..7 {
+            samples.push(Subject::Bentpipe, &runs[0], sample(0.001, 1.0));
+            samples.push(Subject::Ns2, &runs[0], sample(0.010, 1.0));
+            samples.push(Subject::Bentpipe, &runs[1], sample(0.101, 100_000.0));
+            samples.push(Subject::Ns2, &runs[1], sample(0.410, 50_000.0));
+        }
+        let subjects = [Subject::Ns2, Subject::Bentpipe];
+        Report::new(&samples, &runs, &subjects, Vec::new())
+    }
+
+    #[test]
+    fn the_ratio_is_of_wall_time_per_segment_with_and_without_the_start() {
+        let report = report();
+        let entry = &report.entries()[2];
+        let comparison = entry.comparison.unwrap();
+        let near = |seen: f64, expected: f64| assert!((seen - expected).abs() < 1e-9, "{seen}");
+        assert_eq!(
+            (entry.subject, entry.run, entry.pairs),
+            ("ns2", "loss-free", 7)
+        );
+        near(entry.ns_per_segment.unwrap(), 8200.0);
+        near(comparison.ours_faster, 8.2 / 1.01);
+        near(comparison.ours_faster_low.unwrap(), 8.2 / 1.01);
+        near(comparison.ours_faster_cpu.unwrap(), 8.2 / 1.01);
+        near(comparison.ours_faster_started.unwrap(), 8.0);
+        assert!(report.entries()[3].comparison.is_none());
+    }
+
+    #[test]
+    fn json_has_one_flat_object_a_run_and_subject() {
+        let read: serde_json::Value = serde_json::from_str(&report().json().unwrap()).unwrap();
+        let entry = &read[2];
+        assert_eq!(
+            (&entry["subject"], &entry["run"]),
+            (&"ns2".into(), &"loss-free".into())
+        );
+        assert_eq!(entry["wall_s"], 0.41);
+        assert_eq!(entry["rss_mb"], 5.0);
+        assert_eq!(entry["segments"], 50_000.0);
+        assert!(entry["ours_faster"].is_number());
+        assert!(read[0].get("ns_per_segment").is_none());
+    }
+
+    #[test]
+    fn a_row_holds_what_the_header_names() {
+        let report = report();
+        for row in report.table() {
+            assert_eq!(row.len(), report.header().len());
+        }
+        assert_eq!(report.table()[2][6..8], ["8.1×", "8.1–8.1"]);
+    }
+}
