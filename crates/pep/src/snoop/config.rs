@@ -5,7 +5,7 @@ use core::time::Duration;
 /// A named set of rules and parameters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Preset {
-    /// The paper's agent with today's TCP in mind.
+    /// The agent of the 1995 paper, with what TCP has learnt since; `paper` in scenarios.
     #[default]
     Standard,
     /// The agent of ns-2.35, oddities included.
@@ -16,8 +16,8 @@ impl Preset {
     /// Every preset: its name in scenarios, one line about it, and itself.
     pub const ALL: &[(&str, &str, Self)] = &[
         (
-            "standard",
-            "SACK-aware, every duplicate of a repaired loss is suppressed, RFC 6298 timer",
+            "paper",
+            "the 1995 agent for today's TCP: SACK-aware, silent about what it repairs, RFC 6298 timer",
             Self::Standard,
         ),
         (
