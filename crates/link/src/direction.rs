@@ -131,6 +131,13 @@ impl<P: Send, O: Observer> Direction<P, O> {
     /// Begins every transmission due up to `now`, each at its exact time.
     #[inline]
     pub fn advance(&mut self, now: Instant) {
+        // Seldom: inlined is only the question.
+        if self.free <= now && !self.nobody_waits() {
+            self.catch_up(now);
+        }
+    }
+
+    fn catch_up(&mut self, now: Instant) {
         while self.free <= now && !self.nobody_waits() && !self.stopped() && self.depart() {}
     }
 
@@ -187,6 +194,16 @@ impl<P: Send, O: Observer> Direction<P, O> {
             Waiters::Queue(queue) => (queue.len(), queue.bytes()),
         };
         Backlog { packets, bytes }
+    }
+
+    /// Packets that wait in the queue since [`Self::advance`] was last called, as every other
+    /// method does that is given the time.
+    #[inline]
+    pub fn waiting(&self) -> usize {
+        match &self.queue {
+            Waiters::Ring(_) => self.ring.waiting(),
+            Waiters::Queue(queue) => queue.len(),
+        }
     }
 
     /// Packets that left the queue and have not arrived yet.

@@ -80,7 +80,9 @@ fn endpoint(out: &mut String, name: &str, endpoint: &Endpoint) -> fmt::Result {
     let span = |key, span: Option<Duration>| span.map(|span| format!("{key} = \"{}\"", time(span)));
     let flag = |key, flag: Option<bool>| flag.map(|flag| format!("{key} = {flag}"));
     let window = endpoint.initial_window;
+    let recovery = endpoint.recovery.as_ref();
     let lines: Vec<String> = [
+        recovery.map(|name| format!("recovery = \"{name}\"")),
         size("mss", endpoint.mss),
         window.map(|segments| format!("initial_window = {segments}")),
         span("delayed_ack", endpoint.delayed_ack),

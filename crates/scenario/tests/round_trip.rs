@@ -128,6 +128,7 @@ fn endpoint() -> impl Strategy<Value = Endpoint> {
     (any::<bool>(), of(1u32..=1_000_000), sizes, times, flags).prop_map(
         |(ns2, initial_window, sizes, times, flags)| Endpoint {
             preset: if ns2 { Preset::Ns2 } else { Preset::Rfc },
+            recovery: flags[0].map(|_| "prr-rack".to_owned()),
             mss: sizes.0,
             initial_window,
             delayed_ack: times.0,

@@ -287,7 +287,7 @@ fn flow_outcome<O: Observer>(
     let since = |at: Instant| at - opener.start;
     let elapsed = since(course.over.unwrap_or(end));
     let received = Bytes(sink.record.received);
-    let mss = u64::from(source.config.mss.min(sink.config.mss)).max(1);
+    let mss = hosts::payload(&source.config, &sink.config).max(Bytes(1));
     let broken = opener.record.broken.or(acceptor.record.broken);
     let status = match (course.over, broken) {
         _ if opener.record.damaged || acceptor.record.damaged => Status::Damaged,
@@ -307,10 +307,10 @@ fn flow_outcome<O: Observer>(
         status,
         elapsed,
         received,
-        segments: received.0.div_ceil(mss),
-        mss: Bytes(mss),
+        segments: received.0.div_ceil(mss.0),
+        mss,
         goodput: rate(received, elapsed),
-        limit: path.and_then(|path| hosts::limit(&source.config, source.extra, &path)),
+        limit: path.and_then(|path| hosts::limit(&source.config, source.extra, mss, &path)),
         connect: opener.record.connected.map(since),
         completion: sink.done.and(sink.record.last).map(since),
         acknowledged: source.done.map(since),

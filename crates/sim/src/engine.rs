@@ -81,10 +81,16 @@ impl<O: Observer> Engine<O> {
     /// Everything that `line` delivers now.
     #[inline]
     fn arrivals(&mut self, line: usize, now: Instant) {
-        while let Some((at, packet)) = self.network.arrival(line, now) {
-            self.receive(line, packet, at);
+        loop {
+            let packet = self.network.arrival(line, now);
+            let due = self.network.reschedule(line);
+            if let Some(packet) = packet {
+                self.receive(line, packet, now);
+            }
+            if due > now {
+                return;
+            }
         }
-        self.network.reschedule(line);
     }
 
     #[inline]
@@ -203,6 +209,7 @@ impl<O: Observer> Engine<O> {
             };
             self.network.push(end.line, packet, now);
         }
+        self.network.observer.acted(now, id, connection);
     }
 
     /// Notes when an end is due, if that is sooner than noted.

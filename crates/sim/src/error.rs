@@ -25,6 +25,16 @@ pub enum SimError {
         /// What there is.
         known: String,
     },
+    /// A loss recovery that there is not.
+    #[error("there is no loss recovery `{recovery}` for flow `{flow}`; there are {known}")]
+    Recovery {
+        /// The flow.
+        flow: String,
+        /// What its host asks for.
+        recovery: String,
+        /// What there is.
+        known: String,
+    },
     /// A name that is no TCP of the papers.
     #[error("flow `{flow}`: {why}")]
     Variant {

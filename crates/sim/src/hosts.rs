@@ -7,7 +7,7 @@ use crate::socket::Record;
 use bentpipe_base::{Bytes, Instant, Rate, Seq, Stream};
 use bentpipe_cc as cc;
 use bentpipe_scenario::{Amount, Flow, FlowKind, Host, Path, Preset, Scenario, Topology};
-use bentpipe_tcp::{Config, WireSize};
+use bentpipe_tcp::{Config, WireSize, recovery};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -52,9 +52,9 @@ impl<'s> Maker<'s> {
         let configs = [&opener, &other].map(|host| self.config(flow, host, &path));
         let [near, far] = configs;
         let (near, far) = (near?, far?);
-        let mss = near.mss.min(far.mss);
+        let payload = payload(&near, &far);
         let shared = self.share(&path, &near);
-        let (source, sink) = self.applications(flow, mss);
+        let (source, sink) = self.applications(flow, payload);
         let (opens, accepts) = if flow.opened_by == flow.from {
             (source, sink)
         } else {
@@ -148,7 +148,7 @@ impl<'s> Maker<'s> {
             config.receive_buffer = window;
         }
         self.sizes(flow, host, path, &mut config)?;
-        self.control(flow, path, config)
+        self.control(flow, host, path, config)
     }
 
     /// Segment and header sizes.
@@ -180,31 +180,38 @@ impl<'s> Maker<'s> {
         };
         let mtu = path.mtu();
         let fits = mtu - Bytes(u64::from(added));
-        let mss = match (endpoint.mss, endpoint.preset) {
+        let payload = match (endpoint.mss, endpoint.preset) {
             (Some(mss), _) => mss,
             (None, Preset::Ns2) => Bytes(u64::from(config.mss)),
             (None, Preset::Rfc) => fits,
         };
-        if mss > fits || mss == Bytes(0) {
+        if payload > fits || payload == Bytes(0) {
             return Err(SimError::Mtu {
                 flow: flow.name.clone(),
-                length: mss + Bytes(u64::from(added)),
+                length: payload + Bytes(u64::from(added)),
                 mtu,
             });
         }
         // Below an MTU of at most 65,535.
-        config.mss = mss.0 as u16;
+        // Which the maximum segment size is not: it leaves out options (RFC 6691).
+        config.mss = (payload.0 + u64::from(options)) as u16;
         Ok(())
     }
 
     /// The congestion control and loss recovery of `flow`, at both ends.
-    fn control(&self, flow: &Flow, path: &Path<'_>, config: Config) -> Result<Config, SimError> {
+    fn control(
+        &self,
+        flow: &Flow,
+        host: &Host,
+        path: &Path<'_>,
+        config: Config,
+    ) -> Result<Config, SimError> {
         let mut config = match &flow.variant {
             Some(variant) => config.variant(variant).map_err(|why| SimError::Variant {
                 flow: flow.name.clone(),
                 why,
             })?,
-            None => self.named_control(flow, config)?,
+            None => self.named_control(flow, host.endpoint.recovery.as_ref(), config)?,
         };
         // As in the lab: only who owns its link is told the rate of it without being asked.
         config.settings.rate = match config.congestion.name {
@@ -215,7 +222,22 @@ impl<'s> Maker<'s> {
         Ok(config)
     }
 
-    fn named_control(&self, flow: &Flow, mut config: Config) -> Result<Config, SimError> {
+    fn named_control(
+        &self,
+        flow: &Flow,
+        recovery: Option<&String>,
+        mut config: Config,
+    ) -> Result<Config, SimError> {
+        if let Some(name) = recovery {
+            config.recovery = recovery::find(name).ok_or_else(|| {
+                let known: Vec<&str> = recovery::REGISTRY.iter().map(|one| one.name).collect();
+                SimError::Recovery {
+                    flow: flow.name.clone(),
+                    recovery: name.clone(),
+                    known: known.join(", "),
+                }
+            })?;
+        }
         let name = self.scenario.sender_control(flow).unwrap_or("reno");
         // The kernel's twins bear a prefix.
         let twin = name.strip_prefix("bentpipe_").unwrap_or(name);
@@ -231,8 +253,7 @@ impl<'s> Maker<'s> {
     }
 
     /// Those of the source and of the receiver.
-    fn applications(&self, flow: &Flow, mss: u16) -> (Application, Application) {
-        let piece = Bytes(u64::from(mss));
+    fn applications(&self, flow: &Flow, piece: Bytes) -> (Application, Application) {
         let amount = match flow.amount {
             Amount::Bytes(bytes) => Some(bytes),
             Amount::Segments(segments) => Some(piece * segments),
@@ -270,10 +291,19 @@ impl<'s> Maker<'s> {
     }
 }
 
+/// Payload of a full segment between two ends of these configurations.
+pub(crate) fn payload(near: &Config, far: &Config) -> Bytes {
+    let options = if near.timestamps && far.timestamps {
+        TIMESTAMPS
+    } else {
+        0
+    };
+    Bytes(u64::from(near.mss.min(far.mss)).saturating_sub(options.into()))
+}
+
 /// What no TCP with segments and headers of `config` can exceed on `path`: on each link the rate,
 /// times the payload's share of a full segment, times the share that arrives; the least of these.
-pub(crate) fn limit(config: &Config, extra: u16, path: &Path<'_>) -> Option<Rate> {
-    let payload = Bytes(u64::from(config.mss));
+pub(crate) fn limit(config: &Config, extra: u16, payload: Bytes, path: &Path<'_>) -> Option<Rate> {
     let headers = match config.wire_size {
         WireSize::Fixed { data, .. } => data,
         WireSize::True => {

@@ -77,27 +77,28 @@ impl<O: Observer> Network<O> {
         let len = Bytes(u64::from(packet.len));
         let direction = &mut self.lines[line].direction;
         direction.push(packet, len, now);
-        let queued = direction.backlog(now).packets;
+        let queued = direction.waiting();
         let counters = direction.observer_mut();
         counters.longest_queue = counters.longest_queue.max(queued);
         self.reschedule(line);
     }
 
-    /// The next packet that `line` delivers by `now`, with the time of its arrival.
+    /// The next packet that `line` delivers at `now`.
     #[inline]
-    pub(crate) fn arrival(&mut self, line: usize, now: Instant) -> Option<(Instant, Packet)> {
-        let (at, packet) = self.lines[line].direction.deliver(now)?;
-        self.observer.arrived(at, line, &packet);
-        Some((at, packet))
+    pub(crate) fn arrival(&mut self, line: usize, now: Instant) -> Option<Packet> {
+        let (_, packet) = self.lines[line].direction.deliver(now)?;
+        self.observer.arrived(now, line, &packet);
+        Some(packet)
     }
 
-    /// Notes when `line` is due next.
+    /// Notes when `line` is due next, and returns it.
     #[inline]
-    pub(crate) fn reschedule(&mut self, line: usize) {
+    pub(crate) fn reschedule(&mut self, line: usize) -> Instant {
         let due = self.lines[line].direction.deadline();
         let due = due.unwrap_or(Instant::MAX);
         if due != self.schedule.due(line) {
             self.schedule.set(line, due);
         }
+        due
     }
 }

@@ -1,6 +1,6 @@
 use crate::{EndId, Packet};
 use bentpipe_base::Instant;
-use bentpipe_tcp::Segment;
+use bentpipe_tcp::{Connection, Segment};
 
 /// Whoever wants to see more of a run than its counters. Every method does nothing unless written
 /// anew; `()` is the observer of nothing, and costs nothing.
@@ -23,6 +23,10 @@ pub trait Observer {
     /// `end` has received `bytes` in order so far.
     #[inline]
     fn progress(&mut self, _now: Instant, _end: EndId, _bytes: u64) {}
+
+    /// `end` has acted, on a segment, a timer or its application; its TCP now looks like this.
+    #[inline]
+    fn acted(&mut self, _now: Instant, _end: EndId, _tcp: &Connection) {}
 }
 
 impl Observer for () {}
@@ -47,6 +51,11 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
     fn progress(&mut self, now: Instant, end: EndId, bytes: u64) {
         self.0.progress(now, end, bytes);
         self.1.progress(now, end, bytes);
+    }
+
+    fn acted(&mut self, now: Instant, end: EndId, tcp: &Connection) {
+        self.0.acted(now, end, tcp);
+        self.1.acted(now, end, tcp);
     }
 }
 
@@ -73,6 +82,12 @@ impl<O: Observer> Observer for Option<O> {
     fn progress(&mut self, now: Instant, end: EndId, bytes: u64) {
         if let Some(observer) = self {
             observer.progress(now, end, bytes);
+        }
+    }
+
+    fn acted(&mut self, now: Instant, end: EndId, tcp: &Connection) {
+        if let Some(observer) = self {
+            observer.acted(now, end, tcp);
         }
     }
 }

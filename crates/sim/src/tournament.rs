@@ -1,7 +1,7 @@
 //! A winner tree: which of a fixed set of players is due first.
 //!
-//! Moving one player costs a comparison a level and stops where nothing changes; a heap would keep
-//! the entries that a moved deadline leaves behind. Of players that are due together the one with
+//! Moving one player costs a comparison a level; a heap would keep the entries that a moved deadline
+//! leaves behind. Of players that are due together the one with
 //! the lowest number wins, so that results never hang on the order in which entries were made.
 //!
 //! Source: D. E. Knuth, The Art of Computer Programming, volume 3, section 5.4.1 (replacement
@@ -18,7 +18,7 @@ pub(crate) struct Tournament {
     tree: Vec<Entry>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 struct Entry {
     due: Instant,
     player: u32,
@@ -36,7 +36,8 @@ impl Tournament {
             })
             .collect();
         for node in (1..leaves).rev() {
-            tree[node] = winner(tree[2 * node], tree[2 * node + 1]);
+            // Nobody is due: the lower number.
+            tree[node] = tree[2 * node];
         }
         Self { tree }
     }
@@ -52,12 +53,13 @@ impl Tournament {
     pub(crate) fn set(&mut self, player: usize, due: Instant) {
         let mut node = self.tree.len() / 2 + player;
         self.tree[node].due = due;
+        let mut first = self.tree[node];
         while node > 1 {
-            node /= 2;
-            let first = winner(self.tree[2 * node], self.tree[2 * node + 1]);
-            if self.tree[node] == first {
-                return;
+            let rival = self.tree[node ^ 1];
+            if rival.before(&first) {
+                first = rival;
             }
+            node /= 2;
             self.tree[node] = first;
         }
     }
@@ -70,10 +72,11 @@ impl Tournament {
     }
 }
 
-/// The left one has the lower number, and wins when both are due together.
-#[inline]
-fn winner(left: Entry, right: Entry) -> Entry {
-    if left.due <= right.due { left } else { right }
+impl Entry {
+    #[inline]
+    fn before(&self, other: &Self) -> bool {
+        self.due < other.due || (self.due == other.due && self.player < other.player)
+    }
 }
 
 #[cfg(test)]

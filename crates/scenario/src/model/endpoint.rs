@@ -8,6 +8,8 @@ use core::time::Duration;
 pub struct Endpoint {
     /// Where all settings start from.
     pub preset: Preset,
+    /// The loss recovery, by its name in `bentpipe list`; a flow's `variant` brings its own.
+    pub recovery: Option<String>,
     /// Payload of a full segment.
     pub mss: Option<Bytes>,
     /// Initial window in full segments.

@@ -3,7 +3,7 @@
 use super::LONGEST;
 use crate::model::{Endpoint, Preset};
 use crate::read::{Table, Wrong};
-use crate::values::brief;
+use crate::values::{Word, brief};
 use bentpipe_base::Bytes;
 use core::time::Duration;
 
@@ -17,6 +17,7 @@ pub(super) fn endpoint(host: &mut Table<'_, '_>) -> Endpoint {
     };
     let endpoint = Endpoint {
         preset,
+        recovery: table.optional::<Word>("recovery").map(|word| word.0),
         mss: sized(&mut table, "mss", 1..=65_495),
         initial_window: initial_window(&mut table),
         delayed_ack: time(&mut table, "delayed_ack"),
