@@ -312,7 +312,7 @@ impl Receiver {
     pub(crate) fn acknowledge(&mut self) -> u64 {
         // A repeated acknowledgement offers the same window, or it would not count as a duplicate
         // (RFC 5681, section 2).
-        let repeats = self.next == self.acked && self.has_gap();
+        let repeats = self.next == self.acked;
         if !repeats || self.window() < self.capacity / 2 {
             self.edge = self.offer();
         }
