@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::command::{bench, gateway, lab, list, sim, study};
+use crate::command::{bench, compare, gateway, lab, list, sim, study};
 use crate::demo;
 use clap::{ArgAction, Parser, Subcommand};
 
@@ -52,6 +52,8 @@ pub(crate) enum Command {
     /// Run a scenario in the simulator, in virtual time
     #[command(subcommand)]
     Sim(sim::Command),
+    /// Hold the simulator's TCP against the kernel's on the same scenario
+    Compare(compare::Args),
     /// Make the tables and figures of a paper, from a sweep of simulations
     #[command(subcommand)]
     Study(study::Command),

@@ -31,6 +31,7 @@ fn run(args: &Args) -> Result<(), Failure> {
         Command::Gateway(command) => command::gateway::run(command),
         Command::Lab(command) => command::lab::run(command),
         Command::Sim(command) => command::sim::run(command),
+        Command::Compare(args) => command::compare::run(args),
         Command::Study(command) => command::study::run(command),
         Command::List(args) => command::list::run(args),
         Command::Bench(command) => command::bench::run(command),

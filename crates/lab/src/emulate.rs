@@ -3,7 +3,7 @@
 use crate::LabError;
 use crate::emulator::{Emulator, Frame, Spec, port_config};
 use crate::stage::Stage;
-use bentpipe_link::channel::{BitError, PacketError};
+use bentpipe_link::channel::{BitError, PacketError, Replay};
 use bentpipe_link::queue::DropTail;
 use bentpipe_link::{Channel, Limit, Settings};
 use bentpipe_os::tun::Tun;
@@ -53,6 +53,9 @@ fn settings(direction: &Direction) -> Settings<Frame> {
     }
     if direction.bit_error_rate.value() > 0.0 {
         channels.push(Box::new(BitError::new(direction.bit_error_rate)));
+    }
+    if !direction.drops.is_empty() {
+        channels.push(Box::new(Replay::new(direction.drops.iter().copied())));
     }
     Settings {
         rate: direction.rate,

@@ -1,5 +1,5 @@
 //! What only the simulator has. The lab runs the kernel's TCP over drop-tail links with independent
-//! errors: a scenario that names anything else is refused, or its results would not be those of the
+//! errors and lists of drops: a scenario that names anything else is refused, or its results would not be those of the
 //! scenario. `preset` and `tcp` of hosts tune the simulator's TCP and mean nothing here.
 
 use crate::LabError;
@@ -41,10 +41,7 @@ fn of_direction(direction: &Direction) -> Option<&'static str> {
     if direction.gilbert.is_some() {
         return Some("the bursts of errors");
     }
-    if !direction.outages.is_empty() {
-        return Some("the outages");
-    }
-    (!direction.drops.is_empty()).then_some("the list of drops")
+    (!direction.outages.is_empty()).then_some("the outages")
 }
 
 #[cfg(test)]
@@ -60,11 +57,12 @@ mod tests {
             refuse(&scenario).map_err(|error| error.to_string())
         };
         assert!(said("[hosts.server]", "[hosts.server]\npreset = \"ns2\"").is_ok());
+        assert!(said("packet_error_rate = \"1%\"", "drops = [3]").is_ok());
         let cases = [
             (
                 "packet_error_rate = \"1%\"",
-                "drops = [3]",
-                "the list of drops of link `space`",
+                "outage = [{ start = \"1s\", length = \"2s\" }]",
+                "the outages of link `space`",
             ),
             (
                 "kind = \"drop-tail\", bytes = \"750kB\"",

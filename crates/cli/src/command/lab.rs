@@ -123,7 +123,7 @@ fn in_place<T: FromStr + PartialEq>(text: &str, name: &str, split: &T) -> Option
     (document.parse::<T>().ok()? == *split).then_some(document)
 }
 
-fn needs(scenario: &Scenario) -> Result<(), bentpipe_os::need::Missing> {
+pub(crate) fn needs(scenario: &Scenario) -> Result<(), bentpipe_os::need::Missing> {
     Need::Root.check()?;
     if scenario.links.values().any(|link| link.is_emulated()) {
         Need::Tun.check()?;
@@ -140,7 +140,7 @@ fn needs(scenario: &Scenario) -> Result<(), bentpipe_os::need::Missing> {
 
 /// Whose fault an error of the lab is: what the scenario asks for and cannot be had is the
 /// caller's.
-fn blame(error: LabError) -> Failure {
+pub(crate) fn blame(error: LabError) -> Failure {
     match error {
         LabError::Cancelled => Failure::Interrupted,
         LabError::Scenario(_)

@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 pub(crate) mod bench;
+pub(crate) mod compare;
 pub(crate) mod gateway;
 pub(crate) mod lab;
 pub(crate) mod list;

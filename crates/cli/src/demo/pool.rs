@@ -11,9 +11,9 @@ use std::thread;
 
 /// How one try of a run ended.
 #[derive(Clone, Debug)]
-pub(crate) enum Try {
+pub(crate) enum Try<F = Figures> {
     /// With figures.
-    Done(Figures),
+    Done(F),
     /// The emulator fell behind: the figures say nothing about TCP. Worth another try, alone.
     Invalid(String),
     /// It could not be run.
@@ -24,13 +24,13 @@ pub(crate) enum Try {
 
 /// What the pool tells whoever watches it.
 #[derive(Debug)]
-pub(crate) enum Event<'a> {
+pub(crate) enum Event<'a, C = Cell, F = Figures> {
     /// A run began.
-    Began(&'a Cell),
+    Began(&'a C),
     /// A run ended; it will not be tried again.
-    Ended(&'a Outcome),
+    Ended(&'a Outcome<C, F>),
     /// A run was invalid and will be tried again alone.
-    Again(&'a Cell, &'a str),
+    Again(&'a C, &'a str),
 }
 
 /// How often an invalid run is tried again, alone: what disturbs a machine for long is no fault of
@@ -41,13 +41,13 @@ const TRIES_ALONE: u32 = 2;
 ///
 /// `watch` is called on the caller's thread. When `stop` is set no further run begins; the outcomes
 /// so far are returned. A `run` that panics counts as failed.
-pub(crate) fn run(
-    cells: Vec<Cell>,
+pub(crate) fn run<C: Clone + Send, F: Send>(
+    cells: Vec<C>,
     workers: usize,
     stop: &AtomicBool,
-    run: impl Fn(&Cell) -> Try + Sync,
-    mut watch: impl FnMut(Event<'_>),
-) -> Vec<Outcome> {
+    run: impl Fn(&C) -> Try<F> + Sync,
+    mut watch: impl FnMut(Event<'_, C, F>),
+) -> Vec<Outcome<C, F>> {
     let mut outcomes = Vec::with_capacity(cells.len());
     let mut waiting = cells;
     for attempts in 1..=1 + TRIES_ALONE {
@@ -66,17 +66,17 @@ pub(crate) fn run(
     outcomes
 }
 
-enum Message {
-    Began(Cell),
-    Ended(Cell, Try),
+enum Message<C, F> {
+    Began(C),
+    Ended(C, Try<F>),
 }
 
-fn settle(
-    cell: Cell,
-    ended: Try,
+fn settle<C, F>(
+    cell: C,
+    ended: Try<F>,
     attempts: u32,
-    outcomes: &mut Vec<Outcome>,
-    watch: &mut impl FnMut(Event<'_>),
+    outcomes: &mut Vec<Outcome<C, F>>,
+    watch: &mut impl FnMut(Event<'_, C, F>),
 ) {
     let result = match ended {
         Try::Done(figures) => Ok(figures),
@@ -93,12 +93,12 @@ fn settle(
     outcomes.push(outcome);
 }
 
-fn round(
-    cells: Vec<Cell>,
+fn round<C: Clone + Send, F: Send>(
+    cells: Vec<C>,
     workers: usize,
     stop: &AtomicBool,
-    run: &(impl Fn(&Cell) -> Try + Sync),
-    mut hear: impl FnMut(Message),
+    run: &(impl Fn(&C) -> Try<F> + Sync),
+    mut hear: impl FnMut(Message<C, F>),
 ) {
     let waiting = Mutex::new(VecDeque::from(cells));
     let next = || {
@@ -118,7 +118,11 @@ fn round(
     });
 }
 
-fn work(next: impl Fn() -> Option<Cell>, run: &impl Fn(&Cell) -> Try, tell: &Sender<Message>) {
+fn work<C: Clone, F>(
+    next: impl Fn() -> Option<C>,
+    run: &impl Fn(&C) -> Try<F>,
+    tell: &Sender<Message<C, F>>,
+) {
     while let Some(cell) = next() {
         // The receiver outlives the workers; were it gone, nobody would miss the message.
         let _ = tell.send(Message::Began(cell.clone()));

@@ -20,11 +20,11 @@ pub(crate) struct Figures {
 
 /// A run that ended, one way or the other.
 #[derive(Clone, Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct Outcome<C = Cell, F = Figures> {
     /// Which run.
-    pub(crate) cell: Cell,
+    pub(crate) cell: C,
     /// Its figures, or why there are none.
-    pub(crate) result: Result<Figures, String>,
+    pub(crate) result: Result<F, String>,
     /// How often it was tried.
     pub(crate) attempts: u32,
 }

@@ -1,6 +1,7 @@
 //! The demo's report: one HTML file that carries its figures, style, script and uPlot, and loads
 //! nothing from anywhere.
 
+pub(crate) mod compare;
 pub(crate) mod study;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,208 @@
+//! One scenario on either side: the lab and the simulator, with the same figures.
+
+use super::figures::{STEP, Side, on_grid};
+use crate::demo::{pool, results};
+use bentpipe_base::Instant;
+use bentpipe_lab::{Controls, LabError, Measured, Point, RunOptions};
+use bentpipe_scenario::Scenario;
+use bentpipe_sim::{EndId, Observer, Options, SimError, Status};
+use bentpipe_tcp::Connection;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// One scenario that is compared.
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    /// Its values on the axes of the file.
+    pub(crate) name: String,
+    pub(crate) scenario: Scenario,
+}
+
+/// One run of the lab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cell {
+    /// Its case, by number.
+    pub(crate) case: usize,
+    pub(crate) seed: u64,
+}
+
+/// What one run brings.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Run {
+    /// In the order of the scenario.
+    pub(crate) flows: Vec<Side>,
+    /// 99th percentile of the emulators' lateness; 0 in virtual time.
+    pub(crate) lateness_ms: f64,
+}
+
+/// A run of the lab that ended.
+pub(crate) type Outcome = results::Outcome<Cell, Run>;
+
+/// All runs of the lab: every case with the seeds 1 to `runs`.
+pub(crate) fn cells(cases: &[Case], runs: u64) -> Vec<Cell> {
+    let seeds = (1..=runs).flat_map(|seed| (0..cases.len()).map(move |case| Cell { case, seed }));
+    seeds.collect()
+}
+
+/// All runs of the simulator, by case and seed, a thread a case.
+pub(crate) fn simulate(cases: &[Case], runs: u64) -> Result<Vec<Vec<Run>>, SimError> {
+    thread::scope(|scope| {
+        let threads: Vec<_> = cases
+            .iter()
+            .map(|case| {
+                scope.spawn(move || {
+                    (1..=runs)
+                        .map(|seed| simulated(&case.scenario, seed))
+                        .collect()
+                })
+            })
+            .collect();
+        let results = threads.into_iter().map(|thread| {
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        results.collect()
+    })
+}
+
+/// The congestion window of each flow's source, whenever it changes.
+struct Windows {
+    /// Of each flow: whether its source is the end that connects, and the points.
+    flows: Vec<(bool, Vec<(Instant, f64)>)>,
+}
+
+impl Windows {
+    fn new(scenario: &Scenario) -> Self {
+        let flows = scenario.flows.iter();
+        let flows = flows.map(|flow| (flow.opened_by == flow.from, Vec::new()));
+        Self {
+            flows: flows.collect(),
+        }
+    }
+}
+
+impl Observer for Windows {
+    fn acted(&mut self, now: Instant, end: EndId, tcp: &Connection) {
+        let Some((opens, points)) = self.flows.get_mut(end.flow()) else {
+            return;
+        };
+        let cwnd = tcp.gauges().cwnd;
+        if end.opens() == *opens && points.last().is_none_or(|(_, last)| *last != cwnd) {
+            points.push((now, cwnd));
+        }
+    }
+}
+
+fn simulated(scenario: &Scenario, seed: u64) -> Result<Run, SimError> {
+    let options = Options {
+        seed: Some(seed),
+        ..Options::default()
+    };
+    let (outcome, windows) = bentpipe_sim::observe(scenario, &options, Windows::new(scenario))?;
+    let flows = outcome
+        .flows
+        .iter()
+        .zip(&windows.flows)
+        .zip(&scenario.flows);
+    let flows = flows.map(|((flow, (_, points)), plan)| {
+        let since = |at: Instant| at.since(Instant::ZERO + plan.start);
+        let points: Vec<_> = points
+            .iter()
+            .map(|(at, cwnd)| (since(*at), *cwnd))
+            .collect();
+        Side {
+            goodput_mbps: flow.goodput.mbps(),
+            sent_again: flow.source.retransmitted,
+            timeouts: flow.source.timeouts,
+            broken: match flow.status {
+                Status::Finished | Status::CutOff => None,
+                status => Some(format!("{status:?}")),
+            },
+            cwnd: on_grid(&points, flow.elapsed),
+        }
+    });
+    Ok(Run {
+        flows: flows.collect(),
+        lateness_ms: 0.0,
+    })
+}
+
+/// What runs of the lab have in common.
+pub(crate) struct Bench {
+    controls: Controls,
+    cancel: Arc<AtomicBool>,
+    kernel: Mutex<String>,
+}
+
+impl Bench {
+    pub(crate) fn new(cancel: Arc<AtomicBool>) -> Self {
+        Self {
+            controls: Controls::default(),
+            cancel,
+            kernel: Mutex::default(),
+        }
+    }
+
+    /// Release of the kernel, once a run has ended.
+    pub(crate) fn kernel(&self) -> String {
+        let kernel = self.kernel.lock().unwrap_or_else(PoisonError::into_inner);
+        kernel.clone()
+    }
+
+    /// Runs `scenario` once with `seed`.
+    pub(crate) fn run(&self, scenario: &Scenario, seed: u64) -> pool::Try<Run> {
+        let scenario = Scenario {
+            seed,
+            ..scenario.clone()
+        };
+        let options = RunOptions {
+            cancel: Arc::clone(&self.cancel),
+            controls: self.controls.clone(),
+            ..RunOptions::default()
+        };
+        let result = match bentpipe_lab::run(&scenario, &options) {
+            Ok(result) => result,
+            Err(LabError::Cancelled) => return pool::Try::Stopped,
+            Err(error) => return pool::Try::Failed(error.to_string()),
+        };
+        self.kernel
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone_from(&result.manifest.kernel);
+        match result.measured() {
+            Ok(measured) => judge(measured),
+            Err(reasons) => pool::Try::Invalid(reasons.join("; ")),
+        }
+    }
+}
+
+fn judge(measured: &Measured) -> pool::Try<Run> {
+    let mut flows = Vec::new();
+    for (index, flow) in measured.flows.iter().enumerate() {
+        if let bentpipe_lab::Outcome::Failed(why) = &flow.outcome {
+            return pool::Try::Failed(format!("flow `{}` failed: {why}", flow.name));
+        }
+        let samples = measured.samples.iter();
+        let samples = samples.filter(|s| s.flow == index && s.point == Point::Sender);
+        let points: Vec<(Duration, f64)> = samples
+            .filter_map(|sample| Some((sample.at, f64::from(sample.tcp?.cwnd))))
+            .collect();
+        let last = flow.sender.unwrap_or_default();
+        flows.push(Side {
+            goodput_mbps: flow.goodput.mbps(),
+            sent_again: last.total_retrans.into(),
+            timeouts: last.total_rto.into(),
+            broken: None,
+            cwnd: on_grid(&points, flow.elapsed.max(STEP)),
+        });
+    }
+    let lateness = measured.links.values();
+    let lateness = lateness.map(|link| link.lateness.p99.as_secs_f64() * 1e3);
+    pool::Try::Done(Run {
+        flows,
+        lateness_ms: lateness.fold(0.0, f64::max),
+    })
+}

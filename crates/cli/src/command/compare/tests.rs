@@ -1,0 +1,58 @@
+use super::figures::{Row, Summary, on_grid};
+use super::*;
+use std::time::Duration;
+
+#[test]
+fn a_window_is_that_of_the_last_change() {
+    let at = Duration::from_millis;
+    let points = [(at(50), 10.0), (at(100), 12.0), (at(250), 7.4)];
+    assert_eq!(on_grid(&points, at(399)), [0, 12, 12, 7]);
+}
+
+#[test]
+fn ten_percent_agrees_and_eleven_does_not() {
+    let side = |mean_mbps, cwnd: &[u32]| Summary {
+        n: 1,
+        mean_mbps,
+        cwnd: vec![cwnd.to_vec()],
+        ..Summary::default()
+    };
+    let row = |lab, simulator| Row::new("a", "b", lab, simulator);
+    let near = row(side(4.0, &[10, 30]), side(4.39, &[14, 26, 99]));
+    assert!(near.agrees, "{near:?}");
+    // (4 + 4) / (10 + 30)
+    assert_eq!(near.cwnd_apart, Some(0.2));
+    assert!(!row(side(4.0, &[]), side(4.45, &[])).agrees);
+    let none = row(Summary::default(), side(4.0, &[]));
+    assert!(!none.agrees && none.ratio.is_none() && none.cwnd_apart.is_none());
+}
+
+#[test]
+fn the_file_shipped_has_three_controls_under_two_kinds_of_loss() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/compare.toml");
+    let cases = cases(Path::new(path)).unwrap();
+    let names: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "reno, drops",
+            "reno, random",
+            "cubic, drops",
+            "cubic, random",
+            "hybla, drops",
+            "hybla, random",
+        ]
+    );
+    for case in &cases {
+        let link = &case.scenario.links["space"];
+        let drops = !link.forward.drops.is_empty();
+        assert_eq!(drops, case.name.ends_with("drops"));
+        assert_eq!(link.forward.packet_error_rate.value() > 0.0, !drops);
+        assert!(link.reverse.drops.is_empty());
+    }
+    // What the simulator cannot do would show at once; two runs are alike in all but the seed.
+    let simulated = runs::simulate(&cases[..1], 2).unwrap();
+    let flow = |run: usize| &simulated[0][run].flows[0];
+    assert_eq!(flow(0), flow(1), "the drops are the same whatever the seed");
+    assert!(flow(0).goodput_mbps > 0.1 && flow(0).sent_again > 0);
+}

@@ -1,0 +1,120 @@
+// The report of a comparison: its table, and the congestion windows of the kernel and the simulator.
+"use strict";
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const SIDES = ["kernel", "simulator"];
+
+/** An element with attributes and children; a string child is text, never markup. */
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children.flat(Infinity));
+  return element;
+}
+
+const put = (id, ...children) => document.getElementById(id).append(...children);
+const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const known = (value) => value !== null && value !== undefined;
+const manyFlows = new Set(data.rows.map((row) => row.flow)).size > 1;
+const title = (row) => (manyFlows ? `${row.case}: ${row.flow}` : row.case);
+
+function words() {
+  document.getElementById("lead").textContent =
+    `Scenario ${data.name}: the same flows over the same links with the same lost packets, on the kernel's TCP over ` +
+    `the lab's emulator and on the simulator's in virtual time.`;
+  document.getElementById("scenario").textContent = data.scenario;
+  for (const [name, value] of data.manifest) put("how", make("dt", {}, name), make("dd", {}, value));
+}
+
+function goodput(side) {
+  if (!side.n) return make("td", {}, "—");
+  return make("td", {}, side.mean_mbps.toFixed(3), make("small", {}, `${side.min_mbps.toFixed(3)} to ${side.max_mbps.toFixed(3)}`));
+}
+
+function table() {
+  const names = ["case", "kernel, Mb/s", "simulator, Mb/s", "ratio", "cwnd apart", "sent again", "timeouts"];
+  const head = make("tr", {}, names.map((name) => make("th", { scope: "col" }, name)));
+  const pair = (row, key) => `${row.lab[key].toFixed(1)} / ${row.simulator[key].toFixed(1)}`;
+  const body = data.rows.map((row) => make("tr", {},
+    make("th", { scope: "row" }, title(row)), goodput(row.lab), goodput(row.simulator),
+    make("td", { class: row.agrees ? "yes" : "no" }, known(row.ratio) ? `${row.ratio.toFixed(3)} ${row.agrees ? "✓" : "✗"}` : "—"),
+    make("td", {}, known(row.cwnd_apart) ? `${(row.cwnd_apart * 100).toFixed(1)}%` : "—"),
+    make("td", {}, pair(row, "sent_again")), make("td", {}, pair(row, "timeouts"))));
+  put("table", make("thead", {}, head), make("tbody", {}, body));
+}
+
+let plots = [];
+const hidden = new Set();
+
+function chart(panel, row) {
+  const lines = row.cwnd.flatMap((runs, side) => runs.map((values) => ({ side, values })));
+  const length = Math.max(0, ...lines.map((line) => line.values.length));
+  if (!length) {
+    panel.append(make("p", { class: "note" }, "No run of this case has a result."));
+    return;
+  }
+  const x = Array.from({ length }, (_, i) => i / 10);
+  const pad = (values) => x.map((_, i) => (i < values.length ? values[i] : null));
+  const axis = { stroke: style("--soft"), grid: { stroke: style("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
+  const options = {
+    width: panel.clientWidth - 34,
+    height: 270,
+    padding: [10, 18, 0, 0],
+    cursor: { show: false },
+    legend: { show: false },
+    scales: { x: { time: false, range: [0, (length - 1) / 10 || 1] }, y: { range: (_, __, max) => [0, max * 1.04 || 1] } },
+    axes: [{ ...axis, size: 30, values: (_, ticks) => ticks.map((t) => `${t} s`) }, { ...axis, size: 52 }],
+    series: [{}, ...lines.map(({ side }) => ({
+      label: SIDES[side], stroke: style(`--c-${side}`), width: 1.4, alpha: 0.65, dash: side ? [6, 3] : [], show: !hidden.has(side), points: { show: false },
+    }))],
+  };
+  const target = make("div");
+  panel.append(target);
+  plots.push({ plot: new uPlot(options, [x, ...lines.map((line) => pad(line.values))], target), lines });
+}
+
+/** Draws all charts anew: at the start, and when colours or sizes change. */
+function charts() {
+  plots.forEach(({ plot }) => plot.destroy());
+  plots = [];
+  document.getElementById("charts").replaceChildren();
+  for (const row of data.rows) {
+    const runs = `${row.lab.n} and ${row.simulator.n} runs`;
+    const panel = make("div", { class: "panel" }, make("h3", {}, title(row), make("small", {}, runs)));
+    put("charts", panel);
+    chart(panel, row);
+  }
+}
+
+function legend() {
+  SIDES.forEach((name, side) => {
+    const mark = make("span", {}, side ? "╍" : "━");
+    mark.style.color = `var(--c-${side})`;
+    const button = make("button", { type: "button", "aria-pressed": "true" }, mark, name);
+    button.addEventListener("click", () => {
+      if (!hidden.delete(side)) hidden.add(side);
+      button.setAttribute("aria-pressed", `${!hidden.has(side)}`);
+      for (const { plot, lines } of plots) {
+        lines.forEach((line, i) => { if (line.side === side) plot.setSeries(i + 1, { show: !hidden.has(side) }); });
+      }
+    });
+    put("legend", button);
+  });
+}
+
+const root = document.documentElement;
+if (matchMedia("(prefers-color-scheme: dark)").matches) root.dataset.theme = "dark";
+document.getElementById("theme").addEventListener("click", () => {
+  root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
+  charts();
+});
+words();
+table();
+legend();
+charts();
+let resizing;
+addEventListener("resize", () => {
+  clearTimeout(resizing);
+  resizing = setTimeout(charts, 120);
+});
+root.dataset.ready = "yes";
