@@ -60,6 +60,25 @@ pub const MEASURES: &[Measure] = &[
         },
     },
     Measure {
+        name: "srtt",
+        summary: "the senders' smoothed round-trip time at the end, their mean, in ms",
+        of: |run| {
+            let times = run.flows.iter().filter_map(|flow| flow.gauges.srtt);
+            let times: Vec<f64> = times.map(|time| 1e3 * time.as_secs_f64()).collect();
+            (!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64)
+        },
+    },
+    Measure {
+        name: "local",
+        summary: "segments that proxies sent again themselves",
+        of: |run| counted(run, "retransmitted"),
+    },
+    Measure {
+        name: "suppressed",
+        summary: "duplicate acknowledgements that proxies kept from the senders",
+        of: |run| counted(run, "suppressed"),
+    },
+    Measure {
         name: "dropped",
         summary: "packets dropped by queues, all links together",
         of: |run| {
@@ -97,6 +116,14 @@ pub fn simulate(scenario: &Scenario) -> Result<Measures, String> {
 
 fn sum(run: &Outcome, of: fn(&FlowOutcome) -> f64) -> f64 {
     run.flows.iter().map(of).sum()
+}
+
+/// What proxies call `name`; `None` without a proxy.
+fn counted(run: &Outcome, name: &str) -> Option<f64> {
+    let counters = run.peps.iter().flat_map(|pep| &pep.counters);
+    let own = counters.filter(|(known, _)| *known == name);
+    let own: Vec<f64> = own.map(|(_, count)| *count as f64).collect();
+    (!own.is_empty()).then(|| own.iter().sum())
 }
 
 /// (sum x)^2 / (n sum x^2), of goodputs (Jain, Chiu and Hawe, 1984).
