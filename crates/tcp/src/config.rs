@@ -59,6 +59,9 @@ pub struct Config {
     pub initial_rto: Duration,
     /// Least RTO.
     pub min_rto: Duration,
+    /// What 4 RTTVAR count at least in the RTO: the clock granularity G of RFC 6298; Linux takes
+    /// 200 ms there (`TCP_RTO_MIN`), so that a steady round-trip time leaves room for a queue.
+    pub rto_variance: Duration,
     /// Greatest RTO, backed off.
     pub max_rto: Duration,
     /// Granularity of the clock that round-trip times are taken with; zero: exact.
@@ -136,6 +139,7 @@ impl Config {
             delayed_ack: Duration::from_millis(40),
             initial_rto: Duration::from_secs(1),
             min_rto: Duration::from_secs(1),
+            rto_variance: Duration::ZERO,
             max_rto: Duration::from_secs(60),
             tick: Duration::ZERO,
             rtt_per_ack: true,

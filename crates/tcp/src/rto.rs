@@ -4,7 +4,7 @@
 //! ```text
 //! first sample R:  SRTT = R, RTTVAR = R/2
 //! next ones:       RTTVAR += (|R - SRTT| - RTTVAR) / 4;  SRTT += (R - SRTT) / 8     [ticks]
-//! RTO = max(SRTT + 4 RTTVAR, least), doubled at each expiry, at most the greatest  [s]
+//! RTO = max(SRTT + max(G, 4 RTTVAR), least), doubled at each expiry, at most the greatest  [s]
 //! ```
 //!
 //! Deviation: SRTT is updated before RTTVAR uses it, with the same error term (as BSD does; the two
@@ -20,6 +20,8 @@ pub(crate) struct Rto {
     /// Nanoseconds of a tick.
     tick: u64,
     least: u64,
+    /// Least of 4 RTTVAR, in ticks.
+    granularity: i64,
     greatest: u64,
     /// RTO without backoff, in nanoseconds.
     base: u64,
@@ -44,6 +46,7 @@ impl Rto {
         Self {
             tick: nanos(config.tick).max(1),
             least: nanos(config.min_rto).max(1),
+            granularity: (nanos(config.rto_variance) / nanos(config.tick).max(1)) as i64,
             greatest: nanos(config.max_rto).max(1),
             base: nanos(config.initial_rto).max(1),
             srtt8: 0,
@@ -72,7 +75,7 @@ impl Rto {
             self.srtt8 = (self.srtt8 + error).max(1);
             self.var4 = (self.var4 + error.abs() - (self.var4 >> 2)).max(1);
         }
-        let ticks = ((self.var4 << 3) + self.srtt8) >> 3;
+        let ticks = ((self.var4.max(self.granularity) << 3) + self.srtt8) >> 3;
         self.base = (ticks as u64).saturating_mul(self.tick);
     }
 
@@ -135,6 +138,19 @@ mod tests {
         // RTTVAR 50 + (80 - 50) / 4 = 57.5, SRTT 100 + 80 / 8 = 110: 340.
         assert_eq!(rto.timeout(), Duration::from_millis(340));
         assert_eq!(rto.srtt(), Some(Duration::from_millis(110)));
+    }
+
+    #[test]
+    fn a_steady_round_trip_keeps_the_granularity_to_spare() {
+        let mut rto = Rto::new(&Config {
+            min_rto: Duration::from_millis(1),
+            rto_variance: Duration::from_millis(200),
+            ..Config::rfc()
+        });
+        for k in 0..100 {
+            rto.sample(at(1000 * k), at(1000 * k + 600));
+        }
+        assert_eq!(rto.timeout(), Duration::from_millis(800));
     }
 
     #[test]

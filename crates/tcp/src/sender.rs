@@ -271,6 +271,28 @@ impl Sender {
         }
     }
 
+    /// A segment sent once that the peer holds by SACK is a sample as good as one acknowledged, where
+    /// the acknowledgement gave none. While such segments are older than what the first missing one
+    /// was last sent in, its retransmission timer starts anew (Linux `tcp_clean_rtx_queue`).
+    pub(crate) fn clock_by_sack(&mut self, arrival: &mut Arrival) {
+        let Some(sent) = arrival.delivery.latest else {
+            return;
+        };
+        if !arrival.delivery.news || arrival.rtt.is_some() || sent.transmits > 1 {
+            return;
+        }
+        let now = arrival.now;
+        arrival.rtt = Some(now.since(sent.at));
+        self.rto.observe(sent.at, now);
+        if self
+            .board
+            .get(self.una)
+            .is_some_and(|head| sent.at < head.at)
+        {
+            self.settle(now);
+        }
+    }
+
     /// Delivered bytes over the time that they took, by the latest segment of them.
     fn rate(&mut self, delivery: &Delivery, now: Instant) -> Option<Rate> {
         self.delivered.0 += delivery.bytes;

@@ -8,6 +8,10 @@
 //!
 //! A segment sent again and lost again is found too, which counts of segments cannot do.
 //!
+//! As Linux, round-trip times are also taken from segments that SACK blocks name, and one of them
+//! that was sent before the first missing segment was last sent starts the retransmission timer
+//! anew: until what was sent after it arrives, nothing tells that it was lost again.
+//!
 //! Deviations: no tail loss probe (section 7); the reordering window does not adapt to D-SACK.
 
 use super::selective::Detect;
@@ -73,6 +77,7 @@ impl Rack {
 impl Detect for Rack {
     const NAME: &'static str = "prr-rack";
     const PROPORTIONAL: bool = true;
+    const CLOCKED_BY_SACK: bool = true;
 
     fn detect(&mut self, tx: &mut Sender, arrival: &Arrival) -> u32 {
         self.update(arrival);

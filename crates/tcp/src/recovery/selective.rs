@@ -17,6 +17,9 @@ pub(super) trait Detect: Debug + Send {
     const NAME: &'static str;
     /// The window shrinks in proportion to what is delivered (RFC 6937) rather than at once.
     const PROPORTIONAL: bool = false;
+    /// Segments that SACK blocks name give samples of the round-trip time, and put the
+    /// retransmission timer off.
+    const CLOCKED_BY_SACK: bool = false;
 
     /// Judges segments after an acknowledgement; returns how many are newly found lost.
     fn detect(&mut self, tx: &mut Sender, arrival: &Arrival) -> u32;
@@ -81,6 +84,9 @@ impl<D: Detect> Selective<D> {
 
     fn process(&mut self, tx: &mut Sender, arrival: &Arrival, advanced: bool) {
         let mut arrival = *arrival;
+        if D::CLOCKED_BY_SACK {
+            tx.clock_by_sack(&mut arrival);
+        }
         // A window without holes has nothing to detect.
         if !tx.board.sacked.is_empty() || tx.phase != Phase::Open {
             arrival.lost = self.detect.detect(tx, &arrival);
