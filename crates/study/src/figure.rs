@@ -4,7 +4,7 @@ use crate::StudyError;
 use crate::agree::Stats;
 use crate::cells::admits;
 use crate::row::Row;
-use bentpipe_scenario::study::{Figure, FigureKind};
+use bentpipe_scenario::study::{Axis, Figure, FigureKind};
 use bentpipe_scenario::{Scenario, Study};
 use bentpipe_sim::{Options, Series};
 use serde::Serialize;
@@ -92,19 +92,20 @@ fn traced(
     label: String,
     trace: &Trace<'_>,
 ) -> Result<Line, StudyError> {
-    let choice: Vec<u64> = study
-        .axes()
-        .iter()
-        .enumerate()
-        .map(|(number, axis)| {
-            let wanted = if number == figure.series {
-                Some(&label)
-            } else {
-                figure.filter.get(&number).and_then(|labels| labels.first())
-            };
-            wanted.and_then(|label| axis.position(label)).unwrap_or(0)
-        })
-        .collect();
+    let at = |(number, axis): (usize, &Axis)| {
+        let wanted = if number == figure.series {
+            Some(&label)
+        } else {
+            figure.filter.get(&number).and_then(|labels| labels.first())
+        };
+        wanted.map_or(Some(0), |label| axis.position(label))
+    };
+    let choice: Option<Vec<u64>> = study.axes().iter().enumerate().map(at).collect();
+    // A value that is not run today, by --quick for one.
+    let Some(choice) = choice else {
+        let (x, y) = (Vec::new(), Vec::new());
+        return Ok(Line { label, x, y });
+    };
     let point = study.expander().point(study.index_of(&choice))?;
     let points = trace(&point.scenario).map_err(|why| StudyError::Point {
         labels: point.labels.join(", "),

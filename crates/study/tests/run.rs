@@ -1,5 +1,6 @@
 //! Running a study: every point once, on any number of threads, through interruption and damage.
 //! The measure is a closed form, so that nothing here depends on the simulator.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use bentpipe_scenario::{Known, Scenario, Study};
 use bentpipe_study::{Measures, Options, Progress, Results, StudyError, run};
@@ -159,6 +160,17 @@ fn results_of_another_scenario_or_version_are_kept() {
     let error = said(&study(TEXT));
     assert!(error.contains("21 points of bentpipe 0.0.1"), "{error}");
     assert_eq!(points(out), before);
+    // Where nothing is finished there is nothing to keep.
+    let empty = folder.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    fs::copy(out.join("manifest.json"), empty.join("manifest.json")).unwrap();
+    assert_eq!(
+        run(&other, &options(&empty, &cancel, 2), &closed)
+            .unwrap()
+            .rows
+            .len(),
+        21
+    );
     let fresh = Options {
         fresh: true,
         ..options(out, &cancel, 2)

@@ -1,4 +1,5 @@
 //! Measures and time-sequence lines of a real run of the simulator, against closed forms.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use bentpipe_scenario::Scenario;
 use bentpipe_study::{MEASURES, simulate, time_sequence};
