@@ -88,6 +88,7 @@ fn endpoint(out: &mut String, name: &str, endpoint: &Endpoint) -> fmt::Result {
         span("delayed_ack", endpoint.delayed_ack),
         span("initial_rto", endpoint.initial_rto),
         span("min_rto", endpoint.min_rto),
+        span("rto_variance", endpoint.rto_variance),
         span("max_rto", endpoint.max_rto),
         flag("limited_transmit", endpoint.limited_transmit),
         flag("timestamps", endpoint.timestamps),

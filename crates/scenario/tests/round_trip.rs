@@ -134,6 +134,7 @@ fn endpoint() -> impl Strategy<Value = Endpoint> {
             delayed_ack: times.0,
             initial_rto: times.1,
             min_rto: times.2,
+            rto_variance: times.0,
             max_rto: times.3,
             limited_transmit: flags[0],
             timestamps: flags[1],

@@ -132,6 +132,7 @@ impl<'s> Maker<'s> {
         set(&mut config.delayed_ack, endpoint.delayed_ack);
         set(&mut config.initial_rto, endpoint.initial_rto);
         set(&mut config.min_rto, endpoint.min_rto);
+        set(&mut config.rto_variance, endpoint.rto_variance);
         set(&mut config.max_rto, endpoint.max_rto);
         let set = |to: &mut bool, from: Option<bool>| *to = from.unwrap_or(*to);
         set(&mut config.limited_transmit, endpoint.limited_transmit);

@@ -20,6 +20,8 @@ pub struct Endpoint {
     pub initial_rto: Option<Duration>,
     /// Least RTO.
     pub min_rto: Option<Duration>,
+    /// What 4 RTTVAR count at least in the RTO.
+    pub rto_variance: Option<Duration>,
     /// Most RTO.
     pub max_rto: Option<Duration>,
     /// Whether the first two duplicate ACKs release a new segment each (RFC 3042).

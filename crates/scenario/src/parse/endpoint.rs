@@ -23,6 +23,7 @@ pub(super) fn endpoint(host: &mut Table<'_, '_>) -> Endpoint {
         delayed_ack: time(&mut table, "delayed_ack"),
         initial_rto: rto(&mut table, "initial_rto"),
         min_rto: rto(&mut table, "min_rto"),
+        rto_variance: time(&mut table, "rto_variance"),
         max_rto: rto(&mut table, "max_rto"),
         limited_transmit: table.optional("limited_transmit"),
         timestamps: table.optional("timestamps"),
