@@ -312,8 +312,9 @@ impl Receiver {
     pub(crate) fn acknowledge(&mut self) -> u64 {
         // A repeated acknowledgement offers the same window, or it would not count as a duplicate
         // (RFC 5681, section 2).
-        let repeats = self.next == self.acked;
-        if !repeats || self.window() < self.capacity / 2 {
+        // Only of a window so wide that the rest of it does not matter.
+        let wide = self.window() >= self.capacity / 4 * 3 && self.capacity >= 4 * self.mss;
+        if self.next != self.acked || !wide {
             self.edge = self.offer();
         }
         self.ack_now = false;

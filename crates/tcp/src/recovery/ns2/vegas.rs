@@ -5,6 +5,8 @@
 //!
 //! As ns-2 has it, the window is inflated by the duplicate acknowledgements as it is cut, grows by
 //! one at each further one, and is deflated only when there was a further one. No limited transmit.
+//! Where the first two new acknowledgements leave nothing in flight, ns-2 takes the segment that
+//! comes next, never sent, for expired: it goes out twice.
 //! The first window is one segment, and two from the first acknowledgement of data on.
 
 use super::super::{Arrival, Pick, Recovery, Sender};
@@ -20,6 +22,8 @@ pub(crate) struct Vegas {
     action: Action,
     turn: Turn,
     resend: bool,
+    /// The next segment goes out without being counted as sent.
+    ahead: bool,
     /// New acknowledgements that still look for an expired segment.
     worried: u32,
     /// The window after the last cut, in segments.
@@ -34,7 +38,7 @@ impl Vegas {
     fn begin(&mut self, tx: &mut Sender, now: Instant) {
         self.action = Action::Dupack;
         self.recover = tx.max;
-        self.worried = tx.segments(tx.flight()).min(2);
+        self.worried = 2;
         let hole = tx.hole(now);
         let inflated = tx.window.cwnd;
         tx.counters.recoveries += 1;
@@ -74,14 +78,15 @@ impl Recovery for Vegas {
         self.dupacks = 0;
         self.turn = Turn::OPEN;
         self.resend = false;
+        self.ahead = false;
         tx.enter(Phase::Open);
         newack(tx, arrival, self.recover);
         if self.worried > 0 {
             self.worried -= 1;
-            let hole = tx.hole(arrival.now);
-            if tx.una < tx.max && tx.congestion.expired(&hole) {
+            self.ahead = tx.una == tx.max;
+            if self.ahead || tx.congestion.expired(&tx.hole(arrival.now)) {
                 self.dupacks = tx.config.dupthresh;
-                self.resend = true;
+                self.resend = !self.ahead;
             } else {
                 self.worried = 0;
             }
@@ -112,6 +117,7 @@ impl Recovery for Vegas {
         self.action = Action::Timeout;
         self.turn = Turn::OPEN;
         self.resend = false;
+        self.ahead = false;
         self.cut = 0;
         self.changed = Some(now);
         timeout(tx, now);
@@ -121,10 +127,17 @@ impl Recovery for Vegas {
         if self.resend {
             return Pick::Again(tx.una, tx.max);
         }
+        if self.ahead {
+            return Pick::Next;
+        }
         self.turn.pick(tx, tx.window.cwnd, 0)
     }
 
-    fn on_sent(&mut self, _tx: &mut Sender, _from: u64, _to: u64) {
+    fn on_sent(&mut self, tx: &mut Sender, from: u64, _to: u64) {
         self.resend = false;
+        if self.ahead {
+            self.ahead = false;
+            tx.next = from;
+        }
     }
 }
