@@ -51,14 +51,17 @@ pub struct Reference {
     pub n: u64,
 }
 
+/// Fewest seeds of ours that are judged.
+const LEAST: u64 = 20;
+
 /// |ours - theirs| <= 2 sqrt(se_ours^2 + se_theirs^2) + 3% of theirs; where neither side has any
-/// spread, within 0.5%. `None` where our spread is not known: one run against many.
+/// spread, within 0.5%. `None` with fewer seeds than [`LEAST`]: our spread is not known well enough.
 pub(crate) fn agrees(ours: &Stats, theirs: &Reference) -> Option<bool> {
     let difference = (ours.mean - theirs.mean).abs();
     if ours.sd == 0.0 && theirs.sd == 0.0 {
         return Some(difference <= 0.005 * theirs.mean.abs());
     }
-    if ours.n < 2 {
+    if ours.n < LEAST {
         return None;
     }
     let square = |sd: f64, n: u64| sd * sd / n as f64;
@@ -113,6 +116,7 @@ mod tests {
         // Without randomness 0.5%.
         assert_eq!(agrees(&ours(1005.0, 0.0, 1), &theirs(0.0, 1)), Some(true));
         assert_eq!(agrees(&ours(1005.1, 0.0, 1), &theirs(0.0, 1)), Some(false));
-        assert_eq!(agrees(&ours(1000.0, 0.0, 1), &theirs(5.0, 20)), None);
+        assert_eq!(agrees(&ours(1000.0, 9.0, 19), &theirs(5.0, 20)), None);
+        assert_eq!(agrees(&ours(1000.0, 9.0, 20), &theirs(5.0, 20)), Some(true));
     }
 }
