@@ -102,9 +102,17 @@ const ACK: u16 = 0x10;
 
 impl World {
     fn new(plan: &Plan) -> Self {
-        let preset = if plan.ns2 { Config::ns2() } else { Config::standard() };
+        let preset = if plan.ns2 {
+            Config::ns2()
+        } else {
+            Config::standard()
+        };
         let config = Config {
-            toward: if plan.both { Toward::Both } else { Toward::Space },
+            toward: if plan.both {
+                Toward::Both
+            } else {
+                Toward::Space
+            },
             bytes: Bytes(plan.bytes.into()),
             total: Bytes(plan.total.into()),
             packets: plan.packets.into(),
@@ -140,23 +148,50 @@ impl World {
                 let seq = self.next;
                 self.next = seq.wrapping_add(len.into());
                 let payload = len.into();
-                (Side::Ground, Segment { seq, payload, ..plain })
+                (
+                    Side::Ground,
+                    Segment {
+                        seq,
+                        payload,
+                        ..plain
+                    },
+                )
             }
             Step::Resend { back, len } => {
                 let seq = self.next.wrapping_add_signed(-50 * i32::from(back));
                 let payload = len.into();
-                (Side::Ground, Segment { seq, payload, ..plain })
+                (
+                    Side::Ground,
+                    Segment {
+                        seq,
+                        payload,
+                        ..plain
+                    },
+                )
             }
             Step::Advance { by } => {
                 self.ack = self.ack.wrapping_add(by.into());
-                (Side::Space, Segment { ack: self.ack, ..plain })
+                (
+                    Side::Space,
+                    Segment {
+                        ack: self.ack,
+                        ..plain
+                    },
+                )
             }
             Step::Repeat { blocks } => {
                 let at = |n: u8| self.ack.wrapping_add(u32::from(n) * 100);
                 let blocks = blocks.into_iter().flatten();
                 let sack = blocks.map(|(gap, len)| (at(gap), at(gap).wrapping_add(len.into())));
                 let sack = sack.collect();
-                (Side::Space, Segment { ack: self.ack, sack, ..plain })
+                (
+                    Side::Space,
+                    Segment {
+                        ack: self.ack,
+                        sack,
+                        ..plain
+                    },
+                )
             }
             Step::Wait(ms) => {
                 self.now += Duration::from_millis(ms.into());
@@ -173,10 +208,18 @@ impl World {
     }
 
     fn pass(&mut self, from: Side, segment: Segment) {
-        let block = |&(left, right): &(u32, u32)| SackBlock { left: Seq(left), right: Seq(right) };
+        let block = |&(left, right): &(u32, u32)| SackBlock {
+            left: Seq(left),
+            right: Seq(right),
+        };
         let sack = segment.sack.iter().take(4).map(block).collect();
         let id = self.history.len();
-        let packet = Numbered { id, from, segment, sack };
+        let packet = Numbered {
+            id,
+            from,
+            segment,
+            sack,
+        };
         self.history.push(packet.clone());
         self.agent.input(from, packet, self.now);
         if !self.copies(id) {
