@@ -20,7 +20,8 @@ const style = (name) => getComputedStyle(document.documentElement).getPropertyVa
 /** Whole where numbers are large, with three digits where they are small. */
 function number(value, percent = false) {
   const size = Math.abs(value);
-  if (percent) return `${value.toFixed(0)}%`;
+  // Adding 0 makes 0 of -0.
+  if (percent) return `${Math.round(value) + 0}%`;
   if (size >= 100 || size === 0) return value.toFixed(0);
   return size >= 10 ? value.toFixed(1) : value.toFixed(3);
 }
@@ -110,9 +111,13 @@ function figures() {
   plots.forEach(({ plot }) => plot.destroy());
   plots = [];
   document.getElementById("figures").replaceChildren();
-  for (const one of data.figures) {
+  const panels = data.figures.map((one) => {
     const panel = make("div", { class: "panel" }, make("h3", {}, `Figure ${one.name}. ${one.title}`), make("p", { class: "note" }, one.y));
     put("figures", panel);
+    return [panel, one];
+  });
+  // All panels first: their width depends on how many there are.
+  for (const [panel, one] of panels) {
     if (one.lines.some((line) => line.x.length)) figure(panel, one);
     else panel.append(make("p", { class: "note" }, "No point of this figure was run."));
   }

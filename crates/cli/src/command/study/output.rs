@@ -90,7 +90,8 @@ pub(super) fn number(value: f64, percent: bool) -> String {
     let unit = if percent { "%" } else { "" };
     match value.abs() {
         0.0 => format!("0{unit}"),
-        large if large >= 100.0 || percent => format!("{value:.0}{unit}"),
+        // Adding 0 makes 0 of -0.
+        large if large >= 100.0 || percent => format!("{:.0}{unit}", value.round() + 0.0),
         large if large >= 10.0 => format!("{value:.1}"),
         _ => format!("{value:.3}"),
     }
@@ -172,6 +173,7 @@ mod tests {
         assert_eq!(text(&empty, false), "—");
         assert_eq!(number(-0.87654, false), "-0.877");
         assert_eq!(number(142.4, true), "142%");
+        assert_eq!(number(-0.3, true), "0%");
     }
 
     #[test]

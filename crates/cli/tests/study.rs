@@ -1,0 +1,185 @@
+//! `bentpipe study run` and `bentpipe list`, as their users see them.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const TEXT: &str = r#"name = "small"
+time_limit = "20s"
+[hosts.a]
+[hosts.b]
+[links.l]
+ends = ["a", "b"]
+rate = "1Mbit/s"
+delay = "10ms"
+[[flows]]
+name = "f"
+from = "a"
+to = "b"
+segments = 50
+[[sweep]]
+name = "rate"
+key = "links.l.rate"
+values = ["1Mbit/s", "2Mbit/s"]
+[[sweep]]
+name = "per"
+key = "links.l.packet_error_rate"
+values = [0, "1%"]
+[[sweep]]
+name = "seed"
+key = "seed"
+values = "1..3"
+[[tables]]
+name = "1"
+title = "Segments"
+measure = "segments"
+rows = "rate"
+columns = "per"
+[[figures]]
+name = "a"
+title = "Progress </script>"
+kind = "time-sequence"
+series = "rate"
+where = { per = "0" }
+"#;
+
+fn bentpipe(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_bentpipe"))
+        .args(arguments)
+        .current_dir(folder)
+        .env_remove("BENTPIPE_LOG")
+        .output()
+        .unwrap()
+}
+
+fn refused(output: &Output) -> String {
+    let said = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.lines().all(|line| line.starts_with("error: ")),
+        "{said}"
+    );
+    said
+}
+
+#[test]
+fn a_study_prints_its_tables_and_writes_its_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("scenario.toml"), TEXT).unwrap();
+    let expected = "table,row,column,value\n1,1Mbit/s,0,50\n1,2Mbit/s,1%,49\n";
+    fs::write(folder.join("expected.csv"), expected).unwrap();
+    let arguments = [
+        "study",
+        "run",
+        ".",
+        "--out",
+        "out",
+        "--json",
+        "cells.json",
+        "--csv",
+        "cells.csv",
+        "--report",
+        "page",
+    ];
+    let output = bentpipe(folder, &arguments);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(said.contains("Table 1. Segments (3 seeds)"), "{said}");
+    // All 50 segments arrive in time, whatever is lost: so the paper's 49 lies outside.
+    assert!(said.contains("[50]") && said.contains("[49.0*]"), "{said}");
+    assert!(said.contains("12 points, 12 of them run now"), "{said}");
+    let cells: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(folder.join("cells.json")).unwrap()).unwrap();
+    assert_eq!(cells.as_array().unwrap().len(), 4);
+    assert_eq!(
+        (&cells[0]["mean"], &cells[0]["n"]),
+        (&50.0.into(), &3.into())
+    );
+    let csv = fs::read_to_string(folder.join("cells.csv")).unwrap();
+    assert_eq!(csv.lines().nth(1), Some("1,1Mbit/s,0,50,50,50,3,50,,"));
+    let page = fs::read_to_string(folder.join("page/index.html")).unwrap();
+    assert!(!page.contains("{{"), "every mark is replaced");
+    assert!(
+        !page.contains("Progress </script>"),
+        "data cannot end its element"
+    );
+    let again = bentpipe(
+        folder,
+        &["study", "run", ".", "--out", "out", "--seeds", "4"],
+    );
+    let said = String::from_utf8(again.stdout).unwrap();
+    assert!(said.contains("16 points, 4 of them run now"), "{said}");
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_before_anything_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("scenario.toml"), TEXT).unwrap();
+    let said = refused(&bentpipe(
+        folder,
+        &["study", "run", ".", "--seeds", "1000000"],
+    ));
+    assert!(
+        said.contains("4000000 points (2 of rate × 2 of per × 1000000 of seed)"),
+        "{said}"
+    );
+    assert!(said.contains("--yes"), "{said}");
+    let said = refused(&bentpipe(folder, &["study", "run", "none"]));
+    assert!(said.contains("cannot read none"), "{said}");
+    fs::write(
+        folder.join("typo.toml"),
+        TEXT.replace("links.l.rate", "links.l.raet"),
+    )
+    .unwrap();
+    let said = refused(&bentpipe(folder, &["study", "run", "typo.toml"]));
+    assert!(
+        said.contains("typo.toml:16:7: unknown key `raet`"),
+        "{said}"
+    );
+    fs::write(
+        folder.join("word.toml"),
+        TEXT.replace("\"segments\"", "\"segment\""),
+    )
+    .unwrap();
+    let said = refused(&bentpipe(folder, &["study", "run", "word.toml"]));
+    assert!(said.contains("did you mean `segments`?"), "{said}");
+    assert_eq!(
+        fs::read_dir(folder).unwrap().count(),
+        3,
+        "nothing was written"
+    );
+}
+
+#[test]
+fn the_list_names_what_scenarios_may_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = bentpipe(folder.path(), &["list"]).stdout;
+    let text = String::from_utf8(text).unwrap();
+    for name in [
+        "tahoe",
+        "westwood",
+        "drop-tail",
+        "red",
+        "gilbert",
+        "snoop",
+        "jain",
+    ] {
+        let line = text
+            .lines()
+            .find(|line| line.trim_start().starts_with(name));
+        assert!(
+            line.is_some_and(|line| line.len() > name.len() + 10),
+            "{name}: {text}"
+        );
+    }
+    let json = bentpipe(folder.path(), &["list", "--json"]).stdout;
+    let value: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(value["peps"][0]["name"], "snoop");
+}
