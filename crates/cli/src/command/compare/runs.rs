@@ -187,8 +187,12 @@ fn judge(measured: &Measured) -> pool::Try<Run> {
         }
         let samples = measured.samples.iter();
         let samples = samples.filter(|s| s.flow == index && s.point == Point::Sender);
+        // A sample is due at a multiple of the step and taken a little later: each to its own.
         let points: Vec<(Duration, f64)> = samples
-            .filter_map(|sample| Some((sample.at, f64::from(sample.tcp?.cwnd))))
+            .filter_map(|sample| {
+                let due = sample.at.saturating_sub(STEP / 2);
+                Some((due, f64::from(sample.tcp?.cwnd)))
+            })
             .collect();
         let last = flow.sender.unwrap_or_default();
         flows.push(Side {
