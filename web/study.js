@@ -17,12 +17,12 @@ const put = (id, ...children) => document.getElementById(id).append(...children)
 const known = (value) => value !== null && value !== undefined;
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/** Whole where numbers are large, with three digits where they are small. */
+/** Whole where numbers are whole or large, with three digits where they are small. */
 function number(value, percent = false) {
   const size = Math.abs(value);
   // Adding 0 makes 0 of -0.
   if (percent) return `${Math.round(value) + 0}%`;
-  if (size >= 100 || size === 0) return value.toFixed(0);
+  if (size >= 100 || Number.isInteger(value)) return value.toFixed(0);
   return size >= 10 ? value.toFixed(1) : value.toFixed(3);
 }
 

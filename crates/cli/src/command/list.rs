@@ -28,19 +28,21 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn kinds() -> Vec<Kind> {
-    let summarised = |name, summary: &str| (name, summary.to_owned());
-    let variants = bentpipe_tcp::VARIANTS.iter();
-    let variants = variants.map(|pair| {
+    let mut kinds = of_tcp();
+    kinds.extend(of_links());
+    kinds.push((
+        "measures",
+        "Measures of studies (`measure` of tables)",
+        entries(bentpipe_study::MEASURES, |one| (one.name, one.summary)),
+    ));
+    kinds
+}
+
+fn of_tcp() -> Vec<Kind> {
+    let variants = bentpipe_tcp::VARIANTS.iter().map(|pair| {
         let summary = format!("{} over the recovery {}", pair.congestion, pair.recovery);
         (pair.name, summary)
     });
-    let controls = bentpipe_cc::REGISTRY.iter();
-    let recoveries = bentpipe_tcp::recovery::REGISTRY.iter();
-    let presets = bentpipe_tcp::PRESETS.iter();
-    let queues = queue::registry::<()>().iter();
-    let channels = channel::REGISTRY.iter();
-    let peps = bentpipe_pep::registry::<bentpipe_sim::Packet>().iter();
-    let measures = bentpipe_study::MEASURES.iter();
     vec![
         (
             "variants",
@@ -50,51 +52,53 @@ fn kinds() -> Vec<Kind> {
         (
             "congestion_controls",
             "Congestion controls (`congestion_control`)",
-            controls
-                .map(|one| summarised(one.name, one.summary))
-                .collect(),
+            entries(bentpipe_cc::REGISTRY, |one| (one.name, one.summary)),
         ),
         (
             "recoveries",
             "Loss recoveries",
-            recoveries
-                .map(|one| summarised(one.name, one.summary))
-                .collect(),
+            entries(bentpipe_tcp::recovery::REGISTRY, |one| {
+                (one.name, one.summary)
+            }),
         ),
         (
             "presets",
             "Presets of the simulator's TCP (`preset` of hosts)",
-            presets
-                .map(|one| summarised(one.name, one.summary))
-                .collect(),
+            entries(bentpipe_tcp::PRESETS, |one| (one.name, one.summary)),
         ),
+    ]
+}
+
+fn of_links() -> Vec<Kind> {
+    let peps = bentpipe_pep::registry::<bentpipe_sim::Packet>();
+    vec![
         (
             "queues",
             "Queues (`queue` of links)",
-            queues
-                .map(|one| summarised(one.name, one.summary))
-                .collect(),
+            entries(queue::registry::<()>(), |one| (one.name, one.summary)),
         ),
         (
             "channels",
             "Channels: errors of links",
-            channels
-                .map(|one| summarised(one.name, one.summary))
-                .collect(),
+            entries(channel::REGISTRY, |one| (one.name, one.summary)),
         ),
         (
             "peps",
             "Proxies ([peps.NAME])",
-            peps.map(|one| summarised(one.name, one.summary)).collect(),
-        ),
-        (
-            "measures",
-            "Measures of studies (`measure` of tables)",
-            measures
-                .map(|one| summarised(one.name, one.summary))
-                .collect(),
+            entries(peps, |one| (one.name, one.summary)),
         ),
     ]
+}
+
+/// Name and summary of each of a registry.
+fn entries<T>(
+    registry: &[T],
+    of: fn(&T) -> (&'static str, &'static str),
+) -> Vec<(&'static str, String)> {
+    let pairs = registry.iter().map(of);
+    pairs
+        .map(|(name, summary)| (name, summary.to_owned()))
+        .collect()
 }
 
 fn lines(kinds: &[Kind]) -> String {

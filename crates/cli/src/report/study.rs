@@ -2,7 +2,7 @@
 
 use super::UPLOT;
 use bentpipe_scenario::Study;
-use bentpipe_scenario::study::{FigureKind, TableKind};
+use bentpipe_scenario::study::{Figure, FigureKind, TableKind};
 use bentpipe_study::{Cell, Line, MEASURES};
 use serde::Serialize;
 
@@ -87,47 +87,41 @@ impl StudyReport<'_> {
                 .filter(|cell| cell.table == spec.name)
                 .collect(),
         });
-        let figures = study
-            .figures()
-            .iter()
-            .zip(self.figures)
-            .map(|(figure, lines)| {
-                let (x, ticks, y) = match &figure.kind {
-                    FigureKind::TimeSequence => (
-                        "time (s)".to_owned(),
-                        Vec::new(),
-                        "segments received in order",
-                    ),
-                    FigureKind::Lines { x, measure } => {
-                        let axis = &study.axes()[*x];
-                        let labels = axis.labels();
-                        let chosen = figure.filter.get(x);
-                        let admits =
-                            |label: &String| chosen.is_none_or(|some| some.contains(label));
-                        (
-                            axis.name().to_owned(),
-                            labels.filter(admits).collect(),
-                            summary(measure),
-                        )
-                    }
-                };
-                PageFigure {
-                    name: &figure.name,
-                    title: &figure.title,
-                    x,
-                    ticks,
-                    y,
-                    lines,
-                }
-            });
+        let figures = study.figures().iter().zip(self.figures);
         Page {
             name: &study.base().name,
             version: env!("CARGO_PKG_VERSION"),
             points: self.points,
             axes: axes.collect(),
             tables: tables.collect(),
-            figures: figures.collect(),
+            figures: figures
+                .map(|(figure, lines)| self.figure(figure, lines))
+                .collect(),
             scenario: study.base().to_toml(),
+        }
+    }
+
+    fn figure<'a>(&'a self, figure: &'a Figure, lines: &'a [Line]) -> PageFigure<'a> {
+        let (x, ticks, y) = match &figure.kind {
+            FigureKind::TimeSequence => {
+                let y = "segments received in order";
+                ("time (s)".to_owned(), Vec::new(), y)
+            }
+            FigureKind::Lines { x, measure } => {
+                let axis = &self.study.axes()[*x];
+                let chosen = figure.filter.get(x);
+                let admits = |label: &String| chosen.is_none_or(|some| some.contains(label));
+                let ticks = axis.labels().filter(admits).collect();
+                (axis.name().to_owned(), ticks, summary(measure))
+            }
+        };
+        PageFigure {
+            name: &figure.name,
+            title: &figure.title,
+            x,
+            ticks,
+            y,
+            lines,
         }
     }
 }

@@ -85,11 +85,11 @@ fn text(cell: &Cell, percent: bool) -> String {
     text
 }
 
-/// Whole where numbers are large, with three digits where they are small.
+/// Whole where numbers are whole or large, with three digits where they are small.
 pub(super) fn number(value: f64, percent: bool) -> String {
     let unit = if percent { "%" } else { "" };
     match value.abs() {
-        0.0 => format!("0{unit}"),
+        whole if whole.fract() == 0.0 => format!("{:.0}{unit}", value + 0.0),
         // Adding 0 makes 0 of -0.
         large if large >= 100.0 || percent => format!("{:.0}{unit}", value.round() + 0.0),
         large if large >= 10.0 => format!("{value:.1}"),
