@@ -123,6 +123,11 @@ impl ReceiveBuffer {
         }
     }
 
+    /// Whether bytes arrived that are more than a count.
+    pub(crate) fn is_real(&self) -> bool {
+        self.real
+    }
+
     /// Reads `out.len()` bytes, all of which have arrived.
     pub(crate) fn read(&mut self, out: &mut [u8]) {
         for (i, byte) in out.iter_mut().enumerate() {

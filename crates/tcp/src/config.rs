@@ -3,7 +3,7 @@
 use crate::Segment;
 use crate::recovery;
 use crate::variants::{self, UnknownVariant};
-use bentpipe_base::Bytes;
+use bentpipe_base::{Bytes, Rate};
 use bentpipe_cc as cc;
 use std::time::Duration;
 
@@ -78,6 +78,9 @@ pub struct Config {
     pub window_scaling: bool,
     /// Holds a small segment back while data is in flight (RFC 9293, section 3.7.4).
     pub nagle: bool,
+    /// Payload is sent no faster than this, from the first segment on, whatever congestion control
+    /// says; `None`: no ceiling.
+    pub pacing: Option<Rate>,
     /// Probes a connection that was idle this long.
     pub keep_alive: Option<Duration>,
     /// Bytes that the receiver holds until the application takes them.
@@ -148,6 +151,7 @@ impl Config {
             timestamps: true,
             window_scaling: true,
             nagle: true,
+            pacing: None,
             keep_alive: None,
             receive_buffer: Bytes(4 << 20),
             send_buffer: Bytes(4 << 20),
@@ -193,12 +197,17 @@ impl Config {
     }
 
     /// Bytes that a segment with payload takes on the link besides the payload.
-    pub(crate) fn data_header(&self) -> u32 {
+    pub fn data_header(&self) -> u32 {
         match self.wire_size {
             WireSize::True if self.timestamps => 52,
             WireSize::True => 40,
             WireSize::Fixed { data, .. } => data,
         }
+    }
+
+    /// The shift of the window field that the whole receive buffer needs (RFC 7323).
+    pub fn window_scale(&self) -> u8 {
+        crate::receiver::window_scale(self)
     }
 
     /// Bytes that `segment` takes on the link, IPv4 and TCP headers included.

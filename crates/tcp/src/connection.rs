@@ -1,11 +1,13 @@
 //! One endpoint of one connection: what drivers and applications call.
 
+use crate::output::milliseconds;
 use crate::receiver::Receiver;
 use crate::recovery::{self, Recovery};
 use crate::sender::Sender;
-use crate::{Cause, Config, Counters, Event, Gauges, Segment, State};
+use crate::{Cause, Config, Counters, Event, Gauges, Segment, Standing, State};
 use bentpipe_base::{Instant, Seq};
 use bentpipe_cc::Congestion;
+use bentpipe_wire::Timestamps;
 use std::sync::Arc;
 
 /// One endpoint of one connection, without I/O.
@@ -24,6 +26,8 @@ pub struct Connection {
     pub(crate) pending: Pending,
     /// The largest segment that the peer takes, in bytes.
     pub(crate) peer_mss: u16,
+    /// What the timestamp clock is ahead of the time, in milliseconds.
+    pub(crate) epoch: u32,
     /// The peer opened: a reset before the connection stands returns to LISTEN.
     pub(crate) passive: bool,
     /// The segment, and its acknowledgement, that last told the peer's window.
@@ -144,6 +148,7 @@ impl Connection {
             agreed: Agreed::default(),
             pending: Pending::default(),
             peer_mss: 0,
+            epoch: 0,
             passive: false,
             told: (0, 0),
             reply: None,
@@ -156,6 +161,34 @@ impl Connection {
             challenges: (0, now),
             config,
         }
+    }
+
+    /// A connection whose handshake others did: takes it over as `standing` says, before the first
+    /// byte in either direction.
+    pub fn taken_over(config: Arc<Config>, standing: &Standing, now: Instant) -> Self {
+        let mut connection = Self::new(config, State::Established, standing.iss, now);
+        let (tx, rx) = (&mut connection.tx, &mut connection.rx);
+        rx.synchronise(standing.irs);
+        rx.scaled(standing.scales.map_or(0, |(ours, _)| ours));
+        rx.acknowledge();
+        (tx.una, tx.next, tx.max) = (1, 1, 1);
+        tx.offer(1, standing.window);
+        connection.agreed = Agreed {
+            timestamps: standing.clocks.is_some(),
+            sack: standing.sack && connection.config.sack_blocks > 0,
+            scale: standing.scales.map_or(0, |(_, peer)| peer.min(14)),
+            scaled: standing.scales.is_some(),
+        };
+        if let Some((ours, peer)) = standing.clocks {
+            connection.epoch = ours.wrapping_sub(milliseconds(now));
+            let stamp = Timestamps {
+                value: peer,
+                echo: 0,
+            };
+            connection.rx.remember(stamp, 0, now);
+        }
+        connection.settle_on(standing.mss, now);
+        connection
     }
 
     /// The handshake is done: takes what was agreed on, with a peer that takes segments of `mss`.
@@ -241,6 +274,22 @@ impl Connection {
         self.rx.consume(len)
     }
 
+    /// Bytes written and not acknowledged, sent or not.
+    pub fn unacknowledged(&self) -> u64 {
+        self.tx.data_end().saturating_sub(self.tx.una.max(1))
+    }
+
+    /// Whether bytes arrived that are more than a count: then they must be read, not consumed.
+    pub fn has_bytes(&self) -> bool {
+        self.rx.has_bytes()
+    }
+
+    /// `held` bytes that were read still take room in the receive buffer: whoever read them has not
+    /// passed them on. Replaces what was said before.
+    pub fn hold(&mut self, held: u64) {
+        self.rx.hold(held);
+    }
+
     /// Nothing more will be written: a FIN follows the last byte. What the peer sends is still
     /// received (half-close).
     pub fn close(&mut self, _now: Instant) {
@@ -308,7 +357,7 @@ impl Connection {
             flight: self.tx.flight(),
             unsent: self.tx.data_end().saturating_sub(self.tx.next.max(1)),
             peer_window: self.tx.limit.saturating_sub(self.tx.una),
-            pacing: window.pacing.map(|rate| rate.bits_per_sec()),
+            pacing: self.tx.pacing().map(|rate| rate.bits_per_sec()),
         }
     }
 

@@ -1,7 +1,6 @@
 //! What arrives: RFC 9293, section 3.10.7, with the checks of RFC 5961 and 7323.
 
 use crate::connection::{Agreed, Connection};
-use crate::output::clock;
 use crate::{Cause, Event, Options, Segment, State};
 use bentpipe_base::Instant;
 use bentpipe_wire::Flags;
@@ -251,7 +250,9 @@ impl Connection {
         let echo = segment
             .timestamps
             .filter(|stamp| stamp.echo != 0)
-            .map(|stamp| Duration::from_millis(u64::from(clock(now).wrapping_sub(stamp.echo))));
+            .map(|stamp| {
+                Duration::from_millis(u64::from(self.clock(now).wrapping_sub(stamp.echo)))
+            });
         let echo = echo.filter(|_| self.agreed.timestamps);
         let arrival = self.tx.acknowledge(ack, &blocks[..count], echo, now);
         if advanced {

@@ -15,10 +15,12 @@ mod rto;
 mod scoreboard;
 mod segment;
 mod sender;
+mod standing;
 pub mod variants;
 
 pub use config::{Config, Growth, PRESETS, Preset, WireSize};
 pub use connection::Connection;
 pub use report::{Cause, Counters, Event, Gauges, State};
 pub use segment::{Options, Segment};
+pub use standing::Standing;
 pub use variants::{Pair, Reference, UnknownVariant, VARIANTS};

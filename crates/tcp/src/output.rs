@@ -53,7 +53,7 @@ impl Connection {
             Flags::SYN
         };
         segment.timestamps = offer(config.timestamps, self.agreed.timestamps).then(|| Timestamps {
-            value: clock(now),
+            value: self.clock(now),
             echo: self.rx.echo(),
         });
         let scales = config.window_scaling && (!answer || self.agreed.scaled);
@@ -100,7 +100,7 @@ impl Connection {
                 (from, if whole { to } else { to.min(most).min(end) })
             }
         };
-        if self.tx.window.pacing.is_some() && self.tx.pace > now {
+        if self.tx.pace > now && self.tx.pacing().is_some() {
             self.paced = self.tx.pace;
             self.tx.cwnd_limited = true;
             return None;
@@ -171,7 +171,7 @@ impl Connection {
             flags: Flags::ACK,
             window: 0,
             timestamps: self.agreed.timestamps.then(|| Timestamps {
-                value: clock(now),
+                value: self.clock(now),
                 echo: self.rx.echo(),
             }),
             options: None,
@@ -183,6 +183,11 @@ impl Connection {
     fn seal(&mut self, segment: &mut Segment) {
         let window = self.rx.acknowledge() >> self.rx.scale;
         segment.window = window.min(65_535) as u16;
+    }
+
+    /// The timestamp clock: milliseconds (RFC 7323, section 5.4: 1 ms to 1 s a tick).
+    pub(crate) fn clock(&self, now: Instant) -> u32 {
+        milliseconds(now).wrapping_add(self.epoch)
     }
 
     /// A reset at the end of what was sent.
@@ -275,7 +280,7 @@ impl Connection {
     }
 }
 
-/// The timestamp clock: milliseconds (RFC 7323, section 5.4: 1 ms to 1 s a tick).
-pub(crate) fn clock(now: Instant) -> u32 {
+/// Milliseconds since the start, modulo 2^32.
+pub(crate) fn milliseconds(now: Instant) -> u32 {
     (now.as_nanos() / 1_000_000) as u32
 }

@@ -42,6 +42,8 @@ pub(crate) struct Receiver {
     /// Bytes in the latest stretches beyond gaps, the latest first.
     recent: [u64; 4],
     capacity: u64,
+    /// Bytes that were read and still take room.
+    held: u64,
     /// The shift of our window field.
     pub(crate) scale: u8,
     /// The offset of the peer's FIN.
@@ -73,6 +75,7 @@ impl Receiver {
             beyond: Ranges::default(),
             recent: [0; 4],
             capacity,
+            held: 0,
             scale,
             fin: None,
             mss: u64::from(config.mss.max(1)),
@@ -95,8 +98,27 @@ impl Receiver {
 
     /// Window scaling was not agreed on.
     pub(crate) fn unscaled(&mut self) {
-        self.scale = 0;
-        self.capacity = self.capacity.min(65_535);
+        self.scaled(0);
+    }
+
+    /// The shift of our window field is `scale`, not what the buffer would need.
+    pub(crate) fn scaled(&mut self, scale: u8) {
+        self.scale = scale.min(14);
+        self.capacity = self.capacity.min(65_535 << self.scale);
+    }
+
+    /// Whether bytes arrived that are more than a count.
+    pub(crate) fn has_bytes(&self) -> bool {
+        self.buffer.is_real()
+    }
+
+    /// So many bytes that were read still take room.
+    pub(crate) fn hold(&mut self, held: u64) {
+        let less = held < self.held;
+        self.held = held;
+        if less {
+            self.opened();
+        }
     }
 
     /// The offset that `seq` stands for, by its distance from what is expected.
@@ -293,7 +315,8 @@ impl Receiver {
             .next
             .saturating_sub(1)
             .saturating_sub(self.buffer.start);
-        let edge = self.next + self.capacity.saturating_sub(unread);
+        let used = unread.saturating_add(self.held);
+        let edge = self.next + self.capacity.saturating_sub(used);
         if edge >= self.edge + self.mss.min((self.capacity / 2).max(1)) {
             edge
         } else {

@@ -138,7 +138,7 @@ impl Sender {
             delivered: (0, Instant::ZERO),
             sent: 0,
             pace: Instant::ZERO,
-            unpaced: UNPACED,
+            unpaced: if config.pacing.is_some() { 0 } else { UNPACED },
             last_sent: Instant::ZERO,
             counters: Counters::default(),
             config,
@@ -457,9 +457,15 @@ impl Sender {
         self.hold_back(payload, now);
     }
 
+    /// The payload rate that sending is paced at.
+    pub(crate) fn pacing(&self) -> Option<Rate> {
+        let (control, ceiling) = (self.window.pacing, self.config.pacing);
+        control.into_iter().chain(ceiling).min()
+    }
+
     /// The pacer's next instant after `payload` bytes.
     fn hold_back(&mut self, payload: u64, now: Instant) {
-        let Some(rate) = self.window.pacing else {
+        let Some(rate) = self.pacing() else {
             return;
         };
         if self.unpaced > 0 {

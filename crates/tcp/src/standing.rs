@@ -1,0 +1,20 @@
+use bentpipe_base::Seq;
+
+/// A connection right after its handshake, as one of its ends knows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Number of our SYN.
+    pub iss: Seq,
+    /// Number of the peer's SYN.
+    pub irs: Seq,
+    /// The largest segment that the peer takes, in bytes; options count to it (RFC 6691).
+    pub mss: u16,
+    /// SACK was agreed on.
+    pub sack: bool,
+    /// Where timestamps were agreed on: what our clock shows now, and what the peer's showed last.
+    pub clocks: Option<(u32, u32)>,
+    /// Where window scaling was agreed on: the shifts of our window field and of the peer's.
+    pub scales: Option<(u8, u8)>,
+    /// The peer's window, in bytes.
+    pub window: u64,
+}
