@@ -46,8 +46,16 @@ function table() {
 let plots = [];
 const hidden = new Set();
 
+/** The mean of the runs at each time that all of them have. */
+function mean(runs) {
+  const length = Math.min(...runs.map((run) => run.length));
+  return Array.from({ length }, (_, i) => runs.reduce((sum, run) => sum + run[i], 0) / runs.length);
+}
+
 function chart(panel, row) {
-  const lines = row.cwnd.flatMap((runs, side) => runs.map((values) => ({ side, values })));
+  const faint = row.cwnd.flatMap((runs, side) => runs.map((values) => ({ side, values, alpha: 0.16, width: 1 })));
+  const bold = row.cwnd.flatMap((runs, side) => (runs.length ? [{ side, values: mean(runs), alpha: 1, width: 2 }] : []));
+  const lines = [...faint, ...bold];
   const length = Math.max(0, ...lines.map((line) => line.values.length));
   if (!length) {
     panel.append(make("p", { class: "note" }, "No run of this case has a result."));
@@ -64,8 +72,8 @@ function chart(panel, row) {
     legend: { show: false },
     scales: { x: { time: false, range: [0, (length - 1) / 10 || 1] }, y: { range: (_, __, max) => [0, max * 1.04 || 1] } },
     axes: [{ ...axis, size: 30, values: (_, ticks) => ticks.map((t) => `${t} s`) }, { ...axis, size: 52 }],
-    series: [{}, ...lines.map(({ side }) => ({
-      label: SIDES[side], stroke: style(`--c-${side}`), width: 1.4, alpha: 0.65, dash: side ? [6, 3] : [], show: !hidden.has(side), points: { show: false },
+    series: [{}, ...lines.map(({ side, alpha, width }) => ({
+      label: SIDES[side], stroke: style(`--c-${side}`), width, alpha, dash: side ? [6, 3] : [], show: !hidden.has(side), points: { show: false },
     }))],
   };
   const target = make("div");
@@ -78,12 +86,13 @@ function charts() {
   plots.forEach(({ plot }) => plot.destroy());
   plots = [];
   document.getElementById("charts").replaceChildren();
-  for (const row of data.rows) {
+  const panels = data.rows.map((row) => {
     const runs = `${row.lab.n} and ${row.simulator.n} runs`;
-    const panel = make("div", { class: "panel" }, make("h3", {}, title(row), make("small", {}, runs)));
-    put("charts", panel);
-    chart(panel, row);
-  }
+    return make("div", { class: "panel" }, make("h3", {}, title(row), make("small", {}, runs)));
+  });
+  // All stand before the first is drawn: only then are their widths what they will be.
+  put("charts", ...panels);
+  data.rows.forEach((row, i) => chart(panels[i], row));
 }
 
 function legend() {

@@ -2,13 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
 use serde_json::Value;
 use std::process::{Command, Output};
-use support::PROGRAM;
 
-/// 20 packets a round trip, of which the data packets 5 and 40 are lost.
+/// The program.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_bentpipe");
+
+/// Two packets are lost on the way of the data, and the queue is never full.
 const SHORT: &str = r#"
 name = "short"
 time_limit = "10s"
