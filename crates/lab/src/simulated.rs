@@ -1,6 +1,6 @@
 //! What only the simulator has. The lab runs the kernel's TCP over drop-tail links with independent
-//! errors and lists of drops: a scenario that names anything else is refused, or its results would not be those of the
-//! scenario. `preset` and `tcp` of hosts tune the simulator's TCP and mean nothing here.
+//! errors and lists of drops: a scenario that names anything else is refused, or its results would not
+//! be those of the scenario. `preset` and `tcp` of hosts tune the simulator's TCP and mean nothing here.
 
 use crate::LabError;
 use bentpipe_scenario::{Amount, Direction, FlowKind, Queue, Scenario};

@@ -140,7 +140,7 @@ pub(crate) fn needs(scenario: &Scenario) -> Result<(), bentpipe_os::need::Missin
 
 /// Whose fault an error of the lab is: what the scenario asks for and cannot be had is the
 /// caller's.
-pub(crate) fn blame(error: LabError) -> Failure {
+fn blame(error: LabError) -> Failure {
     match error {
         LabError::Cancelled => Failure::Interrupted,
         LabError::Scenario(_)
