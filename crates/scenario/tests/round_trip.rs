@@ -164,7 +164,7 @@ fn pep() -> impl Strategy<Value = Pep> {
                     preset: if ns2 {
                         SnoopPreset::Ns2
                     } else {
-                        SnoopPreset::Paper
+                        SnoopPreset::Standard
                     },
                     cache,
                     min_timeout,

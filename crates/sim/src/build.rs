@@ -172,7 +172,7 @@ fn peps(scenario: &Scenario, nodes: &Nodes<'_>, lines: &mut [Line]) -> Vec<PepNo
 fn snoop_config(snoop: &bentpipe_scenario::Snoop, link: pep::Settings) -> snoop::Config {
     let settings = pep::Settings {
         preset: match snoop.preset {
-            SnoopPreset::Paper => snoop::Preset::Standard,
+            SnoopPreset::Standard => snoop::Preset::Standard,
             SnoopPreset::Ns2 => snoop::Preset::Ns2,
         },
         cache: match snoop.cache {

@@ -5,7 +5,7 @@ use core::time::Duration;
 /// A named set of rules and parameters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Preset {
-    /// The agent of the 1995 paper, with what TCP has learnt since; `paper` in scenarios.
+    /// The agent of the 1995 paper, with what TCP has learnt since.
     #[default]
     Standard,
     /// The agent of ns-2.35, oddities included.
@@ -16,7 +16,7 @@ impl Preset {
     /// Every preset: its name in scenarios, one line about it, and itself.
     pub const ALL: &[(&str, &str, Self)] = &[
         (
-            "paper",
+            "standard",
             "the 1995 agent for today's TCP: SACK-aware, silent about what it repairs, RFC 6298 timer",
             Self::Standard,
         ),

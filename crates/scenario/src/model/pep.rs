@@ -50,19 +50,19 @@ pub struct Snoop {
 pub enum SnoopPreset {
     /// What its paper describes, with the gains of RFC 6298 and a cache of one bandwidth-delay product.
     #[default]
-    Paper,
+    Standard,
     /// What ns-2 2.35 does, its cache of 100 packets and its odd gain included.
     Ns2,
 }
 
 impl SnoopPreset {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Paper, Self::Ns2];
+    pub const ALL: [Self; 2] = [Self::Standard, Self::Ns2];
 
     /// As scenarios write it.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Paper => "paper",
+            Self::Standard => "standard",
             Self::Ns2 => "ns2",
         }
     }
