@@ -4,6 +4,7 @@
 //! Nothing here knows an operating system: time is an argument, chance comes from a seed.
 #![forbid(unsafe_code)]
 
+mod fifo;
 mod machine;
 mod observe;
 mod random;
@@ -11,6 +12,7 @@ mod seq;
 mod time;
 mod units;
 
+pub use fifo::Fifo;
 pub use machine::Machine;
 pub use observe::{DropCause, Fact, Observer, Silent};
 pub use random::Stream;

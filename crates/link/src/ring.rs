@@ -1,11 +1,10 @@
-use bentpipe_base::{Bytes, Instant};
-use std::collections::VecDeque;
+use bentpipe_base::{Bytes, Fifo, Instant};
 
 /// The packets of a direction in the order they were sent: first those under way, then those that
 /// wait. A packet goes over from the one to the other where it stands; it is written once and read
 /// once.
 pub(crate) struct Ring<P> {
-    slots: VecDeque<Slot<P>>,
+    slots: Fifo<Slot<P>>,
     /// How many slots from the front have begun to leave; unless it is none, the first of them
     /// holds a packet.
     begun: usize,
@@ -26,7 +25,7 @@ struct Slot<P> {
 impl<P> Ring<P> {
     pub(crate) const fn new() -> Self {
         Self {
-            slots: VecDeque::new(),
+            slots: Fifo::new(),
             begun: 0,
             hollow: 0,
             waiting: Bytes(0),
@@ -85,10 +84,10 @@ impl<P> Ring<P> {
             return;
         };
         self.waiting = self.waiting - slot.len;
+        slot.packet = None;
         if self.begun == 0 {
-            self.slots.pop_front();
+            self.slots.drop_front();
         } else {
-            slot.packet = None;
             self.begun += 1;
             self.hollow += 1;
         }
@@ -115,7 +114,7 @@ impl<P> Ring<P> {
         }
         // Taken out of its slot first, so that it is copied once.
         let taken = (slot.time, slot.packet.take()?);
-        self.slots.pop_front();
+        self.slots.drop_front();
         self.begun -= 1;
         if self.hollow > 0 {
             self.skip();
@@ -126,7 +125,7 @@ impl<P> Ring<P> {
     /// Drops what is hollow at the front.
     fn skip(&mut self) {
         while self.begun > 0 && self.slots.front().is_some_and(|slot| slot.packet.is_none()) {
-            self.slots.pop_front();
+            self.slots.drop_front();
             self.begun -= 1;
             self.hollow -= 1;
         }

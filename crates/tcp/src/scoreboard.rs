@@ -3,8 +3,7 @@
 //! change; no acknowledgement walks the window.
 
 use crate::ranges::Ranges;
-use bentpipe_base::Instant;
-use std::collections::VecDeque;
+use bentpipe_base::{Fifo, Instant};
 
 /// One segment in flight.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +58,7 @@ impl Delivery {
 /// The segments in flight, in order of the stream, without gaps.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scoreboard {
-    ring: VecDeque<Sent>,
+    ring: Fifo<Sent>,
     /// What the peer holds beyond what it acknowledges.
     pub(crate) sacked: Ranges,
     sacked_out: u32,
@@ -109,7 +108,7 @@ impl Scoreboard {
     /// Bytes were sent again.
     pub(crate) fn resent(&mut self, from: u64, to: u64, now: Instant, delivered: (u64, Instant)) {
         let first = self.index(from);
-        for sent in self.ring.range_mut(first..) {
+        for sent in self.ring.iter_mut_from(first) {
             if sent.from >= to {
                 break;
             }
@@ -130,12 +129,14 @@ impl Scoreboard {
     pub(crate) fn acknowledge(&mut self, una: u64, delivery: &mut Delivery) {
         while let Some(&sent) = self.ring.front() {
             if sent.to > una {
-                if sent.from < una {
-                    self.ring[0].from = una;
+                if let Some(first) = self.ring.front_mut()
+                    && first.from < una
+                {
+                    first.from = una;
                 }
                 break;
             }
-            self.ring.pop_front();
+            self.ring.drop_front();
             delivery.acked += 1;
             delivery.last = Some(sent);
             delivery.again |= sent.transmits > 1;
@@ -165,18 +166,19 @@ impl Scoreboard {
                 return;
             };
             let first = self.index(start);
-            for i in first..self.ring.len() {
-                let sent = self.ring[i];
+            for held in self.ring.iter_mut_from(first) {
+                let sent = *held;
                 if sent.from >= end {
                     break;
                 }
                 if sent.sacked || sent.from < left || sent.to > right {
                     continue;
                 }
-                self.forget_loss(&sent);
+                self.lost_out -= u32::from(sent.lost);
+                self.again_out -= u32::from(sent.again);
                 self.sacked_out += 1;
                 delivery.take(&sent);
-                self.ring[i] = Sent {
+                *held = Sent {
                     sacked: true,
                     lost: false,
                     again: false,
@@ -208,7 +210,7 @@ impl Scoreboard {
         }
         let first = self.index(self.judged);
         let mut lost = 0;
-        for sent in self.ring.range_mut(first..) {
+        for sent in self.ring.iter_mut_from(first) {
             if sent.to > edge {
                 break;
             }
@@ -243,7 +245,7 @@ impl Scoreboard {
             return 0;
         };
         let mut lost = 0;
-        for sent in &mut self.ring {
+        for sent in self.ring.iter_mut_from(0) {
             if sent.to > edge {
                 break;
             }
@@ -271,12 +273,12 @@ impl Scoreboard {
         if reneged {
             self.sacked.clear();
         }
-        for sent in &mut self.ring {
+        for sent in self.ring.iter_mut_from(0) {
             sent.sacked &= !reneged;
             sent.lost = !sent.sacked;
             sent.again = false;
         }
-        self.sacked_out = self.ring.iter().filter(|sent| sent.sacked).count() as u32;
+        self.sacked_out = self.ring.iter_from(0).filter(|sent| sent.sacked).count() as u32;
         self.lost_out = self.ring.len() as u32 - self.sacked_out;
         self.again_out = 0;
         self.judged = self.ring.back().map_or(self.judged, |sent| sent.to);
@@ -286,7 +288,7 @@ impl Scoreboard {
     /// The peer's SACK blocks are no longer believed.
     pub(crate) fn clear(&mut self) {
         self.sacked.clear();
-        for sent in &mut self.ring {
+        for sent in self.ring.iter_mut_from(0) {
             (sent.sacked, sent.lost, sent.again) = (false, false, false);
         }
         (self.sacked_out, self.lost_out, self.again_out) = (0, 0, 0);
@@ -303,7 +305,7 @@ impl Scoreboard {
         let first = self.index(self.cursor);
         let sent = self
             .ring
-            .range(first..)
+            .iter_from(first)
             .find(|sent| sent.lost && !sent.again)?;
         self.cursor = sent.from;
         Some((sent.from, sent.to))
