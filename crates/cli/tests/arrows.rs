@@ -22,7 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("os", &["base"]),
     ("bpf", &["base"]),
-    ("gateway", &["base", "scenario", "os", "bpf"]),
+    ("gateway", &["base", "pep", "scenario", "os", "bpf"]),
     ("lab", &["base", "link", "scenario", "os", "bpf"]),
     (
         "cli",

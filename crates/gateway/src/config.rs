@@ -25,9 +25,9 @@
 
 mod read;
 
-use crate::leg::Leg;
 use crate::legs::Which;
 use bentpipe_base::Bytes;
+use bentpipe_pep::leg::Leg;
 use bentpipe_scenario::Problems;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,10 +1,10 @@
 //! Which congestion control a leg gets, and what it is told of the link.
 
-use crate::leg::Leg;
 use crate::legs::{Prepared, Which};
 use bentpipe_base::{Probability, Rate};
 use bentpipe_bpf::{ChooseError, ConfigureError, Controls, HYBLA, LinkParams, LoadError, RATE};
 use bentpipe_os::{socket, tcp};
+use bentpipe_pep::leg::Leg;
 use std::net::{Ipv4Addr, SocketAddr};
 use thiserror::Error;
 

@@ -1,8 +1,8 @@
 //! A leg's policy on a real socket.
 
-use crate::leg::Leg;
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_os::{socket, tcp};
+use bentpipe_pep::leg::Leg;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;

@@ -7,11 +7,13 @@
 //! untouched and in order. A new proxy is one file here and one line in [`registry`].
 #![forbid(unsafe_code)]
 
+pub mod leg;
 mod packet;
 mod proxy;
 mod registry;
 pub mod snoop;
+pub mod split;
 
-pub use packet::{Packet, View};
+pub use packet::{Forge, Packet, View};
 pub use proxy::{Pep, Proxy, Side};
 pub use registry::{Entry, Settings, find, registry};

@@ -1,7 +1,8 @@
 //! What a proxy must know of a packet, whatever it is made of.
 
 use bentpipe_base::{Bytes, Seq};
-use bentpipe_wire::{Flags, SackBlock, Tcp, Transport};
+use bentpipe_tcp::{Options, Segment};
+use bentpipe_wire::{Flags, Ip, Ipv4, Ipv6, SackBlock, SackBlocks, Tcp, TcpOptions, Transport};
 use core::fmt::Debug;
 use core::net::{IpAddr, SocketAddr};
 
@@ -18,6 +19,24 @@ pub trait Packet: Clone {
 
     /// Bytes on the wire, from the first of the IP header to the last of the payload.
     fn wire_length(&self) -> Bytes;
+}
+
+/// A packet that a proxy can also make: for those that end connections themselves.
+pub trait Forge: Packet {
+    /// Its TCP segment, as an endpoint takes it; `None` when it carries none that can be read.
+    fn segment(&self) -> Option<Segment>;
+
+    /// Whether [`Self::segment`] tells all of it: no options that it has no place for, no urgent data.
+    fn is_plain(&self) -> bool;
+
+    /// A packet with `segment` that takes `length` bytes on the wire where that does not follow from
+    /// the segment. `None`: no packet can go from the one to the other.
+    fn forge(
+        source: Self::Endpoint,
+        destination: Self::Endpoint,
+        segment: Segment,
+        length: Bytes,
+    ) -> Option<Self>;
 }
 
 /// A TCP segment as proxies read it.
@@ -77,6 +96,67 @@ impl Packet for bentpipe_wire::Packet {
 
     fn wire_length(&self) -> Bytes {
         self.length()
+    }
+}
+
+impl Forge for bentpipe_wire::Packet {
+    fn segment(&self) -> Option<Segment> {
+        let Transport::Tcp(tcp) = &self.transport else {
+            return None;
+        };
+        let options = Options {
+            mss: tcp.options.mss,
+            window_scale: tcp.options.window_scale,
+            sack_permitted: tcp.options.sack_permitted,
+            sack: sack(tcp).to_vec(),
+        };
+        Some(Segment {
+            seq: tcp.seq,
+            ack: tcp.ack,
+            flags: tcp.flags,
+            window: tcp.window,
+            timestamps: tcp.options.timestamps,
+            options: (options != Options::default()).then(|| Box::new(options)),
+            payload: self.payload.clone(),
+        })
+    }
+
+    fn is_plain(&self) -> bool {
+        match &self.transport {
+            Transport::Tcp(tcp) => tcp.options.unknown.is_none() && !tcp.flags.contains(Flags::URG),
+            _ => false,
+        }
+    }
+
+    fn forge(from: SocketAddr, to: SocketAddr, segment: Segment, _: Bytes) -> Option<Self> {
+        let ip = match (from.ip(), to.ip()) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => Ip::V4(Ipv4::new(from, to)),
+            (IpAddr::V6(from), IpAddr::V6(to)) => Ip::V6(Box::new(Ipv6::new(from, to))),
+            _ => return None,
+        };
+        let options = segment.options.unwrap_or_default();
+        let tcp = Tcp {
+            source: from.port(),
+            destination: to.port(),
+            seq: segment.seq,
+            ack: segment.ack,
+            flags: segment.flags,
+            window: segment.window,
+            urgent: 0,
+            options: TcpOptions {
+                mss: options.mss,
+                window_scale: options.window_scale,
+                sack_permitted: options.sack_permitted,
+                timestamps: segment.timestamps,
+                sack: SackBlocks::new(&options.sack).map(Box::new),
+                unknown: None,
+            },
+        };
+        Some(Self {
+            ip,
+            transport: Transport::Tcp(tcp),
+            payload: segment.payload,
+        })
     }
 }
 

@@ -1,5 +1,6 @@
-use crate::Packet;
+use crate::Forge;
 use crate::snoop::Snoop;
+use crate::split::Split;
 use bentpipe_base::{Bytes, Instant, Machine};
 use core::convert::Infallible;
 
@@ -27,7 +28,7 @@ pub trait Pep: Machine<Port = Side> {
     /// Its name in the [`registry`](crate::registry).
     fn kind(&self) -> &'static str;
 
-    /// Bytes on the wire of the packets that it holds.
+    /// Bytes that it holds: on the wire where it holds packets, of payload where it holds streams.
     fn buffered(&self) -> Bytes;
 
     /// What it has done so far: names and counts, always the same names in the same order.
@@ -36,9 +37,11 @@ pub trait Pep: Machine<Port = Side> {
 
 /// A proxy by name: the built-in ones by value, so that the simulator's hot path is inlined, any
 /// other behind a pointer.
-pub enum Proxy<P: Packet> {
+pub enum Proxy<P: Forge> {
     /// Local retransmission.
     Snoop(Box<Snoop<P>>),
+    /// Both sides of a connection ended here.
+    Split(Box<Split<P>>),
     /// Any other.
     Other(Box<dyn Pep<Packet = P, Port = Side, Event = Infallible> + Send>),
 }
@@ -48,12 +51,13 @@ macro_rules! either {
     ($self:expr, $pep:ident => $call:expr) => {
         match $self {
             Proxy::Snoop($pep) => $call,
+            Proxy::Split($pep) => $call,
             Proxy::Other($pep) => $call,
         }
     };
 }
 
-impl<P: Packet> Machine for Proxy<P> {
+impl<P: Forge> Machine for Proxy<P> {
     type Packet = P;
     type Port = Side;
     type Event = Infallible;
@@ -79,7 +83,7 @@ impl<P: Packet> Machine for Proxy<P> {
     }
 }
 
-impl<P: Packet> Pep for Proxy<P> {
+impl<P: Forge> Pep for Proxy<P> {
     fn kind(&self) -> &'static str {
         either!(self, pep => pep.kind())
     }

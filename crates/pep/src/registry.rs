@@ -1,7 +1,9 @@
 //! The table of all proxies.
 
+use crate::leg::Leg;
 use crate::snoop::{Config, Preset, Snoop};
-use crate::{Packet, Proxy};
+use crate::split::{self, Split};
+use crate::{Forge, Proxy};
 use bentpipe_base::{Bytes, Rate};
 use core::time::Duration;
 
@@ -21,7 +23,7 @@ pub struct Settings {
 }
 
 /// One kind of proxy.
-pub struct Entry<P: Packet> {
+pub struct Entry<P: Forge> {
     /// As scenarios name it.
     pub name: &'static str,
     /// One line about it.
@@ -31,15 +33,32 @@ pub struct Entry<P: Packet> {
 }
 
 /// Every kind of proxy.
-pub const fn registry<P: Packet>() -> &'static [Entry<P>] {
-    &[Entry {
-        name: "snoop",
-        summary: "keeps copies of TCP segments under way and sends lost ones again itself",
-        build: |settings| Proxy::Snoop(Box::new(Snoop::new(Config::of(settings)))),
-    }]
+pub const fn registry<P: Forge>() -> &'static [Entry<P>] {
+    &[
+        Entry {
+            name: "snoop",
+            summary: "keeps copies of TCP segments under way and sends lost ones again itself",
+            build: |settings| Proxy::Snoop(Box::new(Snoop::new(Config::of(settings)))),
+        },
+        Entry {
+            name: "split",
+            summary: "ends TCP connections on both sides and relays between them (spoofing)",
+            build: |settings| Proxy::Split(Box::new(Split::new(split_config(settings)))),
+        },
+    ]
+}
+
+/// The gateway's legs, with the paper's buffer without bound.
+fn split_config(settings: &Settings) -> split::Config {
+    let legs = (Leg::terrestrial(), Leg::satellite(settings.rate));
+    let config = split::Config::of_legs(&legs.0, &legs.1);
+    split::Config {
+        buffer: None,
+        ..config.expect("the registry of controls has Hybla and rate, see the test")
+    }
 }
 
 /// The kind called `name`.
-pub fn find<P: Packet>(name: &str) -> Option<&'static Entry<P>> {
+pub fn find<P: Forge>(name: &str) -> Option<&'static Entry<P>> {
     registry().iter().find(|entry| entry.name == name)
 }

@@ -2,7 +2,7 @@
 
 use crate::model::{
     Amount, BufferRange, Direction, Endpoint, Flow, FlowKind, Gateway, Gilbert, Ip, Link, Outage,
-    Pep, PepKind, Queue, QueueLimit, Red, Scenario, TcpSettings,
+    Pep, PepKind, Queue, QueueLimit, Red, Scenario, Snoop, Split, SplitLeg, TcpSettings,
 };
 use bentpipe_base::Bytes;
 use core::fmt::{self, Write};
@@ -30,7 +30,7 @@ impl Scenario {
         for (name, host) in &self.hosts {
             writeln!(out, "\n[hosts.{name}]")?;
             tcp(out, &host.tcp)?;
-            endpoint(out, name, &host.endpoint)?;
+            endpoint(out, &format!("hosts.{name}"), &host.endpoint)?;
         }
         for name in self.routers.keys() {
             writeln!(out, "\n[routers.{name}]")?;
@@ -74,7 +74,7 @@ fn tcp(out: &mut String, tcp: &TcpSettings) -> fmt::Result {
 }
 
 /// What a preset decides stays with the preset: only what was said otherwise is written.
-fn endpoint(out: &mut String, name: &str, endpoint: &Endpoint) -> fmt::Result {
+fn endpoint(out: &mut String, path: &str, endpoint: &Endpoint) -> fmt::Result {
     writeln!(out, "preset = \"{}\"", endpoint.preset.name())?;
     let size = |key, size: Option<Bytes>| size.map(|size| format!("{key} = \"{size}\""));
     let span = |key, span: Option<Duration>| span.map(|span| format!("{key} = \"{}\"", time(span)));
@@ -102,7 +102,7 @@ fn endpoint(out: &mut String, name: &str, endpoint: &Endpoint) -> fmt::Result {
     .collect();
     match lines.as_slice() {
         [] => Ok(()),
-        lines => writeln!(out, "[hosts.{name}.tcp]\n{}", lines.join("\n")),
+        lines => writeln!(out, "[{path}.tcp]\n{}", lines.join("\n")),
     }
 }
 
@@ -110,7 +110,50 @@ fn pep(out: &mut String, name: &str, pep: &Pep) -> fmt::Result {
     writeln!(out, "\n[peps.{name}]\nkind = \"{}\"", pep.kind.name())?;
     writeln!(out, "node = \"{}\"\nlink = \"{}\"", pep.node, pep.link)?;
     writeln!(out, "enabled = {}", pep.enabled)?;
-    let PepKind::Snoop(snoop) = &pep.kind;
+    match &pep.kind {
+        PepKind::Snoop(settings) => snoop(out, settings),
+        PepKind::Split(settings) => split(out, name, settings),
+    }
+}
+
+fn split(out: &mut String, name: &str, split: &Split) -> fmt::Result {
+    writeln!(out, "setup = \"{}\"", split.setup.name())?;
+    match split.buffer {
+        Some(size) => writeln!(out, "buffer = \"{size}\"")?,
+        None => writeln!(out, "buffer = \"infinite\"")?,
+    }
+    if let Some(flows) = split.flows {
+        writeln!(out, "flows = {flows}")?;
+    }
+    if let Some(idle) = split.idle {
+        writeln!(out, "idle = \"{}\"", time(idle))?;
+    }
+    endpoint(out, &format!("peps.{name}"), &split.endpoint)?;
+    for (side, leg) in [("ground", &split.ground), ("space", &split.space)] {
+        if *leg == SplitLeg::default() {
+            continue;
+        }
+        writeln!(out, "[peps.{name}.{side}]")?;
+        let text =
+            |key, value: &Option<String>| value.as_ref().map(|it| format!("{key} = \"{it}\""));
+        let lines = [
+            text("variant", &leg.variant),
+            text("congestion_control", &leg.congestion_control),
+            leg.initial_window
+                .map(|segments| format!("initial_window = {segments}")),
+            leg.rate.map(|rate| format!("rate = \"{rate}\"")),
+            leg.pacing.map(|share| format!("pacing = \"{share}\"")),
+            leg.receive_window
+                .map(|size| format!("receive_window = \"{size}\"")),
+        ];
+        for line in lines.into_iter().flatten() {
+            writeln!(out, "{line}")?;
+        }
+    }
+    Ok(())
+}
+
+fn snoop(out: &mut String, snoop: &Snoop) -> fmt::Result {
     writeln!(out, "preset = \"{}\"", snoop.preset.name())?;
     if let Some(cache) = snoop.cache {
         writeln!(out, "cache = {{ {} }}", limit(cache))?;

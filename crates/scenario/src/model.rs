@@ -9,7 +9,7 @@ mod pep;
 pub use channel::{Gilbert, Outage, Queue, QueueLimit, Red};
 pub use endpoint::{Endpoint, Preset};
 pub use flow::{Amount, Flow, FlowKind};
-pub use pep::{Pep, PepKind, Snoop, SnoopPreset};
+pub use pep::{Pep, PepKind, Snoop, SnoopPreset, Split, SplitLeg, SplitSetup};
 
 use bentpipe_base::{Bytes, Probability, Rate};
 use core::time::Duration;

@@ -7,12 +7,14 @@ use crate::engine::{Course, Engine, PepNode};
 use crate::hosts::{self, Maker};
 use crate::lines::directions;
 use crate::network::{Line, Network, Routes};
+use crate::split;
 use crate::tournament::Tournament;
 use crate::{
     EndId, FlowOutcome, LinkOutcome, Observer, Options, Outcome, PepOutcome, SimError, Status,
 };
 use bentpipe_base::{Bytes, Instant, Rate};
 use bentpipe_pep::snoop::{self, Snoop};
+use bentpipe_pep::split::Split;
 use bentpipe_pep::{self as pep, Pep as _, Proxy};
 use bentpipe_scenario::{Flow, PepKind, QueueLimit, Scenario, SnoopPreset, Topology};
 use core::time::Duration;
@@ -52,7 +54,7 @@ pub(crate) fn engine<O: Observer>(
     let nodes = Nodes::new(scenario);
     let topology = Topology::new(scenario);
     let mut lines = lines(scenario, &nodes, seed)?;
-    let peps = peps(scenario, &nodes, &mut lines);
+    let peps = peps(scenario, &nodes, &mut lines, seed)?;
     let routes = routes(scenario, &nodes, &topology);
     let mut maker = Maker {
         scenario,
@@ -137,7 +139,12 @@ fn lines(scenario: &Scenario, nodes: &Nodes<'_>, seed: u64) -> Result<Vec<Line>,
 }
 
 /// The proxies that are enabled, each put on both directions of its link.
-fn peps(scenario: &Scenario, nodes: &Nodes<'_>, lines: &mut [Line]) -> Vec<PepNode> {
+fn peps(
+    scenario: &Scenario,
+    nodes: &Nodes<'_>,
+    lines: &mut [Line],
+    seed: u64,
+) -> Result<Vec<PepNode>, SimError> {
     let mut peps = Vec::new();
     for (name, pep) in scenario.peps.iter().filter(|(_, pep)| pep.enabled) {
         let links = scenario.links.iter().enumerate();
@@ -158,15 +165,23 @@ fn peps(scenario: &Scenario, nodes: &Nodes<'_>, lines: &mut [Line]) -> Vec<PepNo
             rtt: Some(link.forward.delay + link.reverse.delay),
             ..pep::Settings::default()
         };
-        let PepKind::Snoop(snoop) = &pep.kind;
+        let proxy = match &pep.kind {
+            PepKind::Snoop(snoop) => {
+                Proxy::Snoop(Box::new(Snoop::new(snoop_config(snoop, settings))))
+            }
+            PepKind::Split(split) => {
+                let config = split::config(scenario, name, split, seed)?;
+                Proxy::Split(Box::new(Split::new(config)))
+            }
+        };
         peps.push(PepNode {
             name: name.clone(),
-            proxy: Proxy::Snoop(Box::new(Snoop::new(snoop_config(snoop, settings)))),
+            proxy,
             node: nodes.of(&pep.node),
             line: out,
         });
     }
-    peps
+    Ok(peps)
 }
 
 fn snoop_config(snoop: &bentpipe_scenario::Snoop, link: pep::Settings) -> snoop::Config {

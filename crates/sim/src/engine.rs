@@ -8,6 +8,7 @@
 use crate::app::App;
 use crate::end::End;
 use crate::network::{Line, Network};
+use crate::packet::NOWHERE;
 use crate::{EndId, Observer, Packet, SimError};
 use bentpipe_base::{Instant, Machine};
 use bentpipe_pep::{Proxy, Side};
@@ -132,7 +133,12 @@ impl<O: Observer> Engine<O> {
     /// Sends what a proxy has to send.
     fn drain(&mut self, pep: usize, now: Instant) {
         let PepNode { node, line, .. } = self.peps[pep];
-        while let Some((side, packet)) = self.peps[pep].proxy.transmit(now) {
+        while let Some((side, mut packet)) = self.peps[pep].proxy.transmit(now) {
+            if packet.host == NOWHERE {
+                let sender = &self.ends[packet.to.peer().index()];
+                packet.host = sender.peer_host;
+                packet.len += sender.extra;
+            }
             match side {
                 Side::Space => self.network.push(line, packet, now),
                 Side::Ground => self.forward(node, packet, now),

@@ -52,6 +52,16 @@ pub enum SimError {
         /// The flow.
         flow: String,
     },
+    /// A leg of a split that nothing can follow.
+    #[error("the {side} leg of `peps.{pep}`: {why}")]
+    Leg {
+        /// The proxy.
+        pep: String,
+        /// `ground` or `space`.
+        side: String,
+        /// What is wrong, and what there is.
+        why: bentpipe_pep::leg::LegError,
+    },
     /// Segments longer than a link takes.
     #[error(
         "segments of flow `{flow}` take {length} in a packet, but its path passes at most {mtu}; lower \

@@ -6,7 +6,7 @@ use crate::end::End;
 use crate::socket::Record;
 use bentpipe_base::{Bytes, Instant, Rate, Seq, Stream};
 use bentpipe_cc as cc;
-use bentpipe_scenario::{Amount, Flow, FlowKind, Host, Path, Preset, Scenario, Topology};
+use bentpipe_scenario::{Amount, Endpoint, Flow, FlowKind, Host, Path, Preset, Scenario, Topology};
 use bentpipe_tcp::{Config, WireSize, recovery};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -122,25 +122,7 @@ impl<'s> Maker<'s> {
 
     fn config(&self, flow: &Flow, host: &Host, path: &Path<'_>) -> Result<Config, SimError> {
         let endpoint = &host.endpoint;
-        let mut config = match endpoint.preset {
-            Preset::Rfc => Config::rfc(),
-            Preset::Ns2 => Config::ns2(),
-        };
-        let set = |to: &mut std::time::Duration, from: Option<std::time::Duration>| {
-            *to = from.unwrap_or(*to);
-        };
-        set(&mut config.delayed_ack, endpoint.delayed_ack);
-        set(&mut config.initial_rto, endpoint.initial_rto);
-        set(&mut config.min_rto, endpoint.min_rto);
-        set(&mut config.rto_variance, endpoint.rto_variance);
-        set(&mut config.max_rto, endpoint.max_rto);
-        let set = |to: &mut bool, from: Option<bool>| *to = from.unwrap_or(*to);
-        set(&mut config.limited_transmit, endpoint.limited_transmit);
-        set(&mut config.timestamps, endpoint.timestamps);
-        set(&mut config.nagle, endpoint.nagle);
-        if let Some(segments) = endpoint.initial_window {
-            config.initial_window = segments;
-        }
+        let mut config = preset(endpoint);
         if endpoint.preset == Preset::Rfc {
             // As Linux, which keeps half of a buffer for its own bookkeeping (tcp_adv_win_scale 1).
             config.receive_buffer = Bytes(host.tcp.receive_buffer.max.0 / 2);
@@ -230,14 +212,7 @@ impl<'s> Maker<'s> {
         mut config: Config,
     ) -> Result<Config, SimError> {
         if let Some(name) = recovery {
-            config.recovery = recovery::find(name).ok_or_else(|| {
-                let known: Vec<&str> = recovery::REGISTRY.iter().map(|one| one.name).collect();
-                SimError::Recovery {
-                    flow: flow.name.clone(),
-                    recovery: name.clone(),
-                    known: known.join(", "),
-                }
-            })?;
+            config.recovery = self::recovery(name, &flow.name)?;
         }
         let name = self.scenario.sender_control(flow).unwrap_or("reno");
         // The kernel's twins bear a prefix.
@@ -290,6 +265,45 @@ impl<'s> Maker<'s> {
             }
         }
     }
+}
+
+/// The preset of `endpoint` with what differs from it, sizes and controls not counted.
+pub(crate) fn preset(endpoint: &Endpoint) -> Config {
+    let mut config = match endpoint.preset {
+        Preset::Rfc => Config::rfc(),
+        Preset::Ns2 => Config::ns2(),
+    };
+    let set = |to: &mut std::time::Duration, from: Option<std::time::Duration>| {
+        *to = from.unwrap_or(*to);
+    };
+    set(&mut config.delayed_ack, endpoint.delayed_ack);
+    set(&mut config.initial_rto, endpoint.initial_rto);
+    set(&mut config.min_rto, endpoint.min_rto);
+    set(&mut config.rto_variance, endpoint.rto_variance);
+    set(&mut config.max_rto, endpoint.max_rto);
+    let set = |to: &mut bool, from: Option<bool>| *to = from.unwrap_or(*to);
+    set(&mut config.limited_transmit, endpoint.limited_transmit);
+    set(&mut config.timestamps, endpoint.timestamps);
+    set(&mut config.nagle, endpoint.nagle);
+    if let Some(segments) = endpoint.initial_window {
+        config.initial_window = segments;
+    }
+    if let Some(window) = endpoint.receive_window {
+        config.receive_buffer = window;
+    }
+    config
+}
+
+/// The loss recovery called `name`, for `flow` or whatever else wants it.
+pub(crate) fn recovery(name: &str, flow: &str) -> Result<&'static recovery::Variant, SimError> {
+    recovery::find(name).ok_or_else(|| {
+        let known: Vec<&str> = recovery::REGISTRY.iter().map(|one| one.name).collect();
+        SimError::Recovery {
+            flow: flow.to_owned(),
+            recovery: name.to_owned(),
+            known: known.join(", "),
+        }
+    })
 }
 
 /// Payload of a full segment between two ends of these configurations.

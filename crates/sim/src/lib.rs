@@ -28,6 +28,7 @@ mod outcome;
 mod packet;
 mod series;
 mod socket;
+mod split;
 mod tournament;
 
 pub use app::App;

@@ -54,6 +54,9 @@ impl EndId {
     }
 }
 
+/// No host: what a proxy makes has none before the engine puts it.
+pub(crate) const NOWHERE: u16 = u16::MAX;
+
 impl Length for Packet {
     fn length(&self) -> Bytes {
         Bytes(u64::from(self.len))
@@ -90,5 +93,25 @@ impl bentpipe_pep::Packet for Packet {
     #[inline]
     fn wire_length(&self) -> Bytes {
         self.length()
+    }
+}
+
+impl bentpipe_pep::Forge for Packet {
+    fn segment(&self) -> Option<Segment> {
+        Some(self.segment.clone())
+    }
+
+    fn is_plain(&self) -> bool {
+        true
+    }
+
+    fn forge(_: EndId, to: EndId, segment: Segment, length: Bytes) -> Option<Self> {
+        Some(Self {
+            segment,
+            to,
+            host: NOWHERE,
+            // Links have an MTU of at most 65,535 bytes.
+            len: length.0 as u16,
+        })
     }
 }

@@ -1,8 +1,8 @@
 //! From TOML to [`Config`].
 
 use super::{Config, Intercept, Limits};
-use crate::leg::Leg;
 use bentpipe_base::{Bytes, Probability, Rate};
+use bentpipe_pep::leg::Leg;
 use bentpipe_scenario::Problems;
 use bentpipe_scenario::read::{Document, Table, Value, Wrong};
 use std::time::Duration;

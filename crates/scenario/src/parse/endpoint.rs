@@ -54,7 +54,7 @@ fn preset(host: &mut Table<'_, '_>) -> Preset {
     })
 }
 
-fn initial_window(table: &mut Table<'_, '_>) -> Option<u32> {
+pub(super) fn initial_window(table: &mut Table<'_, '_>) -> Option<u32> {
     let segments = table.optional::<u64>("initial_window")?;
     if (1..=1_000_000).contains(&segments) {
         return u32::try_from(segments).ok();
@@ -64,7 +64,7 @@ fn initial_window(table: &mut Table<'_, '_>) -> Option<u32> {
     None
 }
 
-fn sized(
+pub(super) fn sized(
     table: &mut Table<'_, '_>,
     key: &'static str,
     range: core::ops::RangeInclusive<u64>,
@@ -88,7 +88,7 @@ fn time(table: &mut Table<'_, '_>, key: &'static str) -> Option<Duration> {
     None
 }
 
-fn rto(table: &mut Table<'_, '_>, key: &'static str) -> Option<Duration> {
+pub(super) fn rto(table: &mut Table<'_, '_>, key: &'static str) -> Option<Duration> {
     let rto = time(table, key)?;
     if !rto.is_zero() {
         return Some(rto);

@@ -7,6 +7,7 @@ mod links;
 mod nodes;
 mod peps;
 mod queue;
+mod split;
 
 use crate::model::{Ip, Scenario};
 use crate::problem::Problems;

@@ -1,6 +1,7 @@
 //! `[peps.NAME]`.
 
 use super::queue::limit;
+use super::split::split;
 use super::{LONGEST, Places, named};
 use crate::model::{Pep, PepKind, Snoop, SnoopPreset};
 use crate::read::{Table, Wrong};
@@ -17,8 +18,8 @@ pub(super) fn peps(root: &mut Table<'_, '_>, places: &mut Places) -> Option<BTre
         let at = [table.place_of("node"), table.place_of("link")];
         places.peps.insert(name.to_owned(), at);
         // What a kind of proxy that does not exist would understand is not known.
-        kind.then(|| {
-            let kind = PepKind::Snoop(snoop(&mut table));
+        kind.map(|read| {
+            let kind = read(&mut table);
             table.finish();
             Some(Pep {
                 node: node?.0,
@@ -30,16 +31,18 @@ pub(super) fn peps(root: &mut Table<'_, '_>, places: &mut Places) -> Option<BTre
     })
 }
 
-/// Whether the table is that of a proxy there is.
-fn kind(table: &mut Table<'_, '_>) -> bool {
-    let Some(kind) = table.required::<String>("kind", "\"snoop\"") else {
-        return false;
-    };
-    if kind != "snoop" {
-        let what = format!("unknown kind of PEP `{}`", brief(&kind));
-        table.problem("kind", Wrong::name(what, &kind, &["snoop"]));
+/// What reads the settings of the kind of proxy that the table asks for, if there is one.
+fn kind(table: &mut Table<'_, '_>) -> Option<fn(&mut Table<'_, '_>) -> PepKind> {
+    let kind = table.required::<String>("kind", "\"snoop\"")?;
+    match kind.as_str() {
+        "snoop" => Some(|table| PepKind::Snoop(snoop(table))),
+        "split" => Some(|table| PepKind::Split(Box::new(split(table)))),
+        _ => {
+            let what = format!("unknown kind of PEP `{}`", brief(&kind));
+            table.problem("kind", Wrong::name(what, &kind, &["snoop", "split"]));
+            None
+        }
     }
-    kind == "snoop"
 }
 
 fn snoop(table: &mut Table<'_, '_>) -> Snoop {

@@ -1,10 +1,13 @@
 //! What one leg of a split connection does: its congestion control, rate, pacing and buffers.
 //!
-//! Plain data, free of any operating system, so that a simulated split obeys the same policy as
-//! the gateway's sockets.
+//! Plain data, free of any operating system: the gateway puts it on its sockets, and [`Leg::endpoint`]
+//! makes of it an endpoint of [`Split`](crate::split::Split), so that both obey one policy.
 
 use bentpipe_base::{Bytes, Probability, Rate};
+use bentpipe_cc as cc;
+use bentpipe_tcp::{self as tcp, UnknownVariant};
 use std::time::Duration;
+use thiserror::Error;
 
 /// The BPF control for operators who own their link.
 pub const RATE_CONTROL: &str = "bentpipe_rate";
@@ -16,6 +19,12 @@ pub const HYBLA_CONTROL: &str = "bentpipe_hybla";
 pub struct Leg {
     /// The congestion control wanted; `None` leaves the kernel's default.
     pub congestion: Option<String>,
+    /// A TCP of the papers by name, congestion control and loss recovery at once, in the place of
+    /// `congestion`. Only simulated legs know them.
+    pub variant: Option<String>,
+    /// First congestion window, in segments; `None` leaves it to the control. Only simulated legs
+    /// can set it.
+    pub initial_window: Option<u32>,
     /// Stop rather than use another control when the wanted one is not to be had.
     pub insist: bool,
     /// What the link carries for the gateway's flows together, all headers included; `None` when it
@@ -77,6 +86,8 @@ impl Leg {
     pub fn terrestrial() -> Self {
         Self {
             congestion: None,
+            variant: None,
+            initial_window: None,
             insist: false,
             rate: None,
             pacing: Probability::new(0.985).expect("0.985 is a probability"),
@@ -89,6 +100,63 @@ impl Leg {
             notsent_lowat: None,
         }
     }
+
+    /// The endpoint of a simulated leg: `base` with what this policy says. Without a rate that its
+    /// control heeds, a known rate is a ceiling on the pacing of each flow, as on the gateway's
+    /// sockets; of the buffers, half counts as payload.
+    ///
+    /// # Errors
+    /// A control or variant that there is not.
+    pub fn endpoint(&self, base: tcp::Config) -> Result<tcp::Config, LegError> {
+        let mut config = match &self.variant {
+            Some(variant) => base.variant(variant)?,
+            None => base,
+        };
+        if let Some(name) = self.congestion.as_ref().filter(|_| self.variant.is_none()) {
+            let twin = name.strip_prefix("bentpipe_").unwrap_or(name);
+            config.congestion = cc::find(twin).ok_or_else(|| LegError::Control {
+                control: name.clone(),
+                known: known(),
+            })?;
+        }
+        config.initial_window = self.initial_window.unwrap_or(config.initial_window);
+        config.receive_buffer = Bytes(self.receive_buffer.0 / 2);
+        config.send_buffer = Bytes(self.send_buffer.0 / 2);
+        let settings = &mut config.settings;
+        settings.rate = self.rate;
+        settings.pace = self.pacing;
+        settings.rtt0 = self.rtt0;
+        settings.aggressive = self.aggressive;
+        settings.guard = self.guard;
+        let heeds = matches!(config.congestion.name, "hybla" | "rate");
+        if let Some(rate) = self.rate.filter(|_| !heeds) {
+            let payload = f64::from(config.mss.max(1));
+            let wire = payload + f64::from(config.data_header()) + self.overhead.0 as f64;
+            config.pacing = Some(rate.scaled(self.pacing.value() * payload / wire));
+        }
+        Ok(config)
+    }
+}
+
+/// A leg's policy that no endpoint can follow.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum LegError {
+    /// There is no such congestion control.
+    #[error("there is no congestion control `{control}`; there are {known}")]
+    Control {
+        /// What was asked for.
+        control: String,
+        /// What there is.
+        known: String,
+    },
+    /// There is no such variant.
+    #[error(transparent)]
+    Variant(#[from] UnknownVariant),
+}
+
+fn known() -> String {
+    let names: Vec<_> = cc::REGISTRY.iter().map(|variant| variant.name).collect();
+    names.join(", ")
 }
 
 #[cfg(test)]

@@ -1,0 +1,484 @@
+//! TCP splitting ("spoofing"): the proxy ends each connection on both of its sides, acknowledges
+//! data before its receiver has it, and sends it on over the other side by that side's own policy.
+//!
+//! J. Ishac, M. Allman, "On the Performance of TCP Spoofing in Satellite Networks", IEEE MILCOM
+//! 2001; RFC 3135, sections 2.2.3 and 3.1.2. Each flow is two [`tcp::Connection`]s with a relay
+//! buffer between them. Data and teardown are spoofed, each end's FIN when all before it is relayed;
+//! a reset on one side resets the other.
+//!
+//! Set-up is end to end by default, as in the paper: SYN, SYN-ACK and ACK pass, then both legs go on
+//! with the numbers, options and clocks that the ends have seen ([`Setup::EndToEnd`]); or the SYN is
+//! answered at once and the other side dialled ([`Setup::Early`]).
+//!
+//! What cannot be read, belongs to no flow that was seen from its SYN on, or comes with a SYN that
+//! bears what the legs do not speak (unknown options, data, both ends at once) passes untouched. So
+//! do connections beyond the bound on flows.
+//!
+//! Departures from the paper: none known but the legs' window, which is as wide as the ends' window
+//! scale lets it be; ECN and urgent data end at the proxy.
+
+mod config;
+mod legs;
+mod opening;
+
+pub use config::{Config, Setup};
+
+use crate::{Forge, Pep, Side};
+use bentpipe_base::{Bytes, Instant, Machine, Stream};
+use bentpipe_tcp::{Connection, Segment, Standing};
+use bentpipe_wire::Flags;
+use core::convert::Infallible;
+use core::time::Duration;
+use legs::Legs;
+use opening::{Opening, Seen};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// What a split has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Connections split.
+    pub split: u64,
+    /// Packets that passed as they came.
+    pub passed: u64,
+    /// Of them, packets that could not be read.
+    pub unread: u64,
+    /// SYNs of connections beyond the bound.
+    pub refused: u64,
+    /// Split connections that ended by a reset or without an answer.
+    pub broken: u64,
+    /// Split connections that were given up after a silence.
+    pub expired: u64,
+    /// Payload bytes taken in on the ground side, in order, and passed on.
+    pub to_space: u64,
+    /// The same from space.
+    pub to_ground: u64,
+    /// Data segments sent again on the ground side.
+    pub again_ground: u64,
+    /// The same towards space.
+    pub again_space: u64,
+    /// Most payload bytes held at once.
+    pub most_held: u64,
+}
+
+/// A flow's two ends: on the ground, in space.
+type Key<E> = (E, E);
+
+struct Flow<E> {
+    key: Key<E>,
+    stage: Stage,
+    /// When its last packet came.
+    active: Instant,
+    /// Where it stands in `deadlines`: never later than what is due.
+    entry: Instant,
+}
+
+enum Stage {
+    Opening(Opening),
+    Split(Box<Legs>),
+}
+
+/// The proxy: see the module's head.
+pub struct Split<P: Forge> {
+    config: Config,
+    index: BTreeMap<Key<P::Endpoint>, usize>,
+    flows: Vec<Option<Flow<P::Endpoint>>>,
+    free: Vec<usize>,
+    /// One entry a flow.
+    deadlines: BTreeSet<(Instant, usize)>,
+    out: VecDeque<(Side, P)>,
+    /// Payload bytes held for all flows.
+    held: u64,
+    chance: Stream,
+    counters: Counters,
+}
+
+/// How long the three segments of a handshake may take, retransmissions included.
+const OPENING: Duration = Duration::from_secs(180);
+
+impl<P: Forge> Split<P> {
+    /// A proxy that has seen nothing.
+    pub fn new(config: Config) -> Self {
+        Self {
+            chance: Stream::new(config.seed, "pep.split"),
+            config: config.bounded(),
+            index: BTreeMap::new(),
+            flows: Vec::new(),
+            free: Vec::new(),
+            deadlines: BTreeSet::new(),
+            out: VecDeque::new(),
+            held: 0,
+            counters: Counters::default(),
+        }
+    }
+
+    /// What it has done so far.
+    pub const fn tally(&self) -> Counters {
+        self.counters
+    }
+
+    /// Connections that it knows: opening, split, or waiting for their last packets to die out.
+    pub fn flows(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Takes the packet in, or says that it is to pass.
+    fn take(&mut self, from: Side, packet: &P, now: Instant) -> bool {
+        let (Some(view), Some(segment)) = (packet.view(), packet.segment()) else {
+            self.counters.unread += 1;
+            return false;
+        };
+        let key = match from {
+            Side::Ground => (view.source, view.destination),
+            Side::Space => (view.destination, view.source),
+        };
+        let syn = segment.flags.contains(Flags::SYN);
+        let opens = syn && !segment.flags.contains(Flags::ACK);
+        let mut known = self.index.get(&key).copied();
+        if let Some(id) = known
+            && opens
+            && self.is_over(id)
+        {
+            // Ports are used again.
+            self.forget(id);
+            known = None;
+        }
+        let Some(id) = known else {
+            return self.meet(from, key, packet, segment, now);
+        };
+        let Some(flow) = &mut self.flows[id] else {
+            return false;
+        };
+        flow.active = now;
+        match &mut flow.stage {
+            Stage::Split(legs) => {
+                legs.input(from, segment, now);
+                self.settle(id, now);
+                true
+            }
+            Stage::Opening(opening) => {
+                let seen = opening.see(from, &segment, packet.is_plain(), now);
+                self.open(id, from, seen, segment, now)
+            }
+        }
+    }
+
+    fn is_over(&self, id: usize) -> bool {
+        match &self.flows[id] {
+            Some(Flow {
+                stage: Stage::Split(legs),
+                ..
+            }) => legs.is_over(),
+            _ => false,
+        }
+    }
+
+    /// The first packet of a connection that is not known; whether it is taken in.
+    fn meet(
+        &mut self,
+        from: Side,
+        key: Key<P::Endpoint>,
+        packet: &P,
+        segment: Segment,
+        now: Instant,
+    ) -> bool {
+        let flags = segment.flags;
+        if flags.contains(Flags::RST) {
+            return false;
+        }
+        let opens = flags.contains(Flags::SYN) && !flags.contains(Flags::ACK);
+        if opens && packet.is_plain() && segment.payload.is_empty() && !flags.contains(Flags::FIN) {
+            if self.is_full() {
+                return false;
+            }
+            match self.config.setup {
+                Setup::EndToEnd => {
+                    let opening = Opening::new(from, &segment, now);
+                    self.add(key, Stage::Opening(opening), now);
+                    return false;
+                }
+                Setup::Early => {
+                    let legs = self.dial(from, &segment, now);
+                    return self.split(key, legs, from, segment, now);
+                }
+            }
+        }
+        let stands = flags.contains(Flags::ACK) && !flags.contains(Flags::SYN);
+        if let Some(ends) = self.config.standing.clone()
+            && stands
+            && !segment.payload.is_empty()
+        {
+            if self.is_full() {
+                return false;
+            }
+            let [near, far] = opening::unseen(&segment, &ends);
+            let legs = self.taken_over(from, &near, &far, now);
+            return self.split(key, legs, from, segment, now);
+        }
+        false
+    }
+
+    fn is_full(&mut self) -> bool {
+        let full = self.index.len() >= self.config.flows;
+        self.counters.refused += u64::from(full);
+        full
+    }
+
+    /// A new flow whose first packet is taken in.
+    fn split(
+        &mut self,
+        key: Key<P::Endpoint>,
+        legs: Legs,
+        from: Side,
+        segment: Segment,
+        now: Instant,
+    ) -> bool {
+        let id = self.add(key, Stage::Split(Box::new(legs)), now);
+        self.counters.split += 1;
+        self.feed(id, from, segment, now);
+        true
+    }
+
+    fn feed(&mut self, id: usize, from: Side, segment: Segment, now: Instant) {
+        if let Some(Flow {
+            stage: Stage::Split(legs),
+            ..
+        }) = &mut self.flows[id]
+        {
+            legs.input(from, segment, now);
+        }
+        self.settle(id, now);
+    }
+
+    /// What follows from a packet of a handshake; whether it is taken in.
+    fn open(&mut self, id: usize, from: Side, seen: Seen, segment: Segment, now: Instant) -> bool {
+        match seen {
+            Seen::Part => false,
+            Seen::Stray => {
+                self.forget(id);
+                false
+            }
+            Seen::Done { near, far } => {
+                let legs = self.taken_over(from, &near, &far, now);
+                if let Some(flow) = &mut self.flows[id] {
+                    flow.stage = Stage::Split(Box::new(legs));
+                }
+                self.counters.split += 1;
+                let bare = segment.payload.is_empty() && !segment.flags.contains(Flags::FIN);
+                if !bare {
+                    self.feed(id, from, segment, now);
+                }
+                // A bare one ends the handshake at the far end.
+                !bare
+            }
+        }
+    }
+
+    /// Both legs of a connection that stands: `near` on side `from`.
+    fn taken_over(&self, from: Side, near: &Standing, far: &Standing, now: Instant) -> Legs {
+        let leg = |side, standing| {
+            Connection::taken_over(Arc::clone(self.config.leg(side)), standing, now)
+        };
+        Legs::new(from, leg(from, near), leg(from.opposite(), far))
+    }
+
+    /// Answers the SYN that came from side `from`, and sends one of its own.
+    fn dial(&mut self, from: Side, syn: &Segment, now: Instant) -> Legs {
+        // Any 32 of the bits.
+        let iss = bentpipe_base::Seq(self.chance.bits() as u32);
+        let config = |side| Arc::clone(self.config.leg(side));
+        Legs::new(
+            from,
+            Connection::listen(config(from), iss, now),
+            Connection::connect(config(from.opposite()), syn.seq, now),
+        )
+    }
+
+    fn add(&mut self, key: Key<P::Endpoint>, stage: Stage, now: Instant) -> usize {
+        let silence = match stage {
+            Stage::Opening(_) => OPENING,
+            Stage::Split(_) => self.config.idle,
+        };
+        let flow = Flow {
+            key,
+            stage,
+            active: now,
+            entry: now + silence,
+        };
+        let entry = flow.entry;
+        let id = self.free.pop().unwrap_or(self.flows.len());
+        match self.flows.get_mut(id) {
+            Some(slot) => *slot = Some(flow),
+            None => self.flows.push(Some(flow)),
+        }
+        self.index.insert(key, id);
+        self.deadlines.insert((entry, id));
+        id
+    }
+
+    fn forget(&mut self, id: usize) {
+        let Some(flow) = self.flows[id].take() else {
+            return;
+        };
+        self.index.remove(&flow.key);
+        self.deadlines.remove(&(flow.entry, id));
+        self.free.push(id);
+        if let Stage::Split(legs) = flow.stage {
+            self.held -= legs.held;
+        }
+    }
+
+    /// Something happened to the legs of a flow: relays, sends, and notes when it is due.
+    fn settle(&mut self, id: usize, now: Instant) {
+        let Some(Flow {
+            key,
+            stage: Stage::Split(legs),
+            ..
+        }) = &mut self.flows[id]
+        else {
+            return;
+        };
+        let before = legs.held;
+        let (out, (ground, space)) = (&mut self.out, *key);
+        legs.settle(
+            self.config.buffer,
+            &mut self.counters,
+            now,
+            |side, segment, length| {
+                let (source, destination) = match side {
+                    Side::Ground => (space, ground),
+                    Side::Space => (ground, space),
+                };
+                out.extend(
+                    P::forge(source, destination, segment, length).map(|packet| (side, packet)),
+                );
+            },
+        );
+        self.held = self.held - before + legs.held;
+        self.counters.most_held = self.counters.most_held.max(self.held);
+        if legs.is_closed() {
+            self.forget(id);
+        } else {
+            self.schedule(id);
+        }
+    }
+
+    /// Moves the flow's entry when something is due earlier; one that is too early is left until
+    /// it comes up.
+    fn schedule(&mut self, id: usize) {
+        let idle = self.config.idle;
+        if let Some(flow) = &mut self.flows[id] {
+            let due = flow.due(idle);
+            if due < flow.entry {
+                self.deadlines.remove(&(flow.entry, id));
+                flow.entry = due;
+                self.deadlines.insert((due, id));
+            }
+        }
+    }
+
+    /// The flow's entry has come up.
+    fn wake(&mut self, id: usize, now: Instant) {
+        let idle = self.config.idle;
+        let Some(flow) = &mut self.flows[id] else {
+            return;
+        };
+        let silent = flow.silent(idle) <= now;
+        match &mut flow.stage {
+            Stage::Opening(_) if silent => return self.forget(id),
+            Stage::Opening(_) => {}
+            Stage::Split(legs) if silent => {
+                self.counters.expired += 1;
+                legs.abort(now);
+            }
+            Stage::Split(legs) => legs.timeout(now),
+        }
+        self.settle(id, now);
+        if let Some(flow) = &mut self.flows[id] {
+            self.deadlines.remove(&(flow.entry, id));
+            flow.entry = flow.due(idle).max(now + Duration::from_nanos(1));
+            self.deadlines.insert((flow.entry, id));
+        }
+    }
+}
+
+impl<E> Flow<E> {
+    /// When it has been silent for too long.
+    fn silent(&self, idle: Duration) -> Instant {
+        let most = match self.stage {
+            Stage::Opening(_) => OPENING.min(idle),
+            Stage::Split(_) => idle,
+        };
+        self.active + most
+    }
+
+    fn due(&self, idle: Duration) -> Instant {
+        let timers = match &self.stage {
+            Stage::Opening(_) => Instant::MAX,
+            Stage::Split(legs) => legs.deadline(),
+        };
+        self.silent(idle).min(timers)
+    }
+}
+
+impl<P: Forge> Machine for Split<P> {
+    type Packet = P;
+    type Port = Side;
+    type Event = Infallible;
+
+    fn input(&mut self, port: Side, packet: P, now: Instant) {
+        if !self.take(port, &packet, now) {
+            self.counters.passed += 1;
+            self.out.push_back((port.opposite(), packet));
+        }
+    }
+
+    fn timeout(&mut self, now: Instant) {
+        while let Some(&(at, id)) = self.deadlines.first() {
+            if at > now {
+                break;
+            }
+            self.wake(id, now);
+        }
+    }
+
+    fn transmit(&mut self, _now: Instant) -> Option<(Side, P)> {
+        self.out.pop_front()
+    }
+
+    fn event(&mut self) -> Option<Infallible> {
+        None
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.deadlines.first().map(|&(at, _)| at)
+    }
+}
+
+impl<P: Forge> Pep for Split<P> {
+    fn kind(&self) -> &'static str {
+        "split"
+    }
+
+    /// Payload bytes in order that the far receiver has not acknowledged.
+    fn buffered(&self) -> Bytes {
+        Bytes(self.held)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let counters = &self.counters;
+        vec![
+            ("split", counters.split),
+            ("passed", counters.passed),
+            ("unread", counters.unread),
+            ("refused", counters.refused),
+            ("broken", counters.broken),
+            ("expired", counters.expired),
+            ("to_space", counters.to_space),
+            ("to_ground", counters.to_ground),
+            ("again_ground", counters.again_ground),
+            ("again_space", counters.again_space),
+            ("most_held", counters.most_held),
+        ]
+    }
+}

@@ -1,0 +1,166 @@
+//! A handshake that passes end to end, and what the legs must know of it.
+
+use crate::Side;
+use bentpipe_base::{Instant, Seq};
+use bentpipe_tcp::{Config, Segment, Standing};
+use bentpipe_wire::Flags;
+
+/// What a peer takes that does not say (RFC 9293, section 3.7.1).
+const DEFAULT_MSS: u16 = 536;
+
+/// A handshake under way.
+pub(super) struct Opening {
+    /// Whence the SYN came.
+    opener: Side,
+    syn: Greeting,
+    answer: Option<Greeting>,
+}
+
+/// What a packet meant to a handshake.
+pub(super) enum Seen {
+    /// A part of it.
+    Part,
+    /// The connection is none to split.
+    Stray,
+    /// It is done: the legs towards the opener, and towards the other end.
+    Done { near: Standing, far: Standing },
+}
+
+/// What a SYN tells.
+#[derive(Clone, Copy)]
+struct Greeting {
+    seq: Seq,
+    mss: u16,
+    sack: bool,
+    scale: Option<u8>,
+    window: u16,
+    /// What its sender's clock showed, and when.
+    clock: Option<(u32, Instant)>,
+}
+
+impl Greeting {
+    fn new(segment: &Segment, now: Instant) -> Self {
+        let options = segment.options.as_deref();
+        let mss = options.and_then(|options| options.mss);
+        Self {
+            seq: segment.seq,
+            mss: mss.unwrap_or(DEFAULT_MSS),
+            sack: options.is_some_and(|options| options.sack_permitted),
+            scale: options
+                .and_then(|options| options.window_scale)
+                .map(|shift| shift.min(14)),
+            window: segment.window,
+            clock: segment.timestamps.map(|stamp| (stamp.value, now)),
+        }
+    }
+
+    /// What its sender's clock shows now, ticking in milliseconds.
+    fn clock(&self, now: Instant) -> Option<u32> {
+        let (value, seen) = self.clock?;
+        Some(value.wrapping_add(now.since(seen).as_millis() as u32))
+    }
+}
+
+impl Opening {
+    pub(super) fn new(opener: Side, syn: &Segment, now: Instant) -> Self {
+        Self {
+            opener,
+            syn: Greeting::new(syn, now),
+            answer: None,
+        }
+    }
+
+    /// A packet of the connection from side `from`; `plain`: without what the legs do not speak.
+    pub(super) fn see(&mut self, from: Side, segment: &Segment, plain: bool, now: Instant) -> Seen {
+        let flags = segment.flags;
+        let (syn, ack) = (flags.contains(Flags::SYN), flags.contains(Flags::ACK));
+        let data = !segment.payload.is_empty() || flags.contains(Flags::FIN);
+        if flags.contains(Flags::RST) || syn && (!plain || data) {
+            return Seen::Stray;
+        }
+        match (syn, ack, from == self.opener) {
+            (true, false, true) => {
+                let again = Greeting::new(segment, now);
+                if again.seq != self.syn.seq {
+                    self.answer = None;
+                }
+                self.syn = again;
+                Seen::Part
+            }
+            (true, true, false) if segment.ack == self.syn.seq + 1 => {
+                self.answer = Some(Greeting::new(segment, now));
+                Seen::Part
+            }
+            (false, true, true) => self.finish(segment, now),
+            // An old answer, or a challenge to the SYN (RFC 5961).
+            (_, true, false) if !data => Seen::Part,
+            _ => Seen::Stray,
+        }
+    }
+
+    /// The opener acknowledges, and may send data.
+    fn finish(&self, segment: &Segment, now: Instant) -> Seen {
+        let Some(answer) = self.answer else {
+            return Seen::Stray;
+        };
+        let ahead = segment.seq.offset_from(self.syn.seq + 1);
+        if segment.ack != answer.seq + 1 || ahead < 0 {
+            return Seen::Stray;
+        }
+        let syn = self.syn;
+        let (mss, sack) = (syn.mss.min(answer.mss), syn.sack && answer.sack);
+        let scales = syn.scale.zip(answer.scale);
+        let stamp = segment.timestamps.map(|stamp| stamp.value);
+        let theirs = stamp.or(syn.clock(now));
+        // Clocks of the opener and of the other end, where both show them.
+        let clocks = theirs
+            .zip(answer.clock(now))
+            .filter(|_| syn.clock.is_some());
+        let window = u64::from(segment.window) << scales.map_or(0, |(opener, _)| opener);
+        Seen::Done {
+            near: Standing {
+                iss: answer.seq,
+                irs: syn.seq,
+                mss,
+                sack,
+                clocks: clocks.map(|(opener, other)| (other, opener)),
+                scales: scales.map(|(opener, other)| (other, opener)),
+                window,
+            },
+            far: Standing {
+                iss: syn.seq,
+                irs: answer.seq,
+                mss,
+                sack,
+                clocks,
+                scales,
+                // That of a SYN is not scaled.
+                window: u64::from(answer.window),
+            },
+        }
+    }
+}
+
+/// The legs towards the sender of the connection's first data segment and towards the other end,
+/// where both ends were configured like `ends` and there was no handshake.
+pub(super) fn unseen(segment: &Segment, ends: &Config) -> [Standing; 2] {
+    let scale = ends.window_scale();
+    let (first, expected) = (segment.seq + u32::MAX, segment.ack + u32::MAX);
+    let stamps = segment.timestamps.filter(|_| ends.timestamps);
+    let near = Standing {
+        iss: expected,
+        irs: first,
+        mss: ends.mss,
+        sack: ends.sack_blocks > 0,
+        clocks: stamps.map(|stamp| (stamp.echo, stamp.value)),
+        scales: ends.window_scaling.then_some((scale, scale)),
+        window: ends.receive_buffer.0,
+    };
+    let far = Standing {
+        iss: first,
+        irs: expected,
+        clocks: near.clocks.map(|(ours, peer)| (peer, ours)),
+        ..near
+    };
+    [near, far]
+}
