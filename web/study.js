@@ -69,97 +69,20 @@ function tables() {
   }
 }
 
-let plots = [];
-const hidden = new Set();
-const names = distinct(data.figures.flatMap((figure) => figure.lines.map((line) => line.label)));
-const colour = (name) => style(`--c-${names.indexOf(name) % 8}`);
-
-/** All lines over one x axis, as uPlot wants them: where a line has no point there is a gap to span. */
-const joined = (lines) => uPlot.join(lines.map((line) => [line.x, line.y]));
-
-function axisY(tick) {
-  if (tick >= 1e6) return `${tick / 1e6}M`;
-  return tick >= 1e4 ? `${tick / 1e3}k` : `${tick}`;
-}
-
-function figure(panel, one) {
-  const axis = { stroke: style("--soft"), grid: { stroke: style("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif", labelSize: 18 };
-  const category = one.ticks.length > 0;
-  const last = category ? one.ticks.length - 1 : Math.max(...one.lines.flatMap((line) => line.x));
-  const options = {
-    width: panel.clientWidth - 34,
-    height: 270,
-    padding: [10, 18, 0, 0],
-    cursor: { points: { size: 6 } },
-    legend: { show: false },
-    scales: { x: { time: false, range: [0, last || 1] }, y: { range: (_, __, max) => [0, max * 1.04 || 1] } },
-    axes: [
-      { ...axis, label: one.x, size: 30, splits: category ? one.ticks.map((_, i) => i) : undefined, values: category ? (_, at) => at.map((i) => one.ticks[i] ?? "") : undefined },
-      { ...axis, size: 52, values: (_, ticks) => ticks.map(axisY) },
-    ],
-    series: [{}, ...one.lines.map((line) => ({
-      label: line.label, stroke: colour(line.label), width: 2, spanGaps: true, show: !hidden.has(line.label), points: { show: category, size: 6 },
-    }))],
-  };
-  const target = make("div");
-  panel.append(target);
-  plots.push({ plot: new uPlot(options, joined(one.lines), target), one });
-}
-
-/** Draws all figures anew: at the start, and when colours or sizes change. */
-function figures() {
-  plots.forEach(({ plot }) => plot.destroy());
-  plots = [];
-  document.getElementById("figures").replaceChildren();
-  const panels = data.figures.map((one) => {
-    const panel = make("div", { class: "panel" }, make("h3", {}, `Figure ${one.name}. ${one.title}`), make("p", { class: "note" }, one.y));
-    put("figures", panel);
-    return [panel, one];
-  });
-  // All panels first: their width depends on how many there are.
-  for (const [panel, one] of panels) {
-    if (one.lines.some((line) => line.x.length)) figure(panel, one);
-    else panel.append(make("p", { class: "note" }, "No point of this figure was run."));
+/** The paper's statements: a row each, or one for each model that it is checked under. */
+function statements() {
+  if (!data.statements.length) {
+    document.getElementById("statements-section").remove();
+    return;
   }
-}
-
-function legend() {
-  names.forEach((name, index) => {
-    const mark = make("span", {}, "━");
-    mark.style.color = `var(--c-${index % 8})`;
-    const button = make("button", { type: "button", "aria-pressed": "true" }, mark, name);
-    button.addEventListener("click", () => {
-      if (!hidden.delete(name)) hidden.add(name);
-      button.setAttribute("aria-pressed", `${!hidden.has(name)}`);
-      for (const { plot, one } of plots) {
-        one.lines.forEach((line, i) => { if (line.label === name) plot.setSeries(i + 1, { show: !hidden.has(name) }); });
-      }
-    });
-    put("legend", button);
+  const figure = (value, points) => make("td", {}, known(value) ? number(value) : "—", points > 1 ? make("small", {}, `of ${points} points`) : null);
+  const verdict = (holds) => make("td", {}, make("span", { class: holds ? "yes" : "no" }, known(holds) ? (holds ? "yes" : "no") : "—"));
+  const head = ["statement", "model", "ours", "holds", "reference", "holds"].map((name) => make("th", { scope: "col" }, name));
+  const body = data.statements.map((one, i) => {
+    const first = data.statements[i - 1]?.statement !== one.statement;
+    const words = first ? [one.text, make("small", {}, `${one.place}. Checked: ${one.check}`), one.why ? make("small", {}, `→ ${one.why}`) : null] : [];
+    return make("tr", { class: first ? null : "again" }, make("th", { scope: "row" }, words), make("td", {}, one.model ?? ""),
+      figure(one.ours, one.points), verdict(one.holds), figure(one.reference, one.reference_points), verdict(one.reference_holds));
   });
+  put("statements", make("table", {}, make("thead", {}, make("tr", {}, head)), make("tbody", {}, body)));
 }
-
-function theme() {
-  const root = document.documentElement;
-  if (matchMedia("(prefers-color-scheme: dark)").matches) root.dataset.theme = "dark";
-  document.getElementById("theme").addEventListener("click", () => {
-    root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
-    figures();
-  });
-}
-
-theme();
-words();
-tables();
-if (data.figures.length) {
-  legend();
-  figures();
-} else {
-  document.getElementById("figures-section").remove();
-}
-let resizing;
-addEventListener("resize", () => {
-  clearTimeout(resizing);
-  resizing = setTimeout(figures, 120);
-});
-document.documentElement.dataset.ready = "yes";

@@ -203,6 +203,12 @@ impl<'d, 't> Table<'d, 't> {
         self.entries.contains_key(key)
     }
 
+    /// Whether the value of `key` is an array.
+    pub(crate) fn is_array(&self, key: &str) -> bool {
+        let value = self.entries.get(key);
+        value.is_some_and(|value| value.get_ref().is_array())
+    }
+
     /// Records a problem with the value of `key`, or with the table where `key` is missing.
     pub fn problem(&self, key: &str, wrong: Wrong) {
         self.document.problem(self.place_of(key), wrong);

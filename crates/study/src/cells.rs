@@ -60,7 +60,7 @@ type Samples<'r> = BTreeMap<(&'r str, &'r str, &'r str), BTreeMap<&'r str, f64>>
 
 impl Maker<'_> {
     fn table(&self, spec: &TableSpec, rows: &[Row]) -> Vec<Cell> {
-        let contrast = contrast(&spec.kind);
+        let contrast = spec.kind.contrast();
         let samples = self.samples(spec, contrast, rows);
         let labels = |axis: usize| -> Vec<String> {
             let labels = self.study.axes()[axis].labels();
@@ -190,7 +190,15 @@ impl Maker<'_> {
                     .filter
                     .get(&axis)
                     .is_some_and(|labels| labels == &[side])
+                && self.alike(spec, other, axis)
         })
+    }
+
+    /// Whether two tables fix every axis that is neither laid out nor `contrast` at the same values.
+    fn alike(&self, spec: &TableSpec, other: &TableSpec, contrast: usize) -> bool {
+        let free = [spec.rows, spec.columns, contrast];
+        let mut fixed = (0..self.study.axes().len()).filter(|axis| !free.contains(axis));
+        fixed.all(|axis| spec.filter.get(&axis) == other.filter.get(&axis))
     }
 }
 
@@ -201,13 +209,6 @@ fn stats(samples: &Samples<'_>, place: (&str, &str, &str)) -> Option<Stats> {
 
 fn place(spec: &TableSpec, row: &str, column: &str) -> (String, String, String) {
     (spec.name.clone(), row.to_owned(), column.to_owned())
-}
-
-fn contrast(kind: &TableKind) -> Option<&Contrast> {
-    match kind {
-        TableKind::Value => None,
-        TableKind::Difference(contrast) | TableKind::Percent(contrast) => Some(contrast),
-    }
 }
 
 /// Whether `label` of axis number `axis` counts.

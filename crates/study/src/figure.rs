@@ -1,32 +1,44 @@
 //! The lines of figures.
 
 use crate::StudyError;
-use crate::agree::Stats;
 use crate::cells::admits;
+use crate::points::{Place, Points, Value};
 use crate::row::Row;
-use bentpipe_scenario::study::{Axis, Figure, FigureKind};
-use bentpipe_scenario::{Scenario, Study};
-use bentpipe_sim::{Options, Series};
+use crate::trace::{Trace, traced};
+use bentpipe_scenario::Study;
+use bentpipe_scenario::study::{Band, Figure, FigureKind, Lines, SEED, Scale};
 use serde::Serialize;
 
 /// One line of a figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Line {
-    /// Label of its value on the axis of the lines.
+    /// Its values on the axes of the lines, and its measure where there are several.
     pub label: String,
-    /// Time in seconds, or the number of a value on the x axis.
+    /// Time in seconds, the number that a label is, or the number of a value on the x axis.
     pub x: Vec<f64>,
     /// Segments, or the mean of the measure.
     pub y: Vec<f64>,
+    /// The lower edge of what is drawn around it; empty where nothing is.
+    pub low: Vec<f64>,
+    /// The upper edge.
+    pub high: Vec<f64>,
 }
 
-/// Runs a scenario and tells its course: seconds, and segments received in order by its first flow.
-pub type Trace<'a> = dyn Fn(&Scenario) -> Result<Vec<(f64, f64)>, String> + Sync + 'a;
+impl Line {
+    /// Without any point.
+    pub const fn new(label: String) -> Self {
+        Self {
+            label,
+            x: Vec::new(),
+            y: Vec::new(),
+            low: Vec::new(),
+            high: Vec::new(),
+        }
+    }
+}
 
-/// Most points of a line: more than a screen shows.
-const MOST: usize = 600;
-
-/// The lines of `figure`. A time-sequence figure runs its points again, by `trace`.
+/// The lines of `figure`. A time-sequence figure runs its points again, by `trace`; one of `sizes` has
+/// none here: what they are is the traffic's.
 ///
 /// # Errors
 /// A point that cannot be run.
@@ -36,12 +48,51 @@ pub fn lines(
     rows: &[Row],
     trace: &Trace<'_>,
 ) -> Result<Vec<Line>, StudyError> {
-    let labels = labels(study, figure, figure.series);
-    let line = |label: String| match &figure.kind {
-        FigureKind::Lines { x, measure } => Ok(means(study, figure, rows, *x, measure, label)),
-        FigureKind::TimeSequence => traced(study, figure, label, trace),
-    };
-    labels.into_iter().map(line).collect()
+    let combinations = combinations(study, figure);
+    match &figure.kind {
+        FigureKind::Sizes => Ok(Vec::new()),
+        FigureKind::TimeSequence => {
+            let run = |chosen: Vec<(usize, String)>| {
+                let label = label(&chosen);
+                traced(study, figure, &chosen, label, trace)
+            };
+            combinations.into_iter().map(run).collect()
+        }
+        FigureKind::Lines(spec) => {
+            let points = Points::new(study, rows);
+            let maker = Maker {
+                study,
+                figure,
+                spec,
+                points,
+            };
+            let all = combinations.iter().flat_map(|chosen| {
+                spec.measures
+                    .iter()
+                    .map(|measure| maker.line(chosen, measure))
+            });
+            Ok(all.collect())
+        }
+    }
+}
+
+/// One value of each axis of the lines, every combination.
+fn combinations(study: &Study, figure: &Figure) -> Vec<Vec<(usize, String)>> {
+    figure.series.iter().fold(vec![Vec::new()], |all, axis| {
+        let labels = labels(study, figure, *axis);
+        let longer = all.iter().flat_map(|chosen: &Vec<(usize, String)>| {
+            labels.iter().map(move |label| {
+                let own = (*axis, label.clone());
+                chosen.iter().cloned().chain([own]).collect()
+            })
+        });
+        longer.collect()
+    })
+}
+
+fn label(chosen: &[(usize, String)]) -> String {
+    let labels: Vec<&str> = chosen.iter().map(|(_, label)| label.as_str()).collect();
+    labels.join(", ")
 }
 
 /// The labels of axis number `axis` that count.
@@ -52,118 +103,69 @@ fn labels(study: &Study, figure: &Figure, axis: usize) -> Vec<String> {
         .collect()
 }
 
-fn means(
-    study: &Study,
-    figure: &Figure,
-    rows: &[Row],
-    x: usize,
-    measure: &str,
-    label: String,
-) -> Line {
-    let counts = |row: &&Row| {
-        let mut labels = row.labels.iter().enumerate();
-        row.labels[figure.series] == label
-            && labels.all(|(axis, label)| admits(&figure.filter, axis, label))
-    };
-    let own: Vec<&Row> = rows.iter().filter(counts).collect();
-    let mut line = Line {
-        label: label.clone(),
-        x: Vec::new(),
-        y: Vec::new(),
-    };
-    for (number, at) in labels(study, figure, x).iter().enumerate() {
-        let here = own.iter().filter(|row| row.labels[x] == *at);
-        let samples: Vec<f64> = here
-            .filter_map(|row| row.measures.get(measure))
-            .copied()
-            .collect();
-        if let Some(stats) = Stats::of(&samples) {
-            line.x.push(number as f64);
-            line.y.push(stats.mean);
+struct Maker<'a> {
+    study: &'a Study,
+    figure: &'a Figure,
+    spec: &'a Lines,
+    points: Points<'a>,
+}
+
+impl Maker<'_> {
+    fn line(&self, chosen: &[(usize, String)], measure: &str) -> Line {
+        let mut name = label(chosen);
+        if self.spec.measures.len() > 1 {
+            let before = if name.is_empty() { "" } else { ", " };
+            name = format!("{name}{before}{measure}");
+        }
+        let mut line = Line::new(name);
+        let Some(mut place) = self.place(chosen) else {
+            return line;
+        };
+        for (number, at) in labels(self.study, self.figure, self.spec.x)
+            .into_iter()
+            .enumerate()
+        {
+            let x = match self.spec.scale {
+                Scale::Category => Some(number as f64),
+                Scale::Linear => at.parse().ok(),
+                Scale::Log => at.parse().ok().filter(|x| *x > 0.0),
+            };
+            place[self.spec.x] = at;
+            let value = self.points.value(&place, measure, &self.spec.shows);
+            if let Some((x, value)) = x.zip(value).filter(|(_, value)| value.mean.is_finite()) {
+                line.x.push(x);
+                self.push(&mut line, &value);
+            }
+        }
+        line
+    }
+
+    fn push(&self, line: &mut Line, value: &Value) {
+        line.y.push(value.mean);
+        match self.spec.band {
+            Band::Nothing => {}
+            Band::Range => {
+                line.low.push(value.min);
+                line.high.push(value.max);
+            }
+            Band::Interval => {
+                line.low.push(value.mean - value.half());
+                line.high.push(value.mean + value.half());
+            }
         }
     }
-    line
-}
 
-/// The run of the first value that counts on every other axis.
-fn traced(
-    study: &Study,
-    figure: &Figure,
-    label: String,
-    trace: &Trace<'_>,
-) -> Result<Line, StudyError> {
-    let at = |(number, axis): (usize, &Axis)| {
-        let wanted = if number == figure.series {
-            Some(&label)
-        } else {
-            figure.filter.get(&number).and_then(|labels| labels.first())
+    /// The point of a line before its x is known; `None` where an axis has no value that counts.
+    fn place(&self, chosen: &[(usize, String)]) -> Option<Place> {
+        let label = |(number, axis): (usize, &bentpipe_scenario::study::Axis)| {
+            let own = chosen.iter().find(|(series, _)| *series == number);
+            let first = || labels(self.study, self.figure, number).into_iter().next();
+            match own {
+                _ if axis.name() == SEED => Some(String::new()),
+                Some((_, label)) => Some(label.clone()),
+                None => first(),
+            }
         };
-        wanted.map_or(Some(0), |label| axis.position(label))
-    };
-    let choice: Option<Vec<u64>> = study.axes().iter().enumerate().map(at).collect();
-    // A value that is not run today, by --quick for one.
-    let Some(choice) = choice else {
-        let (x, y) = (Vec::new(), Vec::new());
-        return Ok(Line { label, x, y });
-    };
-    let point = study.expander().point(study.index_of(&choice))?;
-    let points = trace(&point.scenario).map_err(|why| StudyError::Point {
-        labels: point.labels.join(", "),
-        why,
-    })?;
-    let (x, y) = thinned(&points).into_iter().unzip();
-    Ok(Line { label, x, y })
-}
-
-/// At most about [`MOST`] of `points`, evenly in time: the last of each slice, so that the end stays.
-fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
-    let Some((last, _)) = points.last().filter(|_| points.len() > MOST) else {
-        return points.to_vec();
-    };
-    let slice = last / MOST as f64;
-    let number = |time: f64| (time / slice) as usize;
-    let ends = points.iter().enumerate().filter(|(at, (time, _))| {
-        let next = points.get(at + 1);
-        next.is_none_or(|(next, _)| number(*next) != number(*time))
-    });
-    ends.map(|(_, point)| *point).collect()
-}
-
-/// Runs `scenario` in the simulator: seconds and segments received in order by its first flow.
-///
-/// # Errors
-/// What the simulator cannot run, in words.
-pub fn time_sequence(scenario: &Scenario) -> Result<Vec<(f64, f64)>, String> {
-    let series = Series::new(scenario);
-    let observed = bentpipe_sim::observe(scenario, &Options::default(), series);
-    let (outcome, series) = observed.map_err(|error| error.to_string())?;
-    let mss = outcome.flows.first().map_or(1, |flow| flow.mss.0.max(1)) as f64;
-    let flow = series.flows().first();
-    let received = flow.into_iter().flat_map(|flow| &flow.received);
-    let point = |seen: &bentpipe_sim::Progress| {
-        let nanos = (seen.at - bentpipe_base::Instant::ZERO).as_secs_f64();
-        (nanos, seen.bytes as f64 / mss)
-    };
-    Ok(received.map(point).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_line_is_thinned_and_keeps_its_end() {
-        let long: Vec<(f64, f64)> = (1..=100_000)
-            .map(|i| (f64::from(i) / 100.0, f64::from(i)))
-            .collect();
-        let thin = thinned(&long);
-        assert!(
-            (MOST - 1..=MOST + 2).contains(&thin.len()),
-            "{}",
-            thin.len()
-        );
-        assert_eq!(thin.last(), long.last());
-        assert!(thin.is_sorted_by(|a, b| a < b));
-        assert_eq!(thinned(&long[..10]), long[..10]);
+        self.study.axes().iter().enumerate().map(label).collect()
     }
 }

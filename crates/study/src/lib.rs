@@ -4,7 +4,8 @@
 //! A study ([`bentpipe_scenario::Study`]) is expanded point by point. [`run`] measures each one by a
 //! function it is given (for the simulator: [`simulate`]) and appends a line to the results folder;
 //! what stands there already is not run again. [`cells`] lays the rows out as tables, beside the
-//! paper's values and those of a reference; [`lines()`] makes the lines of a figure.
+//! paper's values and those of a reference; [`lines()`] makes the lines of a figure, and [`judge`] puts
+//! a paper's statements to the test.
 #![forbid(unsafe_code)]
 
 mod agree;
@@ -15,18 +16,23 @@ mod figure;
 mod folder;
 mod load;
 mod measure;
+mod points;
 mod row;
 mod run;
+mod statement;
+mod trace;
 
 pub use agree::{Reference, Stats};
 pub use beside::Beside;
 pub use cells::{Cell, cells};
 pub use error::StudyError;
-pub use figure::{Line, Trace, lines, time_sequence};
+pub use figure::{Line, lines};
 pub use load::{Loaded, load};
 pub use measure::{MEASURES, Measure, simulate};
 pub use row::{Measures, Row};
 pub use run::{Options, Progress, Results, run};
+pub use statement::{Judged, judge};
+pub use trace::{Trace, time_sequence};
 
 /// Most points that are run without being asked twice.
 pub const MOST_POINTS: u64 = 1_000_000;

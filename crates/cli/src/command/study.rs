@@ -4,13 +4,17 @@ mod output;
 mod progress;
 
 use crate::failure::{Blame, Failure};
+use crate::report::figure::Drawn;
 use crate::report::study::StudyReport;
+use crate::report::svg::svg;
 use crate::stop::Stop;
 use crate::terminal;
 use anyhow::{Context, anyhow};
+use bentpipe_scenario::Study;
+use bentpipe_scenario::study::Figure;
 use bentpipe_study::{
-    Cell, Loaded, MOST_POINTS, Options, Results, StudyError, cells, lines, load, simulate,
-    time_sequence,
+    Cell, Judged, Line, Loaded, MOST_POINTS, Options, Results, Row, StudyError, cells, judge,
+    lines, load, simulate, time_sequence,
 };
 use clap::Subcommand;
 use progress::Bar;
@@ -48,13 +52,13 @@ pub(crate) struct Run {
     /// Folder for the results [default: results/FOLDER/FILE]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Write the cells of all tables to FILE; `-`: to stdout, in place of the tables
+    /// Write the cells of all tables, and the statements, to FILE; `-`: to stdout, in place of them
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write the same as CSV to FILE
+    /// Write the cells as CSV to FILE
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Write an HTML report with tables and figures to DIR/index.html
+    /// Write an HTML report to DIR/index.html, and each figure to DIR/figure-NAME.svg
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
     /// Points that are run at a time [default: the processors]
@@ -75,18 +79,27 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     choose(&mut loaded, args)?;
     let began = Instant::now();
     let results = measured(&loaded, args)?;
-    let cells = cells(&loaded.study, &results.rows, &loaded.beside);
-    print(&loaded, &results, &cells, began.elapsed(), args)?;
+    let made = Made {
+        cells: cells(&loaded.study, &results.rows, &loaded.beside),
+        statements: judge(&loaded.study, &results.rows, &loaded.beside, None),
+    };
+    print(&loaded, &results, &made, began.elapsed(), args)?;
     if let Some(path) = args.json.as_deref().filter(|path| *path != Path::new("-")) {
-        write(path, &output::json(&cells).or_run()?).or_run()?;
+        write(path, &output::json(&made.cells, &made.statements).or_run()?).or_run()?;
     }
     if let Some(path) = &args.csv {
-        write(path, &output::csv(&cells)).or_run()?;
+        write(path, &output::csv(&made.cells)).or_run()?;
     }
     match &args.report {
-        Some(folder) => report(&loaded, &results, &cells, folder),
+        Some(folder) => report(&loaded, &results, &made, folder),
         None => Ok(()),
     }
+}
+
+/// What is made of the points.
+struct Made {
+    cells: Vec<Cell>,
+    statements: Vec<Judged>,
 }
 
 /// Seeds and values as the options say; a size that cannot be meant is refused.
@@ -145,42 +158,45 @@ fn processors() -> usize {
 fn print(
     loaded: &Loaded,
     results: &Results,
-    cells: &[Cell],
+    made: &Made,
     took: Duration,
     args: &Run,
 ) -> Result<(), Failure> {
     if args.json.as_deref() == Some(Path::new("-")) {
-        return terminal::print(&output::json(cells).or_run()?).or_run();
+        return terminal::print(&output::json(&made.cells, &made.statements).or_run()?).or_run();
     }
     for spec in loaded.study.tables() {
-        let text = output::table(&loaded.study, spec, cells);
+        let text = output::table(&loaded.study, spec, &made.cells);
         terminal::print(&text).or_run()?;
+    }
+    if !made.statements.is_empty() {
+        terminal::print(&output::statements(&made.statements)).or_run()?;
     }
     let points = results.rows.len();
     let ran = points as u64 - results.resumed;
     terminal::print(&format!(
         "{points} points, {ran} of them run now, {:.1} s. {}",
         took.as_secs_f64(),
-        output::summary(cells)
+        output::summary(&made.cells)
     ))
     .or_run()
 }
 
-fn report(
-    loaded: &Loaded,
-    results: &Results,
-    cells: &[Cell],
-    folder: &Path,
-) -> Result<(), Failure> {
+fn report(loaded: &Loaded, results: &Results, made: &Made, folder: &Path) -> Result<(), Failure> {
     let study = &loaded.study;
-    let figures = study.figures().iter();
-    let figures = figures
-        .map(|figure| lines(study, figure, &results.rows, &time_sequence))
+    let lines = study.figures().iter();
+    let lines = lines
+        .map(|figure| lines_of(study, figure, &results.rows))
         .collect::<Result<Vec<_>, _>>()
         .map_err(blame)?;
+    let figures = study.figures().iter().zip(&lines);
+    let figures: Vec<Drawn<'_>> = figures
+        .map(|(figure, lines)| Drawn::new(study, figure, lines))
+        .collect();
     let page = StudyReport {
         study,
-        cells,
+        cells: &made.cells,
+        statements: &made.statements,
         figures: &figures,
         points: results.rows.len(),
     };
@@ -190,8 +206,21 @@ fn report(
         .or_run()?;
     let file = folder.join("index.html");
     write(&file, &html).or_run()?;
+    for figure in &figures {
+        let name: String = figure.name.chars().map(plain).collect();
+        write(&folder.join(format!("figure-{name}.svg")), &svg(figure)).or_run()?;
+    }
     terminal::say(&format!("report: {}", file.display()));
     Ok(())
+}
+
+fn lines_of(study: &Study, figure: &Figure, rows: &[Row]) -> Result<Vec<Line>, StudyError> {
+    lines(study, figure, rows, &time_sequence)
+}
+
+/// What may stand in the name of a file.
+const fn plain(c: char) -> char {
+    if c.is_ascii_alphanumeric() { c } else { '-' }
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {

@@ -2,7 +2,9 @@
 //! nothing from anywhere.
 
 pub(crate) mod compare;
+pub(crate) mod figure;
 pub(crate) mod study;
+pub(crate) mod svg;
 #[cfg(test)]
 mod tests;
 

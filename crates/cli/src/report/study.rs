@@ -1,24 +1,28 @@
 //! The report of a study: one HTML file with its tables and figures, which loads nothing.
 
 use super::UPLOT;
+use super::figure::{Drawn, summary};
 use bentpipe_scenario::Study;
-use bentpipe_scenario::study::{Figure, FigureKind, TableKind};
-use bentpipe_study::{Cell, Line, MEASURES};
+use bentpipe_scenario::study::TableKind;
+use bentpipe_study::{Cell, Judged};
 use serde::Serialize;
 
 const PAGE: &str = include_str!("../../../../web/study.html");
 /// Marks in [`PAGE`] besides uPlot's, and what takes their place.
-const PARTS: [(&str, &str); 2] = [
+const PARTS: [(&str, &str); 3] = [
     ("{{report.css}}", include_str!("../../../../web/report.css")),
     ("{{study.js}}", include_str!("../../../../web/study.js")),
+    ("{{figures.js}}", include_str!("../../../../web/figures.js")),
 ];
 
 /// What the report shows.
 pub(crate) struct StudyReport<'a> {
     pub(crate) study: &'a Study,
     pub(crate) cells: &'a [Cell],
-    /// The lines of each figure of the study.
-    pub(crate) figures: &'a [Vec<Line>],
+    /// Its statements, put to the test.
+    pub(crate) statements: &'a [Judged],
+    /// Its figures.
+    pub(crate) figures: &'a [Drawn<'a>],
     /// How many points were run.
     pub(crate) points: usize,
 }
@@ -30,7 +34,8 @@ struct Page<'a> {
     points: usize,
     axes: Vec<(&'a str, String)>,
     tables: Vec<PageTable<'a>>,
-    figures: Vec<PageFigure<'a>>,
+    statements: &'a [Judged],
+    figures: &'a [Drawn<'a>],
     scenario: String,
 }
 
@@ -41,17 +46,6 @@ struct PageTable<'a> {
     measure: &'a str,
     percent: bool,
     cells: Vec<&'a Cell>,
-}
-
-#[derive(Serialize)]
-struct PageFigure<'a> {
-    name: &'a str,
-    title: &'a str,
-    x: String,
-    /// Labels of the x axis; none where it is time.
-    ticks: Vec<String>,
-    y: &'a str,
-    lines: &'a [Line],
 }
 
 impl StudyReport<'_> {
@@ -87,46 +81,15 @@ impl StudyReport<'_> {
                 .filter(|cell| cell.table == spec.name)
                 .collect(),
         });
-        let figures = study.figures().iter().zip(self.figures);
         Page {
             name: &study.base().name,
             version: env!("CARGO_PKG_VERSION"),
             points: self.points,
             axes: axes.collect(),
             tables: tables.collect(),
-            figures: figures
-                .map(|(figure, lines)| self.figure(figure, lines))
-                .collect(),
+            statements: self.statements,
+            figures: self.figures,
             scenario: study.base().to_toml(),
         }
     }
-
-    fn figure<'a>(&'a self, figure: &'a Figure, lines: &'a [Line]) -> PageFigure<'a> {
-        let (x, ticks, y) = match &figure.kind {
-            FigureKind::TimeSequence => {
-                let y = "segments received in order";
-                ("time (s)".to_owned(), Vec::new(), y)
-            }
-            FigureKind::Lines { x, measure } => {
-                let axis = &self.study.axes()[*x];
-                let chosen = figure.filter.get(x);
-                let admits = |label: &String| chosen.is_none_or(|some| some.contains(label));
-                let ticks = axis.labels().filter(admits).collect();
-                (axis.name().to_owned(), ticks, summary(measure))
-            }
-        };
-        PageFigure {
-            name: &figure.name,
-            title: &figure.title,
-            x,
-            ticks,
-            y,
-            lines,
-        }
-    }
-}
-
-fn summary(measure: &str) -> &str {
-    let known = MEASURES.iter().find(|known| known.name == measure);
-    known.map_or(measure, |known| known.summary)
 }

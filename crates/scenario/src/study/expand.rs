@@ -47,8 +47,9 @@ impl<'s> Expander<'s> {
         // The study was read from this text before: it is TOML.
         let mut base = DeTable::parse_recoverable(&study.text).0.into_inner();
         let sweep = base.remove("sweep").map(Spanned::into_inner);
-        base.remove("tables");
-        base.remove("figures");
+        for key in super::layout::KEYS {
+            base.remove(key);
+        }
         let tables = match sweep {
             Some(DeValue::Array(items)) => items.into_iter().collect(),
             _ => Vec::new(),
@@ -70,7 +71,7 @@ impl<'s> Expander<'s> {
     /// # Errors
     /// Values that are right one by one may contradict each other.
     pub fn point(&self, index: u64) -> Result<Point, Problems> {
-        let mut rest = index;
+        let mut rest = self.study.combination(index);
         let mut choice: Vec<u64> = self
             .study
             .axes

@@ -1,5 +1,7 @@
-//! `[[tables]]` and `[[figures]]`.
+//! `[[tables]]`, and what is read alike in them, in `[[figures]]` and in `[[statements]]`.
 
+use super::figure::Figure;
+use super::statement::Statement;
 use super::{Axis, SEED};
 use crate::parse::Known;
 use crate::problem::nearest;
@@ -41,6 +43,16 @@ pub enum TableKind {
     Percent(Contrast),
 }
 
+impl TableKind {
+    /// The two values that are compared, if there are two.
+    pub const fn contrast(&self) -> Option<&Contrast> {
+        match self {
+            Self::Value => None,
+            Self::Difference(contrast) | Self::Percent(contrast) => Some(contrast),
+        }
+    }
+}
+
 /// Two values of an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contrast {
@@ -52,61 +64,58 @@ pub struct Contrast {
     pub to: String,
 }
 
-/// A figure: a line for each value of an axis.
+/// What a study makes of its points.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Figure {
-    /// Its name.
-    pub name: String,
-    /// Its heading.
-    pub title: String,
-    /// Number of the axis whose values are the lines.
-    pub series: usize,
-    /// What is drawn.
-    pub kind: FigureKind,
-    /// Which points count.
-    pub filter: Filter,
+pub(super) struct Layout {
+    pub(super) tables: Vec<TableSpec>,
+    pub(super) figures: Vec<Figure>,
+    pub(super) statements: Vec<Statement>,
+    /// Of `[[points]]`: the study is the union of these; all points if there are none.
+    pub(super) points: Vec<Filter>,
 }
 
-/// What a figure draws.
-#[derive(Clone, Debug, PartialEq)]
-pub enum FigureKind {
-    /// Segments received in order against time, of single runs.
-    TimeSequence,
-    /// The mean of a measure against the values of an axis.
-    Lines {
-        /// Number of the axis.
-        x: usize,
-        /// What is measured.
-        measure: String,
-    },
-}
+/// The keys of a study's document that are no part of its scenario.
+pub(super) const KEYS: [&str; 4] = ["tables", "figures", "statements", "points"];
 
-/// `None` where a table or a figure could not be read.
-pub(super) fn layout(
-    root: &mut Table<'_, '_>,
-    axes: &[Axis],
-    known: Known<'_>,
-) -> Option<(Vec<TableSpec>, Vec<Figure>)> {
-    let tables = root.list("tables");
-    let figures = root.list("figures");
-    let counts = (tables.len(), figures.len());
+/// `None` where one of them could not be read.
+pub(super) fn layout(root: &mut Table<'_, '_>, axes: &[Axis], known: Known<'_>) -> Option<Layout> {
+    let [tables, figures, statements, points] = KEYS.map(|key| root.list(key));
+    let count = tables.len() + figures.len() + statements.len() + points.len();
     let read = |table| Reader { table, axes, known };
-    let tables: Vec<TableSpec> = tables.into_iter().filter_map(|t| read(t).table()).collect();
-    let figures: Vec<Figure> = figures
-        .into_iter()
-        .filter_map(|t| read(t).figure())
-        .collect();
+    let layout = Layout {
+        tables: tables.into_iter().filter_map(|t| read(t).table()).collect(),
+        figures: figures
+            .into_iter()
+            .filter_map(|t| read(t).figure())
+            .collect(),
+        statements: statements
+            .into_iter()
+            .filter_map(|t| read(t).statement())
+            .collect(),
+        points: points
+            .into_iter()
+            .filter_map(|t| read(t).points())
+            .collect(),
+    };
+    let Layout {
+        tables,
+        figures,
+        statements,
+        points,
+    } = &layout;
     unique(
         root,
-        "tables",
+        KEYS[0],
         tables.iter().map(|table| table.name.as_str()),
     );
     unique(
         root,
-        "figures",
+        KEYS[1],
         figures.iter().map(|figure| figure.name.as_str()),
     );
-    (counts == (tables.len(), figures.len())).then_some((tables, figures))
+    unique(root, KEYS[2], statements.iter().map(|one| one.id.as_str()));
+    let whole = tables.len() + figures.len() + statements.len() + points.len() == count;
+    whole.then_some(layout)
 }
 
 fn unique<'n>(root: &Table<'_, '_>, key: &str, names: impl Iterator<Item = &'n str>) {
@@ -119,10 +128,11 @@ fn unique<'n>(root: &Table<'_, '_>, key: &str, names: impl Iterator<Item = &'n s
     }
 }
 
-struct Reader<'d, 't, 'a> {
-    table: Table<'d, 't>,
-    axes: &'a [Axis],
-    known: Known<'a>,
+/// Reads one table of a list.
+pub(super) struct Reader<'d, 't, 'a> {
+    pub(super) table: Table<'d, 't>,
+    pub(super) axes: &'a [Axis],
+    pub(super) known: Known<'a>,
 }
 
 impl Reader<'_, '_, '_> {
@@ -131,13 +141,10 @@ impl Reader<'_, '_, '_> {
         let measure = self.measure();
         let rows = self.axis("rows");
         let columns = self.axis("columns");
-        let kind = self.kind();
+        let kind = self.kind("kind");
         let filter = self.filter();
         let (rows, columns, kind, filter) = (rows?, columns?, kind?, filter?);
-        let contrast = match &kind {
-            TableKind::Value => None,
-            TableKind::Difference(contrast) | TableKind::Percent(contrast) => Some(contrast.axis),
-        };
+        let contrast = kind.contrast().map(|contrast| contrast.axis);
         if rows == columns || [Some(rows), Some(columns)].contains(&contrast) {
             let what = "an axis that is used twice";
             let expected = "`rows`, `columns` and `over` of three axes";
@@ -157,68 +164,42 @@ impl Reader<'_, '_, '_> {
         })
     }
 
-    fn figure(mut self) -> Option<Figure> {
-        let (name, title) = self.heading();
-        let series = self.axis("series");
-        let kind = self.table.required::<String>("kind", "\"time-sequence\"")?;
-        let kind = match kind.as_str() {
-            "time-sequence" => Some(FigureKind::TimeSequence),
-            "lines" => {
-                let measure = self.measure();
-                self.axis("x")
-                    .zip(measure)
-                    .map(|(x, measure)| FigureKind::Lines { x, measure })
-            }
-            _ => {
-                let what = format!("unknown kind of figure `{}`", brief(&kind));
-                let names = ["time-sequence", "lines"];
-                self.table.problem("kind", Wrong::name(what, &kind, &names));
-                return None;
-            }
-        };
+    /// `[[points]]`: which combinations of values are run.
+    fn points(mut self) -> Option<Filter> {
         let filter = self.filter();
-        let (series, kind, filter) = (series?, kind?, filter?);
-        let mut used = vec![series];
-        match kind {
-            FigureKind::Lines { x, .. } => used.push(x),
-            FigureKind::TimeSequence => {}
-        }
-        self.all_fixed(used, &filter);
         self.table.finish();
-        Some(Figure {
-            name: name?,
-            title: title?,
-            series,
-            kind,
-            filter,
-        })
+        filter
     }
 
-    fn heading(&mut self) -> (Option<String>, Option<String>) {
+    pub(super) fn heading(&mut self) -> (Option<String>, Option<String>) {
         let name = self.table.required::<String>("name", "\"1\"");
         let title = self.table.required::<String>("title", "\"Goodput\"");
         (name, title)
     }
 
-    fn measure(&mut self) -> Option<String> {
+    pub(super) fn measure(&mut self) -> Option<String> {
         let measure = self.table.required::<String>("measure", "\"goodput\"")?;
+        self.is_measure("measure", &measure).then_some(measure)
+    }
+
+    pub(super) fn is_measure(&self, key: &str, measure: &str) -> bool {
         let known = self.known.measures;
-        if !known.is_empty() && !known.contains(&measure.as_str()) {
-            let what = format!("unknown measure `{}`", brief(&measure));
-            let wrong = Wrong::name(what, &measure, known);
-            self.table.problem("measure", wrong);
-            return None;
+        let right = known.is_empty() || known.contains(&measure);
+        if !right {
+            let what = format!("unknown measure `{}`", brief(measure));
+            let wrong = Wrong::name(what, measure, known);
+            self.table.problem(key, wrong);
         }
-        Some(measure)
+        right
     }
 
     /// The number of the axis that `key` names.
-    fn axis(&mut self, key: &'static str) -> Option<usize> {
+    pub(super) fn axis(&mut self, key: &'static str) -> Option<usize> {
         let name = self.table.required::<String>(key, "\"rate\"")?;
         self.axis_named(key, &name)
     }
 
-    fn axis_named(&self, key: &str, name: &str) -> Option<usize> {
+    pub(super) fn axis_named(&self, key: &str, name: &str) -> Option<usize> {
         let found = self.axes.iter().position(|axis| axis.name == name);
         if found.is_none() {
             let names: Vec<&str> = self.axes.iter().map(Axis::name).collect();
@@ -228,16 +209,17 @@ impl Reader<'_, '_, '_> {
         found
     }
 
-    fn kind(&mut self) -> Option<TableKind> {
-        let kind = self.table.or("kind", "value".to_owned());
+    /// What is shown of a measure, by the word of `key`.
+    pub(super) fn kind(&mut self, key: &'static str) -> Option<TableKind> {
+        let kind = self.table.or(key, "value".to_owned());
         match kind.as_str() {
             "value" => Some(TableKind::Value),
             "difference" => self.contrast().map(TableKind::Difference),
             "percent" => self.contrast().map(TableKind::Percent),
             _ => {
-                let what = format!("unknown kind of table `{}`", brief(&kind));
+                let what = format!("unknown kind `{}`", brief(&kind));
                 let names = ["value", "difference", "percent"];
-                self.table.problem("kind", Wrong::name(what, &kind, &names));
+                self.table.problem(key, Wrong::name(what, &kind, &names));
                 None
             }
         }
@@ -274,8 +256,30 @@ impl Reader<'_, '_, '_> {
         known
     }
 
-    /// `where`: of each axis one label or several.
-    fn filter(&mut self) -> Option<Filter> {
+    /// The labels of `axis` that are numbers within `text`, such as "1..10", "15.." or "..40", both
+    /// ends included; none if `text` is no range.
+    fn between(&self, axis: usize, text: &str) -> Vec<String> {
+        let Some((low, high)) = text.split_once("..") else {
+            return Vec::new();
+        };
+        let end = |text: &str, open: f64| match text.trim() {
+            "" => Some(open),
+            number => number.parse().ok(),
+        };
+        let ends = end(low, f64::NEG_INFINITY).zip(end(high, f64::INFINITY));
+        let Some((low, high)) = ends else {
+            return Vec::new();
+        };
+        let labels = self.axes[axis].labels();
+        let inside = |label: &String| {
+            let number: Option<f64> = label.parse().ok();
+            number.is_some_and(|number| (low..=high).contains(&number))
+        };
+        labels.filter(inside).collect()
+    }
+
+    /// `where`: of each axis one label or several, or ranges of numbers.
+    pub(super) fn filter(&mut self) -> Option<Filter> {
         let Some(table) = self.table.table("where") else {
             return (!self.table.has("where")).then(Filter::new);
         };
@@ -286,13 +290,14 @@ impl Reader<'_, '_, '_> {
                 DeValue::Array(items) => items.iter().collect(),
                 _ => vec![value],
             };
-            let labels: Option<Vec<String>> = items.iter().map(|item| table.read(item)).collect();
-            let labels = labels?;
-            if labels
-                .iter()
-                .any(|label| !self.is_label("where", axis, label))
-            {
-                return None;
+            let mut labels = Vec::new();
+            for item in items {
+                let label: String = table.read(item)?;
+                let many = self.between(axis, &label);
+                if many.is_empty() && !self.is_label("where", axis, &label) {
+                    return None;
+                }
+                labels.extend(if many.is_empty() { vec![label] } else { many });
             }
             filter.insert(axis, labels);
         }
@@ -301,7 +306,7 @@ impl Reader<'_, '_, '_> {
 
     /// Every axis that is neither used nor the seeds has one value only: a mean over anything else
     /// than seeds means nothing.
-    fn all_fixed(&self, used: Vec<usize>, filter: &Filter) {
+    pub(super) fn all_fixed(&self, used: Vec<usize>, filter: &Filter) {
         for (number, axis) in self.axes.iter().enumerate() {
             let chosen = filter
                 .get(&number)

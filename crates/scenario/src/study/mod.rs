@@ -37,10 +37,14 @@
 
 mod axis;
 mod expand;
+mod figure;
 mod layout;
+mod statement;
 
 pub use expand::{Expander, Point};
-pub use layout::{Contrast, Figure, FigureKind, Filter, TableKind, TableSpec};
+pub use figure::{Band, Figure, FigureKind, Lines, Scale};
+pub use layout::{Contrast, Filter, TableKind, TableSpec};
+pub use statement::{Bound, ParseBoundError, SMALL_SHARE, Statement, Take};
 
 use crate::model::Scenario;
 use crate::parse::{self, Known};
@@ -48,9 +52,13 @@ use crate::problem::Problems;
 use crate::read::Document;
 use axis::Values;
 use core::fmt::Write;
+use layout::Layout;
 
 /// Name of the axis whose values are repetitions: cells are taken over all of them.
 pub const SEED: &str = "seed";
+
+/// Most combinations of which `[[points]]` may choose: one number each is held.
+const MOST_COMBINATIONS: u64 = 100_000_000;
 
 /// A scenario, its axes, and what is made of its points.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,8 +67,9 @@ pub struct Study {
     text: String,
     base: Scenario,
     axes: Vec<Axis>,
-    tables: Vec<TableSpec>,
-    figures: Vec<Figure>,
+    layout: Layout,
+    /// Where `[[points]]` chooses: the numbers of its points among all combinations, in order.
+    chosen: Option<Vec<u64>>,
 }
 
 /// One direction in which the scenario is varied.
@@ -90,24 +99,25 @@ impl Study {
         let layout = match &axes {
             Some(axes) => layout::layout(&mut root, axes, known),
             None => {
-                let _ = (root.list("tables"), root.list("figures"));
+                let _ = layout::KEYS.map(|key| root.list(key));
                 None
             }
         };
         let base = parse::scenario(root, known);
-        let study = axes.zip(layout).zip(base).map(|((axes, layout), base)| {
-            let (tables, figures) = layout;
-            Self {
+        let study = axes
+            .zip(layout)
+            .zip(base)
+            .map(|((axes, layout), base)| Self {
                 file: file.to_owned(),
                 text: text.to_owned(),
                 base,
                 axes,
-                tables,
-                figures,
-            }
-        });
-        let study = document.finish(study)?;
+                layout,
+                chosen: None,
+            });
+        let mut study = document.finish(study)?;
         expand::check(&study, known)?;
+        study.choose();
         Ok(study)
     }
 
@@ -123,21 +133,74 @@ impl Study {
 
     /// The tables, in the order of the file.
     pub fn tables(&self) -> &[TableSpec] {
-        &self.tables
+        &self.layout.tables
     }
 
     /// The figures, in the order of the file.
     pub fn figures(&self) -> &[Figure] {
-        &self.figures
+        &self.layout.figures
+    }
+
+    /// The statements, in the order of the file.
+    pub fn statements(&self) -> &[Statement] {
+        &self.layout.statements
     }
 
     /// How many points it has.
     pub fn len(&self) -> u64 {
+        match &self.chosen {
+            Some(chosen) => chosen.len() as u64,
+            None => self.combinations(),
+        }
+    }
+
+    fn combinations(&self) -> u64 {
         let lengths = self.axes.iter().map(|axis| axis.values.len());
         lengths.fold(1, u64::saturating_mul)
     }
 
-    /// Whether it has no point: never, as every axis has values.
+    /// Enumerates the points of `[[points]]`, after any change of values. A study too large for
+    /// that keeps all its combinations, which the caller will find too many.
+    fn choose(&mut self) {
+        let blocks = &self.layout.points;
+        if blocks.is_empty() || self.combinations() > MOST_COMBINATIONS {
+            self.chosen = None;
+            return;
+        }
+        let mut chosen: Vec<u64> = blocks.iter().flat_map(|block| self.block(block)).collect();
+        chosen.sort_unstable();
+        chosen.dedup();
+        self.chosen = Some(chosen);
+    }
+
+    /// The numbers of the combinations that `block` admits.
+    fn block(&self, block: &Filter) -> Vec<u64> {
+        let mut numbers = vec![0];
+        for (at, axis) in self.axes.iter().enumerate() {
+            let admitted = |(_, label): &(u64, String)| {
+                let some = block.get(&at);
+                some.is_none_or(|some| some.contains(label))
+            };
+            let values = (0..axis.len()).zip(axis.labels()).filter(admitted);
+            let values: Vec<u64> = values.map(|(value, _)| value).collect();
+            let longer = numbers.iter().flat_map(|number| {
+                let first = number * axis.len();
+                values.iter().map(move |value| first + value)
+            });
+            numbers = longer.collect();
+        }
+        numbers
+    }
+
+    /// The number among all combinations of point number `index`.
+    fn combination(&self, index: u64) -> u64 {
+        let chosen = self.chosen.as_deref().filter(|chosen| !chosen.is_empty());
+        chosen.map_or(index, |chosen| {
+            chosen[(index % chosen.len() as u64) as usize]
+        })
+    }
+
+    /// Whether it has no point: where `[[points]]` admits none of the values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -151,6 +214,7 @@ impl Study {
             first: 1,
             last: count.max(1),
         };
+        self.choose();
         true
     }
 
@@ -161,6 +225,7 @@ impl Study {
                 axis.values = quick;
             }
         }
+        self.choose();
     }
 
     /// What all points have in common: the scenario before any axis, and what the axes set. Two
@@ -175,10 +240,15 @@ impl Study {
         text
     }
 
-    /// The number of the point of one value of each axis, by their numbers.
-    pub fn index_of(&self, choice: &[u64]) -> u64 {
+    /// The number of the point of one value of each axis, by their numbers; `None` if `[[points]]`
+    /// leaves it out.
+    pub fn index_of(&self, choice: &[u64]) -> Option<u64> {
         let axes = self.axes.iter().zip(choice);
-        axes.fold(0, |index, (axis, at)| index * axis.len() + at)
+        let number = axes.fold(0, |index, (axis, at)| index * axis.len() + at);
+        match &self.chosen {
+            None => Some(number),
+            Some(chosen) => chosen.binary_search(&number).ok().map(|at| at as u64),
+        }
     }
 
     /// Makes points.

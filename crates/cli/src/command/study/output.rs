@@ -2,7 +2,7 @@
 
 use bentpipe_scenario::Study;
 use bentpipe_scenario::study::{TableKind, TableSpec};
-use bentpipe_study::Cell;
+use bentpipe_study::{Cell, Judged};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use std::fmt::Write as _;
 
@@ -109,11 +109,72 @@ pub(super) fn summary(cells: &[Cell]) -> String {
     }
 }
 
-/// An array of one object a cell.
-pub(super) fn json(cells: &[Cell]) -> serde_json::Result<String> {
-    let lines = cells.iter().map(serde_json::to_string);
-    let lines: Vec<String> = lines.collect::<Result<_, _>>()?;
+/// An array of one object a cell, then one a statement.
+pub(super) fn json(cells: &[Cell], statements: &[Judged]) -> serde_json::Result<String> {
+    let cells = cells.iter().map(serde_json::to_string);
+    let statements = statements.iter().map(serde_json::to_string);
+    let lines: Vec<String> = cells.chain(statements).collect::<Result<_, _>>()?;
     Ok(format!("[\n{}\n]\n", lines.join(",\n")))
+}
+
+/// The statements of the paper, one a row, each with its check under it.
+pub(super) fn statements(statements: &[Judged]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(["statement", "model", "ours", "holds", "reference", "holds"]);
+    let mut last = "";
+    for one in statements {
+        let words = match last == one.statement {
+            true => String::new(),
+            false => {
+                let why = one.why.iter().map(|why| format!("\n→ {why}"));
+                let text = [format!("{}: {} ({})", one.statement, one.text, one.place)];
+                let check = [format!("\ncheck: {}", one.check)];
+                let all: String = text.into_iter().chain(check).chain(why).collect();
+                wrapped(&all, 78)
+            }
+        };
+        last = &one.statement;
+        let figure = |figure: Option<f64>, points: usize| match figure {
+            Some(figure) => format!("{} ({points})", number(figure, false)),
+            None => "—".to_owned(),
+        };
+        let verdict = |holds: Option<bool>| match holds {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "—",
+        };
+        table.add_row([
+            words,
+            one.model.clone().unwrap_or_default(),
+            figure(one.ours, one.points),
+            verdict(one.holds).to_owned(),
+            figure(one.reference, one.reference_points),
+            verdict(one.reference_holds).to_owned(),
+        ]);
+    }
+    format!("The paper's statements (in brackets: points that a figure is taken of)\n{table}\n")
+}
+
+/// `text` in lines of at most `width` characters where words allow.
+fn wrapped(text: &str, width: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for paragraph in text.lines() {
+        let mut line = String::new();
+        for word in paragraph.split(' ') {
+            let longer = line.chars().count() + 1 + word.chars().count() > width;
+            if longer && !line.is_empty() {
+                lines.push(std::mem::take(&mut line));
+            }
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+        lines.push(line);
+    }
+    lines.join("\n")
 }
 
 /// A header, and one line a cell; what is missing is empty.
@@ -183,7 +244,8 @@ mod tests {
             text.lines().nth(1),
             Some("1,\"re,no\",1e-5,1953.6,1700,2200,20,1553,1954.5,true")
         );
-        let value: serde_json::Value = serde_json::from_str(&json(&[cell()]).unwrap()).unwrap();
+        let value: serde_json::Value =
+            serde_json::from_str(&json(&[cell()], &[]).unwrap()).unwrap();
         let names: Vec<&str> = value[0]
             .as_object()
             .unwrap()

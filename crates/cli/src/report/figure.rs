@@ -1,0 +1,95 @@
+//! A figure as it is drawn, in the page and as SVG.
+
+use bentpipe_scenario::Study;
+use bentpipe_scenario::study::{Band, Figure, FigureKind, Scale, TableKind};
+use bentpipe_study::{Line, MEASURES};
+use serde::Serialize;
+
+/// Lines and what stands around them.
+#[derive(Debug, Serialize)]
+pub(crate) struct Drawn<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) title: &'a str,
+    /// What the x axis is.
+    pub(crate) x: String,
+    /// Labels of the x axis; none where it is of numbers.
+    pub(crate) ticks: Vec<String>,
+    /// Whether the x axis is logarithmic.
+    pub(crate) log: bool,
+    /// What the y axis is.
+    pub(crate) y: String,
+    /// What is drawn around the lines, if anything.
+    pub(crate) band: &'static str,
+    /// Up to where a second panel enlarges.
+    pub(crate) zoom: Option<f64>,
+    pub(crate) lines: &'a [Line],
+}
+
+impl<'a> Drawn<'a> {
+    /// `figure` of `study` with its `lines`.
+    pub(crate) fn new(study: &'a Study, figure: &'a Figure, lines: &'a [Line]) -> Self {
+        let drawn = Self {
+            name: &figure.name,
+            title: &figure.title,
+            x: "time (s)".to_owned(),
+            ticks: Vec::new(),
+            log: false,
+            y: "segments received in order".to_owned(),
+            band: "",
+            zoom: None,
+            lines,
+        };
+        match &figure.kind {
+            FigureKind::TimeSequence => drawn,
+            FigureKind::Sizes => Self {
+                x: "size of a transfer (segments of 1460 bytes)".to_owned(),
+                y: "transfers of at most this size, in percent".to_owned(),
+                log: true,
+                ..drawn
+            },
+            FigureKind::Lines(spec) => {
+                let axis = &study.axes()[spec.x];
+                let chosen = figure.filter.get(&spec.x);
+                let admits = |label: &String| chosen.is_none_or(|some| some.contains(label));
+                let ticks = match spec.scale {
+                    Scale::Category => axis.labels().filter(admits).collect(),
+                    _ => Vec::new(),
+                };
+                let measured: Vec<&str> = spec.measures.iter().map(|one| summary(one)).collect();
+                Self {
+                    x: axis.name().to_owned(),
+                    ticks,
+                    log: spec.scale == Scale::Log,
+                    y: shown(&spec.shows, &measured.join(" / ")),
+                    band: match spec.band {
+                        Band::Nothing => "",
+                        Band::Range => "shaded: least to greatest of the seeds",
+                        Band::Interval => "shaded: 95% confidence interval of the mean",
+                    },
+                    zoom: spec.zoom,
+                    ..drawn
+                }
+            }
+        }
+    }
+}
+
+fn shown(shows: &TableKind, measured: &str) -> String {
+    match shows {
+        TableKind::Value => measured.to_owned(),
+        TableKind::Difference(contrast) => {
+            let (from, to) = (&contrast.from, &contrast.to);
+            format!("{to} less {from}: {measured}")
+        }
+        TableKind::Percent(contrast) => {
+            let (from, to) = (&contrast.from, &contrast.to);
+            format!("{to} against {from}, difference in percent: {measured}")
+        }
+    }
+}
+
+/// What a measure is, in one line.
+pub(crate) fn summary(measure: &str) -> &str {
+    let known = MEASURES.iter().find(|known| known.name == measure);
+    known.map_or(measure, |known| known.summary)
+}

@@ -1,0 +1,198 @@
+//! What was measured, by point: over the seeds of one combination of values.
+
+use crate::agree::{Reference, Stats};
+use crate::beside::Beside;
+use crate::row::{Measures, Row};
+use bentpipe_scenario::Study;
+use bentpipe_scenario::study::{SEED, TableKind};
+use std::collections::BTreeMap;
+
+/// The label of a point on each axis; that of the seeds is "".
+pub(crate) type Place = Vec<String>;
+
+/// Rows by point and seed.
+pub(crate) struct Points<'r> {
+    by: BTreeMap<Place, BTreeMap<&'r str, &'r Measures>>,
+}
+
+/// A value over the seeds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Value {
+    /// The mean; of a percentage that of the means.
+    pub(crate) mean: f64,
+    /// The least of the seeds.
+    pub(crate) min: f64,
+    /// The greatest.
+    pub(crate) max: f64,
+    /// Standard error of the mean.
+    pub(crate) error: f64,
+    /// How many seeds.
+    pub(crate) n: u64,
+}
+
+impl Value {
+    /// Half the width of the 95% confidence interval of the mean; 0 for one seed.
+    pub(crate) fn half(&self) -> f64 {
+        self.error * quantile(self.n.saturating_sub(1))
+    }
+}
+
+/// The 97.5% quantile of Student's t with `df` degrees of freedom, to 0.2%.
+fn quantile(df: u64) -> f64 {
+    const FIRST: [f64; 6] = [0.0, 12.706, 4.303, 3.182, 2.776, 2.571];
+    let first = usize::try_from(df).ok().and_then(|df| FIRST.get(df));
+    // Cornish and Fisher's expansion about the normal quantile 1.959964.
+    let n = df as f64;
+    first
+        .copied()
+        .unwrap_or(1.959_964 + 2.3724 / n + 2.8225 / (n * n) + 2.56 / (n * n * n))
+}
+
+impl<'r> Points<'r> {
+    pub(crate) fn new(study: &Study, rows: &'r [Row]) -> Self {
+        let seed = study.axes().iter().position(|axis| axis.name() == SEED);
+        let mut by: BTreeMap<Place, BTreeMap<_, _>> = BTreeMap::new();
+        for row in rows {
+            let mut place = row.labels.clone();
+            let own = seed.map_or("", |seed| {
+                place[seed].clear();
+                row.labels[seed].as_str()
+            });
+            by.entry(place).or_default().insert(own, &row.measures);
+        }
+        Self { by }
+    }
+
+    /// Every point.
+    pub(crate) fn places(&self) -> impl Iterator<Item = &Place> {
+        self.by.keys()
+    }
+
+    /// `measure` at `place`, or how it changes there; `None` without samples.
+    pub(crate) fn value(&self, place: &Place, measure: &str, shows: &TableKind) -> Option<Value> {
+        let Some(contrast) = shows.contrast() else {
+            return plain(&Stats::of(
+                &self
+                    .samples(place, measure)
+                    .into_values()
+                    .collect::<Vec<_>>(),
+            )?);
+        };
+        let side = |label: &String| self.samples(&with(place, contrast.axis, label), measure);
+        let (from, to) = (side(&contrast.from), side(&contrast.to));
+        let pairs = from
+            .iter()
+            .filter_map(|(seed, from)| Some(change(shows, *from, *to.get(seed)?)));
+        let pairs = Stats::of(&pairs.collect::<Vec<_>>())?;
+        let sides = [from, to].map(|side| Stats::of(&side.into_values().collect::<Vec<_>>()));
+        let [Some(from), Some(to)] = sides else {
+            return None;
+        };
+        let error = error_of_change(shows, &from, &to);
+        Some(Value {
+            mean: change(shows, from.mean, to.mean),
+            error,
+            ..plain(&pairs)?
+        })
+    }
+
+    /// Samples by seed.
+    fn samples(&self, place: &Place, measure: &str) -> BTreeMap<&'r str, f64> {
+        let seeds = self.by.get(place).into_iter().flatten();
+        let samples = seeds.filter_map(|(seed, measures)| Some((*seed, *measures.get(measure)?)));
+        samples.filter(|(_, value)| value.is_finite()).collect()
+    }
+}
+
+fn plain(stats: &Stats) -> Option<Value> {
+    (stats.n > 0).then(|| Value {
+        mean: stats.mean,
+        min: stats.min,
+        max: stats.max,
+        error: stats.sd / (stats.n as f64).sqrt(),
+        n: stats.n,
+    })
+}
+
+/// From one value to another, as `shows` says.
+pub(crate) fn change(shows: &TableKind, from: f64, to: f64) -> f64 {
+    match shows {
+        TableKind::Percent(_) => 100.0 * (to - from) / from,
+        _ => to - from,
+    }
+}
+
+/// Standard error of a change of means. The two sides count as independent, which overstates it where
+/// the same seed moves both alike; of a ratio by its first derivatives.
+fn error_of_change(shows: &TableKind, from: &Stats, to: &Stats) -> f64 {
+    let [from_error, to_error] = [from, to].map(|side| side.sd / (side.n as f64).sqrt());
+    match shows {
+        TableKind::Percent(_) => {
+            let ratio = to.mean / from.mean;
+            100.0 * (to_error / from.mean).hypot(ratio * from_error / from.mean)
+        }
+        _ => from_error.hypot(to_error),
+    }
+}
+
+/// `place` with another label on one axis.
+pub(crate) fn with(place: &Place, axis: usize, label: &str) -> Place {
+    let mut place = place.clone();
+    label.clone_into(&mut place[axis]);
+    place
+}
+
+/// What a reference has, by measure and point: its cells of plain values, whatever table they are in.
+pub(crate) fn references(study: &Study, beside: &Beside) -> BTreeMap<(String, Place), Reference> {
+    let tables = study
+        .tables()
+        .iter()
+        .filter(|spec| spec.kind == TableKind::Value);
+    let tables = tables.map(|spec| (spec.name.as_str(), spec));
+    let tables: BTreeMap<_, _> = tables.collect();
+    let cells = beside
+        .reference
+        .iter()
+        .filter_map(|((table, row, column), reference)| {
+            let spec = tables.get(table.as_str())?;
+            let label = |(number, axis): (usize, &bentpipe_scenario::study::Axis)| {
+                if number == spec.rows {
+                    return Some(row.clone());
+                }
+                if number == spec.columns {
+                    return Some(column.clone());
+                }
+                if axis.name() == SEED {
+                    return Some(String::new());
+                }
+                match spec.filter.get(&number).map(Vec::as_slice) {
+                    Some([only]) => Some(only.clone()),
+                    Some(_) => None,
+                    None => axis.labels().next(),
+                }
+            };
+            let place: Option<Place> = study.axes().iter().enumerate().map(label).collect();
+            Some(((spec.measure.clone(), place?), *reference))
+        });
+    cells.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn students_quantiles_are_those_of_the_tables() {
+        for (df, table) in [
+            (1, 12.706),
+            (5, 2.571),
+            (6, 2.447),
+            (9, 2.262),
+            (29, 2.045),
+            (120, 1.980),
+        ] {
+            let off = (quantile(df) / table - 1.0).abs();
+            assert!(off < 2e-3, "{df}: {}", quantile(df));
+        }
+    }
+}

@@ -1,0 +1,161 @@
+// The figures of a study's report (uPlot), after study.js.
+"use strict";
+
+let plots = [];
+const hidden = new Set();
+const names = distinct(data.figures.flatMap((figure) => figure.lines.map((line) => line.label)));
+const colour = (name) => style(`--c-${names.indexOf(name) % 8}`);
+const dash = (name) => (names.indexOf(name) >= 8 ? [6, 4] : undefined);
+
+/** All lines over one x axis, as uPlot wants them: where a line has no point there is a gap to span.
+ * A line with a band has three series: itself and its two edges. */
+const joined = (lines) => uPlot.join(lines.map((line) =>
+  (line.low.length ? [line.x, line.y, line.low, line.high] : [line.x, line.y])));
+
+function axisY(tick) {
+  if (Math.abs(tick) >= 1e6) return `${tick / 1e6}M`;
+  return Math.abs(tick) >= 1e4 ? `${tick / 1e3}k` : `${tick}`;
+}
+
+/** uPlot plugin: names and values under the pointer. */
+function tooltip(series, one) {
+  const tip = make("div", { class: "tip", hidden: "" });
+  return {
+    hooks: {
+      init: (plot) => plot.over.append(tip),
+      setCursor: (plot) => {
+        const at = plot.cursor.idx;
+        tip.hidden = !known(at) || plot.cursor.left < 0;
+        if (tip.hidden) return;
+        const x = plot.data[0][at];
+        const rows = series
+          .map((entry, i) => [entry, plot.data[i + 1][at]])
+          .filter(([entry, value]) => !entry.edge && known(value) && !hidden.has(entry.name))
+          .sort((a, b) => b[1] - a[1]);
+        const lines = rows.map(([entry, value]) => {
+          const mark = make("span", {}, "━");
+          mark.style.color = colour(entry.name);
+          return make("div", {}, mark, entry.name, make("b", {}, number(value)));
+        });
+        tip.replaceChildren(make("strong", {}, `${one.x} ${one.ticks[x] ?? x}`), ...lines);
+        const right = plot.cursor.left > plot.over.clientWidth / 2;
+        tip.style.left = right ? "" : `${plot.cursor.left + 14}px`;
+        tip.style.right = right ? `${plot.over.clientWidth - plot.cursor.left + 14}px` : "";
+        tip.style.top = "8px";
+      },
+    },
+  };
+}
+
+/** The lines up to `limit`, all of them without one. */
+function cut(lines, limit) {
+  if (!known(limit)) return lines;
+  return lines.map((line) => {
+    const inside = (values) => values.filter((_, i) => line.x[i] <= limit);
+    return { ...line, x: inside(line.x), y: inside(line.y), low: inside(line.low), high: inside(line.high) };
+  });
+}
+
+function chart(panel, one, limit) {
+  const lines = cut(one.lines, limit);
+  const axis = { stroke: style("--soft"), grid: { stroke: style("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif", labelSize: 18 };
+  const category = one.ticks.length > 0;
+  const log = one.log && !known(limit);
+  const places = lines.flatMap((line) => line.x);
+  const last = category ? one.ticks.length - 1 : Math.max(...places);
+  const first = log ? Math.min(...places) : 0;
+  const dots = category || lines.every((line) => line.x.length <= 60);
+  const series = lines.flatMap((line) => {
+    const own = { name: line.label, edge: false };
+    return line.low.length ? [own, { ...own, edge: true }, { ...own, edge: true }] : [own];
+  });
+  const bands = series.flatMap((entry, i) => (entry.edge || !series[i + 1]?.edge ? [] : [{ series: [i + 3, i + 2], fill: `${colour(entry.name)}24` }]));
+  const options = {
+    width: panel.clientWidth - 34,
+    height: 290,
+    padding: [10, 18, 0, 0],
+    cursor: { points: { size: 6 } },
+    legend: { show: false },
+    scales: {
+      x: { time: false, range: [first, last || 1], distr: log ? 3 : 1 },
+      y: { range: (_, min, max) => [min < 0 ? min * 1.04 : 0, max * 1.04 || 1] },
+    },
+    axes: [
+      { ...axis, label: known(limit) ? `${one.x}, enlarged up to ${limit}` : one.x, size: 30, splits: category ? one.ticks.map((_, i) => i) : undefined, values: category ? (_, at) => at.map((i) => one.ticks[i] ?? "") : (_, at) => at.map((x) => (known(x) ? axisY(x) : "")) },
+      { ...axis, size: 52, values: (_, ticks) => ticks.map(axisY) },
+    ],
+    series: [{}, ...series.map((entry) => ({
+      label: entry.name, stroke: entry.edge ? "transparent" : colour(entry.name), width: entry.edge ? 0 : 2, dash: dash(entry.name), spanGaps: true,
+      show: !hidden.has(entry.name), points: { show: dots && !entry.edge, size: 5 },
+    }))],
+    bands,
+    plugins: [tooltip(series, one)],
+  };
+  const target = make("div");
+  panel.append(target);
+  plots.push({ plot: new uPlot(options, joined(lines), target), series });
+}
+
+/** Draws all figures anew: at the start, and when colours or sizes change. */
+function figures() {
+  plots.forEach(({ plot }) => plot.destroy());
+  plots = [];
+  document.getElementById("figures").replaceChildren();
+  const panels = data.figures.map((one) => {
+    const note = one.band ? `${one.y} (${one.band})` : one.y;
+    const panel = make("div", { class: "panel" }, make("h3", {}, `Figure ${one.name}. ${one.title}`), make("p", { class: "note" }, note));
+    put("figures", panel);
+    return [panel, one];
+  });
+  // All panels first: their width depends on how many there are.
+  for (const [panel, one] of panels) {
+    if (!one.lines.some((line) => line.x.length)) {
+      panel.append(make("p", { class: "note" }, "No point of this figure was run."));
+      continue;
+    }
+    chart(panel, one);
+    if (known(one.zoom)) chart(panel, one, one.zoom);
+  }
+}
+
+function legend() {
+  names.forEach((name, index) => {
+    const mark = make("span", {}, index >= 8 ? "╍" : "━");
+    mark.style.color = `var(--c-${index % 8})`;
+    const button = make("button", { type: "button", "aria-pressed": "true" }, mark, name);
+    button.addEventListener("click", () => {
+      if (!hidden.delete(name)) hidden.add(name);
+      button.setAttribute("aria-pressed", `${!hidden.has(name)}`);
+      for (const { plot, series } of plots) {
+        series.forEach((entry, i) => { if (entry.name === name) plot.setSeries(i + 1, { show: !hidden.has(name) }); });
+      }
+    });
+    put("legend", button);
+  });
+}
+
+function theme() {
+  const root = document.documentElement;
+  if (matchMedia("(prefers-color-scheme: dark)").matches) root.dataset.theme = "dark";
+  document.getElementById("theme").addEventListener("click", () => {
+    root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
+    figures();
+  });
+}
+
+theme();
+words();
+statements();
+tables();
+if (data.figures.length) {
+  legend();
+  figures();
+} else {
+  document.getElementById("figures-section").remove();
+}
+let resizing;
+addEventListener("resize", () => {
+  clearTimeout(resizing);
+  resizing = setTimeout(figures, 120);
+});
+document.documentElement.dataset.ready = "yes";
