@@ -25,6 +25,18 @@ fn an_active_open_takes_three_segments() {
 }
 
 #[test]
+fn only_syns_carry_what_only_syns_may() {
+    let mut script = Script::open(Config::rfc());
+    script.tcp.write_virtual(3000);
+    let out = script.out();
+    assert!(!out.is_empty());
+    for options in out.iter().filter_map(|out| out.options.as_ref()) {
+        let only_in_syns = (options.mss, options.window_scale, options.sack_permitted);
+        assert_eq!(only_in_syns, (None, None, false));
+    }
+}
+
+#[test]
 fn a_passive_open_answers_one_syn() {
     let mut script = Script::listen(plain());
     script.inject(seg(SYN, 0, 0).options(mss(700)));

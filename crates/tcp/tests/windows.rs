@@ -104,6 +104,33 @@ fn a_shut_window_is_probed_for_ever_while_it_is_answered() {
     assert_eq!(script.data(), [(4001, 1000)]);
 }
 
+/// RFC 9293, section 3.4: a shut window keeps data out, not resets and acknowledgements.
+#[test]
+fn resets_and_acknowledgements_count_at_a_shut_window() {
+    let mut script = Script::open(small_buffer(1000));
+    script.tcp.write_virtual(2000);
+    script.expect(1, 2);
+    script.inject(seg(ACK, 1, 1).data(1000));
+    script.expire();
+    assert_eq!(script.out()[0].window, 0);
+    script.inject(seg(ACK, 1001, 2001));
+    assert_eq!(script.tcp.gauges().flight, 0);
+    script.inject(seg(RST, 1001, 0));
+    assert_eq!(script.tcp.state(), State::Closed);
+}
+
+/// RFC 9293, section 3.1: 60,000 bytes are no negative window.
+#[test]
+fn windows_are_unsigned() {
+    let mut script = Script::open(Config {
+        initial_window: 100,
+        ..plain()
+    });
+    script.tcp.write_virtual(100_000);
+    script.inject(seg(ACK, 1, 1).window(60_000));
+    script.expect(1, 60);
+}
+
 #[test]
 fn a_window_that_shrinks_is_borne() {
     let mut script = Script::open(plain());
