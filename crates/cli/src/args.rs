@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::command::{bench, compare, gateway, lab, list, sim, study};
+use crate::command::{bench, compare, gateway, lab, list, sim, study, traffic};
 use crate::demo;
 use clap::{ArgAction, Parser, Subcommand};
 
@@ -57,6 +57,9 @@ pub(crate) enum Command {
     /// Make the tables and figures of a paper, from a sweep of simulations
     #[command(subcommand)]
     Study(study::Command),
+    /// Make profiles of cross traffic, for scenarios to replay
+    #[command(subcommand)]
+    Traffic(traffic::Command),
     /// List what scenarios may name: variants of TCP, queues, channels, proxies
     List(list::Args),
     /// Measure against rivals on this machine

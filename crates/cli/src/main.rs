@@ -33,6 +33,7 @@ fn run(args: &Args) -> Result<(), Failure> {
         Command::Sim(command) => command::sim::run(command),
         Command::Compare(args) => command::compare::run(args),
         Command::Study(command) => command::study::run(command),
+        Command::Traffic(command) => command::traffic::run(command),
         Command::List(args) => command::list::run(args),
         Command::Bench(command) => command::bench::run(command),
         Command::Demo(args) => demo::run(args),

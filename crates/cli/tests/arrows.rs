@@ -8,13 +8,16 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("base", &[]),
     ("wire", &["base"]),
     ("cc", &["base"]),
-    ("scenario", &["base"]),
+    ("traffic", &["base"]),
+    ("scenario", &["base", "traffic"]),
     ("link", &["base", "wire"]),
     ("tcp", &["base", "cc", "wire"]),
     ("pep", &["base", "cc", "tcp", "wire"]),
     (
         "sim",
-        &["base", "cc", "link", "pep", "scenario", "tcp", "wire"],
+        &[
+            "base", "cc", "link", "pep", "scenario", "tcp", "traffic", "wire",
+        ],
     ),
     (
         "study",
@@ -27,8 +30,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "base", "wire", "cc", "link", "tcp", "pep", "scenario", "sim", "study", "os", "bpf",
-            "gateway", "lab",
+            "base", "wire", "cc", "link", "tcp", "pep", "traffic", "scenario", "sim", "study",
+            "os", "bpf", "gateway", "lab",
         ],
     ),
 ];

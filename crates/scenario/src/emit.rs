@@ -2,7 +2,8 @@
 
 use crate::model::{
     Amount, BufferRange, Direction, Endpoint, Flow, FlowKind, Gateway, Gilbert, Ip, Link, Outage,
-    Pep, PepKind, Queue, QueueLimit, Red, Scenario, Snoop, Split, SplitLeg, TcpSettings,
+    Pep, PepKind, Queue, QueueLimit, Red, Scenario, Snoop, Split, SplitLeg, TcpSettings, Traffic,
+    TrafficSource,
 };
 use bentpipe_base::Bytes;
 use core::fmt::{self, Write};
@@ -44,7 +45,25 @@ impl Scenario {
         for (name, node) in &self.links {
             link(out, name, node)?;
         }
-        self.flows.iter().try_for_each(|node| flow(out, node))
+        self.flows.iter().try_for_each(|node| flow(out, node))?;
+        self.traffic.iter().try_for_each(|node| traffic(out, node))
+    }
+}
+
+fn traffic(out: &mut String, traffic: &Traffic) -> fmt::Result {
+    let [a, b] = &traffic.between;
+    writeln!(out, "\n[traffic]\nbetween = [\"{a}\", \"{b}\"]")?;
+    if let Some(variant) = &traffic.variant {
+        writeln!(out, "variant = \"{variant}\"")?;
+    }
+    match &traffic.source {
+        TrafficSource::Model { model, flows } => {
+            writeln!(out, "model = \"{}\"\nflows = {flows}", model.kind.name())
+        }
+        TrafficSource::Profile { file, .. } => {
+            let file = toml::Value::String(file.clone());
+            writeln!(out, "profile = {file}")
+        }
     }
 }
 
@@ -90,6 +109,7 @@ fn endpoint(out: &mut String, path: &str, endpoint: &Endpoint) -> fmt::Result {
         span("min_rto", endpoint.min_rto),
         span("rto_variance", endpoint.rto_variance),
         span("max_rto", endpoint.max_rto),
+        flag("handshake", endpoint.handshake),
         flag("limited_transmit", endpoint.limited_transmit),
         flag("timestamps", endpoint.timestamps),
         flag("nagle", endpoint.nagle),

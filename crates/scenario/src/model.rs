@@ -5,11 +5,13 @@ mod channel;
 mod endpoint;
 mod flow;
 mod pep;
+mod traffic;
 
 pub use channel::{Gilbert, Outage, Queue, QueueLimit, Red};
 pub use endpoint::{Endpoint, Preset};
 pub use flow::{Amount, Flow, FlowKind};
 pub use pep::{Pep, PepKind, Snoop, SnoopPreset, Split, SplitLeg, SplitSetup};
+pub use traffic::{Traffic, TrafficSource};
 
 use bentpipe_base::{Bytes, Probability, Rate};
 use core::time::Duration;
@@ -38,6 +40,8 @@ pub struct Scenario {
     pub links: BTreeMap<String, Link>,
     /// The flows, in the order of the file.
     pub flows: Vec<Flow>,
+    /// Traffic of others. Default none.
+    pub traffic: Option<Traffic>,
 }
 
 impl Default for Scenario {
@@ -54,6 +58,7 @@ impl Default for Scenario {
             peps: BTreeMap::new(),
             links: BTreeMap::new(),
             flows: Vec::new(),
+            traffic: None,
         }
     }
 }

@@ -127,6 +127,7 @@ fn endpoint() -> impl Strategy<Value = Endpoint> {
     let flags = prop::array::uniform3(of(any::<bool>()));
     (any::<bool>(), of(1u32..=1_000_000), sizes, times, flags).prop_map(
         |(ns2, initial_window, sizes, times, flags)| Endpoint {
+            handshake: None,
             preset: if ns2 { Preset::Ns2 } else { Preset::Rfc },
             recovery: flags[0].map(|_| "prr-rack".to_owned()),
             mss: sizes.0,
@@ -278,6 +279,7 @@ fn scenario() -> impl Strategy<Value = Scenario> {
             };
             let host = |tcp, endpoint| Host { tcp, endpoint };
             Scenario {
+                traffic: None,
                 name: if name == "default" {
                     "other".into()
                 } else {

@@ -3,7 +3,7 @@
 //! there, its second host 2. Flow number i is accepted on port 10,000 + i and opened from port
 //! 30,000 + i.
 
-use crate::{EndId, hosts};
+use crate::{EndId, hosts, traffic};
 use bentpipe_scenario::{Ip, Path, Scenario, Topology};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -22,6 +22,8 @@ impl Addresses {
     /// anyone asks for.
     pub(crate) fn new(scenario: &Scenario) -> Self {
         let topology = Topology::new(scenario);
+        // Where flows go does not depend on the seed.
+        let flows = traffic::flows(scenario, scenario.seed);
         let address = |from: &str, to: &str, port| {
             let path = topology.path(from, to);
             let ip = path.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |path| {
@@ -29,7 +31,7 @@ impl Addresses {
             });
             SocketAddr::new(ip, port)
         };
-        let ends = scenario.flows.iter().zip(0u16..).flat_map(|(flow, index)| {
+        let ends = flows.iter().zip(0u16..).flat_map(|(flow, index)| {
             let acceptor = hosts::acceptor(flow);
             let opener = &flow.opened_by;
             [

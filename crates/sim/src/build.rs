@@ -9,6 +9,7 @@ use crate::lines::directions;
 use crate::network::{Line, Network, Routes};
 use crate::split;
 use crate::tournament::Tournament;
+use crate::traffic;
 use crate::{
     EndId, FlowOutcome, LinkOutcome, Observer, Options, Outcome, PepOutcome, SimError, Status,
 };
@@ -65,7 +66,9 @@ pub(crate) fn engine<O: Observer>(
     };
     let mut ends = Vec::new();
     let mut flows = Vec::new();
-    for flow in &scenario.flows {
+    let all = traffic::flows(scenario, seed);
+    let traffic = traffic::sources(scenario, seed)?;
+    for flow in &all {
         let ([mut opener, mut acceptor], established) = maker.ends(flow)?;
         let (near, far) = (&flow.opened_by, hosts::acceptor(flow));
         place(&mut opener, nodes.of(near), nodes.of(far), &routes)
@@ -84,8 +87,10 @@ pub(crate) fn engine<O: Observer>(
     Ok(Engine {
         hosts: scenario.hosts.len(),
         first_end,
-        open: flows.len(),
+        open: scenario.flows.len(),
+        traffic,
         network: Network {
+            own: scenario.flows.len(),
             schedule: Tournament::new(first_end + ends.len()),
             lines,
             routes,
@@ -110,7 +115,8 @@ fn check(scenario: &Scenario) -> Result<(), SimError> {
     }
     let forwarding = scenario.routers.len() + scenario.gateways.len();
     let nodes = scenario.hosts.len().max(forwarding);
-    let (links, flows) = (scenario.links.len(), scenario.flows.len());
+    let flows = traffic::flows(scenario, scenario.seed).len();
+    let links = scenario.links.len();
     if nodes > MOST_NODES || links > MOST_LINKS || flows > MOST_FLOWS {
         return Err(SimError::TooLarge {
             hosts: MOST_NODES,
@@ -130,6 +136,7 @@ fn lines(scenario: &Scenario, nodes: &Nodes<'_>, seed: u64) -> Result<Vec<Line>,
             lines.push(Line {
                 direction,
                 to: nodes.of(to),
+                refused_data: 0,
                 pep_before: None,
                 pep_behind: None,
             });
@@ -218,7 +225,9 @@ fn snoop_config(snoop: &bentpipe_scenario::Snoop, link: pep::Settings) -> snoop:
 fn routes(scenario: &Scenario, nodes: &Nodes<'_>, topology: &Topology<'_>) -> Routes {
     let mut routes = Routes::new(nodes.0.len(), scenario.hosts.len());
     let flows = scenario.flows.iter();
-    let ends: BTreeSet<&String> = flows.flat_map(|flow| [&flow.from, &flow.to]).collect();
+    let ends = flows.flat_map(|flow| [&flow.from, &flow.to]);
+    let traffic = scenario.traffic.iter().flat_map(|it| &it.between);
+    let ends: BTreeSet<&String> = ends.chain(traffic).collect();
     for host in ends {
         for (node, number) in &nodes.0 {
             let Some(path) = topology.path(node, host) else {
@@ -270,6 +279,7 @@ pub(crate) fn outcome<O: Observer>(
                 link: link.clone(),
                 from: from.clone(),
                 to: to.clone(),
+                refused_data: line.refused_data,
                 counters: *line.direction.observer(),
             })
             .collect(),
@@ -329,6 +339,7 @@ fn flow_outcome<O: Observer>(
         connect: opener.record.connected.map(since),
         completion: sink.done.and(sink.record.last).map(since),
         acknowledged: source.done.map(since),
+        final_ack: sink.record.final_ack.map(since),
         source: counters(source),
         receiver: counters(sink),
         gauges: source

@@ -2,7 +2,7 @@
 
 use crate::app::{App, Application};
 use crate::socket::{Record, Socket};
-use bentpipe_base::{Instant, Seq};
+use bentpipe_base::{Bytes, Instant, Seq};
 use bentpipe_cc::Congestion;
 use bentpipe_tcp::{Config, Connection};
 use std::sync::Arc;
@@ -54,6 +54,17 @@ impl End {
             Some(_) => self.app.deadline().unwrap_or(Instant::MAX),
             None => Instant::MAX,
         }
+    }
+
+    /// Becomes an end of a new connection that starts at `start` and carries `amount`.
+    pub(crate) fn renew(&mut self, start: Instant, amount: Bytes) {
+        self.connection = None;
+        self.app.renew(amount);
+        self.record = Record::new(self.record.until, self.record.reads);
+        // Far from the last connection's, of which packets may still be under way.
+        self.iss = self.iss + (1 << 30);
+        self.start = start;
+        self.done = None;
     }
 
     /// Hears the events of the connection; whether there were any.

@@ -13,6 +13,7 @@ use crate::{EndId, Observer, Packet, SimError};
 use bentpipe_base::{Instant, Machine};
 use bentpipe_pep::{Proxy, Side};
 use bentpipe_tcp::Connection;
+use bentpipe_traffic::Source;
 use std::sync::Arc;
 
 pub(crate) struct Engine<O> {
@@ -25,8 +26,10 @@ pub(crate) struct Engine<O> {
     pub(crate) hosts: usize,
     /// The player that the first end is.
     pub(crate) first_end: usize,
-    /// Flows that are not over.
+    /// Flows of the scenario that are not over.
     pub(crate) open: usize,
+    /// What draws the next transfer of each flow of cross traffic; these are behind the others.
+    pub(crate) traffic: Vec<Source>,
 }
 
 /// A proxy at a router, on one of its links.
@@ -184,11 +187,13 @@ impl<O: Observer> Engine<O> {
                     self.network.observer.progress(now, id, received);
                 }
             }
-            self.send(id, now);
+            let last = self.send(id, now);
+            if call || last {
+                self.judge(id, now);
+            }
             if !call {
                 return;
             }
-            self.judge(id, now);
             call = self.ends[id.index()].hear(now);
             if !call {
                 return;
@@ -196,15 +201,21 @@ impl<O: Observer> Engine<O> {
         }
     }
 
-    /// Drains the connection into its first link.
+    /// Drains the connection into its first link. Whether the acknowledgement of the last byte went
+    /// out.
     #[inline]
-    fn send(&mut self, id: EndId, now: Instant) {
+    fn send(&mut self, id: EndId, now: Instant) -> bool {
         let end = &mut self.ends[id.index()];
         let Some(connection) = &mut end.connection else {
-            return;
+            return false;
         };
+        let mut last = false;
         while let Some(segment) = connection.transmit(now) {
             self.network.observer.segment(now, id, &segment);
+            if end.record.owes_final_ack() {
+                end.record.final_ack = Some(now);
+                last = true;
+            }
             // Links have an MTU of at most 65,535 bytes.
             let len = connection.wire_len(&segment) as u16 + end.extra;
             let packet = Packet {
@@ -216,6 +227,7 @@ impl<O: Observer> Engine<O> {
             self.network.push(end.line, packet, now);
         }
         self.network.observer.acted(now, id, connection);
+        last
     }
 
     /// Notes when an end is due, if that is sooner than noted.
@@ -232,7 +244,10 @@ impl<O: Observer> Engine<O> {
     fn wake(&mut self, index: usize, now: Instant) {
         let id = EndId(index as u32);
         if self.ends[index].connection.is_none() {
-            self.open(id, now);
+            // An entry may be left of the flow's last connection.
+            if self.ends[index].due() <= now {
+                self.open(id, now);
+            }
         } else if self.ends[index].due() <= now {
             self.act(id, now);
         }
@@ -298,19 +313,33 @@ impl<O: Observer> Engine<O> {
             end.done = Some(now);
         }
         let broken = end.record.broken.is_some() || end.record.damaged;
-        let both = [id, id.peer()]
-            .iter()
-            .all(|id| self.ends[id.index()].done.is_some());
+        // A split acknowledges before the receiver does.
+        let both = [id, id.peer()].iter().all(|id| {
+            let end = &self.ends[id.index()];
+            end.done.is_some() && !end.record.owes_final_ack()
+        });
         if broken || both {
             self.over(id.flow(), now);
         }
     }
 
     fn over(&mut self, flow: usize, now: Instant) {
+        if flow >= self.network.own {
+            return self.renew(flow, now);
+        }
         let course = &mut self.flows[flow];
         if course.over.is_none() {
             course.over = Some(now);
             self.open -= 1;
         }
+    }
+
+    /// A transfer of cross traffic is over: its flow pauses and begins the next.
+    fn renew(&mut self, flow: usize, now: Instant) {
+        let (pause, amount) = self.traffic[flow - self.network.own].next();
+        for id in [EndId::opener(flow), EndId::acceptor(flow)] {
+            self.ends[id.index()].renew(now + pause, amount);
+        }
+        self.hasten(EndId::opener(flow));
     }
 }

@@ -62,6 +62,12 @@ pub enum SimError {
         /// What is wrong, and what there is.
         why: bentpipe_pep::leg::LegError,
     },
+    /// A profile of traffic that nobody read.
+    #[error("the profile of traffic `{file}` was not read; give a path relative to the scenario")]
+    Profile {
+        /// As the scenario names it.
+        file: String,
+    },
     /// Segments longer than a link takes.
     #[error(
         "segments of flow `{flow}` take {length} in a packet, but its path passes at most {mtu}; lower \

@@ -44,7 +44,10 @@ impl<'s> Maker<'s> {
         let path = self.path(&flow.from, &flow.to)?;
         let host = |name: &str| self.scenario.hosts.get(name).cloned().unwrap_or_default();
         let (opener, other) = (host(&flow.opened_by), host(acceptor(flow)));
-        let (first, second) = (opener.endpoint.preset, other.endpoint.preset);
+        let [first, second] = [&opener, &other].map(|host| {
+            let Endpoint { preset, .. } = host.endpoint;
+            (preset, host.endpoint.handshakes())
+        });
         if first != second {
             let flow = flow.name.clone();
             return Err(SimError::Presets { flow });
@@ -54,7 +57,9 @@ impl<'s> Maker<'s> {
         let (near, far) = (near?, far?);
         let payload = payload(&near, &far);
         let shared = self.share(&path, &near);
-        let (source, sink) = self.applications(flow, payload);
+        // ns-2 knows no FIN.
+        let closes = opener.endpoint.preset != Preset::Ns2;
+        let (source, sink) = self.applications(flow, payload, closes);
         let (opens, accepts) = if flow.opened_by == flow.from {
             (source, sink)
         } else {
@@ -65,7 +70,14 @@ impl<'s> Maker<'s> {
             self.end(flow, far, accepts, false),
         ];
         ends[usize::from(flow.opened_by != flow.from)].shared = shared;
-        Ok((ends, first == Preset::Ns2))
+        let sink = &mut ends[usize::from(flow.opened_by == flow.from)];
+        sink.record.expects = match flow.amount {
+            Amount::Bytes(bytes) => Some(bytes.0),
+            Amount::Segments(segments) => Some((payload * segments).0),
+            Amount::Duration(_) => None,
+        }
+        .filter(|all| *all > 0);
+        Ok((ends, !opener.endpoint.handshakes()))
     }
 
     /// The rate control of a flow on the slowest link of its path, where it uses that control.
@@ -229,7 +241,7 @@ impl<'s> Maker<'s> {
     }
 
     /// Those of the source and of the receiver.
-    fn applications(&self, flow: &Flow, piece: Bytes) -> (Application, Application) {
+    fn applications(&self, flow: &Flow, piece: Bytes, closes: bool) -> (Application, Application) {
         let amount = match flow.amount {
             Amount::Bytes(bytes) => Some(bytes),
             Amount::Segments(segments) => Some(piece * segments),
@@ -237,6 +249,10 @@ impl<'s> Maker<'s> {
         };
         let sink = || Application::Sink(Sink::default());
         match flow.kind {
+            FlowKind::Bulk if !closes => (
+                Application::Bulk(Bulk::without_close(amount)),
+                Application::Sink(Sink::without_close(amount)),
+            ),
             FlowKind::Bulk => (Application::Bulk(Bulk::new(amount)), sink()),
             FlowKind::RequestResponse {
                 request,

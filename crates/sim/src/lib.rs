@@ -30,6 +30,7 @@ mod series;
 mod socket;
 mod split;
 mod tournament;
+mod traffic;
 
 pub use app::App;
 pub use capture::Captures;

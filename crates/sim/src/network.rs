@@ -12,6 +12,8 @@ pub(crate) struct Line {
     pub(crate) direction: Direction<Packet, LinkCounters>,
     /// The node it leads to.
     pub(crate) to: usize,
+    /// Data segments of the scenario's flows for which its queue had no room.
+    pub(crate) refused_data: u64,
     /// The proxy at the node it leaves: what goes over this line passes through it first.
     pub(crate) pep_before: Option<usize>,
     /// The proxy at the node it leads to: what comes over this line passes through it first.
@@ -25,6 +27,8 @@ pub(crate) struct Network<O> {
     /// By node, then by destination host: the line to take.
     pub(crate) routes: Routes,
     pub(crate) schedule: Tournament,
+    /// How many flows the scenario has; those behind them are cross traffic.
+    pub(crate) own: usize,
     pub(crate) observer: O,
     /// With it, every packet becomes bytes and is read again at every hop.
     pub(crate) codec: Option<Codec>,
@@ -75,10 +79,17 @@ impl<O: Observer> Network<O> {
             }
         }
         let len = Bytes(u64::from(packet.len));
-        let direction = &mut self.lines[line].direction;
+        let data = packet.to.flow() < self.own && packet.segment.payload.len() > 0;
+        let Line {
+            direction,
+            refused_data,
+            ..
+        } = &mut self.lines[line];
+        let before = direction.observer().refused;
         direction.push(packet, len, now);
         let queued = direction.waiting();
         let counters = direction.observer_mut();
+        *refused_data += u64::from(data && counters.refused > before);
         counters.longest_queue = counters.longest_queue.max(queued);
         self.reschedule(line);
     }

@@ -65,6 +65,9 @@ pub struct FlowOutcome {
     pub completion: Option<Duration>,
     /// From its start until its source knew that all had arrived.
     pub acknowledged: Option<Duration>,
+    /// From its start until its receiver sent the acknowledgement of the last byte, where there is
+    /// one.
+    pub final_ack: Option<Duration>,
     /// Counts of the source's TCP.
     pub source: Counters,
     /// Counts of the receiver's TCP.
@@ -99,6 +102,8 @@ pub struct LinkOutcome {
     pub from: String,
     /// The node that it reaches.
     pub to: String,
+    /// Data segments of the scenario's flows, not of cross traffic, for which its queue had no room.
+    pub refused_data: u64,
     /// The counts.
     pub counters: LinkCounters,
 }

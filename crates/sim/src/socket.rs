@@ -22,6 +22,10 @@ pub(crate) struct Record {
     pub(crate) received: u64,
     /// When the last of them came.
     pub(crate) last: Option<Instant>,
+    /// All that will come, where that is known.
+    pub(crate) expects: Option<u64>,
+    /// When the first segment went out that acknowledges all of it.
+    pub(crate) final_ack: Option<Instant>,
     /// What arrives later does not count.
     pub(crate) until: Instant,
     /// Whether real bytes are expected, to be checked.
@@ -41,6 +45,8 @@ impl Record {
             taken: 0,
             received: 0,
             last: None,
+            expects: None,
+            final_ack: None,
             until,
             reads,
             damaged: false,
@@ -48,6 +54,12 @@ impl Record {
             drained: false,
             closed: false,
         }
+    }
+
+    /// Whether all has come, but was not acknowledged so far.
+    #[inline]
+    pub(crate) fn owes_final_ack(&self) -> bool {
+        self.final_ack.is_none() && self.expects.is_some_and(|all| self.received >= all)
     }
 
     #[inline]

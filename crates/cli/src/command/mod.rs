@@ -7,3 +7,4 @@ pub(crate) mod lab;
 pub(crate) mod list;
 pub(crate) mod sim;
 pub(crate) mod study;
+pub(crate) mod traffic;

@@ -1,5 +1,6 @@
 //! `bentpipe sim`: scenarios in virtual time.
 
+use super::traffic;
 use crate::failure::{Blame, Failure};
 use crate::terminal;
 use anyhow::{Context, anyhow};
@@ -58,7 +59,8 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     let text = fs::read_to_string(&args.file)
         .with_context(|| format!("cannot read the scenario `{name}`; give the path of a TOML file"))
         .or_usage()?;
-    let scenario = Scenario::parse(&name, &text).map_err(Failure::Mistakes)?;
+    let mut scenario = Scenario::parse(&name, &text).map_err(Failure::Mistakes)?;
+    traffic::load(&mut scenario, &args.file).or_usage()?;
     let outcome = simulate(&scenario, args)?;
     report(&outcome, args)
 }
@@ -263,6 +265,7 @@ fn figures(outcome: &Outcome) -> Value {
                 "packets": counters.packets,
                 "bytes": counters.bytes.0,
                 "refused": counters.refused,
+                "refused_data": link.refused_data,
                 "corrupted": counters.corrupted,
                 "lost": counters.lost,
                 "queue_mean": counters.mean_queue(outcome.elapsed),
@@ -296,6 +299,7 @@ fn flow_figures(flow: &FlowOutcome) -> Value {
         "connect_s": seconds(flow.connect),
         "completion_s": seconds(flow.completion),
         "acknowledged_s": seconds(flow.acknowledged),
+        "final_ack_s": seconds(flow.final_ack),
         "elapsed_s": flow.elapsed.as_secs_f64(),
         "retransmitted": flow.retransmitted(),
         "retransmitted_segments": flow.source.retransmitted,

@@ -8,6 +8,9 @@ use core::time::Duration;
 pub struct Endpoint {
     /// Where all settings start from.
     pub preset: Preset,
+    /// Whether a connection begins with a handshake; without one both ends stand from the start.
+    /// By default those of `ns2` do not.
+    pub handshake: Option<bool>,
     /// The loss recovery, by its name in `bentpipe list`; a flow's `variant` brings its own.
     pub recovery: Option<String>,
     /// Payload of a full segment.
@@ -36,6 +39,13 @@ pub struct Endpoint {
     pub data_header: Option<Bytes>,
     /// Header bytes that an acknowledgement without data takes on the link.
     pub ack_header: Option<Bytes>,
+}
+
+impl Endpoint {
+    /// Whether its connections begin with a handshake.
+    pub fn handshakes(&self) -> bool {
+        self.handshake.unwrap_or(self.preset == Preset::Rfc)
+    }
 }
 
 /// A named set of TCP settings.

@@ -27,6 +27,7 @@ pub(super) fn whole(
     if check.links() & check.gateways() & check.peps() {
         check.controls();
         check.flows();
+        check.traffic();
     }
 }
 
@@ -177,6 +178,30 @@ impl Check<'_, '_> {
             }
             self.rate_is_heard(flow, places);
             self.ends_in_time(flow, places);
+        }
+    }
+
+    /// The traffic goes between two hosts that links join.
+    fn traffic(&self) {
+        let (Some(traffic), Some([between, variant])) =
+            (&self.scenario.traffic, &self.places.traffic)
+        else {
+            return;
+        };
+        let hosts: Vec<&str> = self.scenario.hosts.keys().map(String::as_str).collect();
+        let [a, b] = &traffic.between;
+        if let Some(end) = [a, b]
+            .into_iter()
+            .find(|end| !hosts.contains(&end.as_str()))
+        {
+            let what = format!("traffic to `{end}`, which is no host");
+            self.problem(between, Wrong::name(what, end, &hosts));
+        } else if Topology::new(self.scenario).path(a, b).is_none() {
+            let what = format!("no links lead from `{a}` to `{b}`");
+            self.problem(between, Wrong::new(what, "two hosts joined by links"));
+        }
+        if let Some(name) = &traffic.variant {
+            self.is_known("variant of TCP", name, self.known.variants, variant);
         }
     }
 

@@ -192,12 +192,9 @@ fn amount(table: &mut Table<'_, '_>) -> Option<Amount> {
         table.problem("duration", Wrong::new(what, expected));
         return None;
     }
-    if bytes == Some(Bytes(0)) || segments == Some(0) {
-        let (key, least) = match segments {
-            None => ("bytes", "at least \"1B\""),
-            Some(_) => ("segments", "at least 1"),
-        };
-        table.problem(key, Wrong::new("a flow of no bytes", least));
+    // No segments are a set-up and nothing more, in the simulator.
+    if bytes == Some(Bytes(0)) {
+        table.problem("bytes", Wrong::new("a flow of no bytes", "at least \"1B\""));
     }
     if duration.is_some_and(|duration| duration.is_zero() || duration > LONGEST) {
         let what = "a flow that lasts no time or more than a day";

@@ -8,6 +8,7 @@ mod nodes;
 mod peps;
 mod queue;
 mod split;
+mod traffic;
 
 use crate::model::{Ip, Scenario};
 use crate::problem::Problems;
@@ -98,6 +99,8 @@ struct Places {
     controls: BTreeMap<String, Place>,
     /// Of each flow.
     flows: Vec<flows::Places>,
+    /// `between` and `variant` of the traffic.
+    traffic: Option<[Place; 2]>,
 }
 
 /// `None` where a part that others refer to could not be read: the checks of the whole would find
@@ -114,6 +117,7 @@ fn read(mut root: Table<'_, '_>) -> Option<(Scenario, Places)> {
     let peps = peps::peps(&mut root, &mut places);
     let links = links::links(&mut root, &mut places);
     let flows = flows::flows(&mut root, &mut places);
+    let traffic = traffic::traffic(&mut root, &mut places);
     root.finish();
     let scenario = Scenario {
         name: name?.0,
@@ -126,6 +130,7 @@ fn read(mut root: Table<'_, '_>) -> Option<(Scenario, Places)> {
         peps: peps?,
         links: links?,
         flows: flows?,
+        traffic: traffic?,
     };
     Some((scenario, places))
 }

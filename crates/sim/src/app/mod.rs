@@ -9,7 +9,7 @@ pub use on_off::{OnOff, Pattern};
 pub use request::{Requester, Responder};
 
 use crate::Socket;
-use bentpipe_base::Instant;
+use bentpipe_base::{Bytes, Instant};
 
 /// One end's application.
 pub trait App {
@@ -32,6 +32,18 @@ pub(crate) enum Application {
     Requester(Requester),
     Responder(Responder),
     OnOff(Box<OnOff>),
+}
+
+impl Application {
+    /// Makes it ready for a transfer of `amount` on a new connection. Only cross traffic is renewed,
+    /// and that is bulk.
+    pub(crate) fn renew(&mut self, amount: Bytes) {
+        match self {
+            Self::Bulk(app) => *app = app.renewed(amount),
+            Self::Sink(app) => *app = app.renewed(amount),
+            Self::Requester(_) | Self::Responder(_) | Self::OnOff(_) => {}
+        }
+    }
 }
 
 impl App for Application {

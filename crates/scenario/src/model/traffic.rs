@@ -1,0 +1,67 @@
+//! Traffic of others, for the flows of interest to compete with.
+
+use bentpipe_traffic::{Model, Profile, ProfileError};
+use core::time::Duration;
+
+/// Transfers between two hosts, one after another in each of a number of flows. Only the simulator
+/// has them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Traffic {
+    /// What is sent.
+    pub source: TrafficSource,
+    /// The two hosts; the first sends forward, the second in reverse.
+    pub between: [String; 2],
+    /// A TCP of the papers by name; default as of the flows of these hosts.
+    pub variant: Option<String>,
+}
+
+/// Where the first transfers come from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TrafficSource {
+    /// They are drawn from a model by the run's seed.
+    Model {
+        /// The model.
+        model: Model,
+        /// How many flows there are.
+        flows: usize,
+    },
+    /// They stand in a file; those that follow are drawn by the run's seed.
+    Profile {
+        /// Its path as the scenario gives it.
+        file: String,
+        /// What it holds, once it was read ([`Traffic::load`]).
+        profile: Option<Profile>,
+    },
+}
+
+impl Traffic {
+    /// Takes `text` for the content of the profile, if that is the source; `length` is that of the
+    /// run.
+    ///
+    /// # Errors
+    /// What is wrong with the profile, or with it in such a run.
+    pub fn load(&mut self, text: &str, length: Duration) -> Result<(), ProfileError> {
+        if let TrafficSource::Profile { file, profile } = &mut self.source {
+            let read = Profile::parse(file, text)?;
+            read.fits(file, length)?;
+            *profile = Some(read);
+        }
+        Ok(())
+    }
+
+    /// The file to [`Self::load`], if any.
+    pub fn file(&self) -> Option<&str> {
+        match &self.source {
+            TrafficSource::Profile { file, .. } => Some(file),
+            TrafficSource::Model { .. } => None,
+        }
+    }
+
+    /// The first transfers in a run with `seed`; `None` while the profile was not read.
+    pub fn profile(&self, seed: u64) -> Option<Profile> {
+        match &self.source {
+            TrafficSource::Model { model, flows } => Some(Profile::draw(*model, *flows, seed)),
+            TrafficSource::Profile { profile, .. } => profile.clone(),
+        }
+    }
+}
