@@ -118,6 +118,43 @@ fn a_study_prints_its_tables_and_writes_its_files() {
 }
 
 #[test]
+fn a_disk_that_fills_up_keeps_the_finished_points() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("scenario.toml"), TEXT).unwrap();
+    // No file may grow beyond 8 blocks (4 kB or 8 kB, by the shell); the signal that says so is ignored, as a
+    // full disk sends none.
+    let line = r#"trap '' XFSZ; ulimit -f 8; exec "$0" study run . --out out --seeds 20"#;
+    let output = Command::new("sh")
+        .args(["-c", line, env!("CARGO_BIN_EXE_bentpipe")])
+        .current_dir(folder)
+        .env_remove("BENTPIPE_LOG")
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let points = fs::read_to_string(folder.join("out/points.jsonl")).unwrap();
+    let kept = points.lines().count();
+    assert!(kept > 0 && kept < 80, "{kept}");
+    assert!(points.ends_with('\n'), "no torn line: {points}");
+    assert!(
+        said.contains(&format!("{kept} finished points are kept; make room")),
+        "{said}"
+    );
+    // With room again, the same command does the rest.
+    let again = bentpipe(
+        folder,
+        &["study", "run", ".", "--out", "out", "--seeds", "20"],
+    );
+    let said = String::from_utf8(again.stdout).unwrap();
+    let rest = 80 - kept;
+    assert!(
+        said.contains(&format!("80 points, {rest} of them run now")),
+        "{said}"
+    );
+}
+
+#[test]
 fn what_cannot_be_meant_is_refused_before_anything_runs() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();

@@ -1,0 +1,120 @@
+//! The docs name what the code has: a page for everything that scenarios may name, and no test that
+//! does not exist.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use bentpipe_link::{channel, queue};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Headings of the pages in a folder of docs; a page of its own begins with `# name`, one of several
+/// has `## name`.
+fn headings(folder: &str) -> Vec<String> {
+    let pages = fs::read_dir(root().join("docs").join(folder)).unwrap();
+    let mut headings = Vec::new();
+    for page in pages {
+        let path = page.unwrap().path();
+        let text = read(&path);
+        let file = path.file_stem().unwrap().to_str().unwrap();
+        let title = text.lines().next().and_then(|line| line.strip_prefix("# "));
+        headings.extend(title.filter(|title| *title == file).map(str::to_owned));
+        let parts = text.lines().filter_map(|line| line.strip_prefix("## "));
+        headings.extend(parts.map(str::to_owned));
+    }
+    headings
+}
+
+#[test]
+fn everything_in_the_registries_has_a_page() {
+    let queues = queue::registry::<()>();
+    let peps = bentpipe_pep::registry::<bentpipe_sim::Packet>();
+    let recoveries = bentpipe_tcp::recovery::REGISTRY;
+    let folders: [(&str, Vec<&str>); 5] = [
+        (
+            "cc",
+            bentpipe_cc::REGISTRY.iter().map(|one| one.name).collect(),
+        ),
+        (
+            "recoveries",
+            recoveries.iter().map(|one| one.name).collect(),
+        ),
+        ("queues", queues.iter().map(|one| one.name).collect()),
+        (
+            "channels",
+            channel::REGISTRY.iter().map(|one| one.name).collect(),
+        ),
+        ("pep", peps.iter().map(|one| one.name).collect()),
+    ];
+    for (folder, names) in folders {
+        let headings = headings(folder);
+        for name in names {
+            assert!(
+                headings.iter().any(|heading| heading == name),
+                "docs/{folder} has neither a page `# {name}` nor a section `## {name}`"
+            );
+        }
+    }
+}
+
+#[test]
+fn variants_and_presets_are_in_the_page_about_tcp() {
+    let text = read(&root().join("docs/tcp.md"));
+    let (presets, variants) = text.split_once("## Variants").unwrap();
+    for preset in bentpipe_tcp::PRESETS {
+        assert!(
+            presets.contains(&format!("`{}`", preset.name)),
+            "{}",
+            preset.name
+        );
+    }
+    // The first cells of the table's rows.
+    let rows = variants.lines().filter_map(|line| line.strip_prefix("| "));
+    let cells = rows.filter_map(|row| row.split(" |").next());
+    let names: Vec<&str> = cells.flat_map(|cell| cell.split(", ")).collect();
+    for variant in bentpipe_tcp::VARIANTS {
+        assert!(names.contains(&variant.name), "{}: {names:?}", variant.name);
+    }
+}
+
+/// What stands between backquotes.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+fn is_name(text: &str) -> bool {
+    let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    !text.is_empty() && text.chars().all(letters)
+}
+
+/// `docs/validation.md` names tests as `FILE::TEST` of `crates/tcp/tests`, and as `MODULE::tests::TEST`
+/// or `CRATE/FILE::TEST` elsewhere. (The gateway's contract is checked by the gateway's own tests.)
+#[test]
+fn the_tests_that_the_validation_names_exist() {
+    let text = read(&root().join("docs/validation.md"));
+    let mut count = 0;
+    for name in quoted(&text).filter(|name| name.contains("::")) {
+        let (krate, rest) = name.split_once('/').unwrap_or(("tcp", name));
+        let parts: Vec<&str> = rest.split("::").collect();
+        let (file, test) = match parts[..] {
+            [file, test] => (format!("tests/{file}.rs"), test),
+            [module, "tests", test] => (format!("src/{module}.rs"), test),
+            _ => continue,
+        };
+        if !is_name(krate) || !parts.iter().all(|part| is_name(part)) {
+            continue;
+        }
+        count += 1;
+        let lines = read(&root().join("crates").join(krate).join(file));
+        let lines = lines.lines().map(str::trim_start);
+        let mut after = lines.skip_while(|line| !line.starts_with(&format!("fn {test}(")));
+        assert!(after.next().is_some(), "`{name}` does not exist");
+    }
+    assert!(count > 50, "only {count} tests are named");
+}
