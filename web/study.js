@@ -54,6 +54,10 @@ function cellOf(cell, percent) {
 
 function tables() {
   const cells = data.tables.flatMap((table) => table.cells);
+  if (!cells.length) {
+    document.getElementById("tables-section").remove();
+    return;
+  }
   const note = ["Each cell: mean over the seeds, least and greatest"];
   if (cells.some((cell) => known(cell.paper))) note.push("the paper's value, with * where it lies outside that range");
   if (cells.some((cell) => known(cell.reference))) note.push("the reference's mean, ✓ where ours agrees with it");
@@ -76,7 +80,7 @@ function statements() {
     return;
   }
   const figure = (value, points) => make("td", {}, known(value) ? number(value) : "—", points > 1 ? make("small", {}, `of ${points} points`) : null);
-  const verdict = (holds) => make("td", {}, make("span", { class: holds ? "yes" : "no" }, known(holds) ? (holds ? "yes" : "no") : "—"));
+  const verdict = (holds) => make("td", {}, make("span", { class: known(holds) ? (holds ? "yes" : "no") : null }, known(holds) ? (holds ? "yes" : "no") : "—"));
   const head = ["statement", "model", "ours", "holds", "reference", "holds"].map((name) => make("th", { scope: "col" }, name));
   const body = data.statements.map((one, i) => {
     const first = data.statements[i - 1]?.statement !== one.statement;

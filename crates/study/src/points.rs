@@ -80,19 +80,19 @@ impl<'r> Points<'r> {
         };
         let side = |label: &String| self.samples(&with(place, contrast.axis, label), measure);
         let (from, to) = (side(&contrast.from), side(&contrast.to));
-        let pairs = from
-            .iter()
-            .filter_map(|(seed, from)| Some(change(shows, *from, *to.get(seed)?)));
-        let pairs = Stats::of(&pairs.collect::<Vec<_>>())?;
-        let sides = [from, to].map(|side| Stats::of(&side.into_values().collect::<Vec<_>>()));
-        let [Some(from), Some(to)] = sides else {
-            return None;
+        let pairs = from.iter();
+        let pairs = pairs.filter_map(|(seed, from)| Some((*from, *to.get(seed)?)));
+        let pairs: Vec<(f64, f64)> = pairs.collect();
+        let changes = pairs.iter().map(|(from, to)| change(shows, *from, *to));
+        let changes = Stats::of(&changes.collect::<Vec<_>>())?;
+        let mean = |side: BTreeMap<&str, f64>| {
+            Some(Stats::of(&side.into_values().collect::<Vec<_>>())?.mean)
         };
-        let error = error_of_change(shows, &from, &to);
+        let (from, to) = (mean(from)?, mean(to)?);
         Some(Value {
-            mean: change(shows, from.mean, to.mean),
-            error,
-            ..plain(&pairs)?
+            mean: change(shows, from, to),
+            error: error_of_change(shows, &pairs, from, to),
+            ..plain(&changes)?
         })
     }
 
@@ -122,17 +122,16 @@ pub(crate) fn change(shows: &TableKind, from: f64, to: f64) -> f64 {
     }
 }
 
-/// Standard error of a change of means. The two sides count as independent, which overstates it where
-/// the same seed moves both alike; of a ratio by its first derivatives.
-fn error_of_change(shows: &TableKind, from: &Stats, to: &Stats) -> f64 {
-    let [from_error, to_error] = [from, to].map(|side| side.sd / (side.n as f64).sqrt());
-    match shows {
-        TableKind::Percent(_) => {
-            let ratio = to.mean / from.mean;
-            100.0 * (to_error / from.mean).hypot(ratio * from_error / from.mean)
-        }
-        _ => from_error.hypot(to_error),
-    }
+/// Standard error of a change of means, seed by seed: the same seed brings both sides the same cross
+/// traffic. Of a ratio R = to / from it is that of the residuals to - R from, over the mean of `from`
+/// (Cochran, Sampling Techniques, 1977, section 6.4).
+fn error_of_change(shows: &TableKind, pairs: &[(f64, f64)], from: f64, to: f64) -> f64 {
+    let (ratio, scale) = match shows {
+        TableKind::Percent(_) => (to / from, 100.0 / from.abs()),
+        _ => (1.0, 1.0),
+    };
+    let residuals: Vec<f64> = pairs.iter().map(|(from, to)| to - ratio * from).collect();
+    Stats::of(&residuals).map_or(0.0, |stats| scale * stats.sd / (stats.n as f64).sqrt())
 }
 
 /// `place` with another label on one axis.
@@ -180,6 +179,21 @@ pub(crate) fn references(study: &Study, beside: &Beside) -> BTreeMap<(String, Pl
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bentpipe_scenario::study::Contrast;
+
+    #[test]
+    fn what_moves_both_sides_alike_is_no_error_of_their_ratio() {
+        let shows = TableKind::Percent(Contrast {
+            axis: 0,
+            from: "a".into(),
+            to: "b".into(),
+        });
+        let alike = [(100.0, 150.0), (120.0, 180.0)];
+        assert!(error_of_change(&shows, &alike, 110.0, 165.0).abs() < 1e-9);
+        // R = 1.2, residuals -10 and 10, of standard deviation 10 sqrt 2: 10 over 100.
+        let apart = [(100.0, 110.0), (100.0, 130.0)];
+        assert!((error_of_change(&shows, &apart, 100.0, 120.0) - 10.0).abs() < 1e-9);
+    }
 
     #[test]
     fn students_quantiles_are_those_of_the_tables() {

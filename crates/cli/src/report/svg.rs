@@ -11,7 +11,7 @@ const COLOURS: [&str; 8] = [
 const WIDTH: f64 = 760.0;
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 18.0;
-const TOP: f64 = 58.0;
+const TOP: f64 = 72.0;
 const PANEL: f64 = 320.0;
 const AXIS: f64 = 52.0;
 /// Height of a line of the legend.
@@ -39,11 +39,9 @@ pub(crate) fn svg(figure: &Drawn<'_>) -> String {
         "start\" font-size=\"15\" font-weight=\"600",
         &title,
     );
-    let mut note = figure.y.clone();
-    if !figure.band.is_empty() {
-        let _ = write!(note, " ({})", figure.band);
-    }
-    label(&mut text, 16.0, 43.0, "start\" fill=\"#55616e", &note);
+    let small = "start\" font-size=\"11\" fill=\"#55616e";
+    label(&mut text, 16.0, 43.0, small, &figure.y);
+    label(&mut text, 16.0, 59.0, small, figure.band);
     if figure.lines.iter().all(|line| line.x.is_empty()) {
         label(
             &mut text,
@@ -320,11 +318,11 @@ mod tests {
             ..Line::new("one".into())
         };
         let text = figure(std::slice::from_ref(&line), Some(50.0));
-        // The frame is 678 wide from 64, and 320 high down to 378; its top is 104% of the greatest.
-        let top = 378.0 - 320.0 / 1.04;
+        // The frame is 678 wide from 64, and 320 high down to 392; its top is 104% of the greatest.
+        let top = 392.0 - 320.0 / 1.04;
         let path = format!(
-            "64.0,378.0 403.0,{top:.1} 742.0,{:.1}",
-            378.0 - 160.0 / 1.04
+            "64.0,392.0 403.0,{top:.1} 742.0,{:.1}",
+            392.0 - 160.0 / 1.04
         );
         assert!(text.contains(&path), "{path}\n{text}");
         assert_eq!(

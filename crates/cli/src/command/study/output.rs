@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_cell_shows_all_it_has() {
-        assert_eq!(text(&cell(), false), "1954\n1700–2200\n[1553*]\n1954 ✓");
+        assert_eq!(text(&cell(), false), "1954\n1700–2200\n[1553*]\n1955 ✓");
         let empty = Cell {
             mean: None,
             ..cell()
