@@ -19,6 +19,7 @@ mod measure;
 mod points;
 mod row;
 mod run;
+mod sizes;
 mod statement;
 mod trace;
 
@@ -31,6 +32,7 @@ pub use load::{Loaded, load};
 pub use measure::{MEASURES, Measure, simulate};
 pub use row::{Measures, Row};
 pub use run::{Options, Progress, Results, run};
+pub use sizes::{distribution, share_within, sizes};
 pub use statement::{Judged, judge};
 pub use trace::{Trace, time_sequence};
 

@@ -11,10 +11,10 @@ use crate::stop::Stop;
 use crate::terminal;
 use anyhow::{Context, anyhow};
 use bentpipe_scenario::Study;
-use bentpipe_scenario::study::Figure;
+use bentpipe_scenario::study::{Figure, FigureKind, SMALL_SHARE};
 use bentpipe_study::{
-    Cell, Judged, Line, Loaded, MOST_POINTS, Options, Results, Row, StudyError, cells, judge,
-    lines, load, simulate, time_sequence,
+    Cell, Judged, Line, Loaded, MOST_POINTS, Options, Results, Row, StudyError, cells,
+    distribution, judge, lines, load, share_within, simulate, sizes, time_sequence,
 };
 use clap::Subcommand;
 use progress::Bar;
@@ -81,7 +81,12 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     let results = measured(&loaded, args)?;
     let made = Made {
         cells: cells(&loaded.study, &results.rows, &loaded.beside),
-        statements: judge(&loaded.study, &results.rows, &loaded.beside, None),
+        statements: judge(
+            &loaded.study,
+            &results.rows,
+            &loaded.beside,
+            small_share(&loaded.study),
+        ),
     };
     print(&loaded, &results, &made, began.elapsed(), args)?;
     if let Some(path) = args.json.as_deref().filter(|path| *path != Path::new("-")) {
@@ -215,7 +220,19 @@ fn report(loaded: &Loaded, results: &Results, made: &Made, folder: &Path) -> Res
 }
 
 fn lines_of(study: &Study, figure: &Figure, rows: &[Row]) -> Result<Vec<Line>, StudyError> {
+    if figure.kind == FigureKind::Sizes {
+        let sizes = sizes(study.base());
+        return Ok(sizes.iter().map(|sizes| distribution(sizes)).collect());
+    }
     lines(study, figure, rows, &time_sequence)
+}
+
+/// Percent of the cross traffic's transfers of at most ten segments, where a statement asks for it.
+fn small_share(study: &Study) -> Option<f64> {
+    let mut asked = study.statements().iter();
+    let asked = asked.any(|one| one.measure == SMALL_SHARE);
+    let sizes = asked.then(|| sizes(study.base())).flatten()?;
+    Some(share_within(&sizes, 10.0))
 }
 
 /// What may stand in the name of a file.
