@@ -106,6 +106,9 @@ impl fmt::Display for Bound {
     }
 }
 
+/// From a number to its bound.
+type Sign = fn(f64) -> Bound;
+
 /// A text is no [`Bound`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no bound; write `>= 150`, `> 0`, `<= 20`, `< 5` or `300..500`")]
@@ -129,7 +132,7 @@ impl FromStr for Bound {
                 .ok_or(ParseBoundError);
         }
         // The longer signs first, as they begin like the shorter.
-        let signs: [(&str, fn(f64) -> Self); 4] = [
+        let signs: [(&str, Sign); 4] = [
             (">=", Self::AtLeast),
             ("<=", Self::AtMost),
             (">", Self::Above),
