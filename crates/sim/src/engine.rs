@@ -336,7 +336,7 @@ impl<O: Observer> Engine<O> {
 
     /// A transfer of cross traffic is over: its flow pauses and begins the next.
     fn renew(&mut self, flow: usize, now: Instant) {
-        let (pause, amount) = self.traffic[flow - self.network.own].next();
+        let (pause, amount) = self.traffic[flow - self.network.own].succeed();
         for id in [EndId::opener(flow), EndId::acceptor(flow)] {
             self.ends[id.index()].renew(now + pause, amount);
         }

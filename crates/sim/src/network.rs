@@ -79,7 +79,7 @@ impl<O: Observer> Network<O> {
             }
         }
         let len = Bytes(u64::from(packet.len));
-        let data = packet.to.flow() < self.own && packet.segment.payload.len() > 0;
+        let data = packet.to.flow() < self.own && !packet.segment.payload.is_empty();
         let Line {
             direction,
             refused_data,

@@ -18,7 +18,7 @@ impl Source {
     }
 
     /// After a transfer has ended: how long the flow pauses, and how much it sends then.
-    pub fn next(&mut self) -> (Duration, Bytes) {
+    pub fn succeed(&mut self) -> (Duration, Bytes) {
         let pause = self.model.pause(&mut self.chance);
         (pause, self.model.size(&mut self.chance))
     }
