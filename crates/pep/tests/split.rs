@@ -206,8 +206,8 @@ proptest! {
         let mut net = net(opener, config, amounts, first);
         net.losses = losses;
         net.run(Duration::from_secs(3600));
-        for side in 0..2 {
-            let want: Vec<u8> = (0..amounts[side]).map(|i| (i % 251) as u8 ^ side as u8).collect();
+        for (side, &amount) in amounts.iter().enumerate() {
+            let want: Vec<u8> = (0..amount).map(|i| (i % 251) as u8 ^ side as u8).collect();
             prop_assert_eq!(net.ends[side].broken, None, "side {}", side);
             prop_assert!(net.ends[1 - side].read == want, "side {}: {} of {}",
                 side, net.ends[1 - side].read.len(), want.len());
