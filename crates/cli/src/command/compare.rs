@@ -34,7 +34,7 @@ A flow agrees when the mean goodputs differ by at most 10%.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The scenario, a TOML file, with or without [[sweep]] axes
+    /// The scenario, a TOML file, with or without sweep axes
     file: PathBuf,
     /// Runs of each case on either side
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1000))]
