@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Deviations, all as Linux `net/ipv4/tcp_cubic.c`:
-//! - slow start ends by [`hystart`](crate::hystart), unless switched off;
+//! - slow start ends by HyStart (`hystart.rs`), unless switched off;
 //! - RTT in the target is the smallest one, not the smoothed;
 //! - before the first loss, and after a timeout until the next, the window grows by a twentieth a
 //!   round trip at least;

@@ -2,7 +2,7 @@
 //! data before its receiver has it, and sends it on over the other side by that side's own policy.
 //!
 //! J. Ishac, M. Allman, "On the Performance of TCP Spoofing in Satellite Networks", IEEE MILCOM
-//! 2001; RFC 3135, sections 2.2.3 and 3.1.2. Each flow is two [`tcp::Connection`]s with a relay
+//! 2001; RFC 3135, sections 2.2.3 and 3.1.2. Each flow is two `tcp::Connection`s with a relay
 //! buffer between them. Data and teardown are spoofed, each end's FIN when all before it is relayed;
 //! a reset on one side resets the other.
 //!

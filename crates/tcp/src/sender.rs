@@ -40,7 +40,7 @@ pub struct Arrival {
 pub enum Pick {
     /// Nothing now.
     Nothing,
-    /// What follows [`Sender::next`]: new bytes, or old ones after going back.
+    /// What follows `Sender::next`: new bytes, or old ones after going back.
     Next,
     /// These bytes again, up to one segment of them.
     Again(u64, u64),

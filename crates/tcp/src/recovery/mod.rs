@@ -21,7 +21,7 @@ pub trait Recovery: Debug + Send {
     /// Its name in [`REGISTRY`].
     fn name(&self) -> &'static str;
 
-    /// New data was acknowledged, `arrival` tells what; lets the window grow by [`Sender::grow`],
+    /// New data was acknowledged, `arrival` tells what; lets the window grow by `Sender::grow`,
     /// and sees to the retransmission timer.
     fn on_ack(&mut self, tx: &mut Sender, arrival: &Arrival);
 
