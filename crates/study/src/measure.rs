@@ -2,7 +2,8 @@
 
 use crate::row::Measures;
 use bentpipe_scenario::Scenario;
-use bentpipe_sim::{FlowOutcome, Options, Outcome};
+use bentpipe_sim::{FlowOutcome, LinkOutcome, Options, Outcome};
+use core::time::Duration;
 
 /// One measure by name.
 #[derive(Clone, Copy, Debug)]
@@ -99,6 +100,36 @@ pub const MEASURES: &[Measure] = &[
             Some(hit.sum())
         },
     },
+    Measure {
+        name: "kbps_sender",
+        summary: "payload over the time until the sender knew that all had arrived, the flows' sum, in kbit/s",
+        of: |run| kbps(run, |flow| flow.acknowledged),
+    },
+    Measure {
+        name: "kbps_receiver",
+        summary: "payload over the time until the receiver acknowledged the last byte, the flows' sum, in kbit/s",
+        of: |run| kbps(run, |flow| flow.final_ack),
+    },
+    Measure {
+        name: "drops_internet",
+        summary: "data segments, not of cross traffic, that the queues of the link `internet` dropped",
+        of: |run| data_drops(run, "internet"),
+    },
+    Measure {
+        name: "drops_satellite",
+        summary: "data segments, not of cross traffic, that the queues of the link `satellite` dropped",
+        of: |run| data_drops(run, "satellite"),
+    },
+    Measure {
+        name: "bottleneck_drop_rate",
+        summary: "share of all packets offered to the link `internet` that its queues dropped, in percent",
+        of: bottleneck,
+    },
+    Measure {
+        name: "held_max_kB",
+        summary: "most that a split held at once, in kB: received and not yet acknowledged further on",
+        of: |run| counted(run, "most_held").map(|bytes| bytes / 1000.0),
+    },
 ];
 
 /// Runs `scenario` in the simulator and measures everything.
@@ -124,6 +155,38 @@ fn counted(run: &Outcome, name: &str) -> Option<f64> {
     let own = counters.filter(|(known, _)| *known == name);
     let own: Vec<f64> = own.map(|(_, count)| *count as f64).collect();
     (!own.is_empty()).then(|| own.iter().sum())
+}
+
+/// Payload over what `time` tells, all flows together; `None` when one has no such time, or nothing
+/// was sent: a set-up alone has no throughput.
+fn kbps(run: &Outcome, time: fn(&FlowOutcome) -> Option<Duration>) -> Option<f64> {
+    let rates = run.flows.iter().map(|flow| {
+        let bits = 8.0 * flow.received.0 as f64;
+        let rate = bits / time(flow)?.as_secs_f64() / 1e3;
+        (bits > 0.0 && rate.is_finite()).then_some(rate)
+    });
+    rates.sum()
+}
+
+/// Both directions of the link called `name`; none without such a link.
+fn directions<'a>(run: &'a Outcome, name: &'a str) -> impl Iterator<Item = &'a LinkOutcome> {
+    run.links.iter().filter(move |line| line.link == name)
+}
+
+fn data_drops(run: &Outcome, link: &str) -> Option<f64> {
+    let drops = directions(run, link).map(|line| line.refused_data);
+    drops
+        .reduce(|both, one| both + one)
+        .map(|drops| drops as f64)
+}
+
+/// Offered is what went over the link and what was dropped; both directions, as ns-2's monitors of the
+/// reference count. Packets that still wait at the end are in neither.
+fn bottleneck(run: &Outcome) -> Option<f64> {
+    let counts = || directions(run, "internet").map(|line| line.counters);
+    let dropped: u64 = counts().map(|of| of.refused).sum();
+    let offered: u64 = counts().map(|of| of.refused + of.packets).sum();
+    (offered > 0).then(|| 100.0 * dropped as f64 / offered as f64)
 }
 
 /// (sum x)^2 / (n sum x^2), of goodputs (Jain, Chiu and Hawe, 1984).

@@ -53,3 +53,124 @@ fn a_line_rises_to_what_was_sent() {
         "{segments}"
     );
 }
+
+/// One flow over a fast link `internet` and a slow one, `satellite`; `more` follows.
+fn chain(amount: &str, queue: u32, more: &str) -> Scenario {
+    chain_with("satellite", amount, queue, more)
+}
+
+fn chain_with(slow: &str, amount: &str, queue: u32, more: &str) -> Scenario {
+    let fast = if slow == "internet" {
+        "ground"
+    } else {
+        "internet"
+    };
+    let text = format!(
+        r#"name = "chain"
+time_limit = "600s"
+[hosts.a]
+preset = "ns2"
+tcp = {{ mss = "1460B", data_header = "40B", ack_header = "40B" }}
+[hosts.b]
+preset = "ns2"
+tcp = {{ mss = "1460B", data_header = "40B", ack_header = "40B" }}
+[routers.r]
+[links.{fast}]
+ends = ["a", "r"]
+rate = "12Mbit/s"
+delay = "10ms"
+queue = {{ packets = 1000 }}
+[links.{slow}]
+ends = ["r", "b"]
+rate = "1200kbit/s"
+delay = "100ms"
+queue = {{ packets = {queue} }}
+[[flows]]
+name = "f"
+from = "a"
+to = "b"
+{amount}
+{more}
+"#
+    );
+    Scenario::parse("chain.toml", &text).unwrap_or_else(|e| panic!("{e}"))
+}
+
+const SPLIT: &str = r#"[peps.p]
+kind = "split"
+node = "r"
+link = "satellite"
+preset = "ns2"
+tcp = { mss = "1460B", data_header = "40B", ack_header = "40B" }
+"#;
+
+#[test]
+fn both_sides_throughput_of_two_segments_in_closed_form() {
+    let measures = simulate(&chain("segments = 2", 1000, "")).unwrap();
+    // Two segments of 12 000 bits, both in the first window: 1 ms for the first on the fast link,
+    // 2 times 10 ms on the slow one, 110 ms of delay; then 320 bits back over both links.
+    let receiver = 0.001 + 0.020 + 0.110;
+    let sender = receiver + 0.110 + 320.0 / 1.2e6 + 320.0 / 12e6;
+    for (name, seconds) in [("kbps_receiver", receiver), ("kbps_sender", sender)] {
+        let expected = 2.0 * 1460.0 * 8.0 / seconds / 1e3;
+        let measured = measures[name];
+        assert!(
+            (measured / expected - 1.0).abs() < 1e-6,
+            "{name}: {measured} {expected}"
+        );
+    }
+    assert_eq!(
+        (measures["drops_internet"], measures["drops_satellite"]),
+        (0.0, 0.0)
+    );
+    assert_eq!(measures["bottleneck_drop_rate"], 0.0);
+    assert!(!measures.contains_key("held_max_kB"), "there is no split");
+}
+
+#[test]
+fn what_is_dropped_is_counted_where_it_is() {
+    // Nothing is corrupted; slow start overfills a queue of 1 at the slow link, and no other.
+    let measures = simulate(&chain("segments = 100", 1, "")).unwrap();
+    assert_eq!(measures["drops_internet"], 0.0);
+    assert!(measures["drops_satellite"] > 0.0, "{measures:?}");
+    assert_eq!(measures["drops_satellite"], measures["dropped"]);
+    // A plain link has neither name.
+    let plain = simulate(&Scenario::parse("two.toml", TEXT).unwrap()).unwrap();
+    for name in ["drops_internet", "drops_satellite", "bottleneck_drop_rate"] {
+        assert!(!plain.contains_key(name), "{name}");
+    }
+}
+
+#[test]
+fn the_drop_rate_counts_both_directions() {
+    let mut scenario = chain_with("internet", "segments = 3", 1, "");
+    for host in scenario.hosts.values_mut() {
+        host.endpoint.initial_window = Some(3);
+    }
+    let measures = simulate(&scenario).unwrap();
+    // Of three segments at once the third is dropped; it goes again alone, and each of the two
+    // arrivals is acknowledged: one of six packets.
+    assert_eq!(measures["drops_internet"], 1.0, "{measures:?}");
+    assert!(
+        (measures["bottleneck_drop_rate"] - 100.0 / 6.0).abs() < 1e-9,
+        "{measures:?}"
+    );
+    assert!(!measures.contains_key("drops_satellite"));
+}
+
+#[test]
+fn nothing_sent_has_no_throughput() {
+    let measures = simulate(&chain("segments = 0", 1000, "")).unwrap();
+    assert!(!measures.contains_key("kbps_sender") && !measures.contains_key("kbps_receiver"));
+}
+
+#[test]
+fn a_split_holds_what_it_has_acknowledged() {
+    let measures = simulate(&chain("segments = 2", 1000, SPLIT)).unwrap();
+    // Both segments arrive before the first is acknowledged from beyond 200 ms of satellite.
+    assert_eq!(measures["held_max_kB"], 2.0 * 1460.0 / 1000.0);
+    assert!(
+        measures["kbps_sender"] > 4.0 * measures["kbps_receiver"],
+        "{measures:?}"
+    );
+}
