@@ -6,6 +6,8 @@ use bentpipe_sim::{Options, Outcome, run};
 
 fn paper(segments: u64, flows: usize, options: &Options) -> Outcome {
     let text = include_str!("../../../papers/ishac-allman-2001/scenario.toml");
+    // What follows makes a study of it.
+    let (text, _) = text.split_once("[[sweep]]").unwrap();
     let mut scenario = Scenario::parse("scenario.toml", text).unwrap();
     scenario.flows[0].amount = Amount::Segments(segments);
     let source = &mut scenario.traffic.as_mut().unwrap().source;
