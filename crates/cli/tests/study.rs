@@ -117,6 +117,84 @@ fn a_study_prints_its_tables_and_writes_its_files() {
     assert!(said.contains("16 points, 4 of them run now"), "{said}");
 }
 
+/// What makes of [`TEXT`] a study as that of spoofing: points, a figure of means and two statements.
+const MORE: &str = r#"
+[[points]]
+where = { per = "0" }
+[[points]]
+where = { rate = "2Mbit/s" }
+[[figures]]
+name = "b 1"
+title = "Throughput at the sender"
+kind = "lines"
+x = "rate"
+series = "per"
+measure = ["kbps_sender", "kbps_receiver"]
+[[statements]]
+id = "slower"
+text = "No transfer is faster than its link (ours: the slow one)"
+place = "section 1"
+measure = "kbps_sender"
+take = "greatest"
+holds = "< 1000"
+each = "per"
+where = { rate = "1Mbit/s" }
+[[statements]]
+id = "wrong"
+text = "Nothing arrives"
+place = "section 2"
+measure = "segments"
+take = "greatest"
+holds = "<= 0"
+why = "All 50 do."
+where = { per = "0" }
+"#;
+
+#[test]
+fn a_quick_run_judges_statements_and_draws_figures() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let text = TEXT.replace("\"1..3\"", "\"1..3\"\nquick = [1, 2]") + MORE;
+    fs::write(folder.join("scenario.toml"), text).unwrap();
+    let line = "study run . --quick --out out --json all.json --report page";
+    let output = bentpipe(folder, &line.split(' ').collect::<Vec<_>>());
+    let said = String::from_utf8(output.stdout).unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    // Three of the four places are admitted, two seeds each.
+    assert!(said.contains("6 points, 6 of them run now"), "{said}");
+    let all = fs::read_to_string(folder.join("all.json")).unwrap();
+    let all: serde_json::Value = serde_json::from_str(&all).unwrap();
+    let statements = all.as_array().unwrap().iter();
+    let statements: Vec<_> = statements
+        .filter(|one| one.get("statement").is_some())
+        .map(|one| {
+            (
+                one["statement"].as_str().unwrap(),
+                &one["model"],
+                &one["holds"],
+            )
+        })
+        .collect();
+    // At 1 Mbit/s nothing was run with losses.
+    let (holds, fails, unknown) = (true.into(), false.into(), serde_json::Value::Null);
+    let models = ["per 0".into(), "per 1%".into()];
+    let expected = vec![
+        ("slower", &models[0], &holds),
+        ("slower", &models[1], &unknown),
+        ("wrong", &unknown, &fails),
+    ];
+    assert_eq!(statements, expected);
+    let drawn = fs::read_to_string(folder.join("page/figure-b-1.svg")).unwrap();
+    assert!(drawn.starts_with("<svg ") && drawn.trim_end().ends_with("</svg>"));
+    assert!(drawn.contains("Throughput at the sender"), "{drawn}");
+    let page = fs::read_to_string(folder.join("page/index.html")).unwrap();
+    assert!(
+        page.contains("All 50 do."),
+        "the reason stands in the report"
+    );
+}
+
 #[test]
 fn a_disk_that_fills_up_keeps_the_finished_points() {
     let folder = tempfile::tempdir().unwrap();

@@ -102,32 +102,32 @@ pub const MEASURES: &[Measure] = &[
     },
     Measure {
         name: "kbps_sender",
-        summary: "payload over the time until the sender knew that all had arrived, the flows' sum, in kbit/s",
+        summary: "throughput at the sender, in kbit/s",
         of: |run| kbps(run, |flow| flow.acknowledged),
     },
     Measure {
         name: "kbps_receiver",
-        summary: "payload over the time until the receiver acknowledged the last byte, the flows' sum, in kbit/s",
+        summary: "throughput at the receiver, in kbit/s",
         of: |run| kbps(run, |flow| flow.final_ack),
     },
     Measure {
         name: "drops_internet",
-        summary: "data segments, not of cross traffic, that the queues of the link `internet` dropped",
+        summary: "data segments dropped by queues of the link `internet`",
         of: |run| data_drops(run, "internet"),
     },
     Measure {
         name: "drops_satellite",
-        summary: "data segments, not of cross traffic, that the queues of the link `satellite` dropped",
+        summary: "data segments dropped by queues of the link `satellite`",
         of: |run| data_drops(run, "satellite"),
     },
     Measure {
         name: "bottleneck_drop_rate",
-        summary: "share of all packets offered to the link `internet` that its queues dropped, in percent",
+        summary: "share of packets that queues of the link `internet` dropped, in percent",
         of: bottleneck,
     },
     Measure {
         name: "held_max_kB",
-        summary: "most that a split held at once, in kB: received and not yet acknowledged further on",
+        summary: "most that a split held at once, in kB",
         of: |run| counted(run, "most_held").map(|bytes| bytes / 1000.0),
     },
 ];
@@ -157,7 +157,7 @@ fn counted(run: &Outcome, name: &str) -> Option<f64> {
     (!own.is_empty()).then(|| own.iter().sum())
 }
 
-/// Payload over what `time` tells, all flows together; `None` when one has no such time, or nothing
+/// Payload received over what `time` tells, from the flow's start, all flows together; `None` when one has no such time, or nothing
 /// was sent: a set-up alone has no throughput.
 fn kbps(run: &Outcome, time: fn(&FlowOutcome) -> Option<Duration>) -> Option<f64> {
     let rates = run.flows.iter().map(|flow| {
@@ -173,6 +173,7 @@ fn directions<'a>(run: &'a Outcome, name: &'a str) -> impl Iterator<Item = &'a L
     run.links.iter().filter(move |line| line.link == name)
 }
 
+/// Data segments of the scenario's own flows, not of cross traffic.
 fn data_drops(run: &Outcome, link: &str) -> Option<f64> {
     let drops = directions(run, link).map(|line| line.refused_data);
     drops
