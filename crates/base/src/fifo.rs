@@ -86,13 +86,18 @@ impl<T> Fifo<T> {
     pub fn push_back(&mut self, item: T) {
         self.len += 1;
         match self.blocks.back_mut() {
-            Some(block) if block.len() < BLOCK => block.push(item),
+            // With room in sight, the item is put where it belongs without a copy in between.
+            Some(block) if block.len() < BLOCK.min(block.capacity()) => block.push(item),
             _ => self.begin(item),
         }
     }
 
-    /// The last block is full, or there is none.
+    /// The last block is full or must grow, or there is none.
+    #[cold]
     fn begin(&mut self, item: T) {
+        if let Some(block) = self.blocks.back_mut().filter(|block| block.len() < BLOCK) {
+            return block.push(item);
+        }
         let mut block = match self.spare.take() {
             Some(block) => block,
             // A queue that stays short needs no whole block.
@@ -118,6 +123,7 @@ impl<T> Fifo<T> {
     }
 
     /// The first block is done with.
+    #[cold]
     fn recycle(&mut self) {
         self.gone = 0;
         if self.len == 0 {

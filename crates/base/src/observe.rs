@@ -1,5 +1,4 @@
 use crate::{Bytes, Instant};
-use core::time::Duration;
 
 /// Why a packet was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,8 +25,8 @@ pub enum Fact {
     Departed {
         /// Bytes on the wire.
         size: Bytes,
-        /// Time spent in the queue.
-        waited: Duration,
+        /// Since when it waited.
+        since: Instant,
     },
 }
 

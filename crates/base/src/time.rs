@@ -30,9 +30,20 @@ impl Instant {
         self.0 as f64 / 1e9
     }
 
+    /// The instant `nanos` nanoseconds later, at most [`Instant::MAX`]: cheaper than to add a
+    /// `Duration`, which is seconds and nanoseconds apart.
+    pub const fn plus_nanos(self, nanos: u64) -> Self {
+        Self(self.0.saturating_add(nanos))
+    }
+
+    /// Nanoseconds passed since `earlier`; zero when `earlier` is later.
+    pub const fn nanos_since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
     /// Time passed since `earlier`; zero when `earlier` is later.
     pub const fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+        Duration::from_nanos(self.nanos_since(earlier))
     }
 }
 

@@ -1,9 +1,11 @@
 use crate::Limit;
-use crate::channel::{Channel, Fate, Stack};
+use crate::channel::{Channel, Stack};
 use crate::queue::{Discipline, Queue};
 use crate::ring::Ring;
-use bentpipe_base::{Bytes, DropCause, Fact, Instant, Observer, Rate, Silent, Stream};
+use crate::way::Way;
+use bentpipe_base::{Bytes, Instant, Observer, Rate, Silent, Stream};
 use core::time::Duration;
+use std::collections::VecDeque;
 
 /// What one direction of a link is like.
 pub struct Settings<P> {
@@ -33,6 +35,17 @@ impl<P> Default for Settings<P> {
     }
 }
 
+/// What becomes of a direction at an instant; `None` stays as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// What begins to leave from here on is sent as follows; what has begun keeps its times.
+    pub at: Instant,
+    /// The rate of the serialiser, more than nothing.
+    pub rate: Option<Rate>,
+    /// The propagation delay. Where it shrinks nothing overtakes what left earlier.
+    pub delay: Option<Duration>,
+}
+
 /// What waits in a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
@@ -50,21 +63,11 @@ pub struct Backlog {
 /// The observer hears of a departure, and of what the channel did, at the instant of the first bit;
 /// its instants never go backwards, but may lie before `now`.
 pub struct Direction<P, O = Silent> {
-    rate: Option<Rate>,
-    delay: Duration,
-    overhead: Bytes,
-    /// The size met last and its time in the serialiser: links see few sizes.
-    transmission: (Bytes, Duration),
-    /// When the serialiser is done with all that it has begun.
-    free: Instant,
-    /// The latest arrival of all that have begun.
-    latest: Instant,
+    way: Way<O>,
     /// Packets under way; with drop-tail also those that wait.
     ring: Ring<P>,
     queue: Waiters<P>,
-    observer: O,
     queue_draw: Stream,
-    channel: Stack,
 }
 
 /// Where packets wait.
@@ -89,56 +92,71 @@ impl<P: Send, O: Observer> Direction<P, O> {
             Discipline::Other(queue) => Waiters::Queue(queue),
         };
         Self {
-            rate: settings.rate,
-            delay: settings.delay,
-            overhead: settings.overhead,
-            transmission: (Bytes(0), Duration::ZERO),
-            free: Instant::ZERO,
-            latest: Instant::ZERO,
+            way: Way {
+                rate: settings.rate,
+                delay: settings.delay,
+                overhead: settings.overhead,
+                transmission: (Bytes(0), 0),
+                free: Instant::ZERO,
+                latest: Instant::ZERO,
+                next_change: Instant::MAX,
+                changes: VecDeque::new(),
+                channel: Stack::new(seed, name, settings.channels),
+                observer,
+            },
             ring,
             queue,
-            observer,
             queue_draw: Stream::new(seed, &format!("{name}.queue")),
-            channel: Stack::new(seed, name, settings.channels),
         }
     }
 
-    /// A packet of `len` bytes arrives at the queue.
+    /// A packet of `len` bytes arrives at the queue; given back when that refuses it.
     #[inline]
-    pub fn push(&mut self, packet: P, len: Bytes, now: Instant) {
+    pub fn push(&mut self, packet: P, len: Bytes, now: Instant) -> Option<P> {
         self.advance(now);
-        if self.free < now && self.nobody_waits() {
+        let alone = self.nobody_waits();
+        if alone && self.way.free < now {
             // The serialiser was idle: this packet begins now, not when the last one ended.
-            self.free = now;
+            self.way.free = now;
         }
-        let taken = match &mut self.queue {
+        let refused = match &mut self.queue {
             Waiters::Ring(limit) => {
                 let room = limit.admits(self.ring.waiting(), self.ring.waiting_bytes(), len);
+                if room && alone && self.way.free == now && !self.way.stopped() {
+                    if let Some(arrival) = self.way.leave(len, now) {
+                        self.ring.send(packet, len, arrival);
+                    }
+                    return None;
+                }
                 if room {
                     self.ring.wait(packet, len, now);
+                    None
+                } else {
+                    Some(packet)
                 }
-                room
             }
-            Waiters::Queue(queue) => queue.push(packet, len, now, &mut self.queue_draw).is_ok(),
+            Waiters::Queue(queue) => queue.push(packet, len, now, &mut self.queue_draw).err(),
         };
-        if taken {
-            self.advance(now);
-        } else {
-            self.dropped(len + self.overhead, DropCause::Queue, now);
+        match refused {
+            None => self.advance(now),
+            Some(_) => self.way.refused(len, now),
         }
+        refused
     }
 
     /// Begins every transmission due up to `now`, each at its exact time.
     #[inline]
     pub fn advance(&mut self, now: Instant) {
         // Seldom: inlined is only the question.
-        if self.free <= now && !self.nobody_waits() {
+        if self.way.free <= now && !self.nobody_waits() {
             self.catch_up(now);
         }
     }
 
+    #[inline(never)]
     fn catch_up(&mut self, now: Instant) {
-        while self.free <= now && !self.nobody_waits() && !self.stopped() && self.depart() {}
+        while self.way.free <= now && !self.nobody_waits() && !self.way.stopped() && self.depart() {
+        }
     }
 
     /// The next packet that arrives by `now`, with the exact time of its arrival.
@@ -154,9 +172,9 @@ impl<P: Send, O: Observer> Direction<P, O> {
         match self.ring.arrival() {
             // What starts before the head arrives is made up for when it does.
             Some(arrival) => Some(arrival),
-            None if self.nobody_waits() || self.stopped() => None,
+            None if self.nobody_waits() || self.way.stopped() => None,
             // All that was under way is lost: the next departure decides.
-            None => Some(self.free),
+            None => Some(self.way.free),
         }
     }
 
@@ -164,11 +182,11 @@ impl<P: Send, O: Observer> Direction<P, O> {
     /// queue leaves at the new rate.
     pub fn set_rate(&mut self, rate: Option<Rate>, now: Instant) {
         self.advance(now);
-        if self.stopped() {
-            self.free = self.free.max(now);
+        if self.way.stopped() {
+            self.way.free = self.way.free.max(now);
         }
-        self.rate = rate;
-        self.transmission = (Bytes(0), Duration::ZERO);
+        self.way.rate = rate;
+        self.way.transmission = (Bytes(0), 0);
         self.advance(now);
     }
 
@@ -176,14 +194,20 @@ impl<P: Send, O: Observer> Direction<P, O> {
     /// after the new delay, but never before what left earlier.
     pub fn set_delay(&mut self, delay: Duration, now: Instant) {
         self.advance(now);
-        self.delay = delay;
+        self.way.delay = delay;
     }
 
     /// Changes the channels. What has begun to leave keeps its fate. A channel of a kind that is or
     /// was in use draws on from the same stream.
     pub fn set_channels(&mut self, channels: Vec<Box<dyn Channel>>, now: Instant) {
         self.advance(now);
-        self.channel.replace(channels);
+        self.way.channel.replace(channels);
+    }
+
+    /// Changes to make of itself from now on, in order of their instants. Each takes effect with the
+    /// first packet that begins to leave at its instant or later: no event marks it.
+    pub fn follow(&mut self, changes: impl IntoIterator<Item = Change>) {
+        self.way.follow(changes.into_iter().collect());
     }
 
     /// What waits in the queue at `now`; the packet being serialised has left it.
@@ -213,17 +237,12 @@ impl<P: Send, O: Observer> Direction<P, O> {
 
     /// The observer.
     pub const fn observer(&self) -> &O {
-        &self.observer
+        &self.way.observer
     }
 
     /// The observer, to be changed.
     pub const fn observer_mut(&mut self) -> &mut O {
-        &mut self.observer
-    }
-
-    #[inline]
-    fn stopped(&self) -> bool {
-        self.rate.is_some_and(|rate| rate.bits_per_sec() == 0)
+        &mut self.way.observer
     }
 
     #[inline]
@@ -234,55 +253,17 @@ impl<P: Send, O: Observer> Direction<P, O> {
         }
     }
 
-    /// The serialiser takes the next packet at `self.free`; `false` when the queue gave none.
+    /// The serialiser takes the next packet when it is free; `false` when the queue gave none.
     #[inline]
     fn depart(&mut self) -> bool {
-        let start = self.free;
         if let Waiters::Queue(queue) = &mut self.queue {
             // The queue has chosen: for no time at all it is the one that waits in the ring.
-            let Some(waiting) = queue.pop(start) else {
+            let Some(waiting) = queue.pop(self.way.free) else {
                 return false;
             };
             self.ring.wait(waiting.packet, waiting.len, waiting.since);
         }
-        let Some((len, since)) = self.ring.next() else {
-            return false;
-        };
-        let size = len + self.overhead;
-        let waited = start - since;
-        self.observer
-            .observe(start, &Fact::Departed { size, waited });
-        self.free = start + self.transmission(size);
-        match self.channel.strike(size.bits(), self.free) {
-            Fate::Deliver => {
-                // A delay that has shrunk must not let a packet overtake another.
-                self.latest = self.latest.max(self.free + self.delay);
-                self.ring.begin(self.latest);
-            }
-            Fate::Corrupt => self.lost(size, DropCause::Corrupted, start),
-            Fate::Lose => self.lost(size, DropCause::Lost, start),
-        }
-        true
-    }
-
-    /// How long `size` occupies the serialiser.
-    #[inline]
-    fn transmission(&mut self, size: Bytes) -> Duration {
-        if self.transmission.0 != size {
-            let rate = self.rate;
-            let time = rate.map_or(Duration::ZERO, |rate| rate.serialisation(size));
-            self.transmission = (size, time);
-        }
-        self.transmission.1
-    }
-
-    #[cold]
-    fn lost(&mut self, size: Bytes, cause: DropCause, start: Instant) {
-        self.ring.lose();
-        self.dropped(size, cause, start);
-    }
-
-    fn dropped(&mut self, size: Bytes, cause: DropCause, at: Instant) {
-        self.observer.observe(at, &Fact::Dropped { size, cause });
+        let way = &mut self.way;
+        self.ring.begin(|len, since| way.leave(len, since))
     }
 }

@@ -23,9 +23,10 @@ mod length;
 mod link;
 pub mod queue;
 mod ring;
+mod way;
 
 pub use channel::{Channel, Fate};
-pub use direction::{Backlog, Direction, Settings};
+pub use direction::{Backlog, Change, Direction, Settings};
 pub use length::Length;
 pub use link::{End, Link};
 pub use queue::{Limit, Queue};

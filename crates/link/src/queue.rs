@@ -2,9 +2,11 @@
 //!
 //! A new queue is one file here and one line in [`registry`].
 
+mod blue;
 mod drop_tail;
 mod red;
 
+pub use blue::{Blue, BlueSettings};
 pub use drop_tail::DropTail;
 pub use red::{Red, RedError, RedSettings, Thresholds};
 
@@ -137,6 +139,14 @@ pub const fn registry<P: Send + 'static>() -> &'static [Entry<P>] {
             name: "drop-tail",
             summary: "first in, first out; the newcomer is dropped when full",
             build: |limit| Discipline::DropTail(DropTail::new(limit)),
+        },
+        Entry {
+            name: "blue",
+            summary: "drops at random as often as overflow and idle time have taught it",
+            build: |limit| {
+                let blue = Blue::new(BlueSettings::recommended(limit));
+                Discipline::Other(Box::new(blue))
+            },
         },
         Entry {
             name: "red",

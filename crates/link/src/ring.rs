@@ -1,10 +1,11 @@
-use bentpipe_base::{Bytes, Fifo, Instant};
+use bentpipe_base::{Bytes, Instant};
+use std::collections::VecDeque;
 
 /// The packets of a direction in the order they were sent: first those under way, then those that
 /// wait. A packet goes over from the one to the other where it stands; it is written once and read
 /// once.
 pub(crate) struct Ring<P> {
-    slots: Fifo<Slot<P>>,
+    slots: VecDeque<Slot<P>>,
     /// How many slots from the front have begun to leave; unless it is none, the first of them
     /// holds a packet.
     begun: usize,
@@ -25,7 +26,7 @@ struct Slot<P> {
 impl<P> Ring<P> {
     pub(crate) const fn new() -> Self {
         Self {
-            slots: Fifo::new(),
+            slots: VecDeque::new(),
             begun: 0,
             hollow: 0,
             waiting: Bytes(0),
@@ -60,34 +61,45 @@ impl<P> Ring<P> {
         });
     }
 
-    /// The length of the packet that has waited longest, and since when.
-    #[inline]
-    pub(crate) fn next(&self) -> Option<(Bytes, Instant)> {
-        let slot = self.slots.get(self.begun)?;
-        Some((slot.len, slot.time))
-    }
-
-    /// The packet that has waited longest begins to leave, to arrive at `arrival`: no earlier than
+    /// A packet leaves without waiting while nobody waits, to arrive at `arrival`: no earlier than
     /// any before it.
     #[inline]
-    pub(crate) fn begin(&mut self, arrival: Instant) {
-        if let Some(slot) = self.slots.get_mut(self.begun) {
-            slot.time = arrival;
-            self.waiting = self.waiting - slot.len;
-            self.begun += 1;
-        }
+    pub(crate) fn send(&mut self, packet: P, len: Bytes, arrival: Instant) {
+        debug_assert_eq!(self.waiting(), 0);
+        self.begun += 1;
+        self.slots.push_back(Slot {
+            time: arrival,
+            len,
+            packet: Some(packet),
+        });
     }
 
-    /// The packet that has waited longest begins to leave, and never arrives.
-    pub(crate) fn lose(&mut self) {
+    /// The packet that has waited longest begins to leave. `settle` is told its length and since
+    /// when it waited, and says when it arrives, no earlier than any before it; `None`: never.
+    /// Whether there was one.
+    #[inline]
+    pub(crate) fn begin(&mut self, settle: impl FnOnce(Bytes, Instant) -> Option<Instant>) -> bool {
         let Some(slot) = self.slots.get_mut(self.begun) else {
-            return;
+            return false;
         };
         self.waiting = self.waiting - slot.len;
-        slot.packet = None;
+        match settle(slot.len, slot.time) {
+            Some(arrival) => {
+                slot.time = arrival;
+                self.begun += 1;
+            }
+            None => self.lose(),
+        }
+        true
+    }
+
+    /// The packet that begins to leave never arrives.
+    #[cold]
+    fn lose(&mut self) {
         if self.begun == 0 {
-            self.slots.drop_front();
-        } else {
+            self.slots.pop_front();
+        } else if let Some(slot) = self.slots.get_mut(self.begun) {
+            slot.packet = None;
             self.begun += 1;
             self.hollow += 1;
         }
@@ -105,27 +117,22 @@ impl<P> Ring<P> {
     /// Takes the first packet under way, if it arrives by `now`.
     #[inline]
     pub(crate) fn take(&mut self, now: Instant) -> Option<(Instant, P)> {
-        if self.begun == 0 {
+        if self.arrival()? > now {
             return None;
         }
-        let slot = self.slots.front_mut()?;
-        if slot.time > now {
-            return None;
-        }
-        // Taken out of its slot first, so that it is copied once.
-        let taken = (slot.time, slot.packet.take()?);
-        self.slots.drop_front();
+        let slot = self.slots.pop_front()?;
         self.begun -= 1;
         if self.hollow > 0 {
             self.skip();
         }
-        Some(taken)
+        Some((slot.time, slot.packet?))
     }
 
     /// Drops what is hollow at the front.
+    #[cold]
     fn skip(&mut self) {
         while self.begun > 0 && self.slots.front().is_some_and(|slot| slot.packet.is_none()) {
-            self.slots.drop_front();
+            self.slots.pop_front();
             self.begun -= 1;
             self.hollow -= 1;
         }

@@ -104,7 +104,7 @@ fn survivors(channels: Vec<Box<dyn Channel>>, seed: u64, name: &str) -> Vec<u32>
         ..Settings::default()
     };
     let mut link = Direction::new(settings, seed, name, Silent);
-    (0..1000).for_each(|number| link.push(number, Bytes(1500), at(0)));
+    (0..1000).for_each(|number| assert!(link.push(number, Bytes(1500), at(0)).is_none()));
     std::iter::from_fn(|| link.deliver(at(0)))
         .map(|(_, number)| number)
         .collect()
@@ -191,7 +191,7 @@ fn the_rate_does_not_change_who_is_lost() {
             ..Settings::default()
         };
         let mut link = Direction::new(settings, 9, "a", Silent);
-        (0..1000u32).for_each(|number| link.push(number, Bytes(1500), at(0)));
+        (0..1000u32).for_each(|number| assert!(link.push(number, Bytes(1500), at(0)).is_none()));
         std::iter::from_fn(|| link.deliver(Instant::MAX))
             .map(|(_, number)| number)
             .collect::<Vec<_>>()

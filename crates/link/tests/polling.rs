@@ -87,7 +87,9 @@ fn play(
         now += Duration::from_nanos(*gap);
         poll(&mut link, now, &mut seen);
         match *step {
-            Step::Push(len) => link.push(number, Bytes(len), now),
+            Step::Push(len) => {
+                link.push(number, Bytes(len), now);
+            }
             Step::Rate(rate) => link.set_rate(Some(Rate::from_bits_per_sec(rate)), now),
             Step::Delay(delay) => link.set_delay(Duration::from_nanos(delay), now),
         }

@@ -91,7 +91,7 @@ fn the_last_bit_decides_whether_an_outage_meets_a_packet() {
         channels: vec![Box::new(Outage::new([(at(1_500_000), nanos(500_001))]))],
         ..Settings::default()
     });
-    (0..3).for_each(|number| link.push(number, Bytes(1500), at(0)));
+    (0..3).for_each(|number| assert!(link.push(number, Bytes(1500), at(0)).is_none()));
     assert_eq!(
         arrivals(&mut link, Instant::MAX),
         [(1_000_000, 0), (3_000_000, 2)]

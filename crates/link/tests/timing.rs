@@ -5,7 +5,7 @@ mod common;
 use bentpipe_base::{Bytes, DropCause, Instant, Machine, Rate, Stream};
 use bentpipe_link::channel::PacketError;
 use bentpipe_link::queue::{Discipline, DropTail, Waiting};
-use bentpipe_link::{Backlog, End, Limit, Link, Queue, Settings};
+use bentpipe_link::{Backlog, Change, End, Limit, Link, Queue, Settings};
 use common::{Log, arrivals, at, direction, probability};
 use core::time::Duration;
 
@@ -327,4 +327,34 @@ fn a_queue_is_told_the_exact_time_of_each_departure() {
         link.push(number, Bytes(1500), at(0));
     }
     assert_eq!(arrivals(&mut link, at(1000 * MS)).len(), 5);
+}
+
+#[test]
+fn a_change_begins_with_the_first_packet_to_leave_at_its_time() {
+    let mut link = direction(geo());
+    link.follow([
+        Change {
+            at: at(2_400_000),
+            rate: Some(Rate::from_bits_per_sec(5_000_000)),
+            delay: Some(Duration::from_millis(400)),
+        },
+        Change {
+            at: at(6_000_000),
+            rate: None,
+            delay: Some(Duration::from_millis(100)),
+        },
+    ]);
+    for number in 0..5 {
+        link.push(number, Bytes(1500), at(0));
+    }
+    // The third leaves at 2.4 ms, the fifth at 7.2 ms; it does not overtake the fourth.
+    let due = [
+        301_200_000,
+        302_400_000,
+        404_800_000,
+        407_200_000,
+        407_200_000,
+    ];
+    let expected: Vec<(u64, u32)> = due.into_iter().zip(0..).collect();
+    assert_eq!(arrivals(&mut link, Instant::MAX), expected);
 }

@@ -54,9 +54,10 @@ pub struct Leg {
 impl Leg {
     /// The satellite leg.
     ///
-    /// With the rate known: [`RATE_CONTROL`]; buffers of eight times the bandwidth-delay product at
-    /// 600 ms (payload and overhead of four), of which no more than 100 ms of the link's rate wait
-    /// unsent. Unknown: [`HYBLA_CONTROL`], and buffers that many flows can fill without exhausting
+    /// With the rate known: [`RATE_CONTROL`]; [buffers](Self::buffer) for it, of which no more than
+    /// 100 ms of the link's rate wait unsent, and at least 16 MiB to receive, for the way towards us
+    /// may be faster; a guard of at least 16 full packets' time on the link, for ten leave unpaced at
+    /// a flow's start. Unknown: [`HYBLA_CONTROL`], and buffers that many flows can fill without exhausting
     /// the kernel's memory for TCP.
     pub fn satellite(rate: Option<Rate>) -> Self {
         let base = Self {
@@ -70,16 +71,25 @@ impl Leg {
                 ..base
             };
         };
-        let product = rate.over(Duration::from_millis(600));
-        let buffer = (product * 8).clamp(Bytes(1 << 20), Bytes(256 << 20));
+        let buffer = Self::buffer(rate);
         let unsent = rate.over(Duration::from_millis(100));
         Self {
             congestion: Some(RATE_CONTROL.to_owned()),
             send_buffer: buffer,
-            receive_buffer: buffer,
+            receive_buffer: buffer.max(Bytes(16 << 20)),
+            guard: base
+                .guard
+                .map(|guard| guard.max(rate.serialisation(Bytes(16 * 1500)))),
             notsent_lowat: Some(unsent.clamp(Bytes(128 << 10), Bytes(4 << 20))),
             ..base
         }
+    }
+
+    /// What a flow may fill on a link of `rate`: eight times the bandwidth-delay product at 600 ms,
+    /// payload and overhead of four; 1 to 256 MiB.
+    pub fn buffer(rate: Rate) -> Bytes {
+        let product = rate.over(Duration::from_millis(600));
+        (product * 8).clamp(Bytes(1 << 20), Bytes(256 << 20))
     }
 
     /// The terrestrial leg: the kernel's default control, 2 MiB of buffer each way.
@@ -169,6 +179,11 @@ mod tests {
         assert_eq!(ten.congestion.as_deref(), Some(RATE_CONTROL));
         // 10 Mbit/s × 0.6 s = 750 kB.
         assert_eq!(ten.send_buffer, Bytes(6_000_000));
+        assert_eq!(ten.receive_buffer, Bytes(16 << 20));
+        assert_eq!(ten.guard, Some(Duration::from_millis(60)));
+        // 16 packets of 24 ms.
+        let slow = Leg::satellite("500kbit/s".parse().ok());
+        assert_eq!(slow.guard, Some(Duration::from_millis(384)));
         assert_eq!(ten.notsent_lowat, Some(Bytes(128 << 10)));
         let unknown = Leg::satellite(None);
         assert_eq!(unknown.congestion.as_deref(), Some(HYBLA_CONTROL));

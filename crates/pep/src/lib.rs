@@ -7,6 +7,7 @@
 //! untouched and in order. A new proxy is one file here and one line in [`registry`].
 #![forbid(unsafe_code)]
 
+pub mod ack_filter;
 pub mod leg;
 mod packet;
 mod proxy;

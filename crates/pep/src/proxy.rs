@@ -1,4 +1,5 @@
 use crate::Forge;
+use crate::ack_filter::AckFilter;
 use crate::snoop::Snoop;
 use crate::split::Split;
 use bentpipe_base::{Bytes, Instant, Machine};
@@ -38,6 +39,8 @@ pub trait Pep: Machine<Port = Side> {
 /// A proxy by name: the built-in ones by value, so that the simulator's hot path is inlined, any
 /// other behind a pointer.
 pub enum Proxy<P: Forge> {
+    /// Old acknowledgements replaced by newer ones.
+    AckFilter(Box<AckFilter<P>>),
     /// Local retransmission.
     Snoop(Box<Snoop<P>>),
     /// Both sides of a connection ended here.
@@ -50,6 +53,7 @@ pub enum Proxy<P: Forge> {
 macro_rules! either {
     ($self:expr, $pep:ident => $call:expr) => {
         match $self {
+            Proxy::AckFilter($pep) => $call,
             Proxy::Snoop($pep) => $call,
             Proxy::Split($pep) => $call,
             Proxy::Other($pep) => $call,

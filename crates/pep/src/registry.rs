@@ -1,5 +1,6 @@
 //! The table of all proxies.
 
+use crate::ack_filter::{self, AckFilter};
 use crate::leg::Leg;
 use crate::snoop::{Config, Preset, Snoop};
 use crate::split::{self, Split};
@@ -36,6 +37,11 @@ pub struct Entry<P: Forge> {
 pub const fn registry<P: Forge>() -> &'static [Entry<P>] {
     &[
         Entry {
+            name: "ack-filter",
+            summary: "keeps of a flow's acknowledgements that wait for a slow link the newest alone",
+            build: |settings| Proxy::AckFilter(Box::new(AckFilter::new(filter_config(settings)))),
+        },
+        Entry {
             name: "snoop",
             summary: "keeps copies of TCP segments under way and sends lost ones again itself",
             build: |settings| Proxy::Snoop(Box::new(Snoop::new(Config::of(settings)))),
@@ -46,6 +52,13 @@ pub const fn registry<P: Forge>() -> &'static [Entry<P>] {
             build: |settings| Proxy::Split(Box::new(Split::new(split_config(settings)))),
         },
     ]
+}
+
+fn filter_config(settings: &Settings) -> ack_filter::Config {
+    ack_filter::Config {
+        rate: settings.rate,
+        ..ack_filter::Config::default()
+    }
 }
 
 /// The gateway's legs, with the paper's buffer without bound.

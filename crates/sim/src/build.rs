@@ -14,6 +14,7 @@ use crate::{
     EndId, FlowOutcome, LinkOutcome, Observer, Options, Outcome, PepOutcome, SimError, Status,
 };
 use bentpipe_base::{Bytes, Instant, Rate};
+use bentpipe_pep::ack_filter::{self, AckFilter};
 use bentpipe_pep::snoop::{self, Snoop};
 use bentpipe_pep::split::Split;
 use bentpipe_pep::{self as pep, Pep as _, Proxy};
@@ -97,6 +98,7 @@ pub(crate) fn engine<O: Observer>(
             observer,
             codec: options.wire.then(|| Codec::new(Addresses::new(scenario))),
             fault: None,
+            spare: Vec::new(),
         },
         ends,
         peps,
@@ -105,10 +107,12 @@ pub(crate) fn engine<O: Observer>(
 }
 
 fn check(scenario: &Scenario) -> Result<(), SimError> {
-    let split = scenario
-        .gateways
-        .iter()
-        .find(|(_, gateway)| gateway.split.is_some());
+    let stood_for = |name: &str| {
+        let mut peps = scenario.peps.values();
+        peps.any(|pep| pep.node == name && scenario.stands_for_gateway(pep))
+    };
+    let mut splits = scenario.gateways.iter();
+    let split = splits.find(|(name, gateway)| gateway.split.is_some() && !stood_for(name));
     if let Some((gateway, _)) = split {
         let gateway = gateway.clone();
         return Err(SimError::Split { gateway });
@@ -173,6 +177,15 @@ fn peps(
             ..pep::Settings::default()
         };
         let proxy = match &pep.kind {
+            PepKind::AckFilter(filter) => {
+                let default = ack_filter::Config::default();
+                let config = ack_filter::Config {
+                    rate: direction.rate,
+                    packets: filter.packets.map_or(default.packets, |it| it as usize),
+                    ..default
+                };
+                Proxy::AckFilter(Box::new(AckFilter::new(config)))
+            }
             PepKind::Snoop(snoop) => {
                 Proxy::Snoop(Box::new(Snoop::new(snoop_config(snoop, settings))))
             }

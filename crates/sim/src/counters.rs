@@ -38,13 +38,13 @@ impl LinkCounters {
 
 impl Observer for LinkCounters {
     #[inline]
-    fn observe(&mut self, _now: Instant, fact: &Fact) {
+    fn observe(&mut self, now: Instant, fact: &Fact) {
         match *fact {
-            Fact::Departed { size, waited } => {
+            Fact::Departed { size, since } => {
                 self.packets += 1;
                 self.bytes += size;
                 // A run lasts at most 584 years.
-                self.waited = self.waited.saturating_add(waited.as_nanos() as u64);
+                self.waited = self.waited.saturating_add(now.nanos_since(since));
             }
             Fact::Dropped { cause, .. } => match cause {
                 DropCause::Queue => self.refused += 1,

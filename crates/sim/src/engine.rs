@@ -7,7 +7,7 @@
 
 use crate::app::App;
 use crate::end::End;
-use crate::network::{Line, Network};
+use crate::network::{Arrival, Network};
 use crate::packet::NOWHERE;
 use crate::{EndId, Observer, Packet, SimError};
 use bentpipe_base::{Instant, Machine};
@@ -75,21 +75,20 @@ impl<O: Observer> Engine<O> {
             } else {
                 self.wake(player - self.first_end, now);
             }
-            if let Some(fault) = self.network.fault.take() {
-                return Err(fault);
+            if self.network.fault.is_some() {
+                break;
             }
         }
-        Ok(last)
+        self.network.fault.take().map_or(Ok(last), Err)
     }
 
     /// Everything that `line` delivers now.
     #[inline]
     fn arrivals(&mut self, line: usize, now: Instant) {
         loop {
-            let packet = self.network.arrival(line, now);
-            let due = self.network.reschedule(line);
-            if let Some(packet) = packet {
-                self.receive(line, packet, now);
+            let (arrival, due) = self.network.arrival(line, now);
+            if let Some(arrival) = arrival {
+                self.receive(arrival, now);
             }
             if due > now {
                 return;
@@ -98,11 +97,10 @@ impl<O: Observer> Engine<O> {
     }
 
     #[inline]
-    fn receive(&mut self, line: usize, packet: Packet, now: Instant) {
-        let Line { to, pep_behind, .. } = self.network.lines[line];
-        let node = to;
-        if let Some(pep) = pep_behind {
-            self.pass(pep, Side::Space, packet, now);
+    fn receive(&mut self, arrival: Arrival, now: Instant) {
+        let Arrival { packet, node, pep } = arrival;
+        if let Some(pep) = pep {
+            self.pass(pep, Side::Space, *packet, now);
         } else if node >= self.hosts {
             self.forward(node, packet, now);
         } else if usize::from(packet.host) == node {
@@ -112,25 +110,33 @@ impl<O: Observer> Engine<O> {
     }
 
     #[inline]
-    fn forward(&mut self, node: usize, packet: Packet, now: Instant) {
+    fn forward(&mut self, node: usize, packet: Box<Packet>, now: Instant) {
         let Some(line) = self.network.routes.line(node, packet.host) else {
             return;
         };
         match self.network.lines[line].pep_before {
-            Some(pep) => self.pass(pep, Side::Ground, packet, now),
+            Some(pep) => self.pass(pep, Side::Ground, *packet, now),
             None => self.network.push(line, packet, now),
         }
     }
 
     /// `packet` reaches a proxy from `side`.
+    #[inline(never)]
     fn pass(&mut self, pep: usize, side: Side, packet: Packet, now: Instant) {
+        // As in `precede`.
+        if self.peps[pep]
+            .proxy
+            .deadline()
+            .is_some_and(|due| due <= now)
+        {
+            self.peps[pep].proxy.timeout(now);
+            self.drain(pep, now);
+        }
         self.peps[pep].proxy.input(side, packet, now);
         self.drain(pep, now);
         let due = self.peps[pep].proxy.deadline().unwrap_or(Instant::MAX);
         let player = self.network.lines.len() + pep;
-        if due < self.network.schedule.due(player) {
-            self.network.schedule.set(player, due);
-        }
+        self.network.schedule.hasten(player, due);
     }
 
     /// Sends what a proxy has to send.
@@ -142,6 +148,7 @@ impl<O: Observer> Engine<O> {
                 packet.host = sender.peer_host;
                 packet.len += sender.extra;
             }
+            let packet = self.network.boxed(packet);
             match side {
                 Side::Space => self.network.push(line, packet, now),
                 Side::Ground => self.forward(node, packet, now),
@@ -162,13 +169,30 @@ impl<O: Observer> Engine<O> {
     }
 
     #[inline]
-    fn deliver(&mut self, packet: Packet, now: Instant) {
+    fn deliver(&mut self, packet: Box<Packet>, now: Instant) {
         let id = packet.to;
-        let end = &mut self.ends[id.index()];
-        if let Some(connection) = &mut end.connection {
-            connection.input(packet.segment, now);
+        if self
+            .network
+            .schedule
+            .is_due(self.first_end + id.index(), now)
+        {
+            self.precede(id, now);
+        }
+        if let Some(connection) = &mut self.ends[id.index()].connection {
+            connection.receive(&packet.segment, now);
             self.settle(id, false, now);
             self.hasten(id);
+        }
+        self.network.spare.push(packet);
+    }
+
+    /// What is due acts before what arrives at the same moment. The entry of an end is never later
+    /// than the end is due, but may be earlier.
+    #[cold]
+    fn precede(&mut self, id: EndId, now: Instant) {
+        let due = |end: &End| end.connection.as_ref()?.deadline();
+        while due(&self.ends[id.index()]).is_some_and(|due| due <= now) {
+            self.act(id, now);
         }
     }
 
@@ -218,12 +242,12 @@ impl<O: Observer> Engine<O> {
             }
             // Links have an MTU of at most 65,535 bytes.
             let len = connection.wire_len(&segment) as u16 + end.extra;
-            let packet = Packet {
+            let packet = self.network.boxed(Packet {
                 segment,
                 to: id.peer(),
                 host: end.peer_host,
                 len,
-            };
+            });
             self.network.push(end.line, packet, now);
         }
         self.network.observer.acted(now, id, connection);
@@ -235,9 +259,7 @@ impl<O: Observer> Engine<O> {
     fn hasten(&mut self, id: EndId) {
         let due = self.ends[id.index()].due();
         let player = self.first_end + id.index();
-        if due < self.network.schedule.due(player) {
-            self.network.schedule.set(player, due);
-        }
+        self.network.schedule.hasten(player, due);
     }
 
     /// The entry of an end has come up.

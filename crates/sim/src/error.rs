@@ -7,7 +7,7 @@ pub enum SimError {
     /// A gateway that splits TCP.
     #[error(
         "the simulator cannot run gateway `{gateway}`: splitting TCP needs the lab; use `bentpipe lab run`, \
-         or remove [gateways.{gateway}.split]"
+         remove [gateways.{gateway}.split], or put a [peps.NAME] of kind \"split\" at it, which stands for it here"
     )]
     Split {
         /// Its name.

@@ -301,6 +301,7 @@ pub(crate) fn preset(endpoint: &Endpoint) -> Config {
     set(&mut config.limited_transmit, endpoint.limited_transmit);
     set(&mut config.timestamps, endpoint.timestamps);
     set(&mut config.nagle, endpoint.nagle);
+    config.first_is_syn = endpoint.first_is_syn();
     if let Some(segments) = endpoint.initial_window {
         config.initial_window = segments;
     }

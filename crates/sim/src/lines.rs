@@ -3,8 +3,8 @@
 use crate::{LinkCounters, Packet, SimError};
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_link::channel::{self, BitError, PacketError, Replay};
-use bentpipe_link::queue::{DropTail, RedSettings, Thresholds};
-use bentpipe_link::{Channel, Direction, Limit, Settings, queue};
+use bentpipe_link::queue::{Blue, BlueSettings, DropTail, RedSettings, Thresholds};
+use bentpipe_link::{Change, Channel, Direction, Limit, Settings, queue};
 use bentpipe_scenario as scenario;
 use scenario::{Gilbert, Outage, Queue, QueueLimit};
 
@@ -13,7 +13,7 @@ pub(crate) fn directions(
     name: &str,
     link: &scenario::Link,
     seed: u64,
-) -> Result<[Direction<Packet, LinkCounters>; 2], SimError> {
+) -> Result<[Direction<Box<Packet>, LinkCounters>; 2], SimError> {
     let direction = |way: &scenario::Direction, suffix| {
         let settings = settings(way, link.mtu).map_err(|why| SimError::Link {
             link: name.to_owned(),
@@ -22,7 +22,13 @@ pub(crate) fn directions(
         // The names that `bentpipe_link::Link` gives: equal seeds lose the same packets in the lab.
         let name = format!("{name}.{suffix}");
         let counters = LinkCounters::default();
-        Ok::<_, SimError>(Direction::new(settings, seed, &name, counters))
+        let mut direction = Direction::new(settings, seed, &name, counters);
+        direction.follow(way.changes.iter().map(|change| Change {
+            at: Instant::ZERO + change.at,
+            rate: change.rate,
+            delay: change.delay,
+        }));
+        Ok::<_, SimError>(direction)
     };
     Ok([
         direction(&link.forward, "a-b")?,
@@ -30,7 +36,7 @@ pub(crate) fn directions(
     ])
 }
 
-fn settings(way: &scenario::Direction, mtu: Bytes) -> Result<Settings<Packet>, String> {
+fn settings(way: &scenario::Direction, mtu: Bytes) -> Result<Settings<Box<Packet>>, String> {
     Ok(Settings {
         rate: way.rate,
         delay: way.delay,
@@ -38,6 +44,7 @@ fn settings(way: &scenario::Direction, mtu: Bytes) -> Result<Settings<Packet>, S
         queue: match way.queue {
             Queue::DropTail(size) => DropTail::new(limit(size)).into(),
             Queue::Red(red) => self::red(&red, mtu)?,
+            Queue::Blue(blue) => self::blue(&blue),
         },
         channels: channels(way)?,
     })
@@ -50,7 +57,7 @@ fn limit(size: QueueLimit) -> Limit {
     }
 }
 
-fn red(red: &scenario::Red, mtu: Bytes) -> Result<queue::Discipline<Packet>, String> {
+fn red(red: &scenario::Red, mtu: Bytes) -> Result<queue::Discipline<Box<Packet>>, String> {
     let (min, max) = (red.min_threshold, red.max_threshold);
     let settings = RedSettings {
         thresholds: match red.limit {
@@ -72,6 +79,16 @@ fn red(red: &scenario::Red, mtu: Bytes) -> Result<queue::Discipline<Packet>, Str
     };
     let red = queue::Red::new(settings).map_err(|error| error.to_string())?;
     Ok(queue::Discipline::Other(Box::new(red)))
+}
+
+fn blue(blue: &scenario::Blue) -> queue::Discipline<Box<Packet>> {
+    let settings = BlueSettings {
+        limit: limit(blue.limit),
+        increment: blue.increment,
+        decrement: blue.decrement,
+        freeze: blue.freeze,
+    };
+    queue::Discipline::Other(Box::new(Blue::new(settings)))
 }
 
 /// In the order of the fields; those that do nothing are left out.

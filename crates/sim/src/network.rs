@@ -9,7 +9,7 @@ use bentpipe_link::Direction;
 
 /// One direction of a link, and where it leads.
 pub(crate) struct Line {
-    pub(crate) direction: Direction<Packet, LinkCounters>,
+    pub(crate) direction: Direction<Box<Packet>, LinkCounters>,
     /// The node it leads to.
     pub(crate) to: usize,
     /// Data segments of the scenario's flows for which its queue had no room.
@@ -34,6 +34,18 @@ pub(crate) struct Network<O> {
     pub(crate) codec: Option<Codec>,
     /// The first thing that must not happen.
     pub(crate) fault: Option<SimError>,
+    /// Boxes of packets that have arrived, to be used again.
+    #[expect(clippy::vec_box, reason = "it is the boxes that are kept")]
+    pub(crate) spare: Vec<Box<Packet>>,
+}
+
+/// A packet that came over a line.
+pub(crate) struct Arrival {
+    pub(crate) packet: Box<Packet>,
+    /// The node that it reaches.
+    pub(crate) node: usize,
+    /// The proxy in front of that node.
+    pub(crate) pep: Option<usize>,
 }
 
 /// Which line leads from each node to each host.
@@ -65,51 +77,81 @@ impl Routes {
 }
 
 impl<O: Observer> Network<O> {
+    /// Puts `packet` into a box, in which it travels: a hop moves the pointer alone.
+    #[inline]
+    pub(crate) fn boxed(&mut self, packet: Packet) -> Box<Packet> {
+        match self.spare.pop() {
+            Some(mut spare) => {
+                *spare = packet;
+                spare
+            }
+            None => Box::new(packet),
+        }
+    }
+
     /// `packet` enters the queue of `line`.
     #[inline]
-    pub(crate) fn push(&mut self, line: usize, mut packet: Packet, now: Instant) {
+    pub(crate) fn push(&mut self, line: usize, packet: Box<Packet>, now: Instant) {
         self.observer.sent(now, line, &packet);
-        if let Some(codec) = &mut self.codec {
-            match codec.hop(packet) {
-                Ok(read) => packet = read,
-                Err(fault) => {
-                    self.fault.get_or_insert(fault);
-                    return;
-                }
+        if self.codec.is_some() {
+            if let Some(packet) = self.rewritten(*packet) {
+                self.enter(line, packet, now);
             }
+        } else {
+            self.enter(line, packet, now);
         }
+    }
+
+    /// `packet` after it was bytes.
+    #[cold]
+    fn rewritten(&mut self, packet: Packet) -> Option<Box<Packet>> {
+        let read = self.codec.as_mut()?.hop(packet);
+        read.map(Box::new)
+            .map_err(|fault| self.fault.get_or_insert(fault))
+            .ok()
+    }
+
+    #[inline]
+    fn enter(&mut self, line: usize, packet: Box<Packet>, now: Instant) {
         let len = Bytes(u64::from(packet.len));
-        let data = packet.to.flow() < self.own && !packet.segment.payload.is_empty();
         let Line {
             direction,
             refused_data,
             ..
         } = &mut self.lines[line];
-        let before = direction.observer().refused;
-        direction.push(packet, len, now);
+        if let Some(packet) = direction.push(packet, len, now) {
+            let data = packet.to.flow() < self.own && !packet.segment.payload.is_empty();
+            *refused_data += u64::from(data);
+        }
         let queued = direction.waiting();
         let counters = direction.observer_mut();
-        *refused_data += u64::from(data && counters.refused > before);
         counters.longest_queue = counters.longest_queue.max(queued);
-        self.reschedule(line);
+        // Behind others it changes nothing of what arrives first.
+        let due = direction.deadline().unwrap_or(Instant::MAX);
+        self.schedule.set(line, due);
     }
 
-    /// The next packet that `line` delivers at `now`.
+    /// Takes the next packet that `line` delivers at `now`, with the node and the proxy that it
+    /// reaches; and says when the line is due next.
     #[inline]
-    pub(crate) fn arrival(&mut self, line: usize, now: Instant) -> Option<Packet> {
-        let (_, packet) = self.lines[line].direction.deliver(now)?;
-        self.observer.arrived(now, line, &packet);
-        Some(packet)
-    }
-
-    /// Notes when `line` is due next, and returns it.
-    #[inline]
-    pub(crate) fn reschedule(&mut self, line: usize) -> Instant {
-        let due = self.lines[line].direction.deadline();
-        let due = due.unwrap_or(Instant::MAX);
-        if due != self.schedule.due(line) {
-            self.schedule.set(line, due);
-        }
-        due
+    pub(crate) fn arrival(&mut self, line: usize, now: Instant) -> (Option<Arrival>, Instant) {
+        let Line {
+            direction,
+            to,
+            pep_behind,
+            ..
+        } = &mut self.lines[line];
+        let arrived = direction.deliver(now);
+        let due = direction.deadline().unwrap_or(Instant::MAX);
+        self.schedule.set(line, due);
+        let arrival = arrived.map(|(_, packet)| {
+            self.observer.arrived(now, line, &packet);
+            Arrival {
+                packet,
+                node: *to,
+                pep: *pep_behind,
+            }
+        });
+        (arrival, due)
     }
 }

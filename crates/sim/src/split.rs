@@ -9,8 +9,8 @@ use bentpipe_scenario::{Preset, Scenario, Split, SplitLeg, SplitSetup};
 use bentpipe_tcp as tcp;
 use std::sync::Arc;
 
-/// Bytes of a TCP header without options.
-const TCP_HEADER: u64 = 20;
+/// Bytes of the timestamps option, which count to the MSS (RFC 6691).
+const TIMESTAMPS: u64 = 12;
 
 /// The configuration of the split called `name`.
 pub(crate) fn config(
@@ -39,8 +39,7 @@ pub(crate) fn config(
             SplitSetup::Early => Setup::Early,
         },
         buffer: split.buffer,
-        // Ends of this preset do no handshake.
-        standing: (split.endpoint.preset == Preset::Ns2).then(|| Arc::new(base)),
+        standing: (!split.endpoint.handshakes()).then(|| Arc::new(base)),
         flows: split.flows.map_or(stock.flows, |flows| flows as usize),
         idle: split.idle.unwrap_or(stock.idle),
         seed,
@@ -64,7 +63,7 @@ fn endpoint(scenario: &Scenario, name: &str, split: &Split) -> Result<tcp::Confi
     }
     // With a handshake it is the smaller of the two ends' that counts.
     let mtu = scenario.links.values().map(|link| link.mtu).min();
-    let fits = mtu.unwrap_or(Bytes(1500)) - scenario.ip.header() - Bytes(TCP_HEADER);
+    let fits = mtu.unwrap_or(Bytes(1500)) - scenario.ip.header() + Bytes(TIMESTAMPS);
     let mss = match (endpoint.mss, endpoint.preset) {
         (Some(mss), _) => mss,
         (None, Preset::Ns2) => Bytes(u64::from(config.mss)),

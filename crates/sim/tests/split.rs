@@ -13,7 +13,9 @@ const MSS: u64 = 1460;
 /// `settings` stands between them. ns-2's queues of 64 and 17 packets count the one being sent.
 fn topology(preset: &str, amount: &str, settings: &str) -> Scenario {
     let tcp = match preset {
-        "ns2" => "tcp = { mss = \"1460B\", data_header = \"40B\", ack_header = \"40B\" }",
+        "ns2" => {
+            "tcp = { mss = \"1460B\", data_header = \"40B\", ack_header = \"40B\", handshake = false }"
+        }
         _ => "",
     };
     let ethernet = |name: &str, a: &str, b: &str| {
@@ -102,7 +104,11 @@ impl Observer for Times {
 
 /// Seconds at the sender and at the receiver, and what else came of it.
 fn times(segments: u64, settings: &str) -> ([f64; 2], Outcome) {
-    let scenario = topology("ns2", &format!("segments = {segments}"), settings);
+    let scenario = topology(
+        "ns2",
+        &format!("segments = {segments}\nvariant = \"sack\""),
+        settings,
+    );
     let watch = Times {
         segments,
         ..Times::default()
@@ -116,11 +122,13 @@ fn times(segments: u64, settings: &str) -> ([f64; 2], Outcome) {
 
 /// `ns spoof.tcl 0|1 N 0 1 hs 0` of ns-2 2.35: packets; seconds at the sender and at the receiver
 /// without spoofing; the same with it.
-const NS2: [(u64, [f64; 2], [f64; 2]); 4] = [
+const NS2: [(u64, [f64; 2], [f64; 2]); 6] = [
+    (1, [0.658652, 0.339063], [0.152048, 0.341419]),
     (2, [0.766923, 0.447335], [0.258944, 0.449755]),
     (10, [2.209324, 1.889736], [0.686491, 1.594037]),
     (40, [4.150655, 3.831066], [1.104155, 3.087100]),
     (100, [5.705056, 5.385468], [1.604155, 4.340191]),
+    (400, [10.312589, 9.993000], [4.278433, 8.689095]),
 ];
 
 #[test]
@@ -134,33 +142,24 @@ fn transfers_take_as_long_as_in_ns2() {
             let (ours, _) = times(segments, settings);
             println!("{segments} {settings:?}: {ours:.3?}, ns-2 {theirs:.3?}");
             for (ours, theirs) in ours.into_iter().zip(theirs) {
-                // ns-2's receiver may wait 100 ms with its last acknowledgement.
+                // ns-2 leaves the header off the first segment, and takes spoofed data over the
+                // Ethernet to h2 and back: 2.5 ms a round trip, which slow start repeats.
+                let most = if settings.is_empty() { 0.013 } else { 0.001 };
                 let off = (ours - theirs).abs();
-                assert!(
-                    off < 0.03 * theirs + 0.1,
-                    "{segments} {settings}: {ours} {theirs}"
-                );
+                assert!(off < most, "{segments} {settings}: {ours} {theirs}");
             }
         }
     }
 }
 
 /// What the paper promises: the sender is done long before the receiver, and the receiver sooner
-/// than without the proxy, also where queues overflow. ns-2 at 400 segments: 4.28 s and 8.69 s
-/// against 10.31 s and 9.99 s.
+/// than without the proxy, also where queues overflow.
 #[test]
-#[allow(
-    clippy::print_stdout,
-    reason = "the table of docs/pep/split.md, by --nocapture"
-)]
 fn a_spoofed_sender_is_done_first_and_the_receiver_gains() {
     let ([sender, receiver], outcome) = times(400, "");
-    let ([first, regular], _) = times(400, "enabled = false");
-    println!("400 spoofed: {sender:.3} / {receiver:.3}, regular: {first:.3} / {regular:.3}");
+    let ([_, regular], _) = times(400, "enabled = false");
     assert!(sender < 0.6 * receiver, "{sender} {receiver}");
-    assert!((receiver / 8.689 - 1.0).abs() < 0.03, "{receiver}");
-    // Ours loses less by the overflow than ns-2's SACK, which takes 9.99 s.
-    assert!(receiver < regular, "{receiver} {regular}");
+    assert!(receiver < 0.9 * regular, "{receiver} {regular}");
     assert_eq!(count(&outcome, "split"), 1);
     assert_eq!(count(&outcome, "to_space"), 400 * MSS);
 }

@@ -55,6 +55,10 @@ pub struct Config {
     pub limited_transmit: bool,
     /// An acknowledgement waits at most this long for a second segment; zero: never waits.
     pub delayed_ack: Duration,
+    /// The first segment of a connection is taken for a SYN, as ns-2 takes segment 0 of one that did
+    /// no handshake: it is acknowledged at once (`SYN_immediate_ack_`), and its acknowledgement leaves
+    /// the initial window as it is (`delay_growth_`), the latter only in ns-2's recoveries.
+    pub first_is_syn: bool,
     /// RTO before the first sample (RFC 6298: 1 s).
     pub initial_rto: Duration,
     /// Least RTO.
@@ -140,6 +144,7 @@ impl Config {
             dupthresh: 3,
             limited_transmit: true,
             delayed_ack: Duration::from_millis(40),
+            first_is_syn: false,
             initial_rto: Duration::from_secs(1),
             min_rto: Duration::from_secs(1),
             rto_variance: Duration::ZERO,

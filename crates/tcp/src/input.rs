@@ -14,14 +14,19 @@ const DEFAULT_MSS: u16 = 536;
 
 impl Connection {
     /// A segment of the peer arrived. Nothing it holds can make this panic.
-    #[inline]
     pub fn input(&mut self, segment: Segment, now: Instant) {
+        self.receive(&segment, now);
+    }
+
+    /// As [`input`](Self::input), for a segment that stays where it is.
+    #[inline]
+    pub fn receive(&mut self, segment: &Segment, now: Instant) {
         self.tx.counters.segments_received += 1;
         match self.state {
             State::Closed => {}
-            State::Listen => self.on_listen(&segment, now),
-            State::SynSent => self.on_syn_sent(&segment, now),
-            _ => self.on_segment(&segment, now),
+            State::Listen => self.on_listen(segment, now),
+            State::SynSent => self.on_syn_sent(segment, now),
+            _ => self.on_segment(segment, now),
         }
     }
 
@@ -241,12 +246,12 @@ impl Connection {
 
     fn on_new_or_duplicate(&mut self, segment: &Segment, ack: u64, moved: bool, now: Instant) {
         let advanced = ack > self.tx.una;
-        let mut blocks = [(0, 0); 4];
-        let count = self.blocks(segment, ack, &mut blocks);
         if !advanced && self.tx.una == self.tx.max {
             self.tx.retries = 0;
             return;
         }
+        let mut blocks = [(0, 0); 4];
+        let count = self.blocks(segment, ack, &mut blocks);
         let echo = segment
             .timestamps
             .filter(|stamp| stamp.echo != 0)

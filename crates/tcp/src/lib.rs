@@ -7,7 +7,6 @@ pub mod config;
 mod connection;
 mod input;
 mod output;
-mod ranges;
 mod receiver;
 pub mod recovery;
 mod report;

@@ -5,8 +5,7 @@
 
 use crate::Config;
 use crate::buffer::ReceiveBuffer;
-use crate::ranges::Ranges;
-use bentpipe_base::{Instant, Seq};
+use bentpipe_base::{Instant, Ranges, Seq};
 use bentpipe_wire::{Payload, SackBlock, Timestamps};
 use std::time::Duration;
 
@@ -56,6 +55,8 @@ pub(crate) struct Receiver {
     /// Segments not yet acknowledged.
     pending: u32,
     delay: Duration,
+    /// The peer's first segment is acknowledged at once, by [`Config::first_is_syn`].
+    first_is_syn: bool,
     /// TS.Recent, and when it was taken.
     stamp: Option<(u32, Instant)>,
     /// The last offset acknowledged.
@@ -83,6 +84,7 @@ impl Receiver {
             delack: Instant::MAX,
             pending: 0,
             delay: config.delayed_ack,
+            first_is_syn: config.first_is_syn,
             stamp: None,
             acked: 0,
         }
@@ -196,7 +198,8 @@ impl Receiver {
             self.ack_now = true;
         } else if len > 0 {
             self.pending += 1;
-            if self.pending >= 2 || self.delay.is_zero() {
+            let first = self.first_is_syn && old == 1;
+            if self.pending >= 2 || self.delay.is_zero() || first {
                 self.ack_now = true;
             } else if self.delack == Instant::MAX {
                 self.delack = now + self.delay;

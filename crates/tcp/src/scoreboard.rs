@@ -2,8 +2,7 @@
 //! taken for lost, and how many are on their way ("pipe", RFC 6675). All counts are kept as they
 //! change; no acknowledgement walks the window.
 
-use crate::ranges::Ranges;
-use bentpipe_base::{Fifo, Instant};
+use bentpipe_base::{Fifo, Instant, Ranges};
 
 /// One segment in flight.
 #[derive(Clone, Copy, Debug)]
@@ -48,8 +47,8 @@ impl Delivery {
     fn take(&mut self, sent: &Sent) {
         self.delivered += 1;
         self.bytes += sent.to - sent.from;
-        let later = |latest: Sent| (sent.at, sent.to) >= (latest.at, latest.to);
-        if self.latest.is_none_or(later) {
+        let later = |latest: &Sent| (sent.at, sent.to) >= (latest.at, latest.to);
+        if self.latest.as_ref().is_none_or(later) {
             self.latest = Some(*sent);
         }
     }
@@ -127,34 +126,26 @@ impl Scoreboard {
 
     /// All before `una` is acknowledged.
     pub(crate) fn acknowledge(&mut self, una: u64, delivery: &mut Delivery) {
-        while let Some(&sent) = self.ring.front() {
+        while let Some(sent) = self.ring.front_mut() {
             if sent.to > una {
-                if let Some(first) = self.ring.front_mut()
-                    && first.from < una
-                {
-                    first.from = una;
-                }
+                sent.from = sent.from.max(una);
                 break;
             }
-            self.ring.drop_front();
             delivery.acked += 1;
-            delivery.last = Some(sent);
+            delivery.last = Some(*sent);
             delivery.again |= sent.transmits > 1;
             if sent.sacked {
                 self.sacked_out -= 1;
             } else {
-                self.forget_loss(&sent);
-                delivery.take(&sent);
+                self.lost_out -= u32::from(sent.lost);
+                self.again_out -= u32::from(sent.again);
+                delivery.take(sent);
             }
+            self.ring.drop_front();
         }
         self.sacked.trim(una);
         self.judged = self.judged.max(una);
         self.cursor = self.cursor.max(una);
-    }
-
-    fn forget_loss(&mut self, sent: &Sent) {
-        self.lost_out -= u32::from(sent.lost);
-        self.again_out -= u32::from(sent.again);
     }
 
     /// The peer holds `[from, to)`.

@@ -52,4 +52,4 @@ impl Segment {
 }
 
 // The simulator moves segments by value.
-const _: () = assert!(size_of::<Segment>() <= 56);
+const _: () = assert!(size_of::<Segment>() <= 48);

@@ -186,6 +186,11 @@ impl Sender {
         self.fin && self.una == self.end()
     }
 
+    /// Whether all that is acknowledged is a first segment that counts as a SYN.
+    pub(crate) fn at_syn(&self) -> bool {
+        self.config.first_is_syn && self.una <= 1 + u64::from(self.mss)
+    }
+
     /// Bytes sent and not acknowledged.
     pub(crate) fn flight(&self) -> u64 {
         self.next - self.una
@@ -459,8 +464,10 @@ impl Sender {
 
     /// The payload rate that sending is paced at.
     pub(crate) fn pacing(&self) -> Option<Rate> {
-        let (control, ceiling) = (self.window.pacing, self.config.pacing);
-        control.into_iter().chain(ceiling).min()
+        match (self.window.pacing, self.config.pacing) {
+            (Some(control), Some(ceiling)) => Some(control.min(ceiling)),
+            (control, ceiling) => control.or(ceiling),
+        }
     }
 
     /// The pacer's next instant after `payload` bytes.

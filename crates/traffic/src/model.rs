@@ -264,8 +264,22 @@ mod tests {
         }
     }
 
-    /// Kolmogorov and Smirnov: the largest distance of the drawn distribution from the log-normal,
-    /// below the 5th percentile of largest sizes; 1.63 / sqrt(n) is passed by 1 in 100.
+    /// Kolmogorov and Smirnov: the largest distance of the distribution of `sizes` from the log-normal
+    /// of `model`, its tail left out, times sqrt(n): 1.63 is passed by 1 in 100.
+    fn distance(sizes: &[f64], model: &Model) -> f64 {
+        let n = sizes.len() as f64;
+        let mut farthest = 0.0f64;
+        for (i, size) in sizes.iter().enumerate() {
+            // Sizes of a few bytes are rounded up and stand for a range; so does the tail.
+            if *size < 256.0 || *size >= model.tail_start().min(9e6) {
+                continue;
+            }
+            let share = normal_cdf((size.log2() - model.log2_mean) / model.log2_sd);
+            farthest = farthest.max((share - (i as f64 + 0.5) / n).abs());
+        }
+        farthest * n.sqrt()
+    }
+
     #[test]
     fn the_body_is_log_normal() {
         for model in [Model::ftp(), Model::reference()] {
@@ -274,42 +288,51 @@ mod tests {
                 ..model
             };
             let sizes = sizes(&model, 20_000);
-            let n = sizes.len() as f64;
-            let mut farthest = 0.0f64;
-            for (i, size) in sizes.iter().enumerate() {
-                // Sizes of a few bytes are rounded up and stand for a range; so does the tail.
-                if *size < 256.0 || *size >= model.tail_start().min(9e6) {
-                    continue;
-                }
-                let share = normal_cdf((size.log2() - model.log2_mean) / model.log2_sd);
-                farthest = farthest.max((share - (i as f64 + 0.5) / n).abs());
+            let right = distance(&sizes, &model);
+            assert!(right > 0.0, "nothing compared");
+            assert!(right < 1.63, "{:?}: {right}", model.kind);
+            // The test sees a mean that is 3% off, or a deviation that is 6% off.
+            let mean = Model {
+                log2_mean: 1.03 * model.log2_mean,
+                ..model
+            };
+            let wide = Model {
+                log2_sd: 1.06 * model.log2_sd,
+                ..model
+            };
+            for wrong in [mean, wide] {
+                let far = distance(&sizes, &wrong);
+                assert!(far > 1.63, "{wrong:?}: {far}");
             }
-            assert!(farthest > 0.0, "nothing compared");
-            assert!(farthest < 1.63 / n.sqrt(), "{:?}: {farthest}", model.kind);
         }
     }
 
-    /// Hill's estimate over the largest 2%, standard error alpha / sqrt(k).
-    #[test]
-    fn the_tail_has_its_exponent() {
+    /// Hill's estimate of the tail's exponent over the largest 2%: standard error alpha / sqrt(1000).
+    fn hill(model: &Model) -> f64 {
         let model = Model {
             largest: Bytes(u64::MAX >> 12),
-            ..Model::ftp()
+            ..*model
         };
         let sizes = sizes(&model, 50_000);
         let k = 1_000;
         let threshold = sizes[sizes.len() - k - 1];
-        assert!(threshold > model.tail_start());
-        let logs: f64 = sizes[sizes.len() - k..]
-            .iter()
-            .map(|x| (x / threshold).ln())
-            .sum();
-        let alpha = k as f64 / logs;
-        let error = model.tail_alpha / (k as f64).sqrt();
-        assert!(
-            (alpha - model.tail_alpha).abs() < 3.0 * error,
-            "alpha {alpha}"
-        );
+        let largest = sizes[sizes.len() - k..].iter();
+        k as f64 / largest.map(|x| (x / threshold).ln()).sum::<f64>()
+    }
+
+    #[test]
+    fn the_tail_has_its_exponent() {
+        let model = Model::ftp();
+        let error = model.tail_alpha / 1e3f64.sqrt();
+        let alpha = hill(&model);
+        assert!((alpha - model.tail_alpha).abs() < 3.0 * error, "{alpha}");
+        // The estimate sees an exponent that is a fifth off.
+        let light = Model {
+            tail_alpha: 1.2 * model.tail_alpha,
+            ..model
+        };
+        let alpha = hill(&light);
+        assert!((alpha - model.tail_alpha).abs() > 3.0 * error, "{alpha}");
     }
 
     #[test]

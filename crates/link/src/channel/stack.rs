@@ -50,6 +50,7 @@ impl Stack {
     }
 
     /// The worst that any channel does to the next packet.
+    #[inline]
     pub(crate) fn strike(&mut self, bits: u64, now: Instant) -> Fate {
         self.stages.iter_mut().fold(Fate::Deliver, |worst, stage| {
             worst.max(stage.channel.strike(bits, now, &mut stage.draw))

@@ -21,8 +21,8 @@ impl Log {
     }
 
     pub(crate) fn waits(&self) -> Vec<Duration> {
-        let waited = |(_, fact): &(Instant, Fact)| match fact {
-            Fact::Departed { waited, .. } => Some(*waited),
+        let waited = |(now, fact): &(Instant, Fact)| match fact {
+            Fact::Departed { since, .. } => Some(now.since(*since)),
             Fact::Dropped { .. } => None,
         };
         self.0.iter().filter_map(waited).collect()

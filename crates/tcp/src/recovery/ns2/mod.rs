@@ -93,7 +93,11 @@ fn newack(tx: &mut Sender, arrival: &Arrival, recover: u64) {
     }
     tx.settle(arrival.now);
     tx.window.in_flight = tx.segments(tx.flight());
-    tx.grow(arrival);
+    if tx.at_syn() {
+        tx.window.cwnd = tx.window.cwnd.max(tx.config.initial_window);
+    } else {
+        tx.grow(arrival);
+    }
 }
 
 /// Whether duplicate acknowledgements may begin a recovery (`dupack_action`, with `bug_fix_` and

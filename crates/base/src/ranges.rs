@@ -1,55 +1,63 @@
-//! A set of stream bytes as a sorted deque of disjoint stretches: what the peer holds by SACK, and
-//! what the receiver holds beyond a gap. Work at either end, where nearly all of it is, takes
-//! constant time.
-
 use std::collections::VecDeque;
 
-/// Disjoint stretches `[from, to)` of stream offsets, in order, none touching the next.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Ranges {
+/// A set of stream bytes: disjoint stretches `[from, to)` of offsets, in order, none touching the
+/// next. What a peer holds by SACK, what a receiver holds beyond a gap, what a hole list names.
+/// Work at either end, where nearly all of it is, takes constant time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ranges {
     list: VecDeque<(u64, u64)>,
 }
 
 impl Ranges {
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether it holds no byte.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
     /// Number of stretches.
-    pub(crate) fn len(&self) -> usize {
+    #[inline]
+    pub fn len(&self) -> usize {
         self.list.len()
     }
 
     /// Bytes in all stretches.
-    #[cfg(test)]
-    fn total(&self) -> u64 {
+    pub fn total(&self) -> u64 {
         self.iter().map(|(from, to)| to - from).sum()
     }
 
-    pub(crate) fn first(&self) -> Option<(u64, u64)> {
+    /// The lowest stretch.
+    #[inline]
+    pub fn first(&self) -> Option<(u64, u64)> {
         self.list.front().copied()
     }
 
-    pub(crate) fn last(&self) -> Option<(u64, u64)> {
+    /// The highest stretch.
+    #[inline]
+    pub fn last(&self) -> Option<(u64, u64)> {
         self.list.back().copied()
     }
 
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, u64)> + '_ {
+    /// All stretches, rising.
+    #[inline]
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, u64)> + '_ {
         self.list.iter().copied()
     }
 
-    pub(crate) fn clear(&mut self) {
+    /// Forgets all.
+    #[inline]
+    pub fn clear(&mut self) {
         self.list.clear();
     }
 
     /// The stretch that byte `at` lies in.
-    pub(crate) fn covering(&self, at: u64) -> Option<(u64, u64)> {
+    pub fn covering(&self, at: u64) -> Option<(u64, u64)> {
         let i = self.list.partition_point(|&(_, to)| to <= at);
         self.list.get(i).copied().filter(|&(from, _)| from <= at)
     }
 
     /// The first bytes of `[from, to)` that are not in the set.
-    pub(crate) fn uncovered(&self, from: u64, to: u64) -> Option<(u64, u64)> {
+    pub fn uncovered(&self, from: u64, to: u64) -> Option<(u64, u64)> {
         let i = self.list.partition_point(|&(_, end)| end <= from);
         let (mut start, mut end) = (from, to);
         let mut next = i;
@@ -66,7 +74,8 @@ impl Ranges {
     }
 
     /// Adds `[from, to)`.
-    pub(crate) fn insert(&mut self, from: u64, to: u64) {
+    #[inline]
+    pub fn insert(&mut self, from: u64, to: u64) {
         if from >= to {
             return;
         }
@@ -94,7 +103,8 @@ impl Ranges {
     }
 
     /// Removes all bytes before `below`.
-    pub(crate) fn trim(&mut self, below: u64) {
+    #[inline]
+    pub fn trim(&mut self, below: u64) {
         while let Some(first) = self.list.front_mut() {
             if first.1 <= below {
                 self.list.pop_front();
