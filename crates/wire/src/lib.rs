@@ -18,6 +18,7 @@ mod ipv6_extensions;
 mod packet;
 mod payload;
 pub mod pcapng;
+pub mod saratoga;
 mod tcp;
 mod udp;
 

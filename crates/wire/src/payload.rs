@@ -14,9 +14,12 @@ pub enum Payload {
         /// How many bytes; not 0 (that is `Absent`).
         len: u32,
     },
-    /// Bytes, shared by clones of the packet; not empty (that is `Absent`).
-    Bytes(Arc<[u8]>),
+    /// Bytes, shared by clones of the packet; not empty (that is `Absent`). Behind a thin pointer,
+    /// for a payload is moved far more often than it is made.
+    Bytes(Arc<Vec<u8>>),
 }
+
+const _: () = assert!(size_of::<Payload>() == 16 || size_of::<usize>() < 8);
 
 impl Payload {
     /// Bytes carried.
@@ -58,7 +61,7 @@ impl From<&[u8]> for Payload {
         if bytes.is_empty() {
             Self::Absent
         } else {
-            Self::Bytes(bytes.into())
+            Self::Bytes(Arc::new(bytes.to_vec()))
         }
     }
 }

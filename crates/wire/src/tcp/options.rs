@@ -260,6 +260,12 @@ impl RawOptions {
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
+
+    /// The kinds of the options, in their order.
+    pub fn kinds(&self) -> impl Iterator<Item = u8> {
+        let mut rest = self.as_slice();
+        std::iter::from_fn(move || next(&mut rest).ok()?.map(|option| option[0]))
+    }
 }
 
 impl fmt::Debug for SackBlocks {

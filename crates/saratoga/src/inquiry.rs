@@ -1,0 +1,83 @@
+//! A REQUEST that one STATUS answers: delete.
+
+use crate::timing::Timing;
+use bentpipe_base::{Instant, Machine};
+use bentpipe_wire::saratoga::{Code, Frame, Request};
+use core::time::Duration;
+
+/// Asks until there is an answer.
+#[derive(Clone, Debug)]
+pub struct Inquiry {
+    request: Request,
+    timing: Timing,
+    silence: Duration,
+    ask_at: Instant,
+    answer: Option<Answer>,
+    over: bool,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The peer's word.
+    Said(Code),
+    /// The peer said nothing.
+    Silence,
+}
+
+impl Inquiry {
+    /// Asks `request` from `now` on, and gives up after `silence`.
+    pub fn new(request: Request, silence: Duration, now: Instant) -> Self {
+        Self {
+            request,
+            timing: Timing::new(now),
+            silence,
+            ask_at: now,
+            answer: None,
+            over: false,
+        }
+    }
+
+    fn end(&mut self, answer: Answer) {
+        if !self.over {
+            self.over = true;
+            self.answer = Some(answer);
+        }
+    }
+}
+
+impl Machine for Inquiry {
+    type Packet = Frame;
+    type Port = ();
+    type Event = Answer;
+
+    fn input(&mut self, (): (), frame: Frame, _now: Instant) {
+        if let Frame::Status(status) = frame
+            && status.session == self.request.session
+        {
+            self.end(Answer::Said(status.code));
+        }
+    }
+
+    fn timeout(&mut self, now: Instant) {
+        if self.timing.silent_at(self.silence) <= now {
+            self.end(Answer::Silence);
+        }
+    }
+
+    fn transmit(&mut self, now: Instant) -> Option<((), Frame)> {
+        if self.over || self.ask_at > now {
+            return None;
+        }
+        self.ask_at = now + self.timing.interval(now).max(Duration::from_secs(1));
+        Some(((), Frame::Request(self.request.clone())))
+    }
+
+    fn event(&mut self) -> Option<Answer> {
+        self.answer.take()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        (!self.over).then(|| self.ask_at.min(self.timing.silent_at(self.silence)))
+    }
+}

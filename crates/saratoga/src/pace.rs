@@ -1,0 +1,82 @@
+//! When the next packet may leave.
+
+use bentpipe_base::{Bytes, Instant, Rate};
+use core::time::Duration;
+
+/// A burst after a late wake-up is never longer on the line than this.
+const BURST: Duration = Duration::from_millis(2);
+/// Packets that are shorter on the line than this leave together, to save wake-ups.
+const BATCH: Duration = Duration::from_millis(1);
+
+/// Lets packets go at a rate, by deadlines.
+#[derive(Clone, Debug)]
+pub(crate) struct Pacer {
+    next: Instant,
+    /// Time on the line of the packet sent last.
+    last: Duration,
+}
+
+impl Pacer {
+    pub(crate) const fn new(now: Instant) -> Self {
+        Self {
+            next: now,
+            last: Duration::ZERO,
+        }
+    }
+
+    /// Whether a packet may leave.
+    pub(crate) fn ready(&self, now: Instant) -> bool {
+        self.next <= now
+    }
+
+    /// A packet of `size` leaves at `rate`.
+    pub(crate) fn sent(&mut self, size: Bytes, rate: Rate, now: Instant) {
+        self.last = rate.serialisation(size);
+        let earliest = Instant::from_nanos(now.as_nanos().saturating_sub(BURST.as_nanos() as u64));
+        self.next = self.next.max(earliest) + self.last;
+    }
+
+    /// When to come again: when a packet may leave, or some at once if they are short.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.next + BATCH.saturating_sub(self.last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Over every stretch of time, no more leaves than the rate allows and 2 ms of burst.
+        #[test]
+        fn bursts_are_bounded(
+            rate in 10_000u64..10_000_000_000,
+            steps in prop::collection::vec((0u64..20_000_000, 20u64..9000), 1..30),
+        ) {
+            let rate = Rate::from_bits_per_sec(rate);
+            let mut pacer = Pacer::new(Instant::ZERO);
+            let mut now = 0;
+            let mut sent: Vec<(u64, u64)> = Vec::new();
+            for (pause, size) in steps {
+                now += pause;
+                let at = Instant::from_nanos(now);
+                let mut burst = 0;
+                while pacer.ready(at) && burst < 12 {
+                    pacer.sent(Bytes(size), rate, at);
+                    sent.push((now, size));
+                    burst += 1;
+                }
+            }
+            for from in 0..sent.len() {
+                let mut octets = 0;
+                for &(at, size) in &sent[from..] {
+                    // The last packet of a stretch leaves whole.
+                    let allowed = BURST + Duration::from_nanos(at - sent[from].0 + 1000);
+                    prop_assert!(octets <= rate.over(allowed).0 + 9000 + 1);
+                    octets += size;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,462 @@
+//! The side of a session that wants the content.
+
+use crate::MAX_STRETCHES;
+use crate::report::{HoleEnd, Report, refusal};
+use crate::sender::Failure;
+use crate::timing::Timing;
+use bentpipe_base::{Bytes, Instant, Machine, Ranges};
+use bentpipe_wire::saratoga::{
+    Checksum, Code, Data, Frame, Kind, Metadata, Request, Timestamp, Width,
+};
+use core::time::Duration;
+use std::collections::VecDeque;
+
+/// A receiver that hears nothing asks this often of itself.
+const NUDGE: Duration = Duration::from_millis(2500);
+/// STATUS frames that wait to be transmitted at most.
+const MOST_WAITING: usize = 64;
+
+/// What to receive, and how.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The session.
+    pub session: u32,
+    /// Asked until the peer begins: a get, take or list. `None`: the peer has asked, or began.
+    pub request: Option<Request>,
+    /// What an earlier session left, if anything.
+    pub kept: Option<Kept>,
+    /// Content that is stored before METADATA tells what it is; none when something is kept.
+    pub unannounced: Bytes,
+    /// How holes are written.
+    pub hole_end: HoleEnd,
+    /// Octets of a STATUS frame at most.
+    pub room: usize,
+    /// How long the peer may say nothing before it counts as gone.
+    pub silence: Duration,
+    /// How long the last word is repeated to a peer that missed it.
+    pub linger: Duration,
+}
+
+/// What an earlier session has stored of a content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Of which content.
+    pub metadata: Metadata,
+    /// The stretches that are stored.
+    pub have: Ranges,
+}
+
+/// What a receiver tells its driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// This is what comes; refuse it by [`Receiver::refuse`]. [`Receiver::have`] tells what of it is
+    /// stored already.
+    Announced {
+        /// What comes.
+        metadata: Box<Metadata>,
+        /// What was kept is of the same content.
+        resumed: bool,
+    },
+    /// The payload of the DATA that was just put in belongs at `offset`.
+    Store {
+        /// Where in the content.
+        offset: u64,
+        /// Octets; all of the payload.
+        len: u32,
+    },
+    /// All is stored: verify it, then call [`Receiver::verified`] or [`Receiver::refuse`].
+    Complete,
+    /// Verified, and the peer had time to hear of it.
+    Done,
+    /// It is over without that.
+    Failed(Failure),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Asking,
+    Receiving,
+    Verifying,
+    /// Until then, the last word is repeated.
+    Complete(Instant),
+    Over,
+}
+
+/// One session's receiver. See [`Machine`] for how it is driven.
+#[derive(Clone, Debug)]
+pub struct Receiver {
+    config: Config,
+    state: State,
+    timing: Timing,
+    width: Width,
+    metadata: Option<Metadata>,
+    have: Ranges,
+    /// The octet after the highest seen.
+    extent: u64,
+    /// The octet after the last, once that is known.
+    size: Option<u64>,
+    /// The highest offset, and its timestamp.
+    highest: (u64, Option<Timestamp>),
+    /// DATA has come.
+    begun: bool,
+    ask_at: Instant,
+    /// When it was asked first, until there is an answer.
+    asked_at: Option<Instant>,
+    out: VecDeque<Frame>,
+    events: VecDeque<Event>,
+}
+
+impl Receiver {
+    /// Receives from `now` on.
+    pub fn new(config: Config, now: Instant) -> Self {
+        Self {
+            state: match config.request {
+                Some(_) => State::Asking,
+                None => State::Receiving,
+            },
+            timing: Timing::new(now),
+            width: Width::Bits16,
+            metadata: None,
+            have: Ranges::default(),
+            extent: 0,
+            size: None,
+            highest: (0, None),
+            begun: false,
+            ask_at: now,
+            asked_at: None,
+            out: VecDeque::new(),
+            events: VecDeque::new(),
+            config,
+        }
+    }
+
+    /// The content is as announced: the peer may know.
+    pub fn verified(&mut self, now: Instant) {
+        if self.state == State::Verifying {
+            // Whoever asked knows that a round trip is no longer than the answer took, and may leave
+            // after two of them.
+            let linger = self.timing.round_trip();
+            let linger = linger.map(|time| (2 * time + NUDGE / 25).min(NUDGE));
+            let linger = linger.map_or(self.config.linger, |time| time.min(self.config.linger));
+            self.config.linger = linger;
+            self.state = State::Complete(now + linger);
+            self.say_complete();
+        }
+    }
+
+    /// Ends the session with `code`, and tells the peer.
+    pub fn refuse(&mut self, code: Code) {
+        if self.state != State::Over {
+            self.out.clear();
+            self.out.push_back(refusal(self.config.session, code));
+            self.end(Failure::Own(code));
+        }
+    }
+
+    /// Says how things stand, as when a REQUEST comes for what goes on already.
+    pub fn repeat(&mut self, now: Instant) {
+        self.timing.hear(now);
+        match self.state {
+            State::Complete(_) => self.say_complete(),
+            _ => self.report(true, None, self.extent),
+        }
+    }
+
+    /// What is stored.
+    pub const fn have(&self) -> &Ranges {
+        &self.have
+    }
+
+    /// What comes, once that is announced.
+    pub const fn metadata(&self) -> Option<&Metadata> {
+        self.metadata.as_ref()
+    }
+
+    /// Octets in all, once that is known.
+    pub const fn size(&self) -> Option<u64> {
+        self.size
+    }
+
+    /// Every octet below this one is stored.
+    pub fn arrived(&self) -> u64 {
+        self.have
+            .first()
+            .map_or(0, |(from, to)| if from == 0 { to } else { 0 })
+    }
+
+    fn end(&mut self, failure: Failure) {
+        if self.state != State::Over {
+            self.state = State::Over;
+            self.events.push_back(Event::Failed(failure));
+        }
+    }
+
+    fn hear(&mut self, now: Instant) {
+        self.timing.hear(now);
+        if let Some(asked) = self.asked_at.take() {
+            self.timing.sample(now.since(asked));
+        }
+        if self.state == State::Asking {
+            self.state = State::Receiving;
+        }
+        self.ask_at = now + NUDGE;
+    }
+
+    fn announce(&mut self, metadata: Metadata, now: Instant) {
+        self.hear(now);
+        if matches!(self.state, State::Verifying | State::Complete(_)) {
+            return;
+        }
+        if let Some(known) = &self.metadata
+            && same_content(known, &metadata)
+        {
+            return;
+        }
+        let streams = metadata.kind == Kind::Stream;
+        let size = u64::try_from(metadata.entry.size);
+        let Ok(size) = size else {
+            return self.refuse(Code::TOO_LONG);
+        };
+        let kept = self.config.kept.take();
+        let kept = kept.filter(|kept| !streams && same_content(&kept.metadata, &metadata));
+        let resumed = kept.is_some();
+        // What came unannounced counts, unless it was announced as something else.
+        if self.metadata.is_some() || resumed {
+            self.have.clear();
+            self.extent = 0;
+        }
+        if let Some(kept) = kept {
+            self.have = kept.have;
+            self.extent = self.have.last().map_or(0, |(_, to)| to);
+        }
+        if !streams && self.extent > size {
+            return self.refuse(Code::UNSPECIFIED);
+        }
+        if !streams {
+            self.size = Some(size);
+        }
+        self.width = metadata.width;
+        self.metadata = Some(metadata.clone());
+        self.events.push_back(Event::Announced {
+            metadata: Box::new(metadata),
+            resumed,
+        });
+        self.check();
+        if resumed {
+            self.report(true, None, self.extent);
+        }
+    }
+
+    fn data(&mut self, data: &Data, now: Instant) {
+        self.hear(now);
+        match self.state {
+            State::Complete(_) => {
+                self.state = State::Complete(now + self.config.linger);
+                return self.say_complete();
+            }
+            State::Verifying => return self.say_verifying(),
+            _ => {}
+        }
+        if let Err(code) = self.fits(data) {
+            return self.refuse(code);
+        }
+        let offset = u64::try_from(data.offset);
+        let end = offset.ok().and_then(|at| at.checked_add(data.len.into()));
+        let (Ok(offset), Some(end)) = (offset, end) else {
+            return self.refuse(Code::TOO_LONG);
+        };
+        if self.metadata.is_none() {
+            self.width = self.width.max(data.width);
+        }
+        let stream = self.metadata.as_ref().map_or(data.kind, |known| known.kind) == Kind::Stream;
+        let beyond = self.size.is_some_and(|size| end > size);
+        let early = data.end && self.size.is_some_and(|size| end < size);
+        if beyond || early {
+            return self.refuse(Code::UNSPECIFIED);
+        }
+        if stream && data.end {
+            if self.extent > end {
+                return self.refuse(Code::UNSPECIFIED);
+            }
+            self.size = Some(end);
+        }
+        self.extent = self.extent.max(end);
+        if offset >= self.highest.0 {
+            self.highest = (offset, data.timestamp);
+        }
+        self.store(offset, end);
+        self.check();
+        if data.status_wanted {
+            self.report(false, data.timestamp, end);
+        } else if !self.begun {
+            self.report(true, self.highest.1, self.extent);
+        }
+        self.begun = true;
+    }
+
+    /// Whether the frame is of the session that METADATA announced.
+    fn fits(&self, data: &Data) -> Result<(), Code> {
+        match &self.metadata {
+            Some(known) if known.kind != data.kind => Err(Code::KIND_CHANGED),
+            Some(known) if known.width != data.width => Err(Code::DESCRIPTOR_MISMATCH),
+            _ => Ok(()),
+        }
+    }
+
+    fn store(&mut self, offset: u64, end: u64) {
+        let announced = self.metadata.is_some();
+        let early = self.config.kept.is_none() && end <= self.config.unannounced.0;
+        let known = self.have.uncovered(offset, end).is_none();
+        if known || !(announced || early) {
+            return;
+        }
+        let touches = |at: u64| self.have.covering(at).is_some();
+        let extends = touches(offset) || offset > 0 && touches(offset - 1) || touches(end);
+        if !extends && self.have.len() >= MAX_STRETCHES {
+            return;
+        }
+        self.have.insert(offset, end);
+        self.events.push_back(Event::Store {
+            offset,
+            len: (end - offset) as u32,
+        });
+    }
+
+    fn check(&mut self) {
+        let complete = self.metadata.is_some()
+            && self.state == State::Receiving
+            && self.size.is_some_and(|size| size == self.arrived());
+        if complete {
+            self.state = State::Verifying;
+            self.events.push_back(Event::Complete);
+        }
+    }
+
+    fn frame(&self, voluntary: bool, timestamp: Option<Timestamp>, response: u64) -> Report {
+        Report {
+            session: self.config.session,
+            width: self.width.max(Width::holding(self.extent.into())),
+            timestamp,
+            metadata_missing: self.metadata.is_none(),
+            voluntary,
+            in_response_to: response,
+        }
+    }
+
+    fn report(&mut self, voluntary: bool, timestamp: Option<Timestamp>, response: u64) {
+        if self.state == State::Verifying {
+            return self.say_verifying();
+        }
+        let (end, room) = (self.config.hole_end, self.config.room);
+        let frames =
+            self.frame(voluntary, timestamp, response)
+                .frames(&self.have, self.extent, end, room);
+        // A peer that asks faster than this side may answer gets the newest answers.
+        let room = MOST_WAITING.saturating_sub(frames.len());
+        while self.out.len() > room {
+            self.out.pop_front();
+        }
+        self.out.extend(frames);
+    }
+
+    fn say_complete(&mut self) {
+        let size = self.size.unwrap_or(0);
+        let status = self.frame(true, self.highest.1, size).status(size);
+        self.out.clear();
+        self.out.push_back(Frame::Status(status));
+    }
+
+    /// All is here, but whether it is right is not known: the list is said to be unfinished.
+    fn say_verifying(&mut self) {
+        let size = self.size.unwrap_or(0);
+        let mut status = self.frame(false, None, size).status(size);
+        status.incomplete = true;
+        self.out.clear();
+        self.out.push_back(Frame::Status(status));
+    }
+}
+
+/// Whether both announce the same content; the times may be off by the leap seconds that some peers
+/// forget.
+fn same_content(one: &Metadata, other: &Metadata) -> bool {
+    let checksums = match (&one.checksum, &other.checksum) {
+        (Checksum::None, _) | (_, Checksum::None) => one.checksum == other.checksum,
+        (one, other) => one == other,
+    };
+    checksums
+        && one.kind == other.kind
+        && one.width == other.width
+        && one.entry.size == other.entry.size
+        && one.entry.modified.near(other.entry.modified)
+}
+
+impl Machine for Receiver {
+    type Packet = Frame;
+    type Port = ();
+    type Event = Event;
+
+    fn input(&mut self, (): (), frame: Frame, now: Instant) {
+        if self.state == State::Over || frame.session() != Some(self.config.session) {
+            return;
+        }
+        match frame {
+            Frame::Metadata(metadata) => self.announce(metadata, now),
+            Frame::Data(data) => self.data(&data, now),
+            Frame::Status(status) if status.code != Code::OK => {
+                // After completion the peer may have forgotten the session.
+                if !matches!(self.state, State::Complete(_)) {
+                    self.end(Failure::Peer(status.code));
+                }
+            }
+            Frame::Status(_) => self.hear(now),
+            Frame::Request(_) => self.repeat(now),
+            Frame::Beacon(_) => {}
+        }
+    }
+
+    fn timeout(&mut self, now: Instant) {
+        match self.state {
+            State::Over => {}
+            State::Complete(until) if until <= now => {
+                self.state = State::Over;
+                self.events.push_back(Event::Done);
+            }
+            State::Complete(_) | State::Verifying => {}
+            State::Asking | State::Receiving => {
+                if self.timing.silent_at(self.config.silence) <= now {
+                    let session = self.config.session;
+                    self.out.clear();
+                    self.out.push_back(refusal(session, Code::SENDER_SILENT));
+                    self.end(Failure::Silence);
+                } else if self.state == State::Receiving && self.ask_at <= now {
+                    self.ask_at = now + NUDGE;
+                    self.report(true, self.highest.1, self.extent);
+                }
+            }
+        }
+    }
+
+    fn transmit(&mut self, now: Instant) -> Option<((), Frame)> {
+        if self.state == State::Asking && self.ask_at <= now {
+            self.ask_at = now + self.timing.interval(now).max(Duration::from_secs(1));
+            self.asked_at.get_or_insert(now);
+            let request = self.config.request.clone()?;
+            return Some(((), Frame::Request(request)));
+        }
+        self.out.pop_front().map(|frame| ((), frame))
+    }
+
+    fn event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match self.state {
+            State::Over | State::Verifying => None,
+            State::Complete(until) => Some(until),
+            State::Asking | State::Receiving => {
+                Some(self.ask_at.min(self.timing.silent_at(self.config.silence)))
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What the peer reported missing and was not sent again yet, and what was, whose fate the next
+//! report will tell.
+
+use crate::MAX_STRETCHES;
+use bentpipe_base::{Instant, Ranges};
+use std::collections::VecDeque;
+
+/// Up to where a report can tell: packets sent later are not in it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Horizon {
+    /// The number of the packet that it answers.
+    Packet(u64),
+    /// No number came back: what was sent before this instant.
+    Time(Instant),
+}
+
+/// A repair that was sent.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    number: u64,
+    at: Instant,
+    from: u64,
+    to: u64,
+    copies: u8,
+}
+
+/// See the file's head. Offsets are of the content.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Repairs {
+    missing: Ranges,
+    flight: VecDeque<Sent>,
+}
+
+impl Repairs {
+    /// A report names `holes`, `[from, to)` each, and tells the fate of what was sent before
+    /// `horizon`. Returns how many octets are found missing that were not known to be.
+    pub(crate) fn report(
+        &mut self,
+        holes: impl Iterator<Item = (u64, u64)>,
+        horizon: Horizon,
+    ) -> u64 {
+        let told = |sent: &Sent| match horizon {
+            Horizon::Packet(number) => sent.number < number,
+            Horizon::Time(at) => sent.at < at,
+        };
+        while self.flight.front().is_some_and(told) {
+            self.flight.pop_front();
+        }
+        let mut under_way = Ranges::default();
+        for sent in &self.flight {
+            under_way.insert(sent.from, sent.to);
+        }
+        let before = self.missing.total();
+        for (from, to) in holes {
+            let mut at = from;
+            while let Some((start, end)) = under_way.uncovered(at, to) {
+                if self.missing.len() >= MAX_STRETCHES {
+                    break;
+                }
+                self.missing.insert(start, end);
+                at = end;
+            }
+        }
+        self.missing.total() - before
+    }
+
+    /// The next stretch to send again, of `most` octets at most.
+    pub(crate) fn next(&mut self, most: u32, number: u64, now: Instant) -> Option<(u64, u32)> {
+        let (from, to) = self.missing.first()?;
+        let to = to.min(from.saturating_add(most.into()));
+        self.missing.trim(to);
+        self.push(Sent {
+            number,
+            at: now,
+            from,
+            to,
+            copies: 1,
+        });
+        Some((from, (to - from) as u32))
+    }
+
+    /// A stretch that was sent again less than `copies` times and whose fate is open, for a line
+    /// that would be idle.
+    pub(crate) fn another(&mut self, copies: u8, number: u64, now: Instant) -> Option<(u64, u32)> {
+        let sent = *self.flight.front().filter(|sent| sent.copies < copies)?;
+        self.flight.pop_front();
+        self.push(Sent {
+            number,
+            at: now,
+            copies: sent.copies + 1,
+            ..sent
+        });
+        Some((sent.from, (sent.to - sent.from) as u32))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.missing.is_empty()
+    }
+
+    /// Whether [`Self::another`] has something.
+    pub(crate) fn has_another(&self, copies: u8) -> bool {
+        self.flight.front().is_some_and(|sent| sent.copies < copies)
+    }
+
+    fn push(&mut self, sent: Sent) {
+        if self.flight.len() >= MAX_STRETCHES {
+            self.flight.pop_front();
+        }
+        self.flight.push_back(sent);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T: Instant = Instant::ZERO;
+
+    #[test]
+    fn what_is_under_way_is_not_sent_again_until_its_fate_is_told() {
+        let mut repairs = Repairs::default();
+        let holes = [(100, 200), (300, 350)];
+        assert_eq!(repairs.report(holes.into_iter(), Horizon::Packet(5)), 150);
+        assert_eq!(repairs.next(60, 10, T), Some((100, 60)));
+        assert_eq!(repairs.next(60, 11, T), Some((160, 40)));
+        // A report on packets before the tenth: nothing new.
+        assert_eq!(repairs.report(holes.into_iter(), Horizon::Packet(10)), 0);
+        assert_eq!(repairs.next(60, 12, T), Some((300, 50)));
+        assert_eq!(repairs.next(60, 13, T), None);
+        // One on packets before the twelfth: the first two are lost again.
+        assert_eq!(repairs.report(holes.into_iter(), Horizon::Packet(12)), 100);
+        assert_eq!(repairs.next(200, 14, T), Some((100, 100)));
+        assert_eq!(repairs.next(200, 15, T), None);
+    }
+
+    #[test]
+    fn an_idle_line_sends_what_is_open_once_more() {
+        let mut repairs = Repairs::default();
+        repairs.report([(0, 10)].into_iter(), Horizon::Packet(1));
+        repairs.next(10, 2, T);
+        assert!(repairs.has_another(2));
+        assert_eq!(repairs.another(2, 3, T), Some((0, 10)));
+        assert_eq!(repairs.another(2, 4, T), None);
+        // The first copy's fate does not tell the second's.
+        assert_eq!(repairs.report([(0, 10)].into_iter(), Horizon::Packet(3)), 0);
+        assert_eq!(
+            repairs.report([(0, 10)].into_iter(), Horizon::Packet(4)),
+            10
+        );
+    }
+
+    #[test]
+    fn holes_without_number_are_bounded() {
+        let mut repairs = Repairs::default();
+        let holes = (0..200_000).map(|i| (10 * i, 10 * i + 1));
+        repairs.report(holes, Horizon::Time(T));
+        assert_eq!(repairs.missing.len(), MAX_STRETCHES);
+    }
+}

@@ -1,0 +1,475 @@
+//! The side of a session that has the content.
+
+use crate::pace::Pacer;
+use crate::repair::{Horizon, Repairs};
+use crate::report::refusal;
+use crate::tfrc::{Feedback, Tfrc};
+use crate::timing::Timing;
+use bentpipe_base::{Bytes, Instant, Machine, Rate};
+use bentpipe_wire::saratoga::{Code, Data, Frame, Kind, Metadata, Request, Status, Timestamp};
+use core::time::Duration;
+
+/// How often a repair goes out when the line would be idle otherwise.
+const COPIES: u8 = 3;
+/// METADATA is sent this often at most for peers that say they cannot do without.
+const MOST_METADATA: u32 = 1000;
+/// What a frame other than DATA takes on the line, about.
+const SMALL: u64 = 100;
+
+/// What to send, and how.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What is transferred; its session and the width of its descriptors are those of all frames.
+    /// The size counts unless it is a stream.
+    pub metadata: Metadata,
+    /// Asked before anything is sent: a put or give. `None`: the peer has asked, or is not asked.
+    pub request: Option<Request>,
+    /// The rate on the line, with the overhead of every packet; never exceeded.
+    pub rate: Rate,
+    /// Octets of content in a DATA frame.
+    pub payload: u32,
+    /// What IP and UDP add to a frame.
+    pub overhead: Bytes,
+    /// Whether the path is shared.
+    pub congestion: Congestion,
+    /// How long the peer may say nothing before it counts as gone.
+    pub silence: Duration,
+}
+
+/// What a sender does about others on the path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Congestion {
+    /// Nothing: losses are the channel's. For paths of one's own.
+    #[default]
+    None,
+    /// TCP-friendly rate control, never above the configured rate.
+    Tfrc,
+}
+
+/// What a sender tells its driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The peer has everything and has verified it.
+    Done,
+    /// It is over without that.
+    Failed(Failure),
+}
+
+/// Why a session failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// The peer ended it.
+    #[error("the peer says: {0}")]
+    Peer(Code),
+    /// This side ended it, and told the peer so.
+    #[error("{0}")]
+    Own(Code),
+    /// Nothing was heard from the peer.
+    #[error("the peer has fallen silent")]
+    Silence,
+}
+
+/// How far a sender has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Every octet below this one was sent at least once.
+    pub sent: u64,
+    /// Every octet below this one has arrived.
+    pub arrived: u64,
+    /// Octets of content sent, repairs and copies included.
+    pub transmitted: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Asking,
+    Sending,
+    Over,
+}
+
+/// One session's sender. See [`Machine`] for how it is driven.
+#[derive(Clone, Debug)]
+pub struct Sender {
+    config: Config,
+    state: State,
+    timing: Timing,
+    pacer: Pacer,
+    tfrc: Option<Tfrc>,
+    repairs: Repairs,
+    /// Octets that may be sent; grows in streams.
+    available: u64,
+    /// Whether `available` is all there will be.
+    ended: bool,
+    progress: Progress,
+    /// Of the next DATA.
+    number: u64,
+    /// The packet that the latest report answered.
+    answered: u64,
+    /// When the next question is due: a REQUEST, or a DATA that wants STATUS.
+    ask_at: Instant,
+    /// The line just became idle: ask at once.
+    ask_now: bool,
+    metadata_due: bool,
+    metadata_at: Option<Instant>,
+    metadata_sent: u32,
+    /// When all was sent for the first time.
+    all_sent_at: Option<Instant>,
+    farewell: Option<Frame>,
+    event: Option<Event>,
+}
+
+impl Sender {
+    /// Sends from `now` on.
+    pub fn new(config: Config, now: Instant) -> Self {
+        let stream = config.metadata.kind == Kind::Stream;
+        let size = u64::try_from(config.metadata.entry.size).unwrap_or(u64::MAX);
+        let packet = Bytes(u64::from(config.payload)) + config.overhead;
+        Self {
+            state: match config.request {
+                Some(_) => State::Asking,
+                None => State::Sending,
+            },
+            timing: Timing::new(now),
+            pacer: Pacer::new(now),
+            tfrc: match config.congestion {
+                Congestion::None => None,
+                Congestion::Tfrc => Some(Tfrc::new(packet, now)),
+            },
+            repairs: Repairs::default(),
+            available: if stream { 0 } else { size },
+            ended: !stream,
+            progress: Progress::default(),
+            number: 1,
+            answered: 0,
+            ask_at: now,
+            ask_now: false,
+            metadata_due: true,
+            metadata_at: None,
+            metadata_sent: 0,
+            all_sent_at: None,
+            farewell: None,
+            event: None,
+            config,
+        }
+    }
+
+    /// Of a stream: octets below `available` can be read now, and no more will come when `ended`.
+    pub fn extend(&mut self, available: u64, ended: bool) {
+        if self.ended {
+            return;
+        }
+        self.available = self.available.max(available);
+        if ended {
+            self.ended = true;
+            self.config.metadata.ended = true;
+            self.metadata_due = true;
+            self.ask_now = true;
+        }
+    }
+
+    /// Another rate from now on, as when sessions share a line.
+    pub const fn set_rate(&mut self, rate: Rate) {
+        self.config.rate = rate;
+    }
+
+    /// Ends the session with `code`, and tells the peer.
+    pub fn abort(&mut self, code: Code) {
+        if self.state != State::Over {
+            self.farewell = Some(refusal(self.config.metadata.session, code));
+            self.end(Event::Failed(Failure::Own(code)));
+        }
+    }
+
+    /// A REQUEST that this session serves came once more: its answer was lost.
+    pub fn repeat(&mut self, now: Instant) {
+        self.timing.hear(now);
+        self.want_metadata(now);
+    }
+
+    /// How far it has come.
+    pub const fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    /// Octets in all, once that is known.
+    pub const fn size(&self) -> Option<u64> {
+        if self.ended {
+            Some(self.available)
+        } else {
+            None
+        }
+    }
+
+    /// When the last octet was sent for the first time.
+    pub const fn all_sent_at(&self) -> Option<Instant> {
+        self.all_sent_at
+    }
+
+    /// The rate of now.
+    pub fn rate(&self) -> Rate {
+        let allowed = self.tfrc.as_ref().map(Tfrc::rate);
+        allowed.map_or(self.config.rate, |rate| rate.min(self.config.rate))
+    }
+
+    fn end(&mut self, event: Event) {
+        if self.state != State::Over {
+            self.state = State::Over;
+            self.event = Some(event);
+        }
+    }
+
+    fn want_metadata(&mut self, now: Instant) {
+        let pause = self
+            .timing
+            .round_trip()
+            .unwrap_or(Duration::from_millis(200));
+        let recent = self.metadata_at.is_some_and(|at| now.since(at) < pause);
+        if !recent {
+            self.metadata_due = true;
+        }
+    }
+
+    fn status(&mut self, status: &Status, now: Instant) {
+        self.timing.hear(now);
+        // "METADATA required" ends a session by the letter, but its mend is at hand. One revision of
+        // the draft writes 10 for 0x10.
+        let strict = [Code::METADATA_REQUIRED, Code::BAD_FRAME].contains(&status.code);
+        if strict && self.state == State::Sending && self.metadata_sent < MOST_METADATA {
+            return self.want_metadata(now);
+        }
+        if status.code != Code::OK {
+            return self.end(Event::Failed(Failure::Peer(status.code)));
+        }
+        if self.state == State::Asking {
+            self.state = State::Sending;
+            self.ask_at = now;
+        }
+        if status.metadata_missing {
+            self.want_metadata(now);
+        }
+        // Whatever else it says: a peer that lacks nothing has all, even if an older list of holes
+        // comes in later.
+        if self.completes(status) {
+            self.progress.arrived = self.available;
+            return self.end(Event::Done);
+        }
+        self.learn(status, now);
+    }
+
+    fn completes(&self, status: &Status) -> bool {
+        self.ended
+            && self.metadata_sent > 0
+            && !status.metadata_missing
+            && !status.incomplete
+            && status.holes.is_empty()
+            && status.progress >= self.available.into()
+    }
+
+    /// Takes what the report says of octets.
+    fn learn(&mut self, status: &Status, now: Instant) {
+        let echo = status.timestamp.and_then(|stamp| self.echo(stamp));
+        if let Some((number, sent)) = echo {
+            if number < self.answered {
+                // Overtaken by a later one.
+                return;
+            }
+            self.answered = number;
+            if !status.voluntary {
+                self.timing.sample(now.since(sent));
+            }
+        }
+        let clipped = |value: u128| {
+            u64::try_from(value).map_or(self.available, |value| value.min(self.available))
+        };
+        // The peer has seen octets that this sender has not sent: it resumes.
+        let seen = clipped(status.in_response_to);
+        self.progress.sent = self.progress.sent.max(seen);
+        let sent = self.progress.sent;
+        let progress = clipped(status.progress);
+        let lowest = status
+            .holes
+            .first()
+            .map_or(progress, |hole| clipped(hole.first));
+        self.progress.arrived = self.progress.arrived.max(progress.min(lowest).min(sent));
+        // An end that is exclusive costs an octet too many, which is less than one missing.
+        let holes = status.holes.iter().filter(|hole| hole.first <= hole.last);
+        let holes = holes.map(|hole| {
+            let to = clipped(hole.last.saturating_add(1)).min(sent);
+            (clipped(hole.first), to)
+        });
+        let horizon = match echo {
+            Some((number, _)) => Horizon::Packet(number),
+            None => {
+                let pause = self.timing.round_trip().unwrap_or(Duration::from_secs(1));
+                let before = now.as_nanos().saturating_sub(pause.as_nanos() as u64);
+                Horizon::Time(Instant::from_nanos(before))
+            }
+        };
+        let holes: Vec<(u64, u64)> = holes.filter(|(from, to)| from < to).collect();
+        let lost = self.repairs.report(holes.into_iter(), horizon);
+        if let (Some(tfrc), Some((number, _)), Some(round_trip)) =
+            (&mut self.tfrc, echo, self.timing.round_trip())
+        {
+            let feedback = Feedback {
+                number,
+                lost,
+                round_trip,
+            };
+            tfrc.report(feedback, now);
+        }
+    }
+
+    /// Number and time of the DATA whose timestamp this is; `None` if it was never sent.
+    fn echo(&self, stamp: Timestamp) -> Option<(u64, Instant)> {
+        let (time, rest) = stamp.0.split_first_chunk::<8>()?;
+        let (number, layout) = rest.split_first_chunk::<7>()?;
+        let mut whole = [0; 8];
+        whole[1..].copy_from_slice(number);
+        let number = u64::from_be_bytes(whole);
+        let known = layout == [0] && number > 0 && number < self.number;
+        known.then(|| (number, Instant::from_nanos(u64::from_be_bytes(*time))))
+    }
+
+    fn data(&mut self, offset: u64, len: u32, ask: bool, now: Instant) -> Frame {
+        let mut own = [0; 15];
+        own[..8].copy_from_slice(&now.as_nanos().to_be_bytes());
+        own[8..].copy_from_slice(&self.number.to_be_bytes()[1..]);
+        let data = Data {
+            session: self.config.metadata.session,
+            width: self.config.metadata.width,
+            kind: self.config.metadata.kind,
+            timestamp: Some(Timestamp::local(own)),
+            status_wanted: ask,
+            end: self.ended && offset + u64::from(len) == self.available,
+            offset: offset.into(),
+            len,
+        };
+        self.number += 1;
+        self.progress.transmitted += u64::from(len);
+        if ask {
+            self.ask_at = now + self.timing.interval(now);
+            self.ask_now = false;
+        }
+        let size = Bytes((data.header_len() + len as usize) as u64) + self.config.overhead;
+        self.pacer.sent(size, self.rate(), now);
+        Frame::Data(data)
+    }
+
+    /// The next DATA: repairs first, then what is new, then copies of open repairs, then a question.
+    fn next_data(&mut self, now: Instant) -> Option<Frame> {
+        if !self.pacer.ready(now) {
+            return None;
+        }
+        let (most, number) = (self.config.payload, self.number);
+        let fresh = self.progress.sent < self.available;
+        if let Some((offset, len)) = self.repairs.next(most, number, now) {
+            self.ask_now |= self.repairs.is_empty() && !fresh;
+            return Some(self.data(offset, len, false, now));
+        }
+        let due = self.ask_at <= now;
+        if fresh {
+            let offset = self.progress.sent;
+            let len = (self.available - offset).min(most.into()) as u32;
+            self.progress.sent += u64::from(len);
+            let last = self.progress.sent == self.available;
+            if last && self.ended {
+                self.all_sent_at.get_or_insert(now);
+            }
+            return Some(self.data(offset, len, due || last, now));
+        }
+        if self.ask_now || due {
+            return Some(self.data(self.progress.sent, 0, true, now));
+        }
+        if self.copies() {
+            let (offset, len) = self.repairs.another(COPIES, number, now)?;
+            self.ask_now = !self.copies();
+            return Some(self.data(offset, len, false, now));
+        }
+        None
+    }
+
+    /// Whether copies of repairs may go out: at the end, on a path that is not shared.
+    fn copies(&self) -> bool {
+        self.ended && self.tfrc.is_none() && self.repairs.has_another(COPIES)
+    }
+
+    fn small(&mut self, frame: Frame, now: Instant) -> Frame {
+        self.pacer.sent(Bytes(SMALL), self.rate(), now);
+        frame
+    }
+}
+
+impl Machine for Sender {
+    type Packet = Frame;
+    type Port = ();
+    type Event = Event;
+
+    fn input(&mut self, (): (), frame: Frame, now: Instant) {
+        if self.state == State::Over || frame.session() != Some(self.config.metadata.session) {
+            return;
+        }
+        match frame {
+            Frame::Status(status) => self.status(&status, now),
+            Frame::Request(_) => self.repeat(now),
+            // A receiver sends nothing else; whatever it is, it is not for this side.
+            Frame::Beacon(_) | Frame::Metadata(_) | Frame::Data(_) => {}
+        }
+    }
+
+    fn timeout(&mut self, now: Instant) {
+        if self.state == State::Over {
+            return;
+        }
+        if let Some(tfrc) = &mut self.tfrc {
+            tfrc.timeout(self.timing.round_trip(), now);
+        }
+        if self.timing.silent_at(self.config.silence) <= now {
+            let session = self.config.metadata.session;
+            self.farewell = Some(refusal(session, Code::TERMINATED));
+            self.end(Event::Failed(Failure::Silence));
+        }
+    }
+
+    fn transmit(&mut self, now: Instant) -> Option<((), Frame)> {
+        let frame = match self.state {
+            State::Over => self.farewell.take()?,
+            State::Asking if self.ask_at <= now => {
+                self.ask_at = now + self.timing.interval(now).max(Duration::from_secs(1));
+                let request = self.config.request.clone()?;
+                self.small(Frame::Request(request), now)
+            }
+            State::Asking => return None,
+            State::Sending if self.metadata_due => {
+                self.metadata_due = false;
+                self.metadata_at = Some(now);
+                self.metadata_sent = self.metadata_sent.saturating_add(1);
+                self.small(Frame::Metadata(self.config.metadata.clone()), now)
+            }
+            State::Sending => self.next_data(now)?,
+        };
+        Some(((), frame))
+    }
+
+    fn event(&mut self) -> Option<Event> {
+        self.event.take()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let line = match self.state {
+            State::Over => return None,
+            State::Asking => self.ask_at,
+            State::Sending => {
+                let waits = self.progress.sent < self.available
+                    || !self.repairs.is_empty()
+                    || self.metadata_due
+                    || self.ask_now
+                    || self.copies();
+                let due = if waits { Instant::ZERO } else { self.ask_at };
+                due.max(self.pacer.deadline())
+            }
+        };
+        let silent = self.timing.silent_at(self.config.silence);
+        let rate = self.tfrc.as_ref().map_or(Instant::MAX, Tfrc::deadline);
+        Some(line.min(silent).min(rate))
+    }
+}

@@ -1,0 +1,87 @@
+//! Sessions as the tests begin them.
+#![allow(dead_code, reason = "each test crate uses a part")]
+
+use bentpipe_base::{Bytes, Instant, Machine, Rate};
+use bentpipe_saratoga::sender::Congestion;
+use bentpipe_saratoga::{HoleEnd, receiver, sender};
+use bentpipe_wire::saratoga::{
+    Capabilities, Checksum, Entry, EntryKind, Frame, Kind, Metadata, Request, RequestKind, Time,
+    Width,
+};
+use std::time::Duration;
+
+pub(crate) const SESSION: u32 = 0x5a7a_706a;
+
+pub(crate) fn at(millis: u64) -> Instant {
+    Instant::ZERO + Duration::from_millis(millis)
+}
+
+pub(crate) fn metadata(size: u64, kind: Kind) -> Metadata {
+    let width = Width::holding(size.into()).max(Width::Bits32);
+    Metadata {
+        session: SESSION,
+        width,
+        kind,
+        ended: false,
+        unreliable: false,
+        checksum: Checksum::None,
+        entry: Entry {
+            kind: EntryKind::File,
+            width,
+            unreliable: false,
+            size: if kind == Kind::Stream { 0 } else { size.into() },
+            modified: Time(800_000_000),
+            created: Time(800_000_000),
+            path: "data/big.bin".to_owned(),
+        },
+    }
+}
+
+pub(crate) fn request(kind: RequestKind) -> Request {
+    Request {
+        capabilities: Capabilities::default(),
+        session: SESSION,
+        kind,
+        path: "data/big.bin".to_owned(),
+        authentication: Vec::new(),
+    }
+}
+
+/// 8 Mbit/s in packets of 1500 octets over IPv4.
+pub(crate) fn sending(size: u64) -> sender::Config {
+    sender::Config {
+        metadata: metadata(size, Kind::File),
+        request: None,
+        rate: Rate::from_bits_per_sec(8_000_000),
+        payload: 1444,
+        overhead: Bytes(28),
+        congestion: Congestion::None,
+        silence: Duration::from_secs(30),
+    }
+}
+
+pub(crate) fn receiving() -> receiver::Config {
+    receiver::Config {
+        session: SESSION,
+        request: None,
+        kept: None,
+        unannounced: Bytes(1 << 24),
+        hole_end: HoleEnd::Inclusive,
+        room: 1200,
+        silence: Duration::from_secs(30),
+        linger: Duration::from_secs(5),
+    }
+}
+
+/// All frames that the machine has to send now.
+pub(crate) fn frames(
+    machine: &mut impl Machine<Packet = Frame, Port = ()>,
+    now: Instant,
+) -> Vec<Frame> {
+    std::iter::from_fn(|| machine.transmit(now).map(|((), frame)| frame)).collect()
+}
+
+/// All that it has to tell.
+pub(crate) fn events<E>(machine: &mut impl Machine<Event = E>) -> Vec<E> {
+    std::iter::from_fn(|| machine.event()).collect()
+}

@@ -1,0 +1,159 @@
+use bentpipe_saratoga::sender::Failure;
+use bentpipe_wire::saratoga::Code;
+use std::io;
+use thiserror::Error;
+
+/// Why a transfer failed. Says which side, what was being done, and what to do next.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The operating system refused something on this side.
+    #[error("cannot {action} `{path}`: {source}")]
+    File {
+        /// What was being done.
+        action: &'static str,
+        /// To what.
+        path: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The socket.
+    #[error("cannot {action}: {source}")]
+    Socket {
+        /// What was being done.
+        action: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A path that leaves the tree, or has no name.
+    #[error("`{path}` {why}; give a relative path inside the served directory")]
+    Path {
+        /// The path.
+        path: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The peer, or its silence.
+    #[error("`{path}`: {failure}; {next}")]
+    Session {
+        /// The file.
+        path: String,
+        /// Why.
+        failure: Failure,
+        /// What to do.
+        next: &'static str,
+    },
+    /// What arrived is not what was announced.
+    #[error(
+        "`{path}` arrived with another checksum than announced and was discarded; try again, and look at the source if it repeats"
+    )]
+    Checksum {
+        /// The file.
+        path: String,
+    },
+    /// The file changed while it was sent.
+    #[error(
+        "`{path}` changed while it was sent; the receiver was told to discard it, send it again"
+    )]
+    Changed {
+        /// The file.
+        path: String,
+    },
+    /// More than there is room for.
+    #[error("`{path}` has {size} bytes and there is room for {room}; make room, then try again")]
+    NoRoom {
+        /// The file.
+        path: String,
+        /// Its size.
+        size: u64,
+        /// What is free.
+        room: u64,
+    },
+    /// More than is allowed.
+    #[error("`{path}` has {size} bytes, more than the {most} allowed here (--max-size)")]
+    TooLong {
+        /// The file.
+        path: String,
+        /// Its size.
+        size: u64,
+        /// What is allowed.
+        most: u64,
+    },
+    /// Someone asked to stop.
+    #[error("stopped; run the same command again to go on where it was")]
+    Stopped,
+}
+
+impl Error {
+    pub(crate) fn file(
+        action: &'static str,
+        path: impl Into<String>,
+    ) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::File {
+            action,
+            path,
+            source,
+        }
+    }
+
+    pub(crate) fn socket(action: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Socket { action, source }
+    }
+
+    pub(crate) fn session(path: &str, failure: Failure) -> Self {
+        let next = match failure {
+            Failure::Peer(Code::NOT_FOUND) => "look what is there with `bentpipe saratoga ls`",
+            Failure::Peer(Code::DENIED) => {
+                "the server decides with --allow and --key-file; a path must stay inside its directory"
+            }
+            Failure::Peer(Code::IN_USE) => "another session has it; wait for its end",
+            Failure::Peer(Code::CANNOT_RECEIVE | Code::TOO_LONG) => {
+                "the server is out of room, or allows less with --max-size"
+            }
+            Failure::Peer(_) | Failure::Own(_) => "the log of the peer says more",
+            Failure::Silence => {
+                "is `bentpipe saratoga serve` running there, and does UDP port 7542 pass? Run the same command again to go on where it was"
+            }
+        };
+        Self::Session {
+            path: path.to_owned(),
+            failure,
+            next,
+        }
+    }
+
+    /// What the peer is told.
+    pub(crate) fn code(&self) -> Code {
+        match self {
+            Self::File { source, .. } | Self::Socket { source, .. } => code(source),
+            Self::Path { .. } => Code::DENIED,
+            Self::Session { failure, .. } => match failure {
+                Failure::Peer(code) | Failure::Own(code) => *code,
+                Failure::Silence => Code::TERMINATED,
+            },
+            Self::Checksum { .. } => Code::UNSPECIFIED,
+            Self::Changed { .. } => Code::CANNOT_SEND,
+            Self::NoRoom { .. } => Code::CANNOT_RECEIVE,
+            Self::TooLong { .. } => Code::TOO_LONG,
+            Self::Stopped => Code::TERMINATED,
+        }
+    }
+}
+
+/// What `error` of the file system means to the peer.
+fn code(error: &io::Error) -> Code {
+    use rustix::io::Errno;
+    match error.kind() {
+        io::ErrorKind::NotFound => Code::NOT_FOUND,
+        io::ErrorKind::PermissionDenied | io::ErrorKind::IsADirectory => Code::DENIED,
+        io::ErrorKind::WouldBlock => Code::IN_USE,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            Code::CANNOT_RECEIVE
+        }
+        _ => match error.raw_os_error().map(Errno::from_raw_os_error) {
+            // A symbolic link, or a way out of the tree.
+            Some(Errno::LOOP | Errno::XDEV | Errno::NOTDIR) => Code::DENIED,
+            _ => Code::UNSPECIFIED,
+        },
+    }
+}

@@ -1,0 +1,208 @@
+//! A session that receives: the machine, and where the content goes.
+
+use crate::Error;
+use crate::sink::Sink;
+use bentpipe_base::{Instant, Machine};
+use bentpipe_saratoga::receiver::{Event, Receiver};
+use bentpipe_wire::saratoga::{Frame, Metadata};
+use core::time::Duration;
+use std::sync::mpsc;
+
+/// Between two records of what is stored.
+const RECORD: Duration = Duration::from_secs(1);
+/// What stays free on the disk.
+const RESERVE: u64 = 1 << 20;
+
+/// See the file's head.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    pub(crate) receiver: Receiver,
+    sink: Option<Sink>,
+    path: String,
+    max_size: u64,
+    saved: Instant,
+    verdict: Option<mpsc::Receiver<Result<Vec<u8>, Error>>>,
+    /// What arrived in memory.
+    content: Vec<u8>,
+    fault: Option<Error>,
+    verified: bool,
+    end: Option<Result<(), Error>>,
+}
+
+impl Incoming {
+    pub(crate) fn new(
+        receiver: Receiver,
+        sink: Sink,
+        path: String,
+        max_size: u64,
+        now: Instant,
+    ) -> Self {
+        Self {
+            receiver,
+            sink: Some(sink),
+            path,
+            max_size,
+            saved: now,
+            verdict: None,
+            content: Vec::new(),
+            fault: None,
+            verified: false,
+            end: None,
+        }
+    }
+
+    /// A frame arrives, with the payload of DATA.
+    pub(crate) fn input(&mut self, frame: Frame, payload: &[u8], now: Instant) {
+        self.receiver.input((), frame, now);
+        self.take_events(payload);
+    }
+
+    /// Time passes: the record, the verdict, the machine.
+    pub(crate) fn timeout(&mut self, now: Instant) {
+        if let Some(verdict) = &self.verdict
+            && let Ok(verdict) = verdict.try_recv()
+        {
+            self.verdict = None;
+            match verdict {
+                Ok(content) => {
+                    self.content = content;
+                    self.verified = true;
+                    self.receiver.verified(now);
+                }
+                Err(error) => self.fail(error),
+            }
+        }
+        if now.since(self.saved) >= RECORD {
+            self.saved = now;
+            self.save();
+            if let Some(sink) = &mut self.sink
+                && let Err(error) = sink.pass_on(self.receiver.arrived())
+            {
+                self.fail(Error::file("write", "standard output")(error));
+            }
+        }
+        self.receiver.timeout(now);
+        self.take_events(&[]);
+    }
+
+    /// Writes down how far it has come.
+    pub(crate) fn save(&self) {
+        if let Some(sink) = &self.sink
+            && let Err(error) = sink.save(self.receiver.metadata(), self.receiver.have())
+        {
+            tracing::warn!(path = self.path, %error, "a later session cannot go on from here");
+        }
+    }
+
+    fn take_events(&mut self, payload: &[u8]) {
+        while let Some(event) = self.receiver.event() {
+            match event {
+                Event::Announced { metadata, resumed } => {
+                    tracing::debug!(path = self.path, resumed, size = %metadata.entry.size, "announced");
+                    if let Err(error) = self.check(&metadata) {
+                        self.fail(error);
+                    }
+                }
+                Event::Store { offset, len } => self.store(offset, &payload[..len as usize]),
+                Event::Complete => self.complete(),
+                Event::Done => self.end = Some(Ok(())),
+                Event::Failed(failure) => {
+                    self.save();
+                    let fault = self.fault.take();
+                    let error = fault.unwrap_or_else(|| Error::session(&self.path, failure));
+                    // What is verified and under its name is there, whatever the peer says now.
+                    self.end = Some(if self.verified { Ok(()) } else { Err(error) });
+                }
+            }
+        }
+    }
+
+    /// Whether what is announced may come, and there is room for it.
+    fn check(&self, metadata: &Metadata) -> Result<(), Error> {
+        let size = self.receiver.size().unwrap_or(0);
+        if size > self.max_size {
+            return Err(Error::TooLong {
+                path: self.path.clone(),
+                size,
+                most: self.max_size,
+            });
+        }
+        let Some(Ok(room)) = self.sink.as_ref().map(Sink::room) else {
+            return Ok(());
+        };
+        let missing = size.saturating_sub(self.receiver.have().total());
+        if missing > 0 && missing.saturating_add(RESERVE) > room {
+            return Err(Error::NoRoom {
+                path: metadata.entry.path.clone(),
+                size,
+                room,
+            });
+        }
+        Ok(())
+    }
+
+    fn store(&mut self, offset: u64, octets: &[u8]) {
+        let end = offset + octets.len() as u64;
+        if end > self.max_size {
+            return self.fail(Error::TooLong {
+                path: self.path.clone(),
+                size: end,
+                most: self.max_size,
+            });
+        }
+        if let Some(sink) = &mut self.sink
+            && let Err(error) = sink.write(offset, octets)
+        {
+            self.fail(Error::file("write", self.path.clone())(error));
+        }
+    }
+
+    fn complete(&mut self) {
+        let (Some(mut sink), Some(size)) = (self.sink.take(), self.receiver.size()) else {
+            return;
+        };
+        if let Err(error) = sink.pass_on(self.receiver.arrived()) {
+            return self.fail(Error::file("write", "standard output")(error));
+        }
+        let Some(metadata) = self.receiver.metadata().cloned() else {
+            return;
+        };
+        let (tell, verdict) = mpsc::channel();
+        let path = self.path.clone();
+        let work = move || {
+            // Nobody waits for it any more when the session is over.
+            let _ = tell.send(sink.finish(size, &metadata, &path));
+        };
+        match std::thread::Builder::new()
+            .name("verify".to_owned())
+            .spawn(work)
+        {
+            Ok(_) => self.verdict = Some(verdict),
+            Err(error) => self.fail(Error::file("verify", self.path.clone())(error)),
+        }
+    }
+
+    pub(crate) fn fail(&mut self, error: Error) {
+        if self.fault.is_none() {
+            self.receiver.refuse(error.code());
+            self.fault = Some(error);
+        }
+    }
+
+    /// Whether a thread works on the verdict.
+    pub(crate) const fn verifies(&self) -> bool {
+        self.verdict.is_some()
+    }
+
+    /// Everything is here, verified and under its name.
+    pub(crate) const fn is_verified(&self) -> bool {
+        self.verified
+    }
+
+    /// How it ended, if it has, with what arrived in memory.
+    pub(crate) fn ended(&mut self) -> Option<Result<Vec<u8>, Error>> {
+        self.end
+            .take()
+            .map(|end| end.map(|()| std::mem::take(&mut self.content)))
+    }
+}

@@ -1,0 +1,35 @@
+//! Files by Saratoga on Linux: the sockets, files and threads around the machines of
+//! `bentpipe_saratoga`.
+//!
+//! A [`Node`] owns one UDP socket and any number of sessions, and drives them in one loop:
+//! datagrams in, what is due out, wait for the next deadline. [`serve`] gives it a [`Tree`] of files
+//! and what may be done with them; [`client`] gives it sessions to begin. Files are read and written
+//! through the page cache, whose write-back is beside the network; checksums of whole files are
+//! made in threads of their own.
+//!
+//! What arrives lies in a hidden file beside its place (`part`), with a record of what it is and
+//! which stretches are there, and gets its name when its checksum is verified: a session that was
+//! killed, on either side, goes on where it was.
+#![forbid(unsafe_code)]
+
+mod authenticate;
+mod batch;
+pub mod beacon;
+pub mod checksum;
+pub mod client;
+mod error;
+mod incoming;
+mod node;
+mod outgoing;
+mod part;
+pub mod serve;
+mod sink;
+mod source;
+mod tree;
+
+pub use authenticate::Key;
+pub use client::Client;
+pub use error::Error;
+pub use node::{Link, Node};
+pub use serve::Server;
+pub use tree::{Tree, posix_times};

@@ -1,0 +1,163 @@
+//! A file that arrives: hidden beside its place until it is whole and right.
+
+use crate::Error;
+use crate::checksum::Algorithm;
+use crate::tree::{Folder, PART, RECORD};
+use bentpipe_base::Ranges;
+use bentpipe_saratoga::receiver::Kept;
+use bentpipe_wire::saratoga::{Checksum, Frame, Metadata};
+use rustix::fs::{FlockOperation, Timestamps};
+use rustix::time::Timespec;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
+
+/// Octets of a record that are read at most: far more than the stretches a receiver keeps.
+const MOST_RECORD: u64 = 8 << 20;
+
+/// See the file's head. Locked, so that no two sessions write it.
+#[derive(Debug)]
+pub(crate) struct Part {
+    folder: Folder,
+    name: String,
+    file: File,
+    /// Its path, for messages.
+    path: String,
+}
+
+impl Part {
+    /// The part of `name` in `folder`, and what an earlier session has left of it.
+    pub(crate) fn open(
+        folder: Folder,
+        name: String,
+        path: &str,
+    ) -> Result<(Self, Option<Kept>), Error> {
+        if folder.is_directory(&name) {
+            let error = io::Error::from(io::ErrorKind::IsADirectory);
+            return Err(Error::file("write over the directory", path)(error));
+        }
+        let opened = || {
+            let file = folder.create(&format!(".{name}{PART}"))?;
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => Ok(file),
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    let why = "another transfer is writing it";
+                    Err(io::Error::new(io::ErrorKind::WouldBlock, why))
+                }
+                Err(errno) => Err(errno.into()),
+            }
+        };
+        let file = opened().map_err(Error::file("write", path))?;
+        let part = Self {
+            folder,
+            name,
+            file,
+            path: path.to_owned(),
+        };
+        let kept = part.load();
+        Ok((part, kept))
+    }
+
+    /// What the record says; nothing when there is none, or it cannot be read.
+    fn load(&self) -> Option<Kept> {
+        let file = self.folder.read(&self.record()).ok()?;
+        let mut text = String::new();
+        file.take(MOST_RECORD).read_to_string(&mut text).ok()?;
+        let mut lines = text.lines();
+        let metadata = from_hex(lines.next()?)?;
+        let Ok((Frame::Metadata(metadata), _)) = Frame::parse(&metadata) else {
+            return None;
+        };
+        let mut have = Ranges::default();
+        for line in lines {
+            let (from, to) = line.split_once('-')?;
+            have.insert(from.parse().ok()?, to.parse().ok()?);
+        }
+        // The record may be older than the part, but not newer.
+        let stored = self.file.metadata().ok()?.len();
+        let whole = have.last().is_none_or(|(_, to)| to <= stored);
+        whole.then_some(Kept { metadata, have })
+    }
+
+    /// Writes down what is stored, so that a later session can go on.
+    pub(crate) fn save(&self, metadata: &Metadata, have: &Ranges) -> io::Result<()> {
+        let mut octets = Vec::new();
+        Frame::Metadata(metadata.clone())
+            .emit(&mut octets)
+            .map_err(|error| io::Error::other(error.to_string()))?;
+        let mut text: String = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+        for (from, to) in have.iter() {
+            text.push_str(&format!("\n{from}-{to}"));
+        }
+        let fresh = format!("{}.new{RECORD}", self.record());
+        let mut file = self.folder.create(&fresh)?;
+        file.set_len(0)?;
+        file.write_all(text.as_bytes())?;
+        self.folder.rename(&fresh, &self.record())
+    }
+
+    pub(crate) fn write(&self, offset: u64, octets: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(octets, offset)
+    }
+
+    /// Octets that may still be written where the part lies.
+    pub(crate) fn room(&self) -> io::Result<u64> {
+        self.folder.room()
+    }
+
+    /// Verifies what has arrived, puts it on the disk, and only then under its name.
+    pub(crate) fn finish(self, size: u64, metadata: &Metadata) -> Result<(), Error> {
+        self.file
+            .set_len(size)
+            .map_err(Error::file("cut to its size", self.path.clone()))?;
+        if !verify(&self.file, size, &metadata.checksum)
+            .map_err(Error::file("verify", self.path.clone()))?
+        {
+            self.discard();
+            return Err(Error::Checksum { path: self.path });
+        }
+        self.publish(metadata)
+            .map_err(Error::file("put under its name", self.path.clone()))
+    }
+
+    fn publish(&self, metadata: &Metadata) -> io::Result<()> {
+        let modified = Timespec {
+            tv_sec: metadata.entry.modified.posix(),
+            tv_nsec: 0,
+        };
+        let times = Timestamps {
+            last_access: modified,
+            last_modification: modified,
+        };
+        rustix::fs::futimens(&self.file, &times)?;
+        self.file.sync_all()?;
+        self.folder
+            .rename(&format!(".{}{PART}", self.name), &self.name)?;
+        self.folder.remove(&self.record());
+        self.folder.sync()
+    }
+
+    /// Throws away what has arrived.
+    pub(crate) fn discard(&self) {
+        self.folder.remove(&self.record());
+        self.folder.remove(&format!(".{}{PART}", self.name));
+    }
+
+    fn record(&self) -> String {
+        format!(".{}{RECORD}", self.name)
+    }
+}
+
+/// Whether the first `size` octets of `file` sum up to `checksum`; one of an unknown kind is passed
+/// over, as the draft says.
+pub(crate) fn verify(file: &File, size: u64, checksum: &Checksum) -> io::Result<bool> {
+    match Algorithm::of(checksum) {
+        Some(algorithm) => Ok(algorithm.sum(file, size)? == *checksum),
+        None => Ok(true),
+    }
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let pair = |pair: &[u8]| u8::from_str_radix(core::str::from_utf8(pair).ok()?, 16).ok();
+    text.as_bytes().chunks(2).map(pair).collect()
+}

@@ -1,0 +1,208 @@
+//! Where what is sent comes from.
+
+use crate::Error;
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Octets read ahead at once.
+const AHEAD: usize = 256 << 10;
+/// What of a stream may wait for its arrival at most.
+const MOST_SPOOLED: u64 = 256 << 20;
+
+/// See the file's head.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// A file, as it was when it was opened.
+    File {
+        file: File,
+        was: Metadata,
+        ahead: Ahead,
+    },
+    /// Memory: a list.
+    Memory(Vec<u8>),
+    /// Standard input, kept in a file without a name until it has arrived.
+    Pipe(Arc<Spool>),
+}
+
+/// A block of a file.
+#[derive(Debug, Default)]
+pub(crate) struct Ahead {
+    from: u64,
+    octets: Vec<u8>,
+}
+
+/// What a thread has read of standard input.
+#[derive(Debug)]
+pub(crate) struct Spool {
+    file: File,
+    /// Octets read.
+    read: AtomicU64,
+    /// Octets that have arrived and are not needed any more.
+    released: AtomicU64,
+    /// [`OPEN`], [`ENDED`] or [`BROKEN`].
+    state: AtomicU64,
+}
+
+const OPEN: u64 = 0;
+const ENDED: u64 = 1;
+const BROKEN: u64 = 2;
+
+impl Source {
+    pub(crate) fn file(file: File, was: Metadata) -> Self {
+        Self::File {
+            file,
+            was,
+            ahead: Ahead::default(),
+        }
+    }
+
+    /// Standard input, read by a thread from now on.
+    pub(crate) fn stdin(spool: File) -> io::Result<Self> {
+        let spool = Arc::new(Spool {
+            file: spool,
+            read: AtomicU64::new(0),
+            released: AtomicU64::new(0),
+            state: AtomicU64::new(OPEN),
+        });
+        let filled = Arc::clone(&spool);
+        let work = move || {
+            let state = match filled.fill() {
+                Ok(()) => ENDED,
+                Err(_) => BROKEN,
+            };
+            filled.state.store(state, Ordering::Release);
+        };
+        std::thread::Builder::new()
+            .name("stdin".to_owned())
+            .spawn(work)?;
+        Ok(Self::Pipe(spool))
+    }
+
+    /// Appends `len` octets from `offset` to `out`.
+    ///
+    /// # Errors
+    /// A file that changed since it was opened, or cannot be read.
+    pub(crate) fn read(
+        &mut self,
+        offset: u64,
+        len: usize,
+        path: &str,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let start = out.len();
+        out.resize(start + len, 0);
+        let to = &mut out[start..];
+        match self {
+            Self::Memory(memory) => {
+                let from = offset as usize;
+                to.copy_from_slice(&memory[from..from + len]);
+                Ok(())
+            }
+            Self::Pipe(spool) => spool
+                .file
+                .read_exact_at(to, offset)
+                .map_err(Error::file("read what was kept of", path)),
+            Self::File { file, was, ahead } => ahead.read(file, was, offset, path, to),
+        }
+    }
+
+    /// What of a stream can be sent, and whether that is all.
+    pub(crate) fn available(&self) -> Option<Result<(u64, bool), Error>> {
+        let Self::Pipe(spool) = self else {
+            return None;
+        };
+        let state = spool.state.load(Ordering::Acquire);
+        let read = spool.read.load(Ordering::Acquire);
+        Some(match state {
+            BROKEN => Err(Error::file("read", "standard input")(
+                io::ErrorKind::BrokenPipe.into(),
+            )),
+            state => Ok((read, state == ENDED)),
+        })
+    }
+
+    /// Everything below `arrived` has arrived.
+    pub(crate) fn release(&self, arrived: u64) {
+        if let Self::Pipe(spool) = self {
+            spool.released.store(arrived, Ordering::Release);
+        }
+    }
+}
+
+impl Ahead {
+    fn read(
+        &mut self,
+        file: &File,
+        was: &Metadata,
+        offset: u64,
+        path: &str,
+        to: &mut [u8],
+    ) -> Result<(), Error> {
+        let inside = |ahead: &Self| {
+            let at = usize::try_from(offset.checked_sub(ahead.from)?).ok()?;
+            Some(at..at.checked_add(to.len())?).filter(|range| range.end <= ahead.octets.len())
+        };
+        if inside(self).is_none() {
+            let is = file.metadata().map_err(Error::file("read", path))?;
+            if is.len() != was.len()
+                || is.mtime() != was.mtime()
+                || is.mtime_nsec() != was.mtime_nsec()
+            {
+                return Err(Error::Changed {
+                    path: path.to_owned(),
+                });
+            }
+            // A repair takes what it needs, and leaves what is read ahead alone.
+            let next = self.from + self.octets.len() as u64;
+            if offset < next && next < was.len() {
+                return file
+                    .read_exact_at(to, offset)
+                    .map_err(Error::file("read", path));
+            }
+            let want = (was.len() - offset).min(AHEAD as u64) as usize;
+            self.octets.resize(want, 0);
+            self.from = offset;
+            file.read_exact_at(&mut self.octets, offset)
+                .map_err(Error::file("read", path))?;
+        }
+        match inside(self) {
+            Some(range) => to.copy_from_slice(&self.octets[range]),
+            None => file
+                .read_exact_at(to, offset)
+                .map_err(Error::file("read", path))?,
+        }
+        Ok(())
+    }
+}
+
+impl Spool {
+    fn fill(&self) -> io::Result<()> {
+        let mut input = io::stdin().lock();
+        let mut block = vec![0; 64 << 10];
+        let (mut at, mut freed) = (0, 0);
+        loop {
+            let len = input.read(&mut block)?;
+            if len == 0 {
+                return Ok(());
+            }
+            self.file.write_all_at(&block[..len], at)?;
+            at += len as u64;
+            self.read.store(at, Ordering::Release);
+            while at - self.released.load(Ordering::Acquire).min(at) > MOST_SPOOLED {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            let released = self.released.load(Ordering::Acquire);
+            if released > freed + MOST_SPOOLED / 4 {
+                // What has arrived takes no more room; where that cannot be, it does.
+                use rustix::fs::FallocateFlags as Flags;
+                let flags = Flags::PUNCH_HOLE | Flags::KEEP_SIZE;
+                let _ = rustix::fs::fallocate(&self.file, flags, freed, released - freed);
+                freed = released;
+            }
+        }
+    }
+}

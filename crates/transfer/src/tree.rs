@@ -1,0 +1,302 @@
+//! A directory that peers may see into, and nothing outside it.
+//!
+//! Every path is opened by openat2(2) beneath the directory's own descriptor, without symbolic links
+//! anywhere: no check and use apart, so nothing can be put between them.
+
+use crate::Error;
+use bentpipe_wire::saratoga::{Entry, EntryKind, Time, Width};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// How the files begin and end in which something arrives: `.NAME.saratoga-part`.
+pub(crate) const PART: &str = ".saratoga-part";
+/// The record beside it.
+pub(crate) const RECORD: &str = ".saratoga-record";
+
+/// A served directory. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Tree(Arc<OwnedFd>);
+
+/// A directory inside a tree.
+#[derive(Debug)]
+pub(crate) struct Folder(OwnedFd);
+
+const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
+
+impl Tree {
+    /// The directory at `path`.
+    ///
+    /// # Errors
+    /// What opening it gives.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        rustix::fs::open(path, OFlags::RDONLY | DIRECTORY, Mode::empty())
+            .map(|fd| Self(Arc::new(fd)))
+            .map_err(|errno| {
+                Error::file("open the directory", path.display().to_string())(errno.into())
+            })
+    }
+
+    /// The file at `path`, to be read, and what it is.
+    pub(crate) fn file(&self, path: &str) -> Result<(File, Metadata), Error> {
+        check(path)?;
+        let found = || {
+            // A pipe must not hold us up.
+            let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let file = File::from(beneath(&self.0, path, flags)?);
+            let metadata = file.metadata()?;
+            match metadata.is_file() {
+                true => Ok((file, metadata)),
+                false => Err(io::Error::from(io::ErrorKind::IsADirectory)),
+            }
+        };
+        found().map_err(Error::file("read", path))
+    }
+
+    /// The directory that `path` lies in and its name there; with `create`, made where missing.
+    pub(crate) fn place(&self, path: &str, create: bool) -> Result<(Folder, String), Error> {
+        check(path)?;
+        let (folder, name) = match path.rsplit_once('/') {
+            Some((folder, name)) => (Some(folder), name),
+            None => (None, path),
+        };
+        let opened = match folder {
+            Some(folder) if create => self.make(folder),
+            Some(folder) => beneath(&self.0, folder, OFlags::RDONLY | DIRECTORY),
+            None => self.0.try_clone(),
+        };
+        let folder = opened.map_err(Error::file("open the directory of", path))?;
+        Ok((Folder(folder), name.to_owned()))
+    }
+
+    fn make(&self, path: &str) -> io::Result<OwnedFd> {
+        let mut folder = self.0.try_clone()?;
+        for name in path.split('/') {
+            match rustix::fs::mkdirat(&folder, name, Mode::from_bits_truncate(0o777)) {
+                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            folder = beneath(&folder, name, OFlags::RDONLY | DIRECTORY)?;
+        }
+        Ok(folder)
+    }
+
+    /// What is in the directory at `path` (the tree itself when empty), as the content of a
+    /// directory record: sizes too great for `widest` are left out, as are links and what arrives.
+    pub(crate) fn list(&self, path: &str, widest: Width) -> Result<Vec<u8>, Error> {
+        let listed = || -> io::Result<Vec<u8>> {
+            let folder = match path {
+                "" | "." => self.0.try_clone()?,
+                path => beneath(&self.0, path, OFlags::RDONLY | DIRECTORY)?,
+            };
+            let mut names = Vec::new();
+            for entry in Dir::read_from(&folder)? {
+                let entry = entry?;
+                // What is not UTF-8 cannot be named in Saratoga.
+                if let Ok(name) = entry.file_name().to_str() {
+                    names.push(name.to_owned());
+                }
+            }
+            names.sort();
+            let mut content = Vec::new();
+            for name in names
+                .iter()
+                .filter(|name| *name != "." && *name != ".." && !ours(name))
+            {
+                if let Some(entry) = entry_of(&folder, name, widest) {
+                    // What does not fit an entry cannot be asked for either.
+                    let _ = entry.emit(&mut content);
+                }
+            }
+            Ok(content)
+        };
+        if !matches!(path, "" | ".") {
+            check(path)?;
+        }
+        listed().map_err(Error::file("list", path))
+    }
+
+    /// Deletes the file at `path`; one that is not there is as good as deleted.
+    pub(crate) fn remove(&self, path: &str) -> Result<(), Error> {
+        let (folder, name) = match self.place(path, false) {
+            Ok(place) => place,
+            Err(Error::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        match rustix::fs::unlinkat(&folder.0, &name, AtFlags::empty()) {
+            Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
+            Err(errno) => Err(Error::file("delete", path)(errno.into())),
+        }
+    }
+
+    /// Octets that may still be written.
+    pub(crate) fn room(&self) -> io::Result<u64> {
+        room(&self.0)
+    }
+}
+
+impl Folder {
+    /// Opens or makes `name`, to be read and written.
+    pub(crate) fn create(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::from_bits_truncate(0o666);
+        let file = File::from(rustix::fs::openat(&self.0, name, flags, mode)?);
+        Ok(file)
+    }
+
+    pub(crate) fn read(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(&self.0, name, flags, Mode::empty())?.into())
+    }
+
+    pub(crate) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let flags = RenameFlags::empty();
+        Ok(rustix::fs::renameat_with(
+            &self.0, from, &self.0, to, flags,
+        )?)
+    }
+
+    pub(crate) fn remove(&self, name: &str) {
+        // It may not be there, and whoever removes has no better use for an error.
+        let _ = rustix::fs::unlinkat(&self.0, name, AtFlags::empty());
+    }
+
+    pub(crate) fn is_directory(&self, name: &str) -> bool {
+        rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)
+            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+    }
+
+    /// Puts what was done in this directory on the disk.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::fsync(&self.0)?)
+    }
+
+    pub(crate) fn room(&self) -> io::Result<u64> {
+        room(&self.0)
+    }
+}
+
+fn room(fd: impl AsFd) -> io::Result<u64> {
+    let stat = rustix::fs::fstatvfs(fd)?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+fn beneath(root: impl AsFd, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    Ok(rustix::fs::openat2(
+        root,
+        path,
+        flags,
+        Mode::empty(),
+        resolve,
+    )?)
+}
+
+/// Whether a file is one of those in which something arrives.
+fn ours(name: &str) -> bool {
+    name.starts_with('.') && (name.ends_with(PART) || name.ends_with(RECORD))
+}
+
+/// Refuses paths that are not of a file inside a tree. The kernel would too; this says why.
+fn check(path: &str) -> Result<(), Error> {
+    let why = if path.starts_with('/') {
+        "is absolute"
+    } else if path.split('/').any(|name| name == "..") {
+        "leaves the directory"
+    } else if path.split('/').any(|name| name.is_empty() || name == ".") {
+        "has an empty name in it"
+    } else if path.rsplit('/').next().is_some_and(ours) {
+        "is the name of a file that arrives"
+    } else {
+        return Ok(());
+    };
+    Err(Error::Path {
+        path: path.to_owned(),
+        why,
+    })
+}
+
+fn entry_of(folder: &OwnedFd, name: &str, widest: Width) -> Option<Entry> {
+    let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    let (kind, size) = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => (EntryKind::File, stat.st_size as u128),
+        FileType::Directory => (EntryKind::Directory, 0),
+        _ => return None,
+    };
+    let width = Width::holding(size);
+    (width <= widest).then(|| Entry {
+        kind,
+        width,
+        unreliable: false,
+        size,
+        modified: Time::from_posix(stat.st_mtime),
+        created: Time::from_posix(stat.st_ctime),
+        path: name.to_owned(),
+    })
+}
+
+/// Times of last change and (for want of better) of the last change of the inode, as Saratoga counts.
+pub fn posix_times(metadata: &Metadata) -> (Time, Time) {
+    (
+        Time::from_posix(metadata.mtime()),
+        Time::from_posix(metadata.ctime()),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn nothing_outside_is_reached() {
+        let outside = tempfile::tempdir().unwrap();
+        std::fs::write(outside.path().join("secret"), "x").unwrap();
+        let inside = tempfile::tempdir().unwrap();
+        let root = inside.path();
+        std::fs::create_dir(root.join("sub")).unwrap();
+        std::fs::write(root.join("sub/file"), "x").unwrap();
+        symlink(outside.path(), root.join("way")).unwrap();
+        symlink(outside.path().join("secret"), root.join("link")).unwrap();
+        symlink("sub/file", root.join("inner")).unwrap();
+        let tree = Tree::open(root).unwrap();
+        assert!(tree.file("sub/file").is_ok());
+        for path in [
+            "../secret",
+            "sub/../../x",
+            "/etc/passwd",
+            "way/secret",
+            "link",
+            "inner",
+            "",
+            "sub//file",
+            "./sub/file",
+            "sub",
+            ".x.saratoga-part",
+        ] {
+            assert!(tree.file(path).is_err(), "{path:?} was read");
+        }
+        for path in ["../new", "way/new", "/tmp/new", "sub/.a.saratoga-record"] {
+            assert!(tree.place(path, true).is_err(), "{path:?} could be made");
+        }
+        assert_eq!(
+            tree.file("way/secret").unwrap_err().code(),
+            bentpipe_wire::saratoga::Code::DENIED
+        );
+        assert!(tree.remove("way/secret").is_err());
+        assert!(outside.path().join("secret").exists());
+        // A link itself may be deleted; what it points to stays.
+        tree.remove("link").unwrap();
+        assert!(outside.path().join("secret").exists() && !root.join("link").exists());
+        tree.remove("never/was").unwrap();
+        let content = tree.list("", Width::Bits64).unwrap();
+        let names = bentpipe_wire::saratoga::entries(&content).map(|entry| entry.unwrap().path);
+        assert_eq!(names.collect::<Vec<_>>(), ["sub"]);
+    }
+}

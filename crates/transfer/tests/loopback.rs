@@ -1,0 +1,378 @@
+//! Server and client over loopback: every request, every refusal, and what goes wrong with files.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use bentpipe_base::Rate;
+use bentpipe_saratoga::HoleEnd;
+use bentpipe_saratoga::sender::{Congestion, Failure};
+use bentpipe_transfer::checksum::Algorithm;
+use bentpipe_transfer::client::{self, Job, Target};
+use bentpipe_transfer::{Client, Error, Key, Link, Server, Tree, serve};
+use bentpipe_wire::saratoga::{Code, entries};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tempfile::TempDir;
+
+const LINK: Link = Link {
+    rate: Rate::from_bits_per_sec(200_000_000),
+    packet: 1500,
+    congestion: Congestion::None,
+    silence: Duration::from_secs(20),
+    hole_end: HoleEnd::Inclusive,
+};
+
+/// A server in a thread; stopped when dropped.
+struct Served {
+    folder: TempDir,
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+fn config() -> serve::Config {
+    serve::Config {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        link: LINK,
+        put: true,
+        delete: true,
+        key: None,
+        max_size: 10_000_000,
+        max_sessions: 64,
+        checksum: Algorithm::Sha1,
+        name: None,
+    }
+}
+
+impl Served {
+    fn new(config: serve::Config) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = Tree::open(folder.path()).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let asked = Arc::clone(&stop);
+        let (tell, told) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let mut server = Server::new(tree, config).unwrap();
+            tell.send(server.address().unwrap()).unwrap();
+            server.run(&asked).unwrap();
+        });
+        let address = told.recv().unwrap();
+        Self {
+            folder,
+            address,
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    fn file(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn run_with(config: client::Config, served: &Served, jobs: Vec<Job>) -> Vec<client::Report> {
+    let mut client = Client::new(served.address, config).unwrap();
+    client
+        .run(jobs, &AtomicBool::new(false), &mut |_| {})
+        .unwrap()
+}
+
+fn client() -> client::Config {
+    client::Config {
+        link: LINK,
+        key: None,
+        checksum: Algorithm::Md5,
+        max_size: 10_000_000,
+        parallel: 4,
+    }
+}
+
+fn run(served: &Served, job: Job) -> Result<Vec<u8>, Error> {
+    run_with(client(), served, vec![job]).pop().unwrap().result
+}
+
+fn get(remote: &str, to: &Path) -> Job {
+    Job::Get {
+        remote: remote.to_owned(),
+        target: Target::File(Tree::open(to).unwrap(), "got".to_owned()),
+        take: false,
+    }
+}
+
+fn put(local: &Path, remote: &str) -> Job {
+    Job::Put {
+        local: Some(local.to_owned()),
+        remote: remote.to_owned(),
+        give: false,
+    }
+}
+
+fn content(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 7 + i / 251) as u8).collect()
+}
+
+fn code<T: std::fmt::Debug>(result: Result<T, Error>) -> Code {
+    match result {
+        Err(Error::Session {
+            failure: Failure::Peer(code),
+            ..
+        }) => code,
+        other => panic!("not refused by the peer: {other:?}"),
+    }
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let listed = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> = listed
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn files_of_every_size_go_both_ways() {
+    let served = Served::new(config());
+    let here = tempfile::tempdir().unwrap();
+    for len in [0, 1, 65_535, 65_536, 3_000_000] {
+        let local = here.path().join("local");
+        std::fs::write(&local, content(len)).unwrap();
+        run(&served, put(&local, "deep/down/there")).unwrap();
+        assert_eq!(
+            std::fs::read(served.file("deep/down/there")).unwrap(),
+            content(len)
+        );
+        run(&served, get("deep/down/there", here.path())).unwrap();
+        assert_eq!(
+            std::fs::read(here.path().join("got")).unwrap(),
+            content(len)
+        );
+        // Times travel with the file.
+        let times = [local, here.path().join("got")].map(|path| {
+            let modified = std::fs::metadata(path).unwrap().modified().unwrap();
+            let since = modified.duration_since(std::time::UNIX_EPOCH).unwrap();
+            since.as_secs()
+        });
+        assert_eq!(times[0], times[1]);
+    }
+    assert_eq!(names(here.path()), ["got", "local"], "nothing else is left");
+    assert_eq!(names(&served.file("deep/down")), ["there"]);
+}
+
+#[test]
+fn taken_and_given_files_are_deleted_where_they_were() {
+    let served = Served::new(config());
+    let here = tempfile::tempdir().unwrap();
+    std::fs::write(served.file("a"), content(5000)).unwrap();
+    let Job::Get { remote, target, .. } = get("a", here.path()) else {
+        panic!("it is a get");
+    };
+    let take = Job::Get {
+        remote,
+        target,
+        take: true,
+    };
+    run(&served, take).unwrap();
+    let got = here.path().join("got");
+    assert_eq!(std::fs::read(&got).unwrap(), content(5000));
+    let gone = || !served.file("a").exists();
+    for _ in 0..50 {
+        if gone() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(gone());
+    let give = Job::Put {
+        local: Some(got.clone()),
+        remote: "b".to_owned(),
+        give: true,
+    };
+    run(&served, give).unwrap();
+    assert!(!got.exists());
+    assert_eq!(std::fs::read(served.file("b")).unwrap(), content(5000));
+    let delete = || Job::Delete {
+        remote: "b".to_owned(),
+    };
+    run(&served, delete()).unwrap();
+    assert!(!served.file("b").exists());
+    run(&served, delete()).unwrap();
+}
+
+#[test]
+fn directories_are_listed() {
+    let served = Served::new(config());
+    std::fs::create_dir(served.file("sub")).unwrap();
+    for i in 0..500 {
+        std::fs::write(served.file(&format!("sub/file {i:03}")), content(i)).unwrap();
+    }
+    let list = |remote: &str| Job::List {
+        remote: remote.to_owned(),
+    };
+    let listed = run(&served, list("sub")).unwrap();
+    let entries: Vec<_> = entries(&listed).map(Result::unwrap).collect();
+    assert_eq!(entries.len(), 500);
+    assert_eq!((entries[7].path.as_str(), entries[7].size), ("file 007", 7));
+    assert_eq!(code(run(&served, list("none"))), Code::NOT_FOUND);
+}
+
+#[test]
+fn what_is_not_allowed_is_denied() {
+    let served = Served::new(serve::Config {
+        put: false,
+        delete: false,
+        ..config()
+    });
+    std::fs::write(served.file("a"), "a").unwrap();
+    let here = tempfile::tempdir().unwrap();
+    let local = here.path().join("local");
+    std::fs::write(&local, "x").unwrap();
+    assert_eq!(code(run(&served, put(&local, "b"))), Code::DENIED);
+    let delete = Job::Delete {
+        remote: "a".to_owned(),
+    };
+    assert_eq!(code(run(&served, delete)), Code::DENIED);
+    for path in ["../a", "/etc/passwd", "sub/../../a"] {
+        assert_eq!(code(run(&served, get(path, here.path()))), Code::DENIED);
+    }
+    assert_eq!(
+        code(run(&served, get("none", here.path()))),
+        Code::NOT_FOUND
+    );
+    run(&served, get("a", here.path())).unwrap();
+    assert_eq!(names(served.folder.path()), ["a"]);
+}
+
+#[test]
+fn a_key_is_wanted_where_one_is_set() {
+    let here = tempfile::tempdir().unwrap();
+    let key = |name: &str, text: &str| {
+        let path = here.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        Key::load(&path).unwrap()
+    };
+    let right = key("right", "0123456789abcdef\n");
+    let wrong = key("wrong", "0123456789abcdeX");
+    let served = Served::new(serve::Config {
+        key: Some(right.clone()),
+        ..config()
+    });
+    std::fs::write(served.file("a"), "a").unwrap();
+    let attempt = |key: Option<Key>| {
+        let config = client::Config { key, ..client() };
+        let mut reports = run_with(config, &served, vec![get("a", here.path())]);
+        reports.pop().unwrap().result
+    };
+    assert_eq!(code(attempt(None)), Code::DENIED);
+    assert_eq!(code(attempt(Some(wrong))), Code::DENIED);
+    attempt(Some(right)).unwrap();
+    assert!(
+        Key::load(&here.path().join("got")).is_err(),
+        "one octet is no key"
+    );
+}
+
+#[test]
+fn files_beyond_the_limit_are_refused_on_either_side() {
+    let served = Served::new(serve::Config {
+        max_size: 1000,
+        ..config()
+    });
+    let here = tempfile::tempdir().unwrap();
+    let local = here.path().join("local");
+    std::fs::write(&local, content(1001)).unwrap();
+    assert_eq!(code(run(&served, put(&local, "b"))), Code::TOO_LONG);
+    assert!(!served.file("b").exists());
+    std::fs::write(served.file("c"), content(5000)).unwrap();
+    let small = client::Config {
+        max_size: 4999,
+        ..client()
+    };
+    let refused = run_with(small, &served, vec![get("c", here.path())])
+        .pop()
+        .unwrap();
+    assert!(matches!(refused.result, Err(Error::TooLong { .. })));
+    assert!(!here.path().join("got").exists());
+}
+
+/// A file that changes under the sender's hands must not arrive as a mixture.
+#[test]
+fn a_file_that_changes_is_not_put_under_its_name() {
+    let served = Served::new(serve::Config {
+        link: Link {
+            rate: Rate::from_bits_per_sec(20_000_000),
+            ..LINK
+        },
+        ..config()
+    });
+    std::fs::write(served.file("a"), content(3_000_000)).unwrap();
+    let path = served.file("a");
+    let changer = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        std::fs::write(path, content(2_999_999)).unwrap();
+    });
+    let here = tempfile::tempdir().unwrap();
+    assert_eq!(code(run(&served, get("a", here.path()))), Code::CANNOT_SEND);
+    changer.join().unwrap();
+    assert!(!here.path().join("got").exists());
+    run(&served, get("a", here.path())).unwrap();
+    assert_eq!(
+        std::fs::read(here.path().join("got")).unwrap(),
+        content(2_999_999)
+    );
+}
+
+/// A transfer that was stopped goes on with what it has, and a server that was stopped is no
+/// obstacle.
+#[test]
+fn an_interrupted_transfer_goes_on_where_it_was() {
+    let slow = Link {
+        rate: Rate::from_bits_per_sec(16_000_000),
+        ..LINK
+    };
+    let served = Served::new(serve::Config {
+        link: slow,
+        ..config()
+    });
+    std::fs::write(served.file("a"), content(4_000_000)).unwrap();
+    let here = tempfile::tempdir().unwrap();
+    let mut client = Client::new(served.address, client()).unwrap();
+    let stop = AtomicBool::new(false);
+    let stopped = client.run(vec![get("a", here.path())], &stop, &mut |progress| {
+        stop.store(progress.done > 1_000_000, Ordering::Relaxed);
+    });
+    assert!(matches!(stopped, Err(Error::Stopped)));
+    assert_eq!(
+        names(here.path()),
+        [".got.saratoga-part", ".got.saratoga-record"],
+    );
+    let mut least = u64::MAX;
+    let reports = client
+        .run(
+            vec![get("a", here.path())],
+            &AtomicBool::new(false),
+            &mut |progress| {
+                if progress.known == 4_000_000 {
+                    least = least.min(progress.done);
+                }
+            },
+        )
+        .unwrap();
+    assert!(reports[0].result.is_ok());
+    assert!(least > 900_000, "began with {least}");
+    assert_eq!(
+        std::fs::read(here.path().join("got")).unwrap(),
+        content(4_000_000)
+    );
+    assert_eq!(names(here.path()), ["got"]);
+}

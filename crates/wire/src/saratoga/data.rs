@@ -1,0 +1,89 @@
+use super::frame::{DATA, bit, first_word, two};
+use super::reader::Reader;
+use super::{Error, Kind, Width};
+
+/// The header of a piece of content (section 4.4); the payload is what follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Data {
+    /// The session.
+    pub session: u32,
+    /// The width of this session's descriptors.
+    pub width: Width,
+    /// What travels, as METADATA says.
+    pub kind: Kind,
+    /// To be echoed in STATUS.
+    pub timestamp: Option<Timestamp>,
+    /// STATUS is wanted at once.
+    pub status_wanted: bool,
+    /// The last octet of the content is in this payload, or before it.
+    pub end: bool,
+    /// Where the payload begins.
+    pub offset: u128,
+    /// Octets of payload.
+    pub len: u32,
+}
+
+/// A timestamp or nonce: sixteen octets that mean something only to who made them (section 4.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Timestamp(pub [u8; 16]);
+
+impl Timestamp {
+    /// Of the layout 0, "local": fifteen octets of one's own, and the layout's number.
+    pub const fn local(own: [u8; 15]) -> Self {
+        let mut octets = [0; 16];
+        octets.split_at_mut(15).0.copy_from_slice(&own);
+        Self(octets)
+    }
+}
+
+impl Data {
+    const WHAT: &'static str = "the DATA";
+
+    pub(super) fn parse(word: u32, body: &[u8]) -> Result<(Self, &[u8]), Error> {
+        let mut reader = Reader::new(body, Self::WHAT);
+        let session = reader.word()?;
+        let timestamp = match bit(word, 12) {
+            true => Some(Timestamp(reader.array()?)),
+            false => None,
+        };
+        let width = Width::from_code(two(word, 8));
+        let offset = reader.value(width)?;
+        let payload = reader.rest();
+        let data = Self {
+            session,
+            width,
+            kind: Kind::from_code(two(word, 10)),
+            timestamp,
+            status_wanted: bit(word, 15),
+            end: bit(word, 16),
+            offset,
+            len: u32::try_from(payload.len()).map_err(|_| Error::TooLong { what: Self::WHAT })?,
+        };
+        Ok((data, payload))
+    }
+
+    pub(super) fn emit(&self, out: &mut Vec<u8>) -> Result<(), Error> {
+        let word = first_word(
+            DATA,
+            &[
+                (8, 2, self.width.code()),
+                (10, 2, self.kind as u32),
+                (12, 1, u32::from(self.timestamp.is_some())),
+                (15, 1, u32::from(self.status_wanted)),
+                (16, 1, u32::from(self.end)),
+            ],
+        );
+        out.extend_from_slice(&word.to_be_bytes());
+        out.extend_from_slice(&self.session.to_be_bytes());
+        if let Some(Timestamp(octets)) = self.timestamp {
+            out.extend_from_slice(&octets);
+        }
+        self.width.emit(self.offset, "the offset", out)
+    }
+
+    /// Octets of the header.
+    pub const fn header_len(&self) -> usize {
+        let timestamp = if self.timestamp.is_some() { 16 } else { 0 };
+        8 + timestamp + self.width.octets()
+    }
+}

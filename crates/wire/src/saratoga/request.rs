@@ -1,0 +1,136 @@
+use super::frame::{REQUEST, first_word};
+use super::reader::Reader;
+use super::{Capabilities, Error};
+
+/// Octets of a path at most, its NUL not counted: all must fit IPv6's least MTU.
+pub const MAX_PATH: usize = 1023;
+
+/// One peer asks another to act on a file (section 4.2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What the asking peer can do.
+    pub capabilities: Capabilities,
+    /// The session, chosen by who asks.
+    pub session: u32,
+    /// What is asked.
+    pub kind: RequestKind,
+    /// The file. Empty in a get: anything there is for me.
+    pub path: String,
+    /// Whatever the two peers agreed on, to the end of the datagram; not all zero, which is padding.
+    pub authentication: Vec<u8>,
+}
+
+/// What a [`Request`] asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RequestKind {
+    /// Nothing.
+    None,
+    /// Send it to me.
+    Get,
+    /// I will send it to you.
+    Put,
+    /// Send it to me, then delete it.
+    Take,
+    /// I will send it to you, and delete mine.
+    Give,
+    /// Delete it.
+    Delete,
+    /// Send me the list of a directory.
+    List,
+    /// Something that version 1 does not have.
+    Other(u8),
+}
+
+impl RequestKind {
+    const fn from_code(code: u8) -> Self {
+        match code {
+            0 => Self::None,
+            1 => Self::Get,
+            2 => Self::Put,
+            3 => Self::Take,
+            4 => Self::Give,
+            5 => Self::Delete,
+            6 => Self::List,
+            other => Self::Other(other),
+        }
+    }
+
+    const fn code(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::Get => 1,
+            Self::Put => 2,
+            Self::Take => 3,
+            Self::Give => 4,
+            Self::Delete => 5,
+            Self::List => 6,
+            Self::Other(code) => code,
+        }
+    }
+}
+
+impl Request {
+    const WHAT: &'static str = "the REQUEST";
+
+    pub(super) fn parse(word: u32, body: &[u8]) -> Result<Self, Error> {
+        let mut reader = Reader::new(body, Self::WHAT);
+        let session = reader.word()?;
+        let path = reader.text()?;
+        check_path(path, Self::WHAT)?;
+        let rest = reader.rest();
+        let padding = rest.iter().all(|&octet| octet == 0);
+        Ok(Self {
+            capabilities: Capabilities::parse(word),
+            session,
+            kind: RequestKind::from_code(word as u8),
+            path: path.to_owned(),
+            authentication: if padding { Vec::new() } else { rest.to_vec() },
+        })
+    }
+
+    pub(super) fn emit(&self, out: &mut Vec<u8>) -> Result<(), Error> {
+        let authentication = &self.authentication;
+        if !authentication.is_empty() && authentication.iter().all(|&octet| octet == 0) {
+            return Err(Error::Inconsistent {
+                why: "an authentication of zeros reads as padding",
+            });
+        }
+        if matches!(self.kind, RequestKind::Other(0..=6)) {
+            return Err(Error::Inconsistent {
+                why: "the kind of the REQUEST has a name of its own",
+            });
+        }
+        let kind = [(24, 8, u32::from(self.kind.code()))];
+        let fields = [&self.capabilities.fields()[..], &kind].concat();
+        out.extend_from_slice(&first_word(REQUEST, &fields).to_be_bytes());
+        out.extend_from_slice(&self.session.to_be_bytes());
+        emit_path(&self.path, out)?;
+        out.extend_from_slice(authentication);
+        Ok(())
+    }
+}
+
+pub(super) fn check_path(path: &str, what: &'static str) -> Result<(), Error> {
+    match path.len() {
+        0..=MAX_PATH => Ok(()),
+        _ => Err(Error::Malformed {
+            what,
+            why: "its path is longer than 1023 octets",
+        }),
+    }
+}
+
+/// Appends `path` and its NUL.
+pub(super) fn emit_path(path: &str, out: &mut Vec<u8>) -> Result<(), Error> {
+    if path.len() > MAX_PATH {
+        return Err(Error::TooLong { what: "the path" });
+    }
+    if path.contains('\0') {
+        return Err(Error::Inconsistent {
+            why: "a path ends at its first NUL",
+        });
+    }
+    out.extend_from_slice(path.as_bytes());
+    out.push(0);
+    Ok(())
+}
