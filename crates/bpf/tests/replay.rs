@@ -3,7 +3,7 @@
 
 use bentpipe_bpf::replay::Replay;
 use bentpipe_cc::control::{
-    AGGRESSIVE, CWR, LOSS, OPEN, Params, RECOVERY, RawAck, RawWindow, UNCAPPED,
+    AGGRESSIVE, CWR, HUNGRY, LOSS, OPEN, Params, RECOVERY, RawAck, RawWindow, UNCAPPED,
 };
 use bentpipe_cc::hybla::{self, ESTIMATED, hybla_ack, hybla_init, hybla_ssthresh};
 use bentpipe_cc::rate::{self, rate_apply, rate_forget, rate_init};
@@ -380,10 +380,15 @@ fn trace() -> impl Strategy<Value = Trace> {
     let drained = prop_oneof![Just(STEPS), 0..=STEPS];
     let steps = prop::collection::vec(step(), STEPS / 2..=STEPS);
     let times = (0..1_u64 << 40, 5_000..700_000_u32, queue, drained);
-    (params(), window(), garbage, times, steps, any::<bool>()).prop_map(
-        |(params, window, garbage, (start_ns, rtt_us, queue_us, drained), mut steps, calm)| {
+    let manner = any::<[bool; 2]>();
+    (params(), window(), garbage, times, steps, manner).prop_map(
+        |(params, window, garbage, (start_ns, rtt_us, queue_us, drained), mut steps, manner)| {
+            let [calm, hungry] = manner;
             if calm {
                 steps.iter_mut().for_each(Step::calm);
+                if hungry {
+                    steps.iter_mut().for_each(|step| step.ack.flags |= HUNGRY);
+                }
                 for step in steps.iter_mut().take(STEPS / 4) {
                     step.ack.phase = OPEN;
                 }

@@ -91,7 +91,8 @@ pub fn slot_start(s: &mut Slot, epoch: u32) {
 /// than a round-trip time, so it waits before it judges again, unless the delay still grows. A delay
 /// that a queue's worth of draining leaves as it was is not a queue but another path. Without delay
 /// the cap rises every second epoch: by 1/8 to just below the rate known, and from there ever faster,
-/// 1/256, 1/128 ... 1/4, for the link may carry more again.
+/// 1/256, 1/128 ... 1/4, for the link may carry more again. Where no flow was hungry and the link less
+/// than half full it does not judge: single segments wait for the receiver's delayed acknowledgement.
 pub fn guard(s: &mut Share, p: &Params) {
     if p.guard_us == 0 {
         s.cap = 0;
@@ -104,9 +105,16 @@ pub fn guard(s: &mut Share, p: &Params) {
     let excess = (s.now.excess_us / u64::from(s.now.samples)).min(u64::from(RTT_MAX_US)) as u32;
     if excess <= p.guard_us {
         guard_calm(s, p, excess);
-    } else {
+    } else if loaded(s, p) {
         guard_delay(s, p, excess);
     }
+}
+
+/// Whether what was acknowledged in the finished epoch may have filled a queue: it was sent in the one
+/// before, more or less.
+fn loaded(s: &Share, p: &Params) -> bool {
+    let carried = (s.now.carried.min(RATE_MAX / 2) * 1_000_000_000) >> EPOCH_SHIFT;
+    s.now.hungry.min(s.past.hungry) != 0 || carried >= link_rate(p) >> 1
 }
 
 /// An epoch whose delay, in microseconds, lay within the limit.

@@ -124,6 +124,28 @@ fn the_guard_falls_below_the_delivered_rate_and_recovers() {
 }
 
 #[test]
+fn a_delayed_acknowledgement_of_single_segments_is_not_a_queue() {
+    let mut share = Share::default();
+    let mut flow = Member::default();
+    epoch(&mut share, &mut flow, 1, 2, 600, 0);
+    for at in 2..20 {
+        // 16 segments an epoch, a fiftieth of the link, each acknowledged 100 ms late.
+        assert_eq!(epoch(&mut share, &mut flow, at, 1, 700, 0), 1_250_000);
+    }
+    // The same delay where more than half of the link is used, or a flow is kept back.
+    let mut busy = share;
+    epoch(&mut busy, &mut flow.clone(), 20, 15, 700, 0);
+    assert!(epoch(&mut busy, &mut flow.clone(), 21, 15, 700, 0) < 1_250_000);
+    epoch(&mut share, &mut flow, 20, 1, 700, HUNGRY);
+    assert_eq!(
+        epoch(&mut share, &mut flow, 21, 1, 700, HUNGRY),
+        1_250_000,
+        "what was acknowledged was sent before"
+    );
+    assert!(epoch(&mut share, &mut flow, 22, 1, 700, HUNGRY) < 1_250_000);
+}
+
+#[test]
 fn a_delay_that_does_not_drain_is_another_path() {
     let mut share = Share::default();
     let mut flow = Member::default();

@@ -29,6 +29,8 @@ pub struct States(u32);
 impl States {
     /// ESTABLISHED.
     pub const ESTABLISHED: Self = Self(1 << 1);
+    /// A dial that waits for its answer: SYN_SENT.
+    pub const DIALLING: Self = Self(1 << 2);
     /// A handshake that the client began and has not finished: SYN_RECV.
     pub const HANDSHAKE: Self = Self(1 << 3);
     /// FIN sent and not acknowledged, or still behind data: FIN_WAIT1, LAST_ACK, CLOSING.
@@ -56,6 +58,8 @@ pub struct Connection {
     pub mark: u32,
     /// Payload and FIN that the peer has not acknowledged.
     pub unacknowledged: Bytes,
+    /// Whether a process has a descriptor of it.
+    pub held: bool,
     /// What TCP tells about it.
     pub info: Info,
 }
@@ -146,6 +150,8 @@ fn connection(body: &[u8]) -> Option<Connection> {
         peer: SocketAddr::new(address(24)?, port(6)?),
         mark: 0,
         unacknowledged: Bytes(u32_at(body, 60)?.into()),
+        // The inode goes with the last descriptor.
+        held: u32_at(body, 68)? != 0,
         info: Info::default(),
     };
     for (kind, value) in attributes(body.get(MESSAGE..)?) {
@@ -188,6 +194,7 @@ mod tests {
             assert_eq!(seen.info.bytes_sent, Bytes(50_000));
             assert_eq!(seen.info.cwnd, inside.cwnd);
             assert_eq!((seen.info.state, seen.unacknowledged), (1, Bytes(0)));
+            assert!(seen.held);
             assert!(find(States::FIN_PENDING, local).is_none());
         }
     }
@@ -202,7 +209,7 @@ mod tests {
         while near.write(&[7; 65_536]).is_ok() {}
         drop(near);
         let seen = find(States::FIN_PENDING, local).unwrap();
-        assert!(seen.unacknowledged > Bytes(0), "{seen:?}");
+        assert!(seen.unacknowledged > Bytes(0) && !seen.held, "{seen:?}");
         std::io::copy(&mut far, &mut std::io::sink()).unwrap();
         drop(far);
         assert!(find(States::FIN_PENDING, local).is_none());

@@ -51,6 +51,23 @@ pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])>
     })
 }
 
+/// Appends an attribute.
+pub(crate) fn put(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    nest(bytes, kind, |bytes| bytes.extend_from_slice(value));
+}
+
+/// Appends an attribute whose value `inside` writes; netfilter's nested ones have `NESTED` in
+/// their kind.
+pub(crate) fn nest(bytes: &mut Vec<u8>, kind: u16, inside: impl FnOnce(&mut Vec<u8>)) {
+    let start = bytes.len();
+    bytes.extend_from_slice(&[0; 4]);
+    inside(bytes);
+    let length = (bytes.len() - start) as u16;
+    bytes[start..start + 2].copy_from_slice(&length.to_ne_bytes());
+    bytes[start + 2..start + 4].copy_from_slice(&kind.to_ne_bytes());
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+}
+
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
@@ -71,6 +88,18 @@ mod tests {
         bytes.extend([1, 2, 3, 4, 5, 0, 0, 0, 9]);
         assert_eq!(message(&bytes), Some((20, &[1, 2, 3, 4, 5][..], &[9][..])));
         assert!(message(&header(3, 20, 0)).is_none(), "shorter than itself");
+    }
+
+    #[test]
+    fn attributes_are_read_as_they_were_written() {
+        let mut bytes = Vec::new();
+        put(&mut bytes, 3, b"abcde");
+        nest(&mut bytes, 9, |inner| put(inner, 1, &[7]));
+        let told: Vec<_> = attributes(&bytes).collect();
+        assert_eq!(told[0], (3, &b"abcde"[..]));
+        assert_eq!(told[1].0, 9);
+        let inner: Vec<_> = attributes(told[1].1).collect();
+        assert_eq!(inner, [(1, &[7][..])]);
     }
 
     #[test]

@@ -40,6 +40,12 @@ pub fn realtime(priority: u8) -> io::Result<()> {
     }
 }
 
+/// Gives the calling thread, and threads it starts, less of a busy processor than others (nice 10).
+pub fn yield_to_others() {
+    // Refused only to who asks for more than its share.
+    let _ = rustix::process::nice(10);
+}
+
 /// Puts the calling thread back under the ordinary scheduler.
 pub fn ordinary() -> io::Result<()> {
     // SAFETY: sched_param is plain integers; all zeros is valid and is what SCHED_OTHER demands.

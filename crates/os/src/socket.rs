@@ -67,6 +67,29 @@ pub fn set_mark(socket: impl AsFd, mark: u32) -> io::Result<()> {
     set_u32(socket, libc::SOL_SOCKET, libc::SO_MARK, mark)
 }
 
+/// Puts `class` (DSCP in the upper six bits, ECN in the lower two, which TCP keeps to itself) on every
+/// packet of the socket. `like` tells the family.
+pub fn set_traffic_class(socket: impl AsFd, like: SocketAddr, class: u8) -> io::Result<()> {
+    let class = u32::from(class);
+    if like.is_ipv4() {
+        set_u32(socket, libc::SOL_IP, libc::IP_TOS, class)
+    } else {
+        set_u32(socket, libc::SOL_IPV6, libc::IPV6_TCLASS, class)
+    }
+}
+
+/// Keeps the SYN of each connection that the listener accepts, for [`saved_syn`].
+pub fn save_syns(listener: impl AsFd) -> io::Result<()> {
+    set_u32(listener, libc::SOL_TCP, libc::TCP_SAVE_SYN, 1)
+}
+
+/// Takes the SYN that began an accepted connection, from its IP header on, into `buffer`; empty when
+/// it was taken before or not saved.
+pub fn saved_syn(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<&[u8]> {
+    let length = get_raw(socket, libc::SOL_TCP, libc::TCP_SAVED_SYN, buffer)?;
+    Ok(&buffer[..length])
+}
+
 /// Allows a bind to an address and port that other connections use.
 pub fn set_reuse_address(socket: impl AsFd, on: bool) -> io::Result<()> {
     Ok(sockopt::set_socket_reuseaddr(socket, on)?)
@@ -155,6 +178,21 @@ pub fn connect(socket: impl AsFd, address: SocketAddr) -> io::Result<Dial> {
         Err(rustix::io::Errno::INPROGRESS) => Ok(Dial::Pending),
         Err(errno) => Err(errno.into()),
     }
+}
+
+/// Ends the wait of whoever accepts at `listener`, for good: it fails with `InvalidInput`.
+pub fn stop_listening(listener: impl AsFd) -> io::Result<()> {
+    Ok(rustix::net::shutdown(listener, Shutdown::Both)?)
+}
+
+/// The user (effective uid) of the process that connected a Unix socket.
+pub fn peer_user(socket: impl AsFd) -> io::Result<u32> {
+    Ok(sockopt::socket_peercred(socket)?.uid.as_raw())
+}
+
+/// The user (effective uid) of this process.
+pub fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
 }
 
 /// Takes the socket's pending error: how a dial ended, why a connection broke.
@@ -333,6 +371,22 @@ mod tests {
         drop(accepted);
         let error = client.read(&mut [0; 1]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    }
+
+    #[test]
+    fn a_unix_peer_is_known_and_a_closed_door_ends_the_wait() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("door");
+        let door = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let client = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        let (seated, _) = door.accept().unwrap();
+        assert_eq!(peer_user(&seated).unwrap(), own_user());
+        drop(client);
+        let outside = door.try_clone().unwrap();
+        let waits = std::thread::spawn(move || door.accept().unwrap_err().kind());
+        std::thread::sleep(Duration::from_millis(20));
+        stop_listening(&outside).unwrap();
+        assert_eq!(waits.join().unwrap(), io::ErrorKind::InvalidInput);
     }
 
     #[test]

@@ -111,6 +111,12 @@ impl Pool {
         }
     }
 
+    /// Changes the bounds and the size of pipes made from now on; those that wait are closed.
+    pub fn resize(&mut self, limit: usize, keep: usize, capacity: usize) {
+        self.trim();
+        (self.limit, self.keep, self.capacity) = (limit, keep, capacity);
+    }
+
     /// Closes the pipes that wait and returns how many they were.
     pub fn trim(&mut self) -> usize {
         let count = self.idle.len();

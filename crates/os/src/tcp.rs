@@ -165,6 +165,13 @@ pub fn available_congestion() -> io::Result<Vec<String>> {
     Ok(text.split_whitespace().map(str::to_owned).collect())
 }
 
+/// The congestion control that sockets have unless told otherwise (in the calling thread's network
+/// namespace).
+pub fn default_congestion() -> io::Result<String> {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control")?;
+    Ok(text.trim().to_owned())
+}
+
 /// Reports the socket as writable only while less than `size` is unsent: what waits, waits where it
 /// can still be held back.
 pub fn set_notsent_lowat(socket: impl AsFd, size: Bytes) -> io::Result<()> {
@@ -176,6 +183,12 @@ pub fn set_notsent_lowat(socket: impl AsFd, size: Bytes) -> io::Result<()> {
 pub fn set_max_pacing_rate(socket: impl AsFd, rate: Rate) -> io::Result<()> {
     let bytes = rate.bytes_per_sec().to_ne_bytes();
     set_raw(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &bytes)
+}
+
+/// Takes back [`set_max_pacing_rate`].
+pub fn lift_max_pacing_rate(socket: impl AsFd) -> io::Result<()> {
+    let none = u64::MAX.to_ne_bytes();
+    set_raw(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &none)
 }
 
 /// With `true`, sends small segments at once (no Nagle).
@@ -270,7 +283,9 @@ mod tests {
         assert_eq!(congestion(&near).unwrap(), "reno");
         let error = set_congestion(&near, "no_such_control").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
-        assert!(available_congestion().unwrap().contains(&"reno".to_owned()));
+        let available = available_congestion().unwrap();
+        assert!(available.contains(&"reno".to_owned()));
+        assert!(available.contains(&default_congestion().unwrap()));
 
         set_max_pacing_rate(&near, Rate::from_bits_per_sec(8_000_000)).unwrap();
         set_notsent_lowat(&near, Bytes(32_000)).unwrap();

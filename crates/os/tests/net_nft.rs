@@ -7,9 +7,11 @@
 
 mod net_support;
 
+use bentpipe_base::Bytes;
 use bentpipe_os::need;
 use bentpipe_os::netns::Netns;
-use bentpipe_os::nft::{self, NftError, OwnerTable, TableFamily};
+use bentpipe_os::nfqueue::{Queues, Verdict};
+use bentpipe_os::nft::{self, Count, HoldTable, NftError, OwnerTable, TableFamily, Tally};
 use net_support::{Actor, playing, ready, within};
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
@@ -69,11 +71,17 @@ fn a_table_lives_as_long_as_its_value_and_can_be_changed_by_it_alone() {
                 .unwrap()
                 .send_to(b"x", "127.0.0.1:9")
                 .unwrap();
-            assert!(
-                table.list().unwrap().contains("packets 1 bytes 29"),
-                "{}",
-                table.list().unwrap()
+            let counted = [Count {
+                name: "passed".to_owned(),
+                packets: 1,
+                bytes: Bytes(29),
+            }];
+            let mut tally = Tally::open().unwrap();
+            assert_eq!(
+                tally.read(TableFamily::Inet, table.name()).unwrap(),
+                counted
             );
+            assert_eq!(tally.read(TableFamily::Inet, "other").unwrap(), []);
 
             drop(table);
             assert_eq!(tables(), "", "still there after the drop");
@@ -200,4 +208,63 @@ fn a_table_vanishes_with_a_killed_process() {
             .unwrap();
         })
         .unwrap();
+}
+
+/// A packet that a rule holds waits for the verdict on it: passed, passed with a mark, dropped.
+#[test]
+fn a_held_packet_waits_for_its_verdict() {
+    need!(Root, Nft);
+    let netns = Netns::create("hold").unwrap();
+    netns
+        .run(|| {
+            bentpipe_os::netlink::Netlink::open()
+                .unwrap()
+                .set_up("lo")
+                .unwrap();
+            for (family, host) in [(TableFamily::Ip, "127.0.0.1"), (TableFamily::Ip6, "::1")] {
+                hold_packets_to(family, host);
+            }
+        })
+        .unwrap();
+}
+
+fn hold_packets_to(family: TableFamily, host: &str) {
+    let receiver = UdpSocket::bind((host, 0)).unwrap();
+    receiver.set_nonblocking(true).unwrap();
+    let to = receiver.local_addr().unwrap();
+    let tag = format!(
+        "chain tag {{ type filter hook prerouting priority -302; udp dport {} meta priority set 0x62000011; }}
+         counter marked {{ }}
+         chain marked {{ type filter hook prerouting priority -300; meta mark 0x77 counter name marked; }}",
+        to.port()
+    );
+    let table = OwnerTable::load(TableFamily::Inet, "tag", &tag).unwrap();
+    let mut queues = Queues::open(2, 100).unwrap();
+    let hold = HoldTable::load(&[family], (0x6200_0010, queues.first(), 2), -301).unwrap();
+    let sender = UdpSocket::bind((host, 0)).unwrap();
+    let arrived = || receiver.recv(&mut [0; 8]).is_ok();
+    for verdict in [Verdict::Pass, Verdict::PassMarked(0x77), Verdict::Drop] {
+        sender.send_to(b"held", to).unwrap();
+        assert!(!arrived(), "it does not wait");
+        let waiting = queues.receive().unwrap().unwrap();
+        assert!(waiting.packet.ends_with(b"held"));
+        let (queue, id) = (waiting.queue, waiting.id);
+        assert_eq!(queue, 1);
+        queues.give(queue, id, verdict).unwrap();
+        assert_eq!(arrived(), verdict != Verdict::Drop, "{verdict:?}");
+        // A second word on it is no harm.
+        queues.give(queue, id, verdict).unwrap();
+        assert_eq!(queues.receive().unwrap(), None);
+    }
+    assert!(
+        table.list().unwrap().contains("packets 1 bytes"),
+        "marked once"
+    );
+    // With nobody listening packets pass, and with the value the rule is gone.
+    drop(queues);
+    sender.send_to(b"free", to).unwrap();
+    assert!(arrived());
+    drop(hold);
+    drop(table);
+    assert_eq!(tables(), "");
 }

@@ -71,7 +71,9 @@ static __always_inline void bp_slot_start(struct bp_slot *s, u32 epoch)
  * than a round-trip time, so it waits before it judges again, unless the delay still grows. A
  * delay that a queue's worth of draining leaves as it was is not a queue but another path.
  * Without delay the cap rises every second epoch: by 1/8 to just below the rate known, and from
- * there ever faster, 1/256, 1/128 ... 1/4, for the link may carry more again.
+ * there ever faster, 1/256, 1/128 ... 1/4, for the link may carry more again. Where no flow was
+ * hungry and the link less than half full it does not judge: single segments wait for the receiver's
+ * delayed acknowledgement.
  */
 static __always_inline void bp_guard_rise(struct bp_share *s, const struct bp_params *p)
 {
@@ -88,6 +90,17 @@ static __always_inline void bp_guard_rise(struct bp_share *s, const struct bp_pa
 	}
 	if (s->cap >= bp_link_rate(p))
 		s->cap = 0;
+}
+
+/*
+ * Whether what was acknowledged in the finished epoch may have filled a queue: it was sent in the one
+ * before, more or less.
+ */
+static __always_inline int bp_loaded(const struct bp_share *s, const struct bp_params *p)
+{
+	u64 carried = (bp_min(s->now.carried, BP_RATE_MAX / 2) * 1000000000) >> BP_EPOCH_SHIFT;
+
+	return bp_min(s->now.hungry, s->past.hungry) || carried >= bp_link_rate(p) >> 1;
 }
 
 static __always_inline void bp_guard(struct bp_share *s, const struct bp_params *p)
@@ -109,6 +122,8 @@ static __always_inline void bp_guard(struct bp_share *s, const struct bp_params 
 			bp_guard_rise(s, p);
 		return;
 	}
+	if (!bp_loaded(s, p))
+		return;
 	s->calm = 0;
 	span_us = (slot->last_ns - slot->first_ns) / 1000;
 	if (span_us < BP_EPOCH_US / 2 || span_us > 2 * BP_EPOCH_US)

@@ -63,6 +63,18 @@ impl Prefix {
         self.bits
     }
 
+    /// Whether all of `other` is in this one.
+    pub fn holds(&self, other: &Self) -> bool {
+        let bits = |prefix: &Self| match prefix.address {
+            IpAddr::V4(address) => u128::from(address.to_bits()) << 96,
+            IpAddr::V6(address) => address.to_bits(),
+        };
+        let differ = bits(self) ^ bits(other);
+        self.family() == other.family()
+            && self.bits <= other.bits
+            && differ.leading_zeros() >= u32::from(self.bits)
+    }
+
     /// The address family.
     pub const fn family(&self) -> Family {
         match self.address {
@@ -150,6 +162,15 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_prefix_holds_what_begins_like_it(address: u32, other: u32, bits in 0u8..=32) {
+            let outer = Prefix::new(IpAddr::V4(address.into()), bits).unwrap();
+            let inner = Prefix::host(IpAddr::V4(other.into()));
+            let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+            prop_assert_eq!(outer.holds(&inner), address & mask == other & mask);
+            prop_assert!(!Prefix::ALL_V6.holds(&inner));
+        }
+
         #[test]
         fn a_prefix_reads_back_and_its_network_is_inside(bytes: [u8; 16], v6: bool, bits in 0u8..=128) {
             let address = if v6 { IpAddr::from(bytes) } else { IpAddr::from([bytes[0], bytes[1], bytes[2], bytes[3]]) };

@@ -7,7 +7,12 @@
 //! the child end before us (somebody, or the kernel for want of memory, kills it), the table is
 //! gone: whoever needs it waits for that on the table's descriptor.
 
+mod count;
+mod hold;
 mod session;
+
+pub use count::{Count, Tally};
+pub use hold::HoldTable;
 
 use crate::need;
 use crate::owner::{Owner, OwnerError};

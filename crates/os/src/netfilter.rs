@@ -1,0 +1,61 @@
+//! Messages to netfilter's subsystems (linux/netfilter/nfnetlink.h), bare.
+
+use crate::message::{self, HEADER, NLMSG_ERROR, message, u32_at};
+use rustix::net::{RecvFlags, SendFlags, netlink, recv, send};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// NLM_F_REQUEST, and with NLM_F_ACK.
+pub(crate) const REQUEST: u16 = 1;
+pub(crate) const CHANGE: u16 = REQUEST | 4;
+/// NLA_F_NESTED: this attribute holds attributes.
+pub(crate) const NESTED: u16 = 0x8000;
+
+/// The length of `struct nfgenmsg`, before the attributes.
+pub(crate) const GENERAL: usize = 4;
+
+/// A socket to netfilter in the calling thread's namespace.
+pub(crate) fn open() -> io::Result<OwnedFd> {
+    message::open(Some(netlink::NETFILTER), 0)
+}
+
+/// Appends a message: `kind` is subsystem and command, `family` a NFPROTO, `resource` what the
+/// subsystem takes it for.
+pub(crate) fn put(
+    bytes: &mut Vec<u8>,
+    (kind, flags): (u16, u16),
+    (family, resource): (u8, u16),
+    attributes: impl FnOnce(&mut Vec<u8>),
+) {
+    let start = bytes.len();
+    bytes.extend_from_slice(&[0; HEADER]);
+    let [high, low] = resource.to_be_bytes();
+    bytes.extend_from_slice(&[family, 0, high, low]);
+    attributes(bytes);
+    let header = message::header(bytes.len() - start, kind, flags);
+    bytes[start..start + HEADER].copy_from_slice(&header);
+}
+
+/// Sends messages that ask for acknowledgement, and waits for nothing: the kernel has answered all
+/// when the sending returns. Fails with the first error among the answers.
+pub(crate) fn request(socket: impl AsFd, messages: &[u8]) -> io::Result<()> {
+    send(&socket, messages, SendFlags::empty())?;
+    let mut buffer = [0; 8192];
+    let mut result = Ok(());
+    loop {
+        let length = match recv(&socket, &mut buffer[..], RecvFlags::DONTWAIT) {
+            Ok((length, _)) => length,
+            Err(rustix::io::Errno::AGAIN) => return result,
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(errno) => return Err(errno.into()),
+        };
+        let mut rest = &buffer[..length];
+        while let Some((kind, body, next)) = message(rest) {
+            let code = u32_at(body, 0).unwrap_or(0) as i32;
+            if kind == NLMSG_ERROR && code != 0 && result.is_ok() {
+                result = Err(io::Error::from_raw_os_error(-code));
+            }
+            rest = next;
+        }
+    }
+}

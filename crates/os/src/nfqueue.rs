@@ -1,0 +1,241 @@
+//! Packets that wait for our word: the receiving end of netfilter's queues (NFQUEUE;
+//! linux/netfilter/nfnetlink_queue.h).
+//!
+//! What sends packets here is a rule, [`crate::nft::HoldTable`]. A queue is open: what it cannot
+//! hold, and everything while nobody has it, goes on as if there were no rule. When its socket
+//! closes, the packets that wait are dropped.
+//!
+//! Own code rather than the `nfq` crate (0.2.5, of 2023): that has 1,700 lines, mostly generated
+//! bindings read by unsafe casts, keeps the whole receive buffer of each packet that waits, and
+//! leaves out the errors that an overrun socket reports. Here are three messages.
+
+use crate::message::{attributes, message, put, u16_at};
+use crate::netfilter::{self, CHANGE, GENERAL, REQUEST};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// NFNL_SUBSYS_QUEUE with NFQNL_MSG_PACKET, _VERDICT, _CONFIG.
+const PACKET: u16 = 3 << 8;
+const VERDICT: u16 = 3 << 8 | 1;
+const CONFIG: u16 = 3 << 8 | 2;
+/// Attributes of a packet.
+const PACKET_HEADER: u16 = 1;
+const PAYLOAD: u16 = 10;
+/// Attributes of a verdict.
+const VERDICT_HEADER: u16 = 2;
+const MARK: u16 = 3;
+/// Attributes of a configuration, and the flag by which a full queue lets packets go on.
+const COMMAND: u16 = 1;
+const PARAMETERS: u16 = 2;
+const MOST_WAITING: u16 = 3;
+const FLAG_MASK: u16 = 4;
+const FLAGS: u16 = 5;
+const FAIL_OPEN: u32 = 1;
+
+/// The most of a packet that is seen: the longest headers, and room.
+const SEEN: u32 = 512;
+/// Numbers of queues that are tried for a range.
+const ATTEMPTS: u16 = 64;
+/// The first number tried.
+const FIRST: u16 = 0x6200;
+
+/// A range of queues of this namespace, all read from one socket.
+#[derive(Debug)]
+pub struct Queues {
+    socket: OwnedFd,
+    first: u16,
+    count: u16,
+    buffer: Vec<u8>,
+}
+
+/// A packet that waits for [`Queues::give`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting<'a> {
+    /// The queue it is in, counted from the first of the range.
+    pub queue: u16,
+    /// By which it is called in that queue.
+    pub id: u32,
+    /// The packet from its IP header on; at most its first 512 bytes.
+    pub packet: &'a [u8],
+}
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is gone.
+    Drop,
+    /// It goes on behind the rule that held it.
+    Pass,
+    /// It goes on with this mark.
+    PassMarked(u32),
+}
+
+impl Queues {
+    /// Takes `count` queues that nobody has, in the calling thread's namespace (CAP_NET_ADMIN). Each
+    /// holds at most `most` packets; those beyond go on.
+    ///
+    /// # Errors
+    /// A kernel without queues says "invalid argument"; all numbers that are tried may be taken.
+    pub fn open(count: u16, most: u32) -> io::Result<Self> {
+        let mut result = Err(io::ErrorKind::AddrInUse.into());
+        for attempt in 0..ATTEMPTS {
+            let first = FIRST + attempt * count;
+            // A new socket each time: closing it gives back the part of a range that was free.
+            let socket = netfilter::open()?;
+            let taken = (first..first + count).try_for_each(|queue| bind(&socket, queue, most));
+            match taken {
+                Ok(()) => {
+                    let queues = Self {
+                        socket,
+                        first,
+                        count,
+                        buffer: vec![0; 4096],
+                    };
+                    return Ok(queues);
+                }
+                Err(error) => result = Err(error),
+            }
+        }
+        result
+    }
+
+    /// The number of the first queue.
+    pub fn first(&self) -> u16 {
+        self.first
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u16 {
+        self.count
+    }
+
+    /// The next packet that has come to wait; `None` when there is none just now.
+    ///
+    /// # Errors
+    /// `ENOBUFS` is not one: packets that overrun the socket went on.
+    pub fn receive(&mut self) -> io::Result<Option<Waiting<'_>>> {
+        let length = loop {
+            match recv(&self.socket, &mut self.buffer[..], RecvFlags::DONTWAIT) {
+                Ok((length, _)) if is_packet(&self.buffer[..length]) => break length,
+                // The kernel's answer to a verdict on a packet that had gone.
+                Ok(_) => {}
+                Err(rustix::io::Errno::AGAIN) => return Ok(None),
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::NOBUFS) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        };
+        Ok(waiting(&self.buffer[..length], self.first))
+    }
+
+    /// Decides about packet `id` of queue `queue`. A packet that has gone meanwhile is no error.
+    pub fn give(&self, queue: u16, id: u32, verdict: Verdict) -> io::Result<()> {
+        let mut message = Vec::with_capacity(48);
+        let header = (VERDICT, REQUEST);
+        netfilter::put(&mut message, header, (0, self.first + queue), |bytes| {
+            let number = u32::from(verdict != Verdict::Drop);
+            let header = [number.to_be_bytes(), id.to_be_bytes()].concat();
+            put(bytes, VERDICT_HEADER, &header);
+            if let Verdict::PassMarked(mark) = verdict {
+                put(bytes, MARK, &mark.to_be_bytes());
+            }
+        });
+        send(&self.socket, &message, SendFlags::empty())?;
+        Ok(())
+    }
+}
+
+impl AsFd for Queues {
+    /// Readable while packets have come to wait.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn bind(socket: &OwnedFd, queue: u16, most: u32) -> io::Result<()> {
+    let mut messages = Vec::new();
+    // NFQNL_CFG_CMD_BIND; the family has had no meaning since 3.8.
+    netfilter::put(&mut messages, (CONFIG, CHANGE), (0, queue), |bytes| {
+        put(bytes, COMMAND, &[1, 0, 0, 0]);
+    });
+    netfilter::request(socket, &messages)?;
+    messages.clear();
+    netfilter::put(&mut messages, (CONFIG, CHANGE), (0, queue), |bytes| {
+        // `struct nfqnl_msg_config_params`, packed: NFQNL_COPY_PACKET is 2.
+        let parameters = [&SEEN.to_be_bytes()[..], &[2]].concat();
+        put(bytes, PARAMETERS, &parameters);
+        put(bytes, MOST_WAITING, &most.to_be_bytes());
+        put(bytes, FLAG_MASK, &FAIL_OPEN.to_be_bytes());
+        put(bytes, FLAGS, &FAIL_OPEN.to_be_bytes());
+    });
+    netfilter::request(socket, &messages)
+}
+
+fn is_packet(bytes: &[u8]) -> bool {
+    u16_at(bytes, 4) == Some(PACKET)
+}
+
+/// Reads the message of a packet; `None` for one without what is needed, which the kernel never
+/// sends.
+fn waiting(bytes: &[u8], first: u16) -> Option<Waiting<'_>> {
+    let (_, body, _) = message(bytes)?;
+    let queue = u16::from_be_bytes(body.get(2..GENERAL)?.try_into().ok()?);
+    let (mut id, mut packet) = (None, &[][..]);
+    for (kind, value) in attributes(body.get(GENERAL..)?) {
+        match kind {
+            PACKET_HEADER => {
+                id = Some(u32::from_be_bytes(value.get(..4)?.try_into().ok()?));
+            }
+            PAYLOAD => packet = value,
+            _ => {}
+        }
+    }
+    Some(Waiting {
+        queue: queue.checked_sub(first)?,
+        id: id?,
+        packet,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_ranges_are_two() {
+        crate::need!(Root, Nft);
+        let netns = crate::netns::Netns::create("queues").unwrap();
+        netns
+            .run(|| {
+                let one = Queues::open(2, 10).unwrap();
+                let two = Queues::open(2, 10).unwrap();
+                assert_eq!((one.first(), one.count()), (FIRST, 2));
+                assert_eq!(two.first(), FIRST + 2);
+                drop(one);
+                assert_eq!(Queues::open(2, 10).unwrap().first(), FIRST);
+            })
+            .unwrap();
+    }
+
+    #[test]
+    fn a_packet_is_read_and_what_is_cut_off_is_not() {
+        let mut bytes = Vec::new();
+        netfilter::put(&mut bytes, (PACKET, 0), (2, 7), |bytes| {
+            put(bytes, PACKET_HEADER, &[0, 0, 0, 9, 8, 0, 0]);
+            put(bytes, PAYLOAD, b"IP");
+        });
+        let expected = Waiting {
+            queue: 1,
+            id: 9,
+            packet: b"IP",
+        };
+        assert!(is_packet(&bytes));
+        assert_eq!(waiting(&bytes, 6), Some(expected));
+        assert_eq!(waiting(&bytes, 8), None, "a queue of somebody else");
+        for length in 0..bytes.len() {
+            let cut = waiting(&bytes[..length], 6);
+            assert!(cut.is_none(), "{length}");
+        }
+        assert!(!is_packet(&bytes[..5]));
+    }
+}

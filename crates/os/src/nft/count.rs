@@ -1,0 +1,110 @@
+//! Named counters, read without the program nft: `nft list counters` (linux/netfilter/nf_tables.h).
+
+use super::TableFamily;
+use super::hold::{NFTABLES, protocol};
+use crate::message::{NLMSG_ERROR, attributes, message, put, u32_at};
+use crate::netfilter::{self, GENERAL, REQUEST};
+use bentpipe_base::Bytes;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// NFT_MSG_GETOBJ, NLM_F_DUMP, and the message that ends a listing.
+const GET_OBJECT: u16 = NFTABLES << 8 | 19;
+const DUMP: u16 = 0x300;
+const DONE: u16 = 3;
+/// NFT_OBJECT_COUNTER.
+const COUNTER: u32 = 1;
+
+/// What a named counter of a table has counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// Its name.
+    pub name: String,
+    /// Packets that came by.
+    pub packets: u64,
+    /// Their bytes, from the IP header on.
+    pub bytes: Bytes,
+}
+
+/// Reads counters in the namespace it was opened in, from any thread.
+#[derive(Debug)]
+pub struct Tally {
+    socket: OwnedFd,
+}
+
+impl Tally {
+    /// Opens it for the namespace of the calling thread.
+    pub fn open() -> io::Result<Self> {
+        let socket = netfilter::open()?;
+        Ok(Self { socket })
+    }
+
+    /// The counters of a table, by name; none when there is no such table. Whoever made it.
+    pub fn read(&mut self, family: TableFamily, table: &str) -> io::Result<Vec<Count>> {
+        let mut request = Vec::new();
+        let header = (GET_OBJECT, REQUEST | DUMP);
+        netfilter::put(&mut request, header, (protocol(family), 0), |bytes| {
+            put(bytes, 1, &[table.as_bytes(), b"\0"].concat());
+            put(bytes, 3, &COUNTER.to_be_bytes());
+        });
+        send(&self.socket, &request, SendFlags::empty())?;
+        let mut found = Vec::new();
+        let mut buffer = vec![0; 32 * 1024];
+        loop {
+            let length = match recv(&self.socket, &mut buffer[..], RecvFlags::empty()) {
+                Ok((length, _)) => length,
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            };
+            let mut rest = &buffer[..length];
+            while let Some((kind, body, next)) = message(rest) {
+                match kind {
+                    DONE => {
+                        found.sort_by(|a: &Count, b| a.name.cmp(&b.name));
+                        return Ok(found);
+                    }
+                    NLMSG_ERROR => {
+                        let code = u32_at(body, 0).unwrap_or(0) as i32;
+                        return Err(io::Error::from_raw_os_error(-code));
+                    }
+                    // The table's alone, although older kernels list those of all.
+                    _ => found.extend(count(body, table)),
+                }
+                rest = next;
+            }
+        }
+    }
+}
+
+fn count(body: &[u8], table: &str) -> Option<Count> {
+    let text = |value: &[u8]| {
+        String::from_utf8_lossy(value)
+            .trim_end_matches('\0')
+            .to_owned()
+    };
+    let (mut name, mut of, mut packets, mut bytes) = (None, None, 0, 0);
+    for (kind, value) in attributes(body.get(GENERAL..)?) {
+        // Nested ones are marked as such by some kernels.
+        match kind & !netfilter::NESTED {
+            1 => of = Some(text(value)),
+            2 => name = Some(text(value)),
+            4 => {
+                for (kind, value) in attributes(value) {
+                    let number = u64::from_be_bytes(value.get(..8)?.try_into().ok()?);
+                    match kind {
+                        1 => bytes = number,
+                        2 => packets = number,
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    (of? == table).then_some(Count {
+        name: name?,
+        packets,
+        bytes: Bytes(bytes),
+    })
+}

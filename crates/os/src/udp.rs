@@ -1,0 +1,329 @@
+//! UDP in batches: one system call sends many datagrams of one length (UDP_SEGMENT, "GSO"), and one
+//! receives many of one peer (UDP_GRO). See udp(7).
+
+use crate::socket::{self, set_raw, set_u32};
+use bentpipe_base::Bytes;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Octets that one call sends at most: what an IP packet holds.
+pub const BATCH: usize = 65_000;
+/// Datagrams that one call sends at most (UDP_MAX_SEGMENTS).
+pub const SEGMENTS: usize = 64;
+/// Octets that one call receives at most.
+pub const RECEIVE: usize = 65_536;
+
+/// What the kernel holds for us while we are busy.
+const BUFFER: Bytes = Bytes(8 << 20);
+/// Room for one control message with a `u16` or an `int`.
+const CONTROL: usize = 32;
+
+/// A socket that sends and receives batches of datagrams, and never blocks.
+#[derive(Debug)]
+pub struct Udp {
+    fd: OwnedFd,
+    /// The kernel cuts batches into datagrams; without, each goes by itself.
+    segments: AtomicBool,
+}
+
+/// Datagrams that came together: all of one length but the last, which may be shorter.
+#[derive(Clone, Copy, Debug)]
+pub struct Received {
+    /// Octets of all.
+    pub len: usize,
+    /// Octets of each.
+    pub segment: usize,
+    /// Who sent them.
+    pub from: SocketAddr,
+}
+
+impl Udp {
+    /// A socket on `address`, with buffers for a few milliseconds of a fast line.
+    ///
+    /// # Errors
+    /// What the kernel says, such as an address in use.
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        let (family, flags) = match address {
+            SocketAddr::V4(_) => (AddressFamily::INET, SocketFlags::CLOEXEC),
+            SocketAddr::V6(_) => (AddressFamily::INET6, SocketFlags::CLOEXEC),
+        };
+        let flags = flags | SocketFlags::NONBLOCK;
+        let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, Some(ipproto::UDP))?;
+        socket::set_send_buffer(&fd, BUFFER)?;
+        socket::set_receive_buffer(&fd, BUFFER)?;
+        // Without it datagrams come one by one.
+        let _ = set_u32(&fd, libc::SOL_UDP, libc::UDP_GRO, 1);
+        // Several processes may hear one group.
+        if address.ip().is_multicast() {
+            socket::set_reuse_address(&fd, true)?;
+        }
+        socket::bind(&fd, address)?;
+        Ok(Self {
+            fd,
+            segments: AtomicBool::new(true),
+        })
+    }
+
+    /// Hears what is sent to `group`.
+    ///
+    /// # Errors
+    /// What the kernel says, such as no interface that carries groups.
+    pub fn join(&self, group: IpAddr) -> io::Result<()> {
+        match group {
+            IpAddr::V4(group) => {
+                let interface = Ipv4Addr::UNSPECIFIED;
+                Ok(rustix::net::sockopt::set_ip_add_membership(
+                    &self.fd, &group, &interface,
+                )?)
+            }
+            IpAddr::V6(group) => Ok(rustix::net::sockopt::set_ipv6_add_membership(
+                &self.fd, &group, 0,
+            )?),
+        }
+    }
+
+    /// The socket's own address.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        socket::local_address(&self.fd)
+    }
+
+    /// Sends `datagrams` to `to`, cut into pieces of `segment` octets of which the last may be
+    /// shorter; at most [`BATCH`] octets and [`SEGMENTS`] pieces.
+    ///
+    /// # Errors
+    /// `WouldBlock` when the socket's buffer is full: all are to be sent again. Otherwise what the
+    /// kernel says.
+    pub fn send(&self, datagrams: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
+        let cut = datagrams.len() > segment;
+        if cut && self.segments.load(Ordering::Relaxed) {
+            match self.send_one(datagrams, Some(segment as u16), to) {
+                // Neither card nor kernel can cut them.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) => {
+                    self.segments.store(false, Ordering::Relaxed);
+                }
+                sent => return sent,
+            }
+        }
+        datagrams
+            .chunks(segment.max(1))
+            .try_for_each(|datagram| self.send_one(datagram, None, to))
+    }
+
+    fn send_one(&self, octets: &[u8], segment: Option<u16>, to: SocketAddr) -> io::Result<()> {
+        let to = name_of(to);
+        let mut control = [0u64; CONTROL / 8];
+        let mut part = libc::iovec {
+            iov_base: octets.as_ptr().cast_mut().cast(),
+            iov_len: octets.len(),
+        };
+        // SAFETY: msghdr is plain integers and pointers; all zeros is valid.
+        let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+        message.msg_name = (&raw const to.storage).cast_mut().cast();
+        message.msg_namelen = to.len;
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        if let Some(segment) = segment {
+            message.msg_control = control.as_mut_ptr().cast();
+            // SAFETY: CMSG_SPACE only computes.
+            message.msg_controllen = unsafe { libc::CMSG_SPACE(2) } as _;
+            // SAFETY: `control` is aligned for and longer than one header and two octets, which
+            // `msg_controllen` says; so the first header lies within it.
+            unsafe {
+                let header = libc::CMSG_FIRSTHDR(&raw const message);
+                (*header).cmsg_level = libc::SOL_UDP;
+                (*header).cmsg_type = libc::UDP_SEGMENT;
+                (*header).cmsg_len = libc::CMSG_LEN(2) as _;
+                libc::CMSG_DATA(header)
+                    .cast::<u16>()
+                    .write_unaligned(segment);
+            }
+        }
+        // SAFETY: everything that `message` points to outlives the call, which only reads it.
+        match unsafe { libc::sendmsg(self.fd.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) }
+        {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Receives what came together, into `buffer`; `None` when there is nothing.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
+        let mut control = [0u64; CONTROL / 8];
+        // SAFETY: sockaddr_storage is plain integers; all zeros is valid.
+        let mut name: libc::sockaddr_storage = unsafe { core::mem::zeroed() };
+        let mut part = libc::iovec {
+            iov_base: buffer.as_mut_ptr().cast(),
+            iov_len: buffer.len(),
+        };
+        // SAFETY: as above.
+        let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+        message.msg_name = (&raw mut name).cast();
+        message.msg_namelen = size_of_val(&name) as _;
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = CONTROL as _;
+        // SAFETY: all buffers of `message` outlive the call, and their lengths are theirs.
+        let len =
+            unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
+        if len == -1 {
+            let error = io::Error::last_os_error();
+            return match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
+                _ => Err(error),
+            };
+        }
+        let len = len as usize;
+        let from = address(&name).ok_or(io::ErrorKind::InvalidData)?;
+        let segment = segment(&message).filter(|&segment| segment > 0);
+        Ok(Some(Received {
+            len,
+            segment: segment.unwrap_or(len.max(1)),
+            from,
+        }))
+    }
+
+    /// Lets beacons reach only the local link.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn keep_local(&self) -> io::Result<()> {
+        let hops = 1i32.to_ne_bytes();
+        match self.local_address()? {
+            SocketAddr::V4(_) => set_raw(&self.fd, libc::SOL_IP, libc::IP_MULTICAST_TTL, &hops),
+            SocketAddr::V6(_) => {
+                set_raw(&self.fd, libc::SOL_IPV6, libc::IPV6_MULTICAST_HOPS, &hops)
+            }
+        }
+    }
+}
+
+impl AsFd for Udp {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// An address as the kernel takes it.
+struct Name {
+    storage: libc::sockaddr_storage,
+    len: libc::socklen_t,
+}
+
+fn name_of(address: SocketAddr) -> Name {
+    // SAFETY: sockaddr_storage is plain integers; all zeros is valid.
+    let mut storage: libc::sockaddr_storage = unsafe { core::mem::zeroed() };
+    let len = match address {
+        SocketAddr::V4(address) => {
+            let name = libc::sockaddr_in {
+                sin_family: libc::AF_INET as _,
+                sin_port: address.port().to_be(),
+                sin_addr: libc::in_addr {
+                    s_addr: u32::from_ne_bytes(address.ip().octets()),
+                },
+                sin_zero: [0; 8],
+            };
+            // SAFETY: sockaddr_storage is large and aligned enough for every address.
+            unsafe { (&raw mut storage).cast::<libc::sockaddr_in>().write(name) };
+            size_of::<libc::sockaddr_in>()
+        }
+        SocketAddr::V6(address) => {
+            let name = libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as _,
+                sin6_port: address.port().to_be(),
+                sin6_flowinfo: address.flowinfo(),
+                sin6_addr: libc::in6_addr {
+                    s6_addr: address.ip().octets(),
+                },
+                sin6_scope_id: address.scope_id(),
+            };
+            // SAFETY: as above.
+            unsafe { (&raw mut storage).cast::<libc::sockaddr_in6>().write(name) };
+            size_of::<libc::sockaddr_in6>()
+        }
+    };
+    Name {
+        storage,
+        len: len as _,
+    }
+}
+
+fn address(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
+    match i32::from(name.ss_family) {
+        libc::AF_INET => {
+            // SAFETY: the family says what it is, and the storage is large enough for it.
+            let name = unsafe { (&raw const *name).cast::<libc::sockaddr_in>().read() };
+            let ip = name.sin_addr.s_addr.to_ne_bytes();
+            Some((ip, u16::from_be(name.sin_port)).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as above.
+            let name = unsafe { (&raw const *name).cast::<libc::sockaddr_in6>().read() };
+            let ip = name.sin6_addr.s6_addr.into();
+            let port = u16::from_be(name.sin6_port);
+            let address = std::net::SocketAddrV6::new(ip, port, 0, name.sin6_scope_id);
+            Some(address.into())
+        }
+        _ => None,
+    }
+}
+
+/// The length of the pieces that the kernel says it has put together.
+fn segment(message: &libc::msghdr) -> Option<usize> {
+    // SAFETY: the kernel has filled `msg_control` up to `msg_controllen` with whole headers, within
+    // the buffer that the caller still holds.
+    unsafe {
+        let mut header = libc::CMSG_FIRSTHDR(&raw const *message);
+        while !header.is_null() {
+            if (*header).cmsg_level == libc::SOL_UDP && (*header).cmsg_type == libc::UDP_GRO {
+                let value = libc::CMSG_DATA(header)
+                    .cast::<libc::c_int>()
+                    .read_unaligned();
+                return usize::try_from(value).ok();
+            }
+            header = libc::CMSG_NXTHDR(&raw const *message, header);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_arrive_as_the_datagrams_they_were_cut_into() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let near = Udp::bind(address.parse().unwrap()).unwrap();
+            let far = Udp::bind(address.parse().unwrap()).unwrap();
+            let to = far.local_address().unwrap();
+            let sent: Vec<u8> = (0..10_500).map(|i| (i % 251) as u8).collect();
+            near.send(&sent, 1000, to).unwrap();
+            let mut buffer = vec![0; RECEIVE];
+            let (mut got, mut count) = (Vec::new(), 0);
+            while let Some(received) = far.receive(&mut buffer).unwrap() {
+                assert_eq!(received.from, near.local_address().unwrap());
+                for datagram in buffer[..received.len].chunks(received.segment) {
+                    count += 1;
+                    assert_eq!(datagram.len(), if count == 11 { 500 } else { 1000 });
+                    got.extend_from_slice(datagram);
+                }
+            }
+            assert_eq!(count, 11);
+            assert_eq!(got, sent);
+            near.send(b"", 1000, to).unwrap();
+            near.send(b"one", 1000, to).unwrap();
+            let received = far.receive(&mut buffer).unwrap().unwrap();
+            assert!(received.len == 3, "an empty batch is no datagram");
+        }
+    }
+}
