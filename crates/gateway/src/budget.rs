@@ -7,8 +7,8 @@ use crate::shared::Bounds;
 const OF_A_FLOW: usize = 2;
 /// Descriptors of a pipe.
 const OF_A_PIPE: usize = 2;
-/// Descriptors kept for logs, questions to the kernel and the like.
-const RESERVE: usize = 16;
+/// Descriptors kept for logs, the operator, questions to the kernel and the like.
+const RESERVE: usize = 24;
 
 /// What the limits come to in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,18 +18,28 @@ pub(crate) struct Budget {
     pub(crate) pipes: usize,
 }
 
-/// Divides `available` descriptors, of which `used` are open already, among the pipes of `workers`
-/// workers, a reserve for whatever else the process opens, and flows. `None` when not two flows
-/// remain.
+/// The descriptors of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Descriptors {
+    /// How many the kernel allows.
+    pub(crate) available: usize,
+    /// How many were open before the first flow.
+    pub(crate) used: usize,
+    /// How many workers share the others.
+    pub(crate) workers: usize,
+}
+
+/// Divides the descriptors among the pipes of the workers, a reserve for whatever else the process
+/// opens, and flows. `None` when not two flows remain.
 ///
 /// Interception is suspended before the last flow that fits: connections that were intercepted until
 /// the suspension took hold have their place too.
-pub(crate) fn budget(
-    limits: &Limits,
-    available: usize,
-    used: usize,
-    workers: usize,
-) -> Option<Budget> {
+pub(crate) fn budget(limits: &Limits, descriptors: &Descriptors) -> Option<Budget> {
+    let Descriptors {
+        available,
+        used,
+        workers,
+    } = *descriptors;
     let available = limits
         .descriptors
         .map_or(available, |limit| limit.min(available));
@@ -59,7 +69,12 @@ mod tests {
 
     #[test]
     fn twenty_thousand_descriptors_carry_nine_thousand_flows() {
-        let budget = budget(&Limits::default(), 20_000, 60, 2).unwrap();
+        let descriptors = Descriptors {
+            available: 20_000,
+            used: 60,
+            workers: 2,
+        };
+        let budget = budget(&Limits::default(), &descriptors).unwrap();
         assert!(budget.bounds.suspend >= 9_000, "{budget:?}");
         assert_eq!(budget.pipes, 256);
     }
@@ -73,7 +88,8 @@ mod tests {
             flows in 1usize..20_000,
         ) {
             let limits = Limits { flows, ..Limits::default() };
-            if let Some(budget) = budget(&limits, available, used, workers) {
+            let descriptors = Descriptors { available, used, workers };
+            if let Some(budget) = budget(&limits, &descriptors) {
                 let Bounds { suspend, resume, hard } = budget.bounds;
                 prop_assert!(resume < suspend && suspend < hard);
                 prop_assert!(suspend <= flows);

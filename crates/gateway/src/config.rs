@@ -4,8 +4,12 @@
 //! ```toml
 //! port = 0                     # first of the gateway's own ports on loopback; 0: the kernel's choice
 //! intercept = "both"           # whose new connections: arriving on "lan", on "sat", on "both"
+//! handshake = "end-to-end"     # a SYN is answered when the far side has: or "early", at once
 //! threads = 2                  # default: one for each processor the process may use
 //! drain = "30s"                # how long SIGTERM waits for flows to end
+//! control = "off"              # default: a socket at /run/bentpipe/gateway.sock
+//! metrics = "127.0.0.1:9463"   # where Prometheus asks; default: nowhere
+//! flow_log = "/var/log/bentpipe/flows.jsonl"  # a line for each flow that ends; default: none
 //!
 //! [lan]
 //! interface = "eth0"
@@ -16,19 +20,28 @@
 //!
 //! [limits]
 //! flows = 9000
+//!
+//! [[policy]]                   # the first that matches decides; without one, a connection is split
+//! name = "voice"
+//! from = ["10.1.0.0/16", "fd00:1::/32"]
+//! port = [5060, "6000-6999"]
+//! action = "bypass"            # or "split", "reject"
 //! ```
 //!
 //! Keys of a leg, `[lan]` or `[sat]`: `interface`, `congestion_control`, `insist`, `rate`, `pacing`,
-//! `rtt0`, `aggressive`, `guard`, `overhead`, `send_buffer`, `receive_buffer`, `notsent_lowat`; see
+//! `rtt0`, `aggressive`, `guard`, `overhead`, `send_buffer`, `receive_rate`, `receive_buffer`, `notsent_lowat`; see
 //! [`Leg`]. Keys of `[limits]`:
-//! `flows`, `descriptors`, `pipe`, `pipes`; see [`Limits`].
+//! `flows`, `half_open`, `idle`, `descriptors`, `pipe`, `pipes`; see [`Limits`].
 
 mod read;
 
+use crate::handshake::Handshake;
 use crate::legs::Which;
+use crate::policy::{Overlap, Policy, Quic, overlaps};
 use bentpipe_base::Bytes;
 use bentpipe_pep::leg::Leg;
 use bentpipe_scenario::Problems;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
@@ -61,6 +74,11 @@ impl Intercept {
 pub struct Limits {
     /// Flows at a time; beyond it new ones pass end to end.
     pub flows: usize,
+    /// Held SYNs and answered connections whose client has yet to confirm; beyond it new ones pass
+    /// end to end.
+    pub half_open: usize,
+    /// A flow on which no byte moves for this long is reset; `None`: never.
+    pub idle: Option<Duration>,
     /// Descriptors of the process; `None`: its hard limit (RLIMIT_NOFILE).
     pub descriptors: Option<usize>,
     /// What one pipe holds for one direction of a flow that waits.
@@ -73,6 +91,8 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             flows: 100_000,
+            half_open: 4096,
+            idle: None,
             descriptors: None,
             pipe: Bytes(1 << 20),
             pipes: 512,
@@ -93,6 +113,12 @@ pub struct Config {
     pub sat: Leg,
     /// Whose new connections are split.
     pub intercept: Intercept,
+    /// When a client's SYN is answered.
+    pub handshake: Handshake,
+    /// Which new connections are split; what matches none is.
+    pub policies: Vec<Policy>,
+    /// What becomes of QUIC.
+    pub quic: Quic,
     /// The first of the gateway's own two ports on loopback (the second leg has the next); 0 leaves
     /// the choice to the kernel.
     pub port: u16,
@@ -100,8 +126,40 @@ pub struct Config {
     pub threads: Option<usize>,
     /// How long an ordinary shutdown waits for flows to end.
     pub drain: Duration,
+    /// Where the gateway listens for its operator; see [`crate::Manager`].
+    pub control: Control,
+    /// Where Prometheus finds the gateway; `None`: nowhere.
+    pub metrics: Option<SocketAddr>,
+    /// The file that gets a line for each flow that ends; `None`: none does.
+    pub flow_log: Option<PathBuf>,
     /// How much the gateway takes on.
     pub limits: Limits,
+}
+
+/// The control socket.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Control {
+    /// At [`Control::DEFAULT`], if that can be had; else none, with a warning.
+    #[default]
+    Usual,
+    /// There, or no start.
+    At(PathBuf),
+    /// None.
+    Off,
+}
+
+impl Control {
+    /// Where the control socket is unless the configuration says otherwise.
+    pub const DEFAULT: &str = "/run/bentpipe/gateway.sock";
+
+    /// Its path, if there is to be one.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Usual => Some(Path::new(Self::DEFAULT)),
+            Self::At(path) => Some(path),
+            Self::Off => None,
+        }
+    }
 }
 
 impl Default for Config {
@@ -112,9 +170,15 @@ impl Default for Config {
             lan: Leg::terrestrial(),
             sat: Leg::satellite(None),
             intercept: Intercept::Both,
+            handshake: Handshake::EndToEnd,
+            policies: Vec::new(),
+            quic: Quic::Count,
             port: 0,
             threads: None,
             drain: Duration::from_secs(30),
+            control: Control::Usual,
+            metrics: None,
+            flow_log: None,
             limits: Limits::default(),
         }
     }
@@ -150,6 +214,18 @@ impl Config {
     /// Reads `text`; `file` is its name in messages.
     pub fn parse(file: &str, text: &str) -> Result<Self, Problems> {
         read::config(file, text)
+    }
+
+    /// What is doubtful about it, though it can be used.
+    pub fn doubts(&self) -> Vec<Overlap<'_>> {
+        overlaps(&self.policies)
+    }
+
+    /// Says so in the log.
+    pub(crate) fn warn(&self) {
+        for doubt in self.doubts() {
+            tracing::warn!("{doubt}");
+        }
     }
 
     /// The same configuration between the interfaces `lan` and `sat`.

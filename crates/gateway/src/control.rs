@@ -1,6 +1,7 @@
 //! Which congestion control a leg gets, and what it is told of the link.
 
 use crate::legs::{Prepared, Which};
+use crate::mark::Marks;
 use bentpipe_base::{Probability, Rate};
 use bentpipe_bpf::{ChooseError, ConfigureError, Controls, HYBLA, LinkParams, LoadError, RATE};
 use bentpipe_os::{socket, tcp};
@@ -37,34 +38,30 @@ pub(crate) struct Supply {
 }
 
 impl Supply {
-    /// Loads the BPF controls if one of `legs` wants one.
-    pub(crate) fn for_legs(legs: [&Leg; 2]) -> Self {
-        if !legs
-            .iter()
-            .any(|leg| is_ours(leg.congestion.as_deref().unwrap_or_default()))
-        {
-            return Self::default();
+    /// Makes both legs' policies ready for sockets with those marks. Loads the BPF controls if a leg
+    /// wants one and they are not loaded yet.
+    pub(crate) fn prepare_both(
+        &mut self,
+        lan: &Leg,
+        sat: &Leg,
+        marks: Marks,
+    ) -> Result<[Prepared; 2], ControlError> {
+        let wanted = |leg: &Leg| is_ours(leg.congestion.as_deref().unwrap_or_default());
+        if self.controls.is_none() && (wanted(lan) || wanted(sat)) {
+            (self.controls, self.failed) = match Controls::load() {
+                Ok(controls) => (Some(controls), None),
+                Err(error) => (None, Some(error)),
+            };
         }
-        match Controls::load() {
-            Ok(controls) => Self {
-                controls: Some(controls),
-                failed: None,
-            },
-            Err(error) => Self {
-                controls: None,
-                failed: Some(error),
-            },
-        }
+        Ok([
+            self.prepare(Which::Lan, lan, marks.lan())?,
+            self.prepare(Which::Sat, sat, marks.sat())?,
+        ])
     }
 
     /// Finds the congestion control of a leg, tells it of the link, and makes the leg's policy ready
     /// for sockets marked `mark`.
-    pub(crate) fn prepare(
-        &mut self,
-        which: Which,
-        leg: &Leg,
-        mark: u32,
-    ) -> Result<Prepared, ControlError> {
+    fn prepare(&mut self, which: Which, leg: &Leg, mark: u32) -> Result<Prepared, ControlError> {
         let control = match &leg.congestion {
             None => None,
             Some(wanted) => Some(self.choose(which, wanted, leg.insist)?),

@@ -23,8 +23,28 @@ macro_rules! counters {
             pub(crate) fn add(&mut self, counters: &Counters) {
                 $(self.$name += counters.$name.read();)+
             }
+
+            /// Every counter that only grows, by its name.
+            pub fn entries(&self) -> Vec<Entry> {
+                vec![$(Entry {
+                    name: stringify!($name),
+                    what: concat!($($doc),+).trim(),
+                    value: self.$name,
+                },)+]
+            }
         }
     };
+}
+
+/// One counter of a [`Snapshot`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name, as in [`Snapshot`].
+    pub name: &'static str,
+    /// What it counts, in a sentence.
+    pub what: &'static str,
+    /// How much.
+    pub value: u64,
 }
 
 counters! {
@@ -46,6 +66,19 @@ counters! {
     direct,
     /// Connections reset because there was no room or no descriptor for them.
     starved,
+    /// SYNs held until the far side had answered.
+    held,
+    /// SYNs that came again while the far side was being dialled, dropped.
+    repeated,
+    /// Held SYNs given up: the far side was silent, or the client had gone when it answered.
+    abandoned,
+    /// SYNs that passed unsplit at a limit.
+    over_limit,
+    /// SYNs that passed unsplit for an option that a split would break: MPTCP, TCP-MD5, TCP-AO, and
+    /// any that is unknown.
+    foreign_options,
+    /// Flows reset because no byte had moved for the time of `idle`.
+    idle,
     /// Times that interception of new flows was suspended at a limit.
     suspended,
     /// Bytes carried from the terrestrial to the satellite leg.
@@ -56,6 +89,8 @@ counters! {
     held_back,
     /// Dials that had to do with another congestion control than the leg's.
     other_control,
+    /// Lines lost that the flow log should have.
+    log_lost,
 }
 
 /// A number that one thread counts up and all may read.
@@ -98,5 +133,9 @@ mod tests {
         let mut sum = Snapshot::default();
         workers.iter().for_each(|worker| sum.add(worker));
         assert_eq!((sum.accepted, sum.bytes()), (1, Bytes(12)));
+        let entries = sum.entries();
+        let carried = entries.iter().find(|entry| entry.name == "bytes_to_sat");
+        assert_eq!(carried.unwrap().value, 12);
+        assert_eq!(entries[0].what, "Connections accepted from clients.");
     }
 }

@@ -1,9 +1,10 @@
 //! Dialling on: the far leg, from the client's own address and port.
 
 use crate::legs::Prepared;
+use bentpipe_os::neighbour;
 use bentpipe_os::socket::{self, Dial};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 /// A dial on its way.
@@ -17,13 +18,19 @@ pub(crate) struct Dialled {
     pub(crate) control_lost: bool,
 }
 
-/// Begins a connection from `client` to `server` under the policy of `leg`.
-pub(crate) fn dial(leg: &Prepared, client: SocketAddr, server: SocketAddr) -> io::Result<Dialled> {
-    match attempt(leg, client, server) {
+/// Begins a connection from `client` to `server` under the policy of `leg`, in the class of service
+/// `class`.
+pub(crate) fn dial(
+    leg: &Prepared,
+    client: SocketAddr,
+    server: SocketAddr,
+    class: u8,
+) -> io::Result<Dialled> {
+    match attempt(leg, client, server, class) {
         Err(error) if port_taken(&error) => {
             let mut any_port = client;
             any_port.set_port(0);
-            let mut dialled = attempt(leg, any_port, server)?;
+            let mut dialled = attempt(leg, any_port, server, class)?;
             dialled.other_port = true;
             Ok(dialled)
         }
@@ -31,13 +38,21 @@ pub(crate) fn dial(leg: &Prepared, client: SocketAddr, server: SocketAddr) -> io
     }
 }
 
-fn attempt(leg: &Prepared, client: SocketAddr, server: SocketAddr) -> io::Result<Dialled> {
+fn attempt(
+    leg: &Prepared,
+    client: SocketAddr,
+    server: SocketAddr,
+    class: u8,
+) -> io::Result<Dialled> {
     let socket = socket::stream(server)?;
     let control_lost = match leg.apply(&socket, server) {
         Ok(()) => false,
         Err(error) if error.kind() == io::ErrorKind::NotFound => true,
         Err(error) => return Err(error),
     };
+    if class != 0 {
+        socket::set_traffic_class(&socket, server, class)?;
+    }
     socket::bind(&socket, client)?;
     let begun = socket::connect(&socket, server)?;
     Ok(Dialled {
@@ -46,6 +61,16 @@ fn attempt(leg: &Prepared, client: SocketAddr, server: SocketAddr) -> io::Result
         other_port: false,
         control_lost,
     })
+}
+
+/// Whether `server` is, or is reached by, one of the neighbours `silent`. The kernel says that a
+/// neighbour does not answer only to the address that was dialled from, the client's.
+pub(crate) fn is_behind(silent: &[IpAddr], server: IpAddr) -> bool {
+    silent.contains(&server)
+        || neighbour::next_hop(server)
+            .ok()
+            .flatten()
+            .is_some_and(|hop| silent.contains(&hop))
 }
 
 fn port_taken(error: &io::Error) -> bool {

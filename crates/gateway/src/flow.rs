@@ -3,6 +3,7 @@
 use crate::lane::Lane;
 use crate::legs::Which;
 use bentpipe_base::Instant;
+use bentpipe_os::timer;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A socket of a flow.
@@ -45,6 +46,10 @@ pub(crate) struct Flow {
     /// Near to far, far to near.
     lanes: [Lane; 2],
     pub(crate) phase: Phase,
+    /// When the client's SYN came, where it was held, or the client was accepted.
+    pub(crate) begun: Instant,
+    /// When a byte last moved, where that matters.
+    pub(crate) active: Instant,
     /// The leg of the near socket.
     pub(crate) leg: Which,
     /// Whether the near socket is watched for room to write; from the first time that it was full.
@@ -55,11 +60,14 @@ pub(crate) struct Flow {
 
 impl Flow {
     pub(crate) fn new(near: OwnedFd, far: OwnedFd, leg: Which, phase: Phase) -> Self {
+        let now = timer::now();
         Self {
             near,
             far,
             lanes: [Lane::new(), Lane::new()],
             phase,
+            begun: now,
+            active: now,
             leg,
             near_room: false,
             queued: false,

@@ -4,15 +4,21 @@ mod start;
 
 pub use start::StartError;
 
+use crate::budget::{Descriptors, budget};
+use crate::config::Config;
 use crate::control::Supply;
 use crate::counters::{Counters, Snapshot};
-use crate::intercept::{InterceptError, Interception};
+use crate::intercept::{InterceptError, Interception, Passed};
+use crate::ledger::{Distribution, Times};
+use crate::legs::Which;
 use crate::mark::Marks;
-use crate::shared::{Shared, Stage};
+use crate::orders::{Fixed, Handle, Order, OrderError, Orders, Request};
+use crate::shared::{Settings, Shared, Stage, Standing};
 use crate::shutdown::Shutdown;
 use bentpipe_os::diag::{Diag, States};
 use bentpipe_os::epoll::{Epoll, Events, Interest};
 use bentpipe_os::neighbour::Neighbours;
+use bentpipe_os::nft::Count;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -59,12 +65,25 @@ pub enum Ending {
 #[derive(Clone, Debug)]
 pub struct Meter {
     counters: Arc<[Arc<Counters>]>,
-    /// The gateway's own, beside its workers'.
+    /// The gateway's own, beside its workers', and its flow log's.
     own: Arc<Counters>,
+    log: Arc<Counters>,
+    /// The workers', and last those that are sampled from standing flows.
+    times: Arc<[Arc<Times>]>,
     shared: Arc<Shared>,
+    passed: Arc<Passed>,
 }
 
 impl Meter {
+    /// What has passed unsplit so far, by kind, reason and policy: the kernel's counters, which begin
+    /// anew when somebody kills the process that holds the gateway's table.
+    ///
+    /// # Errors
+    /// When the kernel does not list them.
+    pub fn passed(&self) -> io::Result<Vec<Count>> {
+        self.passed.read()
+    }
+
     /// The counters now.
     pub fn read(&self) -> Snapshot {
         let mut snapshot = Snapshot {
@@ -72,8 +91,32 @@ impl Meter {
             ..Snapshot::default()
         };
         snapshot.add(&self.own);
+        snapshot.add(&self.log);
         self.counters.iter().for_each(|worker| snapshot.add(worker));
         snapshot
+    }
+
+    /// How long far sides took to answer.
+    pub(crate) fn connect_times(&self) -> Distribution {
+        Distribution::of(self.times.iter().map(|times| &times.connect))
+    }
+
+    /// Round-trip times of a leg.
+    pub(crate) fn round_trips(&self, leg: Which) -> Distribution {
+        Distribution::of(self.times.iter().map(|times| &times.rtt[leg as usize]))
+    }
+
+    /// Segments that flows which have ended sent again.
+    pub(crate) fn retransmitted(&self, leg: Which) -> u64 {
+        let of = |times: &Arc<Times>| times.retransmitted[leg as usize].read();
+        self.times.iter().map(of).sum()
+    }
+
+    /// Round-trip times sampled now, by leg; only one thread at a time may.
+    pub(crate) fn sample(&self, leg: Which, rtts: impl Iterator<Item = Duration>) {
+        if let Some(times) = self.times.last() {
+            rtts.for_each(|rtt| times.rtt[leg as usize].record(rtt));
+        }
     }
 }
 
@@ -89,6 +132,13 @@ pub struct Gateway {
     neighbours: Neighbours,
     /// After the workers: without it their controls go.
     supply: Supply,
+    marks: Marks,
+    handle: Handle,
+    orders: Orders,
+    fixed: Fixed,
+    descriptors: Descriptors,
+    /// The operator wants new flows to pass end to end.
+    bypassed: bool,
     drain: Duration,
 }
 
@@ -119,9 +169,15 @@ impl Gateway {
         self.meter.clone()
     }
 
-    /// Works until `shutdown` is requested, in the namespace that it was started in. The first request stops the interception at once and
-    /// waits for the flows to end, at most for the time configured; the second, and the end of that
-    /// time, reset those that are left.
+    /// A handle to look at the gateway and to give it orders.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Works until `shutdown` is requested, in the namespace that it was started in. The first request
+    /// stops the interception at once and waits for the flows to end, at most for the time
+    /// configured; the second, and the end of that time, reset those that are left. One that was told
+    /// to retire ([`Handle::retire`]) ends with its last flow, or as after a first request.
     pub fn run_until(mut self, shutdown: &Shutdown) -> Result<Ending, RunError> {
         let epoll = Epoll::new().map_err(RunError::Wait)?;
         let bell = self.shared.gateway_bell();
@@ -137,13 +193,14 @@ impl Gateway {
 
     fn serve(&mut self, epoll: &Epoll, shutdown: &Shutdown) -> Result<(), RunError> {
         let mut events = Events::with_capacity(4);
-        while !shutdown.take() {
-            let retry = (!self.interception.is_on()).then_some(RETRY);
+        while !self.shared.is_retired() && !shutdown.take() {
+            let retry = (!self.interception.is_on() && !self.bypassed).then_some(RETRY);
             epoll.wait(&mut events, retry).map_err(RunError::Wait)?;
             self.shared.gateway_bell().silence();
             self.check_workers()?;
             self.heed_neighbours();
             self.heed_table(epoll, &events)?;
+            self.heed_orders();
             if self.shared.take_control_lost() {
                 self.supply.refresh();
             }
@@ -156,8 +213,12 @@ impl Gateway {
     /// Suspends interception at a limit, resumes it well below.
     fn reconsider(&mut self, retry: bool) -> Result<(), RunError> {
         let shared = &self.shared;
+        if self.bypassed || shared.is_retired() {
+            return Ok(());
+        }
         if self.interception.is_on() && shared.should_suspend() {
-            self.interception.suspend()?;
+            self.interception.suspend(Standing::Suspended)?;
+            shared.stand(Standing::Suspended);
             self.meter.own.suspended.one();
             tracing::warn!(
                 flows = shared.flows(),
@@ -166,6 +227,7 @@ impl Gateway {
         } else if !self.interception.is_on() && (shared.may_resume() || retry) {
             shared.forget_exhaustion();
             self.interception.resume()?;
+            shared.stand(Standing::Serving);
             tracing::info!(
                 flows = shared.flows(),
                 "below the limit: new flows are split again"
@@ -174,14 +236,80 @@ impl Gateway {
         Ok(())
     }
 
+    fn heed_orders(&mut self) {
+        while let Ok(Order { request, outcome }) = self.orders.try_recv() {
+            let result = match request {
+                Request::Bypass(on) => self.bypass(on),
+                Request::Reload(config) => self.reload(&config),
+                Request::Pulse => Ok(()),
+                Request::Retire => {
+                    self.shared.retire();
+                    self.interception
+                        .suspend(Standing::Draining)
+                        .map_err(OrderError::from)
+                }
+            };
+            // Whoever asked may have lost patience.
+            let _ = outcome.try_send(result);
+        }
+    }
+
+    fn bypass(&mut self, on: bool) -> Result<(), OrderError> {
+        if self.shared.stage() != Stage::Serving {
+            return Err(OrderError::Draining);
+        }
+        if on {
+            self.interception.suspend(Standing::Bypassed)?;
+            self.shared.stand(Standing::Bypassed);
+            tracing::warn!("bypass is on: new flows pass unsplit");
+        } else if self.bypassed {
+            self.interception.resume()?;
+            self.shared.stand(Standing::Serving);
+            tracing::warn!("bypass is off: new flows are split");
+        }
+        self.bypassed = on;
+        Ok(())
+    }
+
+    fn reload(&mut self, config: &Config) -> Result<(), OrderError> {
+        if self.shared.stage() != Stage::Serving {
+            return Err(OrderError::Draining);
+        }
+        self.fixed.admit(config)?;
+        let budget = budget(&config.limits, &self.descriptors).ok_or(OrderError::NoRoom)?;
+        let legs = match self
+            .supply
+            .prepare_both(&config.lan, &config.sat, self.marks)
+        {
+            Ok(legs) => legs,
+            Err(error) => {
+                // One leg's control may know the new link already.
+                let [lan, sat] = &self.shared.settings().legs;
+                let undone = self.supply.prepare_both(&lan.leg, &sat.leg, self.marks);
+                if let Err(error) = undone {
+                    tracing::warn!(%error, "a congestion control may have lost the rate of its link");
+                }
+                return Err(error.into());
+            }
+        };
+        let settings = Settings::new(legs, budget.pipes, &config.limits);
+        self.interception.renew(&config.policies, config.quic)?;
+        config.warn();
+        self.shared.renew(budget.bounds, settings);
+        self.drain = config.drain;
+        tracing::info!("reloaded: new flows go by the new configuration");
+        Ok(())
+    }
+
     fn drain(mut self, epoll: &Epoll, shutdown: &Shutdown) -> Result<Ending, RunError> {
-        self.interception.suspend()?;
+        self.interception.suspend(Standing::Draining)?;
+        self.shared.stand(Standing::Draining);
         tracing::info!(
             flows = self.shared.flows(),
             "draining: new flows pass unsplit"
         );
         self.shared.enter(Stage::Draining);
-        let until = Instant::now() + self.drain;
+        let mut until = (!self.shared.is_retired()).then(|| Instant::now() + self.drain);
         let mut events = Events::with_capacity(4);
         let cut = loop {
             let flows = self.shared.flows();
@@ -190,15 +318,17 @@ impl Gateway {
                 0 => self.connections.count().map_err(RunError::Wait)?,
                 flows => flows,
             };
-            let patience = until.saturating_duration_since(Instant::now());
-            if left == 0 || patience.is_zero() || shutdown.take() {
+            if left == 0 || until.is_some_and(|until| Instant::now() >= until) {
                 break left;
             }
-            let patience = patience.min(DRAIN_TICK);
+            if shutdown.take() && until.replace(Instant::now() + self.drain).is_some() {
+                break left;
+            }
             epoll
-                .wait(&mut events, Some(patience))
+                .wait(&mut events, Some(DRAIN_TICK))
                 .map_err(RunError::Wait)?;
             self.shared.gateway_bell().silence();
+            self.heed_orders();
             self.heed_neighbours();
             self.heed_table(epoll, &events)?;
         };

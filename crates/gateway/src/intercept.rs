@@ -2,12 +2,16 @@
 //! listeners. The nft table goes with the process; rules and routes, inert without it, go with the
 //! value or are swept by the next start.
 
-use crate::mark::Marks;
-use crate::ruleset::{self, Crossing};
+use crate::handshake::Handshake;
+use crate::policy::{Policy, Quic};
+use crate::ruleset::{QUEUE_PLACE, Ruleset};
+use crate::shared::Standing;
 use bentpipe_os::netlink::{Diversion, Family, Mark, Netlink, NetlinkError};
-use bentpipe_os::nft::{NftError, OwnerTable, TableFamily};
+use bentpipe_os::nfqueue::Queues;
+use bentpipe_os::nft::{Count, HoldTable, NftError, OwnerTable, TableFamily, Tally};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, PoisonError};
 use thiserror::Error;
 
 /// Before the main table and most others' rules, after the local table.
@@ -22,6 +26,9 @@ pub enum InterceptError {
     /// The nft half.
     #[error(transparent)]
     Nft(#[from] NftError),
+    /// Its counters.
+    #[error("cannot read the counters of nftables ({0}): see the kernel's reason")]
+    Tally(#[source] io::Error),
 }
 
 /// The interception of one gateway: made suspended.
@@ -29,25 +36,70 @@ pub enum InterceptError {
 pub(crate) struct Interception {
     // In this order: without the table, the rule has nothing to divert.
     table: OwnerTable,
+    _hold: Option<HoldTable>,
     _diversion: Diversion,
-    marks: Marks,
-    crossings: Vec<Crossing>,
+    rules: Ruleset,
     on: bool,
+    /// Why it is not.
+    reason: Standing,
+    passed: Arc<Passed>,
+}
+
+/// Reads what the table has counted, from any thread.
+#[derive(Debug)]
+pub(crate) struct Passed(Mutex<(Tally, String)>);
+
+impl Passed {
+    pub(crate) fn read(&self) -> io::Result<Vec<Count>> {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (tally, table) = &mut *inner;
+        tally.read(TableFamily::Inet, table)
+    }
+
+    fn follow(&self, table: &OwnerTable) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        table.name().clone_into(&mut inner.1);
+    }
 }
 
 impl Interception {
-    pub(crate) fn new(marks: Marks, crossings: Vec<Crossing>) -> Result<Self, InterceptError> {
-        let v6 = crossings.iter().any(|crossing| crossing.doors.v6.is_some());
+    /// Where SYNs are to be held and cannot be, `rules` come to answer them early. Returns the queues
+    /// where they can.
+    pub(crate) fn new(
+        mut rules: Ruleset,
+        half_open: usize,
+    ) -> Result<(Self, Option<Queues>), InterceptError> {
+        let v6 = rules
+            .crossings
+            .iter()
+            .any(|crossing| crossing.doors.v6.is_some());
         let families = if v6 { &Family::ALL[..] } else { &[Family::V4] };
-        let mark = Mark::exact(marks.intercepted());
+        let mark = Mark::exact(rules.marks.intercepted());
         let diversion = divert(&Netlink::open()?, families, mark)?;
-        Ok(Self {
-            table: load(marks)?,
+        let (queues, hold) = match rules.handshake {
+            Handshake::EndToEnd => hold(&rules, half_open).unzip(),
+            Handshake::Early => (None, None),
+        };
+        if hold.is_none() {
+            rules.handshake = Handshake::Early;
+        }
+        let table = load(&rules)?;
+        let tally = Tally::open().map_err(InterceptError::Tally)?;
+        let passed = Mutex::new((tally, table.name().to_owned()));
+        let interception = Self {
+            table,
+            _hold: hold,
             _diversion: diversion,
-            marks,
-            crossings,
+            rules,
             on: false,
-        })
+            reason: Standing::Suspended,
+            passed: Arc::new(Passed(passed)),
+        };
+        Ok((interception, queues))
+    }
+
+    pub(crate) fn passed(&self) -> Arc<Passed> {
+        Arc::clone(&self.passed)
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -60,8 +112,25 @@ impl Interception {
     }
 
     /// From now on new connections pass end to end; those that stand are still delivered.
-    pub(crate) fn suspend(&mut self) -> Result<(), InterceptError> {
+    pub(crate) fn suspend(&mut self, reason: Standing) -> Result<(), InterceptError> {
+        self.reason = reason;
         self.switch(false)
+    }
+
+    /// New policies, for connections from now on.
+    ///
+    /// # Errors
+    /// Then the old ones are in force.
+    pub(crate) fn renew(&mut self, policies: &[Policy], quic: Quic) -> Result<(), InterceptError> {
+        let mut rules = self.rules.clone();
+        rules.policies = policies.to_vec();
+        rules.quic = quic;
+        let before = std::mem::replace(&mut self.rules, rules);
+        let result = self.switch(self.on);
+        if result.is_err() {
+            self.rules = before;
+        }
+        result
     }
 
     /// Makes the table again, in the calling thread's namespace, if the nft process that held it has
@@ -71,7 +140,8 @@ impl Interception {
         if self.table.is_held() {
             return Ok(false);
         }
-        self.table = load(self.marks)?;
+        self.table = load(&self.rules)?;
+        self.passed.follow(&self.table);
         self.table.apply(&self.commands())?;
         Ok(true)
     }
@@ -89,8 +159,8 @@ impl Interception {
     fn commands(&self) -> String {
         let table = self.table.to_string();
         match self.on {
-            true => ruleset::resume(&table, self.marks, &self.crossings),
-            false => ruleset::suspend(&table),
+            true => self.rules.resume(&table),
+            false => self.rules.suspend(&table, self.reason),
         }
     }
 }
@@ -102,8 +172,37 @@ impl AsFd for Interception {
     }
 }
 
-fn load(marks: Marks) -> Result<OwnerTable, NftError> {
-    OwnerTable::load(TableFamily::Inet, "gateway", &ruleset::table(marks))
+fn load(rules: &Ruleset) -> Result<OwnerTable, NftError> {
+    OwnerTable::load(TableFamily::Inet, "gateway", &rules.table())
+}
+
+/// The queues that SYNs are held in, one for each crossing, and the rules that lead there; `None`,
+/// after a word about it, where the kernel lacks something.
+fn hold(rules: &Ruleset, half_open: usize) -> Option<(Queues, HoldTable)> {
+    let v6 = rules
+        .crossings
+        .iter()
+        .any(|crossing| crossing.doors.v6.is_some());
+    let families = match v6 {
+        true => &[TableFamily::Ip, TableFamily::Ip6][..],
+        false => &[TableFamily::Ip],
+    };
+    let count = rules.crossings.len() as u16;
+    // Beyond what may be held, room for those whose verdict is on its way.
+    let most = half_open.saturating_mul(2).min(65_536) as u32;
+    let made = Queues::open(count, most)
+        .map_err(|error| format!("no queue for them ({error})"))
+        .and_then(|queues| {
+            let tags = (rules.marks.held(0), queues.first(), count);
+            let table = HoldTable::load(families, tags, QUEUE_PLACE).map_err(|e| e.to_string())?;
+            Ok((queues, table))
+        });
+    made.inspect_err(|why| {
+        tracing::warn!(
+            "SYNs cannot be held: {why}: they are answered early, as by `handshake = \"early\"`; a kernel with CONFIG_NETFILTER_NETLINK_QUEUE and CONFIG_NFT_QUEUE can"
+        );
+    })
+    .ok()
 }
 
 /// Diverts by the first of this process's tables that no other gateway of it has taken.

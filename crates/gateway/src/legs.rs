@@ -69,6 +69,17 @@ impl Prepared {
             None => Ok(()),
         }
     }
+
+    /// Like [`Prepared::apply`], on a listening socket that had another policy before: what this one
+    /// leaves to the kernel is the kernel's again.
+    pub(crate) fn renew(&self, socket: impl AsFd, like: SocketAddr) -> io::Result<()> {
+        tcp::set_notsent_lowat(&socket, Bytes(u64::MAX))?;
+        tcp::lift_max_pacing_rate(&socket)?;
+        if self.control.is_none() {
+            tcp::set_congestion(&socket, &tcp::default_congestion()?)?;
+        }
+        self.apply(socket, like)
+    }
 }
 
 /// The wish that makes `size` the most that a buffer ever holds. The kernel takes a wish for

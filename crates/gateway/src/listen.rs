@@ -106,6 +106,7 @@ fn door(
         let refuse = |source| refused(address, which, source);
         let socket = socket::stream(address).map_err(refuse)?;
         socket::set_reuse_port(&socket, true).map_err(refuse)?;
+        socket::save_syns(&socket).map_err(refuse)?;
         leg.apply(&socket, address).map_err(refuse)?;
         socket::bind(&socket, address).map_err(refuse)?;
         address = socket::local_address(&socket).map_err(refuse)?;

@@ -7,7 +7,10 @@
 //! +-----------+------------------------+-------+
 //! ```
 //! Roles: 0 an intercepted packet, to be delivered to this machine; 1 a socket of the terrestrial
-//! leg; 2 a socket of the satellite leg.
+//! leg; 2 a socket of the satellite leg; 15 a held SYN whose far side has answered.
+//!
+//! The priority (`meta priority`) of a SYN that is to be held has the same upper bits; there the
+//! role is the number of the door.
 //!
 //! The middle bits tell gateways apart, also those of other namespaces on the same kernel: the
 //! state of a BPF congestion control is keyed by the socket's mark and shared by the whole kernel.
@@ -53,6 +56,16 @@ impl Marks {
     /// On sockets of the satellite leg.
     pub const fn sat(self) -> u32 {
         self.0 | 2
+    }
+
+    /// On a held SYN: the far side has answered, hand it to a listener.
+    pub const fn answered(self) -> u32 {
+        self.0 | 15
+    }
+
+    /// The priority of SYNs for door `number`, below 16, that are to be held.
+    pub const fn held(self, number: u32) -> u32 {
+        self.0 | (number & ROLE)
     }
 
     /// The bits that all marks of this gateway share.

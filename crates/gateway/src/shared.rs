@@ -1,12 +1,15 @@
 //! What the workers and the gateway share: the stage of its life, how many flows there are, and
 //! who is to be woken when that matters.
 
+use crate::config::Limits;
+use crate::legs::Prepared;
 use bentpipe_os::epoll::Bell;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// No number of flows.
 const NEVER: usize = usize::MAX;
@@ -21,6 +24,39 @@ pub(crate) enum Stage {
     Stopped,
 }
 
+/// What becomes of new flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Standing {
+    /// They are split.
+    Serving,
+    /// They pass unsplit: a limit is met.
+    Suspended,
+    /// They pass unsplit: the operator wants it.
+    Bypassed,
+    /// They pass unsplit: the gateway ends when those that stand have ended.
+    Draining,
+}
+
+impl Standing {
+    const ALL: [Self; 4] = [
+        Self::Serving,
+        Self::Suspended,
+        Self::Bypassed,
+        Self::Draining,
+    ];
+
+    /// Its name, as in the status.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Serving => "serving",
+            Self::Suspended => "suspended",
+            Self::Bypassed => "bypassed",
+            Self::Draining => "draining",
+        }
+    }
+}
+
 /// How many flows a gateway takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
@@ -33,30 +69,78 @@ pub(crate) struct Bounds {
     pub(crate) hard: usize,
 }
 
+/// What new flows go by. A reload replaces it whole.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    /// By [`crate::legs::Which`].
+    pub(crate) legs: [Prepared; 2],
+    /// Pipes of each worker.
+    pub(crate) pipes: usize,
+    /// Bytes of each.
+    pub(crate) pipe_size: usize,
+    /// The most held SYNs and answered connections at a time.
+    pub(crate) half_open: usize,
+    /// How long a flow may go without a byte.
+    pub(crate) idle: Option<Duration>,
+}
+
+impl Settings {
+    /// With `pipes` for each worker.
+    pub(crate) fn new(legs: [Prepared; 2], pipes: usize, limits: &Limits) -> Self {
+        Self {
+            legs,
+            pipes,
+            pipe_size: limits.pipe.0 as usize,
+            half_open: limits.half_open,
+            idle: limits.idle,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Shared {
     stage: AtomicU8,
+    standing: AtomicU8,
     flows: AtomicUsize,
-    bounds: Bounds,
+    suspend: AtomicUsize,
+    resume: AtomicUsize,
+    hard: AtomicUsize,
+    settings: Mutex<Arc<Settings>>,
+    /// Counted up with each change of the settings.
+    edition: AtomicU64,
     /// The flows there were when the kernel gave no more descriptors, whatever the bounds say;
     /// [`NEVER`] when it has not refused of late.
     exhausted_at: AtomicUsize,
     control_lost: AtomicBool,
+    /// A successor has taken over.
+    retired: AtomicBool,
     /// For each worker, neighbours that did not answer.
     silent: Vec<Mutex<Vec<IpAddr>>>,
+    /// Which pulse was asked for last, and which each worker has answered; [`u64::MAX`] in the place of
+    /// one that has never been there.
+    pulse: AtomicU64,
+    pulses: Vec<AtomicU64>,
     workers: Bell,
     gateway: Bell,
 }
 
 impl Shared {
-    pub(crate) fn new(bounds: Bounds, workers: usize) -> io::Result<Self> {
+    pub(crate) fn new(bounds: Bounds, settings: Settings, workers: usize) -> io::Result<Self> {
         Ok(Self {
             stage: AtomicU8::new(0),
+            standing: AtomicU8::new(Standing::Suspended as u8),
             flows: AtomicUsize::new(0),
-            bounds,
+            suspend: AtomicUsize::new(bounds.suspend),
+            resume: AtomicUsize::new(bounds.resume),
+            hard: AtomicUsize::new(bounds.hard),
+            settings: Mutex::new(Arc::new(settings)),
+            edition: AtomicU64::new(0),
             exhausted_at: AtomicUsize::new(NEVER),
             control_lost: AtomicBool::new(false),
+            retired: AtomicBool::new(false),
             silent: (0..workers).map(|_| Mutex::default()).collect(),
+            pulse: AtomicU64::new(0),
+            pulses: (0..workers).map(|_| AtomicU64::new(u64::MAX)).collect(),
             workers: Bell::new()?,
             gateway: Bell::new()?,
         })
@@ -76,6 +160,65 @@ impl Shared {
         self.workers.ring();
     }
 
+    /// What becomes of new flows at present.
+    pub(crate) fn standing(&self) -> Standing {
+        let number = usize::from(self.standing.load(Ordering::Relaxed));
+        Standing::ALL[number.min(Standing::ALL.len() - 1)]
+    }
+
+    pub(crate) fn stand(&self, standing: Standing) {
+        self.standing.store(standing as u8, Ordering::Relaxed);
+    }
+
+    /// The bounds at present.
+    pub(crate) fn bounds(&self) -> Bounds {
+        Bounds {
+            suspend: self.suspend.load(Ordering::Relaxed),
+            resume: self.resume.load(Ordering::Relaxed),
+            hard: self.hard.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Replaces bounds and settings, and has the workers look at them.
+    pub(crate) fn renew(&self, bounds: Bounds, settings: Settings) {
+        self.suspend.store(bounds.suspend, Ordering::Relaxed);
+        self.resume.store(bounds.resume, Ordering::Relaxed);
+        self.hard.store(bounds.hard, Ordering::Relaxed);
+        *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+        self.edition.fetch_add(1, Ordering::Release);
+        self.workers.ring();
+    }
+
+    /// The edition of the settings at present.
+    pub(crate) fn edition(&self) -> u64 {
+        self.edition.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&settings)
+    }
+
+    /// Asks all workers for a sign of life; `answered` tells who gave it.
+    pub(crate) fn feel_pulse(&self) -> u64 {
+        let asked = self.pulse.fetch_add(1, Ordering::Relaxed) + 1;
+        self.workers.ring();
+        asked
+    }
+
+    /// Worker number `worker` lives.
+    pub(crate) fn beat(&self, worker: usize) {
+        if let Some(pulse) = self.pulses.get(worker) {
+            pulse.store(self.pulse.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether all have answered since `asked`.
+    pub(crate) fn have_answered(&self, asked: u64) -> bool {
+        let mut pulses = self.pulses.iter();
+        pulses.all(|pulse| pulse.load(Ordering::Relaxed) >= asked)
+    }
+
     /// Readable, edge-triggered, when a worker has something to look at.
     pub(crate) fn wake(&self) -> BorrowedFd<'_> {
         self.workers.as_fd()
@@ -93,17 +236,17 @@ impl Shared {
 
     pub(crate) fn flow_began(&self) {
         let flows = self.flows.fetch_add(1, Ordering::Relaxed) + 1;
-        if flows == self.bounds.suspend {
+        if flows == self.suspend.load(Ordering::Relaxed) {
             self.gateway.ring();
         }
     }
 
     pub(crate) fn flow_ended(&self) {
         let flows = self.flows.fetch_sub(1, Ordering::Relaxed) - 1;
-        if flows == self.bounds.resume {
+        if flows == self.resume.load(Ordering::Relaxed) {
             self.gateway.ring();
         }
-        if flows + 1 == self.bounds.hard {
+        if flows + 1 == self.hard.load(Ordering::Relaxed) {
             // Connections may wait for this room, at any of them.
             self.workers.ring();
         }
@@ -111,7 +254,7 @@ impl Shared {
 
     /// Whether one more connection may be taken.
     pub(crate) fn has_room(&self) -> bool {
-        self.flows() < self.bounds.hard
+        self.flows() < self.hard.load(Ordering::Relaxed)
     }
 
     /// Whether the kernel has refused a descriptor of late.
@@ -121,7 +264,7 @@ impl Shared {
 
     /// Whether new flows should no longer be intercepted.
     pub(crate) fn should_suspend(&self) -> bool {
-        self.flows() >= self.bounds.suspend || self.is_exhausted()
+        self.flows() >= self.suspend.load(Ordering::Relaxed) || self.is_exhausted()
     }
 
     /// Whether new flows may be intercepted again.
@@ -129,7 +272,7 @@ impl Shared {
         let exhausted_at = self.exhausted_at.load(Ordering::Relaxed);
         // A few flows less than those that were one too many.
         let fits = exhausted_at.saturating_sub(exhausted_at / 20 + 2);
-        self.flows() <= self.bounds.resume.min(fits)
+        self.flows() <= self.resume.load(Ordering::Relaxed).min(fits)
     }
 
     /// The kernel refused a descriptor.
@@ -148,6 +291,15 @@ impl Shared {
     /// Whether that was so since the last time.
     pub(crate) fn take_control_lost(&self) -> bool {
         self.control_lost.swap(false, Ordering::Relaxed)
+    }
+
+    /// No more new flows, and no hurry for those that stand.
+    pub(crate) fn retire(&self) {
+        self.retired.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Relaxed)
     }
 
     /// Tells the workers of neighbours that did not answer.
@@ -187,7 +339,20 @@ mod tests {
             resume: 2,
             hard: 5,
         };
-        let shared = Shared::new(bounds, 1).unwrap();
+        let leg = crate::legs::Prepared {
+            mark: 0,
+            control: None,
+            ceiling: None,
+            leg: bentpipe_pep::leg::Leg::terrestrial(),
+        };
+        let settings = Settings {
+            legs: [leg.clone(), leg],
+            pipes: 1,
+            pipe_size: 1,
+            half_open: 1,
+            idle: None,
+        };
+        let shared = Shared::new(bounds, settings, 1).unwrap();
         (0..3).for_each(|_| shared.flow_began());
         assert!(!shared.should_suspend() && !shared.gateway_bell().silence());
         shared.flow_began();

@@ -6,18 +6,22 @@
 
 mod accept;
 mod breaking;
+mod idle;
 
 use crate::counters::Counters;
 use crate::flow::{Flow, Phase, Side};
+use crate::handshake::Answered;
 use crate::lane::{Broken, Step, Tools};
-use crate::legs::{Prepared, Which};
+use crate::ledger::Ledger;
+use crate::legs::Which;
 use crate::listen::Listener;
-use crate::shared::{Shared, Stage};
+use crate::shared::{Settings, Shared, Stage};
 use crate::slab::Slab;
 use bentpipe_base::Instant;
 use bentpipe_os::epoll::{Epoll, Event, Events, Interest};
 use bentpipe_os::splice::Pool;
 use bentpipe_os::{socket, timer};
+use idle::Idle;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -47,11 +51,11 @@ enum Pause {
 pub(crate) struct Plan {
     pub(crate) number: usize,
     pub(crate) listeners: Vec<Listener>,
-    pub(crate) legs: Arc<[Prepared; 2]>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) pipes: usize,
-    pub(crate) pipe_size: usize,
+    /// Far sides that were dialled before their clients were accepted.
+    pub(crate) answered: Arc<Answered>,
+    pub(crate) ledger: Ledger,
 }
 
 pub(crate) struct Worker {
@@ -64,13 +68,17 @@ pub(crate) struct Worker {
     wakes: u64,
     accept_wake: u64,
     accept_batch: u32,
-    legs: Arc<[Prepared; 2]>,
+    settings: Arc<Settings>,
+    edition: u64,
     shared: Arc<Shared>,
     counters: Arc<Counters>,
+    answered: Arc<Answered>,
+    ledger: Ledger,
     flows: Slab<Flow>,
     tools: Tools,
     again: VecDeque<u32>,
     breaking: Vec<u32>,
+    idle: Idle,
 }
 
 impl Worker {
@@ -80,6 +88,10 @@ impl Worker {
             epoll.add(&listener.socket, LISTENER + number as u64, Interest::READ)?;
         }
         epoll.add(plan.shared.wake(), WAKE, Interest::READ | Interest::EDGE)?;
+        plan.shared.beat(plan.number);
+        let edition = plan.shared.edition();
+        let settings = plan.shared.settings();
+        let (pipes, pipe_size) = (settings.pipes, settings.pipe_size);
         Ok(Self {
             number: plan.number,
             epoll,
@@ -88,18 +100,22 @@ impl Worker {
             wakes: 0,
             accept_wake: 0,
             accept_batch: 1,
-            legs: plan.legs,
+            settings,
+            edition,
             shared: plan.shared,
             counters: plan.counters,
+            answered: plan.answered,
+            ledger: plan.ledger,
             flows: Slab::new(),
             tools: Tools {
-                pool: Pool::new(plan.pipes, plan.pipes.min(64), plan.pipe_size),
+                pool: Pool::new(pipes, pipes.min(64), pipe_size),
                 buffer: vec![0; crate::lane::SMALL].into(),
-                portion: plan.pipe_size,
+                portion: pipe_size,
                 turn: TURN,
             },
             again: VecDeque::new(),
             breaking: Vec::new(),
+            idle: Idle::new(),
         })
     }
 
@@ -109,6 +125,7 @@ impl Worker {
         loop {
             self.epoll.wait(&mut events, self.patience())?;
             self.wakes += 1;
+            self.idle.now = timer::now();
             for index in 0..events.len() {
                 if let Some(event) = events.at(index) {
                     self.on_event(event);
@@ -120,6 +137,7 @@ impl Worker {
                 }
             }
             self.on_breaking();
+            self.on_idle();
             self.flows.settle();
             if self.shared.stage() == Stage::Stopped {
                 // Dropping the flows that are left resets them.
@@ -137,12 +155,14 @@ impl Worker {
         } else if let Some(Pause::Room { until }) = self.paused {
             Some(until.since(timer::now()))
         } else {
-            None
+            self.idle_tick()
         }
     }
 
     fn on_event(&mut self, event: Event) {
         if event.token == WAKE {
+            self.shared.beat(self.number);
+            self.on_renewal();
             return self.on_silent();
         }
         if event.token >= LISTENER {
@@ -164,6 +184,27 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// New settings: for flows from now on. What listeners accept inherits theirs.
+    fn on_renewal(&mut self) {
+        let edition = self.shared.edition();
+        if edition == self.edition {
+            return;
+        }
+        self.edition = edition;
+        self.settings = self.shared.settings();
+        for listener in &self.listeners {
+            let leg = &self.settings.legs[listener.leg as usize];
+            if let Err(error) = leg.renew(&listener.socket, listener.address) {
+                tracing::warn!(leg = listener.leg.name(), %error, "a listener keeps a part of its old settings");
+            }
+        }
+        let Settings {
+            pipes, pipe_size, ..
+        } = *self.settings;
+        self.tools.pool.resize(pipes, pipes.min(64), pipe_size);
+        self.tools.portion = pipe_size;
     }
 
     fn on_open(&mut self, index: u32, side: Side, event: Event) {
@@ -212,6 +253,9 @@ impl Worker {
         let (lane, from, to) = flow.parts(side);
         let was_full = lane.is_full();
         let result = lane.pump(from, to, &mut self.tools, &mut moved);
+        if moved > 0 {
+            flow.active = self.idle.now;
+        }
         match outward {
             Which::Sat => self.counters.bytes_to_sat.many(moved),
             Which::Lan => self.counters.bytes_to_lan.many(moved),
@@ -269,6 +313,7 @@ impl Worker {
         let Some(mut flow) = self.flows.remove(index) else {
             return;
         };
+        self.ledger.closes(&flow, &self.counters);
         for side in Side::BOTH {
             flow.lane(side).release(&mut self.tools);
         }

@@ -6,6 +6,7 @@ mod support;
 
 use bentpipe_gateway::{Config, Intercept};
 use bentpipe_os::need;
+use bentpipe_os::netlink::{Prefix, Route};
 use bentpipe_os::{nft, tcp};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -168,6 +169,32 @@ fn the_gateways_own_services_are_not_intercepted() {
         }
     }
     assert_eq!(gateway.meter.read().accepted, 0);
+}
+
+/// A route that leads back: the dialled connection arrives again by the interface it left by, and is
+/// not taken for a new one. It ends as without a gateway, by its hops.
+#[test]
+fn a_loop_is_not_intercepted() {
+    need!(Root, Tproxy);
+    let (stage, gateway) = splitting();
+    for ip in Ip::BOTH {
+        let there = Route::via(Prefix::host(ip.beyond()), ip.server());
+        stage.gateway.netlink().unwrap().add_route(&there).unwrap();
+    }
+    // The server sends what is not for it back to the gateway.
+    for key in ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"] {
+        stage.server.set_sysctl(key, "1").unwrap();
+    }
+    for ip in Ip::BOTH {
+        let dial = || TcpStream::connect_timeout(&(ip.beyond(), 80).into(), Duration::from_secs(3));
+        let error = stage.client.run(dial).unwrap().unwrap_err();
+        let kinds = [ErrorKind::HostUnreachable, ErrorKind::TimedOut];
+        assert!(kinds.contains(&error.kind()), "{error}");
+    }
+    let counters = gateway.meter.read();
+    assert_eq!((counters.accepted, counters.over_limit), (0, 0));
+    // The client's own SYNs, not the dialled ones.
+    assert!((2..=6).contains(&counters.held), "{counters:?}");
 }
 
 #[test]

@@ -157,7 +157,8 @@ fn a_reset_does_not_wait_for_ever() {
 #[test]
 fn a_refused_destination_gives_the_client_a_reset() {
     need!(Root, Tproxy);
-    let (stage, gateway) = splitting();
+    let stage = Stage::new();
+    let gateway = stage.split_by(Stage::early());
     for ip in Ip::BOTH {
         let closed = stage.listen(ip).address();
         expect_reset(&stage, closed);
@@ -170,7 +171,8 @@ fn a_refused_destination_gives_the_client_a_reset() {
 #[test]
 fn an_unreachable_destination_gives_the_client_a_reset() {
     need!(Root, Tproxy);
-    let (stage, gateway) = splitting();
+    let stage = Stage::new();
+    let gateway = stage.split_by(Stage::early());
     let mut destinations = Vec::new();
     for ip in Ip::BOTH {
         let there = Route::via(Prefix::host(ip.beyond()), ip.nobody());
@@ -189,7 +191,8 @@ fn an_unreachable_destination_gives_the_client_a_reset() {
 #[test]
 fn an_icmp_unreachable_from_beyond_gives_the_client_a_reset() {
     need!(Root, Tproxy);
-    let (stage, gateway) = splitting();
+    let stage = Stage::new();
+    let gateway = stage.split_by(Stage::early());
     for ip in Ip::BOTH {
         let beyond = ip.beyond();
         let there = Route::via(Prefix::host(beyond), ip.server());

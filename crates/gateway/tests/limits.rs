@@ -11,14 +11,7 @@ use bentpipe_os::sweep;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
-use support::{Ip, Listener, Stage, abort, child, descriptors_of, eventually, splitting};
-
-fn exchange((client, server): &mut (TcpStream, TcpStream)) {
-    client.write_all(b"still").unwrap();
-    server.read_exact(&mut [0; 5]).unwrap();
-    server.write_all(b"here").unwrap();
-    client.read_exact(&mut [0; 4]).unwrap();
-}
+use support::{Ip, Listener, Stage, abort, child, descriptors_of, eventually, exchange, splitting};
 
 #[test]
 fn an_idle_flow_costs_two_descriptors() {
@@ -42,6 +35,70 @@ fn an_idle_flow_costs_two_descriptors() {
     eventually("all descriptors back", || {
         descriptors_of(gateway.child.id()) <= before + pipes
     });
+}
+
+/// A flow without a byte for the configured time is reset on both sides; one that is used lives on.
+#[test]
+fn an_idle_flow_is_reset_in_the_end() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let mut config = Stage::config();
+    config.limits.idle = Some(Duration::from_secs(1));
+    let gateway = stage.split_by(config);
+    for ip in Ip::BOTH {
+        let mut used = stage.pair(ip);
+        let (mut client, mut server) = stage.pair(ip);
+        let start = Instant::now();
+        let before = gateway.meter.read().idle;
+        while gateway.meter.read().idle == before {
+            assert!(start.elapsed() < support::PATIENCE, "it lives on");
+            exchange(&mut used);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert!(start.elapsed() >= Duration::from_millis(900));
+        for end in [&mut client, &mut server] {
+            let error = end.read(&mut [0; 1]).unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+        }
+        exchange(&mut used);
+    }
+}
+
+/// Nine thousand flows in one gateway process, a thousand of them used:
+/// `cargo test -p bentpipe-gateway --test limits -- --ignored --nocapture nine_thousand`.
+#[test]
+#[ignore = "36,000 sockets: for a quiet machine"]
+fn nine_thousand_flows_are_held() {
+    need!(Root, Tproxy);
+    bentpipe_os::limits::raise_descriptors().unwrap();
+    let stage = Stage::new();
+    let gateway = child::start(&stage, "");
+    let listener = stage.listen(Ip::V4);
+    let start = Instant::now();
+    let mut pairs: Vec<_> = (0..9_000)
+        .map(|_| (stage.connect(listener.address()), listener.accept()))
+        .collect();
+    let opened = start.elapsed();
+    let pid = gateway.child.id();
+    let descriptors = descriptors_of(pid);
+    assert!(
+        descriptors >= 18_000,
+        "{descriptors} descriptors: not all are split"
+    );
+    pairs.iter_mut().step_by(9).for_each(exchange);
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let memory = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS"))
+        .unwrap();
+    let figures =
+        format!("opened in {opened:?}; the gateway has {descriptors} descriptors, {memory}\n");
+    std::io::stderr().write_all(figures.as_bytes()).unwrap();
+    // One more than fits passes unsplit, if it does not fit.
+    let mut more: Vec<_> = (0..400).map(|_| stage.pair(Ip::V4)).collect();
+    more.iter_mut().for_each(exchange);
+    pairs.iter_mut().for_each(exchange);
+    assert!(descriptors_of(pid) < 20_000);
 }
 
 /// At the limit new flows pass end to end, old ones live on, and well below it splitting resumes.
@@ -102,7 +159,8 @@ fn out_of_descriptors_nobody_is_harmed() {
     assert!(open > 60, "few flows are split: {open} descriptors");
 }
 
-const TIGHT: &str = "threads = 1\n[limits]\ndescriptors = 100\n";
+/// Early: held, those without room would pass unsplit.
+const TIGHT: &str = "handshake = \"early\"\nthreads = 1\n[limits]\ndescriptors = 100\n";
 const BURST: usize = 200;
 
 /// More connections than [`TIGHT`] has room for, all intercepted before the gateway knows of any.
@@ -181,7 +239,7 @@ fn a_burst_that_finds_no_room_is_reset_in_the_end() {
 fn the_kernels_limit_on_descriptors_is_survived() {
     need!(Root, Tproxy, Program("prlimit"));
     let stage = Stage::new();
-    let gateway = child::start(&stage, "");
+    let gateway = child::start(&stage, "handshake = \"early\"");
     let mut old: Vec<_> = (0..10).map(|_| stage.pair(Ip::V4)).collect();
     gateway.limit_descriptors(3);
     // Some more may fit; one meets the limit, and is lost or reset. From then on they pass.

@@ -1,10 +1,15 @@
 //! From TOML to [`Config`].
 
-use super::{Config, Intercept, Limits};
+mod policy;
+
+use super::{Config, Control as Socket, Intercept, Limits};
+use crate::handshake::Handshake;
 use bentpipe_base::{Bytes, Probability, Rate};
 use bentpipe_pep::leg::Leg;
 use bentpipe_scenario::Problems;
 use bentpipe_scenario::read::{Document, Table, Value, Wrong};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 use toml::de::DeValue;
 
@@ -17,10 +22,18 @@ pub(super) fn config(file: &str, text: &str) -> Result<Config, Problems> {
     let mut config = Config::default();
     config.port = root.or("port", Whole::<0, 65_534>(0)).0 as u16;
     config.intercept = root.or("intercept", config.intercept);
+    config.handshake = root.or("handshake", config.handshake);
     config.threads = root
         .optional("threads")
         .map(|Whole::<1, 1024>(threads)| threads as usize);
     config.drain = root.or("drain", config.drain);
+    config.control = root.or("control", config.control);
+    config.metrics = root
+        .optional("metrics")
+        .and_then(|Metrics(address)| address);
+    config.flow_log = root
+        .optional("flow_log")
+        .and_then(|AbsolutePath(path)| path);
     if let Some(table) = root.table("lan") {
         (config.lan_interface, config.lan) = leg(table, |_| Leg::terrestrial());
     }
@@ -30,6 +43,8 @@ pub(super) fn config(file: &str, text: &str) -> Result<Config, Problems> {
     if let Some(table) = root.table("limits") {
         config.limits = limits(table);
     }
+    config.quic = root.or("quic", config.quic);
+    config.policies = policy::list(&mut root);
     root.finish();
     document.finish(Some(config))
 }
@@ -65,6 +80,9 @@ fn leg(mut table: Table<'_, '_>, defaults: impl Fn(Option<Rate>) -> Leg) -> (Opt
     leg.overhead = overhead;
     let Buffer(send) = table.or("send_buffer", Buffer(leg.send_buffer));
     leg.send_buffer = send;
+    if let Some(LinkRate(rate)) = table.optional("receive_rate") {
+        leg.receive_buffer = Leg::buffer(rate);
+    }
     let Buffer(receive) = table.or("receive_buffer", Buffer(leg.receive_buffer));
     leg.receive_buffer = receive;
     leg.notsent_lowat = table
@@ -79,6 +97,12 @@ fn limits(mut table: Table<'_, '_>) -> Limits {
     let mut limits = Limits::default();
     if let Some(Whole::<1, 10_000_000>(flows)) = table.optional("flows") {
         limits.flows = flows as usize;
+    }
+    if let Some(Whole::<1, 65_536>(half_open)) = table.optional("half_open") {
+        limits.half_open = half_open as usize;
+    }
+    if let Some(Idle(idle)) = table.optional("idle") {
+        limits.idle = idle;
     }
     limits.descriptors = table
         .optional("descriptors")
@@ -118,6 +142,73 @@ impl Value for Intercept {
                 let what = format!("`{other}` is no side to intercept");
                 Err(Wrong::name(what, other, &["lan", "sat", "both"]))
             }
+        }
+    }
+}
+
+impl Value for Handshake {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let text = String::read(value, source)?;
+        match text.as_str() {
+            "end-to-end" => Ok(Self::EndToEnd),
+            "early" => Ok(Self::Early),
+            other => {
+                let what = format!("`{other}` is no way to answer a SYN");
+                Err(Wrong::name(what, other, &["end-to-end", "early"]))
+            }
+        }
+    }
+}
+
+impl Value for Socket {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        match AbsolutePath::read(value, source) {
+            Ok(AbsolutePath(None)) => Ok(Self::Off),
+            // The kernel's `sun_path` holds 107 bytes and a zero.
+            Ok(AbsolutePath(Some(path))) if path.as_os_str().len() <= 100 => Ok(Self::At(path)),
+            Ok(AbsolutePath(Some(path))) => {
+                let what = format!("`{}` is too long for a socket", path.display());
+                Err(Wrong::new(what, "a path of at most 100 bytes"))
+            }
+            Err(wrong) => Err(wrong),
+        }
+    }
+}
+
+/// An address and a port, or `"off"`.
+struct Metrics(Option<SocketAddr>);
+
+impl Value for Metrics {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let text = String::read(value, source)?;
+        let wrong = |_| {
+            Wrong::new(
+                format!("`{}` is no address with a port", text.escape_default()),
+                "an address and a port such as \"127.0.0.1:9463\", or \"off\"",
+            )
+        };
+        match text.as_str() {
+            "off" => Ok(Self(None)),
+            text => Ok(Self(Some(text.parse().map_err(wrong)?))),
+        }
+    }
+}
+
+/// A path from the root, or `"off"`.
+struct AbsolutePath(Option<PathBuf>);
+
+impl Value for AbsolutePath {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let text = String::read(value, source)?;
+        match text.as_str() {
+            "off" => Ok(Self(None)),
+            path if path.starts_with('/') && !path.contains('\0') => {
+                Ok(Self(Some(PathBuf::from(path))))
+            }
+            other => Err(Wrong::new(
+                format!("`{}` is no path from the root", other.escape_default()),
+                "a path such as \"/run/bentpipe/gateway.sock\", or \"off\"",
+            )),
         }
     }
 }
@@ -204,6 +295,23 @@ impl Value for Guard {
         }
         match Duration::read(value, source) {
             Ok(time) if (0.001..=16.0).contains(&time.as_secs_f64()) => Ok(Self(Some(time))),
+            Ok(time) => Err(Wrong::new(format!("{time:?} is out of range"), expected)),
+            Err(wrong) => Err(Wrong::new(wrong.what, expected)),
+        }
+    }
+}
+
+/// How long a flow may be idle.
+struct Idle(Option<Duration>);
+
+impl Value for Idle {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let expected = "a time from 1s to 30 days, such as \"3600s\", or \"off\"";
+        if String::read(value, source).is_ok_and(|text| text == "off") {
+            return Ok(Self(None));
+        }
+        match Duration::read(value, source) {
+            Ok(time) if (1..=2_592_000).contains(&time.as_secs()) => Ok(Self(Some(time))),
             Ok(time) => Err(Wrong::new(format!("{time:?} is out of range"), expected)),
             Err(wrong) => Err(Wrong::new(wrong.what, expected)),
         }

@@ -11,8 +11,13 @@ fn every_key_is_read() {
     let text = r#"
         port = 4000
         intercept = "sat"
+        handshake = "early"
         threads = 3
         drain = "5s"
+        control = "/run/here.sock"
+        quic = "reject"
+        metrics = "[::1]:9463"
+        flow_log = "/var/log/flows"
         [lan]
         interface = "eth0"
         congestion_control = "reno"
@@ -29,8 +34,22 @@ fn every_key_is_read() {
         guard = "off"
         overhead = "20B"
         notsent_lowat = "32kB"
+        receive_rate = "50Mbit/s"
+        [[policy]]
+        name = "voice"
+        from = ["10.1.0.0/16", "10.0.0.0/8", "fd00::/8"]
+        to = "192.0.2.7"
+        port = [5060, "6000-6999", "6500-7000"]
+        dscp = "ef"
+        arrives = "sat"
+        action = "bypass"
+        [[policy]]
+        dscp = 10
+        action = "reject"
         [limits]
         flows = 10
+        half_open = 20
+        idle = "600s"
         descriptors = 200
         pipe = "64KiB"
         pipes = 7
@@ -38,7 +57,15 @@ fn every_key_is_read() {
     let config = Config::parse("gw.toml", text).unwrap();
     assert_eq!(config.port, 4000);
     assert!(config.intercept.includes(Which::Sat) && !config.intercept.includes(Which::Lan));
+    assert_eq!(config.handshake, crate::Handshake::Early);
     assert_eq!((config.threads, config.drain.as_secs()), (Some(3), 5));
+    assert_eq!(config.metrics, "[::1]:9463".parse().ok());
+    assert_eq!(
+        config.flow_log.as_deref(),
+        Some(Path::new("/var/log/flows"))
+    );
+    let control = config.control.path();
+    assert_eq!(control, Some(Path::new("/run/here.sock")));
     assert_eq!(config.lan_interface.as_deref(), Some("eth0"));
     assert_eq!(config.lan.congestion.as_deref(), Some("reno"));
     assert_eq!(config.lan.send_buffer, Bytes(1 << 20));
@@ -53,8 +80,23 @@ fn every_key_is_read() {
     assert!(config.sat.aggressive && !config.lan.aggressive);
     assert_eq!(config.sat.notsent_lowat, Some(Bytes(32_000)));
     assert_eq!(config.sat.send_buffer, Bytes(6_000_000));
+    assert_eq!(config.sat.receive_buffer, Bytes(30_000_000));
+    assert_eq!(config.quic, crate::Quic::Reject);
+    let [voice, second] = config.policies.as_slice() else {
+        panic!("{:?}", config.policies);
+    };
+    assert_eq!(voice.name, "voice");
+    let from: Vec<String> = voice.from.iter().map(ToString::to_string).collect();
+    assert_eq!(from, ["10.0.0.0/8", "fd00::/8"], "one holds the other");
+    assert_eq!(voice.to[0].to_string(), "192.0.2.7/32");
+    assert_eq!(voice.ports, [5060..=5060, 6000..=7000]);
+    assert_eq!((voice.dscp, voice.arrives), (Some(46), Some(Which::Sat)));
+    assert_eq!(voice.action, crate::Action::Bypass);
+    assert_eq!((second.name.as_str(), second.dscp), ("2", Some(10)));
     let limits = Limits {
         flows: 10,
+        half_open: 20,
+        idle: Some(Duration::from_secs(600)),
         descriptors: Some(200),
         pipe: Bytes(65_536),
         pipes: 7,
@@ -78,8 +120,14 @@ fn each_mistake_names_its_place_and_the_remedy() {
         ("port = 70000", "gw.toml:1:8: `70000` is out of range"),
         ("port = \"x\"", "from 0 to 65534"),
         ("intercept = \"boht\"", "did you mean `both`?"),
+        ("handshake = \"erly\"", "did you mean `early`?"),
         ("threads = 0", "from 1 to 1024"),
         ("drain = 30", "\"300ms\""),
+        ("control = \"gateway.sock\"", "is no path from the root"),
+        ("control = \"on\"", "or \"off\""),
+        ("metrics = \"localhost\"", "an address and a port"),
+        ("metrics = 9463", "text"),
+        ("flow_log = \"flows\"", "is no path from the root"),
         ("\n[sat]\nrate = \"10MB\"", "gw.toml:3:8: "),
         ("[sat]\nraet = \"1Mbit/s\"", "did you mean `rate`?"),
         ("[sat]\npacing = 1.2", "from 10% to 100%"),
@@ -105,9 +153,57 @@ fn each_mistake_names_its_place_and_the_remedy() {
         ("[lan]\nreceive_buffer = \"2GiB\"", "from 4KiB to 1GiB"),
         ("[lan]\nnotsent_lowat = \"x\"", "an amount of data"),
         ("[limits]\nflows = 0", "from 1 to 10000000"),
+        ("[limits]\nhalf_open = 0", "from 1 to 65536"),
+        ("[limits]\nidle = \"1ms\"", "or \"off\""),
         ("[limits]\ndescriptors = 10", "from 100"),
         ("[limits]\npipe = \"1B\"", "from 64KiB to 1MiB"),
         ("[limits]\npipes = 0", "from 1 to"),
+        ("quic = \"block\"", "`count` or `reject`"),
+        ("policy = 3", "tables under `[[policy]]`"),
+        ("[[policy]]", "lacks `action`"),
+        (
+            "[[policy]]\naction = \"bypas\"",
+            "gw.toml:2:10: `bypas` is no action",
+        ),
+        ("[[policy]]\naction = \"bypas\"", "did you mean `bypass`?"),
+        (
+            "[[policy]]\naction = \"split\"\nname = \"a b\"",
+            "1 to 32 letters",
+        ),
+        (
+            "[[policy]]\naction = \"split\"\nname = \"2\"\n[[policy]]\naction = \"split\"",
+            "the second policy that is called `2`",
+        ),
+        (
+            "[[policy]]\naction = \"split\"\nfrom = \"10.0.0.0/33\"",
+            "10.1.0.0/16",
+        ),
+        ("[[policy]]\naction = \"split\"\nto = []", "at least one"),
+        (
+            "[[policy]]\naction = \"split\"\nfrom = \"fd00::/8\"\nto = \"10.0.0.1\"",
+            "one family",
+        ),
+        (
+            "[[policy]]\naction = \"split\"\nport = 0",
+            "from 1 to 65535",
+        ),
+        (
+            "[[policy]]\naction = \"split\"\nport = \"9-1\"",
+            "\"8000-8099\"",
+        ),
+        ("[[policy]]\naction = \"split\"\ndscp = 64", "from 0 to 63"),
+        (
+            "[[policy]]\naction = \"split\"\ndscp = \"eff\"",
+            "did you mean `ef`?",
+        ),
+        (
+            "[[policy]]\naction = \"split\"\narrives = \"wan\"",
+            "`lan` or `sat`",
+        ),
+        (
+            "[[policy]]\naction = \"split\"\nprot = 1",
+            "unknown key `prot`",
+        ),
         ("limits = 3", "expected a table `[limits]`"),
         ("[lan", "not TOML"),
     ] {
@@ -129,6 +225,17 @@ fn an_unreadable_file_says_which() {
 proptest! {
     #[test]
     fn any_text_is_read_or_refused(text in "\\PC*") {
+        let _ = Config::parse("gw.toml", &text);
+    }
+
+    #[test]
+    fn any_policy_is_read_or_refused(
+        key in prop::sample::select(vec!["from", "to", "port", "dscp", "arrives", "name", "action"]),
+        value in "[-0-9a-f:./\",\\[\\]]{0,16}",
+    ) {
+        let text = format!("[[policy]]\naction = \"bypass\"\n{key} = {value}");
+        let _ = Config::parse("gw.toml", &text);
+        let text = format!("[[policy]]\naction = \"bypass\"\n{key} = \"{}\"", value.replace('"', ""));
         let _ = Config::parse("gw.toml", &text);
     }
 

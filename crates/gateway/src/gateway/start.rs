@@ -1,25 +1,32 @@
 //! Starting a gateway.
 
 use super::{Connections, Gateway, Meter};
-use crate::budget::budget;
+use crate::budget::{Descriptors, budget};
 use crate::config::Config;
 use crate::control::{ControlError, Supply};
 use crate::counters::Counters;
-use crate::intercept::{InterceptError, Interception};
+use crate::flow_log;
+use crate::handshake::{self, Answered, Porter};
+use crate::intercept::{InterceptError, Interception, Passed};
+use crate::ledger::Ledger;
 use crate::legs::{Prepared, Which};
 use crate::listen::{self, ListenError, Listener};
 use crate::mark::Marks;
-use crate::ruleset::Crossing;
-use crate::shared::{Shared, Stage};
+use crate::orders::{Fixed, Handle};
+use crate::ruleset::{Crossing, Ruleset};
+use crate::shared::{Settings, Shared, Stage, Standing};
+use crate::status::{Facts, Lookout};
 use crate::worker::{Plan, Worker};
 use bentpipe_os::diag::Diag;
 use bentpipe_os::need::{Missing, Need};
 use bentpipe_os::neighbour::Neighbours;
 use bentpipe_os::netlink::{Netlink, NetlinkError};
+use bentpipe_os::nfqueue::Queues;
 use bentpipe_os::owner::{Owner, OwnerError};
-use bentpipe_os::{limits, sched, sweep};
+use bentpipe_os::{limits, sched, sweep, timer};
 use std::io;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use thiserror::Error;
 
@@ -67,6 +74,14 @@ pub enum StartError {
     /// Our own process is unknown.
     #[error(transparent)]
     Owner(#[from] OwnerError),
+    /// The flow log cannot be opened.
+    #[error("cannot write the flow log {} ({source}): choose another `flow_log`, or \"off\"", .path.display())]
+    FlowLog {
+        /// Where.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
     /// Not one flow would fit.
     #[error(
         "{available} descriptors carry no flow ({used} are in use already): raise `descriptors` in [limits] or LimitNOFILE"
@@ -106,11 +121,8 @@ impl Gateway {
             tracing::info!("{line}");
         }
         let marks = Marks::new(Owner::current()?);
-        let mut supply = Supply::for_legs([&config.lan, &config.sat]);
-        let legs = Arc::new([
-            supply.prepare(Which::Lan, &config.lan, marks.lan())?,
-            supply.prepare(Which::Sat, &config.sat, marks.sat())?,
-        ]);
+        let mut supply = Supply::default();
+        let legs = supply.prepare_both(&config.lan, &config.sat, marks)?;
         let threads = match config.threads {
             Some(threads) => threads,
             None => sched::allowed_cpus()
@@ -122,11 +134,48 @@ impl Gateway {
             diag: Diag::open().map_err(system("ask for connections"))?,
             marks,
         };
+        let facts = Facts {
+            interfaces: [lan.clone(), sat.clone()],
+            marks,
+            began: timer::now(),
+        };
+        let lookout = Lookout::new(facts).map_err(system("ask for connections"))?;
         let neighbours = Neighbours::watch().map_err(system("watch the neighbours"))?;
         // Before any worker: a suspended interception takes nothing, and most that can fail is here.
-        let mut interception = Interception::new(marks, crossings).map_err(explain)?;
-        let (shared, meter, workers) = spawn(config, legs, listeners, threads)?;
+        let doors = crossings.iter().map(|crossing| crossing.leg).collect();
+        let rules = Ruleset {
+            marks,
+            handshake: config.handshake,
+            crossings,
+            policies: config.policies.clone(),
+            quic: config.quic,
+        };
+        config.warn();
+        let (mut interception, queues) =
+            Interception::new(rules, config.limits.half_open).map_err(explain)?;
+        let gate = queues.map(|queues| Gate {
+            queues,
+            doors,
+            marks,
+        });
+        let descriptors = descriptors(threads)?;
+        let (shared, meter, workers) = spawn(
+            config,
+            legs,
+            listeners,
+            &descriptors,
+            gate,
+            interception.passed(),
+        )?;
+        let (orders, taken) = mpsc::channel();
+        let handle = Handle {
+            orders,
+            shared: Arc::clone(&shared),
+            meter: meter.clone(),
+            lookout: Arc::new(Mutex::new(lookout)),
+        };
         let on = interception.resume();
+        shared.stand(Standing::Serving);
         let gateway = Self {
             interception,
             workers,
@@ -135,6 +184,12 @@ impl Gateway {
             connections,
             neighbours,
             supply,
+            marks,
+            handle,
+            orders: taken,
+            fixed: Fixed::of(config),
+            descriptors,
+            bypassed: false,
             drain: config.drain,
         };
         on?;
@@ -196,6 +251,7 @@ fn doors(
         };
         let (doors, lists) = listen::open(leg, &legs[leg as usize], port, threads)?;
         crossings.push(Crossing {
+            leg,
             from: from.to_owned(),
             to: to.to_owned(),
             doors,
@@ -209,39 +265,87 @@ fn doors(
 
 type Workers = Vec<thread::JoinHandle<io::Result<()>>>;
 
-fn spawn(
-    config: &Config,
-    legs: Arc<[Prepared; 2]>,
-    listeners: Vec<Vec<Listener>>,
-    threads: usize,
-) -> Result<(Arc<Shared>, Meter, Workers), StartError> {
+/// What there is and what is open, before the workers start.
+fn descriptors(workers: usize) -> Result<Descriptors, StartError> {
     let available = limits::raise_descriptors().map_err(system("raise the limit on open files"))?;
     let open = limits::open_descriptors().map_err(system("count the open files"))?;
-    // Bells, and an epoll set for each worker and the gateway.
-    let used = open + threads + 5;
-    let budget = budget(&config.limits, available, used, threads)
+    Ok(Descriptors {
+        available,
+        // Bells, and an epoll set for each worker, the porter and the gateway.
+        used: open + workers + 6,
+        workers,
+    })
+}
+
+fn spawn(
+    config: &Config,
+    legs: [Prepared; 2],
+    listeners: Vec<Vec<Listener>>,
+    descriptors: &Descriptors,
+    gate: Option<Gate>,
+    passed: Arc<Passed>,
+) -> Result<(Arc<Shared>, Meter, Workers), StartError> {
+    let Descriptors {
+        available,
+        used,
+        workers: threads,
+    } = *descriptors;
+    let budget = budget(&config.limits, descriptors)
         .ok_or(StartError::TooFewDescriptors { available, used })?;
-    let shared = Arc::new(Shared::new(budget.bounds, threads).map_err(system("make an eventfd"))?);
-    let counters: Arc<[Arc<Counters>]> = (0..threads).map(|_| Arc::default()).collect();
+    let settings = Settings::new(legs, budget.pipes, &config.limits);
+    let shared =
+        Shared::new(budget.bounds, settings, threads + 1).map_err(system("make an eventfd"))?;
+    let shared = Arc::new(shared);
+    // The last are the porter's.
+    let counters: Arc<[Arc<Counters>]> = (0..=threads).map(|_| Arc::default()).collect();
+    let answered = Arc::<Answered>::default();
     let meter = Meter {
         counters: Arc::clone(&counters),
         own: Arc::default(),
+        log: Arc::default(),
+        times: (0..=threads).map(|_| Arc::default()).collect(),
         shared: Arc::clone(&shared),
+        passed,
     };
-    let plans = listeners.into_iter().zip(counters.iter()).enumerate().map(
-        |(number, (listeners, counters))| Plan {
+    let log = match &config.flow_log {
+        None => None,
+        Some(path) => {
+            let log = flow_log::open(path, Arc::clone(&meter.log));
+            let refused = |source| StartError::FlowLog {
+                path: path.clone(),
+                source,
+            };
+            Some(log.map_err(refused)?)
+        }
+    };
+    let kept = listeners
+        .into_iter()
+        .zip(counters.iter().zip(meter.times.iter()));
+    let plans = kept
+        .enumerate()
+        .map(|(number, (listeners, (counters, times)))| Plan {
             number,
             listeners,
-            legs: Arc::clone(&legs),
             shared: Arc::clone(&shared),
             counters: Arc::clone(counters),
-            pipes: budget.pipes,
-            pipe_size: config.limits.pipe.0 as usize,
-        },
-    );
+            answered: Arc::clone(&answered),
+            ledger: Ledger {
+                times: config.metrics.map(|_| Arc::clone(times)),
+                log: log.clone(),
+            },
+        });
+    let porter = gate.map(|gate| handshake::Plan {
+        number: threads,
+        queues: gate.queues,
+        doors: gate.doors,
+        marks: gate.marks,
+        shared: Arc::clone(&shared),
+        counters: Arc::clone(&counters[threads]),
+        answered: Arc::clone(&answered),
+    });
     let mut workers = Workers::new();
-    for plan in plans {
-        match hire(plan) {
+    for hired in plans.map(hire).chain(porter.map(hire_porter)) {
+        match hired {
             Ok(worker) => workers.push(worker),
             Err(error) => {
                 shared.enter(Stage::Stopped);
@@ -265,17 +369,37 @@ impl Drop for AtEnd {
     }
 }
 
+/// What a porter keeps.
+struct Gate {
+    queues: Queues,
+    doors: Vec<Which>,
+    marks: Marks,
+}
+
+fn hire_porter(plan: handshake::Plan) -> Result<thread::JoinHandle<io::Result<()>>, StartError> {
+    let bell = AtEnd(Arc::clone(&plan.shared));
+    let porter = Porter::new(plan).map_err(system("make an epoll set"))?;
+    employ("porter".to_owned(), bell, move || porter.run())
+}
+
 fn hire(plan: Plan) -> Result<thread::JoinHandle<io::Result<()>>, StartError> {
     let number = plan.number;
     let bell = AtEnd(Arc::clone(&plan.shared));
     let worker = Worker::new(plan).map_err(system("make an epoll set"))?;
-    thread::Builder::new()
-        .name(format!("split-{number}"))
-        .spawn(move || {
-            let _bell = bell;
-            worker.run()
-        })
-        .map_err(system("start a thread"))
+    employ(format!("split-{number}"), bell, move || worker.run())
+}
+
+fn employ(
+    name: String,
+    bell: AtEnd,
+    work: impl FnOnce() -> io::Result<()> + Send + 'static,
+) -> Result<thread::JoinHandle<io::Result<()>>, StartError> {
+    let work = move || {
+        let _bell = bell;
+        work()
+    };
+    let thread = thread::Builder::new().name(name).spawn(work);
+    thread.map_err(system("start a thread"))
 }
 
 /// Names what the machine lacks, where that is why interception failed.

@@ -1,14 +1,16 @@
 //! New flows: accept, dial on, and what becomes of the dial.
 
 use super::{LISTENER, Pause, Worker};
-use crate::dial::{Dialled, dial};
+use crate::dial::{Dialled, dial, is_behind};
 use crate::flow::{Flow, Phase, Side};
+use crate::handshake::Syn;
 use crate::legs::Which;
+use bentpipe_base::Instant;
 use bentpipe_os::epoll::{Event, Interest};
 use bentpipe_os::socket::{self, Dial};
-use bentpipe_os::{neighbour, timer};
+use bentpipe_os::timer;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -24,6 +26,24 @@ fn token(index: u32, side: Side) -> u64 {
 const ACCEPT_BATCH: u32 = 64;
 /// The longest that connections wait for room: then better a reset than silence.
 const CROWDED: Duration = Duration::from_secs(3);
+
+/// What a SYN is at most: the longest headers.
+const LONGEST_SYN: usize = 512;
+
+/// The class of service that the client's SYN asked for; our packets to it are of that class too.
+fn carry_class(near: &OwnedFd, server: SocketAddr) -> u8 {
+    let mut buffer = [0; LONGEST_SYN];
+    let syn = socket::saved_syn(near, &mut buffer)
+        .ok()
+        .and_then(Syn::parse);
+    let class = syn.map_or(0, |syn| syn.class());
+    if class != 0
+        && let Err(error) = socket::set_traffic_class(near, server, class)
+    {
+        tracing::debug!(%error, "a connection goes on in the ordinary class");
+    }
+    class
+}
 
 impl Worker {
     /// Takes connections that wait at a listener: one, and twice as many in each wake that follows
@@ -69,9 +89,28 @@ impl Worker {
             // Not intercepted but dialled straight to us: an open relay would serve it.
             return self.counters.direct.one();
         }
-        match dial(&self.legs[leg.other() as usize], client, server) {
+        let class = carry_class(&near, server);
+        if let Some((far, begun)) = self.answered.take(&(client, server)) {
+            return self.on_pair(near, far, leg, begun);
+        }
+        match dial(
+            &self.settings.legs[leg.other() as usize],
+            client,
+            server,
+            class,
+        ) {
             Ok(dialled) => self.on_dialled(near, dialled, leg),
             Err(error) => self.on_no_dial(client, server, &error),
+        }
+    }
+
+    /// The far side had answered before the client was.
+    fn on_pair(&mut self, near: OwnedFd, far: OwnedFd, leg: Which, begun: Instant) {
+        let mut flow = Flow::new(near, far, leg, Phase::Dialling);
+        flow.begun = begun;
+        let index = self.flows.insert(flow);
+        if self.watch(index, Side::Far) {
+            self.open(index);
         }
     }
 
@@ -140,26 +179,20 @@ impl Worker {
         }
     }
 
-    /// Dials to or by neighbours that do not answer are over. The kernel says so only to the address
-    /// that was dialled from, the client's.
+    /// Dials to or by neighbours that do not answer are over.
     pub(super) fn on_silent(&mut self) {
         let silent = self.shared.take_silent(self.number);
         if silent.is_empty() {
             return;
         }
-        let is_silent = |server: IpAddr| {
-            silent.contains(&server)
-                || neighbour::next_hop(server)
-                    .ok()
-                    .flatten()
-                    .is_some_and(|hop| silent.contains(&hop))
-        };
         for index in self.flows.numbers() {
             let Some(flow) = self.flows.get_mut(index) else {
                 continue;
             };
             let server = socket::local_address(flow.socket(Side::Near));
-            if flow.phase == Phase::Dialling && server.is_ok_and(|server| is_silent(server.ip())) {
+            if flow.phase == Phase::Dialling
+                && server.is_ok_and(|server| is_behind(&silent, server.ip()))
+            {
                 self.counters.unreachable.one();
                 self.drop_flow(index);
             }
@@ -173,6 +206,7 @@ impl Worker {
             return false;
         };
         flow.phase = Phase::Open;
+        self.ledger.connected(flow.begun);
         self.counters.connected.one();
         self.pump(index, Side::Near) && self.watch(index, Side::Near)
     }

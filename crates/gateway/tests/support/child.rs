@@ -4,11 +4,13 @@
 //! binary that uses it has the test [`crate::gateway_process`], which calls [`be_a_gateway`].
 
 use super::Stage;
-use bentpipe_gateway::{Config, Ending, Gateway, Shutdown};
+use bentpipe_gateway::{Config, Control, Ending, Gateway, Manager, Shutdown, Source};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
 
 const CONFIG: &str = "BENTPIPE_TEST_GATEWAY_CONFIG";
+/// Set for one that takes another's place.
+const REPLACE: &str = "BENTPIPE_TEST_GATEWAY_REPLACE";
 
 /// In the child, runs a gateway until a signal; otherwise does nothing.
 pub fn be_a_gateway() {
@@ -17,15 +19,26 @@ pub fn be_a_gateway() {
     };
     // A kernel's control, because loading the BPF ones takes a second or two.
     let text = format!("{text}\n[sat]\ncongestion_control = \"cubic\"\n");
-    let config = Config::parse("child", &text).unwrap();
+    let mut config = Config::parse("child", &text).unwrap();
+    if config.control == Control::Usual {
+        config.control = Control::Off;
+    }
+    let config = config.between("lan0", "sat0");
     let shutdown = Shutdown::on_signals().unwrap();
-    let gateway = match Gateway::start(&config.between("lan0", "sat0")) {
+    let gateway = match Gateway::start(&config) {
         Ok(gateway) => gateway,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "{error}");
             std::process::exit(2);
         }
     };
+    let source = Source::new(|| Err("none".to_owned()));
+    let replace = std::env::var_os(REPLACE).is_some();
+    let manager = Manager::start(&config, &gateway.handle(), &source, replace);
+    if let Err(error) = &manager {
+        let _ = writeln!(std::io::stderr(), "{error}");
+        std::process::exit(2);
+    }
     let _ = std::io::stdout().write_all(b"ready\n");
     let code = match gateway.run_until(&shutdown) {
         Ok(Ending::Drained) => 0,
@@ -35,6 +48,7 @@ pub fn be_a_gateway() {
             1
         }
     };
+    drop(manager);
     std::process::exit(code);
 }
 
@@ -54,7 +68,20 @@ pub fn arrange<'c>(command: &'c mut Command, config: &str, unprivileged: bool) -
 
 /// Starts a gateway process on the stage and waits until it is ready.
 pub fn start(stage: &Stage, config: &str) -> GatewayProcess {
+    spawn(
+        stage.gateway.command(std::env::current_exe().unwrap()),
+        config,
+    )
+}
+
+/// Like [`start`], in the place of the one that runs.
+pub fn start_in_place(stage: &Stage, config: &str) -> GatewayProcess {
     let mut command = stage.gateway.command(std::env::current_exe().unwrap());
+    command.env(REPLACE, "1");
+    spawn(command, config)
+}
+
+fn spawn(mut command: Command, config: &str) -> GatewayProcess {
     arrange(&mut command, config, false);
     let mut process = GatewayProcess {
         child: command.spawn().unwrap(),

@@ -10,10 +10,10 @@
 pub mod child;
 
 use bentpipe_base::Bytes;
-use bentpipe_gateway::{Config, Ending, Gateway, Meter, RunError, Shutdown};
+use bentpipe_gateway::{Config, Ending, Gateway, Handshake, Meter, RunError, Shutdown};
 use bentpipe_os::netlink::{Prefix, Route, Veth, VethEnd};
 use bentpipe_os::netns::Netns;
-use std::io;
+use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -165,6 +165,14 @@ impl Stage {
         Config::parse("test", text).unwrap().between("lan0", "sat0")
     }
 
+    /// The same that answers SYNs early.
+    pub fn early() -> Config {
+        Config {
+            handshake: Handshake::Early,
+            ..Self::config()
+        }
+    }
+
     /// A gateway as [`Stage::config`] has it.
     pub fn split(&self) -> Running {
         self.split_by(Self::config())
@@ -304,6 +312,19 @@ impl Stage {
         (Narrow(inner, veth), listener)
     }
 
+    /// A second address of the server's, which it is given.
+    pub fn server_has_another_address(&self, ip: Ip) -> IpAddr {
+        let (bits, another) = match ip {
+            Ip::V4 => (24, "10.77.2.3"),
+            Ip::V6 => (64, "fd77:2::3"),
+        };
+        let another = another.parse().unwrap();
+        let prefix = Prefix::new(another, bits).unwrap();
+        let netlink = self.server.netlink().unwrap();
+        netlink.add_address("eth0", prefix).unwrap();
+        another
+    }
+
     /// The server answers packets for [`Ip::beyond`] with "host unreachable".
     pub fn server_refuses_to_route(&self, ip: Ip) {
         self.server.set_sysctl("net.ipv4.ip_forward", "1").unwrap();
@@ -320,7 +341,7 @@ impl Stage {
         let rules = self
             .gateway
             .run(|| bentpipe_os::nft::list(&["ruleset"]).unwrap());
-        rules.unwrap().contains("tproxy")
+        rules.unwrap().contains("goto cross_")
     }
 
     /// A connection through the gateway: the client's end and the server's.
@@ -330,6 +351,19 @@ impl Stage {
         let server = listener.accept();
         (client, server)
     }
+}
+
+/// Five bytes there, and four back.
+pub fn converse(client: &mut TcpStream, server: &mut TcpStream) {
+    client.write_all(b"still").unwrap();
+    server.read_exact(&mut [0; 5]).unwrap();
+    server.write_all(b"here").unwrap();
+    client.read_exact(&mut [0; 4]).unwrap();
+}
+
+/// The same over the ends of a connection.
+pub fn exchange((client, server): &mut (TcpStream, TcpStream)) {
+    converse(client, server);
 }
 
 /// The ends of a connection as who begins and who follows; by turns, where all of `[true, false]` is

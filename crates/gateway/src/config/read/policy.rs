@@ -1,0 +1,240 @@
+//! `[[policy]]`.
+
+use super::Whole;
+use crate::legs::Which;
+use crate::policy::{Action, Policy, Quic};
+use bentpipe_os::netlink::Prefix;
+use bentpipe_scenario::read::{Table, Value, Wrong};
+use std::ops::RangeInclusive;
+use toml::de::DeValue;
+
+pub(super) fn list(root: &mut Table<'_, '_>) -> Vec<Policy> {
+    let mut policies: Vec<Policy> = Vec::new();
+    for (number, table) in (1..).zip(root.list("policy")) {
+        let place = table.place();
+        let document = table.document();
+        let Some(policy) = policy(number, table) else {
+            continue;
+        };
+        if policies.iter().any(|other| other.name == policy.name) {
+            let what = format!("this is the second policy that is called `{}`", policy.name);
+            let expected = "a `name` of its own for each; without one, it is its number";
+            document.problem(place, Wrong::new(what, expected));
+        }
+        policies.push(policy);
+    }
+    policies
+}
+
+fn policy(number: usize, mut table: Table<'_, '_>) -> Option<Policy> {
+    let action = table.required("action", "\"bypass\"");
+    let name = table.optional("name").map(|Name(name)| name);
+    let prefixes = |list: Option<Many<Net>>| {
+        let list = list.map(|Many(list)| list).unwrap_or_default();
+        without_repetition(list.into_iter().map(|Net(prefix)| prefix).collect())
+    };
+    let policy = Policy {
+        name: name.unwrap_or_else(|| number.to_string()),
+        from: prefixes(table.optional("from")),
+        to: prefixes(table.optional("to")),
+        ports: joined(
+            table
+                .optional("port")
+                .map(|Many(list)| list)
+                .unwrap_or_default(),
+        ),
+        dscp: table.optional("dscp").map(|CodePoint(dscp)| dscp),
+        arrives: table.optional("arrives"),
+        action: action?,
+    };
+    if !policy.is_for(true) && !policy.is_for(false) {
+        let what = "`from` and `to` have no family in common";
+        table.problem("to", Wrong::new(what, "addresses of one family at least"));
+    }
+    table.finish();
+    Some(policy)
+}
+
+/// Those that no other one of the list holds.
+fn without_repetition(list: Vec<Prefix>) -> Vec<Prefix> {
+    let mut kept: Vec<Prefix> = Vec::new();
+    for prefix in list {
+        if !kept.iter().any(|other| other.holds(&prefix)) {
+            kept.retain(|other| !prefix.holds(other));
+            kept.push(prefix);
+        }
+    }
+    kept
+}
+
+/// The ranges in rising order, those that touch made one.
+fn joined(list: Vec<Ports>) -> Vec<RangeInclusive<u16>> {
+    let mut ranges: Vec<_> = list.into_iter().map(|Ports(range)| range).collect();
+    ranges.sort_by_key(|range| *range.start());
+    let mut kept: Vec<RangeInclusive<u16>> = Vec::new();
+    for range in ranges {
+        match kept.last_mut() {
+            Some(last) if *range.start() <= last.end().saturating_add(1) => {
+                *last = *last.start()..=*last.end().max(range.end());
+            }
+            _ => kept.push(range),
+        }
+    }
+    kept
+}
+
+/// One value, or an array of them.
+struct Many<T>(Vec<T>);
+
+impl<T: Value> Value for Many<T> {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let DeValue::Array(items) = value else {
+            return Ok(Self(vec![T::read(value, source)?]));
+        };
+        if items.is_empty() {
+            return Err(Wrong::new(
+                "an empty array",
+                "at least one value, or no key",
+            ));
+        }
+        let read = items.iter().map(|item| T::read(item.get_ref(), source));
+        read.collect::<Result<_, _>>().map(Self)
+    }
+}
+
+/// A network, or one address.
+struct Net(Prefix);
+
+impl Value for Net {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let text = String::read(value, source)?;
+        text.parse().map(Self).map_err(|_| {
+            Wrong::new(
+                format!("`{}` is no network", text.escape_default()),
+                "an address or a prefix, such as \"10.1.0.0/16\" or \"fd00:1::/32\"",
+            )
+        })
+    }
+}
+
+/// A port, or a range of them.
+struct Ports(RangeInclusive<u16>);
+
+impl Value for Ports {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let Ok(text) = String::read(value, source) else {
+            let Whole::<1, 65_535>(port) = Whole::read(value, source)?;
+            return Ok(Self(port as u16..=port as u16));
+        };
+        let range = text
+            .split_once('-')
+            .and_then(|(first, last)| Some(first.trim().parse().ok()?..=last.trim().parse().ok()?));
+        match range {
+            Some(range) if *range.start() > 0 && !range.is_empty() => Ok(Self(range)),
+            _ => Err(Wrong::new(
+                format!("`{}` is no range of ports", text.escape_default()),
+                "a port such as 443, or a range such as \"8000-8099\"",
+            )),
+        }
+    }
+}
+
+/// What a policy is called: part of the name of an nft counter.
+struct Name(String);
+
+impl Value for Name {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let name = String::read(value, source)?;
+        let fits = (1..=32).contains(&name.len())
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if !fits {
+            let what = format!("`{}` cannot name a policy", name.escape_default());
+            return Err(Wrong::new(what, "1 to 32 letters, digits and `_`"));
+        }
+        Ok(Self(name))
+    }
+}
+
+/// A code point by number or name (RFC 2474, 2597, 3246, 5865, 8622).
+struct CodePoint(u8);
+
+const CODE_POINTS: [(&str, u8); 23] = [
+    ("cs0", 0),
+    ("cs1", 8),
+    ("cs2", 16),
+    ("cs3", 24),
+    ("cs4", 32),
+    ("cs5", 40),
+    ("cs6", 48),
+    ("cs7", 56),
+    ("af11", 10),
+    ("af12", 12),
+    ("af13", 14),
+    ("af21", 18),
+    ("af22", 20),
+    ("af23", 22),
+    ("af31", 26),
+    ("af32", 28),
+    ("af33", 30),
+    ("af41", 34),
+    ("af42", 36),
+    ("af43", 38),
+    ("ef", 46),
+    ("va", 44),
+    ("le", 1),
+];
+
+impl Value for CodePoint {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let Ok(text) = String::read(value, source) else {
+            let Whole::<0, 63>(number) = Whole::read(value, source)?;
+            return Ok(Self(number as u8));
+        };
+        let found = CODE_POINTS.iter().find(|(name, _)| *name == text);
+        found.map(|(_, number)| Self(*number)).ok_or_else(|| {
+            let names = CODE_POINTS.map(|(name, _)| name);
+            let what = format!("`{}` is no code point", text.escape_default());
+            Wrong::name(what, &text, &names)
+        })
+    }
+}
+
+impl Value for Action {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let all = [
+            ("split", Self::Split),
+            ("bypass", Self::Bypass),
+            ("reject", Self::Reject),
+        ];
+        word(value, source, "action", &all)
+    }
+}
+
+impl Value for Quic {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let all = [("count", Self::Count), ("reject", Self::Reject)];
+        word(value, source, "treatment of QUIC", &all)
+    }
+}
+
+impl Value for Which {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let all = [Self::Lan, Self::Sat].map(|which| (which.name(), which));
+        word(value, source, "leg", &all)
+    }
+}
+
+fn word<T: Copy>(
+    value: &DeValue<'_>,
+    source: &str,
+    what: &str,
+    all: &[(&str, T)],
+) -> Result<T, Wrong> {
+    let text = String::read(value, source)?;
+    let found = all.iter().find(|(name, _)| *name == text);
+    found.map(|(_, it)| *it).ok_or_else(|| {
+        let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+        let what = format!("`{}` is no {what}", text.escape_default());
+        Wrong::name(what, &text, &names)
+    })
+}

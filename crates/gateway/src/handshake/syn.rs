@@ -1,0 +1,149 @@
+//! What a SYN says.
+
+use super::answered::Ends;
+use bentpipe_base::Seq;
+use bentpipe_wire::{Checksums, Ip, Packet, Transport};
+use std::net::SocketAddr;
+
+/// TCP Fast Open (RFC 7413): a listener that does not know the client's cookie ignores it, and its
+/// data is sent again.
+const FAST_OPEN: u8 = 34;
+
+/// A client's SYN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Syn {
+    /// Client and server.
+    pub(crate) ends: Ends,
+    /// The client's first sequence number: a SYN that comes again has the same.
+    pub(crate) seq: Seq,
+    /// DSCP in the upper six bits, ECN in the lower two.
+    pub(crate) traffic_class: u8,
+    /// The first option that a split would break: Multipath TCP (30), TCP-MD5 (19), TCP-AO (29), and
+    /// any that this program does not know.
+    pub(crate) foreign_option: Option<u8>,
+}
+
+impl Syn {
+    /// The class of service: DSCP without ECN, which is each leg's own.
+    pub(crate) fn class(&self) -> u8 {
+        self.traffic_class & !3
+    }
+
+    /// Reads a packet from its IP header on; `None` when it is no SYN that can be read.
+    pub(crate) fn parse(packet: &[u8]) -> Option<Self> {
+        // The kernel checked them; those of local senders are left to the network card.
+        let packet = Packet::parse(packet, Checksums::Ignore).ok()?;
+        let Transport::Tcp(tcp) = packet.transport else {
+            return None;
+        };
+        let (source, destination, traffic_class) = match &packet.ip {
+            Ip::V4(ip) => (ip.source.into(), ip.destination.into(), ip.traffic_class),
+            Ip::V6(ip) => (ip.source.into(), ip.destination.into(), ip.traffic_class),
+        };
+        let unknown = tcp.options.unknown.as_deref();
+        // One of the known kinds is there when it is malformed.
+        let mut kinds = unknown.into_iter().flat_map(|unknown| unknown.kinds());
+        Some(Self {
+            ends: (
+                SocketAddr::new(source, tcp.source),
+                SocketAddr::new(destination, tcp.destination),
+            ),
+            seq: tcp.seq,
+            traffic_class,
+            foreign_option: kinds.find(|kind| *kind != FAST_OPEN),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bentpipe_wire::{Flags, Ipv4, Payload, RawOptions, Tcp, TcpOptions};
+    use proptest::prelude::*;
+
+    fn syn(options: &[u8]) -> Vec<u8> {
+        let mut ip = Ipv4::new([192, 0, 2, 1].into(), [198, 51, 100, 2].into());
+        ip.traffic_class = 0xb8;
+        let tcp = Tcp {
+            source: 40_000,
+            destination: 80,
+            seq: Seq(7),
+            flags: Flags::SYN,
+            options: TcpOptions {
+                mss: Some(1460),
+                sack_permitted: true,
+                unknown: RawOptions::new(options).map(Box::new),
+                ..TcpOptions::default()
+            },
+            ..Tcp::default()
+        };
+        let packet = Packet {
+            ip: Ip::V4(ip),
+            transport: Transport::Tcp(tcp),
+            payload: Payload::Absent,
+        };
+        packet.to_vec().unwrap()
+    }
+
+    #[test]
+    fn a_syn_tells_its_ends_and_its_class() {
+        let expected = Syn {
+            ends: (
+                "192.0.2.1:40000".parse().unwrap(),
+                "198.51.100.2:80".parse().unwrap(),
+            ),
+            seq: Seq(7),
+            traffic_class: 0xb8,
+            foreign_option: None,
+        };
+        assert_eq!(Syn::parse(&syn(&[])), Some(expected));
+    }
+
+    #[test]
+    fn options_that_a_split_would_break_are_found() {
+        for (options, found) in [
+            (&[34, 2][..], None),
+            (&[30, 4, 0, 1], Some(30)),
+            (&[34, 2, 19, 4, 1, 1], Some(19)),
+            (&[29, 4, 1, 1], Some(29)),
+            (&[253, 4, 1, 1], Some(253)),
+            // A window scale with a wrong length.
+            (&[3, 4, 7, 7], Some(3)),
+        ] {
+            let syn = Syn::parse(&syn(options)).unwrap();
+            assert_eq!(syn.foreign_option, found, "{options:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_tcp_is_no_syn() {
+        let mut bytes = syn(&[]);
+        assert!(Syn::parse(&bytes[..30]).is_none());
+        assert!(Syn::parse(&[]).is_none());
+        bytes[9] = 17;
+        assert!(Syn::parse(&bytes).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Syn::parse(&bytes);
+        }
+
+        /// A SYN that is damaged or cut off anywhere.
+        #[test]
+        fn any_damage_is_read_or_refused(
+            damage in prop::collection::vec((0usize..60, any::<u8>()), 0..4),
+            length in 0usize..=60,
+        ) {
+            let mut bytes = syn(&[30, 4, 0, 1, 34, 2]);
+            for (at, value) in damage {
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte = value;
+                }
+            }
+            bytes.truncate(length);
+            let _ = Syn::parse(&bytes);
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What is written down of each flow: round-trip times and connect times as histograms, segments sent
+//! again, and where asked one line in the flow log.
+//!
+//! Each worker writes its own [`Times`] without locks. A line for the log goes through a bounded
+//! channel to a thread of its own: a full disk costs lines, counted, and nothing else.
+
+use crate::counters::{Counter, Counters};
+use crate::flow::{Flow, Phase, Side};
+use crate::legs::Which;
+use bentpipe_base::Instant;
+use bentpipe_os::tcp::{self, Info};
+use bentpipe_os::{socket, timer};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+
+/// Upper bounds of the histograms' buckets, in microseconds; a GEO satellite is well resolved.
+const BOUNDS: [u64; 17] = [
+    500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 600_000, 700_000,
+    800_000, 1_000_000, 2_000_000, 5_000_000, 10_000_000,
+];
+
+/// How often something took how long; one thread writes.
+#[derive(Debug, Default)]
+pub(crate) struct Histogram {
+    counts: [Counter; BOUNDS.len() + 1],
+    micros: Counter,
+}
+
+impl Histogram {
+    pub(crate) fn record(&self, time: Duration) {
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let bucket = BOUNDS.partition_point(|bound| *bound < micros);
+        if let Some(count) = self.counts.get(bucket) {
+            count.one();
+        }
+        self.micros.many(micros);
+    }
+}
+
+/// What histograms hold together at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Distribution {
+    /// Upper bound in seconds, and how many were up to it and above the one before.
+    pub(crate) buckets: Vec<(f64, u64)>,
+    /// All times together, in seconds.
+    pub(crate) sum: f64,
+}
+
+impl Distribution {
+    pub(crate) fn of<'h>(histograms: impl Iterator<Item = &'h Histogram>) -> Self {
+        let bounds = BOUNDS.iter().map(|bound| *bound as f64 / 1e6);
+        let mut buckets: Vec<(f64, u64)> = bounds.chain([f64::MAX]).map(|at| (at, 0)).collect();
+        let mut micros = 0u64;
+        for histogram in histograms {
+            for (bucket, count) in buckets.iter_mut().zip(&histogram.counts) {
+                bucket.1 += count.read();
+            }
+            micros = micros.wrapping_add(histogram.micros.read());
+        }
+        Self {
+            buckets,
+            sum: micros as f64 / 1e6,
+        }
+    }
+}
+
+/// The times of one worker's flows.
+#[derive(Debug, Default)]
+pub(crate) struct Times {
+    /// From a client's SYN, or where that is answered early from its connection, until both legs stand.
+    pub(crate) connect: Histogram,
+    /// Smoothed round-trip times by leg: at the end of each flow, and of standing ones now and then.
+    pub(crate) rtt: [Histogram; 2],
+    /// Segments sent again by flows that have ended, by leg.
+    pub(crate) retransmitted: [Counter; 2],
+}
+
+/// A flow that has ended, as the log tells it.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) client: Option<SocketAddr>,
+    pub(crate) server: Option<SocketAddr>,
+    pub(crate) from: Which,
+    pub(crate) lasted: Duration,
+    pub(crate) end: &'static str,
+    /// Of the accepted and the dialled socket.
+    pub(crate) near: Info,
+    pub(crate) far: Info,
+}
+
+/// One worker's ledger.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    /// `None` where nobody has asked: it costs two system calls a flow.
+    pub(crate) times: Option<Arc<Times>>,
+    pub(crate) log: Option<SyncSender<Record>>,
+}
+
+impl Ledger {
+    /// The far side of a flow that began at `begun` has answered.
+    pub(crate) fn connected(&self, begun: Instant) {
+        if let Some(times) = &self.times {
+            times.connect.record(timer::now().since(begun));
+        }
+    }
+
+    /// A flow ends; its sockets are open still.
+    pub(crate) fn closes(&self, flow: &Flow, counters: &Counters) {
+        if self.times.is_none() && self.log.is_none() {
+            return;
+        }
+        let info = |side: Side| tcp::info(flow.socket(side)).unwrap_or_default();
+        let (near, far) = (info(Side::Near), info(Side::Far));
+        if let Some(times) = &self.times {
+            for (info, leg) in [(&near, flow.leg), (&far, flow.leg.other())] {
+                if !info.rtt.is_zero() {
+                    times.rtt[leg as usize].record(info.rtt);
+                }
+                times.retransmitted[leg as usize].many(info.total_retrans.into());
+            }
+        }
+        let Some(log) = &self.log else {
+            return;
+        };
+        let record = Record {
+            // The peers' addresses are gone after a reset; our own are theirs.
+            client: socket::local_address(flow.socket(Side::Far)).ok(),
+            server: socket::local_address(flow.socket(Side::Near)).ok(),
+            from: flow.leg,
+            lasted: timer::now().since(flow.begun),
+            end: match flow.phase {
+                Phase::Open if flow.has_ended() => "finished",
+                Phase::Dialling => "unanswered",
+                _ => "reset",
+            },
+            near,
+            far,
+        };
+        if log.try_send(record).is_err() {
+            counters.log_lost.one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_fall_into_the_bucket_that_bounds_them() {
+        let worker = [Histogram::default(), Histogram::default()];
+        worker[0].record(Duration::from_micros(500));
+        worker[0].record(Duration::from_micros(501));
+        worker[1].record(Duration::from_millis(620));
+        worker[1].record(Duration::from_secs(3_600));
+        let all = Distribution::of(worker.iter());
+        let filled: Vec<(f64, u64)> = all
+            .buckets
+            .iter()
+            .copied()
+            .filter(|(_, count)| *count > 0)
+            .collect();
+        assert_eq!(filled, [(0.0005, 1), (0.001, 1), (0.7, 1), (f64::MAX, 1)]);
+        assert!((all.sum - 3_600.621_001).abs() < 1e-9, "{}", all.sum);
+    }
+}

@@ -1,0 +1,268 @@
+//! What an operator sees of a gateway and has it do, off the data plane: a control socket, and metrics
+//! for Prometheus.
+//!
+//! Everything here runs on threads of its own, at a lower priority, with bounded seats, lines and
+//! patience: a client that hangs or floods costs its own seat and nothing of the flows'.
+
+mod http;
+mod metrics;
+pub mod protocol;
+mod seats;
+mod socket;
+
+use crate::config::{Config, Control};
+use crate::orders::{Handle, OrderError};
+use protocol::{Answer, Request};
+use seats::Seats;
+use socket::Place;
+use std::fmt;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// Clients of the control socket at a time.
+const CLIENTS: usize = 4;
+/// Scrapers at a time.
+const SCRAPERS: usize = 2;
+/// For those beyond.
+const BUSY: &[u8] =
+    b"{\"ok\":false,\"error\":\"too many clients at the control socket: try again\"}\n";
+/// How long a client may say nothing.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long it may take nothing of its answer.
+const UNREAD: Duration = Duration::from_secs(2);
+/// Between the answers to one client: a flood of questions gets no more than twenty a second.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// What the operator asked for cannot be had.
+#[derive(Debug, Error)]
+pub enum ManageError {
+    /// Another gateway has the control socket.
+    #[error(
+        "another gateway answers at {}: give this one another `control`, or let it take the place of the other (--replace)",
+        .0.display()
+    )]
+    InUse(PathBuf),
+    /// The control socket cannot be made.
+    #[error("cannot make the control socket {} ({source}): choose another `control`, or \"off\"", .path.display())]
+    Socket {
+        /// Where.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The gateway whose place is to be taken does not let go.
+    #[error("the gateway at {} does not retire ({what})", .path.display())]
+    Predecessor {
+        /// Its control socket.
+        path: PathBuf,
+        /// What it said.
+        what: String,
+    },
+    /// The metrics cannot be offered.
+    #[error(
+        "cannot offer the metrics at {address} ({source}): choose another `metrics`, or \"off\""
+    )]
+    Metrics {
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The kernel gives no thread.
+    #[error("cannot start a thread ({0}): see the kernel's reason")]
+    Thread(#[source] io::Error),
+}
+
+/// Where a reload takes the configuration from.
+#[derive(Clone)]
+pub struct Source(Arc<dyn Fn() -> Result<Config, String> + Send + Sync>);
+
+impl Source {
+    /// From `read`, which says in words why there is none.
+    pub fn new(read: impl Fn() -> Result<Config, String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+
+    /// Reads the configuration and gives it to the gateway.
+    ///
+    /// # Errors
+    /// In words, which are in the log too; the gateway goes on as before.
+    pub fn reload(&self, handle: &Handle) -> Result<(), String> {
+        let result =
+            (self.0)().and_then(|config| handle.reload(&config).map_err(|error| error.to_string()));
+        if let Err(error) = &result {
+            tracing::error!("not reloaded, everything stays as it was: {error}");
+        }
+        result
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Source")
+    }
+}
+
+/// The metrics' server: closed when the gateway retires, for its successor to open.
+type Metrics = Arc<Mutex<Option<Seats>>>;
+
+/// The operator's side of a gateway. Dropping it closes the control socket and the metrics.
+#[derive(Debug)]
+pub struct Manager {
+    _control: Option<(Seats, Place)>,
+    _metrics: Metrics,
+}
+
+impl Manager {
+    /// Opens what `config` asks for, in the namespace of the calling thread. With `replace`, takes the
+    /// place of the gateway that has the control socket: that one retires.
+    ///
+    /// # Errors
+    /// See [`ManageError`]. That the usual control socket cannot be had is only a warning.
+    pub fn start(
+        config: &Config,
+        handle: &Handle,
+        source: &Source,
+        replace: bool,
+    ) -> Result<Self, ManageError> {
+        let metrics = Metrics::default();
+        let control = match config.control.path() {
+            None => None,
+            Some(path) => {
+                let desk = Desk {
+                    handle: handle.clone(),
+                    source: source.clone(),
+                    metrics: Arc::clone(&metrics),
+                };
+                match control(path, desk, replace) {
+                    Err(error @ (ManageError::InUse(_) | ManageError::Socket { .. }))
+                        if config.control == Control::Usual && !replace =>
+                    {
+                        tracing::warn!("no control socket: {error}");
+                        None
+                    }
+                    result => Some(result?),
+                }
+            }
+        };
+        if let Some(address) = config.metrics {
+            let seats = offer(address, handle)?;
+            *metrics.lock().unwrap_or_else(PoisonError::into_inner) = Some(seats);
+        }
+        Ok(Self {
+            _control: control,
+            _metrics: metrics,
+        })
+    }
+}
+
+/// Opens the metrics.
+fn offer(address: SocketAddr, handle: &Handle) -> Result<Seats, ManageError> {
+    let listener =
+        TcpListener::bind(address).map_err(|source| ManageError::Metrics { address, source })?;
+    let handle = handle.clone();
+    let serve = move |stream| http::answer(stream, &handle);
+    Seats::open("metrics", listener, SCRAPERS, http::BUSY, serve).map_err(ManageError::Thread)
+}
+
+/// Opens the control socket.
+fn control(path: &Path, desk: Desk, replace: bool) -> Result<(Seats, Place), ManageError> {
+    let predecessor = UnixStream::connect(path).is_ok();
+    if predecessor && !replace {
+        return Err(ManageError::InUse(path.to_owned()));
+    }
+    let refused = |source| ManageError::Socket {
+        path: path.to_owned(),
+        source,
+    };
+    let (listener, making) = Place::make(path).map_err(refused)?;
+    if predecessor && let Err(error) = protocol::ask(path, &Request::Retire) {
+        return Err(ManageError::Predecessor {
+            path: path.to_owned(),
+            what: error.to_string(),
+        });
+    }
+    let place = making.take().map_err(refused)?;
+    let serve = move |stream| desk.converse(stream);
+    let seats = Seats::open("control", listener, CLIENTS, BUSY, serve);
+    Ok((seats.map_err(ManageError::Thread)?, place))
+}
+
+/// Where clients of the control socket are heard.
+struct Desk {
+    handle: Handle,
+    source: Source,
+    metrics: Metrics,
+}
+
+impl Desk {
+    /// Answers a client until it ends, is silent for too long, or talks nonsense.
+    fn converse(&self, stream: UnixStream) {
+        let may_order = socket::may_order(&stream);
+        let timed = stream
+            .set_read_timeout(Some(PATIENCE))
+            .and_then(|()| stream.set_write_timeout(Some(UNREAD)));
+        if timed.is_err() {
+            return;
+        }
+        let mut lines = BufReader::new(&stream);
+        let mut line = Vec::new();
+        let mut answered = None::<Instant>;
+        loop {
+            line.clear();
+            let mut bounded = (&mut lines).take(protocol::LONGEST as u64);
+            match bounded.read_until(b'\n', &mut line) {
+                Ok(0) | Err(_) => return,
+                Ok(_) => {}
+            }
+            if let Some(answered) = answered {
+                std::thread::sleep(PAUSE.saturating_sub(answered.elapsed()));
+            }
+            let (answer, goes_on) = match protocol::parse(&line) {
+                Ok(request) => (self.answer(&request, may_order), true),
+                Err(error) => (Answer::error(error), false),
+            };
+            if (&stream).write_all(&answer.to_line()).is_err() || !goes_on {
+                return;
+            }
+            answered = Some(Instant::now());
+        }
+    }
+
+    fn answer(&self, request: &Request, may_order: bool) -> Answer {
+        let done = |result: Result<(), OrderError>| match result {
+            Ok(()) => Answer::done(),
+            Err(error) => Answer::error(error),
+        };
+        match request {
+            Request::Status => match self.handle.status() {
+                Ok(status) => Answer::status(&status),
+                Err(error) => Answer::error(error),
+            },
+            _ if !may_order => Answer::error("only root and the gateway's own user may do that"),
+            Request::Bypass { on } => done(self.handle.bypass(*on)),
+            Request::Reload => match self.source.reload(&self.handle) {
+                Ok(()) => Answer::done(),
+                Err(words) => Answer::error(words),
+            },
+            Request::Retire => {
+                let retired = self.handle.retire();
+                if retired.is_ok() {
+                    // Its successor offers them at the same address.
+                    drop(
+                        self.metrics
+                            .lock()
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .take(),
+                    );
+                }
+                done(retired)
+            }
+        }
+    }
+}

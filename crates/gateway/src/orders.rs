@@ -1,0 +1,219 @@
+//! What an operator may ask of a running gateway, from any thread: bypass, reload, retire, status.
+//!
+//! Orders go to the supervising thread, which alone changes interception and settings; the workers
+//! never wait for one.
+
+use crate::config::{Config, Control, Intercept};
+use crate::control::ControlError;
+use crate::counters::Snapshot;
+use crate::gateway::Meter;
+use crate::handshake::Handshake;
+use crate::intercept::InterceptError;
+use crate::shared::Shared;
+use crate::status::{Lookout, Status};
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// How long an order may take: loading BPF programs takes a second or two.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// An order was not carried out; the gateway goes on as before.
+#[derive(Debug, Error)]
+pub enum OrderError {
+    /// It has ended.
+    #[error("the gateway has ended: start it again")]
+    Ended,
+    /// It takes too long to answer.
+    #[error("the gateway has not answered for {} s: see its log", PATIENCE.as_secs())]
+    Slow,
+    /// It no longer splits new flows.
+    #[error("the gateway drains: start another one for new flows")]
+    Draining,
+    /// A key that takes a start.
+    #[error(
+        "{keys} cannot change in a running gateway: start a successor in its place (`bentpipe gateway run --replace`)"
+    )]
+    Fixed {
+        /// Which keys.
+        keys: String,
+    },
+    /// A leg insists on a congestion control that is not to be had.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// Interception could not be changed.
+    #[error(transparent)]
+    Intercept(#[from] InterceptError),
+    /// Not one flow would fit.
+    #[error("the limits leave no room for a flow: raise `descriptors` in [limits]")]
+    NoRoom,
+    /// The kernel does not tell about connections.
+    #[error("cannot list the gateway's connections ({0}): see the kernel's reason")]
+    Diag(#[source] io::Error),
+}
+
+/// What is asked.
+#[derive(Debug)]
+pub(crate) enum Request {
+    Bypass(bool),
+    Reload(Box<Config>),
+    Retire,
+    /// Nothing but an answer.
+    Pulse,
+}
+
+/// A request, and where its outcome goes.
+#[derive(Debug)]
+pub(crate) struct Order {
+    pub(crate) request: Request,
+    pub(crate) outcome: SyncSender<Result<(), OrderError>>,
+}
+
+pub(crate) type Orders = Receiver<Order>;
+
+/// Gives orders to a gateway and looks at it, from any thread. Outlives it harmlessly.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    pub(crate) orders: Sender<Order>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) meter: Meter,
+    pub(crate) lookout: Arc<Mutex<Lookout>>,
+}
+
+impl Handle {
+    /// With `true`, new flows pass end to end until `false`; those that are split stay so.
+    ///
+    /// # Errors
+    /// When the gateway drains or has ended, or nft refuses.
+    pub fn bypass(&self, on: bool) -> Result<(), OrderError> {
+        self.order(Request::Bypass(on))
+    }
+
+    /// New flows go by `config`; old ones stay as they are, but for the rate of a link, which is the
+    /// link's.
+    ///
+    /// # Errors
+    /// Then everything stays as it was.
+    pub fn reload(&self, config: &Config) -> Result<(), OrderError> {
+        self.order(Request::Reload(Box::new(config.clone())))
+    }
+
+    /// No more new flows; those that stand go on until they end by themselves, however long that
+    /// takes. [`crate::Shutdown`] still shortens it.
+    ///
+    /// # Errors
+    /// When the gateway has ended, or nft refuses.
+    pub fn retire(&self) -> Result<(), OrderError> {
+        self.order(Request::Retire)
+    }
+
+    /// Whether it has been told to retire.
+    pub fn is_retired(&self) -> bool {
+        self.shared.is_retired()
+    }
+
+    /// Whether the supervisor and every worker answer within `patience`.
+    pub fn is_alive(&self, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
+        let asked = self.shared.feel_pulse();
+        let supervisor = self.order_within(Request::Pulse, patience).is_ok();
+        while supervisor && !self.shared.have_answered(asked) {
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        supervisor
+    }
+
+    /// The counters now.
+    pub fn counters(&self) -> Snapshot {
+        self.meter.read()
+    }
+
+    /// How the gateway stands, seen at most a moment ago: however often it is asked, the kernel is
+    /// asked five times a second.
+    ///
+    /// # Errors
+    /// When the kernel does not list the connections.
+    pub fn status(&self) -> Result<Arc<Status>, OrderError> {
+        let mut lookout = self.lookout.lock().unwrap_or_else(PoisonError::into_inner);
+        lookout
+            .look(&self.shared, &self.meter)
+            .map_err(OrderError::Diag)
+    }
+
+    fn order(&self, request: Request) -> Result<(), OrderError> {
+        self.order_within(request, PATIENCE)
+    }
+
+    fn order_within(&self, request: Request, patience: Duration) -> Result<(), OrderError> {
+        let (outcome, answer) = sync_channel(1);
+        let order = Order { request, outcome };
+        self.orders.send(order).map_err(|_| OrderError::Ended)?;
+        self.shared.gateway_bell().ring();
+        match answer.recv_timeout(patience) {
+            Ok(outcome) => outcome,
+            Err(RecvTimeoutError::Timeout) => Err(OrderError::Slow),
+            Err(RecvTimeoutError::Disconnected) => Err(OrderError::Ended),
+        }
+    }
+}
+
+/// What a start fixes: a reload that would change it is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fixed {
+    interfaces: [Option<String>; 2],
+    intercept: Intercept,
+    handshake: Handshake,
+    port: u16,
+    threads: Option<usize>,
+    control: Control,
+    metrics: Option<SocketAddr>,
+    flow_log: Option<PathBuf>,
+}
+
+impl Fixed {
+    pub(crate) fn of(config: &Config) -> Self {
+        Self {
+            interfaces: [config.lan_interface.clone(), config.sat_interface.clone()],
+            intercept: config.intercept,
+            handshake: config.handshake,
+            port: config.port,
+            threads: config.threads,
+            control: config.control.clone(),
+            metrics: config.metrics,
+            flow_log: config.flow_log.clone(),
+        }
+    }
+
+    /// Refuses a configuration that differs here.
+    pub(crate) fn admit(&self, config: &Config) -> Result<(), OrderError> {
+        let new = Self::of(config);
+        let changed = [
+            ("`interface`", self.interfaces != new.interfaces),
+            ("`intercept`", self.intercept != new.intercept),
+            ("`handshake`", self.handshake != new.handshake),
+            ("`port`", self.port != new.port),
+            ("`threads`", self.threads != new.threads),
+            ("`control`", self.control != new.control),
+            ("`metrics`", self.metrics != new.metrics),
+            ("`flow_log`", self.flow_log != new.flow_log),
+        ];
+        let keys: Vec<&str> = changed
+            .iter()
+            .filter(|(_, changed)| *changed)
+            .map(|(key, _)| *key)
+            .collect();
+        match keys.is_empty() {
+            true => Ok(()),
+            false => Err(OrderError::Fixed {
+                keys: keys.join(", "),
+            }),
+        }
+    }
+}

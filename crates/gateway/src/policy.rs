@@ -1,0 +1,273 @@
+//! Which of the connections that cross the gateway are split, which pass end to end, and which are
+//! refused: a list of policies, of which the first that matches decides.
+//!
+//! The kernel decides, by rules that [`crate::ruleset`] writes from these, when it sees a
+//! connection's SYN: a connection is never picked up in mid-stream.
+
+use crate::legs::Which;
+use bentpipe_os::netlink::Prefix;
+use std::fmt::Write as _;
+use std::ops::RangeInclusive;
+
+/// What becomes of a new connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It is split, as without any policy.
+    Split,
+    /// It passes end to end.
+    Bypass,
+    /// It is answered by a reset.
+    Reject,
+}
+
+/// What becomes of new connections that match everything that is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// What it is called in counters and warnings.
+    pub name: String,
+    /// The client is in one of these; anywhere, if there are none.
+    pub from: Vec<Prefix>,
+    /// The server is in one of these; anywhere, if there are none.
+    pub to: Vec<Prefix>,
+    /// The server's port is in one of these; any, if there are none.
+    pub ports: Vec<RangeInclusive<u16>>,
+    /// The differentiated-services code point of the SYN (RFC 2474).
+    pub dscp: Option<u8>,
+    /// The leg by whose interface the SYN arrives.
+    pub arrives: Option<Which>,
+    /// What becomes of them.
+    pub action: Action,
+}
+
+/// What becomes of UDP to port 443, which cannot be split.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Quic {
+    /// It passes and is counted.
+    #[default]
+    Count,
+    /// It is refused by "port unreachable", so that clients fall back to TCP.
+    Reject,
+}
+
+/// One policy in the light of those before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Overlap<'p> {
+    /// What it matches, the other has taken: it is never used.
+    Shadowed(&'p Policy, &'p Policy),
+    /// Some connections match both, neither is the narrower one, and what they do differs: their
+    /// order decides.
+    Crosses(&'p Policy, &'p Policy),
+}
+
+impl std::fmt::Display for Overlap<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Shadowed(later, earlier) => write!(
+                f,
+                "policy `{}` is never used: policy `{}` before it takes all that it matches",
+                later.name, earlier.name
+            ),
+            Self::Crosses(later, earlier) => write!(
+                f,
+                "policies `{}` and `{}` have connections in common and differ in what they do: the first decides",
+                earlier.name, later.name
+            ),
+        }
+    }
+}
+
+/// What is doubtful about a list of policies.
+pub(crate) fn overlaps(policies: &[Policy]) -> Vec<Overlap<'_>> {
+    let mut found = Vec::new();
+    for (place, later) in policies.iter().enumerate() {
+        let before = &policies[..place];
+        if let Some(earlier) = before.iter().find(|earlier| earlier.covers(later)) {
+            found.push(Overlap::Shadowed(later, earlier));
+            continue;
+        }
+        let crosses = before.iter().filter(|earlier| {
+            earlier.action != later.action && earlier.meets(later) && !later.covers(earlier)
+        });
+        found.extend(crosses.map(|earlier| Overlap::Crosses(later, earlier)));
+    }
+    found
+}
+
+impl Policy {
+    /// Whether everything that `other` matches matches this too.
+    fn covers(&self, other: &Self) -> bool {
+        within(&other.from, &self.from, Prefix::holds)
+            && within(&other.to, &self.to, Prefix::holds)
+            && within(&other.ports, &self.ports, |outer, inner| {
+                outer.contains(inner.start()) && outer.contains(inner.end())
+            })
+            && (self.dscp.is_none() || self.dscp == other.dscp)
+            && (self.arrives.is_none() || self.arrives == other.arrives)
+    }
+
+    /// Whether some connections match both.
+    fn meets(&self, other: &Self) -> bool {
+        let prefixes = |a: &Prefix, b: &Prefix| a.holds(b) || b.holds(a);
+        let same = |a: Option<u8>, b: Option<u8>| a.is_none() || b.is_none() || a == b;
+        touches(&self.from, &other.from, prefixes)
+            && touches(&self.to, &other.to, prefixes)
+            && touches(&self.ports, &other.ports, |a, b| {
+                a.start() <= b.end() && b.start() <= a.end()
+            })
+            && same(self.dscp, other.dscp)
+            && (self.arrives.is_none() || other.arrives.is_none() || self.arrives == other.arrives)
+            // Of one family.
+            && [true, false].iter().any(|v4| self.is_for(*v4) && other.is_for(*v4))
+    }
+
+    /// The name of its counter.
+    pub(crate) fn counter(&self) -> String {
+        format!("policy_{}", self.name)
+    }
+
+    /// Whether it matches anything of IPv4 (`true`) or IPv6.
+    pub(crate) fn is_for(&self, v4: bool) -> bool {
+        let has = |list: &[Prefix]| {
+            list.is_empty() || list.iter().any(|prefix| prefix.address().is_ipv4() == v4)
+        };
+        has(&self.from) && has(&self.to)
+    }
+
+    /// Its match on a SYN of IPv4 (`true`) or IPv6 that arrives by `leg`, in nft(8)'s language;
+    /// `None` where it cannot match.
+    pub(crate) fn matches(&self, v4: bool, leg: Which) -> Option<String> {
+        if !self.is_for(v4) || self.arrives.is_some_and(|arrives| arrives != leg) {
+            return None;
+        }
+        let ip = if v4 { "ip" } else { "ip6" };
+        let mut rule = String::new();
+        for (key, list) in [("saddr", &self.from), ("daddr", &self.to)] {
+            let list = list
+                .iter()
+                .filter(|prefix| prefix.address().is_ipv4() == v4)
+                .map(Prefix::to_string);
+            put_set(&mut rule, &format!("{ip} {key}"), list);
+        }
+        let ports = self.ports.iter();
+        let ports = ports.map(|ports| match (ports.start(), ports.end()) {
+            (first, last) if first == last => first.to_string(),
+            (first, last) => format!("{first}-{last}"),
+        });
+        put_set(&mut rule, "tcp dport", ports);
+        if let Some(dscp) = self.dscp {
+            // Writing to a String cannot fail.
+            let _ = write!(rule, "{ip} dscp {dscp} ");
+        }
+        Some(rule)
+    }
+}
+
+fn put_set(rule: &mut String, key: &str, members: impl Iterator<Item = String>) {
+    let members: Vec<String> = members.collect();
+    if !members.is_empty() {
+        let _ = write!(rule, "{key} {{ {} }} ", members.join(", "));
+    }
+}
+
+/// Whether each of `inner` is in one of `outer`; an empty list is everything.
+fn within<T>(inner: &[T], outer: &[T], holds: impl Fn(&T, &T) -> bool) -> bool {
+    outer.is_empty() || !inner.is_empty() && inner.iter().all(|i| outer.iter().any(|o| holds(o, i)))
+}
+
+fn touches<T>(a: &[T], b: &[T], meet: impl Fn(&T, &T) -> bool) -> bool {
+    a.is_empty() || b.is_empty() || a.iter().any(|a| b.iter().any(|b| meet(a, b)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn any() -> Policy {
+        Policy {
+            name: "any".to_owned(),
+            from: Vec::new(),
+            to: Vec::new(),
+            ports: Vec::new(),
+            dscp: None,
+            arrives: None,
+            action: Action::Split,
+        }
+    }
+
+    fn prefixes(list: &[&str]) -> Vec<Prefix> {
+        list.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    fn said(policies: &[Policy]) -> Vec<String> {
+        overlaps(policies).iter().map(Overlap::to_string).collect()
+    }
+
+    #[test]
+    fn a_policy_that_is_never_used_is_told() {
+        let wide = Policy {
+            name: "wide".to_owned(),
+            to: prefixes(&["10.0.0.0/8", "fd00::/8"]),
+            ..any()
+        };
+        let narrow = Policy {
+            name: "narrow".to_owned(),
+            to: prefixes(&["10.1.0.0/16"]),
+            ports: vec![80..=80],
+            action: Action::Bypass,
+            ..any()
+        };
+        let told = said(&[wide.clone(), narrow.clone()]);
+        assert_eq!(told.len(), 1);
+        assert!(told[0].contains("`narrow` is never used: policy `wide`"));
+        assert!(said(&[narrow, wide.clone()]).is_empty(), "an exception");
+        assert_eq!(said(&[any(), wide]).len(), 1);
+    }
+
+    #[test]
+    fn policies_that_cross_and_differ_are_told() {
+        let web = Policy {
+            name: "web".to_owned(),
+            ports: vec![80..=80, 443..=443],
+            action: Action::Bypass,
+            ..any()
+        };
+        let lab = Policy {
+            name: "lab".to_owned(),
+            from: prefixes(&["10.0.0.0/8"]),
+            ..any()
+        };
+        let told = said(&[web.clone(), lab.clone()]);
+        assert!(told[0].contains("`web` and `lab` have connections in common"));
+        let split = Policy {
+            action: Action::Split,
+            ..web.clone()
+        };
+        assert!(said(&[split, lab.clone()]).is_empty(), "they do the same");
+        let v6 = Policy {
+            to: prefixes(&["fd00::/8"]),
+            ..web
+        };
+        assert!(said(&[v6, lab]).is_empty(), "of another family");
+    }
+
+    #[test]
+    fn a_rule_says_what_the_policy_matches() {
+        let policy = Policy {
+            from: prefixes(&["10.0.0.0/8", "fd00::/8"]),
+            ports: vec![80..=80, 8000..=8099],
+            dscp: Some(46),
+            arrives: Some(Which::Sat),
+            ..any()
+        };
+        let rule = policy.matches(false, Which::Sat).unwrap();
+        let expected = "ip6 saddr { fd00::/8 } tcp dport { 80, 8000-8099 } ip6 dscp 46 ";
+        assert_eq!(rule, expected);
+        assert_eq!(policy.matches(true, Which::Lan), None);
+        let v4 = Policy {
+            to: prefixes(&["192.0.2.1/32"]),
+            ..any()
+        };
+        assert_eq!(v4.matches(false, Which::Lan), None);
+        assert_eq!(any().matches(true, Which::Lan).unwrap(), "");
+    }
+}

@@ -1,0 +1,409 @@
+//! How a gateway stands, for people and scripts.
+//!
+//! Flows are not asked of the workers but of the kernel (sock_diag): both sockets of a flow carry
+//! this gateway's marks, and have one another's addresses. So looking costs the data plane nothing
+//! but the kernel's time for the list.
+
+use crate::gateway::Meter;
+use crate::legs::Which;
+use crate::mark::Marks;
+use crate::shared::{Shared, Standing};
+use bentpipe_base::Instant;
+use bentpipe_os::diag::{Connection, Diag, States};
+use bentpipe_os::timer;
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The kernel is not asked again before that.
+const FRESH: Duration = Duration::from_millis(200);
+/// How often the round-trip times of standing flows are taken into the histograms, while somebody
+/// looks.
+const SAMPLE: Duration = Duration::from_secs(10);
+/// A rate is taken over at least this time.
+const SPAN: Duration = Duration::from_millis(900);
+/// The flows that are shown one by one.
+const BUSIEST: usize = 20;
+
+/// A gateway at one moment.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// Of the program.
+    pub version: &'static str,
+    /// Its process.
+    pub pid: u32,
+    /// Seconds since its start.
+    pub uptime: f64,
+    /// What becomes of new flows.
+    pub standing: Standing,
+    /// How many flows there are, by state.
+    pub flows: Flows,
+    /// How many there may be.
+    pub limits: LimitsNow,
+    /// The terrestrial leg.
+    pub lan: LegStatus,
+    /// The satellite leg.
+    pub sat: LegStatus,
+    /// What only ever grows, by name: see [`crate::Snapshot`].
+    pub counters: BTreeMap<&'static str, u64>,
+    /// What has passed unsplit, by kind, reason and policy: packets.
+    pub passed: BTreeMap<String, u64>,
+    /// What has passed unsplit, by reason.
+    pub unsplit: Vec<Unsplit>,
+    /// The flows that carry most, those first.
+    pub busiest: Vec<FlowStatus>,
+}
+
+/// Flows by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Flows {
+    /// In the gateway's books.
+    pub open: u64,
+    /// Clients in the middle of their handshake with the gateway.
+    pub handshake: u64,
+    /// The far side has not answered yet.
+    pub dialling: u64,
+    /// Both legs stand.
+    pub established: u64,
+    /// One side or both have said their end.
+    pub half_closed: u64,
+    /// The gateway is done, the kernel delivers the last bytes.
+    pub closing: u64,
+    /// Legs whose other leg has other addresses (its port was taken) or has broken.
+    pub unpaired: u64,
+}
+
+/// What has passed unsplit for one reason: the kernel's count.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unsplit {
+    /// Which: see `docs/gateway.md`.
+    pub reason: String,
+    /// Packets; of connections, their SYNs.
+    pub packets: u64,
+    /// Their bytes, IP headers included.
+    pub bytes: u64,
+}
+
+/// Limits in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct LimitsNow {
+    /// From this many flows on, new ones pass unsplit.
+    pub flows: usize,
+    /// Down to this many, until they are split again.
+    pub resume: usize,
+}
+
+/// One leg: all its connections together.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct LegStatus {
+    /// The interface.
+    pub interface: String,
+    /// The congestion control of new connections; empty: the kernel's default.
+    pub congestion_control: String,
+    /// What the link carries, in bit/s; `None`: unknown.
+    pub rate: Option<u64>,
+    /// Connections.
+    pub connections: u64,
+    /// Smoothed round-trip times, in seconds, rising.
+    #[serde(skip)]
+    rtts: Vec<Duration>,
+    /// Their median, in seconds.
+    pub rtt_median: f64,
+    /// Their largest, in seconds.
+    pub rtt_max: f64,
+    /// Segments sent again by the connections that stand.
+    pub retransmitted: u64,
+    /// And, where metrics are asked for, by all since the start.
+    pub retransmitted_ever: u64,
+    /// Bytes sent or to be sent, not acknowledged.
+    pub waiting: u64,
+}
+
+/// One leg of one flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Half {
+    /// Smoothed round-trip time, in seconds.
+    pub rtt: f64,
+    /// Segments sent again.
+    pub retransmitted: u32,
+    /// Bytes sent or to be sent, not acknowledged.
+    pub waiting: u64,
+}
+
+/// One flow.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FlowStatus {
+    /// The host towards the ground.
+    pub ground: SocketAddr,
+    /// The host towards the satellite.
+    pub space: SocketAddr,
+    /// Bytes from the ground to the satellite.
+    pub to_sat: u64,
+    /// Bytes from the satellite to the ground.
+    pub to_lan: u64,
+    /// Of late, in bytes a second.
+    pub to_sat_rate: f64,
+    /// Of late, in bytes a second.
+    pub to_lan_rate: f64,
+    /// The terrestrial leg.
+    pub lan: Half,
+    /// The satellite leg.
+    pub sat: Half,
+}
+
+/// The host towards the ground and that towards the satellite.
+type Ends = (SocketAddr, SocketAddr);
+
+/// What the facts of a start are, for whoever looks.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub(crate) interfaces: [String; 2],
+    pub(crate) marks: Marks,
+    pub(crate) began: Instant,
+}
+
+/// Looks at the connections of one gateway.
+#[derive(Debug)]
+pub(crate) struct Lookout {
+    diag: Diag,
+    facts: Facts,
+    /// Bytes of each flow some time ago.
+    earlier: (Instant, HashMap<Ends, [u64; 2]>),
+    seen: Option<(Instant, Arc<Status>)>,
+    sampled: Instant,
+    /// Never to be told less of: flows end between one question and the other.
+    retransmitted: [u64; 2],
+}
+
+impl Lookout {
+    /// For the namespace of the calling thread.
+    pub(crate) fn new(facts: Facts) -> io::Result<Self> {
+        Ok(Self {
+            diag: Diag::open()?,
+            earlier: (facts.began, HashMap::new()),
+            sampled: facts.began,
+            facts,
+            seen: None,
+            retransmitted: [0; 2],
+        })
+    }
+
+    pub(crate) fn look(&mut self, shared: &Shared, meter: &Meter) -> io::Result<Arc<Status>> {
+        let now = timer::now();
+        if let Some((when, status)) = &self.seen
+            && now.since(*when) < FRESH
+        {
+            return Ok(Arc::clone(status));
+        }
+        let states = States::HANDSHAKE | States::DIALLING | States::CARRYING;
+        let ended = [Which::Lan, Which::Sat].map(|leg| meter.retransmitted(leg));
+        let connections = self.diag.connections(states)?;
+        let mut status = self.judge(&connections, shared, meter, now);
+        let sample = now.since(self.sampled) >= SAMPLE;
+        for (which, leg) in [(Which::Lan, &mut status.lan), (Which::Sat, &mut status.sat)] {
+            let ever = &mut self.retransmitted[which as usize];
+            *ever = (ended[which as usize] + leg.retransmitted).max(*ever);
+            leg.retransmitted_ever = *ever;
+            if sample {
+                self.sampled = now;
+                meter.sample(which, leg.rtts.iter().copied());
+            }
+        }
+        let status = Arc::new(status);
+        self.seen = Some((now, Arc::clone(&status)));
+        Ok(status)
+    }
+
+    fn judge(
+        &mut self,
+        connections: &[Connection],
+        shared: &Shared,
+        meter: &Meter,
+        now: Instant,
+    ) -> Status {
+        let settings = shared.settings();
+        let snapshot = meter.read();
+        let [mut lan, mut sat] = [Which::Lan, Which::Sat].map(|which| {
+            let prepared = &settings.legs[which as usize];
+            LegStatus {
+                interface: self.facts.interfaces[which as usize].clone(),
+                congestion_control: prepared.control.clone().unwrap_or_default(),
+                rate: prepared.leg.rate.map(|rate| rate.bits_per_sec()),
+                ..LegStatus::default()
+            }
+        });
+        let mut flows = Flows {
+            open: snapshot.open,
+            ..Flows::default()
+        };
+        let mut pairs: HashMap<Ends, [Option<&Connection>; 2]> = HashMap::new();
+        for connection in connections {
+            let mark = connection.mark;
+            let (which, leg) = match mark {
+                mark if mark == self.facts.marks.lan() => (Which::Lan, &mut lan),
+                mark if mark == self.facts.marks.sat() => (Which::Sat, &mut sat),
+                _ => continue,
+            };
+            if connection.info.state == SYN_RECEIVED {
+                flows.handshake += 1;
+                continue;
+            }
+            leg.count(connection);
+            let ends = match which {
+                Which::Lan => (connection.peer, connection.local),
+                Which::Sat => (connection.local, connection.peer),
+            };
+            pairs.entry(ends).or_default()[which as usize] = Some(connection);
+        }
+        pairs.values().for_each(|pair| flows.count(pair));
+        lan.finish();
+        sat.finish();
+        let bounds = shared.bounds();
+        Status {
+            version: env!("CARGO_PKG_VERSION"),
+            pid: std::process::id(),
+            uptime: now.since(self.facts.began).as_secs_f64(),
+            standing: shared.standing(),
+            flows,
+            limits: LimitsNow {
+                flows: bounds.suspend,
+                resume: bounds.resume,
+            },
+            lan,
+            sat,
+            counters: snapshot
+                .entries()
+                .iter()
+                .map(|entry| (entry.name, entry.value))
+                .collect(),
+            passed: meter
+                .passed()
+                .unwrap_or_default()
+                .into_iter()
+                .map(|count| (count.name, count.packets))
+                .collect(),
+            unsplit: unsplit(meter),
+            busiest: self.busiest(&pairs, now),
+        }
+    }
+
+    /// The flows that carried most since the last look, or since their start.
+    fn busiest(
+        &mut self,
+        pairs: &HashMap<Ends, [Option<&Connection>; 2]>,
+        now: Instant,
+    ) -> Vec<FlowStatus> {
+        let (when, before) = &self.earlier;
+        let seconds = now.since(*when).as_secs_f64().max(1e-3);
+        let mut flows: Vec<FlowStatus> = pairs
+            .iter()
+            .filter_map(|((ground, space), pair)| {
+                let [Some(lan), Some(sat)] = pair else {
+                    return None;
+                };
+                let carried = [lan.info.bytes_received.0, sat.info.bytes_received.0];
+                let was = before.get(&(*ground, *space)).copied().unwrap_or_default();
+                let rate = |which: Which| {
+                    let which = which as usize;
+                    carried[which].saturating_sub(was[which]) as f64 / seconds
+                };
+                Some(FlowStatus {
+                    ground: *ground,
+                    space: *space,
+                    to_sat: carried[0],
+                    to_lan: carried[1],
+                    to_sat_rate: rate(Which::Lan),
+                    to_lan_rate: rate(Which::Sat),
+                    lan: Half::of(lan),
+                    sat: Half::of(sat),
+                })
+            })
+            .collect();
+        if now.since(*when) >= SPAN {
+            let carried =
+                |flow: &FlowStatus| ((flow.ground, flow.space), [flow.to_sat, flow.to_lan]);
+            self.earlier = (now, flows.iter().map(carried).collect());
+        }
+        let busy = |flow: &FlowStatus| flow.to_sat_rate + flow.to_lan_rate;
+        flows.sort_by(|a, b| {
+            let ends = |flow: &FlowStatus| (flow.ground, flow.space);
+            busy(b).total_cmp(&busy(a)).then(ends(a).cmp(&ends(b)))
+        });
+        flows.truncate(BUSIEST);
+        flows
+    }
+}
+
+fn unsplit(meter: &Meter) -> Vec<Unsplit> {
+    let counts = meter.passed().unwrap_or_else(|error| {
+        tracing::warn!(%error, "what passes unsplit cannot be counted");
+        Vec::new()
+    });
+    let unsplit = counts.into_iter().map(|count| Unsplit {
+        reason: count.name,
+        packets: count.packets,
+        bytes: count.bytes.0,
+    });
+    unsplit.collect()
+}
+
+/// States of linux/tcp_states.h.
+const ESTABLISHED: u8 = 1;
+const SYN_SENT: u8 = 2;
+const SYN_RECEIVED: u8 = 3;
+
+impl Flows {
+    fn count(&mut self, pair: &[Option<&Connection>; 2]) {
+        if pair.iter().flatten().any(|connection| !connection.held) {
+            self.closing += 1;
+            return;
+        }
+        let states = pair.map(|half| half.map(|connection| connection.info.state));
+        let counter = match states {
+            [Some(SYN_SENT), _] | [_, Some(SYN_SENT)] => &mut self.dialling,
+            [Some(ESTABLISHED), Some(ESTABLISHED)] => &mut self.established,
+            [Some(_), Some(_)] => &mut self.half_closed,
+            // The other leg has another port, or is reset already.
+            [Some(ESTABLISHED), None] | [None, Some(ESTABLISHED)] => &mut self.unpaired,
+            _ => &mut self.closing,
+        };
+        *counter += 1;
+    }
+}
+
+impl LegStatus {
+    fn count(&mut self, connection: &Connection) {
+        self.connections += 1;
+        if !connection.held {
+            // What flows have ended with is in the books.
+            return;
+        }
+        self.retransmitted += u64::from(connection.info.total_retrans);
+        self.waiting += connection.unacknowledged.0;
+        if !connection.info.rtt.is_zero() {
+            self.rtts.push(connection.info.rtt);
+        }
+    }
+
+    fn finish(&mut self) {
+        self.rtts.sort();
+        let at = |at: usize| self.rtts.get(at).map_or(0.0, Duration::as_secs_f64);
+        (self.rtt_median, self.rtt_max) = (
+            at(self.rtts.len() / 2),
+            at(self.rtts.len().saturating_sub(1)),
+        );
+    }
+}
+
+impl Half {
+    fn of(connection: &Connection) -> Self {
+        Self {
+            rtt: connection.info.rtt.as_secs_f64(),
+            retransmitted: connection.info.total_retrans,
+            waiting: connection.unacknowledged.0,
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! When a client's SYN is answered: the far side first, unless it is to be early.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use bentpipe_base::Seq;
+use bentpipe_gateway::Handshake;
+use bentpipe_os::need;
+use bentpipe_os::netlink::{Prefix, Route};
+use bentpipe_os::netns::Netns;
+use bentpipe_os::nfqueue::Queues;
+use bentpipe_os::nft;
+use bentpipe_wire::{Flags, Ipv4, Packet, Payload, Tcp, TcpOptions, Transport};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+use support::{Ip, Stage, child, converse, descriptors_of, eventually, splitting};
+
+/// Rules of the namespace's own firewall, in its input chain.
+fn firewall(netns: &Netns, rule: &str) {
+    let table = format!(
+        "table inet firewall
+         delete table inet firewall
+         table inet firewall {{
+           counter seen {{ }}
+           chain input {{
+             type filter hook input priority 0
+             {rule}
+           }}
+         }}"
+    );
+    netns.run(|| nft::apply(&table).unwrap()).unwrap();
+}
+
+/// Whether the counter of [`firewall`] has seen nothing.
+fn has_seen_nothing(netns: &Netns) -> bool {
+    let list = || nft::list(&["counters"]).unwrap();
+    netns.run(list).unwrap().contains("packets 0 bytes 0")
+}
+
+const SYN: &str = "tcp flags & (syn | ack) == syn";
+const SYN_ACK: &str = "tcp flags & (syn | ack) == (syn | ack)";
+
+#[test]
+fn a_refused_destination_is_refused() {
+    need!(Root, Tproxy);
+    let (stage, gateway) = splitting();
+    for ip in Ip::BOTH {
+        let closed = stage.listen(ip).address();
+        let start = Instant::now();
+        let error = stage.try_connect(closed).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+        assert!(start.elapsed() < Duration::from_secs(2));
+    }
+    let counters = gateway.meter.read();
+    assert_eq!(
+        (counters.refused, counters.accepted, counters.open),
+        (2, 0, 0)
+    );
+}
+
+/// A client that knows several addresses goes on to the next at once.
+#[test]
+fn a_client_with_two_addresses_goes_to_the_second() {
+    need!(Root, Tproxy, Program("curl"));
+    let (stage, _gateway) = splitting();
+    for ip in Ip::BOTH {
+        let listener = stage.listen(ip);
+        let port = listener.address().port();
+        // Nobody listens there.
+        let first = stage.server_has_another_address(ip);
+        let bracket = |ip: std::net::IpAddr| match ip {
+            std::net::IpAddr::V4(ip) => ip.to_string(),
+            std::net::IpAddr::V6(ip) => format!("[{ip}]"),
+        };
+        let both = format!(
+            "two.test:{port}:{},{}",
+            bracket(first),
+            bracket(ip.server())
+        );
+        let start = Instant::now();
+        let mut curl = stage.client.command("curl");
+        let url = format!("http://two.test:{port}/");
+        curl.args([
+            "-sS",
+            "--noproxy",
+            "*",
+            "--http0.9",
+            "--resolve",
+            &both,
+            &url,
+        ]);
+        let mut curl = curl.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut server = listener.accept();
+        // Closed with a request unread, it would be reset.
+        assert!(server.read(&mut [0; 4096]).unwrap() > 0);
+        server.write_all(b"the second\n").unwrap();
+        drop(server);
+        let mut said = String::new();
+        curl.stdout
+            .take()
+            .unwrap()
+            .read_to_string(&mut said)
+            .unwrap();
+        let status = curl.wait().unwrap();
+        assert_eq!(said, "the second\n", "{status}");
+        assert!(start.elapsed() < Duration::from_secs(2));
+    }
+}
+
+/// The network's own ICMP error reaches the client.
+#[test]
+fn an_unreachable_destination_is_told_by_the_network() {
+    need!(Root, Tproxy);
+    let (stage, gateway) = splitting();
+    for ip in Ip::BOTH {
+        let beyond = ip.beyond();
+        let there = Route::via(Prefix::host(beyond), ip.server());
+        stage.gateway.netlink().unwrap().add_route(&there).unwrap();
+        stage.server_refuses_to_route(ip);
+        let start = Instant::now();
+        let error = stage.try_connect(SocketAddr::new(beyond, 80)).unwrap_err();
+        // As the kernel translates "host unreachable" of ICMP and "no route" of ICMPv6.
+        let expected = match ip {
+            Ip::V4 => ErrorKind::HostUnreachable,
+            Ip::V6 => ErrorKind::NetworkUnreachable,
+        };
+        assert_eq!(error.kind(), expected, "{error}");
+        assert!(start.elapsed() < Duration::from_secs(2));
+    }
+    let counters = gateway.meter.read();
+    assert_eq!((counters.unreachable, counters.accepted), (2, 0));
+}
+
+/// A neighbour that does not answer: the kernel tells the client, as without us but for the second
+/// time that it asks for the neighbour.
+#[test]
+fn a_silent_neighbour_is_unreachable() {
+    need!(Root, Tproxy);
+    let (stage, gateway) = splitting();
+    std::thread::scope(|scope| {
+        for ip in Ip::BOTH {
+            let stage = &stage;
+            scope.spawn(move || {
+                let error = stage
+                    .try_connect(SocketAddr::new(ip.nobody(), 80))
+                    .unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::HostUnreachable, "{ip:?}: {error}");
+            });
+        }
+    });
+    assert!(gateway.meter.read().unreachable >= 2);
+}
+
+#[test]
+fn silence_is_met_with_silence() {
+    need!(Root, Tproxy);
+    let (stage, gateway) = splitting();
+    firewall(&stage.server, &format!("{SYN} drop"));
+    firewall(&stage.client, &format!("{SYN_ACK} counter name seen"));
+    for ip in Ip::BOTH {
+        let silent = stage.listen(ip).address();
+        let dial = || TcpStream::connect_timeout(&silent, Duration::from_millis(2500));
+        let error = stage.client.run(dial).unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+    }
+    assert!(has_seen_nothing(&stage.client), "a SYN was answered");
+    let counters = gateway.meter.read();
+    assert_eq!((counters.held, counters.open), (2, 2));
+    assert!(counters.repeated >= 2, "{counters:?}");
+}
+
+/// The server hears only the second SYN that is sent to it: until then the client's is not answered,
+/// unless that is to be early.
+#[test]
+fn the_far_side_answers_first() {
+    need!(Root, Tproxy);
+    for (handshake, patient) in [(Handshake::EndToEnd, true), (Handshake::Early, false)] {
+        let stage = Stage::new();
+        let gateway = stage.split_by(bentpipe_gateway::Config {
+            handshake,
+            ..Stage::config()
+        });
+        for ip in Ip::BOTH {
+            firewall(&stage.server, &format!("{SYN} quota until 100 bytes drop"));
+            let listener = stage.listen(ip);
+            let start = Instant::now();
+            let mut client = stage.connect(listener.address());
+            let waited = start.elapsed() >= Duration::from_millis(900);
+            assert_eq!(waited, patient, "{handshake:?} after {:?}", start.elapsed());
+            let mut server = listener.accept();
+            assert_eq!(server.peer_addr().unwrap(), client.local_addr().unwrap());
+            converse(&mut client, &mut server);
+        }
+        assert_eq!(gateway.meter.read().connected, 2);
+    }
+}
+
+/// The gateway's answer to the client is lost: the client's next SYN gets it again, and the server
+/// is not dialled twice.
+#[test]
+fn a_lost_answer_is_given_again() {
+    need!(Root, Tproxy);
+    let (stage, gateway) = splitting();
+    for ip in Ip::BOTH {
+        firewall(
+            &stage.client,
+            &format!("{SYN_ACK} quota until 100 bytes drop"),
+        );
+        let (mut client, mut server) = stage.pair(ip);
+        assert_eq!(server.peer_addr().unwrap(), client.local_addr().unwrap());
+        converse(&mut client, &mut server);
+    }
+    let counters = gateway.meter.read();
+    assert_eq!((counters.held, counters.connected), (2, 2), "{counters:?}");
+}
+
+/// Fifty thousand SYNs of clients that are not there, to a server that is silent: no more than the
+/// bound of them is held, the others pass, and a client that is there is served.
+#[test]
+fn a_flood_of_syns_costs_bounded_state() {
+    need!(Root, Tproxy);
+    const BOUND: u64 = 256;
+    const FLOOD: u32 = 50_000;
+    let stage = Stage::new();
+    let gateway = stage.split_by({
+        let mut config = Stage::config();
+        config.limits.half_open = BOUND as usize;
+        config
+    });
+    let listener = stage.listen(Ip::V4);
+    let silent = SocketAddr::new(Ip::V4.server(), 9);
+    firewall(&stage.server, "tcp dport 9 drop");
+    let before = descriptors_of(std::process::id());
+    let flood = || {
+        let protocol = Some(socket2::Protocol::from(255));
+        let socket =
+            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::RAW, protocol).unwrap();
+        for number in 0..FLOOD {
+            socket.send_to(&syn(number), &silent.into()).unwrap();
+            let open = gateway.meter.read().open;
+            assert!(open <= BOUND, "{open} flows");
+        }
+    };
+    stage.client.run(flood).unwrap();
+    let counters = gateway.meter.read();
+    assert_eq!(counters.held, BOUND, "{counters:?}");
+    assert!(counters.over_limit > u64::from(FLOOD) / 2, "{counters:?}");
+    let after = descriptors_of(std::process::id());
+    // Other tests of this process have theirs.
+    assert!(after < before + BOUND as usize + 200, "{before}, {after}");
+    // In the thick of it, unsplit.
+    let mut client = stage.connect(listener.address());
+    converse(&mut client, &mut listener.accept());
+    assert_eq!(gateway.meter.read().connected, 0);
+    eventually("the end of patience", || gateway.meter.read().open == 0);
+    assert_eq!(gateway.meter.read().abandoned, BOUND);
+    let mut client = stage.connect(listener.address());
+    converse(&mut client, &mut listener.accept());
+    assert_eq!(gateway.meter.read().connected, 1);
+}
+
+/// A SYN from one of many clients beside ours to port 9 of the server.
+fn syn(number: u32) -> Vec<u8> {
+    let std::net::IpAddr::V4(server) = Ip::V4.server() else {
+        unreachable!("of family V4")
+    };
+    let client = Ipv4Addr::new(10, 77, 1, 3 + (number % 250) as u8);
+    let tcp = Tcp {
+        source: 1024 + (number / 250) as u16,
+        destination: 9,
+        seq: Seq(number),
+        flags: Flags::SYN,
+        window: 65_535,
+        options: TcpOptions {
+            mss: Some(1460),
+            ..TcpOptions::default()
+        },
+        ..Tcp::default()
+    };
+    let packet = Packet {
+        ip: bentpipe_wire::Ip::V4(Ipv4::new(client, server)),
+        transport: Transport::Tcp(tcp),
+        payload: Payload::Absent,
+    };
+    packet.to_vec().unwrap()
+}
+
+/// `kill -9` while a SYN is held: the client's next one gets through.
+#[test]
+fn a_syn_that_is_held_at_a_kill_comes_again() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    for ip in Ip::BOTH {
+        let mut gateway = child::start(&stage, "");
+        firewall(&stage.server, &format!("{SYN} drop"));
+        let listener = stage.listen(ip);
+        let to = listener.address();
+        std::thread::scope(|scope| {
+            let stage = &stage;
+            let dial = scope.spawn(move || {
+                let start = Instant::now();
+                (stage.connect(to), start.elapsed())
+            });
+            eventually("a held SYN", || queued(&stage.gateway) == 1);
+            gateway.kill();
+            firewall(&stage.server, "accept");
+            let mut server = listener.accept();
+            let (mut client, took) = dial.join().unwrap();
+            assert!(took < Duration::from_secs(4), "{took:?}");
+            converse(&mut client, &mut server);
+        });
+    }
+}
+
+/// Packets that wait in the namespace's queues.
+fn queued(netns: &Netns) -> u32 {
+    let read =
+        || std::fs::read_to_string("/proc/thread-self/net/netfilter/nfnetlink_queue").unwrap();
+    let table = netns.run(read).unwrap();
+    let waiting = |line: &str| -> u32 { line.split_whitespace().nth(2).unwrap().parse().unwrap() };
+    table.lines().map(waiting).sum()
+}
+
+/// Where SYNs cannot be held, here because all queues are taken, they are answered early.
+#[test]
+fn where_syns_cannot_be_held_they_are_answered_early() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let _taken = stage.gateway.run(|| Queues::open(128, 1).unwrap()).unwrap();
+    let gateway = stage.split();
+    for ip in Ip::BOTH {
+        let (mut client, mut server) = stage.pair(ip);
+        converse(&mut client, &mut server);
+    }
+    let counters = gateway.meter.read();
+    assert_eq!((counters.held, counters.connected), (0, 2));
+}
+
+#[test]
+fn gateway_process() {
+    child::be_a_gateway();
+}

@@ -1,0 +1,370 @@
+//! The operator's side: status, bypass, reload, retire, by the control socket.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use bentpipe_gateway::protocol::{self, AskError, Request};
+use bentpipe_gateway::{Config, Control, Gateway, Handle, ManageError, Manager, Shutdown, Source};
+use bentpipe_os::need;
+use rustix::process::{Gid, Uid};
+use serde_json::Value;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use support::{Ip, PATIENCE, Stage, eventually, exchange};
+
+/// A gateway in this process with its manager, whose configuration is `text`, to be changed.
+struct Managed {
+    handle: Handle,
+    text: Arc<Mutex<String>>,
+    path: PathBuf,
+    shutdown: Arc<Shutdown>,
+    thread: Option<JoinHandle<()>>,
+    _folder: tempfile::TempDir,
+}
+
+const QUICK: &str = "[sat]\ncongestion_control = \"cubic\"\n";
+
+fn parse(text: &str) -> Result<Config, String> {
+    let config = Config::parse("gateway.toml", text).map_err(|problems| problems.to_string())?;
+    Ok(config.between("lan0", "sat0"))
+}
+
+fn managed(stage: &Stage) -> Managed {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run/gateway.sock");
+    start(stage, folder, path, false)
+}
+
+fn start(stage: &Stage, folder: tempfile::TempDir, path: PathBuf, replace: bool) -> Managed {
+    let text = Arc::new(Mutex::new(QUICK.to_owned()));
+    let shutdown = Arc::new(Shutdown::new().unwrap());
+    let (ready, readied) = mpsc::channel();
+    let source = {
+        let (text, path) = (Arc::clone(&text), path.clone());
+        Source::new(move || {
+            let mut config = parse(&text.lock().unwrap())?;
+            config.control = Control::At(path.clone());
+            Ok(config)
+        })
+    };
+    let work = {
+        let (shutdown, path) = (Arc::clone(&shutdown), path.clone());
+        move || {
+            let mut config = parse(QUICK).unwrap();
+            config.control = Control::At(path);
+            let gateway = Gateway::start(&config).unwrap();
+            let manager = Manager::start(&config, &gateway.handle(), &source, replace).unwrap();
+            ready.send(gateway.handle()).unwrap();
+            gateway.run_until(&shutdown).unwrap();
+            drop(manager);
+        }
+    };
+    let thread = stage.gateway.run(|| std::thread::spawn(work)).unwrap();
+    Managed {
+        handle: readied.recv_timeout(PATIENCE).unwrap(),
+        text,
+        path,
+        shutdown,
+        thread: Some(thread),
+        _folder: folder,
+    }
+}
+
+impl Managed {
+    fn ask(&self, request: &Request) -> Result<Value, AskError> {
+        protocol::ask(&self.path, request)
+    }
+
+    fn status(&self) -> Value {
+        // What was seen a moment ago is told again.
+        std::thread::sleep(Duration::from_millis(210));
+        self.ask(&Request::Status).unwrap()["status"].clone()
+    }
+
+    fn accepted(&self) -> u64 {
+        self.handle.counters().accepted
+    }
+
+    /// Waits for the gateway to end by itself.
+    fn join(mut self) {
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+impl Drop for Managed {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            self.shutdown.request();
+            self.shutdown.request();
+            let result = thread.join();
+            if !std::thread::panicking() {
+                result.unwrap();
+                assert!(!self.path.exists(), "the control socket is left behind");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_status_shows_flows_by_state_and_the_busiest_first() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = managed(&stage);
+    let mut pairs: Vec<_> = (0..6).map(|i| stage.pair(Ip::BOTH[i % 2])).collect();
+    pairs[3].0.write_all(&[7; 300_000]).unwrap();
+    pairs[3].1.read_exact(&mut [0; 300_000]).unwrap();
+    pairs[4].1.write_all(&[7; 100_000]).unwrap();
+    pairs[4].0.read_exact(&mut [0; 100_000]).unwrap();
+    pairs[5].0.shutdown(std::net::Shutdown::Write).unwrap();
+    pairs[5].1.read_to_end(&mut Vec::new()).unwrap();
+    let _dialling = stage.burst(1, (Ip::V4.beyond(), 80).into());
+
+    let status = gateway.status();
+    assert_eq!(status["standing"], "serving");
+    assert_eq!(status["pid"], std::process::id());
+    assert_eq!(status["flows"]["established"], 5, "{status}");
+    assert_eq!(status["flows"]["half_closed"], 1, "{status}");
+    assert_eq!(status["counters"]["bytes_to_lan"], 300_000);
+    assert_eq!(status["sat"]["interface"], "sat0");
+    assert_eq!(status["sat"]["congestion_control"], "cubic");
+    assert!(status["sat"]["rtt_median"].as_f64().unwrap() > 0.0);
+    // The client is on the satellite's side of the stage.
+    let busiest = &status["busiest"][0];
+    assert_eq!(
+        busiest["space"],
+        pairs[3].0.local_addr().unwrap().to_string()
+    );
+    assert_eq!(
+        busiest["ground"],
+        pairs[3].0.peer_addr().unwrap().to_string()
+    );
+    assert_eq!(busiest["to_lan"], 300_000);
+    assert!(busiest["to_lan_rate"].as_f64().unwrap() > 1e4, "{busiest}");
+    assert_eq!(status["busiest"][1]["to_sat"], 100_000);
+}
+
+#[test]
+fn bypass_lets_new_flows_pass_and_takes_them_back() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = managed(&stage);
+    let mut old = stage.pair(Ip::V4);
+    gateway.ask(&Request::Bypass { on: true }).unwrap();
+    let before = gateway.accepted();
+    let mut new: Vec<_> = Ip::BOTH.map(|ip| stage.pair(ip)).into();
+    assert_eq!(gateway.accepted(), before);
+    assert_eq!(gateway.status()["standing"], "bypassed");
+    assert!(!stage.intercepts());
+    exchange(&mut old);
+
+    gateway.ask(&Request::Bypass { on: false }).unwrap();
+    new.extend(Ip::BOTH.map(|ip| stage.pair(ip)));
+    assert_eq!(gateway.accepted(), before + 2);
+    new.iter_mut().for_each(exchange);
+    exchange(&mut old);
+}
+
+#[test]
+fn a_reload_is_for_new_flows_and_harms_no_old_one() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = managed(&stage);
+    let mut old = stage.pair(Ip::V4);
+    *gateway.text.lock().unwrap() = "drain = \"1s\"\n[lan]\ncongestion_control = \"cubic\"\n\
+        [sat]\ncongestion_control = \"reno\"\nrate = \"50Mbit/s\"\nsend_buffer = \"1MiB\"\n\
+        [limits]\nflows = 3\npipe = \"64KiB\"\npipes = 8\n"
+        .to_owned();
+    gateway.ask(&Request::Reload).unwrap();
+    // Each worker's listeners have the new policy a moment later.
+    eventually("flows by the new policy", || {
+        let _pair = stage.pair(Ip::V4);
+        sat_controls(&stage).contains("reno")
+    });
+    assert!(sat_controls(&stage).contains("cubic"), "the old flow's");
+    let status = gateway.status();
+    assert_eq!(status["sat"]["rate"], 50_000_000);
+    assert_eq!(status["limits"]["flows"], 3);
+    let mut more: Vec<_> = (0..4).map(|_| stage.pair(Ip::V6)).collect();
+    eventually("the new limit", || gateway.handle.counters().suspended == 1);
+    more.iter_mut().for_each(exchange);
+    exchange(&mut old);
+    assert_eq!(gateway.handle.counters().reset, 0);
+}
+
+/// The congestion controls of the connections on the satellite's side, as `ss` names them.
+fn sat_controls(stage: &Stage) -> String {
+    let mut ss = stage.gateway.command("ss");
+    let output = ss
+        .args(["-tinH", "state", "established", "dst", "10.77.1.2"])
+        .output();
+    String::from_utf8(output.unwrap().stdout).unwrap()
+}
+
+#[test]
+fn a_bad_file_changes_nothing_and_says_why() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = managed(&stage);
+    let before = gateway.status();
+    for (text, words) in [
+        (
+            "[sat]\nraet = \"1Mbit/s\"\n",
+            "gateway.toml:2:1: unknown key `raet`",
+        ),
+        ("port = 4000\n", "`port` cannot change in a running gateway"),
+        (
+            "intercept = \"lan\"\nthreads = 7\n",
+            "`intercept`, `threads` cannot",
+        ),
+        (
+            "[sat]\ncongestion_control = \"no_such\"\ninsist = true\n",
+            "no_such",
+        ),
+        (
+            "[limits]\ndescriptors = 100\npipes = 1000",
+            "raise `descriptors`",
+        ),
+    ] {
+        *gateway.text.lock().unwrap() = text.to_owned();
+        let error = gateway.ask(&Request::Reload);
+        if words.starts_with("raise") && error.is_ok() {
+            // This process has few descriptors open: they are enough.
+            continue;
+        }
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+    *gateway.text.lock().unwrap() = QUICK.to_owned();
+    gateway.ask(&Request::Reload).unwrap();
+    let after = gateway.status();
+    for part in ["standing", "limits", "sat", "lan"] {
+        assert_eq!(before[part], after[part]);
+    }
+}
+
+#[test]
+fn a_retired_gateway_ends_with_its_last_flow() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = managed(&stage);
+    let mut old = stage.pair(Ip::V4);
+    gateway.ask(&Request::Retire).unwrap();
+    let before = gateway.accepted();
+    let mut new = stage.pair(Ip::V4);
+    assert_eq!(gateway.accepted(), before, "new flows pass");
+    eventually("draining", || gateway.status()["standing"] == "draining");
+    let refused = gateway.ask(&Request::Bypass { on: false }).unwrap_err();
+    assert!(refused.to_string().contains("drains"), "{refused}");
+    exchange(&mut old);
+    drop(old);
+    gateway.join();
+    exchange(&mut new);
+}
+
+/// Clients that hang, flood, talk nonsense or come in numbers: the others are answered, and flows go
+/// on.
+#[test]
+fn bad_clients_of_the_control_socket_disturb_nobody() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = managed(&stage);
+    let mut pair = stage.pair(Ip::V4);
+    let connect = || UnixStream::connect(&gateway.path).unwrap();
+    let hung = connect();
+    let flood = {
+        let mut flood = connect();
+        std::thread::spawn(move || {
+            let until = Instant::now() + Duration::from_secs(2);
+            while Instant::now() < until && flood.write_all(b"{\"do\":\"status\"}\n").is_ok() {}
+        })
+    };
+    let mut endless = connect();
+    let _ = endless.write_all(&[b'x'; 100_000]);
+    let mut said = String::new();
+    let _ = endless.read_to_string(&mut said);
+    assert!(
+        said.is_empty() || said.contains("one line of at most"),
+        "{said}"
+    );
+    for _ in 0..5 {
+        gateway.status();
+        exchange(&mut pair);
+        exchange(&mut stage.pair(Ip::V4));
+    }
+    // More than there are seats: turned away, not kept waiting.
+    let crowd: Vec<_> = (0..20).map(|_| connect()).collect();
+    let closed = crowd.iter().filter(|client| {
+        client
+            .set_read_timeout(Some(Duration::from_millis(200)))
+            .unwrap();
+        let mut said = String::new();
+        (&mut &**client).read_to_string(&mut said).is_ok() && said.contains("too many clients")
+    });
+    assert!(closed.count() >= 16);
+    drop((crowd, hung));
+    flood.join().unwrap();
+    gateway.status();
+    exchange(&mut pair);
+}
+
+#[test]
+fn the_control_socket_is_for_its_owner_and_group() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = managed(&stage);
+    let mode = std::fs::metadata(&gateway.path)
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o660);
+    for folder in gateway.path.ancestors().skip(1).take(2) {
+        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    // Credentials belong to the thread, as the kernel sees them.
+    let stranger = |groups: &[u32]| {
+        let groups: Vec<_> = groups.iter().map(|group| Gid::from_raw(*group)).collect();
+        let path = gateway.path.clone();
+        let ask = move || {
+            let (nobody, nogroup) = (Uid::from_raw(65_534), Gid::from_raw(65_534));
+            rustix::thread::set_thread_groups(&groups).unwrap();
+            rustix::thread::set_thread_res_gid(nogroup, nogroup, nogroup).unwrap();
+            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            let said = |request: &Request| match protocol::ask(&path, request) {
+                Ok(_) => "ok".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            [Request::Status, Request::Bypass { on: true }].map(|request| said(&request))
+        };
+        std::thread::spawn(ask).join().unwrap()
+    };
+    let denied = stranger(&[]);
+    assert!(denied[0].contains("Permission denied"), "{denied:?}");
+    // One that gets in by the group may look, and not touch.
+    let watcher = stranger(&[0]);
+    assert_eq!(watcher[0], "ok");
+    assert!(watcher[1].contains("only root"), "{watcher:?}");
+    assert_eq!(gateway.status()["standing"], "serving");
+}
+
+#[test]
+fn a_second_gateway_does_not_take_the_control_socket() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = managed(&stage);
+    let mut config = parse(QUICK).unwrap();
+    config.control = Control::At(gateway.path.clone());
+    let source = Source::new(|| Err("none".to_owned()));
+    let refused = Manager::start(&config, &gateway.handle, &source, false).unwrap_err();
+    assert!(matches!(refused, ManageError::InUse(_)), "{refused}");
+    config.control = Control::At(Path::new("/proc/no/such/place").to_owned());
+    let refused = Manager::start(&config, &gateway.handle, &source, false).unwrap_err();
+    assert!(refused.to_string().contains("/proc/no/such"), "{refused}");
+    gateway.status();
+}

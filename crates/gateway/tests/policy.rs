@@ -1,0 +1,291 @@
+//! What is split, what passes, what is refused, and what is counted of the rest.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use bentpipe_base::Seq;
+use bentpipe_gateway::{Config, Handshake};
+use bentpipe_os::need;
+use bentpipe_os::nft;
+use bentpipe_os::socket::set_traffic_class;
+use bentpipe_wire::{
+    Flags, Ip as Header, Ipv4, Packet, Payload, RawOptions, Tcp, TcpOptions, Transport,
+};
+use std::io::{ErrorKind, Read as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+use support::{Ip, Listener, Running, Stage, converse, eventually};
+
+const HANDSHAKES: [&str; 2] = ["end-to-end", "early"];
+
+/// A gateway with these words besides the usual ones.
+fn with(stage: &Stage, text: &str) -> Running {
+    let text =
+        format!("threads = 2\ncontrol = \"off\"\n{text}\n[sat]\ncongestion_control = \"cubic\"\n");
+    let config = Config::parse("test", &text).unwrap();
+    stage.split_by(config.between("lan0", "sat0"))
+}
+
+/// What the gateway has counted under `name`.
+fn passed(gateway: &Running, name: &str) -> u64 {
+    let counts = gateway.meter.passed().unwrap();
+    let count = counts.iter().find(|count| count.name == name);
+    count.unwrap_or_else(|| panic!("no counter {name}")).packets
+}
+
+fn listen_at(stage: &Stage, ip: Ip, port: u16) -> Listener {
+    let bound = stage
+        .server
+        .run(|| std::net::TcpListener::bind((ip.server(), port)).unwrap());
+    Listener(bound.unwrap())
+}
+
+/// By port, prefix and direction: the first policy that matches decides.
+#[test]
+fn the_first_policy_that_matches_decides() {
+    need!(Root, Tproxy);
+    for handshake in HANDSHAKES {
+        let stage = Stage::new();
+        let gateway = with(
+            &stage,
+            &format!(
+                "handshake = \"{handshake}\"
+                 policy = [
+                   {{ name = 'refused', port = '7000-7001', action = 'reject', to = ['10.77.2.0/24', 'fd77:2::/64'] }},
+                   {{ name = 'wanted', port = [7100, 7000], action = 'split' }},
+                   {{ name = 'other_way', arrives = 'lan', action = 'split' }},
+                   {{ name = 'rest', action = 'bypass' }},
+                 ]"
+            ),
+        );
+        for ip in Ip::BOTH {
+            let [refused, wanted, rest] =
+                [7000, 7100, 7200].map(|port| listen_at(&stage, ip, port));
+            let start = Instant::now();
+            let error = stage.try_connect(refused.address()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+            assert!(start.elapsed() < Duration::from_secs(2));
+            let before = gateway.meter.read().accepted;
+            let mut client = stage.connect(rest.address());
+            converse(&mut client, &mut rest.accept());
+            assert_eq!(
+                gateway.meter.read().accepted,
+                before,
+                "{handshake}: it was split"
+            );
+            let mut client = stage.connect(wanted.address());
+            converse(&mut client, &mut wanted.accept());
+            assert_eq!(gateway.meter.read().accepted, before + 1);
+        }
+        let counted = ["refused", "wanted", "other_way", "rest"]
+            .map(|name| passed(&gateway, &format!("policy_{name}")));
+        assert_eq!(counted, [2, 2, 0, 2], "{handshake}");
+        assert!(passed(&gateway, "unsplit_tcp") >= 10);
+        assert_eq!(gateway.meter.read().direct, 0);
+    }
+}
+
+/// A connection's code point is matched, and carried to the far side and back.
+#[test]
+fn a_code_point_is_matched_and_carried() {
+    need!(Root, Tproxy);
+    for handshake in HANDSHAKES {
+        let stage = Stage::new();
+        let policy = "policy = [{ name = 'ef', dscp = 'ef', action = 'bypass' }]";
+        let gateway = with(&stage, &format!("handshake = \"{handshake}\"\n{policy}"));
+        for netns in [&stage.client, &stage.server] {
+            let count = "table inet seen { counter af41 {
+              }
+              chain input { type filter hook input priority 0
+                ip dscp af41 tcp flags & (syn | fin | psh) != 0 counter name af41
+                ip6 dscp af41 tcp flags & (syn | fin | psh) != 0 counter name af41
+              }
+            }";
+            netns.run(|| nft::apply(count).unwrap()).unwrap();
+        }
+        for ip in Ip::BOTH {
+            let listener = stage.listen(ip);
+            let mut client = connect_in_class(&stage, listener.address(), 46 << 2);
+            converse(&mut client, &mut listener.accept());
+            let mut client = connect_in_class(&stage, listener.address(), 34 << 2);
+            converse(&mut client, &mut listener.accept());
+        }
+        assert_eq!(passed(&gateway, "policy_ef"), 2);
+        assert_eq!(gateway.meter.read().accepted, 2);
+        // At the server the SYN and the question of each, at the client the answer.
+        for (netns, least) in [(&stage.server, 4), (&stage.client, 2)] {
+            let counts = netns.run(|| {
+                let mut tally = nft::Tally::open().unwrap();
+                tally.read(nft::TableFamily::Inet, "seen").unwrap()
+            });
+            let packets = counts.unwrap()[0].packets;
+            assert!(packets >= least, "{handshake}: {packets} of {least}");
+        }
+    }
+}
+
+fn connect_in_class(stage: &Stage, to: SocketAddr, class: u8) -> TcpStream {
+    let dial = || {
+        let domain = socket2::Domain::for_address(to);
+        let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None).unwrap();
+        set_traffic_class(&socket, to, class).unwrap();
+        socket
+            .connect_timeout(&to.into(), support::PATIENCE)
+            .unwrap();
+        TcpStream::from(socket)
+    };
+    stage.client.run(dial).unwrap()
+}
+
+/// A SYN with an option that a split would break passes as it is, and is counted.
+#[test]
+fn foreign_options_pass_unsplit() {
+    need!(Root, Tproxy);
+    for handshake in [Handshake::EndToEnd, Handshake::Early] {
+        let stage = Stage::new();
+        let gateway = stage.split_by(Config {
+            handshake,
+            ..Stage::config()
+        });
+        let count = "table inet seen {
+            counter syns {
+            }
+            chain input { type filter hook input priority 0
+              tcp dport 9 tcp option mptcp exists counter name syns
+              tcp dport 9 tcp option 19 exists counter name syns
+              tcp dport 9 tcp option 29 exists counter name syns
+              tcp dport 9 tcp option 253 exists counter name syns
+            }
+        }";
+        stage.server.run(|| nft::apply(count).unwrap()).unwrap();
+        // Those that nobody knows are only seen where SYNs are held.
+        let options: &[&[u8]] = match handshake {
+            Handshake::EndToEnd => &[&[30, 4, 0, 1], &[19, 4, 1, 1], &[29, 4, 1, 1], &[253, 2]],
+            Handshake::Early => &[&[30, 4, 0, 1], &[19, 4, 1, 1], &[29, 4, 1, 1]],
+        };
+        for option in options {
+            send_raw(&stage, 255, &syn(option));
+        }
+        let expected = options.len() as u64;
+        eventually("the SYNs at the server", || {
+            let seen = stage.server.run(|| {
+                let mut tally = nft::Tally::open().unwrap();
+                tally.read(nft::TableFamily::Inet, "seen").unwrap()
+            });
+            seen.unwrap()[0].packets == expected
+        });
+        let counted = match handshake {
+            Handshake::EndToEnd => gateway.meter.read().foreign_options,
+            Handshake::Early => passed(&gateway, "foreign_options"),
+        };
+        assert_eq!(counted, expected);
+        assert_eq!(gateway.meter.read().accepted, 0);
+    }
+}
+
+fn server() -> Ipv4Addr {
+    let IpAddr::V4(server) = Ip::V4.server() else {
+        unreachable!("of family V4")
+    };
+    server
+}
+
+fn syn(option: &[u8]) -> Vec<u8> {
+    let tcp = Tcp {
+        source: 40_000 + u16::from(option[0]),
+        destination: 9,
+        seq: Seq(1),
+        flags: Flags::SYN,
+        window: 65_535,
+        options: TcpOptions {
+            unknown: RawOptions::new(option).map(Box::new),
+            ..TcpOptions::default()
+        },
+        ..Tcp::default()
+    };
+    let client = Ipv4Addr::new(10, 77, 1, 77);
+    let packet = Packet {
+        ip: Header::V4(Ipv4::new(client, server())),
+        transport: Transport::Tcp(tcp),
+        payload: Payload::Absent,
+    };
+    packet.to_vec().unwrap()
+}
+
+/// Sends from the client's namespace to the server: with protocol 255 the bytes are a whole packet.
+fn send_raw(stage: &Stage, protocol: i32, bytes: &[u8]) {
+    let send = || {
+        let protocol = Some(socket2::Protocol::from(protocol));
+        let socket =
+            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::RAW, protocol).unwrap();
+        let to = SocketAddr::new(server().into(), 0);
+        socket.send_to(bytes, &to.into()).unwrap();
+    };
+    stage.client.run(send).unwrap();
+}
+
+/// QUIC passes and is counted; or it is refused, so that a client falls back to TCP.
+#[test]
+fn quic_is_counted_or_refused() {
+    need!(Root, Tproxy);
+    for (quic, refused) in [("count", false), ("reject", true)] {
+        let stage = Stage::new();
+        let gateway = with(&stage, &format!("quic = \"{quic}\""));
+        for ip in Ip::BOTH {
+            let bind = |host: IpAddr, port| UdpSocket::bind((host, port)).unwrap();
+            let server = stage.server.run(|| bind(ip.server(), 443)).unwrap();
+            let client = stage.client.run(|| bind(ip.client(), 0)).unwrap();
+            for socket in [&server, &client] {
+                socket.set_read_timeout(Some(support::PATIENCE)).unwrap();
+            }
+            client.connect((ip.server(), 443)).unwrap();
+            client.send(b"initial").unwrap();
+            if refused {
+                let error = client.recv(&mut [0; 9]).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+            } else {
+                let (_, from) = server.recv_from(&mut [0; 9]).unwrap();
+                server.send_to(b"answer", from).unwrap();
+                client.recv(&mut [0; 9]).unwrap();
+            }
+            // TCP to the same port is split.
+            let listener = listen_at(&stage, ip, 443);
+            let mut client = stage.connect(listener.address());
+            converse(&mut client, &mut listener.accept());
+        }
+        let counted = [
+            passed(&gateway, "unsplit_quic"),
+            passed(&gateway, "rejected_quic"),
+        ];
+        assert_eq!(counted, if refused { [0, 2] } else { [4, 0] });
+        assert_eq!(gateway.meter.read().accepted, 2);
+    }
+}
+
+/// IPsec and protocols that nobody asked for pass untouched, and are counted.
+#[test]
+fn other_protocols_pass_and_are_counted() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = stage.split();
+    let receivers = [50, 132].map(|protocol| {
+        let open = || {
+            let protocol = Some(socket2::Protocol::from(protocol));
+            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::RAW, protocol).unwrap()
+        };
+        let socket = stage.server.run(open).unwrap();
+        socket.set_read_timeout(Some(support::PATIENCE)).unwrap();
+        socket
+    });
+    for (mut receiver, protocol) in receivers.into_iter().zip([50, 132]) {
+        send_raw(&stage, protocol, b"sealed");
+        let mut packet = [0; 99];
+        let length = receiver.read(&mut packet).unwrap();
+        assert!(packet[..length].ends_with(b"sealed"));
+    }
+    assert_eq!(
+        ["unsplit_ipsec", "unsplit_other"].map(|name| passed(&gateway, name)),
+        [1, 1]
+    );
+}
