@@ -44,6 +44,7 @@ function cellOf(cell, percent) {
     make("b", {}, number(cell.mean, percent)),
     make("small", {}, `${number(cell.min, percent)} to ${number(cell.max, percent)}`),
   ];
+  if (cell.n < cell.runs) parts.push(make("small", { title: "runs that have the measure" }, `${cell.n} of ${cell.runs} runs`));
   if (known(cell.paper)) parts.push(make("small", { title: "the paper's single run" }, `paper ${number(cell.paper, percent)}${inside ? "" : " *"}`));
   if (known(cell.reference)) {
     const verdict = known(cell.agrees) ? make("span", { class: cell.agrees ? "yes" : "no" }, cell.agrees ? " ✓" : " ✗") : null;
@@ -79,14 +80,16 @@ function statements() {
     document.getElementById("statements-section").remove();
     return;
   }
-  const figure = (value, points) => make("td", {}, known(value) ? number(value) : "—", points > 1 ? make("small", {}, `of ${points} points`) : null);
-  const verdict = (holds) => make("td", {}, make("span", { class: known(holds) ? (holds ? "yes" : "no") : null }, known(holds) ? (holds ? "yes" : "no") : "—"));
+  const end = (value) => (known(value) ? number(value) : "∞");
+  const between = (range) => (range && range[0] !== range[1] ? make("small", { title: "by 95% confidence intervals" }, `${end(range[0])} to ${end(range[1])}`) : null);
+  const figure = (value, points, range) => make("td", {}, known(value) ? number(value) : "—", between(range), points > 1 ? make("small", {}, `of ${points} points`) : null);
+  const verdict = (value, holds) => make("td", {}, make("span", { class: known(holds) ? (holds ? "yes" : "no") : null }, known(holds) ? (holds ? "yes" : "no") : known(value) ? "not resolved" : "—"));
   const head = ["statement", "model", "ours", "holds", "reference", "holds"].map((name) => make("th", { scope: "col" }, name));
   const body = data.statements.map((one, i) => {
     const first = data.statements[i - 1]?.statement !== one.statement;
     const words = first ? [one.text, make("small", {}, `${one.place}. Checked: ${one.check}`), one.why ? make("small", {}, `→ ${one.why}`) : null] : [];
     return make("tr", { class: first ? null : "again" }, make("th", { scope: "row" }, words), make("td", {}, one.model ?? ""),
-      figure(one.ours, one.points), verdict(one.holds), figure(one.reference, one.reference_points), verdict(one.reference_holds));
+      figure(one.ours, one.points, one.range), verdict(one.ours, one.holds), figure(one.reference, one.reference_points), verdict(one.reference, one.reference_holds));
   });
   put("statements", make("table", {}, make("thead", {}, make("tr", {}, head)), make("tbody", {}, body)));
 }

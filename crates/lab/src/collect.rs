@@ -80,6 +80,7 @@ fn result(
         congestion_control: sent.control.clone().unwrap_or_default(),
         connect: opener.map(|connected| connected - opened),
         completion: (by_size && finished).then_some(elapsed),
+        acknowledged: sent.acknowledged.map(|at| at - opened),
         elapsed,
         received: Bytes(received.bytes),
         goodput: goodput(received.bytes, elapsed),

@@ -16,6 +16,7 @@ pub(crate) fn spec(name: &str, link: &Link, seed: u64) -> Spec {
         seed,
         from_a: settings(&link.forward),
         from_b: settings(&link.reverse),
+        changes: [link.forward.changes.clone(), link.reverse.changes.clone()],
         mtu: link.mtu,
         ..Spec::default()
     }
@@ -45,7 +46,7 @@ fn settings(direction: &Direction) -> Settings<Frame> {
         Queue::DropTail(QueueLimit::Packets(packets)) => Limit::Packets(packets as usize),
         Queue::DropTail(QueueLimit::Bytes(bytes)) => Limit::Bytes(bytes),
         // Refused by `simulated::refuse` before anything is built.
-        Queue::Red(_) => Limit::Infinite,
+        Queue::Red(_) | Queue::Blue(_) => Limit::Infinite,
     };
     let mut channels: Vec<Box<dyn Channel>> = Vec::new();
     if direction.packet_error_rate.value() > 0.0 {

@@ -61,7 +61,10 @@ impl Process {
             .map_err(|e| failed(format!("cannot be started as {} ({e})", program.display())))?;
         let said = Said::default();
         let lines = listen(&mut child, &said);
-        let config = split.to_string();
+        // Many gateways of a lab have one file system.
+        let mut config = split.clone();
+        config.entry("control").or_insert_with(|| "off".into());
+        let config = config.to_string();
         // It may have ended already; then its words say more than the broken pipe.
         let _ = child
             .stdin

@@ -93,6 +93,9 @@ pub struct FlowResult {
     /// From connect() to the last byte at the receiver, if all bytes came; `None` for a flow that
     /// lasts a time.
     pub completion: Option<Duration>,
+    /// From connect() until the sender's TCP had everything acknowledged, to the millisecond;
+    /// `None` for a flow that lasts a time. A gateway that splits acknowledges before the receiver.
+    pub acknowledged: Option<Duration>,
     /// From connect() to its end: the last byte, the end of its time, or the cut.
     pub elapsed: Duration,
     /// Payload that arrived.

@@ -129,6 +129,9 @@ impl Run<'_> {
         let flows = self.flows(&stage, &marks)?;
         let watch = self.watch(&stage)?;
         let begin = timer::now();
+        emulators
+            .values()
+            .for_each(|emulator| emulator.begin(begin));
         let ended = self.flow(flows, begin, &mut gateways)?;
         self.tell(Phase::Ending, timer::now() - begin, 0);
         let looks = watch.stop();
@@ -229,7 +232,7 @@ impl Run<'_> {
     fn gateways(&self, stage: &Stage) -> Result<BTreeMap<String, Process>, LabError> {
         let mut started = BTreeMap::new();
         for (name, gateway) in &self.scenario.gateways {
-            let Some(split) = &gateway.split else {
+            let Some(split) = self.scenario.split_of(name) else {
                 continue;
             };
             let program = match &self.options.program {
@@ -284,7 +287,7 @@ impl Run<'_> {
         };
         let splitting = self.scenario.gateways.iter();
         let gateways = splitting
-            .filter(|(_, gateway)| gateway.split.is_some())
+            .filter(|(name, _)| self.scenario.split_of(name).is_some())
             .map(|(name, _)| {
                 let opened = stage.node(name).run(Diag::open);
                 let diag = opened.unwrap_or_else(|e| Err(io::Error::other(e)))?;

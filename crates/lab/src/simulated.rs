@@ -3,11 +3,12 @@
 //! be those of the scenario. `preset` and `tcp` of hosts tune the simulator's TCP and mean nothing here.
 
 use crate::LabError;
-use bentpipe_scenario::{Amount, Direction, FlowKind, Queue, Scenario};
+use bentpipe_scenario::{Amount, Direction, FlowKind, Pep, Queue, Scenario};
 
 /// Refuses what the lab cannot do.
 pub(crate) fn refuse(scenario: &Scenario) -> Result<(), LabError> {
-    let peps = scenario.peps.iter().filter(|(_, pep)| pep.enabled);
+    let only_there = |pep: &Pep| pep.enabled && !scenario.stands_for_gateway(pep);
+    let peps = scenario.peps.iter().filter(|(_, pep)| only_there(pep));
     let mut peps = peps.map(|(name, _)| format!("the PEP `{name}`"));
     let mut links = scenario.links.iter().filter_map(|(name, link)| {
         let what = [&link.forward, &link.reverse]
@@ -35,8 +36,10 @@ pub(crate) fn refuse(scenario: &Scenario) -> Result<(), LabError> {
 }
 
 fn of_direction(direction: &Direction) -> Option<&'static str> {
-    if matches!(direction.queue, Queue::Red(_)) {
-        return Some("the RED queue");
+    match direction.queue {
+        Queue::DropTail(_) => {}
+        Queue::Red(_) => return Some("the RED queue"),
+        Queue::Blue(_) => return Some("the BLUE queue"),
     }
     if direction.gilbert.is_some() {
         return Some("the bursts of errors");

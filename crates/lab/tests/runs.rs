@@ -421,3 +421,32 @@ fn namespaces_of(pid: u32, label: &str) -> Vec<String> {
         })
         .collect()
 }
+
+#[test]
+fn a_link_changes_its_rate_and_delay_when_its_time_has_come() {
+    need!(Root, Tun);
+    let flows = "[[flows]]\nfrom = \"server\"\nto = \"terminal\"\nopened_by = \"terminal\"\n\
+                 duration = \"6s\"\n";
+    let link = "changes = [{ at = \"2s\", rate = \"2Mbit/s\" }, \
+                { at = \"4s\", rate = \"20Mbit/s\", delay = \"5ms\" }]\n\
+                [links.space.reverse]\nchanges = []";
+    let result = run(&scenario("changes", link, flows), &RunOptions::default()).unwrap();
+    let measured = valid(&result);
+    // Received between two times of the run, in Mb/s.
+    let rate = |from: f64, to: f64| {
+        let samples = measured.samples.iter();
+        let got = samples.filter(|sample| sample.point == Point::Receiver);
+        let got: Vec<u64> = got
+            .filter(|sample| (from..to).contains(&sample.at.as_secs_f64()))
+            .map(|sample| sample.bytes.0)
+            .collect();
+        8e-6 * (got[got.len() - 1] - got[0]) as f64 / (0.1 * (got.len() - 1) as f64)
+    };
+    // The queue holds 0.5 s of 2 Mbit/s: the link is never idle then.
+    let (slow, fast) = (rate(2.5, 3.9), rate(5.0, 5.9));
+    assert!((1.7..2.1).contains(&slow), "{slow} Mb/s of 2");
+    assert!(fast > 8.0, "{fast} Mb/s of 20");
+    // 55 ms there and back since the fourth second, and a queue that 20 Mbit/s empties.
+    let last = measured.flows[0].sender.unwrap();
+    assert!(last.min_rtt < Duration::from_millis(75), "{last:?}");
+}

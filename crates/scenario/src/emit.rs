@@ -1,9 +1,9 @@
 //! A scenario written back as TOML, complete: every default stands there.
 
 use crate::model::{
-    Amount, BufferRange, Direction, Endpoint, Flow, FlowKind, Gateway, Gilbert, Ip, Link, Outage,
-    Pep, PepKind, Queue, QueueLimit, Red, Scenario, Snoop, Split, SplitLeg, TcpSettings, Traffic,
-    TrafficSource,
+    AckFilter, Amount, BufferRange, Change, Direction, Endpoint, Flow, FlowKind, Gateway, Gilbert,
+    Ip, Link, Outage, Pep, PepKind, Queue, QueueLimit, Red, Scenario, Snoop, Split, SplitLeg,
+    TcpSettings, Traffic, TrafficSource,
 };
 use bentpipe_base::Bytes;
 use core::fmt::{self, Write};
@@ -110,6 +110,7 @@ fn endpoint(out: &mut String, path: &str, endpoint: &Endpoint) -> fmt::Result {
         span("rto_variance", endpoint.rto_variance),
         span("max_rto", endpoint.max_rto),
         flag("handshake", endpoint.handshake),
+        flag("first_is_syn", endpoint.first_is_syn),
         flag("limited_transmit", endpoint.limited_transmit),
         flag("timestamps", endpoint.timestamps),
         flag("nagle", endpoint.nagle),
@@ -131,6 +132,10 @@ fn pep(out: &mut String, name: &str, pep: &Pep) -> fmt::Result {
     writeln!(out, "node = \"{}\"\nlink = \"{}\"", pep.node, pep.link)?;
     writeln!(out, "enabled = {}", pep.enabled)?;
     match &pep.kind {
+        PepKind::AckFilter(AckFilter { packets }) => match packets {
+            Some(packets) => writeln!(out, "packets = {packets}"),
+            None => Ok(()),
+        },
         PepKind::Snoop(settings) => snoop(out, settings),
         PepKind::Split(settings) => split(out, name, settings),
     }
@@ -222,7 +227,19 @@ fn direction(out: &mut String, direction: &Direction) -> fmt::Result {
     let outages: Vec<String> = direction.outages.iter().map(outage).collect();
     writeln!(out, "outage = [{}]", outages.join(", "))?;
     writeln!(out, "drops = {:?}", direction.drops)?;
+    let changes: Vec<String> = direction.changes.iter().map(change).collect();
+    writeln!(out, "changes = [{}]", changes.join(", "))?;
     writeln!(out, "overhead = \"{}\"", direction.overhead)
+}
+
+fn change(change: &Change) -> String {
+    let rate = change.rate.map(|rate| format!("rate = \"{rate}\""));
+    let delay = change
+        .delay
+        .map(|delay| format!("delay = \"{}\"", time(delay)));
+    let at = format!("at = \"{}\"", time(change.at));
+    let parts: Vec<String> = [Some(at), rate, delay].into_iter().flatten().collect();
+    format!("{{ {} }}", parts.join(", "))
 }
 
 fn limit(limit: QueueLimit) -> String {
@@ -236,6 +253,15 @@ fn queue(queue: &Queue) -> String {
     let red = match queue {
         Queue::DropTail(most) => return format!("kind = \"drop-tail\", {}", limit(*most)),
         Queue::Red(red) => red,
+        Queue::Blue(blue) => {
+            return format!(
+                "kind = \"blue\", {}, increment = \"{}\", decrement = \"{}\", freeze = \"{}\"",
+                limit(blue.limit),
+                blue.increment,
+                blue.decrement,
+                time(blue.freeze),
+            );
+        }
     };
     let Red {
         limit: most,

@@ -38,9 +38,9 @@ mod topology;
 mod values;
 
 pub use model::{
-    Amount, BufferRange, Direction, Endpoint, Flow, FlowKind, Gateway, Gilbert, Host, Ip, Link,
-    Outage, Pep, PepKind, Preset, Queue, QueueLimit, Red, Router, Scenario, Snoop, SnoopPreset,
-    Split, SplitLeg, SplitSetup, TcpSettings, Traffic, TrafficSource,
+    AckFilter, Amount, Blue, BufferRange, Change, Direction, Endpoint, Flow, FlowKind, Gateway,
+    Gilbert, Host, Ip, Link, Outage, Pep, PepKind, Preset, Queue, QueueLimit, Red, Router,
+    Scenario, Snoop, SnoopPreset, Split, SplitLeg, SplitSetup, TcpSettings, Traffic, TrafficSource,
 };
 pub use parse::Known;
 pub use problem::{Problem, Problems, nearest};

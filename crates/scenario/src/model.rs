@@ -7,10 +7,10 @@ mod flow;
 mod pep;
 mod traffic;
 
-pub use channel::{Gilbert, Outage, Queue, QueueLimit, Red};
+pub use channel::{Blue, Change, Gilbert, Outage, Queue, QueueLimit, Red};
 pub use endpoint::{Endpoint, Preset};
 pub use flow::{Amount, Flow, FlowKind};
-pub use pep::{Pep, PepKind, Snoop, SnoopPreset, Split, SplitLeg, SplitSetup};
+pub use pep::{AckFilter, Pep, PepKind, Snoop, SnoopPreset, Split, SplitLeg, SplitSetup};
 pub use traffic::{Traffic, TrafficSource};
 
 use bentpipe_base::{Bytes, Probability, Rate};
@@ -71,6 +71,24 @@ impl Scenario {
             .as_ref()
             .or_else(host)
             .map(String::as_str)
+    }
+}
+
+impl Scenario {
+    /// What the real gateway called `name` is configured with, where it splits: nothing where a
+    /// [proxy that stands for it](Self::stands_for_gateway) is switched off.
+    pub fn split_of(&self, name: &str) -> Option<&toml::Table> {
+        let split = self.gateways.get(name)?.split.as_ref()?;
+        let mut stand_ins = self.peps.values().filter(|pep| pep.node == name);
+        let off = stand_ins.any(|pep| self.stands_for_gateway(pep) && !pep.enabled);
+        (!off).then_some(split)
+    }
+
+    /// Whether `pep` is a split at a gateway that has one of its own: the simulator's and the lab's
+    /// form of one thing, which `enabled` switches on either side.
+    pub fn stands_for_gateway(&self, pep: &Pep) -> bool {
+        let gateway = self.gateways.get(&pep.node);
+        matches!(pep.kind, PepKind::Split(_)) && gateway.is_some_and(|it| it.split.is_some())
     }
 }
 
@@ -225,9 +243,18 @@ pub struct Direction {
     pub drops: Vec<u64>,
     /// Bytes that each packet takes on the link beyond its own. Default 0.
     pub overhead: Bytes,
+    /// What becomes of rate and delay during the run, in strictly ascending order of time. Default
+    /// nothing.
+    pub changes: Vec<Change>,
 }
 
 impl Direction {
+    /// The greatest rate that it ever has; `None` without a limit.
+    pub fn greatest_rate(&self) -> Option<Rate> {
+        let later = self.changes.iter().filter_map(|change| change.rate);
+        self.rate.map(|rate| later.fold(rate, Rate::max))
+    }
+
     /// The share of packets of `size` that arrive: (1 - PER) (1 - BER)^bits (1 - mean of the bursts),
     /// losses of the queue, outages and drops aside.
     pub fn delivery_ratio(&self, size: Bytes) -> f64 {

@@ -143,7 +143,11 @@ impl Path<'_> {
         let limits = self.hops.iter().filter_map(|hop| {
             let wire = (self.mtu() + hop.direction.overhead).0 as f64;
             let ratio = hop.direction.delivery_ratio(self.mtu());
-            Some(hop.direction.rate?.scaled(payload / wire * ratio))
+            Some(
+                hop.direction
+                    .greatest_rate()?
+                    .scaled(payload / wire * ratio),
+            )
         });
         limits.min()
     }

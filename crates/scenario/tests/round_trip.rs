@@ -2,10 +2,11 @@
 
 use bentpipe_base::{Bytes, Probability, Rate};
 use bentpipe_scenario::{
-    Amount, BufferRange, Direction, Endpoint, Flow, FlowKind, Gateway, Gilbert, Host, Ip, Link,
-    Outage, Pep, PepKind, Preset, Queue, QueueLimit, Red, Router, Scenario, Snoop, SnoopPreset,
-    TcpSettings,
+    AckFilter, Amount, Blue, BufferRange, Change, Direction, Endpoint, Flow, FlowKind, Gateway,
+    Gilbert, Host, Ip, Link, Outage, Pep, PepKind, Preset, Queue, QueueLimit, Red, Router,
+    Scenario, Snoop, SnoopPreset, Split, SplitLeg, SplitSetup, TcpSettings, Traffic, TrafficSource,
 };
+use bentpipe_traffic::Model;
 use core::time::Duration;
 use proptest::prelude::*;
 
@@ -58,7 +59,19 @@ fn queue() -> impl Strategy<Value = Queue> {
             gentle,
         },
     );
-    prop_oneof![limit().prop_map(Queue::DropTail), red.prop_map(Queue::Red)]
+    let blue = (limit(), share(), share(), duration(1..1 << 42)).prop_map(
+        |(limit, increment, decrement, freeze)| Blue {
+            limit,
+            increment,
+            decrement,
+            freeze,
+        },
+    );
+    prop_oneof![
+        limit().prop_map(Queue::DropTail),
+        red.prop_map(Queue::Red),
+        blue.prop_map(Queue::Blue)
+    ]
 }
 
 fn gilbert() -> impl Strategy<Value = Gilbert> {
@@ -86,6 +99,24 @@ fn outage() -> impl Strategy<Value = Outage> {
     })
 }
 
+/// In order, none at the same time; of the rate only where there is one from the start.
+fn changes() -> impl Strategy<Value = Vec<Change>> {
+    let rate = prop::option::of(1u64..1 << 40);
+    let change = (1u64..1 << 40, rate, duration(0..1 << 42));
+    prop::collection::vec(change, 0..3).prop_map(|steps| {
+        let mut at = Duration::ZERO;
+        let change = |(later, rate, delay): (u64, Option<u64>, Duration)| {
+            at += Duration::from_nanos(later);
+            Change {
+                at,
+                rate: rate.map(Rate::from_bits_per_sec),
+                delay: (rate.is_none() || later % 2 == 0).then_some(delay),
+            }
+        };
+        steps.into_iter().map(change).collect()
+    })
+}
+
 fn direction() -> impl Strategy<Value = Direction> {
     let rate = prop::option::of((1u64..1 << 40, queue()));
     let errors = (
@@ -95,8 +126,10 @@ fn direction() -> impl Strategy<Value = Direction> {
         prop::collection::vec(outage(), 0..3),
         prop::collection::btree_set(0u64..1 << 40, 0..4),
     );
-    (rate, duration(0..1 << 42), errors, bytes(0..9999)).prop_map(
-        |(rate, delay, (packet, bit, gilbert, outages, drops), overhead)| Direction {
+    let way = (duration(0..1 << 42), changes());
+    (rate, way, errors, bytes(0..9999)).prop_map(
+        |(rate, (delay, changes), (packet, bit, gilbert, outages, drops), overhead)| Direction {
+            changes: if rate.is_some() { changes } else { Vec::new() },
             rate: rate.map(|(rate, _)| Rate::from_bits_per_sec(rate)),
             queue: rate.map_or_else(Queue::default, |(_, queue)| queue),
             delay,
@@ -128,6 +161,7 @@ fn endpoint() -> impl Strategy<Value = Endpoint> {
     (any::<bool>(), of(1u32..=1_000_000), sizes, times, flags).prop_map(
         |(ns2, initial_window, sizes, times, flags)| Endpoint {
             handshake: None,
+            first_is_syn: flags[1],
             preset: if ns2 { Preset::Ns2 } else { Preset::Rfc },
             recovery: flags[0].map(|_| "prr-rack".to_owned()),
             mss: sizes.0,
@@ -148,6 +182,16 @@ fn endpoint() -> impl Strategy<Value = Endpoint> {
 }
 
 fn pep() -> impl Strategy<Value = Pep> {
+    let filter = any::<Option<u32>>().prop_map(|packets| Pep {
+        node: "hub".to_owned(),
+        link: "space".to_owned(),
+        enabled: true,
+        kind: PepKind::AckFilter(AckFilter { packets }),
+    });
+    prop_oneof![1 => filter, 4 => snoop()]
+}
+
+fn snoop() -> impl Strategy<Value = Pep> {
     use prop::option::of;
     let flags = any::<[bool; 3]>();
     (
@@ -173,6 +217,82 @@ fn pep() -> impl Strategy<Value = Pep> {
                 }),
             },
         )
+}
+
+fn split_leg() -> impl Strategy<Value = SplitLeg> {
+    use prop::option::of;
+    let control = prop_oneof![
+        Just((None, None)),
+        Just((Some("sack".to_owned()), None)),
+        Just((None, Some("cubic".to_owned()))),
+    ];
+    let rate = of((1u64..1 << 40, of(1u32..1000)));
+    (control, of(1u32..1000), rate, of(bytes(1..1 << 29))).prop_map(
+        |((variant, congestion_control), initial_window, rate, receive_window)| SplitLeg {
+            variant,
+            congestion_control,
+            initial_window,
+            rate: rate.map(|(rate, _)| Rate::from_bits_per_sec(rate)),
+            pacing: rate
+                .and_then(|(_, pacing)| pacing)
+                .map(|share| Probability::new(f64::from(share) / 1000.0).expect("it is below 1")),
+            receive_window,
+        },
+    )
+}
+
+fn split_pep() -> impl Strategy<Value = Pep> {
+    use prop::option::of;
+    let bounds = (
+        of(bytes(1..1 << 40)),
+        of(1u32..=10_000_000),
+        of(duration(1..1 << 42)),
+    );
+    (
+        endpoint(),
+        any::<[bool; 2]>(),
+        bounds,
+        split_leg(),
+        split_leg(),
+    )
+        .prop_map(
+            |(endpoint, [enabled, early], (buffer, flows, idle), ground, space)| Pep {
+                node: "hub".to_owned(),
+                link: "space".to_owned(),
+                enabled,
+                kind: PepKind::Split(Box::new(Split {
+                    endpoint,
+                    setup: SplitSetup::ALL[usize::from(early)],
+                    buffer,
+                    flows,
+                    idle,
+                    ground,
+                    space,
+                })),
+            },
+        )
+}
+
+fn traffic() -> impl Strategy<Value = Traffic> {
+    let source = prop_oneof![
+        (any::<bool>(), 0usize..=10_000).prop_map(|(ftp, flows)| TrafficSource::Model {
+            model: if ftp {
+                Model::ftp()
+            } else {
+                Model::reference()
+            },
+            flows,
+        }),
+        "[a-z\"\\\\ ]{1,9}\\.csv".prop_map(|file| TrafficSource::Profile {
+            file,
+            profile: None,
+        }),
+    ];
+    (source, prop::option::of(Just("sack".to_owned()))).prop_map(|(source, variant)| Traffic {
+        source,
+        between: ["server".to_owned(), "terminal".to_owned()],
+        variant,
+    })
 }
 
 fn link(a: &'static str, b: &'static str) -> impl Strategy<Value = Link> {
@@ -264,10 +384,22 @@ fn scenario() -> impl Strategy<Value = Scenario> {
     );
     let flows = prop::collection::vec(flow(), 0..4);
     let settings = (tcp(), tcp(), tcp());
-    let extras = (endpoint(), prop::option::of(pep()));
+    let pep = prop_oneof![pep(), split_pep()];
+    let extras = (
+        endpoint(),
+        prop::option::of(pep),
+        prop::option::of(traffic()),
+    );
     let heads = ("[a-zA-Z][a-zA-Z0-9_-]{3,14}", 0..1u64 << 63, any::<bool>());
     (heads, settings, extras, split, links, flows).prop_map(
-        |((name, seed, six), (terminal, server, hub), (endpoint, pep), split, links, mut flows)| {
+        |(
+            (name, seed, six),
+            (terminal, server, hub),
+            (endpoint, pep, traffic),
+            split,
+            links,
+            mut flows,
+        )| {
             for (index, flow) in flows.iter_mut().enumerate() {
                 flow.name = format!("f{index}");
             }
@@ -279,7 +411,7 @@ fn scenario() -> impl Strategy<Value = Scenario> {
             };
             let host = |tcp, endpoint| Host { tcp, endpoint };
             Scenario {
-                traffic: None,
+                traffic,
                 name: if name == "default" {
                     "other".into()
                 } else {

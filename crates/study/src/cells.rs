@@ -23,8 +23,10 @@ pub struct Cell {
     pub min: Option<f64>,
     /// Greatest of the seeds.
     pub max: Option<f64>,
-    /// How many seeds.
+    /// How many runs have the measure; of a change, on both sides.
     pub n: u64,
+    /// How many runs there are: where they are more than `n`, the mean is that of the rest.
+    pub runs: u64,
     /// The paper's value.
     pub paper: Option<f64>,
     /// The reference's mean.
@@ -55,8 +57,17 @@ struct Maker<'a> {
     seed: Option<usize>,
 }
 
-/// Samples of one measure by row label, column label and label of the contrast (or ""), and by seed.
-type Samples<'r> = BTreeMap<(&'r str, &'r str, &'r str), BTreeMap<&'r str, f64>>;
+/// Samples of one measure by row label, column label and label of the contrast (or "").
+type Samples<'r> = BTreeMap<(&'r str, &'r str, &'r str), Seeds<'r>>;
+
+/// The runs of one place.
+#[derive(Default)]
+struct Seeds<'r> {
+    /// How many.
+    runs: u64,
+    /// The measure of those that have it, by seed.
+    values: BTreeMap<&'r str, f64>,
+}
 
 impl Maker<'_> {
     fn table(&self, spec: &TableSpec, rows: &[Row]) -> Vec<Cell> {
@@ -88,20 +99,21 @@ impl Maker<'_> {
     ) -> Samples<'r> {
         let mut samples = Samples::new();
         for row in rows {
-            let labels = row.labels.iter().enumerate();
-            let counts = labels
-                .clone()
-                .all(|(axis, label)| admits(&spec.filter, axis, label));
-            let Some(value) = row.measures.get(&spec.measure).filter(|_| counts) else {
+            let mut labels = row.labels.iter().enumerate();
+            let counts = labels.all(|(axis, label)| admits(&spec.filter, axis, label));
+            if !counts {
                 continue;
-            };
+            }
             let at = |axis: usize| row.labels[axis].as_str();
             let side = contrast.map_or("", |contrast| at(contrast.axis));
             let seed = self.seed.map_or("", at);
             let cell = samples
                 .entry((at(spec.rows), at(spec.columns), side))
                 .or_default();
-            cell.insert(seed, *value);
+            cell.runs += 1;
+            if let Some(value) = row.measures.get(&spec.measure) {
+                cell.values.insert(seed, *value);
+            }
         }
         samples
     }
@@ -114,6 +126,9 @@ impl Maker<'_> {
             .zip(reference)
             .and_then(|(ours, theirs)| agrees(ours, &theirs));
         Cell {
+            runs: samples
+                .get(&(row, column, ""))
+                .map_or(0, |seeds| seeds.runs),
             reference: reference.map(|reference| reference.mean),
             agrees,
             ..self.cell(spec, row, column, stats.as_ref())
@@ -134,7 +149,8 @@ impl Maker<'_> {
             false => to - from,
         };
         let sides = [&contrast.from, &contrast.to].map(|side| (row, column, side.as_str()));
-        let by_seed = |place| samples.get(&place);
+        let by_seed = |place| samples.get(&place).map(|seeds| &seeds.values);
+        let runs = sides.map(|place| samples.get(&place).map_or(0, |seeds| seeds.runs));
         let pairs: Vec<f64> = by_seed(sides[0])
             .into_iter()
             .flatten()
@@ -154,6 +170,7 @@ impl Maker<'_> {
             )),
             reference: mean([0, 1].map(|at| theirs[at].map(|theirs| theirs.mean))),
             agrees: agreement(0).zip(agreement(1)).map(|(from, to)| from && to),
+            runs: runs[0].max(runs[1]),
             ..cell
         }
     }
@@ -167,6 +184,7 @@ impl Maker<'_> {
             min: stats.map(|stats| stats.min),
             max: stats.map(|stats| stats.max),
             n: stats.map_or(0, |stats| stats.n),
+            runs: 0,
             paper: self.beside.paper.get(&place(spec, row, column)).copied(),
             reference: None,
             agrees: None,
@@ -203,7 +221,7 @@ impl Maker<'_> {
 }
 
 fn stats(samples: &Samples<'_>, place: (&str, &str, &str)) -> Option<Stats> {
-    let samples: Vec<f64> = samples.get(&place)?.values().copied().collect();
+    let samples: Vec<f64> = samples.get(&place)?.values.values().copied().collect();
     Stats::of(&samples)
 }
 

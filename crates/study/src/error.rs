@@ -14,6 +14,20 @@ pub enum StudyError {
         /// Why.
         source: io::Error,
     },
+    /// A profile of cross traffic could not be read.
+    #[error(
+        "cannot read the profile {} ({source}); make it with `bentpipe traffic ftp -o {}`",
+        .path.display(), .path.display()
+    )]
+    Profile {
+        /// The file, beside the study's.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A profile of cross traffic is wrong: file, line and what to write instead.
+    #[error("{0}")]
+    Traffic(String),
     /// The study is wrong.
     #[error("{0}")]
     Problems(#[from] Problems),

@@ -167,6 +167,7 @@ fn manifest(study: &Study) -> String {
     let manifest = json!({
         "bentpipe": env!("CARGO_PKG_VERSION"),
         "study": study.base().name,
+        "engine": study.engine().name(),
         "scenario": digest(&study.identity()),
         "seed": study.base().seed,
         "points": study.len(),

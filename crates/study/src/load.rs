@@ -39,7 +39,17 @@ pub fn load(path: &Path) -> Result<Loaded, StudyError> {
         controls: &names.controls,
         measures: &names.measures,
     };
-    let study = Study::parse(&file.display().to_string(), &text, known)?;
+    let mut study = Study::parse(&file.display().to_string(), &text, known)?;
+    for name in study.profile_files()? {
+        let path = file.with_file_name(&name);
+        let text = fs::read_to_string(&path).map_err(|source| StudyError::Profile {
+            path: path.clone(),
+            source,
+        })?;
+        study
+            .load_profile(&name, &text)
+            .map_err(|error| StudyError::Traffic(error.to_string()))?;
+    }
     let stem = file.file_stem().unwrap_or(OsStr::new("scenario"));
     let prefix = match stem.to_string_lossy() {
         name if name == "scenario" => String::new(),

@@ -1,4 +1,4 @@
-//! What is measured of a run of the simulator.
+//! What is measured of a run: here of one of the simulator; the lab takes those that it can see.
 
 use crate::row::Measures;
 use bentpipe_scenario::Scenario;
@@ -124,6 +124,11 @@ pub const MEASURES: &[Measure] = &[
         name: "bottleneck_drop_rate",
         summary: "share of packets that queues of the link `internet` dropped, in percent",
         of: bottleneck,
+    },
+    Measure {
+        name: "lateness",
+        summary: "how late the lab's emulators were, 99th percentile of the worst, in ms; 0 here",
+        of: |_| Some(0.0),
     },
     Measure {
         name: "held_max_kB",

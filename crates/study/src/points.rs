@@ -4,7 +4,7 @@ use crate::agree::{Reference, Stats};
 use crate::beside::Beside;
 use crate::row::{Measures, Row};
 use bentpipe_scenario::Study;
-use bentpipe_scenario::study::{SEED, TableKind};
+use bentpipe_scenario::study::{Contrast, SEED, TableKind};
 use std::collections::BTreeMap;
 
 /// The label of a point on each axis; that of the seeds is "".
@@ -78,22 +78,81 @@ impl<'r> Points<'r> {
                     .collect::<Vec<_>>(),
             )?);
         };
-        let side = |label: &String| self.samples(&with(place, contrast.axis, label), measure);
-        let (from, to) = (side(&contrast.from), side(&contrast.to));
-        let pairs = from.iter();
-        let pairs = pairs.filter_map(|(seed, from)| Some((*from, *to.get(seed)?)));
-        let pairs: Vec<(f64, f64)> = pairs.collect();
-        let changes = pairs.iter().map(|(from, to)| change(shows, *from, *to));
+        let sides = self.sides(place, measure, contrast);
+        let changes = sides.pairs.values();
+        let changes = changes.map(|(from, to)| change(shows, *from, *to));
         let changes = Stats::of(&changes.collect::<Vec<_>>())?;
-        let mean = |side: BTreeMap<&str, f64>| {
-            Some(Stats::of(&side.into_values().collect::<Vec<_>>())?.mean)
-        };
-        let (from, to) = (mean(from)?, mean(to)?);
+        let influence = influence(shows, &sides).into_values().collect::<Vec<_>>();
         Some(Value {
-            mean: change(shows, from, to),
-            error: error_of_change(shows, &pairs, from, to),
+            mean: change(shows, sides.from, sides.to),
+            error: error(&influence),
             ..plain(&changes)?
         })
+    }
+
+    /// By how much `measure` exceeds `other` at `place`: in percent of it, of a change as it is. The
+    /// runs bring both, so that what moves both alike is no error.
+    pub(crate) fn excess(
+        &self,
+        place: &Place,
+        measure: &str,
+        other: &str,
+        shows: &TableKind,
+    ) -> Option<Value> {
+        let (own, against) = (
+            self.value(place, measure, shows)?,
+            self.value(place, other, shows)?,
+        );
+        let (own_by, against_by) = (
+            self.influence(place, measure, shows),
+            self.influence(place, other, shows),
+        );
+        let (mean, ratio, scale) = match shows {
+            TableKind::Value => {
+                let ratio = own.mean / against.mean;
+                (100.0 * (ratio - 1.0), ratio, 100.0 / against.mean)
+            }
+            _ => (own.mean - against.mean, 1.0, 1.0),
+        };
+        let both = own_by
+            .iter()
+            .filter_map(|(seed, own)| Some(scale * (own - ratio * against_by.get(seed)?)));
+        let both: Vec<f64> = both.collect();
+        Some(Value {
+            mean,
+            error: error(&both),
+            n: both.len() as u64,
+            ..own
+        })
+    }
+
+    fn influence(&self, place: &Place, measure: &str, shows: &TableKind) -> BTreeMap<&'r str, f64> {
+        match shows.contrast() {
+            Some(contrast) => influence(shows, &self.sides(place, measure, contrast)),
+            None => {
+                let samples = self.samples(place, measure);
+                let mean = samples.values().sum::<f64>() / samples.len().max(1) as f64;
+                samples
+                    .into_iter()
+                    .map(|(seed, value)| (seed, value - mean))
+                    .collect()
+            }
+        }
+    }
+
+    fn sides(&self, place: &Place, measure: &str, contrast: &Contrast) -> Sides<'r> {
+        let side = |label: &String| self.samples(&with(place, contrast.axis, label), measure);
+        let (from, to) = (side(&contrast.from), side(&contrast.to));
+        let mean =
+            |side: &BTreeMap<&str, f64>| side.values().sum::<f64>() / side.len().max(1) as f64;
+        let (mean_from, mean_to) = (mean(&from), mean(&to));
+        let pairs = from.into_iter();
+        let pairs = pairs.filter_map(|(seed, from)| Some((seed, (from, *to.get(seed)?))));
+        Sides {
+            from: mean_from,
+            to: mean_to,
+            pairs: pairs.collect(),
+        }
     }
 
     /// Samples by seed.
@@ -102,6 +161,38 @@ impl<'r> Points<'r> {
         let samples = seeds.filter_map(|(seed, measures)| Some((*seed, *measures.get(measure)?)));
         samples.filter(|(_, value)| value.is_finite()).collect()
     }
+
+    /// How many runs have `measure` at `place`, and how many runs there are.
+    pub(crate) fn covered(&self, place: &Place, measure: &str) -> (usize, usize) {
+        let runs = self.by.get(place).map_or(0, BTreeMap::len);
+        (self.samples(place, measure).len(), runs)
+    }
+}
+
+/// The two sides of a contrast: their means, and their values in the runs that have both.
+struct Sides<'r> {
+    from: f64,
+    to: f64,
+    pairs: BTreeMap<&'r str, (f64, f64)>,
+}
+
+/// How far each run pulls a change of means: the same seed brings both sides the same cross traffic.
+/// Of a ratio R = to / from it is the residual to - R from, over the mean of `from` (Cochran,
+/// Sampling Techniques, 1977, section 6.4).
+fn influence<'r>(shows: &TableKind, sides: &Sides<'r>) -> BTreeMap<&'r str, f64> {
+    let (ratio, scale) = match shows {
+        TableKind::Percent(_) => (sides.to / sides.from, 100.0 / sides.from.abs()),
+        _ => (1.0, 1.0),
+    };
+    let pairs = sides.pairs.iter();
+    pairs
+        .map(|(seed, (from, to))| (*seed, scale * (to - ratio * from)))
+        .collect()
+}
+
+/// Standard error of the mean of what pulls it.
+fn error(influence: &[f64]) -> f64 {
+    Stats::of(influence).map_or(0.0, |stats| stats.sd / (stats.n as f64).sqrt())
 }
 
 fn plain(stats: &Stats) -> Option<Value> {
@@ -120,18 +211,6 @@ pub(crate) fn change(shows: &TableKind, from: f64, to: f64) -> f64 {
         TableKind::Percent(_) => 100.0 * (to - from) / from,
         _ => to - from,
     }
-}
-
-/// Standard error of a change of means, seed by seed: the same seed brings both sides the same cross
-/// traffic. Of a ratio R = to / from it is that of the residuals to - R from, over the mean of `from`
-/// (Cochran, Sampling Techniques, 1977, section 6.4).
-fn error_of_change(shows: &TableKind, pairs: &[(f64, f64)], from: f64, to: f64) -> f64 {
-    let (ratio, scale) = match shows {
-        TableKind::Percent(_) => (to / from, 100.0 / from.abs()),
-        _ => (1.0, 1.0),
-    };
-    let residuals: Vec<f64> = pairs.iter().map(|(from, to)| to - ratio * from).collect();
-    Stats::of(&residuals).map_or(0.0, |stats| scale * stats.sd / (stats.n as f64).sqrt())
 }
 
 /// `place` with another label on one axis.
@@ -179,7 +258,6 @@ pub(crate) fn references(study: &Study, beside: &Beside) -> BTreeMap<(String, Pl
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bentpipe_scenario::study::Contrast;
 
     #[test]
     fn what_moves_both_sides_alike_is_no_error_of_their_ratio() {
@@ -188,11 +266,15 @@ mod tests {
             from: "a".into(),
             to: "b".into(),
         });
-        let alike = [(100.0, 150.0), (120.0, 180.0)];
-        assert!(error_of_change(&shows, &alike, 110.0, 165.0).abs() < 1e-9);
+        let of = |first: (f64, f64), second: (f64, f64), from, to| {
+            let pairs = [("1", first), ("2", second)].into();
+            let sides = Sides { from, to, pairs };
+            error(&influence(&shows, &sides).into_values().collect::<Vec<_>>())
+        };
+        assert!(of((100.0, 150.0), (120.0, 180.0), 110.0, 165.0).abs() < 1e-9);
         // R = 1.2, residuals -10 and 10, of standard deviation 10 sqrt 2: 10 over 100.
-        let apart = [(100.0, 110.0), (100.0, 130.0)];
-        assert!((error_of_change(&shows, &apart, 100.0, 120.0) - 10.0).abs() < 1e-9);
+        let apart = of((100.0, 110.0), (100.0, 130.0), 100.0, 120.0);
+        assert!((apart - 10.0).abs() < 1e-9, "{apart}");
     }
 
     #[test]

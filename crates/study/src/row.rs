@@ -20,9 +20,19 @@ pub struct Row {
     pub measures: Measures,
 }
 
-/// The key of a scenario: 16 hexadecimal digits of the SHA-256 of its complete text.
+/// The key of a scenario: 16 hexadecimal digits of the SHA-256 of its complete text, the profile of
+/// its traffic included.
 pub(crate) fn key(scenario: &Scenario) -> String {
-    digest(&scenario.to_toml())
+    let mut text = scenario.to_toml();
+    let traffic = scenario.traffic.as_ref();
+    if let Some(profile) = traffic
+        .filter(|traffic| traffic.file().is_some())
+        .and_then(|traffic| traffic.profile(scenario.seed))
+    {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{profile}");
+    }
+    digest(&text)
 }
 
 pub(crate) fn digest(text: &str) -> String {

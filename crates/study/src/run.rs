@@ -150,17 +150,19 @@ impl Crew<'_> {
         let row = match row {
             // Its labels are those of today: a value may have been given another name.
             Some(row) => Row { labels, ..row },
-            None => {
-                let measures = (self.measure)(&scenario).map_err(|why| StudyError::Point {
-                    labels: labels.join(", "),
-                    why,
-                })?;
-                Row {
+            None => match (self.measure)(&scenario) {
+                Ok(measures) => Row {
                     point,
                     labels,
                     measures,
+                },
+                // A point that takes long may have been given up for that.
+                Err(_) if self.options.cancel.load(Ordering::Relaxed) => return Ok(()),
+                Err(why) => {
+                    let labels = labels.join(", ");
+                    return Err(StudyError::Point { labels, why });
                 }
-            }
+            },
         };
         let mut shared = self.shared();
         if !resumed {

@@ -25,15 +25,17 @@ pub struct Judged {
     pub check: String,
     /// Our figure; `None` where nothing was run that it could be taken of.
     pub ours: Option<f64>,
+    /// Between which values it lies, by the 95% confidence intervals of the points.
+    pub range: Option<[f64; 2]>,
     /// The points that it is taken of.
     pub points: usize,
-    /// Whether it is what the statement says.
+    /// Whether it is what the statement says; `None` where the range says both.
     pub holds: Option<bool>,
     /// The reference's figure, of those of the points that it has.
     pub reference: Option<f64>,
     /// How many these are.
     pub reference_points: usize,
-    /// Whether it holds there.
+    /// Whether it holds there, by its means alone.
     pub reference_holds: Option<bool>,
     /// Why it holds or not.
     pub why: Option<String>,
@@ -71,6 +73,8 @@ struct Judge<'a> {
 struct Sample {
     place: Place,
     value: f64,
+    /// Half of its 95% confidence interval.
+    half: f64,
     /// Standard deviation in percent of the mean.
     spread: f64,
 }
@@ -90,20 +94,17 @@ impl Judge<'_> {
 
     fn one(&self, one: &Statement, model: Option<(usize, String)>) -> Judged {
         let (ours, theirs) = if one.measure == SMALL_SHARE {
-            let share = self.small_share.map(|share| (share, 1));
+            let share = self.small_share.map(|share| (Figure::exact(share), 1));
             (share, None)
         } else {
             let places = self.places(one, model.as_ref());
-            let ours = self.taken(one, &places, |place, measure| {
-                self.our(place, measure, &one.shows)
-            });
-            let theirs = self.taken(one, &places, |place, measure| {
-                self.their(place, measure, &one.shows)
-            });
-            (ours, theirs)
+            let ours = places.iter().filter_map(|place| self.our(place, one));
+            let theirs = places.iter().filter_map(|place| self.their(place, one));
+            (
+                self.taken(one, ours.collect()),
+                self.taken(one, theirs.collect()),
+            )
         };
-        let holds =
-            |figure: Option<(f64, usize)>| figure.map(|(figure, _)| one.holds.admits(figure));
         let model =
             model.map(|(axis, label)| format!("{} {label}", self.study.axes()[axis].name()));
         Judged {
@@ -112,12 +113,13 @@ impl Judge<'_> {
             place: one.place.clone(),
             model,
             check: check(self.study, one),
-            ours: ours.map(|(figure, _)| figure),
+            ours: ours.map(|(figure, _)| figure.value),
+            range: ours.map(|(figure, _)| [figure.low, figure.high]),
             points: ours.map_or(0, |(_, points)| points),
-            holds: holds(ours),
-            reference: theirs.map(|(figure, _)| figure),
+            holds: ours.and_then(|(figure, _)| figure.verdict(&one.holds)),
+            reference: theirs.map(|(figure, _)| figure.value),
             reference_points: theirs.map_or(0, |(_, points)| points),
-            reference_holds: holds(theirs),
+            reference_holds: theirs.map(|(figure, _)| one.holds.admits(figure.value)),
             why: one.why.clone(),
         }
     }
@@ -136,14 +138,39 @@ impl Judge<'_> {
         self.points.places().filter(counts).cloned().collect()
     }
 
-    /// Value and spread in percent.
-    fn our(&self, place: &Place, measure: &str, shows: &TableKind) -> Option<(f64, f64)> {
-        let value = self.points.value(place, measure, shows)?;
+    fn our(&self, place: &Place, one: &Statement) -> Option<Sample> {
+        let value = match &one.against {
+            None => self.points.value(place, &one.measure, &one.shows)?,
+            Some(other) => self.points.excess(place, &one.measure, other, &one.shows)?,
+        };
         let deviation = value.error * (value.n as f64).sqrt();
-        Some((value.mean, 100.0 * deviation / value.mean.abs()))
+        value.mean.is_finite().then(|| Sample {
+            place: place.clone(),
+            value: value.mean,
+            half: value.half(),
+            spread: 100.0 * deviation / value.mean.abs(),
+        })
     }
 
-    fn their(&self, place: &Place, measure: &str, shows: &TableKind) -> Option<(f64, f64)> {
+    fn their(&self, place: &Place, one: &Statement) -> Option<Sample> {
+        let (mut mean, spread) = self.known(place, &one.measure, &one.shows)?;
+        if let Some(other) = &one.against {
+            let (other, _) = self.known(place, other, &one.shows)?;
+            mean = match one.shows {
+                TableKind::Value => 100.0 * (mean - other) / other,
+                _ => mean - other,
+            };
+        }
+        mean.is_finite().then(|| Sample {
+            place: place.clone(),
+            value: mean,
+            half: 0.0,
+            spread,
+        })
+    }
+
+    /// The reference's value and spread in percent.
+    fn known(&self, place: &Place, measure: &str, shows: &TableKind) -> Option<(f64, f64)> {
         let at = |place: Place| self.references.get(&(measure.to_owned(), place));
         match shows.contrast() {
             None => {
@@ -158,103 +185,152 @@ impl Judge<'_> {
         }
     }
 
-    /// The figure of all `places` that have a value, and how many these are.
-    fn taken(
-        &self,
-        one: &Statement,
-        places: &[Place],
-        value: impl Fn(&Place, &str) -> Option<(f64, f64)>,
-    ) -> Option<(f64, usize)> {
-        let sample = |place: &Place| {
-            let (mean, spread) = value(place, &one.measure)?;
-            let mean = match &one.against {
-                None => mean,
-                Some(other) => {
-                    let (other, _) = value(place, other)?;
-                    match one.shows {
-                        TableKind::Value => 100.0 * (mean - other) / other,
-                        _ => mean - other,
-                    }
-                }
-            };
-            mean.is_finite().then(|| Sample {
-                place: place.clone(),
-                value: mean,
-                spread,
-            })
-        };
-        let samples: Vec<Sample> = places.iter().filter_map(sample).collect();
-        let figure = self.figure(one.take, &samples)?;
-        figure.is_finite().then_some((figure, samples.len()))
+    /// The figure of all `samples`, and how many these are.
+    fn taken(&self, one: &Statement, mut samples: Vec<Sample>) -> Option<(Figure, usize)> {
+        if let Take::First { along, .. } | Take::Dip { along } | Take::Trend { along } = one.take {
+            let axis = &self.study.axes()[along];
+            samples.sort_by_cached_key(|sample| axis.position(&sample.place[along]));
+        }
+        let figure = Figure::of(one.take, &samples)?;
+        figure.value.is_finite().then_some((figure, samples.len()))
     }
+}
 
-    fn figure(&self, take: Take, samples: &[Sample]) -> Option<f64> {
-        let values = || samples.iter().map(|sample| sample.value);
-        match take {
-            Take::Least => values().reduce(f64::min),
-            Take::Greatest => values().reduce(f64::max),
-            Take::Mean => {
-                (!samples.is_empty()).then(|| values().sum::<f64>() / samples.len() as f64)
-            }
-            Take::Largest => values().map(f64::abs).reduce(f64::max),
-            Take::Spread => samples.iter().map(|sample| sample.spread).reduce(f64::max),
-            Take::First { along, when } => {
-                let ordered = self.ordered(along, samples);
-                let first = ordered.iter().find(|sample| when.admits(sample.value))?;
-                first.place[along].parse().ok()
-            }
-            Take::Dip { along } => {
-                let ordered = self.ordered(along, samples);
-                dip(&ordered
-                    .iter()
-                    .map(|sample| sample.value)
-                    .collect::<Vec<_>>())
-            }
-            Take::Trend { along } => {
-                let ordered = self.ordered(along, samples);
-                trend(
-                    &ordered
-                        .iter()
-                        .map(|sample| sample.value)
-                        .collect::<Vec<_>>(),
-                )
-            }
+/// One figure of many values, and between what it lies by their confidence intervals.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Figure {
+    value: f64,
+    low: f64,
+    high: f64,
+}
+
+impl Figure {
+    const fn exact(value: f64) -> Self {
+        Self {
+            value,
+            low: value,
+            high: value,
         }
     }
 
-    /// In the order of the values of an axis.
-    fn ordered<'s>(&self, along: usize, samples: &'s [Sample]) -> Vec<&'s Sample> {
-        let axis = &self.study.axes()[along];
-        let mut ordered: Vec<&Sample> = samples.iter().collect();
-        ordered.sort_by_cached_key(|sample| axis.position(&sample.place[along]));
-        ordered
+    fn about(value: f64, half: f64) -> Self {
+        Self {
+            value,
+            low: value - half,
+            high: value + half,
+        }
+    }
+
+    /// `samples` in the order of the axis that `take` goes along.
+    fn of(take: Take, samples: &[Sample]) -> Option<Self> {
+        // Of the extremes the interval of that point.
+        let extreme = |better: fn(f64, f64) -> bool, size: fn(f64) -> f64| {
+            let best = samples.iter().reduce(|best, one| {
+                match better(size(one.value), size(best.value)) {
+                    true => one,
+                    false => best,
+                }
+            })?;
+            Some(Self::about(size(best.value), best.half))
+        };
+        match take {
+            Take::Least => extreme(|a, b| a < b, |value| value),
+            Take::Greatest => extreme(|a, b| a > b, |value| value),
+            Take::Largest => extreme(|a, b| a > b, f64::abs),
+            Take::Mean => {
+                let count = samples.len() as f64;
+                let mean = samples.iter().map(|sample| sample.value).sum::<f64>() / count;
+                // As if the points were measured apart.
+                let squares = samples.iter().map(|sample| sample.half.powi(2));
+                let half = squares.sum::<f64>().sqrt() / count;
+                (!samples.is_empty()).then(|| Self::about(mean, half))
+            }
+            Take::Spread => {
+                let spreads = samples.iter().map(|sample| sample.spread);
+                spreads.reduce(f64::max).map(Self::exact)
+            }
+            Take::First { along, when } => {
+                let first = |sign: f64| {
+                    let mut found = samples.iter();
+                    let found =
+                        found.find(|sample| when.admits(sample.value + sign * sample.half))?;
+                    found.place[along].parse().ok()
+                };
+                let value: f64 = first(0.0)?;
+                let others = [first(-1.0), first(1.0)];
+                // Where it may be nowhere it may be beyond all.
+                let others = others.map(|other| other.unwrap_or(f64::INFINITY));
+                Some(Self {
+                    value,
+                    low: others.into_iter().fold(value, f64::min),
+                    high: others.into_iter().fold(value, f64::max),
+                })
+            }
+            Take::Dip { .. } => dip(samples),
+            Take::Trend { .. } => trend(samples),
+        }
+    }
+
+    /// Whether it is what `bound` says; `None` where it may or may not be.
+    fn verdict(&self, bound: &Bound) -> Option<bool> {
+        let holds = bound.admits(self.value);
+        let sure = [self.low, self.high].map(|end| bound.admits(end) == holds);
+        (sure == [true, true]).then_some(holds)
     }
 }
 
-/// How far the deepest point lies below the lower of the highest points on its two sides; `None` for
-/// fewer than three.
-fn dip(values: &[f64]) -> Option<f64> {
-    let highest = |side: &[f64]| side.iter().copied().reduce(f64::max);
-    let depth = |at: usize| {
-        let (left, right) = (highest(&values[..at])?, highest(&values[at + 1..])?);
-        Some(left.min(right) - values[at])
+/// How far the deepest point lies below the lower of the highest points on its two sides, within both
+/// intervals; `None` for fewer than three.
+fn dip(samples: &[Sample]) -> Option<Figure> {
+    let highest = |side: &[Sample]| {
+        let side = side.iter().map(|sample| (sample.value, sample.half));
+        side.reduce(|best, one| if one.0 > best.0 { one } else { best })
     };
-    let deepest = (0..values.len()).filter_map(depth).reduce(f64::max)?;
-    Some(deepest.max(0.0))
+    let depth = |at: usize| {
+        let (left, right) = (highest(&samples[..at])?, highest(&samples[at + 1..])?);
+        let shore = if left.0 < right.0 { left } else { right };
+        let bottom = &samples[at];
+        Some(Figure::about(
+            shore.0 - bottom.value,
+            shore.1.hypot(bottom.half),
+        ))
+    };
+    let deepest = (0..samples.len())
+        .filter_map(depth)
+        .reduce(|deepest, one| match one.value > deepest.value {
+            true => one,
+            false => deepest,
+        })?;
+    Some(match deepest.value > 0.0 {
+        true => deepest,
+        false => Figure::exact(0.0),
+    })
 }
 
-/// Kendall's tau-a: rising pairs less falling ones, over all pairs; `None` for fewer than three.
-fn trend(values: &[f64]) -> Option<f64> {
-    if values.len() < 3 {
+/// Kendall's tau-a: rising pairs less falling ones, over all pairs; pairs whose intervals overlap may
+/// be either. `None` for fewer than three.
+fn trend(samples: &[Sample]) -> Option<Figure> {
+    if samples.len() < 3 {
         return None;
     }
-    let pairs = values.iter().enumerate().flat_map(|(at, first)| {
-        values[at + 1..]
-            .iter()
-            .map(move |later| i32::from(later > first) - i32::from(later < first))
-    });
-    let (sum, count) = pairs.fold((0, 0), |(sum, count), one| (sum + one, count + 1));
-    Some(f64::from(sum) / f64::from(count))
+    let (mut sum, mut low, mut high, mut count) = (0, 0, 0, 0);
+    for (at, first) in samples.iter().enumerate() {
+        for later in &samples[at + 1..] {
+            let rise = later.value - first.value;
+            let sign = i32::from(rise > 0.0) - i32::from(rise < 0.0);
+            let open = i32::from(rise.abs() <= first.half.hypot(later.half) && later.half > 0.0);
+            sum += sign;
+            low += if open == 1 { -1 } else { sign };
+            high += if open == 1 { 1 } else { sign };
+            count += 1;
+        }
+    }
+    let share = |sum: i32| f64::from(sum) / f64::from(count);
+    Some(Figure {
+        value: share(sum),
+        low: share(low),
+        high: share(high),
+    })
 }
 
 /// The check in words.
@@ -293,8 +369,25 @@ fn check(study: &Study, one: &Statement) -> String {
 mod tests {
     use super::*;
 
+    fn samples(values: &[(f64, f64)]) -> Vec<Sample> {
+        let numbered = values.iter().enumerate();
+        let sample = |(at, (value, half)): (usize, &(f64, f64))| Sample {
+            place: vec![at.to_string()],
+            value: *value,
+            half: *half,
+            spread: 0.0,
+        };
+        numbered.map(sample).collect()
+    }
+
+    fn exact(values: &[f64]) -> Vec<Sample> {
+        samples(&values.iter().map(|value| (*value, 0.0)).collect::<Vec<_>>())
+    }
+
     #[test]
     fn dips_and_trends_of_known_rows() {
+        let dip = |values: &[f64]| dip(&exact(values)).map(|figure| figure.value);
+        let trend = |values: &[f64]| trend(&exact(values)).map(|figure| figure.value);
         // Shores 5 and 7; the lowest between them is 2.
         assert_eq!(dip(&[1.0, 5.0, 2.0, 4.0, 7.0]), Some(3.0));
         assert_eq!(dip(&[1.0, 2.0, 3.0]), Some(0.0), "no second shore");
@@ -304,5 +397,36 @@ mod tests {
         // Of 6 pairs 4 rise, 1 falls, 1 is a tie.
         assert_eq!(trend(&[1.0, 3.0, 2.0, 3.0]), Some(0.5));
         assert_eq!(trend(&[1.0, 2.0]), None);
+    }
+
+    #[test]
+    fn what_noise_may_have_made_is_not_resolved() {
+        // The same dip of 6 points within intervals of 1 and of 5 points: sqrt(50) is more than 6.
+        let at_least = Bound::AtLeast(2.0);
+        let dipped = |half| dip(&samples(&[(50.0, half), (44.0, half), (51.0, half)])).unwrap();
+        assert_eq!(dipped(1.0).verdict(&at_least), Some(true));
+        assert_eq!(dipped(5.0).value, 6.0);
+        assert_eq!(dipped(5.0).verdict(&at_least), None);
+        // A least of 19 within 2 points of 20.
+        let least = Figure::of(Take::Least, &samples(&[(30.0, 9.0), (19.0, 2.0)])).unwrap();
+        assert_eq!((least.low, least.high), (17.0, 21.0));
+        assert_eq!(least.verdict(&Bound::AtMost(20.0)), None);
+        assert_eq!(least.verdict(&Bound::AtMost(22.0)), Some(true));
+        assert_eq!(least.verdict(&Bound::AtLeast(22.0)), Some(false));
+        // The second and third may be either way round.
+        let rising = samples(&[(1.0, 0.1), (5.0, 1.0), (5.5, 1.0)]);
+        let rising = trend(&rising).unwrap();
+        assert_eq!(
+            (rising.value, rising.low, rising.high),
+            (1.0, 1.0 / 3.0, 1.0)
+        );
+        assert_eq!(rising.verdict(&Bound::AtLeast(0.8)), None);
+        // 0.9 and 1.1 drops, each within 0.3, at 300 and 400 packets: the first of 1 may be 300.
+        let take = Take::First {
+            along: 0,
+            when: Bound::AtLeast(1.0),
+        };
+        let first = Figure::of(take, &samples(&[(0.0, 0.0), (0.9, 0.3), (1.5, 0.3)])).unwrap();
+        assert_eq!((first.value, first.low, first.high), (2.0, 1.0, 2.0));
     }
 }

@@ -3,9 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use bentpipe_scenario::{Known, Scenario, Study};
-use bentpipe_study::{Measures, Options, Progress, Results, StudyError, run};
+use bentpipe_study::{Measures, Options, Progress, Results, Row, StudyError, run};
 use std::fs;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -111,6 +112,68 @@ fn an_interrupted_study_goes_on_and_ends_with_the_same_bytes() {
     assert_eq!(results.resumed, done - 1);
     assert_eq!(measured.into_inner(), 21 - (done - 1));
     assert_eq!(points(&broken), points(&unbroken));
+}
+
+/// Three hundred points of a millisecond.
+fn long() -> Study {
+    let mut long = study(TEXT);
+    assert!(long.set_seeds(100));
+    long
+}
+
+fn slow(scenario: &Scenario) -> Result<Measures, String> {
+    std::thread::sleep(Duration::from_millis(1));
+    closed(scenario)
+}
+
+#[test]
+#[ignore = "the process that the next test kills"]
+fn a_study_to_be_killed() {
+    let Some(out) = std::env::var_os("KILLED_STUDY") else {
+        return;
+    };
+    let cancel = AtomicBool::new(false);
+    run(&long(), &options(Path::new(&out), &cancel, 2), &slow).unwrap();
+}
+
+/// `kill -9` at several moments: no line is torn but the last, and the end is that of an unbroken run.
+#[test]
+fn a_killed_study_goes_on_and_ends_with_the_same_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (killed, unbroken) = (folder.path().join("killed"), folder.path().join("unbroken"));
+    let cancel = AtomicBool::new(false);
+    run(&long(), &options(&unbroken, &cancel, 2), &closed).unwrap();
+    let file = killed.join("points.jsonl");
+    let read = || fs::read(&file).unwrap_or_default();
+    let (mut least, mut caught) = (0, 0);
+    for moment in [1, 30, 77, 140] {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "a_study_to_be_killed"])
+            .env("KILLED_STUDY", &killed)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let began = Instant::now();
+        while lines(&read()) < moment && began.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_micros(300));
+        }
+        // SIGKILL.
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let text = String::from_utf8(read()).unwrap();
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        for line in whole.lines() {
+            serde_json::from_str::<Row>(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+        }
+        let found = lines(text.as_bytes());
+        assert!(found >= moment.max(least), "{found} at {moment}");
+        caught += u64::from(found < 300);
+        least = found;
+    }
+    assert!(caught > 0, "every run was over before it was killed");
+    let results = run(&long(), &options(&killed, &cancel, 2), &closed).unwrap();
+    assert_eq!(results.resumed, least);
+    assert_eq!(points(&killed), points(&unbroken));
 }
 
 #[test]

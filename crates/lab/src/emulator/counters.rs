@@ -106,11 +106,11 @@ impl Counters {
 }
 
 impl Observer for Counters {
-    fn observe(&mut self, _now: Instant, fact: &Fact) {
+    fn observe(&mut self, now: Instant, fact: &Fact) {
         let cells = &*self.0;
         match *fact {
-            Fact::Departed { waited, .. } => {
-                let nanos = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
+            Fact::Departed { since, .. } => {
+                let nanos = now.nanos_since(since);
                 add(&cells.departed, 1);
                 add(&cells.waited, nanos);
                 cells
@@ -135,9 +135,10 @@ mod tests {
         let mut counters = Counters::default();
         let reader = counters.clone();
         let size = Bytes(1500);
-        let departed = |millis| Fact::Departed {
+        let now = Instant::ZERO + Duration::from_secs(1);
+        let departed = |millis: u64| Fact::Departed {
             size,
-            waited: Duration::from_millis(millis),
+            since: Instant::ZERO + Duration::from_millis(1000 - millis),
         };
         let dropped = |cause| Fact::Dropped { size, cause };
         let facts = [
@@ -151,9 +152,7 @@ mod tests {
             dropped(DropCause::Lost),
             dropped(DropCause::Lost),
         ];
-        facts
-            .iter()
-            .for_each(|fact| counters.observe(Instant::ZERO, fact));
+        facts.iter().for_each(|fact| counters.observe(now, fact));
         counters.entered(Bytes(40));
         counters.entered(Bytes(60));
         counters.delivered(Bytes(40));

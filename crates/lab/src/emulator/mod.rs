@@ -20,15 +20,15 @@ pub use frame::Frame;
 pub use histogram::{Histogram, Lateness};
 pub use report::{Port, Report};
 
-use bentpipe_base::Bytes;
+use bentpipe_base::{Bytes, Instant};
 use bentpipe_link::{End, Link, Settings};
 use bentpipe_os::epoll::Bell;
 use bentpipe_os::tun::{Tun, TunConfig};
 use counters::Counters;
 use engine::Engine;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use thiserror::Error;
@@ -43,6 +43,8 @@ pub struct Spec {
     pub from_a: Settings<Frame>,
     /// What B sends.
     pub from_b: Settings<Frame>,
+    /// What becomes of each of these, counted from [`Emulator::begin`].
+    pub changes: [Vec<bentpipe_scenario::Change>; 2],
     /// The largest packet; that of both ports.
     pub mtu: Bytes,
     /// How its thread is scheduled.
@@ -70,6 +72,7 @@ impl Default for Spec {
             seed: 0,
             from_a: Settings::default(),
             from_b: Settings::default(),
+            changes: Default::default(),
             mtu: Bytes(1500),
             scheduling: Scheduling::default(),
             lateness_limit: Duration::from_millis(5),
@@ -87,6 +90,8 @@ pub struct Emulator {
 /// How the thread is told to stop.
 pub(crate) struct Order {
     pub(crate) stop: AtomicBool,
+    /// When the run began that the link's changes count from.
+    pub(crate) began: OnceLock<Instant>,
     pub(crate) bell: Bell,
 }
 
@@ -144,10 +149,12 @@ impl Emulator {
         );
         let order = Arc::new(Order {
             stop: AtomicBool::new(false),
+            began: OnceLock::new(),
             bell: Bell::new().map_err(EmulatorError::Descriptors)?,
         });
         let ports = [port_a, port_b];
-        let engine = Engine::new(link, ports, spec.mtu, shortest_delay, Arc::clone(&order))?;
+        let mut engine = Engine::new(link, ports, spec.mtu, shortest_delay, Arc::clone(&order))?;
+        engine.will_change(spec.changes);
         let (scheduling, limit) = (spec.scheduling, spec.lateness_limit);
         let thread = thread::Builder::new()
             .name("emulator".to_owned())
@@ -158,6 +165,13 @@ impl Emulator {
             order,
             counters,
         })
+    }
+
+    /// Says that the run begins at `at`: the link's changes count from there. Only the first word
+    /// counts.
+    pub fn begin(&self, at: Instant) {
+        let _ = self.order.began.set(at);
+        self.order.bell.ring();
     }
 
     /// What it has done so far. Each figure is exact for some moment, not all for the same one.

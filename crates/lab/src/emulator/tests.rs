@@ -147,7 +147,8 @@ fn it_loses_the_very_packets_that_the_simulator_loses() {
         "geo.a-b",
         bentpipe_base::Silent,
     );
-    (0..PACKETS).for_each(|number| twin.push(number, Bytes(1500), Instant::ZERO));
+    (0..PACKETS)
+        .for_each(|number| assert!(twin.push(number, Bytes(1500), Instant::ZERO).is_none()));
     let expected: Vec<u32> = std::iter::from_fn(|| twin.deliver(Instant::ZERO))
         .map(|(_, number)| number)
         .collect();

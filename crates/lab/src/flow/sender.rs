@@ -2,13 +2,17 @@
 
 use super::wait::Wait;
 use super::{Lost, SAMPLE, Shared};
-use bentpipe_base::Instant;
+use bentpipe_base::{Bytes, Instant};
 use bentpipe_os::tcp::Info;
 use bentpipe_os::{socket, tcp, timer};
 use bentpipe_scenario::Amount;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How often a sender that has written everything looks whether it is acknowledged.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// What the sender saw.
 #[derive(Debug, Default)]
@@ -19,6 +23,9 @@ pub(crate) struct Sent {
     pub(crate) control: Option<String>,
     /// The state of the connection at each instant.
     pub(crate) series: Vec<(Instant, Info)>,
+    /// When the receiver's TCP, or a gateway's in its place, had acknowledged all of it; `None` where
+    /// that did not happen, or the flow has no end of its own.
+    pub(crate) acknowledged: Option<Instant>,
     /// What broke it, if anything did before its time was up.
     pub(crate) broken: Option<String>,
 }
@@ -69,7 +76,14 @@ impl Shared {
         let mut next = self.opened.get().copied().unwrap_or(self.start);
         wait.writable(stream)?;
         loop {
-            if wait.for_one(next)? {
+            let looks = written == size && sent.acknowledged.is_none();
+            let until = if looks { timer::now() + LOOK } else { next };
+            let ready = wait.for_one(until.min(next))?;
+            // The FIN, which counts as one byte, may follow the data on its own.
+            if looks && tcp::unacknowledged(stream)? <= Bytes(1) {
+                sent.acknowledged = Some(timer::now());
+            }
+            if ready {
                 if written < size {
                     written += self.write(stream, written, size)?;
                     if written == size {

@@ -1,6 +1,6 @@
-//! What happens to packets on a link: queues, bursts of errors, outages.
+//! What happens to packets on a link: queues, bursts of errors, outages; and to the link itself.
 
-use bentpipe_base::{Bytes, Probability};
+use bentpipe_base::{Bytes, Probability, Rate};
 use core::time::Duration;
 
 /// A queue and how it decides.
@@ -10,6 +10,8 @@ pub enum Queue {
     DropTail(QueueLimit),
     /// Random early detection; only the simulator has it.
     Red(Red),
+    /// Learns from overflow and idle time how often to drop.
+    Blue(Blue),
 }
 
 impl Default for Queue {
@@ -55,6 +57,20 @@ pub struct Red {
     /// Whether above `max_threshold` the chance grows on to 1 at twice that, rather than at once.
     /// Default yes.
     pub gentle: bool,
+}
+
+/// BLUE (Feng, Kandlur, Saha and Shin, 1999): every packet is dropped with a chance that overflow
+/// raises and an idle link lowers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Blue {
+    /// Most that it holds.
+    pub limit: QueueLimit,
+    /// What an overflow adds to the chance. Default 0.25%.
+    pub increment: Probability,
+    /// What an idle link takes from it. Default 0.025%.
+    pub decrement: Probability,
+    /// Least time between two changes of the chance. Default 100 ms.
+    pub freeze: Duration,
 }
 
 /// Two-state errors (Gilbert and Elliott): packets are lost with a chance that depends on a state
@@ -110,4 +126,15 @@ pub struct Outage {
     pub length: Duration,
     /// When it begins again, counted from `start`: longer than `length`. Default never.
     pub every: Option<Duration>,
+}
+
+/// What becomes of one direction of a link in the course of a run; what it does not say stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// When, from the start of the run.
+    pub at: Duration,
+    /// The rate from then on, more than nothing.
+    pub rate: Option<Rate>,
+    /// The propagation delay from then on. Nothing overtakes what left earlier.
+    pub delay: Option<Duration>,
 }

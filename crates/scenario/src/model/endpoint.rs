@@ -11,6 +11,10 @@ pub struct Endpoint {
     /// Whether a connection begins with a handshake; without one both ends stand from the start.
     /// By default those of `ns2` do not.
     pub handshake: Option<bool>,
+    /// Whether the first segment of a connection counts as its SYN, as ns-2 has it: acknowledged at
+    /// once, and of no effect on the initial window. By default where `ns2` is told to do no handshake
+    /// (ns-2's `syn_ false`).
+    pub first_is_syn: Option<bool>,
     /// The loss recovery, by its name in `bentpipe list`; a flow's `variant` brings its own.
     pub recovery: Option<String>,
     /// Payload of a full segment.
@@ -45,6 +49,12 @@ impl Endpoint {
     /// Whether its connections begin with a handshake.
     pub fn handshakes(&self) -> bool {
         self.handshake.unwrap_or(self.preset == Preset::Rfc)
+    }
+
+    /// Whether the first segment of its connections counts as their SYN.
+    pub fn first_is_syn(&self) -> bool {
+        let bare = self.preset == Preset::Ns2 && self.handshake == Some(false);
+        self.first_is_syn.unwrap_or(bare)
     }
 }
 

@@ -20,6 +20,8 @@ pub struct Pep {
 /// What a proxy is, with its own settings.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PepKind {
+    /// Replaces acknowledgements that wait for its link by newer ones.
+    AckFilter(AckFilter),
     /// Caches segments and retransmits them over its link.
     Snoop(Snoop),
     /// Ends connections on both sides and relays between them.
@@ -30,10 +32,18 @@ impl PepKind {
     /// As scenarios write it.
     pub const fn name(&self) -> &'static str {
         match self {
+            Self::AckFilter(_) => "ack-filter",
             Self::Snoop(_) => "snoop",
             Self::Split(_) => "split",
         }
     }
+}
+
+/// Settings of an ACK filter; `None` is as the agent has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AckFilter {
+    /// Most packets that wait for the link.
+    pub packets: Option<u32>,
 }
 
 /// Settings of Snoop; `None` is as the preset has it.

@@ -18,6 +18,7 @@ pub(super) fn endpoint(host: &mut Table<'_, '_>) -> Endpoint {
     let endpoint = Endpoint {
         preset,
         handshake: table.optional("handshake"),
+        first_is_syn: table.optional("first_is_syn"),
         recovery: table.optional::<Word>("recovery").map(|word| word.0),
         mss: sized(&mut table, "mss", 1..=65_495),
         initial_window: initial_window(&mut table),

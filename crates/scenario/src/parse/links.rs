@@ -2,7 +2,7 @@
 
 use super::queue::queue;
 use super::{LONGEST, Places, named};
-use crate::model::{Direction, Gilbert, Link, Outage, Queue};
+use crate::model::{Change, Direction, Gilbert, Link, Outage, Queue};
 use crate::read::{Table, Value, Wrong};
 use crate::values::{Name, Number};
 use bentpipe_base::{Bytes, Probability, Rate};
@@ -102,6 +102,10 @@ fn direction(table: &mut Table<'_, '_>, like: &Direction) -> Direction {
             false => like.drops.clone(),
         },
         overhead: table.or("overhead", like.overhead),
+        changes: match table.has("changes") {
+            true => changes(table, rate.is_some() || misspelt),
+            false => like.changes.clone(),
+        },
     }
 }
 
@@ -227,4 +231,47 @@ fn drops(table: &mut Table<'_, '_>) -> Vec<u64> {
         table.problem("drops", Wrong::new("`drops` are not in order", expected));
     }
     drops
+}
+
+/// The changes of a direction, which `has_rate` or not.
+fn changes(table: &mut Table<'_, '_>, has_rate: bool) -> Vec<Change> {
+    let tables = table.list("changes");
+    let changes: Vec<Change> = tables
+        .into_iter()
+        .filter_map(|table| change(table, has_rate))
+        .collect();
+    if !changes.is_sorted_by(|a, b| a.at < b.at) {
+        let wrong = Wrong::new("`changes` are not in order", "ascending times in `at`");
+        table.problem("changes", wrong);
+    }
+    changes
+}
+
+fn change(mut table: Table<'_, '_>, has_rate: bool) -> Option<Change> {
+    let at = table.required::<Duration>("at", "\"5s\"");
+    let rate = table.optional::<Rate>("rate");
+    let delay = table.optional::<Duration>("delay");
+    let long = |time: Option<Duration>| time.is_some_and(|time| time > LONGEST);
+    if long(at) || long(delay) {
+        let wrong = Wrong::new("a time of more than a day", "such as \"5s\"");
+        table.document().problem(table.place(), wrong);
+    }
+    if rate.is_some_and(|rate| rate.bits_per_sec() == 0) {
+        let wrong = Wrong::new("a rate of nothing", "more, or an `outage`");
+        table.problem("rate", wrong);
+    }
+    if rate.is_some() && !has_rate {
+        let what = "a link without a rate cannot change it";
+        table.problem("rate", Wrong::new(what, "a `rate` from the start"));
+    }
+    if !table.has("rate") && !table.has("delay") {
+        let wrong = Wrong::new("a change of nothing", "`rate`, `delay` or both");
+        table.document().problem(table.place(), wrong);
+    }
+    table.finish();
+    Some(Change {
+        at: at?,
+        rate,
+        delay,
+    })
 }

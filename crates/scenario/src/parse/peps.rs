@@ -3,7 +3,7 @@
 use super::queue::limit;
 use super::split::split;
 use super::{LONGEST, Places, named};
-use crate::model::{Pep, PepKind, Snoop, SnoopPreset};
+use crate::model::{AckFilter, Pep, PepKind, Snoop, SnoopPreset};
 use crate::read::{Table, Wrong};
 use crate::values::{Name, brief};
 use core::time::Duration;
@@ -35,14 +35,26 @@ pub(super) fn peps(root: &mut Table<'_, '_>, places: &mut Places) -> Option<BTre
 fn kind(table: &mut Table<'_, '_>) -> Option<fn(&mut Table<'_, '_>) -> PepKind> {
     let kind = table.required::<String>("kind", "\"snoop\"")?;
     match kind.as_str() {
+        "ack-filter" => Some(|table| PepKind::AckFilter(ack_filter(table))),
         "snoop" => Some(|table| PepKind::Snoop(snoop(table))),
         "split" => Some(|table| PepKind::Split(Box::new(split(table)))),
         _ => {
             let what = format!("unknown kind of PEP `{}`", brief(&kind));
-            table.problem("kind", Wrong::name(what, &kind, &["snoop", "split"]));
+            let names = ["ack-filter", "snoop", "split"];
+            table.problem("kind", Wrong::name(what, &kind, &names));
             None
         }
     }
+}
+
+fn ack_filter(table: &mut Table<'_, '_>) -> AckFilter {
+    let said = table.optional::<u64>("packets");
+    let packets = said.and_then(|said| u32::try_from(said).ok());
+    if said.is_some() && packets.is_none() {
+        let wrong = Wrong::new("more packets than can be counted", "such as 100");
+        table.problem("packets", wrong);
+    }
+    AckFilter { packets }
 }
 
 fn snoop(table: &mut Table<'_, '_>) -> Snoop {

@@ -1,20 +1,25 @@
 //! `queue` of a direction, and the sizes of what holds packets.
 
-use crate::model::{Queue, QueueLimit, Red};
+use super::LONGEST;
+use crate::model::{Blue, Queue, QueueLimit, Red};
 use crate::read::{Table, Wrong};
 use crate::values::{Number, brief};
 use bentpipe_base::{Bytes, Probability};
+use core::time::Duration;
+
+const KINDS: [&str; 3] = ["blue", "drop-tail", "red"];
 
 pub(super) fn queue(table: &mut Table<'_, '_>) -> Option<Queue> {
     let mut queue = table.table("queue")?;
     let kind = queue.or("kind", "drop-tail".to_owned());
-    if !["drop-tail", "red"].contains(&kind.as_str()) {
+    if !KINDS.contains(&kind.as_str()) {
         let what = format!("unknown queue `{}`", brief(&kind));
-        queue.problem("kind", Wrong::name(what, &kind, &["drop-tail", "red"]));
+        queue.problem("kind", Wrong::name(what, &kind, &KINDS));
     }
     let limit = limit(&mut queue, "the queue's size");
     let made = match kind.as_str() {
         "red" => red(&mut queue, limit).map(Queue::Red),
+        "blue" => blue(&mut queue, limit).map(Queue::Blue),
         _ => limit.map(Queue::DropTail),
     };
     queue.finish();
@@ -74,6 +79,23 @@ fn red(table: &mut Table<'_, '_>, limit: Option<QueueLimit>) -> Option<Red> {
         max_probability,
         weight,
         gentle,
+    })
+}
+
+fn blue(table: &mut Table<'_, '_>, limit: Option<QueueLimit>) -> Option<Blue> {
+    let share = |value| Probability::new(value).expect("lies in [0, 1]");
+    let increment = table.or("increment", share(0.0025));
+    let decrement = table.or("decrement", share(0.000_25));
+    let freeze = table.or("freeze", Duration::from_millis(100));
+    if freeze.is_zero() || freeze > LONGEST {
+        let what = "a freeze time of nothing or of more than a day";
+        table.problem("freeze", Wrong::new(what, "such as \"100ms\""));
+    }
+    Some(Blue {
+        limit: limit?,
+        increment,
+        decrement,
+        freeze,
     })
 }
 

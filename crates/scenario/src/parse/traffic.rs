@@ -15,7 +15,15 @@ pub(super) fn traffic(root: &mut Table<'_, '_>, places: &mut Places) -> Option<O
         return Some(None);
     };
     places.traffic = Some([table.place_of("between"), table.place_of("variant")]);
-    let between = table.array::<Name, 2>("between", "[\"h3\", \"h4\"]");
+    let example = "[\"h3\", \"h4\"]";
+    if !table.has("between") {
+        let wrong = Wrong::new(
+            "[traffic] lacks `between`",
+            format!("`between = {example}`"),
+        );
+        table.problem("between", wrong);
+    }
+    let between = table.array::<Name, 2>("between", example);
     let variant = table.optional::<Word>("variant").map(|word| word.0);
     let source = match table.has("profile") {
         true => profile(&mut table),

@@ -47,7 +47,7 @@ impl<'s> Expander<'s> {
         // The study was read from this text before: it is TOML.
         let mut base = DeTable::parse_recoverable(&study.text).0.into_inner();
         let sweep = base.remove("sweep").map(Spanned::into_inner);
-        for key in super::layout::KEYS {
+        for key in super::layout::KEYS.into_iter().chain(["engine"]) {
             base.remove(key);
         }
         let tables = match sweep {
@@ -95,7 +95,7 @@ impl<'s> Expander<'s> {
     }
 
     /// The scenario of one value of each axis.
-    fn scenario(&self, choice: &[u64]) -> Result<Scenario, Problems> {
+    pub(super) fn scenario(&self, choice: &[u64]) -> Result<Scenario, Problems> {
         let axes = self.study.axes.iter().zip(choice);
         let labels: Vec<String> = axes.map(|(axis, at)| axis.values.label(*at)).collect();
         let mut root = self.base.clone();
@@ -118,7 +118,9 @@ impl<'s> Expander<'s> {
             }
             None
         };
-        document.finish(scenario)
+        let mut scenario = document.finish(scenario)?;
+        self.study.fill(&mut scenario);
+        Ok(scenario)
     }
 
     /// What value number `at` of axis `number` sets; of a range it is the number that its label is.

@@ -36,23 +36,27 @@
 //! ```
 
 mod axis;
+mod engine;
 mod expand;
 mod figure;
 mod layout;
 mod statement;
 
+pub use engine::Engine;
 pub use expand::{Expander, Point};
 pub use figure::{Band, Figure, FigureKind, Lines, Scale};
 pub use layout::{Contrast, Filter, TableKind, TableSpec};
 pub use statement::{Bound, ParseBoundError, SMALL_SHARE, Statement, Take};
 
-use crate::model::Scenario;
+use crate::model::{Scenario, Traffic, TrafficSource};
 use crate::parse::{self, Known};
 use crate::problem::Problems;
 use crate::read::Document;
 use axis::Values;
+use bentpipe_traffic::{Profile, ProfileError};
 use core::fmt::Write;
 use layout::Layout;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Name of the axis whose values are repetitions: cells are taken over all of them.
 pub const SEED: &str = "seed";
@@ -66,10 +70,13 @@ pub struct Study {
     file: String,
     text: String,
     base: Scenario,
+    engine: Engine,
     axes: Vec<Axis>,
     layout: Layout,
     /// Where `[[points]]` chooses: the numbers of its points among all combinations, in order.
     chosen: Option<Vec<u64>>,
+    /// The profiles of cross traffic that points name, by the names of their files.
+    profiles: BTreeMap<String, Profile>,
 }
 
 /// One direction in which the scenario is varied.
@@ -94,6 +101,8 @@ impl Study {
             return document.finish(None);
         }
         let mut root = document.root();
+        let engine = engine::engine(&mut root);
+        let known = engine.knowing(known);
         let axes = axis::axes(&mut root);
         // Without axes no label can be looked up; asked for all the same, so not unknown keys.
         let layout = match &axes {
@@ -111,9 +120,11 @@ impl Study {
                 file: file.to_owned(),
                 text: text.to_owned(),
                 base,
+                engine,
                 axes,
                 layout,
                 chosen: None,
+                profiles: BTreeMap::new(),
             });
         let mut study = document.finish(study)?;
         expand::check(&study, known)?;
@@ -121,9 +132,71 @@ impl Study {
         Ok(study)
     }
 
+    /// The files of cross traffic that the scenario or values of an axis name.
+    ///
+    /// # Errors
+    /// Values that contradict each other.
+    pub fn profile_files(&self) -> Result<BTreeSet<String>, Problems> {
+        let mut files = BTreeSet::new();
+        let Some(traffic) = &self.base.traffic else {
+            return Ok(files);
+        };
+        files.extend(traffic.file().map(str::to_owned));
+        let expander = self.expander();
+        for (number, axis) in self.axes.iter().enumerate() {
+            if matches!(axis.values, Values::Count { .. }) {
+                continue;
+            }
+            for at in 0..axis.len() {
+                let mut choice = vec![0; self.axes.len()];
+                choice[number] = at;
+                let scenario = expander.scenario(&choice)?;
+                let file = scenario.traffic.as_ref().and_then(|own| own.file());
+                files.extend(file.map(str::to_owned));
+            }
+        }
+        Ok(files)
+    }
+
+    /// Takes `text` for the content of the profile `file`, for the base and every point that names
+    /// it.
+    ///
+    /// # Errors
+    /// What is wrong with the profile, or with it in a run of the scenario's length.
+    pub fn load_profile(&mut self, file: &str, text: &str) -> Result<(), ProfileError> {
+        let profile = Profile::parse(file, text)?;
+        profile.fits(file, self.base.time_limit)?;
+        self.profiles.insert(file.to_owned(), profile);
+        let mut base = self.base.clone();
+        self.fill(&mut base);
+        self.base = base;
+        Ok(())
+    }
+
+    /// Gives the traffic of `scenario` the profile that it names, where that was read.
+    fn fill(&self, scenario: &mut Scenario) {
+        if let Some(Traffic {
+            source: TrafficSource::Profile { file, profile },
+            ..
+        }) = &mut scenario.traffic
+        {
+            *profile = self.profiles.get(file).cloned();
+        }
+    }
+
     /// The scenario as it stands in the file, before any axis.
     pub const fn base(&self) -> &Scenario {
         &self.base
+    }
+
+    /// What its points are run on.
+    pub const fn engine(&self) -> Engine {
+        self.engine
+    }
+
+    /// With its points run on `engine`.
+    pub const fn set_engine(&mut self, engine: Engine) {
+        self.engine = engine;
     }
 
     /// The axes, in the order of the file; the last varies fastest.
@@ -228,10 +301,13 @@ impl Study {
         self.choose();
     }
 
-    /// What all points have in common: the scenario before any axis, and what the axes set. Two
-    /// studies with the same may share their results, whatever their values.
+    /// What all points have in common: the scenario before any axis, what runs it, and what the axes
+    /// set. Two studies with the same may share their results, whatever their values.
     pub fn identity(&self) -> String {
         let mut text = self.base.to_toml();
+        if self.engine != Engine::Simulator {
+            text.push_str(self.engine.name());
+        }
         for axis in &self.axes {
             let keys: Vec<&str> = axis.keys.iter().map(|key| key.text.as_str()).collect();
             // Writing to a String cannot fail.

@@ -320,7 +320,8 @@ impl Launch {
 /// there is no satellite here.
 fn bentpipe(congestion: &str) -> String {
     format!(
-        "[lan]\n\
+        "control = \"off\"\n\
+         [lan]\n\
          congestion_control = \"{congestion}\"\n\
          [sat]\n\
          congestion_control = \"{congestion}\"\n"

@@ -1,7 +1,7 @@
 //! What a comparison of simulators found, as a table and as JSON.
 
 use super::Sample;
-use super::run::{Run, START_UP};
+use super::run::Run;
 use super::stats::{self, Ratio};
 use super::subject::Subject;
 use serde::Serialize;
@@ -34,7 +34,8 @@ pub struct Comparison {
 pub struct Entry {
     /// Who: `ns2`, `ns3` or `bentpipe`.
     pub subject: &'static str,
-    /// What: `loss-free`, `1e-7`, the same with `-snoop`, or `start-up`.
+    /// What: `loss-free`, `1e-7`, the same with `-snoop`, `spoofing-200`, or what it takes to start:
+    /// `start-up`, `spoofing-200-set-up`.
     pub run: &'static str,
     /// From the start of the process to its end, in seconds.
     pub wall_s: f64,
@@ -75,9 +76,10 @@ impl Samples {
         samples.iter().map(value).collect()
     }
 
-    /// Seconds to start.
-    fn start_up(&self, subject: Subject) -> f64 {
-        stats::median(&self.of(subject, START_UP.name, |sample| sample.wall)).unwrap_or(0.0)
+    /// Seconds to start `run`.
+    fn start_up(&self, subject: Subject, run: &Run) -> f64 {
+        let starts = self.of(subject, run.start_up().name, |sample| sample.wall);
+        stats::median(&starts).unwrap_or(0.0)
     }
 
     /// Ours against `rival`, of the figure per segment that `value` makes of a sample.
@@ -108,7 +110,7 @@ impl Report {
             .flat_map(|run| subjects.iter().map(move |subject| (run, *subject)));
         Self {
             entries: pairs
-                .filter_map(|(run, subject)| Entry::new(samples, run.name, subject))
+                .filter_map(|(run, subject)| Entry::new(samples, run, subject))
                 .collect(),
             notes,
         }
@@ -162,21 +164,22 @@ impl Report {
 }
 
 impl Entry {
-    fn new(samples: &Samples, run: &'static str, subject: Subject) -> Option<Self> {
-        let median = |value: fn(&Sample) -> f64| stats::median(&samples.of(subject, run, value));
+    fn new(samples: &Samples, run: &Run, subject: Subject) -> Option<Self> {
+        let name = run.name;
+        let median = |value: fn(&Sample) -> f64| stats::median(&samples.of(subject, name, value));
         let segments = median(|sample| sample.segments)?;
-        let starts_only = run == START_UP.name;
+        let starts_only = run.starts_only();
         let per_segment = median(|sample| sample.wall / sample.segments * 1e9);
         let compared = subject != Subject::Bentpipe && !starts_only;
         Some(Self {
             subject: subject.name(),
-            run,
+            run: name,
             wall_s: median(|sample| sample.wall)?,
             cpu_s: median(|sample| sample.cpu)?,
             rss_mb: median(|sample| sample.memory)? / 1e6,
             segments,
             ns_per_segment: per_segment.filter(|_| !starts_only),
-            pairs: samples.of(subject, run, |sample| sample.wall).len(),
+            pairs: samples.of(subject, name, |sample| sample.wall).len(),
             comparison: compared
                 .then(|| Comparison::new(samples, run, subject))
                 .flatten(),
@@ -209,11 +212,11 @@ impl Entry {
 }
 
 impl Comparison {
-    fn new(samples: &Samples, run: &'static str, rival: Subject) -> Option<Self> {
-        let wall = samples.ratio(rival, run, |_, sample| sample.wall)?;
-        let cpu = samples.ratio(rival, run, |_, sample| sample.cpu);
-        let started = samples.ratio(rival, run, |subject, sample| {
-            sample.wall - samples.start_up(subject)
+    fn new(samples: &Samples, run: &Run, rival: Subject) -> Option<Self> {
+        let wall = samples.ratio(rival, run.name, |_, sample| sample.wall)?;
+        let cpu = samples.ratio(rival, run.name, |_, sample| sample.cpu);
+        let started = samples.ratio(rival, run.name, |subject, sample| {
+            sample.wall - samples.start_up(subject, run)
         });
         Some(Self {
             ours_faster: wall.estimate,

@@ -1,7 +1,7 @@
 //! Who is measured, and how each is run.
 
 use super::error::SimBenchError;
-use super::run::Run;
+use super::run::{Course, Run};
 use super::scratch::Scratch;
 use super::{Options, Sample};
 use bentpipe_os::child;
@@ -24,6 +24,17 @@ const TOML: &str = include_str!(concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../bench/sim/satellite.toml"
 ));
+const SPOOFING_TCL: &str = include_str!(concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../bench/sim/spoofing.tcl"
+));
+const SPOOFING_TOML: &str = include_str!(concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../bench/sim/spoofing.toml"
+));
+/// What the two files of the spoofing topology are told.
+const FLOWS: &str = "200";
+const PACKETS: &str = "400";
 
 /// One line of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,8 +71,6 @@ impl fmt::Display for Subject {
 pub(super) struct Racer {
     pub(super) subject: Subject,
     program: PathBuf,
-    /// What it reads, if that is the same file for every run.
-    script: Option<PathBuf>,
 }
 
 /// What became of a subject.
@@ -79,35 +88,30 @@ impl Racer {
         options: &Options,
         scratch: &Scratch,
     ) -> Result<Entrant, SimBenchError> {
-        let (program, script) = match subject {
+        let program = match subject {
             Subject::Ns2 => {
                 if !runs(&options.ns2, "exit") {
                     let advice = "install it with `apt install ns2`".to_owned();
                     return Ok(Entrant::Missing(advice));
                 }
-                let script = scratch.write("satellite.tcl", TCL)?;
-                (options.ns2.clone(), Some(script))
+                options.ns2.clone()
             }
             Subject::Ns3 => match compile(options, scratch)? {
-                Ok(program) => (program, None),
+                Ok(program) => program,
                 Err(advice) => return Ok(Entrant::Missing(advice)),
             },
             Subject::Bentpipe => {
                 let own = options.bentpipe.clone();
                 let program = own.map_or_else(std::env::current_exe, |path| path.canonicalize());
-                (program.map_err(SimBenchError::NoBentpipe)?, None)
+                program.map_err(SimBenchError::NoBentpipe)?
             }
         };
-        Ok(Entrant::Ready(Self {
-            subject,
-            program,
-            script,
-        }))
+        Ok(Entrant::Ready(Self { subject, program }))
     }
 
-    /// ns-3 has no Snoop.
+    /// ns-3 has neither Snoop nor a spoofer.
     pub(super) fn takes_part(&self, run: &Run) -> bool {
-        self.subject != Subject::Ns3 || !run.snoop
+        self.subject != Subject::Ns3 || matches!(run.course, Course::Satellite { snoop: false, .. })
     }
 
     /// Runs once, from the start of the process to its end.
@@ -161,22 +165,45 @@ impl Racer {
         seed: usize,
         scratch: &Scratch,
     ) -> Result<Vec<OsString>, SimBenchError> {
-        let (ber, seed) = (run.bit_error_rate.to_owned(), seed.to_string());
-        let seconds = run.seconds.to_string();
-        let texts = match self.subject {
-            Subject::Ns2 => vec![ber, seed, u8::from(run.snoop).to_string(), seconds],
-            Subject::Ns3 => vec![ber, seed, seconds],
-            Subject::Bentpipe => {
-                let file = scratch.write(&format!("{}.toml", run.name), &scenario(run))?;
-                let mut arguments: Vec<OsString> = vec!["sim".into(), "run".into(), file.into()];
-                arguments.extend(["--json", "-", "--seed", &seed].map(OsString::from));
-                return Ok(arguments);
-            }
+        let (seed, seconds) = (seed.to_string(), run.seconds.to_string());
+        let file = |kind: &str, text: &str| {
+            let path = scratch.write(&format!("{}.{kind}", run.name), text)?;
+            Ok::<_, SimBenchError>(path.display().to_string())
         };
-        let script = self.script.iter().map(|script| script.clone().into());
-        Ok(script
-            .chain(texts.into_iter().map(OsString::from))
-            .collect())
+        let texts = match (self.subject, run.course) {
+            (Subject::Bentpipe, _) => {
+                let file = file("toml", &scenario(run))?;
+                ["sim", "run", &file, "--json", "-", "--seed", &seed]
+                    .map(str::to_owned)
+                    .to_vec()
+            }
+            (Subject::Ns2, Course::Spoofing) => {
+                let (flows, packets) = (FLOWS.to_owned(), PACKETS.to_owned());
+                vec![file("tcl", SPOOFING_TCL)?, flows, packets, seed, seconds]
+            }
+            (
+                Subject::Ns2,
+                Course::Satellite {
+                    bit_error_rate,
+                    snoop,
+                },
+            ) => {
+                let snoop = u8::from(snoop).to_string();
+                vec![
+                    file("tcl", TCL)?,
+                    bit_error_rate.to_owned(),
+                    seed,
+                    snoop,
+                    seconds,
+                ]
+            }
+            (Subject::Ns3, Course::Satellite { bit_error_rate, .. }) => {
+                vec![bit_error_rate.to_owned(), seed, seconds]
+            }
+            // It takes no part.
+            (Subject::Ns3, Course::Spoofing) => Vec::new(),
+        };
+        Ok(texts.into_iter().map(OsString::from).collect())
     }
 
     /// The segments that were delivered.
@@ -216,14 +243,25 @@ fn runs(program: &Path, line: &str) -> bool {
 
 /// The shipped scenario with the run's error rate, Snoop and time.
 fn scenario(run: &Run) -> String {
-    let seconds = format!("{}ms", (run.seconds * 1000.0).round());
-    TOML.replacen(
-        "bit_error_rate = \"0\"",
-        &format!("bit_error_rate = \"{}\"", run.bit_error_rate),
-        1,
-    )
-    .replace("enabled = false", &format!("enabled = {}", run.snoop))
-    .replace("\"300s\"", &format!("\"{seconds}\""))
+    let time = format!("\"{}ms\"", (run.seconds * 1000.0).round());
+    match run.course {
+        Course::Satellite {
+            bit_error_rate,
+            snoop,
+        } => TOML
+            .replacen(
+                "bit_error_rate = \"0\"",
+                &format!("bit_error_rate = \"{bit_error_rate}\""),
+                1,
+            )
+            .replace("enabled = false", &format!("enabled = {snoop}"))
+            .replace("\"300s\"", &time),
+        Course::Spoofing if run.starts_only() => SPOOFING_TOML
+            .replace("\"3000s\"", &time)
+            // Flows must start before the end.
+            .replace("start = \"5s\"", "start = \"0s\""),
+        Course::Spoofing => SPOOFING_TOML.replace("\"3000s\"", &time),
+    }
 }
 
 /// Builds our ns-3 program against the machine's ns-3, or says what to do about it.
@@ -264,21 +302,35 @@ fn compile(options: &Options, scratch: &Scratch) -> Result<Result<PathBuf, Strin
 mod tests {
     use super::super::run::wanted;
     use super::*;
-    use bentpipe_scenario::Scenario;
+    use bentpipe_scenario::{Amount, Scenario, TrafficSource};
 
     #[test]
     fn each_run_is_the_shipped_scenario_with_its_own_values() {
-        let parse = |text: &str| Scenario::parse("satellite.toml", text).unwrap();
+        let parse = |text: &str| Scenario::parse("shipped.toml", text).unwrap();
         let shipped = parse(TOML);
         for run in wanted(&[], false).unwrap() {
             let own = parse(&scenario(&run));
-            let rate = |scenario: &Scenario| scenario.links["space"].forward.bit_error_rate.value();
-            let back = own.links["space"].reverse.bit_error_rate.value();
-            assert_eq!(rate(&own), run.bit_error_rate.parse::<f64>().unwrap());
-            assert_eq!((rate(&shipped), back), (0.0, 0.0));
-            assert_eq!(own.peps["snoop"].enabled, run.snoop);
             assert_eq!(own.time_limit.as_secs_f64(), run.seconds);
             assert_eq!(own.flows.len(), 1);
+            let Course::Satellite {
+                bit_error_rate,
+                snoop,
+            } = run.course
+            else {
+                let source = own.traffic.unwrap().source;
+                assert!(
+                    matches!(source, TrafficSource::Model { flows, .. } if flows.to_string() == FLOWS)
+                );
+                assert!(
+                    matches!(own.flows[0].amount, Amount::Segments(n) if n.to_string() == PACKETS)
+                );
+                continue;
+            };
+            let rate = |scenario: &Scenario| scenario.links["space"].forward.bit_error_rate.value();
+            let back = own.links["space"].reverse.bit_error_rate.value();
+            assert_eq!(rate(&own), bit_error_rate.parse::<f64>().unwrap());
+            assert_eq!((rate(&shipped), back), (0.0, 0.0));
+            assert_eq!(own.peps["snoop"].enabled, snoop);
         }
     }
 }
