@@ -1,6 +1,8 @@
 //! The command line.
 
-use crate::command::{bench, compare, gateway, lab, list, sim, study, traffic};
+use crate::command::{
+    bench, compare, doctor, gateway, lab, list, manual, saratoga, sim, study, traffic,
+};
 use crate::demo;
 use clap::{ArgAction, Parser, Subcommand};
 
@@ -57,6 +59,9 @@ pub(crate) enum Command {
     /// Make the tables and figures of a paper, from a sweep of simulations
     #[command(subcommand)]
     Study(study::Command),
+    /// Move files at line rate over a satellite, whatever the delay and the errors
+    #[command(subcommand)]
+    Saratoga(saratoga::Command),
     /// Make profiles of cross traffic, for scenarios to replay
     #[command(subcommand)]
     Traffic(traffic::Command),
@@ -65,6 +70,11 @@ pub(crate) enum Command {
     /// Measure against rivals on this machine
     #[command(subcommand)]
     Bench(bench::Command),
+    /// Look what this machine offers the gateway, and what each lack costs
+    Doctor(doctor::Args),
+    /// Write man pages and shell completions, for packages
+    #[command(hide = true)]
+    Manual(manual::Args),
     /// Show what a satellite link does to TCP, and what the gateway gives back
     Demo(demo::Args),
 }

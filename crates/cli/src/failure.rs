@@ -18,6 +18,15 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// What went wrong, without `error: `; a line for each mistake.
+    pub(crate) fn words(&self) -> String {
+        let said = self.to_string();
+        let lines = said
+            .lines()
+            .map(|line| line.strip_prefix("error: ").unwrap_or(line));
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
     /// The exit code of the process.
     pub(crate) fn code(&self) -> ExitCode {
         ExitCode::from(match self {

@@ -6,6 +6,7 @@ mod command;
 mod demo;
 mod failure;
 mod log;
+mod notify;
 mod report;
 mod stop;
 mod terminal;
@@ -33,9 +34,12 @@ fn run(args: &Args) -> Result<(), Failure> {
         Command::Sim(command) => command::sim::run(command),
         Command::Compare(args) => command::compare::run(args),
         Command::Study(command) => command::study::run(command),
+        Command::Saratoga(command) => command::saratoga::run(command),
         Command::Traffic(command) => command::traffic::run(command),
         Command::List(args) => command::list::run(args),
         Command::Bench(command) => command::bench::run(command),
+        Command::Doctor(args) => command::doctor::run(args),
+        Command::Manual(args) => command::manual::run(args),
         Command::Demo(args) => demo::run(args),
     }
 }

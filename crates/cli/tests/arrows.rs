@@ -11,6 +11,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("traffic", &["base"]),
     ("scenario", &["base", "traffic"]),
     ("link", &["base", "wire"]),
+    ("saratoga", &["base", "wire"]),
     ("tcp", &["base", "cc", "wire"]),
     ("pep", &["base", "cc", "tcp", "wire"]),
     (
@@ -25,20 +26,21 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("os", &["base"]),
     ("bpf", &["base"]),
-    ("gateway", &["base", "pep", "scenario", "os", "bpf"]),
+    ("transfer", &["base", "wire", "saratoga", "os"]),
+    ("gateway", &["base", "wire", "pep", "scenario", "os", "bpf"]),
     ("lab", &["base", "link", "scenario", "os", "bpf"]),
     (
         "cli",
         &[
             "base", "wire", "cc", "link", "tcp", "pep", "traffic", "scenario", "sim", "study",
-            "os", "bpf", "gateway", "lab",
+            "os", "bpf", "gateway", "lab", "saratoga", "transfer",
         ],
     ),
 ];
 
 /// What a crate's tests may use besides: the replay of the BPF controls against their Rust twins,
-/// and the capability probes that let a test say SKIPPED.
-const TEST_ARROWS: &[(&str, &[&str])] = &[("bpf", &["cc", "os"])];
+/// the capability probes that let a test say SKIPPED, and a satellite link for Saratoga.
+const TEST_ARROWS: &[(&str, &[&str])] = &[("bpf", &["cc", "os"]), ("saratoga", &["link"])];
 
 fn ours(name: &str) -> Option<&str> {
     name.strip_prefix("bentpipe-")

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-const COMMANDS: [&[&str]; 12] = [
+const COMMANDS: [&[&str]; 17] = [
     &[],
     &["gateway"],
     &["gateway", "run"],
@@ -16,6 +16,11 @@ const COMMANDS: [&[&str]; 12] = [
     &["bench"],
     &["bench", "gateway"],
     &["demo"],
+    &["saratoga"],
+    &["saratoga", "serve"],
+    &["saratoga", "get"],
+    &["saratoga", "put"],
+    &["saratoga", "peers"],
 ];
 
 #[test]

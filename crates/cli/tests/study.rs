@@ -102,7 +102,7 @@ fn a_study_prints_its_tables_and_writes_its_files() {
         (&50.0.into(), &3.into())
     );
     let csv = fs::read_to_string(folder.join("cells.csv")).unwrap();
-    assert_eq!(csv.lines().nth(1), Some("1,1Mbit/s,0,50,50,50,3,50,,"));
+    assert_eq!(csv.lines().nth(1), Some("1,1Mbit/s,0,50,50,50,3,3,50,,"));
     let page = fs::read_to_string(folder.join("page/index.html")).unwrap();
     assert!(!page.contains("{{"), "every mark is replaced");
     assert!(
@@ -296,5 +296,51 @@ fn the_list_names_what_scenarios_may_name() {
     }
     let json = bentpipe(folder.path(), &["list", "--json"]).stdout;
     let value: serde_json::Value = serde_json::from_slice(&json).unwrap();
-    assert_eq!(value["peps"][0]["name"], "snoop");
+    let peps = value["peps"].as_array().unwrap();
+    let names: Vec<&str> = peps.iter().filter_map(|pep| pep["name"].as_str()).collect();
+    assert_eq!(names, ["ack-filter", "snoop", "split"]);
+}
+
+#[test]
+fn the_same_study_runs_in_the_lab_and_resumes_there() {
+    bentpipe_os::need!(Root, Tun);
+    let folder = tempfile::tempdir().unwrap();
+    let text = TEXT
+        .replace("segments = 50", "bytes = \"72400B\"")
+        .replace("values = [0, \"1%\"]", "values = [0]")
+        .replace("values = \"1..3\"", "values = \"1..1\"")
+        .replace("measure = \"segments\"", "measure = \"completion\"");
+    fs::write(folder.path().join("small.toml"), text).unwrap();
+    let run = |engine: &str| {
+        let arguments = [
+            "study",
+            "run",
+            "small.toml",
+            "--json",
+            "-",
+            "--engine",
+            engine,
+        ];
+        let output = bentpipe(folder.path(), &arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        let cells: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let mean = |cell: &serde_json::Value| cell["mean"].as_f64().unwrap();
+        let means: Vec<f64> = cells.as_array().unwrap().iter().map(mean).collect();
+        means
+    };
+    let (simulated, real) = (run("simulator"), run("lab"));
+    assert_eq!(real.len(), 2);
+    for (simulated, real) in simulated.iter().zip(&real) {
+        // 50 segments over 1 or 2 Mbit/s and 20 ms, one handshake.
+        assert!((real - simulated).abs() < 0.08, "{real} s, {simulated} s");
+    }
+    // Measured in wall time, and never measured twice: to the last digit what it was.
+    assert_eq!(run("lab"), real);
+    let kept = folder
+        .path()
+        .join("results")
+        .join(folder.path().file_name().unwrap());
+    let kept = fs::read_to_string(kept.join("small-lab/points.jsonl"));
+    assert_eq!(kept.unwrap().lines().count(), 2);
 }

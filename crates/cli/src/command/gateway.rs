@@ -1,11 +1,18 @@
 //! `bentpipe gateway`: the split-TCP gateway.
 
+mod service;
+mod status;
+
 use crate::failure::{Blame, Failure};
+use crate::notify;
 use crate::terminal;
 use anyhow::anyhow;
 use bentpipe_base::Rate;
-use bentpipe_gateway::{Config, ConfigError, Ending, Gateway, Leg, Shutdown};
-use clap::Subcommand;
+use bentpipe_gateway::protocol::{self, Request};
+use bentpipe_gateway::{
+    Config, ConfigError, Control, Ending, Gateway, Leg, Manager, Shutdown, Source,
+};
+use clap::{Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 
 /// What to do with the gateway.
@@ -19,8 +26,41 @@ Examples:
 
 Prints `ready` on stdout once new connections are split. SIGTERM or Ctrl-C stops splitting new
 connections, waits for the open ones as long as `drain` says, and ends with 0; a second one ends at
-once. Connections pass end to end when the gateway is gone.")]
+once. SIGHUP reads the configuration again, SIGUSR2 starts the program anew in its own place. Connections pass end to end when the gateway is gone.")]
     Run(Run),
+    /// Show how a running gateway stands, and its busiest flows
+    #[command(after_help = "\
+Examples:
+  bentpipe gateway status
+  bentpipe gateway status --watch
+  bentpipe gateway status --json")]
+    Status(status::Args),
+    /// Let new connections pass end to end, or split them again
+    #[command(after_help = "\
+Examples:
+  sudo bentpipe gateway bypass on
+  sudo bentpipe gateway bypass off
+
+Connections that are split already stay so until they end.")]
+    Bypass {
+        /// Whether new connections pass end to end
+        to: Switch,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Have a running gateway read its configuration again
+    #[command(after_help = "\
+Examples:
+  sudo bentpipe gateway reload
+
+Legs and limits change for new connections; those that stand stay as they are. A configuration with a
+mistake changes nothing, and the mistake is told here and in the gateway's log.")]
+    Reload {
+        #[command(flatten)]
+        at: At,
+    },
+    /// Remove the inert rules and routes that a killed gateway left
+    Sweep,
     /// Check a configuration file without touching the system
     #[command(after_help = "\
 Examples:
@@ -32,7 +72,7 @@ Examples:
 }
 
 /// Options of `gateway run`.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct Run {
     /// The interface towards the ground; overrides `interface` of the lan leg
@@ -48,12 +88,42 @@ pub(crate) struct Run {
     /// configuration file: chooses the paced control bentpipe_rate
     #[arg(long, value_name = "RATE", conflicts_with = "config")]
     rate: Option<Rate>,
+    /// Take the place of the gateway that runs here: it splits no more new connections and ends with
+    /// its last one
+    #[arg(long)]
+    replace: bool,
+}
+
+/// Which gateway.
+#[derive(Debug, clap::Args)]
+pub(crate) struct At {
+    /// Its control socket, as `control` in its configuration
+    #[arg(long, value_name = "PATH", default_value = Control::DEFAULT)]
+    control: PathBuf,
+}
+
+/// On or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    /// New connections pass end to end
+    On,
+    /// New connections are split
+    Off,
 }
 
 /// Does what `command` says.
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Run(args) => split(args),
+        Command::Status(args) => status::run(args),
+        Command::Bypass { to, at } => order(
+            at,
+            &Request::Bypass {
+                on: *to == Switch::On,
+            },
+        ),
+        Command::Reload { at } => order(at, &Request::Reload),
+        Command::Sweep => sweep_up(),
         Command::Check { file } => check(file),
     }
 }
@@ -66,20 +136,61 @@ fn load(file: &Path) -> Result<Config, Failure> {
 }
 
 fn check(file: &Path) -> Result<(), Failure> {
-    load(file)?;
+    let config = load(file)?;
+    for doubt in config.doubts() {
+        terminal::print(&format!("{}: warning: {doubt}", file.display())).or_run()?;
+    }
     terminal::print(&format!("{}: right", file.display())).or_run()
+}
+
+fn sweep_up() -> Result<(), Failure> {
+    let report = bentpipe_os::sweep::sweep();
+    if !report.is_empty() {
+        terminal::print(report.to_string().trim_end()).or_run()?;
+    }
+    match report.failures.first() {
+        Some(failure) => Err(Failure::Run(anyhow!(
+            "not everything could be removed: {failure}"
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn order(at: &At, request: &Request) -> Result<(), Failure> {
+    protocol::ask(&at.control, request).or_run()?;
+    terminal::print("done").or_run()
 }
 
 fn split(args: &Run) -> Result<(), Failure> {
     let config = config(args)?;
     let shutdown = Shutdown::on_signals().or_usage()?;
     let gateway = Gateway::start(&config).or_usage()?;
+    let (handle, source) = (gateway.handle(), source(args.clone()));
+    let _manager = Manager::start(&config, &handle, &source, args.replace).or_usage()?;
+    service::begin(&handle, source, args).or_usage()?;
     terminal::print("ready").or_run()?;
-    match gateway.run_until(&shutdown).or_run()? {
+    let ending = gateway.run_until(&shutdown).or_run()?;
+    // A retired one is not the service any more.
+    if !handle.is_retired() {
+        notify::tell("STOPPING=1");
+    }
+    match ending {
         Ending::Drained => {}
         Ending::Cut(flows) => tracing::warn!(flows, "open flows were reset"),
     }
     Ok(())
+}
+
+/// Where a reload reads from: the same file, with the same options of the command line.
+fn source(args: Run) -> Source {
+    Source::new(move || match &args.config {
+        Some(file) if file.is_file() => config(&args).map_err(|failure| failure.words()),
+        Some(file) => Err(format!(
+            "{} is no regular file: nothing to read again",
+            file.display()
+        )),
+        None => Err("the gateway was started without a configuration file (--config)".to_owned()),
+    })
 }
 
 fn config(args: &Run) -> Result<Config, Failure> {

@@ -1,5 +1,6 @@
 //! `bentpipe study`: the tables and figures of papers, from sweeps of simulations.
 
+mod kernel;
 mod output;
 mod progress;
 
@@ -10,11 +11,11 @@ use crate::report::svg::svg;
 use crate::stop::Stop;
 use crate::terminal;
 use anyhow::{Context, anyhow};
-use bentpipe_scenario::Study;
-use bentpipe_scenario::study::{Figure, FigureKind, SMALL_SHARE};
+use bentpipe_scenario::study::{Engine, Figure, FigureKind, SMALL_SHARE};
+use bentpipe_scenario::{Scenario, Study};
 use bentpipe_study::{
     Cell, Judged, Line, Loaded, MOST_POINTS, Options, Results, Row, StudyError, cells,
-    distribution, judge, lines, load, share_within, simulate, sizes, time_sequence,
+    distribution, gaps, judge, lines, load, share_within, simulate, sizes, time_sequence,
 };
 use clap::Subcommand;
 use progress::Bar;
@@ -32,9 +33,11 @@ Examples:
   bentpipe study run papers/sing-soh-2005
   bentpipe study run papers/sing-soh-2005 --seeds 100 --json cells.json --report report
   bentpipe study run papers/sing-soh-2005/bursty.toml --quick
+  sudo bentpipe study run papers/quic-4-sat --engine lab
 
-Ctrl-C keeps what is finished; the same command goes on from there. Every value of an axis is in the
-study's file; docs/studies.md says what it may hold.")]
+Points run in the simulator or, where the file or --engine says so, on the kernel's TCP in the lab, in
+wall time and as root. Ctrl-C keeps what is finished; the same command goes on from there. Every value
+of an axis is in the study's file; docs/studies.md says what it may hold.")]
     Run(Run),
 }
 
@@ -49,7 +52,10 @@ pub(crate) struct Run {
     /// Fewer values, where the study names some for this
     #[arg(long)]
     quick: bool,
-    /// Folder for the results [default: results/FOLDER/FILE]
+    /// Run the points on this engine [default: the study's, or else the simulator]
+    #[arg(long, value_name = "ENGINE", value_parser = engine)]
+    engine: Option<Engine>,
+    /// Folder for the results [default: results/FOLDER/FILE, of the lab results/FOLDER/FILE-lab]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Write the cells of all tables, and the statements, to FILE; `-`: to stdout, in place of them
@@ -61,7 +67,7 @@ pub(crate) struct Run {
     /// Write an HTML report to DIR/index.html, and each figure to DIR/figure-NAME.svg
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
-    /// Points that are run at a time [default: the processors]
+    /// Points that are run at a time [default: the processors; in the lab 1]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
     /// Run more than a million points
@@ -70,6 +76,11 @@ pub(crate) struct Run {
     /// Replace the results that are there
     #[arg(long)]
     fresh: bool,
+}
+
+fn engine(name: &str) -> Result<Engine, String> {
+    let found = Engine::ALL.into_iter().find(|engine| engine.name() == name);
+    found.ok_or_else(|| "simulator or lab".to_owned())
 }
 
 /// Does what `command` says.
@@ -89,6 +100,10 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         ),
     };
     print(&loaded, &results, &made, began.elapsed(), args)?;
+    let gaps = output::gaps(&loaded.study, &gaps(&loaded.study, &results.rows));
+    if !gaps.is_empty() {
+        terminal::say(&gaps);
+    }
     if let Some(path) = args.json.as_deref().filter(|path| *path != Path::new("-")) {
         write(path, &output::json(&made.cells, &made.statements).or_run()?).or_run()?;
     }
@@ -110,6 +125,9 @@ struct Made {
 /// Seeds and values as the options say; a size that cannot be meant is refused.
 fn choose(loaded: &mut Loaded, args: &Run) -> Result<(), Failure> {
     let study = &mut loaded.study;
+    if let Some(engine) = args.engine {
+        study.set_engine(engine);
+    }
     if args.quick {
         study.set_quick();
     }
@@ -136,22 +154,34 @@ fn choose(loaded: &mut Loaded, args: &Run) -> Result<(), Failure> {
 }
 
 fn measured(loaded: &Loaded, args: &Run) -> Result<Results, Failure> {
+    let study = &loaded.study;
+    let lab = study.engine() == Engine::Lab;
+    if lab {
+        crate::command::lab::needs(study.base()).or_usage()?;
+    }
     let stop = Stop::on_signals().or_usage()?;
-    let out = args
-        .out
-        .clone()
-        .unwrap_or_else(|| Path::new("results").join(&loaded.name));
-    let threads = args.threads.map_or_else(processors, NonZeroUsize::get);
+    let out = args.out.clone().unwrap_or_else(|| {
+        let mut name = loaded.name.clone().into_os_string();
+        name.push(if lab { "-lab" } else { "" });
+        Path::new("results").join(name)
+    });
+    let most = || if lab { 1 } else { processors() };
     let flag = stop.flag();
-    let bar = Bar::new(loaded.study.len());
+    let bar = Bar::new(study.len());
     let options = Options {
         out: &out,
-        threads,
+        threads: args.threads.map_or_else(most, NonZeroUsize::get),
         fresh: args.fresh,
         cancel: &flag,
         progress: &|progress| bar.show(progress),
     };
-    let results = bentpipe_study::run(&loaded.study, &options, &simulate);
+    let results = if lab {
+        let kernel = kernel::Kernel::new(stop.flag());
+        let measure = |scenario: &Scenario| kernel.measure(scenario);
+        bentpipe_study::run(study, &options, &measure)
+    } else {
+        bentpipe_study::run(study, &options, &simulate)
+    };
     bar.finish();
     results.map_err(blame)
 }
@@ -224,7 +254,12 @@ fn lines_of(study: &Study, figure: &Figure, rows: &[Row]) -> Result<Vec<Line>, S
         let sizes = sizes(study.base());
         return Ok(sizes.iter().map(|sizes| distribution(sizes)).collect());
     }
-    lines(study, figure, rows, &time_sequence)
+    match study.engine() {
+        Engine::Simulator => lines(study, figure, rows, &time_sequence),
+        Engine::Lab => lines(study, figure, rows, &|_: &Scenario| {
+            Err("the lab keeps no course of single runs for figures: leave out --report".to_owned())
+        }),
+    }
 }
 
 /// Percent of the cross traffic's transfers of at most ten segments, where a statement asks for it.
@@ -255,8 +290,10 @@ fn blame(error: StudyError) -> Failure {
             Failure::Interrupted
         }
         StudyError::Write { .. } | StudyError::Point { .. } => Failure::Run(error.into()),
-        StudyError::Read { .. } | StudyError::Values { .. } | StudyError::Foreign { .. } => {
-            Failure::Usage(error.into())
-        }
+        StudyError::Read { .. }
+        | StudyError::Values { .. }
+        | StudyError::Profile { .. }
+        | StudyError::Traffic(_)
+        | StudyError::Foreign { .. } => Failure::Usage(error.into()),
     }
 }

@@ -1,6 +1,7 @@
 //! What the tests of the program share.
 
 #![allow(unreachable_pub, reason = "a module of several test binaries")]
+#![allow(dead_code, reason = "not every test binary needs all of it")]
 
 /// The program.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_bentpipe");

@@ -13,7 +13,7 @@ pub(crate) struct Args {
     /// Rounds in which every subject has its turn; six or more give intervals
     #[arg(long, default_value_t = 7, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pairs: u16,
-    /// Only these runs: loss-free, 1e-7, loss-free-snoop, 1e-7-snoop
+    /// Only these runs: loss-free, 1e-7, loss-free-snoop, 1e-7-snoop, spoofing-200
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     runs: Vec<String>,
     /// Two pairs of short runs: whether it works, not how fast

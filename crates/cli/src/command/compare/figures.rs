@@ -2,6 +2,7 @@
 
 use super::runs::{Case, Outcome, Run};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How far mean goodputs may be apart.
@@ -16,6 +17,12 @@ pub(crate) struct Side {
     /// Segments sent again.
     pub(crate) sent_again: u64,
     pub(crate) timeouts: u64,
+    /// Until its sender knew that all had arrived, in seconds; `None` for a flow without an end.
+    pub(crate) sender_s: Option<f64>,
+    /// Until the last byte arrived.
+    pub(crate) receiver_s: Option<f64>,
+    /// Packets that queues dropped on its way, by link.
+    pub(crate) drops: BTreeMap<String, u64>,
     /// Why it is no result.
     pub(crate) broken: Option<String>,
     /// Congestion window in segments, each [`STEP`] from the connect on; 0 before there is one.
@@ -34,6 +41,12 @@ pub(crate) struct Summary {
     pub(crate) sent_again: f64,
     /// Mean number of retransmission timeouts.
     pub(crate) timeouts: f64,
+    /// Mean time until the sender knew that all had arrived, where every run has one.
+    pub(crate) sender_s: Option<f64>,
+    /// Mean time until the last byte arrived.
+    pub(crate) receiver_s: Option<f64>,
+    /// Mean number of packets that queues dropped on the flow's way, by link.
+    pub(crate) drops: BTreeMap<String, f64>,
     /// The windows of each run.
     #[serde(skip)]
     pub(crate) cwnd: Vec<Vec<u32>>,
@@ -80,6 +93,9 @@ impl Summary {
             max_mbps: goodputs().fold(0.0, f64::max),
             sent_again: mean(sides.iter().map(|side| side.sent_again as f64).sum()),
             timeouts: mean(sides.iter().map(|side| side.timeouts as f64).sum()),
+            sender_s: mean_time(&sides, |side| side.sender_s),
+            receiver_s: mean_time(&sides, |side| side.receiver_s),
+            drops: mean_drops(&sides),
             cwnd: sides.iter().map(|side| side.cwnd.clone()).collect(),
         }
     }
@@ -93,6 +109,20 @@ impl Summary {
         };
         (0..steps).map(mean).collect()
     }
+}
+
+/// `None` where a run has no such time.
+fn mean_time(sides: &[&Side], time: fn(&Side) -> Option<f64>) -> Option<f64> {
+    let sum: Option<f64> = sides.iter().map(|side| time(side)).sum();
+    Some(sum? / sides.len() as f64)
+}
+
+fn mean_drops(sides: &[&Side]) -> BTreeMap<String, f64> {
+    let mut mean = BTreeMap::new();
+    for (link, drops) in sides.iter().flat_map(|side| &side.drops) {
+        *mean.entry(link.clone()).or_default() += *drops as f64 / sides.len() as f64;
+    }
+    mean
 }
 
 /// Mean distance of two series, as a share of the mean of the first.

@@ -4,9 +4,10 @@ use super::figures::{STEP, Side, on_grid};
 use crate::demo::{pool, results};
 use bentpipe_base::Instant;
 use bentpipe_lab::{Controls, LabError, Measured, Point, RunOptions};
-use bentpipe_scenario::Scenario;
+use bentpipe_scenario::{Flow, Hop, Scenario, Topology};
 use bentpipe_sim::{EndId, Observer, Options, SimError, Status};
 use bentpipe_tcp::Connection;
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -114,9 +115,19 @@ fn simulated(scenario: &Scenario, seed: u64) -> Result<Run, SimError> {
             .map(|(at, cwnd)| (since(*at), *cwnd))
             .collect();
         Side {
-            goodput_mbps: flow.goodput.mbps(),
+            // As the lab counts it: until the last byte, not until the connection has ended.
+            goodput_mbps: flow.completion.map_or(flow.goodput.mbps(), |time| {
+                8e-6 * flow.received.0 as f64 / time.as_secs_f64()
+            }),
             sent_again: flow.source.retransmitted,
             timeouts: flow.source.timeouts,
+            sender_s: flow.acknowledged.map(|time| time.as_secs_f64()),
+            receiver_s: flow.completion.map(|time| time.as_secs_f64()),
+            drops: on_the_way(scenario, plan, |hop| {
+                let mut lines = outcome.links.iter();
+                let line = lines.find(|line| line.link == hop.name && line.from == hop.from);
+                line.map(|line| line.counters.refused)
+            }),
             broken: match flow.status {
                 Status::Finished | Status::CutOff => None,
                 status => Some(format!("{status:?}")),
@@ -128,6 +139,18 @@ fn simulated(scenario: &Scenario, seed: u64) -> Result<Run, SimError> {
         flows: flows.collect(),
         lateness_ms: 0.0,
     })
+}
+
+/// What queues dropped on the way of `flow`, by link: what `dropped` says of each hop.
+fn on_the_way(
+    scenario: &Scenario,
+    flow: &Flow,
+    dropped: impl Fn(&Hop<'_>) -> Option<u64>,
+) -> BTreeMap<String, u64> {
+    let path = Topology::new(scenario).path(&flow.from, &flow.to);
+    let hops = path.iter().flat_map(|path| &path.hops);
+    hops.filter_map(|hop| Some((hop.name.to_owned(), dropped(hop)?)))
+        .collect()
 }
 
 /// What runs of the lab have in common.
@@ -173,13 +196,13 @@ impl Bench {
             .unwrap_or_else(PoisonError::into_inner)
             .clone_from(&result.manifest.kernel);
         match result.measured() {
-            Ok(measured) => judge(measured),
+            Ok(measured) => judge(&scenario, measured),
             Err(reasons) => pool::Try::Invalid(reasons.join("; ")),
         }
     }
 }
 
-fn judge(measured: &Measured) -> pool::Try<Run> {
+fn judge(scenario: &Scenario, measured: &Measured) -> pool::Try<Run> {
     let mut flows = Vec::new();
     for (index, flow) in measured.flows.iter().enumerate() {
         if let bentpipe_lab::Outcome::Failed(why) = &flow.outcome {
@@ -199,6 +222,17 @@ fn judge(measured: &Measured) -> pool::Try<Run> {
             goodput_mbps: flow.goodput.mbps(),
             sent_again: last.total_retrans.into(),
             timeouts: last.total_rto.into(),
+            sender_s: flow.acknowledged.map(|time| time.as_secs_f64()),
+            receiver_s: flow.completion.map(|time| time.as_secs_f64()),
+            drops: on_the_way(scenario, &scenario.flows[index], |hop| {
+                let link = measured.links.get(hop.name)?;
+                let way = if hop.link.ends[0] == hop.from {
+                    &link.from_a
+                } else {
+                    &link.from_b
+                };
+                Some(way.dropped_queue)
+            }),
             broken: None,
             cwnd: on_grid(&points, flow.elapsed.max(STEP)),
         });

@@ -8,7 +8,12 @@ pub(crate) fn render(rows: &[Row]) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
     table.set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header([
+    let timed = rows.iter().any(|row| row.lab.receiver_s.is_some());
+    let times: &[&str] = match timed {
+        true => &["at sender s", "at receiver s"],
+        false => &[],
+    };
+    let header = [
         "case",
         "flow",
         "kernel Mb/s",
@@ -18,12 +23,18 @@ pub(crate) fn render(rows: &[Row]) -> String {
         "cwnd apart",
         "sent again",
         "timeouts",
-    ]);
+        "queue drops",
+    ];
+    table.set_header(header.iter().chain(times));
     for row in rows {
         let (lab, simulator) = (&row.lab, &row.simulator);
         let percent =
             |share: Option<f64>| share.map_or("—".into(), |s| format!("{:.1}%", s * 100.0));
-        table.add_row([
+        let both = |of: fn(&Summary) -> Option<f64>| {
+            let text = |time: Option<f64>| time.map_or("—".into(), |s| format!("{s:.3}"));
+            format!("{} / {}", text(of(lab)), text(of(simulator)))
+        };
+        let cells = [
             row.case.clone(),
             row.flow.clone(),
             goodput(lab),
@@ -33,12 +44,32 @@ pub(crate) fn render(rows: &[Row]) -> String {
             percent(row.cwnd_apart),
             format!("{:.1} / {:.1}", lab.sent_again, simulator.sent_again),
             format!("{:.1} / {:.1}", lab.timeouts, simulator.timeouts),
-        ]);
+            drops(row),
+        ];
+        let times = [both(|side| side.sender_s), both(|side| side.receiver_s)];
+        table.add_row(cells.into_iter().chain(times.into_iter().filter(|_| timed)));
     }
     for column in table.column_iter_mut().skip(2) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table.to_string()
+}
+
+/// Of each link whose queue dropped something on either side.
+fn drops(row: &Row) -> String {
+    let of = |side: &Summary, link: &String| side.drops.get(link).copied().unwrap_or(0.0);
+    let links: Vec<String> = row
+        .simulator
+        .drops
+        .keys()
+        .map(|link| (link, of(&row.lab, link), of(&row.simulator, link)))
+        .filter(|(_, lab, simulator)| lab + simulator > 0.0)
+        .map(|(link, lab, simulator)| format!("{link} {lab:.1} / {simulator:.1}"))
+        .collect();
+    match links.is_empty() {
+        true => "0 / 0".to_owned(),
+        false => links.join(", "),
+    }
 }
 
 /// Mean, least and greatest.

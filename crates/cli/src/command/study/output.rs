@@ -2,7 +2,7 @@
 
 use bentpipe_scenario::Study;
 use bentpipe_scenario::study::{TableKind, TableSpec};
-use bentpipe_study::{Cell, Judged};
+use bentpipe_study::{Cell, Gap, Judged};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use std::fmt::Write as _;
 
@@ -44,7 +44,7 @@ pub(super) fn table(study: &Study, spec: &TableSpec, cells: &[Cell]) -> String {
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    let seeds = own.iter().map(|cell| cell.n).max().unwrap_or(0);
+    let seeds = own.iter().map(|cell| cell.runs).max().unwrap_or(0);
     let mut text = format!(
         "Table {}. {} ({seeds} seeds)\n{table}\n",
         spec.name, spec.title
@@ -66,6 +66,9 @@ fn text(cell: &Cell, percent: bool) -> String {
     };
     let number = |value: f64| number(value, percent);
     let mut text = format!("{}\n{}–{}", number(mean), number(min), number(max));
+    if cell.n < cell.runs {
+        let _ = write!(text, "\n({} of {} runs)", cell.n, cell.runs);
+    }
     if let Some(paper) = cell.paper {
         let mark = if (min..=max).contains(&paper) {
             ""
@@ -99,13 +102,33 @@ pub(super) fn number(value: f64, percent: bool) -> String {
 
 /// How many cells of plain values agree with the reference, and the paper's values with our spread.
 pub(super) fn summary(cells: &[Cell]) -> String {
-    let judged = cells.iter().filter_map(|cell| cell.agrees);
-    let (agree, all) = judged.fold((0, 0), |(agree, all), one| {
-        (agree + u32::from(one), all + 1)
-    });
-    match all {
-        0 => String::new(),
-        _ => format!("{agree} of {all} judged cells agree with the reference."),
+    let mut tables: Vec<(&str, u32, u32)> = Vec::new();
+    for cell in cells {
+        let Some(agrees) = cell.agrees else {
+            continue;
+        };
+        if tables.last().is_none_or(|(name, ..)| *name != cell.table) {
+            tables.push((&cell.table, 0, 0));
+        }
+        if let Some((_, agree, all)) = tables.last_mut() {
+            *agree += u32::from(agrees);
+            *all += 1;
+        }
+    }
+    let (agree, all) = tables
+        .iter()
+        .fold((0, 0), |sum, table| (sum.0 + table.1, sum.1 + table.2));
+    let short = tables.iter().filter(|(_, agree, all)| agree < all);
+    let short: Vec<String> = short
+        .map(|(name, agree, all)| format!("{agree} of {all} of table {name}"))
+        .collect();
+    match (all, short.is_empty()) {
+        (0, _) => String::new(),
+        (_, true) => format!("{agree} of {all} judged cells agree with the reference."),
+        (_, false) => format!(
+            "{agree} of {all} judged cells agree with the reference; {}.",
+            short.join(", ")
+        ),
     }
 }
 
@@ -140,21 +163,58 @@ pub(super) fn statements(statements: &[Judged]) -> String {
             Some(figure) => format!("{} ({points})", number(figure, false)),
             None => "—".to_owned(),
         };
-        let verdict = |holds: Option<bool>| match holds {
-            Some(true) => "yes",
-            Some(false) => "no",
-            None => "—",
-        };
+        let range = one.range.filter(|[low, high]| low < high);
+        let range = range.map_or_else(String::new, |ends| {
+            // Where something may be nowhere at all.
+            let [low, high] = ends.map(|end| match end.is_finite() {
+                true => number(end, false),
+                false => "∞".to_owned(),
+            });
+            format!("\n{low} to {high}")
+        });
         table.add_row([
             words,
             one.model.clone().unwrap_or_default(),
-            figure(one.ours, one.points),
-            verdict(one.holds).to_owned(),
+            figure(one.ours, one.points) + &range,
+            verdict(one.ours, one.holds).to_owned(),
             figure(one.reference, one.reference_points),
-            verdict(one.reference_holds).to_owned(),
+            verdict(one.reference, one.reference_holds).to_owned(),
         ]);
     }
-    format!("The paper's statements (in brackets: points that a figure is taken of)\n{table}\n")
+    format!(
+        "The paper's statements (in brackets: points that a figure is taken of; below it: what it lies \
+         between by 95% confidence intervals)\n{table}\n"
+    )
+}
+
+const fn verdict(figure: Option<f64>, holds: Option<bool>) -> &'static str {
+    match (figure, holds) {
+        (None, _) => "—",
+        (_, Some(true)) => "yes",
+        (_, Some(false)) => "no",
+        (_, None) => "not resolved",
+    }
+}
+
+/// What to say of measures that some runs lack; empty where none does.
+pub(super) fn gaps(study: &Study, gaps: &[Gap]) -> String {
+    let Some(first) = gaps.first() else {
+        return String::new();
+    };
+    let labels = study.axes().iter().zip(&first.labels);
+    let labels = labels.filter(|(_, label)| !label.is_empty());
+    let labels: Vec<String> = labels
+        .map(|(axis, label)| format!("{} {label}", axis.name()))
+        .collect();
+    format!(
+        "warning: at {} points a measure is missing in some runs and its mean is that of the rest, such as \
+         {} in {} of {} runs at {}",
+        gaps.len(),
+        first.measure,
+        first.runs - first.n,
+        first.runs,
+        labels.join(", ")
+    )
 }
 
 /// `text` in lines of at most `width` characters where words allow.
@@ -179,7 +239,7 @@ fn wrapped(text: &str, width: usize) -> String {
 
 /// A header, and one line a cell; what is missing is empty.
 pub(super) fn csv(cells: &[Cell]) -> String {
-    let mut text = String::from("table,row,column,mean,min,max,n,paper,reference,agrees\n");
+    let mut text = String::from("table,row,column,mean,min,max,n,runs,paper,reference,agrees\n");
     let field = |value: &str| match value.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", value.replace('"', "\"\"")),
         false => value.to_owned(),
@@ -194,6 +254,7 @@ pub(super) fn csv(cells: &[Cell]) -> String {
             number(cell.min),
             number(cell.max),
             cell.n.to_string(),
+            cell.runs.to_string(),
             number(cell.paper),
             number(cell.reference),
             cell.agrees
@@ -218,6 +279,7 @@ mod tests {
             min: Some(1700.0),
             max: Some(2200.0),
             n: 20,
+            runs: 20,
             paper: Some(1553.0),
             reference: Some(1954.5),
             agrees: Some(true),
@@ -242,7 +304,7 @@ mod tests {
         let text = csv(&[cell()]);
         assert_eq!(
             text.lines().nth(1),
-            Some("1,\"re,no\",1e-5,1953.6,1700,2200,20,1553,1954.5,true")
+            Some("1,\"re,no\",1e-5,1953.6,1700,2200,20,20,1553,1954.5,true")
         );
         let value: serde_json::Value =
             serde_json::from_str(&json(&[cell()], &[]).unwrap()).unwrap();
@@ -260,6 +322,7 @@ mod tests {
             "min",
             "max",
             "n",
+            "runs",
             "paper",
             "reference",
             "agrees",

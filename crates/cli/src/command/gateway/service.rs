@@ -1,0 +1,88 @@
+//! The running gateway as a service: signals, and what its manager is told.
+
+use super::Run;
+use crate::notify;
+use anyhow::Context;
+use bentpipe_gateway::{Handle, Source};
+use signal_hook::consts::{SIGHUP, SIGUSR2};
+use signal_hook::iterator::Signals;
+use std::env;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+/// Tells the manager that new connections are split, and heeds signals from now on: SIGHUP reloads,
+/// SIGUSR2 starts a successor.
+pub(super) fn begin(handle: &Handle, source: Source, args: &Run) -> anyhow::Result<()> {
+    let mut signals = Signals::new([SIGHUP, SIGUSR2]).context("cannot catch SIGHUP and SIGUSR2")?;
+    let successor = args.config.is_some();
+    let heed = {
+        let handle = handle.clone();
+        move || {
+            for signal in signals.forever() {
+                match signal {
+                    SIGHUP => reload(&handle, &source),
+                    _ if successor => succeed(),
+                    _ => tracing::error!("no successor: the gateway has no configuration file"),
+                }
+            }
+        }
+    };
+    spawn("signals", heed)?;
+    if let Some(interval) = notify::watchdog() {
+        let handle = handle.clone();
+        spawn("watchdog", move || watch(&handle, interval / 3))?;
+    }
+    // A successor says here that it is the main process from now on.
+    notify::tell(&format!("MAINPID={}\nREADY=1", std::process::id()));
+    Ok(())
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
+    let builder = thread::Builder::new().name(name.to_owned());
+    builder.spawn(work).context("cannot start a thread")?;
+    Ok(())
+}
+
+fn reload(handle: &Handle, source: &Source) {
+    notify::tell("RELOADING=1");
+    // A refusal is in the log already.
+    let _ = source.reload(handle);
+    notify::tell("READY=1");
+}
+
+/// Starts the program that is installed now, with the same arguments, in our place.
+fn succeed() {
+    let mut arguments = env::args_os();
+    let Some(program) = arguments.next() else {
+        return;
+    };
+    let mut command = Command::new(program);
+    let replace = "--replace";
+    command.args(arguments.filter(|argument| argument != replace));
+    match command.arg(replace).spawn() {
+        Ok(mut child) => {
+            tracing::info!(pid = child.id(), "a successor starts");
+            // One that fails is told here, and leaves everything to us.
+            let wait = move || match child.wait() {
+                Ok(status) => tracing::error!("the successor ended: {status}"),
+                Err(error) => tracing::error!(%error, "the successor cannot be waited for"),
+            };
+            if let Err(error) = spawn("successor", wait) {
+                tracing::warn!("{error:#}");
+            }
+        }
+        Err(error) => tracing::error!(%error, "the successor cannot be started"),
+    }
+}
+
+/// Tells the manager that all is well, as long as it is: the supervisor and each worker answer.
+fn watch(handle: &Handle, interval: Duration) {
+    while !handle.is_retired() {
+        thread::sleep(interval);
+        match handle.is_alive(interval) {
+            true => notify::tell("WATCHDOG=1"),
+            false => tracing::error!("a thread of the gateway does not answer"),
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Telling the service manager how things stand: sd_notify(3), a datagram to `$NOTIFY_SOCKET`.
+
+use std::env;
+use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+/// Sends `state`, lines such as `READY=1`; without a service manager does nothing.
+pub(crate) fn tell(state: &str) {
+    let Some(path) = env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
+    if let Err(error) = send(path.as_bytes(), state) {
+        tracing::warn!(%error, "the service manager cannot be told {state:?}");
+    }
+}
+
+fn send(path: &[u8], state: &str) -> io::Result<()> {
+    let address = match path.strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(std::ffi::OsStr::from_bytes(path))?,
+    };
+    let socket = UnixDatagram::unbound()?;
+    socket.send_to_addr(state.as_bytes(), &address)?;
+    Ok(())
+}
+
+/// How often the service manager wants to hear that all is well; `None`: it does not.
+pub(crate) fn watchdog() -> Option<Duration> {
+    let micros: u64 = env::var("WATCHDOG_USEC").ok()?.parse().ok()?;
+    (micros > 0).then(|| Duration::from_micros(micros))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_arrive_at_a_path_and_at_an_abstract_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let name = format!("bentpipe-notify-{}", std::process::id());
+        let at_path = UnixDatagram::bind(&path).unwrap();
+        let abstractly = SocketAddr::from_abstract_name(&name).unwrap();
+        let at_name = UnixDatagram::bind_addr(&abstractly).unwrap();
+        let hidden = format!("@{name}");
+        for (socket, address) in [
+            (&at_path, path.as_os_str().as_bytes()),
+            (&at_name, hidden.as_bytes()),
+        ] {
+            send(address, "READY=1\nMAINPID=7").unwrap();
+            let mut state = [0; 64];
+            let length = socket.recv(&mut state).unwrap();
+            assert_eq!(&state[..length], b"READY=1\nMAINPID=7");
+        }
+        assert!(send(b"/no/such/socket", "READY=1").is_err());
+    }
+}

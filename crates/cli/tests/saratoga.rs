@@ -1,0 +1,178 @@
+//! `bentpipe saratoga` as a user meets it: killed on either side and begun again, and a full disk.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use support::PROGRAM;
+
+/// A server; killed when dropped.
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    fn start(folder: &Path, listen: &str) -> Self {
+        let mut child = Command::new(PROGRAM)
+            .args(["saratoga", "serve"])
+            .arg(folder)
+            .args(["--rate", "20Mbit/s", "--allow", "put", "--listen", listen])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let address = line.trim().strip_prefix("serving ").unwrap().to_owned();
+        Self { child, address }
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn client(server: &Server, command: &str, arguments: &[&str], to: &Path) -> Command {
+    let mut client = Command::new(PROGRAM);
+    client
+        .args(["saratoga", command, &server.address])
+        .args(arguments)
+        .arg("--to")
+        .arg(to)
+        .stderr(Stdio::piped());
+    client
+}
+
+fn content() -> Vec<u8> {
+    (0..8_000_000u32)
+        .map(|i| (i * 31 + i / 253) as u8)
+        .collect()
+}
+
+/// Waits until the part of `name` in `folder` is recorded to have arrived beyond a megabyte.
+fn recorded(folder: &Path, name: &str) -> PathBuf {
+    let record = folder.join(format!(".{name}.saratoga-record"));
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        let text = std::fs::read_to_string(&record).unwrap_or_default();
+        let last = text
+            .rsplit('-')
+            .next()
+            .and_then(|to| to.parse::<u64>().ok());
+        if last.is_some_and(|to| to > 1_000_000) {
+            return record;
+        }
+        assert!(Instant::now() < until, "no record: {text:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn assert_done(output: &Output) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+}
+
+#[test]
+fn a_get_survives_the_kill_of_either_side() {
+    let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::write(there.path().join("a"), content()).unwrap();
+    let mut server = Server::start(there.path(), "127.0.0.1:0");
+    let mut first = client(&server, "get", &["a"], here.path()).spawn().unwrap();
+    recorded(here.path(), "a");
+    first.kill().unwrap();
+    first.wait().unwrap();
+    assert!(!here.path().join("a").exists());
+    let began = Instant::now();
+    let second = client(&server, "get", &["a"], here.path()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    server.kill();
+    let _again = Server::start(there.path(), &server.address);
+    let output = second.wait_with_output().unwrap();
+    assert_done(&output);
+    assert!(began.elapsed() < Duration::from_secs(25));
+    assert_eq!(std::fs::read(here.path().join("a")).unwrap(), content());
+    assert_eq!(std::fs::read_dir(here.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_put_survives_the_kill_of_either_side() {
+    let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let local = here.path().join("a");
+    std::fs::write(&local, content()).unwrap();
+    let mut server = Server::start(there.path(), "127.0.0.1:0");
+    let put = |server: &Server| {
+        let mut put = Command::new(PROGRAM);
+        put.args(["saratoga", "put", &server.address, "--rate", "20Mbit/s"])
+            .arg(&local)
+            .stderr(Stdio::piped());
+        put
+    };
+    let mut first = put(&server).spawn().unwrap();
+    recorded(there.path(), "a");
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let second = put(&server).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    server.kill();
+    assert!(!there.path().join("a").exists());
+    let _again = Server::start(there.path(), &server.address);
+    assert_done(&second.wait_with_output().unwrap());
+    assert_eq!(std::fs::read(there.path().join("a")).unwrap(), content());
+    assert_eq!(std::fs::read_dir(there.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn what_fails_says_why_and_leaves_nothing_under_its_name() {
+    let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::write(there.path().join("a"), content()).unwrap();
+    let server = Server::start(there.path(), "127.0.0.1:0");
+    let run = |arguments: &[&str]| {
+        let output = client(&server, "get", arguments, here.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), said)
+    };
+    let (code, said) = run(&["none"]);
+    assert_eq!(code, Some(1));
+    assert!(
+        said.starts_with("error: `none`: the peer says: file not found"),
+        "{said}"
+    );
+    let (code, said) = run(&["../b", "a"]);
+    assert_eq!(code, Some(1));
+    assert!(
+        said.contains("access denied") && said.contains("1 of 2"),
+        "{said}"
+    );
+    assert_eq!(std::fs::read(here.path().join("a")).unwrap(), content());
+    let (code, said) = run(&["a", "--max-size", "1MB"]);
+    assert_eq!(code, Some(1));
+    assert!(said.contains("--max-size"), "{said}");
+    let nobody = Command::new(PROGRAM)
+        .args(["saratoga", "ls", "127.0.0.1:9", "--silence", "2s"])
+        .output()
+        .unwrap();
+    assert_eq!(nobody.status.code(), Some(1));
+    let said = String::from_utf8(nobody.stderr).unwrap();
+    assert!(said.contains("saratoga serve"), "{said}");
+    let lost = Command::new(PROGRAM)
+        .args(["saratoga", "put", "no host", "a", "--rate", "1Mbit/s"])
+        .output()
+        .unwrap();
+    assert_eq!(lost.status.code(), Some(2));
+}
