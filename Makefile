@@ -1,5 +1,5 @@
 # bentpipe. `make help` lists the targets; each installs what it misses first.
-.PHONY: help setup demo test lint bench-gateway bench-sim fuzz clean
+.PHONY: help setup demo test lint bench-gateway bench-sim soak deb fuzz clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -34,6 +34,14 @@ bench-sim: ## ns-2, ns-3 and our simulator in turn; writes bench/sim.json
 fuzz: ## fuzz packets, the TCP endpoint and Snoop; ARGS=20: seconds each (default 60)
 	@scripts/setup build
 	@scripts/fuzz $(ARGS)
+
+soak: ## churn and kills through a real gateway: memory and descriptors stay flat; ARGS=60: seconds (default 600)
+	@scripts/setup build
+	@scripts/as-root scripts/soak $(ARGS)
+
+deb: ## build the Debian package into target/debian
+	@scripts/setup build
+	@scripts/deb
 
 clean: ## remove build output, reports, and what killed runs left in the kernel
 	@if [ -x target/release/bentpipe ]; then scripts/as-root target/release/bentpipe lab clean; fi
