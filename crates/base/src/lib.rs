@@ -7,6 +7,7 @@
 mod fifo;
 mod machine;
 mod observe;
+mod prefix;
 mod random;
 mod ranges;
 mod seq;
@@ -16,6 +17,7 @@ mod units;
 pub use fifo::Fifo;
 pub use machine::Machine;
 pub use observe::{DropCause, Fact, Observer, Silent};
+pub use prefix::{Family, ParsePrefixError, Prefix};
 pub use random::Stream;
 pub use ranges::Ranges;
 pub use seq::Seq;

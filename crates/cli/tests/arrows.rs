@@ -14,6 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("saratoga", &["base", "wire"]),
     ("tcp", &["base", "cc", "wire"]),
     ("pep", &["base", "cc", "tcp", "wire"]),
+    ("policy", &["base", "wire", "pep", "scenario"]),
     (
         "sim",
         &[
@@ -27,7 +28,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("os", &["base"]),
     ("bpf", &["base"]),
     ("transfer", &["base", "wire", "saratoga", "os"]),
-    ("gateway", &["base", "wire", "pep", "scenario", "os", "bpf"]),
+    (
+        "gateway",
+        &["base", "pep", "policy", "scenario", "os", "bpf"],
+    ),
     ("lab", &["base", "link", "scenario", "os", "bpf"]),
     (
         "cli",

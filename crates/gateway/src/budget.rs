@@ -1,7 +1,7 @@
 //! How many flows the descriptors of this process carry.
 
-use crate::config::Limits;
 use crate::shared::Bounds;
+use bentpipe_policy::Limits;
 
 /// Descriptors of an idle flow.
 const OF_A_FLOW: usize = 2;

@@ -1,188 +1,9 @@
-//! The configuration of a gateway: one TOML file, every value with its unit, every mistake named
-//! with its place.
-//!
-//! ```toml
-//! port = 0                     # first of the gateway's own ports on loopback; 0: the kernel's choice
-//! intercept = "both"           # whose new connections: arriving on "lan", on "sat", on "both"
-//! handshake = "end-to-end"     # a SYN is answered when the far side has: or "early", at once
-//! threads = 2                  # default: one for each processor the process may use
-//! drain = "30s"                # how long SIGTERM waits for flows to end
-//! control = "off"              # default: a socket at /run/bentpipe/gateway.sock
-//! metrics = "127.0.0.1:9463"   # where Prometheus asks; default: nowhere
-//! flow_log = "/var/log/bentpipe/flows.jsonl"  # a line for each flow that ends; default: none
-//!
-//! [lan]
-//! interface = "eth0"
-//!
-//! [sat]
-//! interface = "eth1"
-//! rate = "10Mbit/s"
-//!
-//! [limits]
-//! flows = 9000
-//!
-//! [[policy]]                   # the first that matches decides; without one, a connection is split
-//! name = "voice"
-//! from = ["10.1.0.0/16", "fd00:1::/32"]
-//! port = [5060, "6000-6999"]
-//! action = "bypass"            # or "split", "reject"
-//! ```
-//!
-//! Keys of a leg, `[lan]` or `[sat]`: `interface`, `congestion_control`, `insist`, `rate`, `pacing`,
-//! `rtt0`, `aggressive`, `guard`, `overhead`, `send_buffer`, `receive_rate`, `receive_buffer`, `notsent_lowat`; see
-//! [`Leg`]. Keys of `[limits]`:
-//! `flows`, `half_open`, `idle`, `descriptors`, `pipe`, `pipes`; see [`Limits`].
+//! The configuration from its file, and its doubts into the log.
 
-mod read;
-
-use crate::handshake::Handshake;
-use crate::legs::Which;
-use crate::policy::{Overlap, Policy, Quic, overlaps};
-use bentpipe_base::Bytes;
-use bentpipe_pep::leg::Leg;
+use bentpipe_policy::Config;
 use bentpipe_scenario::Problems;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use thiserror::Error;
-
-/// Whose new connections are split.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Intercept {
-    /// Those that arrive on the terrestrial interface.
-    Lan,
-    /// Those that arrive on the satellite interface.
-    Sat,
-    /// Both.
-    #[default]
-    Both,
-}
-
-impl Intercept {
-    /// Whether new connections that arrive by `leg` are split.
-    pub fn includes(self, leg: Which) -> bool {
-        match self {
-            Self::Lan => leg == Which::Lan,
-            Self::Sat => leg == Which::Sat,
-            Self::Both => true,
-        }
-    }
-}
-
-/// How much a gateway takes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Flows at a time; beyond it new ones pass end to end.
-    pub flows: usize,
-    /// Held SYNs and answered connections whose client has yet to confirm; beyond it new ones pass
-    /// end to end.
-    pub half_open: usize,
-    /// A flow on which no byte moves for this long is reset; `None`: never.
-    pub idle: Option<Duration>,
-    /// Descriptors of the process; `None`: its hard limit (RLIMIT_NOFILE).
-    pub descriptors: Option<usize>,
-    /// What one pipe holds for one direction of a flow that waits.
-    pub pipe: Bytes,
-    /// Pipes, all workers together; with none left, flows wait with 16 KiB in memory instead.
-    pub pipes: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            flows: 100_000,
-            half_open: 4096,
-            idle: None,
-            descriptors: None,
-            pipe: Bytes(1 << 20),
-            pipes: 512,
-        }
-    }
-}
-
-/// Everything there is to configure.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Config {
-    /// The interface towards the ground.
-    pub lan_interface: Option<String>,
-    /// The interface towards the satellite.
-    pub sat_interface: Option<String>,
-    /// The policy of the terrestrial leg.
-    pub lan: Leg,
-    /// The policy of the satellite leg.
-    pub sat: Leg,
-    /// Whose new connections are split.
-    pub intercept: Intercept,
-    /// When a client's SYN is answered.
-    pub handshake: Handshake,
-    /// Which new connections are split; what matches none is.
-    pub policies: Vec<Policy>,
-    /// What becomes of QUIC.
-    pub quic: Quic,
-    /// The first of the gateway's own two ports on loopback (the second leg has the next); 0 leaves
-    /// the choice to the kernel.
-    pub port: u16,
-    /// Worker threads; `None`: one for each processor.
-    pub threads: Option<usize>,
-    /// How long an ordinary shutdown waits for flows to end.
-    pub drain: Duration,
-    /// Where the gateway listens for its operator; see [`crate::Manager`].
-    pub control: Control,
-    /// Where Prometheus finds the gateway; `None`: nowhere.
-    pub metrics: Option<SocketAddr>,
-    /// The file that gets a line for each flow that ends; `None`: none does.
-    pub flow_log: Option<PathBuf>,
-    /// How much the gateway takes on.
-    pub limits: Limits,
-}
-
-/// The control socket.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Control {
-    /// At [`Control::DEFAULT`], if that can be had; else none, with a warning.
-    #[default]
-    Usual,
-    /// There, or no start.
-    At(PathBuf),
-    /// None.
-    Off,
-}
-
-impl Control {
-    /// Where the control socket is unless the configuration says otherwise.
-    pub const DEFAULT: &str = "/run/bentpipe/gateway.sock";
-
-    /// Its path, if there is to be one.
-    pub fn path(&self) -> Option<&Path> {
-        match self {
-            Self::Usual => Some(Path::new(Self::DEFAULT)),
-            Self::At(path) => Some(path),
-            Self::Off => None,
-        }
-    }
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            lan_interface: None,
-            sat_interface: None,
-            lan: Leg::terrestrial(),
-            sat: Leg::satellite(None),
-            intercept: Intercept::Both,
-            handshake: Handshake::EndToEnd,
-            policies: Vec::new(),
-            quic: Quic::Count,
-            port: 0,
-            threads: None,
-            drain: Duration::from_secs(30),
-            control: Control::Usual,
-            metrics: None,
-            flow_log: None,
-            limits: Limits::default(),
-        }
-    }
-}
 
 /// A configuration that cannot be used.
 #[derive(Debug, Error)]
@@ -200,41 +21,33 @@ pub enum ConfigError {
     Wrong(#[from] Problems),
 }
 
-impl Config {
-    /// Reads the file at `path`.
-    pub fn load(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
-        let path = path.as_ref();
-        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
-            path: path.to_owned(),
-            source,
-        })?;
-        Ok(Self::parse(&path.display().to_string(), &text)?)
-    }
+/// Reads the configuration at `path`.
+///
+/// # Errors
+/// See [`ConfigError`].
+pub fn load(path: impl AsRef<Path>) -> Result<Config, ConfigError> {
+    let path = path.as_ref();
+    let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
+        path: path.to_owned(),
+        source,
+    })?;
+    Ok(Config::parse(&path.display().to_string(), &text)?)
+}
 
-    /// Reads `text`; `file` is its name in messages.
-    pub fn parse(file: &str, text: &str) -> Result<Self, Problems> {
-        read::config(file, text)
-    }
-
-    /// What is doubtful about it, though it can be used.
-    pub fn doubts(&self) -> Vec<Overlap<'_>> {
-        overlaps(&self.policies)
-    }
-
-    /// Says so in the log.
-    pub(crate) fn warn(&self) {
-        for doubt in self.doubts() {
-            tracing::warn!("{doubt}");
-        }
-    }
-
-    /// The same configuration between the interfaces `lan` and `sat`.
-    pub fn between(mut self, lan: impl Into<String>, sat: impl Into<String>) -> Self {
-        self.lan_interface = Some(lan.into());
-        self.sat_interface = Some(sat.into());
-        self
+/// Says in the log what is doubtful about `config`.
+pub(crate) fn warn(config: &Config) {
+    for doubt in config.doubts() {
+        tracing::warn!("{doubt}");
     }
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unreadable_file_says_which() {
+        let error = load("/nonexistent/gw.toml").unwrap_err().to_string();
+        assert!(error.contains("/nonexistent/gw.toml"), "{error}");
+    }
+}

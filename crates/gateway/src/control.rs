@@ -1,11 +1,12 @@
 //! Which congestion control a leg gets, and what it is told of the link.
 
-use crate::legs::{Prepared, Which};
+use crate::legs::Prepared;
 use crate::mark::Marks;
 use bentpipe_base::{Probability, Rate};
 use bentpipe_bpf::{ChooseError, ConfigureError, Controls, HYBLA, LinkParams, LoadError, RATE};
 use bentpipe_os::{socket, tcp};
 use bentpipe_pep::leg::Leg;
+use bentpipe_policy::Which;
 use std::net::{Ipv4Addr, SocketAddr};
 use thiserror::Error;
 

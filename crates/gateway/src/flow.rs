@@ -1,9 +1,9 @@
 //! One split connection: two sockets, two lanes.
 
 use crate::lane::Lane;
-use crate::legs::Which;
 use bentpipe_base::Instant;
 use bentpipe_os::timer;
+use bentpipe_policy::Which;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A socket of a flow.

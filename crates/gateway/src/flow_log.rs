@@ -2,9 +2,9 @@
 
 use crate::counters::Counters;
 use crate::ledger::Record;
-use crate::legs::Which;
 use bentpipe_os::sched;
 use bentpipe_os::tcp::Info;
+use bentpipe_policy::Which;
 use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};

@@ -11,18 +11,6 @@
 
 mod answered;
 mod porter;
-mod syn;
 
 pub(crate) use answered::Answered;
 pub(crate) use porter::{Plan, Porter};
-pub(crate) use syn::Syn;
-
-/// When a client's SYN is answered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Handshake {
-    /// When the far side has accepted.
-    #[default]
-    EndToEnd,
-    /// At once.
-    Early,
-}

@@ -2,13 +2,13 @@
 //! listeners. The nft table goes with the process; rules and routes, inert without it, go with the
 //! value or are swept by the next start.
 
-use crate::handshake::Handshake;
-use crate::policy::{Policy, Quic};
 use crate::ruleset::{QUEUE_PLACE, Ruleset};
 use crate::shared::Standing;
 use bentpipe_os::netlink::{Diversion, Family, Mark, Netlink, NetlinkError};
 use bentpipe_os::nfqueue::Queues;
 use bentpipe_os::nft::{Count, HoldTable, NftError, OwnerTable, TableFamily, Tally};
+use bentpipe_policy::Handshake;
+use bentpipe_policy::{Policy, Quic};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};

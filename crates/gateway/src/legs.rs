@@ -7,33 +7,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
-/// Which leg of the split.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
-    /// Towards the ground.
-    Lan,
-    /// Towards the satellite.
-    Sat,
-}
-
-impl Which {
-    /// The opposite leg.
-    pub fn other(self) -> Self {
-        match self {
-            Self::Lan => Self::Sat,
-            Self::Sat => Self::Lan,
-        }
-    }
-
-    /// Its name in the configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Lan => "lan",
-            Self::Sat => "sat",
-        }
-    }
-}
-
 /// A leg's policy with what this kernel made of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {

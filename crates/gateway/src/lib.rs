@@ -8,8 +8,8 @@
 //! stays as without us; `docs/contract.md` lists the promises and their tests.
 //!
 //! ```no_run
-//! use bentpipe_gateway::{Config, Gateway, Shutdown};
-//! let config = Config::load("/etc/bentpipe/gateway.toml")?.between("eth0", "eth1");
+//! use bentpipe_gateway::{Gateway, Shutdown, load};
+//! let config = load("/etc/bentpipe/gateway.toml")?.between("eth0", "eth1");
 //! let shutdown = Shutdown::on_signals()?;
 //! let gateway = Gateway::start(&config)?;
 //! gateway.run_until(&shutdown)?;
@@ -34,7 +34,6 @@ mod listen;
 mod manage;
 mod mark;
 mod orders;
-mod policy;
 mod ruleset;
 mod shared;
 mod shutdown;
@@ -43,19 +42,19 @@ mod status;
 mod worker;
 
 pub use bentpipe_pep::leg::{HYBLA_CONTROL, Leg, RATE_CONTROL};
-pub use config::{Config, ConfigError, Control, Intercept, Limits};
+pub use bentpipe_policy::{
+    Action, Config, Control, Handshake, Intercept, Limits, Overlap, Policy, Quic, Which,
+};
+pub use config::{ConfigError, load};
 pub use control::ControlError;
 pub use counters::{Entry, Snapshot};
 pub use gateway::{Ending, Gateway, Meter, RunError, StartError};
-pub use handshake::Handshake;
 pub use intercept::InterceptError;
-pub use legs::Which;
 pub use listen::ListenError;
 pub use manage::protocol;
 pub use manage::{ManageError, Manager, Source};
 pub use mark::Marks;
 pub use orders::{Handle, OrderError};
-pub use policy::{Action, Overlap, Policy, Quic};
 pub use shared::Standing;
 pub use shutdown::{Shutdown, SignalError};
 pub use status::{FlowStatus, Flows, Half, LegStatus, LimitsNow, Status, Unsplit};

@@ -5,8 +5,9 @@
 //! source port equals ours could not be dialled for. From outside nobody reaches them but by
 //! interception; from this machine a connection to them is told by its destination and thrown out.
 
-use crate::legs::{Prepared, Which};
+use crate::legs::Prepared;
 use bentpipe_os::socket;
+use bentpipe_policy::Which;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;

@@ -10,8 +10,8 @@ pub mod protocol;
 mod seats;
 mod socket;
 
-use crate::config::{Config, Control};
 use crate::orders::{Handle, OrderError};
+use bentpipe_policy::{Config, Control};
 use protocol::{Answer, Request};
 use seats::Seats;
 use socket::Place;

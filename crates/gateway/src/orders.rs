@@ -3,14 +3,14 @@
 //! Orders go to the supervising thread, which alone changes interception and settings; the workers
 //! never wait for one.
 
-use crate::config::{Config, Control, Intercept};
 use crate::control::ControlError;
 use crate::counters::Snapshot;
 use crate::gateway::Meter;
-use crate::handshake::Handshake;
 use crate::intercept::InterceptError;
 use crate::shared::Shared;
 use crate::status::{Lookout, Status};
+use bentpipe_policy::Handshake;
+use bentpipe_policy::{Config, Control, Intercept};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;

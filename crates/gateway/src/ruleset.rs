@@ -24,12 +24,12 @@
 //!   delivered here. SYNs only to sockets that have a mark: those in TIME_WAIT have none, and would
 //!   catch those of new connections.
 
-use crate::handshake::Handshake;
-use crate::legs::Which;
 use crate::listen::Doors;
 use crate::mark::Marks;
-use crate::policy::{Action, Policy, Quic};
 use crate::shared::Standing;
+use bentpipe_policy::Handshake;
+use bentpipe_policy::Which;
+use bentpipe_policy::{Action, Policy, Quic};
 use std::fmt::Write as _;
 
 /// New connections that arrive on `from` and leave by `to` go to `doors`.

@@ -1,9 +1,9 @@
 //! What the workers and the gateway share: the stage of its life, how many flows there are, and
 //! who is to be woken when that matters.
 
-use crate::config::Limits;
 use crate::legs::Prepared;
 use bentpipe_os::epoll::Bell;
+use bentpipe_policy::Limits;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -72,7 +72,7 @@ pub(crate) struct Bounds {
 /// What new flows go by. A reload replaces it whole.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    /// By [`crate::legs::Which`].
+    /// By [`bentpipe_policy::Which`].
     pub(crate) legs: [Prepared; 2],
     /// Pipes of each worker.
     pub(crate) pipes: usize,

@@ -5,12 +5,12 @@
 //! but the kernel's time for the list.
 
 use crate::gateway::Meter;
-use crate::legs::Which;
 use crate::mark::Marks;
 use crate::shared::{Shared, Standing};
 use bentpipe_base::Instant;
 use bentpipe_os::diag::{Connection, Diag, States};
 use bentpipe_os::timer;
+use bentpipe_policy::Which;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::io;

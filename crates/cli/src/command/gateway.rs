@@ -129,7 +129,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
 }
 
 fn load(file: &Path) -> Result<Config, Failure> {
-    Config::load(file).map_err(|error| match error {
+    bentpipe_gateway::load(file).map_err(|error| match error {
         ConfigError::Wrong(problems) => Failure::Mistakes(problems),
         error @ ConfigError::Unreadable { .. } => Failure::Usage(error.into()),
     })

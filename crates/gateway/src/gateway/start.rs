@@ -2,14 +2,13 @@
 
 use super::{Connections, Gateway, Meter};
 use crate::budget::{Descriptors, budget};
-use crate::config::Config;
 use crate::control::{ControlError, Supply};
 use crate::counters::Counters;
 use crate::flow_log;
 use crate::handshake::{self, Answered, Porter};
 use crate::intercept::{InterceptError, Interception, Passed};
 use crate::ledger::Ledger;
-use crate::legs::{Prepared, Which};
+use crate::legs::Prepared;
 use crate::listen::{self, ListenError, Listener};
 use crate::mark::Marks;
 use crate::orders::{Fixed, Handle};
@@ -24,6 +23,8 @@ use bentpipe_os::netlink::{Netlink, NetlinkError};
 use bentpipe_os::nfqueue::Queues;
 use bentpipe_os::owner::{Owner, OwnerError};
 use bentpipe_os::{limits, sched, sweep, timer};
+use bentpipe_policy::Config;
+use bentpipe_policy::Which;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, mpsc};
@@ -150,7 +151,7 @@ impl Gateway {
             policies: config.policies.clone(),
             quic: config.quic,
         };
-        config.warn();
+        crate::config::warn(config);
         let (mut interception, queues) =
             Interception::new(rules, config.limits.half_open).map_err(explain)?;
         let gate = queues.map(|queues| Gate {

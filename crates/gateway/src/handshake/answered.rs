@@ -1,13 +1,10 @@
 //! Far sides that have accepted and wait for their clients.
 
 use bentpipe_base::Instant;
+use bentpipe_policy::Ends;
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// A connection by the addresses of its client and its server.
-pub(crate) type Ends = (SocketAddr, SocketAddr);
 
 /// Dialled connections that stand, from the answer of the far side to that of the client; shared by
 /// the porter, who puts them in, and the workers, who take them.

@@ -1,10 +1,8 @@
 //! The porter: one thread that holds clients' SYNs and dials the far side.
 
-use super::answered::{Answered, Ends};
-use super::syn::Syn;
+use super::answered::Answered;
 use crate::counters::Counters;
 use crate::dial::{Dialled, dial, is_behind};
-use crate::legs::Which;
 use crate::mark::Marks;
 use crate::shared::{Settings, Shared, Stage};
 use crate::slab::Slab;
@@ -13,6 +11,8 @@ use bentpipe_os::epoll::{Epoll, Event, Events, Interest};
 use bentpipe_os::nfqueue::{Queues, Verdict};
 use bentpipe_os::socket::{self, Dial};
 use bentpipe_os::timer;
+use bentpipe_policy::Which;
+use bentpipe_policy::{Ends, Syn};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;

@@ -2,10 +2,10 @@
 //! counters and the kernel's list of connections.
 
 use crate::ledger::Distribution;
-use crate::legs::Which;
 use crate::orders::Handle;
 use crate::shared::Standing;
 use crate::status::{LegStatus, Status};
+use bentpipe_policy::Which;
 use std::fmt::{self, Write as _};
 
 const LEGS: [Which; 2] = [Which::Lan, Which::Sat];

@@ -3,12 +3,12 @@
 use super::{LISTENER, Pause, Worker};
 use crate::dial::{Dialled, dial, is_behind};
 use crate::flow::{Flow, Phase, Side};
-use crate::handshake::Syn;
-use crate::legs::Which;
 use bentpipe_base::Instant;
 use bentpipe_os::epoll::{Event, Interest};
 use bentpipe_os::socket::{self, Dial};
 use bentpipe_os::timer;
+use bentpipe_policy::Syn;
+use bentpipe_policy::Which;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};

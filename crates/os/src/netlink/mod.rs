@@ -10,13 +10,12 @@
 
 mod link;
 mod offload;
-mod prefix;
 mod route;
 mod rule;
 mod transport;
 
+pub use bentpipe_base::{Family, ParsePrefixError, Prefix};
 pub use link::{LinkStats, Veth, VethEnd};
-pub use prefix::{ParsePrefixError, Prefix};
 pub use route::{Route, RouteGuard};
 pub use rule::{Diversion, Mark, Rule, RuleGuard, Table};
 
@@ -28,20 +27,6 @@ use std::io;
 use std::sync::Arc;
 use thiserror::Error;
 use transport::Transport;
-
-/// IPv4 or IPv6.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Family {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
-
-impl Family {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
-}
 
 /// A connection to the kernel's routing tables and interfaces in one namespace. Cheap to clone;
 /// keeps the namespace alive.

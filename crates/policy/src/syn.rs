@@ -1,6 +1,5 @@
 //! What a SYN says.
 
-use super::answered::Ends;
 use bentpipe_base::Seq;
 use bentpipe_wire::{Checksums, Ip, Packet, Transport};
 use std::net::SocketAddr;
@@ -9,28 +8,31 @@ use std::net::SocketAddr;
 /// data is sent again.
 const FAST_OPEN: u8 = 34;
 
+/// A connection by the addresses of its client and its server.
+pub type Ends = (SocketAddr, SocketAddr);
+
 /// A client's SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Syn {
+pub struct Syn {
     /// Client and server.
-    pub(crate) ends: Ends,
+    pub ends: Ends,
     /// The client's first sequence number: a SYN that comes again has the same.
-    pub(crate) seq: Seq,
+    pub seq: Seq,
     /// DSCP in the upper six bits, ECN in the lower two.
-    pub(crate) traffic_class: u8,
+    pub traffic_class: u8,
     /// The first option that a split would break: Multipath TCP (30), TCP-MD5 (19), TCP-AO (29), and
     /// any that this program does not know.
-    pub(crate) foreign_option: Option<u8>,
+    pub foreign_option: Option<u8>,
 }
 
 impl Syn {
     /// The class of service: DSCP without ECN, which is each leg's own.
-    pub(crate) fn class(&self) -> u8 {
+    pub fn class(&self) -> u8 {
         self.traffic_class & !3
     }
 
     /// Reads a packet from its IP header on; `None` when it is no SYN that can be read.
-    pub(crate) fn parse(packet: &[u8]) -> Option<Self> {
+    pub fn parse(packet: &[u8]) -> Option<Self> {
         // The kernel checked them; those of local senders are left to the network card.
         let packet = Packet::parse(packet, Checksums::Ignore).ok()?;
         let Transport::Tcp(tcp) = packet.transport else {

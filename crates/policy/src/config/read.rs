@@ -2,8 +2,7 @@
 
 mod policy;
 
-use super::{Config, Control as Socket, Intercept, Limits};
-use crate::handshake::Handshake;
+use super::{Config, Control as Socket, Handshake, Intercept, Limits};
 use bentpipe_base::{Bytes, Probability, Rate};
 use bentpipe_pep::leg::Leg;
 use bentpipe_scenario::Problems;

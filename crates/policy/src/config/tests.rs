@@ -214,14 +214,6 @@ fn each_mistake_names_its_place_and_the_remedy() {
     }
 }
 
-#[test]
-fn an_unreadable_file_says_which() {
-    let error = Config::load("/nonexistent/gw.toml")
-        .unwrap_err()
-        .to_string();
-    assert!(error.contains("/nonexistent/gw.toml"), "{error}");
-}
-
 proptest! {
     #[test]
     fn any_text_is_read_or_refused(text in "\\PC*") {

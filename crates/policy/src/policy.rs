@@ -1,11 +1,11 @@
 //! Which of the connections that cross the gateway are split, which pass end to end, and which are
 //! refused: a list of policies, of which the first that matches decides.
 //!
-//! The kernel decides, by rules that [`crate::ruleset`] writes from these, when it sees a
+//! The kernel decides, by rules that the gateway writes from these, when it sees a
 //! connection's SYN: a connection is never picked up in mid-stream.
 
-use crate::legs::Which;
-use bentpipe_os::netlink::Prefix;
+use crate::Which;
+use bentpipe_base::Prefix;
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
 
@@ -121,12 +121,12 @@ impl Policy {
     }
 
     /// The name of its counter.
-    pub(crate) fn counter(&self) -> String {
+    pub fn counter(&self) -> String {
         format!("policy_{}", self.name)
     }
 
     /// Whether it matches anything of IPv4 (`true`) or IPv6.
-    pub(crate) fn is_for(&self, v4: bool) -> bool {
+    pub fn is_for(&self, v4: bool) -> bool {
         let has = |list: &[Prefix]| {
             list.is_empty() || list.iter().any(|prefix| prefix.address().is_ipv4() == v4)
         };
@@ -135,7 +135,7 @@ impl Policy {
 
     /// Its match on a SYN of IPv4 (`true`) or IPv6 that arrives by `leg`, in nft(8)'s language;
     /// `None` where it cannot match.
-    pub(crate) fn matches(&self, v4: bool, leg: Which) -> Option<String> {
+    pub fn matches(&self, v4: bool, leg: Which) -> Option<String> {
         if !self.is_for(v4) || self.arrives.is_some_and(|arrives| arrives != leg) {
             return None;
         }

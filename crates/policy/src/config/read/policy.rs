@@ -1,9 +1,9 @@
 //! `[[policy]]`.
 
 use super::Whole;
-use crate::legs::Which;
+use crate::config::Which;
 use crate::policy::{Action, Policy, Quic};
-use bentpipe_os::netlink::Prefix;
+use bentpipe_base::Prefix;
 use bentpipe_scenario::read::{Table, Value, Wrong};
 use std::ops::RangeInclusive;
 use toml::de::DeValue;

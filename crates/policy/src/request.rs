@@ -1,0 +1,93 @@
+//! The language of the control socket: a line of JSON asks, a line of JSON answers.
+//!
+//! ```text
+//! {"do":"status"}              {"ok":true,"status":{...}}
+//! {"do":"bypass","on":true}    {"ok":true}
+//! {"do":"reload"}              {"ok":false,"error":"gateway.toml:3:8: ..."}
+//! {"do":"retire"}              {"ok":true}
+//! ```
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// The longest request, with its newline, in bytes.
+pub const LONGEST: usize = 4096;
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Request {
+    /// How the gateway stands.
+    Status,
+    /// Whether new flows are to pass end to end.
+    Bypass {
+        /// They are.
+        on: bool,
+    },
+    /// Read the configuration again.
+    Reload,
+    /// No more new flows; end with the last one.
+    Retire,
+}
+
+/// A line that asks nothing.
+#[derive(Debug, Error)]
+pub enum ParseError {
+    /// It is too long, or its end is missing.
+    #[error("a request is one line of at most {LONGEST} bytes")]
+    Unended,
+    /// It is something else.
+    #[error("no request ({0}): try {{\"do\":\"status\"}}")]
+    Unknown(#[from] serde_json::Error),
+}
+
+/// Reads a request, newline included.
+///
+/// # Errors
+/// See [`ParseError`].
+pub fn parse(line: &[u8]) -> Result<Request, ParseError> {
+    if line.last() != Some(&b'\n') || line.len() > LONGEST {
+        return Err(ParseError::Unended);
+    }
+    Ok(serde_json::from_slice(line)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn requests_are_read_as_they_are_written() {
+        for (request, line) in [
+            (Request::Status, "{\"do\":\"status\"}\n"),
+            (
+                Request::Bypass { on: true },
+                "{\"do\":\"bypass\",\"on\":true}\n",
+            ),
+            (Request::Reload, "{\"do\":\"reload\"}\n"),
+            (Request::Retire, "{\"do\":\"retire\"}\n"),
+        ] {
+            assert_eq!(parse(line.as_bytes()).unwrap(), request);
+            assert_eq!(serde_json::to_string(&request).unwrap() + "\n", line);
+        }
+        for line in [
+            "{\"do\":\"status\"}",
+            "{\"do\":\"stop\"}\n",
+            "{\"do\":\"bypass\"}\n",
+            "{\"do\":\"bypass\",\"on\":true,\"of\":1}\n",
+            "\n",
+        ] {
+            assert!(parse(line.as_bytes()).is_err(), "{line}");
+        }
+        let long = format!("{{\"do\":\"status\"{}}}\n", " ".repeat(LONGEST));
+        assert!(matches!(parse(long.as_bytes()), Err(ParseError::Unended)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_is_read_or_refused(line in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = parse(&line);
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Any text is a configuration or is refused with its place; and of a configuration nothing reaches
+//! nft but words, numbers, addresses and sets of them.
+#![no_main]
+
+use bentpipe_policy::{Config, Which};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    read(text);
+    read(&format!("[[policy]]\naction = \"split\"\n{text}"));
+});
+
+fn read(text: &str) {
+    let config = match Config::parse("gw.toml", text) {
+        Ok(config) => config,
+        Err(problems) => {
+            let told = problems.to_string();
+            assert!(
+                told.lines().all(|line| line.starts_with("gw.toml:")),
+                "{told}"
+            );
+            return;
+        }
+    };
+    for doubt in config.doubts() {
+        assert_eq!(doubt.to_string().lines().count(), 1);
+    }
+    for policy in &config.policies {
+        let mut said = policy.counter();
+        for (v4, leg) in [
+            (true, Which::Lan),
+            (true, Which::Sat),
+            (false, Which::Lan),
+            (false, Which::Sat),
+        ] {
+            said.extend(policy.matches(v4, leg));
+        }
+        let plain = |c: char| c.is_ascii_alphanumeric() || " _.:/,-{}".contains(c);
+        assert!(said.chars().all(plain), "{said}");
+    }
+}
