@@ -1,6 +1,7 @@
 //! A session that receives: the machine, and where the content goes.
 
 use crate::Error;
+use crate::gather::Gather;
 use crate::sink::Sink;
 use bentpipe_base::{Instant, Machine};
 use bentpipe_saratoga::receiver::{Event, Receiver};
@@ -18,6 +19,8 @@ const RESERVE: u64 = 1 << 20;
 pub(crate) struct Incoming {
     pub(crate) receiver: Receiver,
     sink: Option<Sink>,
+    /// What has arrived and is not in the sink yet: for the length of a turn.
+    gathered: Gather,
     path: String,
     max_size: u64,
     saved: Instant,
@@ -40,6 +43,7 @@ impl Incoming {
         Self {
             receiver,
             sink: Some(sink),
+            gathered: Gather::default(),
             path,
             max_size,
             saved: now,
@@ -59,6 +63,7 @@ impl Incoming {
 
     /// Time passes: the record, the verdict, the machine.
     pub(crate) fn timeout(&mut self, now: Instant) {
+        self.write();
         if let Some(verdict) = &self.verdict
             && let Ok(verdict) = verdict.try_recv()
         {
@@ -86,7 +91,8 @@ impl Incoming {
     }
 
     /// Writes down how far it has come.
-    pub(crate) fn save(&self) {
+    pub(crate) fn save(&mut self) {
+        self.write();
         if let Some(sink) = &self.sink
             && let Err(error) = sink.save(self.receiver.metadata(), self.receiver.have())
         {
@@ -150,14 +156,29 @@ impl Incoming {
                 most: self.max_size,
             });
         }
-        if let Some(sink) = &mut self.sink
-            && let Err(error) = sink.write(offset, octets)
-        {
-            self.fail(Error::file("write", self.path.clone())(error));
+        if !self.gathered.push(offset, octets) {
+            self.write();
+            self.gathered.push(offset, octets);
         }
     }
 
+    /// Puts what is gathered into the sink.
+    fn write(&mut self) {
+        let Gather { from, octets } = &mut self.gathered;
+        if let Some(sink) = self.sink.as_mut().filter(|_| !octets.is_empty())
+            && let Err(error) = sink.write(*from, octets)
+        {
+            octets.clear();
+            return self.fail(Error::file("write", self.path.clone())(error));
+        }
+        octets.clear();
+    }
+
     fn complete(&mut self) {
+        self.write();
+        if self.fault.is_some() {
+            return;
+        }
         let (Some(mut sink), Some(size)) = (self.sink.take(), self.receiver.size()) else {
             return;
         };

@@ -18,6 +18,7 @@ pub mod beacon;
 pub mod checksum;
 pub mod client;
 mod error;
+mod gather;
 mod incoming;
 mod node;
 mod outgoing;

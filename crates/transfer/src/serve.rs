@@ -112,8 +112,8 @@ impl Server {
                 herald.call(self.tree.room().ok(), timer::now());
             }
         }
-        for session in self.node.sessions.values() {
-            if let Work::Receiving(incoming) = &session.work {
+        for session in self.node.sessions.values_mut() {
+            if let Work::Receiving(incoming) = &mut session.work {
                 incoming.save();
             }
         }
@@ -204,7 +204,7 @@ impl Server {
         let at = key(from, request.session);
         // A peer that began anew: what it sent before counts.
         if let Some(session) = self.node.sessions.remove(&at)
-            && let Work::Receiving(incoming) = session.work
+            && let Work::Receiving(mut incoming) = session.work
         {
             incoming.save();
         }

@@ -1,6 +1,7 @@
 //! Where what is sent comes from.
 
 use crate::Error;
+use crate::gather::{Gather, MOST};
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -8,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Octets read ahead at once.
-const AHEAD: usize = 256 << 10;
+/// Octets around a repair that are read with it.
+const AROUND: usize = 32 << 10;
 /// What of a stream may wait for its arrival at most.
 const MOST_SPOOLED: u64 = 256 << 20;
 
@@ -20,19 +21,13 @@ pub(crate) enum Source {
     File {
         file: File,
         was: Metadata,
-        ahead: Ahead,
+        /// What was read ahead, and around the last repair.
+        ahead: [Gather; 2],
     },
     /// Memory: a list.
     Memory(Vec<u8>),
     /// Standard input, kept in a file without a name until it has arrived.
     Pipe(Arc<Spool>),
-}
-
-/// A block of a file.
-#[derive(Debug, Default)]
-pub(crate) struct Ahead {
-    from: u64,
-    octets: Vec<u8>,
 }
 
 /// What a thread has read of standard input.
@@ -56,7 +51,7 @@ impl Source {
         Self::File {
             file,
             was,
-            ahead: Ahead::default(),
+            ahead: Default::default(),
         }
     }
 
@@ -106,7 +101,27 @@ impl Source {
                 .file
                 .read_exact_at(to, offset)
                 .map_err(Error::file("read what was kept of", path)),
-            Self::File { file, was, ahead } => ahead.read(file, was, offset, path, to),
+            Self::File { file, was, ahead } => {
+                // A repair leaves what is read ahead alone.
+                let [fresh, again] = ahead;
+                let (block, most) = match fresh.get(offset, len).is_some() || offset >= fresh.end()
+                {
+                    true => (fresh, MOST),
+                    false => (again, AROUND),
+                };
+                if block.get(offset, len).is_none() {
+                    read_block(file, was, offset, most.max(len), path, block)?;
+                }
+                match block.get(offset, len) {
+                    Some(octets) => to.copy_from_slice(octets),
+                    None => {
+                        return Err(Error::file("read", path)(
+                            io::ErrorKind::UnexpectedEof.into(),
+                        ));
+                    }
+                }
+                Ok(())
+            }
         }
     }
 
@@ -133,50 +148,30 @@ impl Source {
     }
 }
 
-impl Ahead {
-    fn read(
-        &mut self,
-        file: &File,
-        was: &Metadata,
-        offset: u64,
-        path: &str,
-        to: &mut [u8],
-    ) -> Result<(), Error> {
-        let inside = |ahead: &Self| {
-            let at = usize::try_from(offset.checked_sub(ahead.from)?).ok()?;
-            Some(at..at.checked_add(to.len())?).filter(|range| range.end <= ahead.octets.len())
-        };
-        if inside(self).is_none() {
-            let is = file.metadata().map_err(Error::file("read", path))?;
-            if is.len() != was.len()
-                || is.mtime() != was.mtime()
-                || is.mtime_nsec() != was.mtime_nsec()
-            {
-                return Err(Error::Changed {
-                    path: path.to_owned(),
-                });
-            }
-            // A repair takes what it needs, and leaves what is read ahead alone.
-            let next = self.from + self.octets.len() as u64;
-            if offset < next && next < was.len() {
-                return file
-                    .read_exact_at(to, offset)
-                    .map_err(Error::file("read", path));
-            }
-            let want = (was.len() - offset).min(AHEAD as u64) as usize;
-            self.octets.resize(want, 0);
-            self.from = offset;
-            file.read_exact_at(&mut self.octets, offset)
-                .map_err(Error::file("read", path))?;
-        }
-        match inside(self) {
-            Some(range) => to.copy_from_slice(&self.octets[range]),
-            None => file
-                .read_exact_at(to, offset)
-                .map_err(Error::file("read", path))?,
-        }
-        Ok(())
+/// Fills `block` with `file` from `offset` on, `most` octets at most, if it is still what it was.
+fn read_block(
+    file: &File,
+    was: &Metadata,
+    offset: u64,
+    most: usize,
+    path: &str,
+    block: &mut Gather,
+) -> Result<(), Error> {
+    let is = file.metadata().map_err(Error::file("read", path))?;
+    let same =
+        is.len() == was.len() && is.mtime() == was.mtime() && is.mtime_nsec() == was.mtime_nsec();
+    if !same {
+        return Err(Error::Changed {
+            path: path.to_owned(),
+        });
     }
+    block.from = offset;
+    block.octets.resize(
+        was.len().saturating_sub(offset).min(most as u64) as usize,
+        0,
+    );
+    file.read_exact_at(&mut block.octets, offset)
+        .map_err(Error::file("read", path))
 }
 
 impl Spool {
