@@ -2,7 +2,7 @@
 //! nft but words, numbers, addresses and sets of them.
 #![no_main]
 
-use bentpipe_policy::{Config, Which};
+use bentpipe_policy::{Config, Interface, Which};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
@@ -25,6 +25,13 @@ fn read(text: &str) {
     for doubt in config.doubts() {
         assert_eq!(doubt.to_string().lines().count(), 1);
     }
+    let interfaces = [&config.lan_interfaces, &config.sat_interfaces].map(|names| {
+        let named = names.iter().map(|name| Interface {
+            name: name.clone(),
+            vlan: Some(20),
+        });
+        named.collect::<Vec<_>>()
+    });
     for policy in &config.policies {
         let mut said = policy.counter();
         for (v4, leg) in [
@@ -33,9 +40,14 @@ fn read(text: &str) {
             (false, Which::Lan),
             (false, Which::Sat),
         ] {
-            said.extend(policy.matches(v4, leg));
+            said.extend(policy.matches(v4, leg, &interfaces[leg as usize]));
         }
+        // Between quotes, the names of interfaces.
+        assert_eq!(said.matches('"').count() % 2, 0, "{said}");
         let plain = |c: char| c.is_ascii_alphanumeric() || " _.:/,-{}".contains(c);
-        assert!(said.chars().all(plain), "{said}");
+        assert!(
+            said.split('"').step_by(2).flat_map(str::chars).all(plain),
+            "{said}"
+        );
     }
 }

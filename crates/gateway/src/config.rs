@@ -1,6 +1,6 @@
 //! The configuration from its file, and its doubts into the log.
 
-use bentpipe_policy::Config;
+use bentpipe_policy::{Config, Interface};
 use bentpipe_scenario::Problems;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -34,10 +34,19 @@ pub fn load(path: impl AsRef<Path>) -> Result<Config, ConfigError> {
     Ok(Config::parse(&path.display().to_string(), &text)?)
 }
 
-/// Says in the log what is doubtful about `config`.
-pub(crate) fn warn(config: &Config) {
+/// Says in the log what is doubtful about `config`, whose legs have these interfaces.
+pub(crate) fn warn(config: &Config, interfaces: &[Vec<Interface>; 2]) {
     for doubt in config.doubts() {
         tracing::warn!("{doubt}");
+    }
+    for policy in &config.policies {
+        let mut all = interfaces.iter().flatten();
+        if policy.interfaces.is_empty() && !all.any(|interface| policy.includes(interface)) {
+            tracing::warn!(
+                "policy `{}` is never used: no interface of a leg is of its `vlan`",
+                policy.name
+            );
+        }
     }
 }
 

@@ -1,12 +1,12 @@
 //! Which congestion control a leg gets, and what it is told of the link.
 
-use crate::legs::Prepared;
+use crate::legs::{Legs, Prepared};
 use crate::mark::Marks;
 use bentpipe_base::{Probability, Rate};
 use bentpipe_bpf::{ChooseError, ConfigureError, Controls, HYBLA, LinkParams, LoadError, RATE};
 use bentpipe_os::{socket, tcp};
 use bentpipe_pep::leg::Leg;
-use bentpipe_policy::Which;
+use bentpipe_policy::{Config, Which};
 use std::net::{Ipv4Addr, SocketAddr};
 use thiserror::Error;
 
@@ -39,30 +39,58 @@ pub(crate) struct Supply {
 }
 
 impl Supply {
-    /// Makes both legs' policies ready for sockets with those marks. Loads the BPF controls if a leg
-    /// wants one and they are not loaded yet.
+    /// Makes the legs' policies ready for sockets with those marks, profiles included. Loads the BPF
+    /// controls if a leg wants one and they are not loaded yet.
+    pub(crate) fn prepare_all(
+        &mut self,
+        config: &Config,
+        marks: Marks,
+    ) -> Result<Legs, ControlError> {
+        let variants = config.profiles.iter().map(|profile| &profile.leg);
+        if [&config.lan, &config.sat]
+            .into_iter()
+            .chain(variants)
+            .any(|leg| is_ours(leg.congestion.as_deref().unwrap_or_default()))
+        {
+            self.load();
+        }
+        let plain = self.prepare_both(&config.lan, &config.sat, marks)?;
+        let profiles = config.profiles.iter().map(|profile| {
+            let mut legs = plain.clone();
+            legs[profile.like as usize] = self.prepare(profile.like, &profile.leg, marks)?;
+            Ok(legs)
+        });
+        Ok(Legs {
+            profiles: profiles.collect::<Result<_, ControlError>>()?,
+            plain,
+        })
+    }
+
+    fn load(&mut self) {
+        if self.controls.is_none() {
+            (self.controls, self.failed) = match Controls::load() {
+                Ok(controls) => (Some(controls), None),
+                Err(error) => (None, Some(error)),
+            };
+        }
+    }
+
+    /// The same for both legs alone, with the controls that are loaded.
     pub(crate) fn prepare_both(
         &mut self,
         lan: &Leg,
         sat: &Leg,
         marks: Marks,
     ) -> Result<[Prepared; 2], ControlError> {
-        let wanted = |leg: &Leg| is_ours(leg.congestion.as_deref().unwrap_or_default());
-        if self.controls.is_none() && (wanted(lan) || wanted(sat)) {
-            (self.controls, self.failed) = match Controls::load() {
-                Ok(controls) => (Some(controls), None),
-                Err(error) => (None, Some(error)),
-            };
-        }
         Ok([
-            self.prepare(Which::Lan, lan, marks.lan())?,
-            self.prepare(Which::Sat, sat, marks.sat())?,
+            self.prepare(Which::Lan, lan, marks)?,
+            self.prepare(Which::Sat, sat, marks)?,
         ])
     }
 
     /// Finds the congestion control of a leg, tells it of the link, and makes the leg's policy ready
-    /// for sockets marked `mark`.
-    fn prepare(&mut self, which: Which, leg: &Leg, mark: u32) -> Result<Prepared, ControlError> {
+    /// for sockets with the leg's mark.
+    fn prepare(&mut self, which: Which, leg: &Leg, marks: Marks) -> Result<Prepared, ControlError> {
         let control = match &leg.congestion {
             None => None,
             Some(wanted) => Some(self.choose(which, wanted, leg.insist)?),
@@ -79,7 +107,7 @@ impl Supply {
                 ..LinkParams::default()
             };
             controls
-                .configure(mark, &params)
+                .configure(marks.leg(which), &params)
                 .map_err(|source| ControlError::Configure {
                     leg: which.name(),
                     source,
@@ -90,10 +118,13 @@ impl Supply {
             .rate
             .filter(|_| !knows)
             .map(|rate| payload(rate, leg.pacing));
+        // Without the file, the kernel has no ECN.
+        let asks = tcp::asks_for_ecn().unwrap_or(false);
         Ok(Prepared {
-            mark,
+            mark: marks.leg(which),
             control,
             ceiling,
+            without_ecn: asks.then_some(marks.without_ecn()),
             leg: leg.clone(),
         })
     }

@@ -1,5 +1,6 @@
 //! What a gateway has done so far, counted without locks.
 
+use crate::shared::Limit;
 use bentpipe_base::Bytes;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -72,8 +73,14 @@ counters! {
     repeated,
     /// Held SYNs given up: the far side was silent, or the client had gone when it answered.
     abandoned,
-    /// SYNs that passed unsplit at a limit.
-    over_limit,
+    /// SYNs that passed unsplit because `half_open` of them were held.
+    over_half_open,
+    /// SYNs that passed unsplit at the limit of flows before the kernel's rules let them pass.
+    over_flows,
+    /// SYNs that passed unsplit for want of descriptors before the kernel's rules let them pass.
+    over_descriptors,
+    /// SYNs that passed unsplit at the limit of buffered bytes before the kernel's rules let them pass.
+    over_buffered,
     /// SYNs that passed unsplit for an option that a split would break: MPTCP, TCP-MD5, TCP-AO, and
     /// any that is unknown.
     foreign_options,
@@ -113,7 +120,23 @@ impl Counter {
     }
 }
 
+impl Counters {
+    /// Of SYNs that pass at a limit.
+    pub(crate) fn over(&self, limit: Limit) -> &Counter {
+        match limit {
+            Limit::Flows => &self.over_flows,
+            Limit::Descriptors => &self.over_descriptors,
+            Limit::Buffered => &self.over_buffered,
+        }
+    }
+}
+
 impl Snapshot {
+    /// SYNs that passed unsplit at any limit.
+    pub fn over_limit(&self) -> u64 {
+        self.over_half_open + self.over_flows + self.over_descriptors + self.over_buffered
+    }
+
     /// Bytes carried both ways.
     pub fn bytes(&self) -> Bytes {
         Bytes(self.bytes_to_sat) + Bytes(self.bytes_to_lan)

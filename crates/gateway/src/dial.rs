@@ -3,6 +3,7 @@
 use crate::legs::Prepared;
 use bentpipe_os::neighbour;
 use bentpipe_os::socket::{self, Dial};
+use bentpipe_policy::Service;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -18,19 +19,19 @@ pub(crate) struct Dialled {
     pub(crate) control_lost: bool,
 }
 
-/// Begins a connection from `client` to `server` under the policy of `leg`, in the class of service
-/// `class`.
+/// Begins a connection from `client` to `server` under the policy of `leg`, with what the
+/// client's SYN asks of the way.
 pub(crate) fn dial(
     leg: &Prepared,
     client: SocketAddr,
     server: SocketAddr,
-    class: u8,
+    service: Service,
 ) -> io::Result<Dialled> {
-    match attempt(leg, client, server, class) {
+    match attempt(leg, client, server, service) {
         Err(error) if port_taken(&error) => {
             let mut any_port = client;
             any_port.set_port(0);
-            let mut dialled = attempt(leg, any_port, server, class)?;
+            let mut dialled = attempt(leg, any_port, server, service)?;
             dialled.other_port = true;
             Ok(dialled)
         }
@@ -42,7 +43,7 @@ fn attempt(
     leg: &Prepared,
     client: SocketAddr,
     server: SocketAddr,
-    class: u8,
+    service: Service,
 ) -> io::Result<Dialled> {
     let socket = socket::stream(server)?;
     let control_lost = match leg.apply(&socket, server) {
@@ -50,11 +51,20 @@ fn attempt(
         Err(error) if error.kind() == io::ErrorKind::NotFound => true,
         Err(error) => return Err(error),
     };
-    if class != 0 {
-        socket::set_traffic_class(&socket, server, class)?;
+    if service.class != 0 {
+        socket::set_traffic_class(&socket, server, service.class)?;
     }
     socket::bind(&socket, client)?;
-    let begun = socket::connect(&socket, server)?;
+    let begun = match leg.without_ecn.filter(|_| !service.ecn) {
+        None => socket::connect(&socket, server)?,
+        Some(tag) => {
+            let usual = socket::priority(&socket)?;
+            socket::set_priority(&socket, tag)?;
+            let begun = socket::connect(&socket, server)?;
+            socket::set_priority(&socket, usual)?;
+            begun
+        }
+    };
     Ok(Dialled {
         socket,
         begun,

@@ -9,15 +9,20 @@ use crate::control::Supply;
 use crate::counters::{Counters, Snapshot};
 use crate::intercept::{InterceptError, Interception, Passed};
 use crate::ledger::{Distribution, Times};
+use crate::load;
 use crate::mark::Marks;
 use crate::orders::{Fixed, Handle, Order, OrderError, Orders, Request};
+use crate::ruleset::Reason;
 use crate::shared::{Settings, Shared, Stage, Standing};
 use crate::shutdown::Shutdown;
+use bentpipe_base::Bytes;
 use bentpipe_os::diag::{Diag, States};
 use bentpipe_os::epoll::{Epoll, Events, Interest};
 use bentpipe_os::neighbour::Neighbours;
 use bentpipe_os::nft::Count;
+use bentpipe_os::timer;
 use bentpipe_policy::Config;
+use bentpipe_policy::Limits;
 use bentpipe_policy::Which;
 use std::io;
 use std::sync::Arc;
@@ -137,9 +142,26 @@ pub struct Gateway {
     orders: Orders,
     fixed: Fixed,
     descriptors: Descriptors,
+    scales: Scales,
     /// The operator wants new flows to pass end to end.
     bypassed: bool,
     drain: Duration,
+}
+
+/// When something is to be looked at again.
+#[derive(Debug)]
+struct Scales {
+    /// What waits in buffers.
+    next: bentpipe_base::Instant,
+    /// Whether there are descriptors again.
+    retry: bentpipe_base::Instant,
+}
+
+/// The bound on what waits in buffers. By default what the kernel, by default, allows TCP before it
+/// holds it back (`net.ipv4.tcp_mem`).
+fn buffered(limits: &Limits) -> Bytes {
+    let default = || Bytes(bentpipe_os::limits::memory().0 / 16);
+    limits.buffered.unwrap_or_else(default)
 }
 
 /// The connections that carry our marks, whether a flow has them or not: those not accepted yet,
@@ -152,6 +174,13 @@ struct Connections {
 }
 
 impl Connections {
+    /// What waits in their buffers.
+    fn buffered(&mut self) -> io::Result<Bytes> {
+        let ours = self.marks.intercepted();
+        self.diag
+            .buffered(States::CARRYING, |mark| mark & Marks::mask() == ours)
+    }
+
     fn count(&mut self) -> io::Result<usize> {
         let all = self
             .diag
@@ -194,8 +223,11 @@ impl Gateway {
     fn serve(&mut self, epoll: &Epoll, shutdown: &Shutdown) -> Result<(), RunError> {
         let mut events = Events::with_capacity(4);
         while !self.shared.is_retired() && !shutdown.take() {
-            let retry = (!self.interception.is_on() && !self.bypassed).then_some(RETRY);
-            epoll.wait(&mut events, retry).map_err(RunError::Wait)?;
+            self.weigh();
+            let patience = self.scales.next.since(timer::now());
+            epoll
+                .wait(&mut events, Some(patience))
+                .map_err(RunError::Wait)?;
             self.shared.gateway_bell().silence();
             self.check_workers()?;
             self.heed_neighbours();
@@ -204,25 +236,42 @@ impl Gateway {
             if self.shared.take_control_lost() {
                 self.supply.refresh();
             }
-            let retry = events.is_empty() && self.shared.is_exhausted();
-            self.reconsider(retry)?;
+            self.reconsider()?;
         }
         Ok(())
     }
 
+    /// Has a look at what waits in buffers, when it is time to.
+    fn weigh(&mut self) {
+        let now = timer::now();
+        if now < self.scales.next {
+            return;
+        }
+        match self.connections.buffered() {
+            Ok(sockets) => self.shared.load().weigh(sockets),
+            Err(error) => tracing::warn!(%error, "cannot ask what waits in buffers"),
+        }
+        let cost = timer::now().since(now);
+        self.scales.next = timer::now() + (cost * load::SHARE).max(load::LOOK);
+    }
+
     /// Suspends interception at a limit, resumes it well below.
-    fn reconsider(&mut self, retry: bool) -> Result<(), RunError> {
+    fn reconsider(&mut self) -> Result<(), RunError> {
         let shared = &self.shared;
         if self.bypassed || shared.is_retired() {
             return Ok(());
         }
-        if self.interception.is_on() && shared.should_suspend() {
-            self.interception.suspend(Standing::Suspended)?;
+        let now = timer::now();
+        let retry = shared.is_exhausted() && now >= self.scales.retry;
+        if let Some(limit) = shared.limit().filter(|_| self.interception.is_on()) {
+            self.scales.retry = now + RETRY;
+            self.interception.suspend(Reason::Limit(limit))?;
             shared.stand(Standing::Suspended);
             self.meter.own.suspended.one();
             tracing::warn!(
                 flows = shared.flows(),
-                "at the limit of flows or descriptors: new flows pass unsplit"
+                buffered = shared.load().held().0,
+                "at the limit of {limit}: new flows pass unsplit"
             );
         } else if !self.interception.is_on() && (shared.may_resume() || retry) {
             shared.forget_exhaustion();
@@ -245,7 +294,7 @@ impl Gateway {
                 Request::Retire => {
                     self.shared.retire();
                     self.interception
-                        .suspend(Standing::Draining)
+                        .suspend(Reason::Draining)
                         .map_err(OrderError::from)
                 }
             };
@@ -259,7 +308,7 @@ impl Gateway {
             return Err(OrderError::Draining);
         }
         if on {
-            self.interception.suspend(Standing::Bypassed)?;
+            self.interception.suspend(Reason::Bypassed)?;
             self.shared.stand(Standing::Bypassed);
             tracing::warn!("bypass is on: new flows pass unsplit");
         } else if self.bypassed {
@@ -277,14 +326,11 @@ impl Gateway {
         }
         self.fixed.admit(config)?;
         let budget = budget(&config.limits, &self.descriptors).ok_or(OrderError::NoRoom)?;
-        let legs = match self
-            .supply
-            .prepare_both(&config.lan, &config.sat, self.marks)
-        {
+        let legs = match self.supply.prepare_all(config, self.marks) {
             Ok(legs) => legs,
             Err(error) => {
                 // One leg's control may know the new link already.
-                let [lan, sat] = &self.shared.settings().legs;
+                let [lan, sat] = &self.shared.settings().legs.plain;
                 let undone = self.supply.prepare_both(&lan.leg, &sat.leg, self.marks);
                 if let Err(error) = undone {
                     tracing::warn!(%error, "a congestion control may have lost the rate of its link");
@@ -293,16 +339,17 @@ impl Gateway {
             }
         };
         let settings = Settings::new(legs, budget.pipes, &config.limits);
-        self.interception.renew(&config.policies, config.quic)?;
-        crate::config::warn(config);
-        self.shared.renew(budget.bounds, settings);
+        self.interception.renew(config)?;
+        crate::config::warn(config, self.interception.interfaces());
+        self.shared
+            .renew((budget.bounds, buffered(&config.limits)), settings);
         self.drain = config.drain;
         tracing::info!("reloaded: new flows go by the new configuration");
         Ok(())
     }
 
     fn drain(mut self, epoll: &Epoll, shutdown: &Shutdown) -> Result<Ending, RunError> {
-        self.interception.suspend(Standing::Draining)?;
+        self.interception.suspend(Reason::Draining)?;
         self.shared.stand(Standing::Draining);
         tracing::info!(
             flows = self.shared.flows(),

@@ -2,13 +2,13 @@
 //! listeners. The nft table goes with the process; rules and routes, inert without it, go with the
 //! value or are swept by the next start.
 
-use crate::ruleset::{QUEUE_PLACE, Ruleset};
-use crate::shared::Standing;
+use crate::ruleset::{QUEUE_PLACE, Reason, Ruleset};
+use crate::shared::Limit;
 use bentpipe_os::netlink::{Diversion, Family, Mark, Netlink, NetlinkError};
 use bentpipe_os::nfqueue::Queues;
 use bentpipe_os::nft::{Count, HoldTable, NftError, OwnerTable, TableFamily, Tally};
 use bentpipe_policy::Handshake;
-use bentpipe_policy::{Policy, Quic};
+use bentpipe_policy::{Config, Interface};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,7 +41,7 @@ pub(crate) struct Interception {
     rules: Ruleset,
     on: bool,
     /// Why it is not.
-    reason: Standing,
+    reason: Reason,
     passed: Arc<Passed>,
 }
 
@@ -69,11 +69,10 @@ impl Interception {
         mut rules: Ruleset,
         half_open: usize,
     ) -> Result<(Self, Option<Queues>), InterceptError> {
-        let v6 = rules
-            .crossings
-            .iter()
-            .any(|crossing| crossing.doors.v6.is_some());
-        let families = if v6 { &Family::ALL[..] } else { &[Family::V4] };
+        let families = match rules.has_v6() {
+            true => &Family::ALL[..],
+            false => &[Family::V4],
+        };
         let mark = Mark::exact(rules.marks.intercepted());
         let diversion = divert(&Netlink::open()?, families, mark)?;
         let (queues, hold) = match rules.handshake {
@@ -92,7 +91,7 @@ impl Interception {
             _diversion: diversion,
             rules,
             on: false,
-            reason: Standing::Suspended,
+            reason: Reason::Limit(Limit::Flows),
             passed: Arc::new(Passed(passed)),
         };
         Ok((interception, queues))
@@ -100,6 +99,11 @@ impl Interception {
 
     pub(crate) fn passed(&self) -> Arc<Passed> {
         Arc::clone(&self.passed)
+    }
+
+    /// By leg.
+    pub(crate) fn interfaces(&self) -> &[Vec<Interface>; 2] {
+        &self.rules.interfaces
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -112,7 +116,7 @@ impl Interception {
     }
 
     /// From now on new connections pass end to end; those that stand are still delivered.
-    pub(crate) fn suspend(&mut self, reason: Standing) -> Result<(), InterceptError> {
+    pub(crate) fn suspend(&mut self, reason: Reason) -> Result<(), InterceptError> {
         self.reason = reason;
         self.switch(false)
     }
@@ -121,10 +125,11 @@ impl Interception {
     ///
     /// # Errors
     /// Then the old ones are in force.
-    pub(crate) fn renew(&mut self, policies: &[Policy], quic: Quic) -> Result<(), InterceptError> {
+    pub(crate) fn renew(&mut self, config: &Config) -> Result<(), InterceptError> {
         let mut rules = self.rules.clone();
-        rules.policies = policies.to_vec();
-        rules.quic = quic;
+        rules.policies.clone_from(&config.policies);
+        rules.quic = config.quic;
+        rules.mss = [config.lan.mss, config.sat.mss];
         let before = std::mem::replace(&mut self.rules, rules);
         let result = self.switch(self.on);
         if result.is_err() {
@@ -176,18 +181,14 @@ fn load(rules: &Ruleset) -> Result<OwnerTable, NftError> {
     OwnerTable::load(TableFamily::Inet, "gateway", &rules.table())
 }
 
-/// The queues that SYNs are held in, one for each crossing, and the rules that lead there; `None`,
+/// The queues that SYNs are held in, one for each entrance, and the rules that lead there; `None`,
 /// after a word about it, where the kernel lacks something.
 fn hold(rules: &Ruleset, half_open: usize) -> Option<(Queues, HoldTable)> {
-    let v6 = rules
-        .crossings
-        .iter()
-        .any(|crossing| crossing.doors.v6.is_some());
-    let families = match v6 {
+    let families = match rules.has_v6() {
         true => &[TableFamily::Ip, TableFamily::Ip6][..],
         false => &[TableFamily::Ip],
     };
-    let count = rules.crossings.len() as u16;
+    let count = rules.entrances().count() as u16;
     // Beyond what may be held, room for those whose verdict is on its way.
     let most = half_open.saturating_mul(2).min(65_536) as u32;
     let made = Queues::open(count, most)

@@ -20,6 +20,8 @@ const PATIENCE: u8 = 4;
 pub(crate) struct Tools {
     pub(crate) pool: Pool,
     pub(crate) buffer: Box<[u8]>,
+    /// Bytes that lanes hold between their sockets.
+    pub(crate) held: u64,
     /// The most one splice takes, in bytes.
     pub(crate) portion: usize,
     /// The most one lane moves before others have their turn, in bytes.
@@ -160,8 +162,30 @@ impl Lane {
 
     /// Sends what is held; `true` when nothing is left.
     pub(crate) fn flush(&mut self, to: BorrowedFd<'_>, tools: &mut Tools) -> io::Result<bool> {
+        if !self.holds() {
+            return Ok(true);
+        }
+        let before = self.waiting();
+        let result = self.send(to);
+        tools.held -= before - self.waiting();
+        if let Ok(true) = result {
+            self.release(tools);
+        }
+        result
+    }
+
+    /// Bytes between the sockets.
+    fn waiting(&self) -> u64 {
+        match &self.held {
+            Held::Nothing => 0,
+            Held::Pipe(pipe) => pipe.held() as u64,
+            Held::Copied { bytes, sent } => bytes.len() as u64 - u64::from(*sent),
+        }
+    }
+
+    fn send(&mut self, to: BorrowedFd<'_>) -> io::Result<bool> {
         match &mut self.held {
-            Held::Nothing => return Ok(true),
+            Held::Nothing => {}
             Held::Pipe(pipe) => {
                 while pipe.held() > 0 {
                     match pipe.drain(to) {
@@ -181,12 +205,12 @@ impl Lane {
                 }
             }
         }
-        self.release(tools);
         Ok(true)
     }
 
     /// Gives the pipe back, with or without bytes in it.
     pub(crate) fn release(&mut self, tools: &mut Tools) {
+        tools.held -= self.waiting();
         if let Held::Pipe(pipe) = std::mem::replace(&mut self.held, Held::Nothing) {
             tools.pool.give_back(pipe);
         }
@@ -215,6 +239,7 @@ impl Lane {
     ) -> Result<(usize, bool), Broken> {
         let result = pipe.fill(from, tools.portion);
         if let Ok(count @ 1..) = result {
+            tools.held += count as u64;
             self.held = Held::Pipe(pipe);
             self.bulk = if count < SMALL {
                 self.bulk - 1
@@ -256,6 +281,7 @@ impl Lane {
             Err(error) => return Err(sink(error)),
         };
         if sent < count {
+            tools.held += (count - sent) as u64;
             self.held = Held::Copied {
                 bytes: bytes[sent..].into(),
                 sent: 0,

@@ -15,7 +15,28 @@ pub(crate) struct Prepared {
     pub(crate) control: Option<String>,
     /// A ceiling on the pacing of each socket, for controls that do not know the link's rate.
     pub(crate) ceiling: Option<Rate>,
+    /// Where sockets ask for ECN: the priority of SYNs that are not to, because their clients did not.
+    pub(crate) without_ecn: Option<u32>,
     pub(crate) leg: Leg,
+}
+
+/// The legs of flows.
+#[derive(Debug)]
+pub(crate) struct Legs {
+    /// By [`Which`].
+    pub(crate) plain: [Prepared; 2],
+    /// Of flows with a profile, in the order of the configuration.
+    pub(crate) profiles: Vec<[Prepared; 2]>,
+}
+
+impl Legs {
+    /// Those of profile number `profile`, from 1 on; 0: none.
+    pub(crate) fn of(&self, profile: usize) -> &[Prepared; 2] {
+        let chosen = profile
+            .checked_sub(1)
+            .and_then(|place| self.profiles.get(place));
+        chosen.unwrap_or(&self.plain)
+    }
 }
 
 impl Prepared {
@@ -34,6 +55,9 @@ impl Prepared {
         if let Some(size) = self.leg.notsent_lowat {
             tcp::set_notsent_lowat(&socket, size)?;
         }
+        if let Some(size) = self.leg.mss {
+            tcp::set_max_segment(&socket, size)?;
+        }
         if let Some(rate) = self.ceiling {
             tcp::set_max_pacing_rate(&socket, rate)?;
         }
@@ -48,6 +72,7 @@ impl Prepared {
     pub(crate) fn renew(&self, socket: impl AsFd, like: SocketAddr) -> io::Result<()> {
         tcp::set_notsent_lowat(&socket, Bytes(u64::MAX))?;
         tcp::lift_max_pacing_rate(&socket)?;
+        tcp::set_max_segment(&socket, Bytes(0))?;
         if self.control.is_none() {
             tcp::set_congestion(&socket, &tcp::default_congestion()?)?;
         }

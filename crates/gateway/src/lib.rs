@@ -31,6 +31,7 @@ mod lane;
 mod ledger;
 mod legs;
 mod listen;
+mod load;
 mod manage;
 mod mark;
 mod orders;
@@ -43,7 +44,8 @@ mod worker;
 
 pub use bentpipe_pep::leg::{HYBLA_CONTROL, Leg, RATE_CONTROL};
 pub use bentpipe_policy::{
-    Action, Config, Control, Handshake, Intercept, Limits, Overlap, Policy, Quic, Which,
+    Action, Config, Control, Doubt, Handshake, Intercept, Interface, Limits, Policy, Profile, Quic,
+    Which,
 };
 pub use config::{ConfigError, load};
 pub use control::ControlError;
@@ -55,6 +57,6 @@ pub use manage::protocol;
 pub use manage::{ManageError, Manager, Source};
 pub use mark::Marks;
 pub use orders::{Handle, OrderError};
-pub use shared::Standing;
+pub use shared::{Limit, Standing};
 pub use shutdown::{Shutdown, SignalError};
 pub use status::{FlowStatus, Flows, Half, LegStatus, LimitsNow, Status, Unsplit};

@@ -5,7 +5,7 @@
 //! source port equals ours could not be dialled for. From outside nobody reaches them but by
 //! interception; from this machine a connection to them is told by its destination and thrown out.
 
-use crate::legs::Prepared;
+use crate::legs::{Legs, Prepared};
 use bentpipe_os::socket;
 use bentpipe_policy::Which;
 use std::io;
@@ -31,6 +31,8 @@ pub(crate) struct Listener {
     pub(crate) address: SocketAddr,
     /// The leg by which its connections come in.
     pub(crate) leg: Which,
+    /// Their profile: see [`Legs::of`].
+    pub(crate) profile: usize,
 }
 
 /// A listening socket could not be made.
@@ -60,14 +62,15 @@ pub enum ListenError {
     },
 }
 
-/// Opens the sockets of one leg for `workers` workers, beginning at `port` or, when 0, at a port of
-/// the kernel's choice. Returns one list a worker.
+/// Opens the sockets of one leg and profile for `workers` workers, beginning at `port` or, when 0, at
+/// a port of the kernel's choice. Returns one list a worker.
 pub(crate) fn open(
     which: Which,
-    leg: &Prepared,
+    (legs, profile): (&Legs, usize),
     port: u16,
     workers: usize,
 ) -> Result<(Doors, Vec<Vec<Listener>>), ListenError> {
+    let leg = &legs.of(profile)[which as usize];
     let mut lists: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
     let v4 = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let v6 = SocketAddr::from((Ipv6Addr::LOCALHOST, port));
@@ -80,6 +83,9 @@ pub(crate) fn open(
             None
         },
     };
+    for listener in lists.iter_mut().flatten() {
+        listener.profile = profile;
+    }
     Ok((doors, lists))
 }
 
@@ -115,6 +121,7 @@ fn door(
             socket,
             address,
             leg: which,
+            profile: 0,
         });
     }
     for listener in lists.iter().flat_map(|list| list.last()) {

@@ -7,16 +7,17 @@
 //! +-----------+------------------------+-------+
 //! ```
 //! Roles: 0 an intercepted packet, to be delivered to this machine; 1 a socket of the terrestrial
-//! leg; 2 a socket of the satellite leg; 15 a held SYN whose far side has answered.
+//! leg; 2 a socket of the satellite leg; 14 a held SYN whose next hop does not answer; 15 one whose far side has answered.
 //!
 //! The priority (`meta priority`) of a SYN that is to be held has the same upper bits; there the
-//! role is the number of the door.
+//! role is the number of the door. So has that of a SYN of ours that is not to ask for ECN, as 13.
 //!
 //! The middle bits tell gateways apart, also those of other namespaces on the same kernel: the
 //! state of a BPF congestion control is keyed by the socket's mark and shared by the whole kernel.
 //! All 32 bits count: a packet of ours is of no use to anybody else's rule.
 
 use bentpipe_os::owner::Owner;
+use bentpipe_policy::Which;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The role bits.
@@ -56,6 +57,24 @@ impl Marks {
     /// On sockets of the satellite leg.
     pub const fn sat(self) -> u32 {
         self.0 | 2
+    }
+
+    /// On sockets of a leg.
+    pub const fn leg(self, leg: Which) -> u32 {
+        match leg {
+            Which::Lan => self.lan(),
+            Which::Sat => self.sat(),
+        }
+    }
+
+    /// The priority of our own SYNs that are not to ask for ECN.
+    pub const fn without_ecn(self) -> u32 {
+        self.0 | 13
+    }
+
+    /// On a held SYN: the neighbour by which it would leave does not answer, tell the client.
+    pub const fn unreachable(self) -> u32 {
+        self.0 | 14
     }
 
     /// On a held SYN: the far side has answered, hand it to a listener.

@@ -10,7 +10,7 @@ use crate::intercept::InterceptError;
 use crate::shared::Shared;
 use crate::status::{Lookout, Status};
 use bentpipe_policy::Handshake;
-use bentpipe_policy::{Config, Control, Intercept};
+use bentpipe_policy::{Config, Control, Intercept, Which};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -167,7 +167,8 @@ impl Handle {
 /// What a start fixes: a reload that would change it is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fixed {
-    interfaces: [Option<String>; 2],
+    interfaces: [Vec<String>; 2],
+    profiles: Vec<(String, Which)>,
     intercept: Intercept,
     handshake: Handshake,
     port: u16,
@@ -180,7 +181,12 @@ pub(crate) struct Fixed {
 impl Fixed {
     pub(crate) fn of(config: &Config) -> Self {
         Self {
-            interfaces: [config.lan_interface.clone(), config.sat_interface.clone()],
+            interfaces: [config.lan_interfaces.clone(), config.sat_interfaces.clone()],
+            profiles: config
+                .profiles
+                .iter()
+                .map(|profile| (profile.name.clone(), profile.like))
+                .collect(),
             intercept: config.intercept,
             handshake: config.handshake,
             port: config.port,
@@ -196,6 +202,10 @@ impl Fixed {
         let new = Self::of(config);
         let changed = [
             ("`interface`", self.interfaces != new.interfaces),
+            (
+                "the names and `like` of `[leg]`",
+                self.profiles != new.profiles,
+            ),
             ("`intercept`", self.intercept != new.intercept),
             ("`handshake`", self.handshake != new.handshake),
             ("`port`", self.port != new.port),

@@ -15,9 +15,12 @@
 //!   ends there and the SYN passes. And packets of connections that we hold are not tracked: both
 //!   legs of a split flow carry the same addresses and ports, one tuple to conntrack, on which
 //!   drop-invalid rules and masquerading act strangely.
-//! - `notrack_out`: what we send is not tracked either.
+//! - `notrack_out`: what we send is not tracked either. Where our sockets ask for ECN, those whose
+//!   clients did not are made not to: an answer without ECN settles it for both ends.
 //! - `cross_0`, `cross_1`: for SYNs that cross from one leg to the other, that way or this, the
-//!   operator's policies, of which the first that matches decides, and what is done without any.
+//!   operator's policies, of which the first that matches decides, and what is done without any. A
+//!   policy's profile chooses the listener, or the queue.
+//! - `clamp` (forward): no larger segments than a leg's `mss` for what is not split either.
 //! - `passing` (forward): counts what is not split, and refuses QUIC where that is wanted.
 //! - `deliver` (one past mangle, so that an operator's own marks cannot overwrite ours): packets of
 //!   connections that we hold, on either leg, and the ICMP errors about them (path MTU!) are
@@ -26,27 +29,52 @@
 
 use crate::listen::Doors;
 use crate::mark::Marks;
-use crate::shared::Standing;
+use crate::shared::Limit;
+use bentpipe_base::Bytes;
 use bentpipe_policy::Handshake;
 use bentpipe_policy::Which;
-use bentpipe_policy::{Action, Policy, Quic};
+use bentpipe_policy::{Action, Interface, Policy, Quic};
 use std::fmt::Write as _;
 
-/// New connections that arrive on `from` and leave by `to` go to `doors`.
+/// New connections that arrive by `leg` and leave by the other go to one of `doors`.
 #[derive(Clone, Debug)]
 pub(crate) struct Crossing {
-    /// The leg that `from` belongs to.
     pub(crate) leg: Which,
-    pub(crate) from: String,
-    pub(crate) to: String,
-    pub(crate) doors: Doors,
+    /// Without a profile, then by profile; never empty.
+    pub(crate) doors: Vec<Doors>,
+}
+
+/// Why new connections pass end to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// There is no room.
+    Limit(Limit),
+    /// The operator wants it.
+    Bypassed,
+    /// The gateway ends.
+    Draining,
+}
+
+impl Reason {
+    /// The name of its counter.
+    fn counter(self) -> &'static str {
+        match self {
+            Self::Limit(Limit::Flows) => "limit_flows",
+            Self::Limit(Limit::Descriptors) => "limit_descriptors",
+            Self::Limit(Limit::Buffered) => "limit_buffered",
+            Self::Bypassed => "bypassed",
+            Self::Draining => "draining",
+        }
+    }
 }
 
 /// The table's counters beside those of policies.
-const COUNTERS: [&str; 9] = [
+const COUNTERS: [&str; 11] = [
     // New connections that passed unsplit: at a limit, because the operator wanted it, while the
     // gateway drained, and for MPTCP, TCP-MD5 or TCP-AO, answered early.
-    "at_limit",
+    "limit_flows",
+    "limit_descriptors",
+    "limit_buffered",
     "bypassed",
     "draining",
     "foreign_options",
@@ -58,21 +86,13 @@ const COUNTERS: [&str; 9] = [
     "unsplit_other",
 ];
 
-impl Crossing {
-    /// Matches what crosses.
-    fn crosses(&self) -> String {
-        format!(
-            "iifname \"{}\" fib daddr oifname \"{}\"",
-            self.from, self.to
-        )
-    }
+/// nft's words for a family, its own and in a rule on `tproxy`, and a listener of it.
+type Listening = (&'static str, &'static str, std::net::SocketAddr);
 
-    /// For each family nft's words for it, its own and in a rule on `tproxy`, and the listener.
-    fn listeners(&self) -> impl Iterator<Item = (&str, &str, std::net::SocketAddr)> {
-        let v6 = self.doors.v6.map(|door| ("ipv6", "ip6", door));
-        [Some(("ipv4", "ip", self.doors.v4)), v6]
-            .into_iter()
-            .flatten()
+impl Doors {
+    fn listeners(&self) -> impl Iterator<Item = Listening> {
+        let v6 = self.v6.map(|door| ("ipv6", "ip6", door));
+        [Some(("ipv4", "ip", self.v4)), v6].into_iter().flatten()
     }
 }
 
@@ -85,12 +105,54 @@ pub(crate) struct Ruleset {
     pub(crate) marks: Marks,
     /// [`Handshake::EndToEnd`] where the kernel can hold SYNs.
     pub(crate) handshake: Handshake,
+    /// By [`Which`].
+    pub(crate) interfaces: [Vec<Interface>; 2],
     pub(crate) crossings: Vec<Crossing>,
     pub(crate) policies: Vec<Policy>,
     pub(crate) quic: Quic,
+    /// The largest segment by leg.
+    pub(crate) mss: [Option<Bytes>; 2],
 }
 
 impl Ruleset {
+    /// Whether there are listeners of IPv6.
+    pub(crate) fn has_v6(&self) -> bool {
+        let mut doors = self.crossings.iter().flat_map(|crossing| &crossing.doors);
+        doors.any(|doors| doors.v6.is_some())
+    }
+
+    /// Each crossing and profile, and its doors: the order is that of the queues.
+    pub(crate) fn entrances(&self) -> impl Iterator<Item = (Which, usize, &Doors)> {
+        self.crossings.iter().flat_map(|crossing| {
+            let doors = crossing.doors.iter().enumerate();
+            doors.map(|(profile, doors)| (crossing.leg, profile, doors))
+        })
+    }
+
+    /// The priority of SYNs that are to be held for an entrance.
+    fn tag(&self, leg: Which, profile: usize) -> u32 {
+        let place = self
+            .entrances()
+            .position(|(other, of, _)| (other, of) == (leg, profile));
+        self.marks.held(place.unwrap_or(0) as u32)
+    }
+
+    /// The interfaces of a leg as an nft set.
+    fn set(&self, leg: Which) -> String {
+        let names = self.interfaces[leg as usize].iter();
+        let names: Vec<_> = names.map(|one| format!("\"{}\"", one.name)).collect();
+        format!("{{ {} }}", names.join(", "))
+    }
+
+    /// Matches what goes from `leg` to the other.
+    fn crosses(&self, leg: Which) -> String {
+        format!(
+            "iifname {} fib daddr oifname {}",
+            self.set(leg),
+            self.set(leg.other())
+        )
+    }
+
     /// The body of the table, with interception suspended.
     pub(crate) fn table(&self) -> String {
         let ours = self.marks.intercepted();
@@ -106,6 +168,7 @@ impl Ruleset {
             .map(|number| format!("chain cross_{number} {{\n}}\n"))
             .collect();
         let passing = self.passing();
+        let without_ecn = self.marks.without_ecn();
         let (hold, take) = match self.handshake {
             Handshake::EndToEnd => (
                 format!(
@@ -134,6 +197,7 @@ chain hold {{
 {take}}}
 chain notrack_out {{
   type filter hook output priority raw; policy accept;
+  meta mark & {mask:#x} == {ours:#x} meta priority {without_ecn:#x} {syn} tcp flags set syn
   meta mark & {mask:#x} == {ours:#x} notrack
 }}
 chain deliver {{
@@ -149,12 +213,15 @@ chain deliver {{
 
     /// Rules for the SYNs that come out of the queue.
     fn take_answered(&self) -> String {
-        let mut rules = String::new();
         let answered = self.marks.answered();
-        for (number, crossing) in (0..).zip(&self.crossings) {
-            let tag = self.marks.held(number);
+        let mut rules = format!(
+            "  meta mark {:#x} reject with icmpx host-unreachable\n",
+            self.marks.unreachable()
+        );
+        for (leg, profile, doors) in self.entrances() {
+            let tag = self.tag(leg, profile);
             let to = self.to_listeners(
-                crossing,
+                doors,
                 &format!("meta mark {answered:#x} meta priority {tag:#x}"),
             );
             // Writing to a String cannot fail.
@@ -163,33 +230,30 @@ chain deliver {{
         rules
     }
 
-    fn to_listeners(&self, crossing: &Crossing, which: &str) -> String {
+    fn to_listeners(&self, doors: &Doors, which: &str) -> String {
         let mark = self.marks.intercepted();
         let rule = |(family, ip, door)| {
             format!(
                 "  meta nfproto {family} meta l4proto tcp {which} tproxy {ip} to {door} meta mark set {mark:#x} notrack accept\n"
             )
         };
-        crossing.listeners().map(rule).collect()
+        doors.listeners().map(rule).collect()
     }
 
     /// Counts what is forwarded between the legs, and thus not split.
     fn passing(&self) -> String {
-        let ways: Vec<String> = self
-            .crossings
-            .iter()
-            .flat_map(|crossing| [&crossing.from, &crossing.to])
-            .map(|interface| format!("\"{interface}\""))
-            .collect();
-        // A set without repetitions.
-        let legs = ways.get(..2).unwrap_or_default().join(", ");
+        let [lan, sat] = [Which::Lan, Which::Sat].map(|leg| self.set(leg));
         format!(
             "\
 chain refuse_quic {{
 }}
+chain clamp {{
+  type filter hook forward priority mangle; policy accept;
+}}
 chain passing {{
   type filter hook forward priority filter; policy accept;
-  iifname {{ {legs} }} oifname {{ {legs} }} jump by_kind
+  iifname {lan} oifname {sat} jump by_kind
+  iifname {sat} oifname {lan} jump by_kind
 }}
 chain by_kind {{
   meta l4proto tcp counter name unsplit_tcp accept
@@ -218,14 +282,19 @@ chain by_kind {{
                 "add rule {table} refuse_quic counter name rejected_quic reject with icmpx port-unreachable"
             );
         }
-        for (number, crossing) in (0..).zip(&self.crossings) {
-            let crosses = crossing.crosses();
+        for (number, crossing) in self.crossings.iter().enumerate() {
+            let crosses = self.crosses(crossing.leg);
             let _ = writeln!(
                 commands,
                 "add rule {table} choose {crosses} goto cross_{number}"
             );
-            for (family, ip, door) in crossing.listeners() {
-                for rule in self.rules(number, crossing.leg, (family, ip, door)) {
+            let families = crossing
+                .doors
+                .first()
+                .into_iter()
+                .flat_map(Doors::listeners);
+            for (family, ..) in families {
+                for rule in self.rules(crossing, family) {
                     let _ = writeln!(
                         commands,
                         "add rule {table} cross_{number} meta nfproto {family} {rule}"
@@ -236,16 +305,14 @@ chain by_kind {{
         commands
     }
 
-    /// What becomes of SYNs of one family that cross.
-    fn rules(
-        &self,
-        number: u32,
-        leg: Which,
-        (family, ip, door): (&str, &str, std::net::SocketAddr),
-    ) -> Vec<String> {
-        let enter = match self.handshake {
+    /// What lets SYNs of one family in to a profile's doors; `None` where it has none.
+    fn enter(&self, crossing: &Crossing, family: &str, profile: usize) -> Option<String> {
+        let mut listeners = crossing.doors.get(profile)?.listeners();
+        let (_, ip, door) = listeners.find(|(other, ..)| *other == family)?;
+        Some(match self.handshake {
             Handshake::EndToEnd => {
-                format!("meta priority set {:#x} accept", self.marks.held(number))
+                let tag = self.tag(crossing.leg, profile);
+                format!("meta priority set {tag:#x} accept")
             }
             Handshake::Early => {
                 let mark = self.marks.intercepted();
@@ -253,7 +320,13 @@ chain by_kind {{
                     "meta l4proto tcp tproxy {ip} to {door} meta mark set {mark:#x} notrack accept"
                 )
             }
-        };
+        })
+    }
+
+    /// What becomes of SYNs of one family that cross.
+    fn rules(&self, crossing: &Crossing, family: &str) -> Vec<String> {
+        let leg = crossing.leg;
+        let interfaces = &self.interfaces[leg as usize];
         let mut rules = Vec::new();
         if self.handshake == Handshake::Early {
             // Held, the SYN is read to its last option.
@@ -262,33 +335,30 @@ chain by_kind {{
             rules.extend(["mptcp", "19", "29"].map(foreign));
         }
         for policy in &self.policies {
-            let Some(matches) = policy.matches(family == "ipv4", leg) else {
+            let Some(matches) = policy.matches(family == "ipv4", leg, interfaces) else {
                 continue;
             };
+            let profile = policy.profile.map_or(0, |place| place + 1);
             let action = match policy.action {
-                Action::Split => enter.as_str(),
-                Action::Bypass => "return",
-                Action::Reject => "meta l4proto tcp reject with tcp reset",
+                Action::Split => self.enter(crossing, family, profile).unwrap_or_default(),
+                Action::Bypass => "return".to_owned(),
+                Action::Reject => "meta l4proto tcp reject with tcp reset".to_owned(),
             };
             rules.push(format!(
                 "{matches}counter name {} {action}",
                 policy.counter()
             ));
         }
-        rules.push(enter);
+        rules.extend(self.enter(crossing, family, 0));
         rules
     }
 
     /// Commands that let new connections pass end to end, and count them by the reason.
-    pub(crate) fn suspend(&self, table: &str, reason: Standing) -> String {
-        let counter = match reason {
-            Standing::Suspended | Standing::Serving => "at_limit",
-            Standing::Bypassed => "bypassed",
-            Standing::Draining => "draining",
-        };
+    pub(crate) fn suspend(&self, table: &str, reason: Reason) -> String {
+        let counter = reason.counter();
         let mut commands = self.clear(table);
         for crossing in &self.crossings {
-            let crosses = crossing.crosses();
+            let crosses = self.crosses(crossing.leg);
             let _ = writeln!(
                 commands,
                 "add rule {table} choose {crosses} counter name {counter}"
@@ -297,14 +367,30 @@ chain by_kind {{
         commands
     }
 
+    /// Commands that take all such rules away, and give those that stand either way.
     fn clear(&self, table: &str) -> String {
         let crosses = (0..self.crossings.len()).map(|number| format!("cross_{number}"));
-        let chains = ["choose".to_owned(), "refuse_quic".to_owned()]
+        let chains = ["choose", "refuse_quic", "clamp"].map(str::to_owned);
+        let mut commands: String = chains
             .into_iter()
-            .chain(crosses);
-        chains
+            .chain(crosses)
             .map(|chain| format!("flush chain {table} {chain}\n"))
-            .collect()
+            .collect();
+        for leg in [Which::Lan, Which::Sat] {
+            let Some(size) = self.mss[leg as usize] else {
+                continue;
+            };
+            for way in ["iifname", "oifname"] {
+                // The kernel only ever makes it smaller.
+                let _ = writeln!(
+                    commands,
+                    "add rule {table} clamp {way} {} tcp flags & (syn | rst) == syn tcp option maxseg size set {}",
+                    self.set(leg),
+                    size.0
+                );
+            }
+        }
+        commands
     }
 }
 
@@ -317,20 +403,26 @@ mod tests {
     fn tproxy_comes_before_the_mark() {
         let crossing = Crossing {
             leg: Which::Lan,
-            from: "lan0".to_owned(),
-            to: "sat0".to_owned(),
-            doors: Doors {
+            doors: vec![Doors {
                 v4: "127.0.0.1:1000".parse().unwrap(),
                 v6: "[::1]:1001".parse().ok(),
-            },
+            }],
         };
+        let interfaces = ["lan0", "sat0"].map(|name| {
+            vec![Interface {
+                name: name.to_owned(),
+                vlan: None,
+            }]
+        });
         for handshake in [Handshake::EndToEnd, Handshake::Early] {
             let rules = Ruleset {
                 marks: Marks::new(Owner { pid: 1, start: 1 }),
                 handshake,
+                interfaces: interfaces.clone(),
                 crossings: vec![crossing.clone()],
                 policies: Vec::new(),
                 quic: Quic::Count,
+                mss: [None; 2],
             };
             let all = rules.table() + &rules.resume("inet t");
             let tproxy: Vec<&str> = all.lines().filter(|line| line.contains("tproxy")).collect();

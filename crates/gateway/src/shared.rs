@@ -1,7 +1,9 @@
 //! What the workers and the gateway share: the stage of its life, how many flows there are, and
 //! who is to be woken when that matters.
 
-use crate::legs::Prepared;
+use crate::legs::Legs;
+use crate::load::Load;
+use bentpipe_base::Bytes;
 use bentpipe_os::epoll::Bell;
 use bentpipe_policy::Limits;
 use std::io;
@@ -38,6 +40,28 @@ pub enum Standing {
     Draining,
 }
 
+/// What is met when new flows pass unsplit for want of room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Limit {
+    /// As many flows stand as may.
+    Flows,
+    /// The kernel gives no more descriptors.
+    Descriptors,
+    /// As much waits in buffers as may.
+    Buffered,
+}
+
+impl std::fmt::Display for Limit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Flows => "flows",
+            Self::Descriptors => "descriptors",
+            Self::Buffered => "buffered bytes",
+        })
+    }
+}
+
 impl Standing {
     const ALL: [Self; 4] = [
         Self::Serving,
@@ -72,8 +96,7 @@ pub(crate) struct Bounds {
 /// What new flows go by. A reload replaces it whole.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    /// By [`bentpipe_policy::Which`].
-    pub(crate) legs: [Prepared; 2],
+    pub(crate) legs: Legs,
     /// Pipes of each worker.
     pub(crate) pipes: usize,
     /// Bytes of each.
@@ -86,7 +109,7 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// With `pipes` for each worker.
-    pub(crate) fn new(legs: [Prepared; 2], pipes: usize, limits: &Limits) -> Self {
+    pub(crate) fn new(legs: Legs, pipes: usize, limits: &Limits) -> Self {
         Self {
             legs,
             pipes,
@@ -111,6 +134,7 @@ pub(crate) struct Shared {
     /// The flows there were when the kernel gave no more descriptors, whatever the bounds say;
     /// [`NEVER`] when it has not refused of late.
     exhausted_at: AtomicUsize,
+    load: Load,
     control_lost: AtomicBool,
     /// A successor has taken over.
     retired: AtomicBool,
@@ -125,7 +149,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(bounds: Bounds, settings: Settings, workers: usize) -> io::Result<Self> {
+    pub(crate) fn new(
+        (bounds, buffered): (Bounds, Bytes),
+        settings: Settings,
+        workers: usize,
+    ) -> io::Result<Self> {
         Ok(Self {
             stage: AtomicU8::new(0),
             standing: AtomicU8::new(Standing::Suspended as u8),
@@ -136,6 +164,7 @@ impl Shared {
             settings: Mutex::new(Arc::new(settings)),
             edition: AtomicU64::new(0),
             exhausted_at: AtomicUsize::new(NEVER),
+            load: Load::new(buffered, workers),
             control_lost: AtomicBool::new(false),
             retired: AtomicBool::new(false),
             silent: (0..workers).map(|_| Mutex::default()).collect(),
@@ -180,7 +209,8 @@ impl Shared {
     }
 
     /// Replaces bounds and settings, and has the workers look at them.
-    pub(crate) fn renew(&self, bounds: Bounds, settings: Settings) {
+    pub(crate) fn renew(&self, (bounds, buffered): (Bounds, Bytes), settings: Settings) {
+        self.load.set_bound(buffered);
         self.suspend.store(bounds.suspend, Ordering::Relaxed);
         self.resume.store(bounds.resume, Ordering::Relaxed);
         self.hard.store(bounds.hard, Ordering::Relaxed);
@@ -262,9 +292,20 @@ impl Shared {
         self.exhausted_at.load(Ordering::Relaxed) != NEVER
     }
 
-    /// Whether new flows should no longer be intercepted.
-    pub(crate) fn should_suspend(&self) -> bool {
-        self.flows() >= self.suspend.load(Ordering::Relaxed) || self.is_exhausted()
+    /// What is in the way of new flows.
+    pub(crate) fn limit(&self) -> Option<Limit> {
+        if self.is_exhausted() {
+            Some(Limit::Descriptors)
+        } else if self.flows() >= self.suspend.load(Ordering::Relaxed) {
+            Some(Limit::Flows)
+        } else {
+            self.load.is_over().then_some(Limit::Buffered)
+        }
+    }
+
+    /// What waits in buffers.
+    pub(crate) fn load(&self) -> &Load {
+        &self.load
     }
 
     /// Whether new flows may be intercepted again.
@@ -272,7 +313,7 @@ impl Shared {
         let exhausted_at = self.exhausted_at.load(Ordering::Relaxed);
         // A few flows less than those that were one too many.
         let fits = exhausted_at.saturating_sub(exhausted_at / 20 + 2);
-        self.flows() <= self.resume.load(Ordering::Relaxed).min(fits)
+        self.flows() <= self.resume.load(Ordering::Relaxed).min(fits) && !self.load.is_over()
     }
 
     /// The kernel refused a descriptor.
@@ -343,20 +384,24 @@ mod tests {
             mark: 0,
             control: None,
             ceiling: None,
+            without_ecn: None,
             leg: bentpipe_pep::leg::Leg::terrestrial(),
         };
         let settings = Settings {
-            legs: [leg.clone(), leg],
+            legs: Legs {
+                plain: [leg.clone(), leg],
+                profiles: Vec::new(),
+            },
             pipes: 1,
             pipe_size: 1,
             half_open: 1,
             idle: None,
         };
-        let shared = Shared::new(bounds, settings, 1).unwrap();
+        let shared = Shared::new((bounds, Bytes(100)), settings, 1).unwrap();
         (0..3).for_each(|_| shared.flow_began());
-        assert!(!shared.should_suspend() && !shared.gateway_bell().silence());
+        assert!(shared.limit().is_none() && !shared.gateway_bell().silence());
         shared.flow_began();
-        assert!(shared.should_suspend() && shared.gateway_bell().silence());
+        assert!(shared.limit() == Some(Limit::Flows) && shared.gateway_bell().silence());
         assert!(shared.has_room(), "what was intercepted already is taken");
         shared.flow_began();
         assert!(!shared.has_room());
@@ -367,12 +412,16 @@ mod tests {
         assert!(shared.may_resume() && shared.gateway_bell().silence());
 
         shared.out_of_descriptors();
-        assert!(shared.should_suspend() && shared.is_exhausted());
+        assert_eq!(shared.limit(), Some(Limit::Descriptors));
         assert!(
             !shared.may_resume(),
             "as many flows as when they were too many"
         );
         shared.forget_exhaustion();
-        assert!(!shared.should_suspend() && shared.may_resume());
+        assert!(shared.limit().is_none() && shared.may_resume());
+
+        shared.load().weigh(Bytes(101));
+        assert_eq!(shared.limit(), Some(Limit::Buffered));
+        assert!(!shared.may_resume());
     }
 }

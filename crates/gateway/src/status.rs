@@ -6,7 +6,7 @@
 
 use crate::gateway::Meter;
 use crate::mark::Marks;
-use crate::shared::{Shared, Standing};
+use crate::shared::{Limit, Shared, Standing};
 use bentpipe_base::Instant;
 use bentpipe_os::diag::{Connection, Diag, States};
 use bentpipe_os::timer;
@@ -43,6 +43,10 @@ pub struct Status {
     pub flows: Flows,
     /// How many there may be.
     pub limits: LimitsNow,
+    /// Bytes that wait in buffers and pipes, the kernel's overhead included.
+    pub buffered: u64,
+    /// The limit that is met, if one is.
+    pub limit: Option<Limit>,
     /// The terrestrial leg.
     pub lan: LegStatus,
     /// The satellite leg.
@@ -94,12 +98,14 @@ pub struct LimitsNow {
     pub flows: usize,
     /// Down to this many, until they are split again.
     pub resume: usize,
+    /// From this many bytes in buffers on, new flows pass unsplit.
+    pub buffered: u64,
 }
 
 /// One leg: all its connections together.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct LegStatus {
-    /// The interface.
+    /// The interfaces, with commas between.
     pub interface: String,
     /// The congestion control of new connections; empty: the kernel's default.
     pub congestion_control: String,
@@ -160,7 +166,7 @@ type Ends = (SocketAddr, SocketAddr);
 /// What the facts of a start are, for whoever looks.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
-    pub(crate) interfaces: [String; 2],
+    pub(crate) interfaces: [Vec<String>; 2],
     pub(crate) marks: Marks,
     pub(crate) began: Instant,
 }
@@ -227,9 +233,9 @@ impl Lookout {
         let settings = shared.settings();
         let snapshot = meter.read();
         let [mut lan, mut sat] = [Which::Lan, Which::Sat].map(|which| {
-            let prepared = &settings.legs[which as usize];
+            let prepared = &settings.legs.plain[which as usize];
             LegStatus {
-                interface: self.facts.interfaces[which as usize].clone(),
+                interface: self.facts.interfaces[which as usize].join(", "),
                 congestion_control: prepared.control.clone().unwrap_or_default(),
                 rate: prepared.leg.rate.map(|rate| rate.bits_per_sec()),
                 ..LegStatus::default()
@@ -271,7 +277,10 @@ impl Lookout {
             limits: LimitsNow {
                 flows: bounds.suspend,
                 resume: bounds.resume,
+                buffered: shared.load().bound().0,
             },
+            buffered: shared.load().held().0,
+            limit: shared.limit(),
             lan,
             sat,
             counters: snapshot

@@ -110,6 +110,7 @@ impl Worker {
             tools: Tools {
                 pool: Pool::new(pipes, pipes.min(64), pipe_size),
                 buffer: vec![0; crate::lane::SMALL].into(),
+                held: 0,
                 portion: pipe_size,
                 turn: TURN,
             },
@@ -139,6 +140,9 @@ impl Worker {
             self.on_breaking();
             self.on_idle();
             self.flows.settle();
+            self.shared
+                .load()
+                .worker_holds(self.number, self.tools.held);
             if self.shared.stage() == Stage::Stopped {
                 // Dropping the flows that are left resets them.
                 return Ok(());
@@ -195,7 +199,8 @@ impl Worker {
         self.edition = edition;
         self.settings = self.shared.settings();
         for listener in &self.listeners {
-            let leg = &self.settings.legs[listener.leg as usize];
+            let legs = self.settings.legs.of(listener.profile);
+            let leg = &legs[listener.leg as usize];
             if let Err(error) = leg.renew(&listener.socket, listener.address) {
                 tracing::warn!(leg = listener.leg.name(), %error, "a listener keeps a part of its old settings");
             }

@@ -105,7 +105,8 @@ fn a_client_with_two_addresses_goes_to_the_second() {
             .unwrap();
         let status = curl.wait().unwrap();
         assert_eq!(said, "the second\n", "{status}");
-        assert!(start.elapsed() < Duration::from_secs(2));
+        // To silence it would be a minute.
+        assert!(start.elapsed() < Duration::from_secs(10));
     }
 }
 
@@ -133,8 +134,8 @@ fn an_unreachable_destination_is_told_by_the_network() {
     assert_eq!((counters.unreachable, counters.accepted), (2, 0));
 }
 
-/// A neighbour that does not answer: the kernel tells the client, as without us but for the second
-/// time that it asks for the neighbour.
+/// A neighbour that does not answer: the client is told as without us, when the kernel has asked for the
+/// neighbour in vain, and not a second time (3 s each).
 #[test]
 fn a_silent_neighbour_is_unreachable() {
     need!(Root, Tproxy);
@@ -143,10 +144,13 @@ fn a_silent_neighbour_is_unreachable() {
         for ip in Ip::BOTH {
             let stage = &stage;
             scope.spawn(move || {
+                let start = Instant::now();
                 let error = stage
                     .try_connect(SocketAddr::new(ip.nobody(), 80))
                     .unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::HostUnreachable, "{ip:?}: {error}");
+                let took = start.elapsed();
+                assert!(took < Duration::from_millis(5_500), "{ip:?}: {took:?}");
             });
         }
     });
@@ -246,7 +250,10 @@ fn a_flood_of_syns_costs_bounded_state() {
     stage.client.run(flood).unwrap();
     let counters = gateway.meter.read();
     assert_eq!(counters.held, BOUND, "{counters:?}");
-    assert!(counters.over_limit > u64::from(FLOOD) / 2, "{counters:?}");
+    assert!(
+        counters.over_half_open > u64::from(FLOOD) / 10,
+        "{counters:?}"
+    );
     let after = descriptors_of(std::process::id());
     // Other tests of this process have theirs.
     assert!(after < before + BOUND as usize + 200, "{before}, {after}");

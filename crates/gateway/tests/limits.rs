@@ -4,6 +4,7 @@
 
 mod support;
 
+use bentpipe_base::Bytes;
 use bentpipe_gateway::Ending;
 use bentpipe_os::need;
 use bentpipe_os::netns::Netns;
@@ -11,7 +12,9 @@ use bentpipe_os::sweep;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
-use support::{Ip, Listener, Stage, abort, child, descriptors_of, eventually, exchange, splitting};
+use support::{
+    Ip, Listener, Stage, abort, child, descriptors_of, eventually, exchange, pattern, splitting,
+};
 
 #[test]
 fn an_idle_flow_costs_two_descriptors() {
@@ -126,6 +129,53 @@ fn beyond_the_limit_flows_pass_unsplit() {
     });
     old.iter_mut().chain(&mut unsplit).for_each(exchange);
     assert_eq!(gateway.meter.read().starved, 0);
+}
+
+/// Over the bound of buffered bytes new flows pass end to end; those that stand lose nothing, and once
+/// the buffers are read splitting resumes.
+#[test]
+fn beyond_the_bound_of_buffered_bytes_flows_pass_unsplit() {
+    need!(Root, Tproxy);
+    const EACH: usize = 30_000_000;
+    let stage = Stage::new();
+    let mut config = Stage::config();
+    config.limits.buffered = Some(Bytes(8 << 20));
+    let gateway = stage.split_by(config);
+    let passed = || {
+        let counts = gateway.meter.passed().unwrap();
+        let count = counts.iter().find(|count| count.name == "limit_buffered");
+        count.unwrap().packets
+    };
+    let mut quiet = stage.pair(Ip::V4);
+    let stalled: Vec<_> = (0..4).map(|i| stage.pair(Ip::BOTH[i % 2])).collect();
+    std::thread::scope(|scope| {
+        let mut servers = Vec::new();
+        for (mut client, server) in stalled {
+            servers.push(server);
+            scope.spawn(move || client.write_all(&pattern(EACH)).unwrap());
+        }
+        eventually("the suspension", || gateway.meter.read().suspended == 1);
+        let before = gateway.meter.read();
+        let mut unsplit: Vec<_> = (0..20).map(|i| stage.pair(Ip::BOTH[i % 2])).collect();
+        let after = gateway.meter.read();
+        assert_eq!(after.accepted, before.accepted);
+        let over = after.over_buffered - before.over_buffered;
+        assert_eq!(passed() + over, 20, "all are counted by the reason");
+        unsplit.iter_mut().for_each(exchange);
+        exchange(&mut quiet);
+        for mut server in servers {
+            let mut all = Vec::new();
+            server.read_to_end(&mut all).unwrap();
+            assert!(all == pattern(EACH), "{} bytes of {EACH}", all.len());
+        }
+        eventually("splitting again", || {
+            let before = gateway.meter.read().accepted;
+            let _pair = stage.pair(Ip::V4);
+            gateway.meter.read().accepted > before
+        });
+        unsplit.iter_mut().for_each(exchange);
+    });
+    exchange(&mut quiet);
 }
 
 /// With 200 descriptors for everything, three hundred connections all work, split or not.

@@ -18,6 +18,8 @@ const IPPROTO_TCP: u8 = 6;
 /// INET_DIAG_INFO, `struct tcp_info`, and INET_DIAG_MARK, of linux/inet_diag.h.
 const INFO: u16 = 2;
 const MARK: u16 = 15;
+/// INET_DIAG_MEMINFO, `struct inet_diag_meminfo`.
+const MEMORY: u16 = 1;
 /// The lengths of `struct inet_diag_req_v2` and `inet_diag_msg`.
 const REQUEST: usize = 56;
 const MESSAGE: usize = 72;
@@ -83,19 +85,30 @@ impl Diag {
     /// The connections, IPv4 and IPv6, that are in one of `states`.
     pub fn connections(&mut self, states: States) -> io::Result<Vec<Connection>> {
         let mut found = Vec::new();
-        for family in [AddressFamily::INET, AddressFamily::INET6] {
-            self.dump(family, states, &mut found)?;
-        }
+        self.dump(states, INFO, |body| found.extend(connection(body)))?;
         Ok(found)
     }
 
-    fn dump(
-        &mut self,
-        family: AddressFamily,
-        states: States,
-        found: &mut Vec<Connection>,
-    ) -> io::Result<()> {
-        send(&self.socket, &request(family, states), SendFlags::empty())?;
+    /// The memory of the kernel in the buffers of the connections in one of `states` whose mark is one
+    /// of `ours`: payload and what the kernel books for it, received and to be sent.
+    pub fn buffered(&mut self, states: States, ours: impl Fn(u32) -> bool) -> io::Result<Bytes> {
+        let mut sum = 0;
+        self.dump(states, MEMORY, |body| {
+            sum += buffers(body, &ours).unwrap_or(0)
+        })?;
+        Ok(Bytes(sum))
+    }
+
+    /// Hands every connection to `each`, with the attribute `wanted`.
+    fn dump(&mut self, states: States, wanted: u16, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+        for family in [AddressFamily::INET, AddressFamily::INET6] {
+            self.dump_family(&request(family, states, wanted), &mut each)?;
+        }
+        Ok(())
+    }
+
+    fn dump_family(&mut self, request: &[u8], each: &mut impl FnMut(&[u8])) -> io::Result<()> {
+        send(&self.socket, request, SendFlags::empty())?;
         loop {
             let length = match recv(&self.socket, &mut self.buffer[..], RecvFlags::empty()) {
                 Ok((length, _)) => length,
@@ -110,7 +123,7 @@ impl Diag {
                         let code = u32_at(body, 0).unwrap_or(0) as i32;
                         return Err(io::Error::from_raw_os_error(-code));
                     }
-                    SOCK_DIAG_BY_FAMILY => found.extend(connection(body)),
+                    SOCK_DIAG_BY_FAMILY => each(body),
                     _ => {}
                 }
                 rest = next;
@@ -120,7 +133,7 @@ impl Diag {
 }
 
 /// `struct inet_diag_req_v2` behind its header.
-fn request(family: AddressFamily, states: States) -> [u8; HEADER + REQUEST] {
+fn request(family: AddressFamily, states: States, wanted: u16) -> [u8; HEADER + REQUEST] {
     let mut request = [0; HEADER + REQUEST];
     request[..HEADER].copy_from_slice(&message::header(
         HEADER + REQUEST,
@@ -129,9 +142,23 @@ fn request(family: AddressFamily, states: States) -> [u8; HEADER + REQUEST] {
     ));
     request[16] = family.as_raw() as u8;
     request[17] = IPPROTO_TCP;
-    request[18] = 1 << (INFO - 1);
+    request[18] = 1 << (wanted - 1);
     request[20..24].copy_from_slice(&states.0.to_ne_bytes());
     request
+}
+
+/// What the buffers of a connection hold, if its mark is one of `ours`.
+fn buffers(body: &[u8], ours: impl Fn(u32) -> bool) -> Option<u64> {
+    let (mut mark, mut held) = (0, 0);
+    for (kind, value) in attributes(body.get(MESSAGE..)?) {
+        match kind {
+            MARK => mark = u32_at(value, 0)?,
+            // Received and not read; queued to be sent or acknowledged.
+            MEMORY => held = u64::from(u32_at(value, 0)?) + u64::from(u32_at(value, 4)?),
+            _ => {}
+        }
+    }
+    ours(mark).then_some(held)
 }
 
 fn connection(body: &[u8]) -> Option<Connection> {
@@ -216,8 +243,35 @@ mod tests {
     }
 
     #[test]
+    fn buffers_are_summed_by_mark() {
+        crate::need!(Root);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (far, _) = listener.accept().unwrap();
+        let mark = 0x0bad_0000 + std::process::id();
+        for end in [&near, &far] {
+            crate::socket::set_mark(end, mark).unwrap();
+        }
+        let held = || {
+            let mut diag = Diag::open().unwrap();
+            let held = diag.buffered(States::CARRYING, |other| other == mark);
+            held.unwrap()
+        };
+        assert_eq!(held(), Bytes(0));
+        near.set_nonblocking(true).unwrap();
+        let mut written = 0;
+        while let Ok(count) = near.write(&[7; 65_536]) {
+            written += count as u64;
+        }
+        assert!(held() >= Bytes(written), "{:?} of {written}", held());
+        drop((near, far));
+        assert_eq!(held(), Bytes(0));
+    }
+
+    #[test]
     fn truncated_answers_are_left_out() {
         assert!(connection(&[2; 40]).is_none());
         assert!(connection(&[]).is_none());
+        assert!(buffers(&[2; 40], |_| true).is_none());
     }
 }

@@ -1,5 +1,6 @@
-//! How many descriptors this process may have, and has.
+//! How many descriptors this process may have, and has; and the memory that there is.
 
+use bentpipe_base::Bytes;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 
@@ -17,6 +18,12 @@ pub fn raise_descriptors() -> io::Result<usize> {
     Ok(maximum.map_or(usize::MAX, |limit| {
         usize::try_from(limit).unwrap_or(usize::MAX)
     }))
+}
+
+/// The memory of this machine.
+pub fn memory() -> Bytes {
+    let about = rustix::system::sysinfo();
+    Bytes((about.totalram as u64).saturating_mul(about.mem_unit.into()))
 }
 
 /// The descriptors that this process has open.
@@ -40,5 +47,12 @@ mod tests {
         // Other tests open and close descriptors meanwhile, but not these ten.
         assert!(open_descriptors().unwrap() >= 10);
         drop(files);
+    }
+
+    #[test]
+    fn the_memory_is_that_of_proc() {
+        let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+        let kibibytes: u64 = text.split_whitespace().nth(1).unwrap().parse().unwrap();
+        assert_eq!(memory(), Bytes(kibibytes << 10));
     }
 }

@@ -78,6 +78,18 @@ pub fn set_traffic_class(socket: impl AsFd, like: SocketAddr, class: u8) -> io::
     }
 }
 
+/// The priority of the socket's packets (SO_PRIORITY).
+pub fn priority(socket: impl AsFd) -> io::Result<u32> {
+    let mut value = [0; 4];
+    get_raw(socket, libc::SOL_SOCKET, libc::SO_PRIORITY, &mut value)?;
+    Ok(u32::from_ne_bytes(value))
+}
+
+/// Gives the socket's packets that priority; one above 6 needs CAP_NET_ADMIN.
+pub fn set_priority(socket: impl AsFd, priority: u32) -> io::Result<()> {
+    set_u32(socket, libc::SOL_SOCKET, libc::SO_PRIORITY, priority)
+}
+
 /// Keeps the SYN of each connection that the listener accepts, for [`saved_syn`].
 pub fn save_syns(listener: impl AsFd) -> io::Result<()> {
     set_u32(listener, libc::SOL_TCP, libc::TCP_SAVE_SYN, 1)

@@ -172,11 +172,25 @@ pub fn default_congestion() -> io::Result<String> {
     Ok(text.trim().to_owned())
 }
 
+/// Whether sockets ask for ECN when they connect (`net.ipv4.tcp_ecn` is 1, RFC 3168; in the calling
+/// thread's network namespace).
+pub fn asks_for_ecn() -> io::Result<bool> {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_ecn")?;
+    Ok(text.trim() == "1")
+}
+
 /// Reports the socket as writable only while less than `size` is unsent: what waits, waits where it
 /// can still be held back.
 pub fn set_notsent_lowat(socket: impl AsFd, size: Bytes) -> io::Result<()> {
     let size = u32::try_from(size.0).unwrap_or(u32::MAX);
     set_u32(socket, libc::SOL_TCP, libc::TCP_NOTSENT_LOWAT, size)
+}
+
+/// Segments no larger than `size`, sent and asked for, TCP options included; 0: as the MTU has it. To
+/// be set before the connection is.
+pub fn set_max_segment(socket: impl AsFd, size: Bytes) -> io::Result<()> {
+    let size = u32::try_from(size.0).unwrap_or(u32::MAX);
+    set_u32(socket, libc::SOL_TCP, libc::TCP_MAXSEG, size)
 }
 
 /// Paces the socket at no more than `rate` of payload, whatever its congestion control wants.

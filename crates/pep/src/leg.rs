@@ -49,6 +49,9 @@ pub struct Leg {
     pub receive_buffer: Bytes,
     /// Let no more than this wait unsent in the kernel; `None` lets the whole send buffer fill.
     pub notsent_lowat: Option<Bytes>,
+    /// The largest segment that the leg sends and asks for, TCP options included (the MSS option of
+    /// RFC 9293, section 3.7.1); `None` leaves it to the interface's MTU.
+    pub mss: Option<Bytes>,
 }
 
 impl Leg {
@@ -108,6 +111,7 @@ impl Leg {
             send_buffer: Bytes(2 << 20),
             receive_buffer: Bytes(2 << 20),
             notsent_lowat: None,
+            mss: None,
         }
     }
 
@@ -130,6 +134,9 @@ impl Leg {
             })?;
         }
         config.initial_window = self.initial_window.unwrap_or(config.initial_window);
+        if let Some(mss) = self.mss {
+            config.mss = config.mss.min(u16::try_from(mss.0).unwrap_or(u16::MAX));
+        }
         config.receive_buffer = Bytes(self.receive_buffer.0 / 2);
         config.send_buffer = Bytes(self.send_buffer.0 / 2);
         let settings = &mut config.settings;

@@ -29,13 +29,14 @@
 //! ```
 //!
 //! Keys of a leg, `[lan]` or `[sat]`: `interface`, `congestion_control`, `insist`, `rate`, `pacing`,
-//! `rtt0`, `aggressive`, `guard`, `overhead`, `send_buffer`, `receive_rate`, `receive_buffer`, `notsent_lowat`; see
-//! [`Leg`]. Keys of `[limits]`:
-//! `flows`, `half_open`, `idle`, `descriptors`, `pipe`, `pipes`; see [`Limits`].
+//! `rtt0`, `aggressive`, `guard`, `overhead`, `send_buffer`, `receive_rate`, `receive_buffer`, `notsent_lowat`,
+//! `mss`; see [`Leg`]. A `[leg.NAME]` is a variant of one, which policies choose by `leg = "NAME"`; its keys are
+//! `like` and those that are not the link's; see [`Profile`]. Keys of `[limits]`:
+//! `flows`, `half_open`, `idle`, `descriptors`, `buffered`, `pipe`, `pipes`; see [`Limits`].
 
 mod read;
 
-use crate::policy::{Overlap, Policy, Quic, overlaps};
+use crate::policy::{Doubt, Policy, Quic, overlaps};
 use bentpipe_base::Bytes;
 use bentpipe_pep::leg::Leg;
 use bentpipe_scenario::Problems;
@@ -103,6 +104,23 @@ pub enum Handshake {
     Early,
 }
 
+/// A variant of a leg for the flows of some policies. What is the link's, its rate above all, is the
+/// same for all flows of the leg.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// What policies call it.
+    pub name: String,
+    /// The leg whose place it takes, and whose keys it has where it gives none.
+    pub like: Which,
+    /// The leg's policy.
+    pub leg: Leg,
+}
+
+impl Profile {
+    /// The most there may be.
+    pub const MOST: usize = 7;
+}
+
 /// How much a gateway takes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -115,6 +133,9 @@ pub struct Limits {
     pub idle: Option<Duration>,
     /// Descriptors of the process; `None`: its hard limit (RLIMIT_NOFILE).
     pub descriptors: Option<usize>,
+    /// What may wait in buffers and pipes for all flows together, the kernel's overhead included;
+    /// beyond it new ones pass end to end. `None`: a sixteenth of the machine's memory.
+    pub buffered: Option<Bytes>,
     /// What one pipe holds for one direction of a flow that waits.
     pub pipe: Bytes,
     /// Pipes, all workers together; with none left, flows wait with 16 KiB in memory instead.
@@ -128,6 +149,7 @@ impl Default for Limits {
             half_open: 4096,
             idle: None,
             descriptors: None,
+            buffered: None,
             pipe: Bytes(1 << 20),
             pipes: 512,
         }
@@ -137,14 +159,16 @@ impl Default for Limits {
 /// Everything there is to configure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// The interface towards the ground.
-    pub lan_interface: Option<String>,
-    /// The interface towards the satellite.
-    pub sat_interface: Option<String>,
+    /// The interfaces towards the ground.
+    pub lan_interfaces: Vec<String>,
+    /// The interfaces towards the satellite.
+    pub sat_interfaces: Vec<String>,
     /// The policy of the terrestrial leg.
     pub lan: Leg,
     /// The policy of the satellite leg.
     pub sat: Leg,
+    /// Variants of the legs, which policies choose by their names.
+    pub profiles: Vec<Profile>,
     /// Whose new connections are split.
     pub intercept: Intercept,
     /// When a client's SYN is answered.
@@ -153,8 +177,8 @@ pub struct Config {
     pub policies: Vec<Policy>,
     /// What becomes of QUIC.
     pub quic: Quic,
-    /// The first of the gateway's own two ports on loopback (the second leg has the next); 0 leaves
-    /// the choice to the kernel.
+    /// The first of the gateway's own ports on loopback: two, one for each leg, and two more for each
+    /// profile; 0 leaves the choice to the kernel.
     pub port: u16,
     /// Worker threads; `None`: one for each processor.
     pub threads: Option<usize>,
@@ -199,10 +223,11 @@ impl Control {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            lan_interface: None,
-            sat_interface: None,
+            lan_interfaces: Vec::new(),
+            sat_interfaces: Vec::new(),
             lan: Leg::terrestrial(),
             sat: Leg::satellite(None),
+            profiles: Vec::new(),
             intercept: Intercept::Both,
             handshake: Handshake::EndToEnd,
             policies: Vec::new(),
@@ -225,14 +250,25 @@ impl Config {
     }
 
     /// What is doubtful about it, though it can be used.
-    pub fn doubts(&self) -> Vec<Overlap<'_>> {
-        overlaps(&self.policies)
+    pub fn doubts(&self) -> Vec<Doubt<'_>> {
+        let mut doubts = overlaps(&self.policies);
+        // The command line may name them yet.
+        if !self.lan_interfaces.is_empty() && !self.sat_interfaces.is_empty() {
+            let both = [&self.lan_interfaces[..], &self.sat_interfaces].concat();
+            let elsewhere = self.policies.iter().flat_map(|policy| {
+                let names = policy.interfaces.iter();
+                let strange = names.filter(|name| !both.contains(name));
+                strange.map(move |name| Doubt::Elsewhere(policy, name))
+            });
+            doubts.extend(elsewhere);
+        }
+        doubts
     }
 
     /// The same configuration between the interfaces `lan` and `sat`.
     pub fn between(mut self, lan: impl Into<String>, sat: impl Into<String>) -> Self {
-        self.lan_interface = Some(lan.into());
-        self.sat_interface = Some(sat.into());
+        self.lan_interfaces = vec![lan.into()];
+        self.sat_interfaces = vec![sat.into()];
         self
     }
 }

@@ -7,7 +7,7 @@
 //! ```
 //! use bentpipe_policy::Config;
 //! let text = "[sat]\ninterface = \"eth1\"\nrate = \"10Mbit/s\"\n";
-//! assert_eq!(Config::parse("gateway.toml", text)?.sat_interface.as_deref(), Some("eth1"));
+//! assert_eq!(Config::parse("gateway.toml", text)?.sat_interfaces, ["eth1"]);
 //! let wrong = Config::parse("gateway.toml", &text.replace("rate", "raet")).unwrap_err();
 //! assert!(wrong.to_string().starts_with("gateway.toml:3:1: unknown key `raet` in [sat]"));
 //! # Ok::<(), bentpipe_scenario::Problems>(())
@@ -19,6 +19,6 @@ mod policy;
 pub mod request;
 mod syn;
 
-pub use config::{Config, Control, Handshake, Intercept, Limits, Which};
-pub use policy::{Action, Overlap, Policy, Quic};
-pub use syn::{Ends, Syn};
+pub use config::{Config, Control, Handshake, Intercept, Limits, Profile, Which};
+pub use policy::{Action, Doubt, Interface, Policy, Quic};
+pub use syn::{Ends, Service, Syn};

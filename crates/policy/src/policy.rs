@@ -35,8 +35,24 @@ pub struct Policy {
     pub dscp: Option<u8>,
     /// The leg by whose interface the SYN arrives.
     pub arrives: Option<Which>,
+    /// The SYN arrives by one of these interfaces; by any, if there are none.
+    pub interfaces: Vec<String>,
+    /// By an interface of one of these VLANs (IEEE 802.1Q); of any or none, if there are none.
+    pub vlans: Vec<u16>,
+    /// Of those that are split, the place among [`Config::profiles`](crate::Config::profiles) of the
+    /// variant of a leg that they get.
+    pub profile: Option<usize>,
     /// What becomes of them.
     pub action: Action,
+}
+
+/// An interface of a leg.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// The VLAN that it is of.
+    pub vlan: Option<u16>,
 }
 
 /// What becomes of UDP to port 443, which cannot be split.
@@ -49,17 +65,19 @@ pub enum Quic {
     Reject,
 }
 
-/// One policy in the light of those before it.
+/// What may not be meant in a list of policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Overlap<'p> {
+pub enum Doubt<'p> {
     /// What it matches, the other has taken: it is never used.
     Shadowed(&'p Policy, &'p Policy),
     /// Some connections match both, neither is the narrower one, and what they do differs: their
     /// order decides.
     Crosses(&'p Policy, &'p Policy),
+    /// It matches on an interface that is no leg's.
+    Elsewhere(&'p Policy, &'p str),
 }
 
-impl std::fmt::Display for Overlap<'_> {
+impl std::fmt::Display for Doubt<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Shadowed(later, earlier) => write!(
@@ -72,23 +90,28 @@ impl std::fmt::Display for Overlap<'_> {
                 "policies `{}` and `{}` have connections in common and differ in what they do: the first decides",
                 earlier.name, later.name
             ),
+            Self::Elsewhere(policy, interface) => write!(
+                f,
+                "policy `{}` matches on interface `{interface}`, which is of neither leg",
+                policy.name
+            ),
         }
     }
 }
 
 /// What is doubtful about a list of policies.
-pub(crate) fn overlaps(policies: &[Policy]) -> Vec<Overlap<'_>> {
+pub(crate) fn overlaps(policies: &[Policy]) -> Vec<Doubt<'_>> {
     let mut found = Vec::new();
     for (place, later) in policies.iter().enumerate() {
         let before = &policies[..place];
         if let Some(earlier) = before.iter().find(|earlier| earlier.covers(later)) {
-            found.push(Overlap::Shadowed(later, earlier));
+            found.push(Doubt::Shadowed(later, earlier));
             continue;
         }
         let crosses = before.iter().filter(|earlier| {
-            earlier.action != later.action && earlier.meets(later) && !later.covers(earlier)
+            earlier.does() != later.does() && earlier.meets(later) && !later.covers(earlier)
         });
-        found.extend(crosses.map(|earlier| Overlap::Crosses(later, earlier)));
+        found.extend(crosses.map(|earlier| Doubt::Crosses(later, earlier)));
     }
     found
 }
@@ -103,6 +126,12 @@ impl Policy {
             })
             && (self.dscp.is_none() || self.dscp == other.dscp)
             && (self.arrives.is_none() || self.arrives == other.arrives)
+            && within(&other.interfaces, &self.interfaces, String::eq)
+            && within(&other.vlans, &self.vlans, u16::eq)
+    }
+
+    fn does(&self) -> (Action, Option<usize>) {
+        (self.action, self.profile)
     }
 
     /// Whether some connections match both.
@@ -116,6 +145,8 @@ impl Policy {
             })
             && same(self.dscp, other.dscp)
             && (self.arrives.is_none() || other.arrives.is_none() || self.arrives == other.arrives)
+            && touches(&self.interfaces, &other.interfaces, String::eq)
+            && touches(&self.vlans, &other.vlans, u16::eq)
             // Of one family.
             && [true, false].iter().any(|v4| self.is_for(*v4) && other.is_for(*v4))
     }
@@ -133,14 +164,29 @@ impl Policy {
         has(&self.from) && has(&self.to)
     }
 
-    /// Its match on a SYN of IPv4 (`true`) or IPv6 that arrives by `leg`, in nft(8)'s language;
-    /// `None` where it cannot match.
-    pub fn matches(&self, v4: bool, leg: Which) -> Option<String> {
+    /// Whether it matches what arrives by that interface.
+    pub fn includes(&self, interface: &Interface) -> bool {
+        let vlan = interface.vlan;
+        (self.interfaces.is_empty() || self.interfaces.contains(&interface.name))
+            && (self.vlans.is_empty() || vlan.is_some_and(|vlan| self.vlans.contains(&vlan)))
+    }
+
+    /// Its match on a SYN of IPv4 (`true`) or IPv6 that arrives by `leg`, whose interfaces are
+    /// `interfaces`, in nft(8)'s language; `None` where it cannot match.
+    pub fn matches(&self, v4: bool, leg: Which, interfaces: &[Interface]) -> Option<String> {
         if !self.is_for(v4) || self.arrives.is_some_and(|arrives| arrives != leg) {
             return None;
         }
         let ip = if v4 { "ip" } else { "ip6" };
         let mut rule = String::new();
+        if !self.interfaces.is_empty() || !self.vlans.is_empty() {
+            let by = interfaces.iter().filter(|by| self.includes(by));
+            let by: Vec<String> = by.map(|by| format!("\"{}\"", by.name)).collect();
+            if by.is_empty() {
+                return None;
+            }
+            put_set(&mut rule, "iifname", by.into_iter());
+        }
         for (key, list) in [("saddr", &self.from), ("daddr", &self.to)] {
             let list = list
                 .iter()
@@ -190,6 +236,9 @@ mod tests {
             ports: Vec::new(),
             dscp: None,
             arrives: None,
+            interfaces: Vec::new(),
+            vlans: Vec::new(),
+            profile: None,
             action: Action::Split,
         }
     }
@@ -199,7 +248,7 @@ mod tests {
     }
 
     fn said(policies: &[Policy]) -> Vec<String> {
-        overlaps(policies).iter().map(Overlap::to_string).collect()
+        overlaps(policies).iter().map(Doubt::to_string).collect()
     }
 
     #[test]
@@ -245,9 +294,28 @@ mod tests {
         assert!(said(&[split, lab.clone()]).is_empty(), "they do the same");
         let v6 = Policy {
             to: prefixes(&["fd00::/8"]),
-            ..web
+            ..web.clone()
         };
-        assert!(said(&[v6, lab]).is_empty(), "of another family");
+        assert!(said(&[v6, lab.clone()]).is_empty(), "of another family");
+        let elsewhere = |vlan| Policy {
+            vlans: vec![vlan],
+            ..web.clone()
+        };
+        assert_eq!(said(&[elsewhere(20), lab.clone()]).len(), 1);
+        let apart = [
+            elsewhere(20),
+            Policy {
+                vlans: vec![30],
+                ..lab.clone()
+            },
+        ];
+        assert!(said(&apart).is_empty(), "of other VLANs");
+        let slow = Policy {
+            profile: Some(0),
+            ..lab.clone()
+        };
+        let told = said(&[lab, slow]);
+        assert!(told[0].contains("never used"), "{told:?}");
     }
 
     #[test]
@@ -259,15 +327,39 @@ mod tests {
             arrives: Some(Which::Sat),
             ..any()
         };
-        let rule = policy.matches(false, Which::Sat).unwrap();
+        let rule = policy.matches(false, Which::Sat, &[]).unwrap();
         let expected = "ip6 saddr { fd00::/8 } tcp dport { 80, 8000-8099 } ip6 dscp 46 ";
         assert_eq!(rule, expected);
-        assert_eq!(policy.matches(true, Which::Lan), None);
+        assert_eq!(policy.matches(true, Which::Lan, &[]), None);
         let v4 = Policy {
             to: prefixes(&["192.0.2.1/32"]),
             ..any()
         };
-        assert_eq!(v4.matches(false, Which::Lan), None);
-        assert_eq!(any().matches(true, Which::Lan).unwrap(), "");
+        assert_eq!(v4.matches(false, Which::Lan, &[]), None);
+        let by = |name: &str, vlan| Interface {
+            name: name.to_owned(),
+            vlan,
+        };
+        let there = [
+            by("eth0", None),
+            by("eth0.20", Some(20)),
+            by("eth1.20", Some(20)),
+        ];
+        for (interfaces, vlans, expected) in [
+            (&["eth0"][..], &[][..], Some("iifname { \"eth0\" } ")),
+            (&[], &[20], Some("iifname { \"eth0.20\", \"eth1.20\" } ")),
+            (&["eth1.20"], &[20, 30], Some("iifname { \"eth1.20\" } ")),
+            (&["eth0"], &[20], None),
+            (&["eth7"], &[], None),
+        ] {
+            let policy = Policy {
+                interfaces: interfaces.iter().map(|name| (*name).to_owned()).collect(),
+                vlans: vlans.to_vec(),
+                ..any()
+            };
+            let rule = policy.matches(true, Which::Lan, &there);
+            assert_eq!(rule.as_deref(), expected, "{interfaces:?} {vlans:?}");
+        }
+        assert_eq!(any().matches(true, Which::Lan, &[]).unwrap(), "");
     }
 }

@@ -1,7 +1,7 @@
 //! What a SYN says.
 
 use bentpipe_base::Seq;
-use bentpipe_wire::{Checksums, Ip, Packet, Transport};
+use bentpipe_wire::{Checksums, Flags, Ip, Packet, Transport};
 use std::net::SocketAddr;
 
 /// TCP Fast Open (RFC 7413): a listener that does not know the client's cookie ignores it, and its
@@ -18,19 +18,23 @@ pub struct Syn {
     pub ends: Ends,
     /// The client's first sequence number: a SYN that comes again has the same.
     pub seq: Seq,
-    /// DSCP in the upper six bits, ECN in the lower two.
-    pub traffic_class: u8,
+    /// What it asks of the way.
+    pub service: Service,
     /// The first option that a split would break: Multipath TCP (30), TCP-MD5 (19), TCP-AO (29), and
     /// any that this program does not know.
     pub foreign_option: Option<u8>,
 }
 
-impl Syn {
-    /// The class of service: DSCP without ECN, which is each leg's own.
-    pub fn class(&self) -> u8 {
-        self.traffic_class & !3
-    }
+/// What a SYN asks of the way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Service {
+    /// DSCP in the upper six bits; the lower two are 0.
+    pub class: u8,
+    /// Explicit congestion notification (RFC 3168, section 6.1.1).
+    pub ecn: bool,
+}
 
+impl Syn {
     /// Reads a packet from its IP header on; `None` when it is no SYN that can be read.
     pub fn parse(packet: &[u8]) -> Option<Self> {
         // The kernel checked them; those of local senders are left to the network card.
@@ -51,7 +55,10 @@ impl Syn {
                 SocketAddr::new(destination, tcp.destination),
             ),
             seq: tcp.seq,
-            traffic_class,
+            service: Service {
+                class: traffic_class & !3,
+                ecn: tcp.flags.contains(Flags::ECE | Flags::CWR),
+            },
             foreign_option: kinds.find(|kind| *kind != FAST_OPEN),
         })
     }
@@ -60,7 +67,7 @@ impl Syn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bentpipe_wire::{Flags, Ipv4, Payload, RawOptions, Tcp, TcpOptions};
+    use bentpipe_wire::{Ipv4, Payload, RawOptions, Tcp, TcpOptions};
     use proptest::prelude::*;
 
     fn syn(options: &[u8]) -> Vec<u8> {
@@ -95,10 +102,19 @@ mod tests {
                 "198.51.100.2:80".parse().unwrap(),
             ),
             seq: Seq(7),
-            traffic_class: 0xb8,
+            service: Service {
+                class: 0xb8,
+                ecn: false,
+            },
             foreign_option: None,
         };
-        assert_eq!(Syn::parse(&syn(&[])), Some(expected));
+        let mut packet = syn(&[]);
+        assert_eq!(Syn::parse(&packet), Some(expected));
+        // ECE alone is no request.
+        for (flags, ecn) in [(0x42, false), (0xc2, true)] {
+            packet[20 + 13] = flags;
+            assert_eq!(Syn::parse(&packet).unwrap().service.ecn, ecn);
+        }
     }
 
     #[test]

@@ -75,12 +75,13 @@ Examples:
 #[derive(Clone, Debug, clap::Args)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct Run {
-    /// The interface towards the ground; overrides `interface` of the lan leg
+    /// The interface towards the ground; more than once where there are several; overrides
+    /// `interface` of the lan leg
     #[arg(long, value_name = "IF")]
-    lan: Option<String>,
-    /// The interface towards the satellite; overrides `interface` of the sat leg
+    lan: Vec<String>,
+    /// The interface towards the satellite, likewise; overrides `interface` of the sat leg
     #[arg(long, value_name = "IF")]
-    sat: Option<String>,
+    sat: Vec<String>,
     /// The configuration, a TOML file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -201,18 +202,19 @@ fn config(args: &Run) -> Result<Config, Failure> {
             ..Config::default()
         },
     };
-    for (interface, given) in [
-        (&mut config.lan_interface, &args.lan),
-        (&mut config.sat_interface, &args.sat),
+    for (interfaces, given) in [
+        (&mut config.lan_interfaces, &args.lan),
+        (&mut config.sat_interfaces, &args.sat),
     ] {
-        if given.is_some() {
-            interface.clone_from(given);
+        if !given.is_empty() {
+            interfaces.clone_from(given);
         }
     }
-    match (&config.lan_interface, &config.sat_interface) {
-        (Some(lan), Some(sat)) if lan == sat => Err(Failure::Usage(anyhow!(
-            "--lan and --sat are both `{lan}`: a split needs two interfaces"
+    let mut lan = config.lan_interfaces.iter();
+    match lan.find(|lan| config.sat_interfaces.contains(lan)) {
+        Some(both) => Err(Failure::Usage(anyhow!(
+            "--lan and --sat are both `{both}`: a split needs two interfaces"
         ))),
-        _ => Ok(config),
+        None => Ok(config),
     }
 }

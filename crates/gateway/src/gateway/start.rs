@@ -1,6 +1,6 @@
 //! Starting a gateway.
 
-use super::{Connections, Gateway, Meter};
+use super::{Connections, Gateway, Meter, Scales, buffered};
 use crate::budget::{Descriptors, budget};
 use crate::control::{ControlError, Supply};
 use crate::counters::Counters;
@@ -8,7 +8,7 @@ use crate::flow_log;
 use crate::handshake::{self, Answered, Porter};
 use crate::intercept::{InterceptError, Interception, Passed};
 use crate::ledger::Ledger;
-use crate::legs::Prepared;
+use crate::legs::Legs;
 use crate::listen::{self, ListenError, Listener};
 use crate::mark::Marks;
 use crate::orders::{Fixed, Handle};
@@ -24,7 +24,8 @@ use bentpipe_os::nfqueue::Queues;
 use bentpipe_os::owner::{Owner, OwnerError};
 use bentpipe_os::{limits, sched, sweep, timer};
 use bentpipe_policy::Config;
-use bentpipe_policy::Which;
+use bentpipe_policy::{Interface, Which};
+use std::collections::HashSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, mpsc};
@@ -57,8 +58,8 @@ pub enum StartError {
         /// What interfaces there are.
         there: String,
     },
-    /// Both legs on one interface.
-    #[error("both legs are on interface `{0}`: a split needs two")]
+    /// One interface for both legs, or twice for one.
+    #[error("interface `{0}` is named twice: each is of one leg, and a split needs two legs")]
     SameInterface(String),
     /// A leg insists on a congestion control that is not to be had.
     #[error(transparent)]
@@ -117,41 +118,44 @@ impl Gateway {
     /// Everything made so far is undone.
     pub fn start(config: &Config) -> Result<Self, StartError> {
         Need::NetAdmin.check()?;
-        let (lan, sat) = interfaces(config)?;
+        let interfaces = interfaces(config)?;
         for line in sweep::sweep().to_string().lines() {
             tracing::info!("{line}");
         }
         let marks = Marks::new(Owner::current()?);
         let mut supply = Supply::default();
-        let legs = supply.prepare_both(&config.lan, &config.sat, marks)?;
+        let legs = supply.prepare_all(config, marks)?;
         let threads = match config.threads {
             Some(threads) => threads,
             None => sched::allowed_cpus()
                 .map_err(system("count the processors"))?
                 .len(),
         };
-        let (crossings, listeners) = doors(config, &legs, threads, (&lan, &sat))?;
+        let (crossings, listeners) = doors(config, &legs, threads)?;
         let connections = Connections {
             diag: Diag::open().map_err(system("ask for connections"))?,
             marks,
         };
         let facts = Facts {
-            interfaces: [lan.clone(), sat.clone()],
+            interfaces: [config.lan_interfaces.clone(), config.sat_interfaces.clone()],
             marks,
             began: timer::now(),
         };
         let lookout = Lookout::new(facts).map_err(system("ask for connections"))?;
         let neighbours = Neighbours::watch().map_err(system("watch the neighbours"))?;
         // Before any worker: a suspended interception takes nothing, and most that can fail is here.
-        let doors = crossings.iter().map(|crossing| crossing.leg).collect();
         let rules = Ruleset {
             marks,
             handshake: config.handshake,
+            interfaces,
             crossings,
             policies: config.policies.clone(),
             quic: config.quic,
+            mss: [config.lan.mss, config.sat.mss],
         };
-        crate::config::warn(config);
+        let doors = rules.entrances();
+        let doors = doors.map(|(leg, profile, _)| (leg, profile)).collect();
+        crate::config::warn(config, &rules.interfaces);
         let (mut interception, queues) =
             Interception::new(rules, config.limits.half_open).map_err(explain)?;
         let gate = queues.map(|queues| Gate {
@@ -190,76 +194,88 @@ impl Gateway {
             orders: taken,
             fixed: Fixed::of(config),
             descriptors,
+            scales: Scales {
+                next: timer::now(),
+                retry: timer::now(),
+            },
             bypassed: false,
             drain: config.drain,
         };
         on?;
-        tracing::info!(lan, sat, threads, "ready");
+        let [lan, sat] = [&config.lan_interfaces, &config.sat_interfaces];
+        tracing::info!(?lan, ?sat, threads, "ready");
         Ok(gateway)
     }
 }
 
 /// The interfaces of both legs, which exist.
-fn interfaces(config: &Config) -> Result<(String, String), StartError> {
-    let links = Netlink::open()?.link_names()?;
+fn interfaces(config: &Config) -> Result<[Vec<Interface>; 2], StartError> {
+    let links = Netlink::open()?.vlans()?;
     let names: Vec<&str> = links
         .iter()
-        .map(String::as_str)
+        .map(|(name, _)| name.as_str())
         .filter(|name| *name != "lo")
         .collect();
     let there = || match names.as_slice() {
         [] => "none but lo".to_owned(),
         names => format!("`{}`", names.join("`, `")),
     };
-    let find = |which: Which, name: &Option<String>| match name {
-        Some(name) if names.contains(&name.as_str()) => Ok(name.clone()),
-        Some(name) => Err(StartError::UnknownInterface {
-            leg: which.name(),
-            name: name.clone(),
-            there: there(),
-        }),
-        None => Err(StartError::NoInterface {
-            leg: which.name(),
-            there: there(),
-        }),
+    let find = |which: Which, wanted: &[String]| {
+        if wanted.is_empty() {
+            return Err(StartError::NoInterface {
+                leg: which.name(),
+                there: there(),
+            });
+        }
+        let found = wanted.iter().map(|name| {
+            let link = links
+                .iter()
+                .find(|(other, _)| other == name && other != "lo");
+            let (name, vlan) = link.ok_or_else(|| StartError::UnknownInterface {
+                leg: which.name(),
+                name: name.clone(),
+                there: there(),
+            })?;
+            Ok(Interface {
+                name: name.clone(),
+                vlan: *vlan,
+            })
+        });
+        found.collect::<Result<Vec<_>, _>>()
     };
-    let lan = find(Which::Lan, &config.lan_interface)?;
-    let sat = find(Which::Sat, &config.sat_interface)?;
-    if lan == sat {
-        return Err(StartError::SameInterface(lan));
+    let lan = find(Which::Lan, &config.lan_interfaces)?;
+    let sat = find(Which::Sat, &config.sat_interfaces)?;
+    let mut seen = HashSet::new();
+    let mut all = lan.iter().chain(&sat);
+    match all.find(|one| !seen.insert(&one.name)) {
+        Some(twice) => Err(StartError::SameInterface(twice.name.clone())),
+        None => Ok([lan, sat]),
     }
-    Ok((lan, sat))
 }
 
 type Doors = (Vec<Crossing>, Vec<Vec<Listener>>);
 
 /// Opens the listeners, one list a worker, and says what is to be intercepted into them.
-fn doors(
-    config: &Config,
-    legs: &[Prepared; 2],
-    threads: usize,
-    (lan, sat): (&str, &str),
-) -> Result<Doors, StartError> {
+fn doors(config: &Config, legs: &Legs, threads: usize) -> Result<Doors, StartError> {
     let mut crossings = Vec::new();
     let mut listeners: Vec<Vec<Listener>> = (0..threads).map(|_| Vec::new()).collect();
-    for (leg, from, to) in [(Which::Lan, lan, sat), (Which::Sat, sat, lan)] {
+    for leg in [Which::Lan, Which::Sat] {
         if !config.intercept.includes(leg) {
             continue;
         }
-        let port = match config.port {
-            0 => 0,
-            first => first + leg as u16,
-        };
-        let (doors, lists) = listen::open(leg, &legs[leg as usize], port, threads)?;
-        crossings.push(Crossing {
-            leg,
-            from: from.to_owned(),
-            to: to.to_owned(),
-            doors,
-        });
-        for (worker, list) in listeners.iter_mut().zip(lists) {
-            worker.extend(list);
+        let mut all = Vec::new();
+        for profile in 0..=config.profiles.len() {
+            let port = match config.port {
+                0 => 0,
+                first => first + leg as u16 + 2 * profile as u16,
+            };
+            let (doors, lists) = listen::open(leg, (legs, profile), port, threads)?;
+            all.push(doors);
+            for (worker, list) in listeners.iter_mut().zip(lists) {
+                worker.extend(list);
+            }
         }
+        crossings.push(Crossing { leg, doors: all });
     }
     Ok((crossings, listeners))
 }
@@ -280,7 +296,7 @@ fn descriptors(workers: usize) -> Result<Descriptors, StartError> {
 
 fn spawn(
     config: &Config,
-    legs: [Prepared; 2],
+    legs: Legs,
     listeners: Vec<Vec<Listener>>,
     descriptors: &Descriptors,
     gate: Option<Gate>,
@@ -294,8 +310,12 @@ fn spawn(
     let budget = budget(&config.limits, descriptors)
         .ok_or(StartError::TooFewDescriptors { available, used })?;
     let settings = Settings::new(legs, budget.pipes, &config.limits);
-    let shared =
-        Shared::new(budget.bounds, settings, threads + 1).map_err(system("make an eventfd"))?;
+    let shared = Shared::new(
+        (budget.bounds, buffered(&config.limits)),
+        settings,
+        threads + 1,
+    )
+    .map_err(system("make an eventfd"))?;
     let shared = Arc::new(shared);
     // The last are the porter's.
     let counters: Arc<[Arc<Counters>]> = (0..=threads).map(|_| Arc::default()).collect();
@@ -373,7 +393,7 @@ impl Drop for AtEnd {
 /// What a porter keeps.
 struct Gate {
     queues: Queues,
-    doors: Vec<Which>,
+    doors: Vec<(Which, usize)>,
     marks: Marks,
 }
 

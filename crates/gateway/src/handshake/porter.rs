@@ -38,8 +38,8 @@ pub(crate) struct Plan {
     /// Its place among those that hear of silent neighbours.
     pub(crate) number: usize,
     pub(crate) queues: Queues,
-    /// For each queue the leg that its SYNs arrive by.
-    pub(crate) doors: Vec<Which>,
+    /// For each queue the leg that its SYNs arrive by, and their profile.
+    pub(crate) doors: Vec<(Which, usize)>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) answered: Arc<Answered>,
@@ -155,19 +155,23 @@ impl Porter {
             return self.give(ticket, Verdict::Pass);
         }
         let half_open = self.places.len() + self.plan.answered.len();
-        if half_open >= self.settings.half_open || self.plan.shared.should_suspend() {
-            counters.over_limit.one();
+        if half_open >= self.settings.half_open {
+            counters.over_half_open.one();
             return self.give(ticket, Verdict::Pass);
         }
-        let Some(leg) = self.plan.doors.get(usize::from(ticket.queue)) else {
+        if let Some(limit) = self.plan.shared.limit() {
+            counters.over(limit).one();
+            return self.give(ticket, Verdict::Pass);
+        }
+        let Some(&(leg, profile)) = self.plan.doors.get(usize::from(ticket.queue)) else {
             return self.give(ticket, Verdict::Pass);
         };
         let (client, server) = syn.ends;
         match dial(
-            &self.settings.legs[leg.other() as usize],
+            &self.settings.legs.of(profile)[leg.other() as usize],
             client,
             server,
-            syn.class(),
+            syn.service,
         ) {
             Ok(dialled) => self.on_dialled(ticket, syn, dialled),
             Err(error) => {
@@ -222,7 +226,7 @@ impl Porter {
         });
         if let Some(Err(error)) = watched {
             tracing::warn!(%error, "cannot watch a dial: its SYN passes unsplit");
-            self.plan.counters.over_limit.one();
+            self.plan.counters.over_descriptors.one();
             return self.release(index, Verdict::Pass);
         }
         Ok(())
@@ -231,7 +235,7 @@ impl Porter {
     fn on_no_dial(&self, (client, server): Ends, error: &io::Error) {
         let counters = &self.plan.counters;
         if socket::is_exhausted(error) {
-            counters.over_limit.one();
+            counters.over_descriptors.one();
             return self.plan.shared.out_of_descriptors();
         }
         match error.kind() {
@@ -297,8 +301,10 @@ impl Porter {
         self.on_silent()
     }
 
-    /// Dials to or by neighbours that do not answer are over.
+    /// Dials to or by neighbours that do not answer are over. Passed on, their SYNs would have the
+    /// kernel ask for the neighbour again before it tells the client.
     fn on_silent(&mut self) -> io::Result<()> {
+        let told = Verdict::PassMarked(self.plan.marks.unreachable());
         let silent = self.plan.shared.take_silent(self.plan.number);
         if silent.is_empty() {
             return Ok(());
@@ -307,7 +313,7 @@ impl Porter {
             let server = self.held.get_mut(index).map(|held| held.ends.1.ip());
             if server.is_some_and(|server| is_behind(&silent, server)) {
                 self.plan.counters.unreachable.one();
-                self.release(index, Verdict::Pass)?;
+                self.release(index, told)?;
             }
         }
         Ok(())

@@ -156,6 +156,16 @@ fn standing(status: &Status, page: &mut Page) -> fmt::Result {
         status.limits.flows as f64,
     )?;
     page.gauge(
+        "buffered_bytes",
+        "What waits in buffers and pipes, the kernel's overhead included.",
+        status.buffered as f64,
+    )?;
+    page.gauge(
+        "buffered_limit_bytes",
+        "From that on new flows pass unsplit.",
+        status.limits.buffered as f64,
+    )?;
+    page.gauge(
         "splits",
         "1 while new connections are split, 0 while they pass.",
         f64::from(u8::from(status.standing == Standing::Serving)),

@@ -7,8 +7,8 @@ use bentpipe_base::Instant;
 use bentpipe_os::epoll::{Event, Interest};
 use bentpipe_os::socket::{self, Dial};
 use bentpipe_os::timer;
-use bentpipe_policy::Syn;
-use bentpipe_policy::Which;
+use bentpipe_policy::{Service, Syn, Which};
+
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,6 +17,14 @@ use std::time::Duration;
 const READING: Interest = Interest::READ
     .and(Interest::PEER_CLOSED)
     .and(Interest::EDGE);
+
+/// A listener that a client came by.
+#[derive(Clone, Copy)]
+struct Door {
+    address: SocketAddr,
+    leg: Which,
+    profile: usize,
+}
 
 fn token(index: u32, side: Side) -> u64 {
     u64::from(index) << 1 | side as u64
@@ -30,19 +38,19 @@ const CROWDED: Duration = Duration::from_secs(3);
 /// What a SYN is at most: the longest headers.
 const LONGEST_SYN: usize = 512;
 
-/// The class of service that the client's SYN asked for; our packets to it are of that class too.
-fn carry_class(near: &OwnedFd, server: SocketAddr) -> u8 {
+/// What the client's SYN asked of the way; our packets to it are of its class too.
+fn service(near: &OwnedFd, server: SocketAddr) -> Service {
     let mut buffer = [0; LONGEST_SYN];
     let syn = socket::saved_syn(near, &mut buffer)
         .ok()
         .and_then(Syn::parse);
-    let class = syn.map_or(0, |syn| syn.class());
-    if class != 0
-        && let Err(error) = socket::set_traffic_class(near, server, class)
+    let service = syn.map_or_else(Service::default, |syn| syn.service);
+    if service.class != 0
+        && let Err(error) = socket::set_traffic_class(near, server, service.class)
     {
         tracing::debug!(%error, "a connection goes on in the ordinary class");
     }
-    class
+    service
 }
 
 impl Worker {
@@ -63,9 +71,13 @@ impl Worker {
                 let until = timer::now() + CROWDED;
                 return self.pause(Some(Pause::Room { until }));
             }
-            let (address, leg) = (listener.address, listener.leg);
+            let door = Door {
+                address: listener.address,
+                leg: listener.leg,
+                profile: listener.profile,
+            };
             match socket::accept(&listener.socket) {
-                Ok((near, client)) => self.on_client(near, client, address, leg),
+                Ok((near, client)) => self.on_client(near, client, door),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // Idle pipes are a luxury now.
                 Err(error) if socket::is_exhausted(&error) && self.tools.pool.trim() > 0 => {}
@@ -79,27 +91,27 @@ impl Worker {
         }
     }
 
-    fn on_client(&mut self, near: OwnedFd, client: SocketAddr, door: SocketAddr, leg: Which) {
+    fn on_client(&mut self, near: OwnedFd, client: SocketAddr, door: Door) {
         self.counters.accepted.one();
         // Whatever ends here, ends by a reset: accepted sockets abort on close.
         let Ok(server) = socket::local_address(&near) else {
             return self.counters.reset.one();
         };
-        if server == door {
+        if server == door.address {
             // Not intercepted but dialled straight to us: an open relay would serve it.
             return self.counters.direct.one();
         }
-        let class = carry_class(&near, server);
+        let service = service(&near, server);
         if let Some((far, begun)) = self.answered.take(&(client, server)) {
-            return self.on_pair(near, far, leg, begun);
+            return self.on_pair(near, far, door.leg, begun);
         }
         match dial(
-            &self.settings.legs[leg.other() as usize],
+            &self.settings.legs.of(door.profile)[door.leg.other() as usize],
             client,
             server,
-            class,
+            service,
         ) {
-            Ok(dialled) => self.on_dialled(near, dialled, leg),
+            Ok(dialled) => self.on_dialled(near, dialled, door.leg),
             Err(error) => self.on_no_dial(client, server, &error),
         }
     }

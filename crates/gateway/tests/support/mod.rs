@@ -178,6 +178,16 @@ impl Stage {
         self.split_by(Self::config())
     }
 
+    /// A gateway as `text` has it, between the stage's interfaces unless it names others.
+    pub fn split_with(&self, text: &str) -> Running {
+        let text = format!("threads = 2\n{text}\n");
+        let config = Config::parse("test", &text).unwrap();
+        self.split_by(match config.lan_interfaces.is_empty() {
+            true => config.between("lan0", "sat0"),
+            false => config,
+        })
+    }
+
     pub fn split_by(&self, config: Config) -> Running {
         let shutdown = Arc::new(Shutdown::new().unwrap());
         let told = Arc::clone(&shutdown);

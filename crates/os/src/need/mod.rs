@@ -30,6 +30,8 @@ pub enum Need {
     Btf,
     /// A kernel that takes congestion controls written in BPF.
     StructOps,
+    /// A kernel with VLAN interfaces (IEEE 802.1Q).
+    Vlan,
     /// A program on the path or in the usual places for administration.
     Program(&'static str),
 }
@@ -70,6 +72,7 @@ impl Need {
             Self::Tproxy => probe::tproxy(),
             Self::Btf => probe::btf(),
             Self::StructOps => probe::struct_ops(),
+            Self::Vlan => probe::vlan(),
             Self::Program(name) => probe::program(name),
         };
         found.map_err(|what| Missing {
@@ -95,6 +98,7 @@ impl Need {
             Self::Tun => "the emulated link has no interfaces",
             Self::Nft | Self::Tproxy => "connections cannot be intercepted",
             Self::Btf | Self::StructOps => "the BPF congestion controls cannot be loaded",
+            Self::Vlan => "no interface can be of a VLAN",
             Self::Program(_) => "it is needed here",
         }
     }
@@ -111,6 +115,9 @@ impl Need {
             Self::Btf => "use a kernel with CONFIG_DEBUG_INFO_BTF, as distributions build it",
             Self::StructOps => {
                 "use a kernel 6.4 or later with CONFIG_BPF_JIT and CONFIG_DEBUG_INFO_BTF"
+            }
+            Self::Vlan => {
+                "load the module (`modprobe 8021q`) or use a kernel with CONFIG_VLAN_8021Q"
             }
             Self::Program(name) => return format!("`apt-get install {}`", probe::package(name)),
         };

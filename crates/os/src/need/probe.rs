@@ -38,6 +38,13 @@ pub(super) fn capability(wanted: Capability) -> Found {
     Err(format!("not permitted ({name} is missing)"))
 }
 
+pub(super) fn vlan() -> Result<(), String> {
+    match Path::new("/proc/net/vlan/config").exists() {
+        true => Ok(()),
+        false => Err("this kernel has no VLAN interfaces".to_owned()),
+    }
+}
+
 pub(super) fn tun() -> Found {
     let device = "/dev/net/tun";
     fs::OpenOptions::new()

@@ -7,8 +7,8 @@ use bentpipe_base::Bytes;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::link::{
-    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVeth, LinkAttribute,
-    LinkFlags, LinkInfo, LinkMessage,
+    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVeth, InfoVlan,
+    LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use std::net::IpAddr;
@@ -40,6 +40,7 @@ pub struct LinkStats {
 pub(crate) struct Link {
     pub(crate) name: String,
     pub(crate) alias: Option<String>,
+    pub(crate) vlan: Option<u16>,
 }
 
 /// One end of a veth pair: where it is and what it is called.
@@ -293,6 +294,15 @@ impl Netlink {
         Ok(self.links()?.into_iter().map(|link| link.name).collect())
     }
 
+    /// The interfaces of the namespace with the VLAN that each is of, if it is of one.
+    ///
+    /// # Errors
+    /// Fails when the kernel does not answer.
+    pub fn vlans(&self) -> Result<Vec<(String, Option<u16>)>, NetlinkError> {
+        let links = self.links()?.into_iter();
+        Ok(links.map(|link| (link.name, link.vlan)).collect())
+    }
+
     /// All interfaces of the namespace.
     pub(crate) fn links(&self) -> Result<Vec<Link>, NetlinkError> {
         let answers = self.list(
@@ -308,14 +318,16 @@ impl Netlink {
             .filter_map(|link| {
                 let mut name = None;
                 let mut alias = None;
+                let mut vlan = None;
                 for attribute in link.attributes {
                     match attribute {
                         LinkAttribute::IfName(text) => name = Some(text),
                         LinkAttribute::IfAlias(text) => alias = Some(text),
+                        LinkAttribute::LinkInfo(info) => vlan = vlan_of(&info),
                         _ => {}
                     }
                 }
-                name.map(|name| Link { name, alias })
+                name.map(|name| Link { name, alias, vlan })
             })
             .collect())
     }
@@ -348,6 +360,18 @@ impl Netlink {
         })
         .map_err(|e| no_such(name, e))
     }
+}
+
+/// The VLAN of an interface of type `vlan`.
+fn vlan_of(info: &[LinkInfo]) -> Option<u16> {
+    let data = info.iter().find_map(|info| match info {
+        LinkInfo::Data(InfoData::Vlan(data)) => Some(data),
+        _ => None,
+    });
+    data?.iter().find_map(|item| match item {
+        InfoVlan::Id(id) => Some(*id),
+        _ => None,
+    })
 }
 
 fn named(name: &str) -> LinkMessage {

@@ -1,9 +1,10 @@
 //! From TOML to [`Config`].
 
+mod leg;
 mod policy;
 
 use super::{Config, Control as Socket, Handshake, Intercept, Limits};
-use bentpipe_base::{Bytes, Probability, Rate};
+use bentpipe_base::Bytes;
 use bentpipe_pep::leg::Leg;
 use bentpipe_scenario::Problems;
 use bentpipe_scenario::read::{Document, Table, Value, Wrong};
@@ -19,7 +20,7 @@ pub(super) fn config(file: &str, text: &str) -> Result<Config, Problems> {
     }
     let mut root = document.root();
     let mut config = Config::default();
-    config.port = root.or("port", Whole::<0, 65_534>(0)).0 as u16;
+    config.port = root.or("port", Whole::<0, 65_520>(0)).0 as u16;
     config.intercept = root.or("intercept", config.intercept);
     config.handshake = root.or("handshake", config.handshake);
     config.threads = root
@@ -34,62 +35,19 @@ pub(super) fn config(file: &str, text: &str) -> Result<Config, Problems> {
         .optional("flow_log")
         .and_then(|AbsolutePath(path)| path);
     if let Some(table) = root.table("lan") {
-        (config.lan_interface, config.lan) = leg(table, |_| Leg::terrestrial());
+        (config.lan_interfaces, config.lan) = leg::leg(table, |_| Leg::terrestrial());
     }
     if let Some(table) = root.table("sat") {
-        (config.sat_interface, config.sat) = leg(table, Leg::satellite);
+        (config.sat_interfaces, config.sat) = leg::leg(table, Leg::satellite);
     }
     if let Some(table) = root.table("limits") {
         config.limits = limits(table);
     }
     config.quic = root.or("quic", config.quic);
-    config.policies = policy::list(&mut root);
+    config.profiles = leg::profiles(&mut root, [&config.lan, &config.sat]);
+    config.policies = policy::list(&mut root, &config.profiles);
     root.finish();
     document.finish(Some(config))
-}
-
-fn leg(mut table: Table<'_, '_>, defaults: impl Fn(Option<Rate>) -> Leg) -> (Option<String>, Leg) {
-    let interface = table
-        .optional("interface")
-        .map(|Interface(interface)| interface);
-    let rate = table.optional("rate").map(|LinkRate(rate)| rate);
-    let mut leg = defaults(rate);
-    leg.rate = rate;
-    if let Some(Control(control)) = table.optional("congestion_control") {
-        leg.congestion = Some(control);
-    }
-    leg.insist = table.or("insist", leg.insist);
-    if leg.insist && leg.congestion.is_none() {
-        table.problem(
-            "insist",
-            Wrong::new(
-                "`insist` without a `congestion_control` to insist on",
-                "both, or neither",
-            ),
-        );
-    }
-    let Pacing(pacing) = table.or("pacing", Pacing(leg.pacing));
-    leg.pacing = pacing;
-    let ReferenceTime(rtt0) = table.or("rtt0", ReferenceTime(leg.rtt0));
-    leg.rtt0 = rtt0;
-    leg.aggressive = table.or("aggressive", leg.aggressive);
-    let Guard(guard) = table.or("guard", Guard(leg.guard));
-    leg.guard = guard;
-    let Overhead(overhead) = table.or("overhead", Overhead(leg.overhead));
-    leg.overhead = overhead;
-    let Buffer(send) = table.or("send_buffer", Buffer(leg.send_buffer));
-    leg.send_buffer = send;
-    if let Some(LinkRate(rate)) = table.optional("receive_rate") {
-        leg.receive_buffer = Leg::buffer(rate);
-    }
-    let Buffer(receive) = table.or("receive_buffer", Buffer(leg.receive_buffer));
-    leg.receive_buffer = receive;
-    leg.notsent_lowat = table
-        .optional("notsent_lowat")
-        .map(|Buffer(size)| size)
-        .or(leg.notsent_lowat);
-    table.finish();
-    (interface, leg)
 }
 
 fn limits(mut table: Table<'_, '_>) -> Limits {
@@ -106,6 +64,10 @@ fn limits(mut table: Table<'_, '_>) -> Limits {
     limits.descriptors = table
         .optional("descriptors")
         .map(|Whole::<100, 1_000_000_000>(count)| count as usize);
+    limits.buffered = table
+        .optional("buffered")
+        .map(|Buffered(size)| size)
+        .or(limits.buffered);
     if let Some(Pipe(size)) = table.optional("pipe") {
         limits.pipe = size;
     }
@@ -212,94 +174,6 @@ impl Value for AbsolutePath {
     }
 }
 
-/// The name of an interface: 1 to 15 bytes, as the kernel takes them.
-struct Interface(String);
-
-impl Value for Interface {
-    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
-        let name = String::read(value, source)?;
-        let fits = (1..16).contains(&name.len())
-            && name
-                .chars()
-                .all(|c| c.is_ascii_graphic() && !matches!(c, '/' | ':' | '"' | '\\' | '*'));
-        if !fits {
-            let what = format!("`{}` cannot name an interface", name.escape_default());
-            return Err(Wrong::new(
-                what,
-                "1 to 15 letters and digits, as `ip link` shows them",
-            ));
-        }
-        Ok(Self(name))
-    }
-}
-
-/// The name of a congestion control: 1 to 15 bytes, as the kernel takes them.
-struct Control(String);
-
-impl Value for Control {
-    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
-        let name = String::read(value, source)?;
-        let fits = (1..16).contains(&name.len())
-            && name
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
-        if !fits {
-            let what = format!(
-                "`{}` cannot name a congestion control",
-                name.escape_default()
-            );
-            return Err(Wrong::new(what, "1 to 15 letters, such as \"cubic\""));
-        }
-        Ok(Self(name))
-    }
-}
-
-/// The part of the rate to pace at.
-struct Pacing(Probability);
-
-impl Value for Pacing {
-    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
-        let expected = "a part of the rate from 10% to 100%, such as \"99%\" or 0.99";
-        match Probability::read(value, source) {
-            Ok(part) if part.value() >= 0.1 => Ok(Self(part)),
-            Ok(part) => Err(Wrong::new(format!("`{part}` is too little"), expected)),
-            Err(wrong) => Err(Wrong::new(wrong.what, expected)),
-        }
-    }
-}
-
-/// The rate of a link.
-struct LinkRate(Rate);
-
-impl Value for LinkRate {
-    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
-        let rate = Rate::read(value, source)?;
-        let range = Rate::from_bits_per_sec(8_000)..=Rate::from_bits_per_sec(100_000_000_000);
-        if !range.contains(&rate) {
-            let what = format!("`{rate}` is out of range");
-            return Err(Wrong::new(what, "a rate from 8kbit/s to 100Gbit/s"));
-        }
-        Ok(Self(rate))
-    }
-}
-
-/// The delay that sets the guard off.
-struct Guard(Option<Duration>);
-
-impl Value for Guard {
-    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
-        let expected = "a time from 1ms to 16s, such as \"60ms\", or \"off\"";
-        if String::read(value, source).is_ok_and(|text| text == "off") {
-            return Ok(Self(None));
-        }
-        match Duration::read(value, source) {
-            Ok(time) if (0.001..=16.0).contains(&time.as_secs_f64()) => Ok(Self(Some(time))),
-            Ok(time) => Err(Wrong::new(format!("{time:?} is out of range"), expected)),
-            Err(wrong) => Err(Wrong::new(wrong.what, expected)),
-        }
-    }
-}
-
 /// How long a flow may be idle.
 struct Idle(Option<Duration>);
 
@@ -317,40 +191,17 @@ impl Value for Idle {
     }
 }
 
-/// What a link adds to a packet.
-struct Overhead(Bytes);
+/// What all buffers hold together.
+struct Buffered(Bytes);
 
-impl Value for Overhead {
-    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
-        sized(value, source, 0, 1500, "from 0B to 1500B, such as \"20B\"").map(Self)
-    }
-}
-
-/// The RTT0 of Hybla.
-struct ReferenceTime(Duration);
-
-impl Value for ReferenceTime {
-    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
-        let expected = "a time from 1ms to 1s, such as \"25ms\"";
-        match Duration::read(value, source) {
-            Ok(time) if (0.001..=1.0).contains(&time.as_secs_f64()) => Ok(Self(time)),
-            Ok(time) => Err(Wrong::new(format!("{time:?} is out of range"), expected)),
-            Err(wrong) => Err(wrong),
-        }
-    }
-}
-
-/// The size of a socket's buffer.
-struct Buffer(Bytes);
-
-impl Value for Buffer {
+impl Value for Buffered {
     fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
         sized(
             value,
             source,
-            4 << 10,
-            1 << 30,
-            "from 4KiB to 1GiB, such as \"2MiB\"",
+            1 << 20,
+            1 << 40,
+            "from 1MiB to 1TiB, such as \"2GiB\"",
         )
         .map(Self)
     }

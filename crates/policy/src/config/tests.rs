@@ -19,7 +19,8 @@ fn every_key_is_read() {
         metrics = "[::1]:9463"
         flow_log = "/var/log/flows"
         [lan]
-        interface = "eth0"
+        interface = ["eth0", "eth2.20"]
+        mss = "1360B"
         congestion_control = "reno"
         send_buffer = "1MiB"
         receive_buffer = "3MB"
@@ -35,6 +36,15 @@ fn every_key_is_read() {
         overhead = "20B"
         notsent_lowat = "32kB"
         receive_rate = "50Mbit/s"
+        [leg.bulk]
+        congestion_control = "cubic"
+        receive_buffer = "1MiB"
+        notsent_lowat = "64KiB"
+        [leg.office]
+        like = "lan"
+        mss = "off"
+        send_buffer = "8MiB"
+        insist = true
         [[policy]]
         name = "voice"
         from = ["10.1.0.0/16", "10.0.0.0/8", "fd00::/8"]
@@ -42,15 +52,19 @@ fn every_key_is_read() {
         port = [5060, "6000-6999", "6500-7000"]
         dscp = "ef"
         arrives = "sat"
+        interface = "eth1"
+        vlan = [20, 30]
         action = "bypass"
         [[policy]]
         dscp = 10
-        action = "reject"
+        action = "split"
+        leg = "office"
         [limits]
         flows = 10
         half_open = 20
         idle = "600s"
         descriptors = 200
+        buffered = "64MiB"
         pipe = "64KiB"
         pipes = 7
     "#;
@@ -66,11 +80,12 @@ fn every_key_is_read() {
     );
     let control = config.control.path();
     assert_eq!(control, Some(Path::new("/run/here.sock")));
-    assert_eq!(config.lan_interface.as_deref(), Some("eth0"));
+    assert_eq!(config.lan_interfaces, ["eth0", "eth2.20"]);
+    assert_eq!((config.lan.mss, config.sat.mss), (Some(Bytes(1360)), None));
     assert_eq!(config.lan.congestion.as_deref(), Some("reno"));
     assert_eq!(config.lan.send_buffer, Bytes(1 << 20));
     assert_eq!(config.lan.receive_buffer, Bytes(3_000_000));
-    assert_eq!(config.sat_interface.as_deref(), Some("eth1"));
+    assert_eq!(config.sat_interfaces, ["eth1"]);
     assert_eq!(config.sat.congestion.as_deref(), Some("bentpipe_hybla"));
     assert!(config.sat.insist && !config.lan.insist);
     assert_eq!(config.sat.rate, Some(Rate::from_bits_per_sec(10_000_000)));
@@ -81,6 +96,25 @@ fn every_key_is_read() {
     assert_eq!(config.sat.notsent_lowat, Some(Bytes(32_000)));
     assert_eq!(config.sat.send_buffer, Bytes(6_000_000));
     assert_eq!(config.sat.receive_buffer, Bytes(30_000_000));
+    let [bulk, office] = config.profiles.as_slice() else {
+        panic!("{:?}", config.profiles);
+    };
+    assert_eq!((bulk.name.as_str(), bulk.like), ("bulk", Which::Sat));
+    let expected = Leg {
+        congestion: Some("cubic".to_owned()),
+        receive_buffer: Bytes(1 << 20),
+        notsent_lowat: Some(Bytes(64 << 10)),
+        ..config.sat.clone()
+    };
+    assert_eq!(bulk.leg, expected);
+    assert_eq!((office.name.as_str(), office.like), ("office", Which::Lan));
+    let expected = Leg {
+        mss: None,
+        insist: true,
+        send_buffer: Bytes(8 << 20),
+        ..config.lan.clone()
+    };
+    assert_eq!(office.leg, expected);
     assert_eq!(config.quic, crate::Quic::Reject);
     let [voice, second] = config.policies.as_slice() else {
         panic!("{:?}", config.policies);
@@ -91,17 +125,88 @@ fn every_key_is_read() {
     assert_eq!(voice.to[0].to_string(), "192.0.2.7/32");
     assert_eq!(voice.ports, [5060..=5060, 6000..=7000]);
     assert_eq!((voice.dscp, voice.arrives), (Some(46), Some(Which::Sat)));
+    assert_eq!(voice.interfaces, ["eth1"]);
+    assert_eq!((&voice.vlans[..], voice.profile), (&[20, 30][..], None));
     assert_eq!(voice.action, crate::Action::Bypass);
+    assert_eq!(
+        (second.action, second.profile),
+        (crate::Action::Split, Some(1))
+    );
     assert_eq!((second.name.as_str(), second.dscp), ("2", Some(10)));
     let limits = Limits {
         flows: 10,
         half_open: 20,
         idle: Some(Duration::from_secs(600)),
         descriptors: Some(200),
+        buffered: Some(Bytes(64 << 20)),
         pipe: Bytes(65_536),
         pipes: 7,
     };
     assert_eq!(config.limits, limits);
+}
+
+/// A key that is added without a wrong value among [`MISTAKES`] fails here.
+#[test]
+fn every_key_has_a_mistake_of_its_own() {
+    let mut seen = 0;
+    for (table, before) in [
+        ("", ""),
+        ("[lan]", ""),
+        ("[limits]", ""),
+        ("[leg.bulk]", ""),
+        ("[[policy]]", "action = \"split\"\n"),
+    ] {
+        // The message about a key that there is not lists those there are.
+        let told = wrong(&format!("{table}\n{before}no_such_key = 1"));
+        let (_, keys) = told.split_once("expected ").unwrap();
+        for key in keys.split('`').skip(1).step_by(2) {
+            seen += 1;
+            // What a leg has, either may show.
+            let tables = [table, if table == "[lan]" { "[sat]" } else { table }];
+            let shown = MISTAKES
+                .iter()
+                .any(|(text, _)| tables.iter().any(|table| is_of(table, key, text)));
+            assert!(shown, "no wrong value of `{key}` in {table}");
+        }
+    }
+    assert!(seen >= 50, "only {seen} keys");
+}
+
+/// Whether the mistake in `text` stands at `key` of `table`.
+fn is_of(table: &str, key: &str, text: &str) -> bool {
+    let told = wrong(text);
+    let line: usize = told.split(':').nth(1).unwrap().parse().unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let header = lines[..line]
+        .iter()
+        .rev()
+        .find(|line| line.starts_with('['));
+    let there = lines[line - 1].split('=').next().unwrap().trim();
+    header.copied().unwrap_or("") == table && (there == key || there == format!("[[{key}]]"))
+}
+
+#[test]
+fn too_many_legs_are_refused() {
+    let legs = |count: usize| -> String { (0..count).map(|i| format!("[leg.l{i}]\n")).collect() };
+    assert_eq!(
+        Config::parse("gw.toml", &legs(7)).unwrap().profiles.len(),
+        7
+    );
+    assert!(wrong(&legs(8)).contains("more than 7"));
+}
+
+#[test]
+fn a_policy_on_a_strange_interface_is_doubtful() {
+    let policy = "[[policy]]\naction = \"split\"\nname = \"x\"\ninterface = [\"eth0\", \"eth7\"]";
+    let config = Config::parse("gw.toml", policy).unwrap();
+    assert!(config.doubts().is_empty(), "the command line may name it");
+    let config = config.between("eth0", "eth1");
+    let told: Vec<String> = config.doubts().iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 1);
+    assert!(
+        told[0].contains("policy `x` matches on interface `eth7`"),
+        "{told:?}"
+    );
 }
 
 #[test]
@@ -109,104 +214,141 @@ fn an_empty_file_is_the_default() {
     assert_eq!(Config::parse("gw.toml", "").unwrap(), Config::default());
 }
 
+/// Texts with one mistake, and what is said of it.
+const MISTAKES: &[(&str, &str)] = &[
+    (
+        "prot = 1",
+        "gw.toml:1:1: unknown key `prot` in the file: expected",
+    ),
+    ("prot = 1", "did you mean `port`?"),
+    ("port = 70000", "gw.toml:1:8: `70000` is out of range"),
+    ("port = \"x\"", "from 0 to 65520"),
+    ("intercept = \"boht\"", "did you mean `both`?"),
+    ("handshake = \"erly\"", "did you mean `early`?"),
+    ("threads = 0", "from 1 to 1024"),
+    ("drain = 30", "\"300ms\""),
+    ("control = \"gateway.sock\"", "is no path from the root"),
+    ("control = \"on\"", "or \"off\""),
+    ("metrics = \"localhost\"", "an address and a port"),
+    ("metrics = 9463", "text"),
+    ("flow_log = \"flows\"", "is no path from the root"),
+    ("\n[sat]\nrate = \"10MB\"", "gw.toml:3:8: "),
+    ("[sat]\nraet = \"1Mbit/s\"", "did you mean `rate`?"),
+    ("[sat]\npacing = 1.2", "from 10% to 100%"),
+    ("[sat]\npacing = 0.01", "from 10% to 100%"),
+    ("[sat]\nrtt0 = \"0s\"", "from 1ms to 1s"),
+    ("[sat]\nrate = \"1kbit/s\"", "from 8kbit/s to 100Gbit/s"),
+    ("[sat]\nguard = \"of\"", "or \"off\""),
+    ("[sat]\nguard = \"1min\"", "from 1ms to 16s"),
+    ("[sat]\noverhead = \"2kB\"", "from 0B to 1500B"),
+    ("[sat]\naggressive = \"yes\"", "`true` or `false`"),
+    ("[sat]\ninterface = \"a b\"", "cannot name an interface"),
+    (
+        "[sat]\ninterface = \"\\\" accept\"",
+        "cannot name an interface",
+    ),
+    (
+        "[lan]\ncongestion_control = \"a name too long\"",
+        "congestion control",
+    ),
+    ("[lan]\ninsist = 1", "`true` or `false`"),
+    ("[lan]\ninsist = true", "both, or neither"),
+    ("[lan]\nsend_buffer = \"1B\"", "from 4KiB to 1GiB"),
+    ("[lan]\nreceive_buffer = \"2GiB\"", "from 4KiB to 1GiB"),
+    ("[lan]\nnotsent_lowat = \"x\"", "an amount of data"),
+    ("[limits]\nflows = 0", "from 1 to 10000000"),
+    ("[limits]\nhalf_open = 0", "from 1 to 65536"),
+    ("[limits]\nidle = \"1ms\"", "or \"off\""),
+    ("[limits]\ndescriptors = 10", "from 100"),
+    ("[limits]\nbuffered = \"1kB\"", "from 1MiB to 1TiB"),
+    ("[limits]\npipe = \"1B\"", "from 64KiB to 1MiB"),
+    ("[limits]\npipes = 0", "from 1 to"),
+    ("quic = \"block\"", "`count` or `reject`"),
+    ("policy = 3", "tables under `[[policy]]`"),
+    ("[[policy]]", "lacks `action`"),
+    (
+        "[[policy]]\naction = \"bypas\"",
+        "gw.toml:2:10: `bypas` is no action",
+    ),
+    ("[[policy]]\naction = \"bypas\"", "did you mean `bypass`?"),
+    (
+        "[[policy]]\naction = \"split\"\nname = \"a b\"",
+        "1 to 32 letters",
+    ),
+    (
+        "[[policy]]\naction = \"split\"\nname = \"2\"\n[[policy]]\naction = \"split\"",
+        "the second policy that is called `2`",
+    ),
+    (
+        "[[policy]]\naction = \"split\"\nfrom = \"10.0.0.0/33\"",
+        "10.1.0.0/16",
+    ),
+    ("[[policy]]\naction = \"split\"\nto = []", "at least one"),
+    (
+        "[[policy]]\naction = \"split\"\nfrom = \"fd00::/8\"\nto = \"10.0.0.1\"",
+        "one family",
+    ),
+    (
+        "[[policy]]\naction = \"split\"\nport = 0",
+        "from 1 to 65535",
+    ),
+    (
+        "[[policy]]\naction = \"split\"\nport = \"9-1\"",
+        "\"8000-8099\"",
+    ),
+    ("[[policy]]\naction = \"split\"\ndscp = 64", "from 0 to 63"),
+    (
+        "[[policy]]\naction = \"split\"\ndscp = \"eff\"",
+        "did you mean `ef`?",
+    ),
+    (
+        "[[policy]]\naction = \"split\"\narrives = \"wan\"",
+        "`lan` or `sat`",
+    ),
+    (
+        "[[policy]]\naction = \"split\"\nprot = 1",
+        "unknown key `prot`",
+    ),
+    ("limits = 3", "expected a table `[limits]`"),
+    ("[lan", "not TOML"),
+    ("lan = 3", "expected a table `[lan]`"),
+    ("sat = \"eth1\"", "expected a table `[sat]`"),
+    ("leg = 3", "expected a table `[leg]`"),
+    ("[leg.\"a b\"]", "1 to 32 letters"),
+    ("[leg.bulk]\nlike = \"wan\"", "`lan` or `sat`"),
+    ("[leg.bulk]\nrate = \"1Mbit/s\"", "unknown key `rate`"),
+    ("[leg.bulk]\nmss = \"1B\"", "from 88B to 16KiB"),
+    ("[leg.bulk]\ninsist = 1", "`true` or `false`"),
+    ("[leg.bulk]\nsend_buffer = \"1B\"", "from 4KiB to 1GiB"),
+    ("[leg.bulk]\nreceive_buffer = 7", "an amount of data"),
+    ("[leg.bulk]\nnotsent_lowat = \"x\"", "an amount of data"),
+    (
+        "[leg.bulk]\ncongestion_control = \"\"",
+        "cannot name a congestion control",
+    ),
+    ("[sat]\nmss = \"20kB\"", "from 88B to 16KiB"),
+    ("[sat]\nreceive_rate = \"fast\"", "\"10Mbit/s\""),
+    (
+        "[[policy]]\naction = \"split\"\ninterface = \"a b\"",
+        "cannot name an interface",
+    ),
+    (
+        "[[policy]]\naction = \"split\"\nvlan = 4095",
+        "from 1 to 4094",
+    ),
+    (
+        "[leg.bulk]\n[[policy]]\naction = \"split\"\nleg = \"bluk\"",
+        "did you mean `bulk`?",
+    ),
+    (
+        "[leg.bulk]\n[[policy]]\naction = \"bypass\"\nleg = \"bulk\"",
+        "or no `leg`",
+    ),
+];
+
 #[test]
 fn each_mistake_names_its_place_and_the_remedy() {
-    for (text, expected) in [
-        (
-            "prot = 1",
-            "gw.toml:1:1: unknown key `prot` in the file: expected",
-        ),
-        ("prot = 1", "did you mean `port`?"),
-        ("port = 70000", "gw.toml:1:8: `70000` is out of range"),
-        ("port = \"x\"", "from 0 to 65534"),
-        ("intercept = \"boht\"", "did you mean `both`?"),
-        ("handshake = \"erly\"", "did you mean `early`?"),
-        ("threads = 0", "from 1 to 1024"),
-        ("drain = 30", "\"300ms\""),
-        ("control = \"gateway.sock\"", "is no path from the root"),
-        ("control = \"on\"", "or \"off\""),
-        ("metrics = \"localhost\"", "an address and a port"),
-        ("metrics = 9463", "text"),
-        ("flow_log = \"flows\"", "is no path from the root"),
-        ("\n[sat]\nrate = \"10MB\"", "gw.toml:3:8: "),
-        ("[sat]\nraet = \"1Mbit/s\"", "did you mean `rate`?"),
-        ("[sat]\npacing = 1.2", "from 10% to 100%"),
-        ("[sat]\npacing = 0.01", "from 10% to 100%"),
-        ("[sat]\nrtt0 = \"0s\"", "from 1ms to 1s"),
-        ("[sat]\nrate = \"1kbit/s\"", "from 8kbit/s to 100Gbit/s"),
-        ("[sat]\nguard = \"of\"", "or \"off\""),
-        ("[sat]\nguard = \"1min\"", "from 1ms to 16s"),
-        ("[sat]\noverhead = \"2kB\"", "from 0B to 1500B"),
-        ("[sat]\naggressive = \"yes\"", "`true` or `false`"),
-        ("[sat]\ninterface = \"a b\"", "cannot name an interface"),
-        (
-            "[sat]\ninterface = \"\\\" accept\"",
-            "cannot name an interface",
-        ),
-        (
-            "[lan]\ncongestion_control = \"a name too long\"",
-            "congestion control",
-        ),
-        ("[lan]\ninsist = 1", "`true` or `false`"),
-        ("[lan]\ninsist = true", "both, or neither"),
-        ("[lan]\nsend_buffer = \"1B\"", "from 4KiB to 1GiB"),
-        ("[lan]\nreceive_buffer = \"2GiB\"", "from 4KiB to 1GiB"),
-        ("[lan]\nnotsent_lowat = \"x\"", "an amount of data"),
-        ("[limits]\nflows = 0", "from 1 to 10000000"),
-        ("[limits]\nhalf_open = 0", "from 1 to 65536"),
-        ("[limits]\nidle = \"1ms\"", "or \"off\""),
-        ("[limits]\ndescriptors = 10", "from 100"),
-        ("[limits]\npipe = \"1B\"", "from 64KiB to 1MiB"),
-        ("[limits]\npipes = 0", "from 1 to"),
-        ("quic = \"block\"", "`count` or `reject`"),
-        ("policy = 3", "tables under `[[policy]]`"),
-        ("[[policy]]", "lacks `action`"),
-        (
-            "[[policy]]\naction = \"bypas\"",
-            "gw.toml:2:10: `bypas` is no action",
-        ),
-        ("[[policy]]\naction = \"bypas\"", "did you mean `bypass`?"),
-        (
-            "[[policy]]\naction = \"split\"\nname = \"a b\"",
-            "1 to 32 letters",
-        ),
-        (
-            "[[policy]]\naction = \"split\"\nname = \"2\"\n[[policy]]\naction = \"split\"",
-            "the second policy that is called `2`",
-        ),
-        (
-            "[[policy]]\naction = \"split\"\nfrom = \"10.0.0.0/33\"",
-            "10.1.0.0/16",
-        ),
-        ("[[policy]]\naction = \"split\"\nto = []", "at least one"),
-        (
-            "[[policy]]\naction = \"split\"\nfrom = \"fd00::/8\"\nto = \"10.0.0.1\"",
-            "one family",
-        ),
-        (
-            "[[policy]]\naction = \"split\"\nport = 0",
-            "from 1 to 65535",
-        ),
-        (
-            "[[policy]]\naction = \"split\"\nport = \"9-1\"",
-            "\"8000-8099\"",
-        ),
-        ("[[policy]]\naction = \"split\"\ndscp = 64", "from 0 to 63"),
-        (
-            "[[policy]]\naction = \"split\"\ndscp = \"eff\"",
-            "did you mean `ef`?",
-        ),
-        (
-            "[[policy]]\naction = \"split\"\narrives = \"wan\"",
-            "`lan` or `sat`",
-        ),
-        (
-            "[[policy]]\naction = \"split\"\nprot = 1",
-            "unknown key `prot`",
-        ),
-        ("limits = 3", "expected a table `[limits]`"),
-        ("[lan", "not TOML"),
-    ] {
+    for (text, expected) in MISTAKES {
         let message = wrong(text);
         assert!(message.contains(expected), "{text:?} gave {message}");
         assert!(message.starts_with("gw.toml:"), "{message}");

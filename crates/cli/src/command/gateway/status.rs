@@ -92,7 +92,10 @@ fn page(status: &Value) -> String {
         "bentpipe {}, process {}, {} for {}\n",
         text(status, "/version"),
         number(status, "/pid"),
-        text(status, "/standing"),
+        match text(status, "/limit") {
+            "" => text(status, "/standing").to_owned(),
+            limit => format!("{} (limit of {limit})", text(status, "/standing")),
+        },
         duration(number(status, "/uptime")),
     );
     let flow = |state: &str| number(status, &format!("/flows/{state}"));
@@ -107,6 +110,12 @@ fn page(status: &Value) -> String {
         flow("established"),
         flow("half_closed"),
         flow("closing"),
+    );
+    let _ = writeln!(
+        page,
+        "buffers  {} of {}",
+        bytes(number(status, "/buffered")),
+        bytes(number(status, "/limits/buffered")),
     );
     let _ = writeln!(
         page,

@@ -1,19 +1,20 @@
 //! `[[policy]]`.
 
 use super::Whole;
-use crate::config::Which;
+use super::leg::Interface;
+use crate::config::{Profile, Which};
 use crate::policy::{Action, Policy, Quic};
 use bentpipe_base::Prefix;
 use bentpipe_scenario::read::{Table, Value, Wrong};
 use std::ops::RangeInclusive;
 use toml::de::DeValue;
 
-pub(super) fn list(root: &mut Table<'_, '_>) -> Vec<Policy> {
+pub(super) fn list(root: &mut Table<'_, '_>, profiles: &[Profile]) -> Vec<Policy> {
     let mut policies: Vec<Policy> = Vec::new();
     for (number, table) in (1..).zip(root.list("policy")) {
         let place = table.place();
         let document = table.document();
-        let Some(policy) = policy(number, table) else {
+        let Some(policy) = policy(number, table, profiles) else {
             continue;
         };
         if policies.iter().any(|other| other.name == policy.name) {
@@ -26,33 +27,49 @@ pub(super) fn list(root: &mut Table<'_, '_>) -> Vec<Policy> {
     policies
 }
 
-fn policy(number: usize, mut table: Table<'_, '_>) -> Option<Policy> {
+fn policy(number: usize, mut table: Table<'_, '_>, profiles: &[Profile]) -> Option<Policy> {
     let action = table.required("action", "\"bypass\"");
     let name = table.optional("name").map(|Name(name)| name);
-    let prefixes = |list: Option<Many<Net>>| {
-        let list = list.map(|Many(list)| list).unwrap_or_default();
-        without_repetition(list.into_iter().map(|Net(prefix)| prefix).collect())
-    };
+    let prefixes = |list| without_repetition(list_of(list, |Net(prefix)| prefix));
     let policy = Policy {
         name: name.unwrap_or_else(|| number.to_string()),
         from: prefixes(table.optional("from")),
         to: prefixes(table.optional("to")),
-        ports: joined(
-            table
-                .optional("port")
-                .map(|Many(list)| list)
-                .unwrap_or_default(),
-        ),
+        ports: joined(list_of(table.optional("port"), |Ports(range)| range)),
         dscp: table.optional("dscp").map(|CodePoint(dscp)| dscp),
         arrives: table.optional("arrives"),
+        interfaces: list_of(table.optional("interface"), |Interface(name)| name),
+        vlans: list_of(table.optional("vlan"), |Whole::<1, 4094>(id)| id as u16),
+        profile: profile(&mut table, profiles),
         action: action?,
     };
+    if policy.profile.is_some() && policy.action != Action::Split {
+        let what = "a `leg` for connections that are not split";
+        table.problem("leg", Wrong::new(what, "`action = \"split\"`, or no `leg`"));
+    }
     if !policy.is_for(true) && !policy.is_for(false) {
         let what = "`from` and `to` have no family in common";
         table.problem("to", Wrong::new(what, "addresses of one family at least"));
     }
     table.finish();
     Some(policy)
+}
+
+fn list_of<T, U>(list: Option<Many<T>>, each: impl Fn(T) -> U) -> Vec<U> {
+    let list = list.map(|Many(list)| list).unwrap_or_default();
+    list.into_iter().map(each).collect()
+}
+
+/// The profile that `leg` names, by its place.
+fn profile(table: &mut Table<'_, '_>, profiles: &[Profile]) -> Option<usize> {
+    let wanted: String = table.optional("leg")?;
+    let place = profiles.iter().position(|profile| profile.name == wanted);
+    if place.is_none() {
+        let names: Vec<&str> = profiles.iter().map(|p| p.name.as_str()).collect();
+        let what = format!("there is no table `[leg.{}]`", wanted.escape_default());
+        table.problem("leg", Wrong::name(what, &wanted, &names));
+    }
+    place
 }
 
 /// Those that no other one of the list holds.
@@ -68,8 +85,7 @@ fn without_repetition(list: Vec<Prefix>) -> Vec<Prefix> {
 }
 
 /// The ranges in rising order, those that touch made one.
-fn joined(list: Vec<Ports>) -> Vec<RangeInclusive<u16>> {
-    let mut ranges: Vec<_> = list.into_iter().map(|Ports(range)| range).collect();
+fn joined(mut ranges: Vec<RangeInclusive<u16>>) -> Vec<RangeInclusive<u16>> {
     ranges.sort_by_key(|range| *range.start());
     let mut kept: Vec<RangeInclusive<u16>> = Vec::new();
     for range in ranges {
@@ -84,7 +100,7 @@ fn joined(list: Vec<Ports>) -> Vec<RangeInclusive<u16>> {
 }
 
 /// One value, or an array of them.
-struct Many<T>(Vec<T>);
+pub(super) struct Many<T>(pub(super) Vec<T>);
 
 impl<T: Value> Value for Many<T> {
     fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
@@ -140,16 +156,23 @@ impl Value for Ports {
 }
 
 /// What a policy is called: part of the name of an nft counter.
-struct Name(String);
+pub(super) struct Name(String);
+
+impl Name {
+    pub(super) const EXPECTED: &str = "1 to 32 letters, digits and `_`";
+
+    pub(super) fn fits(name: &str) -> bool {
+        (1..=32).contains(&name.len())
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    }
+}
 
 impl Value for Name {
     fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
         let name = String::read(value, source)?;
-        let fits = (1..=32).contains(&name.len())
-            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-        if !fits {
+        if !Self::fits(&name) {
             let what = format!("`{}` cannot name a policy", name.escape_default());
-            return Err(Wrong::new(what, "1 to 32 letters, digits and `_`"));
+            return Err(Wrong::new(what, Self::EXPECTED));
         }
         Ok(Self(name))
     }

@@ -1,0 +1,232 @@
+//! `[lan]`, `[sat]` and `[leg.NAME]`.
+
+use super::policy::{Many, Name};
+use super::sized;
+use crate::config::{Profile, Which};
+use bentpipe_base::{Bytes, Probability, Rate};
+use bentpipe_pep::leg::Leg;
+use bentpipe_scenario::read::{Table, Value, Wrong};
+use std::time::Duration;
+use toml::de::DeValue;
+
+/// `[lan]` or `[sat]`: its interfaces and its policy.
+pub(super) fn leg(
+    mut table: Table<'_, '_>,
+    defaults: impl Fn(Option<Rate>) -> Leg,
+) -> (Vec<String>, Leg) {
+    let interfaces = table.optional("interface").map(|Many(list)| list);
+    let interfaces = interfaces.unwrap_or_default().into_iter();
+    let interfaces = interfaces.map(|Interface(name)| name).collect();
+    let rate = table.optional("rate").map(|LinkRate(rate)| rate);
+    let mut leg = defaults(rate);
+    leg.rate = rate;
+    let Pacing(pacing) = table.or("pacing", Pacing(leg.pacing));
+    leg.pacing = pacing;
+    let ReferenceTime(rtt0) = table.or("rtt0", ReferenceTime(leg.rtt0));
+    leg.rtt0 = rtt0;
+    leg.aggressive = table.or("aggressive", leg.aggressive);
+    let Guard(guard) = table.or("guard", Guard(leg.guard));
+    leg.guard = guard;
+    let Overhead(overhead) = table.or("overhead", Overhead(leg.overhead));
+    leg.overhead = overhead;
+    if let Some(LinkRate(rate)) = table.optional("receive_rate") {
+        leg.receive_buffer = Leg::buffer(rate);
+    }
+    of_flows(&mut table, &mut leg);
+    table.finish();
+    (interfaces, leg)
+}
+
+/// The tables `[leg.NAME]`: variants of `legs`, that of the ground before that of the satellite.
+pub(super) fn profiles(root: &mut Table<'_, '_>, legs: [&Leg; 2]) -> Vec<Profile> {
+    let mut profiles = Vec::new();
+    for (name, place, mut table) in root.tables("leg") {
+        let problem = |wrong| table.document().problem(place.clone(), wrong);
+        if !Name::fits(name) {
+            let what = format!("`{}` cannot name a leg", name.escape_default());
+            problem(Wrong::new(what, Name::EXPECTED));
+        }
+        if profiles.len() == Profile::MOST {
+            let what = format!("there are more than {} of them", Profile::MOST);
+            problem(Wrong::new(what, "fewer tables `[leg.NAME]`"));
+        }
+        let like = table.or("like", Which::Sat);
+        let mut leg = legs[like as usize].clone();
+        of_flows(&mut table, &mut leg);
+        table.finish();
+        profiles.push(Profile {
+            name: name.to_owned(),
+            like,
+            leg,
+        });
+    }
+    profiles
+}
+
+/// What may differ between the flows of a leg.
+fn of_flows(table: &mut Table<'_, '_>, leg: &mut Leg) {
+    if let Some(Control(control)) = table.optional("congestion_control") {
+        leg.congestion = Some(control);
+    }
+    leg.insist = table.or("insist", leg.insist);
+    if leg.insist && leg.congestion.is_none() {
+        table.problem(
+            "insist",
+            Wrong::new(
+                "`insist` without a `congestion_control` to insist on",
+                "both, or neither",
+            ),
+        );
+    }
+    let Buffer(send) = table.or("send_buffer", Buffer(leg.send_buffer));
+    leg.send_buffer = send;
+    let Buffer(receive) = table.or("receive_buffer", Buffer(leg.receive_buffer));
+    leg.receive_buffer = receive;
+    leg.notsent_lowat = table
+        .optional("notsent_lowat")
+        .map(|Buffer(size)| size)
+        .or(leg.notsent_lowat);
+    if let Some(Segment(mss)) = table.optional("mss") {
+        leg.mss = mss;
+    }
+}
+
+/// The name of an interface: 1 to 15 bytes, as the kernel takes them.
+pub(super) struct Interface(pub(super) String);
+
+impl Value for Interface {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let name = String::read(value, source)?;
+        let fits = (1..16).contains(&name.len())
+            && name
+                .chars()
+                .all(|c| c.is_ascii_graphic() && !matches!(c, '/' | ':' | '"' | '\\' | '*'));
+        if !fits {
+            let what = format!("`{}` cannot name an interface", name.escape_default());
+            return Err(Wrong::new(
+                what,
+                "1 to 15 letters and digits, as `ip link` shows them",
+            ));
+        }
+        Ok(Self(name))
+    }
+}
+
+/// The name of a congestion control: 1 to 15 bytes, as the kernel takes them.
+struct Control(String);
+
+impl Value for Control {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let name = String::read(value, source)?;
+        let fits = (1..16).contains(&name.len())
+            && name
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+        if !fits {
+            let what = format!(
+                "`{}` cannot name a congestion control",
+                name.escape_default()
+            );
+            return Err(Wrong::new(what, "1 to 15 letters, such as \"cubic\""));
+        }
+        Ok(Self(name))
+    }
+}
+
+/// The part of the rate to pace at.
+struct Pacing(Probability);
+
+impl Value for Pacing {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let expected = "a part of the rate from 10% to 100%, such as \"99%\" or 0.99";
+        match Probability::read(value, source) {
+            Ok(part) if part.value() >= 0.1 => Ok(Self(part)),
+            Ok(part) => Err(Wrong::new(format!("`{part}` is too little"), expected)),
+            Err(wrong) => Err(Wrong::new(wrong.what, expected)),
+        }
+    }
+}
+
+/// The rate of a link.
+struct LinkRate(Rate);
+
+impl Value for LinkRate {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let rate = Rate::read(value, source)?;
+        let range = Rate::from_bits_per_sec(8_000)..=Rate::from_bits_per_sec(100_000_000_000);
+        if !range.contains(&rate) {
+            let what = format!("`{rate}` is out of range");
+            return Err(Wrong::new(what, "a rate from 8kbit/s to 100Gbit/s"));
+        }
+        Ok(Self(rate))
+    }
+}
+
+/// The delay that sets the guard off.
+struct Guard(Option<Duration>);
+
+impl Value for Guard {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let expected = "a time from 1ms to 16s, such as \"60ms\", or \"off\"";
+        if String::read(value, source).is_ok_and(|text| text == "off") {
+            return Ok(Self(None));
+        }
+        match Duration::read(value, source) {
+            Ok(time) if (0.001..=16.0).contains(&time.as_secs_f64()) => Ok(Self(Some(time))),
+            Ok(time) => Err(Wrong::new(format!("{time:?} is out of range"), expected)),
+            Err(wrong) => Err(Wrong::new(wrong.what, expected)),
+        }
+    }
+}
+
+/// What a link adds to a packet.
+struct Overhead(Bytes);
+
+impl Value for Overhead {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        sized(value, source, 0, 1500, "from 0B to 1500B, such as \"20B\"").map(Self)
+    }
+}
+
+/// The RTT0 of Hybla.
+struct ReferenceTime(Duration);
+
+impl Value for ReferenceTime {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let expected = "a time from 1ms to 1s, such as \"25ms\"";
+        match Duration::read(value, source) {
+            Ok(time) if (0.001..=1.0).contains(&time.as_secs_f64()) => Ok(Self(time)),
+            Ok(time) => Err(Wrong::new(format!("{time:?} is out of range"), expected)),
+            Err(wrong) => Err(wrong),
+        }
+    }
+}
+
+/// The size of a socket's buffer.
+struct Buffer(Bytes);
+
+impl Value for Buffer {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        sized(
+            value,
+            source,
+            4 << 10,
+            1 << 30,
+            "from 4KiB to 1GiB, such as \"2MiB\"",
+        )
+        .map(Self)
+    }
+}
+
+/// The largest segment.
+struct Segment(Option<Bytes>);
+
+impl Value for Segment {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        if String::read(value, source).is_ok_and(|text| text == "off") {
+            return Ok(Self(None));
+        }
+        let range = "from 88B to 16KiB, such as \"1360B\", or \"off\"";
+        sized(value, source, 88, 16 << 10, range).map(|size| Self(Some(size)))
+    }
+}
