@@ -8,6 +8,7 @@
 pub mod child;
 pub mod diag;
 pub mod epoll;
+pub mod folder;
 pub mod limits;
 mod message;
 pub mod need;

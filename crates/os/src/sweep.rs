@@ -6,6 +6,7 @@
 //! | thing | where the owner stands |
 //! |---|---|
 //! | namespace (with all that is in it) | its name under `/run/netns` |
+//! | temporary folder | its name |
 //! | nft table without an owner | its name |
 //! | interface (veth) | its alias |
 //! | policy rule and its route | table number and metric: see [`crate::netlink::Diversion`] |
@@ -13,10 +14,12 @@
 //! A thing is removed only when its owner is dead: no running process has both its pid and its start
 //! time. What carries no name of ours is never touched.
 
+use crate::folder;
 use crate::netlink::{Netlink, NetlinkError, Table, owner_metric};
-use crate::netns::{names, remove_name};
+use crate::netns::{abandon, names};
 use crate::nft;
 use crate::owner::Owner;
+use std::ffi::OsStr;
 use std::fmt;
 
 /// What a sweep removed, each thing as its own tool would name it.
@@ -24,6 +27,8 @@ use std::fmt;
 pub struct Report {
     /// Network namespaces.
     pub namespaces: Vec<String>,
+    /// Temporary folders.
+    pub folders: Vec<String>,
     /// nft tables, with their family.
     pub tables: Vec<String>,
     /// Interfaces.
@@ -48,6 +53,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kinds = [
             ("removed namespace", &self.namespaces),
+            ("removed folder", &self.folders),
             ("removed nft table", &self.tables),
             ("removed interface", &self.interfaces),
             ("removed rule", &self.rules),
@@ -69,6 +75,7 @@ impl fmt::Display for Report {
 pub fn sweep() -> Report {
     let mut report = Report::default();
     sweep_namespaces(&mut report);
+    sweep_folders(&mut report);
     sweep_tables(&mut report);
     match Netlink::open() {
         Ok(netlink) => {
@@ -94,9 +101,30 @@ fn sweep_namespaces(report: &mut Report) {
         }
     };
     for name in names.into_iter().filter(|name| is_abandoned(name)) {
-        match remove_name(&name) {
+        match abandon(&name) {
             Ok(()) => report.namespaces.push(name),
             Err(error) => report.failures.push(format!("namespace {name} ({error})")),
+        }
+    }
+}
+
+fn sweep_folders(report: &mut Report) {
+    let folders = match folder::owned() {
+        Ok(folders) => folders,
+        Err(error) => {
+            let failure = format!("the temporary folders ({error})");
+            return report.failures.push(failure);
+        }
+    };
+    for folder in folders {
+        let name = folder.file_name().and_then(OsStr::to_str);
+        if !name.is_some_and(is_abandoned) {
+            continue;
+        }
+        let path = folder.display().to_string();
+        match std::fs::remove_dir_all(&folder) {
+            Ok(()) => report.folders.push(path),
+            Err(error) => report.failures.push(format!("folder {path} ({error})")),
         }
     }
 }

@@ -80,7 +80,7 @@ pub(super) fn package(program: &str) -> &str {
     match program {
         "nft" => "nftables",
         "ip" | "ss" | "tc" => "iproute2",
-        "ssh" => "openssh-client",
+        "ssh" | "scp" | "ssh-keygen" => "openssh-client",
         "sshd" => "openssh-server",
         "ping" => "iputils-ping",
         other => other,

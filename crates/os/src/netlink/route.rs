@@ -4,7 +4,7 @@ use super::rule::Table;
 use super::{Family, Netlink, NetlinkError, Prefix};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType,
+    RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use std::fmt;
@@ -23,6 +23,7 @@ pub struct Route {
     table: Table,
     kind: Kind,
     metric: Option<u32>,
+    control: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +66,7 @@ impl Route {
             table: Table::MAIN,
             kind: Kind::Unicast,
             metric: None,
+            control: None,
         }
     }
 
@@ -79,6 +81,17 @@ impl Route {
     pub fn with_metric(self, metric: u32) -> Self {
         Self {
             metric: Some(metric),
+            ..self
+        }
+    }
+
+    /// The same route, over which TCP takes this congestion control, whatever the default is and the
+    /// socket asked for (`congctl` in ip-route(8)). It may be one that only the first namespace could
+    /// have for its default.
+    #[must_use]
+    pub fn with_control(self, name: &str) -> Self {
+        Self {
+            control: Some(name.to_owned()),
             ..self
         }
     }
@@ -116,6 +129,12 @@ impl Route {
         if let Some(metric) = self.metric {
             message.attributes.push(RouteAttribute::Priority(metric));
         }
+        if let Some(control) = &self.control {
+            let control = RouteMetric::CcAlgo(control.clone());
+            message
+                .attributes
+                .push(RouteAttribute::Metrics(vec![control]));
+        }
         Ok(message)
     }
 }
@@ -132,6 +151,9 @@ impl fmt::Display for Route {
         }
         if let Some(device) = &self.device {
             write!(f, " dev {device}")?;
+        }
+        if let Some(control) = &self.control {
+            write!(f, " congctl {control}")?;
         }
         if self.table != Table::MAIN {
             write!(f, " table {}", self.table)?;

@@ -1,6 +1,6 @@
 //! Child processes inside a namespace, and children that do not outlive us.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -113,6 +113,23 @@ fn spawn_inside(namespace: &File, command: &mut Command) -> io::Result<Child> {
     let child = command.spawn();
     go_to(&home)?;
     child
+}
+
+/// Kills the processes whose namespace `namespace` is, but not this one.
+pub(crate) fn end_processes(namespace: &Metadata) {
+    let Ok(listed) = std::fs::read_dir("/proc") else {
+        return;
+    };
+    let pids = listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    for pid in pids.filter(|pid| *pid != std::process::id() as i32) {
+        let own = std::fs::metadata(format!("/proc/{pid}/ns/net"));
+        if own.is_ok_and(|own| (own.dev(), own.ino()) == (namespace.dev(), namespace.ino()))
+            && let Some(pid) = rustix::process::Pid::from_raw(pid)
+        {
+            // It may be gone already.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
 }
 
 fn same_file(a: &File, b: &File) -> io::Result<bool> {

@@ -8,7 +8,7 @@ mod command;
 mod mount;
 mod sysctl;
 
-pub(crate) use mount::{names, remove as remove_name};
+pub(crate) use mount::{abandon, names};
 
 pub use command::{die_with_thread, spawn_bound};
 pub use sysctl::{SysctlError, read_sysctl, write_sysctl};
@@ -36,8 +36,8 @@ pub struct Netns {
     file: Arc<File>,
     netlink: OnceLock<Netlink>,
     name: Option<String>,
-    /// Kept for its drop: unmounts and removes the name.
-    _bound: Option<mount::Bound>,
+    /// Of one that we made; its drop unmounts and removes the name.
+    bound: Option<mount::Bound>,
 }
 
 /// A namespace could not be made, found or entered.
@@ -124,7 +124,7 @@ impl Netns {
             file: Arc::new(open_this_thread(&name)?),
             netlink: OnceLock::new(),
             name: Some(name),
-            _bound: Some(bound),
+            bound: Some(bound),
         };
         skip_address_detection()?;
         netns.netlink()?.set_up("lo")?;
@@ -166,7 +166,7 @@ impl Netns {
             file: Arc::new(file),
             netlink: OnceLock::new(),
             name,
-            _bound: None,
+            bound: None,
         }
     }
 
@@ -209,6 +209,14 @@ impl Netns {
         let mut command = Command::new(program);
         command::enter(&mut command, Arc::clone(&self.file));
         command
+    }
+
+    /// Kills what still runs in this namespace, which must be one that we made; threads of this
+    /// process are left alone.
+    pub fn end_processes(&self) {
+        if let (Some(_), Ok(namespace)) = (&self.bound, self.file.metadata()) {
+            command::end_processes(&namespace);
+        }
     }
 
     /// The netlink connection into this namespace, opened at the first call: interfaces, addresses,

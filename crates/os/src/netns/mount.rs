@@ -28,7 +28,7 @@ pub(crate) fn names() -> io::Result<Vec<String>> {
 
 /// Takes the name away. Processes inside keep the namespace itself; one that is already gone is
 /// well.
-pub(crate) fn remove(name: &str) -> io::Result<()> {
+fn remove(name: &str) -> io::Result<()> {
     let path = path(name);
     match unmount(&path, UnmountFlags::DETACH) {
         // INVAL: a file with nothing bound over it, from a process killed between the two steps.
@@ -39,6 +39,14 @@ pub(crate) fn remove(name: &str) -> io::Result<()> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         result => result,
     }
+}
+
+/// Takes away the name of a namespace whose owner is dead, and ends what still runs inside.
+pub(crate) fn abandon(name: &str) -> io::Result<()> {
+    if let Ok(namespace) = fs::metadata(path(name)) {
+        super::command::end_processes(&namespace);
+    }
+    remove(name)
 }
 
 /// A name bound to a namespace, until dropped.
