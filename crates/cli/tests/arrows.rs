@@ -18,7 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "sim",
         &[
-            "base", "cc", "link", "pep", "scenario", "tcp", "traffic", "wire",
+            "base", "cc", "link", "pep", "saratoga", "scenario", "tcp", "traffic", "wire",
         ],
     ),
     (

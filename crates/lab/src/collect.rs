@@ -39,7 +39,7 @@ pub(crate) fn measured(
             .collect();
         let result = FlowResult {
             legs: legs(&looks),
-            ..result(flow, plan, ended, opened, limit)
+            ..result(scenario, flow, plan, ended, opened, limit)
         };
         measured.flows.push(result);
         let flow = Samples {
@@ -58,7 +58,17 @@ fn legs(looks: &[&Look]) -> BTreeMap<String, Info> {
     named.collect()
 }
 
+/// What a program's flow uses: the control of its route, or Saratoga's own.
+fn own_control(scenario: &Scenario, flow: &Flow) -> String {
+    let control = match flow.is_saratoga() {
+        true => Some(flow.congestion_control.as_deref().unwrap_or("none")),
+        false => scenario.sender_control(flow),
+    };
+    control.unwrap_or_default().to_owned()
+}
+
 fn result(
+    scenario: &Scenario,
     flow: &Flow,
     plan: &FlowPlan,
     ended: &Ended,
@@ -77,7 +87,15 @@ fn result(
     let finished = outcome == Outcome::Finished;
     FlowResult {
         name: flow.name.clone(),
-        congestion_control: sent.control.clone().unwrap_or_default(),
+        size: match flow.amount {
+            Amount::Bytes(size) => Some(size),
+            Amount::Segments(_) | Amount::Duration(_) => None,
+        },
+        round_trip: plan.round_trip,
+        congestion_control: sent
+            .control
+            .clone()
+            .unwrap_or_else(|| own_control(scenario, flow)),
         connect: opener.map(|connected| connected - opened),
         completion: (by_size && finished).then_some(elapsed),
         acknowledged: sent.acknowledged.map(|at| at - opened),

@@ -51,6 +51,40 @@ pub enum LabError {
         /// The nearest of these.
         suggestion: Option<String>,
     },
+    /// A program cannot be told which congestion control to take, so its whole host is.
+    #[error(
+        "flow `{flow}` wants another congestion control than its host `{host}`, where a program moves files \
+         to the same host by `{control}`: give both the same, or the program a host of its own"
+    )]
+    TwoControls {
+        /// Which flow.
+        flow: String,
+        /// Its sender.
+        host: String,
+        /// The host's.
+        control: String,
+    },
+    /// There is no program of that name.
+    #[error("flow `{flow}` wants the program `{app}`; there are {known}")]
+    App {
+        /// Which flow.
+        flow: String,
+        /// What it wants.
+        app: String,
+        /// What there is.
+        known: String,
+    },
+    /// This program cannot start itself as a gateway, or for Saratoga.
+    #[error("this program's own path is unknown ({0}): is /proc mounted?")]
+    OwnPath(#[source] io::Error),
+    /// A program could not be made ready.
+    #[error("flow `{flow}`: {what}")]
+    Program {
+        /// Which flow.
+        flow: String,
+        /// What happened.
+        what: String,
+    },
     /// A rate could not be told to `bentpipe_rate`.
     #[error("flow `{flow}`: {source}")]
     Mark {

@@ -6,6 +6,7 @@
 //! folder). The settings of every node are set, none is inherited, and all are read back into the
 //! manifest.
 
+mod app;
 pub mod bench;
 mod collect;
 mod controls;
@@ -23,6 +24,7 @@ mod settings;
 mod simulated;
 mod stage;
 
+pub use app::{APPS, App, app_names};
 pub use controls::Controls;
 pub use error::LabError;
 pub use result::{FlowResult, Manifest, Measured, Outcome, Point, RunResult, Sample};

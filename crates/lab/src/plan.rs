@@ -3,13 +3,14 @@
 //!
 //! Link number i (by name) is the network `10.(i / 256).(i % 256).0/24` or `fd00:0:0:i::/64`; its
 //! first end is host 1 there, its second host 2. Its interfaces bear the link's name on both ends.
-//! Every node has a route to every address it can reach, along [`Topology::path`].
+//! Every node has a route to every address it can reach, along [`Topology::path`]; between the hosts of
+//! a program's flow the route names the congestion control, which programs do not choose themselves.
 
 use crate::LabError;
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_bpf::{HYBLA, RATE};
 use bentpipe_os::netlink::{Prefix, Route};
-use bentpipe_scenario::{Flow, Ip, Path, Scenario, TcpSettings, Topology};
+use bentpipe_scenario::{Amount, Flow, Ip, Path, Scenario, TcpSettings, Topology};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -47,6 +48,10 @@ pub(crate) struct FlowPlan {
     pub(crate) told: Option<Told>,
     /// Propagation there and back.
     pub(crate) round_trip: Duration,
+    /// The lowest rate on the way from sender to receiver.
+    pub(crate) rate: Option<Rate>,
+    /// The largest packet on that way.
+    pub(crate) mtu: Bytes,
 }
 
 /// The slowest link on a way, and the rate that senders over it are told. Flows that are told the
@@ -169,18 +174,58 @@ impl Atlas<'_> {
             .collect()
     }
 
-    /// From `node` to every address that is neither its own nor on a link of its own.
+    /// What a full packet of `flow` carries beside content.
+    fn header(&self, flow: &Flow) -> Bytes {
+        match (flow.is_saratoga(), flow.amount) {
+            (true, Amount::Bytes(size)) => self.scenario.ip.saratoga_header(size),
+            _ => self.scenario.ip.header(),
+        }
+    }
+
+    /// The congestion control of programs at `node` towards `end`, where any move a file between them.
+    fn control(&self, node: &str, end: &str) -> Option<&str> {
+        let moves = |flow: &&Flow| flow.app.is_some() && !flow.is_saratoga();
+        let between = |flow: &&Flow| {
+            let ends = [flow.from.as_str(), &flow.to];
+            ends.contains(&node) && ends.contains(&end) && node != end
+        };
+        let mut flows = self.scenario.flows.iter();
+        flows.find(|flow| moves(flow) && between(flow))?;
+        let host = self.scenario.hosts.get(node)?;
+        Some(&host.tcp.congestion_control)
+    }
+
+    /// A route that names a control overrules what a socket asks for.
+    fn has_one_control(&self, flow: &Flow) -> Result<(), LabError> {
+        let own = self.scenario.sender_control(flow);
+        match (own, self.control(&flow.from, &flow.to)) {
+            (Some(own), Some(control)) if own != control => Err(LabError::TwoControls {
+                flow: flow.name.clone(),
+                host: flow.from.clone(),
+                control: control.to_owned(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// From `node` to every address that is neither its own nor on a link of its own; to one on a link of
+    /// its own where a program moves a file over it.
     fn routes(&self, node: &str) -> Vec<Route> {
         let mut routes = Vec::new();
         for (name, link) in &self.scenario.links {
-            if link.ends.iter().any(|end| end == node) {
-                continue;
-            }
+            let on_link = link.ends.iter().any(|end| end == node);
             for (end, address) in link.ends.iter().zip(self.addresses[name]) {
-                if let Some(path) = self.topology.path(node, end) {
-                    let via = self.far_address(&path, 0);
-                    routes.push(Route::via(Prefix::host(address.address()), via));
-                }
+                let to = Prefix::host(address.address());
+                let control = self.control(node, end);
+                let route = match self.topology.path(node, end) {
+                    Some(path) if !on_link => Route::via(to, self.far_address(&path, 0)),
+                    Some(_) if control.is_some() => Route::device(to, name),
+                    _ => continue,
+                };
+                routes.push(match control {
+                    Some(control) => route.with_control(control),
+                    None => route,
+                });
             }
         }
         routes
@@ -194,11 +239,8 @@ impl Atlas<'_> {
     }
 
     fn flow(&self, flow: &Flow, port: u16) -> Result<FlowPlan, LabError> {
-        let acceptor = if flow.opened_by == flow.from {
-            &flow.to
-        } else {
-            &flow.from
-        };
+        let acceptor = flow.acceptor();
+        self.has_one_control(flow)?;
         let path = |from: &str, to: &str| {
             self.topology
                 .path(from, to)
@@ -209,10 +251,12 @@ impl Atlas<'_> {
         let back = path(&flow.to, &flow.from)?;
         Ok(FlowPlan {
             to: SocketAddr::new(self.far_address(&dialled, dialled.hops.len() - 1), port),
-            acceptor: acceptor.clone(),
-            limit: there.goodput_limit(self.scenario.ip.header()),
+            acceptor: acceptor.to_owned(),
+            limit: there.goodput_limit(self.header(flow)),
             told: Told::of(flow, self.scenario.sender_control(flow), &there),
             round_trip: there.delay() + back.delay(),
+            rate: there.rate(),
+            mtu: there.mtu(),
         })
     }
 }

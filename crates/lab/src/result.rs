@@ -84,6 +84,10 @@ pub enum Outcome {
 pub struct FlowResult {
     /// Its name.
     pub name: String,
+    /// What it is to send; `None` for one that lasts a time.
+    pub size: Option<Bytes>,
+    /// Propagation there and back.
+    pub round_trip: Duration,
     /// What became of it.
     pub outcome: Outcome,
     /// Congestion control of the sending socket, as the kernel calls it.

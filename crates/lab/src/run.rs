@@ -3,7 +3,7 @@
 use crate::collect::{self, Watched};
 use crate::controls::{Controls, Mark};
 use crate::emulator::{Emulator, Report};
-use crate::flow::{EndPlan, Pattern, Ready, Running, SocketSettings};
+use crate::flow::{EndPlan, FileEnds, Pattern, Prepared, Ready, Running, SocketSettings, Sockets};
 use crate::gateway::Process;
 use crate::legs::{Trace, Watch};
 use crate::plan::{Plan, Told};
@@ -15,7 +15,7 @@ use bentpipe_bpf::LinkParams;
 use bentpipe_os::diag::Diag;
 use bentpipe_os::need::Need;
 use bentpipe_os::timer;
-use bentpipe_scenario::{Amount, Link, Scenario};
+use bentpipe_scenario::{Amount, Known, Link, Scenario};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -28,7 +28,8 @@ use std::time::{Duration, SystemTime};
 pub struct RunOptions {
     /// The folder for the results, made if it is not there; `None` writes nothing.
     pub out: Option<PathBuf>,
-    /// The program whose `gateway run` splits; `None` is the running one.
+    /// The program whose `gateway run` splits and whose `saratoga` moves files; `None` is the running
+    /// one.
     pub program: Option<PathBuf>,
     /// The run is no result when more than 1% of a link's packets are later than this; `None` is the
     /// emulator's own limit, 5 ms.
@@ -83,7 +84,12 @@ const GRACE: Duration = Duration::from_secs(1);
 pub fn run(scenario: &Scenario, options: &RunOptions) -> Result<RunResult, LabError> {
     // What was built in code is checked as if it had been read, and defaults are written out.
     let text = scenario.to_toml();
-    let scenario = Scenario::parse("scenario.toml", &text)?;
+    let apps = crate::app_names();
+    let known = Known {
+        apps: &apps,
+        ..Known::default()
+    };
+    let scenario = Scenario::parse_knowing("scenario.toml", &text, known)?;
     crate::simulated::refuse(&scenario)?;
     Need::Root.check()?;
     if scenario.links.values().any(Link::is_emulated) {
@@ -132,7 +138,9 @@ impl Run<'_> {
         emulators
             .values()
             .for_each(|emulator| emulator.begin(begin));
-        let ended = self.flow(flows, begin, &mut gateways)?;
+        let ended = self.flow(flows, begin, &mut gateways);
+        stage.end_programs(self.scenario);
+        let ended = ended?;
         self.tell(Phase::Ending, timer::now() - begin, 0);
         let looks = watch.stop();
         let links = reports(emulators)?;
@@ -174,7 +182,8 @@ impl Run<'_> {
             )?;
         }
         for flow in &self.scenario.flows {
-            if let Some(control) = &flow.congestion_control {
+            let of_kernel = flow.congestion_control.as_ref();
+            if let Some(control) = of_kernel.filter(|_| !flow.is_saratoga()) {
                 controls.ensure(control, &format!("flow `{}`", flow.name))?;
             }
         }
@@ -235,14 +244,7 @@ impl Run<'_> {
             let Some(split) = self.scenario.split_of(name) else {
                 continue;
             };
-            let program = match &self.options.program {
-                Some(program) => program.clone(),
-                None => std::env::current_exe().map_err(|e| LabError::Gateway {
-                    gateway: name.clone(),
-                    what: format!("cannot be started: this program's own path is unknown ({e})"),
-                    stderr: String::new(),
-                })?,
-            };
+            let program = self.program()?;
             let netns = stage.node(name);
             let cancel = &self.options.cancel;
             let process = Process::start(name, gateway, split, netns, &program, cancel)?;
@@ -251,11 +253,28 @@ impl Run<'_> {
         Ok(started)
     }
 
+    fn program(&self) -> Result<PathBuf, LabError> {
+        match &self.options.program {
+            Some(program) => Ok(program.clone()),
+            None => std::env::current_exe().map_err(LabError::OwnPath),
+        }
+    }
+
     fn flows(&self, stage: &Stage, marks: &BTreeMap<Told, Mark>) -> Result<Vec<Ready>, LabError> {
         let pattern = Arc::new(Pattern::new());
         let flows = self.scenario.flows.iter().zip(&self.plan.flows);
         flows
             .map(|(flow, plan)| {
+                self.go_on()?;
+                if flow.app.is_some() {
+                    let ends = FileEnds {
+                        opener: stage.node(&flow.opened_by),
+                        acceptor: stage.node(&plan.acceptor),
+                        program: &self.program()?,
+                    };
+                    let file = Prepared::prepare(flow, plan, &ends, &pattern)?;
+                    return Ok(Ready::File(Box::new(file)));
+                }
                 let end = |host: &str| {
                     let sends = host == flow.from;
                     let own = Some(self.scenario.hosts[host].tcp.congestion_control.as_str());
@@ -273,7 +292,8 @@ impl Run<'_> {
                     }
                 };
                 let (opener, acceptor) = (end(&flow.opened_by), end(&plan.acceptor));
-                Ready::prepare(flow, plan, &opener, &acceptor, &pattern)
+                let sockets = Sockets::prepare(flow, plan, &opener, &acceptor, &pattern)?;
+                Ok(Ready::Sockets(Box::new(sockets)))
             })
             .collect()
     }
@@ -318,6 +338,23 @@ impl Run<'_> {
             .into_iter()
             .map(|flow| flow.start(begin, limit, &stop))
             .collect::<Result<_, _>>()?;
+        let over = self.over(&running, begin, &stop, gateways);
+        if over.is_err() {
+            stop.store(true, Ordering::Relaxed);
+        }
+        let ended = running.into_iter().map(Running::join).collect();
+        over.map(|()| ended)
+    }
+
+    /// Waits for the flows; tells them to stop when their time is up.
+    fn over(
+        &self,
+        running: &[Running],
+        begin: Instant,
+        stop: &AtomicBool,
+        gateways: &mut BTreeMap<String, Process>,
+    ) -> Result<(), LabError> {
+        let limit = begin + self.scenario.time_limit;
         let mut told = begin;
         let mut all_received = None;
         while !running.iter().all(Running::is_over) {
@@ -339,7 +376,7 @@ impl Run<'_> {
             }
             std::thread::sleep(TICK);
         }
-        Ok(running.into_iter().map(Running::join).collect())
+        Ok(())
     }
 
     fn longest_round_trip(&self) -> Duration {

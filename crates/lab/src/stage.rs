@@ -42,6 +42,14 @@ impl Stage {
         &self.nodes[node]
     }
 
+    /// Ends what programs have left behind: the sessions of an sshd go on without it.
+    pub(crate) fn end_programs(&self, scenario: &Scenario) {
+        let files = scenario.flows.iter().filter(|flow| flow.app.is_some());
+        for node in files.flat_map(|flow| [&flow.from, &flow.to]) {
+            self.node(node).end_processes();
+        }
+    }
+
     /// Lays link `name` as the kernel's own wire.
     pub(crate) fn lay(&mut self, name: &str, link: &Link, ip: Ip) -> Result<(), LabError> {
         let [near, far] = [0, 1].map(|end| VethEnd {

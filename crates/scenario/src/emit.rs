@@ -346,6 +346,9 @@ fn flow(out: &mut String, flow: &Flow) -> fmt::Result {
             writeln!(out, "exponential = {exponential}")?;
         }
     }
+    if let Some(app) = &flow.app {
+        writeln!(out, "app = \"{app}\"")?;
+    }
     match flow.amount {
         Amount::Segments(segments) => writeln!(out, "segments = {segments}")?,
         Amount::Bytes(bytes) => writeln!(out, "bytes = \"{bytes}\"")?,

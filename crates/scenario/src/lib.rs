@@ -40,7 +40,8 @@ mod values;
 pub use model::{
     AckFilter, Amount, Blue, BufferRange, Change, Direction, Endpoint, Flow, FlowKind, Gateway,
     Gilbert, Host, Ip, Link, Outage, Pep, PepKind, Preset, Queue, QueueLimit, Red, Router,
-    Scenario, Snoop, SnoopPreset, Split, SplitLeg, SplitSetup, TcpSettings, Traffic, TrafficSource,
+    SARATOGA, Scenario, Snoop, SnoopPreset, Split, SplitLeg, SplitSetup, TcpSettings, Traffic,
+    TrafficSource,
 };
 pub use parse::Known;
 pub use problem::{Problem, Problems, nearest};

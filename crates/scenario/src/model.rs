@@ -9,7 +9,7 @@ mod traffic;
 
 pub use channel::{Blue, Change, Gilbert, Outage, Queue, QueueLimit, Red};
 pub use endpoint::{Endpoint, Preset};
-pub use flow::{Amount, Flow, FlowKind};
+pub use flow::{Amount, Flow, FlowKind, SARATOGA};
 pub use pep::{AckFilter, Pep, PepKind, Snoop, SnoopPreset, Split, SplitLeg, SplitSetup};
 pub use traffic::{Traffic, TrafficSource};
 
@@ -64,9 +64,13 @@ impl Default for Scenario {
 }
 
 impl Scenario {
-    /// The congestion control of the sender of `flow`, one of this scenario's.
+    /// The congestion control of the TCP that sends `flow`, one of this scenario's; none of a file by
+    /// Saratoga.
     pub fn sender_control<'s>(&'s self, flow: &'s Flow) -> Option<&'s str> {
         let host = || Some(&self.hosts.get(&flow.from)?.tcp.congestion_control);
+        if flow.is_saratoga() {
+            return None;
+        }
         flow.congestion_control
             .as_ref()
             .or_else(host)
@@ -103,6 +107,22 @@ pub enum Ip {
 }
 
 impl Ip {
+    /// [`Ip::udp_header`] and that of a DATA frame of Saratoga (type, session, timestamp, and an
+    /// offset in a descriptor that holds `size`).
+    pub fn saratoga_header(self, size: Bytes) -> Bytes {
+        let descriptor = match size.0 {
+            0..=0xffff => 2,
+            0x1_0000..=0xffff_ffff => 4,
+            _ => 8,
+        };
+        self.udp_header() + Bytes(24 + descriptor)
+    }
+
+    /// IP header and UDP header.
+    pub fn udp_header(self) -> Bytes {
+        self.header() - Bytes(20 + 12) + Bytes(8)
+    }
+
     /// IP header, TCP header and its timestamps, the part of a full segment that is no payload.
     pub fn header(self) -> Bytes {
         match self {

@@ -350,9 +350,12 @@ fn flow() -> impl Strategy<Value = Flow> {
             if down {
                 ends.reverse();
             }
+            let plain = congestion_control.is_none() && variant.is_none();
+            let file = kind == FlowKind::Bulk && matches!(amount, Amount::Bytes(_)) && plain;
             Flow {
                 name: String::new(),
                 kind,
+                app: file.then(|| "saratoga".to_owned()),
                 opened_by: ends[usize::from(passive)].clone(),
                 from: ends[0].clone(),
                 to: ends[1].clone(),

@@ -68,6 +68,7 @@ where = { snoop = "off", ber = "1e-5", seed = "1" }
 const KNOWN: Known<'_> = Known {
     variants: &["tahoe", "reno"],
     controls: &[],
+    apps: &["saratoga", "scp"],
     measures: &["segments", "goodput"],
 };
 

@@ -49,6 +49,7 @@ holds = ">= 0.5"
 const KNOWN: Known<'_> = Known {
     variants: &[],
     controls: &[],
+    apps: &["saratoga", "scp"],
     measures: &["segments", "goodput"],
 };
 

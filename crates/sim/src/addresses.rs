@@ -3,7 +3,7 @@
 //! there, its second host 2. Flow number i is accepted on port 10,000 + i and opened from port
 //! 30,000 + i.
 
-use crate::{EndId, hosts, traffic};
+use crate::{EndId, traffic};
 use bentpipe_scenario::{Ip, Path, Scenario, Topology};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -32,7 +32,7 @@ impl Addresses {
             SocketAddr::new(ip, port)
         };
         let ends = flows.iter().zip(0u16..).flat_map(|(flow, index)| {
-            let acceptor = hosts::acceptor(flow);
+            let acceptor = flow.acceptor();
             let opener = &flow.opened_by;
             [
                 address(opener, acceptor, OPENED_FROM.wrapping_add(index)),

@@ -18,7 +18,9 @@ use bentpipe_pep::ack_filter::{self, AckFilter};
 use bentpipe_pep::snoop::{self, Snoop};
 use bentpipe_pep::split::Split;
 use bentpipe_pep::{self as pep, Pep as _, Proxy};
-use bentpipe_scenario::{Flow, PepKind, QueueLimit, Scenario, SnoopPreset, Topology};
+use bentpipe_scenario::{
+    Amount, Flow, Path, PepKind, QueueLimit, SARATOGA, Scenario, SnoopPreset, Topology,
+};
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,7 +73,7 @@ pub(crate) fn engine<O: Observer>(
     let traffic = traffic::sources(scenario, seed)?;
     for flow in &all {
         let ([mut opener, mut acceptor], established) = maker.ends(flow)?;
-        let (near, far) = (&flow.opened_by, hosts::acceptor(flow));
+        let (near, far) = (&flow.opened_by, flow.acceptor());
         place(&mut opener, nodes.of(near), nodes.of(far), &routes)
             .and_then(|()| place(&mut acceptor, nodes.of(far), nodes.of(near), &routes))
             .ok_or_else(|| SimError::Path {
@@ -325,7 +327,10 @@ fn flow_outcome<O: Observer>(
     let since = |at: Instant| at - opener.start;
     let elapsed = since(course.over.unwrap_or(end));
     let received = Bytes(sink.record.received);
-    let mss = hosts::payload(&source.config, &sink.config).max(Bytes(1));
+    let mss = match &source.file {
+        Some(file) => file.payload(),
+        None => hosts::payload(&source.config, &sink.config).max(Bytes(1)),
+    };
     let broken = opener.record.broken.or(acceptor.record.broken);
     let status = match (course.over, broken) {
         _ if opener.record.damaged || acceptor.record.damaged => Status::Damaged,
@@ -333,26 +338,48 @@ fn flow_outcome<O: Observer>(
         (Some(_), Some(cause)) if !course.cut => Status::Broken(cause),
         (Some(_), _) => Status::Finished,
     };
-    let counters = |end: &End| {
-        let connection = end.connection.as_ref();
-        connection.map_or_else(Default::default, |connection| *connection.counters())
+    let counters = |end: &End| match (&end.connection, &end.file) {
+        (Some(connection), _) => *connection.counters(),
+        (None, Some(file)) => file.counters(),
+        (None, None) => Default::default(),
     };
     let path = topology.path(&flow.from, &flow.to);
+    let back = topology.path(&flow.to, &flow.from);
+    let delays = [&path, &back].map(|way| way.as_ref().map_or(Duration::ZERO, Path::delay));
     FlowOutcome {
         name: flow.name.clone(),
-        control: source.config.congestion.name,
-        recovery: source.config.recovery.name,
+        control: source
+            .file
+            .as_ref()
+            .map_or(source.config.congestion.name, |file| file.control()),
+        recovery: source
+            .file
+            .as_ref()
+            .map_or(source.config.recovery.name, |_| SARATOGA),
         status,
+        size: match flow.amount {
+            Amount::Bytes(size) => Some(size),
+            Amount::Segments(segments) => Some(mss * segments),
+            Amount::Duration(_) => None,
+        },
+        round_trip: delays.iter().sum(),
         elapsed,
         received,
         segments: received.0.div_ceil(mss.0),
         mss,
         goodput: rate(received, elapsed),
-        limit: path.and_then(|path| hosts::limit(&source.config, source.extra, mss, &path)),
+        limit: path.and_then(|path| match source.file {
+            Some(_) => path.goodput_limit(path.mtu() - mss),
+            None => hosts::limit(&source.config, source.extra, mss, &path),
+        }),
         connect: opener.record.connected.map(since),
         completion: sink.done.and(sink.record.last).map(since),
         acknowledged: source.done.map(since),
-        final_ack: sink.record.final_ack.map(since),
+        final_ack: sink
+            .record
+            .final_ack
+            .or(sink.file.as_ref().and(sink.done))
+            .map(since),
         source: counters(source),
         receiver: counters(sink),
         gauges: source

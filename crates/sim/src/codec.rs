@@ -1,11 +1,15 @@
 //! Packets as the bytes that would be on the wire, and back.
 
 use crate::addresses::Addresses;
-use crate::{Packet, SimError};
+use crate::{Content, Packet, SimError};
 use bentpipe_tcp::{Options, Segment};
 use bentpipe_wire as wire;
-use bentpipe_wire::{Checksums, Ip, Ipv4, Ipv6, SackBlocks, Tcp, TcpOptions, Transport};
+use bentpipe_wire::saratoga::Frame;
+use bentpipe_wire::{
+    Checksums, Ip, Ipv4, Ipv6, Payload, SackBlocks, Tcp, TcpOptions, Transport, Udp,
+};
 use core::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 /// Turns packets of a simulation into those of [`bentpipe_wire`] and back.
 pub(crate) struct Codec {
@@ -26,17 +30,29 @@ impl Codec {
     pub(crate) fn hop(&mut self, packet: Packet) -> Result<Packet, SimError> {
         self.write(&packet)?;
         let read = wire::Packet::parse(&self.bytes, Checksums::Verify)?;
-        let Transport::Tcp(tcp) = read.transport else {
-            return Err(SimError::Misread);
+        let (ports, content) = match read.transport {
+            Transport::Tcp(tcp) => {
+                let ports = (tcp.source, tcp.destination);
+                (ports, Content::Tcp(segment(tcp, read.payload)))
+            }
+            Transport::Udp(udp) => {
+                let Payload::Bytes(octets) = &read.payload else {
+                    return Err(SimError::Misread);
+                };
+                let (frame, _) = Frame::parse(octets).map_err(|_| SimError::Misread)?;
+                let ports = (udp.source, udp.destination);
+                (ports, Content::Saratoga(Box::new(frame)))
+            }
+            Transport::Other { .. } => return Err(SimError::Misread),
         };
-        let source = SocketAddr::new(read.ip.source(), tcp.source);
-        let destination = SocketAddr::new(read.ip.destination(), tcp.destination);
+        let source = SocketAddr::new(read.ip.source(), ports.0);
+        let destination = SocketAddr::new(read.ip.destination(), ports.1);
         let to = self.addresses.find(source, destination);
         if to != Some(packet.to) {
             return Err(SimError::Misread);
         }
         Ok(Packet {
-            segment: segment(tcp, read.payload),
+            content,
             // What the link counts may differ from the true length by the preset of TCP.
             ..packet
         })
@@ -51,10 +67,26 @@ impl Codec {
     fn write(&mut self, packet: &Packet) -> Result<(), SimError> {
         let source = self.addresses.of(packet.to.peer());
         let destination = self.addresses.of(packet.to);
+        let (transport, payload) = match &packet.content {
+            Content::Tcp(segment) => {
+                let tcp = tcp(segment, source.port(), destination.port());
+                (Transport::Tcp(tcp), segment.payload.clone())
+            }
+            Content::Saratoga(frame) => {
+                let udp = Udp {
+                    source: source.port(),
+                    destination: destination.port(),
+                };
+                (
+                    Transport::Udp(udp),
+                    Payload::Bytes(Arc::new(octets(frame)?)),
+                )
+            }
+        };
         let written = wire::Packet {
             ip: ip(source.ip(), destination.ip())?,
-            transport: Transport::Tcp(tcp(&packet.segment, source.port(), destination.port())),
-            payload: packet.segment.payload.clone(),
+            transport,
+            payload,
         };
         self.bytes.clear();
         written.emit(&mut self.bytes)?;
@@ -70,6 +102,18 @@ fn ip(source: IpAddr, destination: IpAddr) -> Result<Ip, SimError> {
         }
         _ => Err(SimError::Misread),
     }
+}
+
+/// A frame, with the content of DATA behind it.
+fn octets(frame: &Frame) -> Result<Vec<u8>, SimError> {
+    let mut octets = Vec::new();
+    frame.emit(&mut octets).map_err(|_| SimError::Misread)?;
+    if let Frame::Data(data) = frame {
+        // Files of the simulator end below 64 bits.
+        let offset = data.offset as u64;
+        octets.extend((offset..offset + u64::from(data.len)).map(Payload::pattern));
+    }
+    Ok(octets)
 }
 
 /// The TCP header of `segment`.

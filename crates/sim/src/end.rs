@@ -1,6 +1,7 @@
 //! One end of a flow: its connection, its application, and when it is due.
 
 use crate::app::{App, Application};
+use crate::file::FileEnd;
 use crate::socket::{Record, Socket};
 use bentpipe_base::{Bytes, Instant, Seq};
 use bentpipe_cc::Congestion;
@@ -15,6 +16,8 @@ pub(crate) struct End {
     /// None before the flow starts.
     pub(crate) connection: Option<Connection>,
     pub(crate) app: Application,
+    /// In place of connection and application, where the flow is a file by Saratoga.
+    pub(crate) file: Option<Box<FileEnd>>,
     pub(crate) record: Record,
     /// Number of its first byte less one.
     pub(crate) iss: Seq,
@@ -39,7 +42,12 @@ impl End {
     #[inline]
     pub(crate) fn due(&self) -> Instant {
         let Some(connection) = &self.connection else {
-            return if self.opens { self.start } else { Instant::MAX };
+            let own = self.file.as_ref().filter(|file| file.is_open());
+            return match own {
+                Some(file) => file.deadline().unwrap_or(Instant::MAX),
+                None if self.opens => self.start,
+                None => Instant::MAX,
+            };
         };
         let timer = connection.deadline().unwrap_or(Instant::MAX);
         let app = self.app_due();

@@ -9,11 +9,12 @@ use crate::app::App;
 use crate::end::End;
 use crate::network::{Arrival, Network};
 use crate::packet::NOWHERE;
-use crate::{EndId, Observer, Packet, SimError};
+use crate::{Content, EndId, Observer, Packet, SimError};
 use bentpipe_base::{Instant, Machine};
 use bentpipe_pep::{Proxy, Side};
 use bentpipe_tcp::Connection;
 use bentpipe_traffic::Source;
+use bentpipe_wire::saratoga::Frame;
 use std::sync::Arc;
 
 pub(crate) struct Engine<O> {
@@ -178,10 +179,15 @@ impl<O: Observer> Engine<O> {
         {
             self.precede(id, now);
         }
-        if let Some(connection) = &mut self.ends[id.index()].connection {
-            connection.receive(&packet.segment, now);
-            self.settle(id, false, now);
-            self.hasten(id);
+        match &packet.content {
+            Content::Tcp(segment) => {
+                if let Some(connection) = &mut self.ends[id.index()].connection {
+                    connection.receive(segment, now);
+                    self.settle(id, false, now);
+                    self.hasten(id);
+                }
+            }
+            Content::Saratoga(frame) => self.hear_file(id, Frame::clone(frame), now),
         }
         self.network.spare.push(packet);
     }
@@ -243,7 +249,7 @@ impl<O: Observer> Engine<O> {
             // Links have an MTU of at most 65,535 bytes.
             let len = connection.wire_len(&segment) as u16 + end.extra;
             let packet = self.network.boxed(Packet {
-                segment,
+                content: Content::Tcp(segment),
                 to: id.peer(),
                 host: end.peer_host,
                 len,
@@ -265,7 +271,9 @@ impl<O: Observer> Engine<O> {
     /// The entry of an end has come up.
     fn wake(&mut self, index: usize, now: Instant) {
         let id = EndId(index as u32);
-        if self.ends[index].connection.is_none() {
+        if self.ends[index].file.is_some() {
+            self.wake_file(id, now);
+        } else if self.ends[index].connection.is_none() {
             // An entry may be left of the flow's last connection.
             if self.ends[index].due() <= now {
                 self.open(id, now);
@@ -325,6 +333,67 @@ impl<O: Observer> Engine<O> {
             }
             self.settle(id, true, now);
             self.hasten(id);
+        }
+    }
+
+    /// A frame of Saratoga reaches an end.
+    #[cold]
+    fn hear_file(&mut self, id: EndId, frame: Frame, now: Instant) {
+        if let Some(file) = &mut self.ends[id.index()].file {
+            // As in `precede`.
+            if file.deadline().is_some_and(|due| due <= now) {
+                file.timeout(now);
+            }
+            file.input(frame, now);
+            self.settle_file(id, now);
+            self.hasten(id);
+        }
+    }
+
+    /// The entry of an end of a file has come up.
+    #[cold]
+    fn wake_file(&mut self, id: EndId, now: Instant) {
+        let end = &mut self.ends[id.index()];
+        let (due, opens) = (end.due(), end.opens);
+        if let Some(file) = end.file.as_mut().filter(|_| due <= now) {
+            match file.is_open() {
+                true => file.timeout(now),
+                false if opens => file.open(now),
+                false => return,
+            }
+            self.settle_file(id, now);
+        }
+    }
+
+    /// Sends what an end of a file has to send, and looks whether its flow is over.
+    fn settle_file(&mut self, id: EndId, now: Instant) {
+        let end = &mut self.ends[id.index()];
+        let (host, line) = (end.peer_host, end.line);
+        let Some(file) = &mut end.file else {
+            return;
+        };
+        while let Some((frame, length)) = file.transmit(now) {
+            let packet = self.network.boxed(Packet {
+                content: Content::Saratoga(Box::new(frame)),
+                to: id.peer(),
+                host,
+                // Links have an MTU of at most 65,535 bytes.
+                len: length.0 as u16,
+            });
+            self.network.push(line, packet, now);
+        }
+        let received = file.received();
+        end.record.connected = end.record.connected.or(file.heard);
+        end.record.broken = file.broken;
+        end.done = file.done;
+        if received != end.record.received {
+            end.record.received = received;
+            end.record.last = Some(now);
+            self.network.observer.progress(now, id, received);
+        }
+        let broken = file.broken.is_some();
+        if broken || end.done.is_some() && self.ends[id.peer().index()].done.is_some() {
+            self.over(id.flow(), now);
         }
     }
 

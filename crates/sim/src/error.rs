@@ -25,6 +25,25 @@ pub enum SimError {
         /// What there is.
         known: String,
     },
+    /// A program that the simulator has not.
+    #[error(
+        "flow `{flow}` is moved by `{app}`, and of programs the simulator has only saratoga: run this \
+         scenario with `bentpipe lab run`"
+    )]
+    App {
+        /// The flow.
+        flow: String,
+        /// Its program.
+        app: String,
+    },
+    /// A file whose rate nothing tells.
+    #[error(
+        "flow `{flow}` by saratoga must be told a rate, and no link on its way has one: say `path_rate`"
+    )]
+    Unrated {
+        /// The flow.
+        flow: String,
+    },
     /// A loss recovery that there is not.
     #[error("there is no loss recovery `{recovery}` for flow `{flow}`; there are {known}")]
     Recovery {

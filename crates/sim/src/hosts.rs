@@ -3,9 +3,11 @@
 use crate::SimError;
 use crate::app::{Application, Bulk, OnOff, Pattern, Requester, Responder, Sink};
 use crate::end::End;
+use crate::file::{FileEnd, Plan};
 use crate::socket::Record;
 use bentpipe_base::{Bytes, Instant, Rate, Seq, Stream};
 use bentpipe_cc as cc;
+use bentpipe_saratoga::sender::Congestion;
 use bentpipe_scenario::{Amount, Endpoint, Flow, FlowKind, Host, Path, Preset, Scenario, Topology};
 use bentpipe_tcp::{Config, WireSize, recovery};
 use std::collections::BTreeMap;
@@ -28,22 +30,16 @@ const BARE: u32 = 40;
 /// Bytes of the timestamps option with its padding.
 const TIMESTAMPS: u32 = 12;
 
-/// The end of `flow` that does not connect.
-pub(crate) fn acceptor(flow: &Flow) -> &str {
-    if flow.opened_by == flow.from {
-        &flow.to
-    } else {
-        &flow.from
-    }
-}
-
 impl<'s> Maker<'s> {
     /// The two ends of `flow`, the opener first, and whether they stand from the start. Where they
     /// are and how they reach each other is not filled in.
     pub(crate) fn ends(&mut self, flow: &Flow) -> Result<([End; 2], bool), SimError> {
         let path = self.path(&flow.from, &flow.to)?;
+        if let Some(app) = &flow.app {
+            return Ok((self.file(flow, app, &path)?, false));
+        }
         let host = |name: &str| self.scenario.hosts.get(name).cloned().unwrap_or_default();
-        let (opener, other) = (host(&flow.opened_by), host(acceptor(flow)));
+        let (opener, other) = (host(&flow.opened_by), host(flow.acceptor()));
         let [first, second] = [&opener, &other].map(|host| {
             let Endpoint { preset, .. } = host.endpoint;
             (preset, host.endpoint.handshakes())
@@ -78,6 +74,47 @@ impl<'s> Maker<'s> {
         }
         .filter(|all| *all > 0);
         Ok((ends, !opener.endpoint.handshakes()))
+    }
+
+    /// The two ends of a file by Saratoga.
+    fn file(&self, flow: &Flow, app: &str, path: &Path<'_>) -> Result<[End; 2], SimError> {
+        let (true, Amount::Bytes(size)) = (flow.is_saratoga(), flow.amount) else {
+            return Err(SimError::App {
+                flow: flow.name.clone(),
+                app: app.to_owned(),
+            });
+        };
+        let unrated = || SimError::Unrated {
+            flow: flow.name.clone(),
+        };
+        let headers = self.scenario.ip.saratoga_header(size);
+        if path.mtu() <= headers {
+            return Err(SimError::Mtu {
+                flow: flow.name.clone(),
+                length: headers + Bytes(1),
+                mtu: path.mtu(),
+            });
+        }
+        let plan = Plan {
+            size,
+            rate: flow.path_rate.or_else(|| path.rate()).ok_or_else(unrated)?,
+            packet: path.mtu(),
+            overhead: self.scenario.ip.udp_header(),
+            congestion: match flow.congestion_control.as_deref() {
+                Some("tfrc") => Congestion::Tfrc,
+                _ => Congestion::None,
+            },
+            puts: flow.opened_by == flow.from,
+        };
+        Ok([true, false].map(|opens| End {
+            file: Some(Box::new(FileEnd::new(plan.clone(), opens))),
+            ..self.end(
+                flow,
+                Config::rfc(),
+                Application::Sink(Sink::default()),
+                opens,
+            )
+        }))
     }
 
     /// The rate control of a flow on the slowest link of its path, where it uses that control.
@@ -119,6 +156,7 @@ impl<'s> Maker<'s> {
             shared: None,
             connection: None,
             app,
+            file: None,
             record: Record::new(cut.unwrap_or(Instant::MAX), self.wire),
             // Any 32 of the bits.
             iss: Seq(draw as u32),

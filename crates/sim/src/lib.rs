@@ -20,6 +20,7 @@ mod counters;
 mod end;
 mod engine;
 mod error;
+mod file;
 mod hosts;
 mod lines;
 mod network;
@@ -38,7 +39,7 @@ pub use counters::LinkCounters;
 pub use error::SimError;
 pub use observer::Observer;
 pub use outcome::{FlowOutcome, LinkOutcome, Outcome, PepOutcome, Status};
-pub use packet::{EndId, Packet};
+pub use packet::{Content, EndId, Packet};
 pub use series::{FlowSeries, Progress, Sent, Series};
 pub use socket::Socket;
 

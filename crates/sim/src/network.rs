@@ -120,7 +120,7 @@ impl<O: Observer> Network<O> {
             ..
         } = &mut self.lines[line];
         if let Some(packet) = direction.push(packet, len, now) {
-            let data = packet.to.flow() < self.own && !packet.segment.payload.is_empty();
+            let data = packet.to.flow() < self.own && packet.has_data();
             *refused_data += u64::from(data);
         }
         let queued = direction.waiting();

@@ -46,6 +46,10 @@ pub struct FlowOutcome {
     pub recovery: &'static str,
     /// How it ended.
     pub status: Status,
+    /// What it is to send; `None` for one that lasts a time.
+    pub size: Option<Bytes>,
+    /// Propagation there and back.
+    pub round_trip: Duration,
     /// From its start to its end, the end of its time, or the time limit.
     pub elapsed: Duration,
     /// Bytes that its receiver got in order until then.

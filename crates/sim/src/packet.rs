@@ -2,18 +2,47 @@ use bentpipe_base::Bytes;
 use bentpipe_link::Length;
 use bentpipe_pep::View;
 use bentpipe_tcp::Segment;
+use bentpipe_wire::saratoga::Frame;
 
 /// One packet on its way between two ends of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// What it carries.
-    pub segment: Segment,
+    pub content: Content,
     /// Where it goes; its source is the other end.
     pub to: EndId,
     /// The host of that end.
     pub(crate) host: u16,
     /// Bytes of the packet on a link, framing not counted.
     pub len: u16,
+}
+
+/// What a packet carries behind its IP header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// TCP.
+    Tcp(Segment),
+    /// UDP, and a frame of Saratoga in it.
+    Saratoga(Box<Frame>),
+}
+
+impl Packet {
+    /// The TCP segment, if it is one.
+    #[inline]
+    pub const fn segment(&self) -> Option<&Segment> {
+        match &self.content {
+            Content::Tcp(segment) => Some(segment),
+            Content::Saratoga(_) => None,
+        }
+    }
+
+    /// Whether it carries data of its flow.
+    pub(crate) fn has_data(&self) -> bool {
+        match &self.content {
+            Content::Tcp(segment) => !segment.payload.is_empty(),
+            Content::Saratoga(frame) => matches!(&**frame, Frame::Data(data) if data.len > 0),
+        }
+    }
 }
 
 // Queues and delay lines hold thousands; with the allocator's 8 bytes it fills a cache line.
@@ -76,7 +105,7 @@ impl bentpipe_pep::Packet for Packet {
             options,
             payload,
             ..
-        } = &self.segment;
+        } = Packet::segment(self)?;
         Some(View {
             source: self.to.peer(),
             destination: self.to,
@@ -98,7 +127,7 @@ impl bentpipe_pep::Packet for Packet {
 
 impl bentpipe_pep::Forge for Packet {
     fn segment(&self) -> Option<Segment> {
-        Some(self.segment.clone())
+        Packet::segment(self).cloned()
     }
 
     fn is_plain(&self) -> bool {
@@ -107,7 +136,7 @@ impl bentpipe_pep::Forge for Packet {
 
     fn forge(_: EndId, to: EndId, segment: Segment, length: Bytes) -> Option<Self> {
         Some(Self {
-            segment,
+            content: Content::Tcp(segment),
             to,
             host: NOWHERE,
             // Links have an MTU of at most 65,535 bytes.

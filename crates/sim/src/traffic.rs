@@ -22,6 +22,7 @@ pub(crate) fn flows(scenario: &Scenario, seed: u64) -> Vec<Flow> {
         Flow {
             name: format!("traffic-{index}"),
             kind: FlowKind::Bulk,
+            app: None,
             from: from.clone(),
             to: to.clone(),
             opened_by: from.clone(),

@@ -58,7 +58,7 @@ fn run_file(args: &Run) -> Result<(), Failure> {
     let text = fs::read_to_string(&args.file)
         .with_context(|| format!("cannot read the scenario `{name}`; give the path of a TOML file"))
         .or_usage()?;
-    let scenario = Scenario::parse(&name, &text).map_err(Failure::Mistakes)?;
+    let scenario = super::parse(&name, &text)?;
     check_splits(&name, &text, &scenario)?;
     needs(&scenario).or_usage()?;
     let stop = Stop::on_signals().or_usage()?;

@@ -31,6 +31,11 @@ fn kinds() -> Vec<Kind> {
     let mut kinds = of_tcp();
     kinds.extend(of_links());
     kinds.push((
+        "apps",
+        "Programs that move files (`app` of flows); the simulator has Saratoga alone",
+        entries(bentpipe_lab::APPS, |one| (one.name, one.summary)),
+    ));
+    kinds.push((
         "measures",
         "Measures of studies (`measure` of tables)",
         entries(bentpipe_study::MEASURES, |one| (one.name, one.summary)),

@@ -11,3 +11,16 @@ pub(crate) mod saratoga;
 pub(crate) mod sim;
 pub(crate) mod study;
 pub(crate) mod traffic;
+
+use crate::failure::Failure;
+use bentpipe_scenario::{Known, Scenario};
+
+/// The scenario in `text`, its programs among those that the lab has.
+fn parse(name: &str, text: &str) -> Result<Scenario, Failure> {
+    let apps = bentpipe_lab::app_names();
+    let known = Known {
+        apps: &apps,
+        ..Known::default()
+    };
+    Scenario::parse_knowing(name, text, known).map_err(Failure::Mistakes)
+}

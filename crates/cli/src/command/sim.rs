@@ -59,7 +59,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     let text = fs::read_to_string(&args.file)
         .with_context(|| format!("cannot read the scenario `{name}`; give the path of a TOML file"))
         .or_usage()?;
-    let mut scenario = Scenario::parse(&name, &text).map_err(Failure::Mistakes)?;
+    let mut scenario = super::parse(&name, &text)?;
     traffic::load(&mut scenario, &args.file).or_usage()?;
     let outcome = simulate(&scenario, args)?;
     report(&outcome, args)

@@ -1,14 +1,16 @@
-//! One bulk flow over kernel TCP: a thread for each end, on non-blocking sockets that were made
-//! inside the ends' namespaces.
+//! One flow: a file that a program moves ([`file`]), or bulk over kernel TCP: a thread for each end, on
+//! non-blocking sockets that were made inside the ends' namespaces.
 //!
 //! All times count from connect(). The receiver decides when a flow is over: at the last byte of so
 //! many bytes, or when its time is up; it looks at every byte it gets.
 
+mod file;
 mod pattern;
 mod receiver;
 mod sender;
 mod wait;
 
+pub(crate) use file::{Ends as FileEnds, Prepared};
 pub(crate) use pattern::Pattern;
 pub(crate) use receiver::{End as ReceivedEnd, Received};
 pub(crate) use sender::Sent;
@@ -46,8 +48,14 @@ pub(crate) struct EndPlan<'a> {
     pub(crate) settings: SocketSettings,
 }
 
+/// A flow that has not begun.
+pub(crate) enum Ready {
+    Sockets(Box<Sockets>),
+    File(Box<Prepared>),
+}
+
 /// A flow whose sockets stand ready, and whose opener has not connected yet.
-pub(crate) struct Ready {
+pub(crate) struct Sockets {
     name: String,
     opener: OwnedFd,
     listener: OwnedFd,
@@ -86,7 +94,8 @@ struct Shared {
 pub(crate) struct Running {
     opened: Arc<OnceLock<Instant>>,
     progress: Arc<AtomicU64>,
-    sender: JoinHandle<Sent>,
+    /// A program's file has none of ours.
+    sender: Option<JoinHandle<Sent>>,
     receiver: JoinHandle<Received>,
 }
 
@@ -99,6 +108,41 @@ pub(crate) struct Ended {
 }
 
 impl Ready {
+    /// Lets the flow run in a run that began at `begin` and is cut off at `limit`, or when `stop`
+    /// is raised.
+    pub(crate) fn start(
+        self,
+        begin: Instant,
+        limit: Instant,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Running, LabError> {
+        match self {
+            Self::Sockets(sockets) => sockets.start(begin, limit, stop),
+            Self::File(file) => {
+                let shown = file::Shown::default();
+                let (name, stop) = (file.name().to_owned(), Arc::clone(stop));
+                let file::Shown { opened, progress } = shown.clone();
+                let run = move || file.run(begin, limit, &stop, &shown);
+                Ok(Running {
+                    opened,
+                    progress,
+                    sender: None,
+                    receiver: spawn(&name, run).map_err(not_spawned(&name))?,
+                })
+            }
+        }
+    }
+}
+
+fn not_spawned(name: &str) -> impl Fn(io::Error) -> LabError {
+    move |source| LabError::Flow {
+        flow: name.to_owned(),
+        doing: "start its threads",
+        source,
+    }
+}
+
+impl Sockets {
     /// Makes the sockets of `flow` in the namespaces of its ends.
     pub(crate) fn prepare(
         flow: &Flow,
@@ -141,9 +185,7 @@ impl Ready {
         })
     }
 
-    /// Lets the flow run in a run that began at `begin` and is cut off at `limit`, or when `stop`
-    /// is raised.
-    pub(crate) fn start(
+    fn start(
         self,
         begin: Instant,
         limit: Instant,
@@ -155,11 +197,7 @@ impl Ready {
             stop: Arc::clone(stop),
             ..self.shared
         };
-        let spawned = |source| LabError::Flow {
-            flow: self.name.clone(),
-            doing: "start its threads",
-            source,
-        };
+        let spawned = not_spawned(&self.name);
         let (opened, progress) = (Arc::clone(&shared.opened), Arc::clone(&shared.progress));
         let (for_sender, for_receiver) = (shared.clone(), shared);
         let connect = |shared: &Shared, wait: &mut Wait, fd| shared.connect(wait, fd);
@@ -182,8 +220,8 @@ impl Ready {
         Ok(Running {
             opened,
             progress,
-            sender: sender.map_err(spawned)?,
-            receiver: receiver.map_err(spawned)?,
+            sender: Some(sender.map_err(&spawned)?),
+            receiver: receiver.map_err(&spawned)?,
         })
     }
 }
@@ -228,17 +266,17 @@ impl Running {
 
     /// Whether both ends are through.
     pub(crate) fn is_over(&self) -> bool {
-        self.receiver.is_finished() && self.sender.is_finished()
+        let sent = self.sender.as_ref().is_none_or(JoinHandle::is_finished);
+        self.receiver.is_finished() && sent
     }
 
     /// Waits for both ends, which the caller has told to stop where it must not take long.
     pub(crate) fn join(self) -> Ended {
         let panicked = "the thread of a flow panicked";
         Ended {
-            sent: self
-                .sender
-                .join()
-                .unwrap_or_else(|_| Sent::failed(panicked)),
+            sent: self.sender.map_or_else(Sent::default, |sender| {
+                sender.join().unwrap_or_else(|_| Sent::failed(panicked))
+            }),
             received: self
                 .receiver
                 .join()

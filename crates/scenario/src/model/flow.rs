@@ -3,13 +3,16 @@
 use bentpipe_base::{Bytes, Rate};
 use core::time::Duration;
 
-/// One transfer over TCP.
+/// One transfer: over TCP, or of a file by a program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
     /// Its name; default `flow1`, `flow2`, ... by its place in the file.
     pub name: String,
     /// What it sends.
     pub kind: FlowKind,
+    /// The program that moves it as a file, such as `saratoga` or `scp`: the opener runs the client,
+    /// the other end the server. Default none: plain TCP.
+    pub app: Option<String>,
     /// The host that sends.
     pub from: String,
     /// The host that receives.
@@ -20,14 +23,15 @@ pub struct Flow {
     pub start: Duration,
     /// How much it sends.
     pub amount: Amount,
-    /// The sender's congestion control; default that of its host.
+    /// The sender's congestion control; default that of its host. Saratoga's, which is `none` by
+    /// default or `tfrc`; other programs take their host's.
     pub congestion_control: Option<String>,
     /// A TCP of the papers by name, a congestion control and a loss recovery at once; excludes
     /// `congestion_control`. Only the simulator knows them.
     pub variant: Option<String>,
-    /// What a sender by `bentpipe_hybla` or `bentpipe_rate` is told of the rate of its path.
-    /// Default: `bentpipe_rate`, which works only where it owns the link, is told the rate of the
-    /// slowest link on the way; `bentpipe_hybla`, as a host that knows nothing of its path, nothing.
+    /// What a sender by Saratoga, `bentpipe_hybla` or `bentpipe_rate` is told of the rate of its path.
+    /// Default: Saratoga and `bentpipe_rate`, which work only where they own the link, are told the rate of
+    /// the slowest link on the way; `bentpipe_hybla`, as a host that knows nothing of its path, nothing.
     pub path_rate: Option<Rate>,
 }
 
@@ -59,6 +63,24 @@ pub enum FlowKind {
         /// Default no.
         exponential: bool,
     },
+}
+
+/// The program that the simulator knows too.
+pub const SARATOGA: &str = "saratoga";
+
+impl Flow {
+    /// Whether it is a file by Saratoga.
+    pub fn is_saratoga(&self) -> bool {
+        self.app.as_deref() == Some(SARATOGA)
+    }
+
+    /// The end that does not connect.
+    pub fn acceptor(&self) -> &str {
+        match self.opened_by == self.from {
+            true => &self.to,
+            false => &self.from,
+        }
+    }
 }
 
 impl FlowKind {

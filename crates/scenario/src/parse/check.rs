@@ -2,11 +2,13 @@
 //! ends before the run does.
 
 use super::{Known, Places};
-use crate::model::{Amount, Flow, Scenario};
+use crate::model::{Amount, Flow, FlowKind, Scenario};
 use crate::read::{Document, Place, Wrong};
 use crate::topology::Topology;
 use std::collections::BTreeSet;
 
+/// The congestion controls of Saratoga.
+const OF_SARATOGA: [&str; 2] = ["none", "tfrc"];
 /// The congestion controls that can be told a rate.
 const KNOWS_RATES: [&str; 2] = ["bentpipe_hybla", "bentpipe_rate"];
 
@@ -123,9 +125,13 @@ impl Check<'_, '_> {
             self.is_known("congestion control", control, self.known.controls, place);
         }
         for (flow, places) in self.scenario.flows.iter().zip(&self.places.flows) {
+            let known = match flow.is_saratoga() {
+                true => &OF_SARATOGA,
+                false => self.known.controls,
+            };
             if let Some(control) = &flow.congestion_control {
                 let place = &places.congestion_control;
-                self.is_known("congestion control", control, self.known.controls, place);
+                self.is_known("congestion control", control, known, place);
             }
             if let Some(variant) = &flow.variant {
                 self.is_known(
@@ -176,6 +182,7 @@ impl Check<'_, '_> {
                 let wrong = Wrong::name(what, &flow.opened_by, &ends);
                 self.problem(&places.opened_by, wrong);
             }
+            self.is_a_file(flow, places);
             self.rate_is_heard(flow, places);
             self.ends_in_time(flow, places);
         }
@@ -205,13 +212,33 @@ impl Check<'_, '_> {
         }
     }
 
+    /// What a program moves is a file: so many bytes, and nothing that only a TCP of ours could do.
+    fn is_a_file(&self, flow: &Flow, places: &super::flows::Places) {
+        let Some(app) = &flow.app else {
+            return;
+        };
+        self.is_known("program", app, self.known.apps, &places.app);
+        let is_file = flow.kind == FlowKind::Bulk && matches!(flow.amount, Amount::Bytes(_));
+        if !is_file || flow.variant.is_some() {
+            let what = format!("`{app}` moves files");
+            let expected = "a `kind` of \"bulk\", an amount in `bytes`, and no `variant`";
+            self.problem(&places.app, Wrong::new(what, expected));
+        }
+        if flow.congestion_control.is_some() && !flow.is_saratoga() {
+            let what = format!("`{app}` takes the congestion control of its host");
+            let expected = "it in `[hosts.NAME.tcp]` rather than here";
+            self.problem(&places.congestion_control, Wrong::new(what, expected));
+        }
+    }
+
     fn rate_is_heard(&self, flow: &Flow, places: &super::flows::Places) {
         let control = self.scenario.sender_control(flow).unwrap_or_default();
-        if flow.path_rate.is_some() && !KNOWS_RATES.contains(&control) {
+        let hears = flow.is_saratoga() || KNOWS_RATES.contains(&control);
+        if flow.path_rate.is_some() && !hears {
             let what = format!("`{control}` does not ask for the rate of its path");
             let wrong = Wrong::new(
                 what,
-                "`path_rate` only beside `bentpipe_hybla` or `bentpipe_rate`",
+                "`path_rate` only beside Saratoga, `bentpipe_hybla` or `bentpipe_rate`",
             );
             self.problem(&places.path_rate, wrong);
         }

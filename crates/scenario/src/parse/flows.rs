@@ -16,6 +16,7 @@ pub(super) struct Places {
     pub(super) opened_by: Place,
     pub(super) end: Place,
     pub(super) path_rate: Place,
+    pub(super) app: Place,
     pub(super) congestion_control: Place,
     pub(super) variant: Place,
 }
@@ -70,6 +71,7 @@ fn flow(mut table: Table<'_, '_>, index: usize) -> (Option<Flow>, u64, Places) {
     let name = table.or("name", Name(format!("flow{}", index + 1)));
     let copies = copies(&mut table, &name.0);
     let kind = kind(&mut table);
+    let app = table.optional::<Word>("app");
     let from = table.required::<Name>("from", "\"server\"");
     let to = table.required::<Name>("to", "\"terminal\"");
     let opened_by = table.optional::<Name>("opened_by");
@@ -89,6 +91,7 @@ fn flow(mut table: Table<'_, '_>, index: usize) -> (Option<Flow>, u64, Places) {
     let path_rate = table.optional::<Rate>("path_rate");
     let places = Places {
         path_rate: table.place_of("path_rate"),
+        app: table.place_of("app"),
         congestion_control: table.place_of("congestion_control"),
         variant: table.place_of("variant"),
         name: table.place_of("name"),
@@ -106,6 +109,7 @@ fn flow(mut table: Table<'_, '_>, index: usize) -> (Option<Flow>, u64, Places) {
     let flow = ends.map(|(((from, to), amount), kind)| Flow {
         name: name.0,
         kind,
+        app: app.map(|app| app.0),
         opened_by: opened_by.map_or_else(|| from.0.clone(), |name| name.0),
         from: from.0,
         to: to.0,

@@ -25,6 +25,8 @@ pub struct Known<'n> {
     pub variants: &'n [&'n str],
     /// Congestion controls.
     pub controls: &'n [&'n str],
+    /// Programs that move files.
+    pub apps: &'n [&'n str],
     /// Measures of studies.
     pub measures: &'n [&'n str],
 }

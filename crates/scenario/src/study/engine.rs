@@ -34,6 +34,7 @@ impl Engine {
             Self::Lab => Known {
                 variants: &[],
                 controls: &[],
+                apps: simulator.apps,
                 measures: simulator.measures,
             },
         }

@@ -22,6 +22,10 @@ pub struct TableSpec {
     pub title: String,
     /// What is measured.
     pub measure: String,
+    /// What is shown where nothing was; only of plain values.
+    pub otherwise: Option<String>,
+    /// What the measure must not exceed; only of plain values.
+    pub within: Option<String>,
     /// Number of the axis of the rows.
     pub rows: usize,
     /// Number of the axis of the columns.
@@ -142,6 +146,8 @@ impl Reader<'_, '_, '_> {
         let rows = self.axis("rows");
         let columns = self.axis("columns");
         let kind = self.kind("kind");
+        let [otherwise, within] =
+            ["otherwise", "within"].map(|key| self.beside(key, kind.as_ref()));
         let filter = self.filter();
         let (rows, columns, kind, filter) = (rows?, columns?, kind?, filter?);
         let contrast = kind.contrast().map(|contrast| contrast.axis);
@@ -157,11 +163,24 @@ impl Reader<'_, '_, '_> {
             name: name?,
             title: title?,
             measure: measure?,
+            otherwise,
+            within,
             rows,
             columns,
             kind,
             filter,
         })
+    }
+
+    /// A second measure, which a table of plain values may have.
+    fn beside(&mut self, key: &'static str, kind: Option<&TableKind>) -> Option<String> {
+        let measure = self.table.optional::<String>(key)?;
+        if kind.is_some_and(|kind| *kind != TableKind::Value) {
+            let what = format!("`{key}` of a change");
+            let wrong = Wrong::new(what, "it only where `kind` is \"value\"");
+            self.table.problem(key, wrong);
+        }
+        self.is_measure(key, &measure).then_some(measure)
     }
 
     /// `[[points]]`: which combinations of values are run.

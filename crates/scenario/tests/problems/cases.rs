@@ -354,6 +354,24 @@ pub(crate) const CASES: &[(&str, &str, &[&str])] = &[
     ),
     (
         "duration = \"30s\"",
+        "duration = \"30s\"\napp = \"scp\"",
+        &["25:7: `scp` moves files: expected", "an amount in `bytes`"],
+    ),
+    (
+        "duration = \"30s\"",
+        "bytes = \"2MB\"\napp = \"scp\"\ncongestion_control = \"bbr\"",
+        &["26:22: `scp` takes the congestion control of its host"],
+    ),
+    (
+        "duration = \"30s\"",
+        "bytes = \"2MB\"\napp = \"saratoga\"\ncongestion_control = \"tfrk\"",
+        &[
+            "26:22: unknown congestion control `tfrk`",
+            "did you mean `tfrc`?",
+        ],
+    ),
+    (
+        "duration = \"30s\"",
         "bytes = \"0B\"",
         &["24:9: a flow of no bytes"],
     ),

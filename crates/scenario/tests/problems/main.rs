@@ -69,6 +69,7 @@ fn names_of_other_crates_are_known_where_they_are_given() {
     let known = Known {
         variants: &["tahoe", "reno"],
         controls: &["reno", "cubic"],
+        apps: &["saratoga", "scp"],
         measures: &[],
     };
     let said = |right: &str, wrong: &str| {
@@ -86,6 +87,13 @@ fn names_of_other_crates_are_known_where_they_are_given() {
         said("kind = \"bulk\"", "variant = \"taho\"").unwrap_err(),
         "geo.toml:20:11: unknown variant of TCP `taho`: expected `tahoe` or `reno`; \
          did you mean `tahoe`?"
+    );
+    let file = "bytes = \"2MB\"\napp = ";
+    assert!(said("duration = \"30s\"", &format!("{file}\"scp\"")).is_ok());
+    assert_eq!(
+        said("duration = \"30s\"", &format!("{file}\"saratogo\"")).unwrap_err(),
+        "geo.toml:25:7: unknown program `saratogo`: expected `saratoga` or `scp`; \
+         did you mean `saratoga`?"
     );
 }
 

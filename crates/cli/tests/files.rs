@@ -1,0 +1,158 @@
+//! Files moved by programs in the lab: ours and its rivals, both ways.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use bentpipe_lab::{LabError, Outcome, RunOptions, RunResult, run};
+use bentpipe_os::need;
+use bentpipe_scenario::Scenario;
+use std::path::PathBuf;
+use std::time::Duration;
+use support::PROGRAM;
+
+/// server - hub - terminal: 8 Mbit/s and 40 ms there and back.
+fn scenario(name: &str, more: &str, flows: &str) -> Scenario {
+    let text = format!(
+        r#"
+name = "{name}"
+time_limit = "60s"
+{more}
+[hosts.server]
+[hosts.terminal]
+[routers.hub]
+[links.ground]
+ends = ["server", "hub"]
+[links.space]
+ends = ["hub", "terminal"]
+rate = "8Mbit/s"
+delay = "20ms"
+queue = {{ bytes = "40kB" }}
+{flows}
+"#
+    );
+    Scenario::parse(name, &text).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+/// 1 MB by each of `apps`, one after the other, first fetched, then sent.
+fn flows(apps: &[&str]) -> String {
+    let both = apps
+        .iter()
+        .flat_map(|app| [(app, "get", "terminal"), (app, "put", "server")]);
+    both.map(|(app, way, opener)| {
+        format!(
+            "[[flows]]\nname = \"{app}-{way}\"\nfrom = \"server\"\nto = \"terminal\"\nopened_by = \"{opener}\"\n\
+             bytes = \"1MB\"\napp = \"{app}\"\n"
+        )
+    })
+    .collect()
+}
+
+fn options() -> RunOptions {
+    RunOptions {
+        program: Some(PathBuf::from(PROGRAM)),
+        ..RunOptions::default()
+    }
+}
+
+/// Not whether the emulator kept its time: these are no figures.
+fn all_arrive(result: &RunResult, control: impl Fn(&str) -> &'static str) {
+    for flow in &result.measured_anyway().flows {
+        assert_eq!(flow.outcome, Outcome::Finished, "{}", flow.name);
+        assert_eq!(flow.received.0, 1_000_000, "{}", flow.name);
+        assert_eq!(
+            flow.congestion_control,
+            control(&flow.name),
+            "{}",
+            flow.name
+        );
+        // A megabyte takes a second at least, however many share the line.
+        assert!(
+            flow.completion.unwrap() > Duration::from_secs(1),
+            "{}",
+            flow.name
+        );
+    }
+}
+
+#[test]
+fn saratoga_and_its_rivals_move_a_file_both_ways() {
+    need!(
+        Root,
+        Tun,
+        Program("ssh"),
+        Program("sshd"),
+        Program("ssh-keygen"),
+        Program("scp"),
+        Program("rsync"),
+        Program("nginx"),
+        Program("curl")
+    );
+    let names = bentpipe_lab::app_names();
+    let flows = flows(&names);
+    let result = run(&scenario("files", "", &flows), &options()).unwrap();
+    let control = |name: &str| match name.starts_with("saratoga") {
+        true => "none",
+        false => "cubic",
+    };
+    all_arrive(&result, control);
+    // Nothing of the run is left: no folder, no process of an sshd.
+    let own = bentpipe_os::owner::Owner::current().unwrap().to_string();
+    let left = std::fs::read_dir(std::env::temp_dir()).unwrap();
+    let left = left.filter(|entry| {
+        let name = entry.as_ref().unwrap().file_name();
+        name.to_string_lossy().starts_with(&own)
+    });
+    assert_eq!(left.count(), 0);
+}
+
+#[test]
+fn programs_move_files_over_ipv6_and_take_the_control_of_their_host() {
+    need!(Root, Tun, Program("nginx"), Program("curl"));
+    let hosts = "ip = 6\n[hosts.server.tcp]\ncongestion_control = \"reno\"\n";
+    let text = scenario("files6", "ip = 6", &flows(&["saratoga", "http"])).to_toml();
+    let text = text.replace("\"cubic\"", "\"reno\"");
+    assert!(text.contains("reno"), "{hosts}");
+    let reno = Scenario::parse("files6.toml", &text).unwrap();
+    let control = |name: &str| match name.starts_with("saratoga") {
+        true => "none",
+        false => "reno",
+    };
+    all_arrive(&run(&reno, &options()).unwrap(), control);
+}
+
+#[test]
+fn a_file_that_takes_too_long_is_cut_off_with_what_has_come() {
+    need!(Root, Tun, Program("nginx"), Program("curl"));
+    let slow = "[[flows]]\nfrom = \"server\"\nto = \"terminal\"\nopened_by = \"terminal\"\n\
+                bytes = \"50MB\"\napp = \"http\"\n";
+    let text = scenario("slow", "", slow)
+        .to_toml()
+        .replace("\"60s\"", "\"3s\"");
+    let result = run(&Scenario::parse("slow.toml", &text).unwrap(), &options()).unwrap();
+    let flow = &result.measured_anyway().flows[0];
+    assert_eq!(flow.outcome, Outcome::CutOff);
+    assert!(flow.completion.is_none());
+    let received = flow.received.0;
+    assert!((500_000..3_000_000).contains(&received), "{received}");
+}
+
+#[test]
+fn what_a_program_cannot_do_is_said_before_it_runs() {
+    need!(Root, Tun);
+    let unrated =
+        "[[flows]]\nfrom = \"server\"\nto = \"terminal\"\nbytes = \"1MB\"\napp = \"saratoga\"\n";
+    let text = scenario("unrated", "", unrated).to_toml();
+    let text = text.replace(
+        "rate = \"8Mbit/s\"\nqueue = { kind = \"drop-tail\", bytes = \"40kB\" }",
+        "rate = \"unlimited\"",
+    );
+    let error = run(&Scenario::parse("a.toml", &text).unwrap(), &options()).unwrap_err();
+    assert!(error.to_string().contains("say `path_rate`"), "{error}");
+    let mixed = format!(
+        "{}[[flows]]\nfrom = \"server\"\nto = \"terminal\"\nbytes = \"1MB\"\ncongestion_control = \"reno\"\n",
+        flows(&["http"])
+    );
+    let error = run(&scenario("mixed", "", &mixed), &options()).unwrap_err();
+    assert!(matches!(error, LabError::TwoControls { .. }), "{error}");
+}

@@ -1,0 +1,53 @@
+//! HTTP/1.1: nginx serves, curl fetches by GET or sends by PUT.
+
+use super::{App, NAME, Pair, Site, found};
+use bentpipe_os::need::Need;
+use std::fs;
+use std::io;
+
+pub(super) const APP: App = App {
+    name: "http",
+    summary: "HTTP/1.1, nginx and curl",
+    needs: &[Need::Program("nginx"), Need::Program("curl")],
+    prepare,
+};
+
+fn prepare(site: &Site<'_>) -> io::Result<Pair> {
+    let (folder, served) = (site.folder.display(), site.served());
+    // A body that comes counts as received while it waits for its end.
+    let body = site.to().join(".body");
+    let config = site.folder.join("nginx.conf");
+    fs::write(
+        &config,
+        format!(
+            "daemon off;\nmaster_process off;\npid \"{folder}/nginx.pid\";\nlock_file \"{folder}/nginx.lock\";\n\
+             error_log stderr;\nevents {{ worker_connections 64; }}\n\
+             http {{\naccess_log off;\nsendfile on;\ntcp_nopush on;\nsend_timeout 1h;\n\
+             client_body_timeout 1h;\nclient_max_body_size 0;\nclient_body_temp_path \"{}\";\n\
+             server {{ listen {}; root \"{}\"; dav_methods PUT; }}\n}}\n",
+            body.display(),
+            site.address,
+            served.display(),
+        ),
+    )?;
+    let mut server = site.serves(found("nginx")?)?;
+    server.args(["-e", "stderr", "-p"]).arg(site.folder);
+    server.arg("-c").arg(config);
+    let mut client = site.asks("curl")?;
+    // -q first: no file of settings is read.
+    client.args([
+        "-q",
+        "--silent",
+        "--show-error",
+        "--fail",
+        "--globoff",
+        "--noproxy",
+        "*",
+    ]);
+    match site.sends {
+        true => client.arg("--upload-file").arg(site.source()),
+        false => client.arg("--output").arg(site.target()),
+    };
+    client.arg(format!("http://{}/{NAME}", site.address));
+    Ok(Pair { server, client })
+}

@@ -1,0 +1,129 @@
+//! Programs that move a file, one file each: a server at the end that accepts, a client at the end that
+//! opens, both the real ones, in their hosts' namespaces.
+//!
+//! A new one is a file here and a line of [`REGISTRY`]. Its keys and settings go into the flow's own
+//! folder; it finds none of the user's: the environment is empty and `HOME` is that folder.
+
+mod http;
+mod rsync;
+mod saratoga;
+mod scp;
+mod ssh;
+
+use bentpipe_base::{Bytes, Rate};
+use bentpipe_os::need::{Need, find_program};
+use bentpipe_os::netns::Netns;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A program that moves a file.
+#[derive(Clone, Copy, Debug)]
+pub struct App {
+    /// As scenarios name it.
+    pub name: &'static str,
+    /// What it is, in one line.
+    pub summary: &'static str,
+    /// What must be installed.
+    pub(crate) needs: &'static [Need],
+    /// Both its sides, ready to be started.
+    pub(crate) prepare: fn(&Site<'_>) -> io::Result<Pair>,
+}
+
+/// All of them.
+pub const APPS: &[App] = &[saratoga::APP, scp::APP, rsync::APP, http::APP];
+
+/// The names of [`APPS`].
+pub fn app_names() -> Vec<&'static str> {
+    APPS.iter().map(|app| app.name).collect()
+}
+
+/// A server and the client that moves the file.
+pub(crate) struct Pair {
+    pub(crate) server: Command,
+    pub(crate) client: Command,
+}
+
+/// Where a file is moved from and to. The client fetches it, or sends it where it has it.
+pub(crate) struct Site<'a> {
+    /// The flow's own folder. It has `from` with the file and `to` without it.
+    pub(crate) folder: &'a Path,
+    /// The namespaces of server and client.
+    pub(crate) server: &'a Netns,
+    pub(crate) client: &'a Netns,
+    /// Where the server listens.
+    pub(crate) address: SocketAddr,
+    /// Whether the client has the file.
+    pub(crate) sends: bool,
+    /// What Saratoga is told of the way.
+    pub(crate) rate: Option<Rate>,
+    pub(crate) mtu: Bytes,
+    /// Its congestion control.
+    pub(crate) control: &'a str,
+    /// This program.
+    pub(crate) program: &'a Path,
+}
+
+/// The file's name.
+pub(crate) const NAME: &str = "file";
+
+impl Site<'_> {
+    /// The file that is moved.
+    pub(crate) fn source(&self) -> PathBuf {
+        self.folder.join("from").join(NAME)
+    }
+
+    /// Where it shall be.
+    pub(crate) fn target(&self) -> PathBuf {
+        self.to().join(NAME)
+    }
+
+    /// The folder it comes into; all in it counts as received.
+    pub(crate) fn to(&self) -> PathBuf {
+        self.folder.join("to")
+    }
+
+    /// The folder that the server serves.
+    pub(crate) fn served(&self) -> PathBuf {
+        match self.sends {
+            true => self.to(),
+            false => self.folder.join("from"),
+        }
+    }
+
+    /// `program` as the server; what it says goes into `server.log`.
+    pub(crate) fn serves(&self, program: impl AsRef<OsStr>) -> io::Result<Command> {
+        self.command(self.server, program, "server.log")
+    }
+
+    /// `program` as the client; what it says goes into `client.log`.
+    pub(crate) fn asks(&self, program: impl AsRef<OsStr>) -> io::Result<Command> {
+        self.command(self.client, program, "client.log")
+    }
+
+    fn command(&self, at: &Netns, program: impl AsRef<OsStr>, log: &str) -> io::Result<Command> {
+        let said = File::create(self.folder.join(log))?;
+        let mut command = at.command(program);
+        command
+            .env_clear()
+            .env(
+                "PATH",
+                "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            )
+            .env("HOME", self.folder)
+            .current_dir(self.folder)
+            .stdin(Stdio::null())
+            .stdout(said.try_clone()?)
+            .stderr(said);
+        Ok(command)
+    }
+}
+
+/// The full path of `program`, whose need was checked.
+fn found(program: &str) -> io::Result<PathBuf> {
+    let missing = || io::Error::new(io::ErrorKind::NotFound, format!("`{program}` is not there"));
+    find_program(program).ok_or_else(missing)
+}

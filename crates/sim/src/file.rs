@@ -1,0 +1,293 @@
+//! One end of a file by Saratoga: its machine, which the flow's start or the peer's REQUEST brings to life.
+//! Content is only counted; there is no disk, so that what is complete is verified at once.
+
+use bentpipe_base::{Bytes, Instant, Machine, Rate};
+use bentpipe_saratoga::sender::{Congestion, Failure};
+use bentpipe_saratoga::{HoleEnd, Receiver, Sender, receiver, sender};
+use bentpipe_tcp::{Cause, Counters};
+use bentpipe_wire::saratoga::{
+    Capabilities, Checksum, Code, Entry, EntryKind, Frame, Kind, Metadata, Request, RequestKind,
+    Time, Width, Willingness,
+};
+use core::time::Duration;
+
+/// What a flow moves, and how.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) size: Bytes,
+    pub(crate) rate: Rate,
+    /// Bytes of an IP packet.
+    pub(crate) packet: Bytes,
+    /// IP and UDP headers.
+    pub(crate) overhead: Bytes,
+    pub(crate) congestion: Congestion,
+    /// Whether the opener has the file.
+    pub(crate) puts: bool,
+}
+
+/// See the file's head.
+#[derive(Debug)]
+pub(crate) struct FileEnd {
+    plan: Plan,
+    sends: bool,
+    opens: bool,
+    machine: Option<Party>,
+    /// How it ended, if badly.
+    pub(crate) broken: Option<Cause>,
+    /// When it had or knew of everything.
+    pub(crate) done: Option<Instant>,
+    /// When it first heard of its peer.
+    pub(crate) heard: Option<Instant>,
+    frames: [u64; 2],
+}
+
+#[derive(Debug)]
+enum Party {
+    Sender(Box<Sender>),
+    Receiver(Box<Receiver>),
+}
+
+const SESSION: u32 = 1;
+/// As the tool's default.
+const SILENCE: Duration = Duration::from_secs(30);
+const LINGER: Duration = Duration::from_secs(10);
+const UNANNOUNCED: Bytes = Bytes(16 << 20);
+
+impl FileEnd {
+    /// The opener's or the acceptor's end.
+    pub(crate) const fn new(plan: Plan, opens: bool) -> Self {
+        Self {
+            sends: opens == plan.puts,
+            plan,
+            opens,
+            machine: None,
+            broken: None,
+            done: None,
+            heard: None,
+            frames: [0; 2],
+        }
+    }
+
+    /// Whether it has begun.
+    pub(crate) const fn is_open(&self) -> bool {
+        self.machine.is_some()
+    }
+
+    /// Begins at `now`.
+    pub(crate) fn open(&mut self, now: Instant) {
+        let request = self.opens.then(|| self.request());
+        self.machine = Some(match self.sends {
+            true => Party::Sender(Box::new(Sender::new(self.sending(request), now))),
+            false => {
+                let mut receiver = Receiver::new(self.receiving(request), now);
+                if !self.opens {
+                    receiver.repeat(now);
+                }
+                Party::Receiver(Box::new(receiver))
+            }
+        });
+    }
+
+    fn request(&self) -> Request {
+        Request {
+            capabilities: Capabilities {
+                width: Width::Bits64,
+                streams: true,
+                send: Willingness::Willing,
+                receive: Willingness::Willing,
+                udp_lite: false,
+            },
+            session: SESSION,
+            kind: match self.plan.puts {
+                true => RequestKind::Put,
+                false => RequestKind::Get,
+            },
+            path: "file".to_owned(),
+            authentication: Vec::new(),
+        }
+    }
+
+    fn sending(&self, request: Option<Request>) -> sender::Config {
+        let Plan {
+            size,
+            rate,
+            packet,
+            overhead,
+            congestion,
+            ..
+        } = self.plan;
+        let width = Width::holding(size.0.into());
+        let header = Bytes(24 + width.octets() as u64);
+        sender::Config {
+            metadata: Metadata {
+                session: SESSION,
+                width,
+                kind: Kind::File,
+                ended: false,
+                unreliable: false,
+                checksum: Checksum::None,
+                entry: Entry {
+                    kind: EntryKind::File,
+                    width,
+                    unreliable: false,
+                    size: size.0.into(),
+                    modified: Time::default(),
+                    created: Time::default(),
+                    path: "file".to_owned(),
+                },
+            },
+            request,
+            rate,
+            payload: u32::try_from((packet - overhead - header).0)
+                .unwrap_or(u32::MAX)
+                .max(1),
+            overhead,
+            congestion,
+            silence: SILENCE,
+        }
+    }
+
+    fn receiving(&self, request: Option<Request>) -> receiver::Config {
+        receiver::Config {
+            session: SESSION,
+            request,
+            kept: None,
+            unannounced: UNANNOUNCED,
+            hole_end: HoleEnd::Inclusive,
+            room: (self.plan.packet - self.plan.overhead).0 as usize,
+            silence: SILENCE,
+            linger: LINGER,
+        }
+    }
+
+    /// A frame arrives.
+    pub(crate) fn input(&mut self, frame: Frame, now: Instant) {
+        self.frames[1] += 1;
+        self.heard.get_or_insert(now);
+        if self.machine.is_none() {
+            if matches!(frame, Frame::Request(_)) {
+                self.open(now);
+            }
+            return;
+        }
+        match &mut self.machine {
+            Some(Party::Sender(sender)) => match frame {
+                Frame::Request(_) => sender.repeat(now),
+                frame => sender.input((), frame, now),
+            },
+            Some(Party::Receiver(receiver)) => receiver.input((), frame, now),
+            None => {}
+        }
+        self.hear(now);
+    }
+
+    /// The time is `now`.
+    pub(crate) fn timeout(&mut self, now: Instant) {
+        match &mut self.machine {
+            Some(Party::Sender(sender)) => sender.timeout(now),
+            Some(Party::Receiver(receiver)) => receiver.timeout(now),
+            None => {}
+        }
+        self.hear(now);
+    }
+
+    fn hear(&mut self, now: Instant) {
+        let failed = |failure: Failure| match failure {
+            Failure::Silence => Cause::TimedOut,
+            Failure::Peer(Code::OK) | Failure::Own(_) => Cause::Local,
+            Failure::Peer(_) => Cause::Reset,
+        };
+        match &mut self.machine {
+            Some(Party::Sender(sender)) => match sender.event() {
+                Some(sender::Event::Done) => self.done = Some(now),
+                Some(sender::Event::Failed(failure)) => self.broken = Some(failed(failure)),
+                None => {}
+            },
+            Some(Party::Receiver(receiver)) => {
+                while let Some(event) = receiver.event() {
+                    match event {
+                        receiver::Event::Complete => {
+                            receiver.verified(now);
+                            self.done = Some(now);
+                        }
+                        // After completion the peer may have forgotten the session.
+                        receiver::Event::Failed(failure) if self.done.is_none() => {
+                            self.broken = Some(failed(failure));
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// The next frame to send, with the bytes of its IP packet.
+    pub(crate) fn transmit(&mut self, now: Instant) -> Option<(Frame, Bytes)> {
+        let ((), frame) = match self.machine.as_mut()? {
+            Party::Sender(sender) => sender.transmit(now)?,
+            Party::Receiver(receiver) => receiver.transmit(now)?,
+        };
+        self.frames[0] += 1;
+        let octets = match &frame {
+            Frame::Data(data) => data.header_len() + data.len as usize,
+            other => {
+                let mut octets = Vec::new();
+                // What a machine of ours makes can be written.
+                let _ = other.emit(&mut octets);
+                octets.len()
+            }
+        };
+        Some((frame, self.plan.overhead + Bytes(octets as u64)))
+    }
+
+    /// When it has something to do next.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        match self.machine.as_ref()? {
+            Party::Sender(sender) => sender.deadline(),
+            Party::Receiver(receiver) => receiver.deadline(),
+        }
+    }
+
+    /// Bytes of content that are here, of a receiver.
+    pub(crate) fn received(&self) -> u64 {
+        match &self.machine {
+            Some(Party::Receiver(receiver)) => receiver.have().total(),
+            _ => 0,
+        }
+    }
+
+    /// Payload of a full packet.
+    pub(crate) fn payload(&self) -> Bytes {
+        Bytes(self.sending(None).payload.into())
+    }
+
+    /// The name of its congestion control.
+    pub(crate) const fn control(&self) -> &'static str {
+        match self.plan.congestion {
+            Congestion::None => "none",
+            Congestion::Tfrc => "tfrc",
+        }
+    }
+
+    /// What it sent and received, frames in place of segments.
+    pub(crate) fn counters(&self) -> Counters {
+        let sent = match &self.machine {
+            Some(Party::Sender(sender)) => sender.progress().transmitted,
+            _ => 0,
+        };
+        let [segments_sent, segments_received] = self.frames;
+        let first = match &self.machine {
+            Some(Party::Sender(sender)) => sender.progress().sent,
+            _ => 0,
+        };
+        Counters {
+            segments_sent,
+            segments_received,
+            bytes_sent: sent,
+            bytes_retransmitted: sent.saturating_sub(first),
+            bytes_delivered: self.received(),
+            ..Counters::default()
+        }
+    }
+}
