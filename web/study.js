@@ -38,7 +38,16 @@ function words() {
 }
 
 function cellOf(cell, percent) {
-  if (!cell || !known(cell.mean)) return make("td", {}, "—");
+  if (!cell) return make("td", {}, "—");
+  const within = () => {
+    if (!known(cell.within)) return null;
+    const met = known(cell.mean) && cell.mean <= cell.within;
+    return make("small", {}, `≤ ${number(cell.within, percent)}`, make("span", { class: met ? "yes" : "no" }, met ? " ✓" : " ✗"));
+  };
+  if (!known(cell.mean)) {
+    const otherwise = known(cell.otherwise) ? ` (${number(cell.otherwise, percent)})` : "";
+    return make("td", {}, `—${otherwise}`, within());
+  }
   const inside = known(cell.paper) && cell.paper >= cell.min && cell.paper <= cell.max;
   const parts = [
     make("b", {}, number(cell.mean, percent)),
@@ -50,7 +59,7 @@ function cellOf(cell, percent) {
     const verdict = known(cell.agrees) ? make("span", { class: cell.agrees ? "yes" : "no" }, cell.agrees ? " ✓" : " ✗") : null;
     parts.push(make("small", { title: "mean of the reference" }, `ref ${number(cell.reference, percent)}`, verdict));
   }
-  return make("td", {}, parts);
+  return make("td", {}, parts, within());
 }
 
 function tables() {

@@ -23,6 +23,10 @@ pub struct Cell {
     pub min: Option<f64>,
     /// Greatest of the seeds.
     pub max: Option<f64>,
+    /// Where none has the measure: the mean of what the table shows otherwise.
+    pub otherwise: Option<f64>,
+    /// What the mean should not exceed.
+    pub within: Option<f64>,
     /// How many runs have the measure; of a change, on both sides.
     pub n: u64,
     /// How many runs there are: where they are more than `n`, the mean is that of the rest.
@@ -72,7 +76,10 @@ struct Seeds<'r> {
 impl Maker<'_> {
     fn table(&self, spec: &TableSpec, rows: &[Row]) -> Vec<Cell> {
         let contrast = spec.kind.contrast();
-        let samples = self.samples(spec, contrast, rows);
+        let samples = |measure: &str| self.samples(spec, contrast, rows, measure);
+        let beside = |measure: &Option<String>| measure.as_deref().map(&samples);
+        let (otherwise, within) = (beside(&spec.otherwise), beside(&spec.within));
+        let samples = samples(&spec.measure);
         let labels = |axis: usize| -> Vec<String> {
             let labels = self.study.axes()[axis].labels();
             labels
@@ -85,7 +92,18 @@ impl Maker<'_> {
             .flat_map(|row| across.iter().map(move |column| (row, column)));
         pairs
             .map(|(row, column)| match contrast {
-                None => self.value(spec, &samples, row, column),
+                None => {
+                    let mean = |beside: &Option<Samples<'_>>| {
+                        let stats = stats(beside.as_ref()?, (row, column, ""));
+                        stats.map(|stats| stats.mean)
+                    };
+                    let cell = self.value(spec, &samples, row, column);
+                    Cell {
+                        otherwise: mean(&otherwise).filter(|_| cell.mean.is_none()),
+                        within: mean(&within),
+                        ..cell
+                    }
+                }
                 Some(contrast) => self.contrasted(spec, contrast, &samples, row, column),
             })
             .collect()
@@ -96,6 +114,7 @@ impl Maker<'_> {
         spec: &TableSpec,
         contrast: Option<&Contrast>,
         rows: &'r [Row],
+        measure: &str,
     ) -> Samples<'r> {
         let mut samples = Samples::new();
         for row in rows {
@@ -111,7 +130,7 @@ impl Maker<'_> {
                 .entry((at(spec.rows), at(spec.columns), side))
                 .or_default();
             cell.runs += 1;
-            if let Some(value) = row.measures.get(&spec.measure) {
+            if let Some(value) = row.measures.get(measure) {
                 cell.values.insert(seed, *value);
             }
         }
@@ -184,6 +203,8 @@ impl Maker<'_> {
             min: stats.map(|stats| stats.min),
             max: stats.map(|stats| stats.max),
             n: stats.map_or(0, |stats| stats.n),
+            otherwise: None,
+            within: None,
             runs: 0,
             paper: self.beside.paper.get(&place(spec, row, column)).copied(),
             reference: None,

@@ -31,7 +31,7 @@ pub use error::StudyError;
 pub use figure::{Line, lines};
 pub use gaps::{Gap, gaps};
 pub use load::{Loaded, load};
-pub use measure::{MEASURES, Measure, simulate};
+pub use measure::{MEASURES, Measure, greatest, simulate, target};
 pub use row::{Measures, Row};
 pub use run::{Options, Progress, Results, run};
 pub use sizes::{distribution, share_within, sizes};

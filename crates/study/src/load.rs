@@ -37,6 +37,8 @@ pub fn load(path: &Path) -> Result<Loaded, StudyError> {
     let known = Known {
         variants: &names.variants,
         controls: &names.controls,
+        // The lab knows them, and says so.
+        apps: &[],
         measures: &names.measures,
     };
     let mut study = Study::parse(&file.display().to_string(), &text, known)?;

@@ -1,6 +1,7 @@
 //! What is measured of a run: here of one of the simulator; the lab takes those that it can see.
 
 use crate::row::Measures;
+use bentpipe_base::{Bytes, Rate};
 use bentpipe_scenario::Scenario;
 use bentpipe_sim::{FlowOutcome, LinkOutcome, Options, Outcome};
 use core::time::Duration;
@@ -58,6 +59,39 @@ pub const MEASURES: &[Measure] = &[
         of: |run| {
             let times: Option<Vec<_>> = run.flows.iter().map(|flow| flow.completion).collect();
             times?.into_iter().max().map(|last| last.as_secs_f64())
+        },
+    },
+    Measure {
+        name: "target",
+        summary: "1.02 times the bytes over the limit of their path, and four round trips, in seconds",
+        of: |run| {
+            let times = run.flows.iter().map(|flow| {
+                let FlowOutcome {
+                    size,
+                    limit,
+                    round_trip,
+                    ..
+                } = flow;
+                target((*size)?, (*limit)?, *round_trip)
+            });
+            greatest(times)
+        },
+    },
+    Measure {
+        name: "of_target",
+        summary: "the longest completion of a flow as a share of its target",
+        of: |run| {
+            let shares = run.flows.iter().map(|flow| {
+                let FlowOutcome {
+                    size,
+                    limit,
+                    round_trip,
+                    ..
+                } = flow;
+                let target = target((*size)?, (*limit)?, *round_trip)?;
+                Some(flow.completion?.as_secs_f64() / target)
+            });
+            greatest(shares)
         },
     },
     Measure {
@@ -148,6 +182,17 @@ pub fn simulate(scenario: &Scenario) -> Result<Measures, String> {
         Some((measure.name.to_owned(), value))
     });
     Ok(values.collect())
+}
+
+/// The greatest of `values`; `None` where one is missing.
+pub fn greatest(mut values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    values.try_fold(0.0, |last, value| Some(f64::max(last, value?)))
+}
+
+/// What a transfer of `size` may take: 1.02 times its time at `limit`, and four of `round_trip`; in seconds.
+pub fn target(size: Bytes, limit: Rate, round_trip: Duration) -> Option<f64> {
+    let limit = limit.bits_per_sec() as f64;
+    (limit > 0.0).then(|| 1.02 * size.bits() as f64 / limit + 4.0 * round_trip.as_secs_f64())
 }
 
 fn sum(run: &Outcome, of: fn(&FlowOutcome) -> f64) -> f64 {

@@ -2,7 +2,7 @@
 
 use bentpipe_lab::{Controls, FlowResult, LabError, Measured, Outcome, RunOptions};
 use bentpipe_scenario::Scenario;
-use bentpipe_study::Measures;
+use bentpipe_study::{Measures, greatest, target};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -72,7 +72,15 @@ fn measures(run: &Measured) -> Result<Measures, String> {
         .map(|link| link.lateness.p99.as_secs_f64());
     let last = run.flows.iter().map(|flow| flow.completion);
     let last: Option<Vec<Duration>> = last.collect();
+    let targets = || {
+        let flows = run.flows.iter();
+        flows.map(|flow| target(flow.size?, flow.limit?, flow.round_trip))
+    };
+    let shares = targets().zip(&run.flows);
+    let shares = shares.map(|(target, flow)| Some(flow.completion?.as_secs_f64() / target?));
     let values = [
+        ("target", greatest(targets())),
+        ("of_target", greatest(shares)),
         ("goodput", Some(sum)),
         (
             "jain",
@@ -136,6 +144,8 @@ mod tests {
     fn every_measure_has_a_name_that_tables_know() {
         let flow = |completion| FlowResult {
             name: "f".into(),
+            size: Some(bentpipe_base::Bytes(1_000_000)),
+            round_trip: Duration::from_millis(500),
             outcome: Outcome::Finished,
             congestion_control: "cubic".into(),
             connect: None,
@@ -144,7 +154,7 @@ mod tests {
             elapsed: Duration::from_secs(4),
             received: bentpipe_base::Bytes(1_000_000),
             goodput: bentpipe_base::Rate::from_bits_per_sec(2_000_000),
-            limit: None,
+            limit: Some(bentpipe_base::Rate::from_bits_per_sec(4_000_000)),
             sender: None,
             legs: std::collections::BTreeMap::new(),
         };
@@ -166,6 +176,7 @@ mod tests {
             ),
             (4.0, 4000.0, 2000.0)
         );
+        assert_eq!(whole["target"], 1.02 * 2.0 + 4.0 * 0.5);
         let cut = measures(&run(None)).unwrap();
         assert!(!cut.contains_key("completion") && !cut.contains_key("kbps_receiver"));
         assert_eq!(cut["goodput"], 2.0);

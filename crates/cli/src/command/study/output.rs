@@ -49,7 +49,13 @@ pub(super) fn table(study: &Study, spec: &TableSpec, cells: &[Cell]) -> String {
         "Table {}. {} ({seeds} seeds)\n{table}\n",
         spec.name, spec.title
     );
-    text.push_str("mean | min–max");
+    text.push_str("mean | min–max, where they differ");
+    if let Some(otherwise) = &spec.otherwise {
+        let _ = write!(text, " | — ({otherwise}) where there is none");
+    }
+    if let Some(within) = &spec.within {
+        let _ = write!(text, " | ≤ {within}, ✓ met, ✗ not");
+    }
     if own.iter().any(|cell| cell.paper.is_some()) {
         text.push_str(" | [paper], * outside min–max");
     }
@@ -61,11 +67,23 @@ pub(super) fn table(study: &Study, spec: &TableSpec, cells: &[Cell]) -> String {
 }
 
 fn text(cell: &Cell, percent: bool) -> String {
-    let Some((mean, (min, max))) = cell.mean.zip(cell.min.zip(cell.max)) else {
-        return "—".to_owned();
-    };
     let number = |value: f64| number(value, percent);
-    let mut text = format!("{}\n{}–{}", number(mean), number(min), number(max));
+    let bound = |met: bool| {
+        let mark = if met { '✓' } else { '✗' };
+        let within = cell
+            .within
+            .map(|within| format!("\n≤ {} {mark}", number(within)));
+        within.unwrap_or_default()
+    };
+    let Some((mean, (min, max))) = cell.mean.zip(cell.min.zip(cell.max)) else {
+        let otherwise = cell.otherwise.map(|other| format!(" ({})", number(other)));
+        return format!("—{}{}", otherwise.unwrap_or_default(), bound(false));
+    };
+    let mut text = number(mean);
+    if min < max {
+        let _ = write!(text, "\n{}–{}", number(min), number(max));
+    }
+    text.push_str(&bound(cell.within.is_none_or(|within| mean <= within)));
     if cell.n < cell.runs {
         let _ = write!(text, "\n({} of {} runs)", cell.n, cell.runs);
     }
@@ -239,7 +257,9 @@ fn wrapped(text: &str, width: usize) -> String {
 
 /// A header, and one line a cell; what is missing is empty.
 pub(super) fn csv(cells: &[Cell]) -> String {
-    let mut text = String::from("table,row,column,mean,min,max,n,runs,paper,reference,agrees\n");
+    let mut text = String::from(
+        "table,row,column,mean,min,max,n,runs,paper,reference,agrees,otherwise,within\n",
+    );
     let field = |value: &str| match value.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", value.replace('"', "\"\"")),
         false => value.to_owned(),
@@ -259,6 +279,8 @@ pub(super) fn csv(cells: &[Cell]) -> String {
             number(cell.reference),
             cell.agrees
                 .map_or_else(String::new, |agrees| agrees.to_string()),
+            number(cell.otherwise),
+            number(cell.within),
         ];
         text.push_str(&fields.join(","));
         text.push('\n');
@@ -278,6 +300,8 @@ mod tests {
             mean: Some(1953.6),
             min: Some(1700.0),
             max: Some(2200.0),
+            otherwise: None,
+            within: None,
             n: 20,
             runs: 20,
             paper: Some(1553.0),
@@ -294,6 +318,21 @@ mod tests {
             ..cell()
         };
         assert_eq!(text(&empty, false), "—");
+        let cut = Cell {
+            otherwise: Some(0.25),
+            within: Some(24.5),
+            ..empty
+        };
+        assert_eq!(text(&cut, false), "— (0.250)\n≤ 24.5 ✗");
+        let met = Cell {
+            mean: Some(21.0),
+            min: Some(21.0),
+            max: Some(21.0),
+            paper: None,
+            reference: None,
+            ..cut
+        };
+        assert_eq!(text(&met, false), "21\n≤ 24.5 ✓");
         assert_eq!(number(-0.87654, false), "-0.877");
         assert_eq!(number(142.4, true), "142%");
         assert_eq!(number(-0.3, true), "0%");
@@ -304,7 +343,7 @@ mod tests {
         let text = csv(&[cell()]);
         assert_eq!(
             text.lines().nth(1),
-            Some("1,\"re,no\",1e-5,1953.6,1700,2200,20,20,1553,1954.5,true")
+            Some("1,\"re,no\",1e-5,1953.6,1700,2200,20,20,1553,1954.5,true,,")
         );
         let value: serde_json::Value =
             serde_json::from_str(&json(&[cell()], &[]).unwrap()).unwrap();
@@ -326,6 +365,8 @@ mod tests {
             "paper",
             "reference",
             "agrees",
+            "otherwise",
+            "within",
         ];
         wanted.sort_unstable();
         assert_eq!(names, wanted);
