@@ -48,7 +48,12 @@ pub fn available() -> Vec<String> {
 /// # Errors
 /// Fails when `want` is missing and `insist` is set, or when every substitute is missing too.
 pub fn choose(want: &str, insist: bool, failed: Option<&LoadError>) -> Result<Choice, ChooseError> {
-    pick(want, insist, failed.map(ToString::to_string), &available())
+    let mut offered = available();
+    if let Some(LoadError::NotPermitted) = failed {
+        // Ours, by the hand of another process, cannot be told of our link.
+        offered.retain(|name| name != HYBLA && name != RATE);
+    }
+    pick(want, insist, failed.map(ToString::to_string), &offered)
 }
 
 fn pick(

@@ -4,13 +4,15 @@
 
 use std::path::Path;
 
-/// The source file of `module::...`: a test file, or a module of this crate or of `policy`.
+/// The source file of `module::...`: a test file, or a module of this crate or of `policy`, or a test file of the
+/// program.
 fn source(crate_root: &Path, test: &str) -> String {
     let (path, _) = test.rsplit_once("::").unwrap();
     let module = path.trim_end_matches("::tests").replace("::", "/");
     let candidates = [
         format!("tests/{module}.rs"),
         format!("src/{module}.rs"),
+        format!("../cli/tests/{module}.rs"),
         format!("../policy/src/{module}.rs"),
         format!("../policy/src/{module}/tests.rs"),
     ];

@@ -12,6 +12,7 @@ mod support;
 use bentpipe_gateway::protocol::{self, Request};
 use bentpipe_os::need;
 use bentpipe_os::sweep;
+use std::collections::HashSet;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::path::Path;
@@ -240,6 +241,71 @@ fn killed_under_load_it_is_out_of_the_way_at_once_and_back_at_once() {
 fn killed_a_hundred_times_under_load() {
     need!(Root, Tproxy);
     kill_under_load(MANY);
+}
+
+/// The BPF objects (links, maps, programs) that a process has descriptors of, as `bpftool` names
+/// them.
+fn bpf_objects(pid: &str) -> HashSet<(&'static str, String)> {
+    let folder = std::fs::read_dir(format!("/proc/{pid}/fdinfo"));
+    let files = folder.into_iter().flatten().flatten();
+    let texts = files.filter_map(|file| std::fs::read_to_string(file.path()).ok());
+    let mut objects = HashSet::new();
+    for text in texts {
+        for line in text.lines() {
+            for (key, kind) in [
+                ("link_id:", "link"),
+                ("map_id:", "map"),
+                ("prog_id:", "prog"),
+            ] {
+                if let Some(id) = line.strip_prefix(key) {
+                    objects.insert((kind, id.trim().to_owned()));
+                }
+            }
+        }
+    }
+    objects
+}
+
+/// Those of all other processes: gateways of other tests may share one registration.
+fn bpf_objects_of_others() -> HashSet<(&'static str, String)> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().into_string().ok());
+    let pids = pids.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+    pids.flat_map(|pid| bpf_objects(&pid)).collect()
+}
+
+#[test]
+fn a_killed_gateway_leaves_no_bpf_object() {
+    need!(Root, Tproxy, Btf, StructOps, Program("bpftool"));
+    let stage = Stage::new();
+    let start = || child::start(&stage, "[sat]\nrate = \"100Mbit/s\"\ninsist = true\n");
+    let mut gateway = start();
+    eventually("controls of its own, not another version's", || {
+        let own = !bpf_objects(&gateway.child.id().to_string()).is_empty();
+        if !own {
+            gateway = start();
+        }
+        own
+    });
+    let mut pairs = Ip::BOTH.map(|ip| stage.pair(ip));
+    pairs.iter_mut().for_each(exchange);
+    let objects = bpf_objects(&gateway.child.id().to_string());
+    let maps = objects.iter().filter(|(kind, _)| *kind == "map").count();
+    assert!(maps >= 2, "the shares and the links: {objects:?}");
+    let exists = |(kind, id): &(&'static str, String)| {
+        let mut bpftool = std::process::Command::new("bpftool");
+        let output = bpftool.args([kind, "show", "id", id.as_str()]).output();
+        output.unwrap().status.success()
+    };
+    assert!(objects.iter().all(exists), "{objects:?}");
+    gateway.kill();
+    let left = || {
+        let others = bpf_objects_of_others();
+        let mut alone = objects.iter().filter(|object| !others.contains(object));
+        alone.any(exists)
+    };
+    // The kernel frees them after a grace period.
+    eventually("that the kernel forgets them", || !left());
 }
 
 /// A successor takes new flows while the predecessor goes on with its own: under load, nobody

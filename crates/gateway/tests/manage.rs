@@ -220,6 +220,10 @@ fn a_bad_file_changes_nothing_and_says_why() {
         ),
         ("port = 4000\n", "`port` cannot change in a running gateway"),
         (
+            "[leg.bulk]\n",
+            "the names and `like` of `[leg]` cannot change",
+        ),
+        (
             "intercept = \"lan\"\nthreads = 7\n",
             "`intercept`, `threads` cannot",
         ),
@@ -277,7 +281,9 @@ fn bad_clients_of_the_control_socket_disturb_nobody() {
     let gateway = managed(&stage);
     let mut pair = stage.pair(Ip::V4);
     let connect = || UnixStream::connect(&gateway.path).unwrap();
-    let hung = connect();
+    // In the middle of its line.
+    let mut hung = connect();
+    hung.write_all(b"{\"do\":\"sta").unwrap();
     let flood = {
         let mut flood = connect();
         std::thread::spawn(move || {

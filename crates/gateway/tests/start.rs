@@ -124,6 +124,42 @@ fn without_ipv6_it_splits_ipv4() {
     eventually("the connection", || gateway.meter.read().connected == 1);
 }
 
+/// CAP_NET_ADMIN alone: connections are split, both ways to answer them work, and in the place of our
+/// controls, for which BPF takes more, the kernel's stand in.
+#[test]
+fn net_admin_alone_suffices() {
+    need!(Root, Tproxy, Program("setpriv"), Program("ss"));
+    for handshake in ["end-to-end", "early"] {
+        let stage = Stage::new();
+        let config = format!("handshake = \"{handshake}\"\n[sat]\nrate = \"100Mbit/s\"");
+        let gateway = child::start_confined(&stage, &config);
+        let status = format!("/proc/{}/status", gateway.child.id());
+        let status = std::fs::read_to_string(status).unwrap();
+        let effective = status.lines().find(|line| line.starts_with("CapEff"));
+        assert!(
+            effective.unwrap().ends_with("0000000000001000"),
+            "{effective:?}"
+        );
+        for ip in Ip::BOTH {
+            let mut pair = stage.pair(ip);
+            assert_eq!(pair.1.peer_addr().unwrap(), pair.0.local_addr().unwrap());
+            support::exchange(&mut pair);
+            let ours = connections(&stage);
+            assert!(
+                ours.iter().any(|one| one.mark >> 24 == 0x62),
+                "{handshake} {ip:?}: unsplit"
+            );
+            let mut ss = stage.gateway.command("ss");
+            let told = ss.arg("-tinH").output();
+            let told = String::from_utf8(told.unwrap().stdout).unwrap();
+            let stands_in = ["hybla", "bbr", "cubic"]
+                .iter()
+                .any(|name| told.contains(name));
+            assert!(stands_in && !told.contains("bentpipe"), "{told}");
+        }
+    }
+}
+
 /// Our connections in the gateway's namespace: what the kernel knows of them.
 fn connections(stage: &Stage) -> Vec<Connection> {
     let ask = || Diag::open().unwrap().connections(States::CARRYING).unwrap();

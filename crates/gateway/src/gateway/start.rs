@@ -425,6 +425,10 @@ fn employ(
 
 /// Names what the machine lacks, where that is why interception failed.
 fn explain(error: InterceptError) -> StartError {
+    // Trying them out takes more rights than a gateway needs.
+    if Need::Root.check().is_err() {
+        return StartError::Intercept(error);
+    }
     match Need::check_all(&[Need::Nft, Need::Tproxy]) {
         Err(missing) => StartError::Missing(missing),
         Ok(()) => StartError::Intercept(error),

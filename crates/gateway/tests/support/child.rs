@@ -17,8 +17,11 @@ pub fn be_a_gateway() {
     let Ok(text) = std::env::var(CONFIG) else {
         return;
     };
-    // A kernel's control, because loading the BPF ones takes a second or two.
-    let text = format!("{text}\n[sat]\ncongestion_control = \"cubic\"\n");
+    let text = match text.contains("[sat]") {
+        true => text,
+        // A kernel's control, because loading the BPF ones takes a second or two.
+        false => format!("{text}\n[sat]\ncongestion_control = \"cubic\"\n"),
+    };
     let mut config = Config::parse("child", &text).unwrap();
     if config.control == Control::Usual {
         config.control = Control::Off;
@@ -72,6 +75,16 @@ pub fn start(stage: &Stage, config: &str) -> GatewayProcess {
         stage.gateway.command(std::env::current_exe().unwrap()),
         config,
     )
+}
+
+/// Like [`start`], with CAP_NET_ADMIN and no other capability, as in a container.
+pub fn start_confined(stage: &Stage, config: &str) -> GatewayProcess {
+    let mut command = stage.gateway.command("setpriv");
+    let capabilities = "-all,+net_admin";
+    command
+        .args(["--bounding-set", capabilities, "--inh-caps", capabilities])
+        .arg(std::env::current_exe().unwrap());
+    spawn(command, config)
 }
 
 /// Like [`start`], in the place of the one that runs.
