@@ -4,16 +4,20 @@ use crate::terminal;
 use anyhow::Context;
 use std::env;
 use std::io::IsTerminal;
+use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::EnvFilter;
 
 /// The variable that overrides `-v`, in the directives of tracing's `EnvFilter`.
 pub(crate) const VARIABLE: &str = "BENTPIPE_LOG";
 
-/// Starts the log: warnings, and with each `-v` more; `BENTPIPE_LOG` has the last word.
+/// Starts the log: warnings, and with each `-v` more; `BENTPIPE_LOG` has the last word. Lines are
+/// written by a thread of their own: whoever logs never waits for a terminal, pipe or disk; lines
+/// beyond those that may wait are lost. Dropping the value writes those that wait, for a second at
+/// the most.
 ///
 /// # Errors
 /// When `BENTPIPE_LOG` is not understood.
-pub(crate) fn start(verbose: u8) -> anyhow::Result<()> {
+pub(crate) fn start(verbose: u8) -> anyhow::Result<WorkerGuard> {
     let level = match verbose {
         0 => "warn",
         1 => "info",
@@ -24,11 +28,12 @@ pub(crate) fn start(verbose: u8) -> anyhow::Result<()> {
     let filter = EnvFilter::builder()
         .parse(&directives)
         .with_context(|| format!("{VARIABLE}={directives:?} is no filter: try `debug`"))?;
+    let (writer, guard) = tracing_appender::non_blocking(terminal::Log);
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(|| terminal::Log)
+        .with_writer(writer)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(verbose > 1)
         .init();
-    Ok(())
+    Ok(guard)
 }

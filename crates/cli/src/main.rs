@@ -27,7 +27,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), Failure> {
-    log::start(args.verbose).or_usage()?;
+    let _log = log::start(args.verbose).or_usage()?;
     match &args.command {
         Command::Gateway(command) => command::gateway::run(command),
         Command::Lab(command) => command::lab::run(command),

@@ -4,10 +4,12 @@
 
 mod support;
 
+use bentpipe_os::netlink::{Veth, VethEnd};
 use bentpipe_os::netns::Netns;
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 use support::{PROGRAM, WIRE};
 
 #[test]
@@ -74,25 +76,7 @@ fn a_run_that_cannot_be_written_is_the_callers_mistake() {
 #[test]
 fn gateway_run_says_ready_once_and_ends_with_0_on_sigterm() {
     bentpipe_os::need!(Root, Nft, Tproxy);
-    let netns = Netns::create("cliready").unwrap();
-    netns
-        .run(|| {
-            for arguments in [
-                ["link", "set", "lo", "up"].as_slice(),
-                &["link", "add", "v0", "type", "veth", "peer", "name", "v1"],
-                &["link", "set", "v0", "up"],
-                &["link", "set", "v1", "up"],
-            ] {
-                assert!(
-                    Command::new("ip")
-                        .args(arguments)
-                        .status()
-                        .unwrap()
-                        .success()
-                );
-            }
-        })
-        .unwrap();
+    let (netns, _veth) = gateway_stage();
     let tables = || {
         let listed = netns
             .command("nft")
@@ -103,9 +87,8 @@ fn gateway_run_says_ready_once_and_ends_with_0_on_sigterm() {
     };
     let mut gateway = netns
         .command(PROGRAM)
-        .args([
-            "gateway", "run", "--lan", "v0", "--sat", "v1", "--rate", "10Mbit/s",
-        ])
+        .args(RUN)
+        .args(["--rate", "10Mbit/s"])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -123,4 +106,93 @@ fn gateway_run_says_ready_once_and_ends_with_0_on_sigterm() {
     assert_eq!(gateway.wait().unwrap().code(), Some(0));
     assert!(lines.next().is_none(), "one line on stdout, and no more");
     assert_eq!(tables(), "");
+}
+
+/// A namespace with two interfaces for a gateway.
+fn gateway_stage() -> (Netns, Veth) {
+    let netns = Netns::create("gateway").unwrap();
+    let [near, far] = ["lan0", "sat0"].map(|name| VethEnd {
+        netns: &netns,
+        name,
+    });
+    let veth = Veth::create(near, far).unwrap();
+    veth.set_up().unwrap();
+    netns.netlink().unwrap().set_up("lo").unwrap();
+    (netns, veth)
+}
+
+const RUN: [&str; 6] = ["gateway", "run", "--lan", "lan0", "--sat", "sat0"];
+
+/// Waits for `ready`, then ends it by SIGTERM.
+fn runs_and_ends(mut gateway: std::process::Child) {
+    let mut output = BufReader::new(gateway.stdout.take().unwrap());
+    let (said, heard) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        let _ = output.read_line(&mut line);
+        let _ = said.send(line);
+    });
+    let line = heard.recv_timeout(Duration::from_secs(30));
+    if line.is_err() {
+        gateway.kill().unwrap();
+    }
+    assert_eq!(line.as_deref(), Ok("ready\n"));
+    let pid = gateway.id().to_string();
+    let term = Command::new("kill").args(["-TERM", &pid]).status();
+    assert!(term.unwrap().success());
+    assert_eq!(gateway.wait().unwrap().code(), Some(0));
+}
+
+/// Stderr is a pipe that is full and never read.
+#[test]
+fn a_log_that_nobody_reads_holds_no_gateway_up() {
+    bentpipe_os::need!(Root, Tproxy);
+    let (netns, _veth) = gateway_stage();
+    let (_reader, mut writer) = std::io::pipe().unwrap();
+    // All that it takes, to the last byte.
+    rustix::io::ioctl_fionbio(&writer, true).unwrap();
+    for size in [4096, 1] {
+        while writer.write(&[b'x'; 4096][..size]).is_ok() {}
+    }
+    rustix::io::ioctl_fionbio(&writer, false).unwrap();
+    let mut command = netns.command(PROGRAM);
+    let gateway = command
+        .arg("-vvv")
+        .args(RUN)
+        .stdout(Stdio::piped())
+        .stderr(writer)
+        .spawn()
+        .unwrap();
+    runs_and_ends(gateway);
+}
+
+/// As in a container: the doctor tells what BPF lacks, and the gateway runs.
+#[test]
+fn net_admin_alone_is_told_and_suffices() {
+    bentpipe_os::need!(Root, Tproxy, Program("setpriv"));
+    let (netns, _veth) = gateway_stage();
+    let confined = || {
+        let mut command = netns.command("setpriv");
+        let capabilities = "-all,+net_admin";
+        command.args([
+            "--bounding-set",
+            capabilities,
+            "--inh-caps",
+            capabilities,
+            PROGRAM,
+        ]);
+        command
+    };
+    let output = confined().arg("doctor").output().unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    for words in [
+        "good  capability: there",
+        "less  right to load BPF: CAP_BPF or CAP_PERFMON is missing",
+        "not tried out: that takes a namespace",
+    ] {
+        assert!(told.contains(words), "no `{words}` in {told}");
+    }
+    let gateway = confined().args(RUN).stdout(Stdio::piped()).spawn().unwrap();
+    runs_and_ends(gateway);
 }
