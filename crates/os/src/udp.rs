@@ -67,20 +67,20 @@ impl Udp {
         })
     }
 
-    /// Hears what is sent to `group`.
+    /// Hears what is sent to `group` on the link of interface number `interface`.
     ///
     /// # Errors
-    /// What the kernel says, such as no interface that carries groups.
-    pub fn join(&self, group: IpAddr) -> io::Result<()> {
+    /// What the kernel says, such as an interface without that family.
+    pub fn join(&self, group: IpAddr, interface: u32) -> io::Result<()> {
         match group {
             IpAddr::V4(group) => {
-                let interface = Ipv4Addr::UNSPECIFIED;
-                Ok(rustix::net::sockopt::set_ip_add_membership(
-                    &self.fd, &group, &interface,
+                let any = Ipv4Addr::UNSPECIFIED;
+                Ok(rustix::net::sockopt::set_ip_add_membership_with_ifindex(
+                    &self.fd, &group, &any, interface,
                 )?)
             }
             IpAddr::V6(group) => Ok(rustix::net::sockopt::set_ipv6_add_membership(
-                &self.fd, &group, 0,
+                &self.fd, &group, interface,
             )?),
         }
     }
@@ -192,6 +192,23 @@ impl Udp {
         }))
     }
 
+    /// What is sent to groups leaves by interface number `interface` from now on, whatever the routes say.
+    ///
+    /// # Errors
+    /// What the kernel says, such as an interface that is gone.
+    pub fn send_groups_by(&self, interface: u32) -> io::Result<()> {
+        let index = interface.to_ne_bytes();
+        match self.local_address()? {
+            SocketAddr::V4(_) => {
+                // struct ip_mreqn: two addresses that are not looked at, and the index.
+                let mut request = [0; 12];
+                request[8..].copy_from_slice(&index);
+                set_raw(&self.fd, libc::SOL_IP, libc::IP_MULTICAST_IF, &request)
+            }
+            SocketAddr::V6(_) => set_raw(&self.fd, libc::SOL_IPV6, libc::IPV6_MULTICAST_IF, &index),
+        }
+    }
+
     /// Lets beacons reach only the local link.
     ///
     /// # Errors
@@ -211,6 +228,31 @@ impl AsFd for Udp {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// The numbers of the interfaces of this network namespace, but the loopback.
+///
+/// # Errors
+/// What the kernel says.
+pub fn interfaces() -> io::Result<Vec<u32>> {
+    // SAFETY: takes nothing; what it gives is freed below.
+    let first = unsafe { libc::if_nameindex() };
+    if first.is_null() {
+        return Err(io::Error::last_os_error());
+    }
+    let mut found = Vec::new();
+    let mut next = first;
+    // SAFETY: an array that ends with a name of null, each name a C string.
+    unsafe {
+        while !(*next).if_name.is_null() {
+            if core::ffi::CStr::from_ptr((*next).if_name) != c"lo" {
+                found.push((*next).if_index);
+            }
+            next = next.add(1);
+        }
+        libc::if_freenameindex(first);
+    }
+    Ok(found)
 }
 
 /// An address as the kernel takes it.

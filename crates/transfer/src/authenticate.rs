@@ -1,22 +1,27 @@
 //! REQUESTs authenticated with a shared key. The format is ours: the draft leaves it to the peers.
 //!
-//! The field is `bentpipe1`, the time (64 bits, seconds since 1970) and HMAC-SHA256 over
+//! The field is `bentpipe1`, the time (64 bits, nanoseconds since 1970) and HMAC-SHA256 over
 //! `bentpipe1`, the time, and the REQUEST as it is emitted without the field. The draft would also
 //! cover addresses and ports; they change on the way through a NAT and are left out. A REQUEST is
-//! believed for two minutes around its time. What follows a REQUEST is not authenticated, nor is
+//! believed for two minutes around its time, and once: a server remembers what it was asked ([`Seen`]).
+//! What follows a REQUEST is not authenticated, nor is
 //! anything encrypted: for that, use a tunnel.
 
 use crate::Error;
-use bentpipe_wire::saratoga::{Frame, Request};
+use bentpipe_wire::saratoga::{Code, Frame, Request};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
+use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const MAGIC: &[u8] = b"bentpipe1";
-/// Seconds by which clocks may differ, and a REQUEST may be old.
-const WINDOW: u64 = 120;
+/// Nanoseconds by which clocks may differ, and a REQUEST may be old.
+const WINDOW: u64 = 120_000_000_000;
+/// REQUESTs that are remembered at most: what comes beyond them is not believed.
+const MOST_SEEN: usize = 1 << 16;
 
 /// A key that both peers have.
 #[derive(Clone)]
@@ -78,10 +83,67 @@ impl Key {
     }
 }
 
+/// Nanoseconds since 1970; they fit until 2554.
 fn now() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
-        .map_or(0, |time| time.as_secs())
+        .map_or(0, |time| time.as_nanos() as u64)
+}
+
+/// What a REQUEST that verifies is to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Novelty {
+    /// Never seen.
+    New,
+    /// Its peer sends it again, having missed that it was refused, or done at once, with this code.
+    Answered(Code),
+    /// Somebody plays it again, or it was served to its end.
+    Played,
+}
+
+/// The authenticated REQUESTs that a server was sent while they could be believed.
+#[derive(Debug, Default)]
+pub(crate) struct Seen(BTreeMap<Vec<u8>, Entry>);
+
+#[derive(Debug)]
+struct Entry {
+    /// When it stops being believed, nanoseconds since 1970.
+    until: u64,
+    from: SocketAddr,
+    answer: Option<Code>,
+}
+
+impl Seen {
+    /// Remembers `request`, which verifies; what it is.
+    pub(crate) fn note(&mut self, request: &Request, from: SocketAddr) -> Novelty {
+        if let Some(entry) = self.0.get(&request.authentication) {
+            return match entry.answer {
+                Some(code) if entry.from == from => Novelty::Answered(code),
+                _ => Novelty::Played,
+            };
+        }
+        let now = now();
+        if self.0.len() >= MOST_SEEN {
+            self.0.retain(|_, entry| entry.until >= now);
+        }
+        if self.0.len() >= MOST_SEEN {
+            return Novelty::Played;
+        }
+        let entry = Entry {
+            until: now + 2 * WINDOW,
+            from,
+            answer: None,
+        };
+        self.0.insert(request.authentication.clone(), entry);
+        Novelty::New
+    }
+
+    /// `request` was answered with `code` and is over.
+    pub(crate) fn answered(&mut self, request: &Request, code: Code) {
+        if let Some(entry) = self.0.get_mut(&request.authentication) {
+            entry.answer = Some(code);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -113,5 +175,29 @@ mod tests {
             change(&mut forged);
             assert!(!key.verifies(&forged), "{forged:?}");
         }
+    }
+
+    #[test]
+    fn a_request_counts_once_and_its_peer_hears_the_answer_again() {
+        let key = Key(b"0123456789abcdef".to_vec());
+        let mut request = Request {
+            capabilities: Capabilities::default(),
+            session: 7,
+            kind: RequestKind::Delete,
+            path: "a".to_owned(),
+            authentication: Vec::new(),
+        };
+        key.sign(&mut request);
+        let [peer, other] = ["10.0.0.2:1", "10.0.0.3:1"].map(|at| at.parse().unwrap());
+        let mut seen = Seen::default();
+        assert_eq!(seen.note(&request, peer), Novelty::New);
+        assert_eq!(seen.note(&request, peer), Novelty::Played);
+        seen.answered(&request, Code::OK);
+        assert_eq!(seen.note(&request, peer), Novelty::Answered(Code::OK));
+        assert_eq!(seen.note(&request, other), Novelty::Played);
+        // Signed anew it is another one.
+        key.sign(&mut request);
+        assert!(key.verifies(&request));
+        assert_eq!(seen.note(&request, other), Novelty::New);
     }
 }

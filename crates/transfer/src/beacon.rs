@@ -1,31 +1,118 @@
 //! Beacons: who is there, on the local link.
 
-use crate::Error;
-use bentpipe_base::{Bytes, Instant};
+use crate::{Error, Key};
+use bentpipe_base::{Bytes, Instant, Rate};
 use bentpipe_os::timer;
-use bentpipe_os::udp::{RECEIVE, Udp};
+use bentpipe_os::udp::{RECEIVE, Udp, interfaces};
+use bentpipe_saratoga::sender::Failure;
 use bentpipe_wire::saratoga::{
-    Beacon, Capabilities, Frame, FreeSpace, GROUP_V4, GROUP_V6, PORT, Width, Willingness,
+    Beacon, Capabilities, Frame, FreeSpace, GROUP_V4, GROUP_V6, PORT, Request, RequestKind, Width,
+    Willingness,
 };
 use core::time::Duration;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 /// Between two beacons.
 const PAUSE: Duration = Duration::from_secs(5);
 /// Peers that are told apart at most.
 const MOST_PEERS: usize = 10_000;
 
+/// What a server that takes `rate` and has `room` says of itself. The frame has no place for the rate: ours
+/// stands at the end of the name, which has no fixed form.
+pub(crate) fn of(name: &str, rate: Rate, receives: bool, room: Option<u64>) -> Beacon {
+    Beacon {
+        capabilities: Capabilities {
+            width: Width::Bits64,
+            streams: receives,
+            send: Willingness::Willing,
+            receive: match receives {
+                true => Willingness::Willing,
+                false => Willingness::Capable,
+            },
+            udp_lite: false,
+        },
+        free: room.map(|room| FreeSpace::of(Bytes(room))),
+        name: format!("{name} {RATE}{rate}").trim_start().to_owned(),
+    }
+}
+
+/// What stands before the rate.
+const RATE: &str = "rate=";
+
+/// The name of a peer, and the rate that it takes if it says so.
+pub fn name_and_rate(beacon: &Beacon) -> (&str, Option<Rate>) {
+    let name = beacon.name.as_str();
+    let (front, last) = name.rsplit_once(' ').unwrap_or(("", name));
+    match last.strip_prefix(RATE).and_then(|rate| rate.parse().ok()) {
+        Some(rate) => (front, Some(rate)),
+        None => (name, None),
+    }
+}
+
+/// Asks the server at `address` for the rate that it takes, for `patience` at most.
+///
+/// # Errors
+/// A server that refuses, says nothing, or nothing of a rate; the socket.
+pub fn ask_rate(address: SocketAddr, key: Option<&Key>, patience: Duration) -> Result<Rate, Error> {
+    let own = match address {
+        SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    let udp = Udp::bind(SocketAddr::new(own, 0)).map_err(Error::socket("open a UDP port"))?;
+    let session = std::process::id();
+    let mut request = Request {
+        capabilities: Capabilities::default(),
+        session,
+        kind: RequestKind::None,
+        path: String::new(),
+        authentication: Vec::new(),
+    };
+    if let Some(key) = key {
+        key.sign(&mut request);
+    }
+    let mut datagram = Vec::new();
+    // A REQUEST without a path can be written.
+    let _ = Frame::Request(request).emit(&mut datagram);
+    let refused = |failure| Error::session("the rate", failure);
+    let (end, mut next) = (timer::now() + patience, timer::now());
+    let mut buffer = vec![0; RECEIVE];
+    while timer::now() < end {
+        if timer::now() >= next {
+            next = timer::now() + AGAIN;
+            udp.send(&datagram, datagram.len(), address)
+                .map_err(Error::socket("send"))?;
+        }
+        while let Some(received) = udp.receive(&mut buffer).map_err(Error::socket("receive"))? {
+            if received.from.ip().to_canonical() != address.ip().to_canonical() {
+                continue;
+            }
+            match Frame::parse(&buffer[..received.len]) {
+                Ok((Frame::Beacon(beacon), _)) => {
+                    return name_and_rate(&beacon).1.ok_or(Error::NoRate);
+                }
+                Ok((Frame::Status(status), _)) if status.session == session => {
+                    return Err(refused(Failure::Peer(status.code)));
+                }
+                _ => {}
+            }
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Err(Error::NoRate)
+}
+
+/// Between two questions for a rate: longer than the longest round trip.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// Sends beacons now and then.
 pub(crate) struct Herald {
     ways: Vec<(Udp, SocketAddr)>,
-    name: String,
-    receives: bool,
     next: Instant,
 }
 
 impl Herald {
-    pub(crate) fn new(name: String, receives: bool) -> Result<Self, Error> {
+    pub(crate) fn new() -> Result<Self, Error> {
         let ways = [
             (IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V4(GROUP_V4)),
             (IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V6(GROUP_V6)),
@@ -44,39 +131,64 @@ impl Herald {
         }
         Ok(Self {
             ways: open,
-            name,
-            receives,
             next: Instant::ZERO,
         })
     }
 
-    /// Sends a beacon if it is time for one.
-    pub(crate) fn call(&mut self, room: Option<u64>, now: Instant) {
-        if self.next > now {
-            return;
-        }
+    /// Whether it is time for a beacon.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.next <= now
+    }
+
+    /// Sends one on every link.
+    pub(crate) fn call(&mut self, beacon: Beacon, now: Instant) {
         self.next = now + PAUSE;
-        let beacon = Beacon {
-            capabilities: Capabilities {
-                width: Width::Bits64,
-                streams: self.receives,
-                send: Willingness::Willing,
-                receive: match self.receives {
-                    true => Willingness::Willing,
-                    false => Willingness::Capable,
-                },
-                udp_lite: false,
-            },
-            free: room.map(|room| FreeSpace::of(Bytes(room))),
-            name: self.name.clone(),
-        };
         let mut datagram = Vec::new();
         if Frame::Beacon(beacon).emit(&mut datagram).is_ok() {
+            // Links come and go.
+            let links = interfaces().unwrap_or_default();
             for (udp, to) in &self.ways {
-                // No route for groups is no reason not to serve.
-                let _ = udp.send(&datagram, datagram.len(), *to);
+                for link in &links {
+                    // One that is down, or without that family, is no reason not to serve.
+                    let _ = udp
+                        .send_groups_by(*link)
+                        .and_then(|()| udp.send(&datagram, datagram.len(), *to));
+                }
             }
         }
+    }
+}
+
+/// Sockets that hear `group` on every link that carries it. IPv6 wants one for each link: its groups are of
+/// the link, and so is an address to bind.
+fn joined(group: IpAddr) -> std::io::Result<Vec<Udp>> {
+    let mut open: Vec<Udp> = Vec::new();
+    let mut refused = std::io::Error::other("there is no interface beside the loopback");
+    for link in interfaces()? {
+        let joined = match (group, open.pop()) {
+            (IpAddr::V4(_), Some(udp)) => {
+                let joined = udp.join(group, link);
+                open.push(udp);
+                joined
+            }
+            (_, last) => {
+                open.extend(last);
+                let address = match group {
+                    IpAddr::V4(_) => SocketAddr::new(group, PORT),
+                    IpAddr::V6(group) => SocketAddrV6::new(group, PORT, 0, link).into(),
+                };
+                Udp::bind(address).and_then(|udp| {
+                    udp.join(group, link)?;
+                    open.push(udp);
+                    Ok(())
+                })
+            }
+        };
+        refused = joined.err().unwrap_or(refused);
+    }
+    match open.is_empty() {
+        true => Err(refused),
+        false => Ok(open),
     }
 }
 
@@ -88,12 +200,8 @@ pub fn listen(time: Duration) -> Result<BTreeMap<IpAddr, Beacon>, Error> {
     let mut open = Vec::new();
     let mut refused = None;
     for group in [IpAddr::V4(GROUP_V4), IpAddr::V6(GROUP_V6)] {
-        let bound = Udp::bind(SocketAddr::new(group, PORT)).and_then(|udp| {
-            udp.join(group)?;
-            Ok(udp)
-        });
-        match bound {
-            Ok(udp) => open.push(udp),
+        match joined(group) {
+            Ok(sockets) => open.extend(sockets),
             Err(error) => refused = Some(error),
         }
     }

@@ -78,6 +78,11 @@ pub enum Error {
         /// What is allowed.
         most: u64,
     },
+    /// The server said nothing of a rate.
+    #[error(
+        "the server does not say which rate it takes (is `bentpipe saratoga serve` running there, and does UDP port 7542 pass?); give --rate"
+    )]
+    NoRate,
     /// Someone asked to stop.
     #[error("stopped; run the same command again to go on where it was")]
     Stopped,
@@ -131,7 +136,7 @@ impl Error {
                 Failure::Peer(code) | Failure::Own(code) => *code,
                 Failure::Silence => Code::TERMINATED,
             },
-            Self::Checksum { .. } => Code::UNSPECIFIED,
+            Self::Checksum { .. } | Self::NoRate => Code::UNSPECIFIED,
             Self::Changed { .. } => Code::CANNOT_SEND,
             Self::NoRoom { .. } => Code::CANNOT_RECEIVE,
             Self::TooLong { .. } => Code::TOO_LONG,

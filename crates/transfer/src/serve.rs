@@ -1,6 +1,7 @@
 //! The side that waits for REQUESTs.
 
-use crate::beacon::Herald;
+use crate::authenticate::{Novelty, Seen};
+use crate::beacon::{self, Herald};
 use crate::checksum::Algorithm;
 use crate::incoming::Incoming;
 use crate::node::{Key, Link, Node, Session, WIDEST, Work, key};
@@ -13,7 +14,7 @@ use crate::{Error, Key as Secret};
 use bentpipe_os::timer;
 use bentpipe_saratoga::{Receiver, Sender, refusal};
 use bentpipe_wire::saratoga::{
-    Code, Entry, EntryKind, Frame, Kind, Metadata, Request, RequestKind, Status, Width,
+    Beacon, Code, Entry, EntryKind, Frame, Kind, Metadata, Request, RequestKind, Status, Width,
 };
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -52,6 +53,7 @@ pub struct Server {
     herald: Option<Herald>,
     /// What to delete when the session has ended well.
     taken: BTreeMap<Key, String>,
+    seen: Seen,
 }
 
 /// Between two looks at whether to stop.
@@ -65,7 +67,7 @@ impl Server {
     pub fn new(tree: Tree, config: Config) -> Result<Self, Error> {
         let node = Node::bind(config.listen, config.link)?;
         let herald = match &config.name {
-            Some(name) => Some(Herald::new(name.clone(), config.put)?),
+            Some(_) => Some(Herald::new()?),
             None => None,
         };
         Ok(Self {
@@ -74,6 +76,7 @@ impl Server {
             config,
             herald,
             taken: BTreeMap::new(),
+            seen: Seen::default(),
         })
     }
 
@@ -108,8 +111,16 @@ impl Server {
             for (frame, from) in turn.strays {
                 self.stray(frame, from);
             }
-            if let Some(herald) = &mut self.herald {
-                herald.call(self.tree.room().ok(), timer::now());
+            let now = timer::now();
+            if self
+                .herald
+                .as_ref()
+                .is_some_and(|herald| herald.is_due(now))
+            {
+                let beacon = self.beacon();
+                if let Some(herald) = &mut self.herald {
+                    herald.call(beacon, now);
+                }
             }
         }
         for session in self.node.sessions.values_mut() {
@@ -118,6 +129,13 @@ impl Server {
             }
         }
         Ok(())
+    }
+
+    /// What it says of itself.
+    fn beacon(&self) -> Beacon {
+        let room = self.tree.room().ok();
+        let name = self.config.name.as_deref().unwrap_or_default();
+        beacon::of(name, self.config.link.rate, self.config.put, room)
     }
 
     /// A preparation that failed has no machine to tell the peer.
@@ -201,6 +219,17 @@ impl Server {
                 .node
                 .reply(&refusal(request.session, Code::DENIED), from);
         }
+        if known.is_some() && request.kind != RequestKind::None {
+            let code = match self.seen.note(request, from) {
+                Novelty::New => None,
+                Novelty::Answered(code) => Some(code),
+                Novelty::Played => Some(Code::DENIED),
+            };
+            if let Some(code) = code {
+                tracing::info!(peer = %from, path = request.path, %code, "asked before");
+                return self.node.reply(&refusal(request.session, code), from);
+            }
+        }
         let at = key(from, request.session);
         // A peer that began anew: what it sent before counts.
         if let Some(session) = self.node.sessions.remove(&at)
@@ -209,7 +238,11 @@ impl Server {
             incoming.save();
         }
         let done = match request.kind {
-            RequestKind::None => Ok(()),
+            // Who asks for nothing wants to know whom it has before it.
+            RequestKind::None => {
+                let beacon = Frame::Beacon(self.beacon());
+                return self.node.reply(&beacon, from);
+            }
             RequestKind::Get | RequestKind::Take => self.get(request, from),
             RequestKind::List => self.list(request, from),
             RequestKind::Put | RequestKind::Give => {
@@ -223,6 +256,7 @@ impl Server {
             }
         };
         if let Err(error) = done {
+            self.seen.answered(request, error.code());
             self.refuse(request.session, &error, from);
         }
     }
@@ -358,6 +392,7 @@ impl Server {
                 }
             }
         };
+        self.seen.answered(request, code);
         self.node.reply(&refusal(request.session, code), from);
         Ok(())
     }

@@ -100,7 +100,8 @@ enum Allow {
 pub(crate) struct Serve {
     /// The directory; nothing outside it is reached, symbolic links are not followed
     dir: PathBuf,
-    /// What the line towards the peers carries, shared by all sessions
+    /// What the line to and from the peers carries: all sessions together send no faster, and peers are
+    /// told it
     #[arg(long, value_name = "RATE")]
     rate: Rate,
     #[command(flatten)]
@@ -208,9 +209,11 @@ fn peers(time: Duration, json: bool) -> Result<(), Failure> {
     let heard = beacon::listen(time).or_run()?;
     if json {
         let peers = heard.iter().map(|(address, beacon)| {
+            let (name, rate) = beacon::name_and_rate(beacon);
             serde_json::json!({
                 "address": address.to_string(),
-                "name": beacon.name,
+                "name": name,
+                "rate": rate.map(|rate| rate.to_string()),
                 "free_kib": beacon.free.map(|free| free.kib.to_string()),
                 "sends": format!("{:?}", beacon.capabilities.send).to_lowercase(),
                 "receives": format!("{:?}", beacon.capabilities.receive).to_lowercase(),
@@ -229,7 +232,9 @@ fn peers(time: Duration, json: bool) -> Result<(), Failure> {
         let free = beacon
             .free
             .map_or_else(String::new, |free| format!(", {} KiB free", free.kib));
-        let line = format!("{address}  {}{free}", beacon.name.escape_debug());
+        let (name, rate) = beacon::name_and_rate(&beacon);
+        let rate = rate.map_or_else(String::new, |rate| format!(", takes {rate}"));
+        let line = format!("{address}  {}{rate}{free}", name.escape_debug());
         terminal::print(&line).or_run()?;
     }
     Ok(())

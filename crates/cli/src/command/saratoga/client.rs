@@ -8,10 +8,11 @@ use crate::terminal;
 use anyhow::{Context, anyhow};
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_transfer::client::{Config, Job, Report, Target};
-use bentpipe_transfer::{Client, Error, Tree};
+use bentpipe_transfer::{Client, Error, Tree, beacon};
 use bentpipe_wire::saratoga::{Entry, EntryKind, PORT, entries};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Options of every client.
 #[derive(Debug, clap::Args)]
@@ -52,9 +53,10 @@ pub(crate) struct Put {
     /// Files to send; `-`: standard input, with --as
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// What the line towards the server carries, IP headers included
+    /// What the line towards the server carries, IP headers included [default: what the server says it
+    /// takes]
     #[arg(long, value_name = "RATE")]
-    rate: Rate,
+    rate: Option<Rate>,
     /// The directory they go to, in the served one
     #[arg(long, value_name = "DIR", default_value = "")]
     to: String,
@@ -252,7 +254,11 @@ pub(crate) fn get(args: &Get, take: bool) -> Result<(), Failure> {
 
 /// `saratoga put` and `give`.
 pub(crate) fn put(args: &Put, give: bool) -> Result<(), Failure> {
-    let mut session = Session::open(&args.server, &args.common, args.rate)?;
+    let rate = match args.rate {
+        Some(rate) => rate,
+        None => learnt(args)?,
+    };
+    let mut session = Session::open(&args.server, &args.common, rate)?;
     if args.name.is_some() && (args.files.len() != 1 || args.recursive) {
         return Err(anyhow!("--as names one file: give one, without -r")).or_usage();
     }
@@ -289,6 +295,21 @@ pub(crate) fn put(args: &Put, give: bool) -> Result<(), Failure> {
     }
     session.run(jobs).map(|_| ())
 }
+
+/// The rate that the server takes, where none was given.
+fn learnt(args: &Put) -> Result<Rate, Failure> {
+    let address = resolve(&args.server).or_usage()?;
+    let key = args.common.way.key()?;
+    let patience = args.common.way.silence.min(PATIENCE);
+    let rate = beacon::ask_rate(address, key.as_ref(), patience).or_run()?;
+    terminal::say(&format!(
+        "sending at {rate}, which is what the server takes"
+    ));
+    Ok(rate)
+}
+
+/// How long a server may take to say its rate.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// All files in and below `folder`, and the name of each at the server.
 fn local_files(folder: &Path, name: &str) -> anyhow::Result<Vec<(PathBuf, String)>> {

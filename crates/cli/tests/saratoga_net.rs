@@ -1,0 +1,218 @@
+//! `bentpipe saratoga` between two machines: namespaces that a wire joins.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use bentpipe_os::need;
+use bentpipe_os::netlink::{Veth, VethEnd};
+use bentpipe_os::netns::{Netns, spawn_bound};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use support::PROGRAM;
+
+/// 10.0.0.1 and 10.0.0.2, joined by a wire.
+struct Machines {
+    server: Netns,
+    client: Netns,
+    _wire: Veth,
+}
+
+impl Machines {
+    fn new(label: &str) -> Self {
+        let [server, client] =
+            ["server", "client"].map(|end| Netns::create(&format!("{label}_{end}")).unwrap());
+        let [near, far] = [&server, &client].map(|netns| VethEnd {
+            netns,
+            name: "wire",
+        });
+        let wire = Veth::create(near, far).unwrap();
+        wire.set_up().unwrap();
+        for (netns, address) in [(&server, "10.0.0.1/24"), (&client, "10.0.0.2/24")] {
+            netns
+                .netlink()
+                .unwrap()
+                .add_address("wire", address.parse().unwrap())
+                .unwrap();
+        }
+        Self {
+            server,
+            client,
+            _wire: wire,
+        }
+    }
+}
+
+/// A process that is killed when dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a server and waits until it listens.
+fn serve(mut command: Command) -> Running {
+    command.stdout(Stdio::piped());
+    let mut server = Running(spawn_bound(command).unwrap());
+    let mut line = String::new();
+    let said = server.0.stdout.take().unwrap();
+    BufReader::new(said).read_line(&mut line).unwrap();
+    assert!(line.starts_with("serving "), "{line}");
+    server
+}
+
+/// The lines of the README that move files, the folders of `places` in place of its own.
+fn lines(places: &[(&str, &Path)]) -> Vec<Vec<String>> {
+    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
+    let text = fs::read_to_string(readme).unwrap();
+    let lines = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("bentpipe saratoga "));
+    let words = |line: &str| {
+        let mut words = vec!["saratoga".to_owned()];
+        words.extend(line.split_whitespace().map(|word| {
+            let place = places.iter().find(|(name, _)| *name == word);
+            place.map_or_else(|| word.to_owned(), |(_, path)| path.display().to_string())
+        }));
+        words
+    };
+    lines.map(words).collect()
+}
+
+/// Every file in and below `folder`, by path.
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            let below = files(&entry.path());
+            found.extend(
+                below
+                    .into_iter()
+                    .map(|(path, content)| (format!("{name}/{path}"), content)),
+            );
+        } else {
+            found.insert(name, fs::read(entry.path()).unwrap());
+        }
+    }
+    found
+}
+
+#[test]
+fn two_machines_exchange_a_directory_by_the_lines_of_the_readme() {
+    need!(Root);
+    let machines = Machines::new("readme");
+    let (data, archive) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let images = data.path().join("images");
+    fs::create_dir_all(images.join("2026/11")).unwrap();
+    let sizes = [
+        ("a.tif", 700_000),
+        ("empty", 0),
+        ("2026/b.tif", 90_000),
+        ("2026/11/c.tif", 1),
+    ];
+    for (name, size) in sizes {
+        let content: Vec<u8> = (0..size).map(|i: u32| (i * 31 + i / 251) as u8).collect();
+        fs::write(images.join(name), content).unwrap();
+    }
+    let lines = lines(&[("/data", data.path()), ("/archive", archive.path())]);
+    let [server, client] = &lines[..] else {
+        panic!("the README has {} lines", lines.len());
+    };
+    let mut command = machines.server.command(PROGRAM);
+    command.args(server);
+    let _server = serve(command);
+    let got = machines
+        .client
+        .command(PROGRAM)
+        .args(client)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&got.stderr);
+    assert_eq!(got.status.code(), Some(0), "{said}");
+    assert_eq!(files(archive.path()), files(data.path()));
+    assert_eq!(files(archive.path()).len(), sizes.len());
+    // And back: the first line allows it, and tells the rate.
+    let back = archive.path().join("images");
+    let put = machines
+        .client
+        .command(PROGRAM)
+        .args(["saratoga", "put", "10.0.0.1", "-r", "--to=back"])
+        .arg(back)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&put.stderr);
+    assert!(said.contains("sending at 8Mbit/s"), "{said}");
+    assert_eq!(
+        put.status.code(),
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&put.stderr)
+    );
+    assert_eq!(files(&data.path().join("back")), files(archive.path()));
+}
+
+/// There is no route for groups in these namespaces: beacons go out on every link all the same.
+#[test]
+fn a_beacon_is_heard_over_both_protocols() {
+    need!(Root);
+    let machines = Machines::new("beacons");
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = machines.server.command(PROGRAM);
+    command
+        .args([
+            "saratoga",
+            "serve",
+            "--rate=1Mbit/s",
+            "--beacon",
+            "ground station",
+        ])
+        .arg(folder.path());
+    let _server = serve(command);
+    let v6 = Path::new("/proc/sys/net/ipv6").exists();
+    let wanted = if v6 { 2 } else { 1 };
+    // Servers send one every 5 s; on a busy machine one may be late.
+    let mut peers = Vec::new();
+    for _ in 0..3 {
+        let heard = machines
+            .client
+            .command(PROGRAM)
+            .args(["saratoga", "peers", "--time=6s", "--json"])
+            .output()
+            .unwrap();
+        assert_eq!(heard.status.code(), Some(0), "{heard:?}");
+        let heard: Value = serde_json::from_slice(&heard.stdout).unwrap();
+        peers = heard["peers"].as_array().unwrap().clone();
+        if peers.len() == wanted {
+            break;
+        }
+    }
+    assert_eq!(peers.len(), wanted, "{peers:?}");
+    assert!(
+        peers.iter().all(|peer| peer["name"] == "ground station"),
+        "{peers:?}"
+    );
+    assert!(
+        peers.iter().any(|peer| peer["address"] == "10.0.0.1"),
+        "{peers:?}"
+    );
+    let local = |peer: &Value| peer["address"].as_str().unwrap().starts_with("fe80::");
+    assert_eq!(peers.iter().any(local), v6, "{peers:?}");
+    assert!(
+        peers.iter().all(|peer| peer["rate"] == "1Mbit/s"),
+        "{peers:?}"
+    );
+    // Nothing may be written there.
+    assert!(
+        peers.iter().all(|peer| peer["receives"] == "capable"),
+        "{peers:?}"
+    );
+}
