@@ -9,8 +9,9 @@ use std::time::Duration;
 pub(crate) const PARAMS: usize = 48;
 /// `sizeof(struct bp_link)`: lock, padding and `struct bp_share`.
 pub(crate) const LINK: usize = 8 + SHARE;
-const SLOT: usize = 56;
-const SHARE: usize = 2 * SLOT + 40;
+const SLOT: usize = 40;
+const GUARD: usize = 96;
+const SHARE: usize = 2 * SLOT + GUARD;
 const EPOCH_SHIFT: u32 = 29;
 const AGGRESSIVE: u32 = 1;
 const UNCAPPED: u32 = 2;

@@ -1,7 +1,7 @@
 //! Two congestion controls for the Linux kernel, and their loader.
 //!
-//! `bentpipe_hybla` is TCP Hybla as published; `bentpipe_rate` paces at a configured rate divided
-//! by the flows that share it and takes loss for corruption. Both are BPF programs (struct_ops) that
+//! `bentpipe_hybla` is TCP Hybla as published; `bentpipe_rate` paces at the link's rate, configured or
+//! followed, divided by the flows that share it, and takes loss for corruption. Both are BPF programs (struct_ops) that
 //! work on a stock kernel with BTF and without a module, from Linux 6.4. The rules themselves are
 //! plain C functions in `src/bpf/{hybla,share,rate}.h`, whose twins in Rust are
 //! `bentpipe_cc::{hybla, rate}`; a property test replays traces through both.

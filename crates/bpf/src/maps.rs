@@ -17,12 +17,12 @@ pub(crate) struct Kind {
 
 /// Parameters by socket mark.
 pub(crate) const LINKS: Kind = Kind {
-    name: "bentpipe_links1",
+    name: "bentpipe_links2",
     value: layout::PARAMS as u32,
 };
 /// What the flows of a link have in common, by socket mark.
 pub(crate) const SHARES: Kind = Kind {
-    name: "bentpipe_share1",
+    name: "bentpipe_share2",
     value: layout::LINK as u32,
 };
 

@@ -5,16 +5,16 @@ use std::time::Duration;
 /// writes for a socket mark.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkParams {
-    /// The link's rate on the wire. Without one, Hybla finds its own way and the rate control is
-    /// plain Reno.
+    /// The link's rate on the wire, and the most that the rate control sends. Without one, Hybla finds
+    /// its own way, and the rate control follows what the link delivers.
     pub rate: Option<Rate>,
     /// Hybla's reference round-trip time: a flow grows as one of this round-trip time would.
     pub rtt0: Duration,
     /// The share of the rate to pace at, 0.01 to 1. Above the true rate a queue stands; a little
     /// below, none does.
     pub pace: Probability,
-    /// The queueing delay at which the rate control falls to the measured delivery rate; `None`:
-    /// never.
+    /// The queueing delay at which the rate control falls to the measured delivery rate, and from
+    /// there follows it; `None`: never, where the rate is given.
     pub guard: Option<Duration>,
     /// Bytes the link adds to an IP packet.
     pub overhead: Bytes,
@@ -99,6 +99,6 @@ pub struct LinkShare {
     pub carried: Rate,
     /// The mean delay above the smallest round-trip time in that epoch.
     pub delay: Duration,
-    /// The rate the guard has fallen to, while it has.
+    /// The rate that the guard allows, while it follows the link.
     pub guard: Option<Rate>,
 }

@@ -3,8 +3,9 @@
 
 use bentpipe_bpf::replay::Replay;
 use bentpipe_cc::control::{
-    AGGRESSIVE, CWR, HUNGRY, LOSS, OPEN, Params, RECOVERY, RawAck, RawWindow, UNCAPPED,
+    AGGRESSIVE, CWR, HUNGRY, LOSS, OPEN, Params, RECOVERY, RawAck, RawWindow, UNCAPPED, link_rate,
 };
+use bentpipe_cc::guard::{CALM, GROW, Guard};
 use bentpipe_cc::hybla::{self, ESTIMATED, hybla_ack, hybla_init, hybla_ssthresh};
 use bentpipe_cc::rate::{self, rate_apply, rate_forget, rate_init};
 use bentpipe_cc::share::{Member, Share, Slot, budget, join, share_ack, turn};
@@ -137,9 +138,10 @@ impl Image for rate::State {
             hungry,
             min_rtt_us,
             path,
+            draining,
         } = &mut self.member;
-        let words = [epoch, hungry, min_rtt_us, path, &mut self.started];
-        words.into_iter().map(Word).chain([Pad]).collect()
+        let words = [epoch, hungry, min_rtt_us, path, draining, &mut self.started];
+        words.into_iter().map(Word).collect()
     }
 }
 
@@ -153,8 +155,28 @@ impl Image for Slot {
             Long(&mut self.excess_us),
             Long(&mut self.carried),
             Long(&mut self.others),
-            Long(&mut self.first_ns),
+        ]
+    }
+}
+
+impl Image for Guard {
+    fn fields(&mut self) -> Vec<Field<'_>> {
+        vec![
+            Long(&mut self.cap),
+            Long(&mut self.known),
+            Long(&mut self.before),
+            Long(&mut self.past),
+            Long(&mut self.due_ns),
+            Long(&mut self.start_ns),
             Long(&mut self.last_ns),
+            Long(&mut self.bytes),
+            Long(&mut self.excess_us),
+            Word(&mut self.least_us),
+            Word(&mut self.samples),
+            Word(&mut self.level_us),
+            Word(&mut self.age),
+            Word(&mut self.step),
+            Word(&mut self.path),
         ]
     }
 }
@@ -163,16 +185,7 @@ impl Image for Share {
     fn fields(&mut self) -> Vec<Field<'_>> {
         let mut fields = self.now.fields();
         fields.extend(self.past.fields());
-        fields.extend([
-            Long(&mut self.cap),
-            Long(&mut self.known),
-            Word(&mut self.level_us),
-            Word(&mut self.age),
-            Word(&mut self.calm),
-            Word(&mut self.step),
-            Word(&mut self.path),
-            Pad,
-        ]);
+        fields.extend(self.guard.fields());
         fields
     }
 }
@@ -215,6 +228,8 @@ struct Trace {
     window: RawWindow,
     /// The state that nothing has set yet, as bytes; `None`: zeroes.
     garbage: Option<Vec<u8>>,
+    /// The guard is at the configured rate, and one round short of going.
+    calm: bool,
     start_ns: u64,
     /// The round-trip time without queue, the queue, and the step at which it goes.
     rtt_us: u32,
@@ -374,7 +389,7 @@ fn step() -> impl Strategy<Value = Step> {
 fn trace() -> impl Strategy<Value = Trace> {
     let garbage = prop_oneof![
         3 => Just(None),
-        1 => prop::collection::vec(any::<u8>(), 160).prop_map(Some),
+        1 => prop::collection::vec(any::<u8>(), 192).prop_map(Some),
     ];
     let queue = prop_oneof![Just(0), 20_000..400_000_u32];
     let drained = prop_oneof![Just(STEPS), 0..=STEPS];
@@ -402,6 +417,7 @@ fn trace() -> impl Strategy<Value = Trace> {
             Trace {
                 params,
                 window,
+                calm: calm && garbage.is_none() && start_ns & 1 == 0,
                 garbage,
                 start_ns,
                 rtt_us,
@@ -518,10 +534,15 @@ fn hybla_is_the_same_in_the_kernel_and_in_rust() {
 fn the_rate_control_is_the_same_in_the_kernel_and_in_rust() {
     bentpipe_os::need!(Root, Btf);
     let kernel = Replay::load().unwrap();
-    let [fell, rose, ended, moved] = [(); 4].map(|()| Seen::default());
+    let [fell, deeper, drained, rose, grew, ended, moved] = [(); 7].map(|()| Seen::default());
     let replayed = runner().run(&trace(), |trace| {
         let p = &trace.params;
         let mut share: Share = trace.initial();
+        if trace.calm {
+            share.guard.cap = link_rate(p);
+            share.guard.known = share.guard.cap;
+            share.guard.age = CALM - 1;
+        }
         let mut flows = [(); FLOWS].map(|()| (trace.window, trace.initial::<rate::State>(), OPEN));
         let mut now_ns = trace.start_ns;
         for (at, step) in trace.steps.iter().enumerate() {
@@ -536,8 +557,8 @@ fn the_rate_control_is_the_same_in_the_kernel_and_in_rust() {
             let before = share;
             match step.what {
                 INIT => {
-                    turn(&mut share, p, now_ns);
-                    rate_init(r, ack.rtt_us, share.path);
+                    turn(&mut share, now_ns);
+                    rate_init(r, ack.rtt_us, share.guard.path);
                     rate_apply(r, w, p, budget(&share, p, 1), 0);
                 }
                 JOIN => {
@@ -553,11 +574,15 @@ fn the_rate_control_is_the_same_in_the_kernel_and_in_rust() {
             same("window", at, &read(&bytes[WINDOW_AT..]), w)?;
             same("flow", at, &read(&bytes[STEP..]), r)?;
             same("share", at, &read(&bytes[STEP + 24..]), &share)?;
-            let orderly = trace.garbage.is_none() && p.guard_us != 0;
-            fell.note(orderly && before.level_us == 0 && share.level_us > 0);
-            rose.note(orderly && before.cap > 0 && share.cap > before.cap && share.level_us == 0);
-            ended.note(orderly && before.cap > 0 && share.cap == 0);
-            moved.note(orderly && share.path != before.path);
+            let orderly = trace.garbage.is_none();
+            let (old, new) = (&before.guard, &share.guard);
+            fell.note(orderly && old.level_us == 0 && new.level_us > 0);
+            deeper.note(orderly && old.level_us > 0 && new.known < old.known);
+            drained.note(orderly && old.level_us > 0 && new.level_us == 0);
+            rose.note(orderly && new.step > old.step);
+            grew.note(orderly && old.step == GROW && new.cap > old.cap);
+            ended.note(orderly && old.cap > 0 && new.cap == 0);
+            moved.note(orderly && new.path != old.path);
         }
         Ok(())
     });
@@ -566,7 +591,10 @@ fn the_rate_control_is_the_same_in_the_kernel_and_in_rust() {
     }
     for (branch, seen) in [
         ("guard falls", fell),
+        ("guard falls deeper", deeper),
+        ("queue drains", drained),
         ("guard rises", rose),
+        ("guard grows", grew),
         ("guard ends", ended),
         ("path changes", moved),
     ] {

@@ -13,6 +13,7 @@ pub mod compound;
 pub mod control;
 pub mod cubic;
 mod growth;
+pub mod guard;
 pub mod hybla;
 mod hystart;
 pub mod rate;

@@ -1,20 +1,19 @@
-//! The rate control: for an operator who owns the link and knows its rate. Sends at the flow's share
-//! of it ([`share`](crate::share)) and takes every loss for corruption. The functions are the twins
-//! of `crates/bpf/src/bpf/rate.h`.
+//! The rate control: for an operator who owns the link. Sends at the flow's share of its rate
+//! ([`share`](crate::share)), the configured one or what the guard finds, and takes every loss for
+//! corruption. The functions are the twins of `crates/bpf/src/bpf/rate.h`.
 //!
 //! ```text
 //! pacing = share * mss / wire                [payload bytes a second]
 //! cwnd   = windows * share * RTTmin / wire   [segments]; one such product until data is
-//!          acknowledged, never less than 10
+//!          acknowledged and while a queue drains, never less than 10
 //! ```
 //!
 //! No published algorithm: SCPS-TP's pure rate control (CCSDS 714.0-B-2) with a share and a guard.
-//! Without a configured rate it is Reno (Hybla's rule with rho = 1).
+//! In the kernel, sockets of a link that nobody has configured are Reno (Hybla's rule with rho = 1).
 
 use crate::control::{
     Params, RTT_MAX_US, RawAck, RawWindow, SEGMENTS_MAX, payload_rate, rtt_micros, segments,
 };
-use crate::hybla::{self, hybla_ack, hybla_init, hybla_ssthresh};
 use crate::share::{Member, Share, budget, join, share_ack, turn};
 use crate::{Ack, Congestion, Gauge, Settings, Signal, Window};
 use bentpipe_base::Instant;
@@ -39,7 +38,7 @@ pub fn rate_apply(r: &mut State, w: &mut RawWindow, p: &Params, budget: u64, ack
     if acked != 0 {
         r.started = 1;
     }
-    let windows = if r.started != 0 {
+    let windows = if r.started != 0 && r.member.draining == 0 {
         p.windows.clamp(1, 16)
     } else {
         1
@@ -96,7 +95,6 @@ pub struct RateControl {
     params: Params,
     link: Link,
     state: State,
-    reno: hybla::State,
 }
 
 impl RateControl {
@@ -107,28 +105,11 @@ impl RateControl {
 
     /// For one connection on a link that others use as well.
     pub fn on(link: Link, settings: &Settings) -> Self {
-        let mut params = Params::from(settings);
-        if params.rate == 0 {
-            // An RTT0 without end makes rho 1 at any RTT: Reno.
-            params = Params {
-                rtt0_us: u32::MAX,
-                ..Params::default()
-            };
-        }
         Self {
-            params,
+            params: Params::from(settings),
             link,
             state: State::default(),
-            reno: hybla::State {
-                rho: hybla::RHO_ONE,
-                flags: hybla::FLYING,
-                ..hybla::State::default()
-            },
         }
-    }
-
-    fn owns_link(&self) -> bool {
-        self.params.rate != 0
     }
 }
 
@@ -144,42 +125,30 @@ impl Congestion for RateControl {
     fn init(&mut self, window: &mut Window, now: Instant, rtt: Option<Duration>) {
         let mut raw = RawWindow::from(&*window);
         let rtt_us = rtt_micros(rtt);
-        if self.owns_link() {
-            let mut share = self.link.lock();
-            turn(&mut share, &self.params, now.as_nanos());
-            rate_init(&mut self.state, rtt_us, share.path);
-            let budget = budget(&share, &self.params, 1);
-            rate_apply(&mut self.state, &mut raw, &self.params, budget, 0);
-        } else {
-            rate_init(&mut self.state, rtt_us, 0);
-            hybla_init(&mut self.reno, &mut raw, &self.params, rtt_us);
-        }
+        let mut share = self.link.lock();
+        turn(&mut share, now.as_nanos());
+        rate_init(&mut self.state, rtt_us, share.guard.path);
+        let budget = budget(&share, &self.params, 1);
+        rate_apply(&mut self.state, &mut raw, &self.params, budget, 0);
         raw.apply(window);
     }
 
     fn on_ack(&mut self, window: &mut Window, ack: &Ack) {
         let mut raw = RawWindow::from(&*window);
         let ack = RawAck::from(ack);
-        if self.owns_link() {
-            let member = &mut self.state.member;
-            let budget = share_ack(&mut self.link.lock(), member, &self.params, &ack, raw.wire);
-            rate_apply(&mut self.state, &mut raw, &self.params, budget, ack.acked);
-        } else {
-            hybla_ack(&mut self.reno, &mut raw, &ack, &self.params);
-        }
+        let member = &mut self.state.member;
+        let budget = share_ack(&mut self.link.lock(), member, &self.params, &ack, raw.wire);
+        rate_apply(&mut self.state, &mut raw, &self.params, budget, ack.acked);
         raw.apply(window);
     }
 
     fn ssthresh(&mut self, window: &Window) -> u32 {
-        // Loss is corruption on a link whose rate is known.
-        if self.owns_link() {
-            return window.ssthresh;
-        }
-        hybla_ssthresh(&mut self.reno, &RawWindow::from(window))
+        // Loss is corruption.
+        window.ssthresh
     }
 
     fn on_signal(&mut self, window: &mut Window, signal: Signal, now: Instant) {
-        if signal != Signal::Start || !self.owns_link() {
+        if signal != Signal::Start {
             return;
         }
         let mut raw = RawWindow::from(&*window);
@@ -189,17 +158,12 @@ impl Congestion for RateControl {
         raw.apply(window);
     }
 
-    fn undo(&mut self, window: &Window, prior: u32) -> u32 {
-        self.reno.flags &= !hybla::REDUCING;
-        window.cwnd.max(prior)
-    }
-
     fn gauges(&self) -> Vec<Gauge> {
         let share = self.link.lock();
         let flows = share.past.flows.max(share.now.flows);
         vec![
             ("flows", f64::from(flows)),
-            ("guard_bytes_per_s", share.cap as f64),
+            ("guard_bytes_per_s", share.guard.cap as f64),
             ("min_rtt_ms", f64::from(self.state.member.min_rtt_us) / 1e3),
         ]
     }

@@ -1,7 +1,7 @@
 //! How flows share a link of known rate, and how its guard yields.
 
 use bentpipe_base::{Bytes, Instant, Rate};
-use bentpipe_cc::control::{HUNGRY, Params, RawAck, link_rate};
+use bentpipe_cc::control::{HUNGRY, Params, RawAck};
 use bentpipe_cc::rate::{Link, RateControl};
 use bentpipe_cc::share::{EPOCH_SHIFT, Member, Share, budget, join, share_ack};
 use bentpipe_cc::{Ack, Congestion, Phase, Settings, Signal, Window};
@@ -91,99 +91,6 @@ fn a_silent_flow_is_forgotten_and_counts_again_at_once() {
     let rejoined = join(&mut share, &mut two, &link(), 5 * EPOCH + EPOCH / 2);
     assert_eq!(rejoined, 625_000);
     assert_eq!(epoch(&mut share, &mut one, 6, 3, 600, HUNGRY), 625_000);
-}
-
-#[test]
-fn the_guard_falls_below_the_delivered_rate_and_recovers() {
-    let mut share = Share::default();
-    let mut flow = Member::default();
-    epoch(&mut share, &mut flow, 1, 27, 600, HUNGRY);
-    // 16 * 15 segments an epoch: 15 of 16 of them lie between the first and the last.
-    epoch(&mut share, &mut flow, 2, 15, 800, HUNGRY);
-    let fallen = epoch(&mut share, &mut flow, 3, 15, 600, HUNGRY);
-    let delivered = 240.0 * 1500.0 * 1e9 / (EPOCH as f64 * 15.0 / 16.0);
-    // 200 ms above the smallest, to be drained in four epochs of 537 ms: 9.3%.
-    let expected = delivered * (1.0 - 0.2 / (4.0 * 0.536_871));
-    assert!(
-        (fallen as f64 / expected - 1.0).abs() < 0.01,
-        "{fallen} of {expected}"
-    );
-    assert_eq!(share.level_us, 200_000);
-
-    let mut last = fallen;
-    let mut at = 4;
-    while last < link_rate(&link()) {
-        let next = epoch(&mut share, &mut flow, at, 15, 600, HUNGRY);
-        assert!(next >= last, "{next} after {last}");
-        last = next;
-        at += 1;
-        assert!(at < 40, "still at {last}");
-    }
-    assert_eq!(share.cap, 0);
-    assert!(at > 6, "recovered at once");
-}
-
-#[test]
-fn a_delayed_acknowledgement_of_single_segments_is_not_a_queue() {
-    let mut share = Share::default();
-    let mut flow = Member::default();
-    epoch(&mut share, &mut flow, 1, 2, 600, 0);
-    for at in 2..20 {
-        // 16 segments an epoch, a fiftieth of the link, each acknowledged 100 ms late.
-        assert_eq!(epoch(&mut share, &mut flow, at, 1, 700, 0), 1_250_000);
-    }
-    // The same delay where more than half of the link is used, or a flow is kept back.
-    let mut busy = share;
-    epoch(&mut busy, &mut flow.clone(), 20, 15, 700, 0);
-    assert!(epoch(&mut busy, &mut flow.clone(), 21, 15, 700, 0) < 1_250_000);
-    epoch(&mut share, &mut flow, 20, 1, 700, HUNGRY);
-    assert_eq!(
-        epoch(&mut share, &mut flow, 21, 1, 700, HUNGRY),
-        1_250_000,
-        "what was acknowledged was sent before"
-    );
-    assert!(epoch(&mut share, &mut flow, 22, 1, 700, HUNGRY) < 1_250_000);
-}
-
-#[test]
-fn a_delay_that_does_not_drain_is_another_path() {
-    let mut share = Share::default();
-    let mut flow = Member::default();
-    epoch(&mut share, &mut flow, 1, 15, 600, HUNGRY);
-    let changed = (2..20).find(|at| {
-        epoch(&mut share, &mut flow, *at, 15, 800, HUNGRY);
-        share.path == 1
-    });
-    assert_eq!(
-        changed,
-        Some(2 + 1 + 8),
-        "after one judgement and eight epochs of patience"
-    );
-    assert_eq!(flow.min_rtt_us, 800_000);
-}
-
-#[test]
-fn without_a_limit_there_is_no_guard() {
-    let mut share = Share {
-        cap: 5,
-        level_us: 7,
-        ..Share::default()
-    };
-    let params = Params {
-        guard_us: 0,
-        ..link()
-    };
-    let mut flow = Member::default();
-    for at in 1..3 {
-        let ack = RawAck {
-            now_ns: at * EPOCH,
-            rtt_us: 900_000,
-            acked: 1,
-            ..RawAck::default()
-        };
-        share_ack(&mut share, &mut flow, &params, &ack, WIRE);
-    }
-    assert_eq!((share.cap, share.level_us), (0, 0));
 }
 
 fn window() -> Window {

@@ -196,7 +196,8 @@ fn the_satellite_leg_gets_its_control() {
     let stage = Stage::new();
     for (text, control) in [
         ("[sat]\nrate = \"10Mbit/s\"\ninsist = true", RATE),
-        ("", HYBLA),
+        ("", RATE),
+        ("[sat]\ncongestion_control = \"bentpipe_hybla\"", HYBLA),
         ("[sat]\ncongestion_control = \"reno\"", "reno"),
     ] {
         let _gateway = stage.split_by(parsed(&format!(

@@ -57,11 +57,11 @@ pub struct Leg {
 impl Leg {
     /// The satellite leg.
     ///
-    /// With the rate known: [`RATE_CONTROL`]; [buffers](Self::buffer) for it, of which no more than
+    /// [`RATE_CONTROL`]. With the rate known: [buffers](Self::buffer) for it, of which no more than
     /// 100 ms of the link's rate wait unsent, and at least 16 MiB to receive, for the way towards us
     /// may be faster; a guard of at least 16 full packets' time on the link, for ten leave unpaced at
-    /// a flow's start. Unknown: [`HYBLA_CONTROL`], and buffers that many flows can fill without exhausting
-    /// the kernel's memory for TCP.
+    /// a flow's start. Unknown: what is in flight follows the link, within the product of 100 Mbit/s
+    /// and 600 ms, and no more than 1 MiB waits unsent.
     pub fn satellite(rate: Option<Rate>) -> Self {
         let base = Self {
             rate,
@@ -69,8 +69,10 @@ impl Leg {
         };
         let Some(rate) = rate else {
             return Self {
-                congestion: Some(HYBLA_CONTROL.to_owned()),
-                send_buffer: Bytes(4 << 20),
+                congestion: Some(RATE_CONTROL.to_owned()),
+                send_buffer: Bytes(64 << 20),
+                receive_buffer: Bytes(16 << 20),
+                notsent_lowat: Some(Bytes(1 << 20)),
                 ..base
             };
         };
@@ -193,7 +195,8 @@ mod tests {
         assert_eq!(slow.guard, Some(Duration::from_millis(384)));
         assert_eq!(ten.notsent_lowat, Some(Bytes(128 << 10)));
         let unknown = Leg::satellite(None);
-        assert_eq!(unknown.congestion.as_deref(), Some(HYBLA_CONTROL));
-        assert_eq!(unknown.send_buffer, Bytes(4 << 20));
+        assert_eq!(unknown.congestion.as_deref(), Some(RATE_CONTROL));
+        assert_eq!(unknown.send_buffer, Bytes(64 << 20));
+        assert_eq!(unknown.notsent_lowat, Some(Bytes(1 << 20)));
     }
 }

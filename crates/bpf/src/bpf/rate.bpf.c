@@ -17,7 +17,7 @@ struct {
 	__uint(max_entries, BP_LINKS_MAX);
 	__type(key, u32);
 	__type(value, struct bp_link);
-} bentpipe_share1 SEC(".maps");
+} bentpipe_share2 SEC(".maps");
 
 /* A socket's private area: one rule is in force at a time, but a link may be (un)configured. */
 struct flow {
@@ -25,7 +25,7 @@ struct flow {
 	struct bp_rate rate;
 };
 
-/* The link of a socket, or 0 when its mark names none whose rate is known. */
+/* The link of a socket, or 0 when its mark names none. */
 static __always_inline struct bp_link *link_of(struct sock *sk, struct bp_params *p)
 {
 	struct bp_params *params = bp_params_of(sk);
@@ -33,10 +33,10 @@ static __always_inline struct bp_link *link_of(struct sock *sk, struct bp_params
 
 	/* An RTT0 without end makes rho 1 at any RTT: Reno. */
 	bp_defaults(p, ~0u);
-	if (!params || !params->rate)
+	if (!params)
 		return 0;
 	*p = *params;
-	return bpf_map_lookup_elem(&bentpipe_share1, &mark);
+	return bpf_map_lookup_elem(&bentpipe_share2, &mark);
 }
 
 SEC("struct_ops")
@@ -58,9 +58,9 @@ void BPF_PROG(rate_init, struct sock *sk)
 		w.ssthresh = bp_tcp(sk)->snd_ssthresh;
 		now = bpf_ktime_get_ns();
 		bpf_spin_lock(&link->lock);
-		bp_turn(&link->share, &p, now);
+		bp_turn(&link->share, now);
 		budget = bp_budget(&link->share, &p, 1);
-		path = link->share.path;
+		path = link->share.guard.path;
 		bpf_spin_unlock(&link->lock);
 	}
 	bp_rate_init(&rate, bp_srtt(sk), path);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The rate control: for an operator who owns the link and knows its rate. Sends at the flow's
- * share of it (share.h) and takes every loss for corruption.
+ * The rate control: for an operator who owns the link. Sends at the flow's share (share.h) of its
+ * rate, the configured one or what the guard finds (guard.h), and takes every loss for corruption.
  *
  *   pacing = share * mss / wire                [payload bytes a second]
  *   cwnd   = windows * share * RTTmin / wire   [segments]; one such product until data is
- *            acknowledged, never less than 10
+ *            acknowledged and while a queue drains, never less than 10
  *
  * No published algorithm: SCPS-TP's pure rate control (CCSDS 714.0-B-2) with a share and a guard.
- * Without a configured rate it is Reno (Hybla's rule with rho = 1).
+ * Sockets of a link that nobody has configured are Reno (Hybla's rule with rho = 1).
  */
 #ifndef BENTPIPE_RATE_H
 #define BENTPIPE_RATE_H
@@ -23,7 +23,6 @@
 struct bp_rate {
 	struct bp_member member;
 	u32 started;		/* data was acknowledged under the rate control */
-	u32 pad;
 };
 
 /* Gives the window what the budget allows; `acked` segments were acknowledged. */
@@ -36,7 +35,7 @@ BP_STEP bp_rate_apply(struct bp_rate *r, struct bp_window *w, const struct bp_pa
 		return 0;
 	if (acked)
 		r->started = 1;
-	windows = r->started ? bp_min(bp_max(p->windows, 1u), 16u) : 1;
+	windows = r->started && !r->member.draining ? bp_min(bp_max(p->windows, 1u), 16u) : 1;
 	rtt_us = r->member.min_rtt_us;
 	w->pacing = bp_payload_rate(w, budget);
 	if (rtt_us) {
@@ -56,8 +55,8 @@ static __always_inline void bp_rate_init(struct bp_rate *r, u32 rtt_us, u32 path
 	r->member.hungry = 0;
 	r->member.min_rtt_us = bp_min(rtt_us, BP_RTT_MAX_US);
 	r->member.path = path;
+	r->member.draining = 0;
 	r->started = 0;
-	r->pad = 0;
 }
 
 /*

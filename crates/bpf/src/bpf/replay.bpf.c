@@ -80,36 +80,35 @@ int replay_rate(void *ctx)
 {
 	u32 zero = 0;
 	struct rate_step *at = bpf_map_lookup_elem(&rate_steps, &zero);
-	struct bp_params p;
+	const struct bp_params *p;
 	struct bp_window w;
 	struct bp_ack a;
 	struct bp_rate r;
-	struct bp_share s;
+	struct bp_share *s;
 	u32 what;
 
 	if (!at)
 		return 1;
-	p = at->step.params;
+	p = &at->step.params;
 	w = at->step.window;
 	a = at->step.ack;
 	r = at->rate;
-	s = at->share;
+	s = &at->share;
 	what = at->step.what;
 	if (what == REPLAY_INIT) {
-		bp_turn(&s, &p, a.now_ns);
-		bp_rate_init(&r, a.rtt_us, s.path);
-		bp_rate_apply(&r, &w, &p, bp_budget(&s, &p, 1), 0);
+		bp_turn(s, a.now_ns);
+		bp_rate_init(&r, a.rtt_us, s->guard.path);
+		bp_rate_apply(&r, &w, p, bp_budget(s, p, 1), 0);
 	} else if (what == REPLAY_JOIN) {
-		bp_rate_apply(&r, &w, &p, bp_join(&s, &r.member, &p, a.now_ns), 0);
+		bp_rate_apply(&r, &w, p, bp_join(s, &r.member, p, a.now_ns), 0);
 	} else if (what == REPLAY_ACK) {
-		u64 budget = bp_share_ack(&s, &r.member, &p, &a, w.wire);
+		u64 budget = bp_share_ack(s, &r.member, p, &a, w.wire);
 
-		bp_rate_apply(&r, &w, &p, budget, a.acked);
+		bp_rate_apply(&r, &w, p, budget, a.acked);
 	} else {
 		bp_rate_forget(&r, &w, a.acked);
 	}
 	at->step.window = w;
 	at->rate = r;
-	at->share = s;
 	return 0;
 }

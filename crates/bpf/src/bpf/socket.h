@@ -19,7 +19,7 @@ struct {
 	__uint(max_entries, BP_LINKS_MAX);
 	__type(key, u32);
 	__type(value, struct bp_params);
-} bentpipe_links1 SEC(".maps");
+} bentpipe_links2 SEC(".maps");
 
 #define bp_tcp(sk) ((struct tcp_sock *)(sk))
 #define bp_private(sk) ((void *)((struct inet_connection_sock *)(sk))->icsk_ca_priv)
@@ -28,7 +28,7 @@ static __always_inline struct bp_params *bp_params_of(struct sock *sk)
 {
 	u32 mark = sk->sk_mark;
 
-	return bpf_map_lookup_elem(&bentpipe_links1, &mark);
+	return bpf_map_lookup_elem(&bentpipe_links2, &mark);
 }
 
 static __always_inline void bp_window_of(struct sock *sk, const struct bp_params *p,

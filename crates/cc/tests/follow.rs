@@ -1,0 +1,325 @@
+//! Flows and gateways on one link that changes, packet by packet: the rate control follows it.
+
+use bentpipe_cc::control::{HUNGRY, Params, RawAck, RawWindow};
+use bentpipe_cc::rate::{State, rate_apply, rate_init};
+use bentpipe_cc::share::{Share, budget, join, share_ack, turn};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+const SECOND: u64 = 1_000_000_000;
+const MS: u64 = 1_000_000;
+const WIRE: u32 = 1500;
+/// Runs do not begin at 0, which stands for "never".
+const START: u64 = 5 * SECOND;
+
+/// From a time on, in seconds: Mbit/s and the round-trip time in milliseconds.
+#[derive(Clone, Copy)]
+struct Phase {
+    from: u64,
+    mbps: u64,
+    rtt: u64,
+}
+
+const fn phase(from: u64, mbps: u64, rtt: u64) -> Phase {
+    Phase { from, mbps, rtt }
+}
+
+/// 10 Mbit/s at first; then everything changes.
+const CHANGES: [Phase; 8] = [
+    phase(0, 10, 600),
+    phase(15, 2, 600),
+    phase(30, 50, 600),
+    phase(45, 50, 120),
+    phase(60, 10, 120),
+    phase(75, 2, 120),
+    phase(90, 2, 600),
+    phase(105, 50, 600),
+];
+
+struct Link {
+    phases: Vec<Phase>,
+    queue: u64,
+    /// One packet in so many is lost; 0: none is.
+    lost: u64,
+}
+
+struct Flow {
+    gateway: usize,
+    begins: u64,
+    state: State,
+    window: RawWindow,
+    next: u64,
+    joined: bool,
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Send(usize),
+    Ack(usize, u64),
+    Lost(usize),
+}
+
+/// What happened in a tenth of a second: bytes delivered, by flow, and the longest wait in the queue.
+#[derive(Clone, Default)]
+struct Tenth {
+    bytes: Vec<u64>,
+    wait_ms: u64,
+}
+
+struct World {
+    link: Link,
+    params: Params,
+    shares: Vec<Share>,
+    flows: Vec<Flow>,
+    heap: BinaryHeap<Reverse<(u64, Event)>>,
+    /// When the link has sent what it was given.
+    free: u64,
+    last: u64,
+    sent: u64,
+    tenths: Vec<Tenth>,
+}
+
+impl World {
+    /// `flows`: the gateway of each, and when it begins, in seconds.
+    fn new(link: Link, rate_mbps: u64, flows: &[(usize, u64)]) -> Self {
+        let params = Params {
+            rate: rate_mbps * 125_000,
+            rtt0_us: 25_000,
+            pace_q16: 64_553,
+            guard_us: 60_000,
+            flags: 0,
+            windows: 3,
+        };
+        let window = RawWindow {
+            cwnd: 10,
+            ssthresh: u32::MAX,
+            mss: 1448,
+            wire: WIRE,
+            ..RawWindow::default()
+        };
+        let flows: Vec<_> = flows
+            .iter()
+            .map(|(gateway, begins)| Flow {
+                gateway: *gateway,
+                begins: START + begins * SECOND,
+                state: State::default(),
+                window,
+                next: 0,
+                joined: false,
+            })
+            .collect();
+        let begin = |(at, flow): (usize, &Flow)| Reverse((flow.begins, Event::Send(at)));
+        Self {
+            link,
+            params,
+            shares: vec![Share::default(); 2],
+            heap: flows.iter().enumerate().map(begin).collect(),
+            flows,
+            free: START,
+            last: 0,
+            sent: 0,
+            tenths: Vec::new(),
+        }
+    }
+
+    fn run(mut self, seconds: u64) -> Vec<Tenth> {
+        let none = Tenth {
+            bytes: vec![0; self.flows.len()],
+            wait_ms: 0,
+        };
+        self.tenths = vec![none; 10 * seconds as usize];
+        let mut mbps = self.link.phases[0].mbps;
+        while let Some(Reverse((now, event))) = self.heap.pop() {
+            let passed = now - START;
+            if passed >= seconds * SECOND {
+                break;
+            }
+            let mut phases = self.link.phases.iter().rev();
+            let phase = *phases
+                .find(|p| p.from * SECOND <= passed)
+                .expect("the first begins at 0");
+            if phase.mbps != mbps {
+                // What waits takes longer, or shorter.
+                self.free = now + self.free.saturating_sub(now) * mbps / phase.mbps;
+                mbps = phase.mbps;
+            }
+            match event {
+                Event::Send(flow) => self.send(flow, now, phase),
+                Event::Ack(flow, sent) => self.acknowledge(flow, now, sent),
+                Event::Lost(flow) => {
+                    self.flows[flow].window.in_flight -= 1;
+                    self.again(flow, now);
+                }
+            }
+        }
+        self.tenths
+    }
+
+    fn tenth(&mut self, now: u64) -> &mut Tenth {
+        &mut self.tenths[((now - START) / (SECOND / 10)) as usize]
+    }
+
+    fn again(&mut self, flow: usize, now: u64) {
+        let next = now.max(self.flows[flow].next);
+        self.heap.push(Reverse((next, Event::Send(flow))));
+    }
+
+    fn send(&mut self, at: usize, now: u64, phase: Phase) {
+        let p = self.params;
+        let flow = &mut self.flows[at];
+        if !flow.joined {
+            flow.joined = true;
+            let s = &mut self.shares[flow.gateway];
+            turn(s, now);
+            rate_init(&mut flow.state, phase.rtt as u32 * 1000, s.guard.path);
+            rate_apply(&mut flow.state, &mut flow.window, &p, budget(s, &p, 1), 0);
+            let budget = join(s, &mut flow.state.member, &p, now);
+            rate_apply(&mut flow.state, &mut flow.window, &p, budget, 0);
+        }
+        if flow.window.in_flight >= flow.window.cwnd || now < flow.next {
+            return;
+        }
+        flow.window.in_flight += 1;
+        flow.next = now + 1448 * SECOND / flow.window.pacing.max(1);
+        self.again(at, now);
+        self.sent += 1;
+        let wait = self.free.saturating_sub(now);
+        let full = wait * phase.mbps / 8000 + u64::from(WIRE) > self.link.queue;
+        if !full {
+            self.free = self.free.max(now) + 8000 * u64::from(WIRE) / phase.mbps;
+            let tenth = self.tenth(now);
+            tenth.wait_ms = tenth.wait_ms.max(wait / MS);
+        }
+        // Nothing overtakes.
+        let back = (self.free + phase.rtt * MS).max(self.last);
+        self.last = back;
+        // A step of 7919 spreads the losses without a pattern that fits the bursts.
+        let unlucky = self.link.lost != 0 && self.sent * 7919 % 10_007 < 10_007 / self.link.lost;
+        let event = if full || unlucky {
+            Event::Lost(at)
+        } else {
+            Event::Ack(at, now)
+        };
+        self.heap.push(Reverse((back, event)));
+    }
+
+    fn acknowledge(&mut self, at: usize, now: u64, sent: u64) {
+        let flow = &mut self.flows[at];
+        flow.window.in_flight -= 1;
+        let ack = RawAck {
+            now_ns: now,
+            rtt_us: ((now - sent) / 1000) as u32,
+            acked: 1,
+            flags: HUNGRY,
+            ..RawAck::default()
+        };
+        let s = &mut self.shares[flow.gateway];
+        let budget = share_ack(s, &mut flow.state.member, &self.params, &ack, WIRE);
+        rate_apply(&mut flow.state, &mut flow.window, &self.params, budget, 1);
+        self.tenth(now).bytes[at] += u64::from(WIRE);
+        self.again(at, now);
+    }
+}
+
+/// Megabits a second between two times in seconds, by flow, and the longest wait in milliseconds.
+fn between(tenths: &[Tenth], from: u64, to: u64) -> (Vec<f64>, u64) {
+    let those = &tenths[10 * from as usize..10 * to as usize];
+    let of = |flow: usize| those.iter().map(|tenth| tenth.bytes[flow]).sum::<u64>();
+    let rates = (0..those[0].bytes.len()).map(|flow| of(flow) as f64 * 8e-6 / (to - from) as f64);
+    let wait = those.iter().map(|tenth| tenth.wait_ms).max();
+    (rates.collect(), wait.unwrap_or(0))
+}
+
+/// Judges each phase from its sixth second on: most of the rate, and a queue of less than a round trip.
+fn follows(link: Link, rate_mbps: u64, most: f64) {
+    let phases = link.phases.clone();
+    let end = phases.last().expect("one").from + 15;
+    let tenths = World::new(link, rate_mbps, &[(0, 0)]).run(end);
+    for (at, phase) in phases.iter().enumerate() {
+        let until = phases.get(at + 1).map_or(end, |next| next.from);
+        let (rates, wait) = between(&tenths, phase.from + 5, until);
+        let share = rates[0] / phase.mbps as f64;
+        let what = format!(
+            "told {rate_mbps}: {} Mbit/s and {} ms from {} s",
+            phase.mbps, phase.rtt, phase.from
+        );
+        assert!(share > most, "{what}: {share}");
+        assert!(wait < phase.rtt, "{what}: {wait} ms in the queue");
+    }
+}
+
+fn link(lost: u64) -> Link {
+    Link {
+        phases: CHANGES.to_vec(),
+        queue: 750_000,
+        lost,
+    }
+}
+
+#[test]
+fn a_link_that_changes_is_followed_below_the_configured_rate() {
+    follows(link(0), 50, 0.85);
+}
+
+#[test]
+fn a_link_of_unknown_rate_is_followed() {
+    follows(link(0), 0, 0.85);
+}
+
+#[test]
+fn losses_do_not_lead_astray() {
+    for rate in [0, 50] {
+        let phases = CHANGES[..5].to_vec();
+        let lossy = Link {
+            phases,
+            ..link(100)
+        };
+        follows(lossy, rate, 0.8);
+    }
+}
+
+#[test]
+fn a_queue_too_short_to_see_is_no_licence() {
+    let shallow = Link {
+        phases: CHANGES[..5].to_vec(),
+        queue: 30_000,
+        lost: 0,
+    };
+    let tenths = World::new(shallow, 0, &[(0, 0)]).run(75);
+    let (rates, _) = between(&tenths, 35, 45);
+    assert!(rates[0] > 0.85 * 50.0, "{rates:?}");
+}
+
+#[test]
+fn the_configured_rate_is_never_exceeded() {
+    let phases = vec![phase(0, 10, 600), phase(10, 50, 600)];
+    let tenths = World::new(Link { phases, ..link(0) }, 10, &[(0, 0)]).run(30);
+    let (rates, _) = between(&tenths, 15, 30);
+    assert!((9.7..9.9).contains(&rates[0]), "{rates:?}");
+}
+
+#[test]
+fn four_flows_have_equal_parts_of_a_link_of_unknown_rate() {
+    let phases = vec![phase(0, 10, 600)];
+    let flows = [(0, 0), (0, 1), (0, 3), (0, 4)];
+    let tenths = World::new(Link { phases, ..link(0) }, 0, &flows).run(40);
+    let (rates, _) = between(&tenths, 10, 40);
+    let least = rates.iter().copied().fold(f64::MAX, f64::min);
+    let most = rates.iter().copied().fold(0.0, f64::max);
+    assert!(
+        least > 0.95 * most && rates.iter().sum::<f64>() > 9.0,
+        "{rates:?}"
+    );
+}
+
+/// Each told all of the carrier's rate; the second comes when the first has it all.
+#[test]
+fn two_gateways_share_a_carrier() {
+    let phases = vec![phase(0, 10, 600)];
+    let flows = [(0, 0), (0, 0), (1, 10), (1, 10)];
+    let tenths = World::new(Link { phases, ..link(0) }, 10, &flows).run(70);
+    let (rates, wait) = between(&tenths, 20, 70);
+    assert!(rates.iter().sum::<f64>() > 9.0, "{rates:?}");
+    assert!(rates.iter().all(|rate| *rate > 1.5), "{rates:?}");
+    assert!(wait < 300, "{wait} ms");
+}
