@@ -184,7 +184,7 @@ pub struct Config {
     pub threads: Option<usize>,
     /// How long an ordinary shutdown waits for flows to end.
     pub drain: Duration,
-    /// Where the gateway listens for its operator; `[socket]`.
+    /// Where the gateway listens for its operator.
     pub control: Control,
     /// Where Prometheus finds the gateway; `None`: nowhere.
     pub metrics: Option<SocketAddr>,
