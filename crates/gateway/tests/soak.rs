@@ -349,8 +349,8 @@ fn memory_and_descriptors_stay_flat_and_no_byte_is_wrong() {
     let part = Duration::from_secs(seconds) / 3;
     let mut kills = churn(&stage, &tally, &mut chance, part);
     let quiet = || {
+        // The page of metrics is another client that must not leave anything behind.
         eventually("the end of all flows", || {
-            // The page of metrics is another client that must not leave anything behind.
             scrape(&stage.gateway).contains("bentpipe_open 0\n")
         });
         // What readers that stood still had not taken is reset within 5 s.

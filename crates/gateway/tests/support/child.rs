@@ -106,6 +106,8 @@ fn spawn(mut command: Command, config: &str) -> GatewayProcess {
         let read = output.read_line(&mut line).unwrap();
         assert!(read > 0, "the gateway process ended before it was ready");
     }
+    // After a minute the test program says that its test still runs; with nobody to hear it, it ends.
+    std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
     process
 }
 
