@@ -3,6 +3,7 @@
 use crate::command::{
     bench, compare, doctor, gateway, lab, list, manual, saratoga, sim, study, traffic,
 };
+use crate::deferred::Deferred;
 use crate::demo;
 use clap::{ArgAction, Parser, Subcommand};
 
@@ -47,34 +48,34 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Split TCP between two interfaces, or check a configuration
     #[command(subcommand)]
-    Gateway(gateway::Command),
+    Gateway(Deferred<gateway::Command>),
     /// Run a scenario of real TCP over an emulated link
     #[command(subcommand)]
-    Lab(lab::Command),
+    Lab(Deferred<lab::Command>),
     /// Run a scenario in the simulator, in virtual time
     #[command(subcommand)]
-    Sim(sim::Command),
+    Sim(Deferred<sim::Command>),
     /// Hold the simulator's TCP against the kernel's on the same scenario
-    Compare(compare::Args),
+    Compare(Deferred<compare::Args>),
     /// Make the tables and figures of a paper, from a sweep of simulations
     #[command(subcommand)]
-    Study(study::Command),
+    Study(Deferred<study::Command>),
     /// Move files at line rate over a satellite, whatever the delay and the errors
     #[command(subcommand)]
-    Saratoga(saratoga::Command),
+    Saratoga(Deferred<saratoga::Command>),
     /// Make profiles of cross traffic, for scenarios to replay
     #[command(subcommand)]
-    Traffic(traffic::Command),
+    Traffic(Deferred<traffic::Command>),
     /// List what scenarios may name: variants of TCP, queues, channels, proxies
-    List(list::Args),
+    List(Deferred<list::Args>),
     /// Measure against rivals on this machine
     #[command(subcommand)]
-    Bench(bench::Command),
+    Bench(Deferred<bench::Command>),
     /// Look what this machine offers the gateway, and what each lack costs
-    Doctor(doctor::Args),
+    Doctor(Deferred<doctor::Args>),
     /// Write man pages and shell completions, for packages
     #[command(hide = true)]
-    Manual(manual::Args),
+    Manual(Deferred<manual::Args>),
     /// Show what a satellite link does to TCP, and what the gateway gives back
-    Demo(demo::Args),
+    Demo(Deferred<demo::Args>),
 }

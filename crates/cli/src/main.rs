@@ -3,6 +3,7 @@
 
 mod args;
 mod command;
+mod deferred;
 mod demo;
 mod failure;
 mod log;
@@ -13,6 +14,7 @@ mod terminal;
 
 use args::{Args, Command};
 use clap::Parser;
+use deferred::Deferred;
 use failure::{Blame, Failure};
 use std::process::ExitCode;
 
@@ -29,17 +31,17 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<(), Failure> {
     let _log = log::start(args.verbose).or_usage()?;
     match &args.command {
-        Command::Gateway(command) => command::gateway::run(command),
-        Command::Lab(command) => command::lab::run(command),
-        Command::Sim(command) => command::sim::run(command),
-        Command::Compare(args) => command::compare::run(args),
-        Command::Study(command) => command::study::run(command),
-        Command::Saratoga(command) => command::saratoga::run(command),
-        Command::Traffic(command) => command::traffic::run(command),
-        Command::List(args) => command::list::run(args),
-        Command::Bench(command) => command::bench::run(command),
-        Command::Doctor(args) => command::doctor::run(args),
-        Command::Manual(args) => command::manual::run(args),
-        Command::Demo(args) => demo::run(args),
+        Command::Gateway(Deferred(command)) => command::gateway::run(command),
+        Command::Lab(Deferred(command)) => command::lab::run(command),
+        Command::Sim(Deferred(command)) => command::sim::run(command),
+        Command::Compare(Deferred(args)) => command::compare::run(args),
+        Command::Study(Deferred(command)) => command::study::run(command),
+        Command::Saratoga(Deferred(command)) => command::saratoga::run(command),
+        Command::Traffic(Deferred(command)) => command::traffic::run(command),
+        Command::List(Deferred(args)) => command::list::run(args),
+        Command::Bench(Deferred(command)) => command::bench::run(command),
+        Command::Doctor(Deferred(args)) => command::doctor::run(args),
+        Command::Manual(Deferred(args)) => command::manual::run(args),
+        Command::Demo(Deferred(args)) => demo::run(args),
     }
 }

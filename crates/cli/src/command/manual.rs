@@ -3,7 +3,6 @@
 
 use crate::failure::{Blame, Failure};
 use anyhow::Context;
-use clap::CommandFactory;
 use clap_complete::{Shell, generate_to};
 use std::fs;
 use std::path::PathBuf;
@@ -24,7 +23,7 @@ fn write(args: &Args) -> anyhow::Result<()> {
     let folder = &args.folder;
     let doing = || format!("cannot write to {}", folder.display());
     fs::create_dir_all(folder).with_context(doing)?;
-    let mut command = crate::args::Args::command();
+    let mut command = crate::deferred::whole();
     clap_mangen::generate_to(command.clone(), folder).with_context(doing)?;
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         generate_to(shell, &mut command, "bentpipe", folder).with_context(doing)?;

@@ -69,6 +69,7 @@ fn simulate(scenario: &Scenario, args: &Run) -> Result<Outcome, Failure> {
     let options = Options {
         seed: args.seed,
         wire: args.wire,
+        last: true,
     };
     if args.pcap.is_none() && args.trace.is_none() {
         return bentpipe_sim::run(scenario, &options).or_usage();
@@ -138,7 +139,8 @@ fn traces(folder: &Path, outcome: &Outcome, series: &Series) -> anyhow::Result<(
 fn report(outcome: &Outcome, args: &Run) -> Result<(), Failure> {
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
     if to_stdout {
-        terminal::print(&format!("{:#}", figures(outcome))).or_run()?;
+        let figures = serde_json::to_string_pretty(&figures(outcome)).or_run()?;
+        terminal::print(&figures).or_run()?;
     } else {
         terminal::print(&flows(outcome).to_string()).or_run()?;
         terminal::print(&links(outcome).to_string()).or_run()?;
