@@ -2,7 +2,7 @@ use crate::Limit;
 use crate::channel::{Channel, Stack};
 use crate::queue::{Discipline, Queue};
 use crate::ring::Ring;
-use crate::way::Way;
+use crate::way::{Way, nanos};
 use bentpipe_base::{Bytes, Instant, Observer, Rate, Silent, Stream};
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -94,7 +94,7 @@ impl<P: Send, O: Observer> Direction<P, O> {
         Self {
             way: Way {
                 rate: settings.rate,
-                delay: settings.delay,
+                delay: nanos(settings.delay),
                 overhead: settings.overhead,
                 transmission: (Bytes(0), 0),
                 free: Instant::ZERO,
@@ -114,29 +114,36 @@ impl<P: Send, O: Observer> Direction<P, O> {
     #[inline]
     pub fn push(&mut self, packet: P, len: Bytes, now: Instant) -> Option<P> {
         self.advance(now);
-        let alone = self.nobody_waits();
-        if alone && self.way.free < now {
+        let Waiters::Ring(limit) = self.queue else {
+            return self.queue_up(packet, len, now);
+        };
+        let waiting = self.ring.waiting();
+        if !limit.admits(waiting, self.ring.waiting_bytes(), len) {
+            self.way.refused(len, now);
+            return Some(packet);
+        }
+        if waiting > 0 || self.way.free > now || self.way.stopped() {
+            self.ring.wait(packet, len, now);
+        } else {
             // The serialiser was idle: this packet begins now, not when the last one ended.
             self.way.free = now;
-        }
-        let refused = match &mut self.queue {
-            Waiters::Ring(limit) => {
-                let room = limit.admits(self.ring.waiting(), self.ring.waiting_bytes(), len);
-                if room && alone && self.way.free == now && !self.way.stopped() {
-                    if let Some(arrival) = self.way.leave(len, now) {
-                        self.ring.send(packet, len, arrival);
-                    }
-                    return None;
-                }
-                if room {
-                    self.ring.wait(packet, len, now);
-                    None
-                } else {
-                    Some(packet)
-                }
+            if let Some(arrival) = self.way.leave(len, now) {
+                self.ring.send(packet, len, arrival);
             }
-            Waiters::Queue(queue) => queue.push(packet, len, now, &mut self.queue_draw).err(),
+        }
+        None
+    }
+
+    /// [`Self::push`] into a queue of its own.
+    #[inline(never)]
+    fn queue_up(&mut self, packet: P, len: Bytes, now: Instant) -> Option<P> {
+        let Waiters::Queue(queue) = &mut self.queue else {
+            return Some(packet);
         };
+        if queue.is_empty() {
+            self.way.free = self.way.free.max(now);
+        }
+        let refused = queue.push(packet, len, now, &mut self.queue_draw).err();
         match refused {
             None => self.advance(now),
             Some(_) => self.way.refused(len, now),
@@ -155,8 +162,7 @@ impl<P: Send, O: Observer> Direction<P, O> {
 
     #[inline(never)]
     fn catch_up(&mut self, now: Instant) {
-        while self.way.free <= now && !self.nobody_waits() && !self.way.stopped() && self.depart() {
-        }
+        while self.way.free <= now && !self.way.stopped() && self.depart() {}
     }
 
     /// The next packet that arrives by `now`, with the exact time of its arrival.
@@ -194,7 +200,7 @@ impl<P: Send, O: Observer> Direction<P, O> {
     /// after the new delay, but never before what left earlier.
     pub fn set_delay(&mut self, delay: Duration, now: Instant) {
         self.advance(now);
-        self.way.delay = delay;
+        self.way.delay = nanos(delay);
     }
 
     /// Changes the channels. What has begun to leave keeps its fate. A channel of a kind that is or
@@ -257,6 +263,9 @@ impl<P: Send, O: Observer> Direction<P, O> {
     #[inline]
     fn depart(&mut self) -> bool {
         if let Waiters::Queue(queue) = &mut self.queue {
+            if queue.is_empty() {
+                return false;
+            }
             // The queue has chosen: for no time at all it is the one that waits in the ring.
             let Some(waiting) = queue.pop(self.way.free) else {
                 return false;

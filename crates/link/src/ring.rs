@@ -11,6 +11,8 @@ pub(crate) struct Ring<P> {
     begun: usize,
     /// How many of those hold none any more.
     hollow: usize,
+    /// When the first packet under way arrives; the end of time without any.
+    arrival: Instant,
     /// Of those that wait.
     waiting: Bytes,
 }
@@ -29,6 +31,7 @@ impl<P> Ring<P> {
             slots: VecDeque::new(),
             begun: 0,
             hollow: 0,
+            arrival: Instant::MAX,
             waiting: Bytes(0),
         }
     }
@@ -66,7 +69,7 @@ impl<P> Ring<P> {
     #[inline]
     pub(crate) fn send(&mut self, packet: P, len: Bytes, arrival: Instant) {
         debug_assert_eq!(self.waiting(), 0);
-        self.begun += 1;
+        self.begin_at(arrival);
         self.slots.push_back(Slot {
             time: arrival,
             len,
@@ -86,11 +89,20 @@ impl<P> Ring<P> {
         match settle(slot.len, slot.time) {
             Some(arrival) => {
                 slot.time = arrival;
-                self.begun += 1;
+                self.begin_at(arrival);
             }
             None => self.lose(),
         }
         true
+    }
+
+    /// One packet more has begun to leave.
+    #[inline]
+    fn begin_at(&mut self, arrival: Instant) {
+        if self.begun == 0 {
+            self.arrival = arrival;
+        }
+        self.begun += 1;
     }
 
     /// The packet that begins to leave never arrives.
@@ -108,16 +120,13 @@ impl<P> Ring<P> {
     /// When the first packet under way arrives.
     #[inline]
     pub(crate) fn arrival(&self) -> Option<Instant> {
-        match self.slots.front() {
-            Some(slot) if self.begun > 0 => Some(slot.time),
-            _ => None,
-        }
+        (self.arrival != Instant::MAX).then_some(self.arrival)
     }
 
     /// Takes the first packet under way, if it arrives by `now`.
     #[inline]
     pub(crate) fn take(&mut self, now: Instant) -> Option<(Instant, P)> {
-        if self.arrival()? > now {
+        if self.arrival > now {
             return None;
         }
         let slot = self.slots.pop_front()?;
@@ -125,6 +134,10 @@ impl<P> Ring<P> {
         if self.hollow > 0 {
             self.skip();
         }
+        self.arrival = match self.slots.front() {
+            Some(next) if self.begun > 0 => next.time,
+            _ => Instant::MAX,
+        };
         Some((slot.time, slot.packet?))
     }
 

@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 /// and when it arrives.
 pub(crate) struct Way<O> {
     pub(crate) rate: Option<Rate>,
-    pub(crate) delay: Duration,
+    /// In nanoseconds.
+    pub(crate) delay: u64,
     pub(crate) overhead: Bytes,
     /// The size met last and its time in the serialiser, in nanoseconds: links see few sizes.
     pub(crate) transmission: (Bytes, u64),
@@ -49,7 +50,7 @@ impl<O: Observer> Way<O> {
             return None;
         }
         // A delay that has shrunk must not let a packet overtake another.
-        self.latest = self.latest.max(self.free + self.delay);
+        self.latest = self.latest.max(self.free.plus_nanos(self.delay));
         Some(self.latest)
     }
 
@@ -65,7 +66,7 @@ impl<O: Observer> Way<O> {
         while self.next_change <= start {
             if let Some(change) = self.changes.pop_front() {
                 self.rate = change.rate.or(self.rate);
-                self.delay = change.delay.unwrap_or(self.delay);
+                self.delay = change.delay.map_or(self.delay, nanos);
                 self.transmission = (Bytes(0), 0);
             }
             self.next_change = self.changes.front().map_or(Instant::MAX, |next| next.at);
@@ -83,8 +84,7 @@ impl<O: Observer> Way<O> {
 
     #[cold]
     fn serialisation(&self, size: Bytes) -> u64 {
-        let time = self.rate.map(|rate| rate.serialisation(size).as_nanos());
-        time.map_or(0, |nanos| u64::try_from(nanos).unwrap_or(u64::MAX))
+        self.rate.map_or(0, |rate| nanos(rate.serialisation(size)))
     }
 
     #[cold]
@@ -102,4 +102,9 @@ impl<O: Observer> Way<O> {
         let (size, cause) = (len + self.overhead, DropCause::Queue);
         self.observer.observe(now, &Fact::Dropped { size, cause });
     }
+}
+
+/// Nanoseconds of `time`, as many as fit.
+pub(crate) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -404,6 +404,9 @@ impl<O: Observer> Engine<O> {
             end.done = Some(now);
         }
         let broken = end.record.broken.is_some() || end.record.damaged;
+        if end.done.is_none() && !broken {
+            return;
+        }
         // A split acknowledges before the receiver does.
         let both = [id, id.peer()].iter().all(|id| {
             let end = &self.ends[id.index()];

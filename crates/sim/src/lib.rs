@@ -45,6 +45,8 @@ pub use socket::Socket;
 
 use bentpipe_base::Instant;
 use bentpipe_scenario::Scenario;
+use engine::Engine;
+use std::mem;
 
 /// How to run a scenario.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +56,9 @@ pub struct Options {
     /// At every hop each packet becomes the bytes that would be on the wire, and is read again; the
     /// receiver compares each byte with what was sent. Results are the same, several times later.
     pub wire: bool,
+    /// The process ends after this run: what it holds is left to the kernel, which takes it back at
+    /// once. Of a long queue that saves a twentieth of the run.
+    pub last: bool,
 }
 
 /// Runs `scenario` in virtual time.
@@ -77,5 +82,9 @@ pub fn observe<O: Observer>(
     let horizon = Instant::ZERO + scenario.time_limit;
     let end = engine.run(horizon)?;
     let outcome = build::outcome(scenario, options, &engine, end);
-    Ok((outcome, engine.network.observer))
+    let Engine { network, ends, .. } = engine;
+    if options.last {
+        mem::forget((network.lines, network.spare, ends));
+    }
+    Ok((outcome, network.observer))
 }

@@ -16,8 +16,12 @@ use bentpipe_base::Instant;
 pub(crate) struct Tournament {
     /// Nodes of a complete binary tree, root at 1, the children of i at 2i and 2i + 1; the second
     /// half are the players. Each is the time due, in nanoseconds, and below it the number of the
-    /// player: the least key comes first, and no comparison is left to be foreseen.
-    tree: Vec<u64>,
+    /// player: the least key comes first, and no comparison is left to be foreseen. Node n is the
+    /// (n mod 2)th of pair n / 2.
+    tree: Vec<[u64; 2]>,
+    /// The node that the first player is.
+    leaves: usize,
+    first: u64,
     /// Bits of a player's number.
     bits: u32,
 }
@@ -27,7 +31,9 @@ impl Tournament {
     pub(crate) fn new(players: usize) -> Self {
         let leaves = players.next_power_of_two().max(2);
         let mut tournament = Self {
-            tree: vec![u64::MAX; 2 * leaves],
+            tree: vec![[u64::MAX; 2]; leaves],
+            leaves,
+            first: u64::MAX,
             bits: leaves.trailing_zeros(),
         };
         (0..leaves).for_each(|player| tournament.set(player, Instant::MAX));
@@ -43,9 +49,8 @@ impl Tournament {
     #[inline]
     pub(crate) fn set(&mut self, player: usize, due: Instant) {
         let key = self.key(player, due);
-        let leaf = self.tree.len() / 2 + player;
-        if self.tree[leaf] != key {
-            self.replay(leaf, key);
+        if self.at(player) != key {
+            self.replay(player, key);
         }
     }
 
@@ -53,33 +58,40 @@ impl Tournament {
     #[inline]
     pub(crate) fn hasten(&mut self, player: usize, due: Instant) {
         let key = self.key(player, due);
-        let leaf = self.tree.len() / 2 + player;
-        if key < self.tree[leaf] {
-            self.replay(leaf, key);
+        if key < self.at(player) {
+            self.replay(player, key);
         }
     }
 
     /// Whether `player` is due by `now`.
     #[inline]
     pub(crate) fn is_due(&self, player: usize, now: Instant) -> bool {
-        self.tree[self.tree.len() / 2 + player] >> self.bits <= now.as_nanos()
+        self.at(player) >> self.bits <= now.as_nanos()
+    }
+
+    /// The key of `player`.
+    #[inline]
+    fn at(&self, player: usize) -> u64 {
+        let leaf = self.leaves + player;
+        self.tree[leaf / 2][leaf % 2]
     }
 
     #[inline]
-    fn replay(&mut self, leaf: usize, key: u64) {
-        let (mut node, mut first) = (leaf, key);
+    fn replay(&mut self, player: usize, key: u64) {
+        let (mut node, mut first) = (self.leaves + player, key);
         while node > 1 {
-            self.tree[node] = first;
-            first = first.min(self.tree[node ^ 1]);
+            let pair = &mut self.tree[node / 2];
+            pair[node % 2] = first;
+            first = first.min(pair[(node % 2) ^ 1]);
             node /= 2;
         }
-        self.tree[1] = first;
+        self.first = first;
     }
 
     /// The time of the player due first, and its number.
     #[inline]
     pub(crate) fn first(&self) -> (Instant, usize) {
-        let key = self.tree[1];
+        let key = self.first;
         let due = key >> self.bits;
         let player = key & !(u64::MAX << self.bits);
         let due = if due == u64::MAX >> self.bits {
