@@ -28,7 +28,7 @@ bench-gateway: ## kernel forwarding, HAProxy and ours in turn; writes bench/gate
 
 bench-sim: ## ns-2, ns-3 and our simulator in turn; writes bench/sim.json
 	@scripts/setup sim
-	@scripts/cargo build --release --bin bentpipe
+	@scripts/pgo
 	@target/release/bentpipe bench sim --json bench/sim.json $(ARGS)
 
 fuzz: ## fuzz packets, the TCP endpoint and Snoop; ARGS=20: seconds each (default 60)
