@@ -20,7 +20,7 @@ pub(crate) enum Source {
     /// A file, as it was when it was opened.
     File {
         file: File,
-        was: Metadata,
+        was: Box<Metadata>,
         /// What was read ahead, and around the last repair.
         ahead: [Gather; 2],
     },
@@ -50,7 +50,7 @@ impl Source {
     pub(crate) fn file(file: File, was: Metadata) -> Self {
         Self::File {
             file,
-            was,
+            was: Box::new(was),
             ahead: Default::default(),
         }
     }
