@@ -10,7 +10,10 @@ use rustix::fs::{FlockOperation, Timestamps};
 use rustix::time::Timespec;
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Octets of a record that are read at most: far more than the stretches a receiver keeps.
 const MOST_RECORD: u64 = 8 << 20;
@@ -23,6 +26,8 @@ pub(crate) struct Part {
     file: File,
     /// Its path, for messages.
     path: String,
+    /// Whether a thread writes back what has come.
+    writes_back: Arc<AtomicBool>,
 }
 
 impl Part {
@@ -53,6 +58,7 @@ impl Part {
             name,
             file,
             path: path.to_owned(),
+            writes_back: Arc::default(),
         };
         let kept = part.load();
         Ok((part, kept))
@@ -93,7 +99,25 @@ impl Part {
         let mut file = self.folder.create(&fresh)?;
         file.set_len(0)?;
         file.write_all(text.as_bytes())?;
-        self.folder.rename(&fresh, &self.record())
+        self.folder.rename(&fresh, &self.record())?;
+        self.write_back()
+    }
+
+    /// Puts on the disk what has come, in a thread, so that little is left when all has.
+    fn write_back(&self) -> io::Result<()> {
+        if self.writes_back.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        // Opened anew: a duplicate would keep the lock when the session is over.
+        let file = File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
+        let over = Arc::clone(&self.writes_back);
+        let work = move || {
+            // What cannot be written is found out at the end.
+            let _ = file.and_then(|file| file.sync_data());
+            over.store(false, Ordering::Release);
+        };
+        let spawned = std::thread::Builder::new().name("write-back".to_owned());
+        spawned.spawn(work).map(drop)
     }
 
     pub(crate) fn write(&self, offset: u64, octets: &[u8]) -> io::Result<()> {
