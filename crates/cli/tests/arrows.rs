@@ -30,7 +30,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("transfer", &["base", "wire", "saratoga", "os"]),
     (
         "gateway",
-        &["base", "pep", "policy", "scenario", "os", "bpf"],
+        &["base", "wire", "pep", "policy", "scenario", "os", "bpf"],
     ),
     ("lab", &["base", "link", "scenario", "os", "bpf"]),
     (
@@ -43,12 +43,8 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// What a crate's tests may use besides: the replay of the BPF controls against their Rust twins,
-/// the capability probes that let a test say SKIPPED, packets made by hand for the gateway, and a satellite link for Saratoga.
-const TEST_ARROWS: &[(&str, &[&str])] = &[
-    ("bpf", &["cc", "os"]),
-    ("gateway", &["wire"]),
-    ("saratoga", &["link"]),
-];
+/// the capability probes that let a test say SKIPPED, and a satellite link for Saratoga.
+const TEST_ARROWS: &[(&str, &[&str])] = &[("bpf", &["cc", "os"]), ("saratoga", &["link"])];
 
 fn ours(name: &str) -> Option<&str> {
     name.strip_prefix("bentpipe-")

@@ -96,6 +96,8 @@ counters! {
     held_back,
     /// Dials that had to do with another congestion control than the leg's.
     other_control,
+    /// Acknowledgements not sent because a newer one took their place.
+    acks_thinned,
     /// Lines lost that the flow log should have.
     log_lost,
 }

@@ -6,7 +6,7 @@ use crate::ruleset::{QUEUE_PLACE, Reason, Ruleset};
 use crate::shared::Limit;
 use bentpipe_os::netlink::{Diversion, Family, Mark, Netlink, NetlinkError};
 use bentpipe_os::nfqueue::Queues;
-use bentpipe_os::nft::{Count, HoldTable, NftError, OwnerTable, TableFamily, Tally};
+use bentpipe_os::nft::{Count, HoldTable, Hook, NftError, OwnerTable, TableFamily, Tally};
 use bentpipe_policy::Handshake;
 use bentpipe_policy::{Config, Interface};
 use std::io;
@@ -195,7 +195,8 @@ fn hold(rules: &Ruleset, half_open: usize) -> Option<(Queues, HoldTable)> {
         .map_err(|error| format!("no queue for them ({error})"))
         .and_then(|queues| {
             let tags = (rules.marks.held(0), queues.first(), count);
-            let table = HoldTable::load(families, tags, QUEUE_PLACE).map_err(|e| e.to_string())?;
+            let table = HoldTable::load(families, Hook::Prerouting, tags, QUEUE_PLACE);
+            let table = table.map_err(|e| e.to_string())?;
             Ok((queues, table))
         });
     made.inspect_err(|why| {

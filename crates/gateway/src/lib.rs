@@ -40,6 +40,7 @@ mod shared;
 mod shutdown;
 mod slab;
 mod status;
+mod thin;
 mod worker;
 
 pub use bentpipe_pep::leg::{HYBLA_CONTROL, Leg, RATE_CONTROL};

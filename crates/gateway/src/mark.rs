@@ -10,7 +10,8 @@
 //! leg; 2 a socket of the satellite leg; 14 a held SYN whose next hop does not answer; 15 one whose far side has answered.
 //!
 //! The priority (`meta priority`) of a SYN that is to be held has the same upper bits; there the
-//! role is the number of the door. So has that of a SYN of ours that is not to ask for ECN, as 13.
+//! role is the number of the door. So has that of a SYN of ours that is not to ask for ECN, as 13,
+//! and of an acknowledgement of ours that waits to be thinned out, as 12.
 //!
 //! The middle bits tell gateways apart, also those of other namespaces on the same kernel: the
 //! state of a BPF congestion control is keyed by the socket's mark and shared by the whole kernel.
@@ -65,6 +66,11 @@ impl Marks {
             Which::Lan => self.lan(),
             Which::Sat => self.sat(),
         }
+    }
+
+    /// The priority of our own acknowledgements that wait to be thinned out.
+    pub const fn acknowledging(self) -> u32 {
+        self.0 | 12
     }
 
     /// The priority of our own SYNs that are not to ask for ECN.

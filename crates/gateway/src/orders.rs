@@ -9,6 +9,7 @@ use crate::gateway::Meter;
 use crate::intercept::InterceptError;
 use crate::shared::Shared;
 use crate::status::{Lookout, Status};
+use bentpipe_base::Rate;
 use bentpipe_policy::Handshake;
 use bentpipe_policy::{Config, Control, Intercept, Which};
 use std::io;
@@ -176,6 +177,7 @@ pub(crate) struct Fixed {
     control: Control,
     metrics: Option<SocketAddr>,
     flow_log: Option<PathBuf>,
+    ack_rate: Option<Rate>,
 }
 
 impl Fixed {
@@ -194,6 +196,7 @@ impl Fixed {
             control: config.control.clone(),
             metrics: config.metrics,
             flow_log: config.flow_log.clone(),
+            ack_rate: config.sat.ack_rate,
         }
     }
 
@@ -213,6 +216,7 @@ impl Fixed {
             ("`control`", self.control != new.control),
             ("`metrics`", self.metrics != new.metrics),
             ("`flow_log`", self.flow_log != new.flow_log),
+            ("`ack_rate`", self.ack_rate != new.ack_rate),
         ];
         let keys: Vec<&str> = changed
             .iter()

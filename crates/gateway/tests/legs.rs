@@ -9,8 +9,9 @@ use bentpipe_os::need;
 use bentpipe_os::netlink::{Prefix, Veth, VethEnd};
 use bentpipe_os::netns::Netns;
 use bentpipe_os::nft;
-use std::net::{IpAddr, SocketAddr, TcpStream};
-use support::{Ip, Listener, PATIENCE, Stage, connect_in, converse, eventually};
+use std::io::{Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
+use support::{Ip, Listener, PATIENCE, Stage, connect_in, converse, eventually, pattern};
 
 const HANDSHAKES: [&str; 2] = ["end-to-end", "early"];
 
@@ -370,4 +371,40 @@ fn a_policy_picks_a_vlan() {
         converse(&mut client, &mut listener.accept());
         assert_eq!(gateway.meter.read().accepted - before, split);
     }
+}
+
+/// A download's acknowledgements take no more of the way back than they may; none that matters waits
+/// for another, and no rule outlives the gateway.
+#[test]
+fn acknowledgements_are_thinned_out() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = stage.split_with("[sat]\nack_rate = \"64kbit/s\"");
+    for ip in Ip::BOTH {
+        let (client, server) = stage.pair(ip);
+        let sent = &pattern(20_000_000);
+        std::thread::scope(|scope| {
+            for mut end in [&client, &server] {
+                scope.spawn(move || {
+                    end.write_all(sent).unwrap();
+                    end.shutdown(Shutdown::Write).unwrap();
+                });
+                scope.spawn(move || {
+                    let mut got = Vec::new();
+                    end.read_to_end(&mut got).unwrap();
+                    assert!(got == *sent, "{ip:?}");
+                });
+            }
+        });
+        let mut pair = stage.pair(ip);
+        for _ in 0..20 {
+            converse(&mut pair.0, &mut pair.1);
+        }
+    }
+    let thinned = gateway.meter.read().acks_thinned;
+    assert!(thinned > 20, "{thinned}");
+    drop(gateway);
+    let mut nft = stage.gateway.command("nft");
+    let listed = nft.args(["list", "ruleset"]).output().unwrap().stdout;
+    assert_eq!(String::from_utf8_lossy(&listed), "");
 }

@@ -11,7 +11,7 @@ use bentpipe_base::Bytes;
 use bentpipe_os::need;
 use bentpipe_os::netns::Netns;
 use bentpipe_os::nfqueue::{Queues, Verdict};
-use bentpipe_os::nft::{self, Count, HoldTable, NftError, OwnerTable, TableFamily, Tally};
+use bentpipe_os::nft::{self, Count, HoldTable, Hook, NftError, OwnerTable, TableFamily, Tally};
 use net_support::{Actor, playing, ready, within};
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
@@ -240,7 +240,13 @@ fn hold_packets_to(family: TableFamily, host: &str) {
     );
     let table = OwnerTable::load(TableFamily::Inet, "tag", &tag).unwrap();
     let mut queues = Queues::open(2, 100).unwrap();
-    let hold = HoldTable::load(&[family], (0x6200_0010, queues.first(), 2), -301).unwrap();
+    let hold = HoldTable::load(
+        &[family],
+        Hook::Prerouting,
+        (0x6200_0010, queues.first(), 2),
+        -301,
+    )
+    .unwrap();
     let sender = UdpSocket::bind((host, 0)).unwrap();
     let arrived = || receiver.recv(&mut [0; 8]).is_ok();
     for verdict in [Verdict::Pass, Verdict::PassMarked(0x77), Verdict::Drop] {

@@ -47,6 +47,10 @@ pub struct Leg {
     /// The most that may wait to be read by the gateway, for each flow, overhead included. Its peer
     /// sees a window of half of it, and more as segments turn out large.
     pub receive_buffer: Bytes,
+    /// What acknowledgements without data may take of the link, those beyond being replaced by newer
+    /// ones; `None`: all of it. Of the gateway's satellite leg alone; an
+    /// [ACK filter](crate::ack_filter) does it in the simulator.
+    pub ack_rate: Option<Rate>,
     /// Let no more than this wait unsent in the kernel; `None` lets the whole send buffer fill.
     pub notsent_lowat: Option<Bytes>,
     /// The largest segment that the leg sends and asks for, TCP options included (the MSS option of
@@ -112,6 +116,7 @@ impl Leg {
             overhead: Bytes(0),
             send_buffer: Bytes(2 << 20),
             receive_buffer: Bytes(2 << 20),
+            ack_rate: None,
             notsent_lowat: None,
             mss: None,
         }

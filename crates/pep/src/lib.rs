@@ -15,6 +15,7 @@ mod registry;
 pub mod snoop;
 pub mod split;
 
+pub use bentpipe_tcp::Segment;
 pub use packet::{Forge, Packet, View};
 pub use proxy::{Pep, Proxy, Side};
 pub use registry::{Entry, Settings, find, registry};

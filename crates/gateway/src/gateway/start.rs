@@ -15,6 +15,7 @@ use crate::orders::{Fixed, Handle};
 use crate::ruleset::{Crossing, Ruleset};
 use crate::shared::{Settings, Shared, Stage, Standing};
 use crate::status::{Facts, Lookout};
+use crate::thin::Thinner;
 use crate::worker::{Plan, Worker};
 use bentpipe_os::diag::Diag;
 use bentpipe_os::need::{Missing, Need};
@@ -170,6 +171,7 @@ impl Gateway {
             listeners,
             &descriptors,
             gate,
+            marks,
             interception.passed(),
         )?;
         let (orders, taken) = mpsc::channel();
@@ -300,6 +302,7 @@ fn spawn(
     listeners: Vec<Vec<Listener>>,
     descriptors: &Descriptors,
     gate: Option<Gate>,
+    marks: Marks,
     passed: Arc<Passed>,
 ) -> Result<(Arc<Shared>, Meter, Workers), StartError> {
     let Descriptors {
@@ -317,8 +320,8 @@ fn spawn(
     )
     .map_err(system("make an eventfd"))?;
     let shared = Arc::new(shared);
-    // The last are the porter's.
-    let counters: Arc<[Arc<Counters>]> = (0..=threads).map(|_| Arc::default()).collect();
+    // The last are the porter's, and the thinner's.
+    let counters: Arc<[Arc<Counters>]> = (0..=threads + 1).map(|_| Arc::default()).collect();
     let answered = Arc::<Answered>::default();
     let meter = Meter {
         counters: Arc::clone(&counters),
@@ -365,7 +368,20 @@ fn spawn(
         answered: Arc::clone(&answered),
     });
     let mut workers = Workers::new();
-    for hired in plans.map(hire).chain(porter.map(hire_porter)) {
+    let thinner = config.sat.ack_rate.and_then(|rate| {
+        let counters = Arc::clone(&counters[threads + 1]);
+        let thinner = Thinner::new(rate, marks, Arc::clone(&shared), counters);
+        let explained = thinner.inspect_err(|why| {
+            tracing::warn!("acknowledgements are not thinned out: they cannot be held: {why}");
+        });
+        explained.ok()
+    });
+    let thinner = thinner.map(|thinner| hire_thinner(thinner, &shared));
+    for hired in plans
+        .map(hire)
+        .chain(porter.map(hire_porter))
+        .chain(thinner)
+    {
         match hired {
             Ok(worker) => workers.push(worker),
             Err(error) => {
@@ -401,6 +417,15 @@ fn hire_porter(plan: handshake::Plan) -> Result<thread::JoinHandle<io::Result<()
     let bell = AtEnd(Arc::clone(&plan.shared));
     let porter = Porter::new(plan).map_err(system("make an epoll set"))?;
     employ("porter".to_owned(), bell, move || porter.run())
+}
+
+fn hire_thinner(
+    thinner: Thinner,
+    shared: &Arc<Shared>,
+) -> Result<thread::JoinHandle<io::Result<()>>, StartError> {
+    employ("acks".to_owned(), AtEnd(Arc::clone(shared)), move || {
+        thinner.run()
+    })
 }
 
 fn hire(plan: Plan) -> Result<thread::JoinHandle<io::Result<()>>, StartError> {

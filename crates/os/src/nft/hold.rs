@@ -37,6 +37,15 @@ enum Way {
     Target,
 }
 
+/// Where in their way packets are held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hook {
+    /// Those that arrive.
+    Prerouting,
+    /// Those that this machine sends.
+    Output,
+}
+
 /// Tables that make packets wait, as long as this value and this process live.
 #[derive(Debug)]
 pub struct HoldTable {
@@ -44,20 +53,21 @@ pub struct HoldTable {
 }
 
 impl HoldTable {
-    /// Packets whose priority is `tag + n`, for `n` below `count`, wait in queue `first + n`: in the
-    /// prerouting hook, at `place` among its chains. Made in the calling thread's namespace.
+    /// Packets whose priority is `tag + n`, for `n` below `count`, wait in queue `first + n`: in `hook`,
+    /// at `place` among its chains. Made in the calling thread's namespace.
     ///
     /// # Errors
     /// The kernel may have no such rule: that is `NotFound`.
     pub fn load(
         families: &[TableFamily],
+        hook: Hook,
         (tag, first, count): (u32, u16, u16),
         place: i32,
     ) -> Result<Self, NftError> {
         let name = Owner::current()?.unique_name("hold");
         let attempt = |way| {
             let socket = netfilter::open()?;
-            let batch = batch(way, families, &name, (tag, first, count), place);
+            let batch = batch(way, families, &name, (tag, first, count), (hook, place));
             netfilter::request(&socket, &batch).map(|()| Self { _socket: socket })
         };
         attempt(Way::Queue)
@@ -74,8 +84,13 @@ fn batch(
     families: &[TableFamily],
     name: &str,
     (tag, first, count): (u32, u16, u16),
-    place: i32,
+    (hook, place): (Hook, i32),
 ) -> Vec<u8> {
+    // NF_INET_PRE_ROUTING, NF_INET_LOCAL_OUT.
+    let number: u32 = match hook {
+        Hook::Prerouting => 0,
+        Hook::Output => 3,
+    };
     let mut batch = Vec::new();
     let table = [name.as_bytes(), b"\0"].concat();
     netfilter::put(&mut batch, (BATCH_BEGIN, REQUEST), (0, NFTABLES), |_| {});
@@ -90,8 +105,7 @@ fn batch(
             put(bytes, 1, &table);
             put(bytes, 3, CHAIN);
             nest(bytes, 4 | NESTED, |hook| {
-                // NF_INET_PRE_ROUTING.
-                put(hook, 1, &0u32.to_be_bytes());
+                put(hook, 1, &number.to_be_bytes());
                 put(hook, 2, &place.to_be_bytes());
             });
             put(bytes, 7, b"filter\0");

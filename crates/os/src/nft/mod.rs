@@ -12,7 +12,7 @@ mod hold;
 mod session;
 
 pub use count::{Count, Tally};
-pub use hold::HoldTable;
+pub use hold::{HoldTable, Hook};
 
 use crate::need;
 use crate::owner::{Owner, OwnerError};

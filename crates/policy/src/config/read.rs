@@ -5,7 +5,6 @@ mod policy;
 
 use super::{Config, Control as Socket, Handshake, Intercept, Limits};
 use bentpipe_base::Bytes;
-use bentpipe_pep::leg::Leg;
 use bentpipe_scenario::Problems;
 use bentpipe_scenario::read::{Document, Table, Value, Wrong};
 use std::net::SocketAddr;
@@ -35,10 +34,10 @@ pub(super) fn config(file: &str, text: &str) -> Result<Config, Problems> {
         .optional("flow_log")
         .and_then(|AbsolutePath(path)| path);
     if let Some(table) = root.table("lan") {
-        (config.lan_interfaces, config.lan) = leg::leg(table, |_| Leg::terrestrial());
+        (config.lan_interfaces, config.lan) = leg::leg(table, super::Which::Lan);
     }
     if let Some(table) = root.table("sat") {
-        (config.sat_interfaces, config.sat) = leg::leg(table, Leg::satellite);
+        (config.sat_interfaces, config.sat) = leg::leg(table, super::Which::Sat);
     }
     if let Some(table) = root.table("limits") {
         config.limits = limits(table);

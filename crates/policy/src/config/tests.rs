@@ -36,6 +36,7 @@ fn every_key_is_read() {
         overhead = "20B"
         notsent_lowat = "32kB"
         receive_rate = "50Mbit/s"
+        ack_rate = "250kbit/s"
         [leg.bulk]
         congestion_control = "cubic"
         receive_buffer = "1MiB"
@@ -93,6 +94,7 @@ fn every_key_is_read() {
     assert_eq!(config.sat.rtt0, Duration::from_millis(30));
     assert_eq!((config.sat.guard, config.sat.overhead), (None, Bytes(20)));
     assert!(config.sat.aggressive && !config.lan.aggressive);
+    assert_eq!(config.sat.ack_rate, Some(Rate::from_bits_per_sec(250_000)));
     assert_eq!(config.sat.notsent_lowat, Some(Bytes(32_000)));
     assert_eq!(config.sat.send_buffer, Bytes(6_000_000));
     assert_eq!(config.sat.receive_buffer, Bytes(30_000_000));
@@ -328,6 +330,8 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     ("[sat]\nmss = \"20kB\"", "from 88B to 16KiB"),
     ("[sat]\nreceive_rate = \"fast\"", "\"10Mbit/s\""),
+    ("[sat]\nack_rate = \"half\"", "\"10Mbit/s\""),
+    ("[lan]\nack_rate = \"1Mbit/s\"", "unknown key `ack_rate`"),
     (
         "[[policy]]\naction = \"split\"\ninterface = \"a b\"",
         "cannot name an interface",

@@ -10,15 +10,15 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 /// `[lan]` or `[sat]`: its interfaces and its policy.
-pub(super) fn leg(
-    mut table: Table<'_, '_>,
-    defaults: impl Fn(Option<Rate>) -> Leg,
-) -> (Vec<String>, Leg) {
+pub(super) fn leg(mut table: Table<'_, '_>, which: Which) -> (Vec<String>, Leg) {
     let interfaces = table.optional("interface").map(|Many(list)| list);
     let interfaces = interfaces.unwrap_or_default().into_iter();
     let interfaces = interfaces.map(|Interface(name)| name).collect();
     let rate = table.optional("rate").map(|LinkRate(rate)| rate);
-    let mut leg = defaults(rate);
+    let mut leg = match which {
+        Which::Lan => Leg::terrestrial(),
+        Which::Sat => Leg::satellite(rate),
+    };
     leg.rate = rate;
     let Pacing(pacing) = table.or("pacing", Pacing(leg.pacing));
     leg.pacing = pacing;
@@ -31,6 +31,10 @@ pub(super) fn leg(
     leg.overhead = overhead;
     if let Some(LinkRate(rate)) = table.optional("receive_rate") {
         leg.receive_buffer = Leg::buffer(rate);
+    }
+    if which == Which::Sat {
+        let rate = table.optional("ack_rate");
+        leg.ack_rate = rate.map(|LinkRate(rate)| rate);
     }
     of_flows(&mut table, &mut leg);
     table.finish();

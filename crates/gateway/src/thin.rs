@@ -1,0 +1,213 @@
+//! Fewer acknowledgements on a slow way back: `ack_rate` of the satellite leg.
+//!
+//! Our own sockets acknowledge every second segment of a download; on a link of 50 Mbit/s to us and
+//! 0.5 from us that is more than the way back carries. So their acknowledgements without data are held in a
+//! queue of the kernel, and given to the link at `ack_rate` by [`AckFilter`]: one that waits is replaced by
+//! the next of its flow that says more. When this process ends or the queue is full, packets go on.
+
+use crate::counters::Counters;
+use crate::mark::Marks;
+use crate::shared::{Shared, Stage};
+use bentpipe_base::{Bytes, Instant, Machine, Rate};
+use bentpipe_os::epoll::{Epoll, Event, Events, Interest};
+use bentpipe_os::nfqueue::{Queues, Verdict};
+use bentpipe_os::nft::{HoldTable, Hook, OwnerTable, TableFamily};
+use bentpipe_os::timer;
+use bentpipe_pep::ack_filter::{AckFilter, Config};
+use bentpipe_pep::{Forge, Packet, Segment, Side, View};
+use bentpipe_wire::Checksums;
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+const QUEUE: u64 = 0;
+const WAKE: u64 = 1;
+/// Packets that wait at most, here and in the queue before.
+const MOST: u32 = 1000;
+/// Packets taken before the link gets its due.
+const BATCH: usize = 64;
+/// Where in the output hook they are held: before conntrack, and between the two chains.
+const PLACE: i32 = -301;
+
+/// What thins out a gateway's acknowledgements, not at work yet.
+pub(crate) struct Thinner {
+    // In this order: without the tables nothing comes to the queue.
+    _mark: OwnerTable,
+    _hold: HoldTable,
+    queues: Queues,
+    epoll: Epoll,
+    rate: Rate,
+    shared: Arc<Shared>,
+    counters: Arc<Counters>,
+}
+
+impl Thinner {
+    /// Acknowledgements of the satellite leg of the gateway with `marks` get `rate` of the link, in the
+    /// calling thread's namespace.
+    ///
+    /// # Errors
+    /// The kernel cannot hold packets.
+    pub(crate) fn new(
+        rate: Rate,
+        marks: Marks,
+        shared: Arc<Shared>,
+        counters: Arc<Counters>,
+    ) -> Result<Self, String> {
+        let queues = Queues::open(1, MOST).map_err(|error| format!("no queue ({error})"))?;
+        let tags = (marks.acknowledging(), queues.first(), 1);
+        let families = &[TableFamily::Ip, TableFamily::Ip6];
+        let hold =
+            HoldTable::load(families, Hook::Output, tags, PLACE).map_err(|e| e.to_string())?;
+        let mark = OwnerTable::load(TableFamily::Inet, "acks", &rules(marks));
+        let mark = mark.map_err(|error| error.to_string())?;
+        let watch = || {
+            let epoll = Epoll::new()?;
+            epoll.add(&queues, QUEUE, Interest::READ)?;
+            epoll.add(shared.wake(), WAKE, Interest::READ | Interest::EDGE)?;
+            Ok(epoll)
+        };
+        let epoll = watch().map_err(|error: io::Error| error.to_string())?;
+        Ok(Self {
+            _mark: mark,
+            _hold: hold,
+            queues,
+            epoll,
+            rate,
+            shared,
+            counters,
+        })
+    }
+
+    /// Works until the gateway stops.
+    pub(crate) fn run(self) -> io::Result<()> {
+        let mut filter = AckFilter::new(Config {
+            rate: Some(self.rate),
+            packets: MOST as usize,
+            ..Config::default()
+        });
+        let queues = Rc::new(RefCell::new(self.queues));
+        let mut events = Events::with_capacity(2);
+        let mut replaced = 0;
+        while self.shared.stage() != Stage::Stopped {
+            let now = timer::now();
+            let pause = filter.deadline().map(|due| due.since(now));
+            self.epoll.wait(&mut events, pause)?;
+            let came = |event| matches!(event, Some(Event { token: QUEUE, .. }));
+            if (0..events.len()).any(|index| came(events.at(index))) {
+                take(&queues, &mut filter)?;
+            }
+            let now = timer::now();
+            filter.timeout(now);
+            pass(&mut filter, now);
+            let before = std::mem::replace(&mut replaced, filter.tally().replaced);
+            self.counters.acks_thinned.many(replaced - before);
+        }
+        Ok(())
+    }
+}
+
+/// Rules that tag what is to wait, and take the tag away behind the queue.
+fn rules(marks: Marks) -> String {
+    let (sat, tag) = (marks.sat(), marks.acknowledging());
+    format!(
+        "\
+chain before {{
+  type filter hook output priority {}; policy accept;
+  meta mark {sat:#x} meta l4proto tcp meta length < 128 tcp flags & (fin | syn | rst | psh | ack) == ack meta priority set {tag:#x}
+}}
+chain behind {{
+  type filter hook output priority {}; policy accept;
+  meta priority {tag:#x} meta priority set 0
+}}
+",
+        PLACE - 1,
+        PLACE + 1
+    )
+}
+
+fn take(queues: &Rc<RefCell<Queues>>, filter: &mut AckFilter<Held>) -> io::Result<()> {
+    for _ in 0..BATCH {
+        let waiting = {
+            let mut queues = queues.borrow_mut();
+            let read = |bytes| bentpipe_wire::Packet::parse(bytes, Checksums::Ignore).ok();
+            let waiting = queues.receive()?;
+            waiting.map(|waiting| (waiting.queue, waiting.id, read(waiting.packet)))
+        };
+        let Some((queue, id, packet)) = waiting else {
+            return Ok(());
+        };
+        let ticket = Ticket {
+            queues: Rc::clone(queues),
+            queue,
+            id,
+            passes: Cell::new(packet.is_none()),
+        };
+        if let Some(packet) = packet {
+            let held = Held {
+                packet,
+                ticket: Rc::new(ticket),
+            };
+            filter.input(Side::Ground, held, timer::now());
+        }
+    }
+    Ok(())
+}
+
+fn pass(filter: &mut AckFilter<Held>, now: Instant) {
+    while let Some((_, held)) = filter.transmit(now) {
+        held.ticket.passes.set(true);
+    }
+}
+
+/// A packet in the queue. Whether it goes on is said when nobody holds it any more.
+struct Ticket {
+    queues: Rc<RefCell<Queues>>,
+    queue: u16,
+    id: u32,
+    passes: Cell<bool>,
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let verdict = match self.passes.get() {
+            true => Verdict::Pass,
+            false => Verdict::Drop,
+        };
+        // Without a verdict it goes when the queue does: an acknowledgement like one lost on the link.
+        let _ = self.queues.borrow().give(self.queue, self.id, verdict);
+    }
+}
+
+#[derive(Clone)]
+struct Held {
+    packet: bentpipe_wire::Packet,
+    ticket: Rc<Ticket>,
+}
+
+impl Packet for Held {
+    type Endpoint = SocketAddr;
+
+    fn view(&self) -> Option<View<'_, SocketAddr>> {
+        self.packet.view()
+    }
+
+    fn wire_length(&self) -> Bytes {
+        self.packet.wire_length()
+    }
+}
+
+impl Forge for Held {
+    fn segment(&self) -> Option<Segment> {
+        self.packet.segment()
+    }
+
+    fn is_plain(&self) -> bool {
+        self.packet.is_plain()
+    }
+
+    fn forge(_: SocketAddr, _: SocketAddr, _: Segment, _: Bytes) -> Option<Self> {
+        None
+    }
+}
