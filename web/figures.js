@@ -56,6 +56,20 @@ function cut(lines, limit) {
   });
 }
 
+/** A label in lines of at most `most` characters, at commas, and where blanks allow. */
+function wrapped(label, most) {
+  if (label.length <= most) return [label];
+  return label.split(/(?<=,) /).flatMap((part) => {
+    const lines = [];
+    for (const word of part.split(" ")) {
+      const longer = lines.length ? `${lines.at(-1)} ${word}` : word;
+      if (lines.length && longer.length <= most) lines[lines.length - 1] = longer;
+      else lines.push(word);
+    }
+    return lines;
+  });
+}
+
 function chart(panel, one, limit) {
   const lines = cut(one.lines, limit);
   const axis = { stroke: style("--soft"), grid: { stroke: style("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif", labelSize: 18 };
@@ -64,6 +78,10 @@ function chart(panel, one, limit) {
   const places = lines.flatMap((line) => line.x);
   const last = category ? one.ticks.length - 1 : Math.max(...places);
   const first = log ? Math.min(...places) : 0;
+  const width = panel.clientWidth - 34;
+  // A slot for each label: half a one of margin at both ends, some 7 pixels a character.
+  const labels = one.ticks.map((tick) => wrapped(tick, (width - 70) / one.ticks.length / 7));
+  const rows = Math.max(1, ...labels.map((lines) => lines.length));
   const dots = category || lines.every((line) => line.x.length <= 60);
   const series = lines.flatMap((line) => {
     const own = { name: line.label, edge: false };
@@ -71,17 +89,17 @@ function chart(panel, one, limit) {
   });
   const bands = series.flatMap((entry, i) => (entry.edge || !series[i + 1]?.edge ? [] : [{ series: [i + 3, i + 2], fill: `${colour(entry.name)}24` }]));
   const options = {
-    width: panel.clientWidth - 34,
-    height: 290,
+    width,
+    height: 275 + 15 * rows,
     padding: [10, 18, 0, 0],
     cursor: { points: { size: 6 } },
     legend: { show: false },
     scales: {
-      x: { time: false, range: [first, last || 1], distr: log ? 3 : 1 },
+      x: { time: false, range: category ? [-0.5, last + 0.5] : [first, last || 1], distr: log ? 3 : 1 },
       y: { range: (_, min, max) => [min < 0 ? min * 1.04 : 0, max * 1.04 || 1] },
     },
     axes: [
-      { ...axis, label: known(limit) ? `${one.x}, enlarged up to ${limit}` : one.x, size: 30, splits: category ? one.ticks.map((_, i) => i) : undefined, values: category ? (_, at) => at.map((i) => one.ticks[i] ?? "") : (_, at) => at.map((x) => (known(x) ? axisY(x) : "")) },
+      { ...axis, label: known(limit) ? `${one.x}, enlarged up to ${limit}` : one.x, size: 15 + 15 * rows, splits: category ? one.ticks.map((_, i) => i) : undefined, values: category ? (_, at) => at.map((i) => labels[i]?.join("\n") ?? "") : (_, at) => at.map((x) => (known(x) ? axisY(x) : "")) },
       { ...axis, size: 52, values: (_, ticks) => ticks.map(axisY) },
     ],
     series: [{}, ...series.map((entry) => ({
@@ -103,7 +121,7 @@ function figures() {
   document.getElementById("figures").replaceChildren();
   const panels = data.figures.map((one) => {
     const note = one.band ? `${one.y} (${one.band})` : one.y;
-    const panel = make("div", { class: "panel" }, make("h3", {}, `Figure ${one.name}. ${one.title}`), make("p", { class: "note" }, note));
+    const panel = make("div", { class: "panel" }, make("h3", {}, one.heading), make("p", { class: "note" }, note));
     put("figures", panel);
     return [panel, one];
   });

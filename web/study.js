@@ -50,7 +50,7 @@ function cellOf(cell, percent) {
   }
   const inside = known(cell.paper) && cell.paper >= cell.min && cell.paper <= cell.max;
   const parts = [
-    make("b", {}, number(cell.mean, percent)),
+    make("b", {}, number(cell.mean, percent), cell.half ? make("span", { class: "half", title: "95% confidence interval of the mean" }, ` ± ${number(cell.half, percent)}`) : null),
     make("small", {}, `${number(cell.min, percent)} to ${number(cell.max, percent)}`),
   ];
   if (cell.n < cell.runs) parts.push(make("small", { title: "runs that have the measure" }, `${cell.n} of ${cell.runs} runs`));
@@ -68,7 +68,7 @@ function tables() {
     document.getElementById("tables-section").remove();
     return;
   }
-  const note = ["Each cell: mean over the seeds, least and greatest"];
+  const note = ["Each cell: mean over the seeds with its 95% confidence interval, least and greatest"];
   if (cells.some((cell) => known(cell.paper))) note.push("the paper's value, with * where it lies outside that range");
   if (cells.some((cell) => known(cell.reference))) note.push("the reference's mean, ✓ where ours agrees with it");
   document.getElementById("tables-note").textContent = `${note.join("; ")}.`;

@@ -102,7 +102,10 @@ fn a_study_prints_its_tables_and_writes_its_files() {
         (&50.0.into(), &3.into())
     );
     let csv = fs::read_to_string(folder.join("cells.csv")).unwrap();
-    assert_eq!(csv.lines().nth(1), Some("1,1Mbit/s,0,50,50,50,3,3,50,,,,"));
+    assert_eq!(
+        csv.lines().nth(1),
+        Some("1,1Mbit/s,0,50,0,50,50,3,3,50,,,,")
+    );
     let page = fs::read_to_string(folder.join("page/index.html")).unwrap();
     assert!(!page.contains("{{"), "every mark is replaced");
     assert!(

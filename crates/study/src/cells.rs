@@ -1,12 +1,12 @@
-//! From rows to the cells of tables.
+//! From samples to the cells of tables.
 
-use crate::agree::{Reference, Stats, agrees};
+use crate::agree::{Reference, agrees};
 use crate::beside::Beside;
-use crate::row::Row;
+use crate::points::{Place, Points, cell_place, change};
+use crate::samples::Samples;
 use bentpipe_scenario::Study;
-use bentpipe_scenario::study::{Contrast, Filter, SEED, TableKind, TableSpec};
+use bentpipe_scenario::study::{Contrast, Filter, TableKind, TableSpec};
 use serde::Serialize;
-use std::collections::BTreeMap;
 
 /// One cell of a table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -19,6 +19,8 @@ pub struct Cell {
     pub column: String,
     /// Mean over the seeds; of a percentage, that of the means. `None` without samples.
     pub mean: Option<f64>,
+    /// Half the width of the mean's 95% confidence interval (Student's t); 0 for one run.
+    pub half: Option<f64>,
     /// Least of the seeds.
     pub min: Option<f64>,
     /// Greatest of the seeds.
@@ -41,186 +43,139 @@ pub struct Cell {
 }
 
 /// The cells of all tables, row by row.
-pub fn cells(study: &Study, rows: &[Row], beside: &Beside) -> Vec<Cell> {
-    let maker = Maker {
-        study,
-        beside,
-        seed: study.axes().iter().position(|axis| axis.name() == SEED),
+pub fn cells(study: &Study, samples: &Samples, beside: &Beside) -> Vec<Cell> {
+    let table = |spec| {
+        let maker = Maker {
+            study,
+            beside,
+            spec,
+            points: Points::of_table(study, samples, spec),
+        };
+        maker.cells()
     };
-    study
-        .tables()
-        .iter()
-        .flat_map(|spec| maker.table(spec, rows))
-        .collect()
+    study.tables().iter().flat_map(table).collect()
 }
 
 struct Maker<'a> {
     study: &'a Study,
     beside: &'a Beside,
-    /// Number of the axis of seeds.
-    seed: Option<usize>,
-}
-
-/// Samples of one measure by row label, column label and label of the contrast (or "").
-type Samples<'r> = BTreeMap<(&'r str, &'r str, &'r str), Seeds<'r>>;
-
-/// The runs of one place.
-#[derive(Default)]
-struct Seeds<'r> {
-    /// How many.
-    runs: u64,
-    /// The measure of those that have it, by seed.
-    values: BTreeMap<&'r str, f64>,
+    spec: &'a TableSpec,
+    points: Points<'a>,
 }
 
 impl Maker<'_> {
-    fn table(&self, spec: &TableSpec, rows: &[Row]) -> Vec<Cell> {
-        let contrast = spec.kind.contrast();
-        let samples = |measure: &str| self.samples(spec, contrast, rows, measure);
-        let beside = |measure: &Option<String>| measure.as_deref().map(&samples);
-        let (otherwise, within) = (beside(&spec.otherwise), beside(&spec.within));
-        let samples = samples(&spec.measure);
+    fn cells(&self) -> Vec<Cell> {
         let labels = |axis: usize| -> Vec<String> {
             let labels = self.study.axes()[axis].labels();
             labels
-                .filter(|label| admits(&spec.filter, axis, label))
+                .filter(|label| admits(&self.spec.filter, axis, label))
                 .collect()
         };
-        let (down, across) = (labels(spec.rows), labels(spec.columns));
+        let (down, across) = (labels(self.spec.rows), labels(self.spec.columns));
         let pairs = down
             .iter()
             .flat_map(|row| across.iter().map(move |column| (row, column)));
-        pairs
-            .map(|(row, column)| match contrast {
-                None => {
-                    let mean = |beside: &Option<Samples<'_>>| {
-                        let stats = stats(beside.as_ref()?, (row, column, ""));
-                        stats.map(|stats| stats.mean)
-                    };
-                    let cell = self.value(spec, &samples, row, column);
-                    Cell {
-                        otherwise: mean(&otherwise).filter(|_| cell.mean.is_none()),
-                        within: mean(&within),
-                        ..cell
-                    }
-                }
-                Some(contrast) => self.contrasted(spec, contrast, &samples, row, column),
-            })
-            .collect()
+        pairs.map(|(row, column)| self.cell(row, column)).collect()
     }
 
-    fn samples<'r>(
-        &self,
-        spec: &TableSpec,
-        contrast: Option<&Contrast>,
-        rows: &'r [Row],
-        measure: &str,
-    ) -> Samples<'r> {
-        let mut samples = Samples::new();
-        for row in rows {
-            let mut labels = row.labels.iter().enumerate();
-            let counts = labels.all(|(axis, label)| admits(&spec.filter, axis, label));
-            if !counts {
-                continue;
-            }
-            let at = |axis: usize| row.labels[axis].as_str();
-            let side = contrast.map_or("", |contrast| at(contrast.axis));
-            let seed = self.seed.map_or("", at);
-            let cell = samples
-                .entry((at(spec.rows), at(spec.columns), side))
-                .or_default();
-            cell.runs += 1;
-            if let Some(value) = row.measures.get(measure) {
-                cell.values.insert(seed, *value);
-            }
-        }
-        samples
-    }
-
-    fn value(&self, spec: &TableSpec, samples: &Samples<'_>, row: &str, column: &str) -> Cell {
-        let stats = stats(samples, (row, column, ""));
-        let reference = self.reference(spec, row, column);
-        let agrees = stats
+    fn cell(&self, row: &str, column: &str) -> Cell {
+        let spec = self.spec;
+        let place = cell_place(self.study, spec, row, column);
+        let value = place
             .as_ref()
-            .zip(reference)
-            .and_then(|(ours, theirs)| agrees(ours, &theirs));
-        Cell {
-            runs: samples
-                .get(&(row, column, ""))
-                .map_or(0, |seeds| seeds.runs),
-            reference: reference.map(|reference| reference.mean),
-            agrees,
-            ..self.cell(spec, row, column, stats.as_ref())
-        }
-    }
-
-    fn contrasted(
-        &self,
-        spec: &TableSpec,
-        contrast: &Contrast,
-        samples: &Samples<'_>,
-        row: &str,
-        column: &str,
-    ) -> Cell {
-        let percent = matches!(spec.kind, TableKind::Percent(_));
-        let change = |from: f64, to: f64| match percent {
-            true => 100.0 * (to - from) / from,
-            false => to - from,
+            .and_then(|place| self.points.value(place, &spec.measure, &spec.kind));
+        let (runs, reference, agrees) = match spec.kind.contrast() {
+            None => self.plain(place.as_ref(), row, column),
+            Some(contrast) => self.contrasted(contrast, place.as_ref(), row, column),
         };
-        let sides = [&contrast.from, &contrast.to].map(|side| (row, column, side.as_str()));
-        let by_seed = |place| samples.get(&place).map(|seeds| &seeds.values);
-        let runs = sides.map(|place| samples.get(&place).map_or(0, |seeds| seeds.runs));
-        let pairs: Vec<f64> = by_seed(sides[0])
-            .into_iter()
-            .flatten()
-            .filter_map(|(seed, from)| Some(change(*from, *by_seed(sides[1])?.get(seed)?)))
-            .collect();
-        let ours = sides.map(|place| stats(samples, place));
-        let theirs = [&contrast.from, &contrast.to].map(|side| {
-            let counterpart = self.counterpart(spec, contrast.axis, side)?;
-            self.reference(counterpart, row, column)
-        });
-        let agreement = |at: usize| agrees(ours[at].as_ref()?, theirs[at].as_ref()?);
-        let mean = |means: [Option<f64>; 2]| Some(change(means[0]?, means[1]?));
-        let cell = self.cell(spec, row, column, Stats::of(&pairs).as_ref());
-        Cell {
-            mean: cell.mean.and(mean(
-                [0, 1].map(|at| ours[at].as_ref().map(|ours| ours.mean)),
-            )),
-            reference: mean([0, 1].map(|at| theirs[at].map(|theirs| theirs.mean))),
-            agrees: agreement(0).zip(agreement(1)).map(|(from, to)| from && to),
-            runs: runs[0].max(runs[1]),
-            ..cell
-        }
-    }
-
-    fn cell(&self, spec: &TableSpec, row: &str, column: &str, stats: Option<&Stats>) -> Cell {
         Cell {
             table: spec.name.clone(),
             row: row.to_owned(),
             column: column.to_owned(),
-            mean: stats.map(|stats| stats.mean),
-            min: stats.map(|stats| stats.min),
-            max: stats.map(|stats| stats.max),
-            n: stats.map_or(0, |stats| stats.n),
-            otherwise: None,
-            within: None,
-            runs: 0,
-            paper: self.beside.paper.get(&place(spec, row, column)).copied(),
-            reference: None,
-            agrees: None,
+            mean: value.map(|value| value.mean),
+            half: value.map(|value| value.half()),
+            min: value.map(|value| value.min),
+            max: value.map(|value| value.max),
+            n: value.map_or(0, |value| value.n),
+            otherwise: value
+                .is_none()
+                .then(|| self.mean(place.as_ref(), spec.otherwise.as_deref()))
+                .flatten(),
+            within: self.mean(place.as_ref(), spec.within.as_deref()),
+            runs,
+            paper: self.beside.paper.get(&place_of(spec, row, column)).copied(),
+            reference,
+            agrees,
         }
+    }
+
+    /// How many runs there are, the reference, and whether ours agrees.
+    fn plain(
+        &self,
+        place: Option<&Place>,
+        row: &str,
+        column: &str,
+    ) -> (u64, Option<f64>, Option<bool>) {
+        let theirs = self.reference(self.spec, row, column);
+        let ours = place.and_then(|place| self.points.stats(place, &self.spec.measure));
+        let agrees = ours
+            .zip(theirs)
+            .and_then(|(ours, theirs)| agrees(&ours, &theirs));
+        (self.runs(place), theirs.map(|theirs| theirs.mean), agrees)
+    }
+
+    /// The same of a change.
+    fn contrasted(
+        &self,
+        contrast: &Contrast,
+        place: Option<&Place>,
+        row: &str,
+        column: &str,
+    ) -> (u64, Option<f64>, Option<bool>) {
+        let sides = [&contrast.from, &contrast.to].map(|side| {
+            let place = place.and_then(|place| self.points.with(place, contrast.axis, side));
+            let ours = place
+                .as_ref()
+                .and_then(|place| self.points.stats(place, &self.spec.measure));
+            let theirs = self
+                .counterpart(contrast.axis, side)
+                .and_then(|table| self.reference(table, row, column));
+            (self.runs(place.as_ref()), ours, theirs)
+        });
+        let [from, to] = &sides;
+        let agreement = sides
+            .each_ref()
+            .map(|(_, ours, theirs)| agrees(ours.as_ref()?, theirs.as_ref()?));
+        let theirs = from.2.zip(to.2);
+        (
+            from.0.max(to.0),
+            theirs.map(|(from, to)| change(&self.spec.kind, from.mean, to.mean)),
+            agreement[0].zip(agreement[1]).map(|(from, to)| from && to),
+        )
+    }
+
+    /// The mean of a measure that stands beside plain values.
+    fn mean(&self, place: Option<&Place>, measure: Option<&str>) -> Option<f64> {
+        let stats = self.points.stats(place?, measure?)?;
+        (self.spec.kind == TableKind::Value).then_some(stats.mean)
+    }
+
+    fn runs(&self, place: Option<&Place>) -> u64 {
+        place.map_or(0, |place| {
+            self.points.covered(place, &self.spec.measure).1 as u64
+        })
     }
 
     fn reference(&self, spec: &TableSpec, row: &str, column: &str) -> Option<Reference> {
         self.beside
             .reference
-            .get(&place(spec, row, column))
+            .get(&place_of(spec, row, column))
             .copied()
     }
 
     /// The table of plain values that one side of a contrast is taken from.
-    fn counterpart(&self, spec: &TableSpec, axis: usize, side: &str) -> Option<&TableSpec> {
+    fn counterpart(&self, axis: usize, side: &str) -> Option<&TableSpec> {
+        let spec = self.spec;
         self.study.tables().iter().find(|other| {
             other.kind == TableKind::Value
                 && (other.rows, other.columns) == (spec.rows, spec.columns)
@@ -241,12 +196,7 @@ impl Maker<'_> {
     }
 }
 
-fn stats(samples: &Samples<'_>, place: (&str, &str, &str)) -> Option<Stats> {
-    let samples: Vec<f64> = samples.get(&place)?.values.values().copied().collect();
-    Stats::of(&samples)
-}
-
-fn place(spec: &TableSpec, row: &str, column: &str) -> (String, String, String) {
+fn place_of(spec: &TableSpec, row: &str, column: &str) -> (String, String, String) {
     (spec.name.clone(), row.to_owned(), column.to_owned())
 }
 

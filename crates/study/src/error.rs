@@ -56,6 +56,12 @@ pub enum StudyError {
         /// How many.
         points: usize,
     },
+    /// The values of all points do not fit into memory.
+    #[error("{points} points are more than memory holds: give fewer values or seeds")]
+    TooMany {
+        /// How many the study has.
+        points: u64,
+    },
     /// The results folder could not be written.
     #[error(
         "cannot write {} ({source}): {kept} finished points are kept; make room, or give another \

@@ -3,10 +3,10 @@
 use crate::StudyError;
 use crate::cells::admits;
 use crate::points::{Place, Points, Value};
-use crate::row::Row;
+use crate::samples::Samples;
 use crate::trace::{Trace, traced};
 use bentpipe_scenario::Study;
-use bentpipe_scenario::study::{Band, Figure, FigureKind, Lines, SEED, Scale};
+use bentpipe_scenario::study::{Axis, Band, Figure, FigureKind, Lines, SEED, Scale};
 use serde::Serialize;
 
 /// One line of a figure.
@@ -45,7 +45,7 @@ impl Line {
 pub fn lines(
     study: &Study,
     figure: &Figure,
-    rows: &[Row],
+    samples: &Samples,
     trace: &Trace<'_>,
 ) -> Result<Vec<Line>, StudyError> {
     let combinations = combinations(study, figure);
@@ -53,13 +53,13 @@ pub fn lines(
         FigureKind::Sizes => Ok(Vec::new()),
         FigureKind::TimeSequence => {
             let run = |chosen: Vec<(usize, String)>| {
-                let label = label(&chosen);
+                let label = label(study, &chosen);
                 traced(study, figure, &chosen, label, trace)
             };
             combinations.into_iter().map(run).collect()
         }
         FigureKind::Lines(spec) => {
-            let points = Points::new(study, rows);
+            let points = Points::new(study, samples, &figure.filter);
             let maker = Maker {
                 study,
                 figure,
@@ -90,9 +90,17 @@ fn combinations(study: &Study, figure: &Figure) -> Vec<Vec<(usize, String)>> {
     })
 }
 
-fn label(chosen: &[(usize, String)]) -> String {
-    let labels: Vec<&str> = chosen.iter().map(|(_, label)| label.as_str()).collect();
-    labels.join(", ")
+/// A number is said with its axis: "1 flow", "50 flows".
+fn label(study: &Study, chosen: &[(usize, String)]) -> String {
+    let labels = chosen.iter().map(|(axis, label)| {
+        let name = study.axes()[*axis].name();
+        match label.as_str() {
+            "1" => format!("1 {}", name.strip_suffix('s').unwrap_or(name)),
+            number if number.bytes().all(|byte| byte.is_ascii_digit()) => format!("{label} {name}"),
+            _ => label.clone(),
+        }
+    });
+    labels.collect::<Vec<_>>().join(", ")
 }
 
 /// The labels of axis number `axis` that count.
@@ -112,13 +120,13 @@ struct Maker<'a> {
 
 impl Maker<'_> {
     fn line(&self, chosen: &[(usize, String)], measure: &str) -> Line {
-        let mut name = label(chosen);
+        let mut name = label(self.study, chosen);
         if self.spec.measures.len() > 1 {
             let before = if name.is_empty() { "" } else { ", " };
             name = format!("{name}{before}{measure}");
         }
         let mut line = Line::new(name);
-        let Some(mut place) = self.place(chosen) else {
+        let Some(place) = self.place(chosen) else {
             return line;
         };
         for (number, at) in labels(self.study, self.figure, self.spec.x)
@@ -130,8 +138,10 @@ impl Maker<'_> {
                 Scale::Linear => at.parse().ok(),
                 Scale::Log => at.parse().ok().filter(|x| *x > 0.0),
             };
-            place[self.spec.x] = at;
-            let value = self.points.value(&place, measure, &self.spec.shows);
+            let value = self
+                .points
+                .with(&place, self.spec.x, &at)
+                .and_then(|place| self.points.value(&place, measure, &self.spec.shows));
             if let Some((x, value)) = x.zip(value).filter(|(_, value)| value.mean.is_finite()) {
                 line.x.push(x);
                 self.push(&mut line, &value);
@@ -157,15 +167,15 @@ impl Maker<'_> {
 
     /// The point of a line before its x is known; `None` where an axis has no value that counts.
     fn place(&self, chosen: &[(usize, String)]) -> Option<Place> {
-        let label = |(number, axis): (usize, &bentpipe_scenario::study::Axis)| {
+        let number = |(number, axis): (usize, &Axis)| {
             let own = chosen.iter().find(|(series, _)| *series == number);
             let first = || labels(self.study, self.figure, number).into_iter().next();
             match own {
-                _ if axis.name() == SEED => Some(String::new()),
-                Some((_, label)) => Some(label.clone()),
-                None => first(),
+                _ if axis.name() == SEED => Some(0),
+                Some((_, label)) => axis.position(label),
+                None => axis.position(&first()?),
             }
         };
-        self.study.axes().iter().enumerate().map(label).collect()
+        self.study.axes().iter().enumerate().map(number).collect()
     }
 }

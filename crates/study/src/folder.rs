@@ -1,30 +1,32 @@
 //! The results folder: `manifest.json` says whose results they are, `points.jsonl` has a line for
 //! each finished point.
 //!
-//! Lines are appended whole, as points finish. A line that a killed process left torn is cut off
+//! Lines are appended whole, as points finish; of each only its place in the file is kept in memory. A line that a killed process left torn is cut off
 //! when the folder is opened again, and its point redone. When all are finished, the file is
 //! rewritten in the order of the points and put in place at once: so an interrupted study ends with
 //! the same bytes as one that was not.
 
 use crate::StudyError;
-use crate::row::{Row, digest};
+use crate::row::{Key, Row};
 use bentpipe_scenario::Study;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 const MANIFEST: &str = "manifest.json";
 const POINTS: &str = "points.jsonl";
+/// Most lines are shorter, in bytes: so much is read at a time.
+const LINE: usize = 1024;
 
 pub(crate) struct Folder {
     path: PathBuf,
     points: File,
     /// Bytes of whole lines in the file.
     length: u64,
-    /// Lines of finished points by their keys.
-    finished: BTreeMap<String, String>,
+    /// Where the lines of finished points begin, by their keys.
+    finished: BTreeMap<Key, u64>,
 }
 
 impl Folder {
@@ -47,15 +49,19 @@ impl Folder {
             }
         }
         let file = path.join(POINTS);
-        let text = match fs::read(&file) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        let (length, finished) = match File::open(&file) {
+            Ok(points) => whole_lines(points).map_err(failed)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (0, BTreeMap::new()),
             Err(error) => return Err(failed(error)),
         };
-        let (length, finished) = whole_lines(&text);
         is_ours(path, study, finished.len())?;
-        replace(&path.join(MANIFEST), manifest(study).as_bytes()).map_err(failed)?;
+        let manifest = manifest(study);
+        replace(&path.join(MANIFEST), |file| {
+            file.write_all(manifest.as_bytes())
+        })
+        .map_err(failed)?;
         let points = OpenOptions::new()
+            .read(true)
             .append(true)
             .create(true)
             .open(&file)
@@ -69,41 +75,48 @@ impl Folder {
         })
     }
 
-    /// The line of a finished point.
-    pub(crate) fn line(&self, key: &str) -> Option<&str> {
-        self.finished.get(key).map(String::as_str)
+    /// The row of a finished point. One that cannot be read again is not finished.
+    pub(crate) fn row(&self, key: Key) -> Option<Row> {
+        let line = line(&self.points, *self.finished.get(&key)?).ok()?;
+        serde_json::from_slice(&line).ok()
     }
 
-    /// Appends `line`, that of the point `key`.
-    pub(crate) fn append(&mut self, key: &str, line: String) -> Result<(), StudyError> {
-        let mut whole = line.clone();
-        whole.push('\n');
-        if let Err(source) = self.points.write_all(whole.as_bytes()) {
-            // What is torn would be cut off at the next start; better now. If not, then.
-            let _ = self.points.set_len(self.length);
-            return Err(self.failed(source));
+    /// Appends `row`, that of the point `key`.
+    pub(crate) fn append(&mut self, key: Key, row: &Row) -> Result<(), StudyError> {
+        let written = serde_json::to_vec(row).map_err(io::Error::from);
+        let written = written.and_then(|mut line| {
+            line.push(b'\n');
+            self.points.write_all(&line).map(|()| line.len() as u64)
+        });
+        match written {
+            Ok(length) => {
+                self.finished.insert(key, self.length);
+                self.length += length;
+                Ok(())
+            }
+            Err(source) => {
+                // What is torn would be cut off at the next start; better now. If not, then.
+                let _ = self.points.set_len(self.length);
+                Err(self.failed(source))
+            }
         }
-        self.length += whole.len() as u64;
-        self.finished.insert(key.to_owned(), line);
-        Ok(())
     }
 
     /// Rewrites the file: the points of `order`, then those of other values by their keys.
-    pub(crate) fn finish(mut self, order: &[String]) -> Result<(), StudyError> {
-        let mut text = String::new();
-        let mut put = |line: String| {
-            text.push_str(&line);
-            text.push('\n');
-        };
-        let lines: Vec<Option<String>> =
-            order.iter().map(|key| self.finished.remove(key)).collect();
-        lines.into_iter().flatten().for_each(&mut put);
-        let kept = order.len() as u64 + self.finished.len() as u64;
-        std::mem::take(&mut self.finished)
-            .into_values()
-            .for_each(put);
+    pub(crate) fn finish(mut self, order: &[Key]) -> Result<(), StudyError> {
+        let own = order.iter().filter_map(|key| self.finished.remove(key));
+        let mut places: Vec<u64> = own.collect();
+        places.extend(std::mem::take(&mut self.finished).into_values());
         let path = self.path.join(POINTS);
-        replace(&path, text.as_bytes()).map_err(|source| StudyError::Write { path, source, kept })
+        let copied = replace(&path, |file| {
+            let mut file = BufWriter::new(file);
+            for place in &places {
+                file.write_all(&line(&self.points, *place)?)?;
+            }
+            file.flush()
+        });
+        let kept = places.len() as u64;
+        copied.map_err(|source| StudyError::Write { path, source, kept })
     }
 
     fn failed(&self, source: io::Error) -> StudyError {
@@ -115,18 +128,28 @@ impl Folder {
     }
 }
 
-/// How many bytes of `text` are whole lines, and those that are rows.
-fn whole_lines(text: &[u8]) -> (u64, BTreeMap<String, String>) {
-    let length = text
-        .iter()
-        .rposition(|byte| *byte == b'\n')
-        .map_or(0, |last| last + 1);
-    let whole = String::from_utf8_lossy(&text[..length]);
-    let rows = whole.lines().filter_map(|line| {
-        let row: Row = serde_json::from_str(line).ok()?;
-        Some((row.point, line.to_owned()))
-    });
-    (length as u64, rows.collect())
+/// The line of `points` that begins at `place`, its end included.
+fn line(mut points: &File, place: u64) -> io::Result<Vec<u8>> {
+    points.seek(SeekFrom::Start(place))?;
+    let mut line = Vec::new();
+    BufReader::with_capacity(LINE, points).read_until(b'\n', &mut line)?;
+    Ok(line)
+}
+
+/// How many bytes of `points` are whole lines, and where those that are rows begin.
+fn whole_lines(points: File) -> io::Result<(u64, BTreeMap<Key, u64>)> {
+    let mut points = BufReader::new(points);
+    let (mut length, mut finished) = (0, BTreeMap::new());
+    let mut line = Vec::new();
+    while points.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
+        let row = serde_json::from_slice::<Row>(&line).ok();
+        if let Some(key) = row.and_then(|row| Key::parse(&row.point)) {
+            finished.insert(key, length);
+        }
+        length += line.len() as u64;
+        line.clear();
+    }
+    Ok((length, finished))
 }
 
 /// Whether the folder is free, or holds results of this study by this version.
@@ -152,7 +175,7 @@ fn is_ours(path: &Path, study: &Study, points: usize) -> Result<(), StudyError> 
             env!("CARGO_PKG_VERSION")
         )));
     }
-    if field("scenario") != digest(&study.identity()) {
+    if field("scenario") != Key::of_text(&study.identity()).to_string() {
         let name = field("study");
         return Err(foreign(format!("another scenario than this (`{name}`)")));
     }
@@ -168,7 +191,7 @@ fn manifest(study: &Study) -> String {
         "bentpipe": env!("CARGO_PKG_VERSION"),
         "study": study.base().name,
         "engine": study.engine().name(),
-        "scenario": digest(&study.identity()),
+        "scenario": Key::of_text(&study.identity()).to_string(),
         "seed": study.base().seed,
         "points": study.len(),
         "axes": axes.collect::<Vec<_>>(),
@@ -177,11 +200,11 @@ fn manifest(study: &Study) -> String {
     format!("{manifest:#}\n")
 }
 
-/// Puts a file of `bytes` in the place of `path` at once.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// Puts a file of what `write` writes in the place of `path` at once.
+fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let beside = path.with_extension("new");
     let mut file = File::create(&beside)?;
-    file.write_all(bytes)?;
+    write(&mut file)?;
     file.sync_all()?;
     fs::rename(&beside, path)
 }

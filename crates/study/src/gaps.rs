@@ -1,10 +1,9 @@
 //! Measures that some runs of a point have and others have not: means are then taken over the rest.
 
-use crate::points::Points;
-use crate::row::Row;
+use crate::points::{Place, Points};
+use crate::samples::{Samples, used};
 use bentpipe_scenario::Study;
-use bentpipe_scenario::study::{FigureKind, SMALL_SHARE};
-use std::collections::BTreeSet;
+use bentpipe_scenario::study::{Filter, SEED};
 
 /// A measure that is missing in some runs of a point.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,8 +20,8 @@ pub struct Gap {
 
 /// The gaps of all measures that tables, figures and statements of `study` are made of. A measure
 /// that no run of a point has is none: it has no meaning there.
-pub fn gaps(study: &Study, rows: &[Row]) -> Vec<Gap> {
-    let points = Points::new(study, rows);
+pub fn gaps(study: &Study, samples: &Samples) -> Vec<Gap> {
+    let points = Points::new(study, samples, &Filter::new());
     let mut gaps = Vec::new();
     for measure in used(study) {
         for place in points.places() {
@@ -30,7 +29,7 @@ pub fn gaps(study: &Study, rows: &[Row]) -> Vec<Gap> {
             if n > 0 && n < runs {
                 gaps.push(Gap {
                     measure: measure.to_owned(),
-                    labels: place.clone(),
+                    labels: labels(study, place),
                     n,
                     runs,
                 });
@@ -40,20 +39,11 @@ pub fn gaps(study: &Study, rows: &[Row]) -> Vec<Gap> {
     gaps
 }
 
-fn used(study: &Study) -> BTreeSet<&str> {
-    let tables = study.tables().iter().map(|spec| &spec.measure);
-    let figures = study
-        .figures()
-        .iter()
-        .filter_map(|figure| match &figure.kind {
-            FigureKind::Lines(spec) => Some(&spec.measures),
-            _ => None,
-        });
-    let statements = study.statements().iter();
-    let statements = statements.flat_map(|one| [Some(&one.measure), one.against.as_ref()]);
-    let all = tables
-        .chain(figures.flatten())
-        .chain(statements.flatten())
-        .map(String::as_str);
-    all.filter(|measure| *measure != SMALL_SHARE).collect()
+fn labels(study: &Study, place: &Place) -> Vec<String> {
+    let axes = study.axes().iter().zip(place);
+    axes.map(|(axis, at)| match axis.name() {
+        SEED => String::new(),
+        _ => axis.label(*at),
+    })
+    .collect()
 }

@@ -3,9 +3,10 @@
 //!
 //! A study ([`bentpipe_scenario::Study`]) is expanded point by point. [`run`] measures each one by a
 //! function it is given (for the simulator: [`simulate`]) and appends a line to the results folder;
-//! what stands there already is not run again. [`cells`] lays the rows out as tables, beside the
-//! paper's values and those of a reference; [`lines()`] makes the lines of a figure, and [`judge`] puts
-//! a paper's statements to the test.
+//! what stands there already is not run again. In memory it keeps the measures that the study names
+//! ([`Samples`]) and no more. [`cells`] lays them out as tables, beside the paper's values and those of
+//! a reference; [`lines()`] makes the lines of a figure, and [`judge`] puts a paper's statements to the
+//! test.
 #![forbid(unsafe_code)]
 
 mod agree;
@@ -20,6 +21,7 @@ mod measure;
 mod points;
 mod row;
 mod run;
+mod samples;
 mod sizes;
 mod statement;
 mod trace;
@@ -34,6 +36,7 @@ pub use load::{Loaded, load};
 pub use measure::{MEASURES, Measure, greatest, simulate, target};
 pub use row::{Measures, Row};
 pub use run::{Options, Progress, Results, run};
+pub use samples::Samples;
 pub use sizes::{distribution, share_within, sizes};
 pub use statement::{Judged, judge};
 pub use trace::{Trace, time_sequence};

@@ -2,17 +2,23 @@
 
 use crate::agree::{Reference, Stats};
 use crate::beside::Beside;
-use crate::row::{Measures, Row};
+use crate::samples::Samples;
 use bentpipe_scenario::Study;
-use bentpipe_scenario::study::{Contrast, SEED, TableKind};
+use bentpipe_scenario::study::{Axis, Contrast, Filter, SEED, TableKind, TableSpec};
 use std::collections::BTreeMap;
 
-/// The label of a point on each axis; that of the seeds is "".
-pub(crate) type Place = Vec<String>;
+/// The number of a point's value on each axis; that of the seeds is 0.
+pub(crate) type Place = Vec<u64>;
 
-/// Rows by point and seed.
+/// Values by seed.
+type Seeds = BTreeMap<u64, f64>;
+
+/// The runs of each point.
 pub(crate) struct Points<'r> {
-    by: BTreeMap<Place, BTreeMap<&'r str, &'r Measures>>,
+    study: &'r Study,
+    samples: &'r Samples,
+    /// By point: seed, and number of the run.
+    by: BTreeMap<Place, Vec<(u64, u64)>>,
 }
 
 /// A value over the seeds.
@@ -49,18 +55,42 @@ fn quantile(df: u64) -> f64 {
 }
 
 impl<'r> Points<'r> {
-    pub(crate) fn new(study: &Study, rows: &'r [Row]) -> Self {
+    /// Those that `filter` admits.
+    pub(crate) fn new(study: &'r Study, samples: &'r Samples, filter: &Filter) -> Self {
         let seed = study.axes().iter().position(|axis| axis.name() == SEED);
-        let mut by: BTreeMap<Place, BTreeMap<_, _>> = BTreeMap::new();
-        for row in rows {
-            let mut place = row.labels.clone();
-            let own = seed.map_or("", |seed| {
-                place[seed].clear();
-                row.labels[seed].as_str()
-            });
-            by.entry(place).or_default().insert(own, &row.measures);
+        Self::over(seed, study, samples, filter)
+    }
+
+    /// Those of a table, which may lay its seeds out.
+    pub(crate) fn of_table(study: &'r Study, samples: &'r Samples, spec: &TableSpec) -> Self {
+        let seed = study.axes().iter().position(|axis| axis.name() == SEED);
+        let seed = seed.filter(|seed| ![spec.rows, spec.columns].contains(seed));
+        Self::over(seed, study, samples, &spec.filter)
+    }
+
+    /// Those that `filter` admits, each over all values of axis number `seed`.
+    fn over(seed: Option<usize>, study: &'r Study, samples: &'r Samples, filter: &Filter) -> Self {
+        let number = |axis: &Axis, labels: &[String]| -> Vec<u64> {
+            labels
+                .iter()
+                .filter_map(|label| axis.position(label))
+                .collect()
+        };
+        let filter = filter.iter();
+        let filter = filter.map(|(axis, labels)| (*axis, number(&study.axes()[*axis], labels)));
+        let filter: Vec<(usize, Vec<u64>)> = filter.collect();
+        let mut by: BTreeMap<Place, Vec<_>> = BTreeMap::new();
+        for run in 0..study.len() {
+            let mut place = study.choice(run);
+            if filter
+                .iter()
+                .all(|(axis, some)| some.contains(&place[*axis]))
+            {
+                let own = seed.map_or(0, |seed| std::mem::take(&mut place[seed]));
+                by.entry(place).or_default().push((own, run));
+            }
         }
-        Self { by }
+        Self { study, samples, by }
     }
 
     /// Every point.
@@ -71,12 +101,7 @@ impl<'r> Points<'r> {
     /// `measure` at `place`, or how it changes there; `None` without samples.
     pub(crate) fn value(&self, place: &Place, measure: &str, shows: &TableKind) -> Option<Value> {
         let Some(contrast) = shows.contrast() else {
-            return plain(&Stats::of(
-                &self
-                    .samples(place, measure)
-                    .into_values()
-                    .collect::<Vec<_>>(),
-            )?);
+            return plain(&self.stats(place, measure)?);
         };
         let sides = self.sides(place, measure, contrast);
         let changes = sides.pairs.values();
@@ -126,7 +151,7 @@ impl<'r> Points<'r> {
         })
     }
 
-    fn influence(&self, place: &Place, measure: &str, shows: &TableKind) -> BTreeMap<&'r str, f64> {
+    fn influence(&self, place: &Place, measure: &str, shows: &TableKind) -> Seeds {
         match shows.contrast() {
             Some(contrast) => influence(shows, &self.sides(place, measure, contrast)),
             None => {
@@ -140,14 +165,16 @@ impl<'r> Points<'r> {
         }
     }
 
-    fn sides(&self, place: &Place, measure: &str, contrast: &Contrast) -> Sides<'r> {
-        let side = |label: &String| self.samples(&with(place, contrast.axis, label), measure);
+    fn sides(&self, place: &Place, measure: &str, contrast: &Contrast) -> Sides {
+        let side = |label: &String| {
+            let place = self.with(place, contrast.axis, label);
+            place.map_or_else(Seeds::new, |place| self.samples(&place, measure))
+        };
         let (from, to) = (side(&contrast.from), side(&contrast.to));
-        let mean =
-            |side: &BTreeMap<&str, f64>| side.values().sum::<f64>() / side.len().max(1) as f64;
+        let mean = |side: &Seeds| side.values().sum::<f64>() / side.len().max(1) as f64;
         let (mean_from, mean_to) = (mean(&from), mean(&to));
         let pairs = from.into_iter();
-        let pairs = pairs.filter_map(|(seed, from)| Some((seed, (from, *to.get(seed)?))));
+        let pairs = pairs.filter_map(|(seed, from)| Some((seed, (from, *to.get(&seed)?))));
         Sides {
             from: mean_from,
             to: mean_to,
@@ -155,31 +182,41 @@ impl<'r> Points<'r> {
         }
     }
 
-    /// Samples by seed.
-    fn samples(&self, place: &Place, measure: &str) -> BTreeMap<&'r str, f64> {
-        let seeds = self.by.get(place).into_iter().flatten();
-        let samples = seeds.filter_map(|(seed, measures)| Some((*seed, *measures.get(measure)?)));
-        samples.filter(|(_, value)| value.is_finite()).collect()
+    /// `place` with the value `label` on one axis.
+    pub(crate) fn with(&self, place: &Place, axis: usize, label: &str) -> Option<Place> {
+        with(self.study, place, axis, label)
+    }
+
+    fn samples(&self, place: &Place, measure: &str) -> Seeds {
+        let runs = self.by.get(place).into_iter().flatten();
+        let values = runs.filter_map(|(seed, run)| Some((*seed, self.samples.get(measure, *run)?)));
+        values.collect()
+    }
+
+    /// `measure` at `place` over the seeds; `None` without samples.
+    pub(crate) fn stats(&self, place: &Place, measure: &str) -> Option<Stats> {
+        let samples = self.samples(place, measure).into_values();
+        Stats::of(&samples.collect::<Vec<_>>())
     }
 
     /// How many runs have `measure` at `place`, and how many runs there are.
     pub(crate) fn covered(&self, place: &Place, measure: &str) -> (usize, usize) {
-        let runs = self.by.get(place).map_or(0, BTreeMap::len);
+        let runs = self.by.get(place).map_or(0, Vec::len);
         (self.samples(place, measure).len(), runs)
     }
 }
 
 /// The two sides of a contrast: their means, and their values in the runs that have both.
-struct Sides<'r> {
+struct Sides {
     from: f64,
     to: f64,
-    pairs: BTreeMap<&'r str, (f64, f64)>,
+    pairs: BTreeMap<u64, (f64, f64)>,
 }
 
 /// How far each run pulls a change of means: the same seed brings both sides the same cross traffic.
 /// Of a ratio R = to / from it is the residual to - R from, over the mean of `from` (Cochran,
 /// Sampling Techniques, 1977, section 6.4).
-fn influence<'r>(shows: &TableKind, sides: &Sides<'r>) -> BTreeMap<&'r str, f64> {
+fn influence(shows: &TableKind, sides: &Sides) -> Seeds {
     let (ratio, scale) = match shows {
         TableKind::Percent(_) => (sides.to / sides.from, 100.0 / sides.from.abs()),
         _ => (1.0, 1.0),
@@ -213,11 +250,31 @@ pub(crate) fn change(shows: &TableKind, from: f64, to: f64) -> f64 {
     }
 }
 
-/// `place` with another label on one axis.
-pub(crate) fn with(place: &Place, axis: usize, label: &str) -> Place {
+/// `place` with the value `label` on one axis; `None` if that has none of this name.
+pub(crate) fn with(study: &Study, place: &Place, axis: usize, label: &str) -> Option<Place> {
     let mut place = place.clone();
-    label.clone_into(&mut place[axis]);
-    place
+    place[axis] = study.axes()[axis].position(label)?;
+    Some(place)
+}
+
+/// The point of a cell of `spec`; the side of a contrast is open.
+pub(crate) fn cell_place(
+    study: &Study,
+    spec: &TableSpec,
+    row: &str,
+    column: &str,
+) -> Option<Place> {
+    let number = |(number, axis): (usize, &Axis)| match number {
+        rows if rows == spec.rows => axis.position(row),
+        columns if columns == spec.columns => axis.position(column),
+        _ if axis.name() == SEED => Some(0),
+        _ => match spec.filter.get(&number).map(Vec::as_slice) {
+            Some([only]) => axis.position(only),
+            Some(_) => None,
+            None => Some(0),
+        },
+    };
+    study.axes().iter().enumerate().map(number).collect()
 }
 
 /// What a reference has, by measure and point: its cells of plain values, whatever table they are in.
@@ -233,24 +290,8 @@ pub(crate) fn references(study: &Study, beside: &Beside) -> BTreeMap<(String, Pl
         .iter()
         .filter_map(|((table, row, column), reference)| {
             let spec = tables.get(table.as_str())?;
-            let label = |(number, axis): (usize, &bentpipe_scenario::study::Axis)| {
-                if number == spec.rows {
-                    return Some(row.clone());
-                }
-                if number == spec.columns {
-                    return Some(column.clone());
-                }
-                if axis.name() == SEED {
-                    return Some(String::new());
-                }
-                match spec.filter.get(&number).map(Vec::as_slice) {
-                    Some([only]) => Some(only.clone()),
-                    Some(_) => None,
-                    None => axis.labels().next(),
-                }
-            };
-            let place: Option<Place> = study.axes().iter().enumerate().map(label).collect();
-            Some(((spec.measure.clone(), place?), *reference))
+            let place = cell_place(study, spec, row, column)?;
+            Some(((spec.measure.clone(), place), *reference))
         });
     cells.collect()
 }
@@ -267,7 +308,7 @@ mod tests {
             to: "b".into(),
         });
         let of = |first: (f64, f64), second: (f64, f64), from, to| {
-            let pairs = [("1", first), ("2", second)].into();
+            let pairs = [(1, first), (2, second)].into();
             let sides = Sides { from, to, pairs };
             error(&influence(&shows, &sides).into_values().collect::<Vec<_>>())
         };

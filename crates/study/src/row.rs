@@ -4,7 +4,7 @@ use bentpipe_scenario::Scenario;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::{self, Write as _};
 
 /// What was measured, by name; what has no value at this point is missing.
 pub type Measures = BTreeMap<String, f64>;
@@ -20,26 +20,43 @@ pub struct Row {
     pub measures: Measures,
 }
 
-/// The key of a scenario: 16 hexadecimal digits of the SHA-256 of its complete text, the profile of
-/// its traffic included.
-pub(crate) fn key(scenario: &Scenario) -> String {
-    let mut text = scenario.to_toml();
-    let traffic = scenario.traffic.as_ref();
-    if let Some(profile) = traffic
-        .filter(|traffic| traffic.file().is_some())
-        .and_then(|traffic| traffic.profile(scenario.seed))
-    {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{profile}");
+/// Stands for a scenario: the first 64 bits of the SHA-256 of its complete text, the profile of its
+/// traffic included. Written as 16 hexadecimal digits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key(u64);
+
+impl Key {
+    pub(crate) fn of(scenario: &Scenario) -> Self {
+        let mut text = scenario.to_toml();
+        let traffic = scenario.traffic.as_ref();
+        if let Some(profile) = traffic
+            .filter(|traffic| traffic.file().is_some())
+            .and_then(|traffic| traffic.profile(scenario.seed))
+        {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{profile}");
+        }
+        Self::of_text(&text)
     }
-    digest(&text)
+
+    pub(crate) fn of_text(text: &str) -> Self {
+        let hash = Sha256::digest(text.as_bytes());
+        Self(
+            hash.iter()
+                .take(8)
+                .fold(0, |key, byte| key << 8 | u64::from(*byte)),
+        )
+    }
+
+    /// That of `digits`; `None` if they are not 16 hexadecimal ones.
+    pub(crate) fn parse(digits: &str) -> Option<Self> {
+        let key = u64::from_str_radix(digits, 16).ok().map(Self)?;
+        (key.to_string() == digits).then_some(key)
+    }
 }
 
-pub(crate) fn digest(text: &str) -> String {
-    let hash = Sha256::digest(text.as_bytes());
-    hash.iter().take(8).fold(String::new(), |mut digits, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(digits, "{byte:02x}");
-        digits
-    })
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
 }

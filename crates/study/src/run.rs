@@ -2,7 +2,8 @@
 
 use crate::StudyError;
 use crate::folder::Folder;
-use crate::row::{Measures, Row, key};
+use crate::row::{Key, Measures, Row};
+use crate::samples::Samples;
 use bentpipe_scenario::study::{Expander, Point};
 use bentpipe_scenario::{Scenario, Study};
 use std::path::Path;
@@ -36,11 +37,13 @@ pub struct Progress {
     pub total: u64,
 }
 
-/// What a run brings.
+/// What a run brings. Rows are in the folder, in the order of the points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Results {
-    /// Every point, in order.
-    pub rows: Vec<Row>,
+    /// What tables, figures and statements are made of.
+    pub samples: Samples,
+    /// How many points there are.
+    pub points: u64,
     /// How many of them an earlier run had finished.
     pub resumed: u64,
 }
@@ -54,6 +57,12 @@ pub fn run(
     options: &Options<'_>,
     measure: &(dyn Fn(&Scenario) -> Result<Measures, String> + Sync),
 ) -> Result<Results, StudyError> {
+    let points = study.len();
+    let too_many = |_| StudyError::TooMany { points };
+    let samples = Samples::new(study).map_err(too_many)?;
+    let mut order = Vec::new();
+    order.try_reserve_exact(points as usize).map_err(too_many)?;
+    order.resize(points as usize, Key::default());
     let folder = Folder::open(options.out, study, options.fresh)?;
     let crew = Crew {
         study,
@@ -63,7 +72,9 @@ pub fn run(
         stop: AtomicBool::new(false),
         shared: Mutex::new(Shared {
             folder,
-            done: Vec::new(),
+            order,
+            samples,
+            done: 0,
             resumed: 0,
             error: None,
         }),
@@ -73,10 +84,11 @@ pub fn run(
             scope.spawn(|| crew.work());
         }
     });
-    let total = study.len();
     let Shared {
         folder,
-        mut done,
+        order,
+        samples,
+        done,
         resumed,
         error,
     } = crew
@@ -86,15 +98,18 @@ pub fn run(
     if let Some(error) = error {
         return Err(error);
     }
-    let count = done.len() as u64;
-    if count < total {
-        return Err(StudyError::Interrupted { done: count, total });
+    if done < points {
+        return Err(StudyError::Interrupted {
+            done,
+            total: points,
+        });
     }
-    done.sort_by_key(|(index, _)| *index);
-    let rows: Vec<Row> = done.into_iter().map(|(_, row)| row).collect();
-    let order: Vec<String> = rows.iter().map(|row| row.point.clone()).collect();
     folder.finish(&order)?;
-    Ok(Results { rows, resumed })
+    Ok(Results {
+        samples,
+        points,
+        resumed,
+    })
 }
 
 struct Crew<'a> {
@@ -109,8 +124,12 @@ struct Crew<'a> {
 
 struct Shared {
     folder: Folder,
-    /// Number and row of every finished point.
-    done: Vec<(u64, Row)>,
+    /// The keys of finished points, by their numbers.
+    order: Vec<Key>,
+    samples: Samples,
+    /// How many points are finished.
+    done: u64,
+    /// How many of them an earlier run had finished.
     resumed: u64,
     /// The first.
     error: Option<StudyError>,
@@ -141,21 +160,13 @@ impl Crew<'_> {
         let Point {
             labels, scenario, ..
         } = expander.point(index)?;
-        let point = key(&scenario);
-        let found = self.shared().folder.line(&point).map(str::to_owned);
-        let row = found
-            .as_deref()
-            .and_then(|line| serde_json::from_str(line).ok());
-        let resumed = row.is_some();
-        let row = match row {
-            // Its labels are those of today: a value may have been given another name.
-            Some(row) => Row { labels, ..row },
+        let key = Key::of(&scenario);
+        let found = self.shared().folder.row(key);
+        let resumed = found.is_some();
+        let measures = match found {
+            Some(row) => row.measures,
             None => match (self.measure)(&scenario) {
-                Ok(measures) => Row {
-                    point,
-                    labels,
-                    measures,
-                },
+                Ok(measures) => measures,
                 // A point that takes long may have been given up for that.
                 Err(_) if self.options.cancel.load(Ordering::Relaxed) => return Ok(()),
                 Err(why) => {
@@ -165,17 +176,20 @@ impl Crew<'_> {
             },
         };
         let mut shared = self.shared();
+        shared.samples.put(index, &measures);
         if !resumed {
-            let line = serde_json::to_string(&row).map_err(|error| StudyError::Point {
-                labels: row.labels.join(", "),
-                why: error.to_string(),
-            })?;
-            shared.folder.append(&row.point, line)?;
+            let row = Row {
+                point: key.to_string(),
+                labels,
+                measures,
+            };
+            shared.folder.append(key, &row)?;
         }
+        shared.order[index as usize] = key;
+        shared.done += 1;
         shared.resumed += u64::from(resumed);
-        shared.done.push((index, row));
         let progress = Progress {
-            done: shared.done.len() as u64,
+            done: shared.done,
             resumed: shared.resumed,
             total: self.study.len(),
         };

@@ -3,10 +3,10 @@
 use crate::agree::Reference;
 use crate::beside::Beside;
 use crate::cells::admits;
-use crate::points::{Place, Points, change, references, with};
-use crate::row::Row;
+use crate::points::{Place, Points, change, references};
+use crate::samples::Samples;
 use bentpipe_scenario::Study;
-use bentpipe_scenario::study::{Bound, SMALL_SHARE, Statement, TableKind, Take};
+use bentpipe_scenario::study::{Bound, Filter, SEED, SMALL_SHARE, Statement, TableKind, Take};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -45,13 +45,13 @@ pub struct Judged {
 /// of at most ten segments, in percent, where it is known.
 pub fn judge(
     study: &Study,
-    rows: &[Row],
+    samples: &Samples,
     beside: &Beside,
     small_share: Option<f64>,
 ) -> Vec<Judged> {
     let judge = Judge {
         study,
-        points: Points::new(study, rows),
+        points: Points::new(study, samples, &Filter::new()),
         references: references(study, beside),
         small_share,
     };
@@ -71,7 +71,8 @@ struct Judge<'a> {
 
 /// A value of one point.
 struct Sample {
-    place: Place,
+    /// The number that its label is on the axis that is gone along.
+    at: Option<f64>,
     value: f64,
     /// Half of its 95% confidence interval.
     half: f64,
@@ -100,10 +101,8 @@ impl Judge<'_> {
             let places = self.places(one, model.as_ref());
             let ours = places.iter().filter_map(|place| self.our(place, one));
             let theirs = places.iter().filter_map(|place| self.their(place, one));
-            (
-                self.taken(one, ours.collect()),
-                self.taken(one, theirs.collect()),
-            )
+            let [ours, theirs] = [ours.collect::<Vec<_>>(), theirs.collect()];
+            (taken(one.take, &ours), taken(one.take, &theirs))
         };
         let model =
             model.map(|(axis, label)| format!("{} {label}", self.study.axes()[axis].name()));
@@ -124,18 +123,24 @@ impl Judge<'_> {
         }
     }
 
-    /// The points that count, those of the two sides of a contrast as one.
+    /// The points that count, in the order of the axis that is gone along, those of the two sides of a
+    /// contrast as one.
     fn places(&self, one: &Statement, model: Option<&(usize, String)>) -> Vec<Place> {
         let side = one.shows.contrast();
+        let axes = self.study.axes();
         let counts = |place: &&Place| {
-            let mut labels = place.iter().enumerate();
-            let own = model.is_none_or(|(axis, label)| place[*axis] == *label);
-            let first = side.is_none_or(|side| place[side.axis] == side.from);
-            // The label of the seeds is "": a mean over them is what counts.
-            own && first
-                && labels.all(|(axis, label)| label.is_empty() || admits(&one.filter, axis, label))
+            let label = |axis: usize| axes[axis].label(place[axis]);
+            let own = model.is_none_or(|(axis, own)| label(*axis) == *own);
+            let first = side.is_none_or(|side| label(side.axis) == side.from);
+            // A mean over the seeds is what counts.
+            let mut chosen = one.filter.keys().filter(|axis| axes[**axis].name() != SEED);
+            own && first && chosen.all(|axis| admits(&one.filter, *axis, &label(*axis)))
         };
-        self.points.places().filter(counts).cloned().collect()
+        let mut places: Vec<Place> = self.points.places().filter(counts).cloned().collect();
+        if let Some(along) = along(one.take) {
+            places.sort_by_key(|place| place[along]);
+        }
+        places
     }
 
     fn our(&self, place: &Place, one: &Statement) -> Option<Sample> {
@@ -145,11 +150,17 @@ impl Judge<'_> {
         };
         let deviation = value.error * (value.n as f64).sqrt();
         value.mean.is_finite().then(|| Sample {
-            place: place.clone(),
+            at: self.number(place, one.take),
             value: value.mean,
             half: value.half(),
             spread: 100.0 * deviation / value.mean.abs(),
         })
+    }
+
+    /// The number that the label of `place` is on the axis that `take` goes along.
+    fn number(&self, place: &Place, take: Take) -> Option<f64> {
+        let axis = along(take)?;
+        self.study.axes()[axis].label(place[axis]).parse().ok()
     }
 
     fn their(&self, place: &Place, one: &Statement) -> Option<Sample> {
@@ -162,7 +173,7 @@ impl Judge<'_> {
             };
         }
         mean.is_finite().then(|| Sample {
-            place: place.clone(),
+            at: self.number(place, one.take),
             value: mean,
             half: 0.0,
             spread,
@@ -178,21 +189,26 @@ impl Judge<'_> {
                 Some((known.mean, 100.0 * known.sd / known.mean.abs()))
             }
             Some(contrast) => {
-                let side = |label: &str| Some(at(with(place, contrast.axis, label))?.mean);
+                let side =
+                    |label: &str| Some(at(self.points.with(place, contrast.axis, label)?)?.mean);
                 let (from, to) = (side(&contrast.from)?, side(&contrast.to)?);
                 Some((change(shows, from, to), 0.0))
             }
         }
     }
+}
 
-    /// The figure of all `samples`, and how many these are.
-    fn taken(&self, one: &Statement, mut samples: Vec<Sample>) -> Option<(Figure, usize)> {
-        if let Take::First { along, .. } | Take::Dip { along } | Take::Trend { along } = one.take {
-            let axis = &self.study.axes()[along];
-            samples.sort_by_cached_key(|sample| axis.position(&sample.place[along]));
-        }
-        let figure = Figure::of(one.take, &samples)?;
-        figure.value.is_finite().then_some((figure, samples.len()))
+/// The figure of all `samples`, and how many these are.
+fn taken(take: Take, samples: &[Sample]) -> Option<(Figure, usize)> {
+    let figure = Figure::of(take, samples)?;
+    figure.value.is_finite().then_some((figure, samples.len()))
+}
+
+/// Number of the axis that `take` goes along.
+const fn along(take: Take) -> Option<usize> {
+    match take {
+        Take::First { along, .. } | Take::Dip { along } | Take::Trend { along } => Some(along),
+        _ => None,
     }
 }
 
@@ -249,12 +265,12 @@ impl Figure {
                 let spreads = samples.iter().map(|sample| sample.spread);
                 spreads.reduce(f64::max).map(Self::exact)
             }
-            Take::First { along, when } => {
+            Take::First { when, .. } => {
                 let first = |sign: f64| {
                     let mut found = samples.iter();
                     let found =
                         found.find(|sample| when.admits(sample.value + sign * sample.half))?;
-                    found.place[along].parse().ok()
+                    found.at
                 };
                 let value: f64 = first(0.0)?;
                 let others = [first(-1.0), first(1.0)];
@@ -372,7 +388,7 @@ mod tests {
     fn samples(values: &[(f64, f64)]) -> Vec<Sample> {
         let numbered = values.iter().enumerate();
         let sample = |(at, (value, half)): (usize, &(f64, f64))| Sample {
-            place: vec![at.to_string()],
+            at: Some(at as f64),
             value: *value,
             half: *half,
             spread: 0.0,

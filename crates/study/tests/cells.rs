@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use bentpipe_scenario::{Known, Study};
-use bentpipe_study::{Beside, Cell, Row, cells};
+use bentpipe_study::{Beside, Cell, Samples, cells};
 use std::fs;
 
 const TEXT: &str = r#"name = "cells"
@@ -72,9 +72,10 @@ fn study() -> Study {
 }
 
 /// Small: 100 at odd seeds and 120 at even ones; large: 150 and 150; the second delay ten times as much.
-fn rows(study: &Study) -> Vec<Row> {
+fn samples(study: &Study) -> Samples {
     let expander = study.expander();
-    let rows = (0..study.len()).map(|index| {
+    let mut samples = Samples::new(study).unwrap();
+    for index in 0..study.len() {
         let labels = expander.point(index).unwrap().labels;
         let base = match (labels[1].as_str(), labels[3].as_str()) {
             ("small", seed) if seed.parse::<u64>().unwrap() % 2 == 1 => 100.0,
@@ -82,13 +83,9 @@ fn rows(study: &Study) -> Vec<Row> {
             _ => 150.0,
         };
         let scale = if labels[0] == "1ms" { 1.0 } else { 10.0 };
-        Row {
-            point: index.to_string(),
-            measures: [("m".to_owned(), base * scale)].into(),
-            labels,
-        }
-    });
-    rows.collect()
+        samples.put(index, &[("m".to_owned(), base * scale)].into());
+    }
+    samples
 }
 
 fn find<'c>(cells: &'c [Cell], table: &str, row: &str) -> &'c Cell {
@@ -101,12 +98,15 @@ fn find<'c>(cells: &'c [Cell], table: &str, row: &str) -> &'c Cell {
 #[test]
 fn means_differences_and_percentages() {
     let study = study();
-    let made = cells(&study, &rows(&study), &Beside::default());
+    let made = cells(&study, &samples(&study), &Beside::default());
     assert_eq!(made.len(), 4 * 4);
     let off = find(&made, "off", "1ms");
     let spread = (off.mean, off.min, off.max, off.n);
     assert_eq!(spread, (Some(110.0), Some(100.0), Some(120.0), 20));
-    assert_eq!(find(&made, "on", "2ms").mean, Some(1500.0));
+    // sd 10 sqrt(20 / 19) over sqrt 20, by Student's t of 19 degrees of freedom: 2.093.
+    assert!((off.half.unwrap() - 2.093 * 10.0 / 19f64.sqrt()).abs() < 0.01);
+    let on = find(&made, "on", "2ms");
+    assert_eq!((on.mean, on.half), (Some(1500.0), Some(0.0)));
     let more = find(&made, "more", "1ms");
     assert_eq!(
         (more.mean, more.min, more.max),
@@ -134,7 +134,7 @@ fn what_others_have_stands_beside_and_is_judged() {
     let reference = "table,row,column,mean,sd,n\noff,1ms,0s,118,0,5\noff,2ms,0s,1400,0,5\n\
                      on,1ms,0s,150.7,0,5\non,2ms,0s,1500,0,5\n";
     let beside = beside("table,row,column,value\noff,1ms,0s,99\n", reference).unwrap();
-    let made = cells(&study, &rows(&study), &beside);
+    let made = cells(&study, &samples(&study), &beside);
     let off = find(&made, "off", "1ms");
     assert_eq!(
         (off.paper, off.reference, off.agrees),

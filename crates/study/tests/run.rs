@@ -1,9 +1,15 @@
 //! Running a study: every point once, on any number of threads, through interruption and damage.
 //! The measure is a closed form, so that nothing here depends on the simulator.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(
+    clippy::print_stdout,
+    reason = "a test that weighs says what it weighed"
+)]
 
 use bentpipe_scenario::{Known, Scenario, Study};
-use bentpipe_study::{Measures, Options, Progress, Results, Row, StudyError, run};
+use bentpipe_study::{
+    Beside, Measures, Options, Progress, Results, Row, StudyError, cells, gaps, run,
+};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -29,6 +35,12 @@ values = ["1ms", "2ms", "4ms"]
 name = "seed"
 key = "seed"
 values = "1..7"
+[[tables]]
+name = "t"
+title = "t"
+measure = "sum"
+rows = "delay"
+columns = "seed"
 "#;
 
 fn study(text: &str) -> Study {
@@ -60,6 +72,15 @@ fn points(out: &Path) -> Vec<u8> {
     fs::read(out.join("points.jsonl")).unwrap()
 }
 
+fn rows(out: &Path) -> Vec<Row> {
+    let row = |line: &[u8]| serde_json::from_slice(line).unwrap();
+    points(out)
+        .trim_ascii_end()
+        .split(|byte| *byte == b'\n')
+        .map(row)
+        .collect()
+}
+
 fn lines(points: &[u8]) -> u64 {
     points.iter().filter(|byte| **byte == b'\n').count() as u64
 }
@@ -69,9 +90,15 @@ fn every_point_is_measured_in_order_on_any_number_of_threads() {
     let folder = tempfile::tempdir().unwrap();
     let (one, four) = (folder.path().join("one"), folder.path().join("four"));
     let results = whole(&one, 1);
-    assert_eq!(results.rows.len(), 21);
-    assert_eq!(results.rows[20].labels, ["4ms", "7"]);
-    assert_eq!(results.rows[20].measures["sum"], 4.0 / 3.0 + 7.0);
+    assert_eq!(results.points, 21);
+    let rows = rows(&one);
+    assert_eq!(
+        (rows.len(), &rows[20].labels[..]),
+        (21, &["4ms".to_owned(), "7".to_owned()][..])
+    );
+    assert_eq!(rows[20].measures["sum"], 4.0 / 3.0 + 7.0);
+    let cells = cells(&study(TEXT), &results.samples, &Beside::default());
+    assert_eq!((cells.len(), cells[20].mean), (21, Some(4.0 / 3.0 + 7.0)));
     assert_eq!(whole(&four, 4), results);
     assert_eq!(points(&one), points(&four));
     assert_eq!(
@@ -185,11 +212,11 @@ fn more_seeds_run_only_what_is_new_and_fewer_lose_nothing() {
     let mut more = study(TEXT);
     assert!(more.set_seeds(10));
     let results = run(&more, &options(out, &cancel, 2), &closed).unwrap();
-    assert_eq!((results.rows.len(), results.resumed), (30, 21));
+    assert_eq!((results.points, results.resumed), (30, 21));
     let mut fewer = study(TEXT);
     assert!(fewer.set_seeds(2));
     let results = run(&fewer, &options(out, &cancel, 2), &closed).unwrap();
-    assert_eq!((results.rows.len(), results.resumed), (6, 6));
+    assert_eq!((results.points, results.resumed), (6, 6));
     assert_eq!(lines(&points(out)), 30);
 }
 
@@ -230,8 +257,7 @@ fn results_of_another_scenario_or_version_are_kept() {
     assert_eq!(
         run(&other, &options(&empty, &cancel, 2), &closed)
             .unwrap()
-            .rows
-            .len(),
+            .points,
         21
     );
     let fresh = Options {
@@ -239,7 +265,7 @@ fn results_of_another_scenario_or_version_are_kept() {
         ..options(out, &cancel, 2)
     };
     let results = run(&other, &fresh, &closed).unwrap();
-    assert_eq!((results.rows.len(), results.resumed), (21, 0));
+    assert_eq!((results.points, results.resumed), (21, 0));
 }
 
 #[test]
@@ -281,6 +307,71 @@ fn a_point_that_cannot_be_run_is_named_and_the_others_are_kept() {
     assert!(error.to_string().ends_with(", 5: no such thing"), "{error}");
     let kept = lines(&points(folder.path()));
     assert!(kept > 0 && kept < 21, "{kept}");
+}
+
+/// Measures as many as the simulator's, of which the study names one; of numbers that are not exact.
+fn many(scenario: &Scenario) -> Result<Measures, String> {
+    let value = |at: i32| (scenario.seed as f64 / 7.0).sqrt() * 1.1f64.powi(at);
+    let names = (1..20).map(|at| (format!("measure_{at}"), value(at)));
+    Ok(names.chain([("sum".to_owned(), value(0))]).collect())
+}
+
+#[test]
+fn a_resumed_study_has_the_same_figures_bit_for_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    let cancel = AtomicBool::new(false);
+    let once = || run(&long(), &options(folder.path(), &cancel, 2), &many).unwrap();
+    let (first, again) = (once(), once());
+    assert_eq!((first.resumed, again.resumed), (0, 300));
+    assert_eq!(first.samples, again.samples);
+}
+
+#[test]
+#[ignore = "the process that the next test weighs"]
+fn a_study_to_be_weighed() {
+    let (Some(out), Ok(seeds)) = (
+        std::env::var_os("WEIGHED_STUDY"),
+        std::env::var("WEIGHED_SEEDS"),
+    ) else {
+        return;
+    };
+    let mut study = study(TEXT);
+    assert!(study.set_seeds(seeds.parse().unwrap()));
+    let cancel = AtomicBool::new(false);
+    let results = run(&study, &options(Path::new(&out), &cancel, 2), &many).unwrap();
+    assert!(gaps(&study, &results.samples).is_empty());
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let peak = status.lines().find(|line| line.starts_with("VmHWM:"));
+    println!("{}", peak.unwrap());
+}
+
+/// Most memory of a process that finishes, or only reads again, the points of `seeds` seeds; in bytes.
+fn peak(out: &Path, seeds: u32) -> f64 {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "--nocapture"])
+        .arg("a_study_to_be_weighed")
+        .env("WEIGHED_STUDY", out)
+        .env("WEIGHED_SEEDS", seeds.to_string())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let words = said.split_once("VmHWM:").map_or("", |(_, words)| words);
+    let kib = words
+        .split_whitespace()
+        .next()
+        .and_then(|kib| kib.parse::<f64>().ok());
+    1024.0 * kib.unwrap_or_else(|| panic!("no peak in {said}"))
+}
+
+/// A row of these points is of 600 bytes and more; what is kept of one is a value and two numbers.
+#[test]
+fn memory_hardly_grows_with_the_points() {
+    let folder = tempfile::tempdir().unwrap();
+    let [few, many] = ["few", "many"].map(|name| folder.path().join(name));
+    let each = || (peak(&many, 5000) - peak(&few, 500)) / (3.0 * 4500.0);
+    let (run, read) = (each(), each());
+    println!("{run:.0} bytes a point that is run, {read:.0} that is read again");
+    assert!(run < 250.0 && read < 250.0, "{run} and {read} bytes");
 }
 
 /// What a study adds to a point: less than a millisecond, the point's own run aside.

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use bentpipe_scenario::{Known, Study};
-use bentpipe_study::{Beside, Judged, Line, Row, judge, lines};
+use bentpipe_study::{Beside, Judged, Line, Samples, judge, lines};
 use std::fs;
 
 const TEXT: &str = r#"name = "lines"
@@ -113,9 +113,10 @@ fn study() -> Study {
 
 /// `send` is 100 a packet, 10 less at seed 1 and 10 more at seed 2; spoofed half as much again;
 /// `receive` is 90% of `send`.
-fn rows(study: &Study) -> Vec<Row> {
+fn samples(study: &Study) -> Samples {
     let expander = study.expander();
-    let rows = (0..study.len()).map(|index| {
+    let mut samples = Samples::new(study).unwrap();
+    for index in 0..study.len() {
         let labels = expander.point(index).unwrap().labels;
         let around = if labels[3] == "1" { -10.0 } else { 10.0 };
         let plain = 100.0 * labels[0].parse::<f64>().unwrap() + around;
@@ -124,24 +125,21 @@ fn rows(study: &Study) -> Vec<Row> {
         } else {
             1.5 * plain
         };
-        Row {
-            point: index.to_string(),
-            measures: [
-                ("send".to_owned(), send),
-                ("receive".to_owned(), 0.9 * send),
-            ]
-            .into(),
-            labels,
-        }
-    });
-    rows.collect()
+        let measures = [("send", send), ("receive", 0.9 * send)];
+        let measures = measures.map(|(name, value)| (name.to_owned(), value));
+        samples.put(index, &measures.into());
+    }
+    samples
 }
 
 fn figure(name: &str) -> Vec<Line> {
     let study = study();
     let figures = study.figures();
     let figure = figures.iter().find(|figure| figure.name == name).unwrap();
-    lines(&study, figure, &rows(&study), &|_| unreachable!("no run")).unwrap()
+    lines(&study, figure, &samples(&study), &|_| {
+        unreachable!("no run")
+    })
+    .unwrap()
 }
 
 #[test]
@@ -199,7 +197,7 @@ fn judged(reference: &str) -> Vec<Judged> {
     fs::write(&file, reference).unwrap();
     let study = study();
     let beside = Beside::read(&study, &none, &file).unwrap_or_else(|e| panic!("{e}"));
-    judge(&study, &rows(&study), &beside, None)
+    judge(&study, &samples(&study), &beside, None)
 }
 
 #[test]

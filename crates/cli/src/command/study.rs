@@ -14,7 +14,7 @@ use anyhow::{Context, anyhow};
 use bentpipe_scenario::study::{Engine, Figure, FigureKind, SMALL_SHARE};
 use bentpipe_scenario::{Scenario, Study};
 use bentpipe_study::{
-    Cell, Judged, Line, Loaded, MOST_POINTS, Options, Results, Row, StudyError, cells,
+    Cell, Judged, Line, Loaded, MOST_POINTS, Options, Results, Samples, StudyError, cells,
     distribution, gaps, judge, lines, load, share_within, simulate, sizes, time_sequence,
 };
 use clap::Subcommand;
@@ -91,16 +91,16 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     let began = Instant::now();
     let results = measured(&loaded, args)?;
     let made = Made {
-        cells: cells(&loaded.study, &results.rows, &loaded.beside),
+        cells: cells(&loaded.study, &results.samples, &loaded.beside),
         statements: judge(
             &loaded.study,
-            &results.rows,
+            &results.samples,
             &loaded.beside,
             small_share(&loaded.study),
         ),
     };
     print(&loaded, &results, &made, began.elapsed(), args)?;
-    let gaps = output::gaps(&loaded.study, &gaps(&loaded.study, &results.rows));
+    let gaps = output::gaps(&loaded.study, &gaps(&loaded.study, &results.samples));
     if !gaps.is_empty() {
         terminal::say(&gaps);
     }
@@ -207,8 +207,8 @@ fn print(
     if !made.statements.is_empty() {
         terminal::print(&output::statements(&made.statements)).or_run()?;
     }
-    let points = results.rows.len();
-    let ran = points as u64 - results.resumed;
+    let points = results.points;
+    let ran = points - results.resumed;
     terminal::print(&format!(
         "{points} points, {ran} of them run now, {:.1} s. {}",
         took.as_secs_f64(),
@@ -221,7 +221,7 @@ fn report(loaded: &Loaded, results: &Results, made: &Made, folder: &Path) -> Res
     let study = &loaded.study;
     let lines = study.figures().iter();
     let lines = lines
-        .map(|figure| lines_of(study, figure, &results.rows))
+        .map(|figure| lines_of(study, figure, &results.samples))
         .collect::<Result<Vec<_>, _>>()
         .map_err(blame)?;
     let figures = study.figures().iter().zip(&lines);
@@ -233,7 +233,7 @@ fn report(loaded: &Loaded, results: &Results, made: &Made, folder: &Path) -> Res
         cells: &made.cells,
         statements: &made.statements,
         figures: &figures,
-        points: results.rows.len(),
+        points: results.points,
     };
     let html = page.to_html().or_run()?;
     fs::create_dir_all(folder)
@@ -249,14 +249,14 @@ fn report(loaded: &Loaded, results: &Results, made: &Made, folder: &Path) -> Res
     Ok(())
 }
 
-fn lines_of(study: &Study, figure: &Figure, rows: &[Row]) -> Result<Vec<Line>, StudyError> {
+fn lines_of(study: &Study, figure: &Figure, samples: &Samples) -> Result<Vec<Line>, StudyError> {
     if figure.kind == FigureKind::Sizes {
         let sizes = sizes(study.base());
         return Ok(sizes.iter().map(|sizes| distribution(sizes)).collect());
     }
     match study.engine() {
-        Engine::Simulator => lines(study, figure, rows, &time_sequence),
-        Engine::Lab => lines(study, figure, rows, &|_: &Scenario| {
+        Engine::Simulator => lines(study, figure, samples, &time_sequence),
+        Engine::Lab => lines(study, figure, samples, &|_: &Scenario| {
             Err("the lab keeps no course of single runs for figures: leave out --report".to_owned())
         }),
     }
@@ -294,6 +294,7 @@ fn blame(error: StudyError) -> Failure {
         | StudyError::Values { .. }
         | StudyError::Profile { .. }
         | StudyError::Traffic(_)
+        | StudyError::TooMany { .. }
         | StudyError::Foreign { .. } => Failure::Usage(error.into()),
     }
 }

@@ -9,7 +9,8 @@ use serde::Serialize;
 #[derive(Debug, Serialize)]
 pub(crate) struct Drawn<'a> {
     pub(crate) name: &'a str,
-    pub(crate) title: &'a str,
+    /// "Figure 6. " and its title; the title alone where its name is no number of a figure.
+    pub(crate) heading: String,
     /// What the x axis is.
     pub(crate) x: String,
     /// Labels of the x axis; none where it is of numbers.
@@ -30,7 +31,10 @@ impl<'a> Drawn<'a> {
     pub(crate) fn new(study: &'a Study, figure: &'a Figure, lines: &'a [Line]) -> Self {
         let drawn = Self {
             name: &figure.name,
-            title: &figure.title,
+            heading: match figure.name.starts_with(|c: char| c.is_ascii_digit()) {
+                true => format!("Figure {}. {}", figure.name, figure.title),
+                false => figure.title.clone(),
+            },
             x: "time (s)".to_owned(),
             ticks: Vec::new(),
             log: false,

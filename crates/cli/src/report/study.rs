@@ -24,14 +24,14 @@ pub(crate) struct StudyReport<'a> {
     /// Its figures.
     pub(crate) figures: &'a [Drawn<'a>],
     /// How many points were run.
-    pub(crate) points: usize,
+    pub(crate) points: u64,
 }
 
 #[derive(Serialize)]
 struct Page<'a> {
     name: &'a str,
     version: &'static str,
-    points: usize,
+    points: u64,
     axes: Vec<(&'a str, String)>,
     tables: Vec<PageTable<'a>>,
     statements: &'a [Judged],

@@ -1,6 +1,7 @@
 //! Figures as SVG files: one panel, or two where a part is enlarged; a legend below.
 
 use super::figure::Drawn;
+use crate::terminal::wrapped;
 use bentpipe_study::Line;
 use std::fmt::Write;
 
@@ -14,6 +15,10 @@ const RIGHT: f64 = 18.0;
 const TOP: f64 = 72.0;
 const PANEL: f64 = 320.0;
 const AXIS: f64 = 52.0;
+/// Height of a line of labels.
+const LINE: f64 = 14.0;
+/// Width of a character of them, about.
+const CHARACTER: f64 = 6.8;
 /// Height of a line of the legend.
 const ROW: f64 = 20.0;
 /// Points of a line up to which each has a dot.
@@ -24,20 +29,20 @@ pub(crate) fn svg(figure: &Drawn<'_>) -> String {
     let panels = 1 + usize::from(figure.zoom.is_some());
     let shown: Vec<(usize, &Line)> = figure.lines.iter().enumerate().collect();
     let rows = shown.len().div_ceil(2).max(1);
-    let legend = TOP + panels as f64 * (PANEL + AXIS) + 14.0;
+    let panel_height = PANEL + AXIS + (tick_lines(figure) - 1) as f64 * LINE;
+    let legend = TOP + panels as f64 * panel_height + 14.0;
     let height = legend + rows as f64 * ROW + 10.0;
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
          height=\"{height}\" font-family=\"Helvetica, Arial, sans-serif\" font-size=\"12\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n"
     );
-    let title = format!("Figure {}. {}", figure.name, figure.title);
     label(
         &mut text,
         16.0,
         24.0,
         "start\" font-size=\"15\" font-weight=\"600",
-        &title,
+        &figure.heading,
     );
     let small = "start\" font-size=\"11\" fill=\"#55616e";
     label(&mut text, 16.0, 43.0, small, &figure.y);
@@ -55,7 +60,7 @@ pub(crate) fn svg(figure: &Drawn<'_>) -> String {
     }
     panel(&mut text, figure, TOP, None);
     if let Some(zoom) = figure.zoom {
-        panel(&mut text, figure, TOP + PANEL + AXIS, Some(zoom));
+        panel(&mut text, figure, TOP + panel_height, Some(zoom));
     }
     for (at, line) in shown {
         let x = LEFT + (at % 2) as f64 * (WIDTH - LEFT) / 2.0;
@@ -123,6 +128,10 @@ impl Frame {
         if !log {
             x.0 = x.0.min(0.0);
         }
+        if !figure.ticks.is_empty() {
+            // Half a slot at both ends, for the labels.
+            x = (-0.5, figure.ticks.len() as f64 - 0.5);
+        }
         let wider = |(low, high): (f64, f64)| match high > low {
             true => (low, high),
             false => (low, low + 1.0),
@@ -174,7 +183,10 @@ fn panel(text: &mut String, figure: &Drawn<'_>, top: f64, limit: Option<f64>) {
             "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{bottom}\" y2=\"{}\" stroke=\"#55616e\"/>",
             bottom + 5.0
         );
-        label(text, x, bottom + 18.0, "middle", &words);
+        for (at, line) in words.lines().enumerate() {
+            let y = bottom + 18.0 + at as f64 * LINE;
+            label(text, x, y, "middle", line);
+        }
     }
     let zero = frame.at_y(0.0);
     let _ = writeln!(
@@ -190,7 +202,7 @@ fn panel(text: &mut String, figure: &Drawn<'_>, top: f64, limit: Option<f64>) {
     label(
         text,
         f64::midpoint(LEFT, right),
-        bottom + 37.0,
+        bottom + 37.0 + (tick_lines(figure) - 1) as f64 * LINE,
         "middle",
         &name,
     );
@@ -237,12 +249,32 @@ fn drawn(text: &mut String, frame: &Frame, number: usize, line: &Line) {
     }
 }
 
+/// Labels of an axis of categories, at most 16 of them, in lines as wide as their slots.
+fn categories(figure: &Drawn<'_>) -> Vec<(f64, String)> {
+    let step = figure.ticks.len().div_ceil(16).max(1);
+    let slot = step as f64 * (WIDTH - LEFT - RIGHT) / figure.ticks.len().max(1) as f64;
+    let most = (slot / CHARACTER) as usize;
+    let some = figure.ticks.iter().enumerate().step_by(step);
+    let lines = |words: &str| match words.chars().count() > most {
+        true => wrapped(&words.replace(", ", ",\n"), most),
+        false => words.to_owned(),
+    };
+    some.map(|(at, words)| (at as f64, lines(words))).collect()
+}
+
+/// Lines of the labels along the x axis.
+fn tick_lines(figure: &Drawn<'_>) -> usize {
+    let lines = categories(figure).into_iter();
+    lines
+        .map(|(_, words)| words.lines().count())
+        .max()
+        .unwrap_or(1)
+}
+
 /// Places and words along the x axis.
 fn ticks(figure: &Drawn<'_>, frame: &Frame) -> Vec<(f64, String)> {
     if !figure.ticks.is_empty() {
-        let step = figure.ticks.len().div_ceil(16).max(1);
-        let some = figure.ticks.iter().enumerate().step_by(step);
-        return some.map(|(at, words)| (at as f64, words.clone())).collect();
+        return categories(figure);
     }
     let (low, high) = frame.x;
     let places = match frame.log {
@@ -299,7 +331,7 @@ mod tests {
     fn figure(lines: &[Line], zoom: Option<f64>) -> String {
         svg(&Drawn {
             name: "6",
-            title: "a < b & c",
+            heading: "Figure 6. a < b & c".into(),
             x: "packets".into(),
             ticks: Vec::new(),
             log: false,
@@ -340,6 +372,39 @@ mod tests {
             text.contains(&format!("points=\"64.0,{left:.1} 742.0,{right:.1}\"")),
             "{text}"
         );
+    }
+
+    #[test]
+    fn labels_of_categories_stay_in_their_slots() {
+        let ticks: Vec<String> = ["0.75", "1.5", "6"]
+            .iter()
+            .flat_map(|rate| [20, 69, 150].map(|delay| format!("{rate} Mb/s, {delay} ms")))
+            .collect();
+        let line = Line {
+            x: (0..9).map(f64::from).collect(),
+            y: vec![1.0; 9],
+            ..Line::new("one".into())
+        };
+        let drawn = Drawn {
+            name: "receiver",
+            heading: String::new(),
+            x: "internet".into(),
+            ticks,
+            log: false,
+            y: String::new(),
+            band: "",
+            zoom: None,
+            lines: std::slice::from_ref(&line),
+        };
+        let slot = (WIDTH - LEFT - RIGHT) / 9.0;
+        let labels = categories(&drawn);
+        assert_eq!(labels[0].1, "0.75 Mb/s,\n20 ms");
+        for line in labels.iter().flat_map(|(_, words)| words.lines()) {
+            assert!(line.len() as f64 * CHARACTER <= slot, "{line}");
+        }
+        let frame = Frame::new(&drawn, TOP, None);
+        assert!(frame.at_x(8.0) + slot / 2.0 <= WIDTH - RIGHT + 0.1);
+        assert!(svg(&drawn).contains(">20 ms</text>"));
     }
 
     #[test]

@@ -71,19 +71,7 @@ impl<'s> Expander<'s> {
     /// # Errors
     /// Values that are right one by one may contradict each other.
     pub fn point(&self, index: u64) -> Result<Point, Problems> {
-        let mut rest = self.study.combination(index);
-        let mut choice: Vec<u64> = self
-            .study
-            .axes
-            .iter()
-            .rev()
-            .map(|axis| {
-                let at = rest % axis.len();
-                rest /= axis.len();
-                at
-            })
-            .collect();
-        choice.reverse();
+        let choice = self.study.choice(index);
         let scenario = self.scenario(&choice)?;
         let axes = self.study.axes.iter().zip(&choice);
         let labels = axes.map(|(axis, at)| axis.values.label(*at)).collect();

@@ -316,6 +316,18 @@ impl Study {
         text
     }
 
+    /// The numbers of the values of point number `index` on each axis; past the last the numbers
+    /// begin again.
+    pub fn choice(&self, index: u64) -> Vec<u64> {
+        let mut rest = self.combination(index);
+        let mut choice = vec![0; self.axes.len()];
+        for (at, axis) in choice.iter_mut().zip(&self.axes).rev() {
+            *at = rest % axis.len();
+            rest /= axis.len();
+        }
+        choice
+    }
+
     /// The number of the point of one value of each axis, by their numbers; `None` if `[[points]]`
     /// leaves it out.
     pub fn index_of(&self, choice: &[u64]) -> Option<u64> {
@@ -347,6 +359,11 @@ impl Axis {
     /// Whether it has no values: never.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The label of value number `index`, which is less than its length.
+    pub fn label(&self, index: u64) -> String {
+        self.values.label(index)
     }
 
     /// The number of the value called `label`.

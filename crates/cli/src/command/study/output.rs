@@ -1,13 +1,14 @@
 //! The cells of a study as tables, JSON and CSV.
 
+use crate::terminal::wrapped;
 use bentpipe_scenario::Study;
 use bentpipe_scenario::study::{TableKind, TableSpec};
 use bentpipe_study::{Cell, Gap, Judged};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use std::fmt::Write as _;
 
-/// One table as the paper lays it out; each cell has three lines: mean, least and greatest, and what
-/// stands beside it.
+/// One table as the paper lays it out; each cell has three lines: the mean and its interval, least and
+/// greatest, and what stands beside it.
 pub(super) fn table(study: &Study, spec: &TableSpec, cells: &[Cell]) -> String {
     let own: Vec<&Cell> = cells
         .iter()
@@ -49,7 +50,7 @@ pub(super) fn table(study: &Study, spec: &TableSpec, cells: &[Cell]) -> String {
         "Table {}. {} ({seeds} seeds)\n{table}\n",
         spec.name, spec.title
     );
-    text.push_str("mean | min–max, where they differ");
+    text.push_str("mean ±95% confidence interval | min–max, where they differ");
     if let Some(otherwise) = &spec.otherwise {
         let _ = write!(text, " | — ({otherwise}) where there is none");
     }
@@ -80,6 +81,9 @@ fn text(cell: &Cell, percent: bool) -> String {
         return format!("—{}{}", otherwise.unwrap_or_default(), bound(false));
     };
     let mut text = number(mean);
+    if let Some(half) = cell.half.filter(|half| *half > 0.0) {
+        let _ = write!(text, " ±{}", number(half));
+    }
     if min < max {
         let _ = write!(text, "\n{}–{}", number(min), number(max));
     }
@@ -235,30 +239,10 @@ pub(super) fn gaps(study: &Study, gaps: &[Gap]) -> String {
     )
 }
 
-/// `text` in lines of at most `width` characters where words allow.
-fn wrapped(text: &str, width: usize) -> String {
-    let mut lines: Vec<String> = Vec::new();
-    for paragraph in text.lines() {
-        let mut line = String::new();
-        for word in paragraph.split(' ') {
-            let longer = line.chars().count() + 1 + word.chars().count() > width;
-            if longer && !line.is_empty() {
-                lines.push(std::mem::take(&mut line));
-            }
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-        lines.push(line);
-    }
-    lines.join("\n")
-}
-
 /// A header, and one line a cell; what is missing is empty.
 pub(super) fn csv(cells: &[Cell]) -> String {
     let mut text = String::from(
-        "table,row,column,mean,min,max,n,runs,paper,reference,agrees,otherwise,within\n",
+        "table,row,column,mean,half,min,max,n,runs,paper,reference,agrees,otherwise,within\n",
     );
     let field = |value: &str| match value.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", value.replace('"', "\"\"")),
@@ -271,6 +255,7 @@ pub(super) fn csv(cells: &[Cell]) -> String {
             field(&cell.row),
             field(&cell.column),
             number(cell.mean),
+            number(cell.half),
             number(cell.min),
             number(cell.max),
             cell.n.to_string(),
@@ -298,6 +283,7 @@ mod tests {
             row: "re,no".into(),
             column: "1e-5".into(),
             mean: Some(1953.6),
+            half: Some(62.5),
             min: Some(1700.0),
             max: Some(2200.0),
             otherwise: None,
@@ -312,7 +298,10 @@ mod tests {
 
     #[test]
     fn a_cell_shows_all_it_has() {
-        assert_eq!(text(&cell(), false), "1954\n1700–2200\n[1553*]\n1955 ✓");
+        assert_eq!(
+            text(&cell(), false),
+            "1954 ±62.5\n1700–2200\n[1553*]\n1955 ✓"
+        );
         let empty = Cell {
             mean: None,
             ..cell()
@@ -343,7 +332,7 @@ mod tests {
         let text = csv(&[cell()]);
         assert_eq!(
             text.lines().nth(1),
-            Some("1,\"re,no\",1e-5,1953.6,1700,2200,20,20,1553,1954.5,true,,")
+            Some("1,\"re,no\",1e-5,1953.6,62.5,1700,2200,20,20,1553,1954.5,true,,")
         );
         let value: serde_json::Value =
             serde_json::from_str(&json(&[cell()], &[]).unwrap()).unwrap();
@@ -358,6 +347,7 @@ mod tests {
             "row",
             "column",
             "mean",
+            "half",
             "min",
             "max",
             "n",
