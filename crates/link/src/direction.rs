@@ -236,6 +236,12 @@ impl<P: Send, O: Observer> Direction<P, O> {
         }
     }
 
+    /// From the first bit of a packet of `len` bytes that leaves to the last that arrives, at the rate and
+    /// the delay of now and without what channels add.
+    pub fn passage(&self, len: Bytes) -> Duration {
+        self.way.passage(len)
+    }
+
     /// Packets that left the queue and have not arrived yet.
     pub fn under_way(&self) -> usize {
         self.ring.under_way()

@@ -87,6 +87,12 @@ impl<O: Observer> Way<O> {
         self.rate.map_or(0, |rate| nanos(rate.serialisation(size)))
     }
 
+    /// In the serialiser and behind it.
+    pub(crate) fn passage(&self, len: Bytes) -> Duration {
+        let serialisation = self.serialisation(len + self.overhead);
+        Duration::from_nanos(serialisation.saturating_add(self.delay))
+    }
+
     #[cold]
     fn lost(&mut self, size: Bytes, fate: Fate, start: Instant) {
         let cause = match fate {

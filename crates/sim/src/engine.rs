@@ -10,7 +10,8 @@ use crate::end::End;
 use crate::network::{Arrival, Network};
 use crate::packet::NOWHERE;
 use crate::{Content, EndId, Observer, Packet, SimError};
-use bentpipe_base::{Instant, Machine};
+use bentpipe_base::{Bytes, Instant, Machine};
+use bentpipe_link::Length;
 use bentpipe_pep::{Proxy, Side};
 use bentpipe_tcp::Connection;
 use bentpipe_traffic::Source;
@@ -89,7 +90,7 @@ impl<O: Observer> Engine<O> {
         loop {
             let (arrival, due) = self.network.arrival(line, now);
             if let Some(arrival) = arrival {
-                self.receive(arrival, now);
+                self.receive(line, arrival, now);
             }
             if due > now {
                 return;
@@ -98,14 +99,14 @@ impl<O: Observer> Engine<O> {
     }
 
     #[inline]
-    fn receive(&mut self, arrival: Arrival, now: Instant) {
+    fn receive(&mut self, line: usize, arrival: Arrival, now: Instant) {
         let Arrival { packet, node, pep } = arrival;
         if let Some(pep) = pep {
             self.pass(pep, Side::Space, *packet, now);
         } else if node >= self.hosts {
             self.forward(node, packet, now);
         } else if usize::from(packet.host) == node {
-            self.deliver(packet, now);
+            self.deliver(line, packet, now);
         }
         // A host forwards nothing.
     }
@@ -170,14 +171,14 @@ impl<O: Observer> Engine<O> {
     }
 
     #[inline]
-    fn deliver(&mut self, packet: Box<Packet>, now: Instant) {
+    fn deliver(&mut self, line: usize, packet: Box<Packet>, now: Instant) {
         let id = packet.to;
         if self
             .network
             .schedule
             .is_due(self.first_end + id.index(), now)
         {
-            self.precede(id, now);
+            self.precede(id, line, packet.length(), now);
         }
         match &packet.content {
             Content::Tcp(segment) => {
@@ -192,12 +193,19 @@ impl<O: Observer> Engine<O> {
         self.network.spare.push(packet);
     }
 
-    /// What is due acts before what arrives at the same moment. The entry of an end is never later
+    /// Of what falls on one moment comes first what was set in motion first, as in ns-2's list of events:
+    /// a timer before the arrival of a packet of `len` bytes over `line`, but for the delay of an
+    /// acknowledgement that is shorter than the packet's passage. The entry of an end is never later
     /// than the end is due, but may be earlier.
     #[cold]
-    fn precede(&mut self, id: EndId, now: Instant) {
-        let due = |end: &End| end.connection.as_ref()?.deadline();
-        while due(&self.ends[id.index()]).is_some_and(|due| due <= now) {
+    fn precede(&mut self, id: EndId, line: usize, len: Bytes, now: Instant) {
+        let passage = self.network.lines[line].direction.passage(len);
+        let first = |end: &End| {
+            let tcp = end.connection.as_ref()?;
+            let older = tcp.ack_delay().is_none_or(|delay| delay >= passage);
+            Some(older && tcp.deadline()? <= now)
+        };
+        while first(&self.ends[id.index()]) == Some(true) {
             self.act(id, now);
         }
     }
