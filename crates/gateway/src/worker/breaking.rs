@@ -47,9 +47,12 @@ impl Worker {
             let Phase::Breaking { alive, until } = flow.phase else {
                 continue;
             };
-            let (lane, _, to) = flow.parts(alive.other());
+            // What did not fit at first still lies in the broken socket.
+            let (lane, from, to) = flow.parts(alive.other());
             let over = match lane.flush(to, &mut self.tools) {
-                Ok(done) => done && delivered(flow.socket(alive)),
+                Ok(_) => {
+                    !lane.rescue(from, to, &mut self.tools, &mut 0) && delivered(flow.socket(alive))
+                }
                 Err(_) => true,
             };
             if over || now >= until {

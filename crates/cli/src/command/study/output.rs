@@ -315,6 +315,7 @@ mod tests {
         assert_eq!(text(&cut, false), "— (0.250)\n≤ 24.5 ✗");
         let met = Cell {
             mean: Some(21.0),
+            half: None,
             min: Some(21.0),
             max: Some(21.0),
             paper: None,
