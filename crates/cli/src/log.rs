@@ -4,20 +4,24 @@ use crate::terminal;
 use anyhow::Context;
 use std::env;
 use std::io::IsTerminal;
-use tracing_appender::non_blocking::WorkerGuard;
+use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 /// The variable that overrides `-v`, in the directives of tracing's `EnvFilter`.
 pub(crate) const VARIABLE: &str = "BENTPIPE_LOG";
 
-/// Starts the log: warnings, and with each `-v` more; `BENTPIPE_LOG` has the last word. Lines are
-/// written by a thread of their own: whoever logs never waits for a terminal, pipe or disk; lines
-/// beyond those that may wait are lost. Dropping the value writes those that wait, for a second at
-/// the most.
+/// Lines that may wait for their thread.
+const WAITING: usize = 4096;
+
+/// Starts the log: warnings, and with each `-v` more; `BENTPIPE_LOG` has the last word. The lines of
+/// a `server` are written by a thread of their own: whoever logs never waits for a terminal, pipe or
+/// disk; lines beyond those that may wait are lost. Dropping the value writes those that wait, for a
+/// second at the most.
 ///
 /// # Errors
 /// When `BENTPIPE_LOG` is not understood.
-pub(crate) fn start(verbose: u8) -> anyhow::Result<WorkerGuard> {
+pub(crate) fn start(verbose: u8, server: bool) -> anyhow::Result<Option<WorkerGuard>> {
     let level = match verbose {
         0 => "warn",
         1 => "info",
@@ -28,7 +32,13 @@ pub(crate) fn start(verbose: u8) -> anyhow::Result<WorkerGuard> {
     let filter = EnvFilter::builder()
         .parse(&directives)
         .with_context(|| format!("{VARIABLE}={directives:?} is no filter: try `debug`"))?;
-    let (writer, guard) = tracing_appender::non_blocking(terminal::Log);
+    let (writer, guard) = if server {
+        let builder = NonBlockingBuilder::default().buffered_lines_limit(WAITING);
+        let (writer, guard) = builder.finish(terminal::Log);
+        (BoxMakeWriter::new(writer), Some(guard))
+    } else {
+        (BoxMakeWriter::new(|| terminal::Log), None)
+    };
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(writer)

@@ -29,7 +29,8 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), Failure> {
-    let _log = log::start(args.verbose).or_usage()?;
+    let server = matches!(args.command, Command::Gateway(_) | Command::Saratoga(_));
+    let _log = log::start(args.verbose, server).or_usage()?;
     match &args.command {
         Command::Gateway(Deferred(command)) => command::gateway::run(command),
         Command::Lab(Deferred(command)) => command::lab::run(command),
