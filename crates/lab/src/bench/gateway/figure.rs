@@ -26,6 +26,8 @@ pub(super) enum Step {
     Connects { at_once: usize },
     /// Flows that are open and silent.
     Idle,
+    /// Bulk over some flows beside many that are open and silent.
+    Crowd { busy: usize, silent: usize },
 }
 
 const fn gain(name: &'static str, unit: &'static str) -> Figure {
@@ -117,6 +119,13 @@ pub(super) const STEPS: &[(Step, &[Figure])] = &[
             cost("idle_kernel_memory", PER_FLOW),
             cost("idle_descriptors", "1/flow"),
         ],
+    ),
+    (
+        Step::Crowd {
+            busy: 1000,
+            silent: 8000,
+        },
+        &[gain("crowd_jain", "1"), gain("crowd_goodput", GBIT)],
     ),
 ];
 

@@ -16,11 +16,17 @@ pub(super) const SPLICE: &[&str] = &["splice-request", "splice-response"];
 pub(super) const SPLICE_AUTO: &[&str] = &["splice-auto"];
 
 /// The configuration file.
-pub(super) fn configuration(threads: usize, splice: &[&str], most_flows: usize) -> String {
+pub(super) fn configuration(
+    threads: usize,
+    splice: &[&str],
+    most_flows: usize,
+    most_pipes: usize,
+) -> String {
     let mut text = format!(
         "global\n\
          \x20   nbthread {threads}\n\
          \x20   maxconn {most_flows}\n\
+         \x20   maxpipes {most_pipes}\n\
          \x20   tune.bufsize 65536\n\
          \x20   tune.pipesize 1048576\n\
          defaults\n\
@@ -74,7 +80,7 @@ mod tests {
                 .stderr(Stdio::piped())
                 .spawn()
                 .unwrap();
-            let text = configuration(2, splice, 4500);
+            let text = configuration(2, splice, 4500, 700);
             let mut stdin = child.stdin.take().unwrap();
             stdin.write_all(text.as_bytes()).unwrap();
             drop(stdin);

@@ -7,6 +7,7 @@
 //! machine so disturbs them alike, and the ratio of a pair is steadier than its two values. What
 //! each figure means: docs/bench-gateway.md.
 
+mod contest;
 mod error;
 mod figure;
 mod haproxy;
@@ -90,6 +91,10 @@ struct Timing {
     /// Between measurements, for the last one's flows to go.
     settle: Duration,
     idle_flows: usize,
+    /// Of a crowd's flows, one in so many takes part.
+    crowd_divisor: usize,
+    /// How long a crowd is looked at: every flow has to have had its turns.
+    crowd: Duration,
 }
 
 impl Timing {
@@ -101,6 +106,8 @@ impl Timing {
                 window: milliseconds(300),
                 settle: milliseconds(100),
                 idle_flows: 500,
+                crowd_divisor: 10,
+                crowd: milliseconds(300),
             }
         } else {
             Self {
@@ -108,13 +115,19 @@ impl Timing {
                 window: milliseconds(1000),
                 settle: milliseconds(200),
                 idle_flows: 4000,
+                crowd_divisor: 1,
+                crowd: milliseconds(5000),
             }
         }
     }
 }
 
 /// Most flows that a proxy must bear at once, with room to spare.
-const MOST_FLOWS: usize = 4500;
+const MOST_FLOWS: usize = 9200;
+
+/// Most pipes that HAProxy may have: with them, these flows fit into 20,000 descriptors. (Left alone it
+/// reserves room for a quarter as many as flows, and does not start where they would not fit.)
+const MOST_PIPES: usize = 700;
 
 /// Runs the comparison; `progress` hears of every measurement before it starts.
 ///
@@ -206,9 +219,14 @@ fn wanted_figures(options: &Options) -> Result<Vec<Figure>, BenchError> {
         .collect())
 }
 
-/// `splice-auto` is there to show what it costs; that is a matter of bulk.
+/// `splice-auto` is there to show what it costs; that is a matter of bulk. How a handshake is made is
+/// one of short connections.
 fn takes_part(stage: &Stage, step: Step) -> bool {
-    stage.subject() != Subject::HaproxySpliceAuto || matches!(step, Step::Bulk { .. })
+    match stage.subject() {
+        Subject::HaproxySpliceAuto => matches!(step, Step::Bulk { .. }),
+        Subject::BentpipeEarly => matches!(step, Step::Connects { .. }),
+        _ => true,
+    }
 }
 
 /// The values of the step's figures, in their order; `None` where the subject has none.
@@ -216,7 +234,7 @@ fn measure(stage: &mut Stage, step: Step, timing: &Timing) -> Result<Vec<Option<
     let Timing {
         warm_up, window, ..
     } = *timing;
-    if step == Step::Idle {
+    if matches!(step, Step::Idle | Step::Crowd { .. }) {
         // What a proxy has grown to in other measurements it would not grow to again.
         stage.restart()?;
     }
@@ -242,6 +260,11 @@ fn measure(stage: &mut Stage, step: Step, timing: &Timing) -> Result<Vec<Option<
                 Some(idle.kernel_memory),
                 idle.descriptors,
             ]
+        }
+        Step::Crowd { busy, silent } => {
+            let share = timing.crowd_divisor;
+            let crowd = traffic::crowd(&path, busy / share, silent / share, warm_up, timing.crowd)?;
+            vec![Some(crowd.jain), Some(crowd.goodput)]
         }
     };
     path.cancel.sleep(timing.settle)?;

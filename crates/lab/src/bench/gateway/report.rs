@@ -1,5 +1,6 @@
 //! What a comparison found, as a table and as JSON.
 
+use super::contest::{CONTESTS, Contest};
 use super::figure::Figure;
 use super::stats::{self, Ratio};
 use super::subject::Subject;
@@ -9,15 +10,15 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// What the pairs say about ours against HAProxy in one figure.
+/// What the pairs say about ours against a rival in one figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// The interval lies wholly on the good side of 1.
+    /// The interval lies wholly on the good side of what is asked.
     Better,
-    /// The interval holds 1.
+    /// The interval holds what is asked.
     Level,
-    /// The interval lies wholly on the wrong side of 1.
+    /// The interval lies wholly on the wrong side of what is asked.
     WrongSide,
     /// Too few pairs for an interval.
     Undecided,
@@ -26,7 +27,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    fn of(figure: &Figure, ratio: &Ratio) -> Self {
+    fn of(figure: &Figure, ratio: &Ratio, asked: f64) -> Self {
         if !figure.decides {
             return Self::Information;
         }
@@ -34,9 +35,9 @@ impl Verdict {
             return Self::Undecided;
         };
         let (better, worse) = if figure.lower_is_better {
-            (high < 1.0, low > 1.0)
+            (high < asked, low > asked)
         } else {
-            (low > 1.0, high < 1.0)
+            (low > asked, high < asked)
         };
         match (better, worse) {
             (true, _) => Self::Better,
@@ -57,10 +58,17 @@ impl Verdict {
     }
 }
 
-/// Ours against HAProxy in one figure.
+/// Ours against a rival in one figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// Estimate of ours/HAProxy (Hodges–Lehmann on the logarithms of the pairs).
+    /// Which of ours.
+    #[serde(skip)]
+    pub ours: &'static str,
+    /// Whom it is compared with.
+    pub rival: &'static str,
+    /// What the ratio has to reach: at least, or at most where less is better.
+    pub asked: f64,
+    /// Estimate of ours/rival (Hodges–Lehmann on the logarithms of the pairs).
     pub ratio: f64,
     /// Lower end of its 95% interval; `None` under six pairs.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -75,7 +83,7 @@ pub struct Comparison {
 /// One figure of one subject.
 #[derive(Clone, Debug, Serialize)]
 pub struct Entry {
-    /// Who was measured: `kernel`, `haproxy`, `haproxy-splice-auto` or `bentpipe`.
+    /// Who was measured: a [`Subject`]'s name.
     pub subject: &'static str,
     /// What was measured.
     pub figure: &'static str,
@@ -87,7 +95,7 @@ pub struct Entry {
     pub lower_is_better: bool,
     /// How many values the median is of.
     pub pairs: usize,
-    /// On our own lines: the comparison with HAProxy.
+    /// On our own lines, and on those of `haproxy-splice-auto`: ours against the rival.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub comparison: Option<Comparison>,
 }
@@ -148,7 +156,7 @@ impl Report {
         &self.notes
     }
 
-    /// Figures in which ours lies wholly on the wrong side of HAProxy.
+    /// Figures in which ours lies wholly on the wrong side of what is asked.
     pub fn wrong_side(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(|entry| {
             entry
@@ -163,14 +171,48 @@ impl Report {
         ["figure", "unit", "better"]
             .into_iter()
             .chain(subjects)
-            .chain(["ours/HAProxy", "95%", "verdict"])
             .map(str::to_owned)
             .collect()
     }
 
-    /// One row a figure: its medians and the comparison.
+    /// One row a figure: its medians.
     pub fn table(&self) -> Vec<Vec<String>> {
         self.figures.iter().map(|figure| self.row(figure)).collect()
+    }
+
+    /// The head of [`Report::comparisons`].
+    pub const COMPARISON_HEADER: [&str; 7] = [
+        "figure",
+        "ours",
+        "rival",
+        "asked",
+        "ours/rival",
+        "95%",
+        "verdict",
+    ];
+
+    /// One row a comparison.
+    pub fn comparisons(&self) -> Vec<Vec<String>> {
+        self.entries
+            .iter()
+            .filter_map(|entry| Some((entry, entry.comparison?)))
+            .map(|(entry, compared)| {
+                let bound = if entry.lower_is_better { "≤" } else { "≥" };
+                let interval = compared.ratio_low.zip(compared.ratio_high);
+                vec![
+                    entry.figure.to_owned(),
+                    compared.ours.to_owned(),
+                    compared.rival.to_owned(),
+                    match compared.verdict {
+                        Verdict::Information => String::new(),
+                        _ => format!("{bound} {}", compared.asked),
+                    },
+                    format!("{:.2}", compared.ratio),
+                    interval.map_or_else(String::new, |(low, high)| format!("{low:.2}–{high:.2}")),
+                    compared.verdict.text().to_owned(),
+                ]
+            })
+            .collect()
     }
 
     fn row(&self, figure: &Figure) -> Vec<String> {
@@ -188,17 +230,6 @@ impl Report {
         for subject in &self.subjects {
             row.push(of(subject).map_or("–".to_owned(), |entry| digits(entry.value)));
         }
-        let comparison = of(&Subject::Bentpipe).and_then(|entry| entry.comparison);
-        row.extend(match comparison {
-            None => [const { String::new() }; 3],
-            Some(c) => [
-                format!("{:.2}", c.ratio),
-                c.ratio_low
-                    .zip(c.ratio_high)
-                    .map_or_else(String::new, |(low, high)| format!("{low:.2}–{high:.2}")),
-                c.verdict.text().to_owned(),
-            ],
-        });
         row
     }
 
@@ -216,18 +247,29 @@ impl Report {
     }
 }
 
+impl Comparison {
+    fn new(values: &Values, figure: &Figure, contest: &Contest) -> Option<Self> {
+        let of = |subject| values.of(subject, figure);
+        let ratio = stats::ratio(of(contest.ours), of(contest.rival))?;
+        Some(Self {
+            ours: contest.ours.name(),
+            rival: contest.rival.name(),
+            asked: contest.asked,
+            ratio: ratio.estimate,
+            ratio_low: ratio.interval.map(|(low, _)| low),
+            ratio_high: ratio.interval.map(|(_, high)| high),
+            verdict: Verdict::of(figure, &ratio, contest.asked),
+        })
+    }
+}
+
 impl Entry {
     fn new(values: &Values, figure: &Figure, subject: Subject) -> Option<Self> {
         let own = values.of(subject, figure);
-        let comparison = (subject == Subject::Bentpipe)
-            .then(|| stats::ratio(own, values.of(Subject::Haproxy, figure)))
-            .flatten()
-            .map(|ratio| Comparison {
-                ratio: ratio.estimate,
-                ratio_low: ratio.interval.map(|(low, _)| low),
-                ratio_high: ratio.interval.map(|(_, high)| high),
-                verdict: Verdict::of(figure, &ratio),
-            });
+        let comparison = CONTESTS
+            .iter()
+            .find(|contest| contest.stands_at(subject) && contest.is_about(figure))
+            .and_then(|contest| Comparison::new(values, figure, contest));
         Some(Self {
             subject: subject.name(),
             figure: figure.name,
@@ -281,6 +323,10 @@ mod tests {
         };
         assert_eq!(verdict("goodput_up_1", &low, &high), Verdict::WrongSide);
         assert_eq!(verdict("goodput_up_1", &high, &low), Verdict::Better);
+        assert_eq!(
+            verdict("connects_1", &[0.97; 7], &[1.0; 7]),
+            Verdict::Better
+        );
         assert_eq!(verdict("cpu_up_1", &low, &high), Verdict::Better);
         assert_eq!(verdict("cpu_up_1", &high, &low), Verdict::WrongSide);
         assert_eq!(verdict("cpu_up_1", &high, &high), Verdict::Level);
@@ -306,6 +352,10 @@ mod tests {
         assert_eq!(ours["unit"], "1/s");
         assert_eq!(ours["lower_is_better"], false);
         assert_eq!(ours["verdict"], "better");
+        assert_eq!(
+            (&ours["rival"], &ours["asked"]),
+            (&"haproxy".into(), &0.95.into())
+        );
         assert!((ours["ratio_low"].as_f64().unwrap() - 1.25).abs() < 1e-9);
     }
 
@@ -314,7 +364,9 @@ mod tests {
         let report = report("idle_descriptors", &[2.0; 7], &[2.0; 7]);
         let (header, rows) = (report.header(), report.table());
         assert_eq!(header.len(), rows[0].len());
-        assert_eq!(rows[0].last().unwrap(), "level");
-        assert_eq!(rows[0][3..7], ["2.00", "2.00", "1.00", "1.00–1.00"]);
+        assert_eq!(rows[0][3..], ["2.00", "2.00"]);
+        let compared = &report.comparisons()[0];
+        assert_eq!(compared.len(), Report::COMPARISON_HEADER.len());
+        assert_eq!(compared[3..], ["≤ 1", "1.00", "1.00–1.00", "level"]);
     }
 }

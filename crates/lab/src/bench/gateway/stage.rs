@@ -7,7 +7,7 @@ use super::error::BenchError;
 use super::proxy::{CONFIGURATION, Proxy};
 use super::subject::Subject;
 use super::traffic::{Cancel, Path, Ports};
-use super::{MOST_FLOWS, Options, haproxy, traffic, usage};
+use super::{MOST_FLOWS, MOST_PIPES, Options, haproxy, traffic, usage};
 use bentpipe_os::need::Need;
 use bentpipe_os::netlink::{Diversion, Family, Mark, Prefix, Route, Veth, VethEnd};
 use bentpipe_os::netns::{Netns, SysctlError};
@@ -97,7 +97,7 @@ fn haproxy_version(options: &Options) -> Result<String, BenchError> {
 
 /// Endpoints and proxies hold two sockets a flow.
 fn raise_descriptor_limit() -> Result<(), BenchError> {
-    let needed = 2 * MOST_FLOWS as u64 + 1000;
+    let needed = 2 * (MOST_FLOWS + MOST_PIPES) as u64 + 200;
     let limits = getrlimit(Resource::Nofile);
     let hard = limits.maximum.unwrap_or(u64::MAX);
     if hard < needed {
@@ -270,8 +270,8 @@ fn more_addresses(client: &Netns) -> Result<Vec<IpAddr>, BenchError> {
 impl Launch {
     fn of(subject: Subject, options: &Options) -> Result<Self, BenchError> {
         let program = match (subject, &options.bentpipe) {
-            (Subject::Bentpipe, Some(named)) => named.clone(),
-            (Subject::Bentpipe, None) => {
+            (ours, Some(named)) if ours.is_ours() => named.clone(),
+            (ours, None) if ours.is_ours() => {
                 std::env::current_exe().map_err(|source| BenchError::NoBentpipe { source })?
             }
             _ => options.haproxy.clone(),
@@ -299,10 +299,11 @@ impl Launch {
             Subject::Kernel => return Ok(None),
             Subject::Haproxy => Self::haproxy(haproxy::SPLICE),
             Subject::HaproxySpliceAuto => Self::haproxy(haproxy::SPLICE_AUTO),
-            Subject::Bentpipe => bentpipe(congestion),
+            Subject::Bentpipe => bentpipe("end-to-end", congestion),
+            Subject::BentpipeEarly => bentpipe("early", congestion),
         };
         let mut command = gateway.command(&self.program);
-        if self.subject == Subject::Bentpipe {
+        if self.subject.is_ours() {
             command.args(["gateway", "run", "--lan", LAN, "--sat", SAT, "--config"]);
         } else {
             command.args(["-db", "-f"]);
@@ -312,15 +313,16 @@ impl Launch {
     }
 
     fn haproxy(splice: &[&str]) -> String {
-        haproxy::configuration(usage::processors(), splice, MOST_FLOWS)
+        haproxy::configuration(usage::processors(), splice, MOST_FLOWS, MOST_PIPES)
     }
 }
 
 /// The gateway as it comes, but for the namespace's congestion control on both legs and no rate, for
 /// there is no satellite here.
-fn bentpipe(congestion: &str) -> String {
+fn bentpipe(handshake: &str, congestion: &str) -> String {
     format!(
         "control = \"off\"\n\
+         handshake = \"{handshake}\"\n\
          [lan]\n\
          congestion_control = \"{congestion}\"\n\
          [sat]\n\

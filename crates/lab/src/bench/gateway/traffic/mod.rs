@@ -8,12 +8,14 @@
 
 mod bulk;
 mod connects;
+mod crowd;
 mod idle;
 mod round_trip;
 mod worker;
 
 pub(super) use bulk::bulk;
 pub(super) use connects::{Ports, connects};
+pub(super) use crowd::crowd;
 pub(super) use idle::idle;
 pub(super) use round_trip::round_trip;
 
@@ -159,6 +161,15 @@ pub(super) struct Path<'a> {
 }
 
 impl Path<'_> {
+    /// The same path to the server's next port.
+    fn next_port(&self) -> Path<'_> {
+        Path {
+            address: SocketAddr::new(self.address.ip(), self.address.port() + 1),
+            cancel: self.cancel.clone(),
+            ..*self
+        }
+    }
+
     /// A listening socket of the server.
     fn listen(&self) -> Result<OwnedFd, TrafficError> {
         let address = self.address;

@@ -8,8 +8,8 @@ use rustix::net::{RecvFlags, recv};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 /// What a worker does with each of its connections.
@@ -37,6 +37,8 @@ const STOP: u64 = u64::MAX - 1;
 struct Gauges {
     open: AtomicUsize,
     received: AtomicU64,
+    /// Of each connection, in the order they came.
+    each: Mutex<Vec<Arc<AtomicU64>>>,
 }
 
 /// The thread, from outside. Dropping it ends the thread and closes its connections.
@@ -81,6 +83,18 @@ impl Worker {
         self.gauges.received.load(Ordering::Relaxed)
     }
 
+    /// Bytes received so far of each connection that ever came, in that order.
+    pub(super) fn each(&self) -> Vec<u64> {
+        let each = self
+            .gauges
+            .each
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        each.iter()
+            .map(|bytes| bytes.load(Ordering::Relaxed))
+            .collect()
+    }
+
     /// Ends the thread, closes its connections, and says whether it failed before.
     pub(super) fn stop(mut self) -> Result<(), TrafficError> {
         self.end().doing("serving an endpoint")
@@ -110,9 +124,14 @@ struct Inside {
     duty: Duty,
     epoll: Epoll,
     listener: Option<OwnedFd>,
-    streams: HashMap<u64, OwnedFd>,
+    streams: HashMap<u64, Connection>,
     gauges: Arc<Gauges>,
     buffer: Vec<u8>,
+}
+
+struct Connection {
+    stream: OwnedFd,
+    received: Arc<AtomicU64>,
 }
 
 impl Inside {
@@ -185,7 +204,13 @@ impl Inside {
             Duty::Echo | Duty::Sink => Interest::READ,
         };
         self.epoll.add(&stream, token, interest)?;
-        self.streams.insert(token, stream);
+        let received = Arc::default();
+        self.gauges
+            .each
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Arc::clone(&received));
+        self.streams.insert(token, Connection { stream, received });
         self.gauges
             .open
             .store(self.streams.len(), Ordering::Relaxed);
@@ -193,7 +218,7 @@ impl Inside {
     }
 
     fn serve(&mut self, event: Event) -> io::Result<()> {
-        let Some(stream) = self.streams.get(&event.token) else {
+        let Some(Connection { stream, received }) = self.streams.get(&event.token) else {
             return Ok(());
         };
         let moved = match self.duty {
@@ -203,6 +228,7 @@ impl Inside {
         };
         match moved {
             Ok(bytes) if bytes > 0 => {
+                received.fetch_add(bytes as u64, Ordering::Relaxed);
                 self.gauges
                     .received
                     .fetch_add(bytes as u64, Ordering::Relaxed);

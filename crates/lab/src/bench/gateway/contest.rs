@@ -1,0 +1,61 @@
+//! Who is compared with whom, in what, and what is asked of the ratio.
+
+use super::figure::Figure;
+use super::subject::Subject;
+
+/// Ours against one rival.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Contest {
+    pub(super) ours: Subject,
+    pub(super) rival: Subject,
+    /// Whose names begin so.
+    figures: &'static [&'static str],
+    /// The ratio ours/rival that ours has to reach: at least, or at most where less is better.
+    pub(super) asked: f64,
+}
+
+const fn contest(
+    ours: Subject,
+    rival: Subject,
+    figures: &'static [&'static str],
+    asked: f64,
+) -> Contest {
+    Contest {
+        ours,
+        rival,
+        figures,
+        asked,
+    }
+}
+
+/// Every comparison. A held SYN waits for the far side's answer, which HAProxy's does not: hence 0.95.
+pub(super) const CONTESTS: &[Contest] = &[
+    contest(
+        Subject::Bentpipe,
+        Subject::Haproxy,
+        &["goodput", "cpu", "proxy_cpu", "round_trip", "idle"],
+        1.0,
+    ),
+    contest(Subject::Bentpipe, Subject::HaproxySpliceAuto, &["cpu"], 0.5),
+    contest(Subject::Bentpipe, Subject::Haproxy, &["connects"], 0.95),
+    contest(Subject::BentpipeEarly, Subject::Haproxy, &["connects"], 1.1),
+    contest(Subject::Bentpipe, Subject::Kernel, &["crowd_jain"], 0.95),
+];
+
+impl Contest {
+    /// Whether it is told on the line of `subject`: on ours, but for that with `splice-auto`, whose
+    /// figures ours has another rival in.
+    pub(super) fn stands_at(&self, subject: Subject) -> bool {
+        match self.rival {
+            Subject::HaproxySpliceAuto => subject == self.rival,
+            _ => subject == self.ours,
+        }
+    }
+
+    /// Whether it is about `figure`.
+    pub(super) fn is_about(&self, figure: &Figure) -> bool {
+        self.figures
+            .iter()
+            .any(|beginning| figure.name.starts_with(beginning))
+    }
+}

@@ -1,0 +1,89 @@
+//! Bulk over some of many flows: whether all live, and how evenly the busy ones share.
+
+use super::worker::{Duty, Worker};
+use super::{Doing, Path, TrafficError, ping};
+use std::time::{Duration, Instant};
+
+/// What a crowd showed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::bench::gateway) struct Crowd {
+    /// Jain's index of the busy flows' bytes: 1 when all got the same, 1/n when one got all.
+    pub(in crate::bench::gateway) jain: f64,
+    /// Gbit/s of payload at the receivers, all busy flows together.
+    pub(in crate::bench::gateway) goodput: f64,
+}
+
+/// Sends from the server over `busy` connections beside `silent` ones, for `warm_up`, then measures
+/// for `window`. Each silent one has to carry a byte there and back before and after.
+pub(in crate::bench::gateway) fn crowd(
+    path: &Path<'_>,
+    busy: usize,
+    silent: usize,
+    warm_up: Duration,
+    window: Duration,
+) -> Result<Crowd, TrafficError> {
+    let echo = Worker::start(Duty::Echo, Some(path.listen()?), Vec::new())?;
+    let mut held = path.connect(silent, ping)?;
+    let beside = path.next_port();
+    let server = Worker::start(Duty::Source, Some(beside.listen()?), Vec::new())?;
+    let streams = beside.connect(busy, |stream| stream.set_nonblocking(true))?;
+    path.cancel.until(
+        || format!("{} of {busy} flows reached the server", server.open()),
+        || server.open() == busy,
+    )?;
+    let streams = streams.into_iter().map(Into::into).collect();
+    let client = Worker::start(Duty::Sink, None, streams)?;
+    path.cancel.sleep(warm_up)?;
+    let (before, start) = (client.each(), Instant::now());
+    path.cancel.sleep(window)?;
+    let (after, elapsed) = (client.each(), start.elapsed());
+    let open = server.open().min(client.open());
+    if open < busy {
+        return Err(TrafficError::Ended {
+            ended: busy - open,
+            flows: busy,
+        });
+    }
+    client.stop()?;
+    server.stop()?;
+    for stream in &mut held {
+        ping(stream).doing("exchanging a byte on a flow that was silent")?;
+    }
+    drop(held);
+    path.cancel.until(
+        || format!("{} flows outlived their clients", echo.open()),
+        || echo.open() == 0,
+    )?;
+    echo.stop()?;
+    let shares: Vec<f64> = before
+        .iter()
+        .zip(after)
+        .map(|(before, after)| (after - before) as f64)
+        .collect();
+    let total: f64 = shares.iter().sum();
+    Ok(Crowd {
+        jain: jain(&shares).ok_or_else(|| TrafficError::Stalled {
+            what: "not one byte arrived".to_owned(),
+        })?,
+        goodput: total * 8.0 / 1e9 / elapsed.as_secs_f64(),
+    })
+}
+
+/// (Σx)² / (n Σx²): Jain, Chiu, Hawe 1984, equation 1; `None` where nobody got anything.
+fn jain(shares: &[f64]) -> Option<f64> {
+    let sum: f64 = shares.iter().sum();
+    let squares: f64 = shares.iter().map(|share| share * share).sum();
+    (squares > 0.0).then(|| sum * sum / (shares.len() as f64 * squares))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::jain;
+
+    #[test]
+    fn jains_index_is_one_among_equals_and_one_nth_for_one() {
+        assert_eq!(jain(&[3.0; 7]), Some(1.0));
+        assert_eq!(jain(&[0.0, 5.0, 0.0, 0.0]), Some(0.25));
+        assert_eq!(jain(&[0.0; 3]), None);
+    }
+}
