@@ -8,6 +8,7 @@ use bentpipe_os::netlink::{Veth, VethEnd};
 use bentpipe_os::netns::Netns;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use support::{PROGRAM, WIRE};
@@ -95,14 +96,7 @@ fn gateway_run_says_ready_once_and_ends_with_0_on_sigterm() {
     let mut lines = BufReader::new(gateway.stdout.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "ready");
     assert!(tables().contains("bentpipe"), "ready means intercepting");
-    let pid = gateway.id().to_string();
-    assert!(
-        Command::new("kill")
-            .args(["-TERM", &pid])
-            .status()
-            .unwrap()
-            .success()
-    );
+    send_signal(gateway.id(), "TERM");
     assert_eq!(gateway.wait().unwrap().code(), Some(0));
     assert!(lines.next().is_none(), "one line on stdout, and no more");
     assert_eq!(tables(), "");
@@ -137,10 +131,108 @@ fn runs_and_ends(mut gateway: std::process::Child) {
         gateway.kill().unwrap();
     }
     assert_eq!(line.as_deref(), Ok("ready\n"));
-    let pid = gateway.id().to_string();
-    let term = Command::new("kill").args(["-TERM", &pid]).status();
-    assert!(term.unwrap().success());
+    send_signal(gateway.id(), "TERM");
     assert_eq!(gateway.wait().unwrap().code(), Some(0));
+}
+
+/// What systemd would hear at its notify socket, and do.
+#[test]
+fn a_service_manager_is_told_of_start_reload_and_successor() {
+    bentpipe_os::need!(Root, Nft, Tproxy);
+    let (netns, _veth) = gateway_stage();
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let manager = UnixDatagram::bind(path("notify")).unwrap();
+    manager
+        .set_read_timeout(Some(Duration::from_secs(30)))
+        .unwrap();
+    // The next state that is not the watchdog's.
+    let hear = || loop {
+        let mut state = [0; 128];
+        let length = manager.recv(&mut state).unwrap();
+        let state = String::from_utf8(state[..length].to_vec()).unwrap();
+        if state != "WATCHDOG=1" {
+            break state;
+        }
+    };
+    let config = format!(
+        "control = \"{}\"\n[lan]\ninterface = \"lan0\"\n[sat]\ninterface = \"sat0\"\n",
+        path("gateway.sock").display()
+    );
+    std::fs::write(path("gateway.toml"), &config).unwrap();
+    let mut first = netns
+        .command(PROGRAM)
+        .args(["gateway", "run", "--config"])
+        .arg(path("gateway.toml"))
+        .env("NOTIFY_SOCKET", path("notify"))
+        .env("WATCHDOG_USEC", "3000000")
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let begun = |pid: u32| format!("MAINPID={pid}\nREADY=1");
+    assert_eq!(hear(), begun(first.id()));
+    let mut state = [0; 128];
+    let length = manager.recv(&mut state).unwrap();
+    assert_eq!(&state[..length], b"WATCHDOG=1");
+
+    send_signal(first.id(), "HUP");
+    assert_eq!([hear(), hear()], ["RELOADING=1", "READY=1"]);
+    // A bad file is refused, and the service goes on.
+    std::fs::write(path("gateway.toml"), "[sat]\nrate = \"fast\"\n").unwrap();
+    send_signal(first.id(), "HUP");
+    assert_eq!([hear(), hear()], ["RELOADING=1", "READY=1"]);
+
+    std::fs::write(path("gateway.toml"), &config).unwrap();
+    send_signal(first.id(), "USR2");
+    let state = hear();
+    let second = state
+        .strip_prefix("MAINPID=")
+        .and_then(|rest| rest.strip_suffix("\nREADY=1"))
+        .unwrap_or_else(|| panic!("{state}"));
+    let second: u32 = second.parse().unwrap();
+    let end = EndOfProcess(second);
+    assert_ne!(second, first.id());
+    // It had no flows, so it ends.
+    assert_eq!(first.wait().unwrap().code(), Some(0));
+    let status = netns
+        .command(PROGRAM)
+        .args(["gateway", "status", "--json", "--control"])
+        .arg(path("gateway.sock"))
+        .output()
+        .unwrap();
+    assert!(status.status.success(), "{status:?}");
+    let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+    assert_eq!(status["pid"], second);
+    drop(end);
+}
+
+fn send_signal(pid: u32, signal: &str) {
+    let sent = Command::new("kill")
+        .args([&format!("-{signal}"), &pid.to_string()])
+        .status();
+    assert!(sent.unwrap().success());
+}
+
+/// Ends a process that is no child of ours, by SIGTERM, and waits until it is gone.
+struct EndOfProcess(u32);
+
+impl Drop for EndOfProcess {
+    fn drop(&mut self) {
+        let stat = format!("/proc/{}/stat", self.0);
+        // A zombie whose parent went is somebody else's to bury.
+        let runs = || std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));
+        for signal in ["TERM", "KILL"] {
+            let _ = Command::new("kill")
+                .args([&format!("-{signal}"), &self.0.to_string()])
+                .status();
+            for _ in 0..100 {
+                if !runs() {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+    }
 }
 
 /// Stderr is a pipe that is full and never read.
