@@ -1,5 +1,5 @@
 # bentpipe. `make help` lists the targets; each installs what it misses first.
-.PHONY: help setup demo test lint bench-gateway bench-sim soak deb fuzz clean
+.PHONY: help setup demo test lint bench-gateway bench-sim bench-saratoga soak deb fuzz clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -31,6 +31,11 @@ bench-sim: ## ns-2, ns-3 and our simulator in turn; writes bench/sim.json
 	@scripts/pgo
 	@target/release/bentpipe bench sim --json bench/sim.json $(ARGS)
 
+bench-saratoga: ## files by Saratoga, iperf3 over UDP and TCP in turn; writes bench/saratoga.json
+	@scripts/setup test
+	@scripts/cargo build --release --bin bentpipe
+	@scripts/as-root target/release/bentpipe bench saratoga --json bench/saratoga.json $(ARGS)
+
 fuzz: ## fuzz packets, the TCP endpoint and Snoop; ARGS=20: seconds each (default 60)
 	@scripts/setup build
 	@scripts/fuzz $(ARGS)
@@ -46,4 +51,4 @@ deb: ## build the Debian package into target/debian
 clean: ## remove build output, reports, and what killed runs left in the kernel
 	@if [ -x target/release/bentpipe ]; then scripts/as-root target/release/bentpipe lab clean; fi
 	@scripts/cargo clean
-	@rm -rf web/node_modules demo-report bench/gateway.json bench/sim.json
+	@rm -rf web/node_modules demo-report bench/gateway.json bench/sim.json bench/saratoga.json

@@ -81,6 +81,9 @@ impl Rate {
 }
 
 impl Probability {
+    /// Never.
+    pub const ZERO: Self = Self(0.0);
+
     /// `value` as a probability; `None` outside [0, 1].
     pub fn new(value: f64) -> Option<Self> {
         (0.0..=1.0).contains(&value).then_some(Self(value))

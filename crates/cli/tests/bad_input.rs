@@ -124,6 +124,7 @@ fn wrong_use_says_what_is_right() {
         (&["demo", "--only", "split-rat"], "split-rate"),
         (&["demo", "--jobs", "0"], "1..=64"),
         (&["bench", "gateway", "--pairs", "0"], "--pairs"),
+        (&["bench", "saratoga", "--loss", "11"], "probability"),
         (&["labs"], "lab"),
     ] {
         let output = bentpipe(arguments);
@@ -181,6 +182,7 @@ fn without_root_the_next_step_is_named() {
         &["lab", "clean"],
         &["demo", "--report", report],
         &["bench", "gateway"],
+        &["bench", "saratoga"],
     ] {
         let output = Command::new("setpriv")
             .args(["--reuid=65534", "--regid=65534", "--clear-groups"])

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-const COMMANDS: [&[&str]; 17] = [
+const COMMANDS: [&[&str]; 18] = [
     &[],
     &["gateway"],
     &["gateway", "run"],
@@ -15,6 +15,7 @@ const COMMANDS: [&[&str]; 17] = [
     &["sim", "run"],
     &["bench"],
     &["bench", "gateway"],
+    &["bench", "saratoga"],
     &["demo"],
     &["saratoga"],
     &["saratoga", "serve"],

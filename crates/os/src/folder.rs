@@ -6,6 +6,9 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+/// Where shm_open(3) has its files, a tmpfs.
+const MEMORY: &str = "/dev/shm";
+
 /// A folder among the temporary ones, named after its [`Owner`] and closed to others; removed with all
 /// that is in it when dropped.
 #[derive(Debug)]
@@ -17,8 +20,20 @@ impl Folder {
     /// # Errors
     /// When the folder for temporary files (`TMPDIR`) cannot be written.
     pub fn create(label: &str) -> io::Result<Self> {
+        Self::create_in(&std::env::temp_dir(), label)
+    }
+
+    /// One whose files are in memory: on the tmpfs that every Linux has for shared memory.
+    ///
+    /// # Errors
+    /// When it is not there, or cannot be written.
+    pub fn in_memory(label: &str) -> io::Result<Self> {
+        Self::create_in(Path::new(MEMORY), label)
+    }
+
+    fn create_in(place: &Path, label: &str) -> io::Result<Self> {
         let owner = Owner::current().map_err(io::Error::other)?;
-        let path = std::env::temp_dir().join(owner.unique_name(label));
+        let path = place.join(owner.unique_name(label));
         DirBuilder::new().mode(0o700).create(&path)?;
         Ok(Self(path))
     }
@@ -41,7 +56,10 @@ impl Drop for Folder {
 pub(crate) fn owned() -> io::Result<Vec<PathBuf>> {
     let user = rustix::process::geteuid().as_raw();
     let mut found = Vec::new();
-    for entry in fs::read_dir(std::env::temp_dir())? {
+    let temporary = fs::read_dir(std::env::temp_dir())?;
+    // Not every container has the other.
+    let memory = fs::read_dir(MEMORY).into_iter().flatten();
+    for entry in temporary.chain(memory) {
         let entry = entry?;
         let named = entry.file_name().to_str().and_then(Owner::parse).is_some();
         // Of the entry itself: what a link leads to is not ours.
@@ -63,12 +81,14 @@ mod tests {
 
     #[test]
     fn a_folder_is_closed_to_others_and_goes_with_its_guard() {
-        let folder = Folder::create("Keys of a run").unwrap();
-        let path = folder.path().to_owned();
-        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
-        assert!(owned().unwrap().contains(&path));
-        fs::write(path.join("key"), "secret").unwrap();
-        drop(folder);
-        assert!(!path.exists());
+        for make in [Folder::create, Folder::in_memory] {
+            let folder = make("Keys of a run").unwrap();
+            let path = folder.path().to_owned();
+            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
+            assert!(owned().unwrap().contains(&path));
+            fs::write(path.join("key"), "secret").unwrap();
+            drop(folder);
+            assert!(!path.exists());
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! `bentpipe bench`: our programs against their rivals.
 
+mod saratoga;
 mod sim;
 
 use crate::failure::{Blame, Failure};
@@ -30,6 +31,13 @@ Examples:
   bentpipe bench sim --runs loss-free,1e-7 --pairs 9   some runs, more pairs
   bentpipe bench sim --json bench/sim.json             also as JSON")]
     Sim(sim::Args),
+    /// Our files by Saratoga, iperf3 over UDP and over TCP in turn on one wire
+    #[command(after_help = "\
+Examples:
+  bentpipe bench saratoga                                        about a minute
+  bentpipe bench saratoga --json bench/saratoga.json             also as JSON
+  bentpipe bench saratoga --size 4GiB --loss 10% --pairs 1       ours alone: memory under loss")]
+    Saratoga(saratoga::Args),
 }
 
 /// Options of `bench gateway`.
@@ -57,6 +65,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Gateway(args) => gateway(args),
         Command::Sim(args) => sim::run(args),
+        Command::Saratoga(args) => saratoga::run(args),
     }
 }
 
@@ -98,14 +107,7 @@ fn measure(options: &Options, stop: &Stop) -> Result<Report, Failure> {
             progress.subject.name(),
             progress.pair
         );
-        match &bar {
-            Some(bar) => {
-                bar.set_length(progress.total as u64);
-                bar.set_position(progress.done as u64);
-                bar.set_message(title);
-            }
-            None => tracing::info!("{}/{}: {title}", progress.done, progress.total),
-        }
+        show(bar.as_ref(), progress.done, progress.total, title);
     });
     if let Some(bar) = bar {
         bar.finish_and_clear();
@@ -139,6 +141,18 @@ fn bar() -> ProgressBar {
     let bar = ProgressBar::new(0).with_style(style);
     terminal::attach(&bar);
     bar
+}
+
+/// Shows how far a comparison is and what is measured now.
+fn show(bar: Option<&ProgressBar>, done: usize, total: usize, title: String) {
+    match bar {
+        Some(bar) => {
+            bar.set_length(total as u64);
+            bar.set_position(done as u64);
+            bar.set_message(title);
+        }
+        None => tracing::info!("{done}/{total}: {title}"),
+    }
 }
 
 /// A table whose columns from `first` on are numbers.

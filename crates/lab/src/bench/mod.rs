@@ -1,8 +1,14 @@
 //! Measurements of our programs against their rivals, side by side in one run.
 
 pub mod gateway;
+mod ground;
+pub mod saratoga;
 pub mod sim;
 mod stats;
+
+use std::fs;
+use std::io;
+use std::path::Path;
 
 /// The order of `count` subjects in pair number `pair`: it rotates, and runs once forwards and once
 /// backwards before it does, so that nobody always comes after the same one.
@@ -13,6 +19,24 @@ fn turns(count: usize, pair: usize) -> Vec<usize> {
         order.reverse();
     }
     order
+}
+
+/// Writes `json` to `path`, making its folder where there is none.
+fn write_json(path: &Path, json: String) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::write(path, json + "\n")
+}
+
+/// Three significant digits, and all of them before the point.
+fn digits(value: f64) -> String {
+    match value.abs() {
+        big if big >= 100.0 => format!("{value:.0}"),
+        middle if middle >= 10.0 => format!("{value:.1}"),
+        small if small >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
 }
 
 #[cfg(test)]

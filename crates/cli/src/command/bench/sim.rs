@@ -1,4 +1,4 @@
-use super::{bar, table};
+use super::{bar, show, table};
 use crate::failure::{Blame, Failure};
 use crate::stop::Stop;
 use crate::terminal;
@@ -63,14 +63,7 @@ fn measure(options: &Options) -> Result<Report, Failure> {
             "{}, {}, pair {}",
             progress.run, progress.subject, progress.pair
         );
-        match &bar {
-            Some(bar) => {
-                bar.set_length(progress.total as u64);
-                bar.set_position(progress.done as u64);
-                bar.set_message(title);
-            }
-            None => tracing::info!("{}/{}: {title}", progress.done, progress.total),
-        }
+        show(bar.as_ref(), progress.done, progress.total, title);
     });
     if let Some(bar) = bar {
         bar.finish_and_clear();

@@ -24,7 +24,7 @@ pub use report::{Comparison, Entry, Report, Verdict};
 pub use subject::Subject;
 pub use traffic::{Direction, TrafficError};
 
-use super::{stats, turns};
+use super::{digits, ground, stats, turns, write_json};
 use bentpipe_os::sweep::sweep;
 use figure::{STEPS, Step, asks_for};
 use report::Values;

@@ -4,9 +4,9 @@ use super::contest::{CONTESTS, Contest};
 use super::figure::Figure;
 use super::stats::{self, Ratio};
 use super::subject::Subject;
+use super::{digits, write_json};
 use serde::Serialize;
 use std::collections::HashMap;
-use std::fs;
 use std::io;
 use std::path::Path;
 
@@ -239,11 +239,11 @@ impl Report {
     }
 
     /// Writes [`Report::json`] to `path`, making its folder where there is none.
+    ///
+    /// # Errors
+    /// A place that cannot be written.
     pub fn write_json(&self, path: &Path) -> io::Result<()> {
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder)?;
-        }
-        fs::write(path, self.json()? + "\n")
+        write_json(path, self.json()?)
     }
 }
 
@@ -279,16 +279,6 @@ impl Entry {
             pairs: own.len(),
             comparison,
         })
-    }
-}
-
-/// Three significant digits, and all of them before the point.
-fn digits(value: f64) -> String {
-    match value.abs() {
-        big if big >= 100.0 => format!("{value:.0}"),
-        middle if middle >= 10.0 => format!("{value:.1}"),
-        small if small >= 1.0 => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
     }
 }
 

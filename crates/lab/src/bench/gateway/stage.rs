@@ -7,10 +7,10 @@ use super::error::BenchError;
 use super::proxy::{CONFIGURATION, Proxy};
 use super::subject::Subject;
 use super::traffic::{Cancel, Path, Ports};
-use super::{MOST_FLOWS, MOST_PIPES, Options, haproxy, traffic, usage};
+use super::{MOST_FLOWS, MOST_PIPES, Options, ground, haproxy, traffic, usage};
 use bentpipe_os::need::Need;
-use bentpipe_os::netlink::{Diversion, Family, Mark, Prefix, Route, Veth, VethEnd};
-use bentpipe_os::netns::{Netns, SysctlError};
+use bentpipe_os::netlink::{Diversion, Family, Mark, Prefix, Route, Veth};
+use bentpipe_os::netns::Netns;
 use bentpipe_os::nft;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -25,23 +25,10 @@ const SERVER: Ipv4Addr = Ipv4Addr::new(198, 19, 0, 1);
 const SERVER_PORT: u16 = 5001;
 /// The client's further addresses, for short connections: 198.18.1.1 and up.
 const MORE_CLIENTS: u8 = 32;
-const PREFIX_BITS: u8 = 16;
 const LAN: &str = "lan";
 const SAT: &str = "sat";
 /// What HAProxy's intercepted packets are marked with.
 const MARK: u32 = 1;
-
-/// The stock buffers of a Linux host; a fresh namespace would inherit whatever ours has.
-const SETTINGS: &[(&str, &str)] = &[
-    ("net.ipv4.ip_forward", "1"),
-    ("net.ipv4.tcp_rmem", "4096 131072 6291456"),
-    ("net.ipv4.tcp_wmem", "4096 16384 4194304"),
-    ("net.ipv4.tcp_no_metrics_save", "1"),
-    // Short connections name ports below these.
-    ("net.ipv4.ip_local_port_range", "32768 60999"),
-    ("net.ipv4.conf.all.rp_filter", "0"),
-    ("net.ipv4.conf.default.rp_filter", "0"),
-];
 
 /// Three namespaces, two wires, and a proxy in the middle.
 #[derive(Debug)]
@@ -123,19 +110,14 @@ fn raise_descriptor_limit() -> Result<(), BenchError> {
 impl Stage {
     /// Builds the path of `subject` and starts its proxy.
     pub(super) fn build(subject: Subject, options: &Options) -> Result<Self, BenchError> {
-        let client = Netns::create("bench_client")?;
-        let gateway = Netns::create("bench_gateway")?;
-        let server = Netns::create("bench_server")?;
-        let mut congestion = "cubic";
-        for netns in [&client, &gateway, &server] {
-            for (key, value) in SETTINGS {
-                netns.set_sysctl(key, value)?;
-            }
-            congestion = set_congestion(netns)?;
-        }
+        let (client, _) = ground::host::<BenchError>("bench_client")?;
+        let (gateway, _) = ground::host::<BenchError>("bench_gateway")?;
+        let (server, congestion) = ground::host::<BenchError>("bench_server")?;
+        let lan = [(&client, "eth0", CLIENT), (&gateway, LAN, GATEWAY_LAN)];
+        let sat = [(&server, "eth0", SERVER), (&gateway, SAT, GATEWAY_SAT)];
         let wires = [
-            wire((&client, "eth0", CLIENT), (&gateway, LAN, GATEWAY_LAN))?,
-            wire((&server, "eth0", SERVER), (&gateway, SAT, GATEWAY_SAT))?,
+            ground::wire::<BenchError>(lan)?,
+            ground::wire::<BenchError>(sat)?,
         ];
         default_route(&client, GATEWAY_LAN)?;
         default_route(&server, GATEWAY_SAT)?;
@@ -190,15 +172,7 @@ impl Stage {
 
     /// How hosts and gateway are set: a line.
     pub(super) fn conditions(&self) -> String {
-        let why = if self.congestion == "cubic" {
-            ""
-        } else {
-            " (net.ipv4.tcp_allowed_congestion_control here does not let a namespace choose cubic)"
-        };
-        format!(
-            "everywhere: {} congestion control{why}, stock buffers, plain veth, MTU 1500",
-            self.congestion
-        )
+        ground::conditions(self.congestion)
     }
 
     /// A proxy that nothing reaches would measure as well as the kernel.
@@ -221,33 +195,6 @@ impl Stage {
     }
 }
 
-/// Cubic where a namespace may choose it, else reno, which every namespace may; the same for all
-/// subjects and endpoints.
-fn set_congestion(netns: &Netns) -> Result<&'static str, SysctlError> {
-    const KEY: &str = "net.ipv4.tcp_congestion_control";
-    if netns.set_sysctl(KEY, "cubic").is_ok() {
-        return Ok("cubic");
-    }
-    netns.set_sysctl(KEY, "reno")?;
-    Ok("reno")
-}
-
-type End<'a> = (&'a Netns, &'a str, Ipv4Addr);
-
-fn wire(near: End<'_>, far: End<'_>) -> Result<Veth, BenchError> {
-    let end = |(netns, name, _)| VethEnd { netns, name };
-    let veth = Veth::create(end(near), end(far))?;
-    veth.set_up()?;
-    for (netns, name, address) in [near, far] {
-        netns.netlink()?.add_address(name, prefix(address))?;
-    }
-    Ok(veth)
-}
-
-fn prefix(address: Ipv4Addr) -> Prefix {
-    Prefix::new(address.into(), PREFIX_BITS).expect("16 bits fit an IPv4 address")
-}
-
 fn default_route(netns: &Netns, gateway: Ipv4Addr) -> Result<(), BenchError> {
     let all = Prefix::new(Ipv4Addr::UNSPECIFIED.into(), 0).expect("0 bits fit any address");
     netns
@@ -261,7 +208,7 @@ fn more_addresses(client: &Netns) -> Result<Vec<IpAddr>, BenchError> {
     (1..=MORE_CLIENTS)
         .map(|last| {
             let address = Ipv4Addr::new(198, 18, 1, last);
-            netlink.add_address("eth0", prefix(address))?;
+            netlink.add_address("eth0", ground::prefix(address))?;
             Ok(address.into())
         })
         .collect()

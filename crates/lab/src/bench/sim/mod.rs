@@ -16,7 +16,7 @@ pub use report::{Comparison, Entry, Report};
 pub use run::Run;
 pub use subject::Subject;
 
-use super::{stats, turns};
+use super::{stats, turns, write_json};
 use report::Samples;
 use scratch::Scratch;
 use std::path::PathBuf;

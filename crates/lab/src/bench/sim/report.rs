@@ -4,9 +4,9 @@ use super::Sample;
 use super::run::Run;
 use super::stats::{self, Ratio};
 use super::subject::Subject;
+use super::write_json;
 use serde::Serialize;
 use std::collections::HashMap;
-use std::fs;
 use std::io;
 use std::path::Path;
 
@@ -155,11 +155,11 @@ impl Report {
     }
 
     /// Writes [`Report::json`] to `path`, making its folder where there is none.
+    ///
+    /// # Errors
+    /// A place that cannot be written.
     pub fn write_json(&self, path: &Path) -> io::Result<()> {
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder)?;
-        }
-        fs::write(path, self.json()? + "\n")
+        write_json(path, self.json()?)
     }
 }
 
