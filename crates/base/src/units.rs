@@ -63,8 +63,15 @@ impl Rate {
         if self.0 == 0 {
             return Duration::MAX;
         }
-        let nanos = (u128::from(size.0) * 8 * 1_000_000_000).div_ceil(u128::from(self.0));
-        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+        // For all that links carry 64 bits will do, which a processor divides much faster.
+        let nanos = size.0.checked_mul(8 * 1_000_000_000).map_or_else(
+            || {
+                let nanos = (u128::from(size.0) * 8 * 1_000_000_000).div_ceil(u128::from(self.0));
+                u64::try_from(nanos).unwrap_or(u64::MAX)
+            },
+            |wanted| wanted.div_ceil(self.0),
+        );
+        Duration::from_nanos(nanos)
     }
 
     /// The bytes that `time` carries at this rate: with a round-trip time, the bandwidth-delay
@@ -348,6 +355,15 @@ mod tests {
             Duration::from_nanos(2_666_666_667)
         );
         assert_eq!(ten.over(Duration::from_millis(600)), Bytes(750_000));
+        // Beyond 64 bits, and on both sides of them.
+        let whole = u64::MAX / 8_000_000_000;
+        for size in [whole, whole + 1, u64::MAX] {
+            let nanos = u128::from(size)
+                .saturating_mul(8_000_000_000)
+                .div_ceil(10_000_000);
+            let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
+            assert_eq!(ten.serialisation(Bytes(size)), Duration::from_nanos(nanos));
+        }
     }
 
     proptest! {

@@ -94,7 +94,7 @@ pub(crate) fn engine<O: Observer>(
         traffic,
         network: Network {
             own: scenario.flows.len(),
-            schedule: Tournament::new(first_end + ends.len()),
+            schedule: Tournament::new(first_end, ends.len()),
             lines,
             routes,
             observer,

@@ -10,10 +10,68 @@
 
 use bentpipe_base::Instant;
 
-/// Players 0, 1, 2, ... with the time each is due; [`Instant::MAX`]: never. So is any time that the
-/// bits beside the player's number do not hold: with 500 players what lies more than a year ahead.
+/// Players 0, 1, 2, ... with the time each is due. The first of them move all the time, and have a tree of
+/// their own: few players meet in few rounds.
 #[derive(Clone, Debug)]
 pub(crate) struct Tournament {
+    busy: Tree,
+    /// The number of the first player of `others`.
+    bound: usize,
+    others: Tree,
+}
+
+impl Tournament {
+    /// `busy` players and behind them `others`, all never due.
+    pub(crate) fn new(busy: usize, others: usize) -> Self {
+        Self {
+            busy: Tree::new(busy),
+            bound: busy,
+            others: Tree::new(others),
+        }
+    }
+
+    /// `player` is due at `due`.
+    #[inline]
+    pub(crate) fn set(&mut self, player: usize, due: Instant) {
+        match player.checked_sub(self.bound) {
+            None => self.busy.set(player, due),
+            Some(other) => self.others.set(other, due),
+        }
+    }
+
+    /// `player` is due at `due`, unless it is due earlier.
+    #[inline]
+    pub(crate) fn hasten(&mut self, player: usize, due: Instant) {
+        match player.checked_sub(self.bound) {
+            None => self.busy.hasten(player, due),
+            Some(other) => self.others.hasten(other, due),
+        }
+    }
+
+    /// Whether `player` is due by `now`.
+    #[inline]
+    pub(crate) fn is_due(&self, player: usize, now: Instant) -> bool {
+        match player.checked_sub(self.bound) {
+            None => self.busy.is_due(player, now),
+            Some(other) => self.others.is_due(other, now),
+        }
+    }
+
+    /// The time of the player due first, and its number.
+    #[inline]
+    pub(crate) fn first(&self) -> (Instant, usize) {
+        let (busy, other) = (self.busy.first(), self.others.first());
+        match busy.0 <= other.0 {
+            true => busy,
+            false => (other.0, self.bound + other.1),
+        }
+    }
+}
+
+/// A tree; [`Instant::MAX`] is never. So is any time that the bits beside the player's number do not hold:
+/// with 500 players what lies more than a year ahead.
+#[derive(Clone, Debug)]
+struct Tree {
     /// Nodes of a complete binary tree, root at 1, the children of i at 2i and 2i + 1; the second
     /// half are the players. Each is the time due, in nanoseconds, and below it the number of the
     /// player: the least key comes first, and no comparison is left to be foreseen. Node n is the
@@ -26,18 +84,18 @@ pub(crate) struct Tournament {
     bits: u32,
 }
 
-impl Tournament {
+impl Tree {
     /// `players` that are never due.
-    pub(crate) fn new(players: usize) -> Self {
+    fn new(players: usize) -> Self {
         let leaves = players.next_power_of_two().max(2);
-        let mut tournament = Self {
+        let mut tree = Self {
             tree: vec![[u64::MAX; 2]; leaves],
             leaves,
             first: u64::MAX,
             bits: leaves.trailing_zeros(),
         };
-        (0..leaves).for_each(|player| tournament.set(player, Instant::MAX));
-        tournament
+        (0..leaves).for_each(|player| tree.set(player, Instant::MAX));
+        tree
     }
 
     #[inline]
@@ -45,27 +103,24 @@ impl Tournament {
         due.as_nanos().min(u64::MAX >> self.bits) << self.bits | player as u64
     }
 
-    /// `player` is due at `due`.
     #[inline]
-    pub(crate) fn set(&mut self, player: usize, due: Instant) {
+    fn set(&mut self, player: usize, due: Instant) {
         let key = self.key(player, due);
         if self.at(player) != key {
             self.replay(player, key);
         }
     }
 
-    /// `player` is due at `due`, unless it is due earlier.
     #[inline]
-    pub(crate) fn hasten(&mut self, player: usize, due: Instant) {
+    fn hasten(&mut self, player: usize, due: Instant) {
         let key = self.key(player, due);
         if key < self.at(player) {
             self.replay(player, key);
         }
     }
 
-    /// Whether `player` is due by `now`.
     #[inline]
-    pub(crate) fn is_due(&self, player: usize, now: Instant) -> bool {
+    fn is_due(&self, player: usize, now: Instant) -> bool {
         self.at(player) >> self.bits <= now.as_nanos()
     }
 
@@ -88,9 +143,8 @@ impl Tournament {
         self.first = first;
     }
 
-    /// The time of the player due first, and its number.
     #[inline]
-    pub(crate) fn first(&self) -> (Instant, usize) {
+    fn first(&self) -> (Instant, usize) {
         let key = self.first;
         let due = key >> self.bits;
         let player = key & !(u64::MAX << self.bits);
@@ -113,9 +167,11 @@ mod tests {
         #[test]
         fn the_first_is_the_earliest_and_of_equals_the_lowest(
             players in 1usize..40,
+            busy in 0usize..40,
             moves in prop::collection::vec((0usize..40, 0u64..20, any::<bool>()), 1..200),
         ) {
-            let mut tournament = Tournament::new(players);
+            let busy = busy.min(players);
+            let mut tournament = Tournament::new(busy, players - busy);
             let mut due = vec![Instant::MAX; players];
             for (player, at, sooner) in moves {
                 let player = player % players;
