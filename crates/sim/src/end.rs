@@ -70,7 +70,7 @@ impl End {
         self.app.renew(amount);
         self.record = Record::new(self.record.until, self.record.reads);
         // Far from the last connection's, of which packets may still be under way.
-        self.iss = self.iss + (1 << 30);
+        self.iss = self.iss + Connection::ROUND;
         self.start = start;
         self.done = None;
     }

@@ -73,7 +73,11 @@ impl<'s> Maker<'s> {
             Amount::Duration(_) => None,
         }
         .filter(|all| *all > 0);
-        Ok((ends, !opener.endpoint.handshakes()))
+        let established = !opener.endpoint.handshakes();
+        if established {
+            ends.iter_mut().for_each(|end| end.iss = Seq(0));
+        }
+        Ok((ends, established))
     }
 
     /// The two ends of a file by Saratoga.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use bentpipe_base::{Instant, Seq};
+use bentpipe_base::{Bytes, Instant, Seq};
 use bentpipe_scenario::Scenario;
 use bentpipe_sim::{EndId, Observer, Options, Outcome, Status, observe, run};
 use bentpipe_tcp::{Connection, Segment};
@@ -168,6 +168,14 @@ fn count(outcome: &Outcome, name: &str) -> u64 {
     let counters = &outcome.peps[0].counters;
     let found = counters.iter().find(|(known, _)| *known == name);
     found.expect("it is counted").1
+}
+
+/// Without a handshake nothing but the numbers tells the proxy that there was a segment before.
+#[test]
+fn a_first_segment_that_is_lost_before_the_proxy_is_waited_for() {
+    let (_, outcome) = times(10, "[links.internet.reverse]\ndrops = [1]");
+    assert_eq!(count(&outcome, "to_space"), 10 * MSS);
+    assert_eq!(outcome.flows[0].received, Bytes(10 * MSS));
 }
 
 /// With handshakes, every byte on the wire checked: set up end to end or early, bounded or not.

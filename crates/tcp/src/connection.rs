@@ -120,6 +120,10 @@ impl Connection {
         }
     }
 
+    /// Connections that stand from the start begin at a multiple of this number: a proxy between them, which has
+    /// seen no handshake, then knows what came before the first segment that it sees.
+    pub const ROUND: u32 = 1 << 30;
+
     /// A connection that stands from the start, as if the handshake had settled on the options of
     /// `config` on both sides: `iss` numbers our SYN, `irs` the peer's (the first bytes follow).
     pub fn established(config: Arc<Config>, iss: Seq, irs: Seq, now: Instant) -> Self {

@@ -2,7 +2,7 @@
 
 use crate::Side;
 use bentpipe_base::{Instant, Seq};
-use bentpipe_tcp::{Config, Segment, Standing};
+use bentpipe_tcp::{Config, Connection, Segment, Standing};
 use bentpipe_wire::Flags;
 
 /// What a peer takes that does not say (RFC 9293, section 3.7.1).
@@ -141,11 +141,13 @@ impl Opening {
     }
 }
 
-/// The legs towards the sender of the connection's first data segment and towards the other end,
-/// where both ends were configured like `ends` and there was no handshake.
+/// The legs towards the sender of the first data segment that came and towards the other end, where both
+/// ends were configured like `ends` and there was no handshake.
 pub(super) fn unseen(segment: &Segment, ends: &Config) -> [Standing; 2] {
     let scale = ends.window_scale();
-    let (first, expected) = (segment.seq + u32::MAX, segment.ack + u32::MAX);
+    // The first of its segments may have been lost on the way here.
+    let begin = |next: Seq| Seq(next.0.wrapping_sub(1) / Connection::ROUND * Connection::ROUND);
+    let (first, expected) = (begin(segment.seq), begin(segment.ack));
     let stamps = segment.timestamps.filter(|_| ends.timestamps);
     let near = Standing {
         iss: expected,
