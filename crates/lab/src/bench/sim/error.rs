@@ -47,7 +47,7 @@ pub enum SimBenchError {
         /// Its last words.
         said: String,
     },
-    /// A simulator printed something else than a number of segments.
+    /// A simulator printed something else than its figures.
     #[error("{subject} delivered nothing that can be counted at `{run}`; it said:\n{said}")]
     Output {
         /// Who.

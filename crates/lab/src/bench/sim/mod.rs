@@ -84,7 +84,17 @@ struct Sample {
     cpu: f64,
     /// Bytes.
     memory: f64,
+    told: Told,
+}
+
+/// What a subject said at the end of a run.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
     segments: f64,
+    /// Seconds of virtual time, where the run ends with its transfer.
+    simulated: Option<f64>,
+    /// Seconds of processor time without its set-up, where it clocks that itself.
+    clocked: Option<f64>,
 }
 
 /// Runs the comparison; `progress` hears of every measurement before it starts. Subjects that are

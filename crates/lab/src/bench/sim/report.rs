@@ -24,9 +24,15 @@ pub struct Comparison {
     pub ours_faster_high: Option<f64>,
     /// The same of processor time.
     pub ours_faster_cpu: Option<f64>,
-    /// The same of wall time, less what each takes to start and do nothing; `None` where that is
-    /// all there is.
+    /// The same of processor time without set-up ([`Entry::started_s`]), per delivered segment, or per
+    /// simulated second where the run ends with its transfer; `None` where the set-up is all there is.
     pub ours_faster_started: Option<f64>,
+    /// Lower end of its 95% interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ours_faster_started_low: Option<f64>,
+    /// Upper end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ours_faster_started_high: Option<f64>,
 }
 
 /// One run of one subject: medians over the pairs.
@@ -43,6 +49,13 @@ pub struct Entry {
     pub cpu_s: f64,
     /// Most memory resident at once, in MB (10^6 bytes).
     pub rss_mb: f64,
+    /// Processor time without set-up, in seconds: what the subject clocks itself, or all less the median of
+    /// what it takes to start and do nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_s: Option<f64>,
+    /// Simulated time in seconds, where the run ends with its transfer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub simulated_s: Option<f64>,
     /// Segments delivered.
     pub segments: f64,
     /// Wall time for each of them, in nanoseconds.
@@ -71,15 +84,25 @@ impl Samples {
         self.0.entry((subject, run.name)).or_default().push(sample);
     }
 
-    fn of(&self, subject: Subject, run: &'static str, value: impl Fn(&Sample) -> f64) -> Vec<f64> {
+    fn of<T>(&self, subject: Subject, run: &'static str, value: impl Fn(&Sample) -> T) -> Vec<T> {
         let samples = self.0.get(&(subject, run)).map_or(&[][..], Vec::as_slice);
         samples.iter().map(value).collect()
     }
 
-    /// Seconds to start `run`.
-    fn start_up(&self, subject: Subject, run: &Run) -> f64 {
-        let starts = self.of(subject, run.start_up().name, |sample| sample.wall);
-        stats::median(&starts).unwrap_or(0.0)
+    /// Seconds of processor time without set-up, of each sample.
+    fn started(&self, subject: Subject, run: &Run) -> Vec<f64> {
+        let starts = self.of(subject, run.start_up().name, |sample| sample.cpu);
+        let start_up = stats::median(&starts).unwrap_or(0.0);
+        let apart = |sample: &Sample| sample.told.clocked.unwrap_or(sample.cpu - start_up);
+        self.of(subject, run.name, apart)
+    }
+
+    /// The same for each segment, or simulated second.
+    fn started_rate(&self, subject: Subject, run: &Run) -> Vec<f64> {
+        let work = |sample: &Sample| sample.told.simulated.unwrap_or(sample.told.segments);
+        let work = self.of(subject, run.name, work);
+        let started = self.started(subject, run).into_iter();
+        started.zip(work).map(|(time, work)| time / work).collect()
     }
 
     /// Ours against `rival`, of the figure per segment that `value` makes of a sample.
@@ -87,13 +110,9 @@ impl Samples {
         &self,
         rival: Subject,
         run: &'static str,
-        value: impl Fn(Subject, &Sample) -> f64,
+        value: impl Fn(&Sample) -> f64,
     ) -> Option<Ratio> {
-        let of = |subject| {
-            self.of(subject, run, |sample| {
-                value(subject, sample) / sample.segments
-            })
-        };
+        let of = |subject| self.of(subject, run, |sample| value(sample) / sample.told.segments);
         stats::ratio(&of(rival), &of(Subject::Bentpipe))
     }
 }
@@ -139,6 +158,7 @@ impl Report {
             "95%",
             "CPU only",
             "start-up apart",
+            "95% of that",
         ]
         .map(str::to_owned)
         .to_vec()
@@ -167,16 +187,21 @@ impl Entry {
     fn new(samples: &Samples, run: &Run, subject: Subject) -> Option<Self> {
         let name = run.name;
         let median = |value: fn(&Sample) -> f64| stats::median(&samples.of(subject, name, value));
-        let segments = median(|sample| sample.segments)?;
+        let segments = median(|sample| sample.told.segments)?;
         let starts_only = run.starts_only();
-        let per_segment = median(|sample| sample.wall / sample.segments * 1e9);
+        let per_segment = median(|sample| sample.wall / sample.told.segments * 1e9);
         let compared = subject != Subject::Bentpipe && !starts_only;
+        let simulated = samples.of(subject, name, |sample| sample.told.simulated);
+        let simulated: Vec<f64> = simulated.into_iter().flatten().collect();
+        let started = stats::median(&samples.started(subject, run));
         Some(Self {
             subject: subject.name(),
             run: name,
             wall_s: median(|sample| sample.wall)?,
             cpu_s: median(|sample| sample.cpu)?,
             rss_mb: median(|sample| sample.memory)? / 1e6,
+            started_s: started.filter(|_| !starts_only),
+            simulated_s: stats::median(&simulated).filter(|_| !starts_only),
             segments,
             ns_per_segment: per_segment.filter(|_| !starts_only),
             pairs: samples.of(subject, name, |sample| sample.wall).len(),
@@ -199,12 +224,16 @@ impl Entry {
                 .map_or_else(String::new, |ns| format!("{ns:.0}")),
         ];
         row.extend(match &self.comparison {
-            None => [const { String::new() }; 4],
+            None => [const { String::new() }; 5],
             Some(comparison) => [
                 times(comparison.ours_faster),
-                comparison.interval_text(),
+                interval(comparison.ours_faster_low, comparison.ours_faster_high),
                 maybe(comparison.ours_faster_cpu),
                 maybe(comparison.ours_faster_started),
+                interval(
+                    comparison.ours_faster_started_low,
+                    comparison.ours_faster_started_high,
+                ),
             ],
         });
         row
@@ -213,28 +242,31 @@ impl Entry {
 
 impl Comparison {
     fn new(samples: &Samples, run: &Run, rival: Subject) -> Option<Self> {
-        let wall = samples.ratio(rival, run.name, |_, sample| sample.wall)?;
-        let cpu = samples.ratio(rival, run.name, |_, sample| sample.cpu);
-        let started = samples.ratio(rival, run.name, |subject, sample| {
-            sample.wall - samples.start_up(subject, run)
-        });
+        let wall = samples.ratio(rival, run.name, |sample| sample.wall)?;
+        let cpu = samples.ratio(rival, run.name, |sample| sample.cpu);
+        let of = |subject| samples.started_rate(subject, run);
+        let started = stats::ratio(&of(rival), &of(Subject::Bentpipe));
+        let apart = started.and_then(|ratio| ratio.interval);
         Some(Self {
             ours_faster: wall.estimate,
             ours_faster_low: wall.interval.map(|(low, _)| low),
             ours_faster_high: wall.interval.map(|(_, high)| high),
             ours_faster_cpu: cpu.map(|ratio| ratio.estimate),
             ours_faster_started: started.map(|ratio| ratio.estimate),
+            ours_faster_started_low: apart.map(|(low, _)| low),
+            ours_faster_started_high: apart.map(|(_, high)| high),
         })
     }
+}
 
-    fn interval_text(&self) -> String {
-        let interval = self.ours_faster_low.zip(self.ours_faster_high);
-        interval.map_or_else(String::new, |(low, high)| format!("{low:.1}–{high:.1}"))
-    }
+fn interval(low: Option<f64>, high: Option<f64>) -> String {
+    let ends = low.zip(high);
+    ends.map_or_else(String::new, |(low, high)| format!("{low:.1}–{high:.1}"))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Told;
     use super::super::run::wanted;
     use super::*;
 
@@ -243,7 +275,10 @@ mod tests {
             wall,
             cpu: wall / 2.0,
             memory: 5e6,
-            segments,
+            told: Told {
+                segments,
+                ..Told::default()
+            },
         }
     }
 
@@ -277,6 +312,47 @@ mod tests {
         near(comparison.ours_faster_cpu.unwrap(), 8.2 / 1.01);
         near(comparison.ours_faster_started.unwrap(), 8.0);
         assert!(report.entries()[3].comparison.is_none());
+    }
+
+    /// ns-2 clocks 60 ms for 60 simulated seconds however long it sets up; ours takes 5 ms to start and 4 ms
+    /// for 20 s, as the processor's clock has it.
+    #[test]
+    fn the_spoofed_transfer_is_compared_by_the_simulated_second() {
+        let runs = wanted(&["spoofing-200".to_owned()], false).unwrap();
+        let spoofing = |wall, simulated, clocked| {
+            let told = Told {
+                segments: 400.0,
+                simulated: Some(simulated),
+                clocked,
+            };
+            Sample {
+                told,
+                ..sample(wall, 400.0)
+            }
+        };
+        let mut samples = Samples::default();
+        for set_up in [0.5, 0.6, 0.7, 0.8, 0.9, 1.0] {
+            samples.push(Subject::Bentpipe, &runs[0], sample(0.010, 0.0));
+            let ns2 = spoofing(set_up + 0.060, 60.0, Some(0.060));
+            samples.push(Subject::Ns2, &runs[1], ns2);
+            samples.push(Subject::Bentpipe, &runs[1], spoofing(0.018, 20.0, None));
+        }
+        let subjects = [Subject::Ns2, Subject::Bentpipe];
+        let report = Report::new(&samples, &runs, &subjects, Vec::new());
+        let [start, ns2, ours] = report.entries() else {
+            panic!("{:?}", report.entries())
+        };
+        assert_eq!((start.started_s, start.simulated_s), (None, None));
+        assert_eq!((ns2.started_s, ns2.simulated_s), (Some(0.060), Some(60.0)));
+        assert!((ours.started_s.unwrap() - 0.004).abs() < 1e-12);
+        let comparison = ns2.comparison.unwrap();
+        let apart = [
+            comparison.ours_faster_started,
+            comparison.ours_faster_started_low,
+            comparison.ours_faster_started_high,
+        ];
+        let near = |ratio: Option<f64>| (ratio.unwrap() - 5.0).abs() < 1e-9;
+        assert!(apart.into_iter().all(near), "{apart:?}");
     }
 
     #[test]

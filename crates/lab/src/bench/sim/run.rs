@@ -27,7 +27,8 @@ pub(super) enum Course {
 /// A run that does nothing on the satellite link: what it takes, each other there takes to start.
 pub(super) const START_UP: Run = run("start-up", "0", false);
 
-/// The same of the spoofing topology: to set up 200 flows takes time of its own.
+/// The same of the spoofing topology, for those that do not clock it themselves: to set up 200 flows takes
+/// time of its own.
 const SPOOFING_SET_UP: Run = spoofing("spoofing-200-set-up");
 
 /// Those that are compared, in the order of the table.

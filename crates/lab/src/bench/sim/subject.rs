@@ -3,7 +3,7 @@
 use super::error::SimBenchError;
 use super::run::{Course, Run};
 use super::scratch::Scratch;
-use super::{Options, Sample};
+use super::{Options, Sample, Told};
 use bentpipe_os::child;
 use std::ffi::OsString;
 use std::fmt;
@@ -109,9 +109,14 @@ impl Racer {
         Ok(Entrant::Ready(Self { subject, program }))
     }
 
-    /// ns-3 has neither Snoop nor a spoofer.
+    /// ns-3 has neither Snoop nor a spoofer; ns-2 clocks the spoofing run without its set-up itself.
     pub(super) fn takes_part(&self, run: &Run) -> bool {
-        self.subject != Subject::Ns3 || matches!(run.course, Course::Satellite { snoop: false, .. })
+        match (self.subject, run.course) {
+            (Subject::Ns3, Course::Satellite { snoop, .. }) => !snoop,
+            (Subject::Ns3, Course::Spoofing) => false,
+            (Subject::Ns2, Course::Spoofing) => !run.starts_only(),
+            _ => true,
+        }
     }
 
     /// Runs once, from the start of the process to its end.
@@ -146,7 +151,7 @@ impl Racer {
                 said: errors + &said,
             });
         }
-        let segments = self.segments(&said).ok_or_else(|| SimBenchError::Output {
+        let told = self.told(run, &said).ok_or_else(|| SimBenchError::Output {
             subject,
             run: run.name,
             said: errors + &said,
@@ -155,7 +160,7 @@ impl Racer {
             wall: wall.as_secs_f64(),
             cpu: usage.cpu.as_secs_f64(),
             memory: usage.peak_memory as f64,
-            segments: segments as f64,
+            told,
         })
     }
 
@@ -206,13 +211,25 @@ impl Racer {
         Ok(texts.into_iter().map(OsString::from).collect())
     }
 
-    /// The segments that were delivered.
-    fn segments(&self, said: &str) -> Option<u64> {
-        if self.subject == Subject::Bentpipe {
+    fn told(&self, run: &Run, said: &str) -> Option<Told> {
+        let mut told = if self.subject == Subject::Bentpipe {
             let figures: serde_json::Value = serde_json::from_str(said).ok()?;
-            return figures["flows"][0]["segments"].as_u64();
-        }
-        said.lines().last()?.trim().parse().ok()
+            Told {
+                segments: figures["flows"][0]["segments"].as_f64()?,
+                simulated: figures["elapsed_s"].as_f64(),
+                clocked: None,
+            }
+        } else {
+            let mut words = said.lines().last()?.split_whitespace().map(str::parse);
+            Told {
+                segments: words.next()?.ok()?,
+                simulated: words.next().transpose().ok()?,
+                clocked: words.next().transpose().ok()?,
+            }
+        };
+        // Elsewhere each takes the same, and delivers another number.
+        told.simulated = told.simulated.filter(|_| run.course == Course::Spoofing);
+        Some(told)
     }
 }
 
