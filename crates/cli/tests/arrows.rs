@@ -32,7 +32,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "gateway",
         &["base", "wire", "pep", "policy", "scenario", "os", "bpf"],
     ),
-    ("lab", &["base", "link", "scenario", "os", "bpf"]),
+    ("lab", &["base", "link", "traffic", "scenario", "os", "bpf"]),
     (
         "cli",
         &[

@@ -4,7 +4,7 @@ use crate::emulator::Report;
 use crate::flow::{Ended, Received, ReceivedEnd};
 use crate::legs::Look;
 use crate::plan::{FlowPlan, Plan};
-use crate::result::{FlowResult, Measured, Outcome, Point, Sample};
+use crate::result::{FlowResult, Measured, Outcome, Point, Sample, TrafficResult};
 use bentpipe_base::{Bytes, Instant, Rate};
 use bentpipe_os::tcp::Info;
 use bentpipe_scenario::{Amount, Flow, Scenario};
@@ -17,6 +17,7 @@ pub(crate) struct Watched {
     pub(crate) ended: Vec<Ended>,
     pub(crate) looks: Vec<Look>,
     pub(crate) links: BTreeMap<String, Report>,
+    pub(crate) traffic: Option<TrafficResult>,
 }
 
 /// The figures of a run that began at `begin`.
@@ -49,6 +50,7 @@ pub(crate) fn measured(
         measured.samples.extend(flow.all(ended, &looks));
     }
     measured.links = watched.links;
+    measured.traffic = watched.traffic;
     measured
 }
 

@@ -30,6 +30,20 @@ pub enum LabError {
         /// Most flows.
         flows: usize,
     },
+    /// More cross traffic than one process has descriptors for.
+    #[error(
+        "[traffic] has {flows} flows, and the lab carries at most {most} on real sockets: lower `flows`, or run \
+         this with `bentpipe sim run`"
+    )]
+    Traffic {
+        /// How many there are.
+        flows: usize,
+        /// How many there may be.
+        most: usize,
+    },
+    /// The scenario was built in code, and its profile not loaded.
+    #[error("the profile `{0}` of the traffic was not read: load it before the run")]
+    Profile(String),
     /// A flow's ends are not connected.
     #[error("no links lead from one end of flow `{0}` to the other: join them by routers")]
     NoPath(String),

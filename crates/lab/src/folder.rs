@@ -1,5 +1,5 @@
 //! The folder of a run: `manifest.json` (what was run, where, under which settings), `scenario.toml`
-//! (runs again as it is), `result.json`, `flows.csv` and `samples.csv`. A run that is no result has
+//! (runs again as it is, with the `profile.csv` that it may name), `result.json`, `flows.csv` and `samples.csv`. A run that is no result has
 //! `unfit-flows.csv` and `unfit-samples.csv` instead, and no figures in `result.json`.
 
 mod rows;
@@ -7,7 +7,8 @@ mod rows;
 use crate::LabError;
 use crate::emulator::Report;
 use crate::result::{Measured, RunResult};
-use rows::{FlowRow, SampleRow};
+use bentpipe_scenario::{Scenario, Traffic, TrafficSource};
+use rows::{FlowRow, SampleRow, TrafficRow};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,9 +16,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+/// The first transfers of cross traffic, where the scenario has them from a file.
+const PROFILE: &str = "profile.csv";
 /// Every file of the folder.
-const FILES: [&str; 7] = [
+const FILES: [&str; 8] = [
     "manifest.json",
+    PROFILE,
     "scenario.toml",
     "result.json",
     "flows.csv",
@@ -53,6 +57,9 @@ struct ResultFile<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     flows: Option<Vec<FlowRow<'a>>>,
     links: &'a BTreeMap<String, Report>,
+    /// Absent where the scenario has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traffic: Option<TrafficRow>,
 }
 
 /// Makes the folder, and takes an earlier run's files out of it: a run that fails must not leave
@@ -69,8 +76,21 @@ pub(crate) fn prepare(out: &Path) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Writes all files of a run.
-pub(crate) fn write(out: &Path, result: &RunResult) -> Result<(), LabError> {
+/// `scenario` as it stands in the folder of its run, beside all that it names.
+pub(crate) fn self_contained(scenario: &Scenario) -> Scenario {
+    let mut own = scenario.clone();
+    if let Some(Traffic {
+        source: TrafficSource::Profile { file, .. },
+        ..
+    }) = &mut own.traffic
+    {
+        PROFILE.clone_into(file);
+    }
+    own
+}
+
+/// Writes all files of a run of `scenario`, which is [`self_contained`].
+pub(crate) fn write(out: &Path, scenario: &Scenario, result: &RunResult) -> Result<(), LabError> {
     let (measured, reasons, prefix) = match result.measured() {
         Ok(measured) => (measured, &[][..], ""),
         Err(reasons) => (result.measured_anyway(), reasons, "unfit-"),
@@ -83,6 +103,14 @@ pub(crate) fn write(out: &Path, result: &RunResult) -> Result<(), LabError> {
     let valid = reasons.is_empty();
     fs::write(out.join("scenario.toml"), &manifest.scenario)
         .map_err(|e| error(&out.join("scenario.toml"), e))?;
+    let traffic = scenario.traffic.as_ref();
+    if let Some((traffic, file)) = traffic.and_then(|traffic| Some((traffic, traffic.file()?))) {
+        let text = traffic
+            .profile(scenario.seed)
+            .map(|profile| profile.to_string());
+        let path = out.join(file);
+        fs::write(&path, text.unwrap_or_default()).map_err(|e| error(&path, e))?;
+    }
     json(
         &out.join("manifest.json"),
         &ManifestFile {
@@ -111,6 +139,7 @@ pub(crate) fn write(out: &Path, result: &RunResult) -> Result<(), LabError> {
             reasons,
             flows: valid.then(|| measured.flows.iter().map(FlowRow::from).collect()),
             links: &measured.links,
+            traffic: measured.traffic.filter(|_| valid).map(TrafficRow::from),
         },
     )
 }

@@ -23,9 +23,12 @@ mod run;
 mod settings;
 mod simulated;
 mod stage;
+mod traffic;
 
 pub use app::{APPS, App, app_names};
 pub use controls::Controls;
 pub use error::LabError;
-pub use result::{FlowResult, Manifest, Measured, Outcome, Point, RunResult, Sample};
+pub use result::{
+    FlowResult, Manifest, Measured, Outcome, Point, RunResult, Sample, TrafficResult,
+};
 pub use run::{Phase, Progress, RunOptions, Tell, run};

@@ -10,7 +10,8 @@ use crate::LabError;
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_bpf::{HYBLA, RATE};
 use bentpipe_os::netlink::{Prefix, Route};
-use bentpipe_scenario::{Amount, Flow, Ip, Path, Scenario, TcpSettings, Topology};
+use bentpipe_scenario::{Amount, Flow, Ip, Path, Scenario, TcpSettings, Topology, Traffic};
+use bentpipe_traffic::Direction;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -27,6 +28,8 @@ pub(crate) struct Plan {
     pub(crate) addresses: BTreeMap<String, [Prefix; 2]>,
     /// In the order of the scenario.
     pub(crate) flows: Vec<FlowPlan>,
+    /// Of the cross traffic, forward and reverse, if there is any.
+    pub(crate) traffic: Option<[(Flow, FlowPlan); 2]>,
 }
 
 pub(crate) struct NodePlan {
@@ -87,7 +90,7 @@ impl Told {
 
 impl Plan {
     pub(crate) fn new(scenario: &Scenario) -> Result<Self, LabError> {
-        if scenario.links.len() > MOST_LINKS || scenario.flows.len() > MOST_FLOWS {
+        if scenario.links.len() > MOST_LINKS || scenario.flows.len() > MOST_FLOWS - 2 {
             return Err(LabError::TooLarge {
                 links: MOST_LINKS,
                 flows: MOST_FLOWS,
@@ -102,15 +105,29 @@ impl Plan {
             topology: Topology::new(scenario),
             addresses: &addresses,
         };
-        let flows = scenario.flows.iter().zip(FIRST_PORT..);
+        let mut ports = FIRST_PORT..;
+        let flows = scenario.flows.iter().zip(&mut ports);
         let flows = flows
             .map(|(flow, port)| atlas.flow(flow, port))
             .collect::<Result<_, _>>()?;
+        let traffic = scenario.traffic.as_ref();
+        let traffic = traffic.map(|traffic| atlas.traffic(traffic, [ports.start, ports.start + 1]));
         Ok(Self {
             nodes: atlas.nodes(),
             flows,
+            traffic: traffic.transpose()?,
             addresses,
         })
+    }
+
+    /// What every flow of `scenario`, and each direction of its traffic, needs.
+    pub(crate) fn all<'a>(
+        &'a self,
+        scenario: &'a Scenario,
+    ) -> impl Iterator<Item = (&'a Flow, &'a FlowPlan)> {
+        let flows = scenario.flows.iter().zip(&self.flows);
+        let traffic = self.traffic.iter().flatten();
+        flows.chain(traffic.map(|(flow, plan)| (flow, plan)))
     }
 }
 
@@ -236,6 +253,23 @@ impl Atlas<'_> {
         let hop = &path.hops[index];
         let far = usize::from(hop.link.ends[1] == hop.to);
         self.addresses[hop.name][far].address()
+    }
+
+    fn traffic(
+        &self,
+        traffic: &Traffic,
+        ports: [u16; 2],
+    ) -> Result<[(Flow, FlowPlan); 2], LabError> {
+        let lane = |direction, port| {
+            let flow = traffic.flow("traffic", direction);
+            let plan = self.flow(&flow, port)?;
+            Ok::<_, LabError>((flow, plan))
+        };
+        let [there, back] = ports;
+        Ok([
+            lane(Direction::Forward, there)?,
+            lane(Direction::Reverse, back)?,
+        ])
     }
 
     fn flow(&self, flow: &Flow, port: u16) -> Result<FlowPlan, LabError> {

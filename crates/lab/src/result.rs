@@ -66,6 +66,27 @@ pub struct Measured {
     pub samples: Vec<Sample>,
     /// What the emulators say, by link.
     pub links: BTreeMap<String, Report>,
+    /// What the scenario's cross traffic did, if it has any.
+    pub traffic: Option<TrafficResult>,
+}
+
+/// What cross traffic did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TrafficResult {
+    /// Transfers that arrived whole.
+    pub finished: u64,
+    /// Transfers whose connection could not be made, or broke.
+    pub broken: u64,
+    /// Payload that arrived, of those under way at the end, too.
+    pub received: Bytes,
+}
+
+impl TrafficResult {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.finished += other.finished;
+        self.broken += other.broken;
+        self.received += other.received;
+    }
 }
 
 /// What became of a flow.

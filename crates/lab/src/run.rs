@@ -6,16 +6,17 @@ use crate::emulator::{Emulator, Report};
 use crate::flow::{EndPlan, FileEnds, Pattern, Prepared, Ready, Running, SocketSettings, Sockets};
 use crate::gateway::Process;
 use crate::legs::{Trace, Watch};
-use crate::plan::{Plan, Told};
-use crate::result::{Manifest, RunResult};
+use crate::plan::{FlowPlan, Plan, Told};
+use crate::result::{Manifest, RunResult, TrafficResult};
 use crate::stage::Stage;
-use crate::{LabError, emulate, folder};
+use crate::{LabError, emulate, folder, traffic};
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_bpf::LinkParams;
 use bentpipe_os::diag::Diag;
 use bentpipe_os::need::Need;
 use bentpipe_os::timer;
-use bentpipe_scenario::{Amount, Known, Link, Scenario};
+use bentpipe_scenario::{Amount, Flow, Known, Link, Scenario};
+use bentpipe_traffic::Profile;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -82,14 +83,18 @@ const GRACE: Duration = Duration::from_secs(1);
 /// # Errors
 /// Fails when the run cannot be made or carried through; a flow that breaks is a result.
 pub fn run(scenario: &Scenario, options: &RunOptions) -> Result<RunResult, LabError> {
+    let profile = traffic::profile(scenario)?;
     // What was built in code is checked as if it had been read, and defaults are written out.
-    let text = scenario.to_toml();
+    let whole = folder::self_contained(scenario);
+    let text = whole.to_toml();
     let apps = crate::app_names();
     let known = Known {
         apps: &apps,
         ..Known::default()
     };
-    let scenario = Scenario::parse_knowing("scenario.toml", &text, known)?;
+    let mut scenario = Scenario::parse_knowing("scenario.toml", &text, known)?;
+    // What was read from beside the scenario is not in its text.
+    scenario.traffic.clone_from(&whole.traffic);
     crate::simulated::refuse(&scenario)?;
     Need::Root.check()?;
     if scenario.links.values().any(Link::is_emulated) {
@@ -105,11 +110,12 @@ pub fn run(scenario: &Scenario, options: &RunOptions) -> Result<RunResult, LabEr
     let run = Run {
         plan: Plan::new(&scenario)?,
         scenario: &scenario,
+        profile,
         options,
     };
     let result = run.whole(text)?;
     if let Some(out) = &options.out {
-        folder::write(out, &result)?;
+        folder::write(out, &scenario, &result)?;
     }
     Ok(result)
 }
@@ -117,6 +123,8 @@ pub fn run(scenario: &Scenario, options: &RunOptions) -> Result<RunResult, LabEr
 struct Run<'a> {
     scenario: &'a Scenario,
     plan: Plan,
+    /// The first transfers of its traffic, if it has any.
+    profile: Option<Profile>,
     options: &'a RunOptions,
 }
 
@@ -133,14 +141,15 @@ impl Run<'_> {
         let settings = stage.settings()?;
         self.go_on()?;
         let flows = self.flows(&stage, &marks)?;
+        let traffic = self.traffic(&stage, &marks)?;
         let watch = self.watch(&stage)?;
         let begin = timer::now();
         emulators
             .values()
             .for_each(|emulator| emulator.begin(begin));
-        let ended = self.flow(flows, begin, &mut gateways);
+        let ended = self.flow(flows, traffic, begin, &mut gateways);
         stage.end_programs(self.scenario);
-        let ended = ended?;
+        let (ended, traffic) = ended?;
         self.tell(Phase::Ending, timer::now() - begin, 0);
         let looks = watch.stop();
         let links = reports(emulators)?;
@@ -160,6 +169,7 @@ impl Run<'_> {
             ended,
             looks,
             links,
+            traffic,
         };
         let measured = collect::measured(self.scenario, &self.plan, begin, watched);
         Ok(RunResult {
@@ -193,7 +203,7 @@ impl Run<'_> {
     /// A mark for each link whose rate senders are told.
     fn marks(&self) -> Result<BTreeMap<Told, Mark>, LabError> {
         let mut marks = BTreeMap::new();
-        for (flow, plan) in self.scenario.flows.iter().zip(&self.plan.flows) {
+        for (flow, plan) in self.plan.all(self.scenario) {
             let Some(told) = &plan.told else {
                 continue;
             };
@@ -275,27 +285,54 @@ impl Run<'_> {
                     let file = Prepared::prepare(flow, plan, &ends, &pattern)?;
                     return Ok(Ready::File(Box::new(file)));
                 }
-                let end = |host: &str| {
-                    let sends = host == flow.from;
-                    let own = Some(self.scenario.hosts[host].tcp.congestion_control.as_str());
-                    let control = match sends {
-                        true => self.scenario.sender_control(flow),
-                        false => own,
-                    };
-                    let mark = plan.told.as_ref().and_then(|told| marks.get(told));
-                    EndPlan {
-                        netns: stage.node(host),
-                        settings: SocketSettings {
-                            control: control.unwrap_or_default().to_owned(),
-                            mark: mark.filter(|_| sends).map(Mark::value),
-                        },
-                    }
+                let end = |host: &str| EndPlan {
+                    netns: stage.node(host),
+                    settings: self.settings(flow, plan, host, marks),
                 };
                 let (opener, acceptor) = (end(&flow.opened_by), end(&plan.acceptor));
                 let sockets = Sockets::prepare(flow, plan, &opener, &acceptor, &pattern)?;
                 Ok(Ready::Sockets(Box::new(sockets)))
             })
             .collect()
+    }
+
+    /// What the socket of `flow` at `host` is given.
+    fn settings(
+        &self,
+        flow: &Flow,
+        plan: &FlowPlan,
+        host: &str,
+        marks: &BTreeMap<Told, Mark>,
+    ) -> SocketSettings {
+        let sends = host == flow.from;
+        let own = Some(self.scenario.hosts[host].tcp.congestion_control.as_str());
+        let control = match sends {
+            true => self.scenario.sender_control(flow),
+            false => own,
+        };
+        let mark = plan.told.as_ref().and_then(|told| marks.get(told));
+        SocketSettings {
+            control: control.unwrap_or_default().to_owned(),
+            mark: mark.filter(|_| sends).map(Mark::value),
+        }
+    }
+
+    fn traffic<'s>(
+        &'s self,
+        stage: &'s Stage,
+        marks: &BTreeMap<Told, Mark>,
+    ) -> Result<Option<traffic::Ready<'s>>, LabError> {
+        let (Some(profile), Some(lanes)) = (&self.profile, &self.plan.traffic) else {
+            return Ok(None);
+        };
+        let lanes = lanes.each_ref().map(|(flow, plan)| traffic::Lane {
+            plan,
+            sender: stage.node(&flow.from),
+            sends: self.settings(flow, plan, &flow.from, marks),
+            receiver: stage.node(&flow.to),
+            receives: self.settings(flow, plan, &flow.to, marks),
+        });
+        traffic::Ready::prepare(profile, self.scenario.seed, lanes).map(Some)
     }
 
     /// Begins to watch the legs of all gateways that split.
@@ -323,13 +360,14 @@ impl Run<'_> {
         Watch::start(gateways, traces.collect()).map_err(flow_error)
     }
 
-    /// Lets the flows run until the last is over.
+    /// Lets the flows, and the traffic beside them, run until the last flow is over.
     fn flow(
         &self,
         flows: Vec<Ready>,
+        traffic: Option<traffic::Ready<'_>>,
         begin: Instant,
         gateways: &mut BTreeMap<String, Process>,
-    ) -> Result<Vec<crate::flow::Ended>, LabError> {
+    ) -> Result<(Vec<crate::flow::Ended>, Option<TrafficResult>), LabError> {
         let stop = Arc::new(AtomicBool::new(false));
         // Whichever way this ends, the threads of the flows end with it.
         let _raised = Raise(Arc::clone(&stop));
@@ -338,18 +376,23 @@ impl Run<'_> {
             .into_iter()
             .map(|flow| flow.start(begin, limit, &stop))
             .collect::<Result<_, _>>()?;
-        let over = self.over(&running, begin, &stop, gateways);
+        let traffic = traffic.map(|traffic| traffic.start(begin, &stop));
+        let traffic = traffic.transpose()?;
+        let over = self.over(&running, traffic.as_ref(), begin, &stop, gateways);
         if over.is_err() {
             stop.store(true, Ordering::Relaxed);
         }
         let ended = running.into_iter().map(Running::join).collect();
-        over.map(|()| ended)
+        stop.store(true, Ordering::Relaxed);
+        let traffic = traffic.map(traffic::Running::join).transpose();
+        over.and_then(|()| Ok((ended, traffic?)))
     }
 
     /// Waits for the flows; tells them to stop when their time is up.
     fn over(
         &self,
         running: &[Running],
+        traffic: Option<&traffic::Running>,
         begin: Instant,
         stop: &AtomicBool,
         gateways: &mut BTreeMap<String, Process>,
@@ -371,7 +414,8 @@ impl Run<'_> {
             if all_received.is_none() && running.iter().all(Running::is_received) {
                 all_received = Some(now + self.longest_round_trip() * 3 + GRACE);
             }
-            if now > limit + GRACE || all_received.is_some_and(|until| now > until) {
+            let alone = traffic.is_some_and(traffic::Running::has_failed);
+            if alone || now > limit + GRACE || all_received.is_some_and(|until| now > until) {
                 stop.store(true, Ordering::Relaxed);
             }
             std::thread::sleep(TICK);

@@ -25,10 +25,15 @@ pub(crate) fn refuse(scenario: &Scenario) -> Result<(), LabError> {
         };
         Some(format!("{what} of flow `{}`", flow.name))
     });
+    let traffic = scenario.traffic.iter();
+    let mut traffic = traffic
+        .filter_map(|traffic| traffic.variant.as_ref())
+        .map(|variant| format!("the variant `{variant}` of the traffic"));
     match peps
         .next()
         .or_else(|| links.next())
         .or_else(|| flows.next())
+        .or_else(|| traffic.next())
     {
         Some(what) => Err(LabError::Simulated(what)),
         None => Ok(()),
@@ -86,6 +91,11 @@ mod tests {
                 "[[flows]]",
                 "[peps.agent]\nkind = \"snoop\"\nnode = \"hub\"\nlink = \"space\"\n[[flows]]",
                 "the PEP `agent`",
+            ),
+            (
+                "[[flows]]",
+                "[traffic]\nflows = 2\nbetween = [\"server\", \"terminal\"]\nvariant = \"sack\"\n[[flows]]",
+                "the variant `sack` of the traffic",
             ),
         ];
         for (right, wrong, what) in cases {

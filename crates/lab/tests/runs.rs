@@ -449,3 +449,84 @@ fn a_link_changes_its_rate_and_delay_when_its_time_has_come() {
     let last = measured.flows[0].sender.unwrap();
     assert!(last.min_rtt < Duration::from_millis(75), "{last:?}");
 }
+
+/// Five flows each way between hosts beside the flow of interest; `settings` is what `[traffic]` has.
+fn with_traffic(name: &str, settings: &str) -> Scenario {
+    let flows = format!(
+        "[hosts.third]\n[links.third]\nends = [\"third\", \"hub\"]\n\
+         [traffic]\nbetween = [\"third\", \"terminal\"]\n{settings}\n\
+         [[flows]]\nfrom = \"server\"\nto = \"terminal\"\nstart = \"100ms\"\nduration = \"3s\"\n"
+    );
+    scenario(name, "", &flows)
+}
+
+#[test]
+fn traffic_replaces_its_transfers_and_takes_its_share() {
+    need!(Root, Tun);
+    // 30 kB on average, without a pause: each flow comes to many transfers in 3 s.
+    let head = "# log2-mean = 14\n# log2-sd = 1\n# tail-share = 0\n# idle = 0\n\
+                flow,direction,start,bytes\n";
+    let rows = (0..10).map(|flow| {
+        let direction = ["forward", "reverse"][flow % 2];
+        // One of nothing, which is a connection and no more.
+        let bytes = 10_000 * (flow % 4);
+        format!("{flow},{direction},0.0{flow},{bytes}\n")
+    });
+    let profile = head.to_owned() + &rows.collect::<String>();
+    let mut scenario = with_traffic("traffic", "profile = \"beside.csv\"");
+    let unread = run(&scenario, &RunOptions::default())
+        .unwrap_err()
+        .to_string();
+    assert!(unread.contains("`beside.csv`"), "{unread}");
+    let traffic = scenario.traffic.as_mut().unwrap();
+    traffic.load(&profile, Duration::from_secs(10)).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let options = RunOptions {
+        out: Some(folder.path().to_owned()),
+        ..RunOptions::default()
+    };
+    let result = run(&scenario, &options).unwrap();
+    let measured = valid(&result);
+    let flow = &measured.flows[0];
+    assert_eq!(flow.outcome, Outcome::Finished);
+    // Alone it has 0.85 and more of the link.
+    let share = flow.share().unwrap();
+    assert!((0.02..0.8).contains(&share), "share {share}");
+    let traffic = measured.traffic.unwrap();
+    assert!(traffic.finished > 30, "{traffic:?}");
+    assert_eq!(traffic.broken, 0, "{traffic:?}");
+    assert!(traffic.received > Bytes(300_000), "{traffic:?}");
+    // All of it went over the link, both ways.
+    let links = &measured.links["space"];
+    let carried = links.from_a.bytes_out + links.from_b.bytes_out;
+    assert!(carried > traffic.received + flow.received, "{carried}");
+    // What the folder holds runs again.
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    let mut again = Scenario::parse("scenario.toml", &read("scenario.toml")).unwrap();
+    let traffic = again.traffic.as_mut().unwrap();
+    let file = traffic.file().unwrap().to_owned();
+    traffic.load(&read(&file), again.time_limit).unwrap();
+    let (again, own) = (again.traffic.unwrap(), scenario.traffic.unwrap());
+    assert_eq!(again.profile(1), own.profile(1));
+    assert!(read("result.json").contains("\"finished\""));
+}
+
+#[test]
+fn traffic_that_the_lab_cannot_carry_is_refused() {
+    let refused = |settings: &str| {
+        let scenario = with_traffic("refused", settings);
+        run(&scenario, &RunOptions::default())
+            .unwrap_err()
+            .to_string()
+    };
+    let many = refused("flows = 3000");
+    assert!(
+        many.contains("3000 flows") && many.contains("2000"),
+        "{many}"
+    );
+    let variant = refused("flows = 2\nvariant = \"sack\"");
+    assert!(
+        variant.contains("variant `sack` of the traffic"),
+        "{variant}"
+    );
+}

@@ -1,8 +1,8 @@
 //! The flows of cross traffic: behind those of the scenario, and renewed when they end.
 
 use crate::SimError;
-use bentpipe_scenario::{Amount, Flow, FlowKind, Scenario};
-use bentpipe_traffic::{Direction, Source};
+use bentpipe_scenario::{Amount, Flow, Scenario};
+use bentpipe_traffic::Source;
 
 /// The flows of `scenario`, and behind them those of its cross traffic with their first transfers.
 /// None of the latter while their profile was not read.
@@ -13,25 +13,10 @@ pub(crate) fn flows(scenario: &Scenario, seed: u64) -> Vec<Flow> {
     };
     let profile = traffic.profile(seed);
     let transfers = profile.iter().flat_map(|profile| &profile.transfers);
-    flows.extend(transfers.enumerate().map(|(index, transfer)| {
-        let [first, second] = &traffic.between;
-        let (from, to) = match transfer.direction {
-            Direction::Forward => (first, second),
-            Direction::Reverse => (second, first),
-        };
-        Flow {
-            name: format!("traffic-{index}"),
-            kind: FlowKind::Bulk,
-            app: None,
-            from: from.clone(),
-            to: to.clone(),
-            opened_by: from.clone(),
-            start: transfer.start,
-            amount: Amount::Bytes(transfer.bytes),
-            congestion_control: None,
-            variant: traffic.variant.clone(),
-            path_rate: None,
-        }
+    flows.extend(transfers.enumerate().map(|(index, transfer)| Flow {
+        start: transfer.start,
+        amount: Amount::Bytes(transfer.bytes),
+        ..traffic.flow(&format!("traffic-{index}"), transfer.direction)
     }));
     flows
 }

@@ -32,7 +32,7 @@ pub use cells::{Cell, cells};
 pub use error::StudyError;
 pub use figure::{Line, lines};
 pub use gaps::{Gap, gaps};
-pub use load::{Loaded, load};
+pub use load::{Loaded, load, read_profiles};
 pub use measure::{MEASURES, Measure, greatest, simulate, target};
 pub use row::{Measures, Row};
 pub use run::{Options, Progress, Results, run};

@@ -42,16 +42,7 @@ pub fn load(path: &Path) -> Result<Loaded, StudyError> {
         measures: &names.measures,
     };
     let mut study = Study::parse(&file.display().to_string(), &text, known)?;
-    for name in study.profile_files()? {
-        let path = file.with_file_name(&name);
-        let text = fs::read_to_string(&path).map_err(|source| StudyError::Profile {
-            path: path.clone(),
-            source,
-        })?;
-        study
-            .load_profile(&name, &text)
-            .map_err(|error| StudyError::Traffic(error.to_string()))?;
-    }
+    read_profiles(&mut study, &file)?;
     let stem = file.file_stem().unwrap_or(OsStr::new("scenario"));
     let prefix = match stem.to_string_lossy() {
         name if name == "scenario" => String::new(),
@@ -73,6 +64,24 @@ pub fn load(path: &Path) -> Result<Loaded, StudyError> {
         beside,
         name,
     })
+}
+
+/// Reads the profiles of cross traffic that `study` names, from beside its `file`.
+///
+/// # Errors
+/// The first that cannot be read, or what is wrong in it.
+pub fn read_profiles(study: &mut Study, file: &Path) -> Result<(), StudyError> {
+    for name in study.profile_files()? {
+        let path = file.with_file_name(&name);
+        let text = fs::read_to_string(&path).map_err(|source| StudyError::Profile {
+            path: path.clone(),
+            source,
+        })?;
+        study
+            .load_profile(&name, &text)
+            .map_err(|error| StudyError::Traffic(error.to_string()))?;
+    }
+    Ok(())
 }
 
 /// The names that a study may use.

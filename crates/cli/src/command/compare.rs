@@ -125,6 +125,7 @@ fn cases(file: &Path) -> Result<Vec<Case>, Failure> {
         .or_usage()?;
     let mut study = Study::parse(&name, &text, bentpipe_scenario::Known::default())
         .map_err(Failure::Mistakes)?;
+    bentpipe_study::read_profiles(&mut study, file).or_usage()?;
     study.set_seeds(1);
     let count = study.len();
     if count > MOST_CASES {

@@ -58,7 +58,8 @@ fn run_file(args: &Run) -> Result<(), Failure> {
     let text = fs::read_to_string(&args.file)
         .with_context(|| format!("cannot read the scenario `{name}`; give the path of a TOML file"))
         .or_usage()?;
-    let scenario = super::parse(&name, &text)?;
+    let mut scenario = super::parse(&name, &text)?;
+    super::traffic::load(&mut scenario, &args.file).or_usage()?;
     check_splits(&name, &text, &scenario)?;
     needs(&scenario).or_usage()?;
     let stop = Stop::on_signals().or_usage()?;
@@ -146,6 +147,7 @@ fn blame(error: LabError) -> Failure {
         LabError::Scenario(_)
         | LabError::Missing(_)
         | LabError::TooLarge { .. }
+        | LabError::Traffic { .. }
         | LabError::NoPath(_)
         | LabError::Control { .. }
         | LabError::Output { .. } => Failure::Usage(error.into()),
@@ -179,6 +181,15 @@ fn report(result: &RunResult, args: &Run) -> Result<(), Failure> {
         .map_err(|reasons| anyhow!("the run is no result: {}", reasons.join("; ")))
         .or_run()?;
     terminal::print(&table(result).to_string()).or_run()?;
+    if let Some(traffic) = &measured.traffic {
+        let line = format!(
+            "Cross traffic: {} transfers whole, {} broken, {:.3} MB",
+            traffic.finished,
+            traffic.broken,
+            traffic.received.0 as f64 / 1e6
+        );
+        terminal::print(&line).or_run()?;
+    }
     if let Some(out) = &args.out {
         terminal::print(&format!("Results: {}", out.display())).or_run()?;
     }

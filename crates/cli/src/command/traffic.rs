@@ -14,7 +14,7 @@ use std::time::Duration;
 /// What traffic to make.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Draw a profile of FTP transfers, for the simulator to replay
+    /// Draw a profile of FTP transfers, for simulator and lab to replay
     #[command(after_help = "\
 Examples:
   bentpipe traffic ftp --flows 50 --seed 1 -o profile.csv

@@ -22,6 +22,7 @@ use bentpipe_os::netns::Netns;
 use bentpipe_os::{socket, tcp, timer};
 use bentpipe_scenario::{Amount, Flow};
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -39,6 +40,18 @@ pub(crate) struct SocketSettings {
     pub(crate) control: String,
     /// `SO_MARK`; `bentpipe_rate` finds the parameters of its link by it.
     pub(crate) mark: Option<u32>,
+}
+
+impl SocketSettings {
+    /// A socket for connections with `to`, in the namespace of this thread.
+    pub(crate) fn socket(&self, to: SocketAddr) -> io::Result<OwnedFd> {
+        let stream = socket::stream(to)?;
+        tcp::set_congestion(&stream, &self.control)?;
+        if let Some(mark) = self.mark {
+            socket::set_mark(&stream, mark)?;
+        }
+        Ok(stream)
+    }
 }
 
 /// One end of a flow to be.
@@ -73,7 +86,7 @@ enum Opens {
 /// What both ends of a flow know.
 #[derive(Clone)]
 struct Shared {
-    to: std::net::SocketAddr,
+    to: SocketAddr,
     amount: Amount,
     /// When to connect.
     start: Instant,
@@ -237,11 +250,7 @@ impl EndPlan<'_> {
     /// Its socket, which listens or is to connect.
     fn socket(&self, plan: &FlowPlan, listens: bool) -> io::Result<OwnedFd> {
         let make = || {
-            let stream = socket::stream(plan.to)?;
-            tcp::set_congestion(&stream, &self.settings.control)?;
-            if let Some(mark) = self.settings.mark {
-                socket::set_mark(&stream, mark)?;
-            }
+            let stream = self.settings.socket(plan.to)?;
             if listens {
                 socket::bind(&stream, plan.to)?;
                 socket::listen(&stream, 1)?;

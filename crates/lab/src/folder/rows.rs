@@ -1,6 +1,6 @@
 //! The rows of a run's tables: every column named with its unit.
 
-use crate::result::{FlowResult, Outcome, Point, Sample};
+use crate::result::{FlowResult, Outcome, Point, Sample, TrafficResult};
 use bentpipe_base::Rate;
 use bentpipe_os::tcp::Info;
 use serde::Serialize;
@@ -48,6 +48,24 @@ impl<'a> From<&'a FlowResult> for FlowRow<'a> {
             limit_mbps: flow.limit.map(Rate::mbps),
             share_of_limit: flow.share(),
             retransmitted: flow.retransmitted(),
+        }
+    }
+}
+
+/// What cross traffic did.
+#[derive(Serialize)]
+pub(super) struct TrafficRow {
+    finished: u64,
+    broken: u64,
+    received_bytes: u64,
+}
+
+impl From<TrafficResult> for TrafficRow {
+    fn from(traffic: TrafficResult) -> Self {
+        Self {
+            finished: traffic.finished,
+            broken: traffic.broken,
+            received_bytes: traffic.received.0,
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Traffic of others, for the flows of interest to compete with.
 
-use bentpipe_traffic::{Model, Profile, ProfileError};
+use super::{Amount, Flow, FlowKind};
+use bentpipe_base::Bytes;
+use bentpipe_traffic::{Direction, Model, Profile, ProfileError};
 use core::time::Duration;
 
-/// Transfers between two hosts, one after another in each of a number of flows. Only the simulator
-/// has them.
+/// Transfers between two hosts, one after another in each of a number of flows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Traffic {
     /// What is sent.
@@ -54,6 +55,28 @@ impl Traffic {
         match &self.source {
             TrafficSource::Profile { file, .. } => Some(file),
             TrafficSource::Model { .. } => None,
+        }
+    }
+
+    /// A flow called `name` that goes that way; start and amount are those of no transfer yet.
+    pub fn flow(&self, name: &str, direction: Direction) -> Flow {
+        let [first, second] = &self.between;
+        let (from, to) = match direction {
+            Direction::Forward => (first, second),
+            Direction::Reverse => (second, first),
+        };
+        Flow {
+            name: name.to_owned(),
+            kind: FlowKind::Bulk,
+            app: None,
+            from: from.clone(),
+            to: to.clone(),
+            opened_by: from.clone(),
+            start: Duration::ZERO,
+            amount: Amount::Bytes(Bytes(0)),
+            congestion_control: None,
+            variant: self.variant.clone(),
+            path_rate: None,
         }
     }
 
