@@ -1,5 +1,5 @@
 # bentpipe. `make help` lists the targets; each installs what it misses first.
-.PHONY: help setup demo test lint bench-gateway bench-sim bench-saratoga soak deb fuzz clean
+.PHONY: help setup demo test lint bench-gateway bench-sim bench-saratoga soak deb deb-check fuzz clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -47,6 +47,10 @@ soak: ## churn and kills through a real gateway: memory and descriptors stay fla
 deb: ## build the Debian package into target/debian
 	@scripts/setup build
 	@scripts/deb
+
+deb-check: ## try that package under a real systemd, in namespaces of its own
+	@scripts/setup test
+	@scripts/as-root scripts/deb-check $(ARGS)
 
 clean: ## remove build output, reports, and what killed runs left in the kernel
 	@if [ -x target/release/bentpipe ]; then scripts/as-root target/release/bentpipe lab clean; fi

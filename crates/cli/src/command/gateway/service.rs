@@ -52,27 +52,21 @@ fn reload(handle: &Handle, source: &Source) {
 }
 
 /// Starts the program that is installed now, with the same arguments, in our place.
+///
+/// Not as a child of ours: systemd waits at a stop for no main process but its own child, and kills any
+/// other at once. `setsid --fork` leaves it to systemd, or to whoever takes in orphans here.
 fn succeed() {
-    let mut arguments = env::args_os();
-    let Some(program) = arguments.next() else {
-        return;
-    };
-    let mut command = Command::new(program);
     let replace = "--replace";
-    command.args(arguments.filter(|argument| argument != replace));
-    match command.arg(replace).spawn() {
-        Ok(mut child) => {
-            tracing::info!(pid = child.id(), "a successor starts");
-            // One that fails is told here, and leaves everything to us.
-            let wait = move || match child.wait() {
-                Ok(status) => tracing::error!("the successor ended: {status}"),
-                Err(error) => tracing::error!(%error, "the successor cannot be waited for"),
-            };
-            if let Err(error) = spawn("successor", wait) {
-                tracing::warn!("{error:#}");
-            }
+    let mut command = Command::new("setsid");
+    command.arg("--fork");
+    command.args(env::args_os().filter(|argument| argument != replace));
+    match command.arg(replace).status() {
+        // One that fails says so itself, and leaves everything to us.
+        Ok(status) if status.success() => tracing::info!("a successor starts"),
+        Ok(status) => tracing::error!("no successor: setsid ended with {status}"),
+        Err(error) => {
+            tracing::error!(%error, "no successor: cannot run setsid (package util-linux)")
         }
-        Err(error) => tracing::error!(%error, "the successor cannot be started"),
     }
 }
 
