@@ -4,7 +4,7 @@
 //! Nothing here knows an operating system: time is an argument, chance comes from a seed.
 #![forbid(unsafe_code)]
 
-mod fifo;
+mod append;
 mod machine;
 mod observe;
 mod prefix;
@@ -14,7 +14,7 @@ mod seq;
 mod time;
 mod units;
 
-pub use fifo::Fifo;
+pub use append::append;
 pub use machine::Machine;
 pub use observe::{DropCause, Fact, Observer, Silent};
 pub use prefix::{Family, ParsePrefixError, Prefix};

@@ -1,4 +1,4 @@
-use bentpipe_base::{Bytes, Instant};
+use bentpipe_base::{Bytes, Instant, append};
 use std::collections::VecDeque;
 
 /// The packets of a direction in the order they were sent: first those under way, then those that
@@ -20,9 +20,19 @@ pub(crate) struct Ring<P> {
 struct Slot<P> {
     /// Under way: when it arrives. Waiting: since when.
     time: Instant,
-    len: Bytes,
+    /// In bytes: no packet has more than 32 bits tell.
+    len: u32,
     /// `None`: lost on the way.
     packet: Option<P>,
+}
+
+impl<P> Slot<P> {
+    #[inline]
+    fn new(packet: P, len: Bytes, time: Instant) -> Self {
+        let len = u32::try_from(len.0).unwrap_or(u32::MAX);
+        let packet = Some(packet);
+        Self { time, len, packet }
+    }
 }
 
 impl<P> Ring<P> {
@@ -57,11 +67,7 @@ impl<P> Ring<P> {
     #[inline]
     pub(crate) fn wait(&mut self, packet: P, len: Bytes, since: Instant) {
         self.waiting += len;
-        self.slots.push_back(Slot {
-            time: since,
-            len,
-            packet: Some(packet),
-        });
+        append(&mut self.slots, Slot::new(packet, len, since));
     }
 
     /// A packet leaves without waiting while nobody waits, to arrive at `arrival`: no earlier than
@@ -70,11 +76,7 @@ impl<P> Ring<P> {
     pub(crate) fn send(&mut self, packet: P, len: Bytes, arrival: Instant) {
         debug_assert_eq!(self.waiting(), 0);
         self.begin_at(arrival);
-        self.slots.push_back(Slot {
-            time: arrival,
-            len,
-            packet: Some(packet),
-        });
+        append(&mut self.slots, Slot::new(packet, len, arrival));
     }
 
     /// The packet that has waited longest begins to leave. `settle` is told its length and since
@@ -85,8 +87,9 @@ impl<P> Ring<P> {
         let Some(slot) = self.slots.get_mut(self.begun) else {
             return false;
         };
-        self.waiting = self.waiting - slot.len;
-        match settle(slot.len, slot.time) {
+        let len = Bytes(slot.len.into());
+        self.waiting = self.waiting - len;
+        match settle(len, slot.time) {
             Some(arrival) => {
                 slot.time = arrival;
                 self.begin_at(arrival);

@@ -7,6 +7,7 @@ use crate::engine::{Course, Engine, PepNode};
 use crate::hosts::{self, Maker};
 use crate::lines::directions;
 use crate::network::{Line, Network, Routes};
+use crate::packets::Packets;
 use crate::split;
 use crate::tournament::Tournament;
 use crate::traffic;
@@ -100,7 +101,7 @@ pub(crate) fn engine<O: Observer>(
             observer,
             codec: options.wire.then(|| Codec::new(Addresses::new(scenario))),
             fault: None,
-            spare: Vec::new(),
+            packets: Packets::new(),
         },
         ends,
         peps,

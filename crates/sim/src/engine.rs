@@ -9,6 +9,7 @@ use crate::app::App;
 use crate::end::End;
 use crate::network::{Arrival, Network};
 use crate::packet::NOWHERE;
+use crate::packets::Handle;
 use crate::{Content, EndId, Observer, Packet, SimError};
 use bentpipe_base::{Bytes, Instant, Machine};
 use bentpipe_link::Length;
@@ -102,29 +103,29 @@ impl<O: Observer> Engine<O> {
     fn receive(&mut self, line: usize, arrival: Arrival, now: Instant) {
         let Arrival { packet, node, pep } = arrival;
         if let Some(pep) = pep {
-            self.pass(pep, Side::Space, *packet, now);
+            self.pass(pep, Side::Space, packet, now);
         } else if node >= self.hosts {
             self.forward(node, packet, now);
-        } else if usize::from(packet.host) == node {
-            self.deliver(line, packet, now);
+        } else {
+            self.deliver(node, line, packet, now);
         }
-        // A host forwards nothing.
     }
 
     #[inline]
-    fn forward(&mut self, node: usize, packet: Box<Packet>, now: Instant) {
-        let Some(line) = self.network.routes.line(node, packet.host) else {
-            return;
+    fn forward(&mut self, node: usize, packet: Handle, now: Instant) {
+        let host = self.network.packets.get(&packet).host;
+        let Some(line) = self.network.routes.line(node, host) else {
+            return self.network.packets.free(packet);
         };
         match self.network.lines[line].pep_before {
-            Some(pep) => self.pass(pep, Side::Ground, *packet, now),
+            Some(pep) => self.pass(pep, Side::Ground, packet, now),
             None => self.network.push(line, packet, now),
         }
     }
 
     /// `packet` reaches a proxy from `side`.
     #[inline(never)]
-    fn pass(&mut self, pep: usize, side: Side, packet: Packet, now: Instant) {
+    fn pass(&mut self, pep: usize, side: Side, packet: Handle, now: Instant) {
         // As in `precede`.
         if self.peps[pep]
             .proxy
@@ -134,6 +135,7 @@ impl<O: Observer> Engine<O> {
             self.peps[pep].proxy.timeout(now);
             self.drain(pep, now);
         }
+        let packet = self.network.packets.take(packet);
         self.peps[pep].proxy.input(side, packet, now);
         self.drain(pep, now);
         let due = self.peps[pep].proxy.deadline().unwrap_or(Instant::MAX);
@@ -150,7 +152,7 @@ impl<O: Observer> Engine<O> {
                 packet.host = sender.peer_host;
                 packet.len += sender.extra;
             }
-            let packet = self.network.boxed(packet);
+            let packet = self.network.packets.put(packet);
             match side {
                 Side::Space => self.network.push(line, packet, now),
                 Side::Ground => self.forward(node, packet, now),
@@ -170,17 +172,22 @@ impl<O: Observer> Engine<O> {
         self.network.schedule.set(player, due);
     }
 
+    /// A packet has come over `line` to the host `node`, which forwards none.
     #[inline]
-    fn deliver(&mut self, line: usize, packet: Box<Packet>, now: Instant) {
-        let id = packet.to;
+    fn deliver(&mut self, node: usize, line: usize, handle: Handle, now: Instant) {
+        let packet = self.network.packets.get(&handle);
+        if usize::from(packet.host) != node {
+            return self.network.packets.free(handle);
+        }
+        let (id, len) = (packet.to, packet.length());
         if self
             .network
             .schedule
             .is_due(self.first_end + id.index(), now)
         {
-            self.precede(id, line, packet.length(), now);
+            self.precede(id, line, len, now);
         }
-        match &packet.content {
+        match &self.network.packets.get(&handle).content {
             Content::Tcp(segment) => {
                 if let Some(connection) = &mut self.ends[id.index()].connection {
                     connection.receive(segment, now);
@@ -188,9 +195,12 @@ impl<O: Observer> Engine<O> {
                     self.hasten(id);
                 }
             }
-            Content::Saratoga(frame) => self.hear_file(id, Frame::clone(frame), now),
+            Content::Saratoga(frame) => {
+                let frame = Frame::clone(frame);
+                self.hear_file(id, frame, now);
+            }
         }
-        self.network.spare.push(packet);
+        self.network.packets.free(handle);
     }
 
     /// Of what falls on one moment comes first what was set in motion first, as in ns-2's list of events:
@@ -256,7 +266,7 @@ impl<O: Observer> Engine<O> {
             }
             // Links have an MTU of at most 65,535 bytes.
             let len = connection.wire_len(&segment) as u16 + end.extra;
-            let packet = self.network.boxed(Packet {
+            let packet = self.network.packets.put(Packet {
                 content: Content::Tcp(segment),
                 to: id.peer(),
                 host: end.peer_host,
@@ -381,7 +391,7 @@ impl<O: Observer> Engine<O> {
             return;
         };
         while let Some((frame, length)) = file.transmit(now) {
-            let packet = self.network.boxed(Packet {
+            let packet = self.network.packets.put(Packet {
                 content: Content::Saratoga(Box::new(frame)),
                 to: id.peer(),
                 host,

@@ -27,6 +27,7 @@ mod network;
 mod observer;
 mod outcome;
 mod packet;
+mod packets;
 mod series;
 mod socket;
 mod split;
@@ -84,7 +85,7 @@ pub fn observe<O: Observer>(
     let outcome = build::outcome(scenario, options, &engine, end);
     let Engine { network, ends, .. } = engine;
     if options.last {
-        mem::forget((network.lines, network.spare, ends));
+        mem::forget((network.lines, network.packets, ends));
     }
     Ok((outcome, network.observer))
 }

@@ -1,6 +1,7 @@
 //! From the links of a scenario to the directions that packets travel.
 
-use crate::{LinkCounters, Packet, SimError};
+use crate::packets::Handle;
+use crate::{LinkCounters, SimError};
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_link::channel::{self, BitError, PacketError, Replay};
 use bentpipe_link::queue::{Blue, BlueSettings, DropTail, RedSettings, Thresholds};
@@ -13,7 +14,7 @@ pub(crate) fn directions(
     name: &str,
     link: &scenario::Link,
     seed: u64,
-) -> Result<[Direction<Box<Packet>, LinkCounters>; 2], SimError> {
+) -> Result<[Direction<Handle, LinkCounters>; 2], SimError> {
     let direction = |way: &scenario::Direction, suffix| {
         let settings = settings(way, link.mtu).map_err(|why| SimError::Link {
             link: name.to_owned(),
@@ -36,7 +37,7 @@ pub(crate) fn directions(
     ])
 }
 
-fn settings(way: &scenario::Direction, mtu: Bytes) -> Result<Settings<Box<Packet>>, String> {
+fn settings(way: &scenario::Direction, mtu: Bytes) -> Result<Settings<Handle>, String> {
     Ok(Settings {
         rate: way.rate,
         delay: way.delay,
@@ -57,7 +58,7 @@ fn limit(size: QueueLimit) -> Limit {
     }
 }
 
-fn red(red: &scenario::Red, mtu: Bytes) -> Result<queue::Discipline<Box<Packet>>, String> {
+fn red(red: &scenario::Red, mtu: Bytes) -> Result<queue::Discipline<Handle>, String> {
     let (min, max) = (red.min_threshold, red.max_threshold);
     let settings = RedSettings {
         thresholds: match red.limit {
@@ -81,7 +82,7 @@ fn red(red: &scenario::Red, mtu: Bytes) -> Result<queue::Discipline<Box<Packet>>
     Ok(queue::Discipline::Other(Box::new(red)))
 }
 
-fn blue(blue: &scenario::Blue) -> queue::Discipline<Box<Packet>> {
+fn blue(blue: &scenario::Blue) -> queue::Discipline<Handle> {
     let settings = BlueSettings {
         limit: limit(blue.limit),
         increment: blue.increment,

@@ -2,14 +2,15 @@
 
 use crate::codec::Codec;
 use crate::counters::LinkCounters;
+use crate::packets::{Handle, Packets};
 use crate::tournament::Tournament;
-use crate::{Observer, Packet, SimError};
-use bentpipe_base::{Bytes, Instant};
-use bentpipe_link::Direction;
+use crate::{Observer, SimError};
+use bentpipe_base::Instant;
+use bentpipe_link::{Direction, Length};
 
 /// One direction of a link, and where it leads.
 pub(crate) struct Line {
-    pub(crate) direction: Direction<Box<Packet>, LinkCounters>,
+    pub(crate) direction: Direction<Handle, LinkCounters>,
     /// The node it leads to.
     pub(crate) to: usize,
     /// Data segments of the scenario's flows for which its queue had no room.
@@ -34,14 +35,12 @@ pub(crate) struct Network<O> {
     pub(crate) codec: Option<Codec>,
     /// The first thing that must not happen.
     pub(crate) fault: Option<SimError>,
-    /// Boxes of packets that have arrived, to be used again.
-    #[expect(clippy::vec_box, reason = "it is the boxes that are kept")]
-    pub(crate) spare: Vec<Box<Packet>>,
+    pub(crate) packets: Packets,
 }
 
 /// A packet that came over a line.
 pub(crate) struct Arrival {
-    pub(crate) packet: Box<Packet>,
+    pub(crate) packet: Handle,
     /// The node that it reaches.
     pub(crate) node: usize,
     /// The proxy in front of that node.
@@ -77,24 +76,12 @@ impl Routes {
 }
 
 impl<O: Observer> Network<O> {
-    /// Puts `packet` into a box, in which it travels: a hop moves the pointer alone.
-    #[inline]
-    pub(crate) fn boxed(&mut self, packet: Packet) -> Box<Packet> {
-        match self.spare.pop() {
-            Some(mut spare) => {
-                *spare = packet;
-                spare
-            }
-            None => Box::new(packet),
-        }
-    }
-
     /// `packet` enters the queue of `line`.
     #[inline]
-    pub(crate) fn push(&mut self, line: usize, packet: Box<Packet>, now: Instant) {
-        self.observer.sent(now, line, &packet);
+    pub(crate) fn push(&mut self, line: usize, packet: Handle, now: Instant) {
+        self.observer.sent(now, line, self.packets.get(&packet));
         if self.codec.is_some() {
-            if let Some(packet) = self.rewritten(*packet) {
+            if let Some(packet) = self.rewritten(packet) {
                 self.enter(line, packet, now);
             }
         } else {
@@ -104,24 +91,27 @@ impl<O: Observer> Network<O> {
 
     /// `packet` after it was bytes.
     #[cold]
-    fn rewritten(&mut self, packet: Packet) -> Option<Box<Packet>> {
+    fn rewritten(&mut self, packet: Handle) -> Option<Handle> {
+        let packet = self.packets.take(packet);
         let read = self.codec.as_mut()?.hop(packet);
-        read.map(Box::new)
+        read.map(|packet| self.packets.put(packet))
             .map_err(|fault| self.fault.get_or_insert(fault))
             .ok()
     }
 
     #[inline]
-    fn enter(&mut self, line: usize, packet: Box<Packet>, now: Instant) {
-        let len = Bytes(u64::from(packet.len));
+    fn enter(&mut self, line: usize, packet: Handle, now: Instant) {
+        let len = self.packets.get(&packet).length();
         let Line {
             direction,
             refused_data,
             ..
         } = &mut self.lines[line];
-        if let Some(packet) = direction.push(packet, len, now) {
+        if let Some(refused) = direction.push(packet, len, now) {
+            let packet = self.packets.get(&refused);
             let data = packet.to.flow() < self.own && packet.has_data();
             *refused_data += u64::from(data);
+            self.packets.free(refused);
         }
         let queued = direction.waiting();
         let counters = direction.observer_mut();
@@ -145,7 +135,7 @@ impl<O: Observer> Network<O> {
         let due = direction.deadline().unwrap_or(Instant::MAX);
         self.schedule.set(line, due);
         let arrival = arrived.map(|(_, packet)| {
-            self.observer.arrived(now, line, &packet);
+            self.observer.arrived(now, line, self.packets.get(&packet));
             Arrival {
                 packet,
                 node: *to,

@@ -26,6 +26,18 @@ pub enum Content {
     Saratoga(Box<Frame>),
 }
 
+impl Default for Packet {
+    /// Nothing, to nowhere.
+    fn default() -> Self {
+        Self {
+            content: Content::Tcp(Segment::default()),
+            to: EndId(0),
+            host: NOWHERE,
+            len: 0,
+        }
+    }
+}
+
 impl Packet {
     /// The TCP segment, if it is one.
     #[inline]
@@ -45,7 +57,7 @@ impl Packet {
     }
 }
 
-// Queues and delay lines hold thousands; with the allocator's 8 bytes it fills a cache line.
+// Tens of thousands may be on their way.
 const _: () = assert!(size_of::<Packet>() <= 56);
 
 /// One end of a flow's connection.

@@ -1,14 +1,21 @@
 //! The segments in flight: when each was sent, which the peer holds by SACK (RFC 2018), which are
 //! taken for lost, and how many are on their way ("pipe", RFC 6675). All counts are kept as they
 //! change; no acknowledgement walks the window.
+//!
+//! Segments that were sent at one instant share an entry, a run, while nothing sets one apart: a
+//! long window takes little memory. The first SACK block or retransmission gives each its own.
 
-use bentpipe_base::{Fifo, Instant, Ranges};
+use bentpipe_base::{Instant, Ranges, append};
+use std::collections::VecDeque;
+use std::mem;
 
-/// One segment in flight.
+/// Segments in flight that were sent together, all of one length.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
     pub(crate) from: u64,
     pub(crate) to: u64,
+    /// How many.
+    pub(crate) count: u32,
     /// When it was last sent.
     pub(crate) at: Instant,
     /// Bytes delivered in all, and when the last of them were, as it was last sent.
@@ -43,9 +50,37 @@ pub(crate) struct Delivery {
     pub(crate) news: bool,
 }
 
+impl Sent {
+    /// Bytes of each.
+    fn len(&self) -> u64 {
+        (self.to - self.from) / u64::from(self.count.max(1))
+    }
+
+    /// Whether `next`, the segment behind them, is one of them.
+    fn goes_on_with(&self, next: &Self) -> bool {
+        let how = |sent: &Self| (sent.at, sent.delivered, sent.delivered_at, sent.transmits);
+        let len = next.to - next.from;
+        how(self) == how(next) && self.to - self.from == len * u64::from(self.count)
+    }
+
+    /// Takes off those that end at or below `end`, which is not before the end of the first.
+    fn take(&mut self, end: u64) -> Self {
+        let (mut to, mut count) = (self.to, self.count);
+        if to > end {
+            let len = self.len();
+            count = ((end - self.from) / len) as u32;
+            to = self.from + len * u64::from(count);
+        }
+        let taken = Self { to, count, ..*self };
+        self.from = to;
+        self.count -= count;
+        taken
+    }
+}
+
 impl Delivery {
     fn take(&mut self, sent: &Sent) {
-        self.delivered += 1;
+        self.delivered += sent.count;
         self.bytes += sent.to - sent.from;
         let later = |latest: &Sent| (sent.at, sent.to) >= (latest.at, latest.to);
         if self.latest.as_ref().is_none_or(later) {
@@ -57,7 +92,9 @@ impl Delivery {
 /// The segments in flight, in order of the stream, without gaps.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scoreboard {
-    ring: Fifo<Sent>,
+    ring: VecDeque<Sent>,
+    /// Those of all runs together.
+    segments: u32,
     /// What the peer holds beyond what it acknowledges.
     pub(crate) sacked: Ranges,
     sacked_out: u32,
@@ -72,7 +109,7 @@ pub(crate) struct Scoreboard {
 impl Scoreboard {
     /// Segments in flight by the latest knowledge: RFC 6675's pipe, in segments.
     pub(crate) fn pipe(&self) -> u32 {
-        self.ring.len() as u32 + self.again_out - self.sacked_out - self.lost_out
+        self.segments + self.again_out - self.sacked_out - self.lost_out
     }
 
     /// Segments that are held by SACK.
@@ -94,20 +131,44 @@ impl Scoreboard {
         }
     }
 
-    /// The segment that byte `at` was last sent in.
+    /// The segment that byte `at` was last sent in, or its run.
     pub(crate) fn get(&self, at: u64) -> Option<&Sent> {
         self.ring.get(self.index(at))
     }
 
-    /// New bytes were sent; they follow the last ones.
+    /// A segment of new bytes was sent; they follow the last ones.
+    #[inline]
     pub(crate) fn push(&mut self, sent: Sent) {
-        self.ring.push_back(sent);
+        self.segments += sent.count;
+        let alike = self.sacked.is_empty() && self.lost_out == 0;
+        match self.ring.back_mut() {
+            Some(run) if alike && run.goes_on_with(&sent) => {
+                run.to = sent.to;
+                run.count += sent.count;
+            }
+            _ => append(&mut self.ring, sent),
+        }
+    }
+
+    /// Gives each segment its own entry.
+    fn split(&mut self) {
+        if self.ring.len() == self.segments as usize {
+            return;
+        }
+        let mut runs = mem::take(&mut self.ring);
+        while let Some(mut run) = runs.pop_front() {
+            let len = run.len();
+            while run.count > 0 {
+                append(&mut self.ring, run.take(run.from + len));
+            }
+        }
     }
 
     /// Bytes were sent again.
     pub(crate) fn resent(&mut self, from: u64, to: u64, now: Instant, delivered: (u64, Instant)) {
+        self.split();
         let first = self.index(from);
-        for sent in self.ring.iter_mut_from(first) {
+        for sent in self.ring.range_mut(first..) {
             if sent.from >= to {
                 break;
             }
@@ -126,22 +187,31 @@ impl Scoreboard {
 
     /// All before `una` is acknowledged.
     pub(crate) fn acknowledge(&mut self, una: u64, delivery: &mut Delivery) {
-        while let Some(sent) = self.ring.front_mut() {
-            if sent.to > una {
-                sent.from = sent.from.max(una);
+        while let Some(run) = self.ring.front_mut()
+            && run.from < una
+        {
+            if run.to > una && run.from + run.len() > una {
+                self.split();
+                if let Some(sent) = self.ring.front_mut() {
+                    sent.from = una;
+                }
                 break;
             }
-            delivery.acked += 1;
-            delivery.last = Some(*sent);
+            let sent = run.take(una);
+            if run.count == 0 {
+                self.ring.pop_front();
+            }
+            self.segments -= sent.count;
+            delivery.acked += sent.count;
+            delivery.last = Some(sent);
             delivery.again |= sent.transmits > 1;
             if sent.sacked {
                 self.sacked_out -= 1;
             } else {
                 self.lost_out -= u32::from(sent.lost);
                 self.again_out -= u32::from(sent.again);
-                delivery.take(sent);
+                delivery.take(&sent);
             }
-            self.ring.drop_front();
         }
         self.sacked.trim(una);
         self.judged = self.judged.max(una);
@@ -151,13 +221,14 @@ impl Scoreboard {
     /// The peer holds `[from, to)`.
     pub(crate) fn sack(&mut self, from: u64, to: u64, delivery: &mut Delivery) {
         while let Some((start, end)) = self.sacked.uncovered(from, to) {
+            self.split();
             self.sacked.insert(start, end);
             delivery.news = true;
             let Some((left, right)) = self.sacked.covering(start) else {
                 return;
             };
             let first = self.index(start);
-            for held in self.ring.iter_mut_from(first) {
+            for held in self.ring.range_mut(first..) {
                 let sent = *held;
                 if sent.from >= end {
                     break;
@@ -201,7 +272,7 @@ impl Scoreboard {
         }
         let first = self.index(self.judged);
         let mut lost = 0;
-        for sent in self.ring.iter_mut_from(first) {
+        for sent in self.ring.range_mut(first..) {
             if sent.to > edge {
                 break;
             }
@@ -218,6 +289,7 @@ impl Scoreboard {
 
     /// The first segment is lost, whatever else is known; returns whether that is new.
     pub(crate) fn judge_first(&mut self) -> bool {
+        self.split();
         match self.ring.front_mut() {
             Some(sent) if !sent.sacked && !sent.lost => {
                 sent.lost = true;
@@ -236,7 +308,7 @@ impl Scoreboard {
             return 0;
         };
         let mut lost = 0;
-        for sent in self.ring.iter_mut_from(0) {
+        for sent in self.ring.iter_mut() {
             if sent.to > edge {
                 break;
             }
@@ -260,17 +332,18 @@ impl Scoreboard {
     /// again. A peer that holds the first byte by SACK and yet does not acknowledge it has discarded
     /// what it held (RFC 2018, section 8).
     pub(crate) fn lose_all(&mut self) {
+        self.split();
         let reneged = self.ring.front().is_some_and(|sent| sent.sacked);
         if reneged {
             self.sacked.clear();
         }
-        for sent in self.ring.iter_mut_from(0) {
+        for sent in self.ring.iter_mut() {
             sent.sacked &= !reneged;
             sent.lost = !sent.sacked;
             sent.again = false;
         }
-        self.sacked_out = self.ring.iter_from(0).filter(|sent| sent.sacked).count() as u32;
-        self.lost_out = self.ring.len() as u32 - self.sacked_out;
+        self.sacked_out = self.ring.iter().filter(|sent| sent.sacked).count() as u32;
+        self.lost_out = self.segments - self.sacked_out;
         self.again_out = 0;
         self.judged = self.ring.back().map_or(self.judged, |sent| sent.to);
         self.cursor = self.ring.front().map_or(self.cursor, |sent| sent.from);
@@ -279,7 +352,7 @@ impl Scoreboard {
     /// The peer's SACK blocks are no longer believed.
     pub(crate) fn clear(&mut self) {
         self.sacked.clear();
-        for sent in self.ring.iter_mut_from(0) {
+        for sent in self.ring.iter_mut() {
             (sent.sacked, sent.lost, sent.again) = (false, false, false);
         }
         (self.sacked_out, self.lost_out, self.again_out) = (0, 0, 0);
@@ -296,7 +369,7 @@ impl Scoreboard {
         let first = self.index(self.cursor);
         let sent = self
             .ring
-            .iter_from(first)
+            .range(first..)
             .find(|sent| sent.lost && !sent.again)?;
         self.cursor = sent.from;
         Some((sent.from, sent.to))
@@ -306,6 +379,7 @@ impl Scoreboard {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const MSS: u64 = 100;
 
@@ -313,25 +387,81 @@ mod tests {
     fn board() -> Scoreboard {
         let mut board = Scoreboard::default();
         for i in 0..10 {
-            board.push(Sent {
-                from: i * MSS,
-                to: (i + 1) * MSS,
-                at: Instant::from_nanos(i),
-                delivered: 0,
-                delivered_at: Instant::ZERO,
-                transmits: 1,
-                sacked: false,
-                lost: false,
-                again: false,
-            });
+            board.push(segment(i * MSS, (i + 1) * MSS, i));
         }
         board
+    }
+
+    fn segment(from: u64, to: u64, at: u64) -> Sent {
+        Sent {
+            from,
+            to,
+            count: 1,
+            at: Instant::from_nanos(at),
+            delivered: 0,
+            delivered_at: Instant::ZERO,
+            transmits: 1,
+            sacked: false,
+            lost: false,
+            again: false,
+        }
     }
 
     fn sack(board: &mut Scoreboard, from: u64, to: u64) -> Delivery {
         let mut delivery = Delivery::default();
         board.sack(from, to, &mut delivery);
         delivery
+    }
+
+    proptest! {
+        /// Against a board without runs.
+        #[test]
+        fn runs_tell_what_their_segments_would(
+            steps in prop::collection::vec((0u8..8, 0u64..40, 1u64..9), 1..80),
+        ) {
+            let mut boards = [Scoreboard::default(), Scoreboard::default()];
+            let (mut una, mut end, mut clock) = (0, 0, 0);
+            for (step, at, len) in steps {
+                clock += u64::from(step == 0);
+                let now = Instant::from_nanos(clock);
+                let from = una + at * MSS / 2;
+                let to = end.min(from + len * MSS);
+                let step = match step {
+                    0..=2 if from >= to => 5,
+                    step => step,
+                };
+                let told = boards.each_mut().map(|board| {
+                    let mut delivery = Delivery::default();
+                    match step {
+                        0 => board.sack(from, to, &mut delivery),
+                        1 => board.resent(from, to, now, (clock, now)),
+                        2 => board.acknowledge(from, &mut delivery),
+                        3 => {
+                            board.lost_edge(3, MSS as u32).map(|edge| board.judge(edge));
+                        }
+                        4 if at < 2 => board.lose_all(),
+                        4 => board.clear(),
+                        _ => (0..len).for_each(|i| {
+                            let [from, to] = [i, i + 1].map(|i| end + i * MSS);
+                            board.push(segment(from, to, clock));
+                        }),
+                    }
+                    let [last, latest] = [delivery.last, delivery.latest]
+                        .map(|sent| sent.map(|sent| (sent.to, sent.at, sent.transmits)));
+                    let Delivery { acked, delivered, bytes, again, news, .. } = delivery;
+                    let counts = (board.pipe(), board.sacked_out(), board.lost_out());
+                    let told = (acked, delivered, bytes, again, news);
+                    (told, last, latest, counts, board.next_lost())
+                });
+                prop_assert_eq!(&told[0], &told[1]);
+                match step {
+                    2 => una = from,
+                    5.. => end += len * MSS,
+                    _ => {}
+                }
+                boards[1].split();
+            }
+        }
     }
 
     #[test]

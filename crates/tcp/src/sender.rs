@@ -439,6 +439,7 @@ impl Sender {
             self.board.push(Sent {
                 from: from.max(self.max),
                 to,
+                count: 1,
                 at: now,
                 delivered: self.delivered.0,
                 delivered_at: self.delivered.1,
