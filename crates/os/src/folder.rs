@@ -1,13 +1,12 @@
 //! Folders for the time of a run.
 
 use crate::owner::Owner;
+use core::ffi::CStr;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-
-/// Where shm_open(3) has its files, a tmpfs.
-const MEMORY: &str = "/dev/shm";
 
 /// A folder among the temporary ones, named after its [`Owner`] and closed to others; removed with all
 /// that is in it when dropped.
@@ -20,22 +19,23 @@ impl Folder {
     /// # Errors
     /// When the folder for temporary files (`TMPDIR`) cannot be written.
     pub fn create(label: &str) -> io::Result<Self> {
-        Self::create_in(&std::env::temp_dir(), label)
-    }
-
-    /// One whose files are in memory: on the tmpfs that every Linux has for shared memory.
-    ///
-    /// # Errors
-    /// When it is not there, or cannot be written.
-    pub fn in_memory(label: &str) -> io::Result<Self> {
-        Self::create_in(Path::new(MEMORY), label)
-    }
-
-    fn create_in(place: &Path, label: &str) -> io::Result<Self> {
         let owner = Owner::current().map_err(io::Error::other)?;
-        let path = place.join(owner.unique_name(label));
+        let path = std::env::temp_dir().join(owner.unique_name(label));
         DirBuilder::new().mode(0o700).create(&path)?;
         Ok(Self(path))
+    }
+
+    /// One whose files are in memory: a tmpfs of its own, in large pages where the kernel has them.
+    ///
+    /// # Errors
+    /// As [`Folder::create`], and without the right to mount.
+    pub fn in_memory(label: &str) -> io::Result<Self> {
+        let folder = Self::create(label)?;
+        let mounted = |options: Option<&CStr>| {
+            mount("tmpfs", &folder.0, "tmpfs", MountFlags::NOSUID, options)
+        };
+        mounted(Some(c"mode=700,huge=within_size")).or_else(|_| mounted(Some(c"mode=700")))?;
+        Ok(folder)
     }
 
     /// Where it is.
@@ -46,20 +46,24 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.0) {
+        if let Err(error) = remove(&self.0) {
             tracing::warn!(folder = %self.0.display(), %error, "a temporary folder is left");
         }
     }
+}
+
+/// Removes `folder` with all that is in it, mounted there or not.
+pub(crate) fn remove(folder: &Path) -> io::Result<()> {
+    // Most are no mounts, and say so.
+    let _ = unmount(folder, UnmountFlags::DETACH);
+    fs::remove_dir_all(folder)
 }
 
 /// The folders of our own user that carry an owner's name.
 pub(crate) fn owned() -> io::Result<Vec<PathBuf>> {
     let user = rustix::process::geteuid().as_raw();
     let mut found = Vec::new();
-    let temporary = fs::read_dir(std::env::temp_dir())?;
-    // Not every container has the other.
-    let memory = fs::read_dir(MEMORY).into_iter().flatten();
-    for entry in temporary.chain(memory) {
+    for entry in fs::read_dir(std::env::temp_dir())? {
         let entry = entry?;
         let named = entry.file_name().to_str().and_then(Owner::parse).is_some();
         // Of the entry itself: what a link leads to is not ours.
@@ -81,14 +85,25 @@ mod tests {
 
     #[test]
     fn a_folder_is_closed_to_others_and_goes_with_its_guard() {
-        for make in [Folder::create, Folder::in_memory] {
-            let folder = make("Keys of a run").unwrap();
-            let path = folder.path().to_owned();
-            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
-            assert!(owned().unwrap().contains(&path));
-            fs::write(path.join("key"), "secret").unwrap();
-            drop(folder);
-            assert!(!path.exists());
-        }
+        goes(Folder::create("Keys of a run").unwrap());
+    }
+
+    #[test]
+    fn a_folder_in_memory_goes_too() {
+        crate::need!(Root);
+        let folder = Folder::in_memory("Files of a run").unwrap();
+        let beside = fs::metadata(folder.path().parent().unwrap()).unwrap();
+        let device = |path: &Path| fs::metadata(path).unwrap().dev();
+        assert_ne!(device(folder.path()), beside.dev());
+        goes(folder);
+    }
+
+    fn goes(folder: Folder) {
+        let path = folder.path().to_owned();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
+        assert!(owned().unwrap().contains(&path));
+        fs::write(path.join("key"), "secret").unwrap();
+        drop(folder);
+        assert!(!path.exists());
     }
 }

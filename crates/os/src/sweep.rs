@@ -122,7 +122,7 @@ fn sweep_folders(report: &mut Report) {
             continue;
         }
         let path = folder.display().to_string();
-        match std::fs::remove_dir_all(&folder) {
+        match folder::remove(&folder) {
             Ok(()) => report.folders.push(path),
             Err(error) => report.failures.push(format!("folder {path} ({error})")),
         }

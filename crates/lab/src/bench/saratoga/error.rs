@@ -28,7 +28,7 @@ pub enum SaratogaBenchError {
     #[error("cannot drop packets: {0}")]
     Nft(#[from] NftError),
     /// The files cannot be put into memory.
-    #[error("cannot write the files, twice {size}, to the tmpfs in /dev/shm: {source}")]
+    #[error("cannot write the files, twice {size}, to a tmpfs: {source}")]
     Files {
         /// Of one.
         size: bentpipe_base::Bytes,
