@@ -9,6 +9,7 @@
 //!
 //! - `pace`: when the next packet may go; open loop at a fixed rate, or under `tfrc` (RFC 5348).
 //! - `repair`: what was reported missing, and what has been sent again since.
+//! - `window`: what may be under way unreported.
 //! - `report`: STATUS frames from what has arrived.
 //!
 //! Everything that a peer can make grow has a bound: see [`MAX_STRETCHES`].
@@ -22,6 +23,7 @@ mod report;
 pub mod sender;
 mod tfrc;
 mod timing;
+mod window;
 
 pub use inquiry::{Answer, Inquiry};
 pub use receiver::Receiver;

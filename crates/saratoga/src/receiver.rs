@@ -136,7 +136,7 @@ impl Receiver {
             // Whoever asked knows that a round trip is no longer than the answer took, and may leave
             // after two of them.
             let linger = self.timing.round_trip();
-            let linger = linger.map(|time| (2 * time + NUDGE / 25).min(NUDGE));
+            let linger = linger.map(|time| (2 * time + NUDGE / 50).min(NUDGE));
             let linger = linger.map_or(self.config.linger, |time| time.min(self.config.linger));
             self.config.linger = linger;
             self.state = State::Complete(now + linger);

@@ -5,6 +5,7 @@ use crate::repair::{Horizon, Repairs};
 use crate::report::refusal;
 use crate::tfrc::{Feedback, Tfrc};
 use crate::timing::Timing;
+use crate::window::Window;
 use bentpipe_base::{Bytes, Instant, Machine, Rate};
 use bentpipe_wire::saratoga::{Code, Data, Frame, Kind, Metadata, Request, Status, Timestamp};
 use core::time::Duration;
@@ -101,6 +102,9 @@ pub struct Sender {
     /// Whether `available` is all there will be.
     ended: bool,
     progress: Progress,
+    window: Window,
+    /// The window was full.
+    held: bool,
     /// Of the next DATA.
     number: u64,
     /// The packet that the latest report answered.
@@ -139,6 +143,8 @@ impl Sender {
             available: if stream { 0 } else { size },
             ended: !stream,
             progress: Progress::default(),
+            window: Window::new(now),
+            held: false,
             number: 1,
             answered: 0,
             ask_at: now,
@@ -277,6 +283,9 @@ impl Sender {
             if !status.voluntary {
                 self.timing.sample(now.since(sent));
             }
+            let least = self.timing.least();
+            self.window.told(number, self.rate(), least, now);
+            self.held = false;
         }
         let clipped = |value: u128| {
             u64::try_from(value).map_or(self.available, |value| value.min(self.available))
@@ -344,6 +353,7 @@ impl Sender {
             offset: offset.into(),
             len,
         };
+        self.window.sent(self.number, u64::from(len), ask);
         self.number += 1;
         self.progress.transmitted += u64::from(len);
         if ask {
@@ -362,12 +372,14 @@ impl Sender {
         }
         let (most, number) = (self.config.payload, self.number);
         let fresh = self.progress.sent < self.available;
-        if let Some((offset, len)) = self.repairs.next(most, number, now) {
+        let open = self.window.has_room();
+        self.held = !open;
+        if open && let Some((offset, len)) = self.repairs.next(most, number, now) {
             self.ask_now |= self.repairs.is_empty() && !fresh;
             return Some(self.data(offset, len, false, now));
         }
-        let due = self.ask_at <= now;
-        if fresh {
+        let due = self.ask_at <= now || open && self.window.wants_a_report();
+        if open && fresh {
             let offset = self.progress.sent;
             let len = (self.available - offset).min(most.into()) as u32;
             self.progress.sent += u64::from(len);
@@ -377,10 +389,10 @@ impl Sender {
             }
             return Some(self.data(offset, len, due || last, now));
         }
-        if self.ask_now || due {
+        if self.ask_now && open || due {
             return Some(self.data(self.progress.sent, 0, true, now));
         }
-        if self.copies() {
+        if open && self.copies() {
             let (offset, len) = self.repairs.another(COPIES, number, now)?;
             self.ask_now = !self.copies();
             return Some(self.data(offset, len, false, now));
@@ -459,11 +471,11 @@ impl Machine for Sender {
             State::Over => return None,
             State::Asking => self.ask_at,
             State::Sending => {
-                let waits = self.progress.sent < self.available
+                let content = self.progress.sent < self.available
                     || !self.repairs.is_empty()
-                    || self.metadata_due
                     || self.ask_now
                     || self.copies();
+                let waits = self.metadata_due || content && !self.held;
                 let due = if waits { Instant::ZERO } else { self.ask_at };
                 due.max(self.pacer.deadline())
             }

@@ -14,6 +14,7 @@ const MOST: Duration = Duration::from_millis(2500);
 #[derive(Clone, Debug)]
 pub(crate) struct Timing {
     smoothed: Option<Duration>,
+    least: Option<Duration>,
     heard: Instant,
 }
 
@@ -21,6 +22,7 @@ impl Timing {
     pub(crate) const fn new(now: Instant) -> Self {
         Self {
             smoothed: None,
+            least: None,
             heard: now,
         }
     }
@@ -36,10 +38,16 @@ impl Timing {
             Some(smoothed) => smoothed * 7 / 8 + sample / 8,
             None => sample,
         });
+        self.least = Some(self.least.map_or(sample, |least| least.min(sample)));
     }
 
     pub(crate) const fn round_trip(&self) -> Option<Duration> {
         self.smoothed
+    }
+
+    /// The shortest round trip.
+    pub(crate) const fn least(&self) -> Option<Duration> {
+        self.least
     }
 
     /// When the peer counts as gone.

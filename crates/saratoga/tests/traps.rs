@@ -4,7 +4,7 @@
 
 mod support;
 
-use bentpipe_base::{Bytes, Instant, Machine, Ranges};
+use bentpipe_base::{Bytes, Instant, Machine, Ranges, Rate};
 use bentpipe_saratoga::receiver::{self, Event, Kept};
 use bentpipe_saratoga::sender::{self, Failure};
 use bentpipe_saratoga::{Answer, Inquiry, MAX_STRETCHES, Receiver, Sender, refusal};
@@ -477,4 +477,50 @@ fn a_deletion_is_asked_until_it_is_answered() {
     let mut unanswered = Inquiry::new(request(RequestKind::Delete), Duration::from_secs(10), at(0));
     unanswered.timeout(at(10_000));
     assert_eq!(unanswered.event(), Some(Answer::Silence));
+}
+
+#[test]
+fn a_peer_that_does_not_keep_up_is_not_buried() {
+    const SIZE: u64 = 100 << 20;
+    let mut sender = Sender::new(
+        sender::Config {
+            rate: Rate::from_bits_per_sec(100_000_000_000),
+            ..sending(SIZE)
+        },
+        Instant::ZERO,
+    );
+    // What leaves in the millisecond from `ms` on, and the last question in it.
+    let sent = |sender: &mut Sender, ms: u64| {
+        let (mut octets, mut question) = (0, None);
+        for step in 0..100 {
+            let now = at(ms) + Duration::from_micros(10 * step);
+            for frame in frames(sender, now) {
+                if let Frame::Data(data) = frame {
+                    octets += u64::from(data.len);
+                    question = data.status_wanted.then_some(data).or(question);
+                }
+            }
+        }
+        (octets, question)
+    };
+    let answer = |data: Data| {
+        let mut status = status(0, 0, &[]);
+        status.timestamp = data.timestamp;
+        status.holes = vec![Hole { first: 0, last: 0 }];
+        Frame::Status(status)
+    };
+    let (_, first) = sent(&mut sender, 0);
+    sender.input((), answer(first.unwrap()), at(1));
+    // It says nothing more: the window fills, and questions go on.
+    let mut unanswered = 0;
+    let mut last = None;
+    for ms in 1..400 {
+        let (octets, question) = sent(&mut sender, ms);
+        unanswered += octets;
+        last = question.or(last);
+    }
+    assert!((1 << 20..SIZE / 2).contains(&unanswered), "{unanswered}");
+    assert_eq!(sent(&mut sender, 400).0, 0);
+    sender.input((), answer(last.unwrap()), at(401));
+    assert!(sent(&mut sender, 401).0 > 1 << 20);
 }
