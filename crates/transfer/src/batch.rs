@@ -8,34 +8,58 @@ use std::net::SocketAddr;
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     octets: Vec<u8>,
+    /// Of these, how many are whole datagrams.
+    ended: usize,
     /// Octets of each datagram; the last may be shorter.
     segment: usize,
     count: usize,
     to: Option<SocketAddr>,
     /// The last was shorter: no more fit behind it.
     closed: bool,
+    /// A datagram for which there was no room.
+    waiting: Option<(Vec<u8>, SocketAddr)>,
 }
 
 impl Batch {
-    /// Whether a datagram of `len` octets to `to` can leave with the others.
-    pub(crate) fn takes(&self, len: usize, to: SocketAddr) -> bool {
-        self.count == 0
-            || !self.closed
-                && self.to == Some(to)
-                && len <= self.segment
-                && len > 0
-                && self.count < SEGMENTS
-                && self.octets.len() + len <= BATCH
+    /// Where a frame is written: [`Self::end`] it before the next.
+    pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.octets
     }
 
-    /// Adds a datagram that [`Self::takes`] allows.
-    pub(crate) fn push(&mut self, datagram: &[u8], to: SocketAddr) {
+    /// What was written since the last call is a datagram to `to`; what it cannot leave with is sent
+    /// before. `false` when the socket has no room: the datagram then waits.
+    pub(crate) fn end(&mut self, to: SocketAddr, udp: &Udp) -> io::Result<bool> {
+        let len = self.octets.len() - self.ended;
+        if self.count > 0 && !self.takes(len, to) {
+            let datagram = self.octets.split_off(self.ended);
+            let sent = self.flush(udp);
+            if !matches!(sent, Ok(true)) {
+                self.waiting = Some((datagram, to));
+                return sent;
+            }
+            self.octets.extend_from_slice(&datagram);
+        }
+        self.add(len, to);
+        Ok(true)
+    }
+
+    /// Whether a datagram of `len` octets to `to` can leave with the others.
+    fn takes(&self, len: usize, to: SocketAddr) -> bool {
+        !self.closed
+            && self.to == Some(to)
+            && len <= self.segment
+            && len > 0
+            && self.count < SEGMENTS
+            && self.ended + len <= BATCH
+    }
+
+    fn add(&mut self, len: usize, to: SocketAddr) {
         if self.count == 0 {
-            self.segment = datagram.len();
+            self.segment = len;
             self.to = Some(to);
         }
-        self.closed = datagram.len() < self.segment;
-        self.octets.extend_from_slice(datagram);
+        self.closed = len < self.segment;
+        self.ended += len;
         self.count += 1;
     }
 
@@ -51,8 +75,13 @@ impl Batch {
             Ok(()) => {}
         }
         self.octets.clear();
+        self.ended = 0;
         self.count = 0;
         self.closed = false;
+        if let Some((datagram, to)) = self.waiting.take() {
+            self.octets.extend_from_slice(&datagram);
+            self.add(datagram.len(), to);
+        }
         Ok(true)
     }
 }

@@ -14,11 +14,11 @@ pub enum Algorithm {
     /// Not at all: what UDP's checksum misses goes unnoticed.
     None,
     /// CRC-32c: fast; misses one damaged file in four billion.
+    #[default]
     Crc32c,
     /// MD5.
     Md5,
     /// SHA-1, the strongest that the draft has.
-    #[default]
     Sha1,
 }
 
@@ -47,25 +47,84 @@ impl Algorithm {
     /// # Errors
     /// What reading gives; a file that is shorter is one.
     pub fn sum(self, file: &File, len: u64) -> io::Result<Checksum> {
-        Ok(match self {
-            Self::None => Checksum::None,
-            Self::Crc32c => {
-                let mut sum = 0;
-                each_block(file, len, |block| sum = crc32c::crc32c_append(sum, block))?;
-                Checksum::Crc32c(sum)
-            }
-            Self::Md5 => Checksum::Md5(digest::<Md5>(file, len)?.finalize().into()),
-            Self::Sha1 => Checksum::Sha1(digest::<Sha1>(file, len)?.finalize().into()),
-        })
+        Ok(Sum::new(self).rest(file, len)?.finish())
     }
 
     /// Sums up `octets`.
     pub(crate) fn sum_octets(self, octets: &[u8]) -> Checksum {
-        match self {
-            Self::None => Checksum::None,
-            Self::Crc32c => Checksum::Crc32c(crc32c::crc32c(octets)),
-            Self::Md5 => Checksum::Md5(Md5::digest(octets).into()),
-            Self::Sha1 => Checksum::Sha1(Sha1::digest(octets).into()),
+        let mut sum = Sum::new(self);
+        sum.update(octets);
+        sum.finish()
+    }
+}
+
+/// A sum under way, over the beginning of a content.
+#[derive(Clone, Debug)]
+pub(crate) struct Sum {
+    state: State,
+    upto: u64,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    None,
+    Crc32c(u32),
+    Md5(Md5),
+    Sha1(Sha1),
+}
+
+impl Sum {
+    pub(crate) fn new(algorithm: Algorithm) -> Self {
+        let state = match algorithm {
+            Algorithm::None => State::None,
+            Algorithm::Crc32c => State::Crc32c(0),
+            Algorithm::Md5 => State::Md5(Md5::new()),
+            Algorithm::Sha1 => State::Sha1(Sha1::new()),
+        };
+        Self { state, upto: 0 }
+    }
+
+    /// `octets` are written at `offset`: goes on with `sum` where they come in order. Where they are
+    /// over what was summed up, it may be something else now, and the sum is given up.
+    pub(crate) fn follow(sum: &mut Option<Self>, offset: u64, octets: &[u8]) {
+        match sum {
+            Some(known) if offset == known.upto => known.update(octets),
+            Some(known) if offset < known.upto => *sum = None,
+            _ => {}
+        }
+    }
+
+    /// The next octets.
+    fn update(&mut self, octets: &[u8]) {
+        match &mut self.state {
+            State::None => {}
+            State::Crc32c(sum) => *sum = crc32c::crc32c_append(*sum, octets),
+            State::Md5(digest) => digest.update(octets),
+            State::Sha1(digest) => digest.update(octets),
+        }
+        self.upto += octets.len() as u64;
+    }
+
+    /// Goes on with `file`, up to octet `len`.
+    pub(crate) fn rest(mut self, file: &File, len: u64) -> io::Result<Self> {
+        if matches!(self.state, State::None) {
+            return Ok(self);
+        }
+        let mut block = vec![0; 256 << 10];
+        while self.upto < len {
+            let want = (len - self.upto).min(block.len() as u64) as usize;
+            file.read_exact_at(&mut block[..want], self.upto)?;
+            self.update(&block[..want]);
+        }
+        Ok(self)
+    }
+
+    pub(crate) fn finish(self) -> Checksum {
+        match self.state {
+            State::None => Checksum::None,
+            State::Crc32c(sum) => Checksum::Crc32c(sum),
+            State::Md5(digest) => Checksum::Md5(digest.finalize().into()),
+            State::Sha1(digest) => Checksum::Sha1(digest.finalize().into()),
         }
     }
 }
@@ -78,24 +137,6 @@ impl FromStr for Algorithm {
             .map(|(_, algorithm)| *algorithm)
             .ok_or_else(|| format!("`{text}` is no checksum: expected none, crc32c, md5 or sha1"))
     }
-}
-
-fn digest<D: Digest>(file: &File, len: u64) -> io::Result<D> {
-    let mut digest = D::new();
-    each_block(file, len, |block| digest.update(block))?;
-    Ok(digest)
-}
-
-fn each_block(file: &File, len: u64, mut take: impl FnMut(&[u8])) -> io::Result<()> {
-    let mut block = vec![0; 256 << 10];
-    let mut at = 0;
-    while at < len {
-        let want = (len - at).min(block.len() as u64) as usize;
-        file.read_exact_at(&mut block[..want], at)?;
-        take(&block[..want]);
-        at += want as u64;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -125,5 +166,24 @@ mod tests {
         };
         assert_eq!(hex(&sha1), "f7c3bc1d808e04732adf679965ccc34ca7ae3441");
         assert!(Algorithm::Crc32c.sum(&file, 10).is_err());
+    }
+
+    #[test]
+    fn a_sum_follows_what_comes_in_order_and_trusts_nothing_written_twice() {
+        let mut file = tempfile::tempfile().expect("a temporary file");
+        file.write_all(b"123456789").expect("it can be written");
+        for (_, algorithm) in Algorithm::ALL {
+            let whole = algorithm.sum_octets(b"123456789");
+            let mut sum = Some(Sum::new(algorithm));
+            Sum::follow(&mut sum, 0, b"123");
+            Sum::follow(&mut sum, 7, b"89");
+            Sum::follow(&mut sum, 3, b"456");
+            let begun = sum.clone().expect("all of it was new");
+            assert_eq!(begun.upto, 6);
+            let rest = begun.rest(&file, 9).expect("it can be read");
+            assert_eq!(rest.finish(), whole);
+            Sum::follow(&mut sum, 5, b"x");
+            assert!(sum.is_none());
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! A session that receives: the machine, and where the content goes.
 
 use crate::Error;
+use crate::checksum::{Algorithm, Sum};
 use crate::gather::Gather;
 use crate::sink::Sink;
 use bentpipe_base::{Instant, Machine};
@@ -21,6 +22,8 @@ pub(crate) struct Incoming {
     sink: Option<Sink>,
     /// What has arrived and is not in the sink yet: for the length of a turn.
     gathered: Gather,
+    /// The checksum over what has come in order from the beginning, until something did not.
+    sum: Option<Sum>,
     path: String,
     max_size: u64,
     saved: Instant,
@@ -44,6 +47,7 @@ impl Incoming {
             receiver,
             sink: Some(sink),
             gathered: Gather::default(),
+            sum: None,
             path,
             max_size,
             saved: now,
@@ -105,6 +109,7 @@ impl Incoming {
             match event {
                 Event::Announced { metadata, resumed } => {
                     tracing::debug!(path = self.path, resumed, size = %metadata.entry.size, "announced");
+                    self.sum = Algorithm::of(&metadata.checksum).map(Sum::new);
                     if let Err(error) = self.check(&metadata) {
                         self.fail(error);
                     }
@@ -165,13 +170,15 @@ impl Incoming {
     /// Puts what is gathered into the sink.
     fn write(&mut self) {
         let Gather { from, octets } = &mut self.gathered;
-        if let Some(sink) = self.sink.as_mut().filter(|_| !octets.is_empty())
-            && let Err(error) = sink.write(*from, octets)
-        {
-            octets.clear();
-            return self.fail(Error::file("write", self.path.clone())(error));
+        if octets.is_empty() {
+            return;
         }
+        Sum::follow(&mut self.sum, *from, octets);
+        let written = self.sink.as_mut().map(|sink| sink.write(*from, octets));
         octets.clear();
+        if let Some(Err(error)) = written {
+            self.fail(Error::file("write", self.path.clone())(error));
+        }
     }
 
     fn complete(&mut self) {
@@ -188,11 +195,12 @@ impl Incoming {
         let Some(metadata) = self.receiver.metadata().cloned() else {
             return;
         };
+        let begun = self.sum.take();
         let (tell, verdict) = mpsc::channel();
         let path = self.path.clone();
         let work = move || {
             // Nobody waits for it any more when the session is over.
-            let _ = tell.send(sink.finish(size, &metadata, &path));
+            let _ = tell.send(sink.finish(size, &metadata, begun, &path));
         };
         match std::thread::Builder::new()
             .name("verify".to_owned())

@@ -73,14 +73,11 @@ pub struct Node {
     link: Link,
     pub(crate) sessions: BTreeMap<Key, Session>,
     batch: Batch,
-    /// A datagram for which the batch had no room.
-    waiting: Option<(Vec<u8>, SocketAddr)>,
     buffer: Vec<u8>,
-    datagram: Vec<u8>,
 }
 
-/// Batches that a turn receives at most.
-const RECEIVES: usize = 64;
+/// Batches that a turn receives at most, before it answers.
+const RECEIVES: usize = 16;
 /// Datagrams that a session sends in a turn at most.
 const SENDS: usize = 256;
 /// Between two looks at threads that work for us, and at streams that grow.
@@ -108,9 +105,7 @@ impl Node {
             link,
             sessions: BTreeMap::new(),
             batch: Batch::default(),
-            waiting: None,
             buffer: vec![0; RECEIVE],
-            datagram: Vec::with_capacity(2048),
         })
     }
 
@@ -274,21 +269,14 @@ impl Node {
         if !full(self.batch.flush(&self.udp))? {
             return Ok((true, true));
         }
-        if let Some((datagram, to)) = self.waiting.take() {
-            self.batch.push(&datagram, to);
-        }
         let mut all = true;
         for session in self.sessions.values_mut() {
             let mut count = 0;
-            while count < SENDS && session.transmit(now, &mut self.datagram) {
+            while count < SENDS && session.transmit(now, self.batch.buffer()) {
                 count += 1;
-                if !self.batch.takes(self.datagram.len(), session.peer)
-                    && !full(self.batch.flush(&self.udp))?
-                {
-                    self.waiting = Some((self.datagram.clone(), session.peer));
+                if !full(self.batch.end(session.peer, &self.udp))? {
                     return Ok((true, true));
                 }
-                self.batch.push(&self.datagram, session.peer);
             }
             all &= count < SENDS;
         }
@@ -374,15 +362,20 @@ impl Session {
         }
     }
 
-    fn transmit(&mut self, now: Instant, datagram: &mut Vec<u8>) -> bool {
+    /// Appends the next datagram to `out`; `false` when none is due.
+    fn transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
         let frame = match &mut self.work {
-            Work::Sending(outgoing) => return outgoing.transmit(now, datagram),
+            Work::Sending(outgoing) => return outgoing.transmit(now, out),
             Work::Receiving(incoming) => incoming.receiver.transmit(now),
             Work::Asking(inquiry) => inquiry.transmit(now),
             Work::Preparing(_) => None,
         };
-        datagram.clear();
-        frame.is_some_and(|((), frame)| frame.emit(datagram).is_ok())
+        let start = out.len();
+        let written = frame.is_some_and(|((), frame)| frame.emit(out).is_ok());
+        if !written {
+            out.truncate(start);
+        }
+        written
     }
 
     fn deadline(&self) -> Option<Instant> {

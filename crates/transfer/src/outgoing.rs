@@ -28,8 +28,9 @@ impl Outgoing {
 
     /// The next datagram, appended to `out`; `false` when nothing is due.
     pub(crate) fn transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
+        let start = out.len();
         while let Some(((), frame)) = self.sender.transmit(now) {
-            out.clear();
+            out.truncate(start);
             if frame.emit(out).is_err() {
                 // A descriptor that does not hold the offset of a stream.
                 self.sender.abort(Code::TOO_LONG);
@@ -44,6 +45,7 @@ impl Outgoing {
                 Err(error) => self.fail(error),
             }
         }
+        out.truncate(start);
         false
     }
 

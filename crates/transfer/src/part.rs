@@ -1,7 +1,7 @@
 //! A file that arrives: hidden beside its place until it is whole and right.
 
 use crate::Error;
-use crate::checksum::Algorithm;
+use crate::checksum::{Algorithm, Sum};
 use crate::tree::{Folder, PART, RECORD};
 use bentpipe_base::Ranges;
 use bentpipe_saratoga::receiver::Kept;
@@ -130,11 +130,16 @@ impl Part {
     }
 
     /// Verifies what has arrived, puts it on the disk, and only then under its name.
-    pub(crate) fn finish(self, size: u64, metadata: &Metadata) -> Result<(), Error> {
+    pub(crate) fn finish(
+        self,
+        size: u64,
+        metadata: &Metadata,
+        begun: Option<Sum>,
+    ) -> Result<(), Error> {
         self.file
             .set_len(size)
             .map_err(Error::file("cut to its size", self.path.clone()))?;
-        if !verify(&self.file, size, &metadata.checksum)
+        if !verify(&self.file, size, &metadata.checksum, begun)
             .map_err(Error::file("verify", self.path.clone()))?
         {
             self.discard();
@@ -172,13 +177,18 @@ impl Part {
     }
 }
 
-/// Whether the first `size` octets of `file` sum up to `checksum`; one of an unknown kind is passed
-/// over, as the draft says.
-pub(crate) fn verify(file: &File, size: u64, checksum: &Checksum) -> io::Result<bool> {
-    match Algorithm::of(checksum) {
-        Some(algorithm) => Ok(algorithm.sum(file, size)? == *checksum),
-        None => Ok(true),
-    }
+/// Whether the first `size` octets of `file`, over whose beginning a sum may have `begun`, sum up to
+/// `checksum`; one of an unknown kind is passed over, as the draft says.
+pub(crate) fn verify(
+    file: &File,
+    size: u64,
+    checksum: &Checksum,
+    begun: Option<Sum>,
+) -> io::Result<bool> {
+    let Some(sum) = begun.or_else(|| Algorithm::of(checksum).map(Sum::new)) else {
+        return Ok(true);
+    };
+    Ok(sum.rest(file, size)?.finish() == *checksum)
 }
 
 fn from_hex(text: &str) -> Option<Vec<u8>> {

@@ -1,7 +1,7 @@
 //! Where what arrives goes.
 
 use crate::Error;
-use crate::checksum::Algorithm;
+use crate::checksum::{Algorithm, Sum};
 use crate::part::{Part, verify};
 use bentpipe_base::Ranges;
 use bentpipe_wire::saratoga::Metadata;
@@ -78,17 +78,19 @@ impl Sink {
         }
     }
 
-    /// All has arrived: verifies it, and gives a part its name. Memory is given back.
+    /// All has arrived: verifies it, over whose beginning a sum may have `begun`, and gives a part its
+    /// name. Memory is given back.
     pub(crate) fn finish(
         self,
         size: u64,
         metadata: &Metadata,
+        begun: Option<Sum>,
         path: &str,
     ) -> Result<Vec<u8>, Error> {
         match self {
-            Self::Part(part) => part.finish(size, metadata).map(|()| Vec::new()),
+            Self::Part(part) => part.finish(size, metadata, begun).map(|()| Vec::new()),
             Self::Pipe { spool, .. } => {
-                let right = verify(&spool, size, &metadata.checksum);
+                let right = verify(&spool, size, &metadata.checksum, begun);
                 match right.map_err(Error::file("verify", path))? {
                     true => Ok(Vec::new()),
                     false => Err(Error::Checksum {

@@ -88,19 +88,18 @@ impl Source {
         path: &str,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        let start = out.len();
-        out.resize(start + len, 0);
-        let to = &mut out[start..];
         match self {
             Self::Memory(memory) => {
                 let from = offset as usize;
-                to.copy_from_slice(&memory[from..from + len]);
+                out.extend_from_slice(&memory[from..from + len]);
                 Ok(())
             }
-            Self::Pipe(spool) => spool
-                .file
-                .read_exact_at(to, offset)
-                .map_err(Error::file("read what was kept of", path)),
+            Self::Pipe(spool) => {
+                let start = out.len();
+                out.resize(start + len, 0);
+                let read = spool.file.read_exact_at(&mut out[start..], offset);
+                read.map_err(Error::file("read what was kept of", path))
+            }
             Self::File { file, was, ahead } => {
                 // A repair leaves what is read ahead alone.
                 let [fresh, again] = ahead;
@@ -113,7 +112,7 @@ impl Source {
                     read_block(file, was, offset, most.max(len), path, block)?;
                 }
                 match block.get(offset, len) {
-                    Some(octets) => to.copy_from_slice(octets),
+                    Some(octets) => out.extend_from_slice(octets),
                     None => {
                         return Err(Error::file("read", path)(
                             io::ErrorKind::UnexpectedEof.into(),

@@ -136,7 +136,7 @@ struct Way {
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     silence: Duration,
     /// The checksum over files that are sent: none, crc32c, md5 or sha1
-    #[arg(long, value_name = "NAME", default_value = "sha1")]
+    #[arg(long, value_name = "NAME", default_value = "crc32c")]
     checksum: Algorithm,
     /// A file with a key that both peers have: authenticates REQUESTs (ours, not in the draft)
     #[arg(long, value_name = "FILE")]
