@@ -33,7 +33,7 @@ pub use error::StudyError;
 pub use figure::{Line, lines};
 pub use gaps::{Gap, gaps};
 pub use load::{Loaded, load, read_profiles};
-pub use measure::{MEASURES, Measure, greatest, simulate, target};
+pub use measure::{MEASURES, Measure, greatest, least, mean, share, simulate, target};
 pub use row::{Measures, Row};
 pub use run::{Options, Progress, Results, run};
 pub use samples::Samples;

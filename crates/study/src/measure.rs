@@ -95,12 +95,33 @@ pub const MEASURES: &[Measure] = &[
         },
     },
     Measure {
+        name: "of_limit",
+        summary: "goodput as a share of what no TCP can exceed on the path, the least of the flows, in percent",
+        of: |run| {
+            let shares = run
+                .flows
+                .iter()
+                .map(|flow| share(flow.goodput, flow.limit?));
+            least(shares)
+        },
+    },
+    Measure {
+        name: "queueing",
+        summary: "by how much the senders' smoothed round-trip time exceeds propagation, in ms: the mean of the flows at their end, in the lab of the whole time but its first 5 s",
+        of: |run| {
+            let delays = run.flows.iter().filter_map(|flow| {
+                let srtt = flow.gauges.srtt?;
+                Some(1e3 * srtt.saturating_sub(flow.round_trip).as_secs_f64())
+            });
+            mean(delays)
+        },
+    },
+    Measure {
         name: "srtt",
         summary: "the senders' smoothed round-trip time at the end, their mean, in ms",
         of: |run| {
             let times = run.flows.iter().filter_map(|flow| flow.gauges.srtt);
-            let times: Vec<f64> = times.map(|time| 1e3 * time.as_secs_f64()).collect();
-            (!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64)
+            mean(times.map(|time| 1e3 * time.as_secs_f64()))
         },
     },
     Measure {
@@ -187,6 +208,23 @@ pub fn simulate(scenario: &Scenario) -> Result<Measures, String> {
 /// The greatest of `values`; `None` where one is missing.
 pub fn greatest(mut values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     values.try_fold(0.0, |last, value| Some(f64::max(last, value?)))
+}
+
+/// The least of `values`; `None` of none, and where one is missing.
+pub fn least(mut values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    let first = values.next()??;
+    values.try_fold(first, |least, value| Some(f64::min(least, value?)))
+}
+
+/// The mean of `values`; `None` of none.
+pub fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = values.fold((0.0, 0), |(sum, count), value| (sum + value, count + 1));
+    (count > 0).then(|| sum / f64::from(count))
+}
+
+/// `goodput` in percent of `limit`.
+pub fn share(goodput: Rate, limit: Rate) -> Option<f64> {
+    (limit.bits_per_sec() > 0).then(|| 100.0 * goodput.mbps() / limit.mbps())
 }
 
 /// What a transfer of `size` may take: 1.02 times its time at `limit`, and four of `round_trip`; in seconds.

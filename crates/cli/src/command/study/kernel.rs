@@ -1,11 +1,14 @@
 //! The points of a study on the kernel's TCP.
 
-use bentpipe_lab::{Controls, FlowResult, LabError, Measured, Outcome, RunOptions};
+use bentpipe_lab::{Controls, FlowResult, LabError, Measured, Outcome, Point, RunOptions};
 use bentpipe_scenario::Scenario;
-use bentpipe_study::{Measures, greatest, target};
+use bentpipe_study::{Measures, greatest, least, mean, share, target};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+
+/// What a flow's delay is not judged by: its beginning.
+const START: Duration = Duration::from_secs(5);
 
 /// How often a run in which an emulator fell behind is made before its point is given up.
 const TRIES: u32 = 3;
@@ -78,7 +81,16 @@ fn measures(run: &Measured) -> Result<Measures, String> {
     };
     let shares = targets().zip(&run.flows);
     let shares = shares.map(|(target, flow)| Some(flow.completion?.as_secs_f64() / target?));
+    let of_limit = run.flows.iter();
+    let of_limit = least(of_limit.map(|flow| share(flow.goodput, flow.limit?)));
+    let delays = run.samples.iter().filter_map(|sample| {
+        let srtt = sample.tcp.filter(|_| sample.at > START)?.rtt;
+        let delay = srtt.saturating_sub(run.flows[sample.flow].round_trip);
+        (sample.point == Point::Sender).then_some(1e3 * delay.as_secs_f64())
+    });
     let values = [
+        ("of_limit", of_limit),
+        ("queueing", mean(delays)),
         ("target", greatest(targets())),
         ("of_target", greatest(shares)),
         ("goodput", Some(sum)),
