@@ -1,5 +1,5 @@
 use crate::kernel;
-use crate::{HYBLA, LoadError, RATE};
+use crate::{HYBLA, LoadError, RATE, user_name};
 use thiserror::Error;
 
 /// What stands in for a control that cannot be had, best first: each is the kernel's own.
@@ -8,7 +8,7 @@ const FALLBACKS: [&str; 3] = ["hybla", "bbr", "cubic"];
 /// A congestion control for a leg.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// Its name, for `setsockopt(TCP_CONGESTION)`.
+    /// Its name, as users write it.
     pub name: String,
     /// Why it is not the one that was wanted, in one line.
     pub note: Option<String>,
@@ -37,9 +37,10 @@ pub enum ChooseError {
     },
 }
 
-/// The congestion controls that this kernel offers by name now.
+/// The congestion controls that this kernel offers now, as users write their names.
 pub fn available() -> Vec<String> {
-    kernel::offered()
+    let offered = kernel::offered().into_iter();
+    offered.map(|name| user_name(&name).to_owned()).collect()
 }
 
 /// The control `want`, or where it is missing the kernel's own `hybla`, `bbr` or `cubic`, in this

@@ -2,7 +2,7 @@ use crate::layout::{self, Owner};
 use crate::maps::{self, LINKS, SHARES};
 use crate::object::Control;
 use crate::params::{LinkParams, LinkShare};
-use crate::{HYBLA, RATE, kernel};
+use crate::{HYBLA, RATE, kernel, kernel_name};
 use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, PrintLevel};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -121,20 +121,20 @@ impl Controls {
     /// Fails where the kernel lacks BTF or is older than 6.4, without the capabilities, or when a
     /// name belongs to a stranger; nothing stays behind.
     pub fn load() -> Result<Self, LoadError> {
-        Self::load_as([(HYBLA, None), (RATE, None)])
+        Self::load_as([HYBLA, RATE].map(|name| (name, kernel_name(name))))
     }
 
-    /// Like [`Controls::load`], registered under other names (at most 13 characters): so tests do
+    /// Like [`Controls::load`], registered under other names (at most 15 characters): so tests do
     /// not meet a gateway at work.
     ///
     /// # Errors
     /// As [`Controls::load`].
     #[doc(hidden)]
     pub fn load_renamed(hybla: &str, rate: &str) -> Result<Self, LoadError> {
-        Self::load_as([(HYBLA, Some(hybla)), (RATE, Some(rate))])
+        Self::load_as([(HYBLA, hybla), (RATE, rate)])
     }
 
-    fn load_as(names: [(&'static str, Option<&str>); 2]) -> Result<Self, LoadError> {
+    fn load_as(names: [(&'static str, &str); 2]) -> Result<Self, LoadError> {
         log_through_tracing();
         let signature = kernel::probe()?;
         let strangers = LINKS.all().is_empty();
@@ -187,7 +187,7 @@ impl Controls {
     pub fn holds(&self, name: &str) -> bool {
         self.controls
             .iter()
-            .any(|control| control.name == name && control.is_registered())
+            .any(|control| control.name == kernel_name(name) && control.is_registered())
     }
 
     /// Sockets marked `mark` send over a link of these parameters from now on, also those that are

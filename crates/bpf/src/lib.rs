@@ -18,6 +18,7 @@ mod controls;
 mod kernel;
 mod layout;
 mod maps;
+mod names;
 mod object;
 mod params;
 #[doc(hidden)]
@@ -25,9 +26,10 @@ pub mod replay;
 
 pub use choose::{Choice, ChooseError, available, choose};
 pub use controls::{ConfigureError, Controls, LoadError};
+pub use names::{kernel_name, user_name};
 pub use params::{LinkParams, LinkShare};
 
-/// The name of TCP Hybla for `setsockopt(TCP_CONGESTION)`.
+/// The name of TCP Hybla, as users write it; [`kernel_name`] is what `setsockopt` takes.
 pub const HYBLA: &str = "bentpipe_hybla";
-/// The name of the rate control for `setsockopt(TCP_CONGESTION)`.
+/// The name of the rate control, as users write it; [`kernel_name`] is what `setsockopt` takes.
 pub const RATE: &str = "bentpipe_rate";

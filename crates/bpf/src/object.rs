@@ -26,27 +26,20 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Loads the control `name` and registers it, unless the name is taken.
-    ///
-    /// `alias`: the name to register instead, of the same length or shorter (tests).
+    /// Loads the control `name` and registers it as `alias`, of at most 15 bytes, unless that is taken.
     pub(crate) fn load(
         name: &'static str,
-        alias: Option<&str>,
+        alias: &str,
         signature: Signature,
     ) -> Result<Self, LoadError> {
-        let code = if name == crate::HYBLA {
-            &HYBLA.0
-        } else {
-            &RATE.0
-        };
-        let mut open = open(code)?;
+        let mut open = open(code(name))?;
         for mut map in open.maps_mut() {
             let four = map.name() == name;
             if map.map_type() == MapType::StructOps {
                 let wanted = four == (signature == Signature::Four);
                 map.set_autocreate(wanted)
                     .map_err(kernel("choosing the programs"))?;
-                if let (Some(alias), Some(value)) = (alias, map.initial_value_mut()) {
+                if let Some(value) = map.initial_value_mut() {
                     rename(value, name, alias);
                 }
                 continue;
@@ -67,7 +60,7 @@ impl Control {
             },
         })?;
         let mut control = Self {
-            name: alias.unwrap_or(name).to_owned(),
+            name: alias.to_owned(),
             object,
             link: None,
         };
@@ -108,6 +101,15 @@ impl Control {
     }
 }
 
+/// The compiled programs of a control.
+pub(crate) fn code(name: &str) -> &'static [u8] {
+    if name == crate::HYBLA {
+        &HYBLA.0
+    } else {
+        &RATE.0
+    }
+}
+
 /// The programs that replay traces, loaded.
 pub(crate) fn replay() -> Result<Object, LoadError> {
     open(&REPLAY.0)?
@@ -125,13 +127,17 @@ fn kernel(doing: &'static str) -> impl FnOnce(libbpf_rs::Error) -> LoadError {
     move |source| LoadError::Kernel { doing, source }
 }
 
+/// `TCP_CA_NAME_MAX`, the closing zero included.
+const NAME: usize = 16;
+
 /// Replaces the zero-terminated `name` in the initial value of a `tcp_congestion_ops`.
 fn rename(value: &mut [u8], name: &str, alias: &str) {
     let at = value
         .windows(name.len())
         .position(|bytes| bytes == name.as_bytes());
-    if let Some(at) = at.filter(|_| alias.len() <= name.len()) {
-        let field = &mut value[at..at + name.len()];
+    if let Some(field) = at.and_then(|at| value.get_mut(at..at + NAME))
+        && alias.len() < NAME
+    {
         field.fill(0);
         field[..alias.len()].copy_from_slice(alias.as_bytes());
     }

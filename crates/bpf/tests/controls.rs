@@ -2,7 +2,7 @@
 //! those of the first test are this process's own, so that a gateway at work is not met.
 
 use bentpipe_base::Rate;
-use bentpipe_bpf::{Controls, HYBLA, LinkParams, RATE, available};
+use bentpipe_bpf::{Controls, HYBLA, LinkParams, RATE, available, kernel_name};
 use bentpipe_os::{socket, tcp};
 use socket2::{Domain, Socket, Type};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// What the other process is to do, if this is the other process.
 const ROLE: &str = "BENTPIPE_BPF_TEST_ROLE";
 
-/// Names that no other test has: at most 13 characters.
+/// Names that no other test has: at most 15 characters.
 fn names(test: char) -> [String; 2] {
     let pid = std::process::id();
     [format!("bp{test}h{pid}"), format!("bp{test}r{pid}")]
@@ -123,7 +123,7 @@ fn both_controls_are_offered_and_carry_data() {
     assert!(offered(HYBLA) && offered(RATE), "{:?}", available());
     let mark = mark(1);
     controls.configure(mark, &link()).unwrap();
-    for name in [HYBLA, RATE] {
+    for name in [HYBLA, RATE].map(kernel_name) {
         transfer(name, mark, 5_000_000);
         // And where nothing is configured.
         transfer(name, 0, 5_000_000);

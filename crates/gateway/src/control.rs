@@ -3,7 +3,9 @@
 use crate::legs::{Legs, Prepared};
 use crate::mark::Marks;
 use bentpipe_base::{Probability, Rate};
-use bentpipe_bpf::{ChooseError, ConfigureError, Controls, HYBLA, LinkParams, LoadError, RATE};
+use bentpipe_bpf::{
+    ChooseError, ConfigureError, Controls, HYBLA, LinkParams, LoadError, RATE, kernel_name,
+};
 use bentpipe_os::{socket, tcp};
 use bentpipe_pep::leg::Leg;
 use bentpipe_policy::{Config, Which};
@@ -170,7 +172,7 @@ fn is_ours(name: &str) -> bool {
 
 fn ask_for(name: &str) -> bool {
     let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-    socket::stream(any).is_ok_and(|socket| tcp::set_congestion(&socket, name).is_ok())
+    socket::stream(any).is_ok_and(|socket| tcp::set_congestion(&socket, kernel_name(name)).is_ok())
 }
 
 /// The part of the link's rate that is payload (1448 of each 1500 bytes) and that flows are paced

@@ -62,7 +62,7 @@ impl Prepared {
             tcp::set_max_pacing_rate(&socket, rate)?;
         }
         match &self.control {
-            Some(control) => tcp::set_congestion(&socket, control),
+            Some(control) => tcp::set_congestion(&socket, bentpipe_bpf::kernel_name(control)),
             None => Ok(()),
         }
     }

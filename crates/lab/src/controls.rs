@@ -1,7 +1,7 @@
 //! The congestion controls that a run's senders use: found with the kernel, or loaded into it.
 
 use crate::LabError;
-use bentpipe_bpf::{ConfigureError, HYBLA, LinkParams, RATE};
+use bentpipe_bpf::{ConfigureError, HYBLA, LinkParams, RATE, available, kernel_name};
 use bentpipe_os::{socket, tcp};
 use bentpipe_scenario::nearest;
 use std::io;
@@ -37,7 +37,7 @@ impl Controls {
     /// Makes sure that the kernel has the control `name`, which `user` wants.
     pub(crate) fn ensure(&self, name: &str, user: &str) -> Result<(), LabError> {
         let error = |why: String| {
-            let offered = tcp::available_congestion().unwrap_or_default();
+            let offered = available();
             let names = offered.iter().map(String::as_str).chain([HYBLA, RATE]);
             LabError::Control {
                 user: user.to_owned(),
@@ -99,7 +99,7 @@ impl Controls {
 
 fn probe(name: &str) -> io::Result<()> {
     let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-    tcp::set_congestion(socket::stream(any)?, name)
+    tcp::set_congestion(socket::stream(any)?, kernel_name(name))
 }
 
 /// A socket mark that stands for a link; the kernel forgets it when this is dropped.

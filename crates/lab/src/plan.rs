@@ -8,7 +8,7 @@
 
 use crate::LabError;
 use bentpipe_base::{Bytes, Rate};
-use bentpipe_bpf::{HYBLA, RATE};
+use bentpipe_bpf::{HYBLA, RATE, kernel_name};
 use bentpipe_os::netlink::{Prefix, Route};
 use bentpipe_scenario::{Amount, Flow, Ip, Path, Scenario, TcpSettings, Topology, Traffic};
 use bentpipe_traffic::Direction;
@@ -240,7 +240,7 @@ impl Atlas<'_> {
                     _ => continue,
                 };
                 routes.push(match control {
-                    Some(control) => route.with_control(control),
+                    Some(control) => route.with_control(kernel_name(control)),
                     None => route,
                 });
             }

@@ -18,6 +18,7 @@ pub(crate) use sender::Sent;
 use crate::LabError;
 use crate::plan::FlowPlan;
 use bentpipe_base::Instant;
+use bentpipe_bpf::kernel_name;
 use bentpipe_os::netns::Netns;
 use bentpipe_os::{socket, tcp, timer};
 use bentpipe_scenario::{Amount, Flow};
@@ -46,7 +47,7 @@ impl SocketSettings {
     /// A socket for connections with `to`, in the namespace of this thread.
     pub(crate) fn socket(&self, to: SocketAddr) -> io::Result<OwnedFd> {
         let stream = socket::stream(to)?;
-        tcp::set_congestion(&stream, &self.control)?;
+        tcp::set_congestion(&stream, kernel_name(&self.control))?;
         if let Some(mark) = self.mark {
             socket::set_mark(&stream, mark)?;
         }

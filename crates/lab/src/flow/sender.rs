@@ -3,6 +3,7 @@
 use super::wait::Wait;
 use super::{Lost, SAMPLE, Shared};
 use bentpipe_base::{Bytes, Instant};
+use bentpipe_bpf::user_name;
 use bentpipe_os::tcp::Info;
 use bentpipe_os::{socket, tcp, timer};
 use bentpipe_scenario::Amount;
@@ -50,7 +51,8 @@ impl Shared {
         let lost = Wait::new().map_err(Lost::from).and_then(|mut wait| {
             let stream = open(self, &mut wait, fd)?;
             sent.connected = Some(timer::now());
-            sent.control = tcp::congestion(&stream).ok();
+            let control = tcp::congestion(&stream).ok();
+            sent.control = control.map(|name| user_name(&name).to_owned());
             socket::abort_on_close(&stream, true)?;
             let filled = self.fill(&mut wait, &stream, &mut sent);
             if let Ok(info) = tcp::info(&stream) {
