@@ -22,7 +22,7 @@ pub(crate) const LINKS: Kind = Kind {
 };
 /// What the flows of a link have in common, by socket mark.
 pub(crate) const SHARES: Kind = Kind {
-    name: "bentpipe_share2",
+    name: "bentpipe_share3",
     value: layout::LINK as u32,
 };
 

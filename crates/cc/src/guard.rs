@@ -2,32 +2,43 @@
 //! nothing was. The functions are the twins of `crates/bpf/src/bpf/guard.h`. No published algorithm;
 //! akin to BBR (N. Cardwell et al., ACM Queue 14(5), 2016), but for a link instead of a flow.
 //!
-//! Acknowledgements are gathered in slots of at least 2^27 ns (0.13 s) and eight samples of the
-//! round-trip time: what was delivered, the mean and the least delay above each flow's smallest. What
-//! is decided shows a round-trip time later; until then only a queue is judged.
+//! Acknowledgements are gathered in slots of at least 2^27 ns (0.13 s) and eight milliseconds with a
+//! sample of the round-trip time: what was delivered, and the least delay above each flow's smallest,
+//! which noise can only raise. What is decided shows a round-trip time later; until then only a queue
+//! is judged.
 //!
 //! ```text
-//! full    a delay that stands: known = delivered rate, cap = 31/32 known; drain
-//! drain   no more than one product in flight, until the delay is gone; one that stays is a longer path
-//! probe   cap + 3/32 known, twice; where it is not delivered, or waits, the link is full
+//! full    a delay that stands, or a small one for eight rounds: cap = 31/32 of what is delivered while
+//!         it stands; drain
+//! drain   no more than one product in flight, then half of one, until the delay is gone; one that
+//!         stays all the same is a longer path, or a small one noise
+//! probe   cap + 3/32 known, twice or more; where it is not delivered, or waits, the link is full
 //! grow    half as much again, then by e in about a round-trip time, while more is delivered
 //! ```
+//!
+//! Who shares a carrier of known rate with others is told by the part f of it that is delivered here:
+//! each probe adds as much for all, each that fails takes f^2 (1 - f) of the own part, so that parts
+//! become equal (D. Chiu, R. Jain, Computer Networks and ISDN Systems 17(1), 1989).
 
 use crate::control::{Params, RATE_MAX, RTT_MAX_US, link_rate};
 
 /// A slot is at least 2 to this power nanoseconds long.
 const SLOT_SHIFT: u32 = 27;
 const SLOT_US: u64 = 134_217;
-/// Samples of the round-trip time in a slot, at least.
+/// Milliseconds with a sample of the round-trip time in a slot, at least.
 const SAMPLES: u32 = 8;
+/// What comes within 2 to this power nanoseconds, about a millisecond, is one sample.
+const TICK_SHIFT: u32 = 20;
 /// After 2 to this power nanoseconds without an acknowledgement, a slot says nothing of the link.
 const GAP_SHIFT: u32 = 30;
 /// Where a link of unknown rate begins, in bytes a second: 1 Mbit/s.
 const BEGIN: u64 = 125_000;
 /// What waits this long on the link is no queue yet: a flow's first segments leave unpaced. Bytes.
 const BURST: u64 = 8 * 1500;
-/// Rounds in which a small delay may drain before it is taken for a longer path.
+/// Rounds in which a small delay may go by itself.
 const PATIENCE: u32 = 8;
+/// Slots in which a probe may be delivered.
+const TRIES: u32 = 3;
 /// Rounds at the configured rate without delay that lift the cap.
 pub const CALM: u32 = 16;
 
@@ -36,7 +47,7 @@ pub const REST: u32 = 0;
 /// [`Guard::step`]: the first of the steps at which a little more is tried.
 pub const PROBE: u32 = 1;
 /// [`Guard::step`]: there is more, how much is not known.
-pub const GROW: u32 = 3;
+pub const GROW: u32 = 8;
 
 /// `struct bp_guard`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,8 +58,6 @@ pub struct Guard {
     pub known: u64,
     /// What it delivered before the cap last rose; in a drain, what was known before.
     pub before: u64,
-    /// What it delivered in the last slot.
-    pub past: u64,
     /// When what was decided shows, in nanoseconds.
     pub due_ns: u64,
     /// When the slot began, in nanoseconds; 0: none has.
@@ -57,17 +66,23 @@ pub struct Guard {
     pub last_ns: u64,
     /// Bytes acknowledged in the slot, on the wire.
     pub bytes: u64,
-    /// Sum of the delays in the slot, in microseconds.
-    pub excess_us: u64,
-    /// The least of them.
+    /// Bytes acknowledged while a queue stood, on the wire.
+    pub busy: u64,
+    /// And how long it has stood, in microseconds.
+    pub busy_us: u64,
+    /// The least delay in the slot, in microseconds.
     pub least_us: u32,
-    /// How many they are.
+    /// Milliseconds with a sample of it.
     pub samples: u32,
+    /// The last of them.
+    pub tick: u32,
     /// The delay that drains, in microseconds; 0: none does.
     pub level_us: u32,
-    /// Rounds since it does; at the configured rate, rounds without delay.
+    /// The delay that did not, in microseconds: noise.
+    pub floor_us: u32,
+    /// Rounds of rest; slots of a probe; in a drain, 1 once half a product drains.
     pub age: u32,
-    /// [`REST`], [`PROBE`], the one between, or [`GROW`].
+    /// [`REST`], [`PROBE`] and those that follow, or [`GROW`].
     pub step: u32,
     /// Counts changes of the path: flows forget their smallest round-trip time.
     pub path: u32,
@@ -96,10 +111,9 @@ struct Tale {
     /// Delivered, in bytes a second on the wire.
     rate: u64,
     rtt_us: u32,
-    mean_us: u32,
-    /// A mean delay above it is a queue.
+    /// A delay above it is a queue.
     limit_us: u32,
-    /// A least delay below it is none.
+    /// A delay below it is none.
     quiet_us: u32,
     hungry: bool,
     /// What was decided last has come to show.
@@ -121,76 +135,97 @@ pub fn allowed(g: &Guard, p: &Params) -> u64 {
     }
 }
 
+/// 0 when no queue drains, else 1 where one product may be in flight, 2 where half of one may.
+pub fn draining(g: &Guard) -> u32 {
+    if g.level_us == 0 { 0 } else { 1 + g.age.min(1) }
+}
+
 fn restart(g: &mut Guard, now_ns: u64) {
     g.start_ns = now_ns;
     g.bytes = 0;
-    g.excess_us = 0;
     g.samples = 0;
     g.least_us = RTT_MAX_US;
 }
 
-/// What is decided now shows in a round-trip time and `more_us`.
-fn wait(g: &mut Guard, t: &Tale, more_us: u32) {
-    let after_us = u64::from(t.rtt_us) + u64::from(more_us);
-    g.due_ns = t.now_ns.wrapping_add(after_us * 1000);
+/// What is decided now shows in a round-trip time.
+fn wait(g: &mut Guard, t: &Tale) {
+    g.due_ns = t.now_ns.wrapping_add(u64::from(t.rtt_us) * 1000);
+}
+
+fn quiet(g: &Guard, t: &Tale) -> bool {
+    u64::from(g.least_us) <= u64::from(g.floor_us) + u64::from(t.quiet_us)
 }
 
 /// The cap a little below `known`.
-fn settle(g: &mut Guard, known: u64) {
-    g.known = known.max(1);
+fn settle(g: &mut Guard, p: &Params, known: u64) {
+    g.known = known.min(ceiling(p)).max(1);
     g.cap = (g.known - (g.known >> 5)).max(1);
 }
 
-/// The link is full: it carries `known`.
-fn full(g: &mut Guard, p: &Params, t: &Tale, known: u64) {
-    settle(g, known.min(ceiling(p)));
-    let queue_us = if g.least_us > t.quiet_us {
-        t.mean_us.max(1)
-    } else {
-        0
-    };
-    g.level_us = queue_us;
-    g.before = 0;
-    g.age = 0;
-    g.step = REST;
-    wait(g, t, queue_us);
+/// Makes room for others on a carrier of known rate.
+fn make_room(g: &mut Guard, p: &Params) {
+    let part = ((g.known << 8) / ceiling(p).max(1)).min(256);
+    if p.rate != 0 {
+        let less = g.known.wrapping_mul((part * part * (256 - part)) >> 8) >> 16;
+        settle(g, p, g.known.wrapping_sub(less));
+    }
 }
 
-/// A queue drains. One that still grows shows that the link carries less. One that a time for draining
-/// leaves as it was shows that too, where less was delivered; and then a longer path.
-fn drain(g: &mut Guard, t: &Tale) {
-    let delivered = t.rate.max(g.past);
+/// No queue drains any more, nothing is tried.
+fn rest(g: &mut Guard, t: &Tale) {
+    g.level_us = 0;
+    g.age = 0;
+    g.step = REST;
+    wait(g, t);
+}
+
+/// While a queue stands, the link delivers what it carries.
+fn stands(g: &mut Guard, p: &Params, t: &Tale) {
+    g.busy = g.busy.wrapping_add(g.bytes);
+    g.busy_us = g.busy_us.wrapping_add(t.span_us);
+    let known = g.busy.min(RATE_MAX) * 1_000_000 / g.busy_us.max(1);
+    settle(g, p, known);
+}
+
+/// The link is full: its queue has to drain.
+fn full(g: &mut Guard, p: &Params, t: &Tale) {
+    rest(g, t);
+    g.before = if g.cap == 0 { allowed(g, p) } else { g.known };
+    g.busy = 0;
+    g.busy_us = 0;
+    g.level_us = g.least_us.max(1);
+    stands(g, p, t);
+}
+
+/// A queue drains. One that stays with half a product in flight is a longer path, or noise.
+fn drain(g: &mut Guard, p: &Params, t: &Tale) {
+    if quiet(g, t) {
+        rest(g, t);
+        make_room(g, p);
+        return;
+    }
+    if g.age == 0 {
+        stands(g, p, t);
+    }
     if u64::from(g.least_us) > u64::from(g.level_us) + u64::from(t.limit_us) {
-        let known = g.known.min(delivered);
-        settle(g, known);
-        g.level_us = t.mean_us.max(1);
-        wait(g, t, t.mean_us);
+        g.level_us = g.least_us;
+        wait(g, t);
         return;
     }
     if !t.due {
         return;
     }
-    g.age = g.age.wrapping_add(1).min(PATIENCE);
     let stays = g.least_us > g.level_us - (g.level_us >> 2);
-    if stays && g.before == 0 && delivered < g.known - (g.known >> 3) {
-        g.before = g.known;
-        settle(g, delivered);
-        wait(g, t, t.mean_us);
-    } else if g.age == PATIENCE || (stays && g.level_us > t.limit_us) {
-        let known = g.known.max(g.before);
-        settle(g, known);
-        g.before = 0;
-        g.path = g.path.wrapping_add(1);
-        g.level_us = 0;
-        g.age = 0;
-        wait(g, t, 0);
-    } else {
-        if stays {
-            let known = g.known - (g.known >> 5);
-            settle(g, known);
-        }
-        g.level_us = t.mean_us.max(1);
-        wait(g, t, 0);
+    g.level_us = g.least_us.max(1);
+    wait(g, t);
+    if stays && g.age != 0 {
+        let longer = g.least_us > t.limit_us;
+        g.path = g.path.wrapping_add(u32::from(longer));
+        g.floor_us = if longer { 0 } else { g.least_us };
+        rest(g, t);
+        settle(g, p, g.known.max(g.before));
+    } else if stays {
+        g.age = 1;
     }
 }
 
@@ -201,56 +236,21 @@ fn probe(g: &Guard, p: &Params) -> u64 {
         .max(1)
 }
 
-/// No queue, and flows that could send more: does the link carry more?
-fn rise(g: &mut Guard, p: &Params, t: &Tale) {
-    let quiet = g.least_us <= t.quiet_us;
-    if g.step >= GROW {
-        if !quiet || (t.due && t.rate < g.before.wrapping_add(g.before >> 3)) {
-            full(g, p, t, t.rate.max(g.known));
-            return;
-        }
-        let time_us = u64::from(t.rtt_us) + SLOT_US;
-        let more = g.cap.wrapping_mul(t.span_us.min(time_us)) / time_us;
-        let most = t.rate.max(BEGIN).wrapping_mul(4);
-        g.cap = g.cap.wrapping_add(more).min(most);
-    } else if !t.due {
-        return;
-    } else if g.step == REST {
-        if !quiet {
-            full(g, p, t, g.known - (g.known >> 5));
-            return;
-        }
-        if g.cap >= ceiling(p) {
-            g.age = g.age.wrapping_add(1).min(CALM);
-            if g.age == CALM {
-                g.cap = 0;
-            }
-            wait(g, t, 0);
-            return;
-        }
-        g.cap = g.cap.max(g.known).wrapping_add(probe(g, p));
-        g.step = PROBE;
+/// As many probes find the room that others on the carrier have not just left.
+fn probes(g: &Guard, p: &Params) -> u32 {
+    if (g.known >> 4) + (g.known >> 5) < ceiling(p) >> 5 {
+        2
     } else {
-        // A full link delivers 1/31 more than at rest, one with room at least 2/31.
-        let least = (g.before >> 5) + (g.before >> 6);
-        if !quiet || t.rate < g.before.wrapping_add(least) {
-            let known = g.known - (g.known >> 5);
-            full(g, p, t, known.max(t.rate));
-            return;
-        }
-        g.step = g.step.wrapping_add(1);
-        g.known = g.cap;
-        let more = if g.step == GROW {
-            g.cap >> 1
-        } else {
-            probe(g, p)
-        };
-        g.cap = g.cap.wrapping_add(more);
+        GROW - 1
     }
+}
+
+/// The cap has risen: what is delivered now is what it has to show more than.
+fn rose(g: &mut Guard, p: &Params, t: &Tale) {
     if t.due {
         g.before = t.rate;
         g.known = g.known.max(t.rate);
-        wait(g, t, 0);
+        wait(g, t);
     }
     if g.cap >= ceiling(p) {
         g.cap = ceiling(p);
@@ -260,29 +260,109 @@ fn rise(g: &mut Guard, p: &Params, t: &Tale) {
     }
 }
 
-fn judge(g: &mut Guard, p: &Params, t: &Tale) {
-    if g.level_us != 0 && g.least_us <= t.quiet_us {
-        g.level_us = 0;
-        g.age = 0;
+fn growing(g: &mut Guard, p: &Params, t: &Tale) {
+    if !quiet(g, t) {
+        full(g, p, t);
+    } else if t.due && t.rate < g.before.wrapping_add(g.before >> 3) {
+        settle(g, p, g.known.max(t.rate));
+        rest(g, t);
+    } else {
+        let time_us = u64::from(t.rtt_us) + SLOT_US;
+        let more = g.cap.wrapping_mul(t.span_us.min(time_us)) / time_us;
+        let most = t.rate.max(BEGIN).wrapping_mul(4);
+        g.cap = g.cap.wrapping_add(more).min(most);
+        rose(g, p, t);
     }
+}
+
+/// Nothing has been tried for a round-trip time.
+fn attempt(g: &mut Guard, p: &Params, t: &Tale) {
+    if !quiet(g, t) {
+        g.age = g.age.wrapping_add(1);
+        wait(g, t);
+        if g.age >= PATIENCE {
+            full(g, p, t);
+        }
+        return;
+    }
+    g.floor_us = g.floor_us.min(g.least_us);
+    if g.cap >= ceiling(p) {
+        g.age = g.age.wrapping_add(1).min(CALM);
+        if g.age == CALM {
+            g.cap = 0;
+        }
+        wait(g, t);
+        return;
+    }
+    g.age = 0;
+    g.cap = g.cap.max(g.known).wrapping_add(probe(g, p));
+    g.step = PROBE;
+    rose(g, p, t);
+}
+
+/// A probe has had its round-trip time.
+fn probed(g: &mut Guard, p: &Params, t: &Tale) {
+    // A full link delivers 1/31 more than at rest, one with room at least 2/31; then no more.
+    let least = if g.step == PROBE {
+        (g.before >> 5) + (g.before >> 6)
+    } else {
+        g.cap.wrapping_sub(g.known) >> 1
+    };
+    if !quiet(g, t) {
+        full(g, p, t);
+    } else if t.rate >= g.before.wrapping_add(least) {
+        g.age = 0;
+        g.known = g.cap;
+        g.step = if g.step >= probes(g, p) {
+            GROW
+        } else {
+            g.step.wrapping_add(1)
+        };
+        let more = if g.step == GROW {
+            g.cap >> 1
+        } else {
+            probe(g, p)
+        };
+        g.cap = g.cap.wrapping_add(more);
+        rose(g, p, t);
+    } else {
+        g.age = g.age.wrapping_add(1);
+        if g.age >= TRIES {
+            settle(g, p, g.known);
+            make_room(g, p);
+            rest(g, t);
+        }
+    }
+}
+
+fn judge(g: &mut Guard, p: &Params, t: &Tale) {
     // Where nothing waits to be sent and the link is less than half full, a delay is no queue's:
     // single segments wait for the receiver's delayed acknowledgement.
     if !t.hungry && t.rate < allowed(g, p) >> 1 {
-        wait(g, t, 0);
+        if g.level_us != 0 && quiet(g, t) {
+            rest(g, t);
+        }
+        wait(g, t);
     } else if g.level_us != 0 {
-        drain(g, t);
-    } else if t.mean_us > t.limit_us && g.least_us > t.quiet_us {
-        full(g, p, t, t.rate.max(g.past));
+        drain(g, p, t);
+    } else if u64::from(g.least_us) > u64::from(g.floor_us) + u64::from(t.limit_us) {
+        full(g, p, t);
     } else if !t.hungry {
-        wait(g, t, 0);
-    } else if g.cap != 0 {
-        rise(g, p, t);
-    } else if p.rate == 0 {
+        wait(g, t);
+    } else if g.cap != 0 && g.step >= GROW {
+        growing(g, p, t);
+    } else if g.cap != 0 && t.due {
+        if g.step == REST {
+            attempt(g, p, t);
+        } else {
+            probed(g, p, t);
+        }
+    } else if g.cap == 0 && p.rate == 0 {
         g.cap = BEGIN;
         g.known = t.rate;
         g.before = 0;
         g.step = GROW;
-        wait(g, t, 0);
+        wait(g, t);
     }
 }
 
@@ -307,29 +387,27 @@ pub fn guard_ack(g: &mut Guard, p: &Params, e: &Echo) {
     if e.rtt_us == 0 {
         return;
     }
-    g.excess_us = g.excess_us.wrapping_add(u64::from(e.excess_us));
     g.least_us = g.least_us.min(e.excess_us);
-    g.samples = g.samples.wrapping_add(1);
+    let tick = (e.now_ns >> TICK_SHIFT) as u32;
+    g.samples = g.samples.wrapping_add(u32::from(tick != g.tick));
+    g.tick = tick;
     let span_ns = e.now_ns.wrapping_sub(g.start_ns);
     if span_ns >> SLOT_SHIFT == 0 || g.samples < SAMPLES {
         return;
     }
     let span_us = span_ns / 1000;
     let burst_us = (BURST * 1_000_000 / allowed(g, p).max(1)).min(u64::from(RTT_MAX_US)) as u32;
-    let mean_us = (g.excess_us / u64::from(g.samples)).min(u64::from(RTT_MAX_US)) as u32;
     let limit_us = p.guard_us.clamp(burst_us, RTT_MAX_US);
     let t = Tale {
         now_ns: e.now_ns,
         span_us,
         rate: g.bytes.min(RATE_MAX) * 1_000_000 / span_us,
         rtt_us: e.rtt_us.min(RTT_MAX_US),
-        mean_us,
         limit_us,
-        quiet_us: (limit_us >> 3).max((burst_us >> 3) * 3),
+        quiet_us: (limit_us >> 2).max((burst_us >> 3) * 3),
         hungry: e.hungry != 0,
         due: g.start_ns >= g.due_ns,
     };
     judge(g, p, &t);
-    g.past = t.rate;
     restart(g, e.now_ns);
 }

@@ -5,7 +5,8 @@
 //! ```text
 //! pacing = share * mss / wire                [payload bytes a second]
 //! cwnd   = windows * share * RTTmin / wire   [segments]; one such product until data is
-//!          acknowledged and while a queue drains, never less than 10
+//!          acknowledged and while a queue drains, half of one if that does not drain it, never
+//!          less than 10
 //! ```
 //!
 //! No published algorithm: SCPS-TP's pure rate control (CCSDS 714.0-B-2) with a share and a guard.
@@ -46,7 +47,8 @@ pub fn rate_apply(r: &mut State, w: &mut RawWindow, p: &Params, budget: u64, ack
     let rtt_us = r.member.min_rtt_us;
     w.pacing = payload_rate(w, budget);
     if rtt_us != 0 {
-        let cwnd = u64::from(windows).wrapping_mul(segments(budget, rtt_us, w.wire));
+        let cwnd = u64::from(windows).wrapping_mul(segments(budget, rtt_us, w.wire))
+            >> u32::from(r.member.draining > 1);
         w.cwnd = cwnd.clamp(u64::from(WINDOW_MIN), u64::from(WINDOW_MAX)) as u32;
     } else {
         w.cwnd = w.cwnd.clamp(WINDOW_MIN, WINDOW_MAX);

@@ -12,7 +12,7 @@
 //! epoch are what they need.
 
 use crate::control::{HUNGRY, Params, RATE_MAX, RTT_MAX_US, RawAck, SEGMENTS_MAX};
-use crate::guard::{Echo, Guard, allowed, guard_ack};
+use crate::guard::{Echo, Guard, allowed, draining, guard_ack};
 
 /// An epoch is 2 to this power nanoseconds.
 pub const EPOCH_SHIFT: u32 = 29;
@@ -58,7 +58,7 @@ pub struct Member {
     pub min_rtt_us: u32,
     /// The path it belongs to.
     pub path: u32,
-    /// 1 while a queue of the link drains.
+    /// [`draining`] of the link.
     pub draining: u32,
 }
 
@@ -110,7 +110,7 @@ pub fn join(s: &mut Share, m: &mut Member, p: &Params, now_ns: u64) -> u64 {
         m.epoch = epoch;
         m.hungry = 1;
     }
-    m.draining = u32::from(s.guard.level_us != 0);
+    m.draining = draining(&s.guard);
     budget(s, p, 0)
 }
 
@@ -148,6 +148,6 @@ pub fn share_ack(s: &mut Share, m: &mut Member, p: &Params, a: &RawAck, wire: u3
         hungry: s.now.hungry.min(s.past.hungry),
     };
     guard_ack(&mut s.guard, p, &echo);
-    m.draining = u32::from(s.guard.level_us != 0);
+    m.draining = draining(&s.guard);
     budget(s, p, 0)
 }

@@ -41,6 +41,39 @@ struct Link {
     queue: u64,
     /// One packet in so many is lost; 0: none is.
     lost: u64,
+    noise: Noise,
+}
+
+/// A machine with other work, in milliseconds.
+#[derive(Clone, Copy, Default)]
+struct Noise {
+    seed: u64,
+    /// Acknowledgements wait for up to so long and come at a stroke, in a third of all 0.3 s.
+    late: u64,
+    /// Nothing is sent meanwhile, in others.
+    stalled: u64,
+    /// Each acknowledgement takes up to so much longer.
+    jitter: u64,
+}
+
+/// SplitMix64 (Steele et al., OOPSLA 2014).
+fn draw(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// What is due at `at` happens after the pause of up to `most` milliseconds that it falls into, if any.
+fn delayed(at: u64, most: u64, seed: u64) -> u64 {
+    let turn = at / (300 * MS);
+    let drawn = draw(turn ^ (seed << 40));
+    let pause = if most > 0 && drawn.is_multiple_of(3) {
+        (drawn >> 8) % most
+    } else {
+        0
+    };
+    at.max((turn * 300 + pause) * MS)
 }
 
 struct Flow {
@@ -160,7 +193,9 @@ impl World {
     }
 
     fn again(&mut self, flow: usize, now: u64) {
+        let noise = self.link.noise;
         let next = now.max(self.flows[flow].next);
+        let next = delayed(next, noise.stalled, noise.seed + 77);
         self.heap.push(Reverse((next, Event::Send(flow))));
     }
 
@@ -190,8 +225,11 @@ impl World {
             let tenth = self.tenth(now);
             tenth.wait_ms = tenth.wait_ms.max(wait / MS);
         }
+        let noise = self.link.noise;
+        let jitter = draw(self.sent ^ (noise.seed << 33)) % (noise.jitter * MS).max(1);
+        let back = delayed(self.free + phase.rtt * MS + jitter, noise.late, noise.seed);
         // Nothing overtakes.
-        let back = (self.free + phase.rtt * MS).max(self.last);
+        let back = back.max(self.last);
         self.last = back;
         // A step of 7919 spreads the losses without a pattern that fits the bursts.
         let unlucky = self.link.lost != 0 && self.sent * 7919 % 10_007 < 10_007 / self.link.lost;
@@ -253,6 +291,7 @@ fn link(lost: u64) -> Link {
         phases: CHANGES.to_vec(),
         queue: 750_000,
         lost,
+        noise: Noise::default(),
     }
 }
 
@@ -283,7 +322,7 @@ fn a_queue_too_short_to_see_is_no_licence() {
     let shallow = Link {
         phases: CHANGES[..5].to_vec(),
         queue: 30_000,
-        lost: 0,
+        ..link(0)
     };
     let tenths = World::new(shallow, 0, &[(0, 0)]).run(75);
     let (rates, _) = between(&tenths, 35, 45);
@@ -322,4 +361,94 @@ fn two_gateways_share_a_carrier() {
     assert!(rates.iter().sum::<f64>() > 9.0, "{rates:?}");
     assert!(rates.iter().all(|rate| *rate > 1.5), "{rates:?}");
     assert!(wait < 300, "{wait} ms");
+}
+
+/// The mean of the longest waits of each tenth of a second, in milliseconds.
+fn mean_wait(tenths: &[Tenth], from: u64, to: u64) -> u64 {
+    let those = &tenths[10 * from as usize..10 * to as usize];
+    those.iter().map(|tenth| tenth.wait_ms).sum::<u64>() / those.len() as u64
+}
+
+/// What noise costs is bounded, and it never keeps a queue: 10, 2 and 20 Mbit/s at 200 ms.
+#[test]
+fn late_acknowledgements_and_timers_keep_no_queue() {
+    let phases = vec![phase(0, 10, 200), phase(7, 2, 200), phase(27, 20, 200)];
+    for (late, stalled, jitter) in [(0, 0, 20), (100, 0, 0), (0, 100, 0), (300, 0, 0)] {
+        for (told, queue) in [(0, 250_000), (0, 750_000), (50, 250_000)] {
+            let [mut shares, mut waits] = [[0.0; 3]; 2];
+            for seed in 1..=10 {
+                let noise = Noise {
+                    seed,
+                    late,
+                    stalled,
+                    jitter,
+                };
+                let phases = phases.clone();
+                let noisy = Link {
+                    phases,
+                    queue,
+                    noise,
+                    ..link(0)
+                };
+                let tenths = World::new(noisy, told, &[(0, 0)]).run(41);
+                for (at, (from, to, mbps)) in [(5, 7, 10.0), (13, 27, 2.0), (33, 41, 20.0)]
+                    .into_iter()
+                    .enumerate()
+                {
+                    shares[at] += between(&tenths, from, to).0[0] / mbps / 10.0;
+                    waits[at] += mean_wait(&tenths, from, to) as f64 / 10.0;
+                }
+            }
+            let what = format!("told {told}, queue {queue}, {late}, {stalled}, {jitter} ms");
+            let least = if late > 100 { 0.7 } else { 0.85 };
+            assert!(shares.iter().all(|share| *share > least), "{what}: {shares:?}");
+            assert!(waits.iter().all(|wait| *wait < 150.0), "{what}: {waits:?}");
+        }
+    }
+}
+
+/// Each told all of the carrier's rate, two flows each, the second gateway at once or later: their parts
+/// become equal, on a quiet machine and on a busy one.
+#[test]
+fn parts_of_a_carrier_become_equal() {
+    let (mut sum, mut runs) = (0.0, 0.0);
+    for (begins, from) in [(0, 5), (10, 20)] {
+        for (late, jitter) in [(0, 0), (0, 5), (50, 0)] {
+            for seed in 1..=10 {
+                let noise = Noise {
+                    seed,
+                    late,
+                    stalled: late,
+                    jitter,
+                };
+                let carrier = Link {
+                    phases: vec![phase(0, 10, 600)],
+                    noise,
+                    ..link(0)
+                };
+                let flows = [(0, 0), (0, 0), (1, begins), (1, begins)];
+                let tenths = World::new(carrier, 10, &flows).run(from + 55);
+                let (rates, _) = between(&tenths, from, from + 55);
+                let most = rates.iter().copied().fold(0.0, f64::max);
+                let even = rates.iter().copied().fold(f64::MAX, f64::min) / most;
+                let what = format!("from {begins} s, {late}, {jitter} ms, seed {seed}: {rates:?}");
+                assert!(even > 0.7 && rates.iter().sum::<f64>() > 8.8, "{what}");
+                assert!(mean_wait(&tenths, from, from + 55) < 50, "{what}");
+                (sum, runs) = (sum + even, runs + 1.0);
+            }
+        }
+    }
+    assert!(sum / runs > 0.9, "{}", sum / runs);
+}
+
+/// A rate told a little too high costs little.
+#[test]
+fn a_rate_told_too_high_is_followed_below() {
+    for told in [10, 11, 12, 15, 20, 50] {
+        let phases = vec![phase(0, 10, 600)];
+        let tenths = World::new(Link { phases, ..link(0) }, told, &[(0, 0), (0, 0)]).run(65);
+        let total = between(&tenths, 5, 65).0.iter().sum::<f64>();
+        let wait = mean_wait(&tenths, 5, 65);
+        assert!(total > 8.8 && wait < 50, "told {told}: {total} Mbit/s, {wait} ms");
+    }
 }

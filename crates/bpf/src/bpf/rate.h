@@ -5,7 +5,8 @@
  *
  *   pacing = share * mss / wire                [payload bytes a second]
  *   cwnd   = windows * share * RTTmin / wire   [segments]; one such product until data is
- *            acknowledged and while a queue drains, never less than 10
+ *            acknowledged and while a queue drains, half of one if that does not drain it, never
+ *            less than 10
  *
  * No published algorithm: SCPS-TP's pure rate control (CCSDS 714.0-B-2) with a share and a guard.
  * Sockets of a link that nobody has configured are Reno (Hybla's rule with rho = 1).
@@ -41,6 +42,7 @@ BP_STEP bp_rate_apply(struct bp_rate *r, struct bp_window *w, const struct bp_pa
 	if (rtt_us) {
 		u64 cwnd = windows * bp_segments(budget, rtt_us, w->wire);
 
+		cwnd >>= r->member.draining > 1;
 		w->cwnd = bp_min(bp_max(cwnd, BP_RATE_WINDOW_MIN), BP_RATE_WINDOW_MAX);
 	} else {
 		w->cwnd = bp_min(bp_max(w->cwnd, BP_RATE_WINDOW_MIN), BP_RATE_WINDOW_MAX);

@@ -39,7 +39,7 @@ struct bp_member {
 	u32 hungry;
 	u32 min_rtt_us;		/* 0: unknown */
 	u32 path;
-	u32 draining;		/* a queue of the link drains */
+	u32 draining;		/* bp_draining of the link */
 };
 
 static __always_inline void bp_slot_start(struct bp_slot *s, u32 epoch)
@@ -102,7 +102,7 @@ static __always_inline u64 bp_join(struct bp_share *s, struct bp_member *m,
 		m->epoch = epoch;
 		m->hungry = 1;
 	}
-	m->draining = s->guard.level_us != 0;
+	m->draining = bp_draining(&s->guard);
 	return bp_budget(s, p, 0);
 }
 
@@ -135,7 +135,7 @@ static __always_inline u64 bp_share_ack(struct bp_share *s, struct bp_member *m,
 		s->now.others += bytes;
 	echo.hungry = bp_min(s->now.hungry, s->past.hungry);
 	bp_guard_ack(&s->guard, p, &echo);
-	m->draining = s->guard.level_us != 0;
+	m->draining = bp_draining(&s->guard);
 	return bp_budget(s, p, 0);
 }
 
