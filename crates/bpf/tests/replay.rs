@@ -107,7 +107,7 @@ impl Image for RawAck {
             Word(&mut self.sent),
             Word(&mut self.phase),
             Word(&mut self.flags),
-            Pad,
+            Word(&mut self.stamp_ms),
         ]
     }
 }
@@ -138,10 +138,16 @@ impl Image for rate::State {
             hungry,
             min_rtt_us,
             path,
+            origin,
+            origin_ms,
+            transit_us,
             draining,
         } = &mut self.member;
-        let words = [epoch, hungry, min_rtt_us, path, draining, &mut self.started];
-        words.into_iter().map(Word).collect()
+        let link = [epoch, hungry, min_rtt_us, path];
+        let clock = [origin, origin_ms, transit_us];
+        let words = link.into_iter().chain(clock);
+        let words = words.chain([draining, &mut self.started]).map(Word);
+        words.chain([Pad]).collect()
     }
 }
 
@@ -275,6 +281,10 @@ impl Trace {
             let join = self.steps[at].what == INIT;
             ack.rtt_us += self.rtt_us + if join { 0 } else { queue };
         }
+        // A clock that counts milliseconds, read a while ago; or none that does.
+        if self.start_ns & 2 != 0 {
+            ack.stamp_ms = ((now_ns / 1_000_000) as u32).wrapping_sub(ack.stamp_ms % 128);
+        }
         ack
     }
 }
@@ -349,12 +359,22 @@ fn ack() -> impl Strategy<Value = RawAck> {
             0..4_u32,
             few(),
             0..100_u32,
+            any::<u32>(),
         )
     };
     let phase = prop_oneof![OPEN..=LOSS, wild()];
-    let any = (wild(), wild(), wild(), phase, any::<u32>(), wild(), wild());
+    let any = (
+        wild(),
+        wild(),
+        wild(),
+        phase,
+        any::<u32>(),
+        wild(),
+        wild(),
+        wild(),
+    );
     prop_oneof![20 => plain(0..200_u32), 20 => plain(0..4_u32), 1 => any].prop_map(
-        |(rtt_us, acked, srtt_us, phase, flags, lost, sent)| RawAck {
+        |(rtt_us, acked, srtt_us, phase, flags, lost, sent, stamp_ms)| RawAck {
             now_ns: 0,
             rtt_us,
             srtt_us,
@@ -363,6 +383,7 @@ fn ack() -> impl Strategy<Value = RawAck> {
             sent,
             phase,
             flags,
+            stamp_ms,
         },
     )
 }
@@ -536,7 +557,8 @@ fn hybla_is_the_same_in_the_kernel_and_in_rust() {
 fn the_rate_control_is_the_same_in_the_kernel_and_in_rust() {
     bentpipe_os::need!(Root, Btf);
     let kernel = Replay::load().unwrap();
-    let [fell, deeper, drained, rose, grew, ended, moved] = [(); 7].map(|()| Seen::default());
+    let [fell, deeper, drained, rose, grew, ended, moved, clocked] =
+        [(); 8].map(|()| Seen::default());
     let replayed = runner().run(&trace(), |trace| {
         let p = &trace.params;
         let mut share: Share = trace.initial();
@@ -560,7 +582,7 @@ fn the_rate_control_is_the_same_in_the_kernel_and_in_rust() {
             match step.what {
                 INIT => {
                     turn(&mut share, now_ns);
-                    rate_init(r, ack.rtt_us, share.guard.path);
+                    rate_init(r, &ack, share.guard.path);
                     rate_apply(r, w, p, budget(&share, p, 1), 0);
                 }
                 JOIN => {
@@ -575,7 +597,7 @@ fn the_rate_control_is_the_same_in_the_kernel_and_in_rust() {
             }
             same("window", at, &read(&bytes[WINDOW_AT..]), w)?;
             same("flow", at, &read(&bytes[STEP..]), r)?;
-            same("share", at, &read(&bytes[STEP + 24..]), &share)?;
+            same("share", at, &read(&bytes[STEP + 40..]), &share)?;
             let orderly = trace.garbage.is_none();
             let (old, new) = (&before.guard, &share.guard);
             fell.note(orderly && old.level_us == 0 && new.level_us > 0);
@@ -585,6 +607,8 @@ fn the_rate_control_is_the_same_in_the_kernel_and_in_rust() {
             grew.note(orderly && old.step == GROW && new.cap > old.cap);
             ended.note(orderly && old.cap > 0 && new.cap == 0);
             moved.note(orderly && new.path != old.path);
+            let (_, r, _) = &flows[step.flow];
+            clocked.note(orderly && r.member.transit_us != 0);
         }
         Ok(())
     });
@@ -599,6 +623,7 @@ fn the_rate_control_is_the_same_in_the_kernel_and_in_rust() {
         ("guard grows", grew),
         ("guard ends", ended),
         ("path changes", moved),
+        ("the way there is known", clocked),
     ] {
         assert!(seen.0.get() >= 1, "{branch}: no trace shows it");
     }

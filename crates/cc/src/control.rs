@@ -90,6 +90,8 @@ pub struct RawAck {
     pub phase: u32,
     /// [`CWND_LIMITED`], [`HUNGRY`].
     pub flags: u32,
+    /// The receiver's timestamp clock when it sent this, in milliseconds; 0: none.
+    pub stamp_ms: u32,
 }
 
 /// The rate to send at on the wire, in bytes a second.
@@ -197,6 +199,7 @@ impl From<&Ack> for RawAck {
                 Phase::Loss => LOSS,
             },
             flags,
+            stamp_ms: ack.stamp.unwrap_or(0),
         }
     }
 }

@@ -28,7 +28,7 @@ const SLOT_US: u64 = 134_217;
 /// Milliseconds with a sample of the round-trip time in a slot, at least.
 const SAMPLES: u32 = 8;
 /// What comes within 2 to this power nanoseconds, about a millisecond, is one sample.
-const TICK_SHIFT: u32 = 20;
+pub(crate) const TICK_SHIFT: u32 = 20;
 /// After 2 to this power nanoseconds without an acknowledgement, a slot says nothing of the link.
 const GAP_SHIFT: u32 = 30;
 /// Where a link of unknown rate begins, in bytes a second: 1 Mbit/s.

@@ -104,6 +104,8 @@ pub struct Ack {
     pub cwnd_limited: bool,
     /// More data waits than a flow's share of the link could carry.
     pub hungry: bool,
+    /// The timestamp that it carries (TSval, RFC 7323), of a clock that counts milliseconds.
+    pub stamp: Option<u32>,
 }
 
 /// The segment that duplicate acknowledgements ask for: the first one not acknowledged.

@@ -15,6 +15,7 @@
 use crate::control::{
     Params, RTT_MAX_US, RawAck, RawWindow, SEGMENTS_MAX, payload_rate, rtt_micros, segments,
 };
+use crate::guard::TICK_SHIFT;
 use crate::share::{Member, Share, budget, join, share_ack, turn};
 use crate::{Ack, Congestion, Gauge, Settings, Signal, Window};
 use bentpipe_base::Instant;
@@ -55,12 +56,15 @@ pub fn rate_apply(r: &mut State, w: &mut RawWindow, p: &Params, budget: u64, ack
     }
 }
 
-/// The connection starts, its handshake took `rtt_us` (0: unknown).
-pub fn rate_init(r: &mut State, rtt_us: u32, path: u32) {
+/// The connection starts, its handshake took `a.rtt_us` (0: unknown).
+pub fn rate_init(r: &mut State, a: &RawAck, path: u32) {
+    let tick = (a.now_ns >> TICK_SHIFT) as u32;
     *r = State {
         member: Member {
-            min_rtt_us: rtt_us.min(RTT_MAX_US),
+            min_rtt_us: a.rtt_us.min(RTT_MAX_US),
             path,
+            origin: if a.stamp_ms == 0 { 0 } else { tick.max(1) },
+            origin_ms: a.stamp_ms,
             ..Member::default()
         },
         started: 0,
@@ -126,10 +130,14 @@ impl Congestion for RateControl {
 
     fn init(&mut self, window: &mut Window, now: Instant, rtt: Option<Duration>) {
         let mut raw = RawWindow::from(&*window);
-        let rtt_us = rtt_micros(rtt);
+        let ack = RawAck {
+            now_ns: now.as_nanos(),
+            rtt_us: rtt_micros(rtt),
+            ..RawAck::default()
+        };
         let mut share = self.link.lock();
         turn(&mut share, now.as_nanos());
-        rate_init(&mut self.state, rtt_us, share.guard.path);
+        rate_init(&mut self.state, &ack, share.guard.path);
         let budget = budget(&share, &self.params, 1);
         rate_apply(&mut self.state, &mut raw, &self.params, budget, 0);
         raw.apply(window);

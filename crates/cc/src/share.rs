@@ -12,10 +12,12 @@
 //! epoch are what they need.
 
 use crate::control::{HUNGRY, Params, RATE_MAX, RTT_MAX_US, RawAck, SEGMENTS_MAX};
-use crate::guard::{Echo, Guard, allowed, draining, guard_ack};
+use crate::guard::{Echo, Guard, TICK_SHIFT, allowed, draining, guard_ack};
 
 /// An epoch is 2 to this power nanoseconds.
 pub const EPOCH_SHIFT: u32 = 29;
+/// Ticks after which the unit of a receiver's clock is known.
+const CLOCK_TICKS: u32 = 512;
 
 /// What happened on a link in one epoch: `struct bp_slot`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,8 +60,44 @@ pub struct Member {
     pub min_rtt_us: u32,
     /// The path it belongs to.
     pub path: u32,
+    /// When the receiver's clock was first seen, in ticks; 0: never.
+    pub origin: u32,
+    /// And what it showed, in milliseconds.
+    pub origin_ms: u32,
+    /// The shortest way there, by both clocks, in microseconds; 0: unknown.
+    pub transit_us: u32,
     /// [`draining`] of the link.
     pub draining: u32,
+}
+
+/// How much of a delay lies on the way there: no queue of ours stands on the way back, where another's
+/// may. By the receiver's timestamps (RFC 7323, section 5.4), where these count milliseconds; each says
+/// when a segment arrived, of which we know when it was sent. Clocks drift: the way there never takes
+/// longer than the way there and back.
+fn forward(m: &mut Member, a: &RawAck, rtt_us: u32, excess_us: u32) -> u32 {
+    let tick = (a.now_ns >> TICK_SHIFT) as u32;
+    let passed = tick.wrapping_sub(m.origin);
+    let advance = a.stamp_ms.wrapping_sub(m.origin_ms);
+    if a.stamp_ms == 0 {
+        return excess_us;
+    }
+    if m.origin == 0 {
+        m.origin = tick.max(1);
+        m.origin_ms = a.stamp_ms;
+        return excess_us;
+    }
+    if passed < CLOCK_TICKS || advance < passed >> 1 || advance >> 1 > passed {
+        return excess_us;
+    }
+    let transit_us = a.stamp_ms.wrapping_mul(1000).wrapping_add(rtt_us);
+    let transit_us = transit_us.wrapping_sub((a.now_ns / 1000) as u32);
+    let mut beyond_us = transit_us.wrapping_sub(m.transit_us);
+    if m.transit_us == 0 || beyond_us > excess_us {
+        let shorter = m.transit_us != 0 && beyond_us >> 31 != 0;
+        beyond_us = if shorter { 0 } else { excess_us };
+        m.transit_us = transit_us.wrapping_sub(beyond_us).max(1);
+    }
+    beyond_us
 }
 
 /// Empties a slot for an epoch.
@@ -129,10 +167,11 @@ pub fn share_ack(s: &mut Share, m: &mut Member, p: &Params, a: &RawAck, wire: u3
     if rtt_us != 0 {
         if m.min_rtt_us == 0 || m.path != s.guard.path {
             m.min_rtt_us = rtt_us;
+            m.transit_us = 0;
         }
         m.path = s.guard.path;
         m.min_rtt_us = m.min_rtt_us.min(rtt_us);
-        excess_us = rtt_us - m.min_rtt_us;
+        excess_us = forward(m, a, rtt_us, rtt_us - m.min_rtt_us);
         s.now.excess_us = s.now.excess_us.wrapping_add(u64::from(excess_us));
         s.now.samples = s.now.samples.wrapping_add(1);
     }

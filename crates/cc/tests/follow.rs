@@ -39,6 +39,9 @@ const CHANGES: [Phase; 8] = [
 struct Link {
     phases: Vec<Phase>,
     queue: u64,
+    /// Acknowledgements a second that the way back carries, beside 0.3 s of them in its queue; what finds
+    /// that full is acknowledged by the next. 0: any number, and the receiver has no clock.
+    back: u64,
     /// One packet in so many is lost; 0: none is.
     lost: u64,
     noise: Noise,
@@ -54,6 +57,16 @@ struct Noise {
     stalled: u64,
     /// Each acknowledgement takes up to so much longer.
     jitter: u64,
+}
+
+impl Link {
+    fn clock_ms(&self, now: u64) -> u32 {
+        if self.back == 0 {
+            return 0;
+        }
+        // 100 parts in a million too fast, and about to turn over.
+        (((now + now / 10_000) / MS) as u32).wrapping_sub(20_000)
+    }
 }
 
 /// SplitMix64 (Steele et al., OOPSLA 2014).
@@ -88,7 +101,8 @@ struct Flow {
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Send(usize),
-    Ack(usize, u64),
+    /// The flow, when the segment was sent, and what the receiver's clock showed.
+    Ack(usize, u64, u32),
     Lost(usize),
 }
 
@@ -107,6 +121,8 @@ struct World {
     heap: BinaryHeap<Reverse<(u64, Event)>>,
     /// When the link has sent what it was given.
     free: u64,
+    /// And the way back.
+    back_free: u64,
     last: u64,
     sent: u64,
     tenths: Vec<Tenth>,
@@ -149,6 +165,7 @@ impl World {
             heap: flows.iter().enumerate().map(begin).collect(),
             flows,
             free: START,
+            back_free: START,
             last: 0,
             sent: 0,
             tenths: Vec::new(),
@@ -178,7 +195,7 @@ impl World {
             }
             match event {
                 Event::Send(flow) => self.send(flow, now, phase),
-                Event::Ack(flow, sent) => self.acknowledge(flow, now, sent),
+                Event::Ack(flow, sent, stamp_ms) => self.acknowledge(flow, now, sent, stamp_ms),
                 Event::Lost(flow) => {
                     self.flows[flow].window.in_flight -= 1;
                     self.again(flow, now);
@@ -206,7 +223,13 @@ impl World {
             flow.joined = true;
             let s = &mut self.shares[flow.gateway];
             turn(s, now);
-            rate_init(&mut flow.state, phase.rtt as u32 * 1000, s.guard.path);
+            let start = RawAck {
+                now_ns: now,
+                rtt_us: phase.rtt as u32 * 1000,
+                stamp_ms: self.link.clock_ms(now),
+                ..RawAck::default()
+            };
+            rate_init(&mut flow.state, &start, s.guard.path);
             rate_apply(&mut flow.state, &mut flow.window, &p, budget(s, &p, 1), 0);
             let budget = join(s, &mut flow.state.member, &p, now);
             rate_apply(&mut flow.state, &mut flow.window, &p, budget, 0);
@@ -227,7 +250,14 @@ impl World {
         }
         let noise = self.link.noise;
         let jitter = draw(self.sent ^ (noise.seed << 33)) % (noise.jitter * MS).max(1);
-        let back = delayed(self.free + phase.rtt * MS + jitter, noise.late, noise.seed);
+        let there = self.free + phase.rtt * MS / 2;
+        if let Some(each) = SECOND.checked_div(self.link.back)
+            && self.back_free < there + 300 * MS
+        {
+            self.back_free = self.back_free.max(there) + each;
+        }
+        let back = self.back_free.max(there) + phase.rtt * MS / 2 + jitter;
+        let back = delayed(back, noise.late, noise.seed);
         // Nothing overtakes.
         let back = back.max(self.last);
         self.last = back;
@@ -236,12 +266,12 @@ impl World {
         let event = if full || unlucky {
             Event::Lost(at)
         } else {
-            Event::Ack(at, now)
+            Event::Ack(at, now, self.link.clock_ms(there))
         };
         self.heap.push(Reverse((back, event)));
     }
 
-    fn acknowledge(&mut self, at: usize, now: u64, sent: u64) {
+    fn acknowledge(&mut self, at: usize, now: u64, sent: u64, stamp_ms: u32) {
         let flow = &mut self.flows[at];
         flow.window.in_flight -= 1;
         let ack = RawAck {
@@ -249,6 +279,7 @@ impl World {
             rtt_us: ((now - sent) / 1000) as u32,
             acked: 1,
             flags: HUNGRY,
+            stamp_ms,
             ..RawAck::default()
         };
         let s = &mut self.shares[flow.gateway];
@@ -290,6 +321,7 @@ fn link(lost: u64) -> Link {
     Link {
         phases: CHANGES.to_vec(),
         queue: 750_000,
+        back: 0,
         lost,
         noise: Noise::default(),
     }
@@ -401,7 +433,10 @@ fn late_acknowledgements_and_timers_keep_no_queue() {
             }
             let what = format!("told {told}, queue {queue}, {late}, {stalled}, {jitter} ms");
             let least = if late > 100 { 0.7 } else { 0.85 };
-            assert!(shares.iter().all(|share| *share > least), "{what}: {shares:?}");
+            assert!(
+                shares.iter().all(|share| *share > least),
+                "{what}: {shares:?}"
+            );
             assert!(waits.iter().all(|wait| *wait < 150.0), "{what}: {waits:?}");
         }
     }
@@ -441,6 +476,28 @@ fn parts_of_a_carrier_become_equal() {
     assert!(sum / runs > 0.9, "{}", sum / runs);
 }
 
+/// The way back carries half of the acknowledgements at most: its queue is none of the link's.
+#[test]
+fn a_queue_on_the_way_back_is_no_queue() {
+    for told in [0, 20] {
+        let phases = vec![phase(0, 20, 600), phase(30, 5, 600)];
+        let narrow = Link {
+            phases,
+            back: 800,
+            ..link(0)
+        };
+        let tenths = World::new(narrow, told, &[(0, 0)]).run(45);
+        let (fast, slow) = (between(&tenths, 10, 30).0[0], between(&tenths, 36, 45).0[0]);
+        assert!(fast > 17.0, "told {told}: {fast} of 20 Mbit/s");
+        // And what is one is seen.
+        let wait = mean_wait(&tenths, 36, 45);
+        assert!(
+            slow > 4.2 && wait < 150,
+            "told {told}: {slow} of 5 Mbit/s, {wait} ms"
+        );
+    }
+}
+
 /// A rate told a little too high costs little.
 #[test]
 fn a_rate_told_too_high_is_followed_below() {
@@ -449,6 +506,9 @@ fn a_rate_told_too_high_is_followed_below() {
         let tenths = World::new(Link { phases, ..link(0) }, told, &[(0, 0), (0, 0)]).run(65);
         let total = between(&tenths, 5, 65).0.iter().sum::<f64>();
         let wait = mean_wait(&tenths, 5, 65);
-        assert!(total > 8.8 && wait < 50, "told {told}: {total} Mbit/s, {wait} ms");
+        assert!(
+            total > 8.8 && wait < 50,
+            "told {told}: {total} Mbit/s, {wait} ms"
+        );
     }
 }

@@ -119,6 +119,7 @@ fn ack() -> impl Strategy<Value = Ack> {
         speed(),
         phase(),
         any::<(bool, bool)>(),
+        any::<Option<u32>>(),
     )
         .prop_map(
             |(
@@ -129,6 +130,7 @@ fn ack() -> impl Strategy<Value = Ack> {
                 delivered,
                 phase,
                 (cwnd_limited, hungry),
+                stamp,
             )| Ack {
                 now,
                 una,
@@ -142,6 +144,7 @@ fn ack() -> impl Strategy<Value = Ack> {
                 phase,
                 cwnd_limited,
                 hungry,
+                stamp,
             },
         )
 }

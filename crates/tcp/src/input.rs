@@ -252,14 +252,12 @@ impl Connection {
         }
         let mut blocks = [(0, 0); 4];
         let count = self.blocks(segment, ack, &mut blocks);
-        let echo = segment
-            .timestamps
-            .filter(|stamp| stamp.echo != 0)
-            .map(|stamp| {
-                Duration::from_millis(u64::from(self.clock(now).wrapping_sub(stamp.echo)))
-            });
-        let echo = echo.filter(|_| self.agreed.timestamps);
-        let arrival = self.tx.acknowledge(ack, &blocks[..count], echo, now);
+        let stamp = segment.timestamps.filter(|_| self.agreed.timestamps);
+        let echo = stamp.filter(|stamp| stamp.echo != 0).map(|stamp| {
+            Duration::from_millis(u64::from(self.clock(now).wrapping_sub(stamp.echo)))
+        });
+        let mut arrival = self.tx.acknowledge(ack, &blocks[..count], echo, now);
+        arrival.stamp = stamp.map(|stamp| stamp.value);
         if advanced {
             self.recovery.on_ack(&mut self.tx, &arrival);
             if self.tx.stream.is_real() {

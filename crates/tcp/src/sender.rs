@@ -33,6 +33,8 @@ pub struct Arrival {
     pub(crate) lost: u32,
     /// The highest byte that its SACK blocks name, plus one.
     pub(crate) highest: Option<u64>,
+    /// The peer's timestamp, where timestamps were agreed on.
+    pub(crate) stamp: Option<u32>,
 }
 
 /// What to send next.
@@ -251,6 +253,7 @@ impl Sender {
             rtt,
             lost: 0,
             highest: blocks.iter().map(|block| block.1).max(),
+            stamp: None,
         }
     }
 
@@ -333,6 +336,7 @@ impl Sender {
             phase: self.phase,
             cwnd_limited: per_ack || self.cwnd_limited,
             hungry: self.end().saturating_sub(self.next) > u64::from(self.mss),
+            stamp: arrival.stamp,
         };
         self.congestion.on_ack(&mut self.window, &ack);
     }

@@ -85,7 +85,7 @@ struct bp_ack {
 	u32 sent;		/* segments sent since this recovery began */
 	u32 phase;		/* BP_OPEN ... BP_LOSS */
 	u32 flags;
-	u32 pad;
+	u32 stamp_ms;		/* the receiver's timestamp clock when it sent this; 0: none */
 };
 
 static __always_inline u64 bp_link_rate(const struct bp_params *p)

@@ -59,8 +59,13 @@ struct inet_connection_sock {
 	u64 icsk_ca_priv[13];
 };
 
+struct tcp_options_received {
+	u32 rcv_tsval;
+};
+
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
+	struct tcp_options_received rx_opt;
 	u16 tcp_header_len;
 	u8 is_cwnd_limited : 1;
 	u32 snd_cwnd;

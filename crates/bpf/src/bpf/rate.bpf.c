@@ -48,22 +48,23 @@ void BPF_PROG(rate_init, struct sock *sk)
 	struct bp_rate rate;
 	struct bp_params p;
 	struct bp_window w;
-	u64 now, budget;
+	struct bp_ack a = { .rtt_us = bp_srtt(sk), .stamp_ms = bp_tcp(sk)->rx_opt.rcv_tsval };
+	u64 budget;
 	u32 path = 0;
 
 	link = link_of(sk, &p);
 	bp_window_of(sk, &p, &w);
-	bp_hybla_init(&reno, &w, &p, bp_srtt(sk));
+	bp_hybla_init(&reno, &w, &p, a.rtt_us);
+	a.now_ns = bpf_ktime_get_ns();
 	if (link) {
 		w.ssthresh = bp_tcp(sk)->snd_ssthresh;
-		now = bpf_ktime_get_ns();
 		bpf_spin_lock(&link->lock);
-		bp_turn(&link->share, now);
+		bp_turn(&link->share, a.now_ns);
 		budget = bp_budget(&link->share, &p, 1);
 		path = link->share.guard.path;
 		bpf_spin_unlock(&link->lock);
 	}
-	bp_rate_init(&rate, bp_srtt(sk), path);
+	bp_rate_init(&rate, &a, path);
 	if (link)
 		bp_rate_apply(&rate, &w, &p, budget, 0);
 	private->reno = reno;

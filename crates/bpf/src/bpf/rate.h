@@ -50,13 +50,18 @@ BP_STEP bp_rate_apply(struct bp_rate *r, struct bp_window *w, const struct bp_pa
 	return 0;
 }
 
-/* The connection starts, its handshake took rtt_us (0: unknown). */
-static __always_inline void bp_rate_init(struct bp_rate *r, u32 rtt_us, u32 path)
+/* The connection starts, its handshake took a->rtt_us (0: unknown). */
+static __always_inline void bp_rate_init(struct bp_rate *r, const struct bp_ack *a, u32 path)
 {
+	u32 tick = (u32)(a->now_ns >> BP_TICK_SHIFT);
+
 	r->member.epoch = 0;
 	r->member.hungry = 0;
-	r->member.min_rtt_us = bp_min(rtt_us, BP_RTT_MAX_US);
+	r->member.min_rtt_us = bp_min(a->rtt_us, BP_RTT_MAX_US);
 	r->member.path = path;
+	r->member.origin = a->stamp_ms ? bp_max(tick, 1u) : 0;
+	r->member.origin_ms = a->stamp_ms;
+	r->member.transit_us = 0;
 	r->member.draining = 0;
 	r->started = 0;
 }

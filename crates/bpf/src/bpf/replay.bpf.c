@@ -97,7 +97,7 @@ int replay_rate(void *ctx)
 	what = at->step.what;
 	if (what == REPLAY_INIT) {
 		bp_turn(s, a.now_ns);
-		bp_rate_init(&r, a.rtt_us, s->guard.path);
+		bp_rate_init(&r, &a, s->guard.path);
 		bp_rate_apply(&r, &w, p, bp_budget(s, p, 1), 0);
 	} else if (what == REPLAY_JOIN) {
 		bp_rate_apply(&r, &w, p, bp_join(s, &r.member, p, a.now_ns), 0);

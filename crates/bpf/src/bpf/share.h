@@ -16,6 +16,7 @@
 #include "guard.h"
 
 #define BP_EPOCH_SHIFT 29
+#define BP_CLOCK_TICKS 512u	/* after which the unit of a clock is known */
 
 struct bp_slot {
 	u32 epoch;		/* from 1 */
@@ -39,8 +40,43 @@ struct bp_member {
 	u32 hungry;
 	u32 min_rtt_us;		/* 0: unknown */
 	u32 path;
+	u32 origin;		/* when the receiver's clock was first seen, in ticks; 0: never */
+	u32 origin_ms;		/* and what it showed */
+	u32 transit_us;		/* the shortest way there, by both clocks; 0: unknown */
 	u32 draining;		/* bp_draining of the link */
 };
+
+/*
+ * How much of a delay lies on the way there: no queue of ours stands on the way back, where another's
+ * may. By the receiver's timestamps (RFC 7323, section 5.4), where these count milliseconds; each says
+ * when a segment arrived, of which we know when it was sent. Clocks drift: the way there never takes
+ * longer than the way there and back.
+ */
+static __always_inline u32 bp_forward(struct bp_member *m, const struct bp_ack *a, u32 rtt_us,
+				      u32 excess_us)
+{
+	u32 tick = (u32)(a->now_ns >> BP_TICK_SHIFT);
+	u32 passed = tick - m->origin;
+	u32 advance = a->stamp_ms - m->origin_ms;
+	u32 transit_us, beyond_us;
+
+	if (!a->stamp_ms)
+		return excess_us;
+	if (!m->origin) {
+		m->origin = bp_max(tick, 1u);
+		m->origin_ms = a->stamp_ms;
+		return excess_us;
+	}
+	if (passed < BP_CLOCK_TICKS || advance < passed >> 1 || advance >> 1 > passed)
+		return excess_us;
+	transit_us = a->stamp_ms * 1000 + rtt_us - (u32)(a->now_ns / 1000);
+	beyond_us = transit_us - m->transit_us;
+	if (!m->transit_us || beyond_us > excess_us) {
+		beyond_us = m->transit_us && beyond_us >> 31 ? 0 : excess_us;
+		m->transit_us = bp_max(transit_us - beyond_us, 1u);
+	}
+	return beyond_us;
+}
 
 static __always_inline void bp_slot_start(struct bp_slot *s, u32 epoch)
 {
@@ -122,11 +158,13 @@ static __always_inline u64 bp_share_ack(struct bp_share *s, struct bp_member *m,
 		s->now.hungry += m->hungry;
 	}
 	if (rtt_us) {
-		if (!m->min_rtt_us || m->path != s->guard.path)
+		if (!m->min_rtt_us || m->path != s->guard.path) {
 			m->min_rtt_us = rtt_us;
+			m->transit_us = 0;
+		}
 		m->path = s->guard.path;
 		m->min_rtt_us = bp_min(m->min_rtt_us, rtt_us);
-		echo.excess_us = rtt_us - m->min_rtt_us;
+		echo.excess_us = bp_forward(m, a, rtt_us, rtt_us - m->min_rtt_us);
 		s->now.excess_us += echo.excess_us;
 		s->now.samples++;
 	}

@@ -69,7 +69,7 @@ static __always_inline void bp_ack_of(struct sock *sk, const struct rate_sample 
 	a->sent = tp->prr_out;
 	a->phase = BPF_CORE_READ_BITFIELD(&tp->inet_conn, icsk_ca_state);
 	a->flags = 0;
-	a->pad = 0;
+	a->stamp_ms = tp->rx_opt.rcv_tsval;
 	if (unsent >= mss && room >= mss && room < 1u << 31)
 		a->flags |= BP_HUNGRY;
 	/* Kept back by pacing alone counts too (RFC 9002, 7.8), within twice what is in flight. */

@@ -207,6 +207,7 @@ impl<D: Detect> Recovery for Selective<D> {
                     rate: None,
                     lost,
                     highest: None,
+                    stamp: None,
                 },
             );
         }
