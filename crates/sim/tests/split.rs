@@ -173,7 +173,7 @@ fn count(outcome: &Outcome, name: &str) -> u64 {
 /// Without a handshake nothing but the numbers tells the proxy that there was a segment before.
 #[test]
 fn a_first_segment_that_is_lost_before_the_proxy_is_waited_for() {
-    let (_, outcome) = times(10, "[links.internet.reverse]\ndrops = [1]");
+    let (_, outcome) = times(10, "[links.internet.reverse]\ndrops = [0]");
     assert_eq!(count(&outcome, "to_space"), 10 * MSS);
     assert_eq!(outcome.flows[0].received, Bytes(10 * MSS));
 }

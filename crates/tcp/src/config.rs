@@ -57,7 +57,8 @@ pub struct Config {
     pub delayed_ack: Duration,
     /// The first segment of a connection is taken for a SYN, as ns-2 takes segment 0 of one that did
     /// no handshake: it is acknowledged at once (`SYN_immediate_ack_`), and its acknowledgement leaves
-    /// the initial window as it is (`delay_growth_`), the latter only in ns-2's recoveries.
+    /// the initial window as it is (`delay_growth_`), the latter only in ns-2's recoveries. A handshake
+    /// before it is an exchange of another connection, which tells the RTO nothing.
     pub first_is_syn: bool,
     /// RTO before the first sample (RFC 6298: 1 s).
     pub initial_rto: Duration,

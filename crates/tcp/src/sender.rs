@@ -263,9 +263,12 @@ impl Sender {
             && ack >= end
         {
             self.timed = None;
-            self.rto.sample(sent, now);
             if end == 1 {
                 self.handshake = Some(now.since(sent));
+            }
+            // What carries data where the first segment is a SYN is a connection of its own.
+            if end > 1 || !self.config.first_is_syn {
+                self.rto.sample(sent, now);
             }
         } else if self.config.rtt_per_ack
             && let Some(last) = delivery.last
