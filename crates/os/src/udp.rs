@@ -16,8 +16,10 @@ pub const SEGMENTS: usize = 64;
 /// Octets that one call receives at most.
 pub const RECEIVE: usize = 65_536;
 
-/// What the kernel holds for us while we are busy.
-const BUFFER: Bytes = Bytes(8 << 20);
+/// What the kernel sends for us while we are busy.
+const SEND: Bytes = Bytes(8 << 20);
+/// What it keeps for us: several times what a sender of ours lets wait for a near peer.
+const KEEP: Bytes = Bytes(16 << 20);
 /// Room for one control message with a `u16` or an `int`.
 const CONTROL: usize = 32;
 
@@ -52,8 +54,8 @@ impl Udp {
         };
         let flags = flags | SocketFlags::NONBLOCK;
         let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, Some(ipproto::UDP))?;
-        socket::set_send_buffer(&fd, BUFFER)?;
-        socket::set_receive_buffer(&fd, BUFFER)?;
+        socket::set_send_buffer(&fd, SEND)?;
+        socket::set_receive_buffer(&fd, KEEP)?;
         // Without it datagrams come one by one.
         let _ = set_u32(&fd, libc::SOL_UDP, libc::UDP_GRO, 1);
         // Several processes may hear one group.

@@ -99,6 +99,9 @@ pub struct Receiver {
     highest: (u64, Option<Timestamp>),
     /// DATA has come.
     begun: bool,
+    /// When it wanted a report last, and what was between such DATA.
+    question_at: Instant,
+    questions: Timing,
     ask_at: Instant,
     /// When it was asked first, until there is an answer.
     asked_at: Option<Instant>,
@@ -122,6 +125,8 @@ impl Receiver {
             size: None,
             highest: (0, None),
             begun: false,
+            question_at: now,
+            questions: Timing::new(now),
             ask_at: now,
             asked_at: None,
             out: VecDeque::new(),
@@ -133,9 +138,8 @@ impl Receiver {
     /// The content is as announced: the peer may know.
     pub fn verified(&mut self, now: Instant) {
         if self.state == State::Verifying {
-            // Whoever asked knows that a round trip is no longer than the answer took, and may leave
-            // after two of them.
-            let linger = self.timing.round_trip();
+            // Two round trips are long enough for who knows how long they are.
+            let linger = self.round_trip();
             let linger = linger.map(|time| (2 * time + NUDGE / 50).min(NUDGE));
             let linger = linger.map_or(self.config.linger, |time| time.min(self.config.linger));
             self.config.linger = linger;
@@ -287,6 +291,10 @@ impl Receiver {
         self.store(offset, end);
         self.check();
         if data.status_wanted {
+            if self.begun {
+                self.questions.sample(now.since(self.question_at));
+            }
+            self.question_at = now;
             self.report(false, data.timestamp, end);
         } else if !self.begun {
             self.report(true, self.highest.1, self.extent);
@@ -330,6 +338,14 @@ impl Receiver {
             self.state = State::Verifying;
             self.events.push_back(Event::Complete);
         }
+    }
+
+    /// No longer than a round trip is what the answer to a REQUEST took, the peer's preparations
+    /// included, and about four times what is between questions of a peer that asks as our sender does.
+    fn round_trip(&self) -> Option<Duration> {
+        let answer = self.timing.round_trip();
+        let questions = self.questions.round_trip().map(|between| 4 * between);
+        answer.map(|answer| questions.map_or(answer, |questions| questions.min(answer)))
     }
 
     fn frame(&self, voluntary: bool, timestamp: Option<Timestamp>, response: u64) -> Report {

@@ -524,3 +524,30 @@ fn a_peer_that_does_not_keep_up_is_not_buried() {
     sender.input((), answer(last.unwrap()), at(401));
     assert!(sent(&mut sender, 401).0 > 1 << 20);
 }
+
+#[test]
+fn who_waited_long_for_the_first_answer_lingers_by_the_questions() {
+    // The peer summed up its file for two seconds, then asks each 10 ms or each 150 ms.
+    for (pause, longest) in [(10, 200), (150, 1500)] {
+        let asking = receiver::Config {
+            request: Some(request(RequestKind::Get)),
+            ..receiving()
+        };
+        let mut receiver = Receiver::new(asking, at(0));
+        frames(&mut receiver, at(0));
+        receiver.input((), announced(SIZE), at(2000));
+        let mut now = at(2000);
+        for packet in 0..10 {
+            now += Duration::from_millis(pause);
+            let asks = Data {
+                status_wanted: true,
+                ..data(packet * 1444, 1444)
+            };
+            receiver.input((), Frame::Data(asks), now);
+        }
+        receiver.verified(now);
+        let leaves = receiver.deadline().unwrap().since(now);
+        let bounds = Duration::from_millis(8 * pause)..=Duration::from_millis(longest);
+        assert!(bounds.contains(&leaves), "{leaves:?}");
+    }
+}
