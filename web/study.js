@@ -32,7 +32,9 @@ function words() {
   document.title = `bentpipe: ${data.name}`;
   document.getElementById("name").textContent = data.name;
   document.getElementById("lead").textContent =
-    `${data.points} simulations by bentpipe ${data.version}. The same scenario and seed give the same result, bit for bit.`;
+    data.lab
+      ? `${data.points} runs of real programs on the kernel's network, in the lab of bentpipe ${data.version}. Another run gives slightly other figures.`
+      : `${data.points} simulations by bentpipe ${data.version}. The same scenario and seed give the same result, bit for bit.`;
   document.getElementById("scenario").textContent = data.scenario;
   for (const [name, values] of data.axes) put("axes", make("dt", {}, name), make("dd", {}, values));
 }
@@ -51,8 +53,8 @@ function cellOf(cell, percent) {
   const inside = known(cell.paper) && cell.paper >= cell.min && cell.paper <= cell.max;
   const parts = [
     make("b", {}, number(cell.mean, percent), cell.half ? make("span", { class: "half", title: "95% confidence interval of the mean" }, ` ± ${number(cell.half, percent)}`) : null),
-    make("small", {}, `${number(cell.min, percent)} to ${number(cell.max, percent)}`),
   ];
+  if (cell.min !== cell.max) parts.push(make("small", {}, `${number(cell.min, percent)} to ${number(cell.max, percent)}`));
   if (cell.n < cell.runs) parts.push(make("small", { title: "runs that have the measure" }, `${cell.n} of ${cell.runs} runs`));
   if (known(cell.paper)) parts.push(make("small", { title: "the paper's single run" }, `paper ${number(cell.paper, percent)}${inside ? "" : " *"}`));
   if (known(cell.reference)) {
@@ -68,9 +70,10 @@ function tables() {
     document.getElementById("tables-section").remove();
     return;
   }
-  const note = ["Each cell: mean over the seeds with its 95% confidence interval, least and greatest"];
+  const note = [cells.some((cell) => cell.runs > 1) ? "Each cell: mean over the seeds with its 95% confidence interval, least and greatest" : "Each cell: one run"];
   if (cells.some((cell) => known(cell.paper))) note.push("the paper's value, with * where it lies outside that range");
   if (cells.some((cell) => known(cell.reference))) note.push("the reference's mean, ✓ where ours agrees with it");
+  if (cells.some((cell) => known(cell.within))) note.push("≤ the target, ✓ where it is met");
   document.getElementById("tables-note").textContent = `${note.join("; ")}.`;
   for (const table of data.tables) {
     const columns = distinct(table.cells.map((cell) => cell.column));
@@ -83,7 +86,7 @@ function tables() {
   }
 }
 
-/** The paper's statements: a row each, or one for each model that it is checked under. */
+/** Statements: a row each, or one for each model that it is checked under. */
 function statements() {
   if (!data.statements.length) {
     document.getElementById("statements-section").remove();
@@ -93,12 +96,17 @@ function statements() {
   const between = (range) => (range && range[0] !== range[1] ? make("small", { title: "by 95% confidence intervals" }, `${end(range[0])} to ${end(range[1])}`) : null);
   const figure = (value, points, range) => make("td", {}, known(value) ? number(value) : "—", between(range), points > 1 ? make("small", {}, `of ${points} points`) : null);
   const verdict = (value, holds) => make("td", {}, make("span", { class: known(holds) ? (holds ? "yes" : "no") : null }, known(holds) ? (holds ? "yes" : "no") : known(value) ? "not resolved" : "—"));
-  const head = ["statement", "model", "ours", "holds", "reference", "holds"].map((name) => make("th", { scope: "col" }, name));
+  const models = data.statements.some((one) => known(one.model));
+  const references = data.statements.some((one) => known(one.reference));
+  if (references) document.getElementById("statements-note").textContent += " The figure beside is the reference simulator's, of those of the points that it has.";
+  const names = ["statement", ...(models ? ["model"] : []), "ours", "holds", ...(references ? ["reference", "holds"] : [])];
+  const head = names.map((name) => make("th", { scope: "col" }, name));
   const body = data.statements.map((one, i) => {
     const first = data.statements[i - 1]?.statement !== one.statement;
     const words = first ? [one.text, make("small", {}, `${one.place}. Checked: ${one.check}`), one.why ? make("small", {}, `→ ${one.why}`) : null] : [];
-    return make("tr", { class: first ? null : "again" }, make("th", { scope: "row" }, words), make("td", {}, one.model ?? ""),
-      figure(one.ours, one.points, one.range), verdict(one.ours, one.holds), figure(one.reference, one.reference_points), verdict(one.reference, one.reference_holds));
+    return make("tr", { class: first ? null : "again" }, make("th", { scope: "row" }, words), models ? make("td", {}, one.model ?? "") : null,
+      figure(one.ours, one.points, one.range), verdict(one.ours, one.holds),
+      references ? [figure(one.reference, one.reference_points), verdict(one.reference, one.reference_holds)] : null);
   });
   put("statements", make("table", {}, make("thead", {}, make("tr", {}, head)), make("tbody", {}, body)));
 }

@@ -3,7 +3,7 @@
 use super::UPLOT;
 use super::figure::{Drawn, summary};
 use bentpipe_scenario::Study;
-use bentpipe_scenario::study::TableKind;
+use bentpipe_scenario::study::{Engine, TableKind};
 use bentpipe_study::{Cell, Judged};
 use serde::Serialize;
 
@@ -32,6 +32,8 @@ struct Page<'a> {
     name: &'a str,
     version: &'static str,
     points: u64,
+    /// Run on the kernel rather than simulated.
+    lab: bool,
     axes: Vec<(&'a str, String)>,
     tables: Vec<PageTable<'a>>,
     statements: &'a [Judged],
@@ -67,8 +69,8 @@ impl StudyReport<'_> {
         let study = self.study;
         let axes = study.axes().iter().map(|axis| {
             let labels: Vec<String> = axis.labels().take(30).collect();
-            let more = if axis.len() > 30 { ", …" } else { "" };
-            (axis.name(), format!("{}{more}", labels.join(", ")))
+            let more = if axis.len() > 30 { " · …" } else { "" };
+            (axis.name(), format!("{}{more}", labels.join(" · ")))
         });
         let tables = study.tables().iter().map(|spec| PageTable {
             name: &spec.name,
@@ -85,6 +87,7 @@ impl StudyReport<'_> {
             name: &study.base().name,
             version: env!("CARGO_PKG_VERSION"),
             points: self.points,
+            lab: study.engine() == Engine::Lab,
             axes: axes.collect(),
             tables: tables.collect(),
             statements: self.statements,
