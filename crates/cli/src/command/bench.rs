@@ -11,8 +11,8 @@ use bentpipe_lab::bench::gateway::{self as bench, BenchError, Options, Report};
 use clap::Subcommand;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
-use std::io::{IsTerminal, stderr};
-use std::path::PathBuf;
+use std::io::{self, IsTerminal, stderr};
+use std::path::{Path, PathBuf};
 
 /// What to measure.
 #[derive(Debug, Subcommand)]
@@ -80,21 +80,15 @@ fn gateway(args: &Args) -> Result<(), Failure> {
         ..Options::default()
     };
     let report = measure(&options, &stop)?;
-    terminal::print(&table(report.header(), report.table(), 3)).or_run()?;
+    let mut tables = vec![table(report.header(), report.table(), 3)];
     let compared = report.comparisons();
     if !compared.is_empty() {
         let header = Report::COMPARISON_HEADER.map(str::to_owned).to_vec();
-        terminal::print(&table(header, compared, 3)).or_run()?;
+        tables.push(table(header, compared, 3));
     }
-    for note in report.notes() {
-        terminal::print(note).or_run()?;
-    }
-    if let Some(path) = &args.json {
-        report
-            .write_json(path)
-            .with_context(|| format!("cannot write `{}`", path.display()))
-            .or_usage()?;
-    }
+    publish(&tables, report.notes(), args.json.as_deref(), |path| {
+        report.write_json(path)
+    })?;
     verdict(&report, args.quick)
 }
 
@@ -168,6 +162,24 @@ fn table(header: Vec<String>, rows: Vec<Vec<String>>, first: usize) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table.to_string()
+}
+
+/// Prints what was found, and writes it to `json`, if there is such a place, by `write`.
+fn publish(
+    tables: &[String],
+    notes: &[String],
+    json: Option<&Path>,
+    write: impl FnOnce(&Path) -> io::Result<()>,
+) -> Result<(), Failure> {
+    for line in tables.iter().chain(notes) {
+        terminal::print(line).or_run()?;
+    }
+    let Some(path) = json else {
+        return Ok(());
+    };
+    write(path)
+        .with_context(|| format!("cannot write `{}`", path.display()))
+        .or_usage()
 }
 
 /// A figure on the wrong side fails the bench; two quick pairs decide nothing.

@@ -1,8 +1,7 @@
-use super::{bar, show, table};
+use super::{bar, publish, show, table};
 use crate::failure::{Blame, Failure};
 use crate::stop::Stop;
-use crate::terminal;
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use bentpipe_base::{Bytes, Probability, Rate};
 use bentpipe_lab::bench::saratoga::{self as bench, Options, Report, SaratogaBenchError};
 use std::io::{IsTerminal, stderr};
@@ -48,16 +47,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         ..Options::default()
     };
     let report = measure(&options)?;
-    terminal::print(&table(report.header(), report.table(), 1)).or_run()?;
-    for note in report.notes() {
-        terminal::print(note).or_run()?;
-    }
-    if let Some(path) = &args.json {
-        report
-            .write_json(path)
-            .with_context(|| format!("cannot write `{}`", path.display()))
-            .or_usage()?;
-    }
+    let tables = [table(report.header(), report.table(), 1)];
+    publish(&tables, report.notes(), args.json.as_deref(), |path| {
+        report.write_json(path)
+    })?;
     let missed: Vec<&str> = report.missed().map(|entry| entry.subject).collect();
     match missed.is_empty() {
         true => Ok(()),

@@ -1,8 +1,6 @@
-use super::{bar, show, table};
+use super::{bar, publish, show, table};
 use crate::failure::{Blame, Failure};
 use crate::stop::Stop;
-use crate::terminal;
-use anyhow::Context;
 use bentpipe_lab::bench::sim::{self as bench, Options, Report, SimBenchError};
 use std::io::{IsTerminal, stderr};
 use std::path::PathBuf;
@@ -43,17 +41,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         ..Options::default()
     };
     let report = measure(&options)?;
-    terminal::print(&table(report.header(), report.table(), 2)).or_run()?;
-    for note in report.notes() {
-        terminal::print(note).or_run()?;
-    }
-    if let Some(path) = &args.json {
-        report
-            .write_json(path)
-            .with_context(|| format!("cannot write `{}`", path.display()))
-            .or_usage()?;
-    }
-    Ok(())
+    let tables = [table(report.header(), report.table(), 2)];
+    publish(&tables, report.notes(), args.json.as_deref(), |path| {
+        report.write_json(path)
+    })
 }
 
 fn measure(options: &Options) -> Result<Report, Failure> {
