@@ -58,6 +58,7 @@ pub(crate) fn engine<O: Observer>(
     let seed = options.seed.unwrap_or(scenario.seed);
     let nodes = Nodes::new(scenario);
     let topology = Topology::new(scenario);
+    traffic::check(scenario, &topology)?;
     let mut lines = lines(scenario, &nodes, seed)?;
     let peps = peps(scenario, &nodes, &mut lines, seed)?;
     let routes = routes(scenario, &nodes, &topology);

@@ -13,6 +13,15 @@ pub enum SimError {
         /// Its name.
         gateway: String,
     },
+    /// Cross traffic without handshakes over a split.
+    #[error(
+        "[traffic] without handshakes crosses the split `{pep}`, which cannot tell where a flow's next transfer \
+         begins: give its hosts `handshake = true`"
+    )]
+    Renewed {
+        /// The split.
+        pep: String,
+    },
     /// A congestion control that only the kernel has.
     #[error(
         "the simulator has no congestion control `{control}` for flow `{flow}`; it has {known}"

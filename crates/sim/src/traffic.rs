@@ -1,7 +1,7 @@
 //! The flows of cross traffic: behind those of the scenario, and renewed when they end.
 
 use crate::SimError;
-use bentpipe_scenario::{Amount, Flow, Scenario};
+use bentpipe_scenario::{Amount, Flow, Pep, PepKind, Scenario, Topology};
 use bentpipe_traffic::Source;
 
 /// The flows of `scenario`, and behind them those of its cross traffic with their first transfers.
@@ -19,6 +19,35 @@ pub(crate) fn flows(scenario: &Scenario, seed: u64) -> Vec<Flow> {
         ..traffic.flow(&format!("traffic-{index}"), transfer.direction)
     }));
     flows
+}
+
+/// Whether what crosses a split can be told apart: with no handshake, nothing says that a flow's next transfer
+/// is a new connection.
+pub(crate) fn check(scenario: &Scenario, topology: &Topology<'_>) -> Result<(), SimError> {
+    let Some(traffic) = &scenario.traffic else {
+        return Ok(());
+    };
+    let [a, b] = &traffic.between;
+    let host = |name| scenario.hosts.get(name);
+    let handshakes = [a, b].map(host).into_iter().flatten();
+    let path = topology.path(a, b);
+    if handshakes
+        .into_iter()
+        .all(|host| host.endpoint.handshakes())
+    {
+        return Ok(());
+    }
+    let crossed = |pep: &Pep| {
+        let hops = path.iter().flat_map(|path| &path.hops);
+        let mut at = hops.filter(|hop| hop.name == pep.link);
+        pep.enabled
+            && matches!(pep.kind, PepKind::Split(_))
+            && at.any(|hop| [hop.from, hop.to].contains(&pep.node.as_str()))
+    };
+    match scenario.peps.iter().find(|(_, pep)| crossed(pep)) {
+        Some((pep, _)) => Err(SimError::Renewed { pep: pep.clone() }),
+        None => Ok(()),
+    }
 }
 
 /// What draws the transfers that follow in each flow of the cross traffic.

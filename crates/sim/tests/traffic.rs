@@ -75,6 +75,26 @@ fn the_set_up_of_a_spoofed_transfer_tells_the_timeout_nothing() {
     near(&run, [3.790690, 3.980062], 0.03, [0, 0]);
 }
 
+/// Its second transfer would never arrive.
+#[test]
+fn traffic_without_handshakes_does_not_cross_a_split() {
+    let crossing = |handshake| {
+        let mut scenario = spoofed(10);
+        let traffic = scenario.traffic.as_mut().unwrap();
+        traffic.between = ["h4".to_owned(), "h1".to_owned()];
+        for host in scenario.hosts.values_mut() {
+            host.endpoint.handshake = Some(handshake);
+        }
+        run(&scenario, &Options::default())
+    };
+    assert!(crossing(true).is_ok());
+    let refused = crossing(false).unwrap_err().to_string();
+    assert!(
+        refused.contains("split `h2`") && refused.contains("`handshake = true`"),
+        "{refused}"
+    );
+}
+
 /// Both sides' times are those of `expected` but for `off` seconds, and so are the drops.
 fn near(run: &Outcome, expected: [f64; 2], off: f64, drops: [u64; 2]) {
     let flow = &run.flows[0];
