@@ -13,6 +13,8 @@ use std::collections::VecDeque;
 
 /// A receiver that hears nothing asks this often of itself.
 const NUDGE: Duration = Duration::from_millis(2500);
+/// A peer asks no oftener than each 10 ms: how much longer than two round trips one waits for it.
+const SLACK: Duration = Duration::from_millis(20);
 /// STATUS frames that wait to be transmitted at most.
 const MOST_WAITING: usize = 64;
 
@@ -140,7 +142,7 @@ impl Receiver {
         if self.state == State::Verifying {
             // Two round trips are long enough for who knows how long they are.
             let linger = self.round_trip();
-            let linger = linger.map(|time| (2 * time + NUDGE / 50).min(NUDGE));
+            let linger = linger.map(|time| (2 * time + SLACK).min(NUDGE));
             let linger = linger.map_or(self.config.linger, |time| time.min(self.config.linger));
             self.config.linger = linger;
             self.state = State::Complete(now + linger);

@@ -81,7 +81,7 @@ const RECEIVES: usize = 16;
 /// Datagrams that a session sends in a turn at most.
 const SENDS: usize = 256;
 /// Between two looks at threads that work for us, and at streams that grow.
-const LOOK: Duration = Duration::from_millis(10);
+const LOOK: Duration = Duration::from_millis(2);
 /// IPv4 and UDP; IPv6 and UDP.
 const OVERHEAD: [u32; 2] = [28, 48];
 
