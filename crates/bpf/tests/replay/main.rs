@@ -1,14 +1,18 @@
 //! The C rules in the kernel against their Rust twins: one random trace through both, equal in every
 //! field after every step. `BENTPIPE_SEED` (a number) draws other traces.
 
+mod image;
+
 use bentpipe_bpf::replay::Replay;
 use bentpipe_cc::control::{
     AGGRESSIVE, CWR, HUNGRY, LOSS, OPEN, Params, RECOVERY, RawAck, RawWindow, UNCAPPED, link_rate,
 };
-use bentpipe_cc::guard::{CALM, GROW, Guard};
+use bentpipe_cc::guard::{CALM, GROW};
 use bentpipe_cc::hybla::{self, ESTIMATED, hybla_ack, hybla_init, hybla_ssthresh};
 use bentpipe_cc::rate::{self, rate_apply, rate_forget, rate_init};
-use bentpipe_cc::share::{Member, Share, Slot, budget, join, share_ack, turn};
+use bentpipe_cc::share::{Share, budget, join, share_ack, turn};
+use image::Field::{Long, Pad, Word};
+use image::{Image, STEP, WINDOW_AT, context, read};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use std::cell::Cell;
@@ -23,201 +27,6 @@ const ACK: u32 = 1;
 const JOIN: u32 = 2;
 const FORGET: u32 = 3;
 const SSTHRESH: u32 = 4;
-
-/// One field of a C structure.
-enum Field<'a> {
-    Word(&'a mut u32),
-    Long(&'a mut u64),
-    Pad,
-}
-use Field::{Long, Pad, Word};
-
-/// A twin of a C structure: its fields in the order of the C side, padding named.
-trait Image {
-    fn fields(&mut self) -> Vec<Field<'_>>;
-
-    fn write(&self, bytes: &mut Vec<u8>)
-    where
-        Self: Clone,
-    {
-        for field in self.clone().fields() {
-            match field {
-                Word(word) => bytes.extend(word.to_ne_bytes()),
-                Long(long) => bytes.extend(long.to_ne_bytes()),
-                Pad => bytes.extend([0; 4]),
-            }
-        }
-    }
-
-    /// Takes its bytes off the front.
-    fn read(&mut self, bytes: &mut &[u8]) {
-        for field in self.fields() {
-            let size = if matches!(field, Long(_)) { 8 } else { 4 };
-            let (head, rest) = bytes.split_at(size);
-            match field {
-                Word(word) => *word = u32::from_ne_bytes(head.try_into().expect("of this size")),
-                Long(long) => *long = u64::from_ne_bytes(head.try_into().expect("of this size")),
-                Pad => {}
-            }
-            *bytes = rest;
-        }
-    }
-}
-
-impl Image for Params {
-    fn fields(&mut self) -> Vec<Field<'_>> {
-        vec![
-            Long(&mut self.rate),
-            Word(&mut self.rtt0_us),
-            Word(&mut self.pace_q16),
-            Word(&mut self.guard_us),
-            Pad, // overhead
-            Word(&mut self.flags),
-            Word(&mut self.windows),
-            Pad, // owner_pid
-            Pad, // owner_pidns
-            Pad, // owner_start
-            Pad,
-        ]
-    }
-}
-
-impl Image for RawWindow {
-    fn fields(&mut self) -> Vec<Field<'_>> {
-        vec![
-            Word(&mut self.cwnd),
-            Word(&mut self.ssthresh),
-            Word(&mut self.in_flight),
-            Word(&mut self.mss),
-            Word(&mut self.wire),
-            Pad,
-            Long(&mut self.pacing),
-        ]
-    }
-}
-
-impl Image for RawAck {
-    fn fields(&mut self) -> Vec<Field<'_>> {
-        vec![
-            Long(&mut self.now_ns),
-            Word(&mut self.rtt_us),
-            Word(&mut self.srtt_us),
-            Word(&mut self.acked),
-            Word(&mut self.lost),
-            Word(&mut self.sent),
-            Word(&mut self.phase),
-            Word(&mut self.flags),
-            Word(&mut self.stamp_ms),
-        ]
-    }
-}
-
-impl Image for hybla::State {
-    fn fields(&mut self) -> Vec<Field<'_>> {
-        vec![
-            Word(&mut self.min_rtt_us),
-            Word(&mut self.rho),
-            Word(&mut self.cents),
-            Word(&mut self.flags),
-            Long(&mut self.count),
-            Word(&mut self.grown),
-            Word(&mut self.delivered),
-            Word(&mut self.acked),
-            Word(&mut self.lost),
-            Word(&mut self.train),
-            Pad,
-            Long(&mut self.train_ns),
-        ]
-    }
-}
-
-impl Image for rate::State {
-    fn fields(&mut self) -> Vec<Field<'_>> {
-        let Member {
-            epoch,
-            hungry,
-            min_rtt_us,
-            path,
-            origin,
-            origin_ms,
-            transit_us,
-            draining,
-        } = &mut self.member;
-        let link = [epoch, hungry, min_rtt_us, path];
-        let clock = [origin, origin_ms, transit_us];
-        let words = link.into_iter().chain(clock);
-        let words = words.chain([draining, &mut self.started]).map(Word);
-        words.chain([Pad]).collect()
-    }
-}
-
-impl Image for Slot {
-    fn fields(&mut self) -> Vec<Field<'_>> {
-        vec![
-            Word(&mut self.epoch),
-            Word(&mut self.flows),
-            Word(&mut self.hungry),
-            Word(&mut self.samples),
-            Long(&mut self.excess_us),
-            Long(&mut self.carried),
-            Long(&mut self.others),
-        ]
-    }
-}
-
-impl Image for Guard {
-    fn fields(&mut self) -> Vec<Field<'_>> {
-        vec![
-            Long(&mut self.cap),
-            Long(&mut self.known),
-            Long(&mut self.before),
-            Long(&mut self.due_ns),
-            Long(&mut self.start_ns),
-            Long(&mut self.last_ns),
-            Long(&mut self.bytes),
-            Long(&mut self.busy),
-            Long(&mut self.busy_us),
-            Word(&mut self.least_us),
-            Word(&mut self.samples),
-            Word(&mut self.tick),
-            Word(&mut self.level_us),
-            Word(&mut self.floor_us),
-            Word(&mut self.age),
-            Word(&mut self.step),
-            Word(&mut self.path),
-        ]
-    }
-}
-
-impl Image for Share {
-    fn fields(&mut self) -> Vec<Field<'_>> {
-        let mut fields = self.now.fields();
-        fields.extend(self.past.fields());
-        fields.extend(self.guard.fields());
-        fields
-    }
-}
-
-/// `struct step`.
-fn context(params: &Params, window: &RawWindow, ack: &RawAck, what: u32) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    params.write(&mut bytes);
-    window.write(&mut bytes);
-    ack.write(&mut bytes);
-    bytes.extend(what.to_ne_bytes());
-    bytes.extend([0; 4]);
-    bytes
-}
-
-/// Where in it the window lies, and where it ends.
-const WINDOW_AT: usize = 48;
-const STEP: usize = 128;
-
-fn read<T: Image + Default>(mut bytes: &[u8]) -> T {
-    let mut image = T::default();
-    image.read(&mut bytes);
-    image
-}
 
 #[derive(Clone, Debug)]
 struct Step {
