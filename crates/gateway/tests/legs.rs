@@ -11,14 +11,9 @@ use bentpipe_os::netns::Netns;
 use bentpipe_os::nft;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
-use support::{Ip, Listener, PATIENCE, Stage, connect_in, converse, eventually, pattern};
+use support::{Ip, PATIENCE, Stage, connect_in, converse, eventually, listen_at, pattern};
 
 const HANDSHAKES: [&str; 2] = ["end-to-end", "early"];
-
-fn listen_at(netns: &Netns, host: IpAddr, port: u16) -> Listener {
-    let bound = netns.run(|| std::net::TcpListener::bind((host, port)).unwrap());
-    Listener(bound.unwrap())
-}
 
 /// What `ss` tells of the gateway's connections that match.
 fn sockets(stage: &Stage, matching: &str) -> String {

@@ -35,10 +35,7 @@ fn passed(gateway: &Running, name: &str) -> u64 {
 }
 
 fn listen_at(stage: &Stage, ip: Ip, port: u16) -> Listener {
-    let bound = stage
-        .server
-        .run(|| std::net::TcpListener::bind((ip.server(), port)).unwrap());
-    Listener(bound.unwrap())
+    support::listen_at(&stage.server, ip.server(), port)
 }
 
 /// By port, prefix and direction: the first policy that matches decides.

@@ -498,6 +498,23 @@ impl Drop for Running {
     }
 }
 
+/// A listener of this port, which may have been another's a moment ago.
+pub fn listen_at(netns: &Netns, host: IpAddr, port: u16) -> Listener {
+    let mut bound = None;
+    // A program that another test starts holds a listener that is closed here, until it runs.
+    eventually("a free port", || {
+        let tried = netns.run(|| TcpListener::bind((host, port))).unwrap();
+        match tried {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => false,
+            tried => {
+                bound = Some(tried.unwrap());
+                true
+            }
+        }
+    });
+    Listener(bound.unwrap())
+}
+
 /// Waits until `done`; fails after [`PATIENCE`].
 pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
