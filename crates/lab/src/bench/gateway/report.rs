@@ -27,10 +27,10 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    fn of(figure: &Figure, ratio: &Ratio, asked: f64) -> Self {
-        if !figure.decides {
+    fn of(figure: &Figure, ratio: &Ratio, asked: Option<f64>) -> Self {
+        let Some(asked) = asked.filter(|_| figure.decides) else {
             return Self::Information;
-        }
+        };
         let Some((low, high)) = ratio.interval else {
             return Self::Undecided;
         };
@@ -66,8 +66,9 @@ pub struct Comparison {
     pub ours: &'static str,
     /// Whom it is compared with.
     pub rival: &'static str,
-    /// What the ratio has to reach: at least, or at most where less is better.
-    pub asked: f64,
+    /// What the ratio has to reach: at least, or at most where less is better; `None`: for information.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked: Option<f64>,
     /// Estimate of ours/rival (Hodges–Lehmann on the logarithms of the pairs).
     pub ratio: f64,
     /// Lower end of its 95% interval; `None` under six pairs.
@@ -203,10 +204,9 @@ impl Report {
                     entry.figure.to_owned(),
                     compared.ours.to_owned(),
                     compared.rival.to_owned(),
-                    match compared.verdict {
-                        Verdict::Information => String::new(),
-                        _ => format!("{bound} {}", compared.asked),
-                    },
+                    compared
+                        .asked
+                        .map_or_else(String::new, |asked| format!("{bound} {asked}")),
                     format!("{:.2}", compared.ratio),
                     interval.map_or_else(String::new, |(low, high)| format!("{low:.2}–{high:.2}")),
                     compared.verdict.text().to_owned(),
@@ -254,7 +254,7 @@ impl Comparison {
         Some(Self {
             ours: contest.ours.name(),
             rival: contest.rival.name(),
-            asked: contest.asked,
+            asked: contest.asked.filter(|_| figure.decides),
             ratio: ratio.estimate,
             ratio_low: ratio.interval.map(|(low, _)| low),
             ratio_high: ratio.interval.map(|(_, high)| high),
@@ -331,13 +331,13 @@ mod tests {
 
     #[test]
     fn json_has_one_flat_object_a_figure_and_subject() {
-        let json = report("connects_50", &[10.0; 7], &[8.0; 7]).json().unwrap();
+        let json = report("connects_1", &[10.0; 7], &[8.0; 7]).json().unwrap();
         let read: serde_json::Value = serde_json::from_str(&json).unwrap();
         let (theirs, ours) = (&read[0], &read[1]);
         assert_eq!(theirs["subject"], "haproxy");
         assert!(theirs.get("ratio_low").is_none());
         assert_eq!(ours["subject"], "bentpipe");
-        assert_eq!(ours["figure"], "connects_50");
+        assert_eq!(ours["figure"], "connects_1");
         assert_eq!(ours["value"], 10.0);
         assert_eq!(ours["unit"], "1/s");
         assert_eq!(ours["lower_is_better"], false);

@@ -2,8 +2,8 @@
 //! and again.
 //!
 //! Each measurement is a process from its start to its end. In every pair each run is made by all
-//! subjects one right after the other, in an order that turns from pair to pair, with the pair's
-//! number as seed. What each figure means: docs/bench-sim.md.
+//! subjects one right after the other, in an order that turns from pair to pair, with a seed of the pair's own.
+//! What each figure means: docs/bench-sim.md.
 
 mod error;
 mod report;
@@ -121,13 +121,18 @@ pub fn run(
             Entrant::Missing(advice) => notes.push(format!("SKIPPED {subject}: {advice}")),
         }
     }
-    let taking_part = |run| racers.iter().filter(|racer| racer.takes_part(run)).count();
-    let total = pairs * runs.iter().map(taking_part).sum::<usize>();
+    let taking_part = |run: &Run| racers.iter().filter(|racer| racer.takes_part(run)).count();
+    let turn = |run: &Run| run.rounds * taking_part(run);
+    let total = pairs * runs.iter().map(turn).sum::<usize>();
     let mut samples = Samples::default();
     let mut done = 0;
     for pair in 1..=pairs {
-        for run in &runs {
-            for index in turns(racers.len(), pair) {
+        let rounds = runs
+            .iter()
+            .flat_map(|run| (0..run.rounds).map(move |round| (run, round)));
+        for (run, round) in rounds {
+            let seed = (pair - 1) * run.rounds + round + 1;
+            for index in turns(racers.len(), seed) {
                 let racer = &racers[index];
                 if !racer.takes_part(run) {
                     continue;
@@ -139,7 +144,7 @@ pub fn run(
                     subject: racer.subject,
                     run: run.name,
                 });
-                let sample = racer.run(run, pair, &scratch);
+                let sample = racer.run(run, seed, &scratch);
                 // Ctrl-C reaches our children too: what they then say is no failure of theirs.
                 if options.cancel.load(Ordering::Relaxed) {
                     return Err(SimBenchError::Cancelled);
