@@ -115,8 +115,9 @@ fn a_leg_of_unknown_rate_follows_its_link() {
         eprintln!("{mbps} Mbit/s, {from} to {to} s: {share:.3} of the limit");
         shares.push(share);
     }
-    // Two seconds are few, and on a busy machine a queue still drains, or the growth was interrupted:
-    // the long tests judge it.
+    // Two seconds are few, and on a busy machine a queue still drains: the long tests judge it. After the
+    // rise the flow has twice had 0.38, which is Reno's growth, where another lab ran beside it: a known
+    // defect (docs/congestion-control.md).
     let bounds = [0.7..1.3, 0.7..1.3, 0.2..1.3];
     assert!(
         bounds
