@@ -159,7 +159,7 @@ fn a_quick_run_judges_statements_and_draws_figures() {
     let folder = folder.path();
     let text = TEXT.replace("\"1..3\"", "\"1..3\"\nquick = [1, 2]") + MORE;
     fs::write(folder.join("scenario.toml"), text).unwrap();
-    let line = "study run . --quick --out out --json all.json --report page";
+    let line = "study run . --quick --out out --json all.json";
     let output = bentpipe(folder, &line.split(' ').collect::<Vec<_>>());
     let said = String::from_utf8(output.stdout).unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -188,10 +188,10 @@ fn a_quick_run_judges_statements_and_draws_figures() {
         ("wrong", &unknown, &fails),
     ];
     assert_eq!(statements, expected);
-    let drawn = fs::read_to_string(folder.join("page/figure-b-1.svg")).unwrap();
+    let drawn = fs::read_to_string(folder.join("out/report/figure-b-1.svg")).unwrap();
     assert!(drawn.starts_with("<svg ") && drawn.trim_end().ends_with("</svg>"));
     assert!(drawn.contains("Throughput at the sender"), "{drawn}");
-    let page = fs::read_to_string(folder.join("page/index.html")).unwrap();
+    let page = fs::read_to_string(folder.join("out/report/index.html")).unwrap();
     assert!(
         page.contains("All 50 do."),
         "the reason stands in the report"

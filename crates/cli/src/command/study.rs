@@ -64,7 +64,8 @@ pub(crate) struct Run {
     /// Write the cells as CSV to FILE
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Write an HTML report to DIR/index.html, and each figure to DIR/figure-NAME.svg
+    /// Folder for the HTML report, index.html, and each figure, figure-NAME.svg [default: `report` in the
+    /// results' folder; in the lab only of studies without figures]
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
     /// Points that are run at a time [default: the processors; in the lab 1]
@@ -89,7 +90,8 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     let mut loaded = load(&args.path).map_err(blame)?;
     choose(&mut loaded, args)?;
     let began = Instant::now();
-    let results = measured(&loaded, args)?;
+    let out = folder(&loaded, args);
+    let results = measured(&loaded, args, &out)?;
     let made = Made {
         cells: cells(&loaded.study, &results.samples, &loaded.beside),
         statements: judge(
@@ -112,7 +114,11 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     }
     match &args.report {
         Some(folder) => report(&loaded, &results, &made, folder),
-        None => Ok(()),
+        // The lab may lack what a figure shows.
+        None if loaded.study.engine() == Engine::Lab && !loaded.study.figures().is_empty() => {
+            Ok(())
+        }
+        None => report(&loaded, &results, &made, &out.join("report")),
     }
 }
 
@@ -153,23 +159,28 @@ fn choose(loaded: &mut Loaded, args: &Run) -> Result<(), Failure> {
     Ok(())
 }
 
-fn measured(loaded: &Loaded, args: &Run) -> Result<Results, Failure> {
+/// Where the results are kept.
+fn folder(loaded: &Loaded, args: &Run) -> PathBuf {
+    args.out.clone().unwrap_or_else(|| {
+        let mut name = loaded.name.clone().into_os_string();
+        let lab = loaded.study.engine() == Engine::Lab;
+        name.push(if lab { "-lab" } else { "" });
+        Path::new("results").join(name)
+    })
+}
+
+fn measured(loaded: &Loaded, args: &Run, out: &Path) -> Result<Results, Failure> {
     let study = &loaded.study;
     let lab = study.engine() == Engine::Lab;
     if lab {
         crate::command::lab::needs(study.base()).or_usage()?;
     }
     let stop = Stop::on_signals().or_usage()?;
-    let out = args.out.clone().unwrap_or_else(|| {
-        let mut name = loaded.name.clone().into_os_string();
-        name.push(if lab { "-lab" } else { "" });
-        Path::new("results").join(name)
-    });
     let most = || if lab { 1 } else { processors() };
     let flag = stop.flag();
     let bar = Bar::new(study.len());
     let options = Options {
-        out: &out,
+        out,
         threads: args.threads.map_or_else(most, NonZeroUsize::get),
         fresh: args.fresh,
         cancel: &flag,
