@@ -1,5 +1,4 @@
-use crate::kernel;
-use crate::{HYBLA, LoadError, RATE, user_name};
+use crate::{HYBLA, LoadError, RATE, kernel, kernel_name, user_name};
 use thiserror::Error;
 
 /// What stands in for a control that cannot be had, best first: each is the kernel's own.
@@ -37,10 +36,20 @@ pub enum ChooseError {
     },
 }
 
-/// The congestion controls that this kernel offers now, as users write their names.
+/// The congestion controls that the kernel offers this process now, as users write their names: ours
+/// where this process has registered them.
 pub fn available() -> Vec<String> {
-    let offered = kernel::offered().into_iter();
-    offered.map(|name| user_name(&name).to_owned()).collect()
+    let mut offered = kernel::offered();
+    for name in &mut offered {
+        if let Some(ours) = [HYBLA, RATE]
+            .into_iter()
+            .find(|ours| kernel_name(ours) == name)
+        {
+            ours.clone_into(name);
+        }
+    }
+    offered.retain(|name| name == HYBLA || name == RATE || user_name(name) == name);
+    offered
 }
 
 /// The control `want`, or where it is missing the kernel's own `hybla`, `bbr` or `cubic`, in this
@@ -49,12 +58,7 @@ pub fn available() -> Vec<String> {
 /// # Errors
 /// Fails when `want` is missing and `insist` is set, or when every substitute is missing too.
 pub fn choose(want: &str, insist: bool, failed: Option<&LoadError>) -> Result<Choice, ChooseError> {
-    let mut offered = available();
-    if let Some(LoadError::NotPermitted) = failed {
-        // Ours, by the hand of another process, cannot be told of our link.
-        offered.retain(|name| name != HYBLA && name != RATE);
-    }
-    pick(want, insist, failed.map(ToString::to_string), &offered)
+    pick(want, insist, failed.map(ToString::to_string), &available())
 }
 
 fn pick(

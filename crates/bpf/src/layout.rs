@@ -6,7 +6,7 @@ use bentpipe_base::Rate;
 use std::time::Duration;
 
 /// `sizeof(struct bp_params)`.
-pub(crate) const PARAMS: usize = 48;
+pub(crate) const PARAMS: usize = 32;
 /// `sizeof(struct bp_link)`: lock, padding and `struct bp_share`.
 pub(crate) const LINK: usize = 8 + SHARE;
 const SLOT: usize = 40;
@@ -16,21 +16,11 @@ const EPOCH_SHIFT: u32 = 29;
 const AGGRESSIVE: u32 = 1;
 const UNCAPPED: u32 = 2;
 
-/// Who configured a link: enough to see whether the process still lives.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Owner {
-    pub(crate) pid: u32,
-    /// Inode of its pid namespace.
-    pub(crate) pidns: u32,
-    /// Start time in clock ticks since boot.
-    pub(crate) start: u64,
-}
-
 fn micros(time: Duration) -> u32 {
     u32::try_from(time.as_micros()).unwrap_or(u32::MAX)
 }
 
-pub(crate) fn encode(params: &LinkParams, owner: Owner) -> [u8; PARAMS] {
+pub(crate) fn encode(params: &LinkParams) -> [u8; PARAMS] {
     let mut flags = 0;
     if params.aggressive {
         flags |= AGGRESSIVE;
@@ -46,43 +36,29 @@ pub(crate) fn encode(params: &LinkParams, owner: Owner) -> [u8; PARAMS] {
         u32::try_from(params.overhead.0).unwrap_or(u32::MAX),
         flags,
         params.windows,
-        owner.pid,
-        owner.pidns,
     ];
     let mut bytes = [0; PARAMS];
     bytes[..8].copy_from_slice(&rate.to_ne_bytes());
-    for (at, word) in bytes[8..40].chunks_exact_mut(4).zip(words) {
+    for (at, word) in bytes[8..].chunks_exact_mut(4).zip(words) {
         at.copy_from_slice(&word.to_ne_bytes());
     }
-    bytes[40..].copy_from_slice(&owner.start.to_ne_bytes());
     bytes
 }
 
-/// Who configured the link whose `struct bp_params` is `bytes`; `None` when it is too short.
-pub(crate) fn owner(bytes: &[u8]) -> Option<Owner> {
-    Some(Owner {
-        pid: word(bytes, 32)?,
-        pidns: word(bytes, 36)?,
-        start: long(bytes, 40)?,
-    })
-}
-
-/// The state of a link and its current epoch, from a `struct bp_link`.
-pub(crate) fn share(bytes: &[u8]) -> Option<(u32, LinkShare)> {
+/// The state of a link, from a `struct bp_link`.
+pub(crate) fn share(bytes: &[u8]) -> Option<LinkShare> {
     let (now, past) = (8, 8 + SLOT);
-    let epoch = word(bytes, now)?;
     let carried = (u128::from(long(bytes, past + 24)?) * 1_000_000_000) >> EPOCH_SHIFT;
     let samples = u64::from(word(bytes, past + 12)?.max(1));
     let cap = long(bytes, 8 + 2 * SLOT)?;
     let wire = |bytes: u64| Rate::from_bits_per_sec(bytes.saturating_mul(8));
-    let share = LinkShare {
+    Some(LinkShare {
         flows: word(bytes, now + 4)?.max(word(bytes, past + 4)?),
         hungry: word(bytes, now + 8)?.max(word(bytes, past + 8)?),
         carried: wire(u64::try_from(carried).unwrap_or(u64::MAX)),
         delay: Duration::from_micros(long(bytes, past + 16)? / samples),
         guard: (cap > 0).then(|| wire(cap)),
-    };
-    Some((epoch, share))
+    })
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u32> {

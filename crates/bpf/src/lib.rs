@@ -17,7 +17,6 @@ mod choose;
 mod controls;
 mod kernel;
 mod layout;
-mod maps;
 mod names;
 mod object;
 mod params;

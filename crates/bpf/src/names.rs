@@ -1,8 +1,8 @@
 //! The kernel's names of the controls. A name is registered once in a kernel, for all namespaces; each
-//! build's has a digest of its programs, so that a new version beside an old one runs its own.
+//! process has its own, so that none depends on the programs, the maps or the life of another.
 
-use crate::object;
 use crate::{HYBLA, RATE};
+use std::os::unix::fs::MetadataExt;
 use std::sync::LazyLock;
 
 /// The kernel takes names of 15 bytes.
@@ -11,33 +11,43 @@ const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
 /// Users' name, kernel's name.
 static NAMES: LazyLock<[(&str, String); 2]> = LazyLock::new(|| {
-    [HYBLA, RATE].map(|name| {
-        let kind = &name[PREFIX.len()..=PREFIX.len()];
-        (
-            name,
-            format!("{PREFIX}{kind}{}", digest(object::code(name))),
-        )
-    })
+    // Containers may number their processes alike.
+    let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino());
+    let digits = digits(std::process::id(), namespace);
+    [HYBLA, RATE].map(|name| (name, format!("{}{digits}", stem(name))))
 });
 
-/// The name for `setsockopt(TCP_CONGESTION)`: of [`HYBLA`] and [`RATE`] this build's, such as
+/// The name for `setsockopt(TCP_CONGESTION)`: of [`HYBLA`] and [`RATE`] this process's, such as
 /// `bentpipe_r1x9ce`; of others their own.
 pub fn kernel_name(name: &str) -> &str {
     let ours = NAMES.iter().find(|(users, _)| *users == name);
     ours.map_or(name, |(_, kernels)| kernels)
 }
 
-/// The name that users write, of one that the kernel shows.
+/// The name that users write, of one that the kernel shows, whichever process registered it.
 pub fn user_name(name: &str) -> &str {
-    let ours = NAMES.iter().find(|(_, kernels)| kernels == name);
-    ours.map_or(name, |(users, _)| users)
+    let ours = [HYBLA, RATE].into_iter().find(|users| {
+        let digits = name.strip_prefix(stem(users));
+        digits.is_some_and(|digits| {
+            digits.len() == 5 && digits.bytes().all(|digit| DIGITS.contains(&digit))
+        })
+    });
+    ours.unwrap_or(name)
 }
 
-/// Five digits of `code`: FNV-1a.
-fn digest(code: &[u8]) -> String {
-    let mut hash = code.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+/// What the kernel's names of a control begin with: the prefix and one letter.
+fn stem(name: &str) -> &str {
+    &name[..=PREFIX.len()]
+}
+
+/// Five digits of FNV-1a.
+fn digits(pid: u32, namespace: u64) -> String {
+    let mut hash = [u64::from(pid), namespace]
+        .iter()
+        .flat_map(|part| part.to_le_bytes())
+        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
     let mut digits = String::new();
     for _ in 0..5 {
         digits.push(char::from(DIGITS[(hash % 36) as usize]));
@@ -61,14 +71,19 @@ mod tests {
             assert_eq!(user_name(kernels), name);
         }
         assert_ne!(kernel_name(HYBLA), kernel_name(RATE));
-        assert_eq!(
-            (kernel_name("cubic"), user_name("cubic")),
-            ("cubic", "cubic")
-        );
+        for name in [
+            "cubic",
+            "bentpipe_rate",
+            "bentpipe_r1x9c",
+            "bentpipe_x1x9ce",
+        ] {
+            assert_eq!(user_name(name), name);
+        }
     }
 
     #[test]
-    fn other_programs_have_another_name() {
-        assert_ne!(digest(b"one"), digest(b"two"));
+    fn each_process_has_its_own() {
+        assert_ne!(digits(1, 7), digits(2, 7));
+        assert_ne!(digits(1, 7), digits(1, 8));
     }
 }

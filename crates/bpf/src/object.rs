@@ -1,10 +1,14 @@
 //! One compiled BPF object: opened, fitted to the kernel, loaded, attached.
 
-use crate::LoadError;
 use crate::kernel::Signature;
-use crate::maps::{Kind, LINKS, SHARES};
-use libbpf_rs::{ErrorKind, Link, MapCore, MapType, Object, ObjectBuilder, OpenObject};
+use crate::{LoadError, kernel_name};
+use libbpf_rs::{ErrorKind, Link, MapCore, MapHandle, MapType, Object, ObjectBuilder, OpenObject};
 use std::os::fd::AsFd;
+
+/// The map of parameters.
+pub(crate) const LINKS: &str = "bentpipe_links";
+/// The map of what flows have in common.
+pub(crate) const SHARES: &str = "bentpipe_shares";
 
 /// Bytes at an alignment fit for ELF headers.
 #[repr(C, align(8))]
@@ -15,22 +19,20 @@ static RATE: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), 
 static REPLAY: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/replay.bpf.o")));
 
-/// A control loaded into the kernel, registered under its name or waiting to be.
+/// A control in the kernel, registered under this process's name for it.
 #[derive(Debug)]
 pub(crate) struct Control {
-    /// As registered.
-    pub(crate) name: String,
     object: Object,
-    /// Keeps the registration; `None` while another process holds the name.
-    link: Option<Link>,
+    /// Keeps the registration.
+    _link: Link,
 }
 
 impl Control {
-    /// Loads the control `name` and registers it as `alias`, of at most 15 bytes, unless that is taken.
+    /// Loads the control `name` and registers it; its programs read `links`, or a map of their own.
     pub(crate) fn load(
         name: &'static str,
-        alias: &str,
         signature: Signature,
+        links: Option<&MapHandle>,
     ) -> Result<Self, LoadError> {
         let mut open = open(code(name))?;
         for mut map in open.maps_mut() {
@@ -40,64 +42,44 @@ impl Control {
                 map.set_autocreate(wanted)
                     .map_err(kernel("choosing the programs"))?;
                 if let Some(value) = map.initial_value_mut() {
-                    rename(value, name, alias);
+                    rename(value, name, kernel_name(name));
                 }
-                continue;
-            }
-            let kind = [LINKS, SHARES]
-                .into_iter()
-                .find(|kind| map.name() == kind.name);
-            if let Some(shared) = kind.and_then(|kind: Kind| kind.all().into_iter().next()) {
-                map.reuse_fd(shared.as_fd())
-                    .map_err(kernel("sharing the maps of another process"))?;
+            } else if map.name() == LINKS
+                && let Some(links) = links
+            {
+                map.reuse_fd(links.as_fd())
+                    .map_err(kernel("sharing a map"))?;
             }
         }
-        let object = open.load().map_err(|source| match source.kind() {
+        let mut object = open.load().map_err(|source| match source.kind() {
             ErrorKind::PermissionDenied => LoadError::NotPermitted,
-            _ => LoadError::Kernel {
-                doing: "loading the programs",
-                source,
-            },
+            _ => kernel("loading the programs")(source),
         })?;
-        let mut control = Self {
-            name: alias.to_owned(),
-            object,
-            link: None,
-        };
-        control.register()?;
-        Ok(control)
-    }
-
-    /// Registers the control unless it is, or unless another process holds the name. Says whether
-    /// the registration is ours.
-    pub(crate) fn register(&mut self) -> Result<bool, LoadError> {
-        if self.link.is_some() {
-            return Ok(true);
-        }
-        let mut maps = self.object.maps_mut();
+        let mut maps = object.maps_mut();
         let ops = maps.find(|map| map.map_type() == MapType::StructOps && map.autocreate());
-        let Some(mut ops) = ops else {
-            return Err(LoadError::NoStructOps);
-        };
-        match ops.attach_struct_ops() {
-            Ok(link) => {
-                self.link = Some(link);
-                Ok(true)
-            }
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                Err(LoadError::NotPermitted)
-            }
-            Err(source) => Err(LoadError::Kernel {
-                doing: "registering a congestion control",
-                source,
-            }),
-        }
+        let link = ops
+            .ok_or(LoadError::NoStructOps)?
+            .attach_struct_ops()
+            .map_err(|source| match source.kind() {
+                ErrorKind::AlreadyExists => LoadError::Taken {
+                    name: kernel_name(name).to_owned(),
+                },
+                ErrorKind::PermissionDenied => LoadError::NotPermitted,
+                _ => kernel("registering a congestion control")(source),
+            })?;
+        drop(maps);
+        Ok(Self {
+            object,
+            _link: link,
+        })
     }
 
-    /// Whether the registration is ours.
-    pub(crate) fn is_registered(&self) -> bool {
-        self.link.is_some()
+    /// A handle to one of its maps.
+    pub(crate) fn map(&self, name: &str) -> Result<MapHandle, LoadError> {
+        let mut maps = self.object.maps();
+        let map = maps.find(|map| map.name() == name);
+        let map = map.ok_or(LoadError::NoStructOps)?;
+        MapHandle::try_from(&map).map_err(kernel("opening a map"))
     }
 }
 

@@ -1,5 +1,4 @@
-//! Loading, sharing and losing the controls, on this kernel and with real sockets. All names but
-//! those of the first test are this process's own, so that a gateway at work is not met.
+//! Loading and losing the controls, on this kernel and with real sockets.
 
 use bentpipe_base::Rate;
 use bentpipe_bpf::{Controls, HYBLA, LinkParams, RATE, available, kernel_name};
@@ -13,15 +12,9 @@ use std::time::{Duration, Instant};
 /// What the other process is to do, if this is the other process.
 const ROLE: &str = "BENTPIPE_BPF_TEST_ROLE";
 
-/// Names that no other test has: at most 15 characters.
-fn names(test: char) -> [String; 2] {
-    let pid = std::process::id();
-    [format!("bp{test}h{pid}"), format!("bp{test}r{pid}")]
-}
-
-/// A mark that no gateway has.
+/// A mark that no other test has.
 fn mark(test: u32) -> u32 {
-    0x7e57_0000 | (test << 12) | (std::process::id() & 0xfff)
+    0x7e57_0000 | test
 }
 
 fn link() -> LinkParams {
@@ -53,7 +46,10 @@ fn transfer(control: &str, mark: u32, size: usize) -> Duration {
 }
 
 fn offered(name: &str) -> bool {
-    available().iter().any(|offer| offer == name)
+    let all = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
+    all.expect("the kernel lists them")
+        .split_whitespace()
+        .any(|offer| offer == name)
 }
 
 /// Whether it comes true within a second.
@@ -68,49 +64,49 @@ fn soon(holds: impl Fn() -> bool) -> bool {
     true
 }
 
-/// Another process that loads the controls under `names` and configures `mark`.
-struct Other(Child);
+/// Another process that loads the controls and configures `mark`.
+struct Other {
+    child: Child,
+    /// Its name for the rate control.
+    rate: String,
+}
 
 impl Other {
-    fn start(names: &[String; 2], mark: u32) -> Self {
+    fn start(mark: u32) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this test"))
             .args(["--exact", "the_other_process", "--ignored", "--nocapture"])
-            .env(ROLE, format!("{} {} {mark}", names[0], names[1]))
+            .env(ROLE, mark.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .expect("another process");
-        let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-        let ready = lines
-            .map_while(Result::ok)
-            .any(|line| line.contains("ready"));
-        let other = Self(child);
-        assert!(ready, "the other process could not load");
-        other
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let rate = lines.find_map(|line| Some(line.ok()?.split_once("ready ")?.1.to_owned()));
+        let rate = rate.expect("the other process could not load");
+        Self { child, rate }
     }
 
     fn kill(mut self) {
-        self.0.kill().expect("it runs");
-        self.0.wait().expect("it ends");
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ends");
     }
 }
 
 impl Drop for Other {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
 #[test]
 #[ignore = "the role of another process, which other tests start"]
 fn the_other_process() {
-    let role = std::env::var(ROLE).expect("started by another test");
-    let [hybla, rate, mark] = role.split(' ').collect::<Vec<_>>().try_into().unwrap();
-    let mut controls = Controls::load_renamed(hybla, rate).unwrap();
+    let mark = std::env::var(ROLE).expect("started by another test");
+    let mut controls = Controls::load().unwrap();
     controls.configure(mark.parse().unwrap(), &link()).unwrap();
     let mut out = std::io::stdout();
-    writeln!(out, "ready").unwrap();
+    writeln!(out, "ready {}", kernel_name(RATE)).unwrap();
     out.flush().unwrap();
     // Until killed, or until the parent is gone.
     let _ = std::io::stdin().read(&mut [0]);
@@ -120,7 +116,9 @@ fn the_other_process() {
 fn both_controls_are_offered_and_carry_data() {
     bentpipe_os::need!(Root, Btf, StructOps);
     let mut controls = Controls::load().unwrap();
-    assert!(offered(HYBLA) && offered(RATE), "{:?}", available());
+    for name in [HYBLA, RATE] {
+        assert!(available().iter().any(|offer| offer == name));
+    }
     let mark = mark(1);
     controls.configure(mark, &link()).unwrap();
     for name in [HYBLA, RATE].map(kernel_name) {
@@ -137,32 +135,27 @@ fn both_controls_are_offered_and_carry_data() {
 #[test]
 fn the_rate_control_keeps_to_the_configured_rate() {
     bentpipe_os::need!(Root, Btf, StructOps);
-    let [hybla, rate] = names('p');
-    let mut controls = Controls::load_renamed(&hybla, &rate).unwrap();
+    let mut controls = Controls::load().unwrap();
     let mark = mark(2);
     let params = LinkParams::of_rate(Rate::from_bits_per_sec(40_000_000));
     controls.configure(mark, &params).unwrap();
-    let took = transfer(&rate, mark, 2_500_000).as_secs_f64();
+    let took = transfer(kernel_name(RATE), mark, 2_500_000).as_secs_f64();
     // 20 Mbit of payload at 40 Mbit/s on the wire, of which the kernel sends the first ten segments
     // (of 64 kB over loopback) at once.
     assert!((0.35..1.5).contains(&took), "{took} s");
 }
 
 #[test]
-fn a_killed_holder_takes_the_names_along() {
+fn a_killed_process_takes_its_names_along() {
     bentpipe_os::need!(Root, Btf, StructOps);
-    let names = names('k');
     let mark = mark(3);
-    let other = Other::start(&names, mark);
-    assert!(offered(&names[0]) && offered(&names[1]));
-    let (mut sender, mut receiver) = connect(&names[1], mark).unwrap();
+    let other = Other::start(mark);
+    let theirs = other.rate.clone();
+    assert!(offered(&theirs));
+    let (mut sender, mut receiver) = connect(&theirs, mark).unwrap();
     other.kill();
-    assert!(
-        soon(|| !offered(&names[0]) && !offered(&names[1])),
-        "{:?}",
-        available()
-    );
-    let error = connect(&names[1], mark).unwrap_err();
+    assert!(soon(|| !offered(&theirs)), "{theirs}");
+    let error = connect(&theirs, mark).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
     // An open flow lives on.
     sender.write_all(b"still here").unwrap();
@@ -171,42 +164,49 @@ fn a_killed_holder_takes_the_names_along() {
     assert_eq!(&heard, b"still here");
 }
 
+/// A listener hands its control down only while that is registered, and else without a word the
+/// kernel's default: no other process may have a part in it.
 #[test]
-fn two_processes_share_a_registration_and_the_survivor_takes_it_over() {
+fn the_end_of_another_process_changes_nothing() {
     bentpipe_os::need!(Root, Btf, StructOps);
-    let names = names('s');
-    let (theirs, ours) = (mark(4), mark(5));
-    let other = Other::start(&names, theirs);
-    let mut controls = Controls::load_renamed(&names[0], &names[1]).unwrap();
-    assert!(
-        !controls.holds(&names[1]),
-        "the other process holds the name"
-    );
-    controls.configure(ours, &link()).unwrap();
-    let taken = controls.configure(theirs, &link()).unwrap_err();
-    assert!(taken.to_string().contains("use another mark"), "{taken}");
-    // Their programs, our parameters: the flow shows in our link's share.
-    transfer(&names[1], ours, 5_000_000);
-    assert!(
-        controls.share(ours).unwrap().flows >= 1,
-        "{:?}",
-        controls.share(ours)
-    );
-
+    let mark = mark(4);
+    let other = Other::start(mark);
+    assert_ne!(other.rate, kernel_name(RATE));
+    let mut controls = Controls::load().unwrap();
+    controls.configure(mark, &link()).unwrap();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    tcp::set_congestion(&listener, kernel_name(RATE)).unwrap();
+    socket::set_mark(&listener, mark).unwrap();
+    let theirs = other.rate.clone();
     other.kill();
-    assert!(soon(|| !offered(&names[1])), "{:?}", available());
-    assert!(controls.refresh().unwrap());
-    assert!(controls.holds(&names[0]) && controls.holds(&names[1]));
-    transfer(&names[1], ours, 5_000_000);
-    // What the dead process left is nobody's any more.
-    controls.configure(theirs, &link()).unwrap();
+    assert!(soon(|| !offered(&theirs)), "{theirs}");
+
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut accepted, _) = listener.accept().unwrap();
+    assert_eq!(tcp::congestion(&accepted).unwrap(), kernel_name(RATE));
+    accepted.write_all(&[7; 100_000]).unwrap();
+    client.read_exact(&mut [0; 100_000]).unwrap();
+    let share = controls.share(mark).expect("configured");
+    assert!(share.flows >= 1, "{share:?}");
+}
+
+#[test]
+fn all_values_of_a_process_are_one_registration() {
+    bentpipe_os::need!(Root, Btf, StructOps);
+    let (mut one, mut other) = (Controls::load().unwrap(), Controls::load().unwrap());
+    let (first, second) = (mark(5), mark(6));
+    one.configure(first, &link()).unwrap();
+    other.configure(second, &link()).unwrap();
+    drop(one);
+    assert_eq!(other.share(first), None, "an orderly end forgets its marks");
+    transfer(kernel_name(RATE), second, 5_000_000);
+    assert!(other.share(second).unwrap().flows >= 1);
 }
 
 #[test]
 fn nonsense_is_refused_with_the_bounds() {
     bentpipe_os::need!(Root, Btf, StructOps);
-    let [hybla, rate] = names('n');
-    let mut controls = Controls::load_renamed(&hybla, &rate).unwrap();
+    let mut controls = Controls::load().unwrap();
     let wrong = [
         LinkParams {
             windows: 0,
@@ -224,10 +224,10 @@ fn nonsense_is_refused_with_the_bounds() {
     ];
     for params in wrong {
         let error = controls
-            .configure(mark(6), &params)
+            .configure(mark(7), &params)
             .unwrap_err()
             .to_string();
         assert!(error.contains("lies outside"), "{error}");
     }
-    assert_eq!(controls.share(mark(6)), None);
+    assert_eq!(controls.share(mark(7)), None);
 }

@@ -17,8 +17,8 @@
 //! ```
 //!
 //! Who shares a carrier of known rate with others is told by the part f of it that is delivered here:
-//! each probe adds as much for all, each that fails takes f^2 (1 - f) of the own part, so that parts
-//! become equal (D. Chiu, R. Jain, Computer Networks and ISDN Systems 17(1), 1989).
+//! each probe adds as much for all, each that fails takes f^2 min(5/4 f, 3/2 (1 - f)) of the own part,
+//! so that parts become equal (D. Chiu, R. Jain, Computer Networks and ISDN Systems 17(1), 1989).
 
 use crate::control::{Params, RATE_MAX, RTT_MAX_US, link_rate};
 
@@ -166,7 +166,8 @@ fn settle(g: &mut Guard, p: &Params, known: u64) {
 fn make_room(g: &mut Guard, p: &Params) {
     let part = ((g.known << 8) / ceiling(p).max(1)).min(256);
     if p.rate != 0 {
-        let less = g.known.wrapping_mul((part * part * (256 - part)) >> 8) >> 16;
+        let part = part * part * (5 * part / 4).min(3 * (256 - part) / 2);
+        let less = g.known.wrapping_mul(part >> 8) >> 16;
         settle(g, p, g.known.wrapping_sub(less));
     }
 }

@@ -115,15 +115,9 @@ fn a_leg_of_unknown_rate_follows_its_link() {
         eprintln!("{mbps} Mbit/s, {from} to {to} s: {share:.3} of the limit");
         shares.push(share);
     }
-    // Two seconds are few, and on a busy machine a queue still drains: the long tests judge it. After the
-    // rise the flow has twice had 0.38, which is Reno's growth, where another lab ran beside it: a known
-    // defect (docs/congestion-control.md).
-    let bounds = [0.7..1.3, 0.7..1.3, 0.2..1.3];
+    // Two seconds are few, and on a busy machine a queue still drains: the long tests judge it.
     assert!(
-        bounds
-            .iter()
-            .zip(&shares)
-            .all(|(bound, share)| bound.contains(share)),
+        shares.iter().all(|share| (0.7..1.3).contains(share)),
         "{shares:?} of 10, 2 and 20 Mbit/s"
     );
 }
@@ -190,7 +184,7 @@ fn two_gateways_with_a_part_each_share_a_carrier_evenly() {
 #[ignore = "runs for two minutes"]
 fn flows_and_gateways_share_a_carrier() {
     bentpipe_os::need!(Root, Nft, Tproxy, Tun, Btf, StructOps);
-    for (told, least) in [("5Mbit/s", 0.95), ("10Mbit/s", 0.7)] {
+    for (told, least) in [("5Mbit/s", 0.95), ("10Mbit/s", 0.85)] {
         let with = format!("\ninsist = true\nrate = \"{told}\"");
         let measured = lab(CARRIER, &[("\nrate = \"5Mbit/s\"", &with)]);
         let judged = Judged::between(&measured, 5.0, 60.0, 600.0);

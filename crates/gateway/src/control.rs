@@ -150,20 +150,6 @@ impl Supply {
         }
         Ok(choice.name)
     }
-
-    /// Registers again the controls that another process held and let go of.
-    pub(crate) fn refresh(&mut self) {
-        let Some(controls) = &mut self.controls else {
-            return;
-        };
-        match controls.refresh() {
-            Ok(true) => tracing::info!("the congestion controls are registered again"),
-            Ok(false) => tracing::warn!(
-                "a congestion control is gone: new connections use the kernel's default"
-            ),
-            Err(error) => tracing::warn!("{error}"),
-        }
-    }
 }
 
 fn is_ours(name: &str) -> bool {

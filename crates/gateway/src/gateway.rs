@@ -233,9 +233,6 @@ impl Gateway {
             self.heed_neighbours();
             self.heed_table(epoll, &events)?;
             self.heed_orders();
-            if self.shared.take_control_lost() {
-                self.supply.refresh();
-            }
             self.reconsider()?;
         }
         Ok(())

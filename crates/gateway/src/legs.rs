@@ -41,8 +41,7 @@ impl Legs {
 
 impl Prepared {
     /// Sets everything of the policy on a listening or not yet connected socket. The last to be set
-    /// is the congestion control, the only one that may fail with `NotFound`: it is gone when the
-    /// process that held it has ended.
+    /// is the congestion control, the only one that may fail with `NotFound`: a module may be unloaded.
     pub(crate) fn apply(&self, socket: impl AsFd, like: SocketAddr) -> io::Result<()> {
         socket::set_transparent(&socket, like)?;
         socket::set_mark(&socket, self.mark)?;

@@ -13,8 +13,8 @@
 //! role is the number of the door. So has that of a SYN of ours that is not to ask for ECN, as 13,
 //! and of an acknowledgement of ours that waits to be thinned out, as 12.
 //!
-//! The middle bits tell gateways apart, also those of other namespaces on the same kernel: the
-//! state of a BPF congestion control is keyed by the socket's mark and shared by the whole kernel.
+//! The middle bits tell gateways apart, also those of other namespaces in the same process: the
+//! state of a BPF congestion control is keyed by the socket's mark and shared by the whole process.
 //! All 32 bits count: a packet of ours is of no use to anybody else's rule.
 
 use bentpipe_os::owner::Owner;

@@ -322,16 +322,13 @@ impl Shared {
         self.gateway.ring();
     }
 
-    /// A leg's congestion control has gone from the kernel.
+    /// A leg's congestion control has gone from the kernel, by another's hand.
     pub(crate) fn control_lost(&self) {
         if !self.control_lost.swap(true, Ordering::Relaxed) {
-            self.gateway.ring();
+            tracing::warn!(
+                "a congestion control is gone from the kernel: new connections use its default until the gateway is started again"
+            );
         }
-    }
-
-    /// Whether that was so since the last time.
-    pub(crate) fn take_control_lost(&self) -> bool {
-        self.control_lost.swap(false, Ordering::Relaxed)
     }
 
     /// No more new flows, and no hurry for those that stand.

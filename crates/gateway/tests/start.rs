@@ -6,7 +6,6 @@ mod support;
 
 use bentpipe_bpf::{HYBLA, RATE, kernel_name};
 use bentpipe_gateway::{Config, Gateway, StartError};
-use bentpipe_os::diag::{Connection, Diag, States};
 use bentpipe_os::need;
 use std::net::{SocketAddr, TcpListener};
 use support::{Ip, Stage, child, eventually, splitting};
@@ -144,7 +143,7 @@ fn net_admin_alone_suffices() {
             let mut pair = stage.pair(ip);
             assert_eq!(pair.1.peer_addr().unwrap(), pair.0.local_addr().unwrap());
             support::exchange(&mut pair);
-            let ours = connections(&stage);
+            let ours = stage.connections();
             assert!(
                 ours.iter().any(|one| one.mark >> 24 == 0x62),
                 "{handshake} {ip:?}: unsplit"
@@ -161,11 +160,6 @@ fn net_admin_alone_suffices() {
 }
 
 /// Our connections in the gateway's namespace: what the kernel knows of them.
-fn connections(stage: &Stage) -> Vec<Connection> {
-    let ask = || Diag::open().unwrap().connections(States::CARRYING).unwrap();
-    stage.gateway.run(ask).unwrap()
-}
-
 /// The socket towards the client (satellite leg) and that towards the server (terrestrial leg) carry
 /// marks of their own, and so does a connection from the other side.
 #[test]
@@ -176,8 +170,8 @@ fn each_leg_has_its_mark() {
     let listener = stage.listen_in(&stage.client, Ip::V4.client());
     let _down = support::connect_in(&stage.server, listener.address()).unwrap();
     listener.accept();
-    eventually("four sockets", || connections(&stage).len() == 4);
-    let all = connections(&stage);
+    eventually("four sockets", || stage.connections().len() == 4);
+    let all = stage.connections();
     let towards = |ip: std::net::IpAddr| -> Vec<u32> {
         let those = all.iter().filter(|connection| connection.peer.ip() == ip);
         those.map(|connection| connection.mark).collect()
@@ -207,7 +201,7 @@ fn the_satellite_leg_gets_its_control() {
         let listener = stage.listen_in(&stage.client, Ip::V6.client());
         let _down = support::connect_in(&stage.server, listener.address()).unwrap();
         listener.accept();
-        eventually("four sockets", || connections(&stage).len() == 4);
+        eventually("four sockets", || stage.connections().len() == 4);
         let mut ss = stage.gateway.command("ss");
         let output = ss.args(["-tniH"]).output().unwrap().stdout;
         let listing = String::from_utf8_lossy(&output);

@@ -6,32 +6,16 @@ use bentpipe_os::{socket, tcp};
 use bentpipe_scenario::nearest;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Marks of the lab's own senders begin here, beyond those that the gateway gives out.
 const FIRST_MARK: u32 = 0x6c61_0000;
-/// Marks tried when other processes hold some.
-const TRIES: usize = 1024;
 
 /// `bentpipe_hybla` and `bentpipe_rate` in this process: loaded when a run first asks for one of
 /// them, held until the last value of this type is dropped. Whoever makes several runs keeps one
 /// meanwhile, so that the kernel checks the programs once.
-#[derive(Clone, Debug)]
-pub struct Controls(Arc<Loaded>);
-
-type Loaded = Mutex<Option<bentpipe_bpf::Controls>>;
-
-impl Default for Controls {
-    /// The same as every other that lives now: were each run to load its own, the one whose
-    /// registration serves them all might end first and take the names away.
-    fn default() -> Self {
-        static LIVING: Mutex<Weak<Loaded>> = Mutex::new(Weak::new());
-        let mut living = LIVING.lock().unwrap_or_else(PoisonError::into_inner);
-        let loaded = living.upgrade().unwrap_or_default();
-        *living = Arc::downgrade(&loaded);
-        Self(loaded)
-    }
-}
+#[derive(Clone, Debug, Default)]
+pub struct Controls(Arc<Mutex<Option<bentpipe_bpf::Controls>>>);
 
 impl Controls {
     /// Makes sure that the kernel has the control `name`, which `user` wants.
@@ -59,37 +43,22 @@ impl Controls {
 
     fn load(&self) -> Result<(), bentpipe_bpf::LoadError> {
         let mut controls = self.lock();
-        match controls.as_mut() {
-            // Whoever held the registration may have let go of it.
-            Some(loaded) => loaded.refresh().map(drop),
-            None => {
-                *controls = Some(bentpipe_bpf::Controls::load()?);
-                Ok(())
-            }
+        if controls.is_none() {
+            *controls = Some(bentpipe_bpf::Controls::load()?);
         }
+        Ok(())
     }
 
     /// A mark for sockets that share a link of `params`.
     pub(crate) fn mark(&self, params: &LinkParams) -> Result<Mark, ConfigureError> {
         // Runs side by side in this process must not meet on a mark.
         static NEXT: AtomicU32 = AtomicU32::new(FIRST_MARK);
-        let mut controls = self.lock();
-        let mut taken = ConfigureError::Full { mark: FIRST_MARK };
-        let Some(controls) = controls.as_mut() else {
-            return Err(taken);
-        };
-        for _ in 0..TRIES {
-            let mark = NEXT.fetch_add(1, Ordering::Relaxed);
-            match controls.configure(mark, params) {
-                Ok(()) => {
-                    let controls = self.clone();
-                    return Ok(Mark { mark, controls });
-                }
-                Err(error @ ConfigureError::MarkTaken { .. }) => taken = error,
-                Err(error) => return Err(error),
-            }
+        let mark = NEXT.fetch_add(1, Ordering::Relaxed);
+        if let Some(controls) = self.lock().as_mut() {
+            controls.configure(mark, params)?;
         }
-        Err(taken)
+        let controls = self.clone();
+        Ok(Mark { mark, controls })
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<bentpipe_bpf::Controls>> {
@@ -125,12 +94,6 @@ impl Drop for Mark {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn all_that_live_at_a_time_are_one() {
-        let (one, other) = (Controls::default(), Controls::default());
-        assert!(Arc::ptr_eq(&one.0, &other.0));
-    }
 
     #[test]
     fn a_name_that_no_kernel_has_is_refused_with_the_nearest() {

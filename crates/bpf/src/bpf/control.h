@@ -48,9 +48,6 @@ struct bp_params {
 	u32 overhead;		/* bytes the link adds to an IP packet */
 	u32 flags;
 	u32 windows;		/* window of the rate control, in bandwidth-delay products */
-	u32 owner_pid;		/* who configured it: for sweeping, not read by the controls */
-	u32 owner_pidns;
-	u64 owner_start;
 };
 
 /* The sender's window. The control edits cwnd, ssthresh and pacing. */

@@ -17,8 +17,8 @@
  *   grow    half as much again, then by e in about a round-trip time, while more is delivered
  *
  * Who shares a carrier of known rate with others is told by the part f of it that is delivered here:
- * each probe adds as much for all, each that fails takes f^2 (1 - f) of the own part, so that parts
- * become equal (D. Chiu, R. Jain, Computer Networks and ISDN Systems 17(1), 1989).
+ * each probe adds as much for all, each that fails takes f^2 min(5/4 f, 3/2 (1 - f)) of the own part,
+ * so that parts become equal (D. Chiu, R. Jain, Computer Networks and ISDN Systems 17(1), 1989).
  *
  * The caller holds the link's lock.
  */
@@ -135,8 +135,10 @@ static __always_inline void bp_yield(struct bp_guard *g, const struct bp_params 
 {
 	u64 part = bp_min((g->known << 8) / bp_max(bp_ceiling(p), 1), 256);
 
-	if (p->rate)
-		bp_settle(g, p, g->known - (g->known * (part * part * (256 - part) >> 8) >> 16));
+	if (p->rate) {
+		part *= part * bp_min(5 * part / 4, 3 * (256 - part) / 2);
+		bp_settle(g, p, g->known - (g->known * (part >> 8) >> 16));
+	}
 }
 
 /* No queue drains any more, nothing is tried. */

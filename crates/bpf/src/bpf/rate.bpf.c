@@ -11,13 +11,13 @@ struct bp_link {
 	struct bp_share share;
 };
 
-/* What the flows of a link have in common, by socket mark; shared as the map of links is. */
+/* What the flows of a link have in common, by socket mark. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, BP_LINKS_MAX);
 	__type(key, u32);
 	__type(value, struct bp_link);
-} bentpipe_share3 SEC(".maps");
+} bentpipe_shares SEC(".maps");
 
 /* A socket's private area: one rule is in force at a time, but a link may be (un)configured. */
 struct flow {
@@ -36,7 +36,7 @@ static __always_inline struct bp_link *link_of(struct sock *sk, struct bp_params
 	if (!params)
 		return 0;
 	*p = *params;
-	return bpf_map_lookup_elem(&bentpipe_share3, &mark);
+	return bpf_map_lookup_elem(&bentpipe_shares, &mark);
 }
 
 SEC("struct_ops")

@@ -10,16 +10,13 @@
 
 #define BP_LINKS_MAX 1024
 
-/*
- * The links by socket mark. One map for both controls and for every process: a loader looks for a
- * map of this name, sizes included, before it makes one. The digit counts changes of the layout.
- */
+/* The links by socket mark: one map for both controls of a process. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, BP_LINKS_MAX);
 	__type(key, u32);
 	__type(value, struct bp_params);
-} bentpipe_links2 SEC(".maps");
+} bentpipe_links SEC(".maps");
 
 #define bp_tcp(sk) ((struct tcp_sock *)(sk))
 #define bp_private(sk) ((void *)((struct inet_connection_sock *)(sk))->icsk_ca_priv)
@@ -28,7 +25,7 @@ static __always_inline struct bp_params *bp_params_of(struct sock *sk)
 {
 	u32 mark = sk->sk_mark;
 
-	return bpf_map_lookup_elem(&bentpipe_links2, &mark);
+	return bpf_map_lookup_elem(&bentpipe_links, &mark);
 }
 
 static __always_inline void bp_window_of(struct sock *sk, const struct bp_params *p,
@@ -101,9 +98,6 @@ static __always_inline void bp_defaults(struct bp_params *p, u32 rtt0_us)
 	p->overhead = 0;
 	p->flags = 0;
 	p->windows = 0;
-	p->owner_pid = 0;
-	p->owner_pidns = 0;
-	p->owner_start = 0;
 }
 
 #endif

@@ -55,10 +55,6 @@ impl Image for Params {
             Pad, // overhead
             Word(&mut self.flags),
             Word(&mut self.windows),
-            Pad, // owner_pid
-            Pad, // owner_pidns
-            Pad, // owner_start
-            Pad,
         ]
     }
 }
@@ -191,8 +187,8 @@ pub(crate) fn context(params: &Params, window: &RawWindow, ack: &RawAck, what: u
 }
 
 /// Where in it the window lies, and where it ends.
-pub(crate) const WINDOW_AT: usize = 48;
-pub(crate) const STEP: usize = 128;
+pub(crate) const WINDOW_AT: usize = 32;
+pub(crate) const STEP: usize = 112;
 
 pub(crate) fn read<T: Image + Default>(mut bytes: &[u8]) -> T {
     let mut image = T::default();

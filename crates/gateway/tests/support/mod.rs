@@ -11,6 +11,7 @@ pub mod child;
 
 use bentpipe_base::Bytes;
 use bentpipe_gateway::{Config, Ending, Gateway, Handshake, Meter, RunError, Shutdown};
+use bentpipe_os::diag::{Connection, Diag, States};
 use bentpipe_os::netlink::{Prefix, Route, Veth, VethEnd};
 use bentpipe_os::netns::Netns;
 use std::io::{self, Read as _, Write as _};
@@ -352,6 +353,12 @@ impl Stage {
             .gateway
             .run(|| bentpipe_os::nft::list(&["ruleset"]).unwrap());
         rules.unwrap().contains("goto cross_")
+    }
+
+    /// The connections whose sockets are the gateway's: two a flow.
+    pub fn connections(&self) -> Vec<Connection> {
+        let ask = || Diag::open().unwrap().connections(States::CARRYING).unwrap();
+        self.gateway.run(ask).unwrap()
     }
 
     /// A connection through the gateway: the client's end and the server's.
