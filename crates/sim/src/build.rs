@@ -88,6 +88,9 @@ pub(crate) fn engine<O: Observer>(
             ..Course::default()
         });
     }
+    if !O::PACKETS {
+        feed(scenario, &mut lines, &peps, &ends, &routes);
+    }
     let first_end = lines.len() + peps.len();
     Ok(Engine {
         hosts: scenario.hosts.len(),
@@ -147,6 +150,8 @@ fn lines(scenario: &Scenario, nodes: &Nodes<'_>, seed: u64) -> Result<Vec<Line>,
                 refused_data: 0,
                 pep_before: None,
                 pep_behind: None,
+                feeds: None,
+                fed_by: None,
             });
         }
     }
@@ -261,6 +266,47 @@ fn routes(scenario: &Scenario, nodes: &Nodes<'_>, topology: &Topology<'_>) -> Ro
         }
     }
     routes
+}
+
+/// Finds the lines that feed another: one carries all that the other does, and nothing else. A proxy
+/// between them has its own time. Over a feeder a packet takes some time, so that none which is sent as the run
+/// ends goes on. Of three in a row two are a pair.
+fn feed(scenario: &Scenario, lines: &mut [Line], peps: &[PepNode], ends: &[End], routes: &Routes) {
+    let ways = { scenario.links.values() }.flat_map(|link| [&link.forward, &link.reverse]);
+    let takes_time: Vec<bool> = ways
+        .map(|way| {
+            let changes = way.changes.iter().filter_map(|change| change.delay);
+            changes.chain([way.delay]).all(|delay| !delay.is_zero())
+        })
+        .collect();
+    let hosts: BTreeSet<u16> = ends.iter().map(|end| end.peer_host).collect();
+    let sent = ends.iter().map(|end| (end.line, end.peer_host));
+    let forged = peps.iter().flat_map(|pep| {
+        let line = |host: &u16| Some((routes.line(pep.node, *host)?, *host));
+        hosts.iter().filter_map(line)
+    });
+    // Each line with the next one; `None` before the first and behind the last.
+    let mut steps = BTreeSet::new();
+    for (first, host) in sent.chain(forged).collect::<BTreeSet<_>>() {
+        let (mut last, mut next) = (None, Some(first));
+        while let Some(line) = next {
+            steps.insert((last, next));
+            let to = lines[line].to;
+            (last, next) = (next, routes.line(to, host).filter(|_| to != host.into()));
+        }
+        steps.insert((last, None));
+    }
+    for &(from, to) in &steps {
+        let alone = |&&(a, b): &&(Option<usize>, Option<usize>)| a == from || b == to;
+        if let (Some(feeder), Some(fed), 1) = (from, to, steps.iter().filter(alone).count())
+            && takes_time[feeder]
+            && lines[feeder].pep_behind.or(lines[feeder].fed_by).is_none()
+            && lines[fed].pep_before.or(lines[fed].feeds).is_none()
+        {
+            lines[feeder].feeds = to;
+            lines[fed].fed_by = from;
+        }
+    }
 }
 
 /// Puts an end at host `at`, its peer at host `peer`; `None` when no line leads there.
@@ -399,4 +445,49 @@ fn rate(bytes: Bytes, time: Duration) -> Rate {
         0.0
     };
     Rate::from_bits_per_sec(bits as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a – r – s – b, with c at s too, the feeder of each line that has one.
+    fn feeders(flows: &str) -> Vec<(usize, usize)> {
+        let link =
+            |name, a, b| format!("[links.{name}]\nends = [\"{a}\", \"{b}\"]\ndelay = \"1ms\"\n");
+        let links = [
+            link("one", "a", "r"),
+            link("two", "r", "s"),
+            link("x", "s", "b"),
+            link("y", "s", "c"),
+        ];
+        let text = format!(
+            "name = \"feeders\"\ntime_limit = \"1s\"\n[hosts.a]\n[hosts.b]\n[hosts.c]\n[routers.r]\n[routers.s]\n{}{flows}",
+            links.concat()
+        );
+        let scenario = Scenario::parse("test.toml", &text).unwrap_or_else(|all| panic!("{all}"));
+        let engine = engine(&scenario, &Options::default(), ()).expect("it can run");
+        let lines = engine.network.lines.iter().enumerate();
+        lines
+            .filter_map(|(line, it)| Some((line, it.fed_by?)))
+            .collect()
+    }
+
+    /// Lines: one 0 and back 1, two 2 and 3, x 4 and 5, y 6 and 7.
+    #[test]
+    fn a_line_feeds_another_that_carries_the_same() {
+        let flow = |from, to| {
+            format!(
+                "[[flows]]\nname = \"{from}{to}\"\nfrom = \"{from}\"\nto = \"{to}\"\nbytes = \"1kB\"\n"
+            )
+        };
+        let (long, short) = (flow("a", "b"), flow("b", "c"));
+        assert_eq!(feeders(&long), [(1, 3), (2, 0)], "two of three each way");
+        assert_eq!(feeders(&short), [(4, 7), (6, 5)]);
+        assert_eq!(
+            feeders(&(long + &short)),
+            [(1, 3), (2, 0)],
+            "s has two ways"
+        );
+    }
 }

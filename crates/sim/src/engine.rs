@@ -59,17 +59,31 @@ pub(crate) struct Course {
 impl<O: Observer> Engine<O> {
     /// Runs until every flow is over, but not beyond `horizon`. Returns when it ended.
     pub(crate) fn run(&mut self, horizon: Instant) -> Result<Instant, SimError> {
+        let (end, last) = self.play(horizon)?;
+        for line in 0..self.network.lines.len() {
+            if let Some(feeder) = self.network.lines[line].fed_by {
+                // At the end itself those had their turn that come before the last.
+                let early = u64::from(feeder >= last);
+                let until = Instant::from_nanos(end.as_nanos().saturating_sub(early));
+                self.network.pull(line, feeder, until);
+            }
+        }
+        self.network.fault.take().map_or(Ok(end), Err)
+    }
+
+    /// As [`Self::run`], but for what still is where a line feeds another; says too which player acted last.
+    fn play(&mut self, horizon: Instant) -> Result<(Instant, usize), SimError> {
         for end in 0..self.ends.len() {
             let due = self.ends[end].due();
             self.network.schedule.set(self.first_end + end, due);
         }
-        let mut last = Instant::ZERO;
+        let mut last = (Instant::ZERO, 0);
         while self.open > 0 {
             let (now, player) = self.network.schedule.first();
             if now > horizon {
-                return Ok(horizon);
+                return Ok((horizon, usize::MAX));
             }
-            last = now;
+            last = (now, player);
             let lines = self.network.lines.len();
             if player < lines {
                 self.arrivals(player, now);

@@ -102,6 +102,7 @@ impl FileEnd {
                 true => RequestKind::Put,
                 false => RequestKind::Get,
             },
+            late_checksum: false,
             path: "file".to_owned(),
             authentication: Vec::new(),
         }

@@ -19,6 +19,11 @@ pub(crate) struct Line {
     pub(crate) pep_before: Option<usize>,
     /// The proxy at the node it leads to: what comes over this line passes through it first.
     pub(crate) pep_behind: Option<usize>,
+    /// The line that all that comes over this one goes on over, where that carries nothing else. What has
+    /// arrived waits here until that line has something to do, and costs no event.
+    pub(crate) feeds: Option<usize>,
+    /// The line that feeds this one so; nothing feeds that.
+    pub(crate) fed_by: Option<usize>,
 }
 
 /// Packets and where they go next. Players of the schedule are the lines, in the order of their
@@ -107,6 +112,7 @@ impl<O: Observer> Network<O> {
             refused_data,
             ..
         } = &mut self.lines[line];
+        let before = direction.deadline();
         if let Some(refused) = direction.push(packet, len, now) {
             let packet = self.packets.get(&refused);
             let data = packet.to.flow() < self.own && packet.has_data();
@@ -117,14 +123,42 @@ impl<O: Observer> Network<O> {
         let counters = direction.observer_mut();
         counters.longest_queue = counters.longest_queue.max(queued);
         // Behind others it changes nothing of what arrives first.
-        let due = direction.deadline().unwrap_or(Instant::MAX);
-        self.schedule.set(line, due);
+        let due = direction.deadline();
+        if due != before {
+            self.reschedule(line, due.unwrap_or(Instant::MAX));
+        }
+    }
+
+    /// `line` is due at `due`; where it feeds another, that one is, unless it is busy.
+    #[inline]
+    fn reschedule(&mut self, line: usize, due: Instant) {
+        let Some(fed) = self.lines[line].feeds else {
+            return self.schedule.set(line, due);
+        };
+        if self.lines[fed].direction.deadline().is_none() {
+            self.schedule.set(fed, due);
+        }
+    }
+
+    /// What arrived until `now` over `feeder`, which feeds `line`, goes on, all at its time.
+    pub(crate) fn pull(&mut self, line: usize, feeder: usize, now: Instant) {
+        while let Some(due) = self.lines[feeder].direction.deadline()
+            && due <= now
+        {
+            if let Some((at, packet)) = self.lines[feeder].direction.deliver(due) {
+                self.push(line, packet, at);
+            }
+        }
     }
 
     /// Takes the next packet that `line` delivers at `now`, with the node and the proxy that it
     /// reaches; and says when the line is due next.
     #[inline]
     pub(crate) fn arrival(&mut self, line: usize, now: Instant) -> (Option<Arrival>, Instant) {
+        let fed_by = self.lines[line].fed_by;
+        if let Some(feeder) = fed_by {
+            self.pull(line, feeder, now);
+        }
         let Line {
             direction,
             to,
@@ -132,8 +166,7 @@ impl<O: Observer> Network<O> {
             ..
         } = &mut self.lines[line];
         let arrived = direction.deliver(now);
-        let due = direction.deadline().unwrap_or(Instant::MAX);
-        self.schedule.set(line, due);
+        let due = direction.deadline();
         let arrival = arrived.map(|(_, packet)| {
             self.observer.arrived(now, line, self.packets.get(&packet));
             Arrival {
@@ -142,6 +175,13 @@ impl<O: Observer> Network<O> {
                 pep: *pep_behind,
             }
         });
+        // While it carries nothing, what feeds it tells when it has something to do.
+        let due = match (due, fed_by) {
+            (None, Some(feeder)) => self.lines[feeder].direction.deadline(),
+            (due, _) => due,
+        };
+        let due = due.unwrap_or(Instant::MAX);
+        self.schedule.set(line, due);
         (arrival, due)
     }
 }

@@ -8,6 +8,10 @@ use bentpipe_tcp::{Connection, Segment};
 /// Lines are the directions of links: 2i from the first end of link i (in the order of their names)
 /// to its second, 2i + 1 back.
 pub trait Observer {
+    /// Whether it wants to see packets. One that does not lets a packet wait at the end of a line until it
+    /// changes anything, and saves the run that event.
+    const PACKETS: bool = true;
+
     /// `packet` enters the queue of `line`.
     #[inline]
     fn sent(&mut self, _now: Instant, _line: usize, _packet: &Packet) {}
@@ -29,10 +33,14 @@ pub trait Observer {
     fn acted(&mut self, _now: Instant, _end: EndId, _tcp: &Connection) {}
 }
 
-impl Observer for () {}
+impl Observer for () {
+    const PACKETS: bool = false;
+}
 
 /// Two observers that both see everything.
 impl<A: Observer, B: Observer> Observer for (A, B) {
+    const PACKETS: bool = A::PACKETS || B::PACKETS;
+
     fn sent(&mut self, now: Instant, line: usize, packet: &Packet) {
         self.0.sent(now, line, packet);
         self.1.sent(now, line, packet);
@@ -61,6 +69,8 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
 
 /// An observer that may be switched off.
 impl<O: Observer> Observer for Option<O> {
+    const PACKETS: bool = O::PACKETS;
+
     fn sent(&mut self, now: Instant, line: usize, packet: &Packet) {
         if let Some(observer) = self {
             observer.sent(now, line, packet);

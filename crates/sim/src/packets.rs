@@ -38,7 +38,8 @@ impl Packets {
     pub(crate) fn put(&mut self, packet: Packet) -> Handle {
         match self.free.pop() {
             Some(handle) => {
-                self.places[handle.place()] = packet;
+                // What lay there is dropped when `packet` is at its place: else that would wait elsewhere.
+                drop(mem::replace(&mut self.places[handle.place()], packet));
                 handle
             }
             None => self.extend(packet),

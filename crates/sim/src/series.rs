@@ -74,6 +74,8 @@ impl Series {
 }
 
 impl Observer for Series {
+    const PACKETS: bool = false;
+
     fn segment(&mut self, now: Instant, end: EndId, segment: &Segment) {
         let Some(stream) = self
             .streams

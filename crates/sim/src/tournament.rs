@@ -10,118 +10,115 @@
 
 use bentpipe_base::Instant;
 
-/// Players 0, 1, 2, ... with the time each is due. The first of them move all the time, and have a tree of
-/// their own: few players meet in few rounds.
+/// Players 0, 1, 2, ... with the time each is due; [`Instant::MAX`] is never. So is any time that the bits
+/// beside the player's number do not hold: with 500 players what lies more than a year ahead.
+///
+/// The first players move all the time, and have a tree of their own: few players meet in few rounds.
 #[derive(Clone, Debug)]
 pub(crate) struct Tournament {
     busy: Tree,
     /// The number of the first player of `others`.
     bound: usize,
     others: Tree,
+    /// Bits of a player's number.
+    bits: u32,
 }
 
 impl Tournament {
     /// `busy` players and behind them `others`, all never due.
     pub(crate) fn new(busy: usize, others: usize) -> Self {
-        Self {
+        let players = busy + others;
+        let mut tournament = Self {
             busy: Tree::new(busy),
             bound: busy,
             others: Tree::new(others),
-        }
+            bits: players.next_power_of_two().trailing_zeros().max(1),
+        };
+        (0..players).for_each(|player| tournament.set(player, Instant::MAX));
+        tournament
+    }
+
+    /// The time due and below it the number of the player: the least key comes first, and no
+    /// comparison is left to be foreseen.
+    #[inline]
+    fn key(&self, player: usize, due: Instant) -> u64 {
+        due.as_nanos().min(u64::MAX >> self.bits) << self.bits | player as u64
     }
 
     /// `player` is due at `due`.
     #[inline]
     pub(crate) fn set(&mut self, player: usize, due: Instant) {
+        let key = self.key(player, due);
         match player.checked_sub(self.bound) {
-            None => self.busy.set(player, due),
-            Some(other) => self.others.set(other, due),
+            None => self.busy.set(player, key),
+            Some(other) => self.others.set(other, key),
         }
     }
 
     /// `player` is due at `due`, unless it is due earlier.
     #[inline]
     pub(crate) fn hasten(&mut self, player: usize, due: Instant) {
+        let key = self.key(player, due);
         match player.checked_sub(self.bound) {
-            None => self.busy.hasten(player, due),
-            Some(other) => self.others.hasten(other, due),
+            None => self.busy.hasten(player, key),
+            Some(other) => self.others.hasten(other, key),
         }
     }
 
     /// Whether `player` is due by `now`.
     #[inline]
     pub(crate) fn is_due(&self, player: usize, now: Instant) -> bool {
-        match player.checked_sub(self.bound) {
-            None => self.busy.is_due(player, now),
-            Some(other) => self.others.is_due(other, now),
-        }
+        let key = match player.checked_sub(self.bound) {
+            None => self.busy.at(player),
+            Some(other) => self.others.at(other),
+        };
+        key >> self.bits <= now.as_nanos()
     }
 
     /// The time of the player due first, and its number.
     #[inline]
     pub(crate) fn first(&self) -> (Instant, usize) {
-        let (busy, other) = (self.busy.first(), self.others.first());
-        match busy.0 <= other.0 {
-            true => busy,
-            false => (other.0, self.bound + other.1),
-        }
+        let key = self.busy.first.min(self.others.first);
+        let due = key >> self.bits;
+        let player = key & !(u64::MAX << self.bits);
+        let due = if due == u64::MAX >> self.bits {
+            Instant::MAX
+        } else {
+            Instant::from_nanos(due)
+        };
+        (due, player as usize)
     }
 }
 
-/// A tree; [`Instant::MAX`] is never. So is any time that the bits beside the player's number do not hold:
-/// with 500 players what lies more than a year ahead.
+/// A tree of keys; the greatest is that of nobody.
 #[derive(Clone, Debug)]
 struct Tree {
-    /// Nodes of a complete binary tree, root at 1, the children of i at 2i and 2i + 1; the second
-    /// half are the players. Each is the time due, in nanoseconds, and below it the number of the
-    /// player: the least key comes first, and no comparison is left to be foreseen. Node n is the
+    /// Nodes of a binary tree, root at 1, the children of i at 2i and 2i + 1; the second half are the
+    /// players, some of them a round further up unless their number is a power of two. Node n is the
     /// (n mod 2)th of pair n / 2.
     tree: Vec<[u64; 2]>,
     /// The node that the first player is.
     leaves: usize,
+    /// The least key.
     first: u64,
-    /// Bits of a player's number.
-    bits: u32,
 }
 
 impl Tree {
-    /// `players` that are never due.
+    /// Of `players`, none of whom has a key.
     fn new(players: usize) -> Self {
-        let leaves = players.next_power_of_two().max(2);
-        let mut tree = Self {
+        let leaves = players.max(2);
+        Self {
             tree: vec![[u64::MAX; 2]; leaves],
             leaves,
             first: u64::MAX,
-            bits: leaves.trailing_zeros(),
-        };
-        (0..leaves).for_each(|player| tree.set(player, Instant::MAX));
-        tree
-    }
-
-    #[inline]
-    fn key(&self, player: usize, due: Instant) -> u64 {
-        due.as_nanos().min(u64::MAX >> self.bits) << self.bits | player as u64
-    }
-
-    #[inline]
-    fn set(&mut self, player: usize, due: Instant) {
-        let key = self.key(player, due);
-        if self.at(player) != key {
-            self.replay(player, key);
         }
     }
 
     #[inline]
-    fn hasten(&mut self, player: usize, due: Instant) {
-        let key = self.key(player, due);
+    fn hasten(&mut self, player: usize, key: u64) {
         if key < self.at(player) {
-            self.replay(player, key);
+            self.set(player, key);
         }
-    }
-
-    #[inline]
-    fn is_due(&self, player: usize, now: Instant) -> bool {
-        self.at(player) >> self.bits <= now.as_nanos()
     }
 
     /// The key of `player`.
@@ -131,29 +128,20 @@ impl Tree {
         self.tree[leaf / 2][leaf % 2]
     }
 
+    /// Plays anew as far up as anything changes.
     #[inline]
-    fn replay(&mut self, player: usize, key: u64) {
+    fn set(&mut self, player: usize, key: u64) {
         let (mut node, mut first) = (self.leaves + player, key);
         while node > 1 {
             let pair = &mut self.tree[node / 2];
+            if pair[node % 2] == first {
+                return;
+            }
             pair[node % 2] = first;
             first = first.min(pair[(node % 2) ^ 1]);
             node /= 2;
         }
         self.first = first;
-    }
-
-    #[inline]
-    fn first(&self) -> (Instant, usize) {
-        let key = self.first;
-        let due = key >> self.bits;
-        let player = key & !(u64::MAX << self.bits);
-        let due = if due == u64::MAX >> self.bits {
-            Instant::MAX
-        } else {
-            Instant::from_nanos(due)
-        };
-        (due, player as usize)
     }
 }
 

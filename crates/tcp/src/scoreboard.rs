@@ -40,14 +40,26 @@ pub(crate) struct Delivery {
     pub(crate) delivered: u32,
     /// Payload bytes newly known to have arrived.
     pub(crate) bytes: u64,
-    /// The last segment acknowledged, as it was sent.
-    pub(crate) last: Option<Sent>,
-    /// Of all newly delivered segments the one sent last, as it was sent.
-    pub(crate) latest: Option<Sent>,
+    /// The last segment acknowledged: when it was last sent, and how often it was.
+    pub(crate) last: Option<(Instant, u16)>,
+    /// Of all newly delivered segments the one sent last.
+    pub(crate) latest: Option<Sending>,
     /// Of the segments acknowledged cumulatively, one was sent more than once.
     pub(crate) again: bool,
     /// A SACK block told something new.
     pub(crate) news: bool,
+}
+
+/// How a segment in flight was last sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sending {
+    pub(crate) to: u64,
+    pub(crate) at: Instant,
+    /// Bytes delivered in all, and when the last of them were, then.
+    pub(crate) delivered: u64,
+    pub(crate) delivered_at: Instant,
+    /// How often it was sent.
+    pub(crate) transmits: u16,
 }
 
 impl Sent {
@@ -82,9 +94,15 @@ impl Delivery {
     fn take(&mut self, sent: &Sent) {
         self.delivered += sent.count;
         self.bytes += sent.to - sent.from;
-        let later = |latest: &Sent| (sent.at, sent.to) >= (latest.at, latest.to);
+        let later = |latest: &Sending| (sent.at, sent.to) >= (latest.at, latest.to);
         if self.latest.as_ref().is_none_or(later) {
-            self.latest = Some(*sent);
+            self.latest = Some(Sending {
+                to: sent.to,
+                at: sent.at,
+                delivered: sent.delivered,
+                delivered_at: sent.delivered_at,
+                transmits: sent.transmits,
+            });
         }
     }
 }
@@ -203,7 +221,7 @@ impl Scoreboard {
             }
             self.segments -= sent.count;
             delivery.acked += sent.count;
-            delivery.last = Some(sent);
+            delivery.last = Some((sent.at, sent.transmits));
             delivery.again |= sent.transmits > 1;
             if sent.sacked {
                 self.sacked_out -= 1;
@@ -446,9 +464,8 @@ mod tests {
                             board.push(segment(from, to, clock));
                         }),
                     }
-                    let [last, latest] = [delivery.last, delivery.latest]
-                        .map(|sent| sent.map(|sent| (sent.to, sent.at, sent.transmits)));
-                    let Delivery { acked, delivered, bytes, again, news, .. } = delivery;
+                    let latest = delivery.latest.map(|sent| (sent.to, sent.at, sent.transmits));
+                    let Delivery { acked, delivered, bytes, last, again, news, .. } = delivery;
                     let counts = (board.pipe(), board.sacked_out(), board.lost_out());
                     let told = (acked, delivered, bytes, again, news);
                     (told, last, latest, counts, board.next_lost())

@@ -243,8 +243,8 @@ impl Sender {
         }
         let rtt = delivery
             .last
-            .filter(|sent| sent.transmits == 1)
-            .map(|sent| now.since(sent.at));
+            .filter(|(_, transmits)| *transmits == 1)
+            .map(|(at, _)| now.since(at));
         self.clock(ack, &delivery, echo, now);
         Arrival {
             now,
@@ -271,10 +271,10 @@ impl Sender {
                 self.rto.sample(sent, now);
             }
         } else if self.config.rtt_per_ack
-            && let Some(last) = delivery.last
+            && let Some((last, _)) = delivery.last
         {
             if !delivery.again {
-                self.rto.sample(last.at, now);
+                self.rto.sample(last, now);
             } else if let Some(echo) = echo {
                 let sent = now.as_nanos().saturating_sub(echo.as_nanos() as u64);
                 self.rto.sample(Instant::from_nanos(sent), now);

@@ -2,9 +2,12 @@
 
 pub mod gateway;
 mod ground;
+mod report;
 pub mod saratoga;
 pub mod sim;
 mod stats;
+
+pub use report::{Line, Report};
 
 use std::fs;
 use std::io;

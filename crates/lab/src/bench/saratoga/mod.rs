@@ -15,7 +15,7 @@ pub use error::SaratogaBenchError;
 pub use report::{Comparison, Entry, Report, Verdict};
 pub use subject::Subject;
 
-use super::{digits, ground, stats, turns, write_json};
+use super::{digits, ground, stats, turns};
 use bentpipe_base::{Bytes, Probability, Rate};
 use bentpipe_os::sweep::sweep;
 use report::Samples;
@@ -141,7 +141,7 @@ pub fn run(
         }
     }
     let present: Vec<Subject> = racers.iter().map(|racer| racer.subject).collect();
-    Ok(Report::new(&samples, &present, notes))
+    Ok(Report::new(report::entries(&samples, &present), notes))
 }
 
 #[cfg(test)]

@@ -1,13 +1,11 @@
 //! What a comparison with iperf3 found, as a table and as JSON.
 
-use super::Sample;
 use super::stats::{self, Ratio};
 use super::subject::Subject;
-use super::{digits, write_json};
+use super::{Sample, digits};
+use crate::bench::{self, Line};
 use serde::Serialize;
 use std::collections::HashMap;
-use std::io;
-use std::path::Path;
 
 /// Whether ours reaches its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -83,12 +81,8 @@ pub struct Entry {
     pub comparison: Option<Comparison>,
 }
 
-/// The outcome.
-#[derive(Clone, Debug)]
-pub struct Report {
-    entries: Vec<Entry>,
-    notes: Vec<String>,
-}
+/// The outcome: a line for every subject.
+pub type Report = bench::Report<Entry>;
 
 /// What was measured: one sample a pair.
 #[derive(Debug, Default)]
@@ -109,88 +103,35 @@ impl Samples {
     }
 }
 
+/// A line for each of `subjects` that was measured.
+pub(super) fn entries(samples: &Samples, subjects: &[Subject]) -> Vec<Entry> {
+    let entry = |subject: &Subject| Entry::new(samples, *subject);
+    subjects.iter().filter_map(entry).collect()
+}
+
 impl Report {
-    pub(super) fn new(samples: &Samples, subjects: &[Subject], notes: Vec<String>) -> Self {
-        Self {
-            entries: subjects
-                .iter()
-                .filter_map(|subject| Entry::new(samples, *subject))
-                .collect(),
-            notes,
-        }
-    }
-
-    /// Every subject.
-    pub fn entries(&self) -> &[Entry] {
-        &self.entries
-    }
-
-    /// Under what conditions the figures were taken, and who was left out: a line each.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
-    }
-
     /// Rivals against whom ours is wholly below its target.
     pub fn missed(&self) -> impl Iterator<Item = &Entry> {
         let missed = |of: Comparison| of.verdict == Verdict::Missed;
-        self.entries
+        self.entries()
             .iter()
             .filter(move |entry| entry.comparison.is_some_and(missed))
     }
-
-    /// The head of [`Report::table`].
-    pub fn header(&self) -> Vec<String> {
-        [
-            "subject",
-            "Gbit/s",
-            "CPU s/GB",
-            "MB sender",
-            "MB receiver",
-            "ours/theirs",
-            "95%",
-            "CPU",
-            "target",
-            "verdict",
-        ]
-        .map(str::to_owned)
-        .to_vec()
-    }
-
-    /// One row a subject.
-    pub fn table(&self) -> Vec<Vec<String>> {
-        self.entries.iter().map(Entry::row).collect()
-    }
-
-    /// The entries as a JSON array.
-    ///
-    /// # Errors
-    /// Figures are numbers and text: none is known.
-    pub fn json(&self) -> serde_json::Result<String> {
-        serde_json::to_string_pretty(&self.entries)
-    }
-
-    /// Writes [`Report::json`] to `path`, making its folder where there is none.
-    ///
-    /// # Errors
-    /// A place that cannot be written.
-    pub fn write_json(&self, path: &Path) -> io::Result<()> {
-        write_json(path, self.json()?)
-    }
 }
 
-impl Entry {
-    fn new(samples: &Samples, subject: Subject) -> Option<Self> {
-        let median = |value: fn(&Sample) -> f64| stats::median(&samples.of(subject, value));
-        Some(Self {
-            subject: subject.name(),
-            goodput_gbit_s: median(|sample| sample.goodput)?,
-            cpu_s_per_gb: median(|sample| sample.cpu)?,
-            sender_mb: median(|sample| sample.memory[0])?,
-            receiver_mb: median(|sample| sample.memory[1])?,
-            pairs: samples.of(subject, |sample| sample.goodput).len(),
-            comparison: Comparison::new(samples, subject),
-        })
-    }
+impl Line for Entry {
+    const HEADER: &'static [&'static str] = &[
+        "subject",
+        "Gbit/s",
+        "CPU s/GB",
+        "MB sender",
+        "MB receiver",
+        "ours/theirs",
+        "95%",
+        "CPU",
+        "target",
+        "verdict",
+    ];
 
     fn row(&self) -> Vec<String> {
         let mut row = vec![self.subject.to_owned()];
@@ -214,6 +155,21 @@ impl Entry {
             ],
         });
         row
+    }
+}
+
+impl Entry {
+    fn new(samples: &Samples, subject: Subject) -> Option<Self> {
+        let median = |value: fn(&Sample) -> f64| stats::median(&samples.of(subject, value));
+        Some(Self {
+            subject: subject.name(),
+            goodput_gbit_s: median(|sample| sample.goodput)?,
+            cpu_s_per_gb: median(|sample| sample.cpu)?,
+            sender_mb: median(|sample| sample.memory[0])?,
+            receiver_mb: median(|sample| sample.memory[1])?,
+            pairs: samples.of(subject, |sample| sample.goodput).len(),
+            comparison: Comparison::new(samples, subject),
+        })
     }
 }
 
@@ -250,7 +206,7 @@ mod tests {
             samples.push(Subject::IperfTcp, sample(10.0));
         }
         let subjects = [Subject::Bentpipe, Subject::IperfUdp, Subject::IperfTcp];
-        Report::new(&samples, &subjects, Vec::new())
+        Report::new(entries(&samples, &subjects), Vec::new())
     }
 
     #[test]

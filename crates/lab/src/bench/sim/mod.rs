@@ -16,7 +16,7 @@ pub use report::{Comparison, Entry, Report};
 pub use run::Run;
 pub use subject::Subject;
 
-use super::{stats, turns, write_json};
+use super::{stats, turns};
 use report::Samples;
 use scratch::Scratch;
 use std::path::PathBuf;
@@ -155,7 +155,10 @@ pub fn run(
         }
     }
     let present: Vec<Subject> = racers.iter().map(|racer| racer.subject).collect();
-    Ok(Report::new(&samples, &runs, &present, notes))
+    Ok(Report::new(
+        report::entries(&samples, &runs, &present),
+        notes,
+    ))
 }
 
 #[cfg(test)]

@@ -4,11 +4,9 @@ use super::Sample;
 use super::run::Run;
 use super::stats::{self, Ratio};
 use super::subject::Subject;
-use super::write_json;
+use crate::bench::{self, Line};
 use serde::Serialize;
 use std::collections::HashMap;
-use std::io;
-use std::path::Path;
 
 /// How many times as fast ours is.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -68,12 +66,8 @@ pub struct Entry {
     pub comparison: Option<Comparison>,
 }
 
-/// The outcome.
-#[derive(Clone, Debug)]
-pub struct Report {
-    entries: Vec<Entry>,
-    notes: Vec<String>,
-}
+/// The outcome: a line for every run of every subject.
+pub type Report = bench::Report<Entry>;
 
 /// What was measured: one sample a pair.
 #[derive(Debug, Default)]
@@ -117,69 +111,55 @@ impl Samples {
     }
 }
 
-impl Report {
-    pub(super) fn new(
-        samples: &Samples,
-        runs: &[Run],
-        subjects: &[Subject],
-        notes: Vec<String>,
-    ) -> Self {
-        let pairs = runs
-            .iter()
-            .flat_map(|run| subjects.iter().map(move |subject| (run, *subject)));
-        Self {
-            entries: pairs
-                .filter_map(|(run, subject)| Entry::new(samples, run, subject))
-                .collect(),
-            notes,
-        }
-    }
+/// A line for each of `runs` that one of `subjects` did.
+pub(super) fn entries(samples: &Samples, runs: &[Run], subjects: &[Subject]) -> Vec<Entry> {
+    runs.iter()
+        .flat_map(|run| subjects.iter().map(move |subject| (run, *subject)))
+        .filter_map(|(run, subject)| Entry::new(samples, run, subject))
+        .collect()
+}
 
-    /// Every run of every subject.
-    pub fn entries(&self) -> &[Entry] {
-        &self.entries
-    }
+impl Line for Entry {
+    const HEADER: &'static [&'static str] = &[
+        "run",
+        "subject",
+        "segments",
+        "wall ms",
+        "MB",
+        "ns/segment",
+        "ours is faster",
+        "95%",
+        "CPU only",
+        "start-up apart",
+        "95% of that",
+    ];
 
-    /// Who was left out and why: a line each.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
-    }
-
-    /// The head of [`Report::table`].
-    pub fn header(&self) -> Vec<String> {
-        [
-            "run",
-            "subject",
-            "segments",
-            "wall ms",
-            "MB",
-            "ns/segment",
-            "ours is faster",
-            "95%",
-            "CPU only",
-            "start-up apart",
-            "95% of that",
-        ]
-        .map(str::to_owned)
-        .to_vec()
-    }
-
-    /// One row a run and subject.
-    pub fn table(&self) -> Vec<Vec<String>> {
-        self.entries.iter().map(Entry::row).collect()
-    }
-
-    /// The entries as a JSON array.
-    pub fn json(&self) -> serde_json::Result<String> {
-        serde_json::to_string_pretty(&self.entries)
-    }
-
-    /// Writes [`Report::json`] to `path`, making its folder where there is none.
-    ///
-    /// # Errors
-    /// A place that cannot be written.
-    pub fn write_json(&self, path: &Path) -> io::Result<()> {
-        write_json(path, self.json()?)
+    fn row(&self) -> Vec<String> {
+        let times = |ratio: f64| format!("{ratio:.1}×");
+        let maybe = |ratio: Option<f64>| ratio.map_or_else(String::new, times);
+        let mut row = vec![
+            self.run.to_owned(),
+            self.subject.to_owned(),
+            format!("{:.0}", self.segments),
+            format!("{:.1}", self.wall_s * 1e3),
+            format!("{:.1}", self.rss_mb),
+            self.ns_per_segment
+                .map_or_else(String::new, |ns| format!("{ns:.0}")),
+        ];
+        row.extend(match &self.comparison {
+            None => [const { String::new() }; 5],
+            Some(comparison) => [
+                times(comparison.ours_faster),
+                interval(comparison.ours_faster_low, comparison.ours_faster_high),
+                maybe(comparison.ours_faster_cpu),
+                maybe(comparison.ours_faster_started),
+                interval(
+                    comparison.ours_faster_started_low,
+                    comparison.ours_faster_started_high,
+                ),
+            ],
+        });
+        row
     }
 }
 
@@ -209,34 +189,6 @@ impl Entry {
                 .then(|| Comparison::new(samples, run, subject))
                 .flatten(),
         })
-    }
-
-    fn row(&self) -> Vec<String> {
-        let times = |ratio: f64| format!("{ratio:.1}×");
-        let maybe = |ratio: Option<f64>| ratio.map_or_else(String::new, times);
-        let mut row = vec![
-            self.run.to_owned(),
-            self.subject.to_owned(),
-            format!("{:.0}", self.segments),
-            format!("{:.1}", self.wall_s * 1e3),
-            format!("{:.1}", self.rss_mb),
-            self.ns_per_segment
-                .map_or_else(String::new, |ns| format!("{ns:.0}")),
-        ];
-        row.extend(match &self.comparison {
-            None => [const { String::new() }; 5],
-            Some(comparison) => [
-                times(comparison.ours_faster),
-                interval(comparison.ours_faster_low, comparison.ours_faster_high),
-                maybe(comparison.ours_faster_cpu),
-                maybe(comparison.ours_faster_started),
-                interval(
-                    comparison.ours_faster_started_low,
-                    comparison.ours_faster_started_high,
-                ),
-            ],
-        });
-        row
     }
 }
 
@@ -293,7 +245,7 @@ mod tests {
             samples.push(Subject::Ns2, &runs[1], sample(0.410, 50_000.0));
         }
         let subjects = [Subject::Ns2, Subject::Bentpipe];
-        Report::new(&samples, &runs, &subjects, Vec::new())
+        Report::new(entries(&samples, &runs, &subjects), Vec::new())
     }
 
     #[test]
@@ -338,7 +290,7 @@ mod tests {
             samples.push(Subject::Bentpipe, &runs[1], spoofing(0.018, 20.0, None));
         }
         let subjects = [Subject::Ns2, Subject::Bentpipe];
-        let report = Report::new(&samples, &runs, &subjects, Vec::new());
+        let report = Report::new(entries(&samples, &runs, &subjects), Vec::new());
         let [start, ns2, ours] = report.entries() else {
             panic!("{:?}", report.entries())
         };

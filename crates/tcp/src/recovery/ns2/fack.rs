@@ -40,8 +40,8 @@ pub(crate) struct Fack {
 impl Fack {
     /// What every acknowledgement with SACK blocks, or in recovery, does (`oldack`).
     fn oldack(&mut self, tx: &mut Sender, arrival: &Arrival) {
-        if let Some(last) = arrival.delivery.last {
-            self.echo = Some(last.at);
+        if let Some((last, _)) = arrival.delivery.last {
+            self.echo = Some(last);
         }
         tx.settle(arrival.now);
         if let Some(echo) = self.echo {
@@ -122,7 +122,7 @@ impl Recovery for Fack {
         } else if arrival.highest.is_some() {
             self.outside(tx, arrival);
         } else {
-            self.echo = arrival.delivery.last.map(|sent| sent.at);
+            self.echo = arrival.delivery.last.map(|(at, _)| at);
             self.forget(tx);
             self.fack = tx.una;
             self.shut = false;
