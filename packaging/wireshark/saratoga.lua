@@ -26,6 +26,7 @@ local f = {
   send = ProtoField.uint32("saratoga.send", "Sends", base.DEC, WILLING, 0x000c0000),
   receive = ProtoField.uint32("saratoga.receive", "Receives", base.DEC, WILLING, 0x00030000),
   lite = ProtoField.bool("saratoga.udp_lite", "UDP-Lite", 32, nil, 0x00008000),
+  late = ProtoField.bool("saratoga.late_checksum", "Takes the checksum last (bentpipe)", 32, nil, 0x00004000),
   session = ProtoField.uint32("saratoga.session", "Session", base.HEX),
   request = ProtoField.uint32("saratoga.request", "Request", base.DEC, REQUESTS, 0x000000ff),
   path = ProtoField.string("saratoga.path", "Path"),
@@ -125,6 +126,7 @@ end
 
 bodies[1] = function(tree, r, buffer, first)
   capabilities(tree, first)
+  tree:add(f.late, first)
   tree:add(f.request, first)
   local text = path(tree, r, buffer)
   if r.left() > 0 then tree:add(f.auth, r.take(r.left())) end

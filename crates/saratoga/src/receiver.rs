@@ -5,9 +5,7 @@ use crate::report::{HoleEnd, Report, refusal};
 use crate::sender::Failure;
 use crate::timing::Timing;
 use bentpipe_base::{Bytes, Instant, Machine, Ranges};
-use bentpipe_wire::saratoga::{
-    Checksum, Code, Data, Frame, Kind, Metadata, Request, Timestamp, Width,
-};
+use bentpipe_wire::saratoga::{Code, Data, Frame, Kind, Metadata, Request, Timestamp, Width};
 use core::time::Duration;
 use std::collections::VecDeque;
 
@@ -213,9 +211,13 @@ impl Receiver {
         if matches!(self.state, State::Verifying | State::Complete(_)) {
             return;
         }
-        if let Some(known) = &self.metadata
+        if let Some(known) = &mut self.metadata
             && same_content(known, &metadata)
         {
+            if known.checksum.is_later() {
+                known.checksum = metadata.checksum;
+                self.check();
+            }
             return;
         }
         let streams = metadata.kind == Kind::Stream;
@@ -321,8 +323,8 @@ impl Receiver {
             return;
         }
         let touches = |at: u64| self.have.covering(at).is_some();
-        let extends = touches(offset) || offset > 0 && touches(offset - 1) || touches(end);
-        if !extends && self.have.len() >= MAX_STRETCHES {
+        let extends = || touches(offset) || offset > 0 && touches(offset - 1) || touches(end);
+        if self.have.len() >= MAX_STRETCHES && !extends() {
             return;
         }
         self.have.insert(offset, end);
@@ -333,13 +335,25 @@ impl Receiver {
     }
 
     fn check(&mut self) {
-        let complete = self.metadata.is_some()
+        if self.metadata.is_some()
             && self.state == State::Receiving
-            && self.size.is_some_and(|size| size == self.arrived());
-        if complete {
+            && self.is_all()
+            && !self.lacks_checksum()
+        {
             self.state = State::Verifying;
             self.events.push_back(Event::Complete);
         }
+    }
+
+    /// Whether every octet is stored.
+    fn is_all(&self) -> bool {
+        self.size.is_some_and(|size| size == self.arrived())
+    }
+
+    /// Whether METADATA came and is to come again, with the checksum.
+    fn lacks_checksum(&self) -> bool {
+        let metadata = self.metadata.as_ref();
+        metadata.is_some_and(|metadata| metadata.checksum.is_later())
     }
 
     /// No longer than a round trip is what the answer to a REQUEST took, the peer's preparations
@@ -355,7 +369,7 @@ impl Receiver {
             session: self.config.session,
             width: self.width.max(Width::holding(self.extent.into())),
             timestamp,
-            metadata_missing: self.metadata.is_none(),
+            metadata_missing: self.metadata.is_none() || self.lacks_checksum() && self.is_all(),
             voluntary,
             in_response_to: response,
         }
@@ -397,11 +411,7 @@ impl Receiver {
 /// Whether both announce the same content; the times may be off by the leap seconds that some peers
 /// forget.
 fn same_content(one: &Metadata, other: &Metadata) -> bool {
-    let checksums = match (&one.checksum, &other.checksum) {
-        (Checksum::None, _) | (_, Checksum::None) => one.checksum == other.checksum,
-        (one, other) => one == other,
-    };
-    checksums
+    one.checksum.may_be(&other.checksum)
         && one.kind == other.kind
         && one.width == other.width
         && one.entry.size == other.entry.size

@@ -7,7 +7,9 @@ use crate::tfrc::{Feedback, Tfrc};
 use crate::timing::Timing;
 use crate::window::Window;
 use bentpipe_base::{Bytes, Instant, Machine, Rate};
-use bentpipe_wire::saratoga::{Code, Data, Frame, Kind, Metadata, Request, Status, Timestamp};
+use bentpipe_wire::saratoga::{
+    Checksum, Code, Data, Frame, Kind, Metadata, Request, Status, Timestamp,
+};
 use core::time::Duration;
 
 /// How often a repair goes out when the line would be idle otherwise.
@@ -21,7 +23,8 @@ const SMALL: u64 = 100;
 #[derive(Clone, Debug)]
 pub struct Config {
     /// What is transferred; its session and the width of its descriptors are those of all frames.
-    /// The size counts unless it is a stream.
+    /// The size counts unless it is a stream. A checksum that is [`Checksum::Later`] is told by
+    /// [`Sender::set_checksum`] when it is known; until then the session does not end well.
     pub metadata: Metadata,
     /// Asked before anything is sent: a put or give. `None`: the peer has asked, or is not asked.
     pub request: Option<Request>,
@@ -173,6 +176,12 @@ impl Sender {
         }
     }
 
+    /// The checksum over the content, once it is known: METADATA goes out again.
+    pub fn set_checksum(&mut self, checksum: Checksum) {
+        self.config.metadata.checksum = checksum;
+        self.metadata_due = true;
+    }
+
     /// Another rate from now on, as when sessions share a line.
     pub const fn set_rate(&mut self, rate: Rate) {
         self.config.rate = rate;
@@ -265,6 +274,7 @@ impl Sender {
     fn completes(&self, status: &Status) -> bool {
         self.ended
             && self.metadata_sent > 0
+            && !self.config.metadata.checksum.is_later()
             && !status.metadata_missing
             && !status.incomplete
             && status.holes.is_empty()

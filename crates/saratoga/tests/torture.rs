@@ -11,10 +11,12 @@ use bentpipe_base::{Bytes, Instant, Machine, Rate, Stream};
 use bentpipe_saratoga::receiver::{self, Kept};
 use bentpipe_saratoga::sender::{self, Congestion};
 use bentpipe_saratoga::{HoleEnd, Receiver, Sender, refusal};
-use bentpipe_wire::saratoga::{Code, Frame, Kind, RequestKind};
+use bentpipe_wire::saratoga::{Checksum, Code, Frame, Kind, RequestKind};
 use std::time::Duration;
 use support::{SESSION, metadata, receiving, request, sending};
 
+/// What some senders tell last.
+const CHECKSUM: Checksum = Checksum::Crc32c(0x1234_5678);
 /// More than any seed needs: a run that takes more hangs.
 const STEPS: u32 = 400_000;
 
@@ -56,6 +58,8 @@ struct World {
     /// One payload in so many is damaged and UDP's checksum does not see it.
     damage: u64,
     kills: u64,
+    /// The sender has a checksum to tell, some time after all was sent.
+    late: bool,
     complete: bool,
     /// The receiver is done and forgotten.
     gone: bool,
@@ -70,6 +74,9 @@ impl World {
         let content = (0..size).map(|_| dice.below(256) as u8).collect();
         let mut sending = sending(size);
         sending.metadata = metadata(size, kind);
+        if kind == Kind::File && dice.one_in(2) {
+            sending.metadata.checksum = CHECKSUM.later();
+        }
         sending.rate = Rate::from_bits_per_sec(dice.of(&[200_000, 8_000_000, 100_000_000]));
         sending.payload = dice.of(&[100, 1000, 1444]);
         sending.silence = Duration::from_secs(300);
@@ -109,12 +116,13 @@ impl World {
             doubles: dice.one_in(3),
             damage: if dice.one_in(4) { 300 } else { u64::MAX },
             kills: dice.below(4),
+            late: false,
             complete: false,
             gone: false,
             done: false,
             dice,
         };
-        world.feed();
+        world.restart_sender();
         world
     }
 
@@ -124,6 +132,11 @@ impl World {
             let step = 1 + size / 7;
             let at = self.sender.progress().sent + step;
             self.sender.extend(at.min(size), at >= size);
+        }
+        let all = self.sender.size() == Some(self.sender.progress().sent);
+        if self.late && all && self.dice.one_in(20) {
+            self.late = false;
+            self.sender.set_checksum(CHECKSUM);
         }
     }
 
@@ -196,6 +209,8 @@ impl World {
                     self.stored[from..to].copy_from_slice(payload);
                 }
                 receiver::Event::Complete if self.stored == self.content => {
+                    let metadata = self.receiver.metadata().unwrap();
+                    assert!(!metadata.checksum.is_later());
                     self.complete = true;
                     self.receiver.verified(self.now);
                 }
@@ -237,6 +252,7 @@ impl World {
             self.restart_receiver(kept);
         }
         self.sender = Sender::new(self.sending.clone(), self.now);
+        self.late = self.sending.metadata.checksum.is_later();
         self.feed();
     }
 

@@ -551,3 +551,46 @@ fn who_waited_long_for_the_first_answer_lingers_by_the_questions() {
         assert!(bounds.contains(&leaves), "{leaves:?}");
     }
 }
+
+#[test]
+fn a_checksum_that_comes_last_is_waited_for() {
+    let checksum = Checksum::Crc32c(7);
+    let with = |checksum: &Checksum| {
+        let mut announced = metadata(SIZE, Kind::File);
+        announced.checksum = checksum.clone();
+        announced
+    };
+    let mut config = sending(SIZE);
+    config.metadata = with(&checksum.later());
+    let mut sender = Sender::new(config, at(0));
+    let mut receiver = Receiver::new(receiving(), at(0));
+    for frame in frames(&mut sender, at(0)) {
+        receiver.input((), frame, at(0));
+    }
+    let mut whole = data(0, SIZE as u32);
+    whole.status_wanted = true;
+    receiver.input((), Frame::Data(whole), at(1));
+    let Some(Frame::Status(said)) = frames(&mut receiver, at(1)).pop() else {
+        panic!("it was asked");
+    };
+    assert!(said.metadata_missing && said.holes.is_empty());
+    // Neither METADATA without the value nor a peer that is content with that ends it.
+    receiver.input((), Frame::Metadata(with(&checksum.later())), at(2));
+    assert!(!events(&mut receiver).contains(&Event::Complete));
+    sender.input((), Frame::Status(status(SIZE, SIZE, &[])), at(2));
+    assert_eq!(sender.event(), None);
+    sender.set_checksum(checksum.clone());
+    for frame in frames(&mut sender, at(3)) {
+        receiver.input((), frame, at(3));
+    }
+    assert!(events(&mut receiver).contains(&Event::Complete));
+    assert_eq!(receiver.metadata(), Some(&with(&checksum)));
+    sender.input((), Frame::Status(status(SIZE, SIZE, &[])), at(4));
+    assert_eq!(sender.event(), Some(sender::Event::Done));
+    // Of another kind it is another content.
+    let mut receiver = Receiver::new(receiving(), at(0));
+    receiver.input((), Frame::Metadata(with(&checksum.later())), at(0));
+    receiver.input((), Frame::Data(data(0, SIZE as u32)), at(1));
+    receiver.input((), Frame::Metadata(with(&Checksum::Md5([7; 16]))), at(2));
+    assert!(receiver.have().is_empty());
+}

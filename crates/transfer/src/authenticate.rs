@@ -158,6 +158,7 @@ mod tests {
             capabilities: Capabilities::default(),
             session: 7,
             kind: RequestKind::Delete,
+            late_checksum: false,
             path: "a".to_owned(),
             authentication: Vec::new(),
         };
@@ -169,6 +170,7 @@ mod tests {
             |request: &mut Request| request.path.push('b'),
             |request: &mut Request| request.session += 1,
             |request: &mut Request| request.kind = RequestKind::Put,
+            |request: &mut Request| request.late_checksum = true,
             |request: &mut Request| request.authentication[16] ^= 1,
         ] {
             let mut forged = request.clone();
@@ -184,6 +186,7 @@ mod tests {
             capabilities: Capabilities::default(),
             session: 7,
             kind: RequestKind::Delete,
+            late_checksum: false,
             path: "a".to_owned(),
             authentication: Vec::new(),
         };

@@ -65,6 +65,7 @@ pub fn ask_rate(address: SocketAddr, key: Option<&Key>, patience: Duration) -> R
         capabilities: Capabilities::default(),
         session,
         kind: RequestKind::None,
+        late_checksum: false,
         path: String::new(),
         authentication: Vec::new(),
     };

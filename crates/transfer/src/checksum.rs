@@ -32,12 +32,16 @@ impl Algorithm {
     ];
 
     /// What `checksum` was made with; `None` when it is not known here.
-    pub(crate) const fn of(checksum: &Checksum) -> Option<Self> {
+    pub(crate) fn of(checksum: &Checksum) -> Option<Self> {
         match checksum {
             Checksum::None => Some(Self::None),
             Checksum::Crc32c(_) => Some(Self::Crc32c),
             Checksum::Md5(_) => Some(Self::Md5),
             Checksum::Sha1(_) => Some(Self::Sha1),
+            Checksum::Later(_) => {
+                let like = |(_, algorithm): &&(&str, Self)| algorithm.later() == *checksum;
+                Self::ALL.iter().find(like).map(|(_, algorithm)| *algorithm)
+            }
             Checksum::Other { .. } => None,
         }
     }
@@ -48,6 +52,11 @@ impl Algorithm {
     /// What reading gives; a file that is shorter is one.
     pub fn sum(self, file: &File, len: u64) -> io::Result<Checksum> {
         Ok(Sum::new(self).rest(file, len)?.finish())
+    }
+
+    /// What METADATA has before the sum is known.
+    pub(crate) fn later(self) -> Checksum {
+        Sum::new(self).finish().later()
     }
 
     /// Sums up `octets`.
@@ -94,8 +103,13 @@ impl Sum {
         }
     }
 
+    /// Octets summed up.
+    pub(crate) const fn upto(&self) -> u64 {
+        self.upto
+    }
+
     /// The next octets.
-    fn update(&mut self, octets: &[u8]) {
+    pub(crate) fn update(&mut self, octets: &[u8]) {
         match &mut self.state {
             State::None => {}
             State::Crc32c(sum) => *sum = crc32c::crc32c_append(*sum, octets),

@@ -354,7 +354,7 @@ impl Client {
             checksum,
             entry,
         };
-        Ok((metadata, Source::file(file, was)))
+        Ok((metadata, Source::file(file, was, None)))
     }
 
     fn request(&self, job: &Job, session: u32) -> Request {
@@ -375,6 +375,8 @@ impl Client {
                 Job::List { .. } => RequestKind::List,
                 Job::Delete { .. } => RequestKind::Delete,
             },
+            // A list is short.
+            late_checksum: matches!(job, Job::Get { .. }),
             path: job.remote().to_owned(),
             authentication: Vec::new(),
         };

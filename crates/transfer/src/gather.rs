@@ -1,6 +1,7 @@
 //! Neighbouring octets, gathered for one write or one read.
 
-/// Octets that are gathered at most.
+/// Octets that are gathered at most; for a write, up to the next multiple of it: whole pages, however
+/// large, need not be cleared first.
 pub(crate) const MOST: usize = 256 << 10;
 
 /// A stretch of a file.
@@ -11,15 +12,17 @@ pub(crate) struct Gather {
 }
 
 impl Gather {
-    /// Adds `octets` from `offset` on; `false` when they do not follow what is there, or are too many.
-    pub(crate) fn push(&mut self, offset: u64, octets: &[u8]) -> bool {
+    /// Adds of `octets` from `offset` on what follows what is there and is not too much: how many.
+    pub(crate) fn push(&mut self, offset: u64, octets: &[u8]) -> usize {
         if self.octets.is_empty() {
             self.from = offset;
-        } else if offset != self.end() || self.octets.len() + octets.len() > MOST {
-            return false;
+        } else if offset != self.end() {
+            return 0;
         }
-        self.octets.extend_from_slice(octets);
-        true
+        let room = MOST - (self.from % MOST as u64) as usize - self.octets.len();
+        let taken = octets.len().min(room);
+        self.octets.extend_from_slice(&octets[..taken]);
+        taken
     }
 
     /// The `len` octets from `offset` on, if all are there.
@@ -41,13 +44,14 @@ mod tests {
     #[test]
     fn only_neighbours_are_gathered() {
         let mut gather = Gather::default();
-        assert!(gather.push(7, b"abc") && gather.push(10, b"de"));
-        assert!(!gather.push(13, b"x") && !gather.push(7, b"abc"));
+        assert_eq!((gather.push(7, b"abc"), gather.push(10, b"de")), (3, 2));
+        assert_eq!((gather.push(13, b"x"), gather.push(7, b"abc")), (0, 0));
         assert_eq!((gather.from, gather.end()), (7, 12));
         assert_eq!(gather.get(8, 3), Some(&b"bcd"[..]));
         assert_eq!((gather.get(6, 2), gather.get(11, 2)), (None, None));
-        assert!(!gather.push(12, &vec![0; MOST]));
+        assert_eq!(gather.push(12, &vec![0; MOST]), MOST - 12);
+        assert_eq!(gather.push(MOST as u64, b"x"), 0);
         gather.octets.clear();
-        assert!(gather.push(1, &vec![0; MOST]));
+        assert_eq!(gather.push(MOST as u64, &vec![0; MOST + 1]), MOST);
     }
 }

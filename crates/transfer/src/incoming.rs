@@ -1,6 +1,7 @@
 //! A session that receives: the machine, and where the content goes.
 
 use crate::Error;
+use crate::aside::aside;
 use crate::checksum::{Algorithm, Sum};
 use crate::gather::Gather;
 use crate::sink::Sink;
@@ -20,7 +21,7 @@ const RESERVE: u64 = 1 << 20;
 pub(crate) struct Incoming {
     pub(crate) receiver: Receiver,
     sink: Option<Sink>,
-    /// What has arrived and is not in the sink yet: for the length of a turn.
+    /// What has arrived and is not in the sink yet: until the next record.
     gathered: Gather,
     /// The checksum over what has come in order from the beginning, until something did not.
     sum: Option<Sum>,
@@ -67,7 +68,6 @@ impl Incoming {
 
     /// Time passes: the record, the verdict, the machine.
     pub(crate) fn timeout(&mut self, now: Instant) {
-        self.write();
         if let Some(verdict) = &self.verdict
             && let Ok(verdict) = verdict.try_recv()
         {
@@ -161,9 +161,12 @@ impl Incoming {
                 most: self.max_size,
             });
         }
-        if !self.gathered.push(offset, octets) {
+        let mut stored = self.gathered.push(offset, octets);
+        while stored < octets.len() {
             self.write();
-            self.gathered.push(offset, octets);
+            stored += self
+                .gathered
+                .push(offset + stored as u64, &octets[stored..]);
         }
     }
 
@@ -196,17 +199,10 @@ impl Incoming {
             return;
         };
         let begun = self.sum.take();
-        let (tell, verdict) = mpsc::channel();
         let path = self.path.clone();
-        let work = move || {
-            // Nobody waits for it any more when the session is over.
-            let _ = tell.send(sink.finish(size, &metadata, begun, &path));
-        };
-        match std::thread::Builder::new()
-            .name("verify".to_owned())
-            .spawn(work)
-        {
-            Ok(_) => self.verdict = Some(verdict),
+        let work = move || sink.finish(size, &metadata, begun, &path);
+        match aside("verify", work) {
+            Ok(verdict) => self.verdict = Some(verdict),
             Err(error) => self.fail(Error::file("verify", self.path.clone())(error)),
         }
     }

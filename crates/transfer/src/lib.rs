@@ -12,6 +12,7 @@
 //! killed, on either side, goes on where it was.
 #![forbid(unsafe_code)]
 
+mod aside;
 mod authenticate;
 mod batch;
 pub mod beacon;
@@ -20,6 +21,7 @@ pub mod client;
 mod error;
 mod gather;
 mod incoming;
+mod late;
 mod node;
 mod outgoing;
 mod part;

@@ -389,7 +389,7 @@ impl Session {
 
     fn wants_a_look(&self) -> bool {
         match &self.work {
-            Work::Sending(outgoing) => outgoing.grows(),
+            Work::Sending(outgoing) => outgoing.waits(),
             Work::Receiving(incoming) => incoming.verifies(),
             Work::Asking(_) => false,
             Work::Preparing(_) => true,

@@ -54,13 +54,19 @@ impl Outgoing {
         self.fault = Some(error);
     }
 
-    /// Time passes, and a stream grows.
+    /// Time passes, a stream grows, and a checksum becomes known.
     pub(crate) fn timeout(&mut self, now: Instant) {
         match self.source.available() {
             Some(Ok((available, ended))) => {
                 self.source.release(self.sender.progress().arrived);
                 self.sender.extend(available, ended);
             }
+            Some(Err(error)) if self.fault.is_none() => self.fail(error),
+            _ => {}
+        }
+        let sent = self.sender.progress().sent;
+        match self.source.checksum(sent, &self.path) {
+            Some(Ok(checksum)) => self.sender.set_checksum(checksum),
             Some(Err(error)) if self.fault.is_none() => self.fail(error),
             _ => {}
         }
@@ -80,8 +86,11 @@ impl Outgoing {
         }
     }
 
-    /// Whether it must be asked now and then what a stream has.
-    pub(crate) const fn grows(&self) -> bool {
-        matches!(self.source, Source::Pipe(_)) && self.sender.size().is_none()
+    /// Whether it must be asked now and then what a thread has read.
+    pub(crate) const fn waits(&self) -> bool {
+        match self.source {
+            Source::Pipe(_) => self.sender.size().is_none(),
+            _ => self.source.sums(),
+        }
     }
 }

@@ -1,9 +1,11 @@
 //! The side that waits for REQUESTs.
 
+use crate::aside::aside;
 use crate::authenticate::{Novelty, Seen};
 use crate::beacon::{self, Herald};
-use crate::checksum::Algorithm;
+use crate::checksum::{Algorithm, Sum};
 use crate::incoming::Incoming;
+use crate::late::Late;
 use crate::node::{Key, Link, Node, Session, WIDEST, Work, key};
 use crate::outgoing::Outgoing;
 use crate::part::Part;
@@ -20,7 +22,6 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
 
 /// What a server allows, and where.
 #[derive(Clone, Debug)]
@@ -275,42 +276,45 @@ impl Server {
     fn get(&mut self, request: &Request, from: SocketAddr) -> Result<(), Error> {
         self.has_room(from)?;
         let (file, was) = self.tree.file(&request.path)?;
-        let (tell, prepared) = mpsc::channel();
-        let (request, link) = (request.clone(), *self.node.link());
-        let algorithm = self.config.checksum;
         let (path, session) = (request.path.clone(), request.session);
-        if request.kind == RequestKind::Take {
+        let (taken, asked) = (request.kind == RequestKind::Take, request.clone());
+        let (algorithm, link) = (self.config.checksum, *self.node.link());
+        let late = request.late_checksum && algorithm != Algorithm::None;
+        let prepare = move || {
+            let checksum = match late {
+                true => algorithm.later(),
+                false => algorithm
+                    .sum(&file, was.len())
+                    .map_err(Error::file("sum up", &*asked.path))?,
+            };
+            let (modified, created) = posix_times(&was);
+            let entry = Entry {
+                kind: EntryKind::File,
+                width: Width::holding(was.len().into()),
+                unreliable: false,
+                size: was.len().into(),
+                modified,
+                created,
+                path: asked.path.clone(),
+            };
+            let metadata = announcement(&asked, Kind::File, checksum, entry)?;
+            let config = Node::sending(&link, metadata, None, from);
+            let sender = Sender::new(config, timer::now());
+            let late = late.then(|| Late::Follows(Sum::new(algorithm)));
+            let source = Source::file(file, was, late);
+            Ok(Box::new(Outgoing::new(sender, source, asked.path)))
+        };
+        let work = match late {
+            true => Work::Sending(prepare()?),
+            false => {
+                let prepared = aside("prepare", prepare);
+                Work::Preparing(prepared.map_err(Error::file("prepare", &*path))?)
+            }
+        };
+        if taken {
             self.taken.insert(key(from, session), path.clone());
         }
-        let work = move || {
-            let path = request.path.clone();
-            let prepare = || {
-                let sum = algorithm.sum(&file, was.len());
-                let checksum = sum.map_err(Error::file("sum up", path.clone()))?;
-                let (modified, created) = posix_times(&was);
-                let entry = Entry {
-                    kind: EntryKind::File,
-                    width: Width::holding(was.len().into()),
-                    unreliable: false,
-                    size: was.len().into(),
-                    modified,
-                    created,
-                    path: path.clone(),
-                };
-                let metadata = announcement(&request, Kind::File, checksum, entry)?;
-                let config = Node::sending(&link, metadata, None, from);
-                let sender = Sender::new(config, timer::now());
-                let source = Source::file(file, was);
-                Ok(Box::new(Outgoing::new(sender, source, path.clone())))
-            };
-            // Nobody waits for it any more when the session is over.
-            let _ = tell.send(prepare());
-        };
-        std::thread::Builder::new()
-            .name("prepare".to_owned())
-            .spawn(work)
-            .map_err(Error::file("prepare", path.clone()))?;
-        self.begin(session, from, path, Work::Preparing(prepared));
+        self.begin(session, from, path, work);
         Ok(())
     }
 

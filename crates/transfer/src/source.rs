@@ -2,6 +2,8 @@
 
 use crate::Error;
 use crate::gather::{Gather, MOST};
+use crate::late::Late;
+use bentpipe_wire::saratoga::Checksum;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -23,6 +25,8 @@ pub(crate) enum Source {
         was: Box<Metadata>,
         /// What was read ahead, and around the last repair.
         ahead: [Gather; 2],
+        /// Its checksum, when that comes last.
+        late: Option<Late>,
     },
     /// Memory: a list.
     Memory(Vec<u8>),
@@ -47,11 +51,12 @@ const ENDED: u64 = 1;
 const BROKEN: u64 = 2;
 
 impl Source {
-    pub(crate) fn file(file: File, was: Metadata) -> Self {
+    pub(crate) fn file(file: File, was: Metadata, late: Option<Late>) -> Self {
         Self::File {
             file,
             was: Box::new(was),
             ahead: Default::default(),
+            late,
         }
     }
 
@@ -100,16 +105,24 @@ impl Source {
                 let read = spool.file.read_exact_at(&mut out[start..], offset);
                 read.map_err(Error::file("read what was kept of", path))
             }
-            Self::File { file, was, ahead } => {
+            Self::File {
+                file,
+                was,
+                ahead,
+                late,
+            } => {
                 // A repair leaves what is read ahead alone.
                 let [fresh, again] = ahead;
-                let (block, most) = match fresh.get(offset, len).is_some() || offset >= fresh.end()
-                {
+                let beyond = offset + len as u64 > fresh.end();
+                let (block, most) = match beyond || fresh.get(offset, len).is_some() {
                     true => (fresh, MOST),
                     false => (again, AROUND),
                 };
                 if block.get(offset, len).is_none() {
                     read_block(file, was, offset, most.max(len), path, block)?;
+                    if let Some(late) = late {
+                        late.follow(block.from, &block.octets);
+                    }
                 }
                 match block.get(offset, len) {
                     Some(octets) => out.extend_from_slice(octets),
@@ -139,11 +152,43 @@ impl Source {
         })
     }
 
+    /// The checksum that comes last, once it is known, when all below `sent` is at the peer or under way.
+    pub(crate) fn checksum(&mut self, sent: u64, path: &str) -> Option<Result<Checksum, Error>> {
+        let Self::File {
+            file, was, late, ..
+        } = self
+        else {
+            return None;
+        };
+        let known = late.as_mut()?.checksum(file, was.len(), sent)?;
+        let known = known.map_err(Error::file("sum up", path));
+        // The sum is of what was read, which may be a bit of both.
+        Some(known.and_then(|known| unchanged(file, was, path).map(|()| known)))
+    }
+
+    /// Whether a thread works on the checksum.
+    pub(crate) const fn sums(&self) -> bool {
+        matches!(self, Self::File { late: Some(late), .. } if late.reads())
+    }
+
     /// Everything below `arrived` has arrived.
     pub(crate) fn release(&self, arrived: u64) {
         if let Self::Pipe(spool) = self {
             spool.released.store(arrived, Ordering::Release);
         }
+    }
+}
+
+/// Whether `file` is still what it was.
+fn unchanged(file: &File, was: &Metadata, path: &str) -> Result<(), Error> {
+    let is = file.metadata().map_err(Error::file("read", path))?;
+    let same =
+        is.len() == was.len() && is.mtime() == was.mtime() && is.mtime_nsec() == was.mtime_nsec();
+    match same {
+        true => Ok(()),
+        false => Err(Error::Changed {
+            path: path.to_owned(),
+        }),
     }
 }
 
@@ -156,14 +201,7 @@ fn read_block(
     path: &str,
     block: &mut Gather,
 ) -> Result<(), Error> {
-    let is = file.metadata().map_err(Error::file("read", path))?;
-    let same =
-        is.len() == was.len() && is.mtime() == was.mtime() && is.mtime_nsec() == was.mtime_nsec();
-    if !same {
-        return Err(Error::Changed {
-            path: path.to_owned(),
-        });
-    }
+    unchanged(file, was, path)?;
     block.from = offset;
     block.octets.resize(
         was.len().saturating_sub(offset).min(most as u64) as usize,

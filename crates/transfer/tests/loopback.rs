@@ -7,8 +7,11 @@ use bentpipe_saratoga::sender::{Congestion, Failure};
 use bentpipe_transfer::checksum::Algorithm;
 use bentpipe_transfer::client::{self, Job, Target};
 use bentpipe_transfer::{Client, Error, Key, Link, Server, Tree, serve};
-use bentpipe_wire::saratoga::{Code, entries};
-use std::net::SocketAddr;
+use bentpipe_wire::saratoga::{
+    Capabilities, Checksum, Code, Frame, Request, RequestKind, Width, entries,
+};
+use sha1::{Digest, Sha1};
+use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -377,4 +380,47 @@ fn an_interrupted_transfer_goes_on_where_it_was() {
         content(4_000_000)
     );
     assert_eq!(names(here.path()), ["got"]);
+}
+
+/// Who does not say that it takes the checksum last is told it before the content.
+#[test]
+fn the_checksum_comes_last_only_to_who_takes_it_so() {
+    let served = Served::new(config());
+    let content = content(3000);
+    std::fs::write(served.file("a"), &content).unwrap();
+    let whole = Checksum::Sha1(Sha1::digest(&content).into());
+    for (session, late_checksum) in [(1, true), (2, false)] {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        let request = Request {
+            capabilities: Capabilities {
+                width: Width::Bits64,
+                ..Capabilities::default()
+            },
+            session,
+            kind: RequestKind::Get,
+            late_checksum,
+            path: "a".to_owned(),
+            authentication: Vec::new(),
+        };
+        let mut octets = Vec::new();
+        Frame::Request(request).emit(&mut octets).unwrap();
+        socket.send_to(&octets, served.address).unwrap();
+        let mut checksums = Vec::new();
+        let mut buffer = [0; 2000];
+        while checksums.last() != Some(&whole) {
+            let len = socket.recv(&mut buffer).unwrap();
+            if let (Frame::Metadata(metadata), _) = Frame::parse(&buffer[..len]).unwrap() {
+                checksums.push(metadata.checksum);
+            }
+        }
+        let first = if late_checksum {
+            whole.later()
+        } else {
+            whole.clone()
+        };
+        assert_eq!(checksums[0], first);
+    }
 }

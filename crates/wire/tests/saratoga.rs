@@ -77,6 +77,7 @@ fn entry() -> impl Strategy<Value = Entry> {
 fn checksum() -> impl Strategy<Value = Checksum> {
     prop_oneof![
         Just(Checksum::None),
+        (1u8..4).prop_map(Checksum::Later),
         any::<u32>().prop_map(Checksum::Crc32c),
         any::<[u8; 16]>().prop_map(Checksum::Md5),
         any::<[u8; 20]>().prop_map(Checksum::Sha1),
@@ -113,20 +114,23 @@ fn frame() -> impl Strategy<Value = Frame> {
     let authentication = prop::collection::vec(1u8.., 0..40);
     let request = (
         capabilities(),
-        any::<u32>(),
+        any::<(u32, bool)>(),
         requests,
         path(),
         authentication,
     )
-        .prop_map(|(capabilities, session, kind, path, authentication)| {
-            Frame::Request(Request {
-                capabilities,
-                session,
-                kind,
-                path,
-                authentication,
-            })
-        });
+        .prop_map(
+            |(capabilities, (session, late_checksum), kind, path, authentication)| {
+                Frame::Request(Request {
+                    capabilities,
+                    session,
+                    kind,
+                    late_checksum,
+                    path,
+                    authentication,
+                })
+            },
+        );
     let metadata = (
         any::<(u32, bool, bool)>(),
         width(),
@@ -304,6 +308,7 @@ fn frames_captured_from_other_implementations_are_read() {
         },
         session: 0x6c43_e0e9,
         kind: RequestKind::Get,
+        late_checksum: false,
         path: "small.txt".to_owned(),
         authentication: Vec::new(),
     };

@@ -42,6 +42,7 @@ pub(crate) fn request(kind: RequestKind) -> Request {
         capabilities: Capabilities::default(),
         session: SESSION,
         kind,
+        late_checksum: false,
         path: "data/big.bin".to_owned(),
         authentication: Vec::new(),
     }

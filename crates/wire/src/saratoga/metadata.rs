@@ -33,6 +33,9 @@ pub enum Checksum {
     Md5([u8; 16]),
     /// SHA-1.
     Sha1([u8; 20]),
+    /// One of this number, 1 to 3, that a later METADATA brings: its type without a value. Ours, for
+    /// peers that take it late ([`super::Request::late_checksum`]).
+    Later(u8),
     /// One that version 1 does not have.
     Other {
         /// Its number, 0 to 15.
@@ -46,6 +49,7 @@ impl Checksum {
     fn parse(kind: u32, octets: &[u8]) -> Self {
         let known = match kind {
             0 if octets.is_empty() => Some(Self::None),
+            1..=3 if octets.is_empty() => Some(Self::Later(kind as u8)),
             1 => octets
                 .try_into()
                 .ok()
@@ -67,8 +71,26 @@ impl Checksum {
             Self::Crc32c(value) => (1, value.to_be_bytes().to_vec()),
             Self::Md5(value) => (2, value.to_vec()),
             Self::Sha1(value) => (3, value.to_vec()),
+            Self::Later(kind) => (*kind, Vec::new()),
             Self::Other { kind, value } => (*kind, value.clone()),
         }
+    }
+
+    /// What stands for it until it is known.
+    #[must_use]
+    pub fn later(&self) -> Self {
+        Self::parse(self.parts().0.into(), &[])
+    }
+
+    /// Whether a later METADATA brings it.
+    pub const fn is_later(&self) -> bool {
+        matches!(self, Self::Later(_))
+    }
+
+    /// Whether both can be of the same content: what is not known yet may be anything of its kind.
+    pub fn may_be(&self, other: &Self) -> bool {
+        let stands = |one: &Self, other: &Self| one.is_later() && *one == other.later();
+        self == other || stands(self, other) || stands(other, self)
     }
 }
 

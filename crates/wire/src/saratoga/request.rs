@@ -1,4 +1,4 @@
-use super::frame::{REQUEST, first_word};
+use super::frame::{REQUEST, bit, first_word};
 use super::reader::Reader;
 use super::{Capabilities, Error};
 
@@ -14,6 +14,9 @@ pub struct Request {
     pub session: u32,
     /// What is asked.
     pub kind: RequestKind,
+    /// Who asks takes a checksum that comes in a METADATA behind the content. Bit 17, which the draft
+    /// leaves at zero and ignores.
+    pub late_checksum: bool,
     /// The file. Empty in a get: anything there is for me.
     pub path: String,
     /// Whatever the two peers agreed on, to the end of the datagram; not all zero, which is padding.
@@ -83,6 +86,7 @@ impl Request {
             capabilities: Capabilities::parse(word),
             session,
             kind: RequestKind::from_code(word as u8),
+            late_checksum: bit(word, 17),
             path: path.to_owned(),
             authentication: if padding { Vec::new() } else { rest.to_vec() },
         })
@@ -100,8 +104,11 @@ impl Request {
                 why: "the kind of the REQUEST has a name of its own",
             });
         }
-        let kind = [(24, 8, u32::from(self.kind.code()))];
-        let fields = [&self.capabilities.fields()[..], &kind].concat();
+        let own = [
+            (17, 1, u32::from(self.late_checksum)),
+            (24, 8, u32::from(self.kind.code())),
+        ];
+        let fields = [&self.capabilities.fields()[..], &own].concat();
         out.extend_from_slice(&first_word(REQUEST, &fields).to_be_bytes());
         out.extend_from_slice(&self.session.to_be_bytes());
         emit_path(&self.path, out)?;
