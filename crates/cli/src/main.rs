@@ -6,6 +6,7 @@ mod command;
 mod deferred;
 mod demo;
 mod failure;
+mod lateness;
 mod log;
 mod notify;
 mod report;

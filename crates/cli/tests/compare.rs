@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod support;
+
 use serde_json::Value;
 use std::process::{Command, Output};
-
-/// The program.
-const PROGRAM: &str = env!("CARGO_BIN_EXE_bentpipe");
+use support::{PATIENT, PROGRAM};
 
 /// Two packets are lost on the way of the data, and the queue is never full.
 const SHORT: &str = r#"
@@ -45,6 +45,7 @@ fn compare(scenario: &str, options: &[&str]) -> (Output, tempfile::TempDir) {
     let output = Command::new(PROGRAM)
         .arg("compare")
         .arg(&file)
+        .args(PATIENT)
         .args(options)
         .current_dir(folder.path())
         .output()

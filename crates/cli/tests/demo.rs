@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod support;
+
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -12,6 +14,7 @@ fn demo(report: &Path, more: &[&str]) -> Command {
     command
         .args(["demo", "--quick", "--report"])
         .arg(report)
+        .args(support::PATIENT)
         .args(more);
     command
 }

@@ -21,6 +21,7 @@ fn lab_run_prints_and_writes_its_flows() {
     std::fs::write(path("wire.toml"), WIRE).unwrap();
     let output = Command::new(PROGRAM)
         .args(["lab", "run"])
+        .args(support::PATIENT)
         .arg(path("wire.toml"))
         .arg("--out")
         .arg(path("out"))
@@ -47,6 +48,7 @@ fn lab_run_prints_and_writes_its_flows() {
     // Runs again from its own folder.
     let again = Command::new(PROGRAM)
         .args(["lab", "run"])
+        .args(support::PATIENT)
         .arg(path("out/scenario.toml"))
         .output()
         .unwrap();

@@ -323,6 +323,8 @@ fn the_same_study_runs_in_the_lab_and_resumes_there() {
             "-",
             "--engine",
             engine,
+            "--lateness-limit",
+            "50ms",
         ];
         let output = bentpipe(folder.path(), &arguments);
         let said = String::from_utf8_lossy(&output.stderr);

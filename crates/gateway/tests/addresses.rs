@@ -5,6 +5,7 @@
 mod support;
 
 use bentpipe_gateway::{Config, Intercept};
+use bentpipe_os::diag::{Diag, States};
 use bentpipe_os::need;
 use bentpipe_os::netlink::{Prefix, Route};
 use bentpipe_os::{nft, tcp};
@@ -135,6 +136,12 @@ fn use_one_port_again_and_again(stage: &Stage, ip: Ip, gateway: &support::Runnin
         assert_eq!(first.read(&mut [0; 1]).unwrap(), 0);
         eventually("the end of the flow", || {
             gateway.meter.read().finished > before
+        });
+        // A FIN whose acknowledgement is still to be read holds the four numbers.
+        eventually("the last acknowledgement", || {
+            let connections =
+                || Diag::open().and_then(|mut diag| diag.connections(States::FIN_PENDING));
+            stage.gateway.run(connections).unwrap().unwrap().is_empty()
         });
     }
 }

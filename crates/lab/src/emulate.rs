@@ -8,6 +8,7 @@ use bentpipe_link::queue::DropTail;
 use bentpipe_link::{Channel, Limit, Settings};
 use bentpipe_os::tun::Tun;
 use bentpipe_scenario::{Direction, Link, Queue, QueueLimit};
+use std::time::Duration;
 
 /// What the emulator is told of link `name`.
 pub(crate) fn spec(name: &str, link: &Link, seed: u64) -> Spec {
@@ -18,8 +19,16 @@ pub(crate) fn spec(name: &str, link: &Link, seed: u64) -> Spec {
         from_b: settings(&link.reverse),
         changes: [link.forward.changes.clone(), link.reverse.changes.clone()],
         mtu: link.mtu,
+        lateness_limit: lateness_limit(link),
         ..Spec::default()
     }
+}
+
+/// A twentieth of the shorter delay, where that is more than an emulator's own limit: what is late
+/// lengthens the path.
+fn lateness_limit(link: &Link) -> Duration {
+    let shorter = link.forward.delay.min(link.reverse.delay);
+    (shorter / 20).max(Spec::default().lateness_limit)
 }
 
 /// Emulates `link` between interfaces of its name at both its ends.

@@ -33,7 +33,7 @@ pub struct RunOptions {
     /// one.
     pub program: Option<PathBuf>,
     /// The run is no result when more than 1% of a link's packets are later than this; `None` is the
-    /// emulator's own limit, 5 ms.
+    /// limit of each link: 5 ms, or a twentieth of its shorter delay where that is more.
     pub lateness_limit: Option<Duration>,
     /// Our own congestion controls; keep one of these as long as more runs are to come.
     pub controls: Controls,

@@ -9,6 +9,7 @@ mod tests;
 use crate::command::lab;
 use crate::demo::{self, pool};
 use crate::failure::{Blame, Failure};
+use crate::lateness::Lateness;
 use crate::report::compare::CompareReport;
 use crate::stop::Stop;
 use crate::terminal;
@@ -49,6 +50,8 @@ pub(crate) struct Args {
     /// [default: 5 a processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: Option<u16>,
+    #[command(flatten)]
+    lateness: Lateness,
 }
 
 /// Most cases of one comparison.
@@ -68,7 +71,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let jobs = args.jobs.map_or_else(demo::default_jobs, usize::from);
     let cells = runs::cells(&cases, args.runs);
     let total = cells.len();
-    let bench = Bench::new(stop.flag());
+    let bench = Bench::new(args.lateness, stop.flag());
     let mut ended = 0;
     let outcomes = pool::run(
         cells,

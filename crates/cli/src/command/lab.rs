@@ -1,6 +1,7 @@
 //! `bentpipe lab`: scenarios of real TCP over emulated links.
 
 use crate::failure::{Blame, Failure};
+use crate::lateness::Lateness;
 use crate::stop::Stop;
 use crate::terminal;
 use anyhow::{Context, anyhow};
@@ -43,6 +44,8 @@ pub(crate) struct Run {
     /// Write the figures of the flows to FILE
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    #[command(flatten)]
+    lateness: Lateness,
 }
 
 /// Does what `command` says.
@@ -69,6 +72,7 @@ fn run_file(args: &Run) -> Result<(), Failure> {
         let options = RunOptions {
             out: args.out.clone(),
             cancel: stop.flag(),
+            lateness_limit: args.lateness.limit,
             progress: shown.map(|bar| Arc::new(move |p: &Progress| show(&bar, p)) as _),
             ..RunOptions::default()
         };

@@ -5,6 +5,7 @@ mod output;
 mod progress;
 
 use crate::failure::{Blame, Failure};
+use crate::lateness::Lateness;
 use crate::report::figure::Drawn;
 use crate::report::study::StudyReport;
 use crate::report::svg::svg;
@@ -77,6 +78,8 @@ pub(crate) struct Run {
     /// Replace the results that are there
     #[arg(long)]
     fresh: bool,
+    #[command(flatten)]
+    lateness: Lateness,
 }
 
 fn engine(name: &str) -> Result<Engine, String> {
@@ -187,7 +190,7 @@ fn measured(loaded: &Loaded, args: &Run, out: &Path) -> Result<Results, Failure>
         progress: &|progress| bar.show(progress),
     };
     let results = if lab {
-        let kernel = kernel::Kernel::new(stop.flag());
+        let kernel = kernel::Kernel::new(args.lateness, stop.flag());
         let measure = |scenario: &Scenario| kernel.measure(scenario);
         bentpipe_study::run(study, &options, &measure)
     } else {

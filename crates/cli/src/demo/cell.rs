@@ -4,6 +4,7 @@ use super::plan::{CUTOFF, Cell, DELAY, LINK_RATE, Measure, Mode};
 use super::pool::Try;
 use super::results::Figures;
 use crate::failure::{Blame, Failure};
+use crate::lateness::Lateness;
 use bentpipe_base::Bytes;
 use bentpipe_lab::{
     Controls, FlowResult, LabError, Measured, Outcome, Point, RunOptions, RunResult,
@@ -46,6 +47,7 @@ pub(crate) fn settings() -> impl Iterator<Item = (&'static str, String)> {
 pub(crate) struct Bench {
     /// Holds a folder for each run.
     folder: PathBuf,
+    lateness: Lateness,
     cancel: Arc<AtomicBool>,
     /// Held for the whole demo, so that no gateway's end takes them from another.
     controls: Controls,
@@ -57,7 +59,11 @@ impl Bench {
     ///
     /// # Errors
     /// When the machine lacks what the demo needs.
-    pub(crate) fn new(folder: PathBuf, cancel: Arc<AtomicBool>) -> Result<Self, Failure> {
+    pub(crate) fn new(
+        folder: PathBuf,
+        lateness: Lateness,
+        cancel: Arc<AtomicBool>,
+    ) -> Result<Self, Failure> {
         let needs = [
             Need::Root,
             Need::Nft,
@@ -71,6 +77,7 @@ impl Bench {
         let kernel = release.map_or_else(|_| "unknown".into(), |text| text.trim().to_owned());
         Ok(Self {
             folder,
+            lateness,
             cancel,
             controls: Controls::default(),
             kernel,
@@ -93,6 +100,7 @@ impl Bench {
             out: Some(self.folder.join(&name)),
             cancel: Arc::clone(&self.cancel),
             controls: self.controls.clone(),
+            lateness_limit: self.lateness.limit,
             ..RunOptions::default()
         };
         match bentpipe_lab::run(&scenario, &options) {

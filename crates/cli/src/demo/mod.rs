@@ -8,6 +8,7 @@ pub(crate) mod results;
 mod table;
 
 use crate::failure::{Blame, Failure};
+use crate::lateness::Lateness;
 use crate::report::Report;
 use crate::stop::Stop;
 use crate::terminal;
@@ -74,6 +75,8 @@ pub(crate) struct Args {
     /// Runs side by side; a run whose emulator falls behind is repeated alone [default: 5 a processor, 24 at most]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: Option<u16>,
+    #[command(flatten)]
+    lateness: Lateness,
 }
 
 fn keys() -> clap::builder::PossibleValuesParser {
@@ -99,7 +102,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let jobs = args.jobs.map_or_else(default_jobs, usize::from);
     let stop = Stop::on_signals().or_usage()?;
-    let bench = cell::Bench::new(args.report.join("runs"), stop.flag())?;
+    let bench = cell::Bench::new(args.report.join("runs"), args.lateness, stop.flag())?;
     // What cannot be written should be known now, not in five minutes.
     prepare(args).or_usage()?;
     let cells = plan::cells(&selection);

@@ -73,7 +73,8 @@ impl Report {
         }
         if self.lateness.p99 > lateness_limit {
             reasons.push(format!(
-                "1% of the packets were later than {:?}, the limit is {lateness_limit:?}",
+                "1% of the packets were later than {:?}, the limit is {lateness_limit:?} \
+                 (less beside the run, or --lateness-limit)",
                 self.lateness.p99
             ));
         }

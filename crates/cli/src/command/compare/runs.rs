@@ -2,6 +2,7 @@
 
 use super::figures::{STEP, Side, on_grid};
 use crate::demo::{pool, results};
+use crate::lateness::Lateness;
 use bentpipe_base::Instant;
 use bentpipe_lab::{Controls, LabError, Measured, Point, RunOptions};
 use bentpipe_scenario::{Flow, Hop, Scenario, Topology};
@@ -156,14 +157,16 @@ fn on_the_way(
 /// What runs of the lab have in common.
 pub(crate) struct Bench {
     controls: Controls,
+    lateness: Lateness,
     cancel: Arc<AtomicBool>,
     kernel: Mutex<String>,
 }
 
 impl Bench {
-    pub(crate) fn new(cancel: Arc<AtomicBool>) -> Self {
+    pub(crate) fn new(lateness: Lateness, cancel: Arc<AtomicBool>) -> Self {
         Self {
             controls: Controls::default(),
+            lateness,
             cancel,
             kernel: Mutex::default(),
         }
@@ -184,6 +187,7 @@ impl Bench {
         let options = RunOptions {
             cancel: Arc::clone(&self.cancel),
             controls: self.controls.clone(),
+            lateness_limit: self.lateness.limit,
             ..RunOptions::default()
         };
         let result = match bentpipe_lab::run(&scenario, &options) {

@@ -1,5 +1,6 @@
 //! The points of a study on the kernel's TCP.
 
+use crate::lateness::Lateness;
 use bentpipe_lab::{Controls, FlowResult, LabError, Measured, Outcome, Point, RunOptions};
 use bentpipe_scenario::Scenario;
 use bentpipe_study::{Measures, greatest, least, mean, share, target};
@@ -16,14 +17,16 @@ const TRIES: u32 = 3;
 /// What the runs of a study have in common.
 pub(super) struct Kernel {
     controls: Controls,
+    lateness: Lateness,
     cancel: Arc<AtomicBool>,
 }
 
 impl Kernel {
     /// Runs end early when `cancel` is raised.
-    pub(super) fn new(cancel: Arc<AtomicBool>) -> Self {
+    pub(super) fn new(lateness: Lateness, cancel: Arc<AtomicBool>) -> Self {
         Self {
             controls: Controls::default(),
+            lateness,
             cancel,
         }
     }
@@ -35,6 +38,7 @@ impl Kernel {
             let options = RunOptions {
                 cancel: Arc::clone(&self.cancel),
                 controls: self.controls.clone(),
+                lateness_limit: self.lateness.limit,
                 ..RunOptions::default()
             };
             let result = bentpipe_lab::run(scenario, &options)
