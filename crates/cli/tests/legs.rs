@@ -138,10 +138,10 @@ fn legs_follow_a_link_that_changes() {
             (45.0, 50.0, 120.0),
         ] {
             let peak = Judged::between(&measured, from, from + 5.0, rtt).longest_queue();
-            // The first 1.2 s of the run set the connection up and wait for its first acknowledgement.
+            // The first 1.5 s of the run set the connection up and wait for its first acknowledgement.
             let judged = Judged::between(
                 &measured,
-                from + 5.0 + if from == 0.0 { 1.2 } else { 0.0 },
+                from + 5.0 + if from == 0.0 { 1.5 } else { 0.0 },
                 from + 15.0,
                 rtt,
             );
