@@ -294,3 +294,19 @@ fn net_admin_alone_is_told_and_suffices() {
     let gateway = confined().args(RUN).stdout(Stdio::piped()).spawn().unwrap();
     runs_and_ends(gateway);
 }
+
+/// Nothing else would tell: split connections pass all the same.
+#[test]
+fn a_kernel_that_forwards_nothing_is_told() {
+    bentpipe_os::need!(Root, Tproxy);
+    let (netns, _veth) = gateway_stage();
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let mut command = netns.command(PROGRAM);
+    let command = command.args(RUN).stdout(Stdio::piped());
+    let log_file = std::fs::File::create(&log).unwrap();
+    runs_and_ends(command.stderr(log_file).spawn().unwrap());
+    let log = std::fs::read_to_string(log).unwrap();
+    assert!(log.contains("IPv4 is not forwarded by lan0, sat0"), "{log}");
+    assert!(!log.contains("IPv6"), "no global address of it: {log}");
+}

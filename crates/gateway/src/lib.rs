@@ -24,6 +24,7 @@ mod counters;
 mod dial;
 mod flow;
 mod flow_log;
+mod forwarding;
 mod gateway;
 mod handshake;
 mod intercept;

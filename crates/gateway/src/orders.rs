@@ -149,7 +149,11 @@ impl Handle {
     }
 
     fn order(&self, request: Request) -> Result<(), OrderError> {
-        self.order_within(request, PATIENCE)
+        let outcome = self.order_within(request, PATIENCE);
+        let mut lookout = self.lookout.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever looks next sees what was ordered.
+        lookout.forget();
+        outcome
     }
 
     fn order_within(&self, request: Request, patience: Duration) -> Result<(), OrderError> {

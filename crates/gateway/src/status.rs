@@ -59,6 +59,8 @@ pub struct Status {
     pub unsplit: Vec<Unsplit>,
     /// The flows that carry most, those first.
     pub busiest: Vec<FlowStatus>,
+    /// Seconds that their rates are over: since somebody looked before, or since the start.
+    pub rates_over: f64,
 }
 
 /// Flows by state.
@@ -197,6 +199,11 @@ impl Lookout {
         })
     }
 
+    /// The next look is a fresh one: something has been changed.
+    pub(crate) fn forget(&mut self) {
+        self.seen = None;
+    }
+
     pub(crate) fn look(&mut self, shared: &Shared, meter: &Meter) -> io::Result<Arc<Status>> {
         let now = timer::now();
         if let Some((when, status)) = &self.seen
@@ -295,6 +302,7 @@ impl Lookout {
                 .map(|count| (count.name, count.packets))
                 .collect(),
             unsplit: unsplit(meter),
+            rates_over: now.since(self.earlier.0).as_secs_f64(),
             busiest: self.busiest(&pairs, now),
         }
     }

@@ -158,9 +158,11 @@ fn bypass_lets_new_flows_pass_and_takes_them_back() {
     let mut old = stage.pair(Ip::V4);
     // The kernel has connected a client before the gateway accepts it.
     eventually("the first flow", || gateway.accepted() == 1);
+    assert_eq!(gateway.status()["standing"], "serving");
     gateway.ask(&Request::Bypass { on: true }).unwrap();
-    let mut new: Vec<_> = Ip::BOTH.map(|ip| stage.pair(ip)).into();
+    // However short a time ago it was looked at.
     assert_eq!(gateway.status()["standing"], "bypassed");
+    let mut new: Vec<_> = Ip::BOTH.map(|ip| stage.pair(ip)).into();
     assert!(!stage.intercepts());
     exchange(&mut old);
 

@@ -252,6 +252,13 @@ impl Config {
     /// What is doubtful about it, though it can be used.
     pub fn doubts(&self) -> Vec<Doubt<'_>> {
         let mut doubts = overlaps(&self.policies);
+        let chosen = |number: usize| {
+            let mut policies = self.policies.iter();
+            policies.any(|policy| policy.profile == Some(number))
+        };
+        let profiles = self.profiles.iter().enumerate();
+        let unchosen = profiles.filter(|(number, _)| !chosen(*number));
+        doubts.extend(unchosen.map(|(_, profile)| Doubt::Unchosen(&profile.name)));
         // The command line may name them yet.
         if !self.lan_interfaces.is_empty() && !self.sat_interfaces.is_empty() {
             let both = [&self.lan_interfaces[..], &self.sat_interfaces].concat();

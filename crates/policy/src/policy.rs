@@ -75,6 +75,8 @@ pub enum Doubt<'p> {
     Crosses(&'p Policy, &'p Policy),
     /// It matches on an interface that is no leg's.
     Elsewhere(&'p Policy, &'p str),
+    /// A leg of this name that no policy chooses.
+    Unchosen(&'p str),
 }
 
 impl std::fmt::Display for Doubt<'_> {
@@ -94,6 +96,10 @@ impl std::fmt::Display for Doubt<'_> {
                 f,
                 "policy `{}` matches on interface `{interface}`, which is of neither leg",
                 policy.name
+            ),
+            Self::Unchosen(leg) => write!(
+                f,
+                "[leg.{leg}] is never used: no policy has `leg = \"{leg}\"`"
             ),
         }
     }

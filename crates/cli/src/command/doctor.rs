@@ -212,14 +212,14 @@ const SYSCTLS: &[Sysctl] = &[
         field: 0,
         least: 1,
         verdict: Verdict::Less,
-        cost: "this machine routes no IPv4: connections only get here bridged; set it to 1",
+        cost: "nothing passes but split connections, and none of them without the gateway; set it to 1",
     },
     Sysctl {
         what: "net.ipv6.conf.all.forwarding",
         field: 0,
         least: 1,
         verdict: Verdict::Less,
-        cost: "this machine routes no IPv6; set it to 1",
+        cost: "the same for IPv6, where there is any; set it to 1",
     },
     Sysctl {
         what: "net.ipv4.tcp_timestamps",
@@ -271,7 +271,9 @@ fn sysctl(asked: &Sysctl) -> Finding {
         Ok(text) => text,
         Err(error) => {
             let found = format!("cannot be read ({error})");
-            return lack(asked.what, asked.verdict, found, asked.cost);
+            // Some are shown in the first network namespace alone.
+            let cost = format!("where it is too low: {}", asked.cost);
+            return lack(asked.what, asked.verdict, found, &cost);
         }
     };
     let value = text.split_whitespace().nth(asked.field);
@@ -318,7 +320,10 @@ mod tests {
             (Verdict::Less, "something")
         );
         let absent = sysctl(&asked("no.such.thing", 1));
-        assert!(absent.found.contains("cannot be read"), "{absent:?}");
+        assert!(
+            absent.found.contains("cannot be read") && absent.cost.starts_with("where it"),
+            "{absent:?}"
+        );
     }
 
     #[test]

@@ -26,7 +26,8 @@ Examples:
 
 Prints `ready` on stdout once new connections are split. SIGTERM or Ctrl-C stops splitting new
 connections, waits for the open ones as long as `drain` says, and ends with 0; a second one ends at
-once. SIGHUP reads the configuration again, SIGUSR2 starts the program anew in its own place. Connections pass end to end when the gateway is gone.")]
+once. SIGHUP reads the configuration again, SIGUSR2 starts the program anew in its own place.
+Connections pass end to end when the gateway is gone.")]
     Run(Run),
     /// Show how a running gateway stands, and its busiest flows
     #[command(after_help = "\
@@ -53,8 +54,8 @@ Connections that are split already stay so until they end.")]
 Examples:
   sudo bentpipe gateway reload
 
-Legs and limits change for new connections; those that stand stay as they are. A configuration with a
-mistake changes nothing, and the mistake is told here and in the gateway's log.")]
+Policies, legs and limits change for new connections; those that stand stay as they are. A mistake
+in the configuration changes nothing, and is told here and in the gateway's log.")]
     Reload {
         #[command(flatten)]
         at: At,
@@ -185,11 +186,12 @@ fn split(args: &Run) -> Result<(), Failure> {
 /// Where a reload reads from: the same file, with the same options of the command line.
 fn source(args: Run) -> Source {
     Source::new(move || match &args.config {
-        Some(file) if file.is_file() => config(&args).map_err(|failure| failure.words()),
-        Some(file) => Err(format!(
+        // A pipe was read once and for all.
+        Some(file) if file.exists() && !file.is_file() => Err(format!(
             "{} is no regular file: nothing to read again",
             file.display()
         )),
+        Some(_) => config(&args).map_err(|failure| failure.words()),
         None => Err("the gateway was started without a configuration file (--config)".to_owned()),
     })
 }
@@ -213,7 +215,7 @@ fn config(args: &Run) -> Result<Config, Failure> {
     let mut lan = config.lan_interfaces.iter();
     match lan.find(|lan| config.sat_interfaces.contains(lan)) {
         Some(both) => Err(Failure::Usage(anyhow!(
-            "--lan and --sat are both `{both}`: a split needs two interfaces"
+            "`{both}` is named for both legs: a split needs two interfaces"
         ))),
         None => Ok(config),
     }

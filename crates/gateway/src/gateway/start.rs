@@ -5,6 +5,7 @@ use crate::budget::{Descriptors, budget};
 use crate::control::{ControlError, Supply};
 use crate::counters::Counters;
 use crate::flow_log;
+use crate::forwarding;
 use crate::handshake::{self, Answered, Porter};
 use crate::intercept::{InterceptError, Interception, Passed};
 use crate::ledger::Ledger;
@@ -204,6 +205,7 @@ impl Gateway {
             drain: config.drain,
         };
         on?;
+        forwarding::warn([&config.lan_interfaces, &config.sat_interfaces]);
         let [lan, sat] = [&config.lan_interfaces, &config.sat_interfaces];
         tracing::info!(?lan, ?sat, threads, "ready");
         Ok(gateway)

@@ -34,10 +34,11 @@ pub(super) fn config(file: &str, text: &str) -> Result<Config, Problems> {
         .optional("flow_log")
         .and_then(|AbsolutePath(path)| path);
     if let Some(table) = root.table("lan") {
-        (config.lan_interfaces, config.lan) = leg::leg(table, super::Which::Lan);
+        (config.lan_interfaces, config.lan) = leg::leg(table, super::Which::Lan, &[]);
     }
     if let Some(table) = root.table("sat") {
-        (config.sat_interfaces, config.sat) = leg::leg(table, super::Which::Sat);
+        let taken = &config.lan_interfaces;
+        (config.sat_interfaces, config.sat) = leg::leg(table, super::Which::Sat, taken);
     }
     if let Some(table) = root.table("limits") {
         config.limits = limits(table);

@@ -212,6 +212,17 @@ fn a_policy_on_a_strange_interface_is_doubtful() {
 }
 
 #[test]
+fn a_leg_that_no_policy_chooses_is_doubtful() {
+    let text = "[leg.bulk]\n[leg.rest]\n[[policy]]\naction = \"split\"\nleg = \"rest\"";
+    let config = Config::parse("gw.toml", text).unwrap();
+    let told: Vec<String> = config.doubts().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        ["[leg.bulk] is never used: no policy has `leg = \"bulk\"`"]
+    );
+}
+
+#[test]
 fn an_empty_file_is_the_default() {
     assert_eq!(Config::parse("gw.toml", "").unwrap(), Config::default());
 }
@@ -245,6 +256,14 @@ const MISTAKES: &[(&str, &str)] = &[
     ("[sat]\noverhead = \"2kB\"", "from 0B to 1500B"),
     ("[sat]\naggressive = \"yes\"", "`true` or `false`"),
     ("[sat]\ninterface = \"a b\"", "cannot name an interface"),
+    (
+        "[lan]\ninterface = \"eth0\"\n[sat]\ninterface = \"eth0\"",
+        "gw.toml:4:13: `eth0` is named twice",
+    ),
+    (
+        "[lan]\ninterface = [\"eth0\", \"eth0\"]",
+        "each interface once",
+    ),
     (
         "[sat]\ninterface = \"\\\" accept\"",
         "cannot name an interface",

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// How often `--watch` looks.
 const TICK: Duration = Duration::from_secs(1);
+/// Rates over more seconds than this say little of now: they are asked for again after a [`TICK`].
+const STALE: f64 = 5.0;
 
 /// Options of `gateway status`.
 #[derive(Debug, clap::Args)]
@@ -32,15 +34,15 @@ pub(crate) struct Args {
 /// Shows what `args` ask for.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let stop = Stop::on_signals().or_usage()?;
+    let mut status = ask(args)?;
+    if !args.watch && is_stale(&status) {
+        thread::sleep(TICK);
+        status = ask(args)?;
+    }
     loop {
-        let answer = protocol::ask(&args.at.control, &Request::Status).or_run()?;
-        let status = answer
-            .get("status")
-            .context("the gateway's answer has no status: is it of another version?")
-            .or_run()?;
         let text = match args.json {
             true => status.to_string(),
-            false => page(status),
+            false => page(&status),
         };
         let clear = match args.watch && !args.json && std::io::stdout().is_terminal() {
             true => "\x1b[H\x1b[2J",
@@ -54,7 +56,21 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         if !args.watch || stop.asked() {
             return Ok(());
         }
+        status = ask(args)?;
     }
+}
+
+fn ask(args: &Args) -> Result<Value, Failure> {
+    let mut answer = protocol::ask(&args.at.control, &Request::Status).or_run()?;
+    let status = answer.get_mut("status").map(Value::take);
+    status
+        .context("the gateway's answer has no status: is it of another version?")
+        .or_run()
+}
+
+/// Whether there are flows whose rates are over so long a time that they say little of now.
+fn is_stale(status: &Value) -> bool {
+    status.pointer("/busiest/0").is_some() && number(status, "/rates_over") > STALE
 }
 
 fn number(value: &Value, path: &str) -> f64 {
@@ -89,14 +105,14 @@ fn duration(seconds: f64) -> String {
 
 fn page(status: &Value) -> String {
     let mut page = format!(
-        "bentpipe {}, process {}, {} for {}\n",
+        "bentpipe {}, process {}, up {}: {}\n",
         text(status, "/version"),
         number(status, "/pid"),
+        duration(number(status, "/uptime")),
         match text(status, "/limit") {
             "" => text(status, "/standing").to_owned(),
             limit => format!("{} (limit of {limit})", text(status, "/standing")),
         },
-        duration(number(status, "/uptime")),
     );
     let flow = |state: &str| number(status, &format!("/flows/{state}"));
     let counter = |name: &str| number(status, &format!("/counters/{name}"));
@@ -249,6 +265,24 @@ mod tests {
         );
         let shown = [5.9, 65.0, 7_300.0, 200_000.0].map(duration);
         assert_eq!(shown, ["5 s", "1 min 5 s", "2 h 1 min", "2 d 7 h"]);
+    }
+
+    #[test]
+    fn rates_over_a_long_time_are_asked_for_again() {
+        let stale = |status: Value| is_stale(&status);
+        assert!(stale(json!({ "rates_over": 60.0, "busiest": [{}] })));
+        assert!(!stale(json!({ "rates_over": 1.0, "busiest": [{}] })));
+        assert!(!stale(json!({ "rates_over": 60.0, "busiest": [] })));
+    }
+
+    #[test]
+    fn the_first_line_tells_uptime_and_standing_apart() {
+        let status = json!({ "version": "1", "pid": 7, "uptime": 65.0, "standing": "bypassed" });
+        let page = page(&status);
+        assert!(
+            page.starts_with("bentpipe 1, process 7, up 1 min 5 s: bypassed\n"),
+            "{page}"
+        );
     }
 
     #[test]

@@ -9,11 +9,18 @@ use bentpipe_scenario::read::{Table, Value, Wrong};
 use std::time::Duration;
 use toml::de::DeValue;
 
-/// `[lan]` or `[sat]`: its interfaces and its policy.
-pub(super) fn leg(mut table: Table<'_, '_>, which: Which) -> (Vec<String>, Leg) {
-    let interfaces = table.optional("interface").map(|Many(list)| list);
-    let interfaces = interfaces.unwrap_or_default().into_iter();
-    let interfaces = interfaces.map(|Interface(name)| name).collect();
+/// `[lan]` or `[sat]`: its interfaces, none of which may be among `taken`, and its policy.
+pub(super) fn leg(mut table: Table<'_, '_>, which: Which, taken: &[String]) -> (Vec<String>, Leg) {
+    let mut interfaces: Vec<String> = Vec::new();
+    let Many(named) = table.optional("interface").unwrap_or(Many(Vec::new()));
+    for Interface(name) in named {
+        if taken.contains(&name) || interfaces.contains(&name) {
+            let what = format!("`{name}` is named twice");
+            let wrong = Wrong::new(what, "each interface once: a split needs two legs");
+            table.problem("interface", wrong);
+        }
+        interfaces.push(name);
+    }
     let rate = table.optional("rate").map(|LinkRate(rate)| rate);
     let mut leg = match which {
         Which::Lan => Leg::terrestrial(),
