@@ -153,6 +153,9 @@ fn what_fails_says_why_and_leaves_nothing_under_its_name() {
         said.starts_with("error: `none`: the peer says: file not found"),
         "{said}"
     );
+    let (code, _) = run(&["a", "--max-size", "1MB"]);
+    assert_eq!(code, Some(1));
+    assert_eq!(std::fs::read_dir(here.path()).unwrap().count(), 0);
     let (code, said) = run(&["../b", "a"]);
     assert_eq!(code, Some(1));
     assert!(
@@ -175,4 +178,51 @@ fn what_fails_says_why_and_leaves_nothing_under_its_name() {
         .output()
         .unwrap();
     assert_eq!(lost.status.code(), Some(2));
+}
+
+#[test]
+fn directories_and_files_go_by_one_command_and_what_fails_is_named() {
+    let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::create_dir_all(there.path().join("d/e")).unwrap();
+    std::fs::write(there.path().join("d/e/x"), "x").unwrap();
+    std::fs::write(there.path().join("y"), "y").unwrap();
+    let server = Server::start(there.path(), "127.0.0.1:0");
+    let output = client(&server, "get", &["-r", "d", "none", "y"], here.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("`none`: the peer says: file not found") && said.contains("(1 of 3 failed)"),
+        "{said}"
+    );
+    let read = |folder: &Path, name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    assert_eq!(read(here.path(), "d/e/x"), "x");
+    assert_eq!(read(here.path(), "y"), "y");
+    let alone = client(&server, "get", &["d/e"], here.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(alone.stderr).unwrap();
+    assert!(said.contains("needs -r"), "{said}");
+
+    std::os::unix::fs::symlink("y", here.path().join("link")).unwrap();
+    let put = |arguments: &[&str]| {
+        let mut command = client(&server, "put", arguments, Path::new("back"));
+        command.current_dir(here.path()).output().unwrap()
+    };
+    let output = put(&["d"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    // The directory itself has no name: what is in it goes.
+    let output = put(&["-r", "."]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("left out `./link`: it is no file"), "{said}");
+    assert_eq!(read(there.path(), "back/d/e/x"), "x");
+    assert_eq!(read(there.path(), "back/y"), "y");
+    assert_eq!(
+        std::fs::read_dir(there.path().join("back"))
+            .unwrap()
+            .count(),
+        2
+    );
 }

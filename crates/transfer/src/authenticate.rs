@@ -13,6 +13,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -43,10 +44,8 @@ impl Key {
         let octets = std::fs::read(path).map_err(Error::file("read the key", name.clone()))?;
         let key = octets.trim_ascii().to_vec();
         if key.len() < 16 {
-            return Err(Error::Path {
-                path: name,
-                why: "holds less than 16 octets of key; make one with `openssl rand -hex 32`",
-            });
+            let short = "it has less than 16 octets; make one with `openssl rand -hex 32`";
+            return Err(Error::file("use the key", name)(io::Error::other(short)));
         }
         Ok(Self(key))
     }

@@ -109,7 +109,7 @@ impl Error {
         let next = match failure {
             Failure::Peer(Code::NOT_FOUND) => "look what is there with `bentpipe saratoga ls`",
             Failure::Peer(Code::DENIED) => {
-                "the server decides with --allow and --key-file; a path must stay inside its directory"
+                "the server decides with --allow and --key-file; a path must stay inside its directory, and one of a directory needs -r"
             }
             Failure::Peer(Code::IN_USE) => "another session has it; wait for its end",
             Failure::Peer(Code::CANNOT_RECEIVE | Code::TOO_LONG) => {

@@ -119,6 +119,9 @@ impl Incoming {
                 Event::Done => self.end = Some(Ok(())),
                 Event::Failed(failure) => {
                     self.save();
+                    if let Some(sink) = &self.sink {
+                        sink.tidy();
+                    }
                     let fault = self.fault.take();
                     let error = fault.unwrap_or_else(|| Error::session(&self.path, failure));
                     // What is verified and under its name is there, whatever the peer says now.

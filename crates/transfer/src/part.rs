@@ -166,6 +166,13 @@ impl Part {
         self.folder.sync()
     }
 
+    /// Leaves nothing behind where nothing has come, such as of a name that the peer does not have.
+    pub(crate) fn tidy(&self) {
+        if self.file.metadata().is_ok_and(|about| about.len() == 0) {
+            self.discard();
+        }
+    }
+
     /// Throws away what has arrived.
     pub(crate) fn discard(&self) {
         self.folder.remove(&self.record());

@@ -66,6 +66,13 @@ impl Sink {
         }
     }
 
+    /// Takes away what an ended session leaves of which nobody has any use.
+    pub(crate) fn tidy(&self) {
+        if let Self::Part(part) = self {
+            part.tidy();
+        }
+    }
+
     /// Octets that may still be written.
     pub(crate) fn room(&self) -> io::Result<u64> {
         match self {

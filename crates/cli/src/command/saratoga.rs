@@ -214,7 +214,7 @@ fn peers(time: Duration, json: bool) -> Result<(), Failure> {
                 "address": address.to_string(),
                 "name": name,
                 "rate": rate.map(|rate| rate.to_string()),
-                "free_kib": beacon.free.map(|free| free.kib.to_string()),
+                "free_kib": beacon.free.and_then(|free| u64::try_from(free.kib).ok()),
                 "sends": format!("{:?}", beacon.capabilities.send).to_lowercase(),
                 "receives": format!("{:?}", beacon.capabilities.receive).to_lowercase(),
             })

@@ -7,6 +7,7 @@ use crate::stop::Stop;
 use crate::terminal;
 use anyhow::{Context, anyhow};
 use bentpipe_base::{Bytes, Rate};
+use bentpipe_saratoga::sender::Failure as Failed;
 use bentpipe_transfer::client::{Config, Job, Report, Target};
 use bentpipe_transfer::{Client, Error, Tree, beacon};
 use bentpipe_wire::saratoga::{Entry, EntryKind, PORT, entries};
@@ -121,21 +122,26 @@ impl Session {
         })
     }
 
-    /// Does the jobs and tells of those that failed.
-    fn run(&mut self, jobs: Vec<Job>) -> Result<Vec<Report>, Failure> {
-        let count = jobs.len();
+    /// Does the jobs; what came of each.
+    fn reports(&mut self, jobs: Vec<Job>) -> Result<Vec<Report>, Failure> {
         let mut bar = Bar::new();
         let done = self
             .client
             .run(jobs, &self.stop.flag(), &mut |progress| bar.show(progress));
         bar.finish();
-        let reports = match done {
+        match done {
             Err(Error::Stopped) => {
                 terminal::say("run the same command again to go on where it was");
-                return Err(Failure::Interrupted);
+                Err(Failure::Interrupted)
             }
-            done => done.or_run()?,
-        };
+            done => done.or_run(),
+        }
+    }
+
+    /// Does the jobs and tells of those that failed.
+    fn run(&mut self, jobs: Vec<Job>) -> Result<(), Failure> {
+        let count = jobs.len();
+        let reports = self.reports(jobs)?;
         let mut failed: Vec<&Error> = reports
             .iter()
             .filter_map(|report| report.result.as_ref().err())
@@ -145,7 +151,7 @@ impl Session {
             terminal::say(&format!("error: {error}"));
         }
         match last {
-            None => Ok(reports),
+            None => Ok(()),
             Some(last) if count == 1 => Err(anyhow!("{last}")).or_run(),
             Some(last) => {
                 let failures = failed.len() + 1;
@@ -154,23 +160,36 @@ impl Session {
         }
     }
 
-    /// The entries of a directory at the server.
-    fn entries(&mut self, path: &str) -> Result<Vec<Entry>, Failure> {
+    /// The entries of a directory at the server, or why it gives none.
+    fn entries(&mut self, path: &str) -> Result<Result<Vec<Entry>, Error>, Failure> {
         let remote = path.to_owned();
-        let mut reports = self.run(vec![Job::List { remote }])?;
-        let content = reports.pop().and_then(|report| report.result.ok());
-        entries(&content.unwrap_or_default())
+        let mut reports = self.reports(vec![Job::List { remote }])?;
+        let content = match reports.pop().map(|report| report.result) {
+            Some(Err(error)) => return Ok(Err(error)),
+            Some(Ok(content)) => content,
+            None => Vec::new(),
+        };
+        entries(&content)
             .collect::<Result<_, _>>()
+            .map(Ok)
             .with_context(|| format!("the list of `{path}` cannot be read"))
             .or_run()
     }
 
-    /// All files in and below a directory at the server.
+    /// All files in and below a directory at the server. What it does not list is given as a file: it is
+    /// one, or fetching it tells why not.
     fn walk(&mut self, path: &str) -> Result<Vec<String>, Failure> {
         let mut files = Vec::new();
         let mut folders = vec![path.trim_end_matches('/').to_owned()];
         while let Some(folder) = folders.pop() {
-            for entry in self.entries(&folder)? {
+            let entries = match self.entries(&folder)? {
+                Err(error) if is_answer(&error) => {
+                    files.push(folder);
+                    continue;
+                }
+                entries => entries.or_run()?,
+            };
+            for entry in entries {
                 // A list has names; one with more in it would lead elsewhere.
                 if entry.path.contains('/') || matches!(entry.path.as_str(), "" | "." | "..") {
                     continue;
@@ -186,6 +205,12 @@ impl Session {
         files.sort();
         Ok(files)
     }
+}
+
+/// Whether the server is there, and says no.
+fn is_answer(error: &Error) -> bool {
+    let answered = |failure: &Failed| matches!(failure, Failed::Peer(_));
+    matches!(error, Error::Session { failure, .. } if answered(failure))
 }
 
 fn joined(folder: &str, name: &str) -> String {
@@ -249,24 +274,28 @@ pub(crate) fn get(args: &Get, take: bool) -> Result<(), Failure> {
             });
         }
     }
-    session.run(jobs).map(|_| ())
+    session.run(jobs)
 }
 
 /// `saratoga put` and `give`.
 pub(crate) fn put(args: &Put, give: bool) -> Result<(), Failure> {
+    let jobs = to_put(args, give).or_usage()?;
     let rate = match args.rate {
         Some(rate) => rate,
         None => learnt(args)?,
     };
-    let mut session = Session::open(&args.server, &args.common, rate)?;
+    Session::open(&args.server, &args.common, rate)?.run(jobs)
+}
+
+fn to_put(args: &Put, give: bool) -> anyhow::Result<Vec<Job>> {
     if args.name.is_some() && (args.files.len() != 1 || args.recursive) {
-        return Err(anyhow!("--as names one file: give one, without -r")).or_usage();
+        return Err(anyhow!("--as names one file: give one, without -r"));
     }
     let mut jobs = Vec::new();
     for file in &args.files {
         if file == Path::new("-") {
             let Some(name) = &args.name else {
-                return Err(anyhow!("standard input has no name: give one with --as")).or_usage();
+                return Err(anyhow!("standard input has no name: give one with --as"));
             };
             let remote = joined(&args.to, name);
             jobs.push(Job::Put {
@@ -276,16 +305,18 @@ pub(crate) fn put(args: &Put, give: bool) -> Result<(), Failure> {
             });
             continue;
         }
-        let own = file
-            .file_name()
-            .map(|name| name.to_string_lossy().into_owned());
-        let Some(name) = args.name.clone().or(own) else {
-            let file = file.display();
-            return Err(anyhow!("`{file}` has no name: give one with --as")).or_usage();
-        };
-        let files = match args.recursive && file.is_dir() {
-            true => local_files(file, &name).or_usage()?,
-            false => vec![(file.clone(), name)],
+        let own = file.file_name().map(|name| name.to_string_lossy());
+        // `.` and `..` have none: what is in them goes as it is.
+        let name = args.name.clone().unwrap_or(own.unwrap_or_default().into());
+        let files = match (file.is_dir(), args.recursive) {
+            (true, true) => local_files(file, &name)?,
+            (true, false) => {
+                let file = file.display();
+                return Err(anyhow!(
+                    "`{file}` is a directory: -r sends all that is in it"
+                ));
+            }
+            (false, _) => vec![(file.clone(), name)],
         };
         jobs.extend(files.into_iter().map(|(local, name)| Job::Put {
             local: Some(local),
@@ -293,7 +324,7 @@ pub(crate) fn put(args: &Put, give: bool) -> Result<(), Failure> {
             give,
         }));
     }
-    session.run(jobs).map(|_| ())
+    Ok(jobs)
 }
 
 /// The rate that the server takes, where none was given.
@@ -334,6 +365,9 @@ fn local_files(folder: &Path, name: &str) -> anyhow::Result<Vec<(PathBuf, String
                 folders.push((entry.path(), remote));
             } else if kind.is_file() {
                 files.push((entry.path(), remote));
+            } else {
+                let path = entry.path();
+                terminal::say(&format!("left out `{}`: it is no file", path.display()));
             }
         }
     }
@@ -344,13 +378,14 @@ fn local_files(folder: &Path, name: &str) -> anyhow::Result<Vec<(PathBuf, String
 /// `saratoga ls`.
 pub(crate) fn list(args: &List) -> Result<(), Failure> {
     let mut session = Session::open(&args.server, &args.common, REPORTS)?;
-    let entries = session.entries(&args.path)?;
+    let entries = session.entries(&args.path)?.or_run()?;
     if args.json {
         let entries = entries.iter().map(|entry| {
             serde_json::json!({
                 "path": entry.path,
                 "directory": entry.kind == EntryKind::Directory,
-                "bytes": entry.size.to_string(),
+                // No file is longer than 64 bits tell.
+                "bytes": u64::try_from(entry.size).ok(),
                 "modified_unix": entry.modified.posix(),
             })
         });
@@ -374,5 +409,5 @@ pub(crate) fn remove(args: &Remove) -> Result<(), Failure> {
     let jobs = args.paths.iter().map(|remote| Job::Delete {
         remote: remote.clone(),
     });
-    session.run(jobs.collect()).map(|_| ())
+    session.run(jobs.collect())
 }
