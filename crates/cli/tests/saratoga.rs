@@ -180,6 +180,46 @@ fn what_fails_says_why_and_leaves_nothing_under_its_name() {
     assert_eq!(lost.status.code(), Some(2));
 }
 
+/// Runs `script` with a disk of 12 MiB at `$1`; a get of the 8 MB of `a` is `$2`.
+fn on_a_small_disk(server: &Server, script: &str) -> Output {
+    let disk = tempfile::tempdir().unwrap();
+    let get = format!("{PROGRAM} saratoga get {} a --to $1", server.address);
+    let script = format!("mount -t tmpfs -o size=12m tmpfs \"$1\"; {script}; ls -A \"$1\"");
+    Command::new("unshare")
+        .args(["--mount", "sh", "-uc", &script.replace("$2", &get), "sh"])
+        .arg(disk.path())
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn a_full_disk_is_told_and_nothing_appears_under_its_name() {
+    bentpipe_os::need!(Root, Program("unshare"));
+    let there = tempfile::tempdir().unwrap();
+    std::fs::write(there.path().join("a"), content()).unwrap();
+    let server = Server::start(there.path(), "127.0.0.1:0");
+    let fill = |mebibytes| format!("head -c {mebibytes}M /dev/zero 2>/dev/null >\"$1/fill\"");
+
+    let before = on_a_small_disk(&server, &format!("{}; $2", fill(9)));
+    let said = String::from_utf8(before.stderr).unwrap();
+    assert!(
+        said.contains("there is room for 2097152, besides"),
+        "{said}"
+    );
+    assert_eq!(before.stdout, b"fill\n", "nothing came");
+
+    // The transfer takes 3 s and more.
+    let meanwhile = format!("(sleep 1; {}) & $2; wait", fill(12));
+    let filled = on_a_small_disk(&server, &meanwhile);
+    let said = String::from_utf8(filled.stderr).unwrap();
+    assert!(
+        said.contains("cannot write `a`: No space left on device"),
+        "{said}"
+    );
+    let left = String::from_utf8(filled.stdout).unwrap();
+    assert!(!left.lines().any(|name| name == "a"), "{left}");
+}
+
 #[test]
 fn directories_and_files_go_by_one_command_and_what_fails_is_named() {
     let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

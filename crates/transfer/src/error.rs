@@ -59,13 +59,15 @@ pub enum Error {
         path: String,
     },
     /// More than there is room for.
-    #[error("`{path}` has {size} bytes and there is room for {room}; make room, then try again")]
+    #[error(
+        "`{path}` has {size} bytes and there is room for {room}, besides 1 MiB that stays free; make room, then try again"
+    )]
     NoRoom {
         /// The file.
         path: String,
         /// Its size.
         size: u64,
-        /// What is free.
+        /// What it may take of the disk.
         room: u64,
     },
     /// More than is allowed.

@@ -149,7 +149,7 @@ impl Incoming {
             return Err(Error::NoRoom {
                 path: metadata.entry.path.clone(),
                 size,
-                room,
+                room: room.saturating_sub(RESERVE),
             });
         }
         Ok(())
