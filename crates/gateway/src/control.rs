@@ -122,9 +122,12 @@ impl Supply {
             .map(|rate| payload(rate, leg.pacing));
         // Without the file, the kernel has no ECN.
         let asks = tcp::asks_for_ecn().unwrap_or(false);
+        let default = tcp::default_congestion().ok();
+        let usual_control = !leg.insist && control.is_some() && control == default;
         Ok(Prepared {
             mark: marks.leg(which),
             control,
+            usual_control,
             ceiling,
             without_ecn: asks.then_some(marks.without_ecn()),
             leg: leg.clone(),

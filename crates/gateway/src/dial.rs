@@ -46,7 +46,7 @@ fn attempt(
     service: Service,
 ) -> io::Result<Dialled> {
     let socket = socket::stream(server)?;
-    let control_lost = match leg.apply(&socket, server) {
+    let control_lost = match leg.apply_to_dial(&socket, server) {
         Ok(()) => false,
         Err(error) if error.kind() == io::ErrorKind::NotFound => true,
         Err(error) => return Err(error),

@@ -52,6 +52,10 @@ pub(crate) struct Flow {
     pub(crate) active: Instant,
     /// The leg of the near socket.
     pub(crate) leg: Which,
+    /// See [`Flow::profile`]; there are at most seven.
+    profile: u8,
+    /// Whether the far socket has all that its leg's policy sets.
+    pub(crate) far_complete: bool,
     /// Whether the near socket is watched for room to write; from the first time that it was full.
     pub(crate) near_room: bool,
     /// In the queue of flows that have more to move.
@@ -59,16 +63,20 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    pub(crate) fn new(near: OwnedFd, far: OwnedFd, leg: Which, phase: Phase) -> Self {
+    /// A flow of a client that came in by `leg`, with the legs of `profile`, whose far side is being
+    /// dialled.
+    pub(crate) fn new(near: OwnedFd, far: OwnedFd, (leg, profile): (Which, usize)) -> Self {
         let now = timer::now();
         Self {
             near,
             far,
             lanes: [Lane::new(), Lane::new()],
-            phase,
+            phase: Phase::Dialling,
             begun: now,
             active: now,
             leg,
+            profile: profile as u8,
+            far_complete: false,
             near_room: false,
             queued: false,
         }
@@ -93,6 +101,11 @@ impl Flow {
             Side::Far => (self.far.as_fd(), self.near.as_fd()),
         };
         (&mut self.lanes[side as usize], from, to)
+    }
+
+    /// That of its legs: see [`crate::legs::Legs::of`].
+    pub(crate) fn profile(&self) -> usize {
+        self.profile.into()
     }
 
     /// The leg that the bytes read from `side` go out by.

@@ -75,6 +75,8 @@ pub(crate) struct Lane {
     /// The source's peer has closed: a short read no longer means that nothing is left.
     closing: bool,
     full: bool,
+    /// Whether bytes were ever read.
+    begun: bool,
 }
 
 impl Lane {
@@ -85,6 +87,7 @@ impl Lane {
             bulk: 0,
             closing: false,
             full: false,
+            begun: false,
         }
     }
 
@@ -95,6 +98,11 @@ impl Lane {
 
     pub(crate) fn has_ended(&self) -> bool {
         self.stage == Stage::Ended
+    }
+
+    /// Whether more may follow the first bytes than the source's end.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.begun && (!self.closing || self.full || self.bulk > 0)
     }
 
     /// Whether bytes wait between the sockets.
@@ -135,6 +143,7 @@ impl Lane {
             }
             let (count, drained) = self.take(from, to, tools)?;
             *moved += count as u64;
+            self.begun |= count > 0;
             left = left.saturating_sub(count);
             if drained && !self.full && self.stage == Stage::Open {
                 return Ok(Step::Empty);

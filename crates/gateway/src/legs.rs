@@ -13,6 +13,8 @@ pub(crate) struct Prepared {
     pub(crate) mark: u32,
     /// The congestion control to set; `None` leaves the kernel's default.
     pub(crate) control: Option<String>,
+    /// Whether that is the kernel's default anyway: sockets are born with it.
+    pub(crate) usual_control: bool,
     /// A ceiling on the pacing of each socket, for controls that do not know the link's rate.
     pub(crate) ceiling: Option<Rate>,
     /// Where sockets ask for ECN: the priority of SYNs that are not to, because their clients did not.
@@ -40,20 +42,21 @@ impl Legs {
 }
 
 impl Prepared {
-    /// Sets everything of the policy on a listening or not yet connected socket. The last to be set
-    /// is the congestion control, the only one that may fail with `NotFound`: a module may be unloaded.
+    /// Sets everything of the policy on a listening socket: what it accepts inherits it.
     pub(crate) fn apply(&self, socket: impl AsFd, like: SocketAddr) -> io::Result<()> {
+        self.apply_to_sending(&socket)?;
+        self.apply_to_dial(socket, like)
+    }
+
+    /// Sets what a socket needs before it connects. The last to be set is the congestion control, the
+    /// only one that may fail with `NotFound`: a module may be unloaded.
+    pub(crate) fn apply_to_dial(&self, socket: impl AsFd, like: SocketAddr) -> io::Result<()> {
         socket::set_transparent(&socket, like)?;
         socket::set_mark(&socket, self.mark)?;
         socket::set_reuse_address(&socket, true)?;
         socket::abort_on_close(&socket, true)?;
         socket::set_keepalive(&socket, true)?;
-        tcp::set_no_delay(&socket, true)?;
-        socket::set_send_buffer(&socket, booked(self.leg.send_buffer))?;
         socket::set_receive_buffer(&socket, booked(self.leg.receive_buffer))?;
-        if let Some(size) = self.leg.notsent_lowat {
-            tcp::set_notsent_lowat(&socket, size)?;
-        }
         if let Some(size) = self.leg.mss {
             tcp::set_max_segment(&socket, size)?;
         }
@@ -61,7 +64,21 @@ impl Prepared {
             tcp::set_max_pacing_rate(&socket, rate)?;
         }
         match &self.control {
-            Some(control) => tcp::set_congestion(&socket, bentpipe_bpf::kernel_name(control)),
+            Some(control) if !self.usual_control => {
+                tcp::set_congestion(&socket, bentpipe_bpf::kernel_name(control))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Sets what rules the sending of all bytes but the first: a dialled socket does without until
+    /// there is more to send, and most short connections never have more. (Nagle's algorithm holds
+    /// back no first segment, and the first bytes fit into any buffer.)
+    pub(crate) fn apply_to_sending(&self, socket: impl AsFd) -> io::Result<()> {
+        tcp::set_no_delay(&socket, true)?;
+        socket::set_send_buffer(&socket, booked(self.leg.send_buffer))?;
+        match self.leg.notsent_lowat {
+            Some(size) => tcp::set_notsent_lowat(&socket, size),
             None => Ok(()),
         }
     }
@@ -72,7 +89,7 @@ impl Prepared {
         tcp::set_notsent_lowat(&socket, Bytes(u64::MAX))?;
         tcp::lift_max_pacing_rate(&socket)?;
         tcp::set_max_segment(&socket, Bytes(0))?;
-        if self.control.is_none() {
+        if self.control.is_none() || self.usual_control {
             tcp::set_congestion(&socket, &tcp::default_congestion()?)?;
         }
         self.apply(socket, like)

@@ -197,8 +197,9 @@ chain hold {{
 {take}}}
 chain notrack_out {{
   type filter hook output priority raw; policy accept;
-  meta mark & {mask:#x} == {ours:#x} meta priority {without_ecn:#x} {syn} tcp flags set syn
-  meta mark & {mask:#x} == {ours:#x} notrack
+  meta mark & {mask:#x} != {ours:#x} accept
+  notrack
+  meta priority {without_ecn:#x} {syn} tcp flags set syn
 }}
 chain deliver {{
   type filter hook prerouting priority mangle + 1; policy accept;

@@ -380,6 +380,7 @@ mod tests {
         let leg = crate::legs::Prepared {
             mark: 0,
             control: None,
+            usual_control: false,
             ceiling: None,
             without_ecn: None,
             leg: bentpipe_pep::leg::Leg::terrestrial(),

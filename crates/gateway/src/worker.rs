@@ -253,6 +253,13 @@ impl Worker {
         let Some(flow) = self.flows.get_mut(index) else {
             return false;
         };
+        if side == Side::Near && !flow.far_complete && flow.lane(side).goes_on() {
+            flow.far_complete = true;
+            let leg = &self.settings.legs.of(flow.profile())[flow.leg.other() as usize];
+            if let Err(error) = leg.apply_to_sending(flow.socket(Side::Far)) {
+                tracing::debug!(%error, "a connection keeps the kernel's own send buffer");
+            }
+        }
         let mut moved = 0;
         let outward = flow.outward(side);
         let (lane, from, to) = flow.parts(side);

@@ -19,7 +19,7 @@ const HANDSHAKES: [&str; 2] = ["end-to-end", "early"];
 fn sockets(stage: &Stage, matching: &str) -> String {
     let mut ss = stage.gateway.command("ss");
     let output = ss
-        .args(["-tinH", "state", "established", matching])
+        .args(["-timnH", "state", "established", matching])
         .output();
     String::from_utf8(output.unwrap().stdout).unwrap()
 }
@@ -84,6 +84,28 @@ fn a_policy_chooses_the_leg_of_its_flows() {
             }
         }
         assert_eq!(gateway.meter.read().connected, 12);
+    }
+}
+
+/// What rules the sending of many bytes costs a connection nothing that has only few to send.
+#[test]
+fn a_dialled_socket_gets_its_send_buffer_when_it_sends_on() {
+    need!(Root, Tproxy, Program("ss"));
+    for handshake in HANDSHAKES {
+        let stage = Stage::new();
+        let _gateway = stage.split_with(&format!(
+            "handshake = \"{handshake}\"
+             [lan]
+             send_buffer = \"512KiB\""
+        ));
+        let listener = stage.listen(Ip::V4);
+        let mut client = stage.connect(listener.address());
+        let mut server = listener.accept();
+        for booked in [false, true] {
+            converse(&mut client, &mut server);
+            let far = sockets(&stage, &format!("dport = :{}", listener.address().port()));
+            assert_eq!(far.contains(",tb524288,"), booked, "{handshake}: {far}");
+        }
     }
 }
 

@@ -38,19 +38,24 @@ const CROWDED: Duration = Duration::from_secs(3);
 /// What a SYN is at most: the longest headers.
 const LONGEST_SYN: usize = 512;
 
-/// What the client's SYN asked of the way; our packets to it are of its class too.
-fn service(near: &OwnedFd, server: SocketAddr) -> Service {
+/// Where the client wanted to go, and what its SYN asked of the way; our packets to it are of its
+/// class too.
+fn wish(near: &OwnedFd) -> io::Result<(SocketAddr, Service)> {
     let mut buffer = [0; LONGEST_SYN];
     let syn = socket::saved_syn(near, &mut buffer)
         .ok()
         .and_then(Syn::parse);
-    let service = syn.map_or_else(Service::default, |syn| syn.service);
+    let (server, service) = match syn {
+        Some(syn) => (syn.ends.1, syn.service),
+        // A connection by a SYN cookie has none.
+        None => (socket::local_address(near)?, Service::default()),
+    };
     if service.class != 0
         && let Err(error) = socket::set_traffic_class(near, server, service.class)
     {
         tracing::debug!(%error, "a connection goes on in the ordinary class");
     }
-    service
+    Ok((server, service))
 }
 
 impl Worker {
@@ -94,16 +99,16 @@ impl Worker {
     fn on_client(&mut self, near: OwnedFd, client: SocketAddr, door: Door) {
         self.counters.accepted.one();
         // Whatever ends here, ends by a reset: accepted sockets abort on close.
-        let Ok(server) = socket::local_address(&near) else {
+        let Ok((server, service)) = wish(&near) else {
             return self.counters.reset.one();
         };
         if server == door.address {
             // Not intercepted but dialled straight to us: an open relay would serve it.
             return self.counters.direct.one();
         }
-        let service = service(&near, server);
+        let entered = (door.leg, door.profile);
         if let Some((far, begun)) = self.answered.take(&(client, server)) {
-            return self.on_pair(near, far, door.leg, begun);
+            return self.on_pair(near, far, entered, begun);
         }
         match dial(
             &self.settings.legs.of(door.profile)[door.leg.other() as usize],
@@ -111,14 +116,14 @@ impl Worker {
             server,
             service,
         ) {
-            Ok(dialled) => self.on_dialled(near, dialled, door.leg),
+            Ok(dialled) => self.on_dialled(near, dialled, entered),
             Err(error) => self.on_no_dial(client, server, &error),
         }
     }
 
     /// The far side had answered before the client was.
-    fn on_pair(&mut self, near: OwnedFd, far: OwnedFd, leg: Which, begun: Instant) {
-        let mut flow = Flow::new(near, far, leg, Phase::Dialling);
+    fn on_pair(&mut self, near: OwnedFd, far: OwnedFd, entered: (Which, usize), begun: Instant) {
+        let mut flow = Flow::new(near, far, entered);
         flow.begun = begun;
         let index = self.flows.insert(flow);
         if self.watch(index, Side::Far) {
@@ -126,7 +131,7 @@ impl Worker {
         }
     }
 
-    fn on_dialled(&mut self, near: OwnedFd, dialled: Dialled, leg: Which) {
+    fn on_dialled(&mut self, near: OwnedFd, dialled: Dialled, entered: (Which, usize)) {
         if dialled.other_port {
             self.counters.other_port.one();
         }
@@ -135,7 +140,7 @@ impl Worker {
             self.shared.control_lost();
         }
         let begun = dialled.begun;
-        let flow = Flow::new(near, dialled.socket, leg, Phase::Dialling);
+        let flow = Flow::new(near, dialled.socket, entered);
         let index = self.flows.insert(flow);
         self.shared.flow_began();
         if !self.watch(index, Side::Far) {
