@@ -56,6 +56,12 @@ pub enum StudyError {
         /// How many.
         points: usize,
     },
+    /// Another study is writing there: both would spoil each other's lines.
+    #[error(
+        "another `study run` is writing to {}: wait for its end, or give another folder by --out",
+        .0.display()
+    )]
+    Busy(PathBuf),
     /// The values of all points do not fit into memory.
     #[error("{points} points are more than memory holds: give fewer values or seeds")]
     TooMany {

@@ -4,11 +4,14 @@
 //! Lines are appended whole, as points finish; of each only its place in the file is kept in memory. A line that a killed process left torn is cut off
 //! when the folder is opened again, and its point redone. When all are finished, the file is
 //! rewritten in the order of the points and put in place at once: so an interrupted study ends with
-//! the same bytes as one that was not.
+//! the same bytes as one that was not. The folder is locked as long as it is open: two studies that append
+//! would not know where their lines begin.
 
 use crate::StudyError;
 use crate::row::{Key, Row};
 use bentpipe_scenario::Study;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -27,6 +30,8 @@ pub(crate) struct Folder {
     length: u64,
     /// Where the lines of finished points begin, by their keys.
     finished: BTreeMap<Key, u64>,
+    /// The folder itself, locked.
+    _lock: File,
 }
 
 impl Folder {
@@ -38,6 +43,11 @@ impl Folder {
             kept: 0,
         };
         fs::create_dir_all(path).map_err(failed)?;
+        let lock = File::open(path).map_err(failed)?;
+        // File systems that lock no folder do without.
+        if let Err(Errno::WOULDBLOCK) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            return Err(StudyError::Busy(path.to_owned()));
+        }
         if fresh {
             for name in [POINTS, MANIFEST] {
                 match fs::remove_file(path.join(name)) {
@@ -72,6 +82,7 @@ impl Folder {
             points,
             length,
             finished,
+            _lock: lock,
         })
     }
 

@@ -269,6 +269,27 @@ fn results_of_another_scenario_or_version_are_kept() {
 }
 
 #[test]
+fn two_studies_do_not_write_to_one_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path();
+    let cancel = AtomicBool::new(false);
+    let meanwhile = |scenario: &Scenario| {
+        let fresh = Options {
+            fresh: true,
+            ..options(out, &cancel, 1)
+        };
+        let second = run(&study(TEXT), &fresh, &closed).unwrap_err().to_string();
+        assert!(
+            second.contains("another `study run` is writing"),
+            "{second}"
+        );
+        closed(scenario)
+    };
+    run(&study(TEXT), &options(out, &cancel, 2), &meanwhile).unwrap();
+    assert_eq!(rows(out).len(), 21);
+}
+
+#[test]
 fn what_cannot_be_written_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");

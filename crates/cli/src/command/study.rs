@@ -309,6 +309,7 @@ fn blame(error: StudyError) -> Failure {
         | StudyError::Profile { .. }
         | StudyError::Traffic(_)
         | StudyError::TooMany { .. }
+        | StudyError::Busy(_)
         | StudyError::Foreign { .. } => Failure::Usage(error.into()),
     }
 }
