@@ -187,15 +187,31 @@ bodies[4] = function(tree, r, buffer, first)
   return string.format("%s/%s, %d holes", progress, response, holes)
 end
 
-function saratoga.dissector(buffer, pinfo, root)
-  if buffer:len() < 4 then return 0 end
-  pinfo.cols.protocol = "Saratoga"
+-- A capture where frames are sent shows those that left in one batch (UDP GSO) as one datagram: frames of
+-- one session at equal distances, the last one perhaps shorter. The distance; nil for a single frame.
+local function stride(raw)
+  local session = raw:sub(5, 8)
+  local function frame_at(at)
+    return math.floor(raw:byte(at + 1) / 32) == 1 and raw:sub(at + 5, at + 8) == session
+  end
+  local found = raw:find(session, 13, true)
+  while found do
+    local size = found - 5
+    local at = size
+    while at + 8 <= #raw and frame_at(at) do at = at + size end
+    if at >= #raw then return size end
+    found = raw:find(session, found + 1, true)
+  end
+end
+
+-- Shows one frame in `root`; what the list of packets says of it.
+local function frame(buffer, root)
   local tree = root:add(saratoga, buffer())
   local first = buffer(0, 4)
   tree:add(f.version, first)
   if first:bitfield(0, 3) ~= 1 then
     tree:add_proto_expert_info(version)
-    return buffer:len()
+    return "other version"
   end
   tree:add(f.type, first)
   tree:add(f.width, first)
@@ -210,7 +226,19 @@ function saratoga.dissector(buffer, pinfo, root)
     tree:add_proto_expert_info(cut)
     said = "[cut short]"
   end
-  pinfo.cols.info = string.format("%s %s", TYPES[kind] or "unknown type", said)
+  return string.format("%s %s", TYPES[kind] or "unknown type", said)
+end
+
+function saratoga.dissector(buffer, pinfo, root)
+  if buffer:len() < 4 then return 0 end
+  pinfo.cols.protocol = "Saratoga"
+  local size = stride(buffer:raw()) or buffer:len()
+  local said = {}
+  for at = 0, buffer:len() - 1, size do
+    local length = math.min(size, buffer:len() - at)
+    table.insert(said, frame(buffer(at, length):tvb(), root))
+  end
+  pinfo.cols.info = said[1] .. (#said > 1 and string.format(" (+%d in one batch)", #said - 1) or "")
   return buffer:len()
 end
 

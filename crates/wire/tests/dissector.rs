@@ -102,9 +102,10 @@ fn capture() -> Vec<u8> {
         }
         datagrams.push(octets);
     }
-    // A STATUS cut short, and version 0.
-    let cut = datagrams[5][..10].to_vec();
-    datagrams.push(cut);
+    // Two alike and a shorter one as they leave in a batch, a STATUS cut short, and version 0.
+    let (data, status) = (datagrams[3].clone(), datagrams[5].clone());
+    datagrams.push([&data[..], &data, &status].concat());
+    datagrams.push(status[..10].to_vec());
     datagrams.push(vec![0x01, 0, 0, 0]);
     let mut writer = Writer::new(Vec::new(), "bentpipe", Duration::ZERO).unwrap();
     let link = writer.interface("link").unwrap();
@@ -186,6 +187,7 @@ METADATA big.bin, 300000 octets|0x00000007|05050505050505050505050505050505|Sep 
 DATA 5000000000+3 ask end|0x00000007||||||
 STATUS file not found|0x00000007||||||
 STATUS 100/900, 2 holes|0x00000007|||100-199,300-300|||
+DATA 5000000000+3 ask end (+2 in one batch)|0x00000007,0x00000007,0x00000007|||100-199,300-300|||
 STATUS [cut short]|0x00000007||||||Frame is cut short
 ";
     let (dissected, other) = said.split_at(expected.len().min(said.len()));

@@ -36,9 +36,9 @@ Examples:
   bentpipe study run papers/sing-soh-2005/bursty.toml --quick
   sudo bentpipe study run papers/quic-4-sat --engine lab
 
-Points run in the simulator or, where the file or --engine says so, on the kernel's TCP in the lab, in
-wall time and as root. Ctrl-C keeps what is finished; the same command goes on from there. Every value
-of an axis is in the study's file; docs/studies.md says what it may hold.")]
+Points run in the simulator or, where the file or --engine says so, on the kernel's TCP in the lab,
+in wall time and as root. Ctrl-C keeps what is finished; the same command goes on from there. Every
+value of an axis is in the study's file; docs/studies.md says what it may hold.")]
     Run(Run),
 }
 
