@@ -77,7 +77,7 @@ pub(crate) struct Sum {
 #[derive(Clone, Debug)]
 enum State {
     None,
-    Crc32c(u32),
+    Crc32c(crc_fast::Digest),
     Md5(Md5),
     Sha1(Sha1),
 }
@@ -86,7 +86,7 @@ impl Sum {
     pub(crate) fn new(algorithm: Algorithm) -> Self {
         let state = match algorithm {
             Algorithm::None => State::None,
-            Algorithm::Crc32c => State::Crc32c(0),
+            Algorithm::Crc32c => State::Crc32c(crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi)),
             Algorithm::Md5 => State::Md5(Md5::new()),
             Algorithm::Sha1 => State::Sha1(Sha1::new()),
         };
@@ -112,7 +112,7 @@ impl Sum {
     pub(crate) fn update(&mut self, octets: &[u8]) {
         match &mut self.state {
             State::None => {}
-            State::Crc32c(sum) => *sum = crc32c::crc32c_append(*sum, octets),
+            State::Crc32c(digest) => digest.update(octets),
             State::Md5(digest) => digest.update(octets),
             State::Sha1(digest) => digest.update(octets),
         }
@@ -136,7 +136,7 @@ impl Sum {
     pub(crate) fn finish(self) -> Checksum {
         match self.state {
             State::None => Checksum::None,
-            State::Crc32c(sum) => Checksum::Crc32c(sum),
+            State::Crc32c(digest) => Checksum::Crc32c(digest.finalize() as u32),
             State::Md5(digest) => Checksum::Md5(digest.finalize().into()),
             State::Sha1(digest) => Checksum::Sha1(digest.finalize().into()),
         }
