@@ -255,23 +255,37 @@ impl Receiver {
         }
     }
 
-    fn data(&mut self, data: &Data, now: Instant) {
+    /// DATA arrives: as [`Machine::input`], but tells at once whether its payload is to be stored, at
+    /// the frame's offset, instead of by an event. What the payload completes comes as an event.
+    pub fn input_data(&mut self, data: &Data, now: Instant) -> bool {
+        if self.state == State::Over || data.session != self.config.session {
+            return false;
+        }
         self.hear(now);
         match self.state {
             State::Complete(_) => {
                 self.state = State::Complete(now + self.config.linger);
-                return self.say_complete();
+                self.say_complete();
+                false
             }
-            State::Verifying => return self.say_verifying(),
-            _ => {}
+            State::Verifying => {
+                self.say_verifying();
+                false
+            }
+            _ => self.data(data, now).unwrap_or_else(|code| {
+                self.refuse(code);
+                false
+            }),
         }
-        if let Err(code) = self.fits(data) {
-            return self.refuse(code);
-        }
+    }
+
+    /// Whether the payload is to be stored; refuses what cannot be of this content.
+    fn data(&mut self, data: &Data, now: Instant) -> Result<bool, Code> {
+        self.fits(data)?;
         let offset = u64::try_from(data.offset);
         let end = offset.ok().and_then(|at| at.checked_add(data.len.into()));
         let (Ok(offset), Some(end)) = (offset, end) else {
-            return self.refuse(Code::TOO_LONG);
+            return Err(Code::TOO_LONG);
         };
         if self.metadata.is_none() {
             self.width = self.width.max(data.width);
@@ -280,11 +294,11 @@ impl Receiver {
         let beyond = self.size.is_some_and(|size| end > size);
         let early = data.end && self.size.is_some_and(|size| end < size);
         if beyond || early {
-            return self.refuse(Code::UNSPECIFIED);
+            return Err(Code::UNSPECIFIED);
         }
         if stream && data.end {
             if self.extent > end {
-                return self.refuse(Code::UNSPECIFIED);
+                return Err(Code::UNSPECIFIED);
             }
             self.size = Some(end);
         }
@@ -292,7 +306,7 @@ impl Receiver {
         if offset >= self.highest.0 {
             self.highest = (offset, data.timestamp);
         }
-        self.store(offset, end);
+        let new = self.add(offset, end);
         self.check();
         if data.status_wanted {
             if self.begun {
@@ -304,6 +318,7 @@ impl Receiver {
             self.report(true, self.highest.1, self.extent);
         }
         self.begun = true;
+        Ok(new)
     }
 
     /// Whether the frame is of the session that METADATA announced.
@@ -315,23 +330,22 @@ impl Receiver {
         }
     }
 
-    fn store(&mut self, offset: u64, end: u64) {
+    /// Takes `[offset, end)` for stored, if any of it is new and there is room to remember it.
+    fn add(&mut self, offset: u64, end: u64) -> bool {
         let announced = self.metadata.is_some();
         let early = self.config.kept.is_none() && end <= self.config.unannounced.0;
-        let known = self.have.uncovered(offset, end).is_none();
+        let beyond = self.have.last().is_none_or(|(_, to)| to <= offset);
+        let known = offset == end || !beyond && self.have.uncovered(offset, end).is_none();
         if known || !(announced || early) {
-            return;
+            return false;
         }
         let touches = |at: u64| self.have.covering(at).is_some();
         let extends = || touches(offset) || offset > 0 && touches(offset - 1) || touches(end);
         if self.have.len() >= MAX_STRETCHES && !extends() {
-            return;
+            return false;
         }
         self.have.insert(offset, end);
-        self.events.push_back(Event::Store {
-            offset,
-            len: (end - offset) as u32,
-        });
+        true
     }
 
     fn check(&mut self) {
@@ -429,12 +443,24 @@ impl Machine for Receiver {
         }
         match frame {
             Frame::Metadata(metadata) => self.announce(metadata, now),
-            Frame::Data(data) => self.data(&data, now),
+            Frame::Data(data) => {
+                let before = self.events.len();
+                if self.input_data(&data, now) {
+                    let (offset, len) = (data.offset as u64, data.len);
+                    // Stored before it is complete.
+                    self.events.insert(before, Event::Store { offset, len });
+                }
+            }
             Frame::Status(status) if status.code != Code::OK => {
                 // After completion the peer may have forgotten the session.
                 if !matches!(self.state, State::Complete(_)) {
                     self.end(Failure::Peer(status.code));
                 }
+            }
+            // The peer has heard the last word; ours says so.
+            Frame::Status(_) if matches!(self.state, State::Complete(_)) => {
+                self.state = State::Over;
+                self.events.push_back(Event::Done);
             }
             Frame::Status(_) => self.hear(now),
             Frame::Request(_) => self.repeat(now),

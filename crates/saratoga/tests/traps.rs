@@ -12,7 +12,7 @@ use bentpipe_wire::saratoga::{
     Checksum, Code, Data, Frame, Hole, Kind, RequestKind, Status, Timestamp, Width,
 };
 use std::time::Duration;
-use support::{SESSION, at, events, frames, metadata, receiving, request, sending};
+use support::{SESSION, at, events, frames, metadata, pass, receiving, request, sending};
 
 const SIZE: u64 = 14_440;
 
@@ -564,9 +564,7 @@ fn a_checksum_that_comes_last_is_waited_for() {
     config.metadata = with(&checksum.later());
     let mut sender = Sender::new(config, at(0));
     let mut receiver = Receiver::new(receiving(), at(0));
-    for frame in frames(&mut sender, at(0)) {
-        receiver.input((), frame, at(0));
-    }
+    pass(&mut sender, &mut receiver, at(0));
     let mut whole = data(0, SIZE as u32);
     whole.status_wanted = true;
     receiver.input((), Frame::Data(whole), at(1));
@@ -580,13 +578,15 @@ fn a_checksum_that_comes_last_is_waited_for() {
     sender.input((), Frame::Status(status(SIZE, SIZE, &[])), at(2));
     assert_eq!(sender.event(), None);
     sender.set_checksum(checksum.clone());
-    for frame in frames(&mut sender, at(3)) {
-        receiver.input((), frame, at(3));
-    }
+    pass(&mut sender, &mut receiver, at(3));
     assert!(events(&mut receiver).contains(&Event::Complete));
     assert_eq!(receiver.metadata(), Some(&with(&checksum)));
-    sender.input((), Frame::Status(status(SIZE, SIZE, &[])), at(4));
+    // Such a sender says that it has heard the last word: it is repeated no more.
+    receiver.verified(at(3));
+    pass(&mut receiver, &mut sender, at(4));
     assert_eq!(sender.event(), Some(sender::Event::Done));
+    pass(&mut sender, &mut receiver, at(5));
+    assert_eq!(events(&mut receiver), [Event::Done]);
     // Of another kind it is another content.
     let mut receiver = Receiver::new(receiving(), at(0));
     receiver.input((), Frame::Metadata(with(&checksum.later())), at(0));

@@ -7,7 +7,7 @@ use crate::gather::Gather;
 use crate::sink::Sink;
 use bentpipe_base::{Instant, Machine};
 use bentpipe_saratoga::receiver::{Event, Receiver};
-use bentpipe_wire::saratoga::{Frame, Metadata};
+use bentpipe_wire::saratoga::{Data, Frame, Metadata};
 use core::time::Duration;
 use std::sync::mpsc;
 
@@ -60,10 +60,18 @@ impl Incoming {
         }
     }
 
-    /// A frame arrives, with the payload of DATA.
-    pub(crate) fn input(&mut self, frame: Frame, payload: &[u8], now: Instant) {
+    /// A frame arrives that is not DATA.
+    pub(crate) fn input(&mut self, frame: Frame, now: Instant) {
         self.receiver.input((), frame, now);
-        self.take_events(payload);
+        self.take_events();
+    }
+
+    /// DATA arrives.
+    pub(crate) fn data(&mut self, data: &Data, payload: &[u8], now: Instant) {
+        if self.receiver.input_data(data, now) {
+            self.store(data.offset as u64, payload);
+        }
+        self.take_events();
     }
 
     /// Time passes: the record, the verdict, the machine.
@@ -91,7 +99,7 @@ impl Incoming {
             }
         }
         self.receiver.timeout(now);
-        self.take_events(&[]);
+        self.take_events();
     }
 
     /// Writes down how far it has come.
@@ -104,7 +112,7 @@ impl Incoming {
         }
     }
 
-    fn take_events(&mut self, payload: &[u8]) {
+    fn take_events(&mut self) {
         while let Some(event) = self.receiver.event() {
             match event {
                 Event::Announced { metadata, resumed } => {
@@ -114,7 +122,8 @@ impl Incoming {
                         self.fail(error);
                     }
                 }
-                Event::Store { offset, len } => self.store(offset, &payload[..len as usize]),
+                // DATA says it at once.
+                Event::Store { .. } => {}
                 Event::Complete => self.complete(),
                 Event::Done => self.end = Some(Ok(())),
                 Event::Failed(failure) => {

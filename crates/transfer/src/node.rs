@@ -10,7 +10,7 @@ use bentpipe_os::timer;
 use bentpipe_os::udp::{RECEIVE, Udp};
 use bentpipe_saratoga::sender::Congestion;
 use bentpipe_saratoga::{Answer, HoleEnd, Inquiry, receiver, sender};
-use bentpipe_wire::saratoga::{Code, Frame, Metadata, Request, Width};
+use bentpipe_wire::saratoga::{Code, Data, Frame, Metadata, Request, Width};
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -213,9 +213,24 @@ impl Node {
                 return Ok(false);
             };
             let now = timer::now();
+            // The session of the datagram before, which nearly always is that of the next too.
+            let mut last: Option<(u32, &mut Incoming)> = None;
             for datagram in self.buffer[..received.len].chunks(received.segment) {
-                let (frame, payload) = match Frame::parse(datagram) {
-                    Ok(parsed) => parsed,
+                if let Some((data, payload)) = Data::of(datagram) {
+                    if last.as_ref().is_none_or(|(id, _)| *id != data.session) {
+                        let session = self.sessions.get_mut(&key(received.from, data.session));
+                        last = session
+                            .and_then(Session::incoming)
+                            .map(|to| (data.session, to));
+                    }
+                    if let Some((_, incoming)) = &mut last {
+                        incoming.data(&data, payload, now);
+                        continue;
+                    }
+                }
+                last = None;
+                let frame = match Frame::parse(datagram) {
+                    Ok((frame, _)) => frame,
                     Err(error) => {
                         tracing::debug!(%error, from = %received.from, "a datagram was dropped");
                         continue;
@@ -229,7 +244,7 @@ impl Node {
                 let fresh = matches!(frame, Frame::Request(_));
                 match session {
                     Some(session) if !fresh || session.peer == received.from => {
-                        session.input(frame, payload, now);
+                        session.input(frame, now);
                     }
                     _ => turn.strays.push((frame, received.from)),
                 }
@@ -316,10 +331,19 @@ pub(crate) fn key(peer: SocketAddr, id: u32) -> Key {
 }
 
 impl Session {
-    fn input(&mut self, frame: Frame, payload: &[u8], now: Instant) {
+    /// Where DATA goes; nowhere when it does not receive.
+    fn incoming(&mut self) -> Option<&mut Incoming> {
+        match &mut self.work {
+            Work::Receiving(incoming) => Some(incoming),
+            _ => None,
+        }
+    }
+
+    /// A frame that is not DATA, or for which there is no use.
+    fn input(&mut self, frame: Frame, now: Instant) {
         match &mut self.work {
             Work::Sending(outgoing) => outgoing.sender.input((), frame, now),
-            Work::Receiving(incoming) => incoming.input(frame, payload, now),
+            Work::Receiving(incoming) => incoming.input(frame, now),
             Work::Asking(inquiry) => inquiry.input((), frame, now),
             // It will hear of it in time.
             Work::Preparing(_) => {}

@@ -4,7 +4,7 @@ use crate::Error;
 use crate::source::Source;
 use bentpipe_base::{Instant, Machine};
 use bentpipe_saratoga::sender::{Event, Sender};
-use bentpipe_wire::saratoga::{Code, Frame};
+use bentpipe_wire::saratoga::{Code, Data, Frame};
 
 /// See the file's head.
 #[derive(Debug)]
@@ -28,25 +28,38 @@ impl Outgoing {
 
     /// The next datagram, appended to `out`; `false` when nothing is due.
     pub(crate) fn transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
-        let start = out.len();
+        if let Some(data) = self.sender.transmit_data(now)
+            && self.data(&data, out)
+        {
+            return true;
+        }
         while let Some(((), frame)) = self.sender.transmit(now) {
-            out.truncate(start);
-            if frame.emit(out).is_err() {
-                // A descriptor that does not hold the offset of a stream.
-                self.sender.abort(Code::TOO_LONG);
-                continue;
-            }
-            let Frame::Data(data) = frame else {
-                return true;
+            let done = match frame {
+                Frame::Data(data) => self.data(&data, out),
+                frame => frame.emit(out).is_ok(),
             };
-            let (offset, len) = (data.offset as u64, data.len as usize);
-            match self.source.read(offset, len, &self.path, out) {
-                Ok(()) => return true,
-                Err(error) => self.fail(error),
+            if done {
+                return true;
             }
         }
-        out.truncate(start);
         false
+    }
+
+    /// Appends DATA with its payload; `false`, and the session is over, where that cannot be.
+    fn data(&mut self, data: &Data, out: &mut Vec<u8>) -> bool {
+        let start = out.len();
+        if data.emit(out).is_err() {
+            // A descriptor that does not hold the offset of a stream.
+            self.sender.abort(Code::TOO_LONG);
+            return false;
+        }
+        let (offset, len) = (data.offset as u64, data.len as usize);
+        if let Err(error) = self.source.read(offset, len, &self.path, out) {
+            out.truncate(start);
+            self.fail(error);
+            return false;
+        }
+        true
     }
 
     fn fail(&mut self, error: Error) {

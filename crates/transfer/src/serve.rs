@@ -360,7 +360,7 @@ impl Server {
             && let Work::Receiving(incoming) = &mut session.work
         {
             let frame = Frame::Metadata(metadata.clone());
-            incoming.input(frame, &[], timer::now());
+            incoming.input(frame, timer::now());
         }
     }
 

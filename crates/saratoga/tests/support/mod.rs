@@ -82,6 +82,17 @@ pub(crate) fn frames(
     std::iter::from_fn(|| machine.transmit(now).map(|((), frame)| frame)).collect()
 }
 
+/// All that `from` has to send now reaches `to`.
+pub(crate) fn pass(
+    from: &mut impl Machine<Packet = Frame, Port = ()>,
+    to: &mut impl Machine<Packet = Frame, Port = ()>,
+    now: Instant,
+) {
+    for frame in frames(from, now) {
+        to.input((), frame, now);
+    }
+}
+
 /// All that it has to tell.
 pub(crate) fn events<E>(machine: &mut impl Machine<Event = E>) -> Vec<E> {
     std::iter::from_fn(|| machine.event()).collect()

@@ -1,4 +1,4 @@
-use super::frame::{DATA, bit, first_word, two};
+use super::frame::{DATA, bit, first_word, two, version_and_type};
 use super::reader::Reader;
 use super::{Error, Kind, Width};
 
@@ -39,6 +39,19 @@ impl Timestamp {
 impl Data {
     const WHAT: &'static str = "the DATA";
 
+    /// Reads a datagram that is DATA, and its payload; `None` for every other and for what is malformed,
+    /// of which [`super::Frame::parse`] tells more. Nearly all datagrams are DATA: this is the short way.
+    #[inline]
+    pub fn of(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (word, body) = bytes.split_first_chunk()?;
+        let word = u32::from_be_bytes(*word);
+        match version_and_type(word) == version_and_type(first_word(DATA, &[])) {
+            true => Self::parse(word, body).ok(),
+            false => None,
+        }
+    }
+
+    #[inline]
     pub(super) fn parse(word: u32, body: &[u8]) -> Result<(Self, &[u8]), Error> {
         let mut reader = Reader::new(body, Self::WHAT);
         let session = reader.word()?;
@@ -62,7 +75,15 @@ impl Data {
         Ok((data, payload))
     }
 
-    pub(super) fn emit(&self, out: &mut Vec<u8>) -> Result<(), Error> {
+    /// Appends the header's octets to `out`, which is unchanged on error.
+    ///
+    /// # Errors
+    /// An offset that the width does not hold.
+    #[inline]
+    pub fn emit(&self, out: &mut Vec<u8>) -> Result<(), Error> {
+        if self.offset > self.width.limit() {
+            return Err(Error::TooLong { what: "the offset" });
+        }
         let word = first_word(
             DATA,
             &[
@@ -73,12 +94,18 @@ impl Data {
                 (16, 1, u32::from(self.end)),
             ],
         );
-        out.extend_from_slice(&word.to_be_bytes());
-        out.extend_from_slice(&self.session.to_be_bytes());
+        // One append of a known length at most, for each packet has a header.
+        let mut header = [0; 40];
+        header[..4].copy_from_slice(&word.to_be_bytes());
+        header[4..8].copy_from_slice(&self.session.to_be_bytes());
         if let Some(Timestamp(octets)) = self.timestamp {
-            out.extend_from_slice(&octets);
+            header[8..24].copy_from_slice(&octets);
         }
-        self.width.emit(self.offset, "the offset", out)
+        let len = self.header_len();
+        let width = self.width.octets();
+        header[len - width..len].copy_from_slice(&self.offset.to_be_bytes()[16 - width..]);
+        out.extend_from_slice(&header[..len]);
+        Ok(())
     }
 
     /// Octets of the header.

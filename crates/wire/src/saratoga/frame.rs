@@ -132,6 +132,11 @@ pub(super) const fn two(word: u32, at: u32) -> u32 {
     word >> (30 - at) & 3
 }
 
+/// Of a first word, what says which frame follows.
+pub(super) const fn version_and_type(word: u32) -> u32 {
+    word >> 24
+}
+
 /// A first word of version 1, its type, and its fields: (first bit, bits, value).
 pub(super) fn first_word(kind: u32, fields: &[(u32, u32, u32)]) -> u32 {
     let start = VERSION << 29 | kind << 24;
