@@ -1,8 +1,9 @@
 //! Checksums over whole files.
 
 use bentpipe_wire::saratoga::Checksum;
+use crc_fast::{CrcAlgorithm, Digest};
 use md5::Md5;
-use sha1::{Digest, Sha1};
+use sha1::{Digest as _, Sha1};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -77,7 +78,7 @@ pub(crate) struct Sum {
 #[derive(Clone, Debug)]
 enum State {
     None,
-    Crc32c(crc_fast::Digest),
+    Crc32c(Box<Digest>),
     Md5(Md5),
     Sha1(Sha1),
 }
@@ -86,7 +87,7 @@ impl Sum {
     pub(crate) fn new(algorithm: Algorithm) -> Self {
         let state = match algorithm {
             Algorithm::None => State::None,
-            Algorithm::Crc32c => State::Crc32c(crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi)),
+            Algorithm::Crc32c => State::Crc32c(Box::new(Digest::new(CrcAlgorithm::Crc32Iscsi))),
             Algorithm::Md5 => State::Md5(Md5::new()),
             Algorithm::Sha1 => State::Sha1(Sha1::new()),
         };
