@@ -109,6 +109,8 @@ impl Udp {
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) => {
                     self.segments.store(false, Ordering::Relaxed);
                 }
+                // They are longer than a path of theirs takes now: each is fragmented by itself.
+                Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {}
                 sent => return sent,
             }
         }
@@ -232,6 +234,28 @@ impl AsFd for Udp {
     }
 }
 
+/// Octets of the largest IP packet that goes to `to` whole, as far as the kernel knows: the route's, the
+/// interface's, or what a router on the way has said.
+///
+/// # Errors
+/// What the kernel says, such as that there is no way to `to`.
+pub fn path_mtu(to: SocketAddr) -> io::Result<u32> {
+    // An IPv4 peer of an IPv6 socket is reached by IPv4.
+    let to = SocketAddr::new(to.ip().to_canonical(), to.port());
+    let family = match to {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    // Sends nothing: a connected datagram socket has a route, and no more.
+    let flags = SocketFlags::CLOEXEC;
+    let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, Some(ipproto::UDP))?;
+    rustix::net::connect(&fd, &to)?;
+    Ok(match to {
+        SocketAddr::V4(_) => rustix::net::sockopt::ip_mtu(&fd)?,
+        SocketAddr::V6(_) => rustix::net::sockopt::ipv6_mtu(&fd)?,
+    })
+}
+
 /// The numbers of the interfaces of this network namespace, but the loopback.
 ///
 /// # Errors
@@ -343,6 +367,29 @@ fn segment(message: &libc::msghdr) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netns::Netns;
+
+    #[test]
+    fn what_a_path_carries_is_known_and_longer_batches_arrive_all_the_same() {
+        crate::need!(Root);
+        let netns = Netns::create("path_mtu").unwrap();
+        netns.netlink().unwrap().set_mtu("lo", Bytes(1300)).unwrap();
+        let arrived = netns.run(|| {
+            let near = Udp::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+            let far = Udp::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+            let to = far.local_address().unwrap();
+            assert_eq!(path_mtu(to).unwrap(), 1300);
+            near.send(&[7; 14_000], 1400, to).unwrap();
+            let mut buffer = vec![0; RECEIVE];
+            let mut arrived = 0;
+            while let Some(received) = far.receive(&mut buffer).unwrap() {
+                assert_eq!(received.segment, 1400);
+                arrived += received.len;
+            }
+            arrived
+        });
+        assert_eq!(arrived.unwrap(), 14_000);
+    }
 
     #[test]
     fn batches_arrive_as_the_datagrams_they_were_cut_into() {
@@ -364,6 +411,7 @@ mod tests {
             }
             assert_eq!(count, 11);
             assert_eq!(got, sent);
+            assert!(path_mtu(to).unwrap() > 1500, "the loopback's");
             near.send(b"", 1000, to).unwrap();
             near.send(b"one", 1000, to).unwrap();
             let received = far.receive(&mut buffer).unwrap().unwrap();

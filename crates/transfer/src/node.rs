@@ -7,7 +7,7 @@ use crate::outgoing::Outgoing;
 use bentpipe_base::{Bytes, Instant, Machine, Rate};
 use bentpipe_os::epoll::{Epoll, Events, Interest};
 use bentpipe_os::timer;
-use bentpipe_os::udp::{RECEIVE, Udp};
+use bentpipe_os::udp::{RECEIVE, Udp, path_mtu};
 use bentpipe_saratoga::sender::Congestion;
 use bentpipe_saratoga::{Answer, HoleEnd, Inquiry, receiver, sender};
 use bentpipe_wire::saratoga::{Code, Data, Frame, Metadata, Request, Width};
@@ -21,7 +21,7 @@ use std::sync::mpsc;
 pub struct Link {
     /// What all sessions together may send, IP headers included.
     pub rate: Rate,
-    /// Octets of an IP packet.
+    /// Octets of an IP packet at most; less where the path to a peer takes less.
     pub packet: u32,
     /// Whether the path is shared.
     pub congestion: Congestion,
@@ -123,7 +123,7 @@ impl Node {
         &self.link
     }
 
-    /// How to send what `metadata` announces to `peer`.
+    /// How to send what `metadata` announces to `peer`, in packets that reach it whole.
     pub(crate) fn sending(
         link: &Link,
         metadata: Metadata,
@@ -133,11 +133,13 @@ impl Node {
         let overhead = OVERHEAD[usize::from(key(peer, 0).0.is_ipv6())];
         // Type, session, timestamp and offset.
         let header = 24 + metadata.width.octets() as u32;
+        // Where there is no way now there may be one later.
+        let packet = path_mtu(peer).map_or(link.packet, |most| most.min(link.packet));
         sender::Config {
             metadata,
             request,
             rate: link.rate,
-            payload: link.packet.saturating_sub(overhead + header).max(1),
+            payload: packet.saturating_sub(overhead + header).max(1),
             overhead: Bytes(overhead.into()),
             congestion: link.congestion,
             silence: link.silence,

@@ -126,7 +126,8 @@ pub(crate) struct Serve {
 /// Options of both sides.
 #[derive(Debug, clap::Args)]
 struct Way {
-    /// Octets of an IP packet
+    /// Octets of an IP packet at most; those to a peer are no longer than the path takes, as far as it is
+    /// known
     #[arg(long, value_name = "OCTETS", default_value_t = 1500, value_parser = clap::value_parser!(u32).range(200..=65_000))]
     packet: u32,
     /// What to do about others on the path: tfrc yields to congestion (RFC 5348), none does not
