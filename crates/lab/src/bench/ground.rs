@@ -45,13 +45,15 @@ fn set_congestion(netns: &Netns) -> Result<&'static str, SysctlError> {
 }
 
 /// How hosts are set: a line.
-pub(super) fn conditions(congestion: &str) -> String {
+pub(super) fn conditions(congestion: &str, mtu: u32) -> String {
     let why = if congestion == "cubic" {
         ""
     } else {
         " (net.ipv4.tcp_allowed_congestion_control here does not let a namespace choose cubic)"
     };
-    format!("everywhere: {congestion} congestion control{why}, stock buffers, plain veth, MTU 1500")
+    format!(
+        "everywhere: {congestion} congestion control{why}, stock buffers, plain veth, MTU {mtu}"
+    )
 }
 
 /// A host, the name of its interface and the address there.

@@ -172,7 +172,7 @@ impl Stage {
 
     /// How hosts and gateway are set: a line.
     pub(super) fn conditions(&self) -> String {
-        ground::conditions(self.congestion)
+        ground::conditions(self.congestion, 1500)
     }
 
     /// A proxy that nothing reaches would measure as well as the kernel.

@@ -36,6 +36,8 @@ pub struct Options {
     pub rate: Rate,
     /// Packets lost, in each direction.
     pub loss: Probability,
+    /// Octets of the packets of all subjects over UDP, and of the largest that the wire carries.
+    pub mtu: u32,
     /// Two pairs of short measurements: whether it works, not how fast.
     pub quick: bool,
     /// Our program; `None` is the program that runs now.
@@ -53,6 +55,7 @@ impl Default for Options {
             size: Bytes(1_000_000_000),
             rate: Rate::from_bits_per_sec(100_000_000_000),
             loss: Probability::ZERO,
+            mtu: 1500,
             quick: false,
             bentpipe: None,
             iperf3: PathBuf::from("iperf3"),
@@ -120,7 +123,7 @@ pub fn run(
     if !swept.is_empty() {
         tracing::info!("what a killed run left behind:\n{swept}");
     }
-    let stage = Stage::build(size, options.loss)?;
+    let stage = Stage::build(size, options)?;
     notes.insert(0, stage.conditions());
     let mut samples = Samples::default();
     for pair in 1..=pairs {
@@ -162,9 +165,10 @@ mod tests {
         bentpipe_os::need!(Root, Program("iperf3"));
         let options = Options {
             quick: true,
+            mtu: 9000,
             ..Options::default()
         };
-        let stage = Stage::build(Bytes(1000), Probability::ZERO).unwrap();
+        let stage = Stage::build(Bytes(1000), &options).unwrap();
         for racer in Racer::rivals(&options).unwrap() {
             let sample = racer.run(&stage, &options).unwrap();
             // Bounds that any working machine keeps and a wrong unit does not.

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Instant;
 
-/// UDP payload in an IPv4 packet of 1500 octets.
-const DATAGRAM: &str = "1472";
+/// Headers of IPv4 and UDP.
+const HEADERS: u32 = 28;
 
 /// A subject that is ready to run.
 pub(super) struct Racer {
@@ -56,6 +56,7 @@ impl Racer {
                 serve.args(["saratoga", "serve"]).arg(stage.from());
                 serve.args(["--rate", &options.rate.to_string()]);
                 serve.arg(format!("--listen={address}:7542"));
+                serve.arg(format!("--packet={}", options.mtu));
                 fetch.args(["saratoga", "get", &address, NAME, "--to"]);
                 fetch.arg(stage.to());
             }
@@ -66,9 +67,13 @@ impl Racer {
                 fetch.args(["--client", &address, "--reverse", "--json"]);
                 fetch.args(["--time", seconds]);
                 if subject == Subject::IperfUdp {
-                    fetch.args(["--udp", "--bitrate", "0", "--length", DATAGRAM]);
+                    fetch.args(["--udp", "--bitrate", "0"]);
+                    fetch.arg(format!("--length={}", options.mtu.saturating_sub(HEADERS)));
                 }
             }
+        }
+        if subject == Subject::Bentpipe {
+            stage.clear().map_err(failed)?;
         }
         let server = Server::start(serve).map_err(failed)?;
         let start = Instant::now();
@@ -83,7 +88,7 @@ impl Racer {
         }
         let (octets, seconds) = match subject {
             Subject::Bentpipe => {
-                if !stage.collect().map_err(failed)? {
+                if !stage.is_right().map_err(failed)? {
                     return Err(SaratogaBenchError::Damaged);
                 }
                 (stage.size.0 as f64, wall)

@@ -1,7 +1,7 @@
 //! Two hosts, a wire, and a file in memory.
 
-use super::SaratogaBenchError;
 use super::ground;
+use super::{Options, SaratogaBenchError};
 use bentpipe_base::{Bytes, Probability};
 use bentpipe_os::folder::Folder;
 use bentpipe_os::need::Need;
@@ -30,11 +30,13 @@ pub(super) struct Stage {
     pub(super) receiver: Netns,
     folder: Folder,
     pub(super) size: Bytes,
+    mtu: u32,
     congestion: &'static str,
 }
 
 impl Stage {
-    pub(super) fn build(size: Bytes, loss: Probability) -> Result<Self, SaratogaBenchError> {
+    pub(super) fn build(size: Bytes, options: &Options) -> Result<Self, SaratogaBenchError> {
+        let &Options { loss, mtu, .. } = options;
         Need::check_all(&[Need::Root])?;
         let (sender, _) = ground::host::<SaratogaBenchError>("bench_sender")?;
         let (receiver, congestion) = ground::host::<SaratogaBenchError>("bench_receiver")?;
@@ -43,6 +45,7 @@ impl Stage {
             (&receiver, INTERFACE, RECEIVER),
         ];
         let wire = ground::wire::<SaratogaBenchError>(ends)?;
+        wire.set_mtu(Bytes(mtu.into()))?;
         if loss != Probability::ZERO {
             Need::check_all(&[Need::Nft])?;
             for netns in [&sender, &receiver] {
@@ -56,10 +59,13 @@ impl Stage {
             for side in ["from", "to"] {
                 fs::create_dir(folder.path().join(side))?;
             }
-            fill(
-                &mut File::create(folder.path().join("from").join(NAME))?,
-                size,
-            )?;
+            // Also what is taken away before the first transfer.
+            for side in ["from", "to"] {
+                fill(
+                    &mut File::create(folder.path().join(side).join(NAME))?,
+                    size,
+                )?;
+            }
             Ok(folder)
         };
         let folder = files().map_err(|source| SaratogaBenchError::Files { size, source })?;
@@ -69,6 +75,7 @@ impl Stage {
             receiver,
             folder,
             size,
+            mtu,
             congestion,
         })
     }
@@ -88,15 +95,18 @@ impl Stage {
         self.folder.path().join("to")
     }
 
-    /// Takes away what has arrived; whether it is what was sent.
-    pub(super) fn collect(&self) -> io::Result<bool> {
-        let arrived = self.to().join(NAME);
-        let right = same(
+    /// Takes away what arrived last. Right before the next transfer: the host of a virtual machine takes
+    /// memory back that nobody uses, and needs longer to give it again than a transfer takes.
+    pub(super) fn clear(&self) -> io::Result<()> {
+        fs::remove_file(self.to().join(NAME))
+    }
+
+    /// Whether what has arrived is what was sent.
+    pub(super) fn is_right(&self) -> io::Result<bool> {
+        same(
             &mut File::open(self.from().join(NAME))?,
-            &mut File::open(&arrived)?,
-        )?;
-        fs::remove_file(arrived)?;
-        Ok(right)
+            &mut File::open(self.to().join(NAME))?,
+        )
     }
 
     /// How hosts and files are: a line.
@@ -105,7 +115,7 @@ impl Stage {
             "Linux {}; a file of {} in memory; {}",
             rustix::system::uname().release().to_string_lossy(),
             self.size,
-            ground::conditions(self.congestion)
+            ground::conditions(self.congestion, self.mtu)
         )
     }
 }
