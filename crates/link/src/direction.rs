@@ -168,8 +168,33 @@ impl<P: Send, O: Observer> Direction<P, O> {
     /// The next packet that arrives by `now`, with the exact time of its arrival.
     #[inline]
     pub fn deliver(&mut self, now: Instant) -> Option<(Instant, P)> {
+        let (at, packet, _) = self.deliver_sized(now)?;
+        Some((at, packet))
+    }
+
+    /// [`Self::deliver`] with the packet's length, link framing not counted.
+    #[inline]
+    pub fn deliver_sized(&mut self, now: Instant) -> Option<(Instant, P, Bytes)> {
         self.advance(now);
         self.ring.take(now)
+    }
+
+    /// [`Self::deliver_sized`] at [`Self::deadline`], again until there is a packet, or nothing to do by `now`.
+    #[inline]
+    pub fn deliver_due(&mut self, now: Instant) -> Option<(Instant, P, Bytes)> {
+        loop {
+            let due = self.deadline().filter(|due| *due <= now)?;
+            if let Some(arrived) = self.deliver_sized(due) {
+                return Some(arrived);
+            }
+        }
+    }
+
+    /// Whether a packet is on its way: then [`Self::deadline`] is when that arrives, and nothing that is
+    /// pushed changes it.
+    #[inline]
+    pub fn carries(&self) -> bool {
+        self.ring.arrival().is_some()
     }
 
     /// When [`Self::deliver`] or [`Self::advance`] has something to do next.

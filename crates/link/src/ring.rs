@@ -126,9 +126,9 @@ impl<P> Ring<P> {
         (self.arrival != Instant::MAX).then_some(self.arrival)
     }
 
-    /// Takes the first packet under way, if it arrives by `now`.
+    /// Takes the first packet under way, if it arrives by `now`, with the time of its arrival and its length.
     #[inline]
-    pub(crate) fn take(&mut self, now: Instant) -> Option<(Instant, P)> {
+    pub(crate) fn take(&mut self, now: Instant) -> Option<(Instant, P, Bytes)> {
         if self.arrival > now {
             return None;
         }
@@ -141,7 +141,7 @@ impl<P> Ring<P> {
             Some(next) if self.begun > 0 => next.time,
             _ => Instant::MAX,
         };
-        Some((slot.time, slot.packet?))
+        Some((slot.time, slot.packet?, Bytes(slot.len.into())))
     }
 
     /// Drops what is hollow at the front.

@@ -88,7 +88,7 @@ pub(crate) fn engine<O: Observer>(
             ..Course::default()
         });
     }
-    if !O::PACKETS {
+    if !O::PACKETS && !options.wire {
         feed(scenario, &mut lines, &peps, &ends, &routes);
     }
     let first_end = lines.len() + peps.len();

@@ -115,25 +115,30 @@ impl<O: Observer> Engine<O> {
 
     #[inline]
     fn receive(&mut self, line: usize, arrival: Arrival, now: Instant) {
-        let Arrival { packet, node, pep } = arrival;
+        let Arrival {
+            packet,
+            len,
+            node,
+            pep,
+        } = arrival;
         if let Some(pep) = pep {
             self.pass(pep, Side::Space, packet, now);
         } else if node >= self.hosts {
-            self.forward(node, packet, now);
+            self.forward(node, packet, len, now);
         } else {
-            self.deliver(node, line, packet, now);
+            self.deliver(node, line, packet, len, now);
         }
     }
 
     #[inline]
-    fn forward(&mut self, node: usize, packet: Handle, now: Instant) {
+    fn forward(&mut self, node: usize, packet: Handle, len: Bytes, now: Instant) {
         let host = self.network.packets.get(&packet).host;
         let Some(line) = self.network.routes.line(node, host) else {
             return self.network.packets.free(packet);
         };
         match self.network.lines[line].pep_before {
             Some(pep) => self.pass(pep, Side::Ground, packet, now),
-            None => self.network.push(line, packet, now),
+            None => self.network.push(line, packet, len, now),
         }
     }
 
@@ -166,10 +171,11 @@ impl<O: Observer> Engine<O> {
                 packet.host = sender.peer_host;
                 packet.len += sender.extra;
             }
+            let len = packet.length();
             let packet = self.network.packets.put(packet);
             match side {
-                Side::Space => self.network.push(line, packet, now),
-                Side::Ground => self.forward(node, packet, now),
+                Side::Space => self.network.push(line, packet, len, now),
+                Side::Ground => self.forward(node, packet, len, now),
             }
         }
     }
@@ -188,12 +194,12 @@ impl<O: Observer> Engine<O> {
 
     /// A packet has come over `line` to the host `node`, which forwards none.
     #[inline]
-    fn deliver(&mut self, node: usize, line: usize, handle: Handle, now: Instant) {
+    fn deliver(&mut self, node: usize, line: usize, handle: Handle, len: Bytes, now: Instant) {
         let packet = self.network.packets.get(&handle);
         if usize::from(packet.host) != node {
             return self.network.packets.free(handle);
         }
-        let (id, len) = (packet.to, packet.length());
+        let id = packet.to;
         if self
             .network
             .schedule
@@ -286,7 +292,7 @@ impl<O: Observer> Engine<O> {
                 host: end.peer_host,
                 len,
             });
-            self.network.push(end.line, packet, now);
+            self.network.push(end.line, packet, Bytes(len.into()), now);
         }
         self.network.observer.acted(now, id, connection);
         last
@@ -412,7 +418,7 @@ impl<O: Observer> Engine<O> {
                 // Links have an MTU of at most 65,535 bytes.
                 len: length.0 as u16,
             });
-            self.network.push(line, packet, now);
+            self.network.push(line, packet, length, now);
         }
         let received = file.received();
         end.record.connected = end.record.connected.or(file.heard);

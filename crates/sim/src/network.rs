@@ -5,8 +5,8 @@ use crate::counters::LinkCounters;
 use crate::packets::{Handle, Packets};
 use crate::tournament::Tournament;
 use crate::{Observer, SimError};
-use bentpipe_base::Instant;
-use bentpipe_link::{Direction, Length};
+use bentpipe_base::{Bytes, Instant};
+use bentpipe_link::Direction;
 
 /// One direction of a link, and where it leads.
 pub(crate) struct Line {
@@ -46,6 +46,8 @@ pub(crate) struct Network<O> {
 /// A packet that came over a line.
 pub(crate) struct Arrival {
     pub(crate) packet: Handle,
+    /// Bytes, link framing not counted.
+    pub(crate) len: Bytes,
     /// The node that it reaches.
     pub(crate) node: usize,
     /// The proxy in front of that node.
@@ -80,17 +82,43 @@ impl Routes {
     }
 }
 
-impl<O: Observer> Network<O> {
-    /// `packet` enters the queue of `line`.
+impl Line {
+    /// `packet` of `len` bytes enters the queue. `own` is how many flows the scenario has.
     #[inline]
-    pub(crate) fn push(&mut self, line: usize, packet: Handle, now: Instant) {
-        self.observer.sent(now, line, self.packets.get(&packet));
+    fn enter(
+        &mut self,
+        packets: &mut Packets,
+        own: usize,
+        packet: Handle,
+        len: Bytes,
+        now: Instant,
+    ) {
+        let direction = &mut self.direction;
+        if let Some(refused) = direction.push(packet, len, now) {
+            let packet = packets.get(&refused);
+            let data = packet.to.flow() < own && packet.has_data();
+            self.refused_data += u64::from(data);
+            packets.free(refused);
+        }
+        let queued = direction.waiting();
+        let counters = direction.observer_mut();
+        counters.longest_queue = counters.longest_queue.max(queued);
+    }
+}
+
+impl<O: Observer> Network<O> {
+    /// `packet` of `len` bytes enters the queue of `line`.
+    #[inline]
+    pub(crate) fn push(&mut self, line: usize, packet: Handle, len: Bytes, now: Instant) {
+        if O::PACKETS {
+            self.observer.sent(now, line, self.packets.get(&packet));
+        }
         if self.codec.is_some() {
             if let Some(packet) = self.rewritten(packet) {
-                self.enter(line, packet, now);
+                self.enter(line, packet, len, now);
             }
         } else {
-            self.enter(line, packet, now);
+            self.enter(line, packet, len, now);
         }
     }
 
@@ -105,27 +133,17 @@ impl<O: Observer> Network<O> {
     }
 
     #[inline]
-    fn enter(&mut self, line: usize, packet: Handle, now: Instant) {
-        let len = self.packets.get(&packet).length();
-        let Line {
-            direction,
-            refused_data,
-            ..
-        } = &mut self.lines[line];
-        let before = direction.deadline();
-        if let Some(refused) = direction.push(packet, len, now) {
-            let packet = self.packets.get(&refused);
-            let data = packet.to.flow() < self.own && packet.has_data();
-            *refused_data += u64::from(data);
-            self.packets.free(refused);
+    fn enter(&mut self, number: usize, packet: Handle, len: Bytes, now: Instant) {
+        let line = &mut self.lines[number];
+        if line.direction.carries() {
+            // Behind others it changes nothing of what arrives first.
+            return line.enter(&mut self.packets, self.own, packet, len, now);
         }
-        let queued = direction.waiting();
-        let counters = direction.observer_mut();
-        counters.longest_queue = counters.longest_queue.max(queued);
-        // Behind others it changes nothing of what arrives first.
-        let due = direction.deadline();
+        let before = line.direction.deadline();
+        line.enter(&mut self.packets, self.own, packet, len, now);
+        let due = line.direction.deadline();
         if due != before {
-            self.reschedule(line, due.unwrap_or(Instant::MAX));
+            self.reschedule(number, due.unwrap_or(Instant::MAX));
         }
     }
 
@@ -140,14 +158,15 @@ impl<O: Observer> Network<O> {
         }
     }
 
-    /// What arrived until `now` over `feeder`, which feeds `line`, goes on, all at its time.
+    /// What arrived until `now` over `feeder`, which feeds `line`, goes on, all at its time. Whoever calls it
+    /// schedules `line`.
+    #[inline]
     pub(crate) fn pull(&mut self, line: usize, feeder: usize, now: Instant) {
-        while let Some(due) = self.lines[feeder].direction.deadline()
-            && due <= now
-        {
-            if let Some((at, packet)) = self.lines[feeder].direction.deliver(due) {
-                self.push(line, packet, at);
-            }
+        let Ok([from, to]) = self.lines.get_disjoint_mut([feeder, line]) else {
+            return;
+        };
+        while let Some((at, packet, len)) = from.direction.deliver_due(now) {
+            to.enter(&mut self.packets, self.own, packet, len, at);
         }
     }
 
@@ -165,12 +184,15 @@ impl<O: Observer> Network<O> {
             pep_behind,
             ..
         } = &mut self.lines[line];
-        let arrived = direction.deliver(now);
+        let arrived = direction.deliver_sized(now);
         let due = direction.deadline();
-        let arrival = arrived.map(|(_, packet)| {
-            self.observer.arrived(now, line, self.packets.get(&packet));
+        let arrival = arrived.map(|(_, packet, len)| {
+            if O::PACKETS {
+                self.observer.arrived(now, line, self.packets.get(&packet));
+            }
             Arrival {
                 packet,
+                len,
                 node: *to,
                 pep: *pep_behind,
             }
