@@ -75,7 +75,7 @@ pub enum Signal {
     Timeout,
 }
 
-/// One acknowledgement, with its sample of round-trip time and delivery rate.
+/// One acknowledgement, with its sample of the round-trip time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ack {
     /// When it arrived.
@@ -96,8 +96,6 @@ pub struct Ack {
     pub lost: u32,
     /// Segments sent since this recovery began, retransmissions included.
     pub sent: u32,
-    /// Payload a second delivered over the sampled interval.
-    pub delivered: Option<Rate>,
     /// The state of loss recovery after it.
     pub phase: Phase,
     /// The window was what kept the sender from sending more.

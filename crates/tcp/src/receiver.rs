@@ -41,6 +41,8 @@ pub(crate) struct Receiver {
     /// Bytes in the latest stretches beyond gaps, the latest first.
     recent: [u64; 4],
     capacity: u64,
+    /// A window so wide that the rest of the buffer does not matter.
+    wide: u64,
     /// Bytes that were read and still take room.
     held: u64,
     /// The shift of our window field.
@@ -68,6 +70,7 @@ impl Receiver {
         let scale = window_scale(config);
         let most = 65_535u64 << scale;
         let capacity = config.receive_buffer.0.clamp(1, most);
+        let mss = u64::from(config.mss.max(1));
         Self {
             irs: Seq(0),
             next: 0,
@@ -76,10 +79,11 @@ impl Receiver {
             beyond: Ranges::default(),
             recent: [0; 4],
             capacity,
+            wide: wide(capacity, mss),
             held: 0,
             scale,
             fin: None,
-            mss: u64::from(config.mss.max(1)),
+            mss,
             ack_now: false,
             delack: Instant::MAX,
             pending: 0,
@@ -107,6 +111,7 @@ impl Receiver {
     pub(crate) fn scaled(&mut self, scale: u8) {
         self.scale = scale.min(14);
         self.capacity = self.capacity.min(65_535 << self.scale);
+        self.wide = wide(self.capacity, self.mss);
     }
 
     /// Whether bytes arrived that are more than a count.
@@ -338,9 +343,7 @@ impl Receiver {
     pub(crate) fn acknowledge(&mut self) -> u64 {
         // A repeated acknowledgement offers the same window, or it would not count as a duplicate
         // (RFC 5681, section 2).
-        // Only of a window so wide that the rest of it does not matter.
-        let wide = self.window() >= self.capacity / 4 * 3 && self.capacity >= 4 * self.mss;
-        if self.next != self.acked || !wide {
+        if self.next != self.acked || self.window() < self.wide {
             self.edge = self.offer();
         }
         self.ack_now = false;
@@ -348,6 +351,15 @@ impl Receiver {
         self.pending = 0;
         self.acked = self.next;
         self.window()
+    }
+}
+
+/// Three quarters of a buffer of `capacity`, unless that holds only a few segments.
+fn wide(capacity: u64, mss: u64) -> u64 {
+    if capacity >= 4 * mss {
+        capacity / 4 * 3
+    } else {
+        u64::MAX
     }
 }
 

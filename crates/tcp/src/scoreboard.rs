@@ -13,14 +13,12 @@ use std::mem;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
     pub(crate) from: u64,
-    pub(crate) to: u64,
-    /// How many.
-    pub(crate) count: u32,
     /// When it was last sent.
     pub(crate) at: Instant,
-    /// Bytes delivered in all, and when the last of them were, as it was last sent.
-    pub(crate) delivered: u64,
-    pub(crate) delivered_at: Instant,
+    /// Bytes of each, a FIN among them.
+    pub(crate) len: u32,
+    /// How many.
+    pub(crate) count: u32,
     /// How often it was sent.
     pub(crate) transmits: u16,
     /// Held by the peer.
@@ -38,8 +36,6 @@ pub(crate) struct Delivery {
     pub(crate) acked: u32,
     /// Segments newly known to have arrived, one way or the other.
     pub(crate) delivered: u32,
-    /// Payload bytes newly known to have arrived.
-    pub(crate) bytes: u64,
     /// The last segment acknowledged: when it was last sent, and how often it was.
     pub(crate) last: Option<(Instant, u16)>,
     /// Of all newly delivered segments the one sent last.
@@ -55,52 +51,49 @@ pub(crate) struct Delivery {
 pub(crate) struct Sending {
     pub(crate) to: u64,
     pub(crate) at: Instant,
-    /// Bytes delivered in all, and when the last of them were, then.
-    pub(crate) delivered: u64,
-    pub(crate) delivered_at: Instant,
     /// How often it was sent.
     pub(crate) transmits: u16,
 }
 
 impl Sent {
-    /// Bytes of each.
-    fn len(&self) -> u64 {
-        (self.to - self.from) / u64::from(self.count.max(1))
+    /// Where the last of them ends.
+    #[inline]
+    pub(crate) fn to(&self) -> u64 {
+        self.from + u64::from(self.len) * u64::from(self.count)
     }
 
     /// Whether `next`, the segment behind them, is one of them.
+    #[inline]
     fn goes_on_with(&self, next: &Self) -> bool {
-        let how = |sent: &Self| (sent.at, sent.delivered, sent.delivered_at, sent.transmits);
-        let len = next.to - next.from;
-        how(self) == how(next) && self.to - self.from == len * u64::from(self.count)
+        (self.at, self.len, self.transmits) == (next.at, next.len, next.transmits)
     }
 
     /// Takes off those that end at or below `end`, which is not before the end of the first.
+    #[inline]
     fn take(&mut self, end: u64) -> Self {
-        let (mut to, mut count) = (self.to, self.count);
-        if to > end {
-            let len = self.len();
-            count = ((end - self.from) / len) as u32;
-            to = self.from + len * u64::from(count);
-        }
-        let taken = Self { to, count, ..*self };
-        self.from = to;
+        let count = match self.to() > end {
+            true => ((end - self.from) / u64::from(self.len.max(1))) as u32,
+            false => self.count,
+        };
+        let taken = Self { count, ..*self };
+        self.from = taken.to();
         self.count -= count;
         taken
     }
 }
 
+// Tens of thousands may be in flight.
+const _: () = assert!(size_of::<Sent>() <= 32);
+
 impl Delivery {
     fn take(&mut self, sent: &Sent) {
         self.delivered += sent.count;
-        self.bytes += sent.to - sent.from;
-        let later = |latest: &Sending| (sent.at, sent.to) >= (latest.at, latest.to);
+        let to = sent.to();
+        let later = |latest: &Sending| (sent.at, to) >= (latest.at, latest.to);
         if self.latest.as_ref().is_none_or(later) {
             self.latest = Some(Sending {
-                to: sent.to,
+                to,
                 at: sent.at,
-                delivered: sent.delivered,
-                delivered_at: sent.delivered_at,
                 transmits: sent.transmits,
             });
         }
@@ -143,9 +136,9 @@ impl Scoreboard {
     fn index(&self, at: u64) -> usize {
         // Nearly always the first or beyond the last.
         match (self.ring.front(), self.ring.back()) {
-            (Some(first), _) if at < first.to => 0,
-            (_, Some(last)) if at >= last.to => self.ring.len(),
-            _ => self.ring.partition_point(|sent| sent.to <= at),
+            (Some(first), _) if at < first.to() => 0,
+            (_, Some(last)) if at >= last.to() => self.ring.len(),
+            _ => self.ring.partition_point(|sent| sent.to() <= at),
         }
     }
 
@@ -161,7 +154,6 @@ impl Scoreboard {
         let alike = self.sacked.is_empty() && self.lost_out == 0;
         match self.ring.back_mut() {
             Some(run) if alike && run.goes_on_with(&sent) => {
-                run.to = sent.to;
                 run.count += sent.count;
             }
             _ => append(&mut self.ring, sent),
@@ -175,15 +167,14 @@ impl Scoreboard {
         }
         let mut runs = mem::take(&mut self.ring);
         while let Some(mut run) = runs.pop_front() {
-            let len = run.len();
             while run.count > 0 {
-                append(&mut self.ring, run.take(run.from + len));
+                append(&mut self.ring, run.take(run.from + u64::from(run.len)));
             }
         }
     }
 
     /// Bytes were sent again.
-    pub(crate) fn resent(&mut self, from: u64, to: u64, now: Instant, delivered: (u64, Instant)) {
+    pub(crate) fn resent(&mut self, from: u64, to: u64, now: Instant) {
         self.split();
         let first = self.index(from);
         for sent in self.ring.range_mut(first..) {
@@ -192,7 +183,6 @@ impl Scoreboard {
             }
             sent.at = now;
             sent.transmits = sent.transmits.saturating_add(1);
-            (sent.delivered, sent.delivered_at) = delivered;
             if sent.lost && !sent.again {
                 sent.again = true;
                 self.again_out += 1;
@@ -208,9 +198,10 @@ impl Scoreboard {
         while let Some(run) = self.ring.front_mut()
             && run.from < una
         {
-            if run.to > una && run.from + run.len() > una {
+            if run.from + u64::from(run.len) > una {
                 self.split();
                 if let Some(sent) = self.ring.front_mut() {
+                    sent.len -= (una - sent.from) as u32;
                     sent.from = una;
                 }
                 break;
@@ -251,7 +242,7 @@ impl Scoreboard {
                 if sent.from >= end {
                     break;
                 }
-                if sent.sacked || sent.from < left || sent.to > right {
+                if sent.sacked || sent.from < left || sent.to() > right {
                     continue;
                 }
                 self.lost_out -= u32::from(sent.lost);
@@ -291,10 +282,10 @@ impl Scoreboard {
         let first = self.index(self.judged);
         let mut lost = 0;
         for sent in self.ring.range_mut(first..) {
-            if sent.to > edge {
+            if sent.to() > edge {
                 break;
             }
-            self.judged = sent.to;
+            self.judged = sent.to();
             if !sent.sacked && !sent.lost {
                 sent.lost = true;
                 lost += 1;
@@ -327,7 +318,7 @@ impl Scoreboard {
         };
         let mut lost = 0;
         for sent in self.ring.iter_mut() {
-            if sent.to > edge {
+            if sent.to() > edge {
                 break;
             }
             if sent.sacked || (sent.lost && !sent.again) || !late(sent) {
@@ -363,7 +354,7 @@ impl Scoreboard {
         self.sacked_out = self.ring.iter().filter(|sent| sent.sacked).count() as u32;
         self.lost_out = self.segments - self.sacked_out;
         self.again_out = 0;
-        self.judged = self.ring.back().map_or(self.judged, |sent| sent.to);
+        self.judged = self.ring.back().map_or(self.judged, Sent::to);
         self.cursor = self.ring.front().map_or(self.cursor, |sent| sent.from);
     }
 
@@ -390,7 +381,7 @@ impl Scoreboard {
             .range(first..)
             .find(|sent| sent.lost && !sent.again)?;
         self.cursor = sent.from;
-        Some((sent.from, sent.to))
+        Some((sent.from, sent.to()))
     }
 }
 
@@ -413,11 +404,9 @@ mod tests {
     fn segment(from: u64, to: u64, at: u64) -> Sent {
         Sent {
             from,
-            to,
-            count: 1,
             at: Instant::from_nanos(at),
-            delivered: 0,
-            delivered_at: Instant::ZERO,
+            len: (to - from) as u32,
+            count: 1,
             transmits: 1,
             sacked: false,
             lost: false,
@@ -452,7 +441,7 @@ mod tests {
                     let mut delivery = Delivery::default();
                     match step {
                         0 => board.sack(from, to, &mut delivery),
-                        1 => board.resent(from, to, now, (clock, now)),
+                        1 => board.resent(from, to, now),
                         2 => board.acknowledge(from, &mut delivery),
                         3 => {
                             board.lost_edge(3, MSS as u32).map(|edge| board.judge(edge));
@@ -465,9 +454,9 @@ mod tests {
                         }),
                     }
                     let latest = delivery.latest.map(|sent| (sent.to, sent.at, sent.transmits));
-                    let Delivery { acked, delivered, bytes, last, again, news, .. } = delivery;
+                    let Delivery { acked, delivered, last, again, news, .. } = delivery;
                     let counts = (board.pipe(), board.sacked_out(), board.lost_out());
-                    let told = (acked, delivered, bytes, again, news);
+                    let told = (acked, delivered, again, news);
                     (told, last, latest, counts, board.next_lost())
                 });
                 prop_assert_eq!(&told[0], &told[1]);
@@ -488,12 +477,12 @@ mod tests {
         assert_eq!(sack(&mut board, 100, 300).delivered, 2);
         assert_eq!((board.pipe(), board.lost_edge(3, 100)), (8, None));
         let delivery = sack(&mut board, 100, 400);
-        assert_eq!((delivery.delivered, delivery.bytes), (1, 100));
+        assert_eq!(delivery.delivered, 1);
         let edge = board.lost_edge(3, 100).unwrap();
         assert_eq!(board.judge(edge), 1);
         // Three held, one lost.
         assert_eq!((board.pipe(), board.next_lost()), (6, Some((0, 100))));
-        board.resent(0, 100, Instant::from_nanos(50), (0, Instant::ZERO));
+        board.resent(0, 100, Instant::from_nanos(50));
         assert_eq!((board.pipe(), board.next_lost()), (7, None));
         assert!(!sack(&mut board, 100, 400).news);
         let mut delivery = Delivery::default();

@@ -27,8 +27,6 @@ pub struct Arrival {
     pub(crate) delivery: Delivery,
     /// Sample of the round-trip time, exact.
     pub(crate) rtt: Option<Duration>,
-    /// Delivery rate over the latest flight.
-    pub(crate) rate: Option<Rate>,
     /// Segments newly found lost.
     pub(crate) lost: u32,
     /// The highest byte that its SACK blocks name, plus one.
@@ -92,8 +90,6 @@ pub struct Sender {
     pub(crate) forced: bool,
     /// The window was what stopped the last transmission.
     pub(crate) cwnd_limited: bool,
-    /// Bytes delivered in all, and when the last of them were.
-    delivered: (u64, Instant),
     /// Segments sent since the phase began.
     sent: u32,
     /// When the pacer lets the next segment go.
@@ -137,7 +133,6 @@ impl Sender {
             fin: false,
             forced: false,
             cwnd_limited: true,
-            delivered: (0, Instant::ZERO),
             sent: 0,
             pace: Instant::ZERO,
             unpaced: if config.pacing.is_some() { 0 } else { UNPACED },
@@ -152,7 +147,6 @@ impl Sender {
         self.mss = mss.max(1);
         self.window.mss = Bytes(u64::from(self.mss));
         self.window.wire = Bytes(u64::from(self.config.data_header()) + u64::from(self.mss));
-        self.delivered.1 = now;
         self.last_sent = now;
         if self.counters.timeouts > 0 {
             // A SYN was lost (RFC 5681, section 3.1; RFC 6298, section 5.7).
@@ -248,7 +242,6 @@ impl Sender {
         self.clock(ack, &delivery, echo, now);
         Arrival {
             now,
-            rate: self.rate(&delivery, now),
             delivery,
             rtt,
             lost: 0,
@@ -304,19 +297,6 @@ impl Sender {
         }
     }
 
-    /// Delivered bytes over the time that they took, by the latest segment of them.
-    fn rate(&mut self, delivery: &Delivery, now: Instant) -> Option<Rate> {
-        self.delivered.0 += delivery.bytes;
-        if delivery.bytes > 0 {
-            self.delivered.1 = now;
-        }
-        let latest = delivery.latest?;
-        let elapsed = now.since(latest.delivered_at).as_nanos() as u64;
-        let bits = (self.delivered.0 - latest.delivered).saturating_mul(8);
-        let nanos = bits.checked_mul(1_000_000_000)?;
-        (elapsed > 0).then(|| Rate::from_bits_per_sec(nanos / elapsed))
-    }
-
     /// Tells congestion control of an acknowledgement.
     pub(crate) fn grow(&mut self, arrival: &Arrival) {
         let per_ack = self.config.growth == Growth::Acks;
@@ -335,7 +315,6 @@ impl Sender {
             acked: if per_ack { 1 } else { delivered },
             lost: arrival.lost,
             sent: self.sent,
-            delivered: arrival.rate,
             phase: self.phase,
             cwnd_limited: per_ack || self.cwnd_limited,
             hungry: self.end().saturating_sub(self.next) > u64::from(self.mss),
@@ -430,26 +409,22 @@ impl Sender {
             self.counters.data_sent += 1;
             self.counters.bytes_sent += payload;
         }
-        if self.una == self.max {
-            self.delivered.1 = now;
-        }
         let idle = self.timer == Instant::MAX || self.persisting || self.una == self.max;
         if from < self.max {
             if payload > 0 {
                 self.counters.retransmitted += 1;
                 self.counters.bytes_retransmitted += payload.min(self.max - from);
             }
-            self.board
-                .resent(from, to.min(self.max), now, self.delivered);
+            self.board.resent(from, to.min(self.max), now);
         }
         if to > self.max {
+            let from = from.max(self.max);
             self.board.push(Sent {
-                from: from.max(self.max),
-                to,
-                count: 1,
+                from,
                 at: now,
-                delivered: self.delivered.0,
-                delivered_at: self.delivered.1,
+                // A segment's payload fits 32 bits, and a FIN is one more than less than that.
+                len: (to - from) as u32,
+                count: 1,
                 transmits: 1,
                 sacked: false,
                 lost: false,

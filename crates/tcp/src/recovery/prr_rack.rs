@@ -63,7 +63,7 @@ impl Rack {
         let (latest, wait) = (self.latest, self.rtt + window);
         let lost = tx
             .board
-            .judge_by_time(|sent| (sent.at, sent.to) < latest && sent.at + wait <= now);
+            .judge_by_time(|sent| (sent.at, sent.to()) < latest && sent.at + wait <= now);
         let open = !window.is_zero() && !tx.board.sacked.is_empty();
         tx.reorder = if open && lost == 0 {
             now + window

@@ -204,7 +204,6 @@ impl<D: Detect> Recovery for Selective<D> {
                     now,
                     delivery: crate::scoreboard::Delivery::default(),
                     rtt: None,
-                    rate: None,
                     lost,
                     highest: None,
                     stamp: None,
