@@ -96,7 +96,7 @@ impl<P: Send, O: Observer> Direction<P, O> {
                 rate: settings.rate,
                 delay: nanos(settings.delay),
                 overhead: settings.overhead,
-                transmission: (Bytes(0), 0),
+                transmissions: Default::default(),
                 free: Instant::ZERO,
                 latest: Instant::ZERO,
                 next_change: Instant::MAX,
@@ -217,7 +217,7 @@ impl<P: Send, O: Observer> Direction<P, O> {
             self.way.free = self.way.free.max(now);
         }
         self.way.rate = rate;
-        self.way.transmission = (Bytes(0), 0);
+        self.way.transmissions = Default::default();
         self.advance(now);
     }
 

@@ -11,8 +11,9 @@ pub(crate) struct Way<O> {
     /// In nanoseconds.
     pub(crate) delay: u64,
     pub(crate) overhead: Bytes,
-    /// The size met last and its time in the serialiser, in nanoseconds: links see few sizes.
-    pub(crate) transmission: (Bytes, u64),
+    /// The two sizes met last, the latest first, and their times in the serialiser, in nanoseconds: links see
+    /// few sizes, data and acknowledgements.
+    pub(crate) transmissions: [(Bytes, u64); 2],
     /// When the serialiser is done with all that it has begun.
     pub(crate) free: Instant,
     /// The latest arrival of all that have begun.
@@ -67,7 +68,7 @@ impl<O: Observer> Way<O> {
             if let Some(change) = self.changes.pop_front() {
                 self.rate = change.rate.or(self.rate);
                 self.delay = change.delay.map_or(self.delay, nanos);
-                self.transmission = (Bytes(0), 0);
+                self.transmissions = Default::default();
             }
             self.next_change = self.changes.front().map_or(Instant::MAX, |next| next.at);
         }
@@ -76,10 +77,13 @@ impl<O: Observer> Way<O> {
     /// How long `size` occupies the serialiser, in nanoseconds.
     #[inline]
     fn transmission(&mut self, size: Bytes) -> u64 {
-        if self.transmission.0 != size {
-            self.transmission = (size, self.serialisation(size));
+        if self.transmissions[0].0 != size {
+            self.transmissions.swap(0, 1);
+            if self.transmissions[0].0 != size {
+                self.transmissions[0] = (size, self.serialisation(size));
+            }
         }
-        self.transmission.1
+        self.transmissions[0].1
     }
 
     #[cold]

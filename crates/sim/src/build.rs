@@ -68,6 +68,7 @@ pub(crate) fn engine<O: Observer>(
         seed,
         wire: options.wire,
         shares: BTreeMap::new(),
+        kinds: Vec::new(),
     };
     let mut ends = Vec::new();
     let mut flows = Vec::new();

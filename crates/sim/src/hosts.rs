@@ -23,6 +23,42 @@ pub(crate) struct Maker<'s> {
     /// What flows by the rate control have in common: by the slowest link on their way, the node
     /// from which they enter it, and the rate that they are told.
     pub(crate) shares: BTreeMap<(String, String, Rate), cc::rate::Link>,
+    /// What flows so far have of their kind.
+    pub(crate) kinds: Vec<Arc<Kind<'s>>>,
+}
+
+/// What flows have in common that differ in no more than their names, times and amounts, as those of cross
+/// traffic do: hundreds of connections then read one configuration, which stays at hand.
+pub(crate) struct Kind<'s> {
+    /// The first of them.
+    first: Flow,
+    path: Path<'s>,
+    /// The opener's before the acceptor's.
+    configs: [Arc<Config>; 2],
+    /// The connections begin with a handshake.
+    handshakes: bool,
+    /// The source closes them: ns-2 knows no FIN.
+    closes: bool,
+}
+
+/// Among so many kinds that came last a flow looks for its own.
+const RECENT: usize = 4;
+
+impl Kind<'_> {
+    fn has(&self, flow: &Flow) -> bool {
+        let Flow {
+            from,
+            to,
+            opened_by,
+            congestion_control,
+            variant,
+            path_rate,
+            ..
+        } = &self.first;
+        (from, to, opened_by) == (&flow.from, &flow.to, &flow.opened_by)
+            && (congestion_control, variant) == (&flow.congestion_control, &flow.variant)
+            && *path_rate == flow.path_rate
+    }
 }
 
 /// Bytes of an IPv4 and a TCP header without options.
@@ -34,28 +70,15 @@ impl<'s> Maker<'s> {
     /// The two ends of `flow`, the opener first, and whether they stand from the start. Where they
     /// are and how they reach each other is not filled in.
     pub(crate) fn ends(&mut self, flow: &Flow) -> Result<([End; 2], bool), SimError> {
-        let path = self.path(&flow.from, &flow.to)?;
         if let Some(app) = &flow.app {
+            let path = self.path(&flow.from, &flow.to)?;
             return Ok((self.file(flow, app, &path)?, false));
         }
-        let host = |name: &str| self.scenario.hosts.get(name).cloned().unwrap_or_default();
-        let (opener, other) = (host(&flow.opened_by), host(flow.acceptor()));
-        let [first, second] = [&opener, &other].map(|host| {
-            let Endpoint { preset, .. } = host.endpoint;
-            (preset, host.endpoint.handshakes())
-        });
-        if first != second {
-            let flow = flow.name.clone();
-            return Err(SimError::Presets { flow });
-        }
-        let configs = [&opener, &other].map(|host| self.config(flow, host, &path));
-        let [near, far] = configs;
-        let (near, far) = (near?, far?);
-        let payload = payload(&near, &far);
-        let shared = self.share(&path, &near);
-        // ns-2 knows no FIN.
-        let closes = opener.endpoint.preset != Preset::Ns2;
-        let (source, sink) = self.applications(flow, payload, closes);
+        let kind = self.kind(flow)?;
+        let [near, far] = &kind.configs;
+        let payload = payload(near, far);
+        let shared = self.share(&kind.path, near);
+        let (source, sink) = self.applications(flow, payload, kind.closes);
         let (opens, accepts) = if flow.opened_by == flow.from {
             (source, sink)
         } else {
@@ -73,11 +96,39 @@ impl<'s> Maker<'s> {
             Amount::Duration(_) => None,
         }
         .filter(|all| *all > 0);
-        let established = !opener.endpoint.handshakes();
-        if established {
+        if !kind.handshakes {
             ends.iter_mut().for_each(|end| end.iss = Seq(0));
         }
-        Ok((ends, established))
+        Ok((ends, !kind.handshakes))
+    }
+
+    /// What `flow` has in common with others.
+    fn kind(&mut self, flow: &Flow) -> Result<Arc<Kind<'s>>, SimError> {
+        let mut recent = self.kinds.iter().rev().take(RECENT);
+        if let Some(kind) = recent.find(|kind| kind.has(flow)) {
+            return Ok(Arc::clone(kind));
+        }
+        let path = self.path(&flow.from, &flow.to)?;
+        let host = |name: &str| self.scenario.hosts.get(name).cloned().unwrap_or_default();
+        let hosts = [host(&flow.opened_by), host(flow.acceptor())];
+        let [first, second] = hosts.each_ref().map(|host| {
+            let Endpoint { preset, .. } = host.endpoint;
+            (preset, host.endpoint.handshakes())
+        });
+        if first != second {
+            let flow = flow.name.clone();
+            return Err(SimError::Presets { flow });
+        }
+        let [near, far] = hosts.each_ref().map(|host| self.config(flow, host, &path));
+        let kind = Arc::new(Kind {
+            first: flow.clone(),
+            configs: [Arc::new(near?), Arc::new(far?)],
+            path,
+            handshakes: first.1,
+            closes: first.0 != Preset::Ns2,
+        });
+        self.kinds.push(Arc::clone(&kind));
+        Ok(kind)
     }
 
     /// The two ends of a file by Saratoga.
@@ -114,7 +165,7 @@ impl<'s> Maker<'s> {
             file: Some(Box::new(FileEnd::new(plan.clone(), opens))),
             ..self.end(
                 flow,
-                Config::rfc(),
+                &Arc::new(Config::rfc()),
                 Application::Sink(Sink::default()),
                 opens,
             )
@@ -143,7 +194,7 @@ impl<'s> Maker<'s> {
         })
     }
 
-    fn end(&self, flow: &Flow, config: Config, app: Application, opens: bool) -> End {
+    fn end(&self, flow: &Flow, config: &Arc<Config>, app: Application, opens: bool) -> End {
         let start = Instant::ZERO + flow.start;
         let cut = match flow.amount {
             Amount::Duration(duration) => Some(start + duration),
@@ -156,7 +207,7 @@ impl<'s> Maker<'s> {
         // What IPv6 adds to true headers; fixed ones are as they are.
         let extra = (self.scenario.ip.header().0 - bentpipe_scenario::Ip::V4.header().0) as u16;
         End {
-            config: Arc::new(config),
+            config: Arc::clone(config),
             shared: None,
             connection: None,
             app,
