@@ -202,15 +202,40 @@ impl Receiver {
         if fin || gaps || !self.beyond.is_empty() || taken.stale {
             self.ack_now = true;
         } else if len > 0 {
-            self.pending += 1;
-            let first = self.first_is_syn && old == 1;
-            if self.pending >= 2 || self.delay.is_zero() || first {
-                self.ack_now = true;
-            } else if self.delack == Instant::MAX {
-                self.delack = now + self.delay;
-            }
+            self.owe(old, now);
         }
         taken
+    }
+
+    /// An acknowledgement is due, of a segment in order that begins at `from`.
+    #[inline]
+    fn owe(&mut self, from: u64, now: Instant) {
+        self.pending += 1;
+        let first = self.first_is_syn && from == 1;
+        if self.pending >= 2 || self.delay.is_zero() || first {
+            self.ack_now = true;
+        } else if self.delack == Instant::MAX {
+            self.delack = now + self.delay;
+        }
+    }
+
+    /// Whether `payload`, where it begins with the byte expected next, can only be taken whole, and by
+    /// counting it: no gap or end is known, and bytes do not matter.
+    #[inline]
+    pub(crate) fn foresees(&self, payload: &Payload) -> bool {
+        let Payload::Virtual { len, .. } = payload else {
+            return false;
+        };
+        let fits = self.next + u64::from(*len) <= self.edge;
+        fits && self.beyond.is_empty() && self.fin.is_none() && !self.buffer.is_real()
+    }
+
+    /// Takes `len` bytes foreseen so.
+    #[inline]
+    pub(crate) fn advance(&mut self, len: u64, now: Instant) {
+        let old = self.next;
+        self.next += len;
+        self.owe(old, now);
     }
 
     /// Stores bytes `[start, end)` of a payload that begins at `from`; whether any is new.
