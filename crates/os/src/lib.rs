@@ -9,7 +9,6 @@ pub mod child;
 pub mod diag;
 pub mod epoll;
 pub mod folder;
-pub mod heap;
 pub mod limits;
 mod message;
 pub mod need;

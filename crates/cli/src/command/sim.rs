@@ -4,8 +4,6 @@ use super::traffic;
 use crate::failure::{Blame, Failure};
 use crate::terminal;
 use anyhow::{Context, anyhow};
-use bentpipe_base::Bytes;
-use bentpipe_os::heap;
 use bentpipe_scenario::Scenario;
 use bentpipe_sim::{Captures, FlowOutcome, Options, Outcome, Series, Status};
 use bentpipe_tcp::Cause;
@@ -54,14 +52,9 @@ pub(crate) struct Run {
     json: Option<PathBuf>,
 }
 
-/// More than a run takes, as a rule: of what is not used nothing is lost.
-const HEAP: Bytes = Bytes(64 << 20);
-
 /// Does what `command` says.
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     let Command::Run(args) = command;
-    // A long queue fills many pages, each once.
-    heap::use_huge_pages(HEAP);
     let name = args.file.display().to_string();
     let text = fs::read_to_string(&args.file)
         .with_context(|| format!("cannot read the scenario `{name}`; give the path of a TOML file"))
