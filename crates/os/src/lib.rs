@@ -9,6 +9,7 @@ pub mod child;
 pub mod diag;
 pub mod epoll;
 pub mod folder;
+pub mod lease;
 pub mod limits;
 mod message;
 pub mod need;

@@ -5,7 +5,9 @@ use crate::report::{HoleEnd, Report, refusal};
 use crate::sender::Failure;
 use crate::timing::Timing;
 use bentpipe_base::{Bytes, Instant, Machine, Ranges};
-use bentpipe_wire::saratoga::{Code, Data, Frame, Kind, Metadata, Request, Timestamp, Width};
+use bentpipe_wire::saratoga::{
+    Code, Data, Frame, Kind, Metadata, Request, RequestKind, Timestamp, Width,
+};
 use core::time::Duration;
 use std::collections::VecDeque;
 
@@ -68,7 +70,7 @@ pub enum Event {
     Complete,
     /// Verified, and the peer had time to hear of it.
     Done,
-    /// It is over without that.
+    /// It is over without that; after it was verified, the peer says that it did not delete what was taken.
     Failed(Failure),
 }
 
@@ -105,6 +107,8 @@ pub struct Receiver {
     ask_at: Instant,
     /// When it was asked first, until there is an answer.
     asked_at: Option<Instant>,
+    /// The peer says what became of its original, which this side waits for.
+    awaits_word: bool,
     out: VecDeque<Frame>,
     events: VecDeque<Event>,
 }
@@ -129,6 +133,7 @@ impl Receiver {
             questions: Timing::new(now),
             ask_at: now,
             asked_at: None,
+            awaits_word: false,
             out: VecDeque::new(),
             events: VecDeque::new(),
             config,
@@ -142,7 +147,12 @@ impl Receiver {
             let linger = self.round_trip();
             let linger = linger.map(|time| (2 * time + SLACK).min(NUDGE));
             let linger = linger.map_or(self.config.linger, |time| time.min(self.config.linger));
-            self.config.linger = linger;
+            self.config.linger = match self.awaits_word {
+                true => self.config.silence,
+                false => linger,
+            };
+            let linger = self.config.linger;
+            self.ask_at = now + NUDGE;
             self.state = State::Complete(now + linger);
             self.say_complete();
         }
@@ -195,6 +205,11 @@ impl Receiver {
         }
     }
 
+    fn done(&mut self) {
+        self.state = State::Over;
+        self.events.push_back(Event::Done);
+    }
+
     fn hear(&mut self, now: Instant) {
         self.timing.hear(now);
         if let Some(asked) = self.asked_at.take() {
@@ -244,6 +259,10 @@ impl Receiver {
             self.size = Some(size);
         }
         self.width = metadata.width;
+        // Who tells the checksum last also says whether it has deleted what was taken.
+        let request = self.config.request.as_ref();
+        let takes = request.is_some_and(|request| request.kind == RequestKind::Take);
+        self.awaits_word = takes && metadata.checksum.is_later();
         self.metadata = Some(metadata.clone());
         self.events.push_back(Event::Announced {
             metadata: Box::new(metadata),
@@ -452,16 +471,18 @@ impl Machine for Receiver {
                 }
             }
             Frame::Status(status) if status.code != Code::OK => {
-                // After completion the peer may have forgotten the session.
-                if !matches!(self.state, State::Complete(_)) {
-                    self.end(Failure::Peer(status.code));
+                let complete = matches!(self.state, State::Complete(_));
+                match status.code {
+                    // After completion the peer may have forgotten the session: there is no more to say.
+                    Code::UNKNOWN_ID if complete => self.done(),
+                    code if !complete || code == Code::NOT_DELETED => {
+                        self.end(Failure::Peer(code));
+                    }
+                    _ => {}
                 }
             }
             // The peer has heard the last word; ours says so.
-            Frame::Status(_) if matches!(self.state, State::Complete(_)) => {
-                self.state = State::Over;
-                self.events.push_back(Event::Done);
-            }
+            Frame::Status(_) if matches!(self.state, State::Complete(_)) => self.done(),
             Frame::Status(_) => self.hear(now),
             Frame::Request(_) => self.repeat(now),
             Frame::Beacon(_) => {}
@@ -471,9 +492,10 @@ impl Machine for Receiver {
     fn timeout(&mut self, now: Instant) {
         match self.state {
             State::Over => {}
-            State::Complete(until) if until <= now => {
-                self.state = State::Over;
-                self.events.push_back(Event::Done);
+            State::Complete(until) if until <= now => self.done(),
+            State::Complete(_) if self.awaits_word && self.ask_at <= now => {
+                self.ask_at = now + NUDGE;
+                self.say_complete();
             }
             State::Complete(_) | State::Verifying => {}
             State::Asking | State::Receiving => {
@@ -507,6 +529,7 @@ impl Machine for Receiver {
     fn deadline(&self) -> Option<Instant> {
         match self.state {
             State::Over | State::Verifying => None,
+            State::Complete(until) if self.awaits_word => Some(until.min(self.ask_at)),
             State::Complete(until) => Some(until),
             State::Asking | State::Receiving => {
                 Some(self.ask_at.min(self.timing.silent_at(self.config.silence)))

@@ -199,6 +199,21 @@ impl Sender {
         }
     }
 
+    /// After the end: the last word to a peer that waits for one is `code`, not that all is well. Whether
+    /// the peer is of that kind.
+    pub fn regret(&mut self, code: Code) -> bool {
+        let waits = self.state == State::Over && self.acknowledges;
+        if waits {
+            self.farewell = Some(refusal(self.config.metadata.session, code));
+        }
+        waits
+    }
+
+    /// What is sent, as the peer was told last.
+    pub const fn metadata(&self) -> &Metadata {
+        &self.config.metadata
+    }
+
     /// A REQUEST that this session serves came once more: its answer was lost.
     pub fn repeat(&mut self, now: Instant) {
         self.timing.hear(now);

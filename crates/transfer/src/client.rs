@@ -1,8 +1,10 @@
 //! The side that begins: get, put, take, give, list, delete.
 
+use crate::aside::aside;
 use crate::checksum::Algorithm;
 use crate::incoming::Incoming;
 use crate::node::{Link, Node, Session, WIDEST, Work, key};
+use crate::original::Original;
 use crate::outgoing::Outgoing;
 use crate::part::Part;
 use crate::sink::Sink;
@@ -191,7 +193,7 @@ impl Client {
                 }
                 reports.push(Report {
                     path: ended.path,
-                    result: finish(&over.job, ended.result),
+                    result: ended.result,
                 });
             }
             progress.over = reports.len();
@@ -300,16 +302,45 @@ impl Client {
                 let config = Node::receiving(link, id, Some(request), kept);
                 self.incoming(Receiver::new(config, now), sink, remote)
             }
-            Job::Put { local, remote, .. } => {
-                let (metadata, source) = match local {
-                    Some(local) => self.announce(local, remote, id)?,
-                    None => {
-                        let source = Source::stdin(spool()?);
-                        let source = source.map_err(Error::file("read", "standard input"))?;
-                        (stream(remote, id), source)
-                    }
+            Job::Put {
+                local: Some(local),
+                remote,
+                give,
+            } => {
+                let (local, remote, give) = (local.clone(), remote.clone(), *give);
+                let (link, peer, algorithm) = (*link, self.server, self.config.checksum);
+                let prepare = move || {
+                    let (metadata, file, was) = announce(&local, &remote, id, algorithm)?;
+                    let original = match give {
+                        true => Some(Original::at(
+                            &local,
+                            duplicate(&file, &local)?,
+                            was.clone(),
+                        )?),
+                        false => None,
+                    };
+                    let config = Node::sending(&link, metadata, Some(request), peer);
+                    let (sender, source) = (
+                        Sender::new(config, timer::now()),
+                        Source::file(file, was, None),
+                    );
+                    let outgoing = Outgoing::new(sender, source, remote);
+                    Ok(Box::new(match original {
+                        Some(original) => outgoing.deleting(original),
+                        None => outgoing,
+                    }))
                 };
-                let config = Node::sending(link, metadata, Some(request), self.server);
+                let prepared = aside("prepare", prepare);
+                Work::Preparing(prepared.map_err(Error::file("prepare", job.remote()))?)
+            }
+            Job::Put {
+                local: None,
+                remote,
+                ..
+            } => {
+                let source = Source::stdin(spool()?);
+                let source = source.map_err(Error::file("read", "standard input"))?;
+                let config = Node::sending(link, stream(remote, id), Some(request), self.server);
                 let outgoing = Outgoing::new(Sender::new(config, now), source, remote.clone());
                 Work::Sending(Box::new(outgoing))
             }
@@ -320,41 +351,6 @@ impl Client {
         let (most, now) = (self.config.max_size, timer::now());
         let incoming = Incoming::new(receiver, sink, path.to_owned(), most, now);
         Work::Receiving(Box::new(incoming))
-    }
-
-    fn announce(&self, local: &Path, remote: &str, id: u32) -> Result<(Metadata, Source), Error> {
-        let name = local.display().to_string();
-        let read = || {
-            let file = File::open(local)?;
-            let was = file.metadata()?;
-            if !was.is_file() {
-                return Err(std::io::ErrorKind::IsADirectory.into());
-            }
-            let checksum = self.config.checksum.sum(&file, was.len())?;
-            Ok((file, was, checksum))
-        };
-        let (file, was, checksum) = read().map_err(Error::file("read", name))?;
-        let (modified, created) = posix_times(&was);
-        let width = Width::holding(was.len().into());
-        let entry = Entry {
-            kind: EntryKind::File,
-            width,
-            unreliable: false,
-            size: was.len().into(),
-            modified,
-            created,
-            path: remote.to_owned(),
-        };
-        let metadata = Metadata {
-            session: id,
-            width,
-            kind: Kind::File,
-            ended: false,
-            unreliable: false,
-            checksum,
-            entry,
-        };
-        Ok((metadata, Source::file(file, was, None)))
     }
 
     fn request(&self, job: &Job, session: u32) -> Request {
@@ -430,21 +426,50 @@ fn forgotten(result: &Result<Vec<u8>, Error>) -> bool {
     matches!(result, Err(Error::Session { failure, .. }) if *failure == unknown)
 }
 
-/// What is given away is deleted here, once it has arrived.
-fn finish(job: &Job, result: Result<Vec<u8>, Error>) -> Result<Vec<u8>, Error> {
-    if let (
-        Ok(_),
-        Job::Put {
-            local: Some(local),
-            give: true,
-            ..
-        },
-    ) = (&result, job)
-    {
-        let name = local.display().to_string();
-        std::fs::remove_file(local).map_err(Error::file("delete what was given", name))?;
-    }
-    result
+/// What the file at `local` is called and holds.
+fn announce(
+    local: &Path,
+    remote: &str,
+    id: u32,
+    algorithm: Algorithm,
+) -> Result<(Metadata, File, std::fs::Metadata), Error> {
+    let name = local.display().to_string();
+    let read = || {
+        let file = File::open(local)?;
+        let was = file.metadata()?;
+        if !was.is_file() {
+            return Err(std::io::ErrorKind::IsADirectory.into());
+        }
+        let checksum = algorithm.sum(&file, was.len())?;
+        Ok((file, was, checksum))
+    };
+    let (file, was, checksum) = read().map_err(Error::file("read", name))?;
+    let (modified, created) = posix_times(&was);
+    let width = Width::holding(was.len().into());
+    let entry = Entry {
+        kind: EntryKind::File,
+        width,
+        unreliable: false,
+        size: was.len().into(),
+        modified,
+        created,
+        path: remote.to_owned(),
+    };
+    let metadata = Metadata {
+        session: id,
+        width,
+        kind: Kind::File,
+        ended: false,
+        unreliable: false,
+        checksum,
+        entry,
+    };
+    Ok((metadata, file, was))
+}
+
+fn duplicate(file: &File, local: &Path) -> Result<File, Error> {
+    let name = local.display().to_string();
+    file.try_clone().map_err(Error::file("read", name))
 }
 
 /// A file without a name, for what is on its way through.

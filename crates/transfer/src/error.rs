@@ -58,6 +58,14 @@ pub enum Error {
         /// The file.
         path: String,
     },
+    /// The copy is there, but the file was not deleted: it may not be what arrived.
+    #[error("`{path}` stays here, though it was to be deleted: it {why}")]
+    Kept {
+        /// The file.
+        path: String,
+        /// What is in doubt.
+        why: &'static str,
+    },
     /// More than there is room for.
     #[error(
         "`{path}` has {size} bytes and there is room for {room}, besides 1 MiB that stays free; make room, then try again"
@@ -113,7 +121,12 @@ impl Error {
             Failure::Peer(Code::DENIED) => {
                 "the server decides with --allow and --key-file; a path must stay inside its directory, and one of a directory needs -r"
             }
-            Failure::Peer(Code::IN_USE) => "another session has it; wait for its end",
+            Failure::Peer(Code::IN_USE) => {
+                "it changes there while it is sent, or another session has it; try again when that is over"
+            }
+            Failure::Peer(Code::NOT_DELETED) => {
+                "the server's log says why; what is there stays, a copy here is whole"
+            }
             Failure::Peer(Code::CANNOT_RECEIVE | Code::TOO_LONG) => {
                 "the server is out of room, or allows less with --max-size"
             }
@@ -139,7 +152,9 @@ impl Error {
                 Failure::Silence => Code::TERMINATED,
             },
             Self::Checksum { .. } | Self::NoRate => Code::UNSPECIFIED,
-            Self::Changed { .. } => Code::CANNOT_SEND,
+            // Somebody writes to it.
+            Self::Changed { .. } => Code::IN_USE,
+            Self::Kept { .. } => Code::NOT_DELETED,
             Self::NoRoom { .. } => Code::CANNOT_RECEIVE,
             Self::TooLong { .. } => Code::TOO_LONG,
             Self::Stopped => Code::TERMINATED,

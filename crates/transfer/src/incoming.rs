@@ -7,7 +7,8 @@ use crate::gather::Gather;
 use crate::sink::Sink;
 use bentpipe_base::{Instant, Machine};
 use bentpipe_saratoga::receiver::{Event, Receiver};
-use bentpipe_wire::saratoga::{Data, Frame, Metadata};
+use bentpipe_saratoga::sender::Failure;
+use bentpipe_wire::saratoga::{Code, Data, Frame, Metadata};
 use core::time::Duration;
 use std::sync::mpsc;
 
@@ -133,8 +134,11 @@ impl Incoming {
                     }
                     let fault = self.fault.take();
                     let error = fault.unwrap_or_else(|| Error::session(&self.path, failure));
-                    // What is verified and under its name is there, whatever the peer says now.
-                    self.end = Some(if self.verified { Ok(()) } else { Err(error) });
+                    // What is verified and under its name is there, whatever the peer says now; but what
+                    // was to be deleted there may not be.
+                    let kept = failure == Failure::Peer(Code::NOT_DELETED);
+                    let fine = self.verified && !kept;
+                    self.end = Some(if fine { Ok(()) } else { Err(error) });
                 }
             }
         }

@@ -23,6 +23,7 @@ mod gather;
 mod incoming;
 mod late;
 mod node;
+mod original;
 mod outgoing;
 mod part;
 pub mod serve;

@@ -344,7 +344,7 @@ impl Session {
     /// A frame that is not DATA, or for which there is no use.
     fn input(&mut self, frame: Frame, now: Instant) {
         match &mut self.work {
-            Work::Sending(outgoing) => outgoing.sender.input((), frame, now),
+            Work::Sending(outgoing) => outgoing.input(frame, now),
             Work::Receiving(incoming) => incoming.input(frame, now),
             Work::Asking(inquiry) => inquiry.input((), frame, now),
             // It will hear of it in time.
@@ -357,7 +357,9 @@ impl Session {
         match &mut self.work {
             Work::Sending(outgoing) => {
                 outgoing.timeout(now);
-                outgoing.ended().map(|result| result.map(|()| Vec::new()))
+                outgoing
+                    .ended(now)
+                    .map(|result| result.map(|()| Vec::new()))
             }
             Work::Receiving(incoming) => {
                 incoming.timeout(now);
@@ -406,7 +408,7 @@ impl Session {
 
     fn deadline(&self) -> Option<Instant> {
         match &self.work {
-            Work::Sending(outgoing) => outgoing.sender.deadline(),
+            Work::Sending(outgoing) => outgoing.deadline(),
             Work::Receiving(incoming) => incoming.receiver.deadline(),
             Work::Asking(inquiry) => inquiry.deadline(),
             Work::Preparing(_) => None,

@@ -6,7 +6,7 @@ use crate::beacon::{self, Herald};
 use crate::checksum::{Algorithm, Sum};
 use crate::incoming::Incoming;
 use crate::late::Late;
-use crate::node::{Key, Link, Node, Session, WIDEST, Work, key};
+use crate::node::{Link, Node, Session, WIDEST, Work, key};
 use crate::outgoing::Outgoing;
 use crate::part::Part;
 use crate::sink::Sink;
@@ -19,7 +19,6 @@ use bentpipe_wire::saratoga::{
     Beacon, Code, Entry, EntryKind, Frame, Kind, Metadata, Request, RequestKind, Status, Width,
 };
 use core::time::Duration;
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -52,8 +51,6 @@ pub struct Server {
     tree: Tree,
     config: Config,
     herald: Option<Herald>,
-    /// What to delete when the session has ended well.
-    taken: BTreeMap<Key, String>,
     seen: Seen,
 }
 
@@ -76,7 +73,6 @@ impl Server {
             tree,
             config,
             herald,
-            taken: BTreeMap::new(),
             seen: Seen::default(),
         })
     }
@@ -99,13 +95,9 @@ impl Server {
             for ended in &turn.ended {
                 let (peer, path) = (ended.key.0, &ended.path);
                 match &ended.result {
-                    Ok(_) => {
-                        tracing::info!(%peer, path, "done");
-                        self.delete_taken(ended.key);
-                    }
+                    Ok(_) => tracing::info!(%peer, path, "done"),
                     Err(error) => tracing::warn!(%peer, %error, "a session failed"),
                 }
-                self.taken.remove(&ended.key);
             }
             self.say_failures(&turn.ended);
             self.node.bury(&turn)?;
@@ -149,14 +141,6 @@ impl Server {
                 let (code, peer) = (error.code(), session.peer);
                 self.node.reply(&refusal(ended.key.1, code), peer);
             }
-        }
-    }
-
-    fn delete_taken(&self, key: Key) {
-        if let Some(path) = self.taken.get(&key)
-            && let Err(error) = self.tree.remove(path)
-        {
-            tracing::warn!(%error, "taken, but still here");
         }
     }
 
@@ -277,7 +261,11 @@ impl Server {
         self.has_room(from)?;
         let (file, was) = self.tree.file(&request.path)?;
         let (path, session) = (request.path.clone(), request.session);
-        let (taken, asked) = (request.kind == RequestKind::Take, request.clone());
+        let asked = request.clone();
+        let original = match request.kind {
+            RequestKind::Take => Some(self.tree.original(&path, &file, &was)?),
+            _ => None,
+        };
         let (algorithm, link) = (self.config.checksum, *self.node.link());
         let late = request.late_checksum && algorithm != Algorithm::None;
         let prepare = move || {
@@ -302,7 +290,11 @@ impl Server {
             let sender = Sender::new(config, timer::now());
             let late = late.then(|| Late::Follows(Sum::new(algorithm)));
             let source = Source::file(file, was, late);
-            Ok(Box::new(Outgoing::new(sender, source, asked.path)))
+            let outgoing = Outgoing::new(sender, source, asked.path);
+            Ok(Box::new(match original {
+                Some(original) => outgoing.deleting(original),
+                None => outgoing,
+            }))
         };
         let work = match late {
             true => Work::Sending(prepare()?),
@@ -311,9 +303,6 @@ impl Server {
                 Work::Preparing(prepared.map_err(Error::file("prepare", &*path))?)
             }
         };
-        if taken {
-            self.taken.insert(key(from, session), path.clone());
-        }
         self.begin(session, from, path, work);
         Ok(())
     }

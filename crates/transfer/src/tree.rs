@@ -4,6 +4,7 @@
 //! anywhere: no check and use apart, so nothing can be put between them.
 
 use crate::Error;
+use crate::original::Original;
 use bentpipe_wire::saratoga::{Entry, EntryKind, Time, Width};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
 use std::fs::{File, Metadata};
@@ -55,6 +56,18 @@ impl Tree {
             }
         };
         found().map_err(Error::file("read", path))
+    }
+
+    /// `file` at `path`, which was opened as what `was` says and may be deleted later.
+    pub(crate) fn original(
+        &self,
+        path: &str,
+        file: &File,
+        was: &Metadata,
+    ) -> Result<Original, Error> {
+        let (Folder(folder), name) = self.place(path, false)?;
+        let file = file.try_clone().map_err(Error::file("read", path))?;
+        Original::new(folder, name.as_ref(), file, was.clone(), path)
     }
 
     /// The directory that `path` lies in and its name there; with `create`, made where missing.
