@@ -6,8 +6,9 @@
 //! sender back. The bound for a flow is thus the source's receive buffer, one pipe, and the sink's
 //! send buffer.
 
-use bentpipe_os::socket;
+use bentpipe_os::socket::{self, Received};
 use bentpipe_os::splice::{Pipe, Pool};
+use bentpipe_os::tcp;
 use std::io::{self, ErrorKind};
 use std::os::fd::BorrowedFd;
 
@@ -72,7 +73,7 @@ pub(crate) struct Lane {
     stage: Stage,
     /// Short splices that a lane in bulk mode still forgives; 0 is copying mode.
     bulk: u8,
-    /// The source's peer has closed: a short read no longer means that nothing is left.
+    /// The source's peer has closed.
     closing: bool,
     full: bool,
     /// Whether bytes were ever read.
@@ -207,6 +208,7 @@ impl Lane {
             Held::Copied { bytes, sent } => {
                 while (*sent as usize) < bytes.len() {
                     match socket::send(to, &bytes[*sent as usize..]) {
+                        Ok(0) => return Err(ErrorKind::WriteZero.into()),
                         Ok(count) => *sent += count as u32,
                         Err(error) if would_block(&error) => return Ok(false),
                         Err(error) => return Err(error),
@@ -225,7 +227,7 @@ impl Lane {
         }
     }
 
-    /// Reads once; returns the bytes read and whether the source is known to have no more.
+    /// Reads once; returns the bytes read and whether the source is known to have no more now.
     fn take(
         &mut self,
         from: BorrowedFd<'_>,
@@ -235,17 +237,22 @@ impl Lane {
         if self.bulk > 0
             && let Some(pipe) = tools.pool.borrow().ok().flatten()
         {
-            return self.splice(from, pipe, tools);
+            let count = self.splice(from, pipe, tools)?;
+            if count > 0 {
+                return Ok((count, false));
+            }
         }
         self.copy(from, to, tools)
     }
 
+    /// Splices once. 0 says nothing of the source: before an urgent byte splice(2) stops as if the stream
+    /// were empty or, once the peer has closed, as if it had ended. Only a read knows.
     fn splice(
         &mut self,
         from: BorrowedFd<'_>,
         mut pipe: Pipe,
         tools: &mut Tools,
-    ) -> Result<(usize, bool), Broken> {
+    ) -> Result<usize, Broken> {
         let result = pipe.fill(from, tools.portion);
         if let Ok(count @ 1..) = result {
             tools.held += count as u64;
@@ -255,16 +262,13 @@ impl Lane {
             } else {
                 PATIENCE
             };
-            return Ok((count, false));
+            return Ok(count);
         }
         tools.pool.give_back(pipe);
         match result {
-            Ok(_) => {
-                self.stage = Stage::Ending;
-                Ok((0, true))
-            }
-            Err(error) if would_block(&error) => Ok((0, true)),
-            Err(error) => Err(source(error)),
+            // An error of the connection is told once: a read after it would find an orderly end.
+            Err(error) if !would_block(&error) && !tcp::stands(from) => Err(source(error)),
+            _ => Ok(0),
         }
     }
 
@@ -274,15 +278,16 @@ impl Lane {
         to: BorrowedFd<'_>,
         tools: &mut Tools,
     ) -> Result<(usize, bool), Broken> {
-        let count = match socket::receive(from, &mut tools.buffer[..SMALL]) {
-            Ok(0) => {
-                self.stage = Stage::Ending;
-                return Ok((0, true));
-            }
-            Ok(count) => count,
-            Err(error) if would_block(&error) => return Ok((0, true)),
-            Err(error) => return Err(source(error)),
-        };
+        let Received { count, drained } =
+            match socket::receive_and_rest(from, &mut tools.buffer[..SMALL]) {
+                Ok(Received { count: 0, .. }) => {
+                    self.stage = Stage::Ending;
+                    return Ok((0, true));
+                }
+                Ok(received) => received,
+                Err(error) if would_block(&error) => return Ok((0, true)),
+                Err(error) => return Err(source(error)),
+            };
         let bytes = &tools.buffer[..count];
         let sent = match socket::send(to, bytes) {
             Ok(sent) => sent,
@@ -299,12 +304,12 @@ impl Lane {
         if count == SMALL {
             self.bulk = PATIENCE;
         }
-        Ok((count, count < SMALL && !self.closing && sent == count))
+        Ok((count, drained && sent == count))
     }
 }
 
 fn would_block(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+    error.kind() == ErrorKind::WouldBlock
 }
 
 fn source(error: io::Error) -> Broken {

@@ -44,7 +44,7 @@ impl Legs {
 impl Prepared {
     /// Sets everything of the policy on a listening socket: what it accepts inherits it.
     pub(crate) fn apply(&self, socket: impl AsFd, like: SocketAddr) -> io::Result<()> {
-        self.apply_to_sending(&socket)?;
+        self.apply_to_rest(&socket)?;
         self.apply_to_dial(socket, like)
     }
 
@@ -56,6 +56,7 @@ impl Prepared {
         socket::set_reuse_address(&socket, true)?;
         socket::abort_on_close(&socket, true)?;
         socket::set_keepalive(&socket, true)?;
+        socket::set_urgent_inline(&socket)?;
         socket::set_receive_buffer(&socket, booked(self.leg.receive_buffer))?;
         if let Some(size) = self.leg.mss {
             tcp::set_max_segment(&socket, size)?;
@@ -71,10 +72,11 @@ impl Prepared {
         }
     }
 
-    /// Sets what rules the sending of all bytes but the first: a dialled socket does without until
-    /// there is more to send, and most short connections never have more. (Nagle's algorithm holds
-    /// back no first segment, and the first bytes fit into any buffer.)
-    pub(crate) fn apply_to_sending(&self, socket: impl AsFd) -> io::Result<()> {
+    /// Sets what matters after the first bytes either way: a dialled socket does without until there is
+    /// more, and most short connections never have more. (Nagle's algorithm holds back no first
+    /// segment, and the first bytes fit into any buffer.)
+    pub(crate) fn apply_to_rest(&self, socket: impl AsFd) -> io::Result<()> {
+        tcp::tell_rest(&socket)?;
         tcp::set_no_delay(&socket, true)?;
         socket::set_send_buffer(&socket, booked(self.leg.send_buffer))?;
         match self.leg.notsent_lowat {

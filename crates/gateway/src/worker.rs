@@ -19,7 +19,7 @@ use crate::slab::Slab;
 use bentpipe_base::Instant;
 use bentpipe_os::epoll::{Epoll, Event, Events, Interest};
 use bentpipe_os::splice::Pool;
-use bentpipe_os::{socket, timer};
+use bentpipe_os::{sched, socket, timer};
 use bentpipe_policy::Which;
 use idle::Idle;
 use std::collections::VecDeque;
@@ -122,6 +122,7 @@ impl Worker {
 
     /// Works until the gateway stops.
     pub(crate) fn run(mut self) -> io::Result<()> {
+        sched::leave_signals_to_others();
         let mut events = Events::with_capacity(BATCH);
         loop {
             self.epoll.wait(&mut events, self.patience())?;
@@ -253,11 +254,11 @@ impl Worker {
         let Some(flow) = self.flows.get_mut(index) else {
             return false;
         };
-        if side == Side::Near && !flow.far_complete && flow.lane(side).goes_on() {
+        if !flow.far_complete && flow.lane(side).goes_on() {
             flow.far_complete = true;
             let leg = &self.settings.legs.of(flow.profile())[flow.leg.other() as usize];
-            if let Err(error) = leg.apply_to_sending(flow.socket(Side::Far)) {
-                tracing::debug!(%error, "a connection keeps the kernel's own send buffer");
+            if let Err(error) = leg.apply_to_rest(flow.socket(Side::Far)) {
+                tracing::debug!(%error, "a connection keeps a part of the kernel's own settings");
             }
         }
         let mut moved = 0;

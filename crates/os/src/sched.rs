@@ -46,6 +46,18 @@ pub fn yield_to_others() {
     let _ = rustix::process::nice(10);
 }
 
+/// Leaves signals to the other threads. A call that a signal meets may fail with what else means that there
+/// is nothing to do: tcp(7) then says so of a stream that stands before an urgent byte.
+pub fn leave_signals_to_others() {
+    // SAFETY: a sigset_t is plain bits, filled before it is read, and outlives both calls.
+    unsafe {
+        let mut all: libc::sigset_t = core::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        // The only failure is a wrong first argument.
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, core::ptr::null_mut());
+    }
+}
+
 /// Puts the calling thread back under the ordinary scheduler.
 pub fn ordinary() -> io::Result<()> {
     // SAFETY: sched_param is plain integers; all zeros is valid and is what SCHED_OTHER demands.

@@ -6,8 +6,7 @@
 
 use bentpipe_base::Bytes;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketFlags, SocketType, ipproto,
-    sockopt,
+    AddressFamily, SendFlags, Shutdown, SocketAddrAny, SocketFlags, SocketType, ipproto, sockopt,
 };
 use std::io;
 use std::net::SocketAddr;
@@ -231,15 +230,87 @@ pub fn shutdown_send(socket: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::shutdown(socket, Shutdown::Write)?)
 }
 
+/// Leaves urgent bytes (RFC 9293, 3.8.5; RFC 6093) in the stream, in their place. Without it the kernel
+/// takes them out. To be set before the connection is: a listener hands it on.
+pub fn set_urgent_inline(socket: impl AsFd) -> io::Result<()> {
+    Ok(sockopt::set_socket_oobinline(socket, true)?)
+}
+
+/// What [`receive_and_rest`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes read; 0 is the end of the stream.
+    pub count: usize,
+    /// Whether there was nothing more to read a moment after. Where [`crate::tcp::tell_rest`] was not
+    /// called, only a read that fails with `WouldBlock` says so.
+    pub drained: bool,
+}
+
 /// Reads what is there; 0 is the end of the stream.
 pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
-    Ok(rustix::net::recv(socket, buffer, RecvFlags::DONTWAIT)?.0)
+    Ok(receive_and_rest(socket, buffer)?.count)
+}
+
+/// Reads what is there, at most as much as `buffer` holds. A short count does not say that nothing is
+/// left: the kernel also stops before an urgent byte, and at the end of the stream.
+pub fn receive_and_rest(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Received> {
+    let mut part = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
+    let mut control = Control([0; 32]);
+    // SAFETY: all fields of a msghdr are numbers and pointers, for which zero is a value.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.0.as_mut_ptr().cast();
+    let socket = socket.as_fd().as_raw_fd();
+    let count = loop {
+        message.msg_controllen = control.0.len() as _;
+        // SAFETY: the descriptor is borrowed for the call; the kernel writes into `buffer` and
+        // `control` no more than the lengths given, and both outlive the call.
+        let count = unsafe { libc::recvmsg(socket, &raw mut message, libc::MSG_DONTWAIT) };
+        if let Ok(count) = usize::try_from(count) {
+            break count;
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    };
+    Ok(Received {
+        count,
+        drained: rest(&message) == Some(0),
+    })
+}
+
+/// Room for the one control message of a TCP socket, aligned as its header.
+#[repr(align(8))]
+struct Control([u8; 32]);
+
+/// What the kernel says is left to read: bytes, or 1 when only the end is.
+fn rest(message: &libc::msghdr) -> Option<libc::c_int> {
+    // SAFETY: the kernel has filled `msg_control` up to `msg_controllen` with whole headers, within
+    // the buffer that the caller still holds.
+    unsafe {
+        let header = libc::CMSG_FIRSTHDR(&raw const *message);
+        let told = !header.is_null()
+            && (*header).cmsg_level == libc::SOL_TCP
+            && (*header).cmsg_type == crate::tcp::TCP_INQ;
+        told.then(|| {
+            libc::CMSG_DATA(header)
+                .cast::<libc::c_int>()
+                .read_unaligned()
+        })
+    }
 }
 
 /// Writes as much of `data` as there is room for; a broken connection is an error, never a signal.
 pub fn send(socket: impl AsFd, data: &[u8]) -> io::Result<usize> {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    Ok(rustix::net::send(socket, data, flags)?)
+    Ok(rustix::io::retry_on_intr(|| {
+        rustix::net::send(&socket, data, flags)
+    })?)
 }
 
 /// Whether `error` says that descriptors or memory ran out, in this process or the whole system.

@@ -42,11 +42,14 @@ impl Pipe {
         self.capacity
     }
 
-    /// Moves at most `limit` bytes from socket `from` into the pipe; 0 is the end of the stream.
-    /// `WouldBlock` when nothing is there to read or the pipe is full.
+    /// Moves at most `limit` bytes from socket `from` into the pipe. 0 and `WouldBlock` say neither that
+    /// the stream has ended nor that it is empty: splice(2) does not pass an urgent byte, and gives 0
+    /// before one once the peer has closed. Only a read tells.
     pub fn fill(&mut self, from: impl AsFd, limit: usize) -> io::Result<usize> {
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-        let moved = rustix::pipe::splice(from, None, &self.write, None, limit, flags)?;
+        let moved = rustix::io::retry_on_intr(|| {
+            rustix::pipe::splice(&from, None, &self.write, None, limit, flags)
+        })?;
         self.held += moved;
         Ok(moved)
     }
@@ -60,7 +63,12 @@ impl Pipe {
             return Ok(0);
         }
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-        let moved = rustix::pipe::splice(&self.read, None, to, None, self.held, flags)?;
+        let moved = rustix::io::retry_on_intr(|| {
+            rustix::pipe::splice(&self.read, None, &to, None, self.held, flags)
+        })?;
+        if moved == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
         self.held -= moved;
         Ok(moved)
     }
@@ -172,6 +180,33 @@ mod tests {
         let mut got = Vec::new();
         sink.read_to_end(&mut got).unwrap();
         assert!(got == text);
+    }
+
+    /// Before an urgent byte splice(2) says "nothing more", and "the end" once the peer has closed. A read
+    /// passes it, and tells whether anything is left.
+    #[test]
+    fn an_urgent_byte_is_passed_by_a_read_alone() {
+        use crate::socket::{Received, receive_and_rest, set_urgent_inline};
+        let (mut source, from) = pair();
+        from.set_nonblocking(true).unwrap();
+        set_urgent_inline(&from).unwrap();
+        crate::tcp::tell_rest(&from).unwrap();
+        source.write_all(b"before").unwrap();
+        rustix::net::send(&source, b"!", rustix::net::SendFlags::OOB).unwrap();
+        let mut buffer = [0; 100];
+        while !matches!(from.peek(&mut buffer), Ok(6)) {}
+        let mut pipe = Pipe::new(64 * 1024).unwrap();
+        assert_eq!(pipe.fill(&from, 1 << 20).unwrap(), 6);
+        let stuck = pipe.fill(&from, 1 << 20).unwrap_err();
+        assert_eq!(stuck.kind(), io::ErrorKind::WouldBlock);
+        source.write_all(b"behind").unwrap();
+        drop(source);
+        while !matches!(pipe.fill(&from, 1 << 20), Ok(0)) {}
+        let mut read = || receive_and_rest(&from, &mut buffer).unwrap();
+        let (count, drained) = (7, false);
+        assert_eq!(read(), Received { count, drained }, "the end is left");
+        assert_eq!(read().count, 0);
+        assert_eq!(&buffer[..7], b"!behind");
     }
 
     #[test]

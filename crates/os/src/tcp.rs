@@ -137,6 +137,21 @@ impl Info {
     }
 }
 
+/// TCP_INQ of linux/tcp.h, an option and the type of its control message.
+pub(crate) const TCP_INQ: libc::c_int = 36;
+
+/// Has [`crate::socket::receive_and_rest`] told whether more is left. A listener hands it on.
+pub fn tell_rest(socket: impl AsFd) -> io::Result<()> {
+    set_u32(socket, libc::SOL_TCP, TCP_INQ, 1)
+}
+
+/// Whether the connection has not ended by itself or by an error: an error that a call gave is then that
+/// call's own and not the connection's.
+pub fn stands(socket: impl AsFd) -> bool {
+    const CLOSED: u8 = 7;
+    info(socket).is_ok_and(|info| info.state != CLOSED)
+}
+
 /// Payload (and FIN) that the peer has not acknowledged yet, in bytes.
 pub fn unacknowledged(socket: impl AsFd) -> io::Result<Bytes> {
     let mut count: libc::c_int = 0;
