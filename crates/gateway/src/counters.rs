@@ -81,6 +81,8 @@ counters! {
     over_descriptors,
     /// SYNs that passed unsplit at the limit of buffered bytes before the kernel's rules let them pass.
     over_buffered,
+    /// SYNs that passed unsplit because the gateway stood still while they were held.
+    unattended,
     /// SYNs that passed unsplit for an option that a split would break: MPTCP, TCP-MD5, TCP-AO, and
     /// any that is unknown.
     foreign_options,

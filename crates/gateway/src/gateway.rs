@@ -1,5 +1,6 @@
 //! The gateway from start to end: what it makes, in which order, and how that is undone.
 
+mod crew;
 mod start;
 
 pub use start::StartError;
@@ -7,13 +8,13 @@ pub use start::StartError;
 use crate::budget::{Descriptors, budget};
 use crate::control::Supply;
 use crate::counters::{Counters, Snapshot};
-use crate::intercept::{InterceptError, Interception, Passed};
+use crate::intercept::{InterceptError, Interception, News, Passed};
 use crate::ledger::{Distribution, Times};
 use crate::load;
 use crate::mark::Marks;
-use crate::orders::{Fixed, Handle, Order, OrderError, Orders, Request};
+use crate::orders::{Fixed, Handle, Order, OrderError, Orders, Outcome, Request};
 use crate::ruleset::Reason;
-use crate::shared::{Settings, Shared, Stage, Standing};
+use crate::shared::{Bounds, Settings, Shared, Stage, Standing};
 use crate::shutdown::Shutdown;
 use bentpipe_base::Bytes;
 use bentpipe_os::diag::{Diag, States};
@@ -24,9 +25,9 @@ use bentpipe_os::timer;
 use bentpipe_policy::Config;
 use bentpipe_policy::Limits;
 use bentpipe_policy::Which;
+use crew::Crew;
 use std::io;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
@@ -49,10 +50,10 @@ pub enum RunError {
     /// The supervising thread cannot wait.
     #[error("cannot wait for the gateway's workers ({0})")]
     Wait(#[source] io::Error),
-    /// A worker ended by itself.
-    #[error("a worker of the gateway failed ({0}): its flows are reset; start again")]
+    /// A thread ended by itself; the others went on without it.
+    #[error("a thread of the gateway failed ({0}): its flows were reset; start again")]
     Worker(String),
-    /// Interception could not be changed.
+    /// The table of the interception is gone, and cannot be made again.
     #[error(transparent)]
     Intercept(#[from] InterceptError),
 }
@@ -130,7 +131,7 @@ impl Meter {
 pub struct Gateway {
     // In this order: interception goes before the workers whose sockets it feeds.
     interception: Interception,
-    workers: Vec<JoinHandle<io::Result<()>>>,
+    crew: Crew,
     shared: Arc<Shared>,
     meter: Meter,
     connections: Connections,
@@ -145,7 +146,36 @@ pub struct Gateway {
     scales: Scales,
     /// The operator wants new flows to pass end to end.
     bypassed: bool,
+    /// A reload that waits for the table's new rules.
+    renewal: Option<Renewal>,
+    patience: Patience,
+}
+
+/// How long flows have to end by themselves.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    /// After a request to end.
     drain: Duration,
+    /// After a successor has taken over.
+    retire: Duration,
+}
+
+impl Patience {
+    fn of(config: &Config) -> Self {
+        Self {
+            drain: config.drain,
+            retire: config.retire,
+        }
+    }
+}
+
+/// What a reload changes once the table has its new rules, and who is to be told.
+#[derive(Debug)]
+struct Renewal {
+    config: Box<Config>,
+    settings: Settings,
+    bounds: (Bounds, Bytes),
+    outcome: Outcome,
 }
 
 /// When something is to be looked at again.
@@ -206,7 +236,12 @@ impl Gateway {
     /// Works until `shutdown` is requested, in the namespace that it was started in. The first request
     /// stops the interception at once and waits for the flows to end, at most for the time
     /// configured; the second, and the end of that time, reset those that are left. One that was told
-    /// to retire ([`Handle::retire`]) ends with its last flow, or as after a first request.
+    /// to retire ([`Handle::retire`]) ends with its last flow, at its own time for that, or as after a first
+    /// request.
+    ///
+    /// # Errors
+    /// See [`RunError`]. A thread that fails takes its own flows along; the gateway goes on as long as
+    /// one is left that splits, and tells of it when it ends.
     pub fn run_until(mut self, shutdown: &Shutdown) -> Result<Ending, RunError> {
         let epoll = Epoll::new().map_err(RunError::Wait)?;
         let bell = self.shared.gateway_bell();
@@ -214,7 +249,7 @@ impl Gateway {
             .add(bell, BELL, Interest::READ)
             .and_then(|()| epoll.add(shutdown, SHUTDOWN, Interest::READ))
             .and_then(|()| epoll.add(&self.neighbours, NEIGHBOURS, Interest::READ))
-            .and_then(|()| epoll.add(&self.interception, TABLE, Interest::READ))
+            .and_then(|()| epoll.add(self.interception.bell(), TABLE, Interest::READ))
             .map_err(RunError::Wait)?;
         self.serve(&epoll, shutdown)?;
         self.drain(&epoll, shutdown)
@@ -228,13 +263,19 @@ impl Gateway {
             epoll
                 .wait(&mut events, Some(patience))
                 .map_err(RunError::Wait)?;
-            self.shared.gateway_bell().silence();
-            self.check_workers()?;
-            self.heed_neighbours();
-            self.heed_table(epoll, &events)?;
-            self.heed_orders();
-            self.reconsider()?;
+            self.heed()?;
+            self.reconsider();
         }
+        Ok(())
+    }
+
+    /// Whatever may have woken the supervising thread. Nothing here waits for anybody.
+    fn heed(&mut self) -> Result<(), RunError> {
+        self.shared.gateway_bell().silence();
+        self.crew.look(&self.shared)?;
+        self.heed_neighbours();
+        self.heed_table()?;
+        self.heed_orders();
         Ok(())
     }
 
@@ -253,16 +294,16 @@ impl Gateway {
     }
 
     /// Suspends interception at a limit, resumes it well below.
-    fn reconsider(&mut self) -> Result<(), RunError> {
+    fn reconsider(&mut self) {
         let shared = &self.shared;
         if self.bypassed || shared.is_retired() {
-            return Ok(());
+            return;
         }
         let now = timer::now();
         let retry = shared.is_exhausted() && now >= self.scales.retry;
         if let Some(limit) = shared.limit().filter(|_| self.interception.is_on()) {
             self.scales.retry = now + RETRY;
-            self.interception.suspend(Reason::Limit(limit))?;
+            self.interception.suspend(Reason::Limit(limit));
             shared.stand(Standing::Suspended);
             self.meter.own.suspended.one();
             tracing::warn!(
@@ -272,27 +313,29 @@ impl Gateway {
             );
         } else if !self.interception.is_on() && (shared.may_resume() || retry) {
             shared.forget_exhaustion();
-            self.interception.resume()?;
+            self.interception.resume();
             shared.stand(Standing::Serving);
             tracing::info!(
                 flows = shared.flows(),
                 "below the limit: new flows are split again"
             );
         }
-        Ok(())
     }
 
     fn heed_orders(&mut self) {
         while let Ok(Order { request, outcome }) = self.orders.try_recv() {
             let result = match request {
                 Request::Bypass(on) => self.bypass(on),
-                Request::Reload(config) => self.reload(&config),
+                Request::Reload(config) => match self.prepare(config, &outcome) {
+                    // Told when the table has its new rules.
+                    Ok(()) => continue,
+                    Err(error) => Err(error),
+                },
                 Request::Pulse => Ok(()),
                 Request::Retire => {
                     self.shared.retire();
-                    self.interception
-                        .suspend(Reason::Draining)
-                        .map_err(OrderError::from)
+                    self.interception.suspend(Reason::Draining);
+                    Ok(())
                 }
             };
             // Whoever asked may have lost patience.
@@ -305,11 +348,11 @@ impl Gateway {
             return Err(OrderError::Draining);
         }
         if on {
-            self.interception.suspend(Reason::Bypassed)?;
+            self.interception.suspend(Reason::Bypassed);
             self.shared.stand(Standing::Bypassed);
             tracing::warn!("bypass is on: new flows pass unsplit");
         } else if self.bypassed {
-            self.interception.resume()?;
+            self.interception.resume();
             self.shared.stand(Standing::Serving);
             tracing::warn!("bypass is off: new flows are split");
         }
@@ -317,43 +360,72 @@ impl Gateway {
         Ok(())
     }
 
-    fn reload(&mut self, config: &Config) -> Result<(), OrderError> {
+    /// Checks and prepares a reload, and has the table get its new rules.
+    fn prepare(&mut self, config: Box<Config>, outcome: &Outcome) -> Result<(), OrderError> {
         if self.shared.stage() != Stage::Serving {
             return Err(OrderError::Draining);
         }
-        self.fixed.admit(config)?;
+        if self.renewal.is_some() {
+            return Err(OrderError::Busy);
+        }
+        self.fixed.admit(&config)?;
         let budget = budget(&config.limits, &self.descriptors).ok_or(OrderError::NoRoom)?;
-        let legs = match self.supply.prepare_all(config, self.marks) {
+        let legs = match self.supply.prepare_all(&config, self.marks) {
             Ok(legs) => legs,
             Err(error) => {
-                // One leg's control may know the new link already.
-                let [lan, sat] = &self.shared.settings().legs.plain;
-                let undone = self.supply.prepare_both(&lan.leg, &sat.leg, self.marks);
-                if let Err(error) = undone {
-                    tracing::warn!(%error, "a congestion control may have lost the rate of its link");
-                }
+                self.undo_preparation();
                 return Err(error.into());
             }
         };
-        let settings = Settings::new(legs, budget.pipes, &config.limits);
-        self.interception.renew(config)?;
-        crate::config::warn(config, self.interception.interfaces());
-        self.shared
-            .renew((budget.bounds, buffered(&config.limits)), settings);
-        self.drain = config.drain;
-        tracing::info!("reloaded: new flows go by the new configuration");
+        self.interception.renew(&config);
+        self.renewal = Some(Renewal {
+            settings: Settings::new(legs, budget.pipes, &config.limits),
+            bounds: (budget.bounds, buffered(&config.limits)),
+            outcome: outcome.clone(),
+            config,
+        });
         Ok(())
     }
 
+    /// One leg's control may know the new link already.
+    fn undo_preparation(&mut self) {
+        let [lan, sat] = &self.shared.settings().legs.plain;
+        let undone = self.supply.prepare_both(&lan.leg, &sat.leg, self.marks);
+        if let Err(error) = undone {
+            tracing::warn!(%error, "a congestion control may have lost the rate of its link");
+        }
+    }
+
+    /// The table has its new rules, or keeps the old ones.
+    fn renew(&mut self, result: Result<(), InterceptError>) {
+        let Some(renewal) = self.renewal.take() else {
+            return;
+        };
+        if result.is_ok() {
+            let config = &renewal.config;
+            crate::config::warn(config, self.interception.interfaces());
+            self.shared.renew(renewal.bounds, renewal.settings);
+            self.patience = Patience::of(config);
+            tracing::info!("reloaded: new flows go by the new configuration");
+        } else {
+            self.undo_preparation();
+        }
+        // Whoever asked may have lost patience.
+        let _ = renewal.outcome.try_send(result.map_err(OrderError::from));
+    }
+
     fn drain(mut self, epoll: &Epoll, shutdown: &Shutdown) -> Result<Ending, RunError> {
-        self.interception.suspend(Reason::Draining)?;
+        self.interception.suspend(Reason::Draining);
         self.shared.stand(Standing::Draining);
         tracing::info!(
             flows = self.shared.flows(),
             "draining: new flows pass unsplit"
         );
         self.shared.enter(Stage::Draining);
-        let mut until = (!self.shared.is_retired()).then(|| Instant::now() + self.drain);
+        let Patience { drain, retire } = self.patience;
+        // One that has retired is in no hurry, until it is told to end.
+        let mut in_a_hurry = !self.shared.is_retired();
+        let mut until = Instant::now() + if in_a_hurry { drain } else { retire };
         let mut events = Events::with_capacity(4);
         let cut = loop {
             let flows = self.shared.flows();
@@ -362,21 +434,21 @@ impl Gateway {
                 0 => self.connections.count().map_err(RunError::Wait)?,
                 flows => flows,
             };
-            if left == 0 || until.is_some_and(|until| Instant::now() >= until) {
+            if left == 0 || Instant::now() >= until {
                 break left;
             }
-            if shutdown.take() && until.replace(Instant::now() + self.drain).is_some() {
-                break left;
+            if shutdown.take() {
+                if std::mem::replace(&mut in_a_hurry, true) {
+                    break left;
+                }
+                until = Instant::now() + drain;
             }
             epoll
                 .wait(&mut events, Some(DRAIN_TICK))
                 .map_err(RunError::Wait)?;
-            self.shared.gateway_bell().silence();
-            self.heed_orders();
-            self.heed_neighbours();
-            self.heed_table(epoll, &events)?;
+            self.heed()?;
         };
-        self.stop()?;
+        self.crew.stop(&self.shared)?;
         Ok(match cut {
             0 => Ending::Drained,
             cut => Ending::Cut(cut),
@@ -393,47 +465,22 @@ impl Gateway {
         }
     }
 
-    /// Brings the table back when it has gone with the nft process that held it.
-    fn heed_table(&mut self, epoll: &Epoll, events: &Events) -> Result<(), RunError> {
-        if !events.iter().any(|event| event.token == TABLE) {
-            return Ok(());
-        }
-        epoll.remove(&self.interception).map_err(RunError::Wait)?;
-        if self.interception.restore()? {
-            tracing::warn!(
-                "the nft process that held the gateway's table ended, and the table with it: made again"
-            );
-        }
-        epoll
-            .add(&self.interception, TABLE, Interest::READ)
-            .map_err(RunError::Wait)
-    }
-
-    fn check_workers(&mut self) -> Result<(), RunError> {
-        if self.workers.iter().any(JoinHandle::is_finished) {
-            self.stop()?;
+    /// What the keeper of the table says.
+    fn heed_table(&mut self) -> Result<(), RunError> {
+        let news: Vec<News> = self.interception.news().collect();
+        for one in news {
+            match one {
+                News::Renewed(result) => self.renew(result),
+                News::Lost(error) => return Err(error.into()),
+            }
         }
         Ok(())
-    }
-
-    fn stop(&mut self) -> Result<(), RunError> {
-        self.shared.enter(Stage::Stopped);
-        let mut result = Ok(());
-        for worker in self.workers.drain(..) {
-            let failure = match worker.join() {
-                Ok(Ok(())) => continue,
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => "it panicked".to_owned(),
-            };
-            result = Err(RunError::Worker(failure));
-        }
-        result
     }
 }
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        if let Err(error) = self.stop() {
+        if let Err(error) = self.crew.stop(&self.shared) {
             tracing::error!(%error, "the gateway did not end well");
         }
     }

@@ -2,15 +2,21 @@
 //! listeners. The nft table goes with the process; rules and routes, inert without it, go with the
 //! value or are swept by the next start.
 
-use crate::ruleset::{QUEUE_PLACE, Reason, Ruleset};
-use crate::shared::Limit;
+mod gate;
+mod keeper;
+
+pub(crate) use gate::Gate;
+pub(crate) use keeper::News;
+
+use crate::ruleset::{Position, QUEUE_PLACE, Reason, Ruleset};
+use bentpipe_os::epoll::Bell;
 use bentpipe_os::netlink::{Diversion, Family, Mark, Netlink, NetlinkError};
 use bentpipe_os::nfqueue::Queues;
-use bentpipe_os::nft::{Count, HoldTable, Hook, NftError, OwnerTable, TableFamily, Tally};
+use bentpipe_os::nft::{Count, HoldTable, Hook, NftError, OwnerTable, Switch, TableFamily, Tally};
 use bentpipe_policy::Handshake;
 use bentpipe_policy::{Config, Interface};
+use keeper::Keeper;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use thiserror::Error;
 
@@ -29,19 +35,24 @@ pub enum InterceptError {
     /// Its counters.
     #[error("cannot read the counters of nftables ({0}): see the kernel's reason")]
     Tally(#[source] io::Error),
+    /// The switch in its table.
+    #[error("cannot make the sockets that switch interception ({0}): see the kernel's reason")]
+    Switch(#[source] io::Error),
+    /// The thread that keeps the table.
+    #[error("cannot keep the gateway's table ({0}): see the kernel's reason")]
+    Thread(#[source] io::Error),
 }
 
-/// The interception of one gateway: made suspended.
+/// The interception of one gateway: made, but not begun.
 #[derive(Debug)]
 pub(crate) struct Interception {
     // In this order: without the table, the rule has nothing to divert.
-    table: OwnerTable,
+    keeper: Keeper,
     _hold: Option<HoldTable>,
-    _diversion: Diversion,
+    diversion: Arc<Diversion>,
+    gate: Arc<Gate>,
     rules: Ruleset,
     on: bool,
-    /// Why it is not.
-    reason: Reason,
     passed: Arc<Passed>,
 }
 
@@ -82,19 +93,30 @@ impl Interception {
         if hold.is_none() {
             rules.handshake = Handshake::Early;
         }
-        let table = load(&rules)?;
         let tally = Tally::open().map_err(InterceptError::Tally)?;
-        let passed = Mutex::new((tally, table.name().to_owned()));
+        let passed = Arc::new(Passed(Mutex::new((tally, String::new()))));
+        let switch = Switch::new(rules.marks.switch()).map_err(InterceptError::Switch)?;
+        let gate = Arc::new(Gate::new(switch));
         let interception = Self {
-            table,
+            keeper: Keeper::start(rules.clone(), Arc::clone(&gate), Arc::clone(&passed))?,
             _hold: hold,
-            _diversion: diversion,
+            diversion: Arc::new(diversion),
+            gate,
             rules,
             on: false,
-            reason: Reason::Limit(Limit::Flows),
-            passed: Arc::new(Passed(passed)),
+            passed,
         };
         Ok((interception, queues))
+    }
+
+    /// The switch that says what becomes of new connections.
+    pub(crate) fn gate(&self) -> Arc<Gate> {
+        Arc::clone(&self.gate)
+    }
+
+    /// The rules and routes.
+    pub(crate) fn diversion(&self) -> Arc<Diversion> {
+        Arc::clone(&self.diversion)
     }
 
     pub(crate) fn passed(&self) -> Arc<Passed> {
@@ -111,74 +133,36 @@ impl Interception {
     }
 
     /// From now on new connections are split.
-    pub(crate) fn resume(&mut self) -> Result<(), InterceptError> {
-        self.switch(true)
+    pub(crate) fn resume(&mut self) {
+        self.on = true;
+        self.gate.turn(Position::Split);
     }
 
     /// From now on new connections pass end to end; those that stand are still delivered.
-    pub(crate) fn suspend(&mut self, reason: Reason) -> Result<(), InterceptError> {
-        self.reason = reason;
-        self.switch(false)
+    pub(crate) fn suspend(&mut self, reason: Reason) {
+        self.on = false;
+        self.gate.turn(Position::Pass(reason));
     }
 
-    /// New policies, for connections from now on.
-    ///
-    /// # Errors
-    /// Then the old ones are in force.
-    pub(crate) fn renew(&mut self, config: &Config) -> Result<(), InterceptError> {
+    /// Asks for new policies, for connections from when [`News::Renewed`] says that they are in force.
+    pub(crate) fn renew(&mut self, config: &Config) {
         let mut rules = self.rules.clone();
         rules.policies.clone_from(&config.policies);
         rules.quic = config.quic;
         rules.mss = [config.lan.mss, config.sat.mss];
-        let before = std::mem::replace(&mut self.rules, rules);
-        let result = self.switch(self.on);
-        if result.is_err() {
-            self.rules = before;
-        }
-        result
+        self.keeper.renew(rules);
     }
 
-    /// Makes the table again, in the calling thread's namespace, if the nft process that held it has
-    /// ended and the table with it. Says whether that was so: until now new connections passed end to
-    /// end, and packets of those that stand were not delivered.
-    pub(crate) fn restore(&mut self) -> Result<bool, InterceptError> {
-        if self.table.is_held() {
-            return Ok(false);
-        }
-        self.table = load(&self.rules)?;
-        self.passed.follow(&self.table);
-        self.table.apply(&self.commands())?;
-        Ok(true)
+    /// What the keeper of the table has had to say since the last time.
+    pub(crate) fn news(&self) -> impl Iterator<Item = News> + '_ {
+        self.keeper.news_bell.silence();
+        self.keeper.news.try_iter()
     }
 
-    fn switch(&mut self, on: bool) -> Result<(), InterceptError> {
-        self.on = on;
-        match self.table.apply(&self.commands()) {
-            // Whoever waits for that restores it, with the rules of `on`.
-            Err(NftError::Ended { .. }) => Ok(()),
-            result => Ok(result?),
-        }
+    /// Rings when there are [`Interception::news`].
+    pub(crate) fn bell(&self) -> &Bell {
+        &self.keeper.news_bell
     }
-
-    /// What gives the table the rules that it is to have now.
-    fn commands(&self) -> String {
-        let table = self.table.to_string();
-        match self.on {
-            true => self.rules.resume(&table),
-            false => self.rules.suspend(&table, self.reason),
-        }
-    }
-}
-
-impl AsFd for Interception {
-    /// Readable when [`Interception::restore`] has something to do. Another descriptor after it.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.table.as_fd()
-    }
-}
-
-fn load(rules: &Ruleset) -> Result<OwnerTable, NftError> {
-    OwnerTable::load(TableFamily::Inet, "gateway", &rules.table())
 }
 
 /// The queues that SYNs are held in, one for each entrance, and the rules that lead there; `None`,

@@ -42,6 +42,7 @@ mod shutdown;
 mod slab;
 mod status;
 mod thin;
+mod watchdog;
 mod worker;
 
 pub use bentpipe_pep::leg::{HYBLA_CONTROL, Leg, RATE_CONTROL};

@@ -7,7 +7,8 @@
 //! +-----------+------------------------+-------+
 //! ```
 //! Roles: 0 an intercepted packet, to be delivered to this machine; 1 a socket of the terrestrial
-//! leg; 2 a socket of the satellite leg; 14 a held SYN whose next hop does not answer; 15 one whose far side has answered.
+//! leg; 2 a socket of the satellite leg; 10 and 11 a datagram that throws the switch of the gateway's
+//! table; 14 a held SYN whose next hop does not answer; 15 one whose far side has answered.
 //!
 //! The priority (`meta priority`) of a SYN that is to be held has the same upper bits; there the
 //! role is the number of the door. So has that of a SYN of ours that is not to ask for ECN, as 13,
@@ -76,6 +77,11 @@ impl Marks {
     /// The priority of our own SYNs that are not to ask for ECN.
     pub const fn without_ecn(self) -> u32 {
         self.0 | 13
+    }
+
+    /// On datagrams that hold the switch of the gateway's table, and that leave its position.
+    pub(crate) const fn switch(self) -> [u32; 2] {
+        [self.0 | 11, self.0 | 10]
     }
 
     /// On a held SYN: the neighbour by which it would leave does not answer, tell the client.

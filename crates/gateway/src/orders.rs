@@ -35,6 +35,9 @@ pub enum OrderError {
     /// It no longer splits new flows.
     #[error("the gateway drains: start another one for new flows")]
     Draining,
+    /// Another reload has not come to its end.
+    #[error("another reload is under way: try again")]
+    Busy,
     /// A key that takes a start.
     #[error(
         "{keys} cannot change in a running gateway: start a successor in its place (`bentpipe gateway run --replace`)"
@@ -71,8 +74,11 @@ pub(crate) enum Request {
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(crate) request: Request,
-    pub(crate) outcome: SyncSender<Result<(), OrderError>>,
+    pub(crate) outcome: Outcome,
 }
+
+/// Where the outcome of an order goes.
+pub(crate) type Outcome = SyncSender<Result<(), OrderError>>;
 
 pub(crate) type Orders = Receiver<Order>;
 
@@ -89,7 +95,7 @@ impl Handle {
     /// With `true`, new flows pass end to end until `false`; those that are split stay so.
     ///
     /// # Errors
-    /// When the gateway drains or has ended, or nft refuses.
+    /// When the gateway drains or has ended.
     pub fn bypass(&self, on: bool) -> Result<(), OrderError> {
         self.order(Request::Bypass(on))
     }
@@ -103,11 +109,11 @@ impl Handle {
         self.order(Request::Reload(Box::new(config.clone())))
     }
 
-    /// No more new flows; those that stand go on until they end by themselves, however long that
-    /// takes. [`crate::Shutdown`] still shortens it.
+    /// No more new flows; those that stand go on until they end by themselves, at most for the time of
+    /// [`Config::retire`]. [`crate::Shutdown`] still shortens it.
     ///
     /// # Errors
-    /// When the gateway has ended, or nft refuses.
+    /// When the gateway has ended.
     pub fn retire(&self) -> Result<(), OrderError> {
         self.order(Request::Retire)
     }

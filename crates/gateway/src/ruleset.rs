@@ -4,8 +4,11 @@
 //!
 //! - `choose`: which new connections are for the gateway: SYNs that go from one leg's interface out
 //!   by the other's by the routing table. That leaves out what is for this machine itself,
-//!   broadcast, multicast, and what never crosses the satellite. Emptied to suspend interception:
-//!   then new flows pass end to end, and `deliver` still serves those that stand.
+//!   broadcast, multicast, and what never crosses the satellite.
+//! - `standing`: the first thing that these are asked: whether the gateway splits new flows at present.
+//!   That is the [`Switch`]'s position, which needs no nft to change; where nobody holds it, the
+//!   gateway does not attend. What is not split passes end to end, counted by the reason, and `deliver`
+//!   still serves the flows that stand.
 //! - `hold` (where SYNs are held; two before raw, with the queue's rule between): asks `choose`,
 //!   which gives what is to be held a priority of ours for the queue's rule to know it by. Not a
 //!   mark: a SYN that passes in the end keeps the operator's.
@@ -31,6 +34,7 @@ use crate::listen::Doors;
 use crate::mark::Marks;
 use crate::shared::Limit;
 use bentpipe_base::Bytes;
+use bentpipe_os::nft::Switch;
 use bentpipe_policy::Handshake;
 use bentpipe_policy::Which;
 use bentpipe_policy::{Action, Interface, Policy, Quic};
@@ -55,7 +59,44 @@ pub(crate) enum Reason {
     Draining,
 }
 
+/// What becomes of new connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Position {
+    /// They are split, unless a policy has it otherwise.
+    Split,
+    /// They pass end to end.
+    Pass(Reason),
+}
+
+impl Position {
+    /// Its number on the switch.
+    pub(crate) fn number(self) -> u16 {
+        match self {
+            Self::Split => 1,
+            Self::Pass(reason) => reason.position(),
+        }
+    }
+}
+
 impl Reason {
+    const ALL: [Self; 5] = [
+        Self::Limit(Limit::Flows),
+        Self::Limit(Limit::Descriptors),
+        Self::Limit(Limit::Buffered),
+        Self::Bypassed,
+        Self::Draining,
+    ];
+
+    fn position(self) -> u16 {
+        match self {
+            Self::Limit(Limit::Flows) => 2,
+            Self::Limit(Limit::Descriptors) => 3,
+            Self::Limit(Limit::Buffered) => 4,
+            Self::Bypassed => 5,
+            Self::Draining => 6,
+        }
+    }
+
     /// The name of its counter.
     fn counter(self) -> &'static str {
         match self {
@@ -69,14 +110,15 @@ impl Reason {
 }
 
 /// The table's counters beside those of policies.
-const COUNTERS: [&str; 11] = [
+const COUNTERS: [&str; 12] = [
     // New connections that passed unsplit: at a limit, because the operator wanted it, while the
-    // gateway drained, and for MPTCP, TCP-MD5 or TCP-AO, answered early.
+    // gateway drained, while it did not attend, and for MPTCP, TCP-MD5 or TCP-AO, answered early.
     "limit_flows",
     "limit_descriptors",
     "limit_buffered",
     "bypassed",
     "draining",
+    "unattended",
     "foreign_options",
     // Packets that passed, by kind; to UDP port 443 also those that were refused.
     "unsplit_tcp",
@@ -153,8 +195,8 @@ impl Ruleset {
         )
     }
 
-    /// The body of the table, with interception suspended.
-    pub(crate) fn table(&self) -> String {
+    /// The body of the table, with no rules of the operator's yet; `switch` is the switch's part of it.
+    pub(crate) fn table(&self, switch: &str) -> String {
         let ours = self.marks.intercepted();
         let mask = Marks::mask();
         let syn = "tcp flags & (fin | syn | rst | ack) == syn";
@@ -167,6 +209,7 @@ impl Ruleset {
         let crosses: String = (0..self.crossings.len())
             .map(|number| format!("chain cross_{number} {{\n}}\n"))
             .collect();
+        let standing = standing();
         let passing = self.passing();
         let without_ecn = self.marks.without_ecn();
         let (hold, take) = match self.handshake {
@@ -187,7 +230,7 @@ chain hold {{
         };
         format!(
             "\
-{counters}chain choose {{
+{counters}{switch}{standing}chain choose {{
 }}
 {crosses}{hold}chain take {{
   type filter hook prerouting priority raw; policy accept;
@@ -270,8 +313,9 @@ chain by_kind {{
         )
     }
 
-    /// Commands that intercept what crosses, in the table that is written `table`.
-    pub(crate) fn resume(&self, table: &str) -> String {
+    /// Commands that give the table that is written `table` the operator's rules in the place of those it
+    /// has.
+    pub(crate) fn commands(&self, table: &str) -> String {
         let mut commands = self.clear(table);
         for policy in &self.policies {
             // Writing to a String cannot fail.
@@ -280,7 +324,8 @@ chain by_kind {{
         if self.quic == Quic::Reject {
             let _ = writeln!(
                 commands,
-                "add rule {table} refuse_quic counter name rejected_quic reject with icmpx port-unreachable"
+                "add rule {table} refuse_quic {} counter name rejected_quic reject with icmpx port-unreachable",
+                Switch::matches(Position::Split.number())
             );
         }
         for (number, crossing) in self.crossings.iter().enumerate() {
@@ -289,6 +334,7 @@ chain by_kind {{
                 commands,
                 "add rule {table} choose {crosses} goto cross_{number}"
             );
+            let _ = writeln!(commands, "add rule {table} cross_{number} jump standing");
             let families = crossing
                 .doors
                 .first()
@@ -354,20 +400,6 @@ chain by_kind {{
         rules
     }
 
-    /// Commands that let new connections pass end to end, and count them by the reason.
-    pub(crate) fn suspend(&self, table: &str, reason: Reason) -> String {
-        let counter = reason.counter();
-        let mut commands = self.clear(table);
-        for crossing in &self.crossings {
-            let crosses = self.crosses(crossing.leg);
-            let _ = writeln!(
-                commands,
-                "add rule {table} choose {crosses} counter name {counter}"
-            );
-        }
-        commands
-    }
-
     /// Commands that take all such rules away, and give those that stand either way.
     fn clear(&self, table: &str) -> String {
         let crosses = (0..self.crossings.len()).map(|number| format!("cross_{number}"));
@@ -395,10 +427,40 @@ chain by_kind {{
     }
 }
 
+/// The chain that lets new connections pass unless they are to be split.
+fn standing() -> String {
+    let split = Switch::matches(Position::Split.number());
+    let mut chain = format!("chain standing {{\n  {split} return\n");
+    for reason in Reason::ALL {
+        let matches = Switch::matches(reason.position());
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            chain,
+            "  {matches} counter name {} accept",
+            reason.counter()
+        );
+    }
+    chain + "  counter name unattended accept\n}\n"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use bentpipe_os::owner::Owner;
+
+    #[test]
+    fn each_position_has_a_number_and_a_counter_of_its_own() {
+        let mut numbers: Vec<_> = Reason::ALL.map(Reason::position).into();
+        numbers.push(Position::Split.number());
+        numbers.sort_unstable();
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6]);
+        assert!(
+            Reason::ALL
+                .map(Reason::counter)
+                .iter()
+                .all(|name| COUNTERS.contains(name))
+        );
+    }
 
     #[test]
     fn tproxy_comes_before_the_mark() {
@@ -425,7 +487,7 @@ mod tests {
                 quic: Quic::Count,
                 mss: [None; 2],
             };
-            let all = rules.table() + &rules.resume("inet t");
+            let all = rules.table("") + &rules.commands("inet t");
             let tproxy: Vec<&str> = all.lines().filter(|line| line.contains("tproxy")).collect();
             assert_eq!(tproxy.len(), 2);
             for rule in tproxy {
@@ -433,7 +495,7 @@ mod tests {
             }
             assert!(
                 rules
-                    .resume("inet t")
+                    .commands("inet t")
                     .starts_with("flush chain inet t choose\n")
             );
         }

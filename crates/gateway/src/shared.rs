@@ -38,6 +38,31 @@ pub enum Standing {
     Bypassed,
     /// They pass unsplit: the gateway ends when those that stand have ended.
     Draining,
+    /// They pass unsplit: something is missing that splitting takes. Those that stand may hang.
+    Impaired,
+}
+
+/// What is missing while a gateway is [`Standing::Impaired`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Impairment {
+    /// A thread does not answer.
+    Worker,
+    /// The rules or routes of the interception.
+    Routes,
+    /// The nft table.
+    Table,
+}
+
+impl std::fmt::Display for Impairment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Worker => "a thread of the gateway does not answer",
+            Self::Routes => {
+                "its rules and routes are missing and cannot be made again: is `lo` up? (`ip rule`, `ip link show lo`)"
+            }
+            Self::Table => "its nft table is missing",
+        })
+    }
 }
 
 /// What is met when new flows pass unsplit for want of room.
@@ -63,11 +88,12 @@ impl std::fmt::Display for Limit {
 }
 
 impl Standing {
-    const ALL: [Self; 4] = [
+    const ALL: [Self; 5] = [
         Self::Serving,
         Self::Suspended,
         Self::Bypassed,
         Self::Draining,
+        Self::Impaired,
     ];
 
     /// Its name, as in the status.
@@ -77,6 +103,7 @@ impl Standing {
             Self::Suspended => "suspended",
             Self::Bypassed => "bypassed",
             Self::Draining => "draining",
+            Self::Impaired => "impaired",
         }
     }
 }
@@ -124,6 +151,8 @@ impl Settings {
 pub(crate) struct Shared {
     stage: AtomicU8,
     standing: AtomicU8,
+    /// By the watchdog's word.
+    impaired: AtomicBool,
     flows: AtomicUsize,
     suspend: AtomicUsize,
     resume: AtomicUsize,
@@ -157,6 +186,7 @@ impl Shared {
         Ok(Self {
             stage: AtomicU8::new(0),
             standing: AtomicU8::new(Standing::Suspended as u8),
+            impaired: AtomicBool::new(false),
             flows: AtomicUsize::new(0),
             suspend: AtomicUsize::new(bounds.suspend),
             resume: AtomicUsize::new(bounds.resume),
@@ -192,7 +222,16 @@ impl Shared {
     /// What becomes of new flows at present.
     pub(crate) fn standing(&self) -> Standing {
         let number = usize::from(self.standing.load(Ordering::Relaxed));
-        Standing::ALL[number.min(Standing::ALL.len() - 1)]
+        match Standing::ALL[number.min(Standing::ALL.len() - 1)] {
+            Standing::Draining => Standing::Draining,
+            _ if self.impaired.load(Ordering::Relaxed) => Standing::Impaired,
+            standing => standing,
+        }
+    }
+
+    /// Something that splitting takes is missing, or nothing any more.
+    pub(crate) fn impair(&self, why: Option<Impairment>) {
+        self.impaired.store(why.is_some(), Ordering::Relaxed);
     }
 
     pub(crate) fn stand(&self, standing: Standing) {
@@ -240,6 +279,13 @@ impl Shared {
     pub(crate) fn beat(&self, worker: usize) {
         if let Some(pulse) = self.pulses.get(worker) {
             pulse.store(self.pulse.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    /// Worker number `worker` has ended, and is not to be waited for.
+    pub(crate) fn leave(&self, worker: usize) {
+        if let Some(pulse) = self.pulses.get(worker) {
+            pulse.store(u64::MAX, Ordering::Relaxed);
         }
     }
 

@@ -337,3 +337,13 @@ impl Worker {
         self.shared.flow_ended();
     }
 }
+
+impl Drop for Worker {
+    /// Also by a panic: what it held is closed with it, and counts no more.
+    fn drop(&mut self) {
+        for _ in self.flows.numbers() {
+            self.shared.flow_ended();
+        }
+        self.shared.load().worker_holds(self.number, 0);
+    }
+}

@@ -7,6 +7,7 @@
 //! handshake = "end-to-end"     # a SYN is answered when the far side has: or "early", at once
 //! threads = 2                  # default: one for each processor the process may use
 //! drain = "30s"                # how long SIGTERM waits for flows to end
+//! retire = "24h"               # how long a gateway with a successor waits for its own
 //! control = "off"              # default: a socket at /run/bentpipe/gateway.sock
 //! metrics = "127.0.0.1:9463"   # where Prometheus asks; default: nowhere
 //! flow_log = "/var/log/bentpipe/flows.jsonl"  # a line for each flow that ends; default: none
@@ -184,6 +185,8 @@ pub struct Config {
     pub threads: Option<usize>,
     /// How long an ordinary shutdown waits for flows to end.
     pub drain: Duration,
+    /// How long a gateway that a successor has replaced waits for its flows to end.
+    pub retire: Duration,
     /// Where the gateway listens for its operator.
     pub control: Control,
     /// Where Prometheus finds the gateway; `None`: nowhere.
@@ -235,6 +238,7 @@ impl Default for Config {
             port: 0,
             threads: None,
             drain: Duration::from_secs(30),
+            retire: Duration::from_secs(24 * 3600),
             control: Control::Usual,
             metrics: None,
             flow_log: None,

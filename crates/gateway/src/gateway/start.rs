@@ -1,6 +1,7 @@
 //! Starting a gateway.
 
-use super::{Connections, Gateway, Meter, Scales, buffered};
+use super::crew::{Crew, Duty};
+use super::{Connections, Gateway, Meter, Patience, Scales, buffered};
 use crate::budget::{Descriptors, budget};
 use crate::control::{ControlError, Supply};
 use crate::counters::Counters;
@@ -14,10 +15,12 @@ use crate::listen::{self, ListenError, Listener};
 use crate::mark::Marks;
 use crate::orders::{Fixed, Handle};
 use crate::ruleset::{Crossing, Ruleset};
-use crate::shared::{Settings, Shared, Stage, Standing};
+use crate::shared::{Settings, Shared, Standing};
 use crate::status::{Facts, Lookout};
 use crate::thin::Thinner;
+use crate::watchdog::Watchdog;
 use crate::worker::{Plan, Worker};
+use bentpipe_base::Rate;
 use bentpipe_os::diag::Diag;
 use bentpipe_os::need::{Missing, Need};
 use bentpipe_os::neighbour::Neighbours;
@@ -31,7 +34,6 @@ use std::collections::HashSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, mpsc};
-use std::thread;
 use thiserror::Error;
 
 /// A gateway could not start; nothing is left behind.
@@ -166,7 +168,7 @@ impl Gateway {
             marks,
         });
         let descriptors = descriptors(threads)?;
-        let (shared, meter, workers) = spawn(
+        let (shared, meter, mut crew) = spawn(
             config,
             legs,
             listeners,
@@ -182,11 +184,12 @@ impl Gateway {
             meter: meter.clone(),
             lookout: Arc::new(Mutex::new(lookout)),
         };
-        let on = interception.resume();
+        let watched = watch(&mut crew, &interception, &shared);
+        interception.resume();
         shared.stand(Standing::Serving);
         let gateway = Self {
             interception,
-            workers,
+            crew,
             shared,
             meter,
             connections,
@@ -202,9 +205,10 @@ impl Gateway {
                 retry: timer::now(),
             },
             bypassed: false,
-            drain: config.drain,
+            renewal: None,
+            patience: Patience::of(config),
         };
-        on?;
+        watched?;
         forwarding::warn([&config.lan_interfaces, &config.sat_interfaces]);
         let [lan, sat] = [&config.lan_interfaces, &config.sat_interfaces];
         tracing::info!(?lan, ?sat, threads, "ready");
@@ -284,16 +288,14 @@ fn doors(config: &Config, legs: &Legs, threads: usize) -> Result<Doors, StartErr
     Ok((crossings, listeners))
 }
 
-type Workers = Vec<thread::JoinHandle<io::Result<()>>>;
-
 /// What there is and what is open, before the workers start.
 fn descriptors(workers: usize) -> Result<Descriptors, StartError> {
     let available = limits::raise_descriptors().map_err(system("raise the limit on open files"))?;
     let open = limits::open_descriptors().map_err(system("count the open files"))?;
     Ok(Descriptors {
         available,
-        // Bells, and an epoll set for each worker, the porter and the gateway.
-        used: open + workers + 6,
+        // Bells, and an epoll set for each worker, the porter, the watchdog and the gateway.
+        used: open + workers + 8,
         workers,
     })
 }
@@ -306,7 +308,7 @@ fn spawn(
     gate: Option<Gate>,
     marks: Marks,
     passed: Arc<Passed>,
-) -> Result<(Arc<Shared>, Meter, Workers), StartError> {
+) -> Result<(Arc<Shared>, Meter, Crew), StartError> {
     let Descriptors {
         available,
         used,
@@ -369,43 +371,20 @@ fn spawn(
         counters: Arc::clone(&counters[threads]),
         answered: Arc::clone(&answered),
     });
-    let mut workers = Workers::new();
-    let thinner = config.sat.ack_rate.and_then(|rate| {
+    let mut crew = Crew::default();
+    let hired = hire(&mut crew, &shared, plans, porter).and_then(|()| {
+        let rate = config.sat.ack_rate;
         let counters = Arc::clone(&counters[threads + 1]);
-        let thinner = Thinner::new(rate, marks, Arc::clone(&shared), counters);
-        let explained = thinner.inspect_err(|why| {
-            tracing::warn!("acknowledgements are not thinned out: they cannot be held: {why}");
-        });
-        explained.ok()
+        rate.map_or(Ok(()), |rate| {
+            thin(&mut crew, &shared, (rate, marks), counters)
+        })
     });
-    let thinner = thinner.map(|thinner| hire_thinner(thinner, &shared));
-    for hired in plans
-        .map(hire)
-        .chain(porter.map(hire_porter))
-        .chain(thinner)
-    {
-        match hired {
-            Ok(worker) => workers.push(worker),
-            Err(error) => {
-                shared.enter(Stage::Stopped);
-                for worker in workers {
-                    // It was told to end at once; how it ended does not matter any more.
-                    let _ = worker.join();
-                }
-                return Err(error);
-            }
-        }
+    if let Err(error) = hired {
+        // They were told to end at once; how they ended does not matter any more.
+        let _ = crew.stop(&shared);
+        return Err(error);
     }
-    Ok((shared, meter, workers))
-}
-
-/// Wakes the gateway when a worker ends, also by a panic.
-struct AtEnd(Arc<Shared>);
-
-impl Drop for AtEnd {
-    fn drop(&mut self) {
-        self.0.gateway_bell().ring();
-    }
+    Ok((shared, meter, crew))
 }
 
 /// What a porter keeps.
@@ -415,39 +394,63 @@ struct Gate {
     marks: Marks,
 }
 
-fn hire_porter(plan: handshake::Plan) -> Result<thread::JoinHandle<io::Result<()>>, StartError> {
-    let bell = AtEnd(Arc::clone(&plan.shared));
-    let porter = Porter::new(plan).map_err(system("make an epoll set"))?;
-    employ("porter".to_owned(), bell, move || porter.run())
-}
-
-fn hire_thinner(
-    thinner: Thinner,
+/// Starts the workers and the porter.
+fn hire(
+    crew: &mut Crew,
     shared: &Arc<Shared>,
-) -> Result<thread::JoinHandle<io::Result<()>>, StartError> {
-    employ("acks".to_owned(), AtEnd(Arc::clone(shared)), move || {
-        thinner.run()
+    plans: impl Iterator<Item = Plan>,
+    porter: Option<handshake::Plan>,
+) -> Result<(), StartError> {
+    let refused = || system("start a thread");
+    for plan in plans {
+        let number = plan.number;
+        let worker = Worker::new(plan).map_err(system("make an epoll set"))?;
+        let name = format!("split-{number}");
+        crew.hire(name, Duty::Split(number), shared, move || worker.run())
+            .map_err(refused())?;
+    }
+    if let Some(plan) = porter {
+        let duty = Duty::Aid(Some(plan.number));
+        let porter = Porter::new(plan).map_err(system("make an epoll set"))?;
+        crew.hire("porter".to_owned(), duty, shared, move || porter.run())
+            .map_err(refused())?;
+    }
+    Ok(())
+}
+
+/// Starts the thread that thins out acknowledgements, where they can be held.
+fn thin(
+    crew: &mut Crew,
+    shared: &Arc<Shared>,
+    (rate, marks): (Rate, Marks),
+    counters: Arc<Counters>,
+) -> Result<(), StartError> {
+    match Thinner::new(rate, marks, Arc::clone(shared), counters) {
+        Ok(thinner) => {
+            let work = move || thinner.run();
+            crew.hire("acks".to_owned(), Duty::Aid(None), shared, work)
+                .map_err(system("start a thread"))
+        }
+        Err(why) => {
+            tracing::warn!("acknowledgements are not thinned out: they cannot be held: {why}");
+            Ok(())
+        }
+    }
+}
+
+/// Starts the watchdog.
+fn watch(
+    crew: &mut Crew,
+    interception: &Interception,
+    shared: &Arc<Shared>,
+) -> Result<(), StartError> {
+    let (gate, diversion) = (interception.gate(), interception.diversion());
+    let watchdog = Watchdog::new(gate, diversion, Arc::clone(shared));
+    let watchdog = watchdog.map_err(system("watch the rules and routes"))?;
+    crew.hire("watchdog".to_owned(), Duty::Aid(None), shared, move || {
+        watchdog.run()
     })
-}
-
-fn hire(plan: Plan) -> Result<thread::JoinHandle<io::Result<()>>, StartError> {
-    let number = plan.number;
-    let bell = AtEnd(Arc::clone(&plan.shared));
-    let worker = Worker::new(plan).map_err(system("make an epoll set"))?;
-    employ(format!("split-{number}"), bell, move || worker.run())
-}
-
-fn employ(
-    name: String,
-    bell: AtEnd,
-    work: impl FnOnce() -> io::Result<()> + Send + 'static,
-) -> Result<thread::JoinHandle<io::Result<()>>, StartError> {
-    let work = move || {
-        let _bell = bell;
-        work()
-    };
-    let thread = thread::Builder::new().name(name).spawn(work);
-    thread.map_err(system("start a thread"))
+    .map_err(system("start a thread"))
 }
 
 /// Names what the machine lacks, where that is why interception failed.

@@ -6,6 +6,7 @@ use crate::dial::{Dialled, dial, is_behind};
 use crate::mark::Marks;
 use crate::shared::{Settings, Shared, Stage};
 use crate::slab::Slab;
+use crate::watchdog::Standstill;
 use bentpipe_base::{Instant, Seq};
 use bentpipe_os::epoll::{Epoll, Event, Events, Interest};
 use bentpipe_os::nfqueue::{Queues, Verdict};
@@ -58,6 +59,7 @@ pub(crate) struct Porter {
     /// a connection.
     let_in: HashMap<Ends, (Seq, Instant)>,
     looked: Instant,
+    standstill: Standstill,
 }
 
 /// A packet in a queue.
@@ -94,6 +96,7 @@ impl Porter {
             places: HashMap::new(),
             let_in: HashMap::new(),
             looked: timer::now(),
+            standstill: Standstill::new(),
         })
     }
 
@@ -104,6 +107,9 @@ impl Porter {
             let idle =
                 self.places.is_empty() && self.let_in.is_empty() && self.plan.answered.is_empty();
             self.epoll.wait(&mut events, (!idle).then_some(TICK))?;
+            if self.standstill.wakes() {
+                self.pass_all()?;
+            }
             for index in 0..events.len() {
                 match events.at(index) {
                     Some(Event { token: QUEUE, .. }) => self.on_syns()?,
@@ -114,6 +120,22 @@ impl Porter {
             }
             self.expire()?;
             self.held.settle();
+        }
+        Ok(())
+    }
+
+    /// Lets all go that waits in the queues: their clients have sent again, and were let pass.
+    fn pass_all(&mut self) -> io::Result<()> {
+        for _ in 0..REMEMBERED {
+            let Some(waiting) = self.plan.queues.receive()? else {
+                return Ok(());
+            };
+            let ticket = Ticket {
+                queue: waiting.queue,
+                id: waiting.id,
+            };
+            self.plan.counters.unattended.one();
+            self.give(ticket, Verdict::Pass)?;
         }
         Ok(())
     }

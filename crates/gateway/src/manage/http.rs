@@ -64,11 +64,12 @@ fn respond(head: &[u8], handle: &Handle) -> Vec<u8> {
     }
 }
 
-/// Bypassed and suspended are healthy: connections work. One that drains takes no new ones.
+/// Bypassed and suspended are healthy: connections work. One that drains takes no new ones, and of one
+/// that is impaired those that stand may hang.
 fn health(handle: &Handle) -> Vec<u8> {
     let standing = handle.shared.standing();
     let status = match standing {
-        Standing::Draining => "503 Service Unavailable",
+        Standing::Draining | Standing::Impaired => "503 Service Unavailable",
         _ => "200 OK",
     };
     response(status, PLAIN, &format!("{}\n", standing.name()))

@@ -16,6 +16,7 @@ use bentpipe_os::netlink::{Prefix, Route, Veth, VethEnd};
 use bentpipe_os::netns::Netns;
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -347,12 +348,32 @@ impl Stage {
         assert!(command.arg(family).args(route).status().unwrap().success());
     }
 
-    /// Whether the gateway's namespace has a rule that intercepts.
+    /// Whether new connections are to be split in the gateway's namespace: the switch in the table is
+    /// held in its first position.
     pub fn intercepts(&self) -> bool {
         let rules = self
             .gateway
             .run(|| bentpipe_os::nft::list(&["ruleset"]).unwrap());
-        rules.unwrap().contains("goto cross_")
+        rules.unwrap().contains("elements = { 1 timeout")
+    }
+
+    /// Sends a signal to the nft process that holds the gateway's table.
+    pub fn signal_nft(&self, signal: &str) {
+        let own = |path: &str| std::fs::metadata(path).map(|about| about.ino());
+        let here = || own("/proc/thread-self/ns/net").unwrap();
+        let here = self.gateway.run(here).unwrap();
+        let pids = std::fs::read_dir("/proc").unwrap().flatten();
+        let pids = pids.filter_map(|entry| entry.file_name().into_string().ok());
+        let nft: Vec<String> = pids
+            .filter(|pid| {
+                let comm = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+                comm.is_ok_and(|comm| comm == "nft\n")
+                    && own(&format!("/proc/{pid}/ns/net")).is_ok_and(|other| other == here)
+            })
+            .collect();
+        assert_eq!(nft.len(), 1, "{nft:?}");
+        let mut kill = std::process::Command::new("kill");
+        assert!(kill.args([signal, &nft[0]]).status().unwrap().success());
     }
 
     /// The connections whose sockets are the gateway's: two a flow.

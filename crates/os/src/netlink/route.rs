@@ -171,6 +171,17 @@ pub struct RouteGuard {
     text: String,
 }
 
+impl RouteGuard {
+    /// Adds the route again; the kernel refuses that while it is there.
+    pub(super) fn restore(&self) -> Result<(), NetlinkError> {
+        self.netlink.change(
+            RouteNetlinkMessage::NewRoute(self.message.clone()),
+            NLM_F_CREATE | NLM_F_EXCL,
+            || format!("add the route {} again", self.text),
+        )
+    }
+}
+
 impl Drop for RouteGuard {
     fn drop(&mut self) {
         let message = RouteNetlinkMessage::DelRoute(self.message.clone());

@@ -256,8 +256,8 @@ impl Netlink {
 #[must_use = "packets are no longer diverted when it is dropped"]
 pub struct Diversion {
     // In this order: dropped rules first.
-    _rules: Vec<RuleGuard>,
-    _routes: Vec<RouteGuard>,
+    rules: Vec<RuleGuard>,
+    routes: Vec<RouteGuard>,
     table: Table,
 }
 
@@ -295,8 +295,8 @@ impl Netlink {
             rules.push(self.hold_rule(&rule)?);
         }
         Ok(Diversion {
-            _rules: rules,
-            _routes: routes,
+            rules,
+            routes,
             table,
         })
     }
@@ -306,6 +306,34 @@ impl Diversion {
     /// The table that the packets are routed by.
     pub const fn table(&self) -> Table {
         self.table
+    }
+
+    /// Makes again what somebody has removed of it; says whether that was anything.
+    ///
+    /// # Errors
+    /// Then a part of it may still be missing: with `lo` down, for example, there can be no route.
+    pub fn restore(&self) -> Result<bool, NetlinkError> {
+        let mut restored = false;
+        for route in &self.routes {
+            restored |= was_missing(route.restore())?;
+        }
+        for rule in &self.rules {
+            restored |= was_missing(rule.netlink.add_rule(&rule.rule))?;
+        }
+        Ok(restored)
+    }
+}
+
+/// The kernel refuses to add what is there.
+fn was_missing(added: Result<(), NetlinkError>) -> Result<bool, NetlinkError> {
+    match added {
+        Ok(()) => Ok(true),
+        Err(NetlinkError::Refused { source, .. })
+            if source.kind() == io::ErrorKind::AlreadyExists =>
+        {
+            Ok(false)
+        }
+        Err(error) => Err(error),
     }
 }
 

@@ -10,9 +10,11 @@
 mod count;
 mod hold;
 mod session;
+mod switch;
 
 pub use count::{Count, Tally};
 pub use hold::{HoldTable, Hook};
+pub use switch::{LIFE, Switch};
 
 use crate::need;
 use crate::owner::{Owner, OwnerError};

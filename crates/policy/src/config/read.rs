@@ -26,6 +26,7 @@ pub(super) fn config(file: &str, text: &str) -> Result<Config, Problems> {
         .optional("threads")
         .map(|Whole::<1, 1024>(threads)| threads as usize);
     config.drain = root.or("drain", config.drain);
+    config.retire = root.or("retire", config.retire);
     config.control = root.or("control", config.control);
     config.metrics = root
         .optional("metrics")

@@ -240,6 +240,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("handshake = \"erly\"", "did you mean `early`?"),
     ("threads = 0", "from 1 to 1024"),
     ("drain = 30", "\"300ms\""),
+    ("retire = 24", "\"300ms\""),
     ("control = \"gateway.sock\"", "is no path from the root"),
     ("control = \"on\"", "or \"off\""),
     ("metrics = \"localhost\"", "an address and a port"),

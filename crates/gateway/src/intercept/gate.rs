@@ -1,0 +1,45 @@
+//! Whether new connections are split at present: the position of the switch in the gateway's table.
+
+use crate::ruleset::Position;
+use bentpipe_os::nft::Switch;
+use std::sync::{Mutex, PoisonError};
+
+/// The switch as the gateway wants it. Whoever changes that throws it at once, without nft and without
+/// waiting; the watchdog holds it.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    switch: Switch,
+    /// `None` until the gateway is ready.
+    wanted: Mutex<Option<Position>>,
+}
+
+impl Gate {
+    pub(super) fn new(switch: Switch) -> Self {
+        Self {
+            switch,
+            wanted: Mutex::new(None),
+        }
+    }
+
+    /// New connections are treated so from now on.
+    pub(super) fn turn(&self, position: Position) {
+        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = wanted.replace(position);
+        if let Some(before) = before.filter(|before| *before != position) {
+            self.switch.leave(before.number());
+        }
+        // A table that is missing is the watchdog's to find out.
+        self.switch.hold(position.number());
+    }
+
+    /// Holds the switch in its position for a moment more. Says whether the table is there.
+    pub(crate) fn hold(&self) -> bool {
+        let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        wanted.is_none_or(|position| self.switch.hold(position.number()))
+    }
+
+    /// What the switch adds to the table.
+    pub(super) fn body(&self) -> String {
+        self.switch.body()
+    }
+}

@@ -1,0 +1,217 @@
+//! The gateway's nft table, kept by a thread of its own.
+//!
+//! nft is another process: it may take its time, hang, or be killed. Nobody waits for it here but this
+//! thread. It gives the table new rules when it is told to, and makes the table again where nft has
+//! ended or does not answer any more.
+
+use super::gate::Gate;
+use super::{InterceptError, Passed};
+use crate::ruleset::Ruleset;
+use bentpipe_os::epoll::{Bell, Epoll, Events, Interest};
+use bentpipe_os::nft::{NftError, OwnerTable, TableFamily};
+use bentpipe_os::timer;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+const ORDERS: u64 = 0;
+const HOLDER: u64 = 1;
+/// When a table that could not be made is tried again.
+const RETRY: Duration = Duration::from_millis(500);
+/// How long it is tried. Without the table nothing is delivered to the flows that stand: they are
+/// better reset.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// What the thread has to say.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// The rules that were asked for last are in force, or refused.
+    Renewed(Result<(), InterceptError>),
+    /// The table is gone, and cannot be made again.
+    Lost(InterceptError),
+}
+
+/// The thread and how to talk to it. Dropping it removes the table.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    orders: Option<Sender<Ruleset>>,
+    order_bell: Arc<Bell>,
+    pub(super) news: Receiver<News>,
+    /// Rings when there are news.
+    pub(super) news_bell: Arc<Bell>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// Makes the table in the calling thread's namespace.
+    pub(super) fn start(
+        rules: Ruleset,
+        gate: Arc<Gate>,
+        passed: Arc<Passed>,
+    ) -> Result<Self, InterceptError> {
+        let table = load(&rules, &gate)?;
+        passed.follow(&table);
+        let (orders, taken) = channel();
+        let (tell, news) = channel();
+        let (order_bell, news_bell) = bells().map_err(InterceptError::Thread)?;
+        let at_work = AtWork {
+            epoll: Epoll::new().map_err(InterceptError::Thread)?,
+            table,
+            rules,
+            gate,
+            passed,
+            orders: taken,
+            order_bell: Arc::clone(&order_bell),
+            news: tell,
+            news_bell: Arc::clone(&news_bell),
+            mute: false,
+        };
+        let thread = std::thread::Builder::new().name("table".to_owned());
+        let thread = thread.spawn(move || at_work.run());
+        Ok(Self {
+            orders: Some(orders),
+            order_bell,
+            news,
+            news_bell,
+            thread: Some(thread.map_err(InterceptError::Thread)?),
+        })
+    }
+
+    /// Asks for other rules; [`News::Renewed`] tells what became of that.
+    pub(super) fn renew(&self, rules: Ruleset) {
+        if let Some(orders) = &self.orders {
+            // It ends before us only by a panic, which is told where the table is missed.
+            let _ = orders.send(rules);
+            self.order_bell.ring();
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.orders = None;
+        self.order_bell.ring();
+        if let Some(thread) = self.thread.take() {
+            // It returns nothing, and its panic has been told already.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn bells() -> io::Result<(Arc<Bell>, Arc<Bell>)> {
+    Ok((Arc::new(Bell::new()?), Arc::new(Bell::new()?)))
+}
+
+/// A table with its rules.
+fn load(rules: &Ruleset, gate: &Gate) -> Result<OwnerTable, NftError> {
+    let table = OwnerTable::load(TableFamily::Inet, "gateway", &rules.table(&gate.body()))?;
+    table.apply(&rules.commands(&table.to_string()))?;
+    Ok(table)
+}
+
+struct AtWork {
+    epoll: Epoll,
+    table: OwnerTable,
+    rules: Ruleset,
+    gate: Arc<Gate>,
+    passed: Arc<Passed>,
+    orders: Receiver<Ruleset>,
+    order_bell: Arc<Bell>,
+    news: Sender<News>,
+    news_bell: Arc<Bell>,
+    /// nft has left a command without an answer, and nobody knows what it will do yet.
+    mute: bool,
+}
+
+impl AtWork {
+    fn run(mut self) {
+        if let Err(error) = self.watch() {
+            return self.tell(News::Lost(InterceptError::Thread(error)));
+        }
+        let mut events = Events::with_capacity(2);
+        let mut missing_since = None;
+        loop {
+            let pause = missing_since.map(|_| RETRY);
+            if let Err(error) = self.epoll.wait(&mut events, pause) {
+                return self.tell(News::Lost(InterceptError::Thread(error)));
+            }
+            self.order_bell.silence();
+            match self.orders.try_recv() {
+                Ok(rules) => {
+                    let result = self.renew(rules);
+                    self.tell(News::Renewed(result));
+                }
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => return,
+            }
+            if self.table.is_held() && !self.mute {
+                missing_since = None;
+                continue;
+            }
+            let since = *missing_since.get_or_insert_with(|| {
+                // An end that is known would be told at every wait.
+                let _ = self.epoll.remove(&self.table);
+                timer::now()
+            });
+            match self.replace(self.rules.clone()) {
+                Ok(()) => {
+                    tracing::warn!(
+                        "the nft process that held the gateway's table ended or hung: the table is made again"
+                    );
+                    missing_since = None;
+                }
+                Err(error) if !self.mute && timer::now().since(since) >= PATIENCE => {
+                    return self.tell(News::Lost(error));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the gateway's table cannot be made again yet");
+                }
+            }
+        }
+    }
+
+    fn watch(&self) -> io::Result<()> {
+        self.epoll.add(&*self.order_bell, ORDERS, Interest::READ)?;
+        self.epoll.add(&self.table, HOLDER, Interest::READ)
+    }
+
+    /// Gives the table other rules, or makes another where nft does not do that.
+    fn renew(&mut self, rules: Ruleset) -> Result<(), InterceptError> {
+        match self.table.apply(&rules.commands(&self.table.to_string())) {
+            Ok(()) => {
+                self.rules = rules;
+                Ok(())
+            }
+            Err(error @ NftError::Refused { .. }) => Err(error.into()),
+            Err(error) => {
+                tracing::warn!(%error, "the gateway's table is made again, by another nft");
+                self.mute = true;
+                self.replace(rules)
+            }
+        }
+    }
+
+    /// Makes another table in the place of the one that there is, or was.
+    fn replace(&mut self, rules: Ruleset) -> Result<(), InterceptError> {
+        let table = load(&rules, &self.gate)?;
+        self.epoll
+            .add(&table, HOLDER, Interest::READ)
+            .map_err(InterceptError::Thread)?;
+        self.passed.follow(&table);
+        // Its descriptor leaves the epoll set, and its nft is killed.
+        drop(std::mem::replace(&mut self.table, table));
+        // As long as there were two, the old one's switch was thrown.
+        self.gate.hold();
+        self.rules = rules;
+        self.mute = false;
+        Ok(())
+    }
+
+    fn tell(&self, news: News) {
+        // Whoever does not listen any more has dropped us.
+        let _ = self.news.send(news);
+        self.news_bell.ring();
+    }
+}

@@ -1,0 +1,158 @@
+//! The watchdog: new connections are split only while all that it takes is there.
+//!
+//! A thread of its own asks every worker for a sign of life ten times a second, watches the rules and
+//! routes that bring packets to us and makes again what somebody removes, and, as long as all is well,
+//! holds the switch in the gateway's table. What holds it no longer is: a worker that hangs; rules that
+//! cannot be made again; a process that is stopped, frozen or starved. Within [`LIFE`] the kernel then
+//! lets new connections pass end to end, and takes them back as soon as the switch is held again.
+//!
+//! It never waits for nft, nor for the supervising thread, and nothing that it meets ends the gateway.
+
+use crate::intercept::Gate;
+use crate::shared::{Impairment, Shared, Stage};
+use bentpipe_base::Instant;
+use bentpipe_os::epoll::{Epoll, Events, Interest};
+use bentpipe_os::netlink::{Diversion, Watch};
+use bentpipe_os::nft::LIFE;
+use bentpipe_os::timer;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often the switch is held again; changes of the routes are looked at no more often.
+const PERIOD: Duration = Duration::from_millis(100);
+/// How often the rules and routes are looked at without being told of a change.
+const ROUND: Duration = Duration::from_secs(5);
+
+/// What the watchdog watches.
+pub(crate) struct Watchdog {
+    gate: Arc<Gate>,
+    shared: Arc<Shared>,
+    diversion: Arc<Diversion>,
+    routes: Watch,
+    epoll: Epoll,
+    /// What the workers were asked, and have not all answered.
+    asked: u64,
+    /// When rules and routes were found whole; `None`: they have to be looked at.
+    whole: Option<Instant>,
+    /// When all was well.
+    well: Instant,
+    told: Option<Impairment>,
+}
+
+impl Watchdog {
+    /// In the calling thread's namespace; the workers are there already.
+    pub(crate) fn new(
+        gate: Arc<Gate>,
+        diversion: Arc<Diversion>,
+        shared: Arc<Shared>,
+    ) -> io::Result<Self> {
+        let (routes, epoll) = (Watch::open()?, Epoll::new()?);
+        epoll.add(shared.wake(), 0, Interest::READ | Interest::EDGE)?;
+        Ok(Self {
+            gate,
+            asked: shared.feel_pulse(),
+            shared,
+            diversion,
+            routes,
+            epoll,
+            whole: None,
+            well: timer::now(),
+            told: None,
+        })
+    }
+
+    /// Works until the gateway stops.
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(1);
+        let mut next = timer::now();
+        while self.shared.stage() != Stage::Stopped {
+            let now = timer::now();
+            if now < next {
+                // The workers' bell may ring meanwhile: only its last ring, for the end, matters.
+                self.epoll.wait(&mut events, Some(next.since(now)))?;
+                continue;
+            }
+            next = now + PERIOD;
+            self.look(now);
+        }
+        Ok(())
+    }
+
+    fn look(&mut self, now: Instant) {
+        let impaired = self.impairment(now);
+        if impaired.is_none() {
+            self.well = now;
+            self.shared.impair(None);
+            if self.told.take().is_some() {
+                tracing::warn!("all is well again: new flows are split as before");
+            }
+        } else if let Some(why) = impaired
+            && now.since(self.well) >= LIFE
+        {
+            self.shared.impair(Some(why));
+            if self.told.replace(why) != Some(why) {
+                tracing::error!("new flows pass unsplit: {why}");
+            }
+        }
+    }
+
+    /// What is in the way of new flows; with nothing, the switch is held.
+    fn impairment(&mut self, now: Instant) -> Option<Impairment> {
+        let answered = self.shared.have_answered(self.asked);
+        let pulse = self.shared.feel_pulse();
+        if !self.is_diverted(now) {
+            return Some(Impairment::Routes);
+        }
+        if !answered {
+            return Some(Impairment::Worker);
+        }
+        self.asked = pulse;
+        (!self.gate.hold()).then_some(Impairment::Table)
+    }
+
+    /// Whether marked packets come to us; where they do not, makes them.
+    fn is_diverted(&mut self, now: Instant) -> bool {
+        if self.routes.may_have_lost(self.diversion.table())
+            || self.whole.is_some_and(|whole| now.since(whole) >= ROUND)
+        {
+            self.whole = None;
+        }
+        if self.whole.is_some() {
+            return true;
+        }
+        match self.diversion.restore() {
+            Ok(restored) => {
+                if restored {
+                    tracing::warn!(
+                        "somebody removed rules or routes of the gateway: they are made again"
+                    );
+                }
+                self.whole = Some(now);
+            }
+            Err(error) => tracing::debug!(%error, "rules and routes are missing"),
+        }
+        self.whole.is_some()
+    }
+}
+
+/// Tells a thread that takes new connections whether it stood still (stopped, frozen, starved) for longer
+/// than the switch stands: the connections that waited for it meanwhile have been let pass since, and
+/// are not to be split.
+#[derive(Debug)]
+pub(crate) struct Standstill {
+    woke: Instant,
+}
+
+impl Standstill {
+    pub(crate) fn new() -> Self {
+        Self { woke: timer::now() }
+    }
+
+    /// The thread works; the watchdog has woken it within [`PERIOD`] unless it stood still.
+    pub(crate) fn wakes(&mut self) -> bool {
+        let now = timer::now();
+        let before = std::mem::replace(&mut self.woke, now);
+        now.since(before) >= LIFE
+    }
+}

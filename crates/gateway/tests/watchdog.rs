@@ -1,0 +1,233 @@
+//! A gateway that hangs, or from which somebody takes what interception rests on: new connections work
+//! all the same, and those that stand go on.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use bentpipe_gateway::protocol::{self, Request};
+use bentpipe_os::need;
+use bentpipe_os::netns::Netns;
+use bentpipe_os::sweep;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use support::{Ip, Stage, child, eventually, exchange};
+
+/// New connections must work again within this time, begun at any moment.
+const SOON: Duration = Duration::from_secs(2);
+
+fn ip(netns: &Netns, command: &str) -> bool {
+    let words = command.split_whitespace();
+    netns.command("ip").args(words).status().unwrap().success()
+}
+
+/// A connection that works at once, at least within [`SOON`].
+fn soon(stage: &Stage, family: Ip) -> (TcpStream, TcpStream) {
+    let begun = Instant::now();
+    let mut pair = stage.pair(family);
+    exchange(&mut pair);
+    let took = begun.elapsed();
+    assert!(took < SOON, "a new connection took {took:?}");
+    pair
+}
+
+/// Waits until new connections are split again, those of `pairs` being all that there are.
+fn split_again(stage: &Stage, pairs: &mut Vec<(TcpStream, TcpStream)>) {
+    let before = stage.connections().len();
+    eventually("split connections", || {
+        pairs.push(soon(stage, Ip::V4));
+        stage.connections().len() > before
+    });
+}
+
+/// Stopped by SIGSTOP, as it might hang or be frozen: whoever connects at whatever moment from then on
+/// gets through within two seconds, end to end. Going on, it splits as before, and harms nobody.
+#[test]
+fn a_stopped_gateway_lets_new_connections_pass_and_takes_them_back() {
+    need!(Root, Tproxy);
+    for config in ["", "handshake = \"early\""] {
+        let stage = Stage::new();
+        let gateway = child::start(&stage, config);
+        let mut split: Vec<_> = Ip::BOTH.map(|ip| stage.pair(ip)).into();
+        split.iter_mut().for_each(exchange);
+        gateway.signal("-STOP");
+        let mut unsplit = Vec::new();
+        std::thread::scope(|scope| {
+            let begun = (0..16).map(|number| {
+                let stage = &stage;
+                scope.spawn(move || {
+                    std::thread::sleep(Duration::from_millis(150 * number));
+                    soon(stage, Ip::BOTH[number as usize % 2])
+                })
+            });
+            let begun: Vec<_> = begun.collect();
+            unsplit.extend(begun.into_iter().map(|thread| thread.join().unwrap()));
+        });
+        assert_eq!(stage.connections().len(), 4, "{config}");
+        gateway.signal("-CONT");
+        split_again(&stage, &mut unsplit);
+        split.iter_mut().chain(&mut unsplit).for_each(exchange);
+    }
+}
+
+/// Rules and routes that somebody removes, one by one or all, are made again within a second, and the
+/// flows that stand lose nothing.
+#[test]
+fn rules_and_routes_that_are_removed_are_made_again() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = child::start(&stage, "");
+    let netns = &stage.gateway;
+    let mut pairs: Vec<_> = Ip::BOTH.map(|ip| stage.pair(ip)).into();
+    let all_rules = [
+        "-4 rule flush",
+        "-4 rule add lookup main pref 32766",
+        "-6 rule flush",
+        "-6 rule add lookup main pref 32766",
+    ];
+    let all_routes = [
+        "-4 route flush table all proto 98",
+        "-6 route flush table all proto 98",
+    ];
+    let both = [all_rules.as_slice(), &all_routes].concat();
+    // Down, an interface loses its routes, of which nobody is told.
+    let loopback = ["link set lo down", "link set lo up"];
+    for commands in [all_rules.as_slice(), &all_routes, &both, &loopback] {
+        for command in commands {
+            assert!(ip(netns, command), "{command}");
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        let before = stage.connections().len();
+        pairs.extend(Ip::BOTH.map(|ip| soon(&stage, ip)));
+        assert_eq!(stage.connections().len(), before + 4, "{commands:?}");
+        pairs.iter_mut().for_each(exchange);
+    }
+    drop(gateway);
+}
+
+/// Where they cannot be made again, new connections pass, and `/healthz` says that something is wrong;
+/// and once they can, all is as before.
+#[test]
+fn where_they_cannot_be_made_again_new_connections_pass() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let metrics = SocketAddr::new(Ip::V4.gateway_lan(), 9463);
+    let _gateway = child::start(&stage, &format!("metrics = \"{metrics}\""));
+    let health = || {
+        let mut stream = support::connect_in(&stage.server, metrics).unwrap();
+        stream.write_all(b"GET /healthz HTTP/1.1\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let mut pairs: Vec<_> = Ip::BOTH.map(|ip| stage.pair(ip)).into();
+    assert!(health().contains("200 OK"), "{}", health());
+    assert!(ip(&stage.gateway, "link set lo down"));
+    std::thread::sleep(Duration::from_secs(1));
+    let before = stage.connections().len();
+    let mut unsplit = Ip::BOTH.map(|ip| soon(&stage, ip));
+    assert_eq!(stage.connections().len(), before);
+    eventually("a word about it", || health().contains("503"));
+    assert!(health().ends_with("impaired\n"), "{}", health());
+    assert!(ip(&stage.gateway, "link set lo up"));
+    split_again(&stage, &mut pairs);
+    pairs.iter_mut().chain(&mut unsplit).for_each(exchange);
+    assert!(health().contains("200 OK"), "{}", health());
+}
+
+/// nft hangs when a limit is met, when the operator wants a bypass, and when the gateway ends: none of
+/// that needs it.
+#[test]
+fn nothing_waits_for_an_nft_that_hangs() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("gateway.sock");
+    let control = format!("control = \"{}\"", socket.display());
+    let mut gateway = child::start(&stage, &format!("{control}\n[limits]\nflows = 4"));
+    stage.signal_nft("-STOP");
+    let mut pairs: Vec<_> = (0..12).map(|i| soon(&stage, Ip::BOTH[i % 2])).collect();
+    assert!(stage.connections().len() < 2 * pairs.len(), "at the limit");
+    let ask = |request| protocol::ask(&socket, &request);
+    let standing = || {
+        std::thread::sleep(Duration::from_millis(210));
+        ask(Request::Status).unwrap()["status"]["standing"].clone()
+    };
+    assert_eq!(standing(), "suspended");
+    pairs.truncate(1);
+    eventually("splitting again", || standing() == "serving");
+    for (on, expected) in [(true, "bypassed"), (false, "serving")] {
+        let begun = Instant::now();
+        ask(Request::Bypass { on }).unwrap();
+        assert_eq!(standing(), expected);
+        let before = stage.connections().len();
+        pairs.push(soon(&stage, Ip::V4));
+        let split = stage.connections().len() - before;
+        assert_eq!(split, if on { 0 } else { 2 });
+        assert!(begun.elapsed() < SOON);
+    }
+    pairs.iter_mut().for_each(exchange);
+    drop(pairs);
+    gateway.signal("-TERM");
+    assert_eq!(gateway.child.wait().unwrap().code(), Some(0));
+}
+
+/// A sweep from another pid namespace of the same network sees none of our processes, and takes
+/// nothing from them.
+#[test]
+fn a_sweep_from_another_pid_namespace_takes_nothing_from_the_living() {
+    need!(Root, Tproxy, Program("unshare"));
+    let stage = Stage::new();
+    let mut gateway = child::start(&stage, "");
+    let mut pairs: Vec<_> = Ip::BOTH.map(|ip| stage.pair(ip)).into();
+    let rules = || {
+        let list = |family| stage.gateway.command("ip").args([family, "rule"]).output();
+        ["-4", "-6"].map(|family| String::from_utf8(list(family).unwrap().stdout).unwrap())
+    };
+    let before = rules();
+    assert!(before[0].contains("fwmark"), "{before:?}");
+    // With folders of its own: what others have in theirs is not ours to try this on.
+    let script = "mount -t tmpfs none /run && mount -t tmpfs none /tmp && exec \"$0\" sweep_process --exact --nocapture";
+    let sweep = || {
+        let mut unshare = stage.gateway.command("unshare");
+        unshare.args(["--pid", "--fork", "--mount", "--mount-proc", "sh", "-c"]);
+        unshare.arg(script).arg(std::env::current_exe().unwrap());
+        let output = unshare.env(SWEEP, "1").output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let swept = sweep();
+    assert!(swept.contains("nothing to sweep"), "{swept}");
+    assert_eq!(rules(), before);
+    pairs.extend(Ip::BOTH.map(|ip| soon(&stage, ip)));
+    assert_eq!(stage.connections().len(), 8);
+    pairs.iter_mut().for_each(exchange);
+
+    gateway.kill();
+    let swept = sweep();
+    assert!(swept.contains("removed rule"), "the dead one's goes: {swept}");
+    assert!(!rules()[0].contains("fwmark"));
+}
+
+const SWEEP: &str = "BENTPIPE_TEST_SWEEP";
+
+/// In the child of the test above, a sweep.
+#[test]
+fn sweep_process() {
+    if std::env::var_os(SWEEP).is_none() {
+        return;
+    }
+    assert!(!Path::new("/run/netns").exists(), "not in folders of its own");
+    let report = sweep::sweep();
+    let words = match report.is_empty() {
+        true => "nothing to sweep".to_owned(),
+        false => report.to_string(),
+    };
+    std::io::stdout().write_all(words.as_bytes()).unwrap();
+}
+
+#[test]
+fn gateway_process() {
+    child::be_a_gateway();
+}
