@@ -206,7 +206,10 @@ fn a_sweep_from_another_pid_namespace_takes_nothing_from_the_living() {
 
     gateway.kill();
     let swept = sweep();
-    assert!(swept.contains("removed rule"), "the dead one's goes: {swept}");
+    assert!(
+        swept.contains("removed rule"),
+        "the dead one's goes: {swept}"
+    );
     assert!(!rules()[0].contains("fwmark"));
 }
 
@@ -218,7 +221,10 @@ fn sweep_process() {
     if std::env::var_os(SWEEP).is_none() {
         return;
     }
-    assert!(!Path::new("/run/netns").exists(), "not in folders of its own");
+    assert!(
+        !Path::new("/run/netns").exists(),
+        "not in folders of its own"
+    );
     let report = sweep::sweep();
     let words = match report.is_empty() {
         true => "nothing to sweep".to_owned(),

@@ -2,16 +2,21 @@
 
 use crate::owner::Owner;
 use core::ffi::CStr;
+use rustix::fs::{FlockOperation, flock};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// A folder among the temporary ones, named after its [`Owner`] and closed to others; removed with all
-/// that is in it when dropped.
+/// that is in it when dropped. It is locked as long as it is held (flock(2)), so that whoever sweeps in
+/// another pid namespace can tell that its owner lives.
 #[derive(Debug)]
-pub struct Folder(PathBuf);
+pub struct Folder {
+    path: PathBuf,
+    lock: File,
+}
 
 impl Folder {
     /// Makes one named after this process and `label`.
@@ -22,7 +27,8 @@ impl Folder {
         let owner = Owner::current().map_err(io::Error::other)?;
         let path = std::env::temp_dir().join(owner.unique_name(label));
         DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(Self(path))
+        let lock = lock(&path)?;
+        Ok(Self { path, lock })
     }
 
     /// One whose files are in memory: a tmpfs of its own, in large pages where the kernel has them.
@@ -30,24 +36,38 @@ impl Folder {
     /// # Errors
     /// As [`Folder::create`], and without the right to mount.
     pub fn in_memory(label: &str) -> io::Result<Self> {
-        let folder = Self::create(label)?;
+        let mut folder = Self::create(label)?;
         let mounted = |options: Option<&CStr>| {
-            mount("tmpfs", &folder.0, "tmpfs", MountFlags::NOSUID, options)
+            mount("tmpfs", &folder.path, "tmpfs", MountFlags::NOSUID, options)
         };
         mounted(Some(c"mode=700,huge=within_size")).or_else(|_| mounted(Some(c"mode=700")))?;
+        // Another folder stands at the path now.
+        folder.lock = lock(&folder.path)?;
         Ok(folder)
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
+}
+
+/// Locks a folder for as long as the file is open.
+fn lock(path: &Path) -> io::Result<File> {
+    let folder = File::open(path)?;
+    flock(&folder, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(folder)
+}
+
+/// Whether somebody holds a folder: see [`Folder`].
+pub(crate) fn is_held(path: &Path) -> bool {
+    matches!(lock(path), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        if let Err(error) = remove(&self.0) {
-            tracing::warn!(folder = %self.0.display(), %error, "a temporary folder is left");
+        if let Err(error) = remove(&self.path) {
+            tracing::warn!(folder = %self.path.display(), %error, "a temporary folder is left");
         }
     }
 }
@@ -102,6 +122,7 @@ mod tests {
         let path = folder.path().to_owned();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
         assert!(owned().unwrap().contains(&path));
+        assert!(is_held(&path));
         fs::write(path.join("key"), "secret").unwrap();
         drop(folder);
         assert!(!path.exists());

@@ -20,6 +20,7 @@ pub mod netns;
 pub mod nfqueue;
 pub mod nft;
 pub mod owner;
+mod presence;
 pub mod sched;
 pub mod socket;
 pub mod splice;

@@ -2,8 +2,8 @@
 //!
 //! An owner is a process: its pid and the time it started (field 22 of `/proc/PID/stat`, see
 //! proc(5)), because a pid alone comes round again. A thing is swept ([`crate::sweep`]) when its
-//! owner is dead, and never before. Processes that share a network namespace must see one another's
-//! pids: a process in a pid namespace of its own would hold its neighbours for dead.
+//! owner is dead, and never before. A process in another pid namespace cannot see that by the pid: what
+//! lives shows itself there by other means too ([`crate::sweep`]).
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -12,15 +12,19 @@
 //! | policy rule and its route | table number and metric: see [`crate::netlink::Diversion`] |
 //!
 //! A thing is removed only when its owner is dead: no running process has both its pid and its start
-//! time. What carries no name of ours is never touched.
+//! time, and in the network namespace that the thing is in (of a folder: by its lock) no process shows
+//! that it lives, for it may be in another pid namespace. What carries no name of ours is never touched.
 
 use crate::folder;
 use crate::netlink::{Netlink, NetlinkError, Table, owner_metric};
-use crate::netns::{abandon, names};
+use crate::netns::{Netns, NetnsError, abandon, names};
 use crate::nft;
 use crate::owner::Owner;
+use crate::presence::present;
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fmt;
+use std::io;
 
 /// What a sweep removed, each thing as its own tool would name it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,20 +80,54 @@ pub fn sweep() -> Report {
     let mut report = Report::default();
     sweep_namespaces(&mut report);
     sweep_folders(&mut report);
-    sweep_tables(&mut report);
+    let living = match present() {
+        Ok(living) => Living(living),
+        Err(error) => {
+            let failure = format!("this network namespace (who lives in it: {error})");
+            report.failures.push(failure);
+            return report;
+        }
+    };
+    sweep_tables(&living, &mut report);
     match Netlink::open() {
         Ok(netlink) => {
-            sweep_interfaces(&netlink, &mut report);
-            sweep_rules(&netlink, &mut report);
+            sweep_interfaces(&netlink, &living, &mut report);
+            sweep_rules(&netlink, &living, &mut report);
         }
         Err(error) => report.failures.push(error.to_string()),
     }
     report
 }
 
-/// Whether a name is of a process of ours that no longer runs.
-fn is_abandoned(name: &str) -> bool {
+/// Those who show that they live in a network namespace.
+struct Living(HashSet<Owner>);
+
+impl Living {
+    /// Whether a name is of a process of ours that no longer runs.
+    fn have_abandoned(&self, name: &str) -> bool {
+        let owner = Owner::parse(name).map(|(owner, _)| owner);
+        owner.is_some_and(|owner| !owner.is_alive() && !self.0.contains(&owner))
+    }
+}
+
+/// Whether a name is of a process of ours that does not run in this pid namespace.
+fn is_unknown(name: &str) -> bool {
     Owner::parse(name).is_some_and(|(owner, _)| !owner.is_alive())
+}
+
+/// Whether the owner of a namespace shows itself inside.
+fn is_inhabited(name: &str) -> io::Result<bool> {
+    match Netns::open(name).and_then(|netns| netns.run(present)) {
+        Ok(living) => Ok(!Living(living?).have_abandoned(name)),
+        // Only a name, with no namespace bound to it (yet, or any more).
+        Err(NetnsError::Open { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            Ok(false)
+        }
+        Err(NetnsError::Enter { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => {
+            Ok(false)
+        }
+        Err(error) => Err(io::Error::other(error)),
+    }
 }
 
 fn sweep_namespaces(report: &mut Report) {
@@ -100,8 +138,13 @@ fn sweep_namespaces(report: &mut Report) {
             return;
         }
     };
-    for name in names.into_iter().filter(|name| is_abandoned(name)) {
-        match abandon(&name) {
+    for name in names.into_iter().filter(|name| is_unknown(name)) {
+        let swept = match is_inhabited(&name) {
+            Ok(true) => continue,
+            Ok(false) => abandon(&name),
+            Err(error) => Err(error),
+        };
+        match swept {
             Ok(()) => report.namespaces.push(name),
             Err(error) => report.failures.push(format!("namespace {name} ({error})")),
         }
@@ -118,7 +161,7 @@ fn sweep_folders(report: &mut Report) {
     };
     for folder in folders {
         let name = folder.file_name().and_then(OsStr::to_str);
-        if !name.is_some_and(is_abandoned) {
+        if !name.is_some_and(is_unknown) || folder::is_held(&folder) {
             continue;
         }
         let path = folder.display().to_string();
@@ -129,7 +172,7 @@ fn sweep_folders(report: &mut Report) {
     }
 }
 
-fn sweep_tables(report: &mut Report) {
+fn sweep_tables(living: &Living, report: &mut Report) {
     let listing = match nft::list(&["tables"]) {
         Ok(listing) => listing,
         // Without nft there is no table of ours.
@@ -143,7 +186,8 @@ fn sweep_tables(report: &mut Report) {
         let Some(table) = line.trim().strip_prefix("table ") else {
             continue;
         };
-        if !table.split_whitespace().last().is_some_and(is_abandoned) {
+        let name = table.split_whitespace().last();
+        if !name.is_some_and(|name| living.have_abandoned(name)) {
             continue;
         }
         match nft::apply(&format!("delete table {table}")) {
@@ -153,7 +197,7 @@ fn sweep_tables(report: &mut Report) {
     }
 }
 
-fn sweep_interfaces(netlink: &Netlink, report: &mut Report) {
+fn sweep_interfaces(netlink: &Netlink, living: &Living, report: &mut Report) {
     let links = match netlink.links() {
         Ok(links) => links,
         Err(error) => {
@@ -162,7 +206,8 @@ fn sweep_interfaces(netlink: &Netlink, report: &mut Report) {
         }
     };
     for link in links {
-        if !link.alias.as_deref().is_some_and(is_abandoned) {
+        let alias = link.alias.as_deref();
+        if !alias.is_some_and(|alias| living.have_abandoned(alias)) {
             continue;
         }
         match netlink.delete_link(&link.name) {
@@ -174,7 +219,7 @@ fn sweep_interfaces(netlink: &Netlink, report: &mut Report) {
     }
 }
 
-fn sweep_rules(netlink: &Netlink, report: &mut Report) {
+fn sweep_rules(netlink: &Netlink, living: &Living, report: &mut Report) {
     let (rules, routes) = match (netlink.rules(), netlink.owned_routes()) {
         (Ok(rules), Ok(routes)) => (rules, routes),
         (Err(error), _) | (_, Err(error)) => {
@@ -189,7 +234,7 @@ fn sweep_rules(netlink: &Netlink, report: &mut Report) {
             .map(|r| r.metric)
     };
     for rule in rules {
-        if !is_dead_table(rule.table, metric(rule.table)) {
+        if !is_dead_table(rule.table, metric(rule.table), living) {
             continue;
         }
         match netlink.remove_rule(&rule) {
@@ -198,7 +243,7 @@ fn sweep_rules(netlink: &Netlink, report: &mut Report) {
         }
     }
     for route in &routes {
-        if !is_dead_table(route.table, Some(route.metric)) {
+        if !is_dead_table(route.table, Some(route.metric), living) {
             continue;
         }
         match netlink.remove_owned_route(route) {
@@ -211,10 +256,16 @@ fn sweep_rules(netlink: &Netlink, report: &mut Report) {
 /// Whether a table's owner is dead, by the pid in its number and the start time in its route's
 /// metric. A rule whose route is gone is inert; while its pid is in use it stays, for it might be
 /// of that process.
-fn is_dead_table(table: Table, metric: Option<u32>) -> bool {
+fn is_dead_table(table: Table, metric: Option<u32>, living: &Living) -> bool {
     let Some(pid) = table.owner_pid() else {
         return false;
     };
+    let is_theirs = |owner: &Owner| {
+        owner.pid == pid && metric.is_none_or(|metric| owner_metric(*owner) == metric)
+    };
+    if living.0.iter().any(is_theirs) {
+        return false;
+    }
     match (Owner::running(pid), metric) {
         (None, _) => true,
         (Some(_), None) => false,

@@ -3,6 +3,7 @@
 use super::{Netlink, NetlinkError, Prefix};
 use crate::netns::{Netns, NetnsError};
 use crate::owner::Owner;
+use crate::presence::Presence;
 use bentpipe_base::Bytes;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
@@ -56,6 +57,7 @@ pub struct VethEnd<'a> {
 #[derive(Debug)]
 pub struct Veth {
     ends: [(Netlink, String); 2],
+    _presence: [Presence; 2],
 }
 
 impl Veth {
@@ -69,6 +71,10 @@ impl Veth {
         check_name(far.name)?;
         let near_link = near.netns.netlink()?.clone();
         let far_link = far.netns.netlink()?.clone();
+        let show = |end: &VethEnd<'_>| -> Result<Presence, NetnsError> {
+            Ok(end.netns.run(Presence::show)?.map_err(NetlinkError::Open)?)
+        };
+        let presence = [show(&near)?, show(&far)?];
         make_pair(&near_link, near.name, &far)?;
         // From here on the drop removes the pair.
         let veth = Self {
@@ -76,6 +82,7 @@ impl Veth {
                 (near_link, near.name.to_owned()),
                 (far_link, far.name.to_owned()),
             ],
+            _presence: presence,
         };
         let alias = Owner::current()?.name(near.name);
         veth.each(|netlink, name| netlink.set_alias(name, &alias))?;

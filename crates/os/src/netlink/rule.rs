@@ -14,6 +14,7 @@
 use super::route::{PROTOCOL, family};
 use super::{Family, Netlink, NetlinkError, Route, RouteGuard};
 use crate::owner::Owner;
+use crate::presence::Presence;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::RouteProtocol;
@@ -259,6 +260,8 @@ pub struct Diversion {
     rules: Vec<RuleGuard>,
     routes: Vec<RouteGuard>,
     table: Table,
+    /// Last: a sweep elsewhere spares what is of the living.
+    _presence: Presence,
 }
 
 impl Netlink {
@@ -276,6 +279,7 @@ impl Netlink {
         slot: u8,
     ) -> Result<Diversion, NetlinkError> {
         let owner = Owner::current()?;
+        let presence = Presence::show().map_err(NetlinkError::Open)?;
         let table = Table::owned(owner, slot);
         let mut routes = Vec::new();
         let mut rules = Vec::new();
@@ -298,6 +302,7 @@ impl Netlink {
             rules,
             routes,
             table,
+            _presence: presence,
         })
     }
 }

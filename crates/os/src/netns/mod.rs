@@ -15,6 +15,7 @@ pub use sysctl::{SysctlError, read_sysctl, write_sysctl};
 
 use crate::netlink::{Netlink, NetlinkError};
 use crate::owner::{Owner, OwnerError};
+use crate::presence::Presence;
 use rustix::thread::UnshareFlags;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -38,6 +39,8 @@ pub struct Netns {
     name: Option<String>,
     /// Of one that we made; its drop unmounts and removes the name.
     bound: Option<mount::Bound>,
+    /// Of one that we made: it shows that we live.
+    _presence: Option<Presence>,
 }
 
 /// A namespace could not be made, found or entered.
@@ -119,12 +122,17 @@ impl Netns {
         // stay shared with the other threads).
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }
             .map_err(|e| NetnsError::Unshare(e.into()))?;
+        let presence = Presence::show().map_err(|source| NetnsError::Enter {
+            name: name.clone(),
+            source,
+        })?;
         let bound = mount::Bound::this_thread(&name)?;
         let netns = Self {
             file: Arc::new(open_this_thread(&name)?),
             netlink: OnceLock::new(),
             name: Some(name),
             bound: Some(bound),
+            _presence: Some(presence),
         };
         skip_address_detection()?;
         netns.netlink()?.set_up("lo")?;
@@ -167,6 +175,7 @@ impl Netns {
             netlink: OnceLock::new(),
             name,
             bound: None,
+            _presence: None,
         }
     }
 

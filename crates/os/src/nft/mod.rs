@@ -18,6 +18,7 @@ pub use switch::{LIFE, Switch};
 
 use crate::need;
 use crate::owner::{Owner, OwnerError};
+use crate::presence::Presence;
 use session::Session;
 use std::fmt;
 use std::io::{self, Write};
@@ -109,6 +110,7 @@ pub struct OwnerTable {
     holder: OwnedFd,
     family: TableFamily,
     name: String,
+    _presence: Presence,
 }
 
 impl OwnerTable {
@@ -120,6 +122,7 @@ impl OwnerTable {
     /// With nft's own words, which count the lines of the whole ruleset: the body starts on line 3.
     pub fn load(family: TableFamily, label: &str, body: &str) -> Result<Self, NftError> {
         let name = Owner::current()?.unique_name(label);
+        let presence = Presence::show().map_err(NftError::Start)?;
         let mut session = Session::start(&name)?;
         let ruleset = format!("table {family} {name} {{\nflags owner;\n{body}\n}}\n");
         session.tell(&ruleset, &format!("load table `{family} {name}`"))?;
@@ -128,6 +131,7 @@ impl OwnerTable {
             session: Mutex::new(session),
             family,
             name,
+            _presence: presence,
         })
     }
 
