@@ -413,16 +413,18 @@ impl Shared {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn interception_stops_at_the_bound_and_resumes_well_below() {
+impl Shared {
+    /// With room for few flows.
+    pub(crate) fn for_tests(workers: usize) -> Arc<Self> {
         let bounds = Bounds {
             suspend: 4,
             resume: 2,
             hard: 5,
         };
+        Arc::new(Self::with(bounds, workers))
+    }
+
+    fn with(bounds: Bounds, workers: usize) -> Self {
         let leg = crate::legs::Prepared {
             mark: 0,
             control: None,
@@ -441,7 +443,22 @@ mod tests {
             half_open: 1,
             idle: None,
         };
-        let shared = Shared::new((bounds, Bytes(100)), settings, 1).unwrap();
+        Self::new((bounds, Bytes(100)), settings, workers).expect("eventfds")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interception_stops_at_the_bound_and_resumes_well_below() {
+        let bounds = Bounds {
+            suspend: 4,
+            resume: 2,
+            hard: 5,
+        };
+        let shared = Shared::with(bounds, 1);
         (0..3).for_each(|_| shared.flow_began());
         assert!(shared.limit().is_none() && !shared.gateway_bell().silence());
         shared.flow_began();

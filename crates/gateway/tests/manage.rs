@@ -210,6 +210,53 @@ fn sat_controls(stage: &Stage) -> String {
     String::from_utf8(output.unwrap().stdout).unwrap()
 }
 
+/// nft hangs when a reload wants other rules: another nft makes the table in its place, and neither flows
+/// that stand nor new ones notice.
+#[test]
+fn a_reload_does_not_need_an_nft_that_hangs() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = managed(&stage);
+    let mut pairs: Vec<_> = Ip::BOTH.map(|ip| stage.pair(ip)).into();
+    stage.signal_nft("-STOP");
+    *gateway.text.lock().unwrap() =
+        format!("{QUICK}[[policy]]\nname = \"none\"\naction = \"bypass\"\n");
+    let before = gateway.accepted();
+    let reload = {
+        let path = gateway.path.clone();
+        std::thread::spawn(move || protocol::ask(&path, &Request::Reload).unwrap())
+    };
+    while !reload.is_finished() {
+        let begun = Instant::now();
+        pairs.push(stage.pair(Ip::V4));
+        pairs.iter_mut().for_each(exchange);
+        assert!(begun.elapsed() < Duration::from_secs(2));
+        assert_eq!(gateway.status()["standing"], "serving");
+    }
+    reload.join().unwrap();
+    assert!(gateway.accepted() > before, "split meanwhile");
+    let before = gateway.accepted();
+    pairs.extend(Ip::BOTH.map(|ip| stage.pair(ip)));
+    pairs.iter_mut().for_each(exchange);
+    assert_eq!(gateway.accepted(), before, "the new policy is in force");
+}
+
+/// One that a successor has replaced does not wait for its flows for ever.
+#[test]
+fn a_retired_gateway_ends_at_its_time() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = managed(&stage);
+    let mut pair = stage.pair(Ip::V4);
+    *gateway.text.lock().unwrap() = format!("retire = \"1s\"\n{QUICK}");
+    gateway.ask(&Request::Reload).unwrap();
+    gateway.ask(&Request::Retire).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    exchange(&mut pair);
+    gateway.join();
+    assert!(pair.0.read(&mut [0; 1]).is_err(), "it is reset");
+}
+
 #[test]
 fn a_bad_file_changes_nothing_and_says_why() {
     need!(Root, Tproxy);

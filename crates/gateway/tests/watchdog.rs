@@ -13,6 +13,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
+use support::child::GatewayProcess;
 use support::{Ip, Stage, child, eventually, exchange};
 
 /// New connections must work again within this time, begun at any moment.
@@ -42,8 +43,22 @@ fn split_again(stage: &Stage, pairs: &mut Vec<(TcpStream, TcpStream)>) {
     });
 }
 
+/// SIGSTOP, which the threads of a process take note of one by one.
+fn stop(gateway: &GatewayProcess) {
+    gateway.signal("-STOP");
+    let tasks = format!("/proc/{}/task", gateway.child.id());
+    eventually("a stop of all threads", || {
+        let mut tasks = std::fs::read_dir(&tasks).unwrap().flatten();
+        tasks.all(|task| {
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap();
+            stat.rsplit_once(") ").unwrap().1.starts_with('T')
+        })
+    });
+}
+
 /// Stopped by SIGSTOP, as it might hang or be frozen: whoever connects at whatever moment from then on
-/// gets through within two seconds, end to end. Going on, it splits as before, and harms nobody.
+/// gets through within two seconds, end to end. Going on, it splits as before, and harms nobody. Answered
+/// early, those that connect in the first 0.8 s have been answered already, and wait.
 #[test]
 fn a_stopped_gateway_lets_new_connections_pass_and_takes_them_back() {
     need!(Root, Tproxy);
@@ -52,7 +67,10 @@ fn a_stopped_gateway_lets_new_connections_pass_and_takes_them_back() {
         let gateway = child::start(&stage, config);
         let mut split: Vec<_> = Ip::BOTH.map(|ip| stage.pair(ip)).into();
         split.iter_mut().for_each(exchange);
-        gateway.signal("-STOP");
+        stop(&gateway);
+        if !config.is_empty() {
+            std::thread::sleep(bentpipe_os::nft::LIFE);
+        }
         let mut unsplit = Vec::new();
         std::thread::scope(|scope| {
             let begun = (0..16).map(|number| {

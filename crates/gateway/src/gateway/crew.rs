@@ -112,3 +112,83 @@ fn failure(member: Member) -> Option<String> {
     };
     Some(format!("`{}`: {what}", member.name))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::mpsc::{Sender, channel};
+    use std::time::{Duration, Instant};
+
+    /// A crew of two that split, each of which ends as it is told.
+    fn crew(shared: &Arc<Shared>) -> (Crew, Vec<Sender<io::Result<()>>>) {
+        let mut crew = Crew::default();
+        let tell = (0..2).map(|number| {
+            let (tell, told) = channel::<io::Result<()>>();
+            shared.beat(number);
+            crew.hire(
+                format!("split-{number}"),
+                Duty::Split(number),
+                shared,
+                move || {
+                    // Without a word it panics.
+                    told.recv().expect("a word")
+                },
+            )
+            .unwrap();
+            tell
+        });
+        let tell = tell.collect();
+        (crew, tell)
+    }
+
+    fn ended(crew: &Crew, count: usize) {
+        let until = Instant::now() + Duration::from_secs(10);
+        while crew
+            .members
+            .iter()
+            .filter(|member| member.thread.is_finished())
+            .count()
+            < count
+        {
+            assert!(Instant::now() < until);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_thread_that_fails_takes_no_other_along() {
+        for panics in [true, false] {
+            let shared = Shared::for_tests(2);
+            let (mut crew, mut tell) = crew(&shared);
+            crew.look(&shared).unwrap();
+            let asked = shared.feel_pulse();
+            shared.beat(1);
+            assert!(!shared.have_answered(asked), "the first has not");
+            let first = tell.remove(0);
+            match panics {
+                true => drop(first),
+                false => first.send(Err(io::Error::other("out of luck"))).unwrap(),
+            }
+            ended(&crew, 1);
+            assert!(shared.gateway_bell().silence(), "the supervisor is woken");
+            assert!(shared.have_answered(asked), "nobody waits for the dead");
+            crew.look(&shared).unwrap();
+            assert_eq!(shared.stage(), Stage::Serving);
+            drop(tell);
+            ended(&crew, 1);
+            let error = crew.look(&shared).unwrap_err().to_string();
+            let first = ["`split-0`: out of luck", "`split-0`: it panicked"];
+            assert!(error.contains(first[usize::from(panics)]), "{error}");
+            assert_eq!(shared.stage(), Stage::Stopped);
+        }
+    }
+
+    #[test]
+    fn an_orderly_end_is_no_failure() {
+        let shared = Shared::for_tests(2);
+        let (mut crew, tell) = crew(&shared);
+        tell.iter().for_each(|tell| tell.send(Ok(())).unwrap());
+        crew.stop(&shared).unwrap();
+    }
+}
