@@ -13,7 +13,7 @@ pub(crate) struct Dialled {
     pub(crate) socket: OwnedFd,
     pub(crate) begun: Dial,
     /// The client's port was taken (an earlier connection of the same four numbers waits out its
-    /// TIME_WAIT): the server sees another one.
+    /// TIME_WAIT), or may not be had: the server sees another one.
     pub(crate) other_port: bool,
     /// The leg's congestion control has gone from the kernel.
     pub(crate) control_lost: bool,
@@ -86,6 +86,9 @@ pub(crate) fn is_behind(silent: &[IpAddr], server: IpAddr) -> bool {
 fn port_taken(error: &io::Error) -> bool {
     matches!(
         error.kind(),
-        io::ErrorKind::AddrNotAvailable | io::ErrorKind::AddrInUse
+        io::ErrorKind::AddrNotAvailable
+            | io::ErrorKind::AddrInUse
+            // One below 1024, without CAP_NET_BIND_SERVICE.
+            | io::ErrorKind::PermissionDenied
     )
 }

@@ -4,6 +4,7 @@
 //! Everything here runs on threads of its own, at a lower priority, with bounded seats, lines and
 //! patience: a client that hangs or floods costs its own seat and nothing of the flows'.
 
+mod deadline;
 mod http;
 mod metrics;
 pub mod protocol;
@@ -12,28 +13,31 @@ mod socket;
 
 use crate::orders::{Handle, OrderError};
 use bentpipe_policy::{Config, Control};
+use deadline::Deadline;
 use protocol::{Answer, Request};
-use seats::Seats;
+use seats::{Greeting, Rank, Seats};
 use socket::Place;
 use std::fmt;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
-/// Clients of the control socket at a time.
+/// Clients of the control socket at a time that may look, and as many that may give orders.
 const CLIENTS: usize = 4;
 /// Scrapers at a time.
-const SCRAPERS: usize = 2;
+const SCRAPERS: usize = 4;
+/// How long a connection to the metrics waits for its request where no thread of ours waits for it.
+const SILENT: Duration = Duration::from_secs(5);
 /// For those beyond.
 const BUSY: &[u8] =
     b"{\"ok\":false,\"error\":\"too many clients at the control socket: try again\"}\n";
-/// How long a client may say nothing.
+/// How long a client has for a line.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long it may take nothing of its answer.
+/// How long it has to take its answer.
 const UNREAD: Duration = Duration::from_secs(2);
 /// Between the answers to one client: a flood of questions gets no more than twenty a second.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -165,9 +169,13 @@ impl Manager {
 fn offer(address: SocketAddr, handle: &Handle) -> Result<Seats, ManageError> {
     let listener =
         TcpListener::bind(address).map_err(|source| ManageError::Metrics { address, source })?;
-    let handle = handle.clone();
-    let serve = move |stream| http::answer(stream, &handle);
-    Seats::open("metrics", listener, SCRAPERS, http::BUSY, serve).map_err(ManageError::Thread)
+    // Those that say nothing take no seat; where the kernel cannot do that, they take one for a while.
+    let _ = bentpipe_os::socket::accept_with_data(&listener, SILENT);
+    let (at_door, inside) = (handle.clone(), handle.clone());
+    let greet = move |stream: &mut TcpStream| http::greet(stream, &at_door);
+    let serve = move |stream: TcpStream| http::answer(&stream, &inside);
+    let seats = (SCRAPERS, http::BUSY);
+    Seats::open("metrics", listener, seats, greet, serve).map_err(ManageError::Thread)
 }
 
 /// Opens the control socket.
@@ -189,7 +197,12 @@ fn control(path: &Path, desk: Desk, replace: bool) -> Result<(Seats, Place), Man
     }
     let place = making.take().map_err(refused)?;
     let serve = move |stream| desk.converse(stream);
-    let seats = Seats::open("control", listener, CLIENTS, BUSY, serve);
+    // Whoever may only look does not keep out those who may order.
+    let greet = |stream: &mut UnixStream| match socket::may_order(&*stream) {
+        true => Greeting::Seat(Rank::Reserved),
+        false => Greeting::Seat(Rank::Common),
+    };
+    let seats = Seats::open("control", listener, (CLIENTS, BUSY), greet, serve);
     Ok((seats.map_err(ManageError::Thread)?, place))
 }
 
@@ -204,17 +217,12 @@ impl Desk {
     /// Answers a client until it ends, is silent for too long, or talks nonsense.
     fn converse(&self, stream: UnixStream) {
         let may_order = socket::may_order(&stream);
-        let timed = stream
-            .set_read_timeout(Some(PATIENCE))
-            .and_then(|()| stream.set_write_timeout(Some(UNREAD)));
-        if timed.is_err() {
-            return;
-        }
-        let mut lines = BufReader::new(&stream);
+        let mut lines = BufReader::new(Deadline::new(&stream, PATIENCE));
         let mut line = Vec::new();
         let mut answered = None::<Instant>;
         loop {
             line.clear();
+            lines.get_mut().extend(PATIENCE);
             let mut bounded = (&mut lines).take(protocol::LONGEST as u64);
             match bounded.read_until(b'\n', &mut line) {
                 Ok(0) | Err(_) => return,
@@ -227,7 +235,8 @@ impl Desk {
                 Ok(request) => (self.answer(&request, may_order), true),
                 Err(error) => (Answer::error(error), false),
             };
-            if (&stream).write_all(&answer.to_line()).is_err() || !goes_on {
+            let mut answers = Deadline::new(&stream, UNREAD);
+            if answers.write_all(&answer.to_line()).is_err() || !goes_on {
                 return;
             }
             answered = Some(Instant::now());

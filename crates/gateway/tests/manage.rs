@@ -370,6 +370,41 @@ fn bad_clients_of_the_control_socket_disturb_nobody() {
     exchange(&mut pair);
 }
 
+/// Whoever may only look cannot keep out those who may order, trickling or not.
+#[test]
+fn who_may_only_look_keeps_no_order_out() {
+    need!(Root, Tproxy, Program("setpriv"));
+    let stage = Stage::new();
+    let gateway = managed(&stage);
+    for folder in gateway.path.ancestors().skip(1).take(2) {
+        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    std::fs::set_permissions(&gateway.path, std::fs::Permissions::from_mode(0o666)).unwrap();
+    let path = gateway.path.clone();
+    let (stop, stopped) = mpsc::channel::<()>();
+    let nobody = std::thread::spawn(move || {
+        let (user, group) = (Uid::from_raw(65_534), Gid::from_raw(65_534));
+        rustix::thread::set_thread_res_gid(group, group, group).unwrap();
+        rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+        let mut crowd: Vec<_> = (0..8)
+            .map(|_| UnixStream::connect(&path).unwrap())
+            .collect();
+        while stopped.recv_timeout(Duration::from_millis(50))
+            == Err(mpsc::RecvTimeoutError::Timeout)
+        {
+            for one in &mut crowd {
+                let _ = one.write_all(b" ");
+            }
+        }
+    });
+    for _ in 0..20 {
+        gateway.ask(&Request::Bypass { on: false }).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    drop(stop);
+    nobody.join().unwrap();
+}
+
 #[test]
 fn the_control_socket_is_for_its_owner_and_group() {
     need!(Root, Tproxy);

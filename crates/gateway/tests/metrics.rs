@@ -181,6 +181,58 @@ fn dead_scrapers_disturb_nobody() {
     assert_eq!(gateway.handle.counters().reset, 0);
 }
 
+/// Clients that trickle their requests, octet by octet, keep no health check waiting; and they have no
+/// more time than those that hang.
+#[test]
+fn who_trickles_keeps_no_health_check_out() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let _gateway = watched(&stage, "");
+    let begun = Instant::now();
+    let ends: Vec<_> = (0..12)
+        .map(|_| {
+            let mut stream = dial(&stage.gateway);
+            std::thread::spawn(move || {
+                stream.set_nonblocking(true).unwrap();
+                let mut answer = Vec::new();
+                while stream.write_all(b"G").is_ok() {
+                    std::thread::sleep(Duration::from_millis(100));
+                    match stream.read(&mut [0; 512]) {
+                        Ok(0) => break,
+                        Ok(read) => answer.push(read),
+                        Err(_) => {}
+                    }
+                }
+                begun.elapsed()
+            })
+        })
+        .collect();
+    let ask = |path: &str| {
+        let begun = Instant::now();
+        let mut stream = dial(&stage.gateway);
+        // In one piece.
+        let request = format!("GET {path} HTTP/1.1\r\n\r\n");
+        let _ = stream.write_all(request.as_bytes());
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        assert!(begun.elapsed() < Duration::from_secs(2), "{path}");
+        answer
+    };
+    while !ends.iter().all(|end| end.is_finished()) {
+        let answer = ask("/healthz");
+        assert!(
+            answer.contains("200 OK") && answer.ends_with("serving\n"),
+            "{answer}"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    for end in ends {
+        let lasted = end.join().unwrap();
+        assert!(lasted < Duration::from_secs(10), "{lasted:?}");
+    }
+    assert!(ask("/metrics").contains("bentpipe_flows"));
+}
+
 #[test]
 fn each_flow_that_ends_is_a_line_in_the_flow_log() {
     need!(Root, Tproxy);

@@ -159,6 +159,30 @@ fn net_admin_alone_suffices() {
     }
 }
 
+/// Without CAP_NET_BIND_SERVICE, a client's port below 1024 is replaced by another, as the guide says.
+#[test]
+fn without_the_right_to_low_ports_another_is_dialled_from() {
+    need!(Root, Tproxy, Program("setpriv"));
+    for handshake in ["end-to-end", "early"] {
+        let stage = Stage::new();
+        let config = format!("handshake = \"{handshake}\"");
+        let _gateway = child::start_confined(&stage, &config);
+        for ip in Ip::BOTH {
+            let listener = stage.listen(ip);
+            let client = SocketAddr::new(ip.client(), 900);
+            let client = stage.connect_from(client, listener.address());
+            let mut pair = (client, listener.accept());
+            support::exchange(&mut pair);
+            let ours = stage.connections();
+            assert!(
+                ours.iter().any(|one| one.mark >> 24 == 0x62),
+                "{handshake} {ip:?}: unsplit"
+            );
+            assert_ne!(pair.1.peer_addr().unwrap().port(), 900);
+        }
+    }
+}
+
 /// Our connections in the gateway's namespace: what the kernel knows of them.
 /// The socket towards the client (satellite leg) and that towards the server (terrestrial leg) carry
 /// marks of their own, and so does a connection from the other side.

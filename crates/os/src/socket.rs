@@ -66,6 +66,13 @@ pub fn set_mark(socket: impl AsFd, mark: u32) -> io::Result<()> {
     set_u32(socket, libc::SOL_SOCKET, libc::SO_MARK, mark)
 }
 
+/// Has a TCP listener give connections only once their clients have sent something, or have sent nothing
+/// for `patience` (whole seconds; about that, see TCP_DEFER_ACCEPT in tcp(7)).
+pub fn accept_with_data(listener: impl AsFd, patience: Duration) -> io::Result<()> {
+    let seconds = u32::try_from(patience.as_secs()).unwrap_or(u32::MAX);
+    set_u32(listener, libc::SOL_TCP, libc::TCP_DEFER_ACCEPT, seconds)
+}
+
 /// Puts `class` (DSCP in the upper six bits, ECN in the lower two, which TCP keeps to itself) on every
 /// packet of the socket. `like` tells the family.
 pub fn set_traffic_class(socket: impl AsFd, like: SocketAddr, class: u8) -> io::Result<()> {

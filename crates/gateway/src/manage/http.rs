@@ -3,15 +3,20 @@
 //!
 //! Two fixed documents do not need an HTTP stack, nor its hundred crates and its threads in the
 //! gateway's process.
+//!
+//! A health check whose request comes in one piece, as they do, is answered at the door: it needs no
+//! seat, so nobody can take one from it.
 
+use super::deadline::Deadline;
 use super::metrics;
+use super::seats::{Greeting, Rank};
 use crate::orders::Handle;
 use crate::shared::Standing;
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// How long a client may say nothing, and how long it may take nothing.
+/// How long a client has for its request, and then for its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest request head.
 const LONGEST: usize = 8192;
@@ -20,21 +25,58 @@ const LONGEST: usize = 8192;
 pub(super) const BUSY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
-/// Answers one request; whoever hangs or talks nonsense is left.
-pub(super) fn answer(mut stream: TcpStream, handle: &Handle) {
-    // A client that has gone needs no answer.
-    let _ = head(&mut stream).and_then(|head| stream.write_all(&respond(&head, handle)));
-    // Its last words unread, a close would reset the connection and take our answer along.
-    let _ = stream.shutdown(std::net::Shutdown::Write);
-    let _ = stream.read(&mut [0; 512]);
+/// How long a client that has its answer may take to hang up.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Answers a health check whose request is there; others get a seat. Waits for nobody.
+pub(super) fn greet(stream: &mut TcpStream, handle: &Handle) -> Greeting {
+    let greeting = check(stream, handle);
+    greeting.unwrap_or(Greeting::Seat(Rank::Common))
 }
 
-fn head(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+fn check(stream: &mut TcpStream, handle: &Handle) -> io::Result<Greeting> {
+    let mut head = [0; 1024];
+    stream.set_nonblocking(true)?;
+    let there = stream.peek(&mut head).unwrap_or(0);
+    let head = head.get(..there).unwrap_or_default();
+    let checks = asked(head) == (Some(b"GET".as_slice()), b"/healthz".as_slice());
+    if checks && is_whole(head) {
+        // Unread, a close would reset the connection and take our answer along.
+        stream.read_exact(&mut vec![0; there])?;
+        // There is room for it in a new connection.
+        stream.write_all(&health(handle))?;
+        stream.shutdown(std::net::Shutdown::Write)?;
+        return Ok(Greeting::Served);
+    }
+    stream.set_nonblocking(false)?;
+    Ok(Greeting::Seat(match checks {
+        true => Rank::Reserved,
+        false => Rank::Common,
+    }))
+}
+
+/// Answers one request; whoever hangs, trickles or talks nonsense is left.
+pub(super) fn answer(stream: &TcpStream, handle: &Handle) {
+    let mut deadline = Deadline::new(stream, PATIENCE);
+    // A client that has gone needs no answer.
+    let _ = head(&mut deadline).and_then(|head| {
+        deadline.extend(PATIENCE);
+        deadline.write_all(&respond(&head, handle))
+    });
+    // Its last words unread, a close would reset the connection and take our answer along.
+    let _ = stream.shutdown(std::net::Shutdown::Write);
+    deadline.extend(FAREWELL);
+    let _ = deadline.read(&mut [0; 512]);
+}
+
+fn is_whole(head: &[u8]) -> bool {
+    head.windows(4).any(|end| end == b"\r\n\r\n")
+}
+
+fn head(stream: &mut Deadline<&TcpStream>) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     let mut part = [0; 1024];
-    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+    while !is_whole(&head) {
         match stream.read(&mut part)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             read => head.extend_from_slice(&part[..read]),
@@ -46,12 +88,18 @@ fn head(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-fn respond(head: &[u8], handle: &Handle) -> Vec<u8> {
+/// Method and path of a request.
+fn asked(head: &[u8]) -> (Option<&[u8]>, &[u8]) {
     let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
     let mut words = line.split(|byte| *byte == b' ');
     let (method, path) = (words.next(), words.next().unwrap_or_default());
     let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
-    if method != Some(b"GET") {
+    (method, path)
+}
+
+fn respond(head: &[u8], handle: &Handle) -> Vec<u8> {
+    let (method, path) = asked(head);
+    if method != Some(b"GET".as_slice()) {
         return response("405 Method Not Allowed", PLAIN, "only GET\n");
     }
     match path {

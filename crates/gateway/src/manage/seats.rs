@@ -1,5 +1,5 @@
-//! A small server: a bounded number of clients, each with a thread of low priority. Whoever finds no
-//! seat is turned away at once.
+//! A small server: a bounded number of clients of each rank, each with a thread of low priority. Whoever
+//! finds no seat is turned away at once; whoever needs none is served at the door.
 
 use bentpipe_os::{sched, socket};
 use std::io::{self, Write};
@@ -34,6 +34,24 @@ impl Door for TcpListener {
     }
 }
 
+/// What a client is given at the door.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Greeting {
+    /// It has all that it wanted.
+    Served,
+    /// A seat of one of two ranks, of which neither takes the other's.
+    Seat(Rank),
+}
+
+/// Whose seats they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rank {
+    /// Anybody's.
+    Common,
+    /// Those of clients that must not be kept out by the others.
+    Reserved,
+}
+
 /// A server at work. Dropping it closes the door; clients that are seated finish.
 #[derive(Debug)]
 pub(super) struct Seats {
@@ -42,18 +60,18 @@ pub(super) struct Seats {
 }
 
 impl Seats {
-    /// Serves at most `seats` clients of `door` at a time by `serve`; those beyond get `full` and the
-    /// door.
+    /// Serves at most `seats` clients of `door` of each rank at a time by `serve`, those to whom `greet`
+    /// gives a seat; those beyond get `full` and the door. `greet` waits for nobody.
     pub(super) fn open<D: Door>(
         name: &str,
         door: D,
-        seats: usize,
-        full: &'static [u8],
+        (seats, full): (usize, &'static [u8]),
+        greet: impl Fn(&mut D::Stream) -> Greeting + Send + 'static,
         serve: impl Fn(D::Stream) + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let handle = door.as_fd().try_clone_to_owned()?;
         let serve = Arc::new(serve);
-        let taken = Arc::new(AtomicUsize::new(0));
+        let taken = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
         let client = format!("{name}-client");
         let doorkeeper = thread::Builder::new()
             .name(name.to_owned())
@@ -69,13 +87,17 @@ impl Seats {
                             continue;
                         }
                     };
+                    let taken = match greet(&mut stream) {
+                        Greeting::Served => continue,
+                        Greeting::Seat(rank) => &taken[rank as usize],
+                    };
                     if taken.load(Ordering::Relaxed) >= seats {
                         // A new connection has room for it, unless its client has gone.
                         let _ = stream.write_all(full);
                         continue;
                     }
                     taken.fetch_add(1, Ordering::Relaxed);
-                    let seat = Seat(Arc::clone(&taken));
+                    let seat = Seat(Arc::clone(taken));
                     let serve = Arc::clone(&serve);
                     // Without a thread the client is turned away, its seat free again.
                     let _ = thread::Builder::new().name(client.clone()).spawn(move || {

@@ -1,0 +1,201 @@
+//! What an operator's day brings: others' firewalls and trackers flushed, links that go down, interfaces
+//! that are taken away, too little memory, paths that swallow what is too large, and long silences.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use bentpipe_os::need;
+use bentpipe_os::netlink::{Prefix, Route, Veth, VethEnd};
+use bentpipe_os::netns::Netns;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+use support::{Ip, Stage, child, eventually, exchange, pattern};
+
+fn run(netns: &Netns, program: &str, arguments: &str) {
+    let words = arguments.split_whitespace();
+    let status = netns.command(program).args(words).status().unwrap();
+    assert!(status.success(), "{program} {arguments}");
+}
+
+/// A flow of each family, and then that they are split.
+fn split_pairs(stage: &Stage) -> Vec<(TcpStream, TcpStream)> {
+    let before = stage.connections().len();
+    let pairs: Vec<_> = Ip::BOTH.map(|ip| stage.pair(ip)).into();
+    assert_eq!(stage.connections().len(), before + 4);
+    pairs
+}
+
+/// Uploads whose bytes are compared at the end, while `meanwhile` happens.
+fn bytes_survive(stage: &Stage, meanwhile: impl FnOnce()) {
+    const EACH: usize = 8_000_000;
+    std::thread::scope(|scope| {
+        let mut servers = Vec::new();
+        for (mut client, mut server) in split_pairs(stage) {
+            scope.spawn(move || {
+                let all = pattern(EACH);
+                for part in all.chunks(EACH / 40) {
+                    client.write_all(part).unwrap();
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+            });
+            servers.push(scope.spawn(move || {
+                let mut all = Vec::new();
+                server.read_to_end(&mut all).unwrap();
+                all
+            }));
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        meanwhile();
+        for server in servers {
+            assert!(server.join().unwrap() == pattern(EACH));
+        }
+    });
+}
+
+/// `nft flush ruleset` by another's hand takes everybody's tables but ours.
+#[test]
+fn a_flushed_ruleset_changes_nothing() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let _gateway = child::start(&stage, "");
+    bytes_survive(&stage, || {
+        for _ in 0..5 {
+            run(&stage.gateway, "nft", "flush ruleset");
+            let mut pairs = split_pairs(&stage);
+            pairs.iter_mut().for_each(exchange);
+        }
+    });
+}
+
+/// `conntrack -F` neither, with rules that track and drop what they do not know.
+#[test]
+fn a_flushed_conntrack_changes_nothing() {
+    need!(Root, Tproxy, Program("conntrack"));
+    let stage = Stage::new();
+    let rules = "table inet filter { chain forward { type filter hook forward priority 0; ct state invalid drop\n ct state established,related accept\n}\n}\n";
+    let load = || bentpipe_os::nft::apply(rules).unwrap();
+    stage.gateway.run(load).unwrap();
+    let _gateway = child::start(&stage, "");
+    bytes_survive(&stage, || {
+        for _ in 0..5 {
+            run(&stage.gateway, "conntrack", "-F");
+            let mut pairs = split_pairs(&stage);
+            pairs.iter_mut().for_each(exchange);
+        }
+    });
+}
+
+/// A link that is down for a second, on either side: what was on its way comes after it.
+#[test]
+fn a_link_that_goes_down_and_up_loses_no_byte() {
+    need!(Root, Tproxy);
+    for interface in ["sat0", "lan0"] {
+        let stage = Stage::new();
+        let _gateway = child::start(&stage, "");
+        let netns = &stage.gateway;
+        // Down, it loses its IPv6 addresses otherwise.
+        let key = format!("net.ipv6.conf.{interface}.keep_addr_on_down");
+        netns.set_sysctl(&key, "1").unwrap();
+        bytes_survive(&stage, || {
+            run(netns, "ip", &format!("link set {interface} down"));
+            std::thread::sleep(Duration::from_secs(1));
+            run(netns, "ip", &format!("link set {interface} up"));
+        });
+        let mut pairs = split_pairs(&stage);
+        pairs.iter_mut().for_each(exchange);
+    }
+}
+
+/// An interface that is removed and made again under the same name is the leg's again, without a word to
+/// the gateway.
+#[test]
+fn an_interface_that_is_made_again_is_the_legs_again() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let _gateway = child::start(&stage, "");
+    drop(split_pairs(&stage));
+    stage
+        .gateway
+        .netlink()
+        .unwrap()
+        .delete_link("lan0")
+        .unwrap();
+    let _again = veth_again(&stage);
+    eventually("the end of those before", || stage.connections().is_empty());
+    let mut pairs = split_pairs(&stage);
+    pairs.iter_mut().for_each(exchange);
+}
+
+/// The server's side of the stage, as it was.
+fn veth_again(stage: &Stage) -> Veth {
+    let end = |netns, name| VethEnd { netns, name };
+    let veth = Veth::create(end(&stage.server, "eth0"), end(&stage.gateway, "lan0")).unwrap();
+    for ip in Ip::BOTH {
+        let bits = if ip == Ip::V4 { 24 } else { 64 };
+        let prefix = |address| Prefix::new(address, bits).unwrap();
+        let server = stage.server.netlink().unwrap();
+        server.add_address("eth0", prefix(ip.server())).unwrap();
+        let gateway = stage.gateway.netlink().unwrap();
+        gateway
+            .add_address("lan0", prefix(ip.gateway_lan()))
+            .unwrap();
+    }
+    veth.set_up().unwrap();
+    for ip in Ip::BOTH {
+        let everything = match ip {
+            Ip::V4 => "0.0.0.0/0",
+            Ip::V6 => "::/0",
+        };
+        let route = Route::via(everything.parse().unwrap(), ip.gateway_lan());
+        stage.server.netlink().unwrap().add_route(&route).unwrap();
+    }
+    veth
+}
+
+/// A path behind the gateway that swallows large packets without a word: where the kernel probes for it
+/// (`net.ipv4.tcp_mtu_probing`), the gateway's leg gets through, whatever the client's kernel does.
+#[test]
+fn a_black_hole_for_large_packets_is_found_by_probing() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let (narrow, listener) = stage.behind_a_narrow_router(Ip::V4);
+    let silent = "table ip silent { chain out { type filter hook output priority 0; icmp type destination-unreachable drop\n}\n}\n";
+    let load = || bentpipe_os::nft::apply(silent).unwrap();
+    stage.server.run(load).unwrap();
+    let key = "net.ipv4.tcp_mtu_probing";
+    stage.gateway.set_sysctl(key, "1").unwrap();
+    let _gateway = child::start(&stage, "");
+    let mut client = stage.connect(listener.address());
+    let mut server = listener.accept();
+    assert_eq!(stage.connections().len(), 2);
+    let writer = std::thread::spawn(move || client.write_all(&pattern(200_000)).unwrap());
+    let mut all = Vec::new();
+    server.read_to_end(&mut all).unwrap();
+    writer.join().unwrap();
+    assert!(all == pattern(200_000));
+    drop(narrow);
+}
+
+/// Flows on which nothing moves for minutes are there when something does. (No middlebox is on the way
+/// that would forget them.)
+#[test]
+#[ignore = "takes four minutes"]
+fn idle_gaps_of_minutes_are_survived() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let _gateway = child::start(&stage, "");
+    let mut pairs = split_pairs(&stage);
+    for minutes in [1, 3] {
+        pairs.iter_mut().for_each(exchange);
+        std::thread::sleep(Duration::from_secs(60 * minutes));
+        pairs.iter_mut().for_each(exchange);
+    }
+    assert_eq!(stage.connections().len(), 4);
+}
+
+#[test]
+fn gateway_process() {
+    child::be_a_gateway();
+}
