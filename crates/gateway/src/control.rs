@@ -62,10 +62,12 @@ impl Supply {
             legs[profile.like as usize] = self.prepare(profile.like, &profile.leg, marks)?;
             Ok(legs)
         });
-        Ok(Legs {
+        let mut legs = Legs {
             profiles: profiles.collect::<Result<_, ControlError>>()?,
             plain,
-        })
+        };
+        legs.probe_after(config.limits.keepalive);
+        Ok(legs)
     }
 
     fn load(&mut self) {
@@ -130,6 +132,7 @@ impl Supply {
             usual_control,
             ceiling,
             without_ecn: asks.then_some(marks.without_ecn()),
+            keepalive: None,
             leg: leg.clone(),
         })
     }

@@ -63,6 +63,8 @@ counters! {
     finished,
     /// Flows that ended by a reset or an error of either side.
     reset,
+    /// Of those, the ones whose side had not been heard of for too long.
+    vanished,
     /// Connections made straight to the gateway's own port, thrown out.
     direct,
     /// Connections reset because there was no room or no descriptor for them.
@@ -88,6 +90,10 @@ counters! {
     foreign_options,
     /// Flows reset because no byte had moved for the time of `idle`.
     idle,
+    /// Flows given less room because their receivers took nothing when memory was short.
+    shrunk,
+    /// Flows reset because their receivers took nothing for too long when memory was short.
+    stalled,
     /// Times that interception of new flows was suspended at a limit.
     suspended,
     /// Bytes carried from the terrestrial to the satellite leg.

@@ -7,7 +7,7 @@ use bentpipe_policy::Which;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A socket of a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Side {
     /// The one accepted from the client.
     Near,

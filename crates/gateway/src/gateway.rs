@@ -286,11 +286,11 @@ impl Gateway {
             return;
         }
         match self.connections.buffered() {
-            Ok(sockets) => self.shared.load().weigh(sockets),
+            Ok(sockets) => self.shared.weigh(sockets, now),
             Err(error) => tracing::warn!(%error, "cannot ask what waits in buffers"),
         }
         let cost = timer::now().since(now);
-        self.scales.next = timer::now() + (cost * load::SHARE).max(load::LOOK);
+        self.scales.next = timer::now() + (cost * load::SHARE).clamp(load::LOOK, load::SELDOM);
     }
 
     /// Suspends interception at a limit, resumes it well below.

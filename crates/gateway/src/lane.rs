@@ -76,6 +76,8 @@ pub(crate) struct Lane {
     /// The source's peer has closed.
     closing: bool,
     full: bool,
+    /// Memory is short, and the sink takes nothing: no pipes for this lane.
+    pub(crate) shrunk: bool,
     /// Whether bytes were ever read.
     begun: bool,
 }
@@ -88,6 +90,7 @@ impl Lane {
             bulk: 0,
             closing: false,
             full: false,
+            shrunk: false,
             begun: false,
         }
     }
@@ -185,7 +188,7 @@ impl Lane {
     }
 
     /// Bytes between the sockets.
-    fn waiting(&self) -> u64 {
+    pub(crate) fn waiting(&self) -> u64 {
         match &self.held {
             Held::Nothing => 0,
             Held::Pipe(pipe) => pipe.held() as u64,
@@ -235,6 +238,7 @@ impl Lane {
         tools: &mut Tools,
     ) -> Result<(usize, bool), Broken> {
         if self.bulk > 0
+            && !self.shrunk
             && let Some(pipe) = tools.pool.borrow().ok().flatten()
         {
             let count = self.splice(from, pipe, tools)?;

@@ -6,6 +6,7 @@ use bentpipe_pep::leg::Leg;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 /// A leg's policy with what this kernel made of it.
 #[derive(Clone, Debug)]
@@ -19,6 +20,8 @@ pub(crate) struct Prepared {
     pub(crate) ceiling: Option<Rate>,
     /// Where sockets ask for ECN: the priority of SYNs that are not to, because their clients did not.
     pub(crate) without_ecn: Option<u32>,
+    /// When idle connections are probed, if not at the kernel's own time.
+    pub(crate) keepalive: Option<Duration>,
     pub(crate) leg: Leg,
 }
 
@@ -39,6 +42,15 @@ impl Legs {
             .and_then(|place| self.profiles.get(place));
         chosen.unwrap_or(&self.plain)
     }
+
+    /// Has all sockets probe peers of which nothing was heard for `time`.
+    pub(crate) fn probe_after(&mut self, time: Duration) {
+        for legs in self.profiles.iter_mut().chain([&mut self.plain]) {
+            for leg in legs {
+                leg.keepalive = Some(time);
+            }
+        }
+    }
 }
 
 impl Prepared {
@@ -56,6 +68,9 @@ impl Prepared {
         socket::set_reuse_address(&socket, true)?;
         socket::abort_on_close(&socket, true)?;
         socket::set_keepalive(&socket, true)?;
+        if let Some(time) = self.keepalive {
+            tcp::set_keepalive_after(&socket, time)?;
+        }
         socket::set_urgent_inline(&socket)?;
         socket::set_receive_buffer(&socket, booked(self.leg.receive_buffer))?;
         if let Some(size) = self.leg.mss {
@@ -85,6 +100,19 @@ impl Prepared {
         }
     }
 
+    /// Gives a socket that bytes come in by, or go out by, as little room as a flow goes on with; or what
+    /// the policy says again. What waits there already stays.
+    pub(crate) fn resize(&self, socket: impl AsFd, end: End, shrunk: bool) -> io::Result<()> {
+        let size = |usual: Bytes| match shrunk {
+            true => booked(usual.min(SHRUNK)),
+            false => booked(usual),
+        };
+        match end {
+            End::Receives => socket::set_receive_buffer(socket, size(self.leg.receive_buffer)),
+            End::Sends => socket::set_send_buffer(socket, size(self.leg.send_buffer)),
+        }
+    }
+
     /// Like [`Prepared::apply`], on a listening socket that had another policy before: what this one
     /// leaves to the kernel is the kernel's again.
     pub(crate) fn renew(&self, socket: impl AsFd, like: SocketAddr) -> io::Result<()> {
@@ -96,6 +124,16 @@ impl Prepared {
         }
         self.apply(socket, like)
     }
+}
+
+/// What a buffer holds at most of a flow that gives way.
+const SHRUNK: Bytes = Bytes(128 << 10);
+
+/// What a socket does in one direction of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Receives,
+    Sends,
 }
 
 /// The wish that makes `size` the most that a buffer ever holds. The kernel takes a wish for

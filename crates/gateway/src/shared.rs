@@ -3,7 +3,7 @@
 
 use crate::legs::Legs;
 use crate::load::Load;
-use bentpipe_base::Bytes;
+use bentpipe_base::{Bytes, Instant};
 use bentpipe_os::epoll::Bell;
 use bentpipe_policy::Limits;
 use std::io;
@@ -132,6 +132,10 @@ pub(crate) struct Settings {
     pub(crate) half_open: usize,
     /// How long a flow may go without a byte.
     pub(crate) idle: Option<Duration>,
+    /// How long a receiver may take nothing when memory is short.
+    pub(crate) stalled: Duration,
+    /// What the stalled flows of a client may hold.
+    pub(crate) client_buffered: Option<Bytes>,
 }
 
 impl Settings {
@@ -143,6 +147,8 @@ impl Settings {
             pipe_size: limits.pipe.0 as usize,
             half_open: limits.half_open,
             idle: limits.idle,
+            stalled: limits.stalled,
+            client_buffered: limits.client_buffered,
         }
     }
 }
@@ -183,6 +189,8 @@ impl Shared {
         settings: Settings,
         workers: usize,
     ) -> io::Result<Self> {
+        let load = Load::new(buffered, workers);
+        load.set_bounds(buffered, settings.client_buffered);
         Ok(Self {
             stage: AtomicU8::new(0),
             standing: AtomicU8::new(Standing::Suspended as u8),
@@ -194,7 +202,7 @@ impl Shared {
             settings: Mutex::new(Arc::new(settings)),
             edition: AtomicU64::new(0),
             exhausted_at: AtomicUsize::new(NEVER),
-            load: Load::new(buffered, workers),
+            load,
             control_lost: AtomicBool::new(false),
             retired: AtomicBool::new(false),
             silent: (0..workers).map(|_| Mutex::default()).collect(),
@@ -249,7 +257,7 @@ impl Shared {
 
     /// Replaces bounds and settings, and has the workers look at them.
     pub(crate) fn renew(&self, (bounds, buffered): (Bounds, Bytes), settings: Settings) {
-        self.load.set_bound(buffered);
+        self.load.set_bounds(buffered, settings.client_buffered);
         self.suspend.store(bounds.suspend, Ordering::Relaxed);
         self.resume.store(bounds.resume, Ordering::Relaxed);
         self.hard.store(bounds.hard, Ordering::Relaxed);
@@ -336,6 +344,15 @@ impl Shared {
     /// Whether the kernel has refused a descriptor of late.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.exhausted_at.load(Ordering::Relaxed) != NEVER
+    }
+
+    /// At `now` the kernel holds `sockets` in the buffers of flows. Workers hear of it when that makes memory short.
+    pub(crate) fn weigh(&self, sockets: Bytes, now: Instant) {
+        let was_short = self.load.is_short();
+        self.load.weigh(sockets, now);
+        if self.load.is_short() && !was_short {
+            self.workers.ring();
+        }
     }
 
     /// What is in the way of new flows.
@@ -430,6 +447,7 @@ impl Shared {
             control: None,
             usual_control: false,
             ceiling: None,
+            keepalive: None,
             without_ecn: None,
             leg: bentpipe_pep::leg::Leg::terrestrial(),
         };
@@ -442,6 +460,8 @@ impl Shared {
             pipe_size: 1,
             half_open: 1,
             idle: None,
+            stalled: Duration::from_secs(1),
+            client_buffered: None,
         };
         Self::new((bounds, Bytes(100)), settings, workers).expect("eventfds")
     }
@@ -481,7 +501,7 @@ mod tests {
         shared.forget_exhaustion();
         assert!(shared.limit().is_none() && shared.may_resume());
 
-        shared.load().weigh(Bytes(101));
+        shared.weigh(Bytes(201), Instant::ZERO);
         assert_eq!(shared.limit(), Some(Limit::Buffered));
         assert!(!shared.may_resume());
     }

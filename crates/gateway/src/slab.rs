@@ -42,6 +42,12 @@ impl<T> Slab<T> {
         value
     }
 
+    /// All values, with their numbers.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
+        let slots = self.slots.iter_mut().enumerate();
+        slots.filter_map(|(number, slot)| Some((number as u32, slot.as_mut()?)))
+    }
+
     /// The numbers in use.
     pub(crate) fn numbers(&self) -> Vec<u32> {
         let slots = self.slots.iter().enumerate();

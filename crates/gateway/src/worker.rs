@@ -7,6 +7,7 @@
 mod accept;
 mod breaking;
 mod idle;
+mod stalled;
 
 use crate::counters::Counters;
 use crate::flow::{Flow, Phase, Side};
@@ -21,7 +22,9 @@ use bentpipe_os::epoll::{Epoll, Event, Events, Interest};
 use bentpipe_os::splice::Pool;
 use bentpipe_os::{sched, socket, timer};
 use bentpipe_policy::Which;
+use breaking::Breaking;
 use idle::Idle;
+use stalled::Stalled;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -35,8 +38,6 @@ const WAKE: u64 = 1 << 41;
 const BATCH: usize = 256;
 /// The most a lane moves before others have their turn.
 const TURN: usize = 1 << 20;
-/// How often flows in [`Phase::Breaking`] are looked at.
-const BREAKING_TICK: Duration = Duration::from_millis(10);
 
 /// Why no connections are accepted at present; they wait at the listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,8 +78,9 @@ pub(crate) struct Worker {
     flows: Slab<Flow>,
     tools: Tools,
     again: VecDeque<u32>,
-    breaking: Vec<u32>,
+    breaking: Breaking,
     idle: Idle,
+    stalled: Stalled,
 }
 
 impl Worker {
@@ -115,8 +117,9 @@ impl Worker {
                 turn: TURN,
             },
             again: VecDeque::new(),
-            breaking: Vec::new(),
+            breaking: Breaking::default(),
             idle: Idle::new(),
+            stalled: Stalled::default(),
         })
     }
 
@@ -140,6 +143,7 @@ impl Worker {
             }
             self.on_breaking();
             self.on_idle();
+            self.on_stalled();
             self.flows.settle();
             self.shared
                 .load()
@@ -154,14 +158,19 @@ impl Worker {
 
     fn patience(&self) -> Option<Duration> {
         if !self.again.is_empty() {
-            Some(Duration::ZERO)
-        } else if !self.breaking.is_empty() {
-            Some(BREAKING_TICK)
-        } else if let Some(Pause::Room { until }) = self.paused {
-            Some(until.since(timer::now()))
-        } else {
-            self.idle_tick()
+            return Some(Duration::ZERO);
         }
+        let room = match self.paused {
+            Some(Pause::Room { until }) => Some(until.since(timer::now())),
+            _ => None,
+        };
+        let all = [
+            room,
+            self.breaking.patience(),
+            self.idle_tick(),
+            self.stalled_tick(),
+        ];
+        all.into_iter().flatten().min()
     }
 
     fn on_event(&mut self, event: Event) {
@@ -329,9 +338,6 @@ impl Worker {
         self.ledger.closes(&flow, &self.counters);
         for side in Side::BOTH {
             flow.lane(side).release(&mut self.tools);
-        }
-        if matches!(flow.phase, Phase::Breaking { .. }) {
-            self.breaking.retain(|other| *other != index);
         }
         drop(flow);
         self.shared.flow_ended();

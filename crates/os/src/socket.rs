@@ -164,6 +164,30 @@ fn wish(size: Bytes) -> usize {
     size.0.min(i32::MAX as u64 / 2) as usize
 }
 
+/// What a socket's buffers hold, in bytes, the kernel's overhead included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// Received and not read.
+    pub received: Bytes,
+    /// Written and not acknowledged.
+    pub queued: Bytes,
+}
+
+/// What waits in the socket's buffers now (SO_MEMINFO of linux/sock_diag.h).
+pub fn waiting(socket: impl AsFd) -> io::Result<Waiting> {
+    let mut raw = [0; 36];
+    let filled = get_raw(socket, libc::SOL_SOCKET, libc::SO_MEMINFO, &mut raw)?;
+    let word = |number: usize| {
+        let bytes = raw[..filled].get(number * 4..number * 4 + 4);
+        let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
+        Bytes(bytes.map_or(0, u32::from_ne_bytes).into())
+    };
+    Ok(Waiting {
+        received: word(0),
+        queued: word(5),
+    })
+}
+
 /// Binds the socket to `address`.
 pub fn bind(socket: impl AsFd, address: SocketAddr) -> io::Result<()> {
     Ok(rustix::net::bind(socket, &address)?)

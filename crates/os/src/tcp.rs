@@ -251,6 +251,13 @@ pub fn set_keepalive(
     Ok(sockopt::set_tcp_keepcnt(&socket, count)?)
 }
 
+/// Probes a connection that has been idle for `time`, where [`crate::socket::set_keepalive`] is on; how
+/// often, and how many probes may stay without answer, are the kernel's `net.ipv4.tcp_keepalive_intvl`
+/// and `_probes` (75 s and 9).
+pub fn set_keepalive_after(socket: impl AsFd, time: Duration) -> io::Result<()> {
+    Ok(sockopt::set_tcp_keepidle(socket, time)?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -33,7 +33,7 @@
 //! `rtt0`, `aggressive`, `guard`, `overhead`, `send_buffer`, `receive_rate`, `receive_buffer`, `notsent_lowat`,
 //! `mss`; see [`Leg`]. A `[leg.NAME]` is a variant of one, which policies choose by `leg = "NAME"`; its keys are
 //! `like` and those that are not the link's; see [`Profile`]. Keys of `[limits]`:
-//! `flows`, `half_open`, `idle`, `descriptors`, `buffered`, `pipe`, `pipes`; see [`Limits`].
+//! `flows`, `half_open`, `idle`, `stalled`, `keepalive`, `descriptors`, `buffered`, `client_buffered`, `pipe`, `pipes`; see [`Limits`].
 
 mod read;
 
@@ -132,11 +132,17 @@ pub struct Limits {
     pub half_open: usize,
     /// A flow on which no byte moves for this long is reset; `None`: never.
     pub idle: Option<Duration>,
+    /// When memory is short, a flow whose receiver has taken next to nothing for this long is reset.
+    pub stalled: Duration,
+    /// A connection without traffic is probed after this long.
+    pub keepalive: Duration,
     /// Descriptors of the process; `None`: its hard limit (RLIMIT_NOFILE).
     pub descriptors: Option<usize>,
     /// What may wait in buffers and pipes for all flows together, the kernel's overhead included;
     /// beyond it new ones pass end to end. `None`: a sixteenth of the machine's memory.
     pub buffered: Option<Bytes>,
+    /// What the flows of one client whose receivers take nothing may hold of `buffered`. `None`: a quarter.
+    pub client_buffered: Option<Bytes>,
     /// What one pipe holds for one direction of a flow that waits.
     pub pipe: Bytes,
     /// Pipes, all workers together; with none left, flows wait with 16 KiB in memory instead.
@@ -149,8 +155,11 @@ impl Default for Limits {
             flows: 100_000,
             half_open: 4096,
             idle: None,
+            stalled: Duration::from_secs(180),
+            keepalive: Duration::from_secs(600),
             descriptors: None,
             buffered: None,
+            client_buffered: None,
             pipe: Bytes(1 << 20),
             pipes: 512,
         }

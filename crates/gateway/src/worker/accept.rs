@@ -223,6 +223,10 @@ impl Worker {
             return false;
         };
         flow.phase = Phase::Open;
+        self.begin_modestly(index);
+        let Some(flow) = self.flows.get_mut(index) else {
+            return false;
+        };
         self.ledger.connected(flow.begun);
         self.counters.connected.one();
         self.pump(index, Side::Near) && self.watch(index, Side::Near)

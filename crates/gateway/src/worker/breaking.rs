@@ -2,16 +2,53 @@
 //!
 //! On a plain path the segments before a reset arrive before it. So what the broken side had sent
 //! goes out first, for at most [`GRACE`], and then the reset: never a FIN.
+//!
+//! No event tells that the last byte was acknowledged. Each flow is looked at again after a quarter of the
+//! time that it has waited so far: some thirty times in all, however many of them there are.
 
 use super::Worker;
 use crate::flow::{Phase, Side};
-use bentpipe_base::Bytes;
-use bentpipe_os::{tcp, timer};
+use bentpipe_base::{Bytes, Instant};
+use bentpipe_os::{socket, tcp, timer};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::io;
 use std::time::Duration;
 
 /// The longest that a reset waits for the bytes before it.
 const GRACE: Duration = Duration::from_secs(5);
+/// A flow is not looked at again sooner.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// When each breaking flow is looked at next: its number and its last moment. An entry whose flow has
+/// ended meanwhile is passed over when its time comes.
+#[derive(Debug, Default)]
+pub(super) struct Breaking(BinaryHeap<Reverse<(Instant, u32, Instant)>>);
+
+impl Breaking {
+    /// How long until the next is due.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        let Reverse((next, ..)) = self.0.peek()?;
+        Some(next.since(timer::now()))
+    }
+
+    /// The next that is due at `now`, with its last moment.
+    fn due(&mut self, now: Instant) -> Option<(u32, Instant)> {
+        let Reverse((next, ..)) = self.0.peek()?;
+        if *next > now {
+            return None;
+        }
+        self.0
+            .pop()
+            .map(|Reverse((_, index, until))| (index, until))
+    }
+
+    fn look_again(&mut self, now: Instant, index: u32, until: Instant) {
+        let waited = GRACE.saturating_sub(until.since(now));
+        let next = (now + (waited / 4).max(LOOK)).min(until);
+        self.0.push(Reverse((next, index, until)));
+    }
+}
 
 impl Worker {
     /// `side` is broken, by `error` where one was met on reading or writing.
@@ -20,6 +57,10 @@ impl Worker {
             return;
         };
         self.counters.reset.one();
+        let error = error.or_else(|| socket::take_error(flow.socket(side)).err());
+        if error.as_ref().map(io::Error::kind) == Some(io::ErrorKind::TimedOut) {
+            self.counters.vanished.one();
+        }
         tracing::debug!(?side, ?error, "a side broke");
         let mut moved = 0;
         let (lane, from, to) = flow.parts(side);
@@ -29,35 +70,51 @@ impl Worker {
         if !holds && delivered(flow.socket(alive)) {
             return self.drop_flow(index);
         }
-        let until = timer::now() + GRACE;
+        let now = timer::now();
+        let until = now + GRACE;
         flow.phase = Phase::Breaking { alive, until };
-        self.breaking.push(index);
+        self.breaking.look_again(now, index, until);
     }
 
-    /// Looks at all breaking flows.
+    /// Looks at the breaking flows whose time has come.
     pub(super) fn on_breaking(&mut self) {
-        if self.breaking.is_empty() {
+        if self.breaking.0.is_empty() {
             return;
         }
         let now = timer::now();
-        for index in self.breaking.clone() {
-            let Some(flow) = self.flows.get_mut(index) else {
-                continue;
-            };
-            let Phase::Breaking { alive, until } = flow.phase else {
-                continue;
-            };
-            // What did not fit at first still lies in the broken socket.
-            let (lane, from, to) = flow.parts(alive.other());
-            let over = match lane.flush(to, &mut self.tools) {
-                Ok(_) => {
-                    !lane.rescue(from, to, &mut self.tools, &mut 0) && delivered(flow.socket(alive))
+        while let Some((index, until)) = self.breaking.due(now) {
+            if self.is_breaking(index, until) {
+                match now >= until || self.has_delivered(index) {
+                    true => self.drop_flow(index),
+                    false => self.breaking.look_again(now, index, until),
                 }
-                Err(_) => true,
-            };
-            if over || now >= until {
-                self.drop_flow(index);
             }
+        }
+    }
+
+    /// Whether it is still that flow: another one may have its number.
+    fn is_breaking(&mut self, index: u32, last: Instant) -> bool {
+        let flow = self.flows.get_mut(index);
+        flow.is_some_and(
+            |flow| matches!(flow.phase, Phase::Breaking { until, .. } if until == last),
+        )
+    }
+
+    /// Moves what can be moved to the side that is alive; whether it has all, or has broken too.
+    fn has_delivered(&mut self, index: u32) -> bool {
+        let Some(flow) = self.flows.get_mut(index) else {
+            return true;
+        };
+        let Phase::Breaking { alive, .. } = flow.phase else {
+            return true;
+        };
+        // What did not fit at first still lies in the broken socket.
+        let (lane, from, to) = flow.parts(alive.other());
+        match lane.flush(to, &mut self.tools) {
+            Ok(_) => {
+                !lane.rescue(from, to, &mut self.tools, &mut 0) && delivered(flow.socket(alive))
+            }
+            Err(_) => true,
         }
     }
 }

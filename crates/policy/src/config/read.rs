@@ -62,6 +62,12 @@ fn limits(mut table: Table<'_, '_>) -> Limits {
     if let Some(Idle(idle)) = table.optional("idle") {
         limits.idle = idle;
     }
+    if let Some(Span(stalled)) = table.optional("stalled") {
+        limits.stalled = stalled;
+    }
+    if let Some(Span(keepalive)) = table.optional("keepalive") {
+        limits.keepalive = keepalive;
+    }
     limits.descriptors = table
         .optional("descriptors")
         .map(|Whole::<100, 1_000_000_000>(count)| count as usize);
@@ -69,6 +75,7 @@ fn limits(mut table: Table<'_, '_>) -> Limits {
         .optional("buffered")
         .map(|Buffered(size)| size)
         .or(limits.buffered);
+    limits.client_buffered = table.optional("client_buffered").map(|Buffered(size)| size);
     if let Some(Pipe(size)) = table.optional("pipe") {
         limits.pipe = size;
     }
@@ -184,11 +191,38 @@ impl Value for Idle {
         if String::read(value, source).is_ok_and(|text| text == "off") {
             return Ok(Self(None));
         }
-        match Duration::read(value, source) {
-            Ok(time) if (1..=2_592_000).contains(&time.as_secs()) => Ok(Self(Some(time))),
-            Ok(time) => Err(Wrong::new(format!("{time:?} is out of range"), expected)),
-            Err(wrong) => Err(Wrong::new(wrong.what, expected)),
+        match time(value, source, 1..=2_592_000, expected) {
+            Ok(time) => Ok(Self(Some(time))),
+            Err(wrong) => Err(wrong),
         }
+    }
+}
+
+/// A time that the kernel, too, takes for the pause before its keep-alive probes.
+struct Span(Duration);
+
+impl Value for Span {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        time(
+            value,
+            source,
+            1..=32_767,
+            "a time from 1s to 9 hours, such as \"180s\"",
+        )
+        .map(Self)
+    }
+}
+
+fn time(
+    value: &DeValue<'_>,
+    source: &str,
+    seconds: std::ops::RangeInclusive<u64>,
+    expected: &str,
+) -> Result<Duration, Wrong> {
+    match Duration::read(value, source) {
+        Ok(time) if seconds.contains(&time.as_secs()) => Ok(time),
+        Ok(time) => Err(Wrong::new(format!("{time:?} is out of range"), expected)),
+        Err(wrong) => Err(Wrong::new(wrong.what, expected)),
     }
 }
 

@@ -64,6 +64,9 @@ fn every_key_is_read() {
         flows = 10
         half_open = 20
         idle = "600s"
+        stalled = "60s"
+        keepalive = "90s"
+        client_buffered = "2MiB"
         descriptors = 200
         buffered = "64MiB"
         pipe = "64KiB"
@@ -139,6 +142,9 @@ fn every_key_is_read() {
         flows: 10,
         half_open: 20,
         idle: Some(Duration::from_secs(600)),
+        stalled: Duration::from_secs(60),
+        keepalive: Duration::from_secs(90),
+        client_buffered: Some(Bytes(2 << 20)),
         descriptors: Some(200),
         buffered: Some(Bytes(64 << 20)),
         pipe: Bytes(65_536),
@@ -281,6 +287,9 @@ const MISTAKES: &[(&str, &str)] = &[
     ("[limits]\nflows = 0", "from 1 to 10000000"),
     ("[limits]\nhalf_open = 0", "from 1 to 65536"),
     ("[limits]\nidle = \"1ms\"", "or \"off\""),
+    ("[limits]\nstalled = \"off\"", "from 1s to 9 hours"),
+    ("[limits]\nkeepalive = \"0s\"", "from 1s to 9 hours"),
+    ("[limits]\nclient_buffered = 3", "from 1MiB to 1TiB"),
     ("[limits]\ndescriptors = 10", "from 100"),
     ("[limits]\nbuffered = \"1kB\"", "from 1MiB to 1TiB"),
     ("[limits]\npipe = \"1B\"", "from 64KiB to 1MiB"),

@@ -1,0 +1,256 @@
+//! Flows whose receivers take nothing, when memory is short ([`crate::load`]).
+//!
+//! Once a second each worker looks at its flows of which a lane is full. One whose receiver has taken next to
+//! nothing for [`PAUSE`] is shrunk: what waits stays, and no more comes. So are the other full ones of a client
+//! whose stalled flows hold more than its share, and those that it begins. When three quarters of the bound are
+//! in use, the longest stalled are reset: after the time configured, and after a tenth of it those of clients over
+//! their share. A flow whose receiver goes on has its room back.
+
+use super::Worker;
+use crate::flow::{Flow, Phase, Side};
+use crate::legs::{End, Legs};
+use crate::load::{Claims, Client};
+use bentpipe_base::{Bytes, Instant};
+use bentpipe_os::{socket, tcp, timer};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::io;
+use std::time::Duration;
+
+/// How often flows are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// A receiver that takes nothing for so long stands still.
+const PAUSE: Duration = Duration::from_secs(2);
+/// Less than that is nothing: who takes a byte now and then holds as much as who takes none.
+const NOTHING: Bytes = Bytes(16 << 10);
+/// The part of the time configured after which a flow of a client over its share is reset.
+const PART: u32 = 10;
+
+/// A lane that is full, or shrunk.
+#[derive(Debug)]
+struct Watched {
+    /// When its flow began: another one may have its number.
+    begun: Instant,
+    client: Client,
+    /// What the receiver had acknowledged at `since`.
+    acked: Bytes,
+    since: Instant,
+    looked: Instant,
+    /// Bytes that wait in it.
+    held: u64,
+}
+
+/// What a worker knows of full lanes, by number and source; nothing while memory is not short.
+#[derive(Debug, Default)]
+pub(super) struct Stalled {
+    lanes: HashMap<(u32, Side), Watched>,
+    looked: Option<Instant>,
+    /// What the stalled flows of all workers held when last looked at, and how much a client may.
+    claims: Claims,
+    share: u64,
+}
+
+impl Stalled {
+    fn is_over_share(&self, client: Client) -> bool {
+        self.claims
+            .get(&client)
+            .is_some_and(|claim| *claim > self.share)
+    }
+}
+
+impl Worker {
+    /// How long the worker may sleep for the sake of stalled flows.
+    pub(super) fn stalled_tick(&self) -> Option<Duration> {
+        let due = self.shared.load().is_short() || !self.stalled.lanes.is_empty();
+        due.then_some(LOOK)
+    }
+
+    /// Looks at full lanes, shrinks those that stand still, and makes room where it is wanted.
+    pub(super) fn on_stalled(&mut self) {
+        if self.stalled_tick().is_none() {
+            return;
+        }
+        let now = timer::now();
+        let early = |last: Instant| now.since(last) < LOOK;
+        if self.stalled.looked.is_some_and(early) {
+            return;
+        }
+        self.stalled.looked = Some(now);
+        self.watch_full_lanes(now);
+        let mut claims = Claims::new();
+        for lane in self.stalled.lanes.values() {
+            if lane.stands_still(now) {
+                *claims.entry(lane.client).or_default() += lane.held;
+            }
+        }
+        (self.stalled.claims, self.stalled.share) = self.shared.load().claim(self.number, claims);
+        self.resize_lanes(now);
+        self.make_room(now);
+    }
+
+    /// A flow that begins has less room from the start if memory is short and its client's stalled flows hold
+    /// more than its share.
+    pub(super) fn begin_modestly(&mut self, index: u32) {
+        if self.stalled.claims.is_empty() || !self.shared.load().is_short() {
+            return;
+        }
+        let Some(flow) = self.flows.get_mut(index) else {
+            return;
+        };
+        let Ok(client) = client(flow) else {
+            return;
+        };
+        if !self.stalled.is_over_share(client) {
+            return;
+        }
+        let now = timer::now();
+        for side in Side::BOTH {
+            let watched = Watched {
+                begun: flow.begun,
+                client,
+                acked: Bytes(0),
+                since: now,
+                looked: now,
+                held: 0,
+            };
+            self.stalled.lanes.insert((index, side), watched);
+            self.counters.shrunk.one();
+            set_room(flow, side, &self.settings.legs, true);
+        }
+    }
+
+    fn watch_full_lanes(&mut self, now: Instant) {
+        let lanes = &mut self.stalled.lanes;
+        if self.shared.load().is_short() {
+            for (index, flow) in self.flows.iter_mut() {
+                for side in Side::BOTH {
+                    if flow.phase == Phase::Open && flow.lane(side).is_full() {
+                        // A socket that cannot be asked is about to break.
+                        let _ = watch(lanes.entry((index, side)), flow, side, now);
+                    }
+                }
+            }
+        }
+        // Lanes that are not full any more stay until they have their room back.
+    }
+
+    /// Gives less room to lanes that are to have less, and the usual one to the others.
+    fn resize_lanes(&mut self, now: Instant) {
+        let mut lanes = std::mem::take(&mut self.stalled.lanes);
+        let short = self.shared.load().is_short();
+        lanes.retain(|(index, side), watched| {
+            let Some(flow) = self.flows.get_mut(*index) else {
+                return false;
+            };
+            if flow.begun != watched.begun {
+                return false;
+            }
+            let over = short && self.stalled.is_over_share(watched.client);
+            let shrunk = over || watched.stands_still(now);
+            if flow.lane(*side).shrunk != shrunk {
+                if shrunk {
+                    self.counters.shrunk.one();
+                }
+                set_room(flow, *side, &self.settings.legs, shrunk);
+            }
+            shrunk || watched.looked == now
+        });
+        self.stalled.lanes = lanes;
+    }
+
+    /// Resets stalled flows, those that stand still longest first.
+    fn make_room(&mut self, now: Instant) {
+        let load = self.shared.load();
+        // Every worker gives its part.
+        let wanted = load.wanted().div_ceil(load.workers());
+        if wanted == 0 {
+            return;
+        }
+        let bound = self.settings.stalled;
+        let soon = (bound / PART).max(PAUSE).min(bound);
+        let stalled = self.stalled.lanes.iter();
+        let mut stalled: Vec<_> = stalled
+            .filter(|(_, lane)| lane.looked == now && now.since(lane.since) >= soon)
+            .map(|((index, _), lane)| (lane.since, *index, lane.client, lane.held))
+            .collect();
+        stalled.sort_unstable_by_key(|(since, ..)| *since);
+        let mut given = 0;
+        for (since, index, client, held) in stalled {
+            if given >= wanted {
+                return;
+            }
+            if now.since(since) < bound && !self.stalled.is_over_share(client) {
+                continue;
+            }
+            if let Some(claim) = self.stalled.claims.get_mut(&client) {
+                *claim = claim.saturating_sub(held);
+            }
+            given += held;
+            if self.flows.get_mut(index).is_some() {
+                self.counters.stalled.one();
+                self.drop_flow(index);
+            }
+        }
+    }
+}
+
+impl Watched {
+    /// Whether the receiver has taken next to nothing for a while.
+    fn stands_still(&self, now: Instant) -> bool {
+        self.looked == now && now.since(self.since) >= PAUSE
+    }
+}
+
+/// Who has begun a flow: our address towards the server is the client's.
+fn client(flow: &Flow) -> io::Result<Client> {
+    let address = socket::local_address(flow.socket(Side::Far))?;
+    Ok(Client::of(address.ip()))
+}
+
+/// Writes down how a full lane stands.
+fn watch(
+    entry: Entry<'_, (u32, Side), Watched>,
+    flow: &mut Flow,
+    side: Side,
+    now: Instant,
+) -> io::Result<()> {
+    let (lane, from, to) = flow.parts(side);
+    let waiting = socket::waiting(from)?.received + socket::waiting(to)?.queued;
+    let held = waiting.0 + lane.waiting();
+    let acked = tcp::info(to)?.bytes_acked;
+    let begun = flow.begun;
+    let new = |client| Watched {
+        begun,
+        client,
+        acked,
+        since: now,
+        looked: now,
+        held,
+    };
+    match entry {
+        Entry::Occupied(mut seen) if seen.get().begun == begun => {
+            let seen = seen.get_mut();
+            (seen.looked, seen.held) = (now, held);
+            if acked.0.saturating_sub(seen.acked.0) >= NOTHING.0 {
+                (seen.acked, seen.since) = (acked, now);
+            }
+        }
+        entry => {
+            entry.insert_entry(new(client(flow)?));
+        }
+    }
+    Ok(())
+}
+
+/// Gives the lane that reads from `side`, and both its sockets, less room or the usual one.
+fn set_room(flow: &mut Flow, side: Side, legs: &Legs, shrunk: bool) {
+    let (outward, legs) = (flow.outward(side), legs.of(flow.profile()));
+    let (lane, from, to) = flow.parts(side);
+    lane.shrunk = shrunk;
+    let result = legs[outward.other() as usize]
+        .resize(from, End::Receives, shrunk)
+        .and_then(|()| legs[outward as usize].resize(to, End::Sends, shrunk));
+    if let Err(error) = result {
+        tracing::debug!(%error, "a connection keeps its buffers");
+    }
+}
