@@ -103,20 +103,26 @@ impl Udp {
     /// kernel says.
     pub fn send(&self, datagrams: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
         let cut = datagrams.len() > segment;
+        let mut refused = false;
         if cut && self.segments.load(Ordering::Relaxed) {
             match self.send_one(datagrams, Some(segment as u16), to) {
-                // Neither card nor kernel can cut them.
+                // Neither card nor kernel can cut them, or the address is none.
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) => {
-                    self.segments.store(false, Ordering::Relaxed);
+                    refused = true;
                 }
                 // They are longer than a path of theirs takes now: each is fragmented by itself.
                 Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {}
                 sent => return sent,
             }
         }
-        datagrams
-            .chunks(segment.max(1))
-            .try_for_each(|datagram| self.send_one(datagram, None, to))
+        for datagram in datagrams.chunks(segment.max(1)) {
+            self.send_one(datagram, None, to)?;
+            // One by one they go there: it was the cutting that was refused.
+            if refused {
+                self.segments.store(false, Ordering::Relaxed);
+            }
+        }
+        Ok(())
     }
 
     fn send_one(&self, octets: &[u8], segment: Option<u16>, to: SocketAddr) -> io::Result<()> {
@@ -156,11 +162,21 @@ impl Udp {
         }
     }
 
-    /// Receives what came together, into `buffer`; `None` when there is nothing.
+    /// Receives what came together, into `buffer`; `None` when there is nothing. What comes from port 0, which
+    /// no answer reaches, is passed over.
     ///
     /// # Errors
     /// What the kernel says.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
+        loop {
+            match self.receive_one(buffer)? {
+                Some(received) if received.from.port() == 0 => {}
+                received => return Ok(received),
+            }
+        }
+    }
+
+    fn receive_one(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
         let mut control = [0u64; CONTROL / 8];
         // SAFETY: sockaddr_storage is plain integers; all zeros is valid.
         let mut name: libc::sockaddr_storage = unsafe { core::mem::zeroed() };
@@ -417,5 +433,36 @@ mod tests {
             let received = far.receive(&mut buffer).unwrap().unwrap();
             assert!(received.len == 3, "an empty batch is no datagram");
         }
+    }
+
+    /// A datagram whose source port is 0 can be forged, and no answer to it can be sent.
+    #[test]
+    fn an_address_that_is_none_does_not_end_batches_for_all() {
+        let near = Udp::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        assert!(
+            near.send(&[7; 3000], 1000, "127.0.0.1:0".parse().unwrap())
+                .is_err()
+        );
+        assert!(near.segments.load(Ordering::Relaxed));
+        crate::need!(Root);
+        let raw = rustix::net::socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::UDP));
+        let raw = raw.unwrap();
+        let to = near.local_address().unwrap();
+        // Source port 0, destination, length, no checksum; and one from port 9 after it.
+        for (source, content) in [(0u16, *b"none"), (9, *b"some")] {
+            let mut datagram = Vec::new();
+            for field in [source, to.port(), 12, 0] {
+                datagram.extend_from_slice(&field.to_be_bytes());
+            }
+            datagram.extend_from_slice(&content);
+            let flags = rustix::net::SendFlags::empty();
+            rustix::net::sendto(&raw, &datagram, flags, &to).unwrap();
+        }
+        let mut buffer = vec![0; RECEIVE];
+        let received = near.receive(&mut buffer).unwrap().unwrap();
+        assert_eq!(
+            (received.from.port(), &buffer[..received.len]),
+            (9, &b"some"[..])
+        );
     }
 }
