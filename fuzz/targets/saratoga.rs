@@ -38,6 +38,7 @@ fn sender(congestion: Congestion) -> Sender {
         overhead: Bytes(28),
         congestion,
         silence: Duration::from_secs(30),
+        nonce: Some(0),
     };
     Sender::new(config, Instant::ZERO)
 }

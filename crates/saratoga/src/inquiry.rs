@@ -1,5 +1,6 @@
 //! A REQUEST that one STATUS answers: delete.
 
+use crate::report::echo;
 use crate::timing::Timing;
 use bentpipe_base::{Instant, Machine};
 use bentpipe_wire::saratoga::{Code, Frame, Request};
@@ -14,6 +15,8 @@ pub struct Inquiry {
     ask_at: Instant,
     answer: Option<Answer>,
     over: bool,
+    /// The peer wants to know whether we hear it.
+    echo: Option<Frame>,
 }
 
 /// What came of it.
@@ -35,6 +38,7 @@ impl Inquiry {
             ask_at: now,
             answer: None,
             over: false,
+            echo: None,
         }
     }
 
@@ -52,10 +56,15 @@ impl Machine for Inquiry {
     type Event = Answer;
 
     fn input(&mut self, (): (), frame: Frame, _now: Instant) {
-        if let Frame::Status(status) = frame
-            && status.session == self.request.session
-        {
-            self.end(Answer::Said(status.code));
+        let session = self.request.session;
+        match frame {
+            Frame::Status(status) if status.session == session => {
+                self.end(Answer::Said(status.code));
+            }
+            Frame::Data(data) if data.session == session && data.status_wanted => {
+                self.echo = Some(echo(session, data.timestamp));
+            }
+            _ => {}
         }
     }
 
@@ -66,6 +75,9 @@ impl Machine for Inquiry {
     }
 
     fn transmit(&mut self, now: Instant) -> Option<((), Frame)> {
+        if let Some(echo) = self.echo.take() {
+            return Some(((), echo));
+        }
         if self.over || self.ask_at > now {
             return None;
         }

@@ -11,6 +11,7 @@
 //! - `repair`: what was reported missing, and what has been sent again since.
 //! - `window`: what may be under way unreported.
 //! - `report`: STATUS frames from what has arrived.
+//! - `stamp`: the timestamps of DATA, which only somebody whom DATA reaches can echo.
 //!
 //! Everything that a peer can make grow has a bound: see [`MAX_STRETCHES`].
 #![forbid(unsafe_code)]
@@ -21,13 +22,14 @@ pub mod receiver;
 mod repair;
 mod report;
 pub mod sender;
+mod stamp;
 mod tfrc;
 mod timing;
 mod window;
 
 pub use inquiry::{Answer, Inquiry};
 pub use receiver::Receiver;
-pub use report::{HoleEnd, refusal};
+pub use report::{HoleEnd, echo, refusal};
 pub use sender::Sender;
 
 /// Stretches of octets that either machine keeps at most. A receiver drops DATA that would open one

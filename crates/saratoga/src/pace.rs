@@ -12,8 +12,10 @@ const BATCH: Duration = Duration::from_millis(1);
 #[derive(Clone, Debug)]
 pub(crate) struct Pacer {
     next: Instant,
-    /// Time on the line of the packet sent last.
+    /// Time on the line of the packet sent last, its length, and when its turn was.
     last: Duration,
+    size: Bytes,
+    turn: Instant,
 }
 
 impl Pacer {
@@ -21,6 +23,8 @@ impl Pacer {
         Self {
             next: now,
             last: Duration::ZERO,
+            size: Bytes(0),
+            turn: now,
         }
     }
 
@@ -33,7 +37,13 @@ impl Pacer {
     pub(crate) fn sent(&mut self, size: Bytes, rate: Rate, now: Instant) {
         self.last = rate.serialisation(size);
         let earliest = Instant::from_nanos(now.as_nanos().saturating_sub(BURST.as_nanos() as u64));
-        self.next = self.next.max(earliest) + self.last;
+        (self.size, self.turn) = (size, self.next.max(earliest));
+        self.next = self.turn + self.last;
+    }
+
+    /// The rate has risen to `rate`: the next packet need not wait for the last one's time at the old one.
+    pub(crate) fn hasten(&mut self, rate: Rate) {
+        self.next = self.next.min(self.turn + rate.serialisation(self.size));
     }
 
     /// When to come again: when a packet may leave, or some at once if they are short.

@@ -168,12 +168,16 @@ impl Receiver {
     }
 
     /// Says how things stand, as when a REQUEST comes for what goes on already.
-    pub fn repeat(&mut self, now: Instant) {
-        self.timing.hear(now);
+    pub fn repeat(&mut self) {
         match self.state {
             State::Complete(_) => self.say_complete(),
-            _ => self.report(true, None, self.extent),
+            _ => self.report(true, self.highest.1, self.extent),
         }
+    }
+
+    /// When the peer was last heard.
+    pub const fn heard_at(&self) -> Instant {
+        self.timing.heard_at()
     }
 
     /// What is stored.
@@ -270,7 +274,7 @@ impl Receiver {
         });
         self.check();
         if resumed {
-            self.report(true, None, self.extent);
+            self.report(true, self.highest.1, self.extent);
         }
     }
 
@@ -434,7 +438,7 @@ impl Receiver {
     /// All is here, but whether it is right is not known: the list is said to be unfinished.
     fn say_verifying(&mut self) {
         let size = self.size.unwrap_or(0);
-        let mut status = self.frame(false, None, size).status(size);
+        let mut status = self.frame(false, self.highest.1, size).status(size);
         status.incomplete = true;
         self.out.clear();
         self.out.push_back(Frame::Status(status));
@@ -484,7 +488,7 @@ impl Machine for Receiver {
             // The peer has heard the last word; ours says so.
             Frame::Status(_) if matches!(self.state, State::Complete(_)) => self.done(),
             Frame::Status(_) => self.hear(now),
-            Frame::Request(_) => self.repeat(now),
+            Frame::Request(_) => self.repeat(),
             Frame::Beacon(_) => {}
         }
     }

@@ -113,6 +113,19 @@ pub fn refusal(session: u32, code: Code) -> Frame {
     })
 }
 
+/// The STATUS of a side that receives nothing in `session`: it hears the peer, and echoes `stamp`.
+pub fn echo(session: u32, stamp: Option<Timestamp>) -> Frame {
+    let report = Report {
+        session,
+        width: Width::Bits16,
+        timestamp: stamp,
+        metadata_missing: false,
+        voluntary: true,
+        in_response_to: 0,
+    };
+    Frame::Status(report.status(0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,8 @@
 
 use crate::pace::Pacer;
 use crate::repair::{Horizon, Repairs};
-use crate::report::{Report, refusal};
+use crate::report::{echo, refusal};
+use crate::stamp;
 use crate::tfrc::{Feedback, Tfrc};
 use crate::timing::Timing;
 use crate::window::Window;
@@ -38,6 +39,9 @@ pub struct Config {
     pub congestion: Congestion,
     /// How long the peer may say nothing before it counts as gone.
     pub silence: Duration,
+    /// A secret in the timestamps of DATA, drawn at random for the session: a STATUS that echoes it is of
+    /// somebody whom DATA reaches. `None`: DATA has no timestamps, for peers that cannot read them.
+    pub nonce: Option<u32>,
 }
 
 /// What a sender does about others on the path.
@@ -122,6 +126,10 @@ pub struct Sender {
     /// When all was sent for the first time.
     all_sent_at: Option<Instant>,
     farewell: Option<Frame>,
+    /// A STATUS of the peer has echoed a timestamp of this session.
+    echoes: bool,
+    /// A timestamp of the peer's, to be echoed: it wants to know whether we hear it.
+    echo_due: Option<Timestamp>,
     /// The peer is of our kind: it waits for a word that its last one was heard.
     acknowledges: bool,
     event: Option<Event>,
@@ -159,6 +167,8 @@ impl Sender {
             metadata_sent: 0,
             all_sent_at: None,
             farewell: None,
+            echoes: false,
+            echo_due: None,
             // Only such a peer takes a checksum that comes last.
             acknowledges: config.metadata.checksum.is_later(),
             event: None,
@@ -214,16 +224,33 @@ impl Sender {
         &self.config.metadata
     }
 
-    /// A REQUEST that this session serves came once more: its answer was lost.
+    /// A REQUEST that this session serves came once more: its answer was lost. That is no sign of life,
+    /// for anybody may send it again.
     pub fn repeat(&mut self, now: Instant) {
-        self.timing.hear(now);
         self.want_metadata(now);
+    }
+
+    /// Octets of its longest packet.
+    pub fn packet(&self) -> Bytes {
+        // Type, session, timestamp and offset.
+        let header = 24 + self.config.metadata.width.octets() as u64;
+        Bytes(header + u64::from(self.config.payload)) + self.config.overhead
+    }
+
+    /// Whether the peer has shown that DATA reaches it.
+    pub const fn is_proven(&self) -> bool {
+        self.echoes
+    }
+
+    /// When the peer was last heard.
+    pub const fn heard_at(&self) -> Instant {
+        self.timing.heard_at()
     }
 
     /// What [`Machine::transmit`] would give, if that is DATA: the short way for nearly all packets.
     pub fn transmit_data(&mut self, now: Instant) -> Option<Data> {
         match self.state {
-            State::Sending if !self.metadata_due => self.next_data(now),
+            State::Sending if !self.metadata_due && self.echo_due.is_none() => self.next_data(now),
             _ => None,
         }
     }
@@ -272,7 +299,15 @@ impl Sender {
     }
 
     fn status(&mut self, status: &Status, now: Instant) {
-        self.timing.hear(now);
+        let echo = status.timestamp.and_then(|stamp| self.echo(stamp));
+        // A peer of our kind echoes in every report: one without is of somebody else.
+        if self.echoes && self.acknowledges && echo.is_none() && status.code == Code::OK {
+            return;
+        }
+        // Nor does what anybody could have sent keep the session alive.
+        if !self.echoes || echo.is_some() {
+            self.timing.hear(now);
+        }
         // "METADATA required" ends a session by the letter, but its mend is at hand. One revision of
         // the draft writes 10 for 0x10.
         let strict = [Code::METADATA_REQUIRED, Code::BAD_FRAME].contains(&status.code);
@@ -285,6 +320,7 @@ impl Sender {
         if self.state == State::Asking {
             self.state = State::Sending;
             self.ask_at = now;
+            self.echo_due = status.timestamp;
         }
         if status.metadata_missing {
             self.want_metadata(now);
@@ -298,20 +334,12 @@ impl Sender {
             }
             return self.end(Event::Done);
         }
-        self.learn(status, now);
+        self.learn(status, echo, now);
     }
 
     /// What tells the peer that it need not repeat its last word.
     fn heard(&self) -> Frame {
-        let report = Report {
-            session: self.config.metadata.session,
-            width: self.config.metadata.width,
-            timestamp: None,
-            metadata_missing: false,
-            voluntary: true,
-            in_response_to: self.available,
-        };
-        Frame::Status(report.status(self.available))
+        echo(self.config.metadata.session, None)
     }
 
     fn completes(&self, status: &Status) -> bool {
@@ -325,9 +353,9 @@ impl Sender {
     }
 
     /// Takes what the report says of octets.
-    fn learn(&mut self, status: &Status, now: Instant) {
-        let echo = status.timestamp.and_then(|stamp| self.echo(stamp));
+    fn learn(&mut self, status: &Status, echo: Option<(u64, Instant)>, now: Instant) {
         if let Some((number, sent)) = echo {
+            self.echoes = true;
             if number < self.answered {
                 // Overtaken by a later one.
                 return;
@@ -335,6 +363,8 @@ impl Sender {
             self.answered = number;
             if !status.voluntary {
                 self.timing.sample(now.since(sent));
+                // The first questions are asked without knowing how long an answer takes.
+                self.ask_at = self.ask_at.min(now + self.timing.interval(now));
             }
             let least = self.timing.least();
             self.window.told(number, self.rate(), least, now);
@@ -376,31 +406,25 @@ impl Sender {
                 number,
                 lost,
                 round_trip,
+                interval: self.timing.interval(now),
             };
             tfrc.report(feedback, now);
+            self.pacer.hasten(self.rate());
         }
     }
 
     /// Number and time of the DATA whose timestamp this is; `None` if it was never sent.
     fn echo(&self, stamp: Timestamp) -> Option<(u64, Instant)> {
-        let (time, rest) = stamp.0.split_first_chunk::<8>()?;
-        let (number, layout) = rest.split_first_chunk::<7>()?;
-        let mut whole = [0; 8];
-        whole[1..].copy_from_slice(number);
-        let number = u64::from_be_bytes(whole);
-        let known = layout == [0] && number > 0 && number < self.number;
-        known.then(|| (number, Instant::from_nanos(u64::from_be_bytes(*time))))
+        let (number, at) = stamp::read(stamp, self.config.nonce?)?;
+        (number > 0 && number < self.number).then_some((number, at))
     }
 
     fn data(&mut self, offset: u64, len: u32, ask: bool, now: Instant) -> Data {
-        let mut own = [0; 15];
-        own[..8].copy_from_slice(&now.as_nanos().to_be_bytes());
-        own[8..].copy_from_slice(&self.number.to_be_bytes()[1..]);
         let data = Data {
             session: self.config.metadata.session,
             width: self.config.metadata.width,
             kind: self.config.metadata.kind,
-            timestamp: Some(Timestamp::local(own)),
+            timestamp: (self.config.nonce).map(|nonce| stamp::write(self.number, now, nonce)),
             status_wanted: ask,
             end: self.ended && offset + u64::from(len) == self.available,
             offset: offset.into(),
@@ -486,7 +510,8 @@ impl Machine for Sender {
             return;
         }
         if let Some(tfrc) = &mut self.tfrc {
-            tfrc.timeout(self.timing.round_trip(), now);
+            let (round_trip, interval) = (self.timing.round_trip(), self.timing.interval(now));
+            tfrc.timeout(round_trip, interval, now);
         }
         if self.timing.silent_at(self.config.silence) <= now {
             let session = self.config.metadata.session;
@@ -504,6 +529,10 @@ impl Machine for Sender {
                 self.small(Frame::Request(request), now)
             }
             State::Asking => return None,
+            State::Sending if self.echo_due.is_some() => {
+                let stamp = self.echo_due.take();
+                self.small(echo(self.config.metadata.session, stamp), now)
+            }
             State::Sending if self.metadata_due => {
                 self.metadata_due = false;
                 self.metadata_at = Some(now);
@@ -528,7 +557,8 @@ impl Machine for Sender {
                     || !self.repairs.is_empty()
                     || self.ask_now
                     || self.copies();
-                let waits = self.metadata_due || content && !self.held;
+                let small = self.metadata_due || self.echo_due.is_some();
+                let waits = small || content && !self.held;
                 let due = if waits { Instant::ZERO } else { self.ask_at };
                 due.max(self.pacer.deadline())
             }

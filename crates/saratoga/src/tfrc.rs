@@ -21,6 +21,8 @@ use std::collections::VecDeque;
 
 /// Weights of the loss intervals, the youngest first (section 5.4).
 const WEIGHTS: [f64; 8] = [1.0, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2];
+/// Reports of which the received rate is remembered at most.
+const MOST_REPORTS: usize = 64;
 /// The longest back-off interval, t_mbi (section 4.3).
 const T_MBI: f64 = 64.0;
 
@@ -33,6 +35,8 @@ pub(crate) struct Feedback {
     pub(crate) lost: u64,
     /// The smoothed round trip.
     pub(crate) round_trip: Duration,
+    /// Between two questions: no report comes sooner.
+    pub(crate) interval: Duration,
 }
 
 /// The allowed rate of one sender.
@@ -48,6 +52,8 @@ pub(crate) struct Tfrc {
     event: Option<(u64, Instant)>,
     /// What the last report answered, and when it came.
     last: (u64, Instant),
+    /// X_recv of the reports of two round trips, in octets per second, and when they came.
+    received: VecDeque<(Instant, f64)>,
     /// When the rate is halved for want of reports.
     halve_at: Instant,
 }
@@ -63,6 +69,7 @@ impl Tfrc {
             intervals: VecDeque::new(),
             event: None,
             last: (0, now),
+            received: VecDeque::new(),
             halve_at: now + Duration::from_secs(2),
         }
     }
@@ -80,21 +87,39 @@ impl Tfrc {
         if feedback.lost > 0 {
             self.lose(feedback.number, feedback.round_trip, now);
         }
-        let received = (sent - feedback.lost as f64).max(0.0) / passed;
+        // Half a packet or more is cut off at either end of what is counted.
+        let received = (sent + self.segment - feedback.lost as f64).max(0.0) / passed;
+        let limit = 2.0 * self.most_received(received, feedback.round_trip, now);
         self.last = (feedback.number.max(self.last.0), now);
         let initial = (4.0 * self.segment).min((2.0 * self.segment).max(4380.0)) / round_trip;
         self.rate = match self.loss_event_rate(feedback.number) {
             Some(p) => throughput(self.segment, round_trip, p)
-                .min(2.0 * received)
+                .min(limit)
                 .max(self.segment / T_MBI),
             None if first => initial,
             // Doubles once a round trip; reports come more often.
             None => {
-                let growth = 2f64.powf((passed / round_trip).min(1.0));
-                (self.rate * growth).min(2.0 * received).max(initial)
+                let growth = 2f64.powf(passed / round_trip).min(2.0);
+                (self.rate * growth).min(limit).max(initial)
             }
         };
-        self.arm(round_trip, now);
+        self.arm(feedback.round_trip.max(feedback.interval), now);
+    }
+
+    /// The most that was received between two reports of the last two round trips (section 4.3, X_recv_set), the
+    /// one with `received` included.
+    fn most_received(&mut self, received: f64, round_trip: Duration, now: Instant) -> f64 {
+        let old = |at: Instant| now.since(at) > 2 * round_trip;
+        while self.received.front().is_some_and(|(at, _)| old(*at))
+            || self.received.len() >= MOST_REPORTS
+        {
+            self.received.pop_front();
+        }
+        self.received.push_back((now, received));
+        self.received
+            .iter()
+            .map(|(_, rate)| *rate)
+            .fold(0.0, f64::max)
     }
 
     /// When [`Self::timeout`] is due.
@@ -102,17 +127,24 @@ impl Tfrc {
         self.halve_at
     }
 
-    /// No report for four round trips, or two packets (section 4.4).
-    pub(crate) fn timeout(&mut self, round_trip: Option<Duration>, now: Instant) {
+    /// No report for four round trips, or two packets (section 4.4); or for four questions, which are what
+    /// reports answer.
+    pub(crate) fn timeout(
+        &mut self,
+        round_trip: Option<Duration>,
+        interval: Duration,
+        now: Instant,
+    ) {
         if self.halve_at > now {
             return;
         }
         self.rate = (self.rate / 2.0).max(self.segment / T_MBI);
-        self.arm(round_trip.map_or(0.5, |it| it.as_secs_f64()), now);
+        let round_trip = round_trip.unwrap_or(Duration::from_millis(500));
+        self.arm(round_trip.max(interval), now);
     }
 
-    fn arm(&mut self, round_trip: f64, now: Instant) {
-        let wait = (4.0 * round_trip).max(2.0 * self.segment / self.rate);
+    fn arm(&mut self, between: Duration, now: Instant) {
+        let wait = (4.0 * between.as_secs_f64()).max(2.0 * self.segment / self.rate);
         self.halve_at = now + Duration::from_secs_f64(wait.min(T_MBI));
     }
 
@@ -213,6 +245,7 @@ mod tests {
                     number,
                     lost,
                     round_trip,
+                    interval: round_trip / 4,
                 },
                 now,
             );
@@ -246,12 +279,12 @@ mod tests {
         let mut halvings = 0;
         while tfrc.rate > S / T_MBI {
             let at = tfrc.deadline();
-            tfrc.timeout(Some(Duration::from_millis(600)), at);
+            tfrc.timeout(Some(Duration::from_millis(600)), Duration::ZERO, at);
             halvings += 1;
             assert!(halvings < 100);
         }
         assert_eq!(halvings, 16, "1e6 / 2^16 is below 1500 / 64");
-        tfrc.timeout(None, tfrc.deadline());
+        tfrc.timeout(None, Duration::ZERO, tfrc.deadline());
         assert!(close(tfrc.rate, S / T_MBI, 1e-9));
     }
 }

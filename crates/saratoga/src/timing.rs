@@ -32,6 +32,11 @@ impl Timing {
         self.heard = now;
     }
 
+    /// When the peer was last heard; before that, when the session began.
+    pub(crate) const fn heard_at(&self) -> Instant {
+        self.heard
+    }
+
     /// A round trip took `sample` (RFC 6298, equation 2.3).
     pub(crate) fn sample(&mut self, sample: Duration) {
         self.smoothed = Some(match self.smoothed {

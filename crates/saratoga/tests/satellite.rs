@@ -2,101 +2,31 @@
 //! line is full before.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "support/path.rs"]
+mod path;
 mod support;
 
-use bentpipe_base::{Bytes, Instant, Machine, Probability, Rate};
+use bentpipe_base::{Bytes, Instant, Probability, Rate};
 use bentpipe_link::channel::BitError;
-use bentpipe_link::{Direction, Settings};
+use bentpipe_saratoga::sender;
 use bentpipe_saratoga::sender::Congestion;
-use bentpipe_saratoga::{Receiver, Sender, receiver, sender};
-use bentpipe_wire::saratoga::Frame;
+use path::{Path, Run};
 use std::time::Duration;
-use support::{receiving, sending};
+use support::sending;
 
 const ROUND_TRIP: Duration = Duration::from_millis(600);
 
-struct Run {
-    /// When the last octet was sent for the first time, when the receiver had all, when the sender
-    /// knew.
-    sent: Instant,
-    complete: Instant,
-    known: Instant,
-    transmitted: u64,
-}
-
-fn direction(seed: u64, name: &str, bit_errors: f64) -> Direction<Frame> {
-    let settings = Settings {
-        rate: Some(Rate::from_bits_per_sec(8_000_000)),
-        delay: ROUND_TRIP / 2,
-        channels: vec![Box::new(BitError::new(
-            Probability::new(bit_errors).unwrap(),
-        ))],
-        ..Settings::default()
-    };
-    Direction::new(settings, seed, name, bentpipe_base::Silent)
-}
-
-fn length(frame: &Frame) -> Bytes {
-    let mut octets = Vec::new();
-    frame.emit(&mut octets).unwrap();
-    let payload = match frame {
-        Frame::Data(data) => data.len as usize,
-        _ => 0,
-    };
-    Bytes((octets.len() + payload + 28) as u64)
-}
-
 fn transfer(size: u64, seed: u64, bit_errors: f64, congestion: Congestion) -> Run {
-    let mut now = Instant::ZERO;
-    let mut there = direction(seed, "forward", bit_errors);
-    let mut back = direction(seed, "return", bit_errors);
-    let config = sender::Config {
+    let path = Path {
+        rate: Rate::from_bits_per_sec(8_000_000),
+        round_trip: ROUND_TRIP,
+        bit_errors,
+        seed,
+    };
+    path.transfer(sender::Config {
         congestion,
         ..sending(size)
-    };
-    let mut sender = Sender::new(config, now);
-    let mut receiver = Receiver::new(receiving(), now);
-    let mut complete = None;
-    for _ in 0..5_000_000 {
-        while let Some(((), frame)) = sender.transmit(now) {
-            let length = length(&frame);
-            there.push(frame, length, now);
-        }
-        while let Some(((), frame)) = receiver.transmit(now) {
-            let length = length(&frame);
-            back.push(frame, length, now);
-        }
-        while let Some(event) = receiver.event() {
-            if event == receiver::Event::Complete {
-                receiver.verified(now);
-                complete = Some(now);
-            }
-        }
-        if sender.event() == Some(sender::Event::Done) {
-            return Run {
-                sent: sender.all_sent_at().unwrap(),
-                complete: complete.unwrap(),
-                known: now,
-                transmitted: sender.progress().transmitted,
-            };
-        }
-        let deadlines = [
-            there.deadline(),
-            back.deadline(),
-            sender.deadline(),
-            receiver.deadline(),
-        ];
-        now = now.max(deadlines.into_iter().flatten().min().unwrap());
-        while let Some((at, frame)) = there.deliver(now) {
-            receiver.input((), frame, at);
-        }
-        while let Some((at, frame)) = back.deliver(now) {
-            sender.input((), frame, at);
-        }
-        sender.timeout(now);
-        receiver.timeout(now);
-    }
-    panic!("seed {seed}: no end");
+    })
 }
 
 /// The figure of the issue: from the last first transmission to completion, known to the sender, at

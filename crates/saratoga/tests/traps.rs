@@ -594,3 +594,38 @@ fn a_checksum_that_comes_last_is_waited_for() {
     receiver.input((), Frame::Metadata(with(&Checksum::Md5([7; 16]))), at(2));
     assert!(receiver.have().is_empty());
 }
+
+/// Once the peer has echoed a timestamp, what echoes none is of somebody who does not hear us.
+#[test]
+fn a_forged_status_keeps_nothing_alive() {
+    let mut sender = Sender::new(sending(SIZE), at(0));
+    let sent = (0..10).flat_map(|ms| frames(&mut sender, at(ms)));
+    let sent: Vec<Frame> = sent.collect();
+    let asked = sent.iter().find_map(|frame| match frame {
+        Frame::Data(data) => Some(data),
+        _ => None,
+    });
+    let stamp = asked.unwrap().timestamp;
+    let heard = |stamp| Status {
+        timestamp: stamp,
+        voluntary: true,
+        ..status(0, 0, &[])
+    };
+    sender.input((), Frame::Status(heard(stamp)), at(600));
+    assert!(sender.is_proven());
+    let mut forged = stamp.unwrap();
+    forged.0[12] ^= 1;
+    for second in 1..40 {
+        let lie = if second % 2 == 0 { None } else { Some(forged) };
+        sender.input((), Frame::Status(heard(lie)), at(1000 * second));
+        // Nor does a REQUEST that is played again.
+        sender.input(
+            (),
+            Frame::Request(request(RequestKind::Get)),
+            at(1000 * second),
+        );
+        sender.timeout(at(1000 * second));
+    }
+    let ended = events(&mut sender);
+    assert_eq!(ended, [sender::Event::Failed(Failure::Silence)]);
+}

@@ -81,7 +81,7 @@ impl FileEnd {
             false => {
                 let mut receiver = Receiver::new(self.receiving(request), now);
                 if !self.opens {
-                    receiver.repeat(now);
+                    receiver.repeat();
                 }
                 Party::Receiver(Box::new(receiver))
             }
@@ -145,6 +145,8 @@ impl FileEnd {
             overhead,
             congestion,
             silence: SILENCE,
+            // Nobody else is there.
+            nonce: Some(0),
         }
     }
 

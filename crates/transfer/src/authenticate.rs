@@ -4,8 +4,9 @@
 //! `bentpipe1`, the time, and the REQUEST as it is emitted without the field. The draft would also
 //! cover addresses and ports; they change on the way through a NAT and are left out. A REQUEST is
 //! believed for two minutes around its time, and once: a server remembers what it was asked ([`Seen`]).
-//! What follows a REQUEST is not authenticated, nor is
-//! anything encrypted: for that, use a tunnel.
+//! What follows a REQUEST is sealed ([`crate::seal`]), also the answer to the question with which a server
+//! lets it in ([`crate::admission`]): a REQUEST that was overheard is of no use without the key. Nothing
+//! is encrypted: for that, use a tunnel.
 
 use crate::Error;
 use bentpipe_wire::saratoga::{Code, Frame, Request};
@@ -21,7 +22,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const MAGIC: &[u8] = b"bentpipe1";
 /// Nanoseconds by which clocks may differ, and a REQUEST may be old.
 const WINDOW: u64 = 120_000_000_000;
-/// REQUESTs that are remembered at most: what comes beyond them is not believed.
+/// REQUESTs that are remembered at most. Beyond them the oldest are forgotten, and what is as old as those is
+/// no longer believed.
 const MOST_SEEN: usize = 1 << 16;
 
 /// A key that both peers have.
@@ -68,6 +70,22 @@ impl Key {
         time.abs_diff(now()) <= WINDOW && self.mac(request, time).verify_slice(mac).is_ok()
     }
 
+    /// A key made from this one, for what `parts` say.
+    pub(crate) fn derive(&self, parts: &[&[u8]]) -> Self {
+        let mut mac = self.hmac();
+        parts.iter().for_each(|part| mac.update(part));
+        Self(mac.finalize().into_bytes().to_vec())
+    }
+
+    pub(crate) fn hmac(&self) -> Hmac<Sha256> {
+        Hmac::new_from_slice(&self.0).expect("HMAC takes keys of any length")
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(octets: &[u8]) -> Self {
+        Self(octets.to_vec())
+    }
+
     fn mac(&self, request: &Request, time: u64) -> Hmac<Sha256> {
         let bare = Request {
             authentication: Vec::new(),
@@ -76,9 +94,7 @@ impl Key {
         let mut octets = [MAGIC, &time.to_be_bytes()].concat();
         // What was parsed, or built here, can be emitted; if not, the sum is over less and fails.
         let _ = Frame::Request(bare).emit(&mut octets);
-        let mut mac = Hmac::new_from_slice(&self.0).expect("HMAC takes keys of any length");
-        mac.update(&octets);
-        mac
+        self.hmac().chain_update(&octets)
     }
 }
 
@@ -102,12 +118,16 @@ pub(crate) enum Novelty {
 
 /// The authenticated REQUESTs that a server was sent while they could be believed.
 #[derive(Debug, Default)]
-pub(crate) struct Seen(BTreeMap<Vec<u8>, Entry>);
+pub(crate) struct Seen {
+    /// By time of signature and the rest of the field.
+    entries: BTreeMap<(u64, Vec<u8>), Entry>,
+    /// What was signed before is as old as what was forgotten for want of room. Nobody without the key can
+    /// sign what is younger, so nobody can shut out those who have it.
+    floor: u64,
+}
 
 #[derive(Debug)]
 struct Entry {
-    /// When it stops being believed, nanoseconds since 1970.
-    until: u64,
     from: SocketAddr,
     answer: Option<Code>,
 }
@@ -115,34 +135,50 @@ struct Entry {
 impl Seen {
     /// Remembers `request`, which verifies; what it is.
     pub(crate) fn note(&mut self, request: &Request, from: SocketAddr) -> Novelty {
-        if let Some(entry) = self.0.get(&request.authentication) {
+        let key = signature(request);
+        if let Some(entry) = self.entries.get(&key) {
             return match entry.answer {
                 Some(code) if entry.from == from => Novelty::Answered(code),
                 _ => Novelty::Played,
             };
         }
-        let now = now();
-        if self.0.len() >= MOST_SEEN {
-            self.0.retain(|_, entry| entry.until >= now);
-        }
-        if self.0.len() >= MOST_SEEN {
+        if key.0 < self.floor {
             return Novelty::Played;
         }
-        let entry = Entry {
-            until: now + 2 * WINDOW,
-            from,
-            answer: None,
-        };
-        self.0.insert(request.authentication.clone(), entry);
+        let entry = Entry { from, answer: None };
+        self.entries.insert(key, entry);
+        // What is too old to be believed need not be remembered.
+        let believed = now().saturating_sub(WINDOW);
+        while let Some(oldest) = self.entries.first_entry()
+            && (oldest.key().0 < believed || self.entries.len() > MOST_SEEN)
+        {
+            if let Some(((time, _), _)) = self.entries.pop_first() {
+                self.floor = time + 1;
+            }
+        }
         Novelty::New
     }
 
     /// `request` was answered with `code` and is over.
     pub(crate) fn answered(&mut self, request: &Request, code: Code) {
-        if let Some(entry) = self.0.get_mut(&request.authentication) {
+        if let Some(entry) = self.entries.get_mut(&signature(request)) {
             entry.answer = Some(code);
         }
     }
+}
+
+/// Whether `request` is authenticated as this module does it, with whatever key.
+pub(crate) fn is_signed(request: &Request) -> bool {
+    request.authentication.starts_with(MAGIC)
+}
+
+/// When `request`, which verifies, was signed, and its HMAC.
+fn signature(request: &Request) -> (u64, Vec<u8>) {
+    let field = request.authentication.strip_prefix(MAGIC);
+    let parts = field.and_then(|rest| rest.split_first_chunk::<8>());
+    parts.map_or_else(Default::default, |(time, mac)| {
+        (u64::from_be_bytes(*time), mac.to_vec())
+    })
 }
 
 #[cfg(test)]
@@ -201,5 +237,33 @@ mod tests {
         key.sign(&mut request);
         assert!(key.verifies(&request));
         assert_eq!(seen.note(&request, other), Novelty::New);
+    }
+
+    #[test]
+    fn recorded_requests_do_not_shut_out_who_has_the_key() {
+        let key = Key(b"0123456789abcdef".to_vec());
+        let from = "10.0.0.2:1".parse().unwrap();
+        let mut seen = Seen::default();
+        let signed = |session| {
+            let mut request = Request {
+                capabilities: Capabilities::default(),
+                session,
+                kind: RequestKind::Get,
+                late_checksum: false,
+                path: "a".to_owned(),
+                authentication: Vec::new(),
+            };
+            key.sign(&mut request);
+            request
+        };
+        let recorded: Vec<Request> = (0..66_000).map(signed).collect();
+        for request in &recorded {
+            assert_eq!(seen.note(request, from), Novelty::New);
+        }
+        assert_eq!(seen.note(&signed(70_000), from), Novelty::New);
+        for request in &recorded {
+            assert_eq!(seen.note(request, from), Novelty::Played, "once is enough");
+        }
+        assert!(seen.entries.len() <= MOST_SEEN);
     }
 }

@@ -1,5 +1,6 @@
 //! Checksums over whole files.
 
+use crate::aside::Cancel;
 use bentpipe_wire::saratoga::Checksum;
 use crc_fast::{CrcAlgorithm, Digest};
 use md5::Md5;
@@ -121,12 +122,23 @@ impl Sum {
     }
 
     /// Goes on with `file`, up to octet `len`.
-    pub(crate) fn rest(mut self, file: &File, len: u64) -> io::Result<Self> {
+    pub(crate) fn rest(self, file: &File, len: u64) -> io::Result<Self> {
+        self.rest_unless(&Cancel::default(), file, len)
+    }
+
+    /// As [`Self::rest`], as long as somebody wants it.
+    pub(crate) fn rest_unless(
+        mut self,
+        cancel: &Cancel,
+        file: &File,
+        len: u64,
+    ) -> io::Result<Self> {
         if matches!(self.state, State::None) {
             return Ok(self);
         }
         let mut block = vec![0; 256 << 10];
         while self.upto < len {
+            cancel.check()?;
             let want = (len - self.upto).min(block.len() as u64) as usize;
             file.read_exact_at(&mut block[..want], self.upto)?;
             self.update(&block[..want]);

@@ -3,20 +3,21 @@
 use crate::aside::aside;
 use crate::checksum::Algorithm;
 use crate::incoming::Incoming;
-use crate::node::{Link, Node, Session, WIDEST, Work, key};
+use crate::node::{Key as SessionKey, Link, Node, WIDEST, key};
 use crate::original::Original;
 use crate::outgoing::Outgoing;
 use crate::part::Part;
+use crate::session::{Session, Work};
 use crate::sink::Sink;
 use crate::source::Source;
 use crate::tree::{Tree, posix_times};
 use crate::{Error, Key};
 use bentpipe_os::timer;
 use bentpipe_saratoga::sender::Failure;
-use bentpipe_saratoga::{Inquiry, Receiver, Sender};
+use bentpipe_saratoga::{Inquiry, Receiver, Sender, refusal};
 use bentpipe_wire::saratoga::{
-    Capabilities, Checksum, Code, Entry, EntryKind, Kind, Metadata, Request, RequestKind, Time,
-    Width, Willingness,
+    Capabilities, Checksum, Code, Entry, EntryKind, Frame, Kind, Metadata, Request, RequestKind,
+    Time, Width, Willingness,
 };
 use core::time::Duration;
 use sha2::{Digest, Sha256};
@@ -173,6 +174,7 @@ impl Client {
                 return Err(Error::Stopped);
             }
             let turn = self.node.turn(LOOK)?;
+            self.disown(&turn.strays);
             let shown = self.shown(progress);
             let ends: Vec<u32> = turn.ended.iter().map(|ended| ended.key.1).collect();
             for id in ends {
@@ -203,6 +205,20 @@ impl Client {
             });
         }
         Ok(reports)
+    }
+
+    /// What comes of sessions that this client has not begun, or no longer knows, is not wanted: somebody else
+    /// may have asked for it in its name.
+    fn disown(&mut self, strays: &[(SessionKey, Vec<u8>)]) {
+        let server = key(self.server, 0).0;
+        for ((from, id), datagram) in strays {
+            let data =
+                matches!(Frame::parse(datagram), Ok((Frame::Data(data), _)) if data.status_wanted);
+            if *from == server && data {
+                let unknown = refusal(*id, Code::UNKNOWN_ID);
+                self.node.reply(&unknown, *from, None);
+            }
+        }
     }
 
     /// `over`, and what is under way.
@@ -263,10 +279,12 @@ impl Client {
             let result = Err(Error::session(&path, failure));
             return reports.push(Report { path, result });
         }
-        match self.work(&next.job, id) {
+        let request = self.request(&next.job, id);
+        match self.work(&next.job, id, request.clone()) {
             Ok(work) => {
                 let peer = self.server;
-                self.node.start(key(peer, id), Session { peer, path, work });
+                let session = Session::asking(peer, path, work, request, self.config.key.as_ref());
+                self.node.start(key(peer, id), session);
                 active.insert(id, next);
             }
             Err(error) => reports.push(Report {
@@ -276,10 +294,9 @@ impl Client {
         }
     }
 
-    fn work(&self, job: &Job, id: u32) -> Result<Work, Error> {
-        let now = timer::now();
-        let link = self.node.link();
-        let request = self.request(job, id);
+    fn work(&self, job: &Job, id: u32, request: Request) -> Result<Work, Error> {
+        let (now, link) = (timer::now(), self.node.link());
+        let sealed = self.config.key.is_some();
         Ok(match job {
             Job::Delete { .. } => Work::Asking(Box::new(Inquiry::new(request, link.silence, now))),
             Job::List { remote } => {
@@ -309,7 +326,7 @@ impl Client {
             } => {
                 let (local, remote, give) = (local.clone(), remote.clone(), *give);
                 let (link, peer, algorithm) = (*link, self.server, self.config.checksum);
-                let prepare = move || {
+                let prepare = move |_: &_| {
                     let (metadata, file, was) = announce(&local, &remote, id, algorithm)?;
                     let original = match give {
                         true => Some(Original::at(
@@ -319,7 +336,7 @@ impl Client {
                         )?),
                         false => None,
                     };
-                    let config = Node::sending(&link, metadata, Some(request), peer);
+                    let config = Node::sending(&link, metadata, Some(request), peer, sealed);
                     let (sender, source) = (
                         Sender::new(config, timer::now()),
                         Source::file(file, was, None),
@@ -340,7 +357,8 @@ impl Client {
             } => {
                 let source = Source::stdin(spool()?);
                 let source = source.map_err(Error::file("read", "standard input"))?;
-                let config = Node::sending(link, stream(remote, id), Some(request), self.server);
+                let config =
+                    Node::sending(link, stream(remote, id), Some(request), self.server, sealed);
                 let outgoing = Outgoing::new(Sender::new(config, now), source, remote.clone());
                 Work::Sending(Box::new(outgoing))
             }
@@ -382,7 +400,8 @@ impl Client {
         request
     }
 
-    /// The Id of a job's session: the same when the job is begun again, another for every other.
+    /// The Id of a job's session: the same when the job is begun again on this machine, another for every other.
+    /// Who does not know the machine's own Id cannot guess it.
     fn id(&self, job: &Job) -> u32 {
         let here = std::env::current_dir().unwrap_or_default();
         let what = match job {
@@ -399,7 +418,8 @@ impl Client {
             Job::Delete { .. } => format!("delete {}", std::process::id()),
         };
         let text = format!(
-            "{}\n{what}\n{}\n{}",
+            "{}\n{}\n{what}\n{}\n{}",
+            machine().trim(),
             here.display(),
             job.remote(),
             self.server
@@ -407,6 +427,15 @@ impl Client {
         let digest = Sha256::digest(text);
         u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]])
     }
+}
+
+/// What tells this machine from others with the same command, such as those behind one NAT.
+fn machine() -> String {
+    let id = std::fs::read_to_string("/etc/machine-id");
+    // Containers often have none; their names differ.
+    id.ok()
+        .filter(|id| !id.trim().is_empty())
+        .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into())
 }
 
 impl Job {

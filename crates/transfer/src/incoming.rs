@@ -1,7 +1,7 @@
 //! A session that receives: the machine, and where the content goes.
 
 use crate::Error;
-use crate::aside::aside;
+use crate::aside::{Task, aside};
 use crate::checksum::{Algorithm, Sum};
 use crate::gather::Gather;
 use crate::sink::Sink;
@@ -10,7 +10,6 @@ use bentpipe_saratoga::receiver::{Event, Receiver};
 use bentpipe_saratoga::sender::Failure;
 use bentpipe_wire::saratoga::{Code, Data, Frame, Metadata};
 use core::time::Duration;
-use std::sync::mpsc;
 
 /// Between two records of what is stored.
 const RECORD: Duration = Duration::from_secs(1);
@@ -29,7 +28,7 @@ pub(crate) struct Incoming {
     path: String,
     max_size: u64,
     saved: Instant,
-    verdict: Option<mpsc::Receiver<Result<Vec<u8>, Error>>>,
+    verdict: Option<Task<Result<Vec<u8>, Error>>>,
     /// What arrived in memory.
     content: Vec<u8>,
     fault: Option<Error>,
@@ -113,6 +112,14 @@ impl Incoming {
         }
     }
 
+    /// Ends without a word: the next session goes on from what is recorded.
+    pub(crate) fn let_go(&mut self) {
+        self.save();
+        if let Some(sink) = &self.sink {
+            sink.tidy();
+        }
+    }
+
     fn take_events(&mut self) {
         while let Some(event) = self.receiver.event() {
             match event {
@@ -128,10 +135,7 @@ impl Incoming {
                 Event::Complete => self.complete(),
                 Event::Done => self.end = Some(Ok(())),
                 Event::Failed(failure) => {
-                    self.save();
-                    if let Some(sink) = &self.sink {
-                        sink.tidy();
-                    }
+                    self.let_go();
                     let fault = self.fault.take();
                     let error = fault.unwrap_or_else(|| Error::session(&self.path, failure));
                     // What is verified and under its name is there, whatever the peer says now; but what
@@ -216,7 +220,8 @@ impl Incoming {
         };
         let begun = self.sum.take();
         let path = self.path.clone();
-        let work = move || sink.finish(size, &metadata, begun, &path);
+        // What is all here is not given up.
+        let work = move |_: &_| sink.finish(size, &metadata, begun, &path);
         match aside("verify", work) {
             Ok(verdict) => self.verdict = Some(verdict),
             Err(error) => self.fail(Error::file("verify", self.path.clone())(error)),

@@ -1,6 +1,6 @@
 //! The checksum of a file that is sent, made of what is read to be sent.
 
-use crate::aside::aside;
+use crate::aside::{Task, aside};
 use crate::checksum::Sum;
 use bentpipe_wire::saratoga::Checksum;
 use std::fs::File;
@@ -13,7 +13,7 @@ pub(crate) enum Late {
     /// Over what was read in order.
     Follows(Sum),
     /// The peer had some of it, which was never read: a thread reads it.
-    Rest(mpsc::Receiver<io::Result<Checksum>>),
+    Rest(Task<io::Result<Checksum>>),
     /// It was told.
     Told,
 }
@@ -44,7 +44,11 @@ impl Late {
             Self::Follows(sum) if sum.upto() == len => Ok(sum.clone().finish()),
             Self::Follows(sum) if sum.upto() < sent => {
                 let sum = sum.clone();
-                let rest = |file: File| aside("sum", move || Ok(sum.rest(&file, len)?.finish()));
+                let rest = |file: File| {
+                    aside("sum", move |cancel| {
+                        Ok(sum.rest_unless(cancel, &file, len)?.finish())
+                    })
+                };
                 match file.try_clone().and_then(rest) {
                     Ok(rest) => {
                         *self = Self::Rest(rest);

@@ -12,6 +12,7 @@
 //! killed, on either side, goes on where it was.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod aside;
 mod authenticate;
 mod batch;
@@ -26,7 +27,9 @@ mod node;
 mod original;
 mod outgoing;
 mod part;
+mod seal;
 pub mod serve;
+mod session;
 mod sink;
 mod source;
 mod tree;

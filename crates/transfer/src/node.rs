@@ -2,19 +2,18 @@
 
 use crate::Error;
 use crate::batch::Batch;
-use crate::incoming::Incoming;
-use crate::outgoing::Outgoing;
-use bentpipe_base::{Bytes, Instant, Machine, Rate};
+use crate::seal::{SEAL, Seal};
+use crate::session::{Session, Work};
+use bentpipe_base::{Bytes, Instant, Rate};
 use bentpipe_os::epoll::{Epoll, Events, Interest};
 use bentpipe_os::timer;
 use bentpipe_os::udp::{RECEIVE, Udp, path_mtu};
 use bentpipe_saratoga::sender::Congestion;
-use bentpipe_saratoga::{Answer, HoleEnd, Inquiry, receiver, sender};
-use bentpipe_wire::saratoga::{Code, Data, Frame, Metadata, Request, Width};
+use bentpipe_saratoga::{HoleEnd, receiver, sender};
+use bentpipe_wire::saratoga::{Frame, Metadata, Request, Width};
 use core::time::Duration;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::mpsc;
+use std::net::SocketAddr;
 
 /// What the way to the peers is like.
 #[derive(Clone, Copy, Debug)]
@@ -31,23 +30,8 @@ pub struct Link {
     pub hole_end: HoleEnd,
 }
 
-/// Peer and session Id.
-pub(crate) type Key = (IpAddr, u32);
-
-/// What a session does.
-pub(crate) enum Work {
-    Sending(Box<Outgoing>),
-    Receiving(Box<Incoming>),
-    Asking(Box<Inquiry>),
-    /// A thread prepares what is to be sent.
-    Preparing(mpsc::Receiver<Result<Box<Outgoing>, Error>>),
-}
-
-pub(crate) struct Session {
-    pub(crate) peer: SocketAddr,
-    pub(crate) path: String,
-    pub(crate) work: Work,
-}
+/// Peer and session Id. Who asks from another port is another peer: a NAT has many behind one address.
+pub(crate) type Key = (SocketAddr, u32);
 
 /// A session that is over.
 pub(crate) struct Ended {
@@ -60,8 +44,8 @@ pub(crate) struct Ended {
 /// What a turn of the loop brought.
 #[derive(Default)]
 pub(crate) struct Turn {
-    /// Frames of no session of ours.
-    pub(crate) strays: Vec<(Frame, SocketAddr)>,
+    /// Datagrams of no session of ours, and those that its owner is to look at.
+    pub(crate) strays: Vec<(Key, Vec<u8>)>,
     pub(crate) ended: Vec<Ended>,
 }
 
@@ -80,6 +64,8 @@ pub struct Node {
 const RECEIVES: usize = 16;
 /// Datagrams that a session sends in a turn at most.
 const SENDS: usize = 256;
+/// What sessions whose peers are quiet may send of the rate while others send.
+const FOR_THE_QUIET: f64 = 1.0 / 16.0;
 /// Between two looks at threads that work for us, and at streams that grow.
 const LOOK: Duration = Duration::from_millis(2);
 /// IPv4 and UDP; IPv6 and UDP.
@@ -129,20 +115,23 @@ impl Node {
         metadata: Metadata,
         request: Option<Request>,
         peer: SocketAddr,
+        sealed: bool,
     ) -> sender::Config {
         let overhead = OVERHEAD[usize::from(key(peer, 0).0.is_ipv6())];
         // Type, session, timestamp and offset.
         let header = 24 + metadata.width.octets() as u32;
+        let seal = if sealed { SEAL as u32 } else { 0 };
         // Where there is no way now there may be one later.
         let packet = path_mtu(peer).map_or(link.packet, |most| most.min(link.packet));
         sender::Config {
             metadata,
             request,
             rate: link.rate,
-            payload: packet.saturating_sub(overhead + header).max(1),
-            overhead: Bytes(overhead.into()),
+            payload: packet.saturating_sub(overhead + header + seal).max(1),
+            overhead: Bytes((overhead + seal).into()),
             congestion: link.congestion,
             silence: link.silence,
+            nonce: Some(nonce()),
         }
     }
 
@@ -159,7 +148,7 @@ impl Node {
             kept,
             unannounced: Bytes(16 << 20),
             hole_end: link.hole_end,
-            room: link.packet.saturating_sub(OVERHEAD[1]) as usize,
+            room: (link.packet.saturating_sub(OVERHEAD[1]) as usize).saturating_sub(SEAL),
             silence: link.silence,
             linger: Duration::from_secs(10).min(link.silence),
         }
@@ -167,26 +156,39 @@ impl Node {
 
     pub(crate) fn start(&mut self, key: Key, session: Session) {
         self.sessions.insert(key, session);
-        self.share();
     }
 
     /// Sends `frame` once.
-    pub(crate) fn reply(&mut self, frame: &Frame, to: SocketAddr) {
+    pub(crate) fn reply(&mut self, frame: &Frame, to: SocketAddr, seal: Option<&Seal>) {
         let mut datagram = Vec::new();
         if frame.emit(&mut datagram).is_ok() {
+            if let Some(seal) = seal {
+                seal.close(&mut datagram, 0);
+            }
             // A reply that is lost is asked for again.
             let _ = self.udp.send(&datagram, datagram.len(), to);
         }
     }
 
-    /// What all that send may send is divided evenly.
-    fn share(&mut self) {
-        let sending = |session: &&mut Session| matches!(session.work, Work::Sending(_));
-        let count = self.sessions.values_mut().filter(sending).count().max(1);
-        let rate = self.link.rate.scaled(1.0 / count as f64);
+    /// What all that send may send is divided evenly. Those whose peer is quiet, perhaps for good, have a small
+    /// part of it together, as long as others can use the rest.
+    fn share(&mut self, now: Instant) {
+        let mut counts = [0u32; 2];
+        for session in self.sessions.values() {
+            if let Work::Sending(_) = session.work {
+                counts[usize::from(session.is_quiet(now))] += 1;
+            }
+        }
+        let parts = match counts {
+            [_, 0] => [1.0, 0.0],
+            [0, _] => [0.0, 1.0],
+            _ => [1.0 - FOR_THE_QUIET, FOR_THE_QUIET],
+        };
         for session in self.sessions.values_mut() {
+            let quiet = usize::from(session.is_quiet(now));
             if let Work::Sending(outgoing) = &mut session.work {
-                outgoing.sender.set_rate(rate);
+                let part = parts[quiet] / f64::from(counts[quiet]);
+                outgoing.sender.set_rate(self.link.rate.scaled(part));
             }
         }
     }
@@ -197,6 +199,7 @@ impl Node {
         let more = self.receive(&mut turn)?;
         let now = timer::now();
         self.timeouts(now, &mut turn);
+        self.share(now);
         let (sent_all, blocked) = self.transmit(now)?;
         if turn.strays.is_empty() && turn.ended.is_empty() && sent_all && !more {
             self.wait(limit, blocked)?;
@@ -216,39 +219,21 @@ impl Node {
             };
             let now = timer::now();
             // The session of the datagram before, which nearly always is that of the next too.
-            let mut last: Option<(u32, &mut Incoming)> = None;
+            let mut last: Option<(u32, &mut Session)> = None;
             for datagram in self.buffer[..received.len].chunks(received.segment) {
-                if let Some((data, payload)) = Data::of(datagram) {
-                    if last.as_ref().is_none_or(|(id, _)| *id != data.session) {
-                        let session = self.sessions.get_mut(&key(received.from, data.session));
-                        last = session
-                            .and_then(Session::incoming)
-                            .map(|to| (data.session, to));
-                    }
-                    if let Some((_, incoming)) = &mut last {
-                        incoming.data(&data, payload, now);
-                        continue;
-                    }
-                }
-                last = None;
-                let frame = match Frame::parse(datagram) {
-                    Ok((frame, _)) => frame,
-                    Err(error) => {
-                        tracing::debug!(%error, from = %received.from, "a datagram was dropped");
-                        continue;
-                    }
-                };
-                let Some(id) = frame.session() else {
+                let Some(id) = session_of(datagram) else {
                     continue;
                 };
-                let session = self.sessions.get_mut(&key(received.from, id));
-                // A REQUEST from another port is of a peer that began anew.
-                let fresh = matches!(frame, Frame::Request(_));
-                match session {
-                    Some(session) if !fresh || session.peer == received.from => {
-                        session.input(frame, now);
-                    }
-                    _ => turn.strays.push((frame, received.from)),
+                let key = key(received.from, id);
+                if last.as_ref().is_none_or(|(known, _)| *known != id) {
+                    last = self.sessions.get_mut(&key).map(|session| (id, session));
+                }
+                let settled = match &mut last {
+                    Some((_, session)) => session.take(datagram, now),
+                    None => false,
+                };
+                if !settled {
+                    turn.strays.push((key, datagram.to_vec()));
                 }
             }
         }
@@ -276,7 +261,6 @@ impl Node {
         for ended in &turn.ended {
             self.sessions.remove(&ended.key);
         }
-        self.share();
         Ok(())
     }
 
@@ -327,102 +311,28 @@ impl Node {
     }
 }
 
-/// The key of session `id` with `peer`; an IPv4 peer has one address, however the socket shows it.
-pub(crate) fn key(peer: SocketAddr, id: u32) -> Key {
-    (peer.ip().to_canonical(), id)
+/// A secret for the timestamps of a session.
+fn nonce() -> u32 {
+    // Without random numbers a server does not start; a client has chosen its peer.
+    getrandom::u32().unwrap_or_default()
 }
 
-impl Session {
-    /// Where DATA goes; nowhere when it does not receive.
-    fn incoming(&mut self) -> Option<&mut Incoming> {
-        match &mut self.work {
-            Work::Receiving(incoming) => Some(incoming),
-            _ => None,
-        }
+/// The key of session `id` with `peer`; an IPv4 peer has one address, however the socket shows it.
+pub(crate) fn key(peer: SocketAddr, id: u32) -> Key {
+    match peer {
+        SocketAddr::V6(own) => match own.ip().to_ipv4_mapped() {
+            Some(ip) => ((ip, own.port()).into(), id),
+            None => (peer, id),
+        },
+        SocketAddr::V4(_) => (peer, id),
     }
+}
 
-    /// A frame that is not DATA, or for which there is no use.
-    fn input(&mut self, frame: Frame, now: Instant) {
-        match &mut self.work {
-            Work::Sending(outgoing) => outgoing.input(frame, now),
-            Work::Receiving(incoming) => incoming.input(frame, now),
-            Work::Asking(inquiry) => inquiry.input((), frame, now),
-            // It will hear of it in time.
-            Work::Preparing(_) => {}
-        }
-    }
-
-    /// The end, if it has come.
-    fn timeout(&mut self, now: Instant) -> Option<Result<Vec<u8>, Error>> {
-        match &mut self.work {
-            Work::Sending(outgoing) => {
-                outgoing.timeout(now);
-                outgoing
-                    .ended(now)
-                    .map(|result| result.map(|()| Vec::new()))
-            }
-            Work::Receiving(incoming) => {
-                incoming.timeout(now);
-                incoming.ended()
-            }
-            Work::Asking(inquiry) => {
-                inquiry.timeout(now);
-                Some(match inquiry.event()? {
-                    Answer::Said(Code::OK) => Ok(Vec::new()),
-                    Answer::Said(code) => {
-                        Err(Error::session(&self.path, sender::Failure::Peer(code)))
-                    }
-                    Answer::Silence => Err(Error::session(&self.path, sender::Failure::Silence)),
-                })
-            }
-            Work::Preparing(prepared) => match prepared.try_recv() {
-                Ok(Ok(outgoing)) => {
-                    self.work = Work::Sending(outgoing);
-                    None
-                }
-                Ok(Err(error)) => Some(Err(error)),
-                Err(mpsc::TryRecvError::Empty) => None,
-                Err(mpsc::TryRecvError::Disconnected) => {
-                    let failure = sender::Failure::Own(Code::CANNOT_SEND);
-                    Some(Err(Error::session(&self.path, failure)))
-                }
-            },
-        }
-    }
-
-    /// Appends the next datagram to `out`; `false` when none is due.
-    fn transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
-        let frame = match &mut self.work {
-            Work::Sending(outgoing) => return outgoing.transmit(now, out),
-            Work::Receiving(incoming) => incoming.receiver.transmit(now),
-            Work::Asking(inquiry) => inquiry.transmit(now),
-            Work::Preparing(_) => None,
-        };
-        let start = out.len();
-        let written = frame.is_some_and(|((), frame)| frame.emit(out).is_ok());
-        if !written {
-            out.truncate(start);
-        }
-        written
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        match &self.work {
-            Work::Sending(outgoing) => outgoing.deadline(),
-            Work::Receiving(incoming) => incoming.receiver.deadline(),
-            Work::Asking(inquiry) => inquiry.deadline(),
-            Work::Preparing(_) => None,
-        }
-    }
-
-    fn wants_a_look(&self) -> bool {
-        match &self.work {
-            Work::Sending(outgoing) => outgoing.waits(),
-            Work::Receiving(incoming) => incoming.verifies(),
-            Work::Asking(_) => false,
-            Work::Preparing(_) => true,
-        }
-    }
+/// The Id of the session that `datagram` is of: `None` for beacons and what is not version 1.
+fn session_of(datagram: &[u8]) -> Option<u32> {
+    let (head, rest) = datagram.split_first_chunk::<4>()?;
+    let (id, _) = rest.split_first_chunk()?;
+    matches!(head[0], 0x21..=0x24).then(|| u32::from_be_bytes(*id))
 }
 
 /// The widest descriptor that this side uses.

@@ -1,7 +1,7 @@
 //! A session that sends: the machine, and the content behind it.
 
 use crate::Error;
-use crate::aside::aside;
+use crate::aside::{Task, aside};
 use crate::original::Original;
 use crate::source::Source;
 use bentpipe_base::{Instant, Machine};
@@ -32,7 +32,7 @@ enum After {
     /// This is deleted.
     Delete(Box<Original>),
     /// A thread deletes it; the peer hears the last word when it has.
-    Deleting(mpsc::Receiver<Result<(), Error>>),
+    Deleting(Task<Result<(), Error>>),
     /// It was not deleted, of which the peer may not have heard until then.
     Regret(Option<Error>, Instant),
 }
@@ -161,7 +161,7 @@ impl Outgoing {
             return Some(Ok(()));
         };
         let checksum = self.sender.metadata().checksum.clone();
-        match aside("delete", move || original.delete(&checksum)) {
+        match aside("delete", move |_| original.delete(&checksum)) {
             Ok(verdict) => {
                 self.after = After::Deleting(verdict);
                 None

@@ -170,6 +170,7 @@ impl Part {
     pub(crate) fn tidy(&self) {
         if self.file.metadata().is_ok_and(|about| about.len() == 0) {
             self.discard();
+            self.folder.unmake();
         }
     }
 

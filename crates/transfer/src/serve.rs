@@ -1,14 +1,19 @@
-//! The side that waits for REQUESTs.
+//! The side that waits for REQUESTs: what it does with those that are let in.
 
-use crate::aside::aside;
-use crate::authenticate::{Novelty, Seen};
+mod reception;
+
+use crate::admission::Admission;
+use crate::aside::{Cancel, aside};
+use crate::authenticate::Seen;
 use crate::beacon::{self, Herald};
 use crate::checksum::{Algorithm, Sum};
 use crate::incoming::Incoming;
 use crate::late::Late;
-use crate::node::{Link, Node, Session, WIDEST, Work, key};
+use crate::node::{Key, Link, Node, WIDEST, key};
 use crate::outgoing::Outgoing;
 use crate::part::Part;
+use crate::seal::Seal;
+use crate::session::{Session, Standing, Work};
 use crate::sink::Sink;
 use crate::source::Source;
 use crate::tree::{Tree, posix_times};
@@ -16,7 +21,7 @@ use crate::{Error, Key as Secret};
 use bentpipe_os::timer;
 use bentpipe_saratoga::{Receiver, Sender, refusal};
 use bentpipe_wire::saratoga::{
-    Beacon, Code, Entry, EntryKind, Frame, Kind, Metadata, Request, RequestKind, Status, Width,
+    Beacon, Code, Entry, EntryKind, Kind, Metadata, Request, RequestKind, Width,
 };
 use core::time::Duration;
 use std::net::SocketAddr;
@@ -52,6 +57,7 @@ pub struct Server {
     config: Config,
     herald: Option<Herald>,
     seen: Seen,
+    admission: Admission,
 }
 
 /// Between two looks at whether to stop.
@@ -74,6 +80,7 @@ impl Server {
             config,
             herald,
             seen: Seen::default(),
+            admission: Admission::new().map_err(Error::socket("draw random numbers"))?,
         })
     }
 
@@ -101,8 +108,8 @@ impl Server {
             }
             self.say_failures(&turn.ended);
             self.node.bury(&turn)?;
-            for (frame, from) in turn.strays {
-                self.stray(frame, from);
+            for (key, datagram) in turn.strays {
+                self.stray(key, &datagram);
             }
             let now = timer::now();
             if self
@@ -125,7 +132,7 @@ impl Server {
     }
 
     /// What it says of itself.
-    fn beacon(&self) -> Beacon {
+    pub(super) fn beacon(&self) -> Beacon {
         let room = self.tree.room().ok();
         let name = self.config.name.as_deref().unwrap_or_default();
         beacon::of(name, self.config.link.rate, self.config.put, room)
@@ -139,128 +146,23 @@ impl Server {
                 && matches!(session.work, Work::Preparing(_))
             {
                 let (code, peer) = (error.code(), session.peer);
-                self.node.reply(&refusal(ended.key.1, code), peer);
-            }
-        }
-    }
-
-    fn stray(&mut self, frame: Frame, from: SocketAddr) {
-        match frame {
-            Frame::Request(request) => self.request(&request, from),
-            Frame::Metadata(metadata) => self.blind(&metadata, from),
-            Frame::Data(data) if self.blind_allowed() => {
-                // Says that METADATA is wanted, and keeps nothing of it.
-                if data.status_wanted {
-                    let status = Status {
-                        session: data.session,
-                        width: data.width,
-                        timestamp: data.timestamp,
-                        metadata_missing: true,
-                        incomplete: false,
-                        voluntary: false,
-                        code: Code::OK,
-                        progress: 0,
-                        in_response_to: 0,
-                        holes: Vec::new(),
-                    };
-                    self.node.reply(&Frame::Status(status), from);
-                }
-            }
-            Frame::Data(data) => {
-                if data.status_wanted {
-                    self.node
-                        .reply(&refusal(data.session, Code::UNKNOWN_ID), from);
-                }
-            }
-            Frame::Status(status) if status.code == Code::OK => {
+                let seal = session.seal().cloned();
                 self.node
-                    .reply(&refusal(status.session, Code::UNKNOWN_ID), from);
+                    .reply(&refusal(ended.key.1, code), peer, seal.as_ref());
             }
-            Frame::Status(_) | Frame::Beacon(_) => {}
         }
     }
 
-    const fn blind_allowed(&self) -> bool {
-        self.config.put && self.config.key.is_none()
-    }
-
-    fn refuse(&mut self, session: u32, error: &Error, from: SocketAddr) {
-        tracing::info!(peer = %from, %error, "refused");
-        self.node.reply(&refusal(session, error.code()), from);
-    }
-
-    fn request(&mut self, request: &Request, from: SocketAddr) {
-        tracing::debug!(peer = %from, kind = ?request.kind, path = request.path, "a request");
-        let known = self.config.key.as_ref();
-        let trusted = known.is_none_or(|key| key.verifies(request));
-        let allowed = match request.kind {
-            RequestKind::Put | RequestKind::Give => self.config.put,
-            RequestKind::Take | RequestKind::Delete => self.config.delete,
-            _ => true,
-        };
-        if !trusted || !allowed {
-            tracing::info!(peer = %from, path = request.path, trusted, "denied");
-            return self
-                .node
-                .reply(&refusal(request.session, Code::DENIED), from);
-        }
-        if known.is_some() && request.kind != RequestKind::None {
-            let code = match self.seen.note(request, from) {
-                Novelty::New => None,
-                Novelty::Answered(code) => Some(code),
-                Novelty::Played => Some(Code::DENIED),
-            };
-            if let Some(code) = code {
-                tracing::info!(peer = %from, path = request.path, %code, "asked before");
-                return self.node.reply(&refusal(request.session, code), from);
-            }
-        }
-        let at = key(from, request.session);
-        // A peer that began anew: what it sent before counts.
-        if let Some(session) = self.node.sessions.remove(&at)
-            && let Work::Receiving(mut incoming) = session.work
-        {
-            incoming.save();
-        }
-        let done = match request.kind {
-            // Who asks for nothing wants to know whom it has before it.
-            RequestKind::None => {
-                let beacon = Frame::Beacon(self.beacon());
-                return self.node.reply(&beacon, from);
-            }
-            RequestKind::Get | RequestKind::Take => self.get(request, from),
-            RequestKind::List => self.list(request, from),
-            RequestKind::Put | RequestKind::Give => {
-                self.receive(request.session, &request.path, from)
-            }
-            RequestKind::Delete => self.delete(request, from),
-            RequestKind::Other(_) => {
-                return self
-                    .node
-                    .reply(&refusal(request.session, Code::BAD_REQUEST), from);
-            }
-        };
-        if let Err(error) = done {
-            self.seen.answered(request, error.code());
-            self.refuse(request.session, &error, from);
-        }
-    }
-
-    fn has_room(&self, from: SocketAddr) -> Result<(), Error> {
-        let peer = key(from, 0).0;
-        let all = self.node.sessions.len();
-        let same = self.node.sessions.keys().filter(|key| key.0 == peer);
-        if all < self.config.max_sessions && same.count() < (self.config.max_sessions / 4).max(1) {
-            return Ok(());
-        }
-        let failure = bentpipe_saratoga::sender::Failure::Own(Code::CANNOT_SEND);
-        Err(Error::session("a session more than allowed", failure))
-    }
-
-    fn get(&mut self, request: &Request, from: SocketAddr) -> Result<(), Error> {
+    pub(super) fn get(
+        &mut self,
+        request: &Request,
+        from: SocketAddr,
+        seal: Option<Seal>,
+        standing: Standing,
+    ) -> Result<(), Error> {
         self.has_room(from)?;
         let (file, was) = self.tree.file(&request.path)?;
-        let (path, session) = (request.path.clone(), request.session);
+        let path = request.path.clone();
         let asked = request.clone();
         let original = match request.kind {
             RequestKind::Take => Some(self.tree.original(&path, &file, &was)?),
@@ -268,11 +170,13 @@ impl Server {
         };
         let (algorithm, link) = (self.config.checksum, *self.node.link());
         let late = request.late_checksum && algorithm != Algorithm::None;
-        let prepare = move || {
+        let sealed = seal.is_some();
+        let prepare = move |cancel: &Cancel| {
             let checksum = match late {
                 true => algorithm.later(),
-                false => algorithm
-                    .sum(&file, was.len())
+                false => Sum::new(algorithm)
+                    .rest_unless(cancel, &file, was.len())
+                    .map(Sum::finish)
                     .map_err(Error::file("sum up", &*asked.path))?,
             };
             let (modified, created) = posix_times(&was);
@@ -286,7 +190,7 @@ impl Server {
                 path: asked.path.clone(),
             };
             let metadata = announcement(&asked, Kind::File, checksum, entry)?;
-            let config = Node::sending(&link, metadata, None, from);
+            let config = Node::sending(&link, metadata, None, from, sealed);
             let sender = Sender::new(config, timer::now());
             let late = late.then(|| Late::Follows(Sum::new(algorithm)));
             let source = Source::file(file, was, late);
@@ -297,17 +201,25 @@ impl Server {
             }))
         };
         let work = match late {
-            true => Work::Sending(prepare()?),
+            true => Work::Sending(prepare(&Cancel::default())?),
             false => {
-                let prepared = aside("prepare", prepare);
+                let prepared = aside("checksum", prepare);
                 Work::Preparing(prepared.map_err(Error::file("prepare", &*path))?)
             }
         };
-        self.begin(session, from, path, work);
+        let asked = Some(request.clone());
+        let session = Session::serving(from, path, work, asked, seal, standing);
+        self.node.start(key(from, request.session), session);
         Ok(())
     }
 
-    fn list(&mut self, request: &Request, from: SocketAddr) -> Result<(), Error> {
+    pub(super) fn list(
+        &mut self,
+        request: &Request,
+        from: SocketAddr,
+        seal: Option<Seal>,
+        standing: Standing,
+    ) -> Result<(), Error> {
         self.has_room(from)?;
         let content = self.tree.list(&request.path, request.capabilities.width)?;
         let entry = Entry {
@@ -321,54 +233,47 @@ impl Server {
         };
         let checksum = Algorithm::Crc32c.sum_octets(&content);
         let metadata = announcement(request, Kind::Directory, checksum, entry)?;
-        let config = Node::sending(self.node.link(), metadata, None, from);
+        let config = Node::sending(self.node.link(), metadata, None, from, seal.is_some());
         let sender = Sender::new(config, timer::now());
         let path = request.path.clone();
         let outgoing = Outgoing::new(sender, Source::Memory(content), path.clone());
-        self.begin(
-            request.session,
-            from,
-            path,
-            Work::Sending(Box::new(outgoing)),
-        );
+        let asked = Some(request.clone());
+        let work = Work::Sending(Box::new(outgoing));
+        let session = Session::serving(from, path, work, asked, seal, standing);
+        self.node.start(key(from, request.session), session);
         Ok(())
     }
 
-    /// METADATA without a REQUEST before it: a blind put.
-    fn blind(&mut self, metadata: &Metadata, from: SocketAddr) {
-        if !self.blind_allowed() {
-            return self
-                .node
-                .reply(&refusal(metadata.session, Code::DENIED), from);
-        }
-        let path = metadata.entry.path.clone();
-        if let Err(error) = self.receive(metadata.session, &path, from) {
-            return self.refuse(metadata.session, &error, from);
-        }
-        if let Some(session) = self.node.sessions.get_mut(&key(from, metadata.session))
-            && let Work::Receiving(incoming) = &mut session.work
-        {
-            let frame = Frame::Metadata(metadata.clone());
-            incoming.input(frame, timer::now());
-        }
-    }
-
-    fn receive(&mut self, session: u32, path: &str, from: SocketAddr) -> Result<(), Error> {
-        self.has_room(from)?;
+    pub(super) fn receive(
+        &mut self,
+        key: Key,
+        path: &str,
+        request: Option<Request>,
+        seal: Option<Seal>,
+        standing: Standing,
+    ) -> Result<(), Error> {
+        self.has_room(key.0)?;
+        self.supersede(key, path, standing);
         let (folder, name) = self.tree.place(path, true)?;
         let (part, kept) = Part::open(folder, name, path)?;
         let now = timer::now();
-        let config = Node::receiving(self.node.link(), session, None, kept);
+        let config = Node::receiving(self.node.link(), key.1, None, kept);
         let mut receiver = Receiver::new(config, now);
-        receiver.repeat(now);
+        receiver.repeat();
         let sink = Sink::Part(part);
         let incoming = Incoming::new(receiver, sink, path.to_owned(), self.config.max_size, now);
         let work = Work::Receiving(Box::new(incoming));
-        self.begin(session, from, path.to_owned(), work);
+        let session = Session::serving(key.0, path.to_owned(), work, request, seal, standing);
+        self.node.start(key, session);
         Ok(())
     }
 
-    fn delete(&mut self, request: &Request, from: SocketAddr) -> Result<(), Error> {
+    pub(super) fn delete(
+        &mut self,
+        request: &Request,
+        key: Key,
+        seal: Option<&Seal>,
+    ) -> Result<(), Error> {
         let busy = |session: &Session| {
             let over = matches!(&session.work, Work::Receiving(incoming) if incoming.is_verified());
             session.path == request.path && !over
@@ -380,19 +285,14 @@ impl Server {
                 Ok(()) => Code::OK,
                 Err(Error::Path { .. }) => Code::DENIED,
                 Err(error) => {
-                    tracing::info!(peer = %from, %error, "not deleted");
+                    tracing::info!(peer = %key.0, %error, "not deleted");
                     Code::NOT_DELETED
                 }
             }
         };
         self.seen.answered(request, code);
-        self.node.reply(&refusal(request.session, code), from);
+        self.refuse_with(key, code, seal);
         Ok(())
-    }
-
-    fn begin(&mut self, id: u32, peer: SocketAddr, path: String, work: Work) {
-        let session = Session { peer, path, work };
-        self.node.start(key(peer, id), session);
     }
 }
 

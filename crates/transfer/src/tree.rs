@@ -25,7 +25,14 @@ pub struct Tree(Arc<OwnedFd>);
 
 /// A directory inside a tree.
 #[derive(Debug)]
-pub(crate) struct Folder(OwnedFd);
+pub(crate) struct Folder {
+    fd: OwnedFd,
+    /// What was made to have it: the tree, and paths in it, the outermost first.
+    made: Option<(Tree, Vec<String>)>,
+}
+
+/// Directories in which a new file may lie, one in another.
+const DEEPEST: usize = 64;
 
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
 
@@ -65,9 +72,9 @@ impl Tree {
         file: &File,
         was: &Metadata,
     ) -> Result<Original, Error> {
-        let (Folder(folder), name) = self.place(path, false)?;
+        let (folder, name) = self.place(path, false)?;
         let file = file.try_clone().map_err(Error::file("read", path))?;
-        Original::new(folder, name.as_ref(), file, was.clone(), path)
+        Original::new(folder.fd, name.as_ref(), file, was.clone(), path)
     }
 
     /// The directory that `path` lies in and its name there; with `create`, made where missing.
@@ -79,23 +86,37 @@ impl Tree {
         };
         let opened = match folder {
             Some(folder) if create => self.make(folder),
-            Some(folder) => beneath(&self.0, folder, OFlags::RDONLY | DIRECTORY),
-            None => self.0.try_clone(),
+            Some(folder) => beneath(&self.0, folder, OFlags::RDONLY | DIRECTORY).map(Folder::found),
+            None => self.0.try_clone().map(Folder::found),
         };
         let folder = opened.map_err(Error::file("open the directory of", path))?;
-        Ok((Folder(folder), name.to_owned()))
+        Ok((folder, name.to_owned()))
     }
 
-    fn make(&self, path: &str) -> io::Result<OwnedFd> {
-        let mut folder = self.0.try_clone()?;
-        for name in path.split('/') {
-            match rustix::fs::mkdirat(&folder, name, Mode::from_bits_truncate(0o777)) {
-                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+    fn make(&self, path: &str) -> io::Result<Folder> {
+        if path.split('/').count() > DEEPEST {
+            let why = format!("it lies in more than {DEEPEST} directories");
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
+        let mut folder = Folder::found(self.0.try_clone()?);
+        let (mut made, mut at) = (Vec::new(), 0);
+        let mut step = |name: &str| -> io::Result<()> {
+            at += name.len();
+            match rustix::fs::mkdirat(&folder.fd, name, Mode::from_bits_truncate(0o777)) {
+                Ok(()) => made.push(path[..at].to_owned()),
+                Err(rustix::io::Errno::EXIST) => {}
                 Err(errno) => return Err(errno.into()),
             }
-            folder = beneath(&folder, name, OFlags::RDONLY | DIRECTORY)?;
+            at += 1;
+            folder.fd = beneath(&folder.fd, name, OFlags::RDONLY | DIRECTORY)?;
+            Ok(())
+        };
+        let done = path.split('/').try_for_each(&mut step);
+        folder.made = Some((self.clone(), made));
+        if done.is_err() {
+            folder.unmake();
         }
-        Ok(folder)
+        done.map(|()| folder)
     }
 
     /// What is in the directory at `path` (the tree itself when empty), as the content of a
@@ -142,7 +163,7 @@ impl Tree {
             }
             Err(error) => return Err(error),
         };
-        match rustix::fs::unlinkat(&folder.0, &name, AtFlags::empty()) {
+        match rustix::fs::unlinkat(&folder.fd, &name, AtFlags::empty()) {
             Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
             Err(errno) => Err(Error::file("delete", path)(errno.into())),
         }
@@ -155,43 +176,64 @@ impl Tree {
 }
 
 impl Folder {
+    const fn found(fd: OwnedFd) -> Self {
+        Self { fd, made: None }
+    }
+
+    /// Takes away what was made to have it, as far as nothing is in it.
+    pub(crate) fn unmake(&self) {
+        let Some((tree, made)) = &self.made else {
+            return;
+        };
+        for path in made.iter().rev() {
+            let (folder, name) = path.rsplit_once('/').unwrap_or((".", path));
+            let parent = beneath(&tree.0, folder, OFlags::RDONLY | DIRECTORY);
+            let removed = parent
+                .and_then(|folder| Ok(rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR)?));
+            if removed.is_err() {
+                // Somebody else's file is in it.
+                return;
+            }
+        }
+    }
+
     /// Opens or makes `name`, to be read and written.
     pub(crate) fn create(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::from_bits_truncate(0o666);
-        let file = File::from(rustix::fs::openat(&self.0, name, flags, mode)?);
+        let file = File::from(rustix::fs::openat(&self.fd, name, flags, mode)?);
         Ok(file)
     }
 
     pub(crate) fn read(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        Ok(rustix::fs::openat(&self.0, name, flags, Mode::empty())?.into())
+        Ok(rustix::fs::openat(&self.fd, name, flags, Mode::empty())?.into())
     }
 
     pub(crate) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let flags = RenameFlags::empty();
         Ok(rustix::fs::renameat_with(
-            &self.0, from, &self.0, to, flags,
+            &self.fd, from, &self.fd, to, flags,
         )?)
     }
 
     pub(crate) fn remove(&self, name: &str) {
         // It may not be there, and whoever removes has no better use for an error.
-        let _ = rustix::fs::unlinkat(&self.0, name, AtFlags::empty());
+        let _ = rustix::fs::unlinkat(&self.fd, name, AtFlags::empty());
     }
 
     pub(crate) fn is_directory(&self, name: &str) -> bool {
-        rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)
+        rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)
             .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
     }
 
     /// Puts what was done in this directory on the disk.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        Ok(rustix::fs::fsync(&self.0)?)
+        Ok(rustix::fs::fsync(&self.fd)?)
     }
 
     pub(crate) fn room(&self) -> io::Result<u64> {
-        room(&self.0)
+        room(&self.fd)
     }
 }
 

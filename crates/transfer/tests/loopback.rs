@@ -412,8 +412,16 @@ fn the_checksum_comes_last_only_to_who_takes_it_so() {
         let mut buffer = [0; 2000];
         while checksums.last() != Some(&whole) {
             let len = socket.recv(&mut buffer).unwrap();
-            if let (Frame::Metadata(metadata), _) = Frame::parse(&buffer[..len]).unwrap() {
-                checksums.push(metadata.checksum);
+            match Frame::parse(&buffer[..len]).unwrap().0 {
+                Frame::Metadata(metadata) => checksums.push(metadata.checksum),
+                // The server asks first who hears it.
+                Frame::Data(data) if data.status_wanted && checksums.is_empty() => {
+                    let mut octets = Vec::new();
+                    let heard = bentpipe_saratoga::echo(session, data.timestamp);
+                    heard.emit(&mut octets).unwrap();
+                    socket.send_to(&octets, served.address).unwrap();
+                }
+                _ => {}
             }
         }
         let first = if late_checksum {
@@ -549,4 +557,36 @@ fn a_get_after_a_stopped_take_deletes_nothing() {
         !served.file("a").exists(),
         "the answer comes when it is gone"
     );
+}
+
+/// Sessions that begin together share the rate, however each was prepared.
+#[test]
+fn all_sessions_together_keep_to_the_rate() {
+    for checksum in [Algorithm::None, Algorithm::Crc32c] {
+        let served = Served::new(serve::Config {
+            link: Link {
+                rate: Rate::from_bits_per_sec(8_000_000),
+                ..LINK
+            },
+            checksum,
+            ..config()
+        });
+        let here = tempfile::tempdir().unwrap();
+        let jobs = (0..4).map(|i| {
+            let name = format!("a{i}");
+            std::fs::write(served.file(&name), content(500_000)).unwrap();
+            Job::Get {
+                remote: name.clone(),
+                target: Target::File(Tree::open(here.path()).unwrap(), name),
+                take: false,
+            }
+        });
+        let jobs = jobs.collect();
+        let began = std::time::Instant::now();
+        let reports = run_with(client(), &served, jobs);
+        assert!(reports.iter().all(|report| report.result.is_ok()));
+        // 16 Mbit of content alone take 2 s.
+        let took = began.elapsed();
+        assert!(took > Duration::from_secs(2), "{checksum:?}: {took:?}");
+    }
 }

@@ -1,0 +1,108 @@
+//! One file over a line with delay and errors, in virtual time.
+#![allow(dead_code, reason = "each test crate uses a part")]
+
+use crate::support::receiving;
+use bentpipe_base::{Bytes, Instant, Machine, Probability, Rate};
+use bentpipe_link::channel::BitError;
+use bentpipe_link::{Direction, Settings};
+use bentpipe_saratoga::{Receiver, Sender, receiver, sender};
+use bentpipe_wire::saratoga::Frame;
+use std::time::Duration;
+
+/// A line that is the same in both directions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Path {
+    pub(crate) rate: Rate,
+    pub(crate) round_trip: Duration,
+    pub(crate) bit_errors: f64,
+    pub(crate) seed: u64,
+}
+
+/// What came of a transfer.
+pub(crate) struct Run {
+    /// When the last octet was sent for the first time, when the receiver had all, when the sender
+    /// knew.
+    pub(crate) sent: Instant,
+    pub(crate) complete: Instant,
+    pub(crate) known: Instant,
+    pub(crate) transmitted: u64,
+    /// The sender's rate, whenever it was another.
+    pub(crate) rates: Vec<(Instant, Rate)>,
+}
+
+impl Path {
+    fn direction(&self, name: &str) -> Direction<Frame> {
+        let settings = Settings {
+            rate: Some(self.rate),
+            delay: self.round_trip / 2,
+            channels: vec![Box::new(BitError::new(
+                Probability::new(self.bit_errors).unwrap(),
+            ))],
+            ..Settings::default()
+        };
+        Direction::new(settings, self.seed, name, bentpipe_base::Silent)
+    }
+
+    /// Sends what `config` says.
+    pub(crate) fn transfer(&self, config: sender::Config) -> Run {
+        let mut now = Instant::ZERO;
+        let (mut there, mut back) = (self.direction("forward"), self.direction("return"));
+        let mut sender = Sender::new(config, now);
+        let mut receiver = Receiver::new(receiving(), now);
+        let (mut complete, mut rates) = (None, vec![(now, sender.rate())]);
+        for _ in 0..5_000_000 {
+            while let Some(((), frame)) = sender.transmit(now) {
+                let length = length(&frame);
+                there.push(frame, length, now);
+            }
+            while let Some(((), frame)) = receiver.transmit(now) {
+                let length = length(&frame);
+                back.push(frame, length, now);
+            }
+            while let Some(event) = receiver.event() {
+                if event == receiver::Event::Complete {
+                    receiver.verified(now);
+                    complete = Some(now);
+                }
+            }
+            if rates.last().is_some_and(|(_, last)| *last != sender.rate()) {
+                rates.push((now, sender.rate()));
+            }
+            if sender.event() == Some(sender::Event::Done) {
+                return Run {
+                    sent: sender.all_sent_at().unwrap(),
+                    complete: complete.unwrap(),
+                    known: now,
+                    transmitted: sender.progress().transmitted,
+                    rates,
+                };
+            }
+            let deadlines = [
+                there.deadline(),
+                back.deadline(),
+                sender.deadline(),
+                receiver.deadline(),
+            ];
+            now = now.max(deadlines.into_iter().flatten().min().unwrap());
+            while let Some((at, frame)) = there.deliver(now) {
+                receiver.input((), frame, at);
+            }
+            while let Some((at, frame)) = back.deliver(now) {
+                sender.input((), frame, at);
+            }
+            sender.timeout(now);
+            receiver.timeout(now);
+        }
+        panic!("{self:?}: no end");
+    }
+}
+
+fn length(frame: &Frame) -> Bytes {
+    let mut octets = Vec::new();
+    frame.emit(&mut octets).unwrap();
+    let payload = match frame {
+        Frame::Data(data) => data.len as usize,
+        _ => 0,
+    };
+    Bytes((octets.len() + payload + 28) as u64)
+}
