@@ -5,6 +5,8 @@ use crate::legs::Legs;
 use crate::load::Load;
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_os::epoll::Bell;
+use bentpipe_os::nft::LIFE;
+use bentpipe_os::timer;
 use bentpipe_policy::Limits;
 use std::io;
 use std::net::IpAddr;
@@ -157,8 +159,8 @@ impl Settings {
 pub(crate) struct Shared {
     stage: AtomicU8,
     standing: AtomicU8,
-    /// By the watchdog's word.
-    impaired: AtomicBool,
+    /// When the watchdog last found all well, as [`Instant`]'s nanoseconds.
+    well: AtomicU64,
     flows: AtomicUsize,
     suspend: AtomicUsize,
     resume: AtomicUsize,
@@ -194,7 +196,7 @@ impl Shared {
         Ok(Self {
             stage: AtomicU8::new(0),
             standing: AtomicU8::new(Standing::Suspended as u8),
-            impaired: AtomicBool::new(false),
+            well: AtomicU64::new(timer::now().as_nanos()),
             flows: AtomicUsize::new(0),
             suspend: AtomicUsize::new(bounds.suspend),
             resume: AtomicUsize::new(bounds.resume),
@@ -232,14 +234,20 @@ impl Shared {
         let number = usize::from(self.standing.load(Ordering::Relaxed));
         match Standing::ALL[number.min(Standing::ALL.len() - 1)] {
             Standing::Draining => Standing::Draining,
-            _ if self.impaired.load(Ordering::Relaxed) => Standing::Impaired,
+            _ if self.is_impaired() => Standing::Impaired,
             standing => standing,
         }
     }
 
-    /// Something that splitting takes is missing, or nothing any more.
-    pub(crate) fn impair(&self, why: Option<Impairment>) {
-        self.impaired.store(why.is_some(), Ordering::Relaxed);
+    /// All that splitting takes is there.
+    pub(crate) fn attend(&self, now: Instant) {
+        self.well.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Whether the watchdog has found something missing, or finds nothing at all any more.
+    fn is_impaired(&self) -> bool {
+        let well = Instant::from_nanos(self.well.load(Ordering::Relaxed));
+        timer::now().since(well) >= LIFE
     }
 
     pub(crate) fn stand(&self, standing: Standing) {

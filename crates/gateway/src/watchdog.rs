@@ -63,37 +63,37 @@ impl Watchdog {
     }
 
     /// Works until the gateway stops.
-    pub(crate) fn run(mut self) -> io::Result<()> {
+    pub(crate) fn run(mut self) {
         let mut events = Events::with_capacity(1);
         let mut next = timer::now();
         while self.shared.stage() != Stage::Stopped {
             let now = timer::now();
             if now < next {
                 // The workers' bell may ring meanwhile: only its last ring, for the end, matters.
-                self.epoll.wait(&mut events, Some(next.since(now)))?;
+                let wait = next.since(now);
+                if self.epoll.wait(&mut events, Some(wait)).is_err() {
+                    std::thread::sleep(wait);
+                }
                 continue;
             }
             next = now + PERIOD;
             self.look(now);
         }
-        Ok(())
     }
 
     fn look(&mut self, now: Instant) {
         let impaired = self.impairment(now);
         if impaired.is_none() {
             self.well = now;
-            self.shared.impair(None);
+            self.shared.attend(now);
             if self.told.take().is_some() {
                 tracing::warn!("all is well again: new flows are split as before");
             }
         } else if let Some(why) = impaired
             && now.since(self.well) >= LIFE
+            && self.told.replace(why) != Some(why)
         {
-            self.shared.impair(Some(why));
-            if self.told.replace(why) != Some(why) {
-                tracing::error!("new flows pass unsplit: {why}");
-            }
+            tracing::error!("new flows pass unsplit: {why}");
         }
     }
 

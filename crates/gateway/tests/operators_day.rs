@@ -8,8 +8,10 @@ mod support;
 use bentpipe_os::need;
 use bentpipe_os::netlink::{Prefix, Route, Veth, VethEnd};
 use bentpipe_os::netns::Netns;
+use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use support::{Ip, Stage, child, eventually, exchange, pattern};
 
@@ -176,6 +178,83 @@ fn a_black_hole_for_large_packets_is_found_by_probing() {
     writer.join().unwrap();
     assert!(all == pattern(200_000));
     drop(narrow);
+}
+
+/// In a control group that has little memory for sockets, and little more than the program takes for
+/// itself, the gateway is slow where it must be, and correct: no byte is lost, and it is not killed.
+#[test]
+fn little_memory_costs_no_byte() {
+    need!(Root, Tproxy);
+    let Some(group) = Group::make() else {
+        let line = b"SKIPPED little_memory_costs_no_byte: no control group with limits on memory can be made\n";
+        return std::io::stderr().write_all(line).unwrap();
+    };
+    let stage = Stage::new();
+    let mut gateway = child::start(&stage, "");
+    group.take(gateway.child.id());
+    bytes_survive(&stage, || {
+        // Readers that read nothing, and whatever fits until then.
+        let stalled: Vec<_> = (0..20).map(|i| stage.pair(Ip::BOTH[i % 2])).collect();
+        for (client, _) in &stalled {
+            client.set_nonblocking(true).unwrap();
+            while (&mut &*client).write(&[7; 65_536]).is_ok() {}
+        }
+        let mut pairs: Vec<_> = Ip::BOTH.map(|ip| stage.pair(ip)).into();
+        pairs.iter_mut().for_each(exchange);
+    });
+    assert!(group.is_felt(), "there was enough");
+    assert!(gateway.child.try_wait().unwrap().is_none(), "it was killed");
+    drop(gateway);
+}
+
+/// A control group with limits on memory; gone when dropped.
+struct Group(PathBuf);
+
+impl Group {
+    fn make() -> Option<Self> {
+        let all = Path::new("/sys/fs/cgroup");
+        let (parent, limits): (_, &[_]) = match all.join("cgroup.controllers").exists() {
+            // Version 2: of the process and of its sockets together.
+            true => (all.to_owned(), &[("memory.max", "36M")]),
+            false => (
+                all.join("memory"),
+                &[
+                    ("memory.limit_in_bytes", "32M"),
+                    ("memory.kmem.tcp.limit_in_bytes", "4M"),
+                ],
+            ),
+        };
+        let path = parent.join(format!("bentpipe-test-{}", std::process::id()));
+        fs::create_dir(&path).ok()?;
+        let group = Self(path);
+        let limit = |(file, limit): &(&str, &str)| fs::write(group.0.join(file), limit).is_ok();
+        limits.iter().all(limit).then_some(group)
+    }
+
+    fn take(&self, pid: u32) {
+        fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+
+    /// Whether a limit was met.
+    fn is_felt(&self) -> bool {
+        let read = |file: &str| fs::read_to_string(self.0.join(file)).unwrap_or_default();
+        let of_sockets = ["max_usage", "limit"].map(|which| {
+            let file = format!("memory.kmem.tcp.{which}_in_bytes");
+            read(&file).trim().parse::<u64>()
+        });
+        let met = |line: &str| line.strip_prefix("max ").is_some_and(|count| count != "0");
+        match of_sockets {
+            [Ok(most), Ok(limit)] => most >= limit,
+            _ => read("memory.events").lines().any(met),
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Its process has ended a moment ago.
+        eventually("an empty group", || fs::remove_dir(&self.0).is_ok());
+    }
 }
 
 /// Flows on which nothing moves for minutes are there when something does. (No middlebox is on the way

@@ -62,6 +62,11 @@ pub enum StartError {
         /// What interfaces there are.
         there: String,
     },
+    /// A leg's interface is in a VRF.
+    #[error(
+        "interface `{0}` is in a VRF, by whose table the gateway cannot dial: run it in a network namespace of its own in place of the VRF"
+    )]
+    InVrf(String),
     /// One interface for both legs, or twice for one.
     #[error("interface `{0}` is named twice: each is of one leg, and a split needs two legs")]
     SameInterface(String),
@@ -218,7 +223,8 @@ impl Gateway {
 
 /// The interfaces of both legs, which exist.
 fn interfaces(config: &Config) -> Result<[Vec<Interface>; 2], StartError> {
-    let links = Netlink::open()?.vlans()?;
+    let netlink = Netlink::open()?;
+    let (links, in_vrfs) = (netlink.vlans()?, netlink.in_vrfs()?);
     let names: Vec<&str> = links
         .iter()
         .map(|(name, _)| name.as_str())
@@ -253,6 +259,10 @@ fn interfaces(config: &Config) -> Result<[Vec<Interface>; 2], StartError> {
     };
     let lan = find(Which::Lan, &config.lan_interfaces)?;
     let sat = find(Which::Sat, &config.sat_interfaces)?;
+    let named = |one: &&Interface| in_vrfs.contains(&one.name);
+    if let Some(one) = lan.iter().chain(&sat).find(named) {
+        return Err(StartError::InVrf(one.name.clone()));
+    }
     let mut seen = HashSet::new();
     let mut all = lan.iter().chain(&sat);
     match all.find(|one| !seen.insert(&one.name)) {
@@ -448,7 +458,8 @@ fn watch(
     let watchdog = Watchdog::new(gate, diversion, Arc::clone(shared));
     let watchdog = watchdog.map_err(system("watch the rules and routes"))?;
     crew.hire("watchdog".to_owned(), Duty::Aid(None), shared, move || {
-        watchdog.run()
+        watchdog.run();
+        Ok(())
     })
     .map_err(system("start a thread"))
 }

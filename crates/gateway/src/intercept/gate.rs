@@ -25,11 +25,12 @@ impl Gate {
     pub(super) fn turn(&self, position: Position) {
         let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         let before = wanted.replace(position);
+        // A table that is missing is the watchdog's to find out. In this order the switch is always
+        // somewhere.
+        self.switch.hold(position.number());
         if let Some(before) = before.filter(|before| *before != position) {
             self.switch.leave(before.number());
         }
-        // A table that is missing is the watchdog's to find out.
-        self.switch.hold(position.number());
     }
 
     /// Holds the switch in its position for a moment more. Says whether the table is there.

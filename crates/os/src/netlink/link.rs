@@ -8,8 +8,8 @@ use bentpipe_base::Bytes;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::link::{
-    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVeth, InfoVlan,
-    LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoPortKind, InfoVeth,
+    InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use std::net::IpAddr;
@@ -42,6 +42,30 @@ pub(crate) struct Link {
     pub(crate) name: String,
     pub(crate) alias: Option<String>,
     pub(crate) vlan: Option<u16>,
+    pub(crate) in_vrf: bool,
+}
+
+impl Link {
+    fn read(link: LinkMessage) -> Option<Self> {
+        let (mut name, mut alias, mut vlan, mut in_vrf) = (None, None, None, false);
+        for attribute in link.attributes {
+            match attribute {
+                LinkAttribute::IfName(text) => name = Some(text),
+                LinkAttribute::IfAlias(text) => alias = Some(text),
+                LinkAttribute::LinkInfo(info) => {
+                    vlan = vlan_of(&info);
+                    in_vrf = info.contains(&LinkInfo::PortKind(InfoPortKind::Vrf));
+                }
+                _ => {}
+            }
+        }
+        name.map(|name| Self {
+            name,
+            alias,
+            vlan,
+            in_vrf,
+        })
+    }
 }
 
 /// One end of a veth pair: where it is and what it is called.
@@ -310,6 +334,16 @@ impl Netlink {
         Ok(links.map(|link| (link.name, link.vlan)).collect())
     }
 
+    /// The interfaces of the namespace that are in a VRF (virtual routing and forwarding): routed by a
+    /// table of its own.
+    ///
+    /// # Errors
+    /// When the kernel does not answer.
+    pub fn in_vrfs(&self) -> Result<Vec<String>, NetlinkError> {
+        let links = self.links()?.into_iter().filter(|link| link.in_vrf);
+        Ok(links.map(|link| link.name).collect())
+    }
+
     /// All interfaces of the namespace.
     pub(crate) fn links(&self) -> Result<Vec<Link>, NetlinkError> {
         let answers = self.list(
@@ -322,20 +356,7 @@ impl Netlink {
                 RouteNetlinkMessage::NewLink(link) => Some(link),
                 _ => None,
             })
-            .filter_map(|link| {
-                let mut name = None;
-                let mut alias = None;
-                let mut vlan = None;
-                for attribute in link.attributes {
-                    match attribute {
-                        LinkAttribute::IfName(text) => name = Some(text),
-                        LinkAttribute::IfAlias(text) => alias = Some(text),
-                        LinkAttribute::LinkInfo(info) => vlan = vlan_of(&info),
-                        _ => {}
-                    }
-                }
-                name.map(|name| Link { name, alias, vlan })
-            })
+            .filter_map(Link::read)
             .collect())
     }
 
@@ -407,5 +428,22 @@ fn no_such(name: &str, error: NetlinkError) -> NetlinkError {
             NetlinkError::NoInterface(name.to_owned())
         }
         error => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_in_a_vrf_is_told_from_one_of_a_bridge() {
+        let read = |kind: Option<InfoPortKind>| {
+            let mut message = named("eth0");
+            let info = kind.map(LinkInfo::PortKind).into_iter().collect();
+            message.attributes.push(LinkAttribute::LinkInfo(info));
+            Link::read(message).expect("a name").in_vrf
+        };
+        assert!(read(Some(InfoPortKind::Vrf)));
+        assert!(!read(Some(InfoPortKind::Bridge)) && !read(None));
     }
 }
