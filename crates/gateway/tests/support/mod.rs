@@ -8,6 +8,7 @@
 #![allow(unreachable_pub, reason = "a module of several test binaries")]
 
 pub mod child;
+pub mod peer;
 
 use bentpipe_base::Bytes;
 use bentpipe_gateway::{Config, Ending, Gateway, Handshake, Meter, RunError, Shutdown};
