@@ -128,6 +128,7 @@ impl Supply {
         let usual_control = !leg.insist && control.is_some() && control == default;
         Ok(Prepared {
             mark: marks.leg(which),
+            tracked: marks.tracked(which),
             control,
             usual_control,
             ceiling,

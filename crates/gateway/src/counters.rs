@@ -75,8 +75,15 @@ counters! {
     repeated,
     /// Held SYNs given up: the far side was silent, or the client had gone when it answered.
     abandoned,
-    /// SYNs that passed unsplit because `half_open` of them were held.
+    /// SYNs that passed unsplit because `half_open` of them were held, or the share of that which one source
+    /// prefix (a quarter) or destination (half) may have.
     over_half_open,
+    /// SYNs that passed unsplit because the listeners would have answered them by SYN cookies.
+    over_backlog,
+    /// SYNs that passed unsplit because every answer would be a SYN cookie (net.ipv4.tcp_syncookies is 2).
+    syn_cookies,
+    /// SYNs that passed unsplit because more came at once than the queue's buffer holds.
+    queue_overrun,
     /// SYNs that passed unsplit at the limit of flows before the kernel's rules let them pass.
     over_flows,
     /// SYNs that passed unsplit for want of descriptors before the kernel's rules let them pass.
@@ -85,6 +92,8 @@ counters! {
     over_buffered,
     /// SYNs that passed unsplit because the gateway stood still while they were held.
     unattended,
+    /// SYNs answered before the far side was asked.
+    early,
     /// SYNs that passed unsplit for an option that a split would break: MPTCP, TCP-MD5, TCP-AO, and
     /// any that is unknown.
     foreign_options,
@@ -144,7 +153,26 @@ impl Counters {
 impl Snapshot {
     /// SYNs that passed unsplit at any limit.
     pub fn over_limit(&self) -> u64 {
-        self.over_half_open + self.over_flows + self.over_descriptors + self.over_buffered
+        self.over_half_open
+            + self.over_backlog
+            + self.over_flows
+            + self.over_descriptors
+            + self.over_buffered
+    }
+
+    /// SYNs that passed unsplit by a worker's word, by the reason as [`crate::Meter::passed`] names it.
+    pub(crate) fn unsplit(&self) -> [(&'static str, u64); 9] {
+        [
+            ("limit_flows", self.over_flows),
+            ("limit_descriptors", self.over_descriptors),
+            ("limit_buffered", self.over_buffered),
+            ("unattended", self.unattended),
+            ("foreign_options", self.foreign_options),
+            ("half_open", self.over_half_open),
+            ("backlog", self.over_backlog),
+            ("syn_cookies", self.syn_cookies),
+            ("queue_overrun", self.queue_overrun),
+        ]
     }
 
     /// Bytes carried both ways.

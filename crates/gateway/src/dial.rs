@@ -3,9 +3,10 @@
 use crate::legs::Prepared;
 use bentpipe_os::neighbour;
 use bentpipe_os::socket::{self, Dial};
-use bentpipe_policy::Service;
+use bentpipe_policy::{Ends, Service};
+use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
 /// A dial on its way.
@@ -19,19 +20,19 @@ pub(crate) struct Dialled {
     pub(crate) control_lost: bool,
 }
 
-/// Begins a connection from `client` to `server` under the policy of `leg`, with what the
-/// client's SYN asks of the way.
+/// Begins a connection between `ends` under the policy of `leg`, with what the client's SYN asks of the way;
+/// with `tracked`, conntrack sees it, and may translate its address.
 pub(crate) fn dial(
     leg: &Prepared,
-    client: SocketAddr,
-    server: SocketAddr,
+    ends: Ends,
     service: Service,
+    tracked: bool,
 ) -> io::Result<Dialled> {
-    match attempt(leg, client, server, service) {
+    match attempt(leg, ends, service, tracked) {
         Err(error) if port_taken(&error) => {
-            let mut any_port = client;
+            let (mut any_port, server) = ends;
             any_port.set_port(0);
-            let mut dialled = attempt(leg, any_port, server, service)?;
+            let mut dialled = attempt(leg, (any_port, server), service, tracked)?;
             dialled.other_port = true;
             Ok(dialled)
         }
@@ -41,9 +42,9 @@ pub(crate) fn dial(
 
 fn attempt(
     leg: &Prepared,
-    client: SocketAddr,
-    server: SocketAddr,
+    (client, server): Ends,
     service: Service,
+    tracked: bool,
 ) -> io::Result<Dialled> {
     let socket = socket::stream(server)?;
     let control_lost = match leg.apply_to_dial(&socket, server) {
@@ -51,6 +52,9 @@ fn attempt(
         Err(error) if error.kind() == io::ErrorKind::NotFound => true,
         Err(error) => return Err(error),
     };
+    if tracked {
+        socket::set_mark(&socket, leg.tracked)?;
+    }
     if service.class != 0 {
         socket::set_traffic_class(&socket, server, service.class)?;
     }
@@ -73,14 +77,31 @@ fn attempt(
     })
 }
 
-/// Whether `server` is, or is reached by, one of the neighbours `silent`. The kernel says that a
-/// neighbour does not answer only to the address that was dialled from, the client's.
-pub(crate) fn is_behind(silent: &[IpAddr], server: IpAddr) -> bool {
-    silent.contains(&server)
-        || neighbour::next_hop(server)
-            .ok()
-            .flatten()
-            .is_some_and(|hop| silent.contains(&hop))
+/// Neighbours that do not answer. The kernel says so only to the address that was dialled from, the client's.
+#[derive(Debug)]
+pub(crate) struct Silent {
+    neighbours: Vec<IpAddr>,
+    /// What the routing table has said of servers.
+    asked: HashMap<IpAddr, bool>,
+}
+
+impl Silent {
+    pub(crate) fn new(neighbours: Vec<IpAddr>) -> Self {
+        Self {
+            neighbours,
+            asked: HashMap::new(),
+        }
+    }
+
+    /// Whether `server` is one of them, or is reached by one.
+    pub(crate) fn are_before(&mut self, server: IpAddr) -> bool {
+        let neighbours = &self.neighbours;
+        let ask = || {
+            let hop = neighbour::next_hop(server).ok().flatten();
+            neighbours.contains(&server) || hop.is_some_and(|hop| neighbours.contains(&hop))
+        };
+        *self.asked.entry(server).or_insert_with(ask)
+    }
 }
 
 fn port_taken(error: &io::Error) -> bool {

@@ -87,7 +87,19 @@ impl Meter {
     /// # Errors
     /// When the kernel does not list them.
     pub fn passed(&self) -> io::Result<Vec<Count>> {
-        self.passed.read()
+        let mut counts = self.passed.read()?;
+        // SYNs about which the workers have decided: their bytes are among those of the kind.
+        for (name, packets) in self.read().unsplit() {
+            match counts.iter_mut().find(|count| count.name == name) {
+                Some(count) => count.packets += packets,
+                None => counts.push(Count {
+                    name: name.to_owned(),
+                    packets,
+                    bytes: Bytes(0),
+                }),
+            }
+        }
+        Ok(counts)
     }
 
     /// The counters now.

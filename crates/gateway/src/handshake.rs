@@ -3,14 +3,20 @@
 //! End to end: the SYN is held in a queue of the kernel while the far side is dialled. Has that
 //! accepted, the SYN goes on to a listener of ours, and the connection accepted there is paired with
 //! the dialled one. Has it refused, or is it unreachable, the SYN goes on unsplit, so that the
-//! client hears the true answer from the true host. Is it silent, so are we. Held SYNs are the only
-//! state that a client can make with a SYN, and they are bounded.
+//! client hears the true answer from the true host. Is it silent, so are we.
 //!
-//! Early: the SYN is answered at once, which saves a round trip over the far leg, and a far side
+//! Early: the SYN goes to a listener at once, which saves a round trip over the far leg, and a far side
 //! that refuses becomes a reset.
+//!
+//! A SYN may be forged. What it can make is bounded, a source prefix and a destination have a share of that
+//! ([`Shares`]), no listener gets more of them than it answers without SYN cookies ([`Backlog`]), and those whose
+//! answered connections their clients do not confirm are answered early from then on: a forger proves nothing,
+//! and the far side never hears of it.
 
-mod answered;
-mod porter;
+mod backlog;
+mod shares;
+mod table;
 
-pub(crate) use answered::Answered;
-pub(crate) use porter::{Plan, Porter};
+pub(crate) use backlog::{Backlog, LONGEST as LONGEST_BACKLOG};
+pub(crate) use shares::Shares;
+pub(crate) use table::{Held, Known, Table, Ticket};

@@ -1,22 +1,26 @@
-//! Interception: packets of new connections are taken from the forwarding path and given to our
-//! listeners. The nft table goes with the process; rules and routes, inert without it, go with the
+//! Interception: packets of new connections are taken from the end of the forwarding path and given to our
+//! listeners. The nft tables go with the process; rules and routes, inert without it, go with the
 //! value or are swept by the next start.
 
 mod gate;
 mod keeper;
+mod translation;
 
 pub(crate) use gate::Gate;
 pub(crate) use keeper::News;
 
-use crate::ruleset::{Position, QUEUE_PLACE, Reason, Ruleset};
+use crate::listen::Decoy;
+use crate::ruleset::{PLACE, Position, Reason, Ruleset};
 use bentpipe_os::epoll::Bell;
 use bentpipe_os::netlink::{Diversion, Family, Mark, Netlink, NetlinkError};
 use bentpipe_os::nfqueue::Queues;
-use bentpipe_os::nft::{Count, HoldTable, Hook, NftError, OwnerTable, Switch, TableFamily, Tally};
-use bentpipe_policy::Handshake;
+use bentpipe_os::nft::{
+    Count, HoldTable, Holding, Hook, NftError, OwnerTable, Switch, TableFamily, Tally,
+};
 use bentpipe_policy::{Config, Interface};
 use keeper::Keeper;
 use std::io;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use thiserror::Error;
 
@@ -48,12 +52,14 @@ pub enum InterceptError {
 pub(crate) struct Interception {
     // In this order: without the table, the rule has nothing to divert.
     keeper: Keeper,
-    _hold: Option<HoldTable>,
+    _hold: HoldTable,
     diversion: Arc<Diversion>,
+    _decoy: Decoy,
     gate: Arc<Gate>,
     rules: Ruleset,
     on: bool,
     passed: Arc<Passed>,
+    translates: Arc<AtomicBool>,
 }
 
 /// Reads what the table has counted, from any thread.
@@ -74,37 +80,47 @@ impl Passed {
 }
 
 impl Interception {
-    /// Where SYNs are to be held and cannot be, `rules` come to answer them early. Returns the queues
-    /// where they can.
+    /// Where the kernel cannot hold SYNs, `rules` come to let them in at once. Returns the queues where it can:
+    /// for each worker those of its entrances.
     pub(crate) fn new(
         mut rules: Ruleset,
+        decoy: Decoy,
         half_open: usize,
-    ) -> Result<(Self, Option<Queues>), InterceptError> {
+    ) -> Result<(Self, Vec<Queues>), InterceptError> {
         let families = match rules.has_v6() {
             true => &Family::ALL[..],
             false => &[Family::V4],
         };
         let mark = Mark::exact(rules.marks.intercepted());
         let diversion = divert(&Netlink::open()?, families, mark)?;
-        let (queues, hold) = match rules.handshake {
-            Handshake::EndToEnd => hold(&rules, half_open).unzip(),
-            Handshake::Early => (None, None),
+        let (queues, hold) = match hold(&rules, half_open) {
+            Some(made) => made,
+            None => {
+                rules.queued = false;
+                (Vec::new(), load_hold(&rules, &[])?)
+            }
         };
-        if hold.is_none() {
-            rules.handshake = Handshake::Early;
-        }
         let tally = Tally::open().map_err(InterceptError::Tally)?;
         let passed = Arc::new(Passed(Mutex::new((tally, String::new()))));
         let switch = Switch::new(rules.marks.switch()).map_err(InterceptError::Switch)?;
         let gate = Arc::new(Gate::new(switch));
+        let translates = Arc::<AtomicBool>::default();
+        let keeper = Keeper::start(
+            rules.clone(),
+            Arc::clone(&gate),
+            Arc::clone(&passed),
+            Arc::clone(&translates),
+        );
         let interception = Self {
-            keeper: Keeper::start(rules.clone(), Arc::clone(&gate), Arc::clone(&passed))?,
+            keeper: keeper?,
             _hold: hold,
             diversion: Arc::new(diversion),
+            _decoy: decoy,
             gate,
             rules,
             on: false,
             passed,
+            translates,
         };
         Ok((interception, queues))
     }
@@ -117,6 +133,12 @@ impl Interception {
     /// The rules and routes.
     pub(crate) fn diversion(&self) -> Arc<Diversion> {
         Arc::clone(&self.diversion)
+    }
+
+    /// Whether this namespace translates addresses: then what is dialled is tracked, so that it is translated
+    /// as the forwarded SYN would have been.
+    pub(crate) fn translates(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.translates)
     }
 
     pub(crate) fn passed(&self) -> Arc<Passed> {
@@ -165,30 +187,47 @@ impl Interception {
     }
 }
 
-/// The queues that SYNs are held in, one for each entrance, and the rules that lead there; `None`,
+/// The queues that SYNs are held in, one for each entrance and worker, and the rules that lead there; `None`,
 /// after a word about it, where the kernel lacks something.
-fn hold(rules: &Ruleset, half_open: usize) -> Option<(Queues, HoldTable)> {
-    let families = match rules.has_v6() {
-        true => &[TableFamily::Ip, TableFamily::Ip6][..],
-        false => &[TableFamily::Ip],
-    };
-    let count = rules.entrances().count() as u16;
+fn hold(rules: &Ruleset, half_open: usize) -> Option<(Vec<Queues>, HoldTable)> {
+    let entrances = rules.entrances().count();
     // Beyond what may be held, room for those whose verdict is on its way.
     let most = half_open.saturating_mul(2).min(65_536) as u32;
-    let made = Queues::open(count, most)
+    let made = Queues::open_for(rules.workers as u16, entrances as u16, most)
         .map_err(|error| format!("no queue for them ({error})"))
         .and_then(|queues| {
-            let tags = (rules.marks.held(0), queues.first(), count);
-            let table = HoldTable::load(families, Hook::Prerouting, tags, QUEUE_PLACE);
-            let table = table.map_err(|e| e.to_string())?;
+            let first = queues.first().map_or(0, Queues::first);
+            let all = (0..entrances)
+                .flat_map(|entrance| (0..rules.workers).map(move |worker| (entrance, worker)));
+            let tags: Vec<_> = all
+                .enumerate()
+                .map(|(place, (entrance, worker))| {
+                    (rules.marks.held(entrance, worker), first + place as u16)
+                })
+                .collect();
+            let table = load_hold(rules, &tags).map_err(|e| e.to_string())?;
             Ok((queues, table))
         });
     made.inspect_err(|why| {
         tracing::warn!(
-            "SYNs cannot be held: {why}: they are answered early, as by `handshake = \"early\"`; a kernel with CONFIG_NETFILTER_NETLINK_QUEUE and CONFIG_NFT_QUEUE can"
+            "SYNs cannot be held: {why}: they are answered early, as by `handshake = \"early\"`, and nothing but the limit of flows bounds a flood of them; a kernel with CONFIG_NETFILTER_NETLINK_QUEUE and CONFIG_NFT_QUEUE can"
         );
     })
     .ok()
+}
+
+fn load_hold(rules: &Ruleset, queues: &[(u32, u16)]) -> Result<HoldTable, NftError> {
+    let families = match rules.has_v6() {
+        true => &[TableFamily::Ip, TableFamily::Ip6][..],
+        false => &[TableFamily::Ip],
+    };
+    let holding = Holding {
+        hook: Hook::Forward,
+        place: PLACE + 1,
+        queues,
+        looped: Some(rules.marks.for_workers()),
+    };
+    HoldTable::load(families, &holding)
 }
 
 /// Diverts by the first of this process's tables that no other gateway of it has taken.

@@ -12,6 +12,8 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {
     pub(crate) mark: u32,
+    /// In its place on dialled sockets whose packets conntrack is to see.
+    pub(crate) tracked: u32,
     /// The congestion control to set; `None` leaves the kernel's default.
     pub(crate) control: Option<String>,
     /// Whether that is the kernel's default anyway: sockets are born with it.

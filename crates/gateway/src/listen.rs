@@ -5,7 +5,9 @@
 //! source port equals ours could not be dialled for. From outside nobody reaches them but by
 //! interception; from this machine a connection to them is told by its destination and thrown out.
 
+use crate::handshake::LONGEST_BACKLOG;
 use crate::legs::{Legs, Prepared};
+use crate::mark::Marks;
 use bentpipe_os::socket;
 use bentpipe_policy::Which;
 use std::io;
@@ -13,8 +15,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use thiserror::Error;
 
-/// Connections that may wait for a worker.
-const BACKLOG: u32 = 4096;
+/// How often a client's SYN is answered again: what is not confirmed within 15 s is forgotten. (By default the
+/// kernel keeps it for a minute, which a flood of forged ones fills four times as full.)
+const ANSWERS: u32 = 3;
 
 /// Where interception delivers connections that came in by one leg.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +36,41 @@ pub(crate) struct Listener {
     pub(crate) leg: Which,
     /// Their profile: see [`Legs::of`].
     pub(crate) profile: usize,
+}
+
+/// A listener that nobody is let in to. A SYN whose four numbers wait out a TIME_WAIT at us would not be forwarded:
+/// before the kernel forwards a packet it looks for a socket of those numbers. nft's `tproxy` ends such a wait for
+/// a SYN where there is a listener, and then refuses this one, which is not transparent. So the SYN goes its
+/// ordinary way.
+#[derive(Debug)]
+pub(crate) struct Decoy {
+    _sockets: Vec<OwnedFd>,
+    pub(crate) doors: Doors,
+}
+
+impl Decoy {
+    pub(crate) fn open() -> Result<Self, ListenError> {
+        let mut sockets = Vec::new();
+        let mut open = |address: SocketAddr| -> io::Result<SocketAddr> {
+            let socket = socket::stream(address)?;
+            socket::deafen(&socket)?;
+            socket::bind(&socket, address)?;
+            socket::listen(&socket, 1)?;
+            let address = socket::local_address(&socket);
+            sockets.push(socket);
+            address
+        };
+        let v4 = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let v6 = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
+        let doors = Doors {
+            v4: open(v4).map_err(|source| refused(v4, Which::Lan, source))?,
+            v6: open(v6).ok(),
+        };
+        Ok(Self {
+            _sockets: sockets,
+            doors,
+        })
+    }
 }
 
 /// A listening socket could not be made.
@@ -114,6 +152,7 @@ fn door(
         let socket = socket::stream(address).map_err(refuse)?;
         socket::set_reuse_port(&socket, true).map_err(refuse)?;
         socket::save_syns(&socket).map_err(refuse)?;
+        socket::set_syn_retries(&socket, ANSWERS).map_err(refuse)?;
         leg.apply(&socket, address).map_err(refuse)?;
         socket::bind(&socket, address).map_err(refuse)?;
         address = socket::local_address(&socket).map_err(refuse)?;
@@ -125,7 +164,12 @@ fn door(
         });
     }
     for listener in lists.iter().flat_map(|list| list.last()) {
-        socket::listen(&listener.socket, BACKLOG)
+        socket::listen(&listener.socket, LONGEST_BACKLOG)
+            .map_err(|source| refused(address, which, source))?;
+    }
+    if let Some(listener) = lists.first().and_then(|list| list.last()) {
+        let (flag, worker) = Marks::steering();
+        socket::steer_by_mark(&listener.socket, flag, worker)
             .map_err(|source| refused(address, which, source))?;
     }
     Ok(address)

@@ -1,49 +1,67 @@
 //! Packet and socket marks of one gateway.
 //!
 //! ```text
-//!  31       24 23                     4 3     0
+//!  31       24 23                     8 7     0
 //! +-----------+------------------------+-------+
-//! | 0x62 ("b")| which gateway, 20 bits | role  |
+//! | 0x62 ("b")| which gateway, 16 bits | role  |
 //! +-----------+------------------------+-------+
 //! ```
 //! Roles: 0 an intercepted packet, to be delivered to this machine; 1 a socket of the terrestrial
-//! leg; 2 a socket of the satellite leg; 10 and 11 a datagram that throws the switch of the gateway's
-//! table; 14 a held SYN whose next hop does not answer; 15 one whose far side has answered.
+//! leg; 2 a socket of the satellite leg; 0x41 and 0x42 dialled ones whose packets conntrack is to see; 10 and 11
+//! a datagram that throws the switch of the gateway's table; 14 a held SYN whose next hop does not answer; 15 one
+//! that the far side has refused; 0x80 + n a SYN for a listener of worker n.
 //!
-//! The priority (`meta priority`) of a SYN that is to be held has the same upper bits; there the
-//! role is the number of the door. So has that of a SYN of ours that is not to ask for ECN, as 13,
-//! and of an acknowledgement of ours that waits to be thinned out, as 12.
+//! The priority (`meta priority`) of a SYN of ours that is not to ask for ECN has the same upper bits and 13
+//! for its role, and that of an acknowledgement of ours that waits to be thinned out 12. The priority of a
+//! client's SYN that is to be held tells who holds it:
+//! ```text
+//!  31       24 23                    12 11      8 7      0
+//! +-----------+------------------------+---------+--------+
+//! | 0x62 ("b")| which gateway, 12 bits | entrance| worker |
+//! +-----------+------------------------+---------+--------+
+//! ```
 //!
 //! The middle bits tell gateways apart, also those of other namespaces in the same process: the
 //! state of a BPF congestion control is keyed by the socket's mark and shared by the whole process.
 //! All 32 bits count: a packet of ours is of no use to anybody else's rule.
 
+use bentpipe_os::netlink::Mark;
 use bentpipe_os::owner::Owner;
 use bentpipe_policy::Which;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The role bits.
-const ROLE: u32 = 0xf;
+const ROLE: u32 = 0xff;
+/// In the role of a dialled socket: conntrack is to see its packets.
+const TRACKED: u32 = 0x40;
+/// In the role of a SYN that goes to a worker, whose number the bits below tell.
+const FOR_WORKER: u32 = 0x80;
+/// The bits of a priority that tell entrance and worker, and worker.
+const HOLDER: u32 = 0xfff;
+const WORKER: u32 = 0xff;
+
+/// The most workers that a SYN's mark can tell apart.
+pub(crate) const WORKERS: usize = 127;
 
 /// The marks of one gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marks(u32);
 
 impl Marks {
-    /// Marks that no other gateway has: hashed from process, its start and a serial number, so two
-    /// gateways of one kernel collide once in a million.
+    /// Marks that no other gateway has: those of one process differ in the serial number, and two processes of
+    /// one kernel begin at the same place once in 65,536.
     pub fn new(owner: Owner) -> Self {
-        static SERIAL: AtomicU64 = AtomicU64::new(0);
+        static SERIAL: AtomicU32 = AtomicU32::new(0);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        // FNV-1a, folded to 20 bits.
-        let hash = [u64::from(owner.pid), owner.start, serial]
+        // FNV-1a, folded to 16 bits.
+        let hash = [u64::from(owner.pid), owner.start]
             .iter()
             .flat_map(|part| part.to_le_bytes())
             .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
                 (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
             });
-        let which = ((hash >> 40) ^ (hash >> 20) ^ hash) & 0xf_ffff;
-        Self((0x62 << 24) | ((which as u32) << 4))
+        let which = ((hash >> 48) ^ (hash >> 32) ^ (hash >> 16) ^ hash) as u32;
+        Self((0x62 << 24) | (which.wrapping_add(serial) & 0xffff) << 8)
     }
 
     /// On a packet: deliver it here.
@@ -89,14 +107,71 @@ impl Marks {
         self.0 | 14
     }
 
-    /// On a held SYN: the far side has answered, hand it to a listener.
-    pub const fn answered(self) -> u32 {
+    /// On a held SYN: the far side has refused, tell the client.
+    pub const fn refused(self) -> u32 {
         self.0 | 15
     }
 
-    /// The priority of SYNs for door `number`, below 16, that are to be held.
-    pub const fn held(self, number: u32) -> u32 {
-        self.0 | (number & ROLE)
+    /// On a SYN: hand it to a listener of worker number `worker`.
+    pub const fn for_worker(self, worker: usize) -> u32 {
+        self.0 | FOR_WORKER | (worker as u32 & (FOR_WORKER - 1))
+    }
+
+    /// On a SYN: hand it to a listener of any worker.
+    pub const fn for_any_worker(self) -> u32 {
+        self.for_worker(WORKERS)
+    }
+
+    /// What all marks of SYNs for workers have in common.
+    pub(crate) const fn for_workers(self) -> Mark {
+        Mark {
+            value: self.0 | FOR_WORKER,
+            mask: !(FOR_WORKER - 1),
+        }
+    }
+
+    /// The bit that [`Marks::for_worker`] has, and those that tell the worker.
+    pub(crate) const fn steering() -> (u32, u32) {
+        (FOR_WORKER, FOR_WORKER - 1)
+    }
+
+    /// On sockets dialled by a leg whose packets conntrack is to see.
+    pub const fn tracked(self, leg: Which) -> u32 {
+        self.leg(leg) | TRACKED
+    }
+
+    /// The leg of a socket with `mark`; `None` when it is not of this gateway.
+    pub fn leg_of(self, mark: u32) -> Option<Which> {
+        [Which::Lan, Which::Sat]
+            .into_iter()
+            .find(|leg| mark == self.leg(*leg) || mark == self.tracked(*leg))
+    }
+
+    /// The priority of SYNs that come by entrance number `entrance`, below 16, and are to be held by worker
+    /// number `worker`.
+    pub const fn held(self, entrance: usize, worker: usize) -> u32 {
+        self.holders().value | (entrance as u32) << 8 | (worker as u32 & WORKER)
+    }
+
+    /// What all priorities of SYNs that are to be held have in common.
+    pub(crate) const fn holders(self) -> Mark {
+        Mark {
+            value: (0x62 << 24) | (self.0 & (HOLDER << 8)) << 4,
+            mask: !HOLDER,
+        }
+    }
+
+    /// What the priorities of SYNs of one entrance have in common.
+    pub(crate) const fn entrance(self, entrance: usize) -> Mark {
+        Mark {
+            value: self.held(entrance, 0),
+            mask: !WORKER,
+        }
+    }
+
+    /// The priority of SYNs that pass because their destination is translated. No worker has that number.
+    pub(crate) const fn translated(self) -> u32 {
+        self.held(0, WORKER as usize)
     }
 
     /// The bits that all marks of this gateway share.
@@ -120,6 +195,14 @@ mod tests {
             one.intercepted(),
             one.lan(),
             one.sat(),
+            one.tracked(Which::Lan),
+            one.tracked(Which::Sat),
+            one.refused(),
+            one.switch()[0],
+            one.switch()[1],
+            one.for_worker(0),
+            one.for_worker(WORKERS - 1),
+            one.for_any_worker(),
             two.intercepted(),
             two.lan(),
             two.sat(),
@@ -129,5 +212,11 @@ mod tests {
             assert_eq!(mark >> 24, 0x62);
         }
         assert_eq!(one.sat() & Marks::mask(), one.intercepted());
+        assert_eq!(one.leg_of(one.tracked(Which::Sat)), Some(Which::Sat));
+        assert_eq!(one.leg_of(two.sat()), None);
+        let held = one.held(15, WORKERS - 1);
+        assert_eq!(held & one.holders().mask, one.holders().value);
+        assert_eq!(held & one.entrance(15).mask, one.entrance(15).value);
+        assert_ne!(held & two.holders().mask, two.holders().value);
     }
 }

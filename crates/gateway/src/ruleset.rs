@@ -1,30 +1,37 @@
 //! The nft table of a gateway, as text in nft(8)'s language.
 //!
-//! What each chain does, and why it stands where it stands:
+//! A client's SYN goes its ordinary way, as if there were no gateway: raw chains, conntrack, translation,
+//! routing with rp_filter, the operator's forward chains. Only what the kernel would now send out by the other
+//! leg is ours to split, at the end of the forward hook. What each chain does, in the order in which a SYN meets
+//! them:
 //!
-//! - `choose`: which new connections are for the gateway: SYNs that go from one leg's interface out
-//!   by the other's by the routing table. That leaves out what is for this machine itself,
-//!   broadcast, multicast, and what never crosses the satellite.
+//! - `hold` (forward, [`PLACE`]): asks `choose`, which new connections are for the gateway: SYNs that go from one
+//!   leg's interface out by the other's, and whose answers the routing table sends back by the leg they came
+//!   by. `cross_0`, `cross_1`: for those, that way or this, the operator's policies, of which the first that
+//!   matches decides, and what is done without any. What is to be split gets a priority of ours, which tells
+//!   entrance (leg and profile) and worker. Not a mark: a SYN that passes in the end keeps the operator's.
 //! - `standing`: the first thing that these are asked: whether the gateway splits new flows at present.
 //!   That is the [`Switch`]'s position, which needs no nft to change; where nobody holds it, the
 //!   gateway does not attend. What is not split passes end to end, counted by the reason, and `deliver`
 //!   still serves the flows that stand.
-//! - `hold` (where SYNs are held; two before raw, with the queue's rule between): asks `choose`,
-//!   which gives what is to be held a priority of ours for the queue's rule to know it by. Not a
-//!   mark: a SYN that passes in the end keeps the operator's.
-//! - `take` (raw priority, before conntrack, so that a SYN that passes is tracked like any other):
-//!   SYNs go to the listeners: at once where `choose` says so; where SYNs are held, those whose
-//!   verdict has marked them. The `tproxy` comes before the mark: with nobody listening the rule
-//!   ends there and the SYN passes. And packets of connections that we hold are not tracked: both
-//!   legs of a split flow carry the same addresses and ports, one tuple to conntrack, on which
-//!   drop-invalid rules and masquerading act strangely.
+//! - The next two are of another table ([`bentpipe_os::nft::HoldTable`]): SYNs with such a priority wait in their
+//!   worker's queue; those to which the worker then gives a mark for it are looped over `lo`. Where
+//!   there are no queues `cross_N` gives that mark.
+//! - `after`: what passes gets its priority back; answers in the name of a host that cannot be asked again.
+//! - `clamp`: no larger segments than a leg's `mss` for what is not split either.
+//! - `passing`: counts what is not split, and refuses QUIC where that is wanted.
+//!
+//! What is for our sockets:
+//!
+//! - `take` (prerouting, raw priority, before conntrack): looped SYNs go to the listeners. The `tproxy` comes
+//!   before the mark: with nobody listening the rule ends there. Other SYNs that find a socket of their four
+//!   numbers come again, and meet the answer that was given, or end a
+//!   TIME_WAIT. And packets of connections that we hold are not
+//!   tracked: both legs of a split flow carry the same addresses and ports, one tuple to conntrack, on which
+//!   drop-invalid rules and masquerading act strangely. Where addresses are translated the dialled one of the two
+//!   is left to conntrack.
 //! - `notrack_out`: what we send is not tracked either. Where our sockets ask for ECN, those whose
 //!   clients did not are made not to: an answer without ECN settles it for both ends.
-//! - `cross_0`, `cross_1`: for SYNs that cross from one leg to the other, that way or this, the
-//!   operator's policies, of which the first that matches decides, and what is done without any. A
-//!   policy's profile chooses the listener, or the queue.
-//! - `clamp` (forward): no larger segments than a leg's `mss` for what is not split either.
-//! - `passing` (forward): counts what is not split, and refuses QUIC where that is wanted.
 //! - `deliver` (one past mangle, so that an operator's own marks cannot overwrite ours): packets of
 //!   connections that we hold, on either leg, and the ICMP errors about them (path MTU!) are
 //!   delivered here. SYNs only to sockets that have a mark: those in TIME_WAIT have none, and would
@@ -34,8 +41,8 @@ use crate::listen::Doors;
 use crate::mark::Marks;
 use crate::shared::Limit;
 use bentpipe_base::Bytes;
+use bentpipe_os::netlink::Mark;
 use bentpipe_os::nft::Switch;
-use bentpipe_policy::Handshake;
 use bentpipe_policy::Which;
 use bentpipe_policy::{Action, Interface, Policy, Quic};
 use std::fmt::Write as _;
@@ -110,9 +117,10 @@ impl Reason {
 }
 
 /// The table's counters beside those of policies.
-const COUNTERS: [&str; 12] = [
+const COUNTERS: [&str; 14] = [
     // New connections that passed unsplit: at a limit, because the operator wanted it, while the
-    // gateway drained, while it did not attend, and for MPTCP, TCP-MD5 or TCP-AO, answered early.
+    // gateway drained, while it did not attend, and for MPTCP, TCP-MD5 or TCP-AO. Where SYNs are held the
+    // workers count some of these.
     "limit_flows",
     "limit_descriptors",
     "limit_buffered",
@@ -120,6 +128,9 @@ const COUNTERS: [&str; 12] = [
     "draining",
     "unattended",
     "foreign_options",
+    // Because their answers would not go back by the leg that they came by, or their destination is translated.
+    "asymmetric",
+    "translated",
     // Packets that passed, by kind; to UDP port 443 also those that were refused.
     "unsplit_tcp",
     "unsplit_quic",
@@ -138,15 +149,24 @@ impl Doors {
     }
 }
 
-/// One before raw: where the rule of the queue stands, between `hold` and `take`.
-pub(crate) const QUEUE_PLACE: i32 = -301;
+/// Where in the forward hook SYNs are held: behind every chain of an operator.
+pub(crate) const PLACE: i32 = 10_000;
+
+/// A SYN.
+const SYN: &str = "tcp flags & (fin | syn | rst | ack) == syn";
 
 /// The rules of one gateway.
 #[derive(Clone, Debug)]
 pub(crate) struct Ruleset {
     pub(crate) marks: Marks,
-    /// [`Handshake::EndToEnd`] where the kernel can hold SYNs.
-    pub(crate) handshake: Handshake,
+    /// How many workers share the SYNs.
+    pub(crate) workers: usize,
+    /// SYNs wait in queues for their worker's word. Otherwise they go to a listener at once.
+    pub(crate) queued: bool,
+    /// By which SYNs are dealt to workers, so that nobody knows to whose.
+    pub(crate) seed: u32,
+    /// Where nobody is let in: see [`crate::listen::Decoy`].
+    pub(crate) decoy: Doors,
     /// By [`Which`].
     pub(crate) interfaces: [Vec<Interface>; 2],
     pub(crate) crossings: Vec<Crossing>,
@@ -154,6 +174,11 @@ pub(crate) struct Ruleset {
     pub(crate) quic: Quic,
     /// The largest segment by leg.
     pub(crate) mss: [Option<Bytes>; 2],
+}
+
+/// Matches what has a mark or priority (`key`).
+fn is(key: &str, Mark { value, mask }: Mark) -> String {
+    format!("meta {key} & {mask:#x} == {value:#x}")
 }
 
 impl Ruleset {
@@ -171,12 +196,12 @@ impl Ruleset {
         })
     }
 
-    /// The priority of SYNs that are to be held for an entrance.
-    fn tag(&self, leg: Which, profile: usize) -> u32 {
+    /// The number of an entrance.
+    fn entrance(&self, leg: Which, profile: usize) -> usize {
         let place = self
             .entrances()
             .position(|(other, of, _)| (other, of) == (leg, profile));
-        self.marks.held(place.unwrap_or(0) as u32)
+        place.unwrap_or(0)
     }
 
     /// The interfaces of a leg as an nft set.
@@ -189,7 +214,7 @@ impl Ruleset {
     /// Matches what goes from `leg` to the other.
     fn crosses(&self, leg: Which) -> String {
         format!(
-            "iifname {} fib daddr oifname {}",
+            "iifname {} oifname {}",
             self.set(leg),
             self.set(leg.other())
         )
@@ -197,11 +222,6 @@ impl Ruleset {
 
     /// The body of the table, with no rules of the operator's yet; `switch` is the switch's part of it.
     pub(crate) fn table(&self, switch: &str) -> String {
-        let ours = self.marks.intercepted();
-        let mask = Marks::mask();
-        let syn = "tcp flags & (fin | syn | rst | ack) == syn";
-        let stands = format!("socket mark & {mask:#x} == {ours:#x}");
-        let deliver = format!("meta mark set {ours:#x} accept");
         let counters: String = COUNTERS
             .iter()
             .map(|name| format!("counter {name} {{\n}}\n"))
@@ -209,69 +229,102 @@ impl Ruleset {
         let crosses: String = (0..self.crossings.len())
             .map(|number| format!("chain cross_{number} {{\n}}\n"))
             .collect();
-        let standing = standing();
-        let passing = self.passing();
-        let without_ecn = self.marks.without_ecn();
-        let (hold, take) = match self.handshake {
-            Handshake::EndToEnd => (
-                format!(
-                    "\
-chain hold {{
-  type filter hook prerouting priority {}; policy accept;
-  {syn} {stands} accept
-  {syn} jump choose
-}}
-",
-                    QUEUE_PLACE - 1
-                ),
-                self.take_answered(),
-            ),
-            Handshake::Early => (String::new(), format!("  {syn} jump choose\n")),
-        };
+        let (own, passing, standing) = (self.own(), self.passing(), standing());
+        let holders = is("priority", self.marks.holders());
+        let (unreachable, refused) = (self.marks.unreachable(), self.marks.refused());
         format!(
             "\
 {counters}{switch}{standing}chain choose {{
 }}
-{crosses}{hold}chain take {{
+{crosses}chain hold {{
+  type filter hook forward priority {PLACE}; policy accept;
+  {SYN} jump choose
+}}
+chain after {{
+  type filter hook forward priority {}; policy accept;
+  meta mark {unreachable:#x} reject with icmpx host-unreachable
+  meta mark {refused:#x} meta l4proto tcp reject with tcp reset
+  meta priority {:#x} counter name translated
+  {holders} meta priority set 0
+}}
+{own}{passing}",
+            PLACE + 3,
+            self.marks.translated(),
+        )
+    }
+
+    /// Chains for the packets of our own sockets.
+    fn own(&self) -> String {
+        let ours = self.marks.intercepted();
+        let mask = Marks::mask();
+        let stands = format!("socket mark & {mask:#x} == {ours:#x}");
+        let deliver = self.deliver();
+        let without_ecn = self.marks.without_ecn();
+        let tracked = [Which::Lan, Which::Sat].map(|leg| self.marks.tracked(leg));
+        let tracked = format!("{{ {:#x}, {:#x} }}", tracked[0], tracked[1]);
+        let looped = is("mark", self.marks.for_workers());
+        let listeners: String = self
+            .entrances()
+            .enumerate()
+            .map(|(number, (_, _, doors))| {
+                let entrance = is("priority", self.marks.entrance(number));
+                self.to_listeners(doors, &format!("iifname lo {looped} {entrance}"))
+            })
+            .collect();
+        let again = self.to_listeners(&self.decoy, &format!("{SYN} socket transparent 1"));
+        format!(
+            "\
+chain take {{
   type filter hook prerouting priority raw; policy accept;
+  meta l4proto {{ tcp, icmp, ipv6-icmp }} socket transparent 1 socket mark {tracked} accept
   meta l4proto tcp tcp flags & (syn | ack) != syn socket transparent 1 notrack {deliver}
   meta l4proto {{ icmp, ipv6-icmp }} socket transparent 1 notrack {deliver}
-  {syn} {stands} notrack {deliver}
-{take}}}
+  {SYN} {stands} notrack {deliver}
+{listeners}  {looped} drop
+{again}}}
 chain notrack_out {{
   type filter hook output priority raw; policy accept;
   meta mark & {mask:#x} != {ours:#x} accept
+  meta priority {without_ecn:#x} {SYN} tcp flags set syn
+  meta mark {tracked} accept
   notrack
-  meta priority {without_ecn:#x} {syn} tcp flags set syn
 }}
 chain deliver {{
   type filter hook prerouting priority mangle + 1; policy accept;
   meta mark {ours:#x} accept
   meta l4proto tcp tcp flags & (syn | ack) != syn socket transparent 1 {deliver}
   meta l4proto {{ icmp, ipv6-icmp }} socket transparent 1 {deliver}
-  {syn} {stands} {deliver}
+  {SYN} {stands} {deliver}
 }}
-{passing}"
+"
         )
     }
 
-    /// Rules for the SYNs that come out of the queue.
-    fn take_answered(&self) -> String {
-        let answered = self.marks.answered();
-        let mut rules = format!(
-            "  meta mark {:#x} reject with icmpx host-unreachable\n",
-            self.marks.unreachable()
-        );
-        for (leg, profile, doors) in self.entrances() {
-            let tag = self.tag(leg, profile);
-            let to = self.to_listeners(
-                doors,
-                &format!("meta mark {answered:#x} meta priority {tag:#x}"),
-            );
-            // Writing to a String cannot fail.
-            let _ = writeln!(rules, "{to}  meta priority {tag:#x} meta priority set 0");
-        }
-        rules
+    fn deliver(&self) -> String {
+        format!("meta mark set {:#x} accept", self.marks.intercepted())
+    }
+
+    /// The body of another table, for where addresses are translated: what conntrack knows of a SYN, and
+    /// delivery of the answers to dials whose own address was translated, once it is theirs again.
+    pub(crate) fn translation(&self) -> String {
+        let deliver = self.deliver();
+        format!(
+            "\
+chain translated {{
+  type filter hook forward priority {}; policy accept;
+  {SYN} ct status dnat meta priority set {:#x}
+}}
+chain deliver {{
+  type filter hook prerouting priority dstnat + 1; policy accept;
+  meta mark {:#x} accept
+  meta l4proto tcp tcp flags & (syn | ack) != syn socket transparent 1 {deliver}
+  meta l4proto {{ icmp, ipv6-icmp }} socket transparent 1 {deliver}
+}}
+",
+            PLACE - 1,
+            self.marks.translated(),
+            self.marks.intercepted(),
+        )
     }
 
     fn to_listeners(&self, doors: &Doors, which: &str) -> String {
@@ -292,10 +345,10 @@ chain deliver {{
 chain refuse_quic {{
 }}
 chain clamp {{
-  type filter hook forward priority mangle; policy accept;
+  type filter hook forward priority {}; policy accept;
 }}
 chain passing {{
-  type filter hook forward priority filter; policy accept;
+  type filter hook forward priority {}; policy accept;
   iifname {lan} oifname {sat} jump by_kind
   iifname {sat} oifname {lan} jump by_kind
 }}
@@ -309,7 +362,9 @@ chain by_kind {{
   udp sport {{ 500, 4500 }} counter name unsplit_ipsec accept
   counter name unsplit_other
 }}
-"
+",
+            PLACE + 4,
+            PLACE + 5,
         )
     }
 
@@ -328,8 +383,17 @@ chain by_kind {{
                 Switch::matches(Position::Split.number())
             );
         }
+        // Another gateway of this namespace has chosen, or it is to pass.
+        let _ = writeln!(
+            commands,
+            "add rule {table} choose meta priority & 0xff000000 == 0x62000000 accept"
+        );
         for (number, crossing) in self.crossings.iter().enumerate() {
-            let crosses = self.crosses(crossing.leg);
+            let (crosses, back) = (self.crosses(crossing.leg), self.set(crossing.leg));
+            let _ = writeln!(
+                commands,
+                "add rule {table} choose {crosses} fib saddr oifname != {back} counter name asymmetric accept"
+            );
             let _ = writeln!(
                 commands,
                 "add rule {table} choose {crosses} goto cross_{number}"
@@ -355,18 +419,18 @@ chain by_kind {{
     /// What lets SYNs of one family in to a profile's doors; `None` where it has none.
     fn enter(&self, crossing: &Crossing, family: &str, profile: usize) -> Option<String> {
         let mut listeners = crossing.doors.get(profile)?.listeners();
-        let (_, ip, door) = listeners.find(|(other, ..)| *other == family)?;
-        Some(match self.handshake {
-            Handshake::EndToEnd => {
-                let tag = self.tag(crossing.leg, profile);
-                format!("meta priority set {tag:#x} accept")
+        let (_, ip, _) = listeners.find(|(other, ..)| *other == family)?;
+        let tag = self.marks.held(self.entrance(crossing.leg, profile), 0);
+        Some(match (self.queued, self.workers) {
+            (false, _) => {
+                let any = self.marks.for_any_worker();
+                format!("meta priority set {tag:#x} meta mark set {any:#x} accept")
             }
-            Handshake::Early => {
-                let mark = self.marks.intercepted();
-                format!(
-                    "meta l4proto tcp tproxy {ip} to {door} meta mark set {mark:#x} notrack accept"
-                )
-            }
+            (true, 1) => format!("meta priority set {tag:#x} accept"),
+            (true, workers) => format!(
+                "meta priority set jhash {ip} saddr . tcp sport mod {workers} seed {:#x} offset {tag} accept",
+                self.seed
+            ),
         })
     }
 
@@ -375,8 +439,8 @@ chain by_kind {{
         let leg = crossing.leg;
         let interfaces = &self.interfaces[leg as usize];
         let mut rules = Vec::new();
-        if self.handshake == Handshake::Early {
-            // Held, the SYN is read to its last option.
+        if !self.queued {
+            // In a queue, the SYN is read to its last option.
             let foreign =
                 |option| format!("tcp option {option} exists counter name foreign_options return");
             rules.extend(["mptcp", "19", "29"].map(foreign));
@@ -477,10 +541,13 @@ mod tests {
                 vlan: None,
             }]
         });
-        for handshake in [Handshake::EndToEnd, Handshake::Early] {
+        for (queued, workers) in [(true, 1), (true, 2), (false, 2)] {
             let rules = Ruleset {
                 marks: Marks::new(Owner { pid: 1, start: 1 }),
-                handshake,
+                workers,
+                queued,
+                seed: 7,
+                decoy: crossing.doors[0],
                 interfaces: interfaces.clone(),
                 crossings: vec![crossing.clone()],
                 policies: Vec::new(),
@@ -489,7 +556,7 @@ mod tests {
             };
             let all = rules.table("") + &rules.commands("inet t");
             let tproxy: Vec<&str> = all.lines().filter(|line| line.contains("tproxy")).collect();
-            assert_eq!(tproxy.len(), 2);
+            assert_eq!(tproxy.len(), 4);
             for rule in tproxy {
                 assert!(rule.find("tproxy") < rule.find("meta mark set"), "{rule}");
             }

@@ -452,6 +452,7 @@ impl Shared {
     fn with(bounds: Bounds, workers: usize) -> Self {
         let leg = crate::legs::Prepared {
             mark: 0,
+            tracked: 0,
             control: None,
             usual_control: false,
             ceiling: None,

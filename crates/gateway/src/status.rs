@@ -254,11 +254,12 @@ impl Lookout {
         };
         let mut pairs: HashMap<Ends, [Option<&Connection>; 2]> = HashMap::new();
         for connection in connections {
-            let mark = connection.mark;
-            let (which, leg) = match mark {
-                mark if mark == self.facts.marks.lan() => (Which::Lan, &mut lan),
-                mark if mark == self.facts.marks.sat() => (Which::Sat, &mut sat),
-                _ => continue,
+            let Some(which) = self.facts.marks.leg_of(connection.mark) else {
+                continue;
+            };
+            let leg = match which {
+                Which::Lan => &mut lan,
+                Which::Sat => &mut sat,
             };
             if connection.info.state == SYN_RECEIVED {
                 flows.handshake += 1;

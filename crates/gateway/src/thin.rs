@@ -11,10 +11,11 @@ use crate::shared::{Shared, Stage};
 use bentpipe_base::{Bytes, Instant, Machine, Rate};
 use bentpipe_os::epoll::{Epoll, Event, Events, Interest};
 use bentpipe_os::nfqueue::{Queues, Verdict};
-use bentpipe_os::nft::{HoldTable, Hook, OwnerTable, TableFamily};
+use bentpipe_os::nft::{HoldTable, Holding, Hook, OwnerTable, TableFamily};
 use bentpipe_os::timer;
 use bentpipe_pep::ack_filter::{AckFilter, Config};
 use bentpipe_pep::{Forge, Packet, Segment, Side, View};
+use bentpipe_policy::Which;
 use bentpipe_wire::Checksums;
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -56,10 +57,14 @@ impl Thinner {
         counters: Arc<Counters>,
     ) -> Result<Self, String> {
         let queues = Queues::open(1, MOST).map_err(|error| format!("no queue ({error})"))?;
-        let tags = (marks.acknowledging(), queues.first(), 1);
+        let holding = Holding {
+            hook: Hook::Output,
+            place: PLACE,
+            queues: &[(marks.acknowledging(), queues.first())],
+            looped: None,
+        };
         let families = &[TableFamily::Ip, TableFamily::Ip6];
-        let hold =
-            HoldTable::load(families, Hook::Output, tags, PLACE).map_err(|e| e.to_string())?;
+        let hold = HoldTable::load(families, &holding).map_err(|e| e.to_string())?;
         let mark = OwnerTable::load(TableFamily::Inet, "acks", &rules(marks));
         let mark = mark.map_err(|error| error.to_string())?;
         let watch = || {
@@ -110,12 +115,13 @@ impl Thinner {
 
 /// Rules that tag what is to wait, and take the tag away behind the queue.
 fn rules(marks: Marks) -> String {
-    let (sat, tag) = (marks.sat(), marks.acknowledging());
+    let (sat, tracked) = (marks.sat(), marks.tracked(Which::Sat));
+    let tag = marks.acknowledging();
     format!(
         "\
 chain before {{
   type filter hook output priority {}; policy accept;
-  meta mark {sat:#x} meta l4proto tcp meta length < 128 tcp flags & (fin | syn | rst | psh | ack) == ack meta priority set {tag:#x}
+  meta mark {{ {sat:#x}, {tracked:#x} }} meta l4proto tcp meta length < 128 tcp flags & (fin | syn | rst | psh | ack) == ack meta priority set {tag:#x}
 }}
 chain behind {{
   type filter hook output priority {}; policy accept;

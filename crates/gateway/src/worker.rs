@@ -8,15 +8,18 @@ mod accept;
 mod breaking;
 mod idle;
 mod stalled;
+mod syn;
+
+pub(crate) use syn::Intake;
 
 use crate::counters::Counters;
 use crate::flow::{Flow, Phase, Side};
-use crate::handshake::Answered;
 use crate::lane::{Broken, Step, Tools};
 use crate::ledger::Ledger;
 use crate::listen::Listener;
 use crate::shared::{Settings, Shared, Stage};
 use crate::slab::Slab;
+use crate::watchdog::Standstill;
 use bentpipe_base::Instant;
 use bentpipe_os::epoll::{Epoll, Event, Events, Interest};
 use bentpipe_os::splice::Pool;
@@ -25,15 +28,20 @@ use bentpipe_policy::Which;
 use breaking::Breaking;
 use idle::Idle;
 use stalled::Stalled;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Tokens from here on are listeners; below, a flow's slot and side.
 const LISTENER: u64 = 1 << 40;
 /// The token of the descriptor by which the gateway wakes its workers.
 const WAKE: u64 = 1 << 41;
+/// The token of the queues of SYNs, and the bit of tokens of dials for these.
+const QUEUE: u64 = 1 << 42;
+const DIAL: u64 = 1 << 43;
 /// Events taken from the kernel at once.
 const BATCH: usize = 256;
 /// The most a lane moves before others have their turn.
@@ -54,8 +62,10 @@ pub(crate) struct Plan {
     pub(crate) listeners: Vec<Listener>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) counters: Arc<Counters>,
-    /// Far sides that were dialled before their clients were accepted.
-    pub(crate) answered: Arc<Answered>,
+    /// What is dialled is to be seen by conntrack.
+    pub(crate) translates: Arc<AtomicBool>,
+    /// Where the kernel can hold SYNs.
+    pub(crate) intake: Option<Intake>,
     pub(crate) ledger: Ledger,
 }
 
@@ -73,9 +83,13 @@ pub(crate) struct Worker {
     edition: u64,
     shared: Arc<Shared>,
     counters: Arc<Counters>,
-    answered: Arc<Answered>,
+    translates: Arc<AtomicBool>,
+    intake: Option<Intake>,
+    standstill: Standstill,
     ledger: Ledger,
     flows: Slab<Flow>,
+    /// Flows in [`Phase::Dialling`], and where they are dialled to.
+    dialling: HashMap<u32, IpAddr>,
     tools: Tools,
     again: VecDeque<u32>,
     breaking: Breaking,
@@ -90,6 +104,9 @@ impl Worker {
             epoll.add(&listener.socket, LISTENER + number as u64, Interest::READ)?;
         }
         epoll.add(plan.shared.wake(), WAKE, Interest::READ | Interest::EDGE)?;
+        if let Some(intake) = &plan.intake {
+            epoll.add(&intake.queues, QUEUE, Interest::READ)?;
+        }
         plan.shared.beat(plan.number);
         let edition = plan.shared.edition();
         let settings = plan.shared.settings();
@@ -106,9 +123,12 @@ impl Worker {
             edition,
             shared: plan.shared,
             counters: plan.counters,
-            answered: plan.answered,
+            translates: plan.translates,
+            standstill: Standstill::new(),
+            intake: plan.intake,
             ledger: plan.ledger,
             flows: Slab::new(),
+            dialling: HashMap::new(),
             tools: Tools {
                 pool: Pool::new(pipes, pipes.min(64), pipe_size),
                 buffer: vec![0; crate::lane::SMALL].into(),
@@ -129,11 +149,14 @@ impl Worker {
         let mut events = Events::with_capacity(BATCH);
         loop {
             self.epoll.wait(&mut events, self.patience())?;
+            if self.standstill.wakes() {
+                self.pass_all()?;
+            }
             self.wakes += 1;
             self.idle.now = timer::now();
             for index in 0..events.len() {
                 if let Some(event) = events.at(index) {
-                    self.on_event(event);
+                    self.on_event(event)?;
                 }
             }
             for _ in 0..self.again.len() {
@@ -144,6 +167,7 @@ impl Worker {
             self.on_breaking();
             self.on_idle();
             self.on_stalled();
+            self.on_late();
             self.flows.settle();
             self.shared
                 .load()
@@ -154,6 +178,11 @@ impl Worker {
             }
             self.reconsider_accepting();
         }
+    }
+
+    /// Whether conntrack is to see what is dialled.
+    fn tracks_dials(&self) -> bool {
+        self.translates.load(Ordering::Relaxed)
     }
 
     fn patience(&self) -> Option<Duration> {
@@ -169,19 +198,27 @@ impl Worker {
             self.breaking.patience(),
             self.idle_tick(),
             self.stalled_tick(),
+            self.intake.as_ref().and_then(Intake::tick),
         ];
         all.into_iter().flatten().min()
     }
 
-    fn on_event(&mut self, event: Event) {
-        if event.token == WAKE {
-            self.shared.beat(self.number);
-            self.on_renewal();
-            return self.on_silent();
+    fn on_event(&mut self, event: Event) -> io::Result<()> {
+        match event.token {
+            QUEUE => return self.on_syns(),
+            WAKE => {
+                self.shared.beat(self.number);
+                self.on_renewal();
+                self.on_silent();
+            }
+            token if token & DIAL != 0 => self.on_dial_ended(event),
+            token if token >= LISTENER => self.on_clients((token - LISTENER) as usize),
+            _ => self.on_flow(event),
         }
-        if event.token >= LISTENER {
-            return self.on_clients((event.token - LISTENER) as usize);
-        }
+        Ok(())
+    }
+
+    fn on_flow(&mut self, event: Event) {
         let (index, side) = (
             (event.token >> 1) as u32,
             Side::BOTH[(event.token & 1) as usize],
@@ -335,6 +372,7 @@ impl Worker {
         let Some(mut flow) = self.flows.remove(index) else {
             return;
         };
+        self.dialling.remove(&index);
         self.ledger.closes(&flow, &self.counters);
         for side in Side::BOTH {
             flow.lane(side).release(&mut self.tools);
@@ -347,7 +385,11 @@ impl Worker {
 impl Drop for Worker {
     /// Also by a panic: what it held is closed with it, and counts no more.
     fn drop(&mut self) {
-        for _ in self.flows.numbers() {
+        let held = self
+            .intake
+            .as_ref()
+            .map_or(0, |intake| intake.table.flows());
+        for _ in 0..self.flows.numbers().len() + held {
             self.shared.flow_ended();
         }
         self.shared.load().worker_holds(self.number, 0);

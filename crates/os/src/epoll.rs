@@ -27,6 +27,8 @@ impl Interest {
     pub const PEER_CLOSED: Self = Self(EventFlags::RDHUP);
     /// Report changes only, not states: read and write until `WouldBlock` before waiting again.
     pub const EDGE: Self = Self(EventFlags::ET);
+    /// Report once, then nothing until [`Epoll::modify`].
+    pub const ONCE: Self = Self(EventFlags::ONESHOT);
     /// Wake one of several waiting epoll sets, not all.
     pub const EXCLUSIVE: Self = Self(EventFlags::EXCLUSIVE);
 

@@ -11,7 +11,7 @@
 
 use crate::message::{attributes, message, put, u16_at};
 use crate::netfilter::{self, CHANGE, GENERAL, REQUEST};
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -39,14 +39,20 @@ const SEEN: u32 = 512;
 const ATTEMPTS: u16 = 64;
 /// The first number tried.
 const FIRST: u16 = 0x6200;
+/// What may wait to be read from a socket. A SYN takes about 1.5 KiB of it by the kernel's books; the
+/// default of 208 KiB is overrun by a burst of 150.
+const RECEIVE_BUFFER: usize = 8 << 20;
 
-/// A range of queues of this namespace, all read from one socket.
+/// Queues of this namespace that are read from one socket: those of a range, or every n-th of it.
 #[derive(Debug)]
 pub struct Queues {
     socket: OwnedFd,
+    /// The first number of the whole range.
     first: u16,
-    count: u16,
     buffer: Vec<u8>,
+    /// The last packet of each queue of the range, and how many were left out between two.
+    last: Vec<u32>,
+    overrun: u64,
 }
 
 /// A packet that waits for [`Queues::give`].
@@ -78,42 +84,69 @@ impl Queues {
     /// # Errors
     /// A kernel without queues says "invalid argument"; all numbers that are tried may be taken.
     pub fn open(count: u16, most: u32) -> io::Result<Self> {
+        let mut all = Self::open_for(1, count, most)?;
+        all.pop().ok_or(io::ErrorKind::InvalidInput.into())
+    }
+
+    /// Takes a range of `each` queues for each of `readers`, who have a socket of their own: queue
+    /// `n` of the range is that of reader `n % readers`. Otherwise as [`Queues::open`].
+    ///
+    /// # Errors
+    /// As [`Queues::open`].
+    pub fn open_for(readers: u16, each: u16, most: u32) -> io::Result<Vec<Self>> {
         let mut result = Err(io::ErrorKind::AddrInUse.into());
+        let count = readers.saturating_mul(each);
         for attempt in 0..ATTEMPTS {
-            let first = FIRST + attempt * count;
-            // A new socket each time: closing it gives back the part of a range that was free.
-            let socket = netfilter::open()?;
-            let taken = (first..first + count).try_for_each(|queue| bind(&socket, queue, most));
-            match taken {
-                Ok(()) => {
-                    let queues = Self {
-                        socket,
-                        first,
-                        count,
-                        buffer: vec![0; 4096],
-                    };
-                    return Ok(queues);
-                }
+            let first = attempt
+                .checked_mul(count)
+                .and_then(|offset| FIRST.checked_add(offset));
+            let Some(first) = first.filter(|first| first.checked_add(count).is_some()) else {
+                break;
+            };
+            let open = |reader| Self::take(first, count, (reader, readers), most);
+            // Closing the sockets gives back the part of a range that was free.
+            match (0..readers).map(open).collect() {
+                Ok(all) => return Ok(all),
                 Err(error) => result = Err(error),
             }
         }
         result
     }
 
-    /// The number of the first queue.
+    /// Takes every queue of a range that is the reader's.
+    fn take(first: u16, count: u16, (reader, readers): (u16, u16), most: u32) -> io::Result<Self> {
+        let socket = netfilter::open()?;
+        // Without CAP_NET_ADMIN in the first namespace, as large as it may be.
+        sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER)
+            .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER))?;
+        (reader..count)
+            .step_by(readers.into())
+            .try_for_each(|queue| bind(&socket, first + queue, most))?;
+        Ok(Self {
+            socket,
+            first,
+            buffer: vec![0; 4096],
+            last: vec![0; count.into()],
+            overrun: 0,
+        })
+    }
+
+    /// The number of the first queue of the range.
     pub fn first(&self) -> u16 {
         self.first
     }
 
-    /// How many there are.
-    pub fn count(&self) -> u16 {
-        self.count
+    /// How many packets went on because this socket's buffer was full, since the last time that this
+    /// was asked: known when a later one of the same queue has been received.
+    pub fn take_overrun(&mut self) -> u64 {
+        std::mem::take(&mut self.overrun)
     }
 
     /// The next packet that has come to wait; `None` when there is none just now.
     ///
     /// # Errors
-    /// `ENOBUFS` is not one: packets that overrun the socket went on.
+    /// `ENOBUFS` is not one: packets that overrun the socket went on, and are counted
+    /// ([`Queues::take_overrun`]).
     pub fn receive(&mut self) -> io::Result<Option<Waiting<'_>>> {
         let length = loop {
             match recv(&self.socket, &mut self.buffer[..], RecvFlags::DONTWAIT) {
@@ -125,7 +158,16 @@ impl Queues {
                 Err(errno) => return Err(errno.into()),
             }
         };
-        Ok(waiting(&self.buffer[..length], self.first))
+        let waiting = waiting(&self.buffer[..length], self.first);
+        if let Some(waiting) = waiting
+            && let Some(last) = self.last.get_mut(usize::from(waiting.queue))
+        {
+            // The kernel numbers the packets of a queue from 1 on, also those that do not fit.
+            let left_out = waiting.id.wrapping_sub(*last).wrapping_sub(1);
+            self.overrun += u64::from(left_out);
+            *last = waiting.id;
+        }
+        Ok(waiting)
     }
 
     /// Decides about packet `id` of queue `queue`. A packet that has gone meanwhile is no error.
@@ -209,10 +251,17 @@ mod tests {
             .run(|| {
                 let one = Queues::open(2, 10).unwrap();
                 let two = Queues::open(2, 10).unwrap();
-                assert_eq!((one.first(), one.count()), (FIRST, 2));
+                assert_eq!(one.first(), FIRST);
                 assert_eq!(two.first(), FIRST + 2);
                 drop(one);
                 assert_eq!(Queues::open(2, 10).unwrap().first(), FIRST);
+                let several = Queues::open_for(3, 4, 10).unwrap();
+                assert_eq!(several.len(), 3);
+                assert!(several.iter().all(|one| one.first() == FIRST + 12));
+                assert!(
+                    Queues::open_for(300, 300, 10).is_err(),
+                    "more than there are"
+                );
             })
             .unwrap();
     }

@@ -11,7 +11,9 @@ use bentpipe_base::Bytes;
 use bentpipe_os::need;
 use bentpipe_os::netns::Netns;
 use bentpipe_os::nfqueue::{Queues, Verdict};
-use bentpipe_os::nft::{self, Count, HoldTable, Hook, NftError, OwnerTable, TableFamily, Tally};
+use bentpipe_os::nft::{
+    self, Count, HoldTable, Holding, Hook, NftError, OwnerTable, TableFamily, Tally,
+};
 use net_support::{Actor, playing, ready, within};
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
@@ -233,20 +235,21 @@ fn hold_packets_to(family: TableFamily, host: &str) {
     receiver.set_nonblocking(true).unwrap();
     let to = receiver.local_addr().unwrap();
     let tag = format!(
-        "chain tag {{ type filter hook prerouting priority -302; udp dport {} meta priority set 0x62000011; }}
+        "chain tag {{ type filter hook output priority -302; udp dport {} meta priority set 0x62000011; }}
          counter marked {{ }}
          chain marked {{ type filter hook prerouting priority -300; meta mark 0x77 counter name marked; }}",
         to.port()
     );
     let table = OwnerTable::load(TableFamily::Inet, "tag", &tag).unwrap();
     let mut queues = Queues::open(2, 100).unwrap();
-    let hold = HoldTable::load(
-        &[family],
-        Hook::Prerouting,
-        (0x6200_0010, queues.first(), 2),
-        -301,
-    )
-    .unwrap();
+    let first = queues.first();
+    let holding = Holding {
+        hook: Hook::Output,
+        place: -301,
+        queues: &[(0x6200_0010, first), (0x6200_0011, first + 1)],
+        looped: None,
+    };
+    let hold = HoldTable::load(&[family], &holding).unwrap();
     let sender = UdpSocket::bind((host, 0)).unwrap();
     let arrived = || receiver.recv(&mut [0; 8]).is_ok();
     for verdict in [Verdict::Pass, Verdict::PassMarked(0x77), Verdict::Drop] {

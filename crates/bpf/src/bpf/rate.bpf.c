@@ -29,7 +29,7 @@ struct flow {
 static __always_inline struct bp_link *link_of(struct sock *sk, struct bp_params *p)
 {
 	struct bp_params *params = bp_params_of(sk);
-	u32 mark = sk->sk_mark;
+	u32 mark = bp_mark(sk);
 
 	/* An RTT0 without end makes rho 1 at any RTT: Reno. */
 	bp_defaults(p, ~0u);

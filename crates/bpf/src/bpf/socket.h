@@ -21,9 +21,18 @@ struct {
 #define bp_tcp(sk) ((struct tcp_sock *)(sk))
 #define bp_private(sk) ((void *)((struct inet_connection_sock *)(sk))->icsk_ca_priv)
 
-static __always_inline struct bp_params *bp_params_of(struct sock *sk)
+/* The mark that names a socket's link. A gateway's sockets that conntrack is to see have one bit more
+ * (crates/gateway/src/mark.rs). */
+static __always_inline u32 bp_mark(struct sock *sk)
 {
 	u32 mark = sk->sk_mark;
+
+	return mark >> 24 == 0x62 ? mark & ~0x40u : mark;
+}
+
+static __always_inline struct bp_params *bp_params_of(struct sock *sk)
+{
+	u32 mark = bp_mark(sk);
 
 	return bpf_map_lookup_elem(&bentpipe_links, &mark);
 }

@@ -7,25 +7,24 @@ use crate::control::{ControlError, Supply};
 use crate::counters::Counters;
 use crate::flow_log;
 use crate::forwarding;
-use crate::handshake::{self, Answered, Porter};
-use crate::intercept::{InterceptError, Interception, Passed};
+use crate::handshake::{Backlog, Table};
+use crate::intercept::{InterceptError, Interception};
 use crate::ledger::Ledger;
 use crate::legs::Legs;
-use crate::listen::{self, ListenError, Listener};
-use crate::mark::Marks;
+use crate::listen::{self, Decoy, ListenError, Listener};
+use crate::mark::{Marks, WORKERS};
 use crate::orders::{Fixed, Handle};
 use crate::ruleset::{Crossing, Ruleset};
 use crate::shared::{Settings, Shared, Standing};
 use crate::status::{Facts, Lookout};
 use crate::thin::Thinner;
 use crate::watchdog::Watchdog;
-use crate::worker::{Plan, Worker};
+use crate::worker::{Intake, Plan, Worker};
 use bentpipe_base::Rate;
 use bentpipe_os::diag::Diag;
 use bentpipe_os::need::{Missing, Need};
 use bentpipe_os::neighbour::Neighbours;
 use bentpipe_os::netlink::{Netlink, NetlinkError};
-use bentpipe_os::nfqueue::Queues;
 use bentpipe_os::owner::{Owner, OwnerError};
 use bentpipe_os::{limits, sched, sweep, timer};
 use bentpipe_policy::Config;
@@ -140,6 +139,8 @@ impl Gateway {
                 .map_err(system("count the processors"))?
                 .len(),
         };
+        // More are never of use, and their SYNs could not be told apart.
+        let threads = threads.min(WORKERS);
         let (crossings, listeners) = doors(config, &legs, threads)?;
         let connections = Connections {
             diag: Diag::open().map_err(system("ask for connections"))?,
@@ -153,34 +154,47 @@ impl Gateway {
         let lookout = Lookout::new(facts).map_err(system("ask for connections"))?;
         let neighbours = Neighbours::watch().map_err(system("watch the neighbours"))?;
         // Before any worker: a suspended interception takes nothing, and most that can fail is here.
+        let decoy = Decoy::open()?;
         let rules = Ruleset {
             marks,
-            handshake: config.handshake,
+            workers: threads,
+            queued: true,
+            seed: seed(),
+            decoy: decoy.doors,
             interfaces,
             crossings,
             policies: config.policies.clone(),
             quic: config.quic,
             mss: [config.lan.mss, config.sat.mss],
         };
-        let doors = rules.entrances();
-        let doors = doors.map(|(leg, profile, _)| (leg, profile)).collect();
+        let entrances = rules.entrances();
+        let entrances: Vec<_> = entrances.map(|(leg, profile, _)| (leg, profile)).collect();
         crate::config::warn(config, &rules.interfaces);
         let (mut interception, queues) =
-            Interception::new(rules, config.limits.half_open).map_err(explain)?;
-        let gate = queues.map(|queues| Gate {
-            queues,
-            doors,
-            marks,
-        });
+            Interception::new(rules, decoy, config.limits.half_open).map_err(explain)?;
+        let backlog = Backlog::measure();
+        let intakes = queues
+            .into_iter()
+            .map(|queues| Intake {
+                queues,
+                entrances: entrances.clone(),
+                handshake: config.handshake,
+                marks,
+                backlog,
+                table: Table::new(threads),
+                workers: threads,
+                looked: timer::now(),
+            })
+            .collect();
         let descriptors = descriptors(threads)?;
         let (shared, meter, mut crew) = spawn(
             config,
             legs,
             listeners,
+            intakes,
             &descriptors,
-            gate,
             marks,
-            interception.passed(),
+            &interception,
         )?;
         let (orders, taken) = mpsc::channel();
         let handle = Handle {
@@ -304,7 +318,7 @@ fn descriptors(workers: usize) -> Result<Descriptors, StartError> {
     let open = limits::open_descriptors().map_err(system("count the open files"))?;
     Ok(Descriptors {
         available,
-        // Bells, and an epoll set for each worker, the porter, the watchdog and the gateway.
+        // Bells, and an epoll set for each worker, the thinner, the watchdog and the gateway.
         used: open + workers + 8,
         workers,
     })
@@ -314,10 +328,10 @@ fn spawn(
     config: &Config,
     legs: Legs,
     listeners: Vec<Vec<Listener>>,
+    intakes: Vec<Intake>,
     descriptors: &Descriptors,
-    gate: Option<Gate>,
     marks: Marks,
-    passed: Arc<Passed>,
+    interception: &Interception,
 ) -> Result<(Arc<Shared>, Meter, Crew), StartError> {
     let Descriptors {
         available,
@@ -327,23 +341,18 @@ fn spawn(
     let budget = budget(&config.limits, descriptors)
         .ok_or(StartError::TooFewDescriptors { available, used })?;
     let settings = Settings::new(legs, budget.pipes, &config.limits);
-    let shared = Shared::new(
-        (budget.bounds, buffered(&config.limits)),
-        settings,
-        threads + 1,
-    )
-    .map_err(system("make an eventfd"))?;
+    let shared = Shared::new((budget.bounds, buffered(&config.limits)), settings, threads)
+        .map_err(system("make an eventfd"))?;
     let shared = Arc::new(shared);
-    // The last are the porter's, and the thinner's.
-    let counters: Arc<[Arc<Counters>]> = (0..=threads + 1).map(|_| Arc::default()).collect();
-    let answered = Arc::<Answered>::default();
+    // The last are the thinner's.
+    let counters: Arc<[Arc<Counters>]> = (0..=threads).map(|_| Arc::default()).collect();
     let meter = Meter {
         counters: Arc::clone(&counters),
         own: Arc::default(),
         log: Arc::default(),
         times: (0..=threads).map(|_| Arc::default()).collect(),
         shared: Arc::clone(&shared),
-        passed,
+        passed: interception.passed(),
     };
     let log = match &config.flow_log {
         None => None,
@@ -356,35 +365,31 @@ fn spawn(
             Some(log.map_err(refused)?)
         }
     };
-    let kept = listeners
+    // Without queues no worker has an intake.
+    let intakes = intakes
         .into_iter()
-        .zip(counters.iter().zip(meter.times.iter()));
+        .map(Some)
+        .chain(std::iter::repeat_with(|| None));
+    let entered = listeners.into_iter().zip(intakes);
+    let kept = entered.zip(counters.iter().zip(meter.times.iter()));
     let plans = kept
         .enumerate()
-        .map(|(number, (listeners, (counters, times)))| Plan {
+        .map(|(number, ((listeners, intake), (counters, times)))| Plan {
             number,
             listeners,
+            intake,
+            translates: interception.translates(),
             shared: Arc::clone(&shared),
             counters: Arc::clone(counters),
-            answered: Arc::clone(&answered),
             ledger: Ledger {
                 times: config.metrics.map(|_| Arc::clone(times)),
                 log: log.clone(),
             },
         });
-    let porter = gate.map(|gate| handshake::Plan {
-        number: threads,
-        queues: gate.queues,
-        doors: gate.doors,
-        marks: gate.marks,
-        shared: Arc::clone(&shared),
-        counters: Arc::clone(&counters[threads]),
-        answered: Arc::clone(&answered),
-    });
     let mut crew = Crew::default();
-    let hired = hire(&mut crew, &shared, plans, porter).and_then(|()| {
+    let hired = hire(&mut crew, &shared, plans).and_then(|()| {
         let rate = config.sat.ack_rate;
-        let counters = Arc::clone(&counters[threads + 1]);
+        let counters = Arc::clone(&counters[threads]);
         rate.map_or(Ok(()), |rate| {
             thin(&mut crew, &shared, (rate, marks), counters)
         })
@@ -397,19 +402,18 @@ fn spawn(
     Ok((shared, meter, crew))
 }
 
-/// What a porter keeps.
-struct Gate {
-    queues: Queues,
-    doors: Vec<(Which, usize)>,
-    marks: Marks,
+/// By which SYNs are dealt to workers: chance, so that nobody can send all of theirs to one.
+fn seed() -> u32 {
+    use std::hash::{BuildHasher as _, RandomState};
+    // Each is keyed by the system's chance.
+    RandomState::new().hash_one(0) as u32
 }
 
-/// Starts the workers and the porter.
+/// Starts the workers.
 fn hire(
     crew: &mut Crew,
     shared: &Arc<Shared>,
     plans: impl Iterator<Item = Plan>,
-    porter: Option<handshake::Plan>,
 ) -> Result<(), StartError> {
     let refused = || system("start a thread");
     for plan in plans {
@@ -417,12 +421,6 @@ fn hire(
         let worker = Worker::new(plan).map_err(system("make an epoll set"))?;
         let name = format!("split-{number}");
         crew.hire(name, Duty::Split(number), shared, move || worker.run())
-            .map_err(refused())?;
-    }
-    if let Some(plan) = porter {
-        let duty = Duty::Aid(Some(plan.number));
-        let porter = Porter::new(plan).map_err(system("make an epoll set"))?;
-        crew.hire("porter".to_owned(), duty, shared, move || porter.run())
             .map_err(refused())?;
     }
     Ok(())

@@ -5,6 +5,7 @@
 //! ended or does not answer any more.
 
 use super::gate::Gate;
+use super::translation::Translation;
 use super::{InterceptError, Passed};
 use crate::ruleset::Ruleset;
 use bentpipe_os::epoll::{Bell, Epoll, Events, Interest};
@@ -12,6 +13,7 @@ use bentpipe_os::nft::{NftError, OwnerTable, TableFamily};
 use bentpipe_os::timer;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -20,6 +22,8 @@ const ORDERS: u64 = 0;
 const HOLDER: u64 = 1;
 /// When a table that could not be made is tried again.
 const RETRY: Duration = Duration::from_millis(500);
+/// How often it is looked whether somebody has begun to translate addresses.
+const TRANSLATION: Duration = Duration::from_secs(2);
 /// How long it is tried. Without the table nothing is delivered to the flows that stand: they are
 /// better reset.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -50,7 +54,10 @@ impl Keeper {
         rules: Ruleset,
         gate: Arc<Gate>,
         passed: Arc<Passed>,
+        translates: Arc<AtomicBool>,
     ) -> Result<Self, InterceptError> {
+        let mut translation = Translation::new(translates);
+        translation.look(&rules);
         let table = load(&rules, &gate)?;
         passed.follow(&table);
         let (orders, taken) = channel();
@@ -67,6 +74,7 @@ impl Keeper {
             news: tell,
             news_bell: Arc::clone(&news_bell),
             mute: false,
+            translation,
         };
         let thread = std::thread::Builder::new().name("table".to_owned());
         let thread = thread.spawn(move || at_work.run());
@@ -123,6 +131,7 @@ struct AtWork {
     news_bell: Arc<Bell>,
     /// nft has left a command without an answer, and nobody knows what it will do yet.
     mute: bool,
+    translation: Translation,
 }
 
 impl AtWork {
@@ -133,10 +142,11 @@ impl AtWork {
         let mut events = Events::with_capacity(2);
         let mut missing_since = None;
         loop {
-            let pause = missing_since.map(|_| RETRY);
-            if let Err(error) = self.epoll.wait(&mut events, pause) {
+            let pause = missing_since.map_or(TRANSLATION, |_| RETRY);
+            if let Err(error) = self.epoll.wait(&mut events, Some(pause)) {
                 return self.tell(News::Lost(InterceptError::Thread(error)));
             }
+            self.translation.look(&self.rules);
             self.order_bell.silence();
             match self.orders.try_recv() {
                 Ok(rules) => {

@@ -1,17 +1,17 @@
 //! New flows: accept, dial on, and what becomes of the dial.
 
 use super::{LISTENER, Pause, Worker};
-use crate::dial::{Dialled, dial, is_behind};
+use crate::dial::{Dialled, Silent, dial};
 use crate::flow::{Flow, Phase, Side};
 use bentpipe_base::Instant;
-use bentpipe_os::epoll::{Event, Interest};
+use bentpipe_os::epoll::{Epoll, Event, Interest};
 use bentpipe_os::socket::{self, Dial};
 use bentpipe_os::timer;
 use bentpipe_policy::{Service, Syn, Which};
 
 use std::io;
-use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 const READING: Interest = Interest::READ
@@ -25,6 +25,9 @@ struct Door {
     leg: Which,
     profile: usize,
 }
+
+/// [`Epoll::add`], or [`Epoll::modify`] for what was watched as a dial.
+type Register = fn(&Epoll, BorrowedFd<'_>, u64, Interest) -> io::Result<()>;
 
 fn token(index: u32, side: Side) -> u64 {
     u64::from(index) << 1 | side as u64
@@ -107,16 +110,13 @@ impl Worker {
             return self.counters.direct.one();
         }
         let entered = (door.leg, door.profile);
-        if let Some((far, begun)) = self.answered.take(&(client, server)) {
+        let ends = (client, server);
+        if let Some((far, begun)) = self.confirm(&ends) {
             return self.on_pair(near, far, entered, begun);
         }
-        match dial(
-            &self.settings.legs.of(door.profile)[door.leg.other() as usize],
-            client,
-            server,
-            service,
-        ) {
-            Ok(dialled) => self.on_dialled(near, dialled, entered),
+        let leg = &self.settings.legs.of(door.profile)[door.leg.other() as usize];
+        match dial(leg, ends, service, self.tracks_dials()) {
+            Ok(dialled) => self.on_dialled(near, dialled, entered, server.ip()),
             Err(error) => self.on_no_dial(client, server, &error),
         }
     }
@@ -126,12 +126,20 @@ impl Worker {
         let mut flow = Flow::new(near, far, entered);
         flow.begun = begun;
         let index = self.flows.insert(flow);
-        if self.watch(index, Side::Far) {
+        if self.register(index, Side::Far, |epoll, socket, token, interest| {
+            epoll.modify(socket, token, interest)
+        }) {
             self.open(index);
         }
     }
 
-    fn on_dialled(&mut self, near: OwnedFd, dialled: Dialled, entered: (Which, usize)) {
+    fn on_dialled(
+        &mut self,
+        near: OwnedFd,
+        dialled: Dialled,
+        entered: (Which, usize),
+        server: IpAddr,
+    ) {
         if dialled.other_port {
             self.counters.other_port.one();
         }
@@ -146,6 +154,7 @@ impl Worker {
         if !self.watch(index, Side::Far) {
             return;
         }
+        self.dialling.insert(index, server);
         if begun == Dial::Connected {
             self.open(index);
         }
@@ -202,17 +211,16 @@ impl Worker {
         if silent.is_empty() {
             return;
         }
-        for index in self.flows.numbers() {
-            let Some(flow) = self.flows.get_mut(index) else {
-                continue;
-            };
-            let server = socket::local_address(flow.socket(Side::Near));
-            if flow.phase == Phase::Dialling
-                && server.is_ok_and(|server| is_behind(&silent, server.ip()))
-            {
-                self.counters.unreachable.one();
-                self.drop_flow(index);
-            }
+        let mut silent = Silent::new(silent);
+        self.release_silent(&mut silent);
+        let dialling = self.dialling.iter();
+        let over: Vec<u32> = dialling
+            .filter(|(_, server)| silent.are_before(**server))
+            .map(|(index, _)| *index)
+            .collect();
+        for index in over {
+            self.counters.unreachable.one();
+            self.drop_flow(index);
         }
     }
 
@@ -223,6 +231,7 @@ impl Worker {
             return false;
         };
         flow.phase = Phase::Open;
+        self.dialling.remove(&index);
         self.begin_modestly(index);
         let Some(flow) = self.flows.get_mut(index) else {
             return false;
@@ -238,6 +247,12 @@ impl Worker {
     /// from the start, and would say so in an event of its own: it is asked for only when it was
     /// full.
     fn watch(&mut self, index: u32, side: Side) -> bool {
+        self.register(index, side, |epoll, socket, token, interest| {
+            epoll.add(socket, token, interest)
+        })
+    }
+
+    fn register(&mut self, index: u32, side: Side, how: Register) -> bool {
         let Some(flow) = self.flows.get_mut(index) else {
             return false;
         };
@@ -245,9 +260,7 @@ impl Worker {
             Side::Near => READING,
             Side::Far => READING | Interest::WRITE,
         };
-        let result = self
-            .epoll
-            .add(flow.socket(side), token(index, side), interest);
+        let result = how(&self.epoll, flow.socket(side), token(index, side), interest);
         if let Err(error) = result {
             tracing::warn!(%error, "cannot watch a connection: it is reset");
             self.counters.starved.one();

@@ -9,11 +9,13 @@
 
 mod count;
 mod hold;
+mod nat;
 mod session;
 mod switch;
 
 pub use count::{Count, Tally};
-pub use hold::{HoldTable, Hook};
+pub use hold::{HoldTable, Holding, Hook};
+pub use nat::translates;
 pub use switch::{LIFE, Switch};
 
 use crate::need;

@@ -1,0 +1,72 @@
+//! How many SYNs the kernel's listeners answer in the ordinary way.
+//!
+//! Beyond that it answers with SYN cookies (tcp(7)): it keeps nothing, and the client's confirmation arrives
+//! without a socket, by which alone our rules know it. So we never let more in.
+
+use std::fs;
+use std::path::Path;
+
+/// Connections that may wait at a listener.
+pub(crate) const LONGEST: u32 = 4096;
+
+/// What the listeners of a worker take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Backlog {
+    /// Where the listeners began to listen, `net.core.somaxconn` bounded theirs.
+    listening: usize,
+    /// SYNs that may be unconfirmed at a time.
+    pub(crate) capacity: usize,
+    /// Each answer is a cookie (`net.ipv4.tcp_syncookies` is 2).
+    pub(crate) cookies: bool,
+}
+
+impl Backlog {
+    /// That of listeners that have just begun to listen in the calling thread's namespace.
+    pub(crate) fn measure() -> Self {
+        let most = read(Path::new("/proc/sys/net/core/somaxconn")).unwrap_or(LONGEST);
+        let mut backlog = Self {
+            listening: most.min(LONGEST) as usize,
+            capacity: 0,
+            cookies: false,
+        };
+        backlog.look();
+        backlog
+    }
+
+    /// Looks at the settings that may have changed since.
+    pub(crate) fn look(&mut self) {
+        let ipv4 = Path::new("/proc/sys/net/ipv4");
+        let cookies = read(&ipv4.join("tcp_syncookies")).unwrap_or(1);
+        let before = std::mem::replace(&mut self.cookies, cookies == 2);
+        if self.cookies && !before {
+            tracing::warn!(
+                "every SYN would be answered by a cookie: new connections pass unsplit; set net.ipv4.tcp_syncookies to 1"
+            );
+        }
+        // Without cookies the kernel keeps the last quarter for hosts it knows.
+        let most = (cookies == 0).then(|| read(&ipv4.join("tcp_max_syn_backlog")));
+        self.capacity = capacity(self.listening, most.flatten());
+    }
+}
+
+fn capacity(listening: usize, without_cookies: Option<u32>) -> usize {
+    let most = without_cookies.map(|most| (most - most / 4).saturating_sub(1) as usize);
+    most.map_or(listening, |most| most.min(listening))
+}
+
+fn read(path: &Path) -> Option<u32> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_cookies_a_quarter_is_left() {
+        assert_eq!(capacity(4096, None), 4096);
+        assert_eq!(capacity(4096, Some(128)), 95);
+        assert_eq!(capacity(64, Some(128)), 64);
+        assert_eq!(capacity(64, Some(0)), 0);
+    }
+}

@@ -1,0 +1,264 @@
+//! The SYNs that one worker has taken and whose connections do not stand yet.
+
+use super::{Backlog, Shares};
+use crate::slab::Slab;
+use bentpipe_base::{Instant, Seq};
+use bentpipe_policy::{Ends, Syn};
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+/// How long the far side has to answer. The next SYN of a client that still waits begins anew.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a client has to confirm before the far side, which has accepted, is reset. Its answer is sent at 0,
+/// 1 and 3 s.
+const CONFIRMATION: Duration = Duration::from_secs(5);
+/// How long the kernel keeps a SYN that it has answered: see [`crate::listen`]; and a second.
+const UNCONFIRMED: Duration = Duration::from_secs(16);
+/// How long one whose connection stands is remembered, and how many are at most.
+const MEMORY: Duration = Duration::from_secs(4);
+const REMEMBERED: usize = 65_536;
+/// Connections to one destination, and from one prefix, that may be unconfirmed before others are
+/// answered early: the destination is known to accept.
+const UNCONFIRMED_TO_ONE: usize = 16;
+const UNCONFIRMED_FROM_ONE: usize = 64;
+const UNCONFIRMED_AT_ALL: usize = 256;
+/// That many given up of late, and new ones are answered early.
+const SUSPECT: usize = 8;
+
+/// A packet in a queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticket {
+    pub(crate) queue: u16,
+    pub(crate) id: u32,
+}
+
+/// A SYN in a queue, and the dial that decides about it.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) ends: Ends,
+    pub(crate) seq: Seq,
+    pub(crate) ticket: Ticket,
+    pub(crate) far: OwnedFd,
+    pub(crate) begun: Instant,
+}
+
+/// A SYN that has gone on to a listener.
+#[derive(Debug)]
+struct LetIn {
+    seq: Seq,
+    begun: Instant,
+    /// The far side that has accepted, until then.
+    far: Option<(OwnedFd, Instant)>,
+    /// The client has not confirmed yet.
+    waits: bool,
+    until: Instant,
+}
+
+/// What is known of a SYN that comes.
+#[derive(Debug)]
+pub(crate) enum Known {
+    /// Nothing: it begins a connection.
+    New,
+    /// It takes the place of one that is held, whose ticket this is.
+    Held(Ticket),
+    /// It comes again after it was let in.
+    LetIn,
+}
+
+/// The SYNs of one worker.
+#[derive(Debug)]
+pub(crate) struct Table {
+    held: Slab<Held>,
+    /// Where in `held` the SYN of a connection is.
+    places: HashMap<Ends, u32>,
+    /// SYNs let in of late. One that comes again may have waited in the queue while the first became
+    /// a connection.
+    let_in: HashMap<Ends, LetIn>,
+    /// How many of these wait for their clients, and how many have a far side.
+    waiting: usize,
+    unconfirmed: usize,
+    /// How many were given up of late; halves every four seconds.
+    abandoned: usize,
+    shares: Shares,
+    /// How many tables the limits are shared by.
+    tables: usize,
+}
+
+impl Table {
+    /// The table of one of `tables` workers.
+    pub(crate) fn new(tables: usize) -> Self {
+        Self {
+            held: Slab::new(),
+            places: HashMap::new(),
+            let_in: HashMap::new(),
+            waiting: 0,
+            unconfirmed: 0,
+            abandoned: 0,
+            shares: Shares::default(),
+            tables,
+        }
+    }
+
+    /// Whether there is nothing to wait for or to forget.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.places.is_empty() && self.let_in.is_empty() && self.abandoned == 0
+    }
+
+    /// How many are counted as flows: those that are held, and those whose far side has accepted.
+    pub(crate) fn flows(&self) -> usize {
+        self.places.len() + self.unconfirmed
+    }
+
+    /// What is known of `syn`, which waits with `ticket`.
+    pub(crate) fn meet(&mut self, ticket: Ticket, syn: &Syn, now: Instant) -> Known {
+        let place = self.places.get(&syn.ends).copied();
+        if let Some(held) = place.and_then(|index| self.held.get_mut(index)) {
+            // A client that has begun anew listens to the new one alone.
+            held.seq = syn.seq;
+            return Known::Held(std::mem::replace(&mut held.ticket, ticket));
+        }
+        match self.let_in.get_mut(&syn.ends) {
+            Some(before) if before.waits => {
+                before.until = now + UNCONFIRMED;
+                Known::LetIn
+            }
+            Some(before) if before.seq == syn.seq => Known::LetIn,
+            _ => Known::New,
+        }
+    }
+
+    /// Whether `half_open` of them, in all tables, leave room for one between `ends`: for any, and a quarter for
+    /// those of one prefix, half for those to one destination.
+    pub(crate) fn has_room(&self, ends: &Ends, half_open: usize) -> bool {
+        let most = half_open.div_ceil(self.tables);
+        let (prefix, destination) = self.shares.of(ends);
+        self.places.len() + self.waiting < most
+            && prefix.pending < most.div_ceil(4)
+            && destination.pending < most.div_ceil(2)
+    }
+
+    /// Whether the listeners answer one more.
+    pub(crate) fn fits(&self, backlog: &Backlog) -> bool {
+        self.places.len() + self.waiting < backlog.capacity
+    }
+
+    /// Whether a client between `ends` is to prove first that it is there.
+    pub(crate) fn wants_proof(&self, ends: &Ends) -> bool {
+        let of_each = |all: usize| all.div_ceil(self.tables);
+        let (prefix, destination) = self.shares.of(ends);
+        self.abandoned >= SUSPECT
+            || self.unconfirmed >= of_each(UNCONFIRMED_AT_ALL)
+            || prefix.unconfirmed >= of_each(UNCONFIRMED_FROM_ONE)
+            || destination.unconfirmed >= of_each(UNCONFIRMED_TO_ONE)
+    }
+
+    /// Holds a SYN; returns its number.
+    pub(crate) fn hold(&mut self, held: Held) -> u32 {
+        self.shares.begin(&held.ends);
+        let ends = held.ends;
+        let index = self.held.insert(held);
+        self.places.insert(ends, index);
+        index
+    }
+
+    pub(crate) fn held(&mut self, index: u32) -> Option<&mut Held> {
+        self.held.get_mut(index)
+    }
+
+    /// Lets go of a held SYN.
+    pub(crate) fn release(&mut self, index: u32) -> Option<Held> {
+        let held = self.held.remove(index)?;
+        self.places.remove(&held.ends);
+        self.shares.end(&held.ends);
+        Some(held)
+    }
+
+    /// A SYN goes on to a listener: with `far` the far side has accepted, otherwise it is dialled when the client
+    /// has confirmed.
+    pub(crate) fn let_in(
+        &mut self,
+        ends: Ends,
+        seq: Seq,
+        far: Option<(OwnedFd, Instant)>,
+        now: Instant,
+    ) {
+        if self.let_in.len() >= REMEMBERED {
+            self.let_in.retain(|_, before| before.waits);
+        }
+        self.shares.begin(&ends);
+        self.waiting += 1;
+        if far.is_some() {
+            self.shares.answer(&ends);
+            self.unconfirmed += 1;
+        }
+        let begun = far.as_ref().map_or(now, |(_, begun)| *begun);
+        let far = far.map(|(socket, _)| (socket, now + CONFIRMATION));
+        let until = now + UNCONFIRMED;
+        let entry = LetIn {
+            seq,
+            begun,
+            far,
+            waits: true,
+            until,
+        };
+        self.let_in.insert(ends, entry);
+    }
+
+    /// The client of `ends` has confirmed: returns the far side, if that has accepted already, and when the SYN
+    /// came.
+    pub(crate) fn confirm(&mut self, ends: &Ends, now: Instant) -> Option<(OwnedFd, Instant)> {
+        let entry = self.let_in.get_mut(ends).filter(|entry| entry.waits)?;
+        entry.waits = false;
+        entry.until = now + MEMORY;
+        self.waiting -= 1;
+        self.shares.end(ends);
+        let (far, _) = entry.far.take()?;
+        self.unconfirmed -= 1;
+        self.shares.reset(ends);
+        Some((far, entry.begun))
+    }
+
+    /// Held SYNs to whom `is_meant` applies, by number.
+    pub(crate) fn find(&mut self, is_meant: impl Fn(&Held) -> bool) -> Vec<u32> {
+        let mut numbers = self.held.numbers();
+        numbers.retain(|index| self.held.get_mut(*index).is_some_and(|held| is_meant(held)));
+        numbers
+    }
+
+    /// Held SYNs whose far side has been silent for too long.
+    pub(crate) fn silent(&mut self, now: Instant) -> Vec<u32> {
+        self.find(|held| now.since(held.begun) >= PATIENCE)
+    }
+
+    /// Forgets what is past, and resets the far sides whose clients have not come; says how many. To be called
+    /// once a second.
+    pub(crate) fn expire(&mut self, now: Instant) -> usize {
+        self.abandoned -= self.abandoned.div_ceil(6);
+        let mut reset = 0;
+        self.let_in.retain(|ends, entry| {
+            if entry.far.as_ref().is_some_and(|(_, until)| *until <= now) {
+                entry.far = None;
+                reset += 1;
+                self.abandoned += 1;
+                self.unconfirmed -= 1;
+                self.shares.reset(ends);
+            }
+            if now < entry.until {
+                return true;
+            }
+            if entry.waits {
+                self.abandoned += 1;
+                self.waiting -= 1;
+                self.shares.end(ends);
+            }
+            false
+        });
+        reset
+    }
+
+    /// Makes the places of SYNs released so far free for others.
+    pub(crate) fn settle(&mut self) {
+        self.held.settle();
+    }
+}

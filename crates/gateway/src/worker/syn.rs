@@ -1,0 +1,338 @@
+//! Clients' SYNs, as far as the kernel can hold them: each waits for this worker's word.
+
+use super::Worker;
+use crate::counters::{Counter, Counters};
+use crate::dial::{Dialled, Silent, dial};
+use crate::handshake::{Backlog, Held, Known, Table, Ticket};
+use crate::mark::Marks;
+use bentpipe_base::Instant;
+use bentpipe_os::epoll::{Event, Interest};
+use bentpipe_os::nfqueue::{Queues, Verdict};
+use bentpipe_os::{socket, timer};
+use bentpipe_policy::{Ends, Handshake, Syn, Which};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+/// SYNs taken before others have their turn.
+const BATCH: usize = 64;
+/// More than any queue holds.
+const QUEUED: usize = 65_536;
+/// How often it is looked for what is late, and for settings of the kernel.
+const TICK: Duration = Duration::from_secs(1);
+/// Of a dial: it has come to its end.
+const ENDED: Interest = Interest::WRITE.and(Interest::ONCE);
+
+/// What SYNs come by, and those that have come.
+pub(crate) struct Intake {
+    pub(crate) queues: Queues,
+    /// For each entrance the leg that its SYNs arrive by, and their profile.
+    pub(crate) entrances: Vec<(Which, usize)>,
+    pub(crate) handshake: Handshake,
+    pub(crate) marks: Marks,
+    pub(crate) backlog: Backlog,
+    pub(crate) table: Table,
+    /// How many workers there are.
+    pub(crate) workers: usize,
+    pub(crate) looked: Instant,
+}
+
+impl Intake {
+    /// How long may be slept for its sake.
+    pub(super) fn tick(&self) -> Option<Duration> {
+        (!self.table.is_idle()).then_some(TICK)
+    }
+
+    fn give(&self, ticket: Ticket, verdict: Verdict) {
+        if let Err(error) = self.queues.give(ticket.queue, ticket.id, verdict) {
+            tracing::warn!(%error, "a SYN waits until the kernel gives it up");
+        }
+    }
+
+    /// Why a SYN is to pass unsplit, by the counter of the reason.
+    fn refusal<'a>(
+        &self,
+        syn: &Syn,
+        half_open: usize,
+        counters: &'a Counters,
+    ) -> Option<&'a Counter> {
+        if syn.foreign_option.is_some() {
+            return Some(&counters.foreign_options);
+        }
+        if self.backlog.cookies {
+            return Some(&counters.syn_cookies);
+        }
+        if !self.table.has_room(&syn.ends, half_open) {
+            return Some(&counters.over_half_open);
+        }
+        (!self.table.fits(&self.backlog)).then_some(&counters.over_backlog)
+    }
+}
+
+impl Worker {
+    /// SYNs have come to wait.
+    pub(super) fn on_syns(&mut self) -> io::Result<()> {
+        for _ in 0..BATCH {
+            let Some(intake) = &mut self.intake else {
+                return Ok(());
+            };
+            let Some(waiting) = intake.queues.receive()? else {
+                break;
+            };
+            let ticket = Ticket {
+                queue: waiting.queue,
+                id: waiting.id,
+            };
+            match Syn::parse(waiting.packet) {
+                Some(syn) => self.on_syn(ticket, &syn),
+                None => intake.give(ticket, Verdict::Pass),
+            }
+        }
+        if let Some(intake) = &mut self.intake {
+            let overrun = intake.queues.take_overrun();
+            self.counters.queue_overrun.many(overrun);
+        }
+        Ok(())
+    }
+
+    /// Lets all go that waits in the queues: their clients have sent again, and were let pass.
+    pub(super) fn pass_all(&mut self) -> io::Result<()> {
+        let Some(intake) = &mut self.intake else {
+            return Ok(());
+        };
+        for _ in 0..QUEUED {
+            let Some(waiting) = intake.queues.receive()? else {
+                break;
+            };
+            let ticket = Ticket {
+                queue: waiting.queue,
+                id: waiting.id,
+            };
+            self.counters.unattended.one();
+            intake.give(ticket, Verdict::Pass);
+        }
+        Ok(())
+    }
+
+    fn on_syn(&mut self, ticket: Ticket, syn: &Syn) {
+        let deliver = self.deliver();
+        let Some(intake) = &mut self.intake else {
+            return;
+        };
+        match intake.table.meet(ticket, syn, timer::now()) {
+            Known::New => {}
+            Known::Held(before) => {
+                self.counters.repeated.one();
+                return intake.give(before, Verdict::Drop);
+            }
+            Known::LetIn => {
+                // Our answer was lost, or is on its way.
+                self.counters.repeated.one();
+                return intake.give(ticket, deliver);
+            }
+        }
+        let refusal = intake.refusal(syn, self.settings.half_open, &self.counters);
+        let limit = || self.shared.limit().map(|limit| self.counters.over(limit));
+        if let Some(counter) = refusal.or_else(limit) {
+            counter.one();
+            return intake.give(ticket, Verdict::Pass);
+        }
+        if intake.handshake == Handshake::Early || intake.table.wants_proof(&syn.ends) {
+            self.counters.early.one();
+            let now = timer::now();
+            intake.table.let_in(syn.ends, syn.seq, None, now);
+            return intake.give(ticket, deliver);
+        }
+        self.dial_for(ticket, syn);
+    }
+
+    /// Holds a SYN and dials for it.
+    fn dial_for(&mut self, ticket: Ticket, syn: &Syn) {
+        let Some(intake) = &self.intake else {
+            return;
+        };
+        let entrance = usize::from(ticket.queue) / intake.workers;
+        let Some(&(leg, profile)) = intake.entrances.get(entrance) else {
+            return intake.give(ticket, Verdict::Pass);
+        };
+        let leg = &self.settings.legs.of(profile)[leg.other() as usize];
+        let tracked = self.tracks_dials();
+        match dial(leg, syn.ends, syn.service, tracked) {
+            Ok(dialled) => self.on_dial(ticket, syn, dialled),
+            Err(error) => {
+                let verdict = self.on_failure(syn.ends, &error);
+                self.give(ticket, verdict);
+            }
+        }
+    }
+
+    fn give(&self, ticket: Ticket, verdict: Verdict) {
+        if let Some(intake) = &self.intake {
+            intake.give(ticket, verdict);
+        }
+    }
+
+    /// To a listener of this worker.
+    fn deliver(&self) -> Verdict {
+        let marks = self.intake.as_ref().map(|intake| intake.marks);
+        let mark = marks.map_or(0, |marks| marks.for_worker(self.number));
+        Verdict::PassMarked(mark)
+    }
+
+    fn on_dial(&mut self, ticket: Ticket, syn: &Syn, dialled: Dialled) {
+        self.counters.held.one();
+        if dialled.other_port {
+            self.counters.other_port.one();
+        }
+        if dialled.control_lost {
+            self.counters.other_control.one();
+            self.shared.control_lost();
+        }
+        let Some(intake) = &mut self.intake else {
+            return;
+        };
+        self.shared.flow_began();
+        let held = Held {
+            ends: syn.ends,
+            seq: syn.seq,
+            ticket,
+            far: dialled.socket,
+            begun: timer::now(),
+        };
+        let index = intake.table.hold(held);
+        let watched = intake.table.held(index).map(|held| {
+            let token = super::DIAL | u64::from(index);
+            self.epoll.add(&held.far, token, ENDED)
+        });
+        if let Some(Err(error)) = watched {
+            tracing::warn!(%error, "cannot watch a dial: its SYN passes unsplit");
+            self.counters.over_descriptors.one();
+            self.release(index, Verdict::Pass);
+        }
+    }
+
+    /// A dial failed: what becomes of its SYN. Where conntrack has seen the dial, the same SYN from the client
+    /// would collide with it there; so the client is told in the name of its destination.
+    fn on_failure(&self, (client, server): Ends, error: &io::Error) -> Verdict {
+        if socket::is_exhausted(error) {
+            self.counters.over_descriptors.one();
+            self.shared.out_of_descriptors();
+            return Verdict::Pass;
+        }
+        tracing::debug!(%client, %server, %error, "the far side cannot be dialled");
+        let marks = self.intake.as_ref().map(|intake| intake.marks);
+        let marks = marks.filter(|_| self.tracks_dials());
+        match error.kind() {
+            io::ErrorKind::ConnectionRefused => {
+                self.counters.refused.one();
+                marks.map_or(Verdict::Pass, |marks| Verdict::PassMarked(marks.refused()))
+            }
+            _ => {
+                self.counters.unreachable.one();
+                marks.map_or(Verdict::Pass, |marks| {
+                    Verdict::PassMarked(marks.unreachable())
+                })
+            }
+        }
+    }
+
+    /// The far side of a held SYN has something to say.
+    pub(super) fn on_dial_ended(&mut self, event: Event) {
+        let index = event.token as u32;
+        let Some(intake) = &mut self.intake else {
+            return;
+        };
+        let Some(held) = intake.table.held(index) else {
+            return;
+        };
+        let error = match event.failed() {
+            true => socket::take_error(&held.far).err(),
+            false => None,
+        };
+        let ends = held.ends;
+        if let Some(error) = error
+            && !matches!(
+                error.kind(),
+                // It did stand, and was reset before we looked: the pump will see that.
+                io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+            )
+        {
+            let verdict = self.on_failure(ends, &error);
+            return self.release(index, verdict);
+        }
+        let deliver = self.deliver();
+        let Some(intake) = &mut self.intake else {
+            return;
+        };
+        let Some(held) = intake.table.release(index) else {
+            return;
+        };
+        // Its connection waits for the client, whose SYN goes on.
+        let far = Some((held.far, held.begun));
+        let now = timer::now();
+        intake.table.let_in(held.ends, held.seq, far, now);
+        intake.give(held.ticket, deliver);
+    }
+
+    /// The client of `ends` is there: the far side that accepted before, and when its SYN came.
+    pub(super) fn confirm(&mut self, ends: &Ends) -> Option<(OwnedFd, Instant)> {
+        let intake = self.intake.as_mut()?;
+        intake.table.confirm(ends, timer::now())
+    }
+
+    /// Dials to or by neighbours that do not answer are over. Passed on, their SYNs would have the
+    /// kernel ask for the neighbour again before it tells the client.
+    pub(super) fn release_silent(&mut self, silent: &mut Silent) {
+        let Some(intake) = &mut self.intake else {
+            return;
+        };
+        let told = Verdict::PassMarked(intake.marks.unreachable());
+        for index in intake.table.find(|_| true) {
+            let Some(intake) = &mut self.intake else {
+                return;
+            };
+            let server = intake.table.held(index).map(|held| held.ends.1.ip());
+            if server.is_some_and(|server| silent.are_before(server)) {
+                self.counters.unreachable.one();
+                self.release(index, told);
+            }
+        }
+    }
+
+    /// Gives up those who have not answered for too long: to silence, silence.
+    pub(super) fn on_late(&mut self) {
+        let now = timer::now();
+        let Some(intake) = &mut self.intake else {
+            return;
+        };
+        if now.since(intake.looked) < TICK {
+            return intake.table.settle();
+        }
+        intake.looked = now;
+        intake.backlog.look();
+        let reset = intake.table.expire(now);
+        for index in intake.table.silent(now) {
+            self.counters.abandoned.one();
+            self.release(index, Verdict::Drop);
+        }
+        for _ in 0..reset {
+            self.counters.abandoned.one();
+            self.shared.flow_ended();
+        }
+        if let Some(intake) = &mut self.intake {
+            intake.table.settle();
+        }
+    }
+
+    /// Ends a dial, then decides about its SYN, whose answer must not meet the dial's socket.
+    fn release(&mut self, index: u32, verdict: Verdict) {
+        let Some(intake) = &mut self.intake else {
+            return;
+        };
+        let Some(Held { ticket, .. }) = intake.table.release(index) else {
+            return;
+        };
+        self.shared.flow_ended();
+        intake.give(ticket, verdict);
+    }
+}

@@ -1,0 +1,92 @@
+//! Whether addresses are translated in a namespace.
+
+use super::hold::NFTABLES;
+use crate::message::{NLMSG_ERROR, attributes, message, u32_at};
+use crate::netfilter::{self, GENERAL, REQUEST};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use std::fs;
+use std::io;
+
+/// NFT_MSG_GETCHAIN, NLM_F_DUMP, and the message that ends a listing.
+const GET_CHAIN: u16 = NFTABLES << 8 | 4;
+const DUMP: u16 = 0x300;
+const DONE: u16 = 3;
+/// NFTA_CHAIN_TYPE.
+const TYPE: u16 = 7;
+
+/// Whether the calling thread's namespace has a chain that translates addresses: one of type `nat` of nft, which
+/// is what iptables-nft makes too, or the table `nat` of the older iptables.
+///
+/// # Errors
+/// When the kernel does not list the chains.
+pub fn translates() -> io::Result<bool> {
+    Ok(of_nft()? || of_iptables())
+}
+
+fn of_iptables() -> bool {
+    // Without that iptables, or without the right to know, there are no such files.
+    let names = ["ip_tables_names", "ip6_tables_names"];
+    names.iter().any(|name| {
+        fs::read_to_string(format!("/proc/thread-self/net/{name}"))
+            .is_ok_and(|tables| tables.lines().any(|table| table == "nat"))
+    })
+}
+
+fn of_nft() -> io::Result<bool> {
+    let socket = netfilter::open()?;
+    let mut request = Vec::new();
+    netfilter::put(&mut request, (GET_CHAIN, REQUEST | DUMP), (0, 0), |_| {});
+    send(&socket, &request, SendFlags::empty())?;
+    let mut buffer = vec![0; 32 * 1024];
+    let mut found = false;
+    loop {
+        let length = match recv(&socket, &mut buffer[..], RecvFlags::empty()) {
+            Ok((length, _)) => length,
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(errno) => return Err(errno.into()),
+        };
+        let mut rest = &buffer[..length];
+        while let Some((kind, body, next)) = message(rest) {
+            match kind {
+                DONE => return Ok(found),
+                NLMSG_ERROR => {
+                    let code = u32_at(body, 0).unwrap_or(0) as i32;
+                    return Err(io::Error::from_raw_os_error(-code));
+                }
+                _ => found |= is_nat(body),
+            }
+            rest = next;
+        }
+    }
+}
+
+fn is_nat(body: &[u8]) -> bool {
+    let mut attributes = attributes(body.get(GENERAL..).unwrap_or_default());
+    attributes.any(|(kind, value)| kind == TYPE && value == b"nat\0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netns::Netns;
+    use crate::nft;
+
+    #[test]
+    fn a_chain_that_translates_is_found() {
+        crate::need!(Root, Nft);
+        let netns = Netns::create("nat").unwrap();
+        netns
+            .run(|| {
+                assert!(!translates().unwrap());
+                nft::apply("table inet f { chain c { type filter hook forward priority 0; } }")
+                    .unwrap();
+                assert!(!translates().unwrap());
+                nft::apply("table ip6 n { chain p { type nat hook postrouting priority 100; } }")
+                    .unwrap();
+                assert!(translates().unwrap());
+                nft::apply("delete table ip6 n").unwrap();
+                assert!(!translates().unwrap());
+            })
+            .unwrap();
+    }
+}
