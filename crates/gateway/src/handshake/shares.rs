@@ -1,4 +1,7 @@
 //! How much of what SYNs may make belongs to one source prefix and to one destination.
+//!
+//! Like a congestion window: each begins with little, earns more by connections that clients confirm, and a
+//! prefix whose connections are not confirmed loses half of that.
 
 use bentpipe_policy::Ends;
 use std::collections::HashMap;
@@ -13,7 +16,14 @@ pub(crate) struct Share {
     pub(crate) pending: usize,
     /// Of these the ones whose far side has accepted: it sees a connection.
     pub(crate) unconfirmed: usize,
+    /// What it has earned by connections that clients confirmed.
+    pub(crate) credit: usize,
 }
+
+/// What a confirmed connection earns: the share doubles with each round trip that uses it up.
+const EARNS: usize = 1;
+/// The most that is earned.
+const MOST: usize = 65_536;
 
 /// Counts by source prefix and by destination.
 #[derive(Debug, Default)]
@@ -53,8 +63,41 @@ impl Shares {
     /// One is no longer pending.
     pub(crate) fn end(&mut self, ends: &Ends) {
         self.change(ends, |share| {
-            share.pending = share.pending.saturating_sub(1)
+            share.pending = share.pending.saturating_sub(1);
         });
+    }
+
+    /// The client of one has confirmed.
+    pub(crate) fn earn(&mut self, ends: &Ends) {
+        self.change(ends, |share| {
+            share.credit = (share.credit + EARNS).min(MOST);
+        });
+    }
+
+    /// The client of one has not confirmed in time.
+    pub(crate) fn lose(&mut self, (client, _): &Ends) {
+        adjust(
+            &mut self.prefixes,
+            prefix(client.ip()),
+            |share: &mut Share| {
+                share.credit /= 2;
+            },
+        );
+    }
+
+    /// What was earned is forgotten by and by. To be called once a second.
+    pub(crate) fn age(&mut self) {
+        let age = |share: &mut Share| {
+            share.credit -= share.credit.div_ceil(16);
+            *share != Share::default()
+        };
+        self.prefixes.retain(|_, share| age(share));
+        self.destinations.retain(|_, share| age(share));
+    }
+
+    /// Whether there is nothing to forget.
+    pub(crate) fn are_empty(&self) -> bool {
+        self.prefixes.is_empty() && self.destinations.is_empty()
     }
 
     fn change(&mut self, (client, server): &Ends, change: impl Fn(&mut Share)) {
@@ -111,6 +154,12 @@ mod tests {
         assert_eq!((destination.pending, destination.unconfirmed), (3, 1));
         shares.reset(&near[0]);
         near.iter().for_each(|ends| shares.end(ends));
+        assert!(shares.prefixes.is_empty() && shares.destinations.is_empty());
+        near.iter().for_each(|ends| shares.earn(ends));
+        shares.lose(&near[0]);
+        let (prefix, destination) = shares.of(&near[1]);
+        assert_eq!((prefix.credit, destination.credit), (1, 3));
+        (0..3).for_each(|_| shares.age());
         assert!(shares.prefixes.is_empty() && shares.destinations.is_empty());
         let six = ["fd00:0:0:1::1", "fd00:0:0:2::1", "fd00:0:0:101::1"];
         let [one, two, other] = six.map(|address| super::prefix(address.parse().unwrap()));

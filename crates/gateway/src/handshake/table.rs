@@ -18,6 +18,8 @@ const UNCONFIRMED: Duration = Duration::from_secs(16);
 /// How long one whose connection stands is remembered, and how many are at most.
 const MEMORY: Duration = Duration::from_secs(4);
 const REMEMBERED: usize = 65_536;
+/// SYNs of one source prefix, and to one destination, that may be pending before any client has confirmed.
+const INITIAL: usize = 64;
 /// Connections to one destination, and from one prefix, that may be unconfirmed before others are
 /// answered early: the destination is known to accept.
 const UNCONFIRMED_TO_ONE: usize = 16;
@@ -102,7 +104,10 @@ impl Table {
 
     /// Whether there is nothing to wait for or to forget.
     pub(crate) fn is_idle(&self) -> bool {
-        self.places.is_empty() && self.let_in.is_empty() && self.abandoned == 0
+        self.places.is_empty()
+            && self.let_in.is_empty()
+            && self.abandoned == 0
+            && self.shares.are_empty()
     }
 
     /// How many are counted as flows: those that are held, and those whose far side has accepted.
@@ -128,14 +133,15 @@ impl Table {
         }
     }
 
-    /// Whether `half_open` of them, in all tables, leave room for one between `ends`: for any, and a quarter for
-    /// those of one prefix, half for those to one destination.
+    /// Whether `half_open` of them, in all tables, leave room for one between `ends`. One prefix has at most a
+    /// quarter of it, one destination half; both begin with [`INITIAL`].
     pub(crate) fn has_room(&self, ends: &Ends, half_open: usize) -> bool {
         let most = half_open.div_ceil(self.tables);
         let (prefix, destination) = self.shares.of(ends);
+        let initial = INITIAL.div_ceil(self.tables);
         self.places.len() + self.waiting < most
-            && prefix.pending < most.div_ceil(4)
-            && destination.pending < most.div_ceil(2)
+            && prefix.pending < most.div_ceil(4).min(initial + prefix.credit)
+            && destination.pending < most.div_ceil(2).min(initial + destination.credit)
     }
 
     /// Whether the listeners answer one more.
@@ -213,6 +219,7 @@ impl Table {
         entry.until = now + MEMORY;
         self.waiting -= 1;
         self.shares.end(ends);
+        self.shares.earn(ends);
         let (far, _) = entry.far.take()?;
         self.unconfirmed -= 1;
         self.shares.reset(ends);
@@ -235,6 +242,7 @@ impl Table {
     /// once a second.
     pub(crate) fn expire(&mut self, now: Instant) -> usize {
         self.abandoned -= self.abandoned.div_ceil(6);
+        self.shares.age();
         let mut reset = 0;
         self.let_in.retain(|ends, entry| {
             if entry.far.as_ref().is_some_and(|(_, until)| *until <= now) {
@@ -243,6 +251,7 @@ impl Table {
                 self.abandoned += 1;
                 self.unconfirmed -= 1;
                 self.shares.reset(ends);
+                self.shares.lose(ends);
             }
             if now < entry.until {
                 return true;
