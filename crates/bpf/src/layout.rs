@@ -10,7 +10,7 @@ pub(crate) const PARAMS: usize = 32;
 /// `sizeof(struct bp_link)`: lock, padding and `struct bp_share`.
 pub(crate) const LINK: usize = 8 + SHARE;
 const SLOT: usize = 40;
-const GUARD: usize = 104;
+const GUARD: usize = 128;
 const SHARE: usize = 2 * SLOT + GUARD;
 const EPOCH_SHIFT: u32 = 29;
 const AGGRESSIVE: u32 = 1;

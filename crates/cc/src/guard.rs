@@ -19,6 +19,11 @@
 //! Who shares a carrier of known rate with others is told by the part f of it that is delivered here:
 //! each probe adds as much for all, each that fails takes f^2 min(5/4 f, 3/2 (1 - f)) of the own part,
 //! so that parts become equal (D. Chiu, R. Jain, Computer Networks and ISDN Systems 17(1), 1989).
+//!
+//! A receiver can lie: of a delay by its timestamps, and by acknowledging what it does not have yet. So
+//! each receiver's least delay is kept apart, and one that stands alone counts for little: of three or
+//! more the second least is the link's. Of two that differ nobody knows who is right: what both see is a
+//! queue, but what only one sees suffices to try no more.
 
 use crate::control::{Params, RATE_MAX, RTT_MAX_US, link_rate};
 
@@ -49,6 +54,23 @@ pub const PROBE: u32 = 1;
 /// [`Guard::step`]: there is more, how much is not known.
 pub const GROW: u32 = 8;
 
+/// The least delays of a slot, in microseconds; [`RTT_MAX_US`]: none was seen. `struct bp_delays`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delays {
+    /// Of all flows that have no more to send than they may.
+    pub modest_us: u32,
+    /// Of the others: of the receiver that has the least.
+    pub least_us: u32,
+    /// And of the one that comes next.
+    pub second_us: u32,
+    /// Who that is; 0: nobody.
+    pub least_by: u32,
+    /// And the one that comes next.
+    pub second_by: u32,
+    /// 1 when there was a third.
+    pub more: u32,
+}
+
 /// `struct bp_guard`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Guard {
@@ -70,9 +92,9 @@ pub struct Guard {
     pub busy: u64,
     /// And how long it has stood, in microseconds.
     pub busy_us: u64,
-    /// The least delay in the slot, in microseconds.
-    pub least_us: u32,
-    /// Milliseconds with a sample of it.
+    /// The least delays in the slot.
+    pub delays: Delays,
+    /// Milliseconds with a sample of them.
     pub samples: u32,
     /// The last of them.
     pub tick: u32,
@@ -101,6 +123,8 @@ pub struct Echo {
     pub excess_us: u32,
     /// Not 0 when flows have more to send than they may.
     pub hungry: u32,
+    /// Who sent it, if this flow has more to send; else 0.
+    pub receiver: u32,
 }
 
 /// A finished slot: `struct bp_tale`.
@@ -111,6 +135,10 @@ struct Tale {
     /// Delivered, in bytes a second on the wire.
     rate: u64,
     rtt_us: u32,
+    /// The delay that all receivers see, but for one of three.
+    least_us: u32,
+    /// The delay that any sees, but for the greatest of three or more.
+    delay_us: u32,
     /// A delay above it is a queue.
     limit_us: u32,
     /// A delay below it is none.
@@ -144,7 +172,52 @@ fn restart(g: &mut Guard, now_ns: u64) {
     g.start_ns = now_ns;
     g.bytes = 0;
     g.samples = 0;
-    g.least_us = RTT_MAX_US;
+    g.delays = Delays {
+        modest_us: RTT_MAX_US,
+        least_us: RTT_MAX_US,
+        second_us: RTT_MAX_US,
+        ..Delays::default()
+    };
+}
+
+/// A receiver reports a delay. The two least of different receivers are kept.
+fn report(d: &mut Delays, by: u32, delay_us: u32) {
+    if by == 0 {
+        d.modest_us = d.modest_us.min(delay_us);
+    } else if d.least_by == 0 || by == d.least_by {
+        d.least_by = by;
+        d.least_us = d.least_us.min(delay_us);
+    } else if delay_us < d.least_us {
+        d.more |= u32::from(d.second_by != 0 && by != d.second_by);
+        d.second_us = d.least_us;
+        d.second_by = d.least_by;
+        d.least_us = delay_us;
+        d.least_by = by;
+    } else if d.second_by == 0 || by == d.second_by {
+        d.second_by = by;
+        d.second_us = d.second_us.min(delay_us);
+    } else {
+        d.more = 1;
+        if delay_us < d.second_us {
+            d.second_us = delay_us;
+            d.second_by = by;
+        }
+    }
+}
+
+/// What the receivers of a slot agree upon: [`Tale::least_us`] and [`Tale::delay_us`].
+fn agree(d: &Delays) -> (u32, u32) {
+    let least_us = if d.least_by == 0 {
+        d.modest_us
+    } else {
+        d.least_us
+    };
+    let delay_us = if d.second_by == 0 {
+        least_us
+    } else {
+        d.second_us
+    };
+    (if d.more == 0 { least_us } else { delay_us }, delay_us)
 }
 
 /// What is decided now shows in a round-trip time.
@@ -153,7 +226,12 @@ fn wait(g: &mut Guard, t: &Tale) {
 }
 
 fn quiet(g: &Guard, t: &Tale) -> bool {
-    u64::from(g.least_us) <= u64::from(g.floor_us) + u64::from(t.quiet_us)
+    u64::from(t.delay_us) <= u64::from(g.floor_us) + u64::from(t.quiet_us)
+}
+
+/// Whether one of two receivers sees a queue and the other sees none.
+fn doubtful(g: &Guard, t: &Tale) -> bool {
+    !quiet(g, t) && u64::from(t.least_us) <= u64::from(g.floor_us) + u64::from(t.quiet_us)
 }
 
 /// The cap a little below `known`.
@@ -194,8 +272,16 @@ fn full(g: &mut Guard, p: &Params, t: &Tale) {
     g.before = if g.cap == 0 { allowed(g, p) } else { g.known };
     g.busy = 0;
     g.busy_us = 0;
-    g.level_us = g.least_us.max(1);
+    g.level_us = t.delay_us.max(1);
     stands(g, p, t);
+}
+
+/// What is sent arrives, and only one of two sees a queue: whether it is one, a drain tells.
+fn test(g: &mut Guard, t: &Tale) {
+    rest(g, t);
+    g.before = g.known;
+    g.level_us = t.delay_us.max(1);
+    g.age = 1;
 }
 
 /// A queue drains. One that stays with half a product in flight is a longer path, or noise.
@@ -208,21 +294,21 @@ fn drain(g: &mut Guard, p: &Params, t: &Tale) {
     if g.age == 0 {
         stands(g, p, t);
     }
-    if u64::from(g.least_us) > u64::from(g.level_us) + u64::from(t.limit_us) {
-        g.level_us = g.least_us;
+    if u64::from(t.delay_us) > u64::from(g.level_us) + u64::from(t.limit_us) {
+        g.level_us = t.delay_us;
         wait(g, t);
         return;
     }
     if !t.due {
         return;
     }
-    let stays = g.least_us > g.level_us - (g.level_us >> 2);
-    g.level_us = g.least_us.max(1);
+    let stays = t.delay_us > g.level_us - (g.level_us >> 2);
+    g.level_us = t.delay_us.max(1);
     wait(g, t);
     if stays && g.age != 0 {
-        let longer = g.least_us > t.limit_us;
+        let longer = t.delay_us > t.limit_us;
         g.path = g.path.wrapping_add(u32::from(longer));
-        g.floor_us = if longer { 0 } else { g.least_us };
+        g.floor_us = if longer { 0 } else { t.delay_us };
         rest(g, t);
         settle(g, p, g.known.max(g.before));
     } else if stays {
@@ -281,12 +367,17 @@ fn attempt(g: &mut Guard, p: &Params, t: &Tale) {
     if !quiet(g, t) {
         g.age = g.age.wrapping_add(1);
         wait(g, t);
-        if g.age >= PATIENCE {
+        if g.age < PATIENCE {
+            return;
+        }
+        if doubtful(g, t) && t.rate >= g.cap - (g.cap >> 3) {
+            test(g, t);
+        } else {
             full(g, p, t);
         }
         return;
     }
-    g.floor_us = g.floor_us.min(g.least_us);
+    g.floor_us = g.floor_us.min(t.delay_us);
     if g.cap >= ceiling(p) {
         g.age = g.age.wrapping_add(1).min(CALM);
         if g.age == CALM {
@@ -309,7 +400,10 @@ fn probed(g: &mut Guard, p: &Params, t: &Tale) {
     } else {
         g.cap.wrapping_sub(g.known) >> 1
     };
-    if !quiet(g, t) {
+    if doubtful(g, t) {
+        settle(g, p, g.known);
+        rest(g, t);
+    } else if !quiet(g, t) {
         full(g, p, t);
     } else if t.rate >= g.before.wrapping_add(least) {
         g.age = 0;
@@ -346,7 +440,7 @@ fn judge(g: &mut Guard, p: &Params, t: &Tale) {
         wait(g, t);
     } else if g.level_us != 0 {
         drain(g, p, t);
-    } else if u64::from(g.least_us) > u64::from(g.floor_us) + u64::from(t.limit_us) {
+    } else if u64::from(t.least_us) > u64::from(g.floor_us) + u64::from(t.limit_us) {
         full(g, p, t);
     } else if !t.hungry {
         wait(g, t);
@@ -388,7 +482,7 @@ pub fn guard_ack(g: &mut Guard, p: &Params, e: &Echo) {
     if e.rtt_us == 0 {
         return;
     }
-    g.least_us = g.least_us.min(e.excess_us);
+    report(&mut g.delays, e.receiver, e.excess_us);
     let tick = (e.now_ns >> TICK_SHIFT) as u32;
     g.samples = g.samples.wrapping_add(u32::from(tick != g.tick));
     g.tick = tick;
@@ -399,11 +493,14 @@ pub fn guard_ack(g: &mut Guard, p: &Params, e: &Echo) {
     let span_us = span_ns / 1000;
     let burst_us = (BURST * 1_000_000 / allowed(g, p).max(1)).min(u64::from(RTT_MAX_US)) as u32;
     let limit_us = p.guard_us.clamp(burst_us, RTT_MAX_US);
+    let (least_us, delay_us) = agree(&g.delays);
     let t = Tale {
         now_ns: e.now_ns,
         span_us,
         rate: g.bytes.min(RATE_MAX) * 1_000_000 / span_us,
         rtt_us: e.rtt_us.min(RTT_MAX_US),
+        least_us,
+        delay_us,
         limit_us,
         quiet_us: (limit_us >> 2).max((burst_us >> 3) * 3),
         hungry: e.hungry != 0,

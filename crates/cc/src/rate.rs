@@ -11,19 +11,29 @@
 //!
 //! No published algorithm: SCPS-TP's pure rate control (CCSDS 714.0-B-2) with a share and a guard.
 //! In the kernel, sockets of a link that nobody has configured are Reno (Hybla's rule with rho = 1).
+//!
+//! A path too short to lead over a satellite, on a link of unknown rate, is none of its business: there a
+//! round trip is shorter than what timers and schedulers cost, and a window suffices. Such a connection is
+//! given to CUBIC.
 
 use crate::control::{
     Params, RTT_MAX_US, RawAck, RawWindow, SEGMENTS_MAX, payload_rate, rtt_micros, segments,
 };
+use crate::cubic::Cubic;
 use crate::guard::TICK_SHIFT;
 use crate::share::{Member, Share, budget, join, share_ack, turn};
-use crate::{Ack, Congestion, Gauge, Settings, Signal, Window};
+use crate::{Ack, Congestion, Gauge, Phase, Settings, Signal, Window};
 use bentpipe_base::Instant;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 const WINDOW_MIN: u32 = 10;
 const WINDOW_MAX: u32 = 1 << 20;
+/// A path with a shorter round trip leads over no satellite, in microseconds: up to 340 km and down,
+/// twice, takes light 4.5 ms.
+const SHORT_US: u32 = 4000;
+/// So long may a handshake take on such a path, where hosts are busy, in microseconds.
+const NEAR_US: u32 = 16_000;
 
 /// `struct bp_rate`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,6 +42,8 @@ pub struct State {
     pub member: Member,
     /// 1 once data was acknowledged under the rate control.
     pub started: u32,
+    /// 1 when the handshake says that the path may be short.
+    pub near: u32,
 }
 
 /// Sets window and pacing for a budget in bytes a second on the wire; `acked` segments were
@@ -56,8 +68,14 @@ pub fn rate_apply(r: &mut State, w: &mut RawWindow, p: &Params, budget: u64, ack
     }
 }
 
-/// The connection starts, its handshake took `a.rtt_us` (0: unknown).
-pub fn rate_init(r: &mut State, a: &RawAck, path: u32) {
+/// Whether the path is short. Acknowledgements can be sent before their data has come and so feign it,
+/// but the answer to a SYN cannot: the handshake must have been quick, too.
+pub fn rate_yields(r: &State, p: &Params) -> bool {
+    p.rate == 0 && r.near != 0 && (1..SHORT_US).contains(&r.member.min_rtt_us)
+}
+
+/// The connection to `receiver` starts, its handshake took `a.rtt_us` (0: unknown).
+pub fn rate_init(r: &mut State, a: &RawAck, path: u32, receiver: u32) {
     let tick = (a.now_ns >> TICK_SHIFT) as u32;
     *r = State {
         member: Member {
@@ -65,9 +83,11 @@ pub fn rate_init(r: &mut State, a: &RawAck, path: u32) {
             path,
             origin: if a.stamp_ms == 0 { 0 } else { tick.max(1) },
             origin_ms: a.stamp_ms,
+            receiver: receiver.max(1),
             ..Member::default()
         },
         started: 0,
+        near: u32::from((1..NEAR_US).contains(&a.rtt_us)),
     };
 }
 
@@ -84,12 +104,19 @@ pub fn rate_forget(r: &mut State, w: &mut RawWindow, acked: u32) {
     r.started = 0;
 }
 
-/// A link of known rate that the flows on it share: clones are the same link.
+/// A link that the flows on it share: clones are the same link.
 #[derive(Clone, Debug, Default)]
-pub struct Link(Arc<Mutex<Share>>);
+pub struct Link(Arc<Mutex<Shared>>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    share: Share,
+    /// Connections so far: each is a receiver of its own.
+    receivers: u32,
+}
 
 impl Link {
-    fn lock(&self) -> MutexGuard<'_, Share> {
+    fn lock(&self) -> MutexGuard<'_, Shared> {
         // No rule panics midway, so a poisoned share is as good as any.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -101,6 +128,9 @@ pub struct RateControl {
     params: Params,
     link: Link,
     state: State,
+    hystart: bool,
+    /// What a connection on a short path was given to.
+    instead: Option<Cubic>,
 }
 
 impl RateControl {
@@ -115,7 +145,19 @@ impl RateControl {
             params: Params::from(settings),
             link,
             state: State::default(),
+            hystart: settings.hystart,
+            instead: None,
         }
+    }
+
+    /// Gives the connection to CUBIC where the path is short; whether it did.
+    fn yields(&mut self, window: &mut Window) -> bool {
+        let yields = rate_yields(&self.state, &self.params);
+        if yields {
+            window.pacing = None;
+            self.instead = Some(Cubic::new(self.hystart));
+        }
+        yields
     }
 }
 
@@ -125,7 +167,7 @@ impl Congestion for RateControl {
     }
 
     fn governs_recovery(&self) -> bool {
-        true
+        self.instead.is_none()
     }
 
     fn init(&mut self, window: &mut Window, now: Instant, rtt: Option<Duration>) {
@@ -135,41 +177,70 @@ impl Congestion for RateControl {
             rtt_us: rtt_micros(rtt),
             ..RawAck::default()
         };
-        let mut share = self.link.lock();
-        turn(&mut share, now.as_nanos());
-        rate_init(&mut self.state, &ack, share.guard.path);
-        let budget = budget(&share, &self.params, 1);
+        let link = self.link.clone();
+        let mut shared = link.lock();
+        turn(&mut shared.share, now.as_nanos());
+        shared.receivers = shared.receivers.wrapping_add(1);
+        let path = shared.share.guard.path;
+        rate_init(&mut self.state, &ack, path, shared.receivers);
+        if self.yields(window) {
+            return;
+        }
+        let budget = budget(&shared.share, &self.params, 1);
         rate_apply(&mut self.state, &mut raw, &self.params, budget, 0);
         raw.apply(window);
     }
 
     fn on_ack(&mut self, window: &mut Window, ack: &Ack) {
+        if let Some(cubic) = &mut self.instead {
+            return cubic.on_ack(window, ack);
+        }
         let mut raw = RawWindow::from(&*window);
         let ack = RawAck::from(ack);
         let member = &mut self.state.member;
-        let budget = share_ack(&mut self.link.lock(), member, &self.params, &ack, raw.wire);
+        let budget = {
+            let share = &mut self.link.lock().share;
+            share_ack(share, member, &self.params, &ack, raw.wire)
+        };
+        if self.yields(window) {
+            return;
+        }
         rate_apply(&mut self.state, &mut raw, &self.params, budget, ack.acked);
         raw.apply(window);
     }
 
     fn ssthresh(&mut self, window: &Window) -> u32 {
         // Loss is corruption.
-        window.ssthresh
+        let cubic = self.instead.as_mut();
+        cubic.map_or(window.ssthresh, |cubic| cubic.ssthresh(window))
+    }
+
+    fn on_phase(&mut self, window: &mut Window, phase: Phase) {
+        if let Some(cubic) = &mut self.instead {
+            cubic.on_phase(window, phase);
+        }
     }
 
     fn on_signal(&mut self, window: &mut Window, signal: Signal, now: Instant) {
+        if let Some(cubic) = &mut self.instead {
+            return cubic.on_signal(window, signal, now);
+        }
         if signal != Signal::Start {
             return;
         }
         let mut raw = RawWindow::from(&*window);
         let member = &mut self.state.member;
-        let budget = join(&mut self.link.lock(), member, &self.params, now.as_nanos());
+        let share = &mut self.link.lock().share;
+        let budget = join(share, member, &self.params, now.as_nanos());
         rate_apply(&mut self.state, &mut raw, &self.params, budget, 0);
         raw.apply(window);
     }
 
     fn gauges(&self) -> Vec<Gauge> {
-        let share = self.link.lock();
+        if let Some(cubic) = &self.instead {
+            return cubic.gauges();
+        }
+        let share = &self.link.lock().share;
         let flows = share.past.flows.max(share.now.flows);
         vec![
             ("flows", f64::from(flows)),

@@ -18,6 +18,8 @@ use crate::guard::{Echo, Guard, TICK_SHIFT, allowed, draining, guard_ack};
 pub const EPOCH_SHIFT: u32 = 29;
 /// Ticks after which the unit of a receiver's clock is known.
 const CLOCK_TICKS: u32 = 512;
+/// A clock that is wrong by more than one part in 2 to this power is none.
+const DRIFT_SHIFT: u32 = 8;
 
 /// What happened on a link in one epoch: `struct bp_slot`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,12 +70,25 @@ pub struct Member {
     pub transit_us: u32,
     /// [`draining`] of the link.
     pub draining: u32,
+    /// Who acknowledges; not 0. Flows to one host have one receiver.
+    pub receiver: u32,
+}
+
+/// Whether a receiver's clock, which advanced by so many units in the ticks that passed here, counts
+/// milliseconds as a clock does. Its answers take up to `rtt_us`, and not always the same.
+fn keeps_time(passed: u32, advance: u32, rtt_us: u32) -> bool {
+    let passed_us = (u64::from(passed) << TICK_SHIFT) / 1000;
+    let advance_us = u64::from(advance) * 1000;
+    let slack_us = (passed_us >> DRIFT_SHIFT) + u64::from(rtt_us);
+    let milliseconds = advance >= passed >> 1 && advance >> 1 <= passed;
+    milliseconds && advance_us.abs_diff(passed_us) <= slack_us
 }
 
 /// How much of a delay lies on the way there: no queue of ours stands on the way back, where another's
 /// may. By the receiver's timestamps (RFC 7323, section 5.4), where these count milliseconds; each says
 /// when a segment arrived, of which we know when it was sent. Clocks drift: the way there never takes
-/// longer than the way there and back.
+/// longer than the way there and back. One that is slow would hide the queue that it drifts away from,
+/// so none is believed that is further off than the delays of its answers allow.
 fn forward(m: &mut Member, a: &RawAck, rtt_us: u32, excess_us: u32) -> u32 {
     let tick = (a.now_ns >> TICK_SHIFT) as u32;
     let passed = tick.wrapping_sub(m.origin);
@@ -86,7 +101,7 @@ fn forward(m: &mut Member, a: &RawAck, rtt_us: u32, excess_us: u32) -> u32 {
         m.origin_ms = a.stamp_ms;
         return excess_us;
     }
-    if passed < CLOCK_TICKS || advance < passed >> 1 || advance >> 1 > passed {
+    if passed < CLOCK_TICKS || !keeps_time(passed, advance, rtt_us) {
         return excess_us;
     }
     let transit_us = a.stamp_ms.wrapping_mul(1000).wrapping_add(rtt_us);
@@ -185,6 +200,8 @@ pub fn share_ack(s: &mut Share, m: &mut Member, p: &Params, a: &RawAck, wire: u3
         rtt_us,
         excess_us,
         hungry: s.now.hungry.min(s.past.hungry),
+        // What single segments wait for is the receiver's delayed acknowledgement.
+        receiver: if m.hungry == 0 { 0 } else { m.receiver },
     };
     guard_ack(&mut s.guard, p, &echo);
     m.draining = draining(&s.guard);

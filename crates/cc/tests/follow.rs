@@ -89,9 +89,24 @@ fn delayed(at: u64, most: u64, seed: u64) -> u64 {
     at.max((turn * 300 + pause) * MS)
 }
 
+/// What a receiver's acknowledgements say.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Word {
+    True,
+    /// Its clock takes so many parts of a thousand of the time.
+    Clock(u64),
+    /// Everything arrived when it would have without a queue.
+    NoQueue,
+    /// All is acknowledged when it would have arrived without a queue, though it waits or is lost.
+    Optimistic,
+    /// All is acknowledged so many milliseconds late.
+    Late(u64),
+}
+
 struct Flow {
     gateway: usize,
     begins: u64,
+    word: Word,
     state: State,
     window: RawWindow,
     next: u64,
@@ -151,6 +166,7 @@ impl World {
             .map(|(gateway, begins)| Flow {
                 gateway: *gateway,
                 begins: START + begins * SECOND,
+                word: Word::True,
                 state: State::default(),
                 window,
                 next: 0,
@@ -170,6 +186,12 @@ impl World {
             sent: 0,
             tenths: Vec::new(),
         }
+    }
+
+    /// The first flow's receiver lies.
+    fn with(mut self, word: Word) -> Self {
+        self.flows[0].word = word;
+        self
     }
 
     fn run(mut self, seconds: u64) -> Vec<Tenth> {
@@ -229,7 +251,7 @@ impl World {
                 stamp_ms: self.link.clock_ms(now),
                 ..RawAck::default()
             };
-            rate_init(&mut flow.state, &start, s.guard.path);
+            rate_init(&mut flow.state, &start, s.guard.path, at as u32 + 1);
             rate_apply(&mut flow.state, &mut flow.window, &p, budget(s, &p, 1), 0);
             let budget = join(s, &mut flow.state.member, &p, now);
             rate_apply(&mut flow.state, &mut flow.window, &p, budget, 0);
@@ -263,10 +285,19 @@ impl World {
         self.last = back;
         // A step of 7919 spreads the losses without a pattern that fits the bursts.
         let unlucky = self.link.lost != 0 && self.sent * 7919 % 10_007 < 10_007 / self.link.lost;
-        let event = if full || unlucky {
-            Event::Lost(at)
+        let quick = now + phase.rtt * MS;
+        let (back, stamp_at) = match self.flows[at].word {
+            Word::True => (back, there),
+            Word::Clock(parts) => (back, there / 1000 * parts),
+            Word::NoQueue => (back, now + phase.rtt * MS / 2),
+            Word::Optimistic => (quick, now + phase.rtt * MS / 2),
+            Word::Late(ms) => (back + ms * MS, there + ms * MS),
+        };
+        let arrives = self.flows[at].word == Word::Optimistic || !(full || unlucky);
+        let event = if arrives {
+            Event::Ack(at, now, self.link.clock_ms(stamp_at))
         } else {
-            Event::Ack(at, now, self.link.clock_ms(there))
+            Event::Lost(at)
         };
         self.heap.push(Reverse((back, event)));
     }
@@ -495,6 +526,61 @@ fn a_queue_on_the_way_back_is_no_queue() {
             slow > 4.2 && wait < 150,
             "told {told}: {slow} of 5 Mbit/s, {wait} ms"
         );
+    }
+}
+
+/// The first receiver lies, about the queue or about what has arrived: of `n` the others still have most of
+/// their parts, and where a majority is honest no queue stands.
+fn misled(word: Word, n: usize, told: u64, most_wait_ms: u64) {
+    let phases = vec![phase(0, 10, 600), phase(40, 5, 600)];
+    // The receivers have clocks, and the way back has room.
+    let back = 100_000;
+    let link = Link {
+        phases,
+        back,
+        ..link(0)
+    };
+    let flows: Vec<_> = (0..n).map(|at| (0, at as u64)).collect();
+    let tenths = World::new(link, told, &flows).with(word).run(70);
+    for (from, to, mbps) in [(20, 40, 10.0), (50, 70, 5.0)] {
+        let (rates, _) = between(&tenths, from, to);
+        let honest = rates[1..].iter().sum::<f64>();
+        let part = mbps * (n - 1) as f64 / n as f64;
+        let wait = mean_wait(&tenths, from, to);
+        let least = if n > 2 { 0.9 } else { 0.4 };
+        assert!(
+            honest >= least * part && wait < most_wait_ms,
+            "{word:?}, {n} receivers, told {told}: {honest} of {part} Mbit/s, {wait} ms"
+        );
+    }
+}
+
+#[test]
+fn one_receiver_of_several_leads_no_leg_astray() {
+    let words = [
+        Word::Clock(900),
+        Word::NoQueue,
+        Word::Optimistic,
+        Word::Late(300),
+    ];
+    for word in words {
+        for (n, told) in [(3, 0), (3, 50), (5, 0), (5, 50)] {
+            misled(word, n, told, 60);
+        }
+    }
+}
+
+/// Of two nobody knows who is right, but the other goes on; and what a slow clock hides is soon seen.
+#[test]
+fn one_receiver_of_two_does_not_stop_the_other() {
+    for told in [0, 50] {
+        for parts in [900, 990, 1010, 1100] {
+            misled(Word::Clock(parts), 1, told, 60);
+            misled(Word::Clock(parts), 2, told, 60);
+        }
+        for word in [Word::NoQueue, Word::Optimistic, Word::Late(300)] {
+            misled(word, 2, told, u64::MAX);
+        }
     }
 }
 

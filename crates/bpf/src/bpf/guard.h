@@ -20,6 +20,11 @@
  * each probe adds as much for all, each that fails takes f^2 min(5/4 f, 3/2 (1 - f)) of the own part,
  * so that parts become equal (D. Chiu, R. Jain, Computer Networks and ISDN Systems 17(1), 1989).
  *
+ * A receiver can lie: of a delay by its timestamps, and by acknowledging what it does not have yet. So
+ * each receiver's least delay is kept apart, and one that stands alone counts for little: of three or
+ * more the second least is the link's. Of two that differ nobody knows who is right: what both see is a
+ * queue, but what only one sees suffices to try no more.
+ *
  * The caller holds the link's lock.
  */
 #ifndef BENTPIPE_GUARD_H
@@ -43,6 +48,16 @@
 #define BP_PROBE 1u
 #define BP_GROW 8u
 
+/* The least delays of a slot, in microseconds; BP_RTT_MAX_US: none was seen. */
+struct bp_delays {
+	u32 modest_us;		/* of all flows that have no more to send than they may */
+	u32 least_us;		/* of the others: of the receiver that has the least */
+	u32 second_us;		/* and of the one that comes next */
+	u32 least_by;		/* who that is; 0: nobody */
+	u32 second_by;
+	u32 more;		/* whether there was a third */
+};
+
 struct bp_guard {
 	u64 cap;		/* bytes a second on the wire; 0: none */
 	u64 known;		/* what the link carries, as far as is known */
@@ -53,8 +68,8 @@ struct bp_guard {
 	u64 bytes;		/* acknowledged in the slot, on the wire */
 	u64 busy;		/* acknowledged while a queue stood, on the wire */
 	u64 busy_us;		/* how long it has */
-	u32 least_us;		/* the least delay in the slot */
-	u32 samples;		/* milliseconds with a sample of it */
+	struct bp_delays delays; /* of the slot */
+	u32 samples;		/* milliseconds with a sample of them */
 	u32 tick;		/* the last of them */
 	u32 level_us;		/* the delay that drains; 0: none does */
 	u32 floor_us;		/* the delay that did not: noise */
@@ -70,6 +85,7 @@ struct bp_echo {
 	u32 rtt_us;		/* 0: none */
 	u32 excess_us;		/* how much of it lies above the flow's smallest */
 	u32 hungry;		/* flows have more to send than they may */
+	u32 receiver;		/* who sent it, if this flow has; else 0 */
 };
 
 /* A finished slot. */
@@ -78,6 +94,8 @@ struct bp_tale {
 	u64 span_us;
 	u64 rate;		/* delivered, bytes a second on the wire */
 	u32 rtt_us;
+	u32 least_us;		/* the delay that all receivers see, but for one of three */
+	u32 delay_us;		/* the delay that any sees, but for the greatest of three or more */
 	u32 limit_us;		/* a delay above it is a queue */
 	u32 quiet_us;		/* a delay below it is none */
 	u32 hungry;
@@ -109,7 +127,37 @@ static __always_inline void bp_restart(struct bp_guard *g, u64 now_ns)
 	g->start_ns = now_ns;
 	g->bytes = 0;
 	g->samples = 0;
-	g->least_us = BP_RTT_MAX_US;
+	g->delays = (struct bp_delays){
+		.modest_us = BP_RTT_MAX_US,
+		.least_us = BP_RTT_MAX_US,
+		.second_us = BP_RTT_MAX_US,
+	};
+}
+
+/* A receiver reports a delay. The two least of different receivers are kept. */
+static __always_inline void bp_report(struct bp_delays *d, u32 by, u32 delay_us)
+{
+	if (!by) {
+		d->modest_us = bp_min(d->modest_us, delay_us);
+	} else if (!d->least_by || by == d->least_by) {
+		d->least_by = by;
+		d->least_us = bp_min(d->least_us, delay_us);
+	} else if (delay_us < d->least_us) {
+		d->more |= d->second_by && by != d->second_by;
+		d->second_us = d->least_us;
+		d->second_by = d->least_by;
+		d->least_us = delay_us;
+		d->least_by = by;
+	} else if (!d->second_by || by == d->second_by) {
+		d->second_by = by;
+		d->second_us = bp_min(d->second_us, delay_us);
+	} else {
+		d->more = 1;
+		if (delay_us < d->second_us) {
+			d->second_us = delay_us;
+			d->second_by = by;
+		}
+	}
 }
 
 /* What is decided now shows in a round-trip time. */
@@ -120,7 +168,13 @@ static __always_inline void bp_wait(struct bp_guard *g, const struct bp_tale *t)
 
 static __always_inline u32 bp_quiet(const struct bp_guard *g, const struct bp_tale *t)
 {
-	return g->least_us <= (u64)g->floor_us + t->quiet_us;
+	return t->delay_us <= (u64)g->floor_us + t->quiet_us;
+}
+
+/* Whether one of two receivers sees a queue and the other sees none. */
+static __always_inline u32 bp_doubtful(const struct bp_guard *g, const struct bp_tale *t)
+{
+	return !bp_quiet(g, t) && t->least_us <= (u64)g->floor_us + t->quiet_us;
 }
 
 /* The cap a little below `known`. */
@@ -167,8 +221,17 @@ static __always_inline void bp_full(struct bp_guard *g, const struct bp_params *
 	g->before = g->cap ? g->known : bp_allowed(g, p);
 	g->busy = 0;
 	g->busy_us = 0;
-	g->level_us = bp_max(g->least_us, 1u);
+	g->level_us = bp_max(t->delay_us, 1u);
 	bp_stands(g, p, t);
+}
+
+/* What is sent arrives, and only one of two sees a queue: whether it is one, a drain tells. */
+static __always_inline void bp_test(struct bp_guard *g, const struct bp_tale *t)
+{
+	bp_rest(g, t);
+	g->before = g->known;
+	g->level_us = bp_max(t->delay_us, 1u);
+	g->age = 1;
 }
 
 /* A queue drains. One that stays with half a product in flight is a longer path, or noise. */
@@ -184,19 +247,19 @@ static __always_inline void bp_drain(struct bp_guard *g, const struct bp_params 
 	}
 	if (!g->age)
 		bp_stands(g, p, t);
-	if (g->least_us > (u64)g->level_us + t->limit_us) {
-		g->level_us = g->least_us;
+	if (t->delay_us > (u64)g->level_us + t->limit_us) {
+		g->level_us = t->delay_us;
 		bp_wait(g, t);
 		return;
 	}
 	if (!t->due)
 		return;
-	stays = g->least_us > g->level_us - (g->level_us >> 2);
-	g->level_us = bp_max(g->least_us, 1u);
+	stays = t->delay_us > g->level_us - (g->level_us >> 2);
+	g->level_us = bp_max(t->delay_us, 1u);
 	bp_wait(g, t);
 	if (stays && g->age) {
-		g->path += g->least_us > t->limit_us;
-		g->floor_us = g->least_us > t->limit_us ? 0 : g->least_us;
+		g->path += t->delay_us > t->limit_us;
+		g->floor_us = t->delay_us > t->limit_us ? 0 : t->delay_us;
 		bp_rest(g, t);
 		bp_settle(g, p, bp_max(g->known, g->before));
 	} else if (stays) {
@@ -257,11 +320,15 @@ static __always_inline void bp_try(struct bp_guard *g, const struct bp_params *p
 	if (!bp_quiet(g, t)) {
 		g->age++;
 		bp_wait(g, t);
-		if (g->age >= BP_PATIENCE)
+		if (g->age < BP_PATIENCE)
+			return;
+		if (bp_doubtful(g, t) && t->rate >= g->cap - (g->cap >> 3))
+			bp_test(g, t);
+		else
 			bp_full(g, p, t);
 		return;
 	}
-	g->floor_us = bp_min(g->floor_us, g->least_us);
+	g->floor_us = bp_min(g->floor_us, t->delay_us);
 	if (g->cap >= bp_ceiling(p)) {
 		g->age = bp_min(g->age + 1, BP_CALM);
 		if (g->age == BP_CALM)
@@ -283,7 +350,10 @@ static __always_inline void bp_probed(struct bp_guard *g, const struct bp_params
 	u64 least = g->step == BP_PROBE ? (g->before >> 5) + (g->before >> 6)
 					: (g->cap - g->known) >> 1;
 
-	if (!bp_quiet(g, t)) {
+	if (bp_doubtful(g, t)) {
+		bp_settle(g, p, g->known);
+		bp_rest(g, t);
+	} else if (!bp_quiet(g, t)) {
 		bp_full(g, p, t);
 	} else if (t->rate >= g->before + least) {
 		g->age = 0;
@@ -311,7 +381,7 @@ static __always_inline void bp_judge(struct bp_guard *g, const struct bp_params 
 		bp_wait(g, t);
 	} else if (g->level_us) {
 		bp_drain(g, p, t);
-	} else if (g->least_us > (u64)g->floor_us + t->limit_us) {
+	} else if (t->least_us > (u64)g->floor_us + t->limit_us) {
 		bp_full(g, p, t);
 	} else if (!t->hungry) {
 		bp_wait(g, t);
@@ -329,6 +399,15 @@ static __always_inline void bp_judge(struct bp_guard *g, const struct bp_params 
 		g->step = BP_GROW;
 		bp_wait(g, t);
 	}
+}
+
+/* What the receivers of a slot agree upon. */
+static __always_inline void bp_agree(struct bp_tale *t, const struct bp_delays *d)
+{
+	t->least_us = d->least_by ? d->least_us : d->modest_us;
+	t->delay_us = d->second_by ? d->second_us : t->least_us;
+	if (d->more)
+		t->least_us = t->delay_us;
 }
 
 /* Takes an acknowledgement. */
@@ -355,7 +434,7 @@ static __always_inline void bp_guard_ack(struct bp_guard *g, const struct bp_par
 	g->bytes += e->bytes;
 	if (!e->rtt_us)
 		return;
-	g->least_us = bp_min(g->least_us, e->excess_us);
+	bp_report(&g->delays, e->receiver, e->excess_us);
 	g->samples += tick != g->tick;
 	g->tick = tick;
 	span_ns = e->now_ns - g->start_ns;
@@ -366,6 +445,7 @@ static __always_inline void bp_guard_ack(struct bp_guard *g, const struct bp_par
 	t.span_us = span_ns / 1000;
 	t.rate = bp_min(g->bytes, BP_RATE_MAX) * 1000000 / t.span_us;
 	t.rtt_us = bp_min(e->rtt_us, BP_RTT_MAX_US);
+	bp_agree(&t, &g->delays);
 	t.limit_us = bp_min(bp_max(p->guard_us, burst_us), BP_RTT_MAX_US);
 	t.quiet_us = bp_max((u64)t.limit_us >> 2, (burst_us >> 3) * 3);
 	t.hungry = e->hungry;

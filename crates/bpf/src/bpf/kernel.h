@@ -34,11 +34,21 @@ struct bpf_spin_lock {
 #define SK_PACING_NONE 0
 #define SK_PACING_NEEDED 1
 #define CA_EVENT_TX_START 0
+#define SOL_TCP 6
+#define TCP_CONGESTION 13
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
+struct in6_addr {
+	union {
+		u32 u6_addr32[4];
+	} in6_u;
+};
+
 struct sock_common {
 	u16 skc_family;
+	u32 skc_daddr;
+	struct in6_addr skc_v6_daddr;
 };
 
 struct sock {

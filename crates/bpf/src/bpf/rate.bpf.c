@@ -39,6 +39,18 @@ static __always_inline struct bp_link *link_of(struct sock *sk, struct bp_params
 	return bpf_map_lookup_elem(&bentpipe_shares, &mark);
 }
 
+/* Gives a socket on a short path to CUBIC, or to Reno where there is none; whether one took it. */
+static __always_inline u32 yield_socket(struct sock *sk)
+{
+	char cubic[] = "cubic", reno[] = "reno";
+
+	if (bpf_setsockopt(sk, SOL_TCP, TCP_CONGESTION, cubic, sizeof(cubic)) &&
+	    bpf_setsockopt(sk, SOL_TCP, TCP_CONGESTION, reno, sizeof(reno)))
+		return 0;
+	bp_unpace(sk);
+	return 1;
+}
+
 SEC("struct_ops")
 void BPF_PROG(rate_init, struct sock *sk)
 {
@@ -64,7 +76,9 @@ void BPF_PROG(rate_init, struct sock *sk)
 		path = link->share.guard.path;
 		bpf_spin_unlock(&link->lock);
 	}
-	bp_rate_init(&rate, &a, path);
+	bp_rate_init(&rate, &a, path, bp_receiver(sk));
+	if (link && bp_rate_yields(&rate, &p) && yield_socket(sk))
+		return;
 	if (link)
 		bp_rate_apply(&rate, &w, &p, budget, 0);
 	private->reno = reno;
@@ -89,6 +103,11 @@ static __always_inline void control(struct sock *sk, const struct rate_sample *r
 		bpf_spin_lock(&link->lock);
 		budget = bp_share_ack(&link->share, &rate.member, &p, &a, w.wire);
 		bpf_spin_unlock(&link->lock);
+		if (bp_rate_yields(&rate, &p)) {
+			if (yield_socket(sk))
+				return;
+			rate.near = 0;
+		}
 		bp_rate_apply(&rate, &w, &p, budget, a.acked);
 	} else {
 		struct bp_hybla reno = private->reno;

@@ -10,6 +10,10 @@
  *
  * No published algorithm: SCPS-TP's pure rate control (CCSDS 714.0-B-2) with a share and a guard.
  * Sockets of a link that nobody has configured are Reno (Hybla's rule with rho = 1).
+ *
+ * A path too short to lead over a satellite, on a link of unknown rate, is none of its business: there a
+ * round trip is shorter than what timers and schedulers cost, and a window suffices. Such a socket is
+ * given to CUBIC.
  */
 #ifndef BENTPIPE_RATE_H
 #define BENTPIPE_RATE_H
@@ -20,10 +24,13 @@
 
 #define BP_RATE_WINDOW_MIN 10u
 #define BP_RATE_WINDOW_MAX (1u << 20)
+#define BP_SHORT_US 4000u	/* up to 340 km and down, twice: light takes 4.5 ms */
+#define BP_NEAR_US 16000u	/* so long may a handshake take on such a path, where hosts are busy */
 
 struct bp_rate {
 	struct bp_member member;
 	u32 started;		/* data was acknowledged under the rate control */
+	u32 near;		/* the handshake says that the path may be short */
 };
 
 /* Gives the window what the budget allows; `acked` segments were acknowledged. */
@@ -50,8 +57,18 @@ BP_STEP bp_rate_apply(struct bp_rate *r, struct bp_window *w, const struct bp_pa
 	return 0;
 }
 
-/* The connection starts, its handshake took a->rtt_us (0: unknown). */
-static __always_inline void bp_rate_init(struct bp_rate *r, const struct bp_ack *a, u32 path)
+/*
+ * Whether the path is short. Acknowledgements can be sent before their data has come and so feign it,
+ * but the answer to a SYN cannot: the handshake must have been quick, too.
+ */
+static __always_inline u32 bp_rate_yields(const struct bp_rate *r, const struct bp_params *p)
+{
+	return !p->rate && r->near && r->member.min_rtt_us && r->member.min_rtt_us < BP_SHORT_US;
+}
+
+/* The connection to `receiver` starts, its handshake took a->rtt_us (0: unknown). */
+static __always_inline void bp_rate_init(struct bp_rate *r, const struct bp_ack *a, u32 path,
+					 u32 receiver)
 {
 	u32 tick = (u32)(a->now_ns >> BP_TICK_SHIFT);
 
@@ -63,7 +80,9 @@ static __always_inline void bp_rate_init(struct bp_rate *r, const struct bp_ack 
 	r->member.origin_ms = a->stamp_ms;
 	r->member.transit_us = 0;
 	r->member.draining = 0;
+	r->member.receiver = bp_max(receiver, 1u);
 	r->started = 0;
+	r->near = a->rtt_us && a->rtt_us < BP_NEAR_US;
 }
 
 /*

@@ -20,7 +20,7 @@ struct step {
 	struct bp_window window;
 	struct bp_ack ack;
 	u32 what;
-	u32 pad;
+	u32 receiver;
 };
 
 struct hybla_step {
@@ -31,6 +31,7 @@ struct hybla_step {
 struct rate_step {
 	struct step step;
 	struct bp_rate rate;
+	u32 yields;
 	struct bp_share share;
 };
 
@@ -97,7 +98,7 @@ int replay_rate(void *ctx)
 	what = at->step.what;
 	if (what == REPLAY_INIT) {
 		bp_turn(s, a.now_ns);
-		bp_rate_init(&r, &a, s->guard.path);
+		bp_rate_init(&r, &a, s->guard.path, at->step.receiver);
 		bp_rate_apply(&r, &w, p, bp_budget(s, p, 1), 0);
 	} else if (what == REPLAY_JOIN) {
 		bp_rate_apply(&r, &w, p, bp_join(s, &r.member, p, a.now_ns), 0);
@@ -110,5 +111,6 @@ int replay_rate(void *ctx)
 	}
 	at->step.window = w;
 	at->rate = r;
+	at->yields = bp_rate_yields(&r, p);
 	return 0;
 }

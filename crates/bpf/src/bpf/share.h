@@ -17,6 +17,7 @@
 
 #define BP_EPOCH_SHIFT 29
 #define BP_CLOCK_TICKS 512u	/* after which the unit of a clock is known */
+#define BP_DRIFT_SHIFT 8	/* a clock that is wrong by more than 1/256 is none */
 
 struct bp_slot {
 	u32 epoch;		/* from 1 */
@@ -44,13 +45,29 @@ struct bp_member {
 	u32 origin_ms;		/* and what it showed */
 	u32 transit_us;		/* the shortest way there, by both clocks; 0: unknown */
 	u32 draining;		/* bp_draining of the link */
+	u32 receiver;		/* who acknowledges; not 0. Flows to one host have one receiver */
 };
+
+/*
+ * Whether a receiver's clock, which advanced by so many units in the ticks that passed here, counts
+ * milliseconds as a clock does. Its answers take up to rtt_us, and not always the same.
+ */
+static __always_inline u32 bp_keeps_time(u32 passed, u32 advance, u32 rtt_us)
+{
+	u64 passed_us = ((u64)passed << BP_TICK_SHIFT) / 1000;
+	u64 advance_us = (u64)advance * 1000;
+	u64 slack_us = (passed_us >> BP_DRIFT_SHIFT) + rtt_us;
+
+	return advance >= passed >> 1 && advance >> 1 <= passed &&
+	       advance_us + slack_us >= passed_us && advance_us <= passed_us + slack_us;
+}
 
 /*
  * How much of a delay lies on the way there: no queue of ours stands on the way back, where another's
  * may. By the receiver's timestamps (RFC 7323, section 5.4), where these count milliseconds; each says
  * when a segment arrived, of which we know when it was sent. Clocks drift: the way there never takes
- * longer than the way there and back.
+ * longer than the way there and back. One that is slow would hide the queue that it drifts away from,
+ * so none is believed that is further off than the delays of its answers allow.
  */
 static __always_inline u32 bp_forward(struct bp_member *m, const struct bp_ack *a, u32 rtt_us,
 				      u32 excess_us)
@@ -67,7 +84,7 @@ static __always_inline u32 bp_forward(struct bp_member *m, const struct bp_ack *
 		m->origin_ms = a->stamp_ms;
 		return excess_us;
 	}
-	if (passed < BP_CLOCK_TICKS || advance < passed >> 1 || advance >> 1 > passed)
+	if (passed < BP_CLOCK_TICKS || !bp_keeps_time(passed, advance, rtt_us))
 		return excess_us;
 	transit_us = a->stamp_ms * 1000 + rtt_us - (u32)(a->now_ns / 1000);
 	beyond_us = transit_us - m->transit_us;
@@ -172,6 +189,8 @@ static __always_inline u64 bp_share_ack(struct bp_share *s, struct bp_member *m,
 	if (!m->hungry)
 		s->now.others += bytes;
 	echo.hungry = bp_min(s->now.hungry, s->past.hungry);
+	/* What single segments wait for is the receiver's delayed acknowledgement. */
+	echo.receiver = m->hungry ? m->receiver : 0;
 	bp_guard_ack(&s->guard, p, &echo);
 	m->draining = bp_draining(&s->guard);
 	return bp_budget(s, p, 0);

@@ -97,6 +97,25 @@ static __always_inline void bp_apply(struct sock *sk, const struct bp_window *w)
 		sk->sk_pacing_status = SK_PACING_NEEDED;
 }
 
+/* Another control takes over, which paces or does not as the operator has it. */
+static __always_inline void bp_unpace(struct sock *sk)
+{
+	if (sk->sk_pacing_status == SK_PACING_NEEDED && sk->sk_max_pacing_rate == BP_UNPACED)
+		sk->sk_pacing_status = SK_PACING_NONE;
+	sk->sk_pacing_rate = sk->sk_max_pacing_rate;
+}
+
+/* Who receives: the address, or of IPv6 its network, for a host has many addresses there. */
+static __always_inline u32 bp_receiver(struct sock *sk)
+{
+	u32 *v6 = sk->__sk_common.skc_v6_daddr.in6_u.u6_addr32;
+	u32 high = v6[0], low = v6[1];
+
+	if (sk->__sk_common.skc_family == AF_INET6 && (high || low))
+		return high ^ (low * 2654435761u);
+	return sk->__sk_common.skc_daddr;
+}
+
 /* What holds for a socket whose mark names no configured link: the defaults. */
 static __always_inline void bp_defaults(struct bp_params *p, u32 rtt0_us)
 {

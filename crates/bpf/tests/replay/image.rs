@@ -1,7 +1,7 @@
 //! Structures as they lie in the memory of the C side.
 
 use bentpipe_cc::control::{Params, RawAck, RawWindow};
-use bentpipe_cc::guard::Guard;
+use bentpipe_cc::guard::{Delays, Guard};
 use bentpipe_cc::share::{Member, Share, Slot};
 use bentpipe_cc::{hybla, rate};
 
@@ -119,12 +119,13 @@ impl Image for rate::State {
             origin_ms,
             transit_us,
             draining,
+            receiver,
         } = &mut self.member;
         let link = [epoch, hungry, min_rtt_us, path];
         let clock = [origin, origin_ms, transit_us];
         let words = link.into_iter().chain(clock);
-        let words = words.chain([draining, &mut self.started]).map(Word);
-        words.chain([Pad]).collect()
+        let flow = [draining, receiver, &mut self.started, &mut self.near];
+        words.chain(flow).map(Word).collect()
     }
 }
 
@@ -144,6 +145,14 @@ impl Image for Slot {
 
 impl Image for Guard {
     fn fields(&mut self) -> Vec<Field<'_>> {
+        let Delays {
+            modest_us,
+            least_us,
+            second_us,
+            least_by,
+            second_by,
+            more,
+        } = &mut self.delays;
         vec![
             Long(&mut self.cap),
             Long(&mut self.known),
@@ -154,7 +163,12 @@ impl Image for Guard {
             Long(&mut self.bytes),
             Long(&mut self.busy),
             Long(&mut self.busy_us),
-            Word(&mut self.least_us),
+            Word(modest_us),
+            Word(least_us),
+            Word(second_us),
+            Word(least_by),
+            Word(second_by),
+            Word(more),
             Word(&mut self.samples),
             Word(&mut self.tick),
             Word(&mut self.level_us),
@@ -162,6 +176,7 @@ impl Image for Guard {
             Word(&mut self.age),
             Word(&mut self.step),
             Word(&mut self.path),
+            Pad,
         ]
     }
 }
@@ -176,19 +191,28 @@ impl Image for Share {
 }
 
 /// `struct step`.
-pub(crate) fn context(params: &Params, window: &RawWindow, ack: &RawAck, what: u32) -> Vec<u8> {
+pub(crate) fn context(
+    params: &Params,
+    window: &RawWindow,
+    ack: &RawAck,
+    what: u32,
+    receiver: u32,
+) -> Vec<u8> {
     let mut bytes = Vec::new();
     params.write(&mut bytes);
     window.write(&mut bytes);
     ack.write(&mut bytes);
     bytes.extend(what.to_ne_bytes());
-    bytes.extend([0; 4]);
+    bytes.extend(receiver.to_ne_bytes());
     bytes
 }
 
 /// Where in it the window lies, and where it ends.
 pub(crate) const WINDOW_AT: usize = 32;
 pub(crate) const STEP: usize = 112;
+/// Of `struct rate_step`: where `yields` lies, behind the flow, and the share.
+pub(crate) const YIELDS_AT: usize = STEP + 44;
+pub(crate) const SHARE_AT: usize = STEP + 48;
 
 pub(crate) fn read<T: Image + Default>(mut bytes: &[u8]) -> T {
     let mut image = T::default();

@@ -9,10 +9,10 @@ use bentpipe_cc::control::{
 };
 use bentpipe_cc::guard::{CALM, GROW};
 use bentpipe_cc::hybla::{self, ESTIMATED, hybla_ack, hybla_init, hybla_ssthresh};
-use bentpipe_cc::rate::{self, rate_apply, rate_forget, rate_init};
+use bentpipe_cc::rate::{self, rate_apply, rate_forget, rate_init, rate_yields};
 use bentpipe_cc::share::{Share, budget, join, share_ack, turn};
 use image::Field::{Long, Pad, Word};
-use image::{Image, STEP, WINDOW_AT, context, read};
+use image::{Image, SHARE_AT, STEP, WINDOW_AT, YIELDS_AT, context, read};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use std::cell::Cell;
@@ -221,12 +221,13 @@ fn step() -> impl Strategy<Value = Step> {
 fn trace() -> impl Strategy<Value = Trace> {
     let garbage = prop_oneof![
         3 => Just(None),
-        1 => prop::collection::vec(any::<u8>(), 192).prop_map(Some),
+        1 => prop::collection::vec(any::<u8>(), 256).prop_map(Some),
     ];
     let queue = prop_oneof![Just(0), 20_000..400_000_u32];
     let drained = prop_oneof![Just(STEPS), 0..=STEPS];
     let steps = prop::collection::vec(step(), STEPS / 2..=STEPS);
-    let times = (0..1_u64 << 40, 5_000..700_000_u32, queue, drained);
+    let rtt_us = prop_oneof![1 => 1_000..5_000_u32, 9 => 5_000..700_000_u32];
+    let times = (0..1_u64 << 40, rtt_us, queue, drained);
     let manner = any::<[bool; 2]>();
     (params(), window(), garbage, times, steps, manner).prop_map(
         |(params, window, garbage, (start_ns, rtt_us, queue_us, drained), mut steps, manner)| {
@@ -316,14 +317,14 @@ fn hybla_is_the_same_in_the_kernel_and_in_rust() {
             now_ns = now_ns.wrapping_add(step.after_ns / 64);
             let ack = trace.ack(at, now_ns);
             if sender(&mut window, step, &mut phase) {
-                let mut bytes = context(&trace.params, &window, &ack, SSTHRESH);
+                let mut bytes = context(&trace.params, &window, &ack, SSTHRESH, 0);
                 state.write(&mut bytes);
                 kernel.run("hybla", &mut bytes).unwrap();
                 window.ssthresh = hybla_ssthresh(&mut state, &window);
                 same("threshold", at, &read(&bytes[WINDOW_AT..]), &window)?;
                 same("state at it", at, &read(&bytes[STEP..]), &state)?;
             }
-            let mut bytes = context(&trace.params, &window, &ack, what);
+            let mut bytes = context(&trace.params, &window, &ack, what, 0);
             state.write(&mut bytes);
             kernel.run("hybla", &mut bytes).unwrap();
             let before = window;
@@ -366,8 +367,18 @@ fn hybla_is_the_same_in_the_kernel_and_in_rust() {
 fn the_rate_control_is_the_same_in_the_kernel_and_in_rust() {
     bentpipe_os::need!(Root, Btf);
     let kernel = Replay::load().unwrap();
-    let [fell, deeper, drained, rose, grew, ended, moved, clocked] =
-        [(); 8].map(|()| Seen::default());
+    let [
+        fell,
+        deeper,
+        drained,
+        rose,
+        grew,
+        ended,
+        moved,
+        clocked,
+        differed,
+        yielded,
+    ] = [(); 10].map(|()| Seen::default());
     let replayed = runner().run(&trace(), |trace| {
         let p = &trace.params;
         let mut share: Share = trace.initial();
@@ -383,15 +394,18 @@ fn the_rate_control_is_the_same_in_the_kernel_and_in_rust() {
             let ack = trace.ack(at, now_ns);
             let (w, r, phase) = &mut flows[step.flow];
             sender(w, step, phase);
-            let mut bytes = context(p, w, &ack, step.what);
+            // The last two flows have one receiver.
+            let receiver = step.flow.min(1) as u32 + 1;
+            let mut bytes = context(p, w, &ack, step.what, receiver);
             r.write(&mut bytes);
+            bytes.extend([0; 4]);
             share.write(&mut bytes);
             kernel.run("rate", &mut bytes).unwrap();
             let before = share;
             match step.what {
                 INIT => {
                     turn(&mut share, now_ns);
-                    rate_init(r, &ack, share.guard.path);
+                    rate_init(r, &ack, share.guard.path, receiver);
                     rate_apply(r, w, p, budget(&share, p, 1), 0);
                 }
                 JOIN => {
@@ -406,7 +420,13 @@ fn the_rate_control_is_the_same_in_the_kernel_and_in_rust() {
             }
             same("window", at, &read(&bytes[WINDOW_AT..]), w)?;
             same("flow", at, &read(&bytes[STEP..]), r)?;
-            same("share", at, &read(&bytes[STEP + 40..]), &share)?;
+            same("share", at, &read(&bytes[SHARE_AT..]), &share)?;
+            same(
+                "yields",
+                at,
+                &bytes[YIELDS_AT],
+                &u8::from(rate_yields(r, p)),
+            )?;
             let orderly = trace.garbage.is_none();
             let (old, new) = (&before.guard, &share.guard);
             fell.note(orderly && old.level_us == 0 && new.level_us > 0);
@@ -418,6 +438,8 @@ fn the_rate_control_is_the_same_in_the_kernel_and_in_rust() {
             moved.note(orderly && new.path != old.path);
             let (_, r, _) = &flows[step.flow];
             clocked.note(orderly && r.member.transit_us != 0);
+            differed.note(orderly && old.delays.second_by != 0 && new.samples == 0);
+            yielded.note(orderly && rate_yields(r, p));
         }
         Ok(())
     });
@@ -433,6 +455,8 @@ fn the_rate_control_is_the_same_in_the_kernel_and_in_rust() {
         ("guard ends", ended),
         ("path changes", moved),
         ("the way there is known", clocked),
+        ("two receivers report", differed),
+        ("a short path is given away", yielded),
     ] {
         assert!(seen.0.get() >= 1, "{branch}: no trace shows it");
     }
