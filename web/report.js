@@ -114,19 +114,23 @@ function tableHead() {
   return head;
 }
 
+/** Beside a figure that a pause of the host disturbed in every try. */
+const paused = (ms) => (finite(ms) ? make("small", { class: "paused" }, `host paused ${ms.toFixed(0)} ms`) : null);
+
 function goodputCell(cell, isBest) {
   if (!finite(cell.goodput)) return make("td", { class: "first bad" }, "failed");
   const bar = make("i");
   bar.style.width = `${Math.min(100, cell.share * 100)}%`;
   return make("td", { class: `first share${isBest ? " best" : ""}`, title: finite(cell.retransmitted) ? `${percent(cell.retransmitted)} retransmitted` : undefined },
-    rate(cell.goodput), make("small", {}, `${Math.round(cell.share * 100)}%`), make("span", { class: "fill" }, bar));
+    rate(cell.goodput), make("small", {}, `${Math.round(cell.share * 100)}%`), make("span", { class: "fill" }, bar), paused(cell.host_paused_ms) ?? "");
 }
 
 function timeCell(time, isBest) {
-  if (time.cut) return make("td", { class: "cut" }, `> ${data.setting.cutoff_s}`);
+  const mark = paused(time.host_paused_ms) ?? "";
+  if (time.cut) return make("td", { class: "cut" }, `> ${data.setting.cutoff_s}`, mark);
   if (!finite(time.median)) return make("td", { class: time.failed ? "bad" : "cut" }, missing(time));
   const title = time.all.length > 1 ? `median of ${time.all.length}: ${time.all.map((t) => (finite(t) ? seconds(t) : "cut off")).join(", ")} s` : "one run";
-  return make("td", { class: isBest ? "best" : undefined, title }, seconds(time.median));
+  return make("td", { class: isBest ? "best" : undefined, title }, seconds(time.median), mark);
 }
 
 function table() {
@@ -155,7 +159,8 @@ function table() {
   document.getElementById("table-note").textContent =
     `Bulk is the goodput of a ${s.bulk_s} s download over its whole time, start included. 100 kB and 2 MB run from connect() to the last byte, ` +
     `${s.repeats > 1 ? `medians of up to ${s.repeats} runs, ` : ""}cut off at ${s.cutoff_s} s. ` +
-    `Limit = rate × 1448/1500 × (1 − loss). The best of each column is bold and green.`;
+    `Limit = rate × 1448/1500 × (1 − loss). The best of each column is bold and green. Where the host paused in every try, ` +
+    `the figure says for how long: the emulated link stood still meanwhile.`;
 }
 
 function failures() {

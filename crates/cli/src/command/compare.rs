@@ -74,10 +74,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let bench = Bench::new(args.lateness, stop.flag());
     let mut ended = 0;
     let outcomes = pool::run(
-        cells,
+        vec![cells],
         jobs,
         &stop.flag(),
         |cell: &Cell| bench.run(&cases[cell.case].scenario, cell.seed),
+        |_, _| true,
         |event| {
             if let pool::Event::Ended(outcome) = event {
                 ended += 1;

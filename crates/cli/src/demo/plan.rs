@@ -288,8 +288,36 @@ pub(crate) fn bulk(selection: &Selection) -> Duration {
     }
 }
 
-/// All runs of `selection`, longest first, so that the last ones to end are short.
-pub(crate) fn cells(selection: &Selection) -> Vec<Cell> {
+/// The rows of the main contrast: what most servers do, and what we recommend.
+pub(crate) const CONTRAST: [&str; 2] = ["e2e-cubic", "split-rate"];
+/// The loss rate at which it is shown, an index into [`LOSSES`].
+const CONTRAST_LOSS: usize = 1;
+
+/// The loss rate at which the main contrast of `selection` is judged; `None` where a row of it was not asked for.
+pub(crate) fn contrast(selection: &Selection) -> Option<usize> {
+    let rows = variants(selection);
+    let asked = CONTRAST.map(|key| rows.iter().any(|variant| variant.key == key));
+    let losses = losses(selection);
+    let last = losses.last().copied();
+    let loss = losses.into_iter().find(|loss| *loss == CONTRAST_LOSS);
+    (asked == [true; 2]).then_some(loss.or(last)?)
+}
+
+/// All runs of `selection` in two groups: those of the main contrast, which are done within a minute, and the
+/// others; in these the repetitions come last, else the longest first, so that the last ones to end are short.
+/// A sample is over before it would need a contrast.
+pub(crate) fn groups(selection: &Selection) -> Vec<Vec<Cell>> {
+    let mut cells = cells(selection);
+    cells.sort_by_key(|cell| (cell.seed > 1, std::cmp::Reverse(cell.estimate())));
+    let loss = contrast(selection).filter(|_| !selection.quick);
+    let (first, rest) = cells.into_iter().partition(|cell| {
+        let short = cell.measure != Measure::Large && cell.seed == 1;
+        short && Some(cell.loss) == loss && CONTRAST.contains(&cell.variant.key)
+    });
+    vec![first, rest]
+}
+
+fn cells(selection: &Selection) -> Vec<Cell> {
     let mut cells = Vec::new();
     let bulk = bulk(selection);
     for variant in variants(selection) {
@@ -314,7 +342,6 @@ pub(crate) fn cells(selection: &Selection) -> Vec<Cell> {
             }
         }
     }
-    cells.sort_by_key(|cell| std::cmp::Reverse(cell.estimate()));
     cells
 }
 
@@ -338,11 +365,31 @@ mod tests {
         );
         let total: Duration = cells.iter().map(Cell::estimate).sum();
         assert!(total / 8 < Duration::from_secs(280), "{total:?}");
-        assert!(
-            cells
-                .windows(2)
-                .all(|pair| pair[0].estimate() >= pair[1].estimate())
-        );
+        let groups = groups(&Selection::default());
+        assert_eq!(groups.concat().len(), cells.len());
+        let order = |cell: &Cell| (cell.seed == 1, cell.estimate());
+        let rest = groups[1].iter().map(order);
+        assert!(rest.is_sorted_by(|a, b| (a.0, a.1) >= (b.0, b.1)));
+    }
+
+    #[test]
+    fn the_main_contrast_comes_first_and_within_a_minute() {
+        let first = &groups(&Selection::default())[0];
+        let names: BTreeSet<String> = first.iter().map(Cell::name).collect();
+        let expected = [
+            "e2e-cubic-loss1-100kB-seed1",
+            "e2e-cubic-loss1-bulk-seed1",
+            "split-rate-loss1-100kB-seed1",
+            "split-rate-loss1-bulk-seed1",
+        ];
+        assert_eq!(names, expected.map(str::to_owned).into());
+        let longest = first.iter().map(Cell::estimate).max();
+        assert!(longest < Some(Duration::from_secs(50)), "{longest:?}");
+        let one = Selection {
+            only: vec!["e2e-cubic".into()],
+            quick: false,
+        };
+        assert!(groups(&one)[0].is_empty() && contrast(&one).is_none());
     }
 
     #[test]

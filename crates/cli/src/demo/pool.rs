@@ -14,8 +14,9 @@ use std::thread;
 pub(crate) enum Try<F = Figures> {
     /// With figures.
     Done(F),
-    /// The emulator fell behind: the figures say nothing about TCP. Worth another try, alone.
-    Invalid(String),
+    /// The emulator fell behind: why, and what was measured where that is to be shown if no other try
+    /// brings better. Worth another one, alone.
+    Invalid(String, Option<F>),
     /// It could not be run.
     Failed(String),
     /// Someone asked to stop.
@@ -29,45 +30,65 @@ pub(crate) enum Event<'a, C = Cell, F = Figures> {
     Began(&'a C),
     /// A run ended; it will not be tried again.
     Ended(&'a Outcome<C, F>),
-    /// A run was invalid and will be tried again alone.
-    Again(&'a C, &'a str),
+    /// A run was invalid and will be tried again alone: why, and what it measured all the same.
+    Again(&'a C, &'a str, Option<&'a F>),
+    /// There is no time left for a run.
+    Shed(&'a C),
+    /// The first tries of a group have all ended.
+    Group,
 }
 
 /// How often an invalid run is tried again, alone: what disturbs a machine for long is no fault of
 /// the run, but what disturbs every try cannot be measured there.
 const TRIES_ALONE: u32 = 2;
 
-/// Runs `cells` in their order on `workers` threads, the invalid ones again alone afterwards.
+/// Runs the cells of each group, one group after the other, in their order on `workers` threads, and the invalid
+/// ones of all groups again alone afterwards.
 ///
-/// `watch` is called on the caller's thread. When `stop` is set no further run begins; the outcomes
-/// so far are returned. A `run` that panics counts as failed.
+/// `admit` is asked before a run begins, with the number of tries it had; a run that it refuses is left out, or
+/// keeps what its last try brought. `watch` is called on the caller's thread. When `stop` is set no further run
+/// begins; the outcomes so far are returned. A `run` that panics counts as failed.
 pub(crate) fn run<C: Clone + Send, F: Send>(
-    cells: Vec<C>,
+    groups: Vec<Vec<C>>,
     workers: usize,
     stop: &AtomicBool,
     run: impl Fn(&C) -> Try<F> + Sync,
+    admit: impl Fn(&C, u32) -> bool + Sync,
     mut watch: impl FnMut(Event<'_, C, F>),
 ) -> Vec<Outcome<C, F>> {
-    let mut outcomes = Vec::with_capacity(cells.len());
-    let mut waiting = cells;
-    for attempts in 1..=1 + TRIES_ALONE {
-        let workers = if attempts == 1 { workers.max(1) } else { 1 };
-        let mut again = Vec::new();
-        round(waiting, workers, stop, &run, |message| match message {
+    let mut outcomes = Vec::new();
+    let mut again = Vec::new();
+    for group in groups {
+        let admit = |cell: &C| admit(cell, 0);
+        let hear = |message| match message {
             Message::Began(cell) => watch(Event::Began(&cell)),
-            Message::Ended(cell, Try::Invalid(why)) if attempts <= TRIES_ALONE => {
-                watch(Event::Again(&cell, &why));
-                again.push(cell);
+            Message::Refused(cell) => watch(Event::Shed(&cell)),
+            Message::Ended(cell, Try::Invalid(why, left)) => {
+                watch(Event::Again(&cell, &why, left.as_ref()));
+                again.push((cell, why, left));
             }
-            Message::Ended(cell, ended) => settle(cell, ended, attempts, &mut outcomes, &mut watch),
-        });
-        waiting = again;
+            Message::Ended(cell, ended) => settle(cell, ended, 1, &mut outcomes, &mut watch),
+        };
+        round(group, workers.max(1), stop, &run, &admit, hear);
+        watch(Event::Group);
+    }
+    for (cell, why, left) in again {
+        let mut last = Try::Invalid(why, left);
+        let mut attempts = 1;
+        let tries = |attempts| attempts <= TRIES_ALONE && !stop.load(Ordering::Relaxed);
+        while matches!(last, Try::Invalid(..)) && tries(attempts) && admit(&cell, attempts) {
+            watch(Event::Began(&cell));
+            last = caught(&run, &cell);
+            attempts += 1;
+        }
+        settle(cell, last, attempts, &mut outcomes, &mut watch);
     }
     outcomes
 }
 
 enum Message<C, F> {
     Began(C),
+    Refused(C),
     Ended(C, Try<F>),
 }
 
@@ -81,7 +102,9 @@ fn settle<C, F>(
     let result = match ended {
         Try::Done(figures) => Ok(figures),
         Try::Failed(why) => Err(why),
-        Try::Invalid(why) => Err(format!("{why}, also when run alone")),
+        Try::Invalid(_, Some(figures)) => Ok(figures),
+        Try::Invalid(why, None) if attempts > 1 => Err(format!("{why}, also when run alone")),
+        Try::Invalid(why, None) => Err(why),
         Try::Stopped => return,
     };
     let outcome = Outcome {
@@ -98,6 +121,7 @@ fn round<C: Clone + Send, F: Send>(
     workers: usize,
     stop: &AtomicBool,
     run: &(impl Fn(&C) -> Try<F> + Sync),
+    admit: &(impl Fn(&C) -> bool + Sync),
     mut hear: impl FnMut(Message<C, F>),
 ) {
     let waiting = Mutex::new(VecDeque::from(cells));
@@ -111,7 +135,7 @@ fn round<C: Clone + Send, F: Send>(
     thread::scope(|scope| {
         for _ in 0..workers {
             let tell = tell.clone();
-            scope.spawn(move || work(next, run, &tell));
+            scope.spawn(move || work(next, run, admit, &tell));
         }
         drop(tell);
         told.iter().for_each(&mut hear);
@@ -121,28 +145,42 @@ fn round<C: Clone + Send, F: Send>(
 fn work<C: Clone, F>(
     next: impl Fn() -> Option<C>,
     run: &impl Fn(&C) -> Try<F>,
+    admit: &impl Fn(&C) -> bool,
     tell: &Sender<Message<C, F>>,
 ) {
     while let Some(cell) = next() {
         // The receiver outlives the workers; were it gone, nobody would miss the message.
+        if !admit(&cell) {
+            let _ = tell.send(Message::Refused(cell));
+            continue;
+        }
         let _ = tell.send(Message::Began(cell.clone()));
-        let ended = catch_unwind(AssertUnwindSafe(|| run(&cell)))
-            .unwrap_or_else(|_| Try::Failed("the run panicked: this is a defect".into()));
+        let ended = caught(run, &cell);
         let _ = tell.send(Message::Ended(cell, ended));
     }
+}
+
+fn caught<C, F>(run: &impl Fn(&C) -> Try<F>, cell: &C) -> Try<F> {
+    catch_unwind(AssertUnwindSafe(|| run(cell)))
+        .unwrap_or_else(|_| Try::Failed("the run panicked: this is a defect".into()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::plan::{Selection, cells};
+    use crate::demo::plan::{Selection, groups};
     use std::sync::atomic::AtomicUsize;
 
     fn short() -> Vec<Cell> {
-        cells(&Selection {
+        let selection = Selection {
             only: vec!["split-rate".into()],
             quick: false,
-        })
+        };
+        groups(&selection).concat()
+    }
+
+    fn all<C, F>(_: &C, _: F) -> bool {
+        true
     }
 
     #[test]
@@ -163,14 +201,14 @@ mod tests {
             };
             assert!(!again || others == 0, "a second try has no company");
             match (cell.seed, cell.loss) {
-                (2, _) if !again => Try::Invalid("late".into()),
-                (3, 1) => Try::Invalid("late".into()),
+                (2, _) if !again => Try::Invalid("late".into(), None),
+                (3, 1) => Try::Invalid("late".into(), None),
                 (3, 2) => panic!("a defect"),
                 _ => Try::Done(Figures::default()),
             }
         };
         let planned = short().len();
-        let outcomes = run(short(), 4, &AtomicBool::new(false), one, |_| {});
+        let outcomes = run(vec![short()], 4, &AtomicBool::new(false), one, all, |_| {});
         assert_eq!(outcomes.len(), planned);
         assert!(company.into_inner() > 0, "the first tries run side by side");
         for Outcome {
@@ -201,8 +239,48 @@ mod tests {
             }
             Try::Done(Figures::default())
         };
-        let outcomes = run(short(), 1, &stop, one, |_| {});
+        let outcomes = run(vec![short()], 1, &stop, one, all, |_| {});
         assert_eq!(outcomes.len(), 2);
         assert_eq!(began.into_inner(), 3);
+    }
+
+    #[test]
+    fn what_there_is_no_time_for_is_left_out_and_a_disturbed_run_keeps_its_figures() {
+        let one = |cell: &Cell| match cell.seed {
+            2 => Try::Invalid("late".into(), Some(Figures::default())),
+            _ => Try::Done(Figures::default()),
+        };
+        // No third runs, and nothing is tried again.
+        let admit = |cell: &Cell, tries: u32| cell.seed < 3 && tries == 0;
+        let (mut shed, mut again, mut groups) = (0, 0, 0);
+        let cells = vec![short(), Vec::new()];
+        let planned: Vec<u64> = short().iter().map(|cell| cell.seed).collect();
+        let outcomes = run(
+            cells,
+            2,
+            &AtomicBool::new(false),
+            one,
+            admit,
+            |event| match event {
+                Event::Shed(cell) => {
+                    assert_eq!(cell.seed, 3);
+                    shed += 1;
+                }
+                Event::Again(cell, why, left) => {
+                    assert_eq!((cell.seed, why, left.is_some()), (2, "late", true));
+                    again += 1;
+                }
+                Event::Group => groups += 1,
+                Event::Began(_) | Event::Ended(_) => {}
+            },
+        );
+        let of = |seed| planned.iter().filter(|one| **one == seed).count();
+        assert_eq!((shed, again, groups), (of(3), of(2), 2));
+        assert_eq!(outcomes.len(), planned.len() - of(3));
+        assert!(
+            outcomes
+                .iter()
+                .all(|outcome| outcome.result.is_ok() && outcome.attempts == 1)
+        );
     }
 }

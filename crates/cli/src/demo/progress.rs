@@ -2,7 +2,7 @@
 
 use super::plan::Cell;
 use super::pool::Event;
-use super::results::Outcome;
+use super::results::{Outcome, paused};
 use crate::terminal;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, stderr};
@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 pub(crate) struct Progress {
     state: Arc<Mutex<State>>,
     bar: Option<ProgressBar>,
-    total: usize,
 }
 
 struct State {
@@ -23,6 +22,8 @@ struct State {
     waiting: Vec<(String, Duration)>,
     running: Vec<(Cell, Instant)>,
     ended: usize,
+    /// Ended or still to end.
+    total: usize,
     /// To be tried again alone.
     again: Vec<String>,
     /// How long the runs that ended were expected to take, and took.
@@ -47,7 +48,7 @@ impl Progress {
             keep_fresh(&bar, &state);
             bar
         });
-        Self { state, bar, total }
+        Self { state, bar }
     }
 
     /// Takes note of `event`.
@@ -57,14 +58,15 @@ impl Progress {
         match (event, &self.bar) {
             (Event::Ended(_), Some(bar)) => bar.set_position(state.ended as u64),
             (Event::Ended(outcome), None) => {
-                let (ended, total, left) = (state.ended, self.total, clock(state.left()));
+                let (ended, total, left) = (state.ended, state.total, clock(state.left()));
                 let line = line(outcome);
                 terminal::say(&format!("[{ended}/{total}, about {left} left] {line}"));
             }
-            (Event::Again(cell, why), _) => {
+            (Event::Again(cell, why, _), _) => {
                 tracing::info!("{}: {why}; will be run again alone", cell.title());
             }
-            (Event::Began(_), _) => {}
+            (Event::Shed(_), Some(bar)) => bar.set_length(state.total as u64),
+            (Event::Began(_) | Event::Shed(_) | Event::Group, _) => {}
         }
     }
 }
@@ -88,6 +90,7 @@ impl State {
             waiting,
             running: Vec::new(),
             ended: 0,
+            total: cells.len(),
             again: Vec::new(),
             expected: Duration::ZERO,
             took: Duration::ZERO,
@@ -102,12 +105,22 @@ impl State {
                 self.again.retain(|waiting| *waiting != name);
                 self.running.push(((*cell).clone(), Instant::now()));
             }
-            Event::Again(cell, _) => {
+            Event::Shed(cell) => {
+                let name = cell.name();
+                self.waiting.retain(|(waiting, _)| *waiting != name);
+                self.total -= 1;
+            }
+            Event::Group => {}
+            Event::Again(cell, ..) => {
                 self.end(cell);
                 self.waiting.push((cell.name(), cell.estimate()));
                 self.again.push(cell.name());
             }
             Event::Ended(outcome) => {
+                let name = outcome.cell.name();
+                // One that is not tried again, for want of time, was waiting.
+                self.waiting.retain(|(waiting, _)| *waiting != name);
+                self.again.retain(|waiting| *waiting != name);
                 self.end(&outcome.cell);
                 self.ended += 1;
             }
@@ -168,12 +181,16 @@ fn keep_fresh(bar: &ProgressBar, state: &Arc<Mutex<State>>) {
 
 fn line(outcome: &Outcome) -> String {
     let title = outcome.cell.title();
+    let pause = outcome.result.as_ref().ok();
+    let pause = pause.and_then(|figures| figures.host_paused_ms);
+    let mark = pause.map(|pause| format!(" ({})", paused(pause)));
+    let mark = mark.unwrap_or_default();
     match (&outcome.result, outcome.cell.measure.size()) {
         (Err(why), _) => format!("{title}: failed: {why}"),
-        (Ok(figures), None) => format!("{title}: {:.2} Mb/s", figures.goodput_mbps),
+        (Ok(figures), None) => format!("{title}: {:.2} Mb/s{mark}", figures.goodput_mbps),
         (Ok(figures), Some(_)) => match figures.completion_s {
-            Some(seconds) => format!("{title}: {seconds:.2} s"),
-            None => format!("{title}: cut off"),
+            Some(seconds) => format!("{title}: {seconds:.2} s{mark}"),
+            None => format!("{title}: cut off{mark}"),
         },
     }
 }
@@ -187,17 +204,18 @@ fn clock(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::plan::{Selection, cells};
+    use crate::demo::plan::{Selection, groups};
 
     #[test]
     fn the_time_left_shrinks_from_the_whole_plan_to_nothing() {
-        let cells = cells(&Selection::default());
+        let cells = groups(&Selection::default()).concat();
         let mut state = State::new(&cells, 8);
         let whole = state.left();
         assert!(whole > Duration::from_secs(60), "{whole:?}");
-        for cell in &cells {
+        state.hear(&Event::Shed(&cells[0]));
+        for cell in &cells[1..] {
             state.hear(&Event::Began(cell));
-            state.hear(&Event::Again(cell, "late"));
+            state.hear(&Event::Again(cell, "late", None));
             state.hear(&Event::Began(cell));
             state.hear(&Event::Ended(&Outcome {
                 cell: cell.clone(),
@@ -207,7 +225,11 @@ mod tests {
             assert!(state.left() < whole);
         }
         assert_eq!(state.left(), Duration::ZERO);
-        assert_eq!((state.ended, state.again.len()), (cells.len(), 0));
+        assert_eq!(
+            (state.ended, state.total),
+            (cells.len() - 1, cells.len() - 1)
+        );
+        assert!(state.again.is_empty());
     }
 
     #[test]

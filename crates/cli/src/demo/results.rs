@@ -14,6 +14,9 @@ pub(crate) struct Figures {
     pub(crate) retransmitted: Option<f64>,
     /// 99th percentile of the emulator's lateness, in milliseconds.
     pub(crate) lateness_ms: Option<f64>,
+    /// How long the host paused, in milliseconds, where that was too long to trust the figures: every try was
+    /// disturbed so.
+    pub(crate) host_paused_ms: Option<f64>,
     /// Received in each second, in Mb/s.
     pub(crate) series: Vec<f64>,
 }
@@ -40,22 +43,27 @@ pub(crate) struct Times {
     pub(crate) all: Vec<Option<f64>>,
     /// Whether a run failed: its time is not among `all`.
     pub(crate) failed: bool,
+    /// How long the host paused, in milliseconds, in the run whose time is the median.
+    pub(crate) host_paused_ms: Option<f64>,
 }
 
 impl Times {
-    /// The times of `all` runs that did not fail. A run that was cut off counts as the longest; of an even number
-    /// the slower middle one is taken, so that the median is always a run that happened.
-    fn new(all: Vec<Option<f64>>, failed: bool) -> Self {
-        let mut sorted = all.clone();
-        sorted.sort_by(|a, b| {
-            a.unwrap_or(f64::INFINITY)
-                .total_cmp(&b.unwrap_or(f64::INFINITY))
-        });
-        let middle = sorted.get(sorted.len() / 2).copied();
+    /// The times of all `runs` that did not fail. A run that was cut off counts as the longest; of an even number
+    /// the slower middle one is taken, so that the median is always a run that happened. Runs in which the
+    /// host paused count where there is no other.
+    fn new<'a>(runs: impl Iterator<Item = &'a Figures>, failed: bool) -> Self {
+        let runs: Vec<&Figures> = runs.collect();
+        let key = |run: &&&Figures| run.completion_s.unwrap_or(f64::INFINITY);
+        let calm = |run: &&&Figures| run.host_paused_ms.is_none();
+        let any_calm = runs.iter().any(|run| calm(&run));
+        let mut sorted: Vec<_> = runs.iter().filter(|run| !any_calm || calm(run)).collect();
+        sorted.sort_by(|a, b| key(a).total_cmp(&key(b)));
+        let middle = sorted.get(sorted.len() / 2);
         Self {
-            median: middle.flatten(),
-            cut: middle == Some(None),
-            all,
+            median: middle.and_then(|run| run.completion_s),
+            cut: middle.is_some_and(|run| run.completion_s.is_none()),
+            host_paused_ms: middle.and_then(|run| run.host_paused_ms),
+            all: runs.iter().map(|run| run.completion_s).collect(),
             failed,
         }
     }
@@ -78,11 +86,24 @@ pub(crate) struct Row {
     pub(crate) small: Times,
     /// The time for 2 MB.
     pub(crate) large: Times,
+    /// How long the host paused in the bulk transfer, in milliseconds, where that was too long.
+    pub(crate) host_paused_ms: Option<f64>,
     /// What failed, in words.
     pub(crate) failed: Vec<String>,
 }
 
 impl Row {
+    /// Cells of the row whose figures are of runs in which the host paused: name and milliseconds.
+    pub(crate) fn paused(&self) -> impl Iterator<Item = (Measure, f64)> {
+        let cells = [
+            (Measure::Bulk, self.host_paused_ms),
+            (Measure::Small, self.small.host_paused_ms),
+            (Measure::Large, self.large.host_paused_ms),
+        ];
+        let paused = |(measure, pause): (Measure, Option<f64>)| Some((measure, pause?));
+        cells.into_iter().filter_map(paused)
+    }
+
     /// The goodput that no TCP can exceed here, in Mb/s.
     pub(crate) fn limit_mbps(&self) -> f64 {
         Cell::limit_mbps(self.loss)
@@ -121,10 +142,7 @@ fn row(variant: &'static Variant, loss: usize, outcomes: &[Outcome]) -> Row {
     let times = |measure| {
         let mut runs = mine.iter().filter(|run| run.cell.measure == measure);
         let failed = runs.any(|run| run.result.is_err());
-        Times::new(
-            figures(measure).map(|run| run.completion_s).collect(),
-            failed,
-        )
+        Times::new(figures(measure), failed)
     };
     let bulk = figures(Measure::Bulk).next();
     let failure = |outcome: &&Outcome| {
@@ -139,8 +157,14 @@ fn row(variant: &'static Variant, loss: usize, outcomes: &[Outcome]) -> Row {
         series: bulk.map(|run| run.series.clone()).unwrap_or_default(),
         small: times(Measure::Small),
         large: times(Measure::Large),
+        host_paused_ms: bulk.and_then(|run| run.host_paused_ms),
         failed: mine.iter().filter_map(failure).collect(),
     }
+}
+
+/// What is said of a run whose figures a pause of the host disturbed, in milliseconds.
+pub(crate) fn paused(pause_ms: f64) -> String {
+    format!("host paused {pause_ms:.0} ms")
 }
 
 /// One row as `--json` writes it.
@@ -164,6 +188,9 @@ struct Line<'a> {
     t_2MB_cut: bool,
     t_100kB_all_s: Vec<Option<f64>>,
     t_2MB_all_s: Vec<Option<f64>>,
+    goodput_host_paused_ms: Option<f64>,
+    t_100kB_host_paused_ms: Option<f64>,
+    t_2MB_host_paused_ms: Option<f64>,
     failed: &'a [String],
 }
 
@@ -185,6 +212,9 @@ impl<'a> From<&'a Row> for Line<'a> {
             t_2MB_cut: row.large.cut,
             t_100kB_all_s: all(&row.small),
             t_2MB_all_s: all(&row.large),
+            goodput_host_paused_ms: row.host_paused_ms.map(rounded),
+            t_100kB_host_paused_ms: row.small.host_paused_ms.map(rounded),
+            t_2MB_host_paused_ms: row.large.host_paused_ms.map(rounded),
             failed: &row.failed,
         }
     }
@@ -202,7 +232,8 @@ fn rounded(value: f64) -> f64 {
 /// `t_2MB_s` (median seconds, null when that run was cut off or failed; `t_100kB_cut` and
 /// `t_2MB_cut` are true when cut off), `share` of the limit, `retransmitted` share of the payload
 /// bytes of the bulk transfer, `t_100kB_all_s` and `t_2MB_all_s` (every run by its seed from 1; null when
-/// cut off), `failed` (what went wrong, in words).
+/// cut off), `goodput_host_paused_ms` and the like (how long the host paused in that run, null where it did not
+/// matter), `failed` (what went wrong, in words).
 pub(crate) fn to_json(rows: &[Row]) -> serde_json::Result<String> {
     let lines: serde_json::Result<Vec<String>> = rows
         .iter()
@@ -226,14 +257,39 @@ pub(crate) mod tests {
 
     #[test]
     fn the_median_is_a_run_that_happened_and_a_cut_one_counts_as_longest() {
-        let times = Times::new(vec![Some(3.0), None, Some(2.0)], false);
+        let of = |times: &[Option<f64>], failed| {
+            let runs: Vec<Figures> = times.iter().map(|time| timed(*time, None)).collect();
+            Times::new(runs.iter(), failed)
+        };
+        let times = of(&[Some(3.0), None, Some(2.0)], false);
         assert_eq!((times.median, times.cut), (Some(3.0), false));
-        let times = Times::new(vec![None, Some(2.0), None], false);
+        let times = of(&[None, Some(2.0), None], false);
         assert_eq!((times.median, times.cut), (None, true));
-        let times = Times::new(Vec::new(), true);
+        let times = of(&[], true);
         assert_eq!((times.median, times.cut), (None, false));
-        let times = Times::new(vec![Some(1.0), Some(2.0)], true);
+        let times = of(&[Some(1.0), Some(2.0)], true);
         assert_eq!(times.median, Some(2.0));
+    }
+
+    fn timed(completion_s: Option<f64>, host_paused_ms: Option<f64>) -> Figures {
+        Figures {
+            completion_s,
+            host_paused_ms,
+            ..Figures::default()
+        }
+    }
+
+    #[test]
+    fn a_run_in_which_the_host_paused_counts_where_there_is_no_other() {
+        let calm = timed(Some(2.0), None);
+        let paused = [timed(Some(9.0), Some(92.0)), timed(Some(8.0), Some(60.0))];
+        let times = Times::new(paused.iter().chain([&calm]), false);
+        assert_eq!((times.median, times.host_paused_ms), (Some(2.0), None));
+        let times = Times::new(paused.iter(), false);
+        assert_eq!(
+            (times.median, times.host_paused_ms),
+            (Some(9.0), Some(92.0))
+        );
     }
 
     #[test]
@@ -242,7 +298,8 @@ pub(crate) mod tests {
             only: vec!["split-rate".into()],
             quick: false,
         };
-        let outcomes: Vec<Outcome> = plan::cells(&selection)
+        let outcomes: Vec<Outcome> = plan::groups(&selection)
+            .concat()
             .into_iter()
             .map(|cell| {
                 if cell.measure == Measure::Bulk && cell.loss == 2 {

@@ -1,7 +1,7 @@
 //! The rows as a table for the terminal: one block a loss rate.
 
 use super::plan::{CUTOFF, LOSSES, Mode};
-use super::results::{Row, Times};
+use super::results::{Row, Times, paused};
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
 
 const HEADER: [&str; 7] = [
@@ -23,12 +23,28 @@ pub(crate) fn render(rows: &[Row]) -> String {
             let percent = share * 100.0;
             let limit = first.limit_mbps();
             blocks.push(format!(
-                "{percent}% loss, limit {limit:.2} Mb/s\n{}",
-                table(&block)
+                "{percent}% loss, limit {limit:.2} Mb/s\n{}{}",
+                table(&block),
+                notes(&block)
             ));
         }
     }
     blocks.join("\n\n")
+}
+
+/// What the stars in the table stand for.
+fn notes(rows: &[&Row]) -> String {
+    let rows = rows.iter();
+    let notes = rows.flat_map(|row| {
+        let title = row.variant.title();
+        row.paused()
+            .map(move |(measure, pause)| format!("\n* {title}, {measure}: {}", paused(pause)))
+    });
+    notes.collect()
+}
+
+fn star(pause: Option<f64>) -> &'static str {
+    if pause.is_some() { " *" } else { "" }
 }
 
 fn table(rows: &[&Row]) -> Table {
@@ -59,9 +75,9 @@ fn table(rows: &[&Row]) -> Table {
         let again = row
             .retransmitted
             .map_or("—".into(), |share| format!("{:.2}%", share * 100.0));
-        let goodput = row
-            .goodput_mbps
-            .map_or("failed".into(), |mbps| format!("{mbps:.2}"));
+        let goodput = row.goodput_mbps.map_or("failed".into(), |mbps| {
+            format!("{mbps:.2}{}", star(row.host_paused_ms))
+        });
         table.add_row([
             Cell::new(mode),
             Cell::new(row.variant.label),
@@ -97,12 +113,13 @@ fn marked(text: String, best: bool) -> Cell {
 }
 
 fn time(times: &Times) -> String {
+    let star = star(times.host_paused_ms);
     match times {
-        Times { cut: true, .. } => format!(">{} s", CUTOFF.as_secs()),
+        Times { cut: true, .. } => format!(">{} s{star}", CUTOFF.as_secs()),
         Times {
             median: Some(seconds),
             ..
-        } => format!("{seconds:.2} s"),
+        } => format!("{seconds:.2} s{star}"),
         Times { failed: true, .. } => "failed".into(),
         // Not part of what was asked for.
         _ => "—".into(),
@@ -128,6 +145,7 @@ mod tests {
                 ..Times::default()
             },
             large,
+            host_paused_ms: Some(92.3),
             failed: Vec::new(),
         };
         let cut = Times {
@@ -151,6 +169,9 @@ mod tests {
             lines[0].contains(">60 s") && lines[1].contains("failed"),
             "{text}"
         );
+        assert!(lines[0].contains("0.10 *"), "{text}");
+        let note = "* end to end, cubic, bulk: host paused 92 ms";
+        assert!(text.lines().any(|line| line == note), "{text}");
         assert!(!text.contains("1% loss"), "{text}");
     }
 }

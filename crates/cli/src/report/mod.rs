@@ -9,7 +9,7 @@ pub(crate) mod svg;
 mod tests;
 
 use crate::demo::plan::{self, CUTOFF, Cell, DELAY, LINK_RATE, LOSSES, Mode, REPEATS, Selection};
-use crate::demo::results::{Outcome, Row, Times};
+use crate::demo::results::{Outcome, Row, Times, paused};
 use serde::Serialize;
 
 const PAGE: &str = include_str!("../../../../web/report.html");
@@ -90,6 +90,7 @@ struct PageCell<'a> {
     t_100kB: &'a Times,
     t_2MB: &'a Times,
     series: &'a [f64],
+    host_paused_ms: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -172,6 +173,7 @@ impl<'a> From<&'a Row> for PageCell<'a> {
             t_100kB: &row.small,
             t_2MB: &row.large,
             series: &row.series,
+            host_paused_ms: row.host_paused_ms,
         }
     }
 }
@@ -179,6 +181,7 @@ impl<'a> From<&'a Row> for PageCell<'a> {
 impl From<&Outcome> for Run {
     fn from(outcome: &Outcome) -> Self {
         let figures = outcome.result.as_ref().ok();
+        let mark = figures.and_then(|run| Some(format!(" ({})", paused(run.host_paused_ms?))));
         let result = match (&outcome.result, outcome.cell.measure.size()) {
             (Err(why), _) => why.clone(),
             (Ok(run), None) => format!("{:.2} Mb/s", run.goodput_mbps),
@@ -189,7 +192,7 @@ impl From<&Outcome> for Run {
         Self {
             name: outcome.cell.name(),
             seed: outcome.cell.seed,
-            result,
+            result: result + &mark.unwrap_or_default(),
             retransmitted: figures.and_then(|run| run.retransmitted),
             lateness_ms: figures.and_then(|run| run.lateness_ms),
             attempts: outcome.attempts,

@@ -3,7 +3,7 @@
 //! The figures here are invented for the layout alone; nothing but these tests sees them.
 
 use super::*;
-use crate::demo::plan::{Measure, cells};
+use crate::demo::plan::{Measure, groups};
 use crate::demo::results::{Figures, rows};
 use bentpipe_base::Stream;
 use std::path::Path;
@@ -28,6 +28,8 @@ fn invented(selection: &Selection) -> Vec<Outcome> {
             completion_s: (seconds < 60.0).then_some(seconds),
             retransmitted: Some(0.002 + [0.0, 0.01, 0.05][cell.loss]),
             lateness_ms: Some(0.3 + 0.2 * chance.uniform()),
+            // A host that paused in one cell.
+            host_paused_ms: (cell.variant.key == "e2e-hybla" && cell.loss == 1).then_some(92.0),
             series: (0..30)
                 .map(|i| {
                     (goodput * f64::from(i) / 3.0).min(goodput * (1.0 + 0.06 * chance.uniform()))
@@ -47,7 +49,11 @@ fn invented(selection: &Selection) -> Vec<Outcome> {
             attempts: 1,
         }
     };
-    cells(selection).into_iter().map(outcome).collect()
+    groups(selection)
+        .concat()
+        .into_iter()
+        .map(outcome)
+        .collect()
 }
 
 fn page() -> String {
@@ -152,7 +158,7 @@ fn chromium_draws_the_page_without_a_word_on_the_console() {
     assert_eq!(dom.matches("<canvas").count(), 3, "a chart a loss rate");
     assert_eq!(
         dom.matches("scope=\"row\"><code").count(),
-        cells(&Selection::default()).len()
+        groups(&Selection::default()).concat().len()
     );
     assert!(!dom.contains("[object "), "every element found its place");
     assert!(

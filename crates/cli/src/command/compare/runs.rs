@@ -201,7 +201,7 @@ impl Bench {
             .clone_from(&result.manifest.kernel);
         match result.measured() {
             Ok(measured) => judge(&scenario, measured),
-            Err(reasons) => pool::Try::Invalid(reasons.join("; ")),
+            Err(reasons) => pool::Try::Invalid(reasons.join("; "), None),
         }
     }
 }
