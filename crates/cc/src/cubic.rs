@@ -1,132 +1,194 @@
-//! CUBIC: L. Xu, S. Ha, I. Rhee, V. Goel, L. Eggert (Ed.), "CUBIC for Fast and Long-Distance
-//! Networks", RFC 9438, section 4.
+//! CUBIC as Linux has it, `net/ipv4/tcp_cubic.c`, in whole segments and jiffies: what `cubic` is on most
+//! servers, and in the lab. What the RFC says is `cubic_rfc.rs`.
 //!
 //! ```text
-//! W(t)   = C * (t - K)^3 + Wmax, K = cbrt((Wmax - cwnd_epoch) / C) [segments, s], C = 0.4
-//! target = W(t + RTT), within [cwnd, 1.5 * cwnd]                   [segments]
-//! each segment acknowledged: cwnd += (target - cwnd) / cwnd, to no less than
-//! Reno's window:             West += alpha / cwnd, alpha = 3 * (1 - beta) / (1 + beta),
-//!                            1 from the window before the loss on
-//! loss: ssthresh = beta * cwnd, beta = 0.7; Wmax = cwnd, with fast convergence
-//!       (1 + beta) / 2 * cwnd when that is below the last Wmax     [segments]
+//! W(t) = 0.4 (t - K)^3 + Wmax, K = cbrt((Wmax - cwnd_epoch) / 0.4)       [segments, s]
+//! cnt  = cwnd / (W(t + RTTmin) - cwnd), 100 cwnd where that is not ahead; of both cnt the smaller one,
+//!        cwnd / (West - cwnd), where Reno's window West is ahead; at least 2 [segments]
+//! each cnt segments acknowledged:      cwnd += 1
+//! each 15/8 cwnd of them:              West += 1                            [segments]
+//! loss: ssthresh = 717/1024 cwnd; Wmax = cwnd, or 1741/2048 cwnd when that is below the last Wmax
 //! ```
 //!
-//! Deviations, all as Linux `net/ipv4/tcp_cubic.c`:
-//! - slow start ends by HyStart (`hystart.rs`), unless switched off;
-//! - RTT in the target is the smallest one, not the smoothed;
-//! - before the first loss, and after a timeout until the next, the window grows by a twentieth a
-//!   round trip at least;
-//! - a timeout forgets Wmax and the smallest round-trip time;
-//! - ssthresh is taken from cwnd, not from the flight size.
+//! C is 410/1024, RTTmin the smallest round-trip time since the last timeout. Before the first loss, and after a
+//! timeout until the next, cnt is at most 20. Slow start ends by HyStart (`hystart.rs`), unless switched off.
+//!
+//! Deviations: a jiffy is always 4 ms (HZ = 250); the cube root is exact, Linux's is off by up to 0.2%.
 
 use crate::control::SEGMENTS_MAX;
-use crate::growth::{Fraction, may_grow, slow_start};
-use crate::hystart::HyStart;
+use crate::growth::{may_grow, slow_start};
+use crate::hystart::Start;
 use crate::{Ack, Congestion, Gauge, Phase, Signal, Window};
 use bentpipe_base::Instant;
 use std::time::Duration;
 
-const C: f64 = 0.4;
-const BETA: f64 = 0.7;
-const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
-/// After the start of an epoch HyStart takes no samples for so long.
-const UNSETTLED: Duration = Duration::from_secs(1);
+/// A beta of 0.7, in 1024ths.
+const BETA: u64 = 717;
+const SCALE: u64 = 1024;
+/// C in 1024ths of a segment a second cubed.
+const C: u64 = 410;
+/// Reno's window grows by one in so many eighths of a window: 3 (1 - beta) / (1 + beta), inverted.
+const RENO_EIGHTHS: u64 = 15;
+const JIFFY: Duration = Duration::from_millis(4);
+/// The window is not looked at more often, unless it changes.
+const LOOK: u64 = 250 / 32;
+/// 1024ths of a second, in which Linux reckons the time of its curve.
+const TICKS: u64 = 1024;
+/// Longer than this no epoch lasts; the curve is out of reach long before.
+const LONGEST: u64 = 1 << 18;
 
 /// Congestion avoidance since the last loss.
 #[derive(Clone, Copy, Debug)]
 struct Epoch {
     start: Instant,
-    /// In seconds.
-    k: f64,
+    /// In 1024ths of a second.
+    k: u64,
     /// The plateau, in segments.
-    origin: f64,
-    /// Reno's window, in segments.
-    reno: f64,
+    origin: u64,
+    /// Reno's window, in segments, and the segments acknowledged towards its next one.
+    reno: u64,
+    acked: u64,
+    /// The jiffy and the window of the last look.
+    jiffy: u64,
+    cwnd: u64,
+    /// Segments to acknowledge until the window grows by one.
+    cnt: u64,
 }
 
 /// CUBIC's state.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cubic {
-    /// `None`: switched off, or it has ended slow start.
-    hystart: Option<HyStart>,
-    hystart_on: bool,
+    start: Start,
     /// Segments; 0: no loss yet.
-    w_max: f64,
-    /// The window before the last loss, in segments.
-    prior: f64,
+    w_max: u64,
     epoch: Option<Epoch>,
-    min_rtt: Option<Duration>,
-    fraction: Fraction,
+    /// Segments acknowledged towards the next growth (Linux `snd_cwnd_cnt`).
+    credit: u64,
     /// The last acknowledgement.
     last: Instant,
+}
+
+fn jiffies(now: Instant) -> u64 {
+    now.as_nanos() / JIFFY.as_nanos() as u64
+}
+
+impl Epoch {
+    fn new(now: Instant, cwnd: u64, w_max: u64) -> Self {
+        let above = w_max.saturating_sub(cwnd);
+        Self {
+            start: now,
+            // K^3 = above / C, both in 1024ths: above * 2^40 / 410.
+            k: cube_root((above.min(1 << 20) << 40) / C),
+            origin: w_max.max(cwnd),
+            reno: cwnd,
+            acked: 0,
+            jiffy: u64::MAX,
+            cwnd,
+            cnt: 100 * cwnd,
+        }
+    }
+
+    /// W(t + RTTmin), in whole segments.
+    fn target(&self, now: Instant, min_rtt: Duration) -> u64 {
+        let passed = jiffies(now)
+            .saturating_sub(jiffies(self.start))
+            .min(LONGEST)
+            * TICKS
+            / 250;
+        let ahead = min_rtt.as_nanos().div_ceil(JIFFY.as_nanos()) as u64 * TICKS / 250;
+        let t = (passed + ahead).min(LONGEST);
+        let apart = t.abs_diff(self.k);
+        let delta = (u128::from(C) * u128::from(apart).pow(3)) >> 40;
+        let delta = u64::try_from(delta).unwrap_or(u64::MAX);
+        if t < self.k {
+            self.origin.saturating_sub(delta)
+        } else {
+            self.origin.saturating_add(delta)
+        }
+    }
+
+    /// Linux `bictcp_update`: how many segments are to be acknowledged for one more.
+    fn update(
+        &mut self,
+        now: Instant,
+        min_rtt: Duration,
+        cwnd: u64,
+        acked: u64,
+        first: bool,
+    ) -> u64 {
+        self.acked += acked;
+        let jiffy = jiffies(now);
+        let looked = self.jiffy != u64::MAX;
+        if looked && self.cwnd == cwnd && jiffy.saturating_sub(self.jiffy) <= LOOK {
+            return self.cnt;
+        }
+        if !looked || jiffy != self.jiffy {
+            (self.cwnd, self.jiffy) = (cwnd, jiffy);
+            let target = self.target(now, min_rtt);
+            self.cnt = match target.checked_sub(cwnd) {
+                Some(ahead @ 1..) => cwnd / ahead,
+                _ => 100 * cwnd,
+            };
+            if first {
+                self.cnt = self.cnt.min(20);
+            }
+        }
+        let each = (cwnd * RENO_EIGHTHS / 8).max(1);
+        if self.acked > each {
+            let grown = (self.acked - 1) / each;
+            self.acked -= grown * each;
+            self.reno += grown;
+        }
+        if self.reno > cwnd {
+            self.cnt = self.cnt.min(cwnd / (self.reno - cwnd));
+        }
+        self.cnt = self.cnt.max(2);
+        self.cnt
+    }
 }
 
 impl Cubic {
     /// For one connection, with HyStart or without.
     pub fn new(hystart: bool) -> Self {
         Self {
-            hystart: hystart.then(HyStart::default),
-            hystart_on: hystart,
+            start: Start::new(hystart),
             ..Self::default()
-        }
-    }
-
-    fn sample(&mut self, window: &mut Window, ack: &Ack) {
-        let Some(rtt) = ack.rtt else { return };
-        let unsettled = |epoch: Epoch| ack.now.since(epoch.start) < UNSETTLED;
-        if self.epoch.is_some_and(unsettled) {
-            return;
-        }
-        let min = self.min_rtt.map_or(rtt, |min| min.min(rtt));
-        self.min_rtt = Some(min);
-        if window.cwnd >= window.ssthresh {
-            return;
-        }
-        if let Some(hystart) = &mut self.hystart
-            && hystart.ends(window, ack, rtt, min)
-        {
-            window.ssthresh = window.cwnd;
-            self.hystart = None;
         }
     }
 
     /// Congestion avoidance for `acked` segments.
     fn avoid(&mut self, window: &mut Window, now: Instant, acked: u32) {
-        let cwnd = self.fraction.of(window);
-        let (w_max, prior) = (self.w_max, self.prior);
-        let epoch = self.epoch.get_or_insert_with(|| Epoch {
-            start: now,
-            k: cube_root((w_max - cwnd).max(0.0) / C),
-            origin: w_max.max(cwnd),
-            reno: cwnd,
-        });
-        let ahead = now.since(epoch.start) + self.min_rtt.unwrap_or_default().min(UNSETTLED * 60);
-        let t = ahead.as_secs_f64() - epoch.k;
-        let target = (epoch.origin + C * t * t * t).clamp(cwnd, 1.5 * cwnd);
-        let mut each = (target - cwnd) / cwnd;
-        if w_max == 0.0 {
-            each = each.max(1.0 / 20.0);
+        let (cwnd, acked) = (u64::from(window.cwnd), u64::from(acked));
+        let w_max = self.w_max;
+        let epoch = self
+            .epoch
+            .get_or_insert_with(|| Epoch::new(now, cwnd, w_max));
+        let min_rtt = self.start.min_rtt();
+        let cnt = epoch.update(now, min_rtt, cwnd, acked, w_max == 0);
+        let mut grown = 0;
+        // Credits gathered at a higher count are applied gently (Linux `tcp_cong_avoid_ai`).
+        if self.credit >= cnt {
+            self.credit = 0;
+            grown += 1;
         }
-        let acked = f64::from(acked);
-        let alpha = if epoch.reno < prior { ALPHA } else { 1.0 };
-        epoch.reno += alpha * acked / cwnd;
-        let grown = (each * acked).max(epoch.reno - cwnd);
-        self.fraction.grow(window, grown);
+        self.credit += acked;
+        grown += self.credit / cnt;
+        self.credit %= cnt;
+        window.cwnd = window.cwnd.saturating_add(grown as u32);
     }
 }
 
-/// The real cube root of a number that is finite and not negative, by Newton's method, which gives
-/// the same bits everywhere.
-fn cube_root(x: f64) -> f64 {
-    let mut root = x.max(1.0);
-    loop {
-        let next = (2.0 * root + x / (root * root)) / 3.0;
-        if next < root {
-            root = next;
-        } else {
-            return root;
+/// The whole part of the cube root.
+fn cube_root(x: u64) -> u64 {
+    let mut root = 0_u64;
+    // 2^21 is the cube root of 2^63, and more than any window asks for.
+    for bit in (0..21).rev() {
+        let more = root | 1 << bit;
+        if u128::from(more).pow(3) <= u128::from(x) {
+            root = more;
         }
     }
+    root
 }
 
 impl Congestion for Cubic {
@@ -137,7 +199,8 @@ impl Congestion for Cubic {
     fn on_ack(&mut self, window: &mut Window, ack: &Ack) {
         window.cwnd = window.cwnd.max(1);
         self.last = ack.now;
-        self.sample(window, ack);
+        self.start
+            .sample(window, ack, self.epoch.map(|epoch| epoch.start));
         if !may_grow(ack) {
             return;
         }
@@ -148,20 +211,19 @@ impl Congestion for Cubic {
     }
 
     fn ssthresh(&mut self, window: &Window) -> u32 {
-        let cwnd = f64::from(window.cwnd);
+        let cwnd = u64::from(window.cwnd);
         self.w_max = if cwnd < self.w_max {
-            cwnd * (1.0 + BETA) / 2.0
+            cwnd * (SCALE + BETA) / (2 * SCALE)
         } else {
             cwnd
         };
-        self.prior = cwnd;
         self.epoch = None;
-        ((cwnd * BETA) as u32).max(2)
+        ((cwnd * BETA / SCALE) as u32).max(2)
     }
 
     fn on_phase(&mut self, _window: &mut Window, phase: Phase) {
         if phase == Phase::Loss {
-            *self = Self::new(self.hystart_on);
+            *self = Self::new(self.start.hystart());
         }
     }
 
@@ -175,7 +237,9 @@ impl Congestion for Cubic {
     }
 
     fn gauges(&self) -> Vec<Gauge> {
-        let k = self.epoch.map_or(0.0, |epoch| epoch.k);
-        vec![("w_max_segments", self.w_max), ("k_s", k)]
+        let k = self
+            .epoch
+            .map_or(0.0, |epoch| epoch.k as f64 / TICKS as f64);
+        vec![("w_max_segments", self.w_max as f64), ("k_s", k)]
     }
 }

@@ -20,9 +20,62 @@ const SPACING: Duration = Duration::from_millis(2);
 const SLACK: Duration = Duration::from_millis(1);
 const SAMPLES: u8 = 8;
 
+/// After the start of an epoch no samples are taken for so long.
+const UNSETTLED: Duration = Duration::from_secs(1);
+
+/// What both CUBICs know of slow start: the smallest round-trip time, and HyStart where it is on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Start {
+    on: bool,
+    /// `None`: switched off, or it has ended slow start.
+    search: Option<HyStart>,
+    min_rtt: Option<Duration>,
+}
+
+impl Start {
+    /// With HyStart or without.
+    pub(crate) fn new(on: bool) -> Self {
+        Self {
+            on,
+            search: on.then(HyStart::default),
+            min_rtt: None,
+        }
+    }
+
+    /// Whether HyStart is on.
+    pub(crate) fn hystart(&self) -> bool {
+        self.on
+    }
+
+    /// The smallest round-trip time; zero: none is known.
+    pub(crate) fn min_rtt(&self) -> Duration {
+        self.min_rtt.unwrap_or_default()
+    }
+
+    /// Takes the sample of an acknowledgement, in an epoch of congestion avoidance that began at `epoch`, and
+    /// ends slow start where it is to end.
+    pub(crate) fn sample(&mut self, window: &mut Window, ack: &Ack, epoch: Option<Instant>) {
+        let Some(rtt) = ack.rtt else { return };
+        if epoch.is_some_and(|start| ack.now.since(start) < UNSETTLED) {
+            return;
+        }
+        let min = self.min_rtt.map_or(rtt, |min| min.min(rtt));
+        self.min_rtt = Some(min);
+        if window.cwnd >= window.ssthresh {
+            return;
+        }
+        if let Some(search) = &mut self.search
+            && search.ends(window, ack, rtt, min)
+        {
+            window.ssthresh = window.cwnd;
+            self.search = None;
+        }
+    }
+}
+
 /// The state of the search for the end of slow start.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct HyStart {
+struct HyStart {
     round: Round,
     /// When the round trip began.
     began: Instant,
@@ -36,13 +89,7 @@ pub(crate) struct HyStart {
 impl HyStart {
     /// One sample `rtt` of the round-trip time in slow start, whose smallest so far is `min`:
     /// whether slow start is to end.
-    pub(crate) fn ends(
-        &mut self,
-        window: &Window,
-        ack: &Ack,
-        rtt: Duration,
-        min: Duration,
-    ) -> bool {
+    fn ends(&mut self, window: &Window, ack: &Ack, rtt: Duration, min: Duration) -> bool {
         if self.round.turns(ack) {
             self.began = ack.now;
             self.last = ack.now;

@@ -12,6 +12,7 @@ pub mod bic;
 pub mod compound;
 pub mod control;
 pub mod cubic;
+pub mod cubic_rfc;
 mod growth;
 pub mod guard;
 pub mod hybla;

@@ -3,6 +3,7 @@
 use crate::bic::Bic;
 use crate::compound::Compound;
 use crate::cubic::Cubic;
+use crate::cubic_rfc::CubicRfc;
 use crate::hybla::Hybla;
 use crate::rate::RateControl;
 use crate::reno::Reno;
@@ -35,8 +36,13 @@ pub const REGISTRY: &[Variant] = &[
     },
     Variant {
         name: "cubic",
-        summary: "CUBIC (RFC 9438): a cubic function of the time since the last loss, with HyStart",
+        summary: "CUBIC as Linux has it: a cubic function of the time since the last loss, with HyStart",
         new: |settings| Box::new(Cubic::new(settings.hystart)),
+    },
+    Variant {
+        name: "cubic-rfc",
+        summary: "CUBIC as RFC 9438 has it, with HyStart",
+        new: |settings| Box::new(CubicRfc::new(settings.hystart)),
     },
     Variant {
         name: "hybla",

@@ -167,14 +167,23 @@ fn bic_gives_up_its_maximum_to_newcomers_and_is_reno_when_small() {
 
 #[test]
 fn cubic_follows_its_curve() {
-    let mut flow = wide("cubic", 1000);
+    for name in ["cubic", "cubic-rfc"] {
+        follows_its_curve(name);
+    }
+}
+
+fn follows_its_curve(name: &str) {
+    // Acknowledgements 50 us apart: Linux looks at the curve once a jiffy.
+    let mut flow = Flow::new(name, avoiding(1000), MS / 20, 100 * MS);
     flow.lose();
     assert_eq!(flow.window.cwnd, 700);
     flow.step();
     let began = flow.now.as_secs_f64();
     // RFC 9438, figure 1 and 2: K = cbrt(Wmax * (1 - beta) / C).
     let k = (1000.0_f64 * 0.3 / 0.4).cbrt();
-    assert!((flow.gauge("k_s") - k).abs() < 1e-6);
+    // Linux reckons K in 1024ths of a second, and C is 410/1024.
+    let exact = if name == "cubic" { 5.0 / 1024.0 } else { 1e-6 };
+    assert!((flow.gauge("k_s") - k).abs() < exact);
     for _ in 0..160 {
         flow.round();
         let t = flow.now.as_secs_f64() - began;
@@ -189,7 +198,7 @@ fn cubic_follows_its_curve() {
 #[test]
 fn cubic_is_no_slower_than_reno_on_short_paths() {
     // 2 ms: the cubic curve is flat for seconds.
-    let mut flow = Flow::new("cubic", avoiding(100), Duration::ZERO, 2 * MS);
+    let mut flow = Flow::new("cubic-rfc", avoiding(100), Duration::ZERO, 2 * MS);
     flow.lose();
     let mut expected = 70.0_f64;
     for _ in 0..200 {
@@ -203,13 +212,44 @@ fn cubic_is_no_slower_than_reno_on_short_paths() {
 
 #[test]
 fn cubic_remembers_the_last_maximum_and_a_timeout_forgets_it() {
-    let mut cubic = control("cubic");
+    let mut cubic = control("cubic-rfc");
     assert_eq!(cubic.ssthresh(&avoiding(1000)), 700);
     assert_eq!(cubic.gauges()[0], ("w_max_segments", 1000.0));
     assert_eq!(cubic.ssthresh(&avoiding(800)), 560);
     assert_eq!(cubic.gauges()[0], ("w_max_segments", 800.0 * 0.85));
     cubic.on_phase(&mut avoiding(1), Phase::Loss);
     assert_eq!(cubic.gauges()[0], ("w_max_segments", 0.0));
+}
+
+/// 40 ms and small windows: Linux keeps to 8/15 of a segment a round trip, however long ago the loss is.
+#[test]
+fn cubic_of_linux_follows_its_own_reno() {
+    let mut flow = Flow::new("cubic", avoiding(20), MS / 10, 40 * MS);
+    flow.lose();
+    let mut expected = 14.0_f64;
+    for round in 0..80 {
+        flow.round();
+        expected += 8.0 / 15.0;
+        let behind = expected - f64::from(flow.window.cwnd);
+        assert!((-1.5..3.5).contains(&behind), "{round}: {behind} behind");
+    }
+}
+
+#[test]
+fn cubic_of_linux_reckons_in_whole_segments() {
+    let mut cubic = control("cubic");
+    assert_eq!(cubic.ssthresh(&avoiding(1000)), 700);
+    assert_eq!(cubic.ssthresh(&avoiding(803)), 562);
+    // 803 * 1741 / 2048
+    assert_eq!(cubic.gauges()[0], ("w_max_segments", 682.0));
+    cubic.on_phase(&mut avoiding(1), Phase::Loss);
+    assert_eq!(cubic.gauges()[0], ("w_max_segments", 0.0));
+    // Nothing is known: a segment for 20 acknowledged.
+    let mut flow = wide("cubic", 100);
+    flow.round();
+    let before = flow.window.cwnd;
+    flow.round();
+    assert_eq!(flow.window.cwnd - before, before / 20);
 }
 
 #[test]

@@ -43,8 +43,8 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// What a crate's tests may use besides: the replay of the BPF controls against their Rust twins,
-/// the capability probes that let a test say SKIPPED, and a satellite link for Saratoga.
-const TEST_ARROWS: &[(&str, &[&str])] = &[("bpf", &["cc", "os"]), ("saratoga", &["link"])];
+/// receivers that lie to these, the capability probes that let a test say SKIPPED, and a satellite link for Saratoga.
+const TEST_ARROWS: &[(&str, &[&str])] = &[("bpf", &["cc", "os", "wire"]), ("saratoga", &["link"])];
 
 fn ours(name: &str) -> Option<&str> {
     name.strip_prefix("bentpipe-")

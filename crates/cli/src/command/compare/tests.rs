@@ -28,21 +28,25 @@ fn ten_percent_agrees_and_eleven_does_not() {
 }
 
 #[test]
-fn the_file_shipped_has_three_controls_under_two_kinds_of_loss() {
+fn the_file_shipped_has_three_controls_over_a_satellite_and_on_the_ground() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/compare.toml");
     let cases = cases(Path::new(path)).unwrap();
     let names: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
-    assert_eq!(
-        names,
-        [
-            "reno, drops",
-            "reno, random",
-            "cubic, drops",
-            "cubic, random",
-            "hybla, drops",
-            "hybla, random",
-        ]
-    );
+    let paths = [
+        "drops",
+        "random",
+        "20 ms, 0.1%",
+        "20 ms, 2%",
+        "40 ms, 0.5%",
+        "40 ms, 1%",
+        "100 ms, 0.1%",
+        "100 ms, 1%",
+    ];
+    let expected: Vec<String> = ["reno", "cubic", "hybla"]
+        .iter()
+        .flat_map(|control| paths.map(|path| format!("{control}, {path}")))
+        .collect();
+    assert_eq!(names, expected);
     for case in &cases {
         let link = &case.scenario.links["space"];
         let drops = !link.forward.drops.is_empty();
