@@ -165,7 +165,7 @@ function table() {
 
 function failures() {
   if (!data.failures.length) return;
-  put("failures", make("div", { class: "alert", role: "alert" }, make("strong", {}, "Some runs failed; their cells are empty."),
+  put("failures", make("div", { class: "alert", role: "alert" }, make("strong", {}, "Some runs failed; where there is no other of the kind, the cell is empty."),
     make("ul", {}, data.failures.map((text) => make("li", {}, text)))));
 }
 

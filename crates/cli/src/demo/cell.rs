@@ -110,6 +110,8 @@ impl Bench {
         match bentpipe_lab::run(&scenario, &options) {
             Ok(result) => judge(cell, &result, self.strict),
             Err(LabError::Cancelled) => Try::Stopped,
+            // A busy host may keep one from being ready in time.
+            Err(error @ LabError::Gateway { .. }) => Try::Invalid(error.to_string(), None),
             Err(error) => Try::Failed(error.to_string()),
         }
     }
