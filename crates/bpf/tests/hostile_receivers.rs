@@ -128,10 +128,18 @@ impl Space {
             *expected = tcp.seq + 1;
         } else if tcp.seq.offset_from(*expected) <= 0 {
             let end = tcp.seq + length as u32;
-            *expected = if end.offset_from(*expected) > 0 { end } else { *expected };
+            *expected = if end.offset_from(*expected) > 0 {
+                end
+            } else {
+                *expected
+            };
         }
         let clock = 1_000_000 + arrives.as_millis() as u64;
-        let clock = if lie == Lie::SlowClock { clock * 9 / 10 } else { clock };
+        let clock = if lie == Lie::SlowClock {
+            clock * 9 / 10
+        } else {
+            clock
+        };
         let reply = reply(ip, tcp, *expected, clock as u32);
         self.sent += 1;
         self.waiting.insert(self.sent, reply);
@@ -163,7 +171,11 @@ fn reply(ip: &Ipv4, tcp: &Tcp, ack: Seq, clock_ms: u32) -> Packet {
             destination: tcp.source,
             seq: if syn { Seq(7) } else { Seq(8) },
             ack,
-            flags: if syn { Flags::SYN | Flags::ACK } else { Flags::ACK },
+            flags: if syn {
+                Flags::SYN | Flags::ACK
+            } else {
+                Flags::ACK
+            },
             window: 60_000,
             urgent: 0,
             options,
