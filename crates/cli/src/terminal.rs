@@ -20,10 +20,27 @@ fn around_bar<R>(write: impl FnOnce() -> R) -> R {
     }
 }
 
-/// Writes `line` and a newline to stderr.
+/// Writes `line` and a newline to stderr. Names of files and words of peers are in it: whatever could move the
+/// cursor or rename the terminal is written as an escape.
 pub(crate) fn say(line: &str) {
+    let line = harmless(line);
     // Nobody is left to tell when stderr is gone.
     let _ = around_bar(|| writeln!(io::stderr(), "{line}"));
+}
+
+/// `text` with all control characters escaped but the ends of lines and tabs; also what turns the direction of
+/// writing, so that a name cannot look like another.
+fn harmless(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        let turns = matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        match character {
+            '\n' | '\t' => out.push(character),
+            control if control.is_control() || turns => out.extend(control.escape_default()),
+            other => out.push(other),
+        }
+    }
+    out
 }
 
 /// Writes `text` and a newline to stdout, where results go.
@@ -72,4 +89,20 @@ pub(crate) fn wrapped(text: &str, width: usize) -> String {
         lines.push(line);
     }
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_do_not_drive_the_terminal() {
+        let name = "a\x1b]0;owned\x07\u{9b}2J\u{202e}gpj.exe\r b\n\tc";
+        let said = harmless(name);
+        assert_eq!(
+            said,
+            "a\\u{1b}]0;owned\\u{7}\\u{9b}2J\\u{202e}gpj.exe\\r b\n\tc"
+        );
+        assert_eq!(harmless("Grüße, 世界"), "Grüße, 世界");
+    }
 }

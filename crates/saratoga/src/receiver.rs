@@ -101,6 +101,8 @@ pub struct Receiver {
     highest: (u64, Option<Timestamp>),
     /// DATA has come.
     begun: bool,
+    /// DATA has come that wants a report.
+    asked: bool,
     /// When it wanted a report last, and what was between such DATA.
     question_at: Instant,
     questions: Timing,
@@ -129,6 +131,7 @@ impl Receiver {
             size: None,
             highest: (0, None),
             begun: false,
+            asked: false,
             question_at: now,
             questions: Timing::new(now),
             ask_at: now,
@@ -332,6 +335,7 @@ impl Receiver {
         let new = self.add(offset, end);
         self.check();
         if data.status_wanted {
+            self.asked = true;
             if self.begun {
                 self.questions.sample(now.since(self.question_at));
             }
@@ -382,6 +386,13 @@ impl Receiver {
         }
     }
 
+    /// Up to where a silent sender is told of holes. One that never asks may have sent all of it, and lost the
+    /// end: up to METADATA's length.
+    fn expected(&self) -> u64 {
+        let silent = if self.asked { None } else { self.size };
+        silent.unwrap_or(self.extent)
+    }
+
     /// Whether every octet is stored.
     fn is_all(&self) -> bool {
         self.size.is_some_and(|size| size == self.arrived())
@@ -417,9 +428,10 @@ impl Receiver {
             return self.say_verifying();
         }
         let (end, room) = (self.config.hole_end, self.config.room);
-        let frames =
-            self.frame(voluntary, timestamp, response)
-                .frames(&self.have, self.extent, end, room);
+        let extent = self.extent.max(response);
+        let frames = self
+            .frame(voluntary, timestamp, response)
+            .frames(&self.have, extent, end, room);
         // A peer that asks faster than this side may answer gets the newest answers.
         let room = MOST_WAITING.saturating_sub(frames.len());
         while self.out.len() > room {
@@ -510,7 +522,7 @@ impl Machine for Receiver {
                     self.end(Failure::Silence);
                 } else if self.state == State::Receiving && self.ask_at <= now {
                     self.ask_at = now + NUDGE;
-                    self.report(true, self.highest.1, self.extent);
+                    self.report(true, self.highest.1, self.expected());
                 }
             }
         }

@@ -629,3 +629,36 @@ fn a_forged_status_keeps_nothing_alive() {
     let ended = events(&mut sender);
     assert_eq!(ended, [sender::Event::Failed(Failure::Silence)]);
 }
+
+/// Whoever sends all and never asks is told, when nothing more comes, of the end that was lost, even where that
+/// is all there was.
+#[test]
+fn a_sender_that_never_asks_is_told_of_the_end_that_was_lost() {
+    for arrived in [0, 1444, SIZE - 1444] {
+        let mut receiver = Receiver::new(receiving(), at(0));
+        answers(&mut receiver, announced(SIZE));
+        for offset in (0..arrived).step_by(1444) {
+            answers(&mut receiver, Frame::Data(data(offset, 1444)));
+        }
+        receiver.timeout(at(2500));
+        let said = frames(&mut receiver, at(2500));
+        let status = only_status(&said);
+        assert_eq!(status.in_response_to, u128::from(SIZE));
+        let hole = Hole {
+            first: arrived.into(),
+            last: u128::from(SIZE) - 1,
+        };
+        assert_eq!(status.holes, [hole], "{arrived} arrived");
+    }
+    // One that asks knows by itself what it has not sent yet.
+    let mut receiver = Receiver::new(receiving(), at(0));
+    answers(&mut receiver, announced(SIZE));
+    let asking = Data {
+        status_wanted: true,
+        ..data(0, 1444)
+    };
+    answers(&mut receiver, Frame::Data(asking));
+    receiver.timeout(at(2500));
+    let said = frames(&mut receiver, at(2500));
+    assert!(only_status(&said).holes.is_empty());
+}

@@ -460,6 +460,106 @@ fn many_forged_addresses_do_not_shut_the_service() {
     );
 }
 
+/// A stream of numbers that a seed repeats (xorshift64).
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+
+    /// A frame that makes sense by itself.
+    fn frame(&mut self) -> Frame {
+        let session = self.below(4) as u32;
+        let path = ["a", "b", "deep/c", ".", "../x", "b/under"][self.below(6) as usize];
+        let kinds = [
+            RequestKind::Get,
+            RequestKind::Put,
+            RequestKind::Take,
+            RequestKind::Give,
+            RequestKind::Delete,
+            RequestKind::List,
+            RequestKind::None,
+            RequestKind::Other(77),
+        ];
+        match self.below(4) {
+            0 => request(session, kinds[self.below(8) as usize], path),
+            1 => metadata(session, path, self.below(1 << 32)),
+            2 => Frame::Data(Data {
+                session,
+                width: Width::Bits32,
+                kind: Kind::File,
+                timestamp: None,
+                status_wanted: self.below(2) == 0,
+                end: self.below(8) == 0,
+                offset: self.below(1 << 32).into(),
+                len: 0,
+            }),
+            _ => match self.below(3) {
+                0 => status(session, Code::OK, None, self.below(1 << 20)),
+                code => status(session, Code(code as u8 * 6), None, 0),
+            },
+        }
+    }
+}
+
+/// A crowd that says anything, some of it damaged, some of whom answer when they are asked: the server neither
+/// ends nor falls silent, and who comes after is served.
+#[test]
+fn a_crowd_that_says_anything_does_not_disturb_who_comes_after() {
+    let served = Served::new(serve::Config {
+        link: Link {
+            silence: Duration::from_secs(1),
+            ..LINK
+        },
+        ..serving()
+    });
+    for seed in 1..=3 {
+        let mut chance = Chance(0x5a7a_706a_0000_0000 + seed);
+        let mut crowd: Vec<Peer> = (0..12)
+            .map(|i| Peer::new(&format!("127.0.2.{i}:0"), served.address))
+            .collect();
+        for peer in &crowd {
+            peer.socket.set_nonblocking(true).unwrap();
+        }
+        for _ in 0..4000 {
+            let who = chance.below(12) as usize;
+            let mut said = octets(&chance.frame());
+            if chance.below(4) == 0 {
+                let at = chance.below(said.len() as u64) as usize;
+                said[at] ^= 1 << chance.below(8);
+                said.truncate(1 + chance.below(said.len() as u64) as usize);
+            }
+            // Content, where it is DATA.
+            said.extend(vec![7; chance.below(40) as usize]);
+            crowd[who].socket.send_to(&said, served.address).unwrap();
+            for _ in 0..4 {
+                if let Some(Frame::Data(data)) = crowd[who].hear()
+                    && who.is_multiple_of(2)
+                {
+                    crowd[who].send(&echo(data.session, data.timestamp));
+                }
+            }
+        }
+        let here = tempfile::tempdir().unwrap();
+        std::fs::write(here.path().join("mine"), content(50_000)).unwrap();
+        let remote = format!("mine-{seed}");
+        let put = Job::Put {
+            local: Some(here.path().join("mine")),
+            remote: remote.clone(),
+            give: false,
+        };
+        run_at(served.address, asking(), put).result.unwrap();
+        run_at(served.address, asking(), get(&remote, here.path(), false))
+            .result
+            .unwrap();
+        assert!(std::fs::read(here.path().join("got")).unwrap() == content(50_000));
+    }
+}
+
 /// Between client and server, forging frames of both in the other's name.
 struct Between {
     address: SocketAddr,
