@@ -78,10 +78,10 @@ mod tests {
         netns
             .run(|| {
                 assert!(!translates().unwrap());
-                nft::apply("table inet f { chain c { type filter hook forward priority 0; } }")
+                nft::apply("table inet f { chain c { type filter hook forward priority 0; }; }")
                     .unwrap();
                 assert!(!translates().unwrap());
-                nft::apply("table ip6 n { chain p { type nat hook postrouting priority 100; } }")
+                nft::apply("table ip6 n { chain p { type nat hook postrouting priority 100; }; }")
                     .unwrap();
                 assert!(translates().unwrap());
                 nft::apply("delete table ip6 n").unwrap();
