@@ -20,8 +20,8 @@ pub const RECEIVE: usize = 65_536;
 const SEND: Bytes = Bytes(8 << 20);
 /// What it keeps for us: several times what a sender of ours lets wait for a near peer.
 const KEEP: Bytes = Bytes(16 << 20);
-/// Room for one control message with a `u16` or an `int`.
-const CONTROL: usize = 32;
+/// Room for two control messages: an `int`, and an address of the host.
+const CONTROL: usize = 128;
 
 /// A socket that sends and receives batches of datagrams, and never blocks.
 #[derive(Debug)]
@@ -40,6 +40,8 @@ pub struct Received {
     pub segment: usize,
     /// Who sent them.
     pub from: SocketAddr,
+    /// To which address of this host, where the socket is bound to none: an answer comes from it.
+    pub at: Option<IpAddr>,
 }
 
 impl Udp {
@@ -62,11 +64,36 @@ impl Udp {
         if address.ip().is_multicast() {
             socket::set_reuse_address(&fd, true)?;
         }
+        // Beside a server of the same user, whose port they share (see below).
+        if address.ip().is_multicast() {
+            socket::set_reuse_port(&fd, true)?;
+        }
+        if address.ip().is_unspecified() {
+            tell_addresses(&fd, address)?;
+        }
         socket::bind(&fd, address)?;
         Ok(Self {
             fd,
             segments: AtomicBool::new(true),
         })
+    }
+
+    /// From now on this user may also listen to groups at its port. A second server is refused all the same:
+    /// it binds before it shares.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn share_groups(&self) -> io::Result<()> {
+        socket::set_reuse_port(&self.fd, true)
+    }
+
+    /// Talks with `peer` alone from now on, and hears when nothing listens there: by `ConnectionRefused`, from
+    /// whatever is called next.
+    ///
+    /// # Errors
+    /// What the kernel says, such as that there is no way to it.
+    pub fn connect(&self, peer: SocketAddr) -> io::Result<()> {
+        Ok(rustix::net::connect(&self.fd, &peer)?)
     }
 
     /// Hears what is sent to `group` on the link of interface number `interface`.
@@ -102,10 +129,25 @@ impl Udp {
     /// `WouldBlock` when the socket's buffer is full: all are to be sent again. Otherwise what the
     /// kernel says.
     pub fn send(&self, datagrams: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
+        self.send_from(datagrams, segment, to, None)
+    }
+
+    /// As [`Self::send`], from the address `from` of this host where one is given: that at which the peer was
+    /// heard ([`Received::at`]).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send_from(
+        &self,
+        datagrams: &[u8],
+        segment: usize,
+        to: SocketAddr,
+        from: Option<IpAddr>,
+    ) -> io::Result<()> {
         let cut = datagrams.len() > segment;
         let mut refused = false;
         if cut && self.segments.load(Ordering::Relaxed) {
-            match self.send_one(datagrams, Some(segment as u16), to) {
+            match self.send_one(datagrams, Some(segment as u16), to, from) {
                 // Neither card nor kernel can cut them, or the address is none.
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) => {
                     refused = true;
@@ -116,7 +158,7 @@ impl Udp {
             }
         }
         for datagram in datagrams.chunks(segment.max(1)) {
-            self.send_one(datagram, None, to)?;
+            self.send_one(datagram, None, to, from)?;
             // One by one they go there: it was the cutting that was refused.
             if refused {
                 self.segments.store(false, Ordering::Relaxed);
@@ -125,34 +167,51 @@ impl Udp {
         Ok(())
     }
 
-    fn send_one(&self, octets: &[u8], segment: Option<u16>, to: SocketAddr) -> io::Result<()> {
-        let to = name_of(to);
-        let mut control = [0u64; CONTROL / 8];
+    fn send_one(
+        &self,
+        octets: &[u8],
+        segment: Option<u16>,
+        to: SocketAddr,
+        from: Option<IpAddr>,
+    ) -> io::Result<()> {
+        let name = name_of(to);
+        let mut control = Control::default();
+        if let Some(segment) = segment {
+            control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &segment.to_ne_bytes());
+        }
+        match (to, from) {
+            // struct in_pktinfo: no interface, our address, and one that is not looked at.
+            (SocketAddr::V4(_), Some(IpAddr::V4(from))) => {
+                let info = [[0; 4], from.octets(), [0; 4]].concat();
+                control.push(libc::SOL_IP, libc::IP_PKTINFO, &info);
+            }
+            // struct in6_pktinfo: our address, and no interface.
+            (SocketAddr::V6(to), Some(from)) => {
+                let own = match from {
+                    IpAddr::V4(from) => from.to_ipv6_mapped(),
+                    IpAddr::V6(from) => from,
+                };
+                // A group's link is in the peer's address.
+                if own.to_ipv4_mapped().is_some() == to.ip().to_ipv4_mapped().is_some() {
+                    let info = [&own.octets()[..], &[0; 4]].concat();
+                    control.push(libc::SOL_IPV6, libc::IPV6_PKTINFO, &info);
+                }
+            }
+            (SocketAddr::V4(_), Some(IpAddr::V6(_))) | (_, None) => {}
+        }
         let mut part = libc::iovec {
             iov_base: octets.as_ptr().cast_mut().cast(),
             iov_len: octets.len(),
         };
         // SAFETY: msghdr is plain integers and pointers; all zeros is valid.
         let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
-        message.msg_name = (&raw const to.storage).cast_mut().cast();
-        message.msg_namelen = to.len;
+        message.msg_name = (&raw const name.storage).cast_mut().cast();
+        message.msg_namelen = name.len;
         message.msg_iov = &raw mut part;
         message.msg_iovlen = 1;
-        if let Some(segment) = segment {
-            message.msg_control = control.as_mut_ptr().cast();
-            // SAFETY: CMSG_SPACE only computes.
-            message.msg_controllen = unsafe { libc::CMSG_SPACE(2) } as _;
-            // SAFETY: `control` is aligned for and longer than one header and two octets, which
-            // `msg_controllen` says; so the first header lies within it.
-            unsafe {
-                let header = libc::CMSG_FIRSTHDR(&raw const message);
-                (*header).cmsg_level = libc::SOL_UDP;
-                (*header).cmsg_type = libc::UDP_SEGMENT;
-                (*header).cmsg_len = libc::CMSG_LEN(2) as _;
-                libc::CMSG_DATA(header)
-                    .cast::<u16>()
-                    .write_unaligned(segment);
-            }
+        if control.len > 0 {
+            message.msg_control = control.octets.as_mut_ptr().cast();
+            message.msg_controllen = control.len as _;
         }
         // SAFETY: everything that `message` points to outlives the call, which only reads it.
         match unsafe { libc::sendmsg(self.fd.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) }
@@ -204,11 +263,13 @@ impl Udp {
         }
         let len = len as usize;
         let from = address(&name).ok_or(io::ErrorKind::InvalidData)?;
-        let segment = segment(&message).filter(|&segment| segment > 0);
+        let told = Told::of(&message);
+        let segment = told.segment.filter(|&segment| segment > 0);
         Ok(Some(Received {
             len,
             segment: segment.unwrap_or(len.max(1)),
             from,
+            at: told.at,
         }))
     }
 
@@ -361,23 +422,84 @@ fn address(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
     }
 }
 
-/// The length of the pieces that the kernel says it has put together.
-fn segment(message: &libc::msghdr) -> Option<usize> {
-    // SAFETY: the kernel has filled `msg_control` up to `msg_controllen` with whole headers, within
-    // the buffer that the caller still holds.
-    unsafe {
-        let mut header = libc::CMSG_FIRSTHDR(&raw const *message);
-        while !header.is_null() {
-            if (*header).cmsg_level == libc::SOL_UDP && (*header).cmsg_type == libc::UDP_GRO {
-                let value = libc::CMSG_DATA(header)
-                    .cast::<libc::c_int>()
-                    .read_unaligned();
-                return usize::try_from(value).ok();
-            }
-            header = libc::CMSG_NXTHDR(&raw const *message, header);
-        }
+/// Lets the kernel tell to which address of the host each datagram came.
+fn tell_addresses(fd: &OwnedFd, like: SocketAddr) -> io::Result<()> {
+    match like {
+        SocketAddr::V4(_) => set_u32(fd, libc::SOL_IP, libc::IP_PKTINFO, 1),
+        SocketAddr::V6(_) => set_u32(fd, libc::SOL_IPV6, libc::IPV6_RECVPKTINFO, 1),
     }
-    None
+}
+
+/// Control messages of a call.
+#[derive(Default)]
+struct Control {
+    /// Aligned as their headers want it.
+    octets: [u64; CONTROL / 8],
+    len: usize,
+}
+
+impl Control {
+    /// Adds one, of at most 32 octets; there is room for two.
+    fn push(&mut self, level: libc::c_int, kind: libc::c_int, content: &[u8]) {
+        let len = content.len() as libc::c_uint;
+        // SAFETY: CMSG_SPACE and CMSG_LEN only compute.
+        let (space, whole) = unsafe { (libc::CMSG_SPACE(len), libc::CMSG_LEN(len)) };
+        assert!(self.len + space as usize <= CONTROL, "two messages fit");
+        // SAFETY: `space` octets behind `len`, which is a sum of spaces and so aligned, are within `octets`
+        // as was just checked; a header and `content` take no more.
+        unsafe {
+            let header = self.octets.as_mut_ptr().cast::<u8>().add(self.len);
+            let header = header.cast::<libc::cmsghdr>();
+            (*header).cmsg_level = level;
+            (*header).cmsg_type = kind;
+            (*header).cmsg_len = whole as _;
+            libc::CMSG_DATA(header).copy_from_nonoverlapping(content.as_ptr(), content.len());
+        }
+        self.len += space as usize;
+    }
+}
+
+/// What the kernel says beside a datagram.
+#[derive(Default)]
+struct Told {
+    /// The length of the pieces that it has put together.
+    segment: Option<usize>,
+    /// To which address of this host it came.
+    at: Option<IpAddr>,
+}
+
+impl Told {
+    fn of(message: &libc::msghdr) -> Self {
+        let mut told = Self::default();
+        // SAFETY: the kernel has filled `msg_control` up to `msg_controllen` with whole headers and their
+        // content, within the buffer that the caller still holds.
+        unsafe {
+            let mut header = libc::CMSG_FIRSTHDR(&raw const *message);
+            while !header.is_null() {
+                let content = libc::CMSG_DATA(header);
+                match ((*header).cmsg_level, (*header).cmsg_type) {
+                    (libc::SOL_UDP, libc::UDP_GRO) => {
+                        let value = content.cast::<libc::c_int>().read_unaligned();
+                        told.segment = usize::try_from(value).ok();
+                    }
+                    (libc::SOL_IP, libc::IP_PKTINFO) => {
+                        let info = content.cast::<libc::in_pktinfo>().read_unaligned();
+                        told.at = Some(info.ipi_spec_dst.s_addr.to_ne_bytes().into());
+                    }
+                    (libc::SOL_IPV6, libc::IPV6_PKTINFO) => {
+                        let info = content.cast::<libc::in6_pktinfo>().read_unaligned();
+                        told.at = Some(info.ipi6_addr.s6_addr.into());
+                    }
+                    _ => {}
+                }
+                header = libc::CMSG_NXTHDR(&raw const *message, header);
+            }
+        }
+        told.at = told
+            .at
+            .filter(|at| !at.is_multicast() && !at.is_unspecified());
+        told
+    }
 }
 
 #[cfg(test)]
@@ -464,5 +586,62 @@ mod tests {
             (received.from.port(), &buffer[..received.len]),
             (9, &b"some"[..])
         );
+    }
+
+    /// The answer comes from the address that was asked, whichever the route would choose.
+    #[test]
+    fn an_answer_comes_from_the_address_that_was_asked() {
+        for (bound, asked) in [
+            ("0.0.0.0:0", "127.0.0.7"),
+            ("[::]:0", "127.0.0.7"),
+            ("[::]:0", "::1"),
+        ] {
+            let server = Udp::bind(bound.parse().unwrap()).unwrap();
+            let port = server.local_address().unwrap().port();
+            let asked: IpAddr = asked.parse().unwrap();
+            let own = match asked {
+                IpAddr::V4(_) => "127.0.0.1:0",
+                IpAddr::V6(_) => "[::1]:0",
+            };
+            let client = Udp::bind(own.parse().unwrap()).unwrap();
+            client
+                .send(b"question", 8, SocketAddr::new(asked, port))
+                .unwrap();
+            let mut buffer = vec![0; RECEIVE];
+            let received = server.receive(&mut buffer).unwrap().unwrap();
+            let at = received.at.unwrap();
+            assert_eq!(at.to_canonical(), asked);
+            server
+                .send_from(&[7; 5000], 1000, received.from, Some(at))
+                .unwrap();
+            let answer = client.receive(&mut buffer).unwrap().unwrap();
+            assert_eq!((answer.from.ip(), answer.segment), (asked, 1000));
+            assert_eq!(answer.len, 5000);
+        }
+    }
+
+    #[test]
+    fn nothing_that_listens_is_heard_of() {
+        let nobody = Udp::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let to = nobody.local_address().unwrap();
+        drop(nobody);
+        let client = Udp::bind("0.0.0.0:0".parse().unwrap()).unwrap();
+        client.connect(to).unwrap();
+        client.send(b"x", 1, to).unwrap();
+        let refused = client.receive(&mut vec![0; RECEIVE]).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn groups_are_heard_beside_a_server_and_a_second_server_is_refused() {
+        let server = Udp::bind("[::]:0".parse().unwrap()).unwrap();
+        server.share_groups().unwrap();
+        let address = server.local_address().unwrap();
+        let group = SocketAddr::new("224.0.0.108".parse().unwrap(), address.port());
+        let listener = Udp::bind(group).unwrap();
+        let another = Udp::bind(group).unwrap();
+        let refused = Udp::bind(address).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+        drop((listener, another));
     }
 }
