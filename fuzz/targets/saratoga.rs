@@ -27,6 +27,7 @@ fn sender(congestion: Congestion) -> Sender {
         kind: Kind::File,
         ended: false,
         unreliable: false,
+        mode: None,
         checksum: Checksum::None,
         entry,
     };

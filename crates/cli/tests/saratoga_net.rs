@@ -177,6 +177,12 @@ fn a_beacon_is_heard_over_both_protocols() {
         ])
         .arg(folder.path());
     let _server = serve(command);
+    // Where it is listened for there is a server too, which has the port.
+    let mut command = machines.client.command(PROGRAM);
+    command
+        .args(["saratoga", "serve", "--rate=1Mbit/s"])
+        .arg(folder.path());
+    let _beside = serve(command);
     let v6 = Path::new("/proc/sys/net/ipv6").exists();
     let wanted = if v6 { 2 } else { 1 };
     // Servers send one every 5 s; on a busy machine one may be late.

@@ -209,10 +209,11 @@ impl Sender {
         }
     }
 
-    /// After the end: the last word to a peer that waits for one is `code`, not that all is well. Whether
-    /// the peer is of that kind.
+    /// After the end: the last word to a peer that has asked and waits for one is `code`, not that all is
+    /// well. Whether the peer is of that kind.
     pub fn regret(&mut self, code: Code) -> bool {
-        let waits = self.state == State::Over && self.acknowledges;
+        let asked = self.config.request.is_none();
+        let waits = self.state == State::Over && self.acknowledges && asked;
         if waits {
             self.farewell = Some(refusal(self.config.metadata.session, code));
         }
@@ -329,7 +330,9 @@ impl Sender {
         // comes in later.
         if self.completes(status) {
             self.progress.arrived = self.available;
-            if self.acknowledges {
+            // A peer that was asked to receive would remember the session for long without the word; one of
+            // another kind has no use for it.
+            if self.acknowledges || self.config.request.is_some() {
                 self.farewell = Some(self.heard());
             }
             return self.end(Event::Done);

@@ -126,6 +126,7 @@ impl FileEnd {
                 kind: Kind::File,
                 ended: false,
                 unreliable: false,
+                mode: None,
                 checksum: Checksum::None,
                 entry: Entry {
                     kind: EntryKind::File,

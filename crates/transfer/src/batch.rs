@@ -1,5 +1,6 @@
 //! Frames on their way out: those of one length to one peer leave in one call.
 
+use crate::ways::{Refusals, Ways};
 use bentpipe_os::udp::{BATCH, SEGMENTS, Udp};
 use std::io;
 use std::net::SocketAddr;
@@ -18,6 +19,8 @@ pub(crate) struct Batch {
     closed: bool,
     /// A datagram for which there was no room.
     waiting: Option<(Vec<u8>, SocketAddr)>,
+    pub(crate) ways: Ways,
+    pub(crate) refusals: Refusals,
 }
 
 impl Batch {
@@ -68,11 +71,12 @@ impl Batch {
         let Some(to) = self.to.filter(|_| self.count > 0) else {
             return Ok(true);
         };
-        match udp.send(&self.octets, self.segment, to) {
+        let sent = udp.send_from(&self.octets, self.segment, to, self.ways.to(to));
+        match self.refusals.or_else(sent) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             // A way that is gone for the moment is a loss like others: repair mends it.
             Err(error) => tracing::debug!(%error, %to, "datagrams were not sent"),
-            Ok(()) => {}
+            Ok(_) => {}
         }
         self.octets.clear();
         self.ended = 0;

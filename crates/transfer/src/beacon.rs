@@ -1,5 +1,6 @@
 //! Beacons: who is there, on the local link.
 
+use crate::ways::Refusals;
 use crate::{Error, Key};
 use bentpipe_base::{Bytes, Instant, Rate};
 use bentpipe_os::timer;
@@ -60,6 +61,8 @@ pub fn ask_rate(address: SocketAddr, key: Option<&Key>, patience: Duration) -> R
         SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     };
     let udp = Udp::bind(SocketAddr::new(own, 0)).map_err(Error::socket("open a UDP port"))?;
+    udp.connect(address)
+        .map_err(Error::socket("find a way to the server"))?;
     let session = std::process::id();
     let mut request = Request {
         capabilities: Capabilities::default(),
@@ -78,13 +81,18 @@ pub fn ask_rate(address: SocketAddr, key: Option<&Key>, patience: Duration) -> R
     let refused = |failure| Error::session("the rate", failure);
     let (end, mut next) = (timer::now() + patience, timer::now());
     let mut buffer = vec![0; RECEIVE];
-    while timer::now() < end {
+    let mut refused_by = Refusals::default();
+    while timer::now() < end && !refused_by.are_believed() {
         if timer::now() >= next {
             next = timer::now() + AGAIN;
-            udp.send(&datagram, datagram.len(), address)
-                .map_err(Error::socket("send"))?;
+            let sent = udp.send(&datagram, datagram.len(), address);
+            refused_by.or_else(sent).map_err(Error::socket("send"))?;
         }
-        while let Some(received) = udp.receive(&mut buffer).map_err(Error::socket("receive"))? {
+        loop {
+            let received = refused_by.or_else(udp.receive(&mut buffer));
+            let Some(received) = received.map_err(Error::socket("receive"))?.flatten() else {
+                break;
+            };
             if received.from.ip().to_canonical() != address.ip().to_canonical() {
                 continue;
             }
@@ -100,7 +108,10 @@ pub fn ask_rate(address: SocketAddr, key: Option<&Key>, patience: Duration) -> R
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    Err(Error::NoRate)
+    Err(match refused_by.are_believed() {
+        true => Error::Unreachable { server: address },
+        false => Error::NoRate,
+    })
 }
 
 /// Between two questions for a rate: longer than the longest round trip.

@@ -1,31 +1,33 @@
 //! The side that begins: get, put, take, give, list, delete.
 
-use crate::aside::aside;
+use crate::agenda::{Agenda, Entry as Item, wants_room};
+use crate::announce::{announce, stream};
+use crate::aside::{Task, aside};
+use crate::beacon;
 use crate::checksum::Algorithm;
 use crate::incoming::Incoming;
-use crate::node::{Key as SessionKey, Link, Node, WIDEST, key};
+use crate::node::{Key as SessionKey, Link, Node, Turn, WIDEST, key};
 use crate::original::Original;
 use crate::outgoing::Outgoing;
 use crate::part::Part;
+use crate::pipe::Pipe;
 use crate::session::{Session, Work};
 use crate::sink::Sink;
 use crate::source::Source;
-use crate::tree::{Tree, posix_times};
-use crate::{Error, Key};
+use crate::{Error, Key, path};
+use bentpipe_base::Rate;
 use bentpipe_os::timer;
 use bentpipe_saratoga::sender::Failure;
 use bentpipe_saratoga::{Inquiry, Receiver, Sender, refusal};
-use bentpipe_wire::saratoga::{
-    Capabilities, Checksum, Code, Entry, EntryKind, Frame, Kind, Metadata, Request, RequestKind,
-    Time, Width, Willingness,
-};
+use bentpipe_wire::saratoga::{Capabilities, Code, Frame, Request, RequestKind, Willingness};
 use core::time::Duration;
 use sha2::{Digest, Sha256};
-use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+pub use crate::job::{Job, Progress, Report, Target};
 
 /// How a client works.
 #[derive(Clone, Debug)]
@@ -42,70 +44,6 @@ pub struct Config {
     pub parallel: usize,
 }
 
-/// One thing to do.
-#[derive(Clone, Debug)]
-pub enum Job {
-    /// Fetches the file at `remote`; with `take` it is deleted there afterwards.
-    Get {
-        /// The path at the server.
-        remote: String,
-        /// Where it goes.
-        target: Target,
-        /// Whether to delete it.
-        take: bool,
-    },
-    /// Sends a file to `remote`; with `give` it is deleted here afterwards.
-    Put {
-        /// What; `None`: standard input, as a stream.
-        local: Option<PathBuf>,
-        /// The path at the server.
-        remote: String,
-        /// Whether to delete it.
-        give: bool,
-    },
-    /// Fetches the list of a directory.
-    List {
-        /// The path at the server.
-        remote: String,
-    },
-    /// Deletes a file.
-    Delete {
-        /// The path at the server.
-        remote: String,
-    },
-}
-
-/// Where what is fetched goes.
-#[derive(Clone, Debug)]
-pub enum Target {
-    /// A path in a tree.
-    File(Tree, String),
-    /// Standard output.
-    Stdout,
-}
-
-/// What came of a job.
-#[derive(Debug)]
-pub struct Report {
-    /// The path at the server.
-    pub path: String,
-    /// The content of a list; nothing for other jobs.
-    pub result: Result<Vec<u8>, Error>,
-}
-
-/// How far all jobs have come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// Octets that have arrived.
-    pub done: u64,
-    /// Octets of all that has begun, as far as that is known.
-    pub known: u64,
-    /// Jobs that are over.
-    pub over: usize,
-    /// Jobs.
-    pub jobs: usize,
-}
-
 /// Talks with one server.
 pub struct Client {
     node: Node,
@@ -118,10 +56,23 @@ const LOOK: Duration = Duration::from_millis(100);
 /// A job whose session the server has forgotten begins anew this often at most.
 const TRIES: u32 = 20;
 
-/// A job under way.
-struct Active {
-    job: Job,
-    tries: u32,
+/// What a server takes that has not said so.
+const ASSUMED: Rate = Rate::from_bits_per_sec(1_000_000);
+/// How long a server is asked for its rate.
+const ASKED_FOR: Duration = Duration::from_secs(10);
+/// When all is here, the last words are said again for so long, so that one is heard: the server needs no
+/// more, and who waits for the files nothing.
+const FAREWELL: Duration = Duration::from_millis(100);
+/// Between two of them.
+const WORDS: Duration = Duration::from_millis(25);
+
+/// What is over of the jobs of one call.
+#[derive(Default)]
+struct Sum {
+    done: u64,
+    known: u64,
+    /// A job ended because the server said nothing, and it was not heard since.
+    silent: bool,
 }
 
 impl Client {
@@ -135,6 +86,10 @@ impl Client {
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
         let node = Node::bind(SocketAddr::new(own, 0), config.link)?;
+        // Nobody else is heard, and the kernel tells when nothing listens there.
+        node.udp
+            .connect(server)
+            .map_err(Error::socket("find a way to the server"))?;
         Ok(Self {
             node,
             server,
@@ -142,7 +97,8 @@ impl Client {
         })
     }
 
-    /// Does `jobs`, some at once, and tells `watch` now and then how far it has come.
+    /// Does `jobs`, some at once, and tells `watch` now and then how far it has come; what came of each, as
+    /// they end.
     ///
     /// # Errors
     /// The socket, or `stop`, which leaves what has arrived for the next time. What fails a single
@@ -153,58 +109,59 @@ impl Client {
         stop: &AtomicBool,
         watch: &mut dyn FnMut(Progress),
     ) -> Result<Vec<Report>, Error> {
-        let mut progress = Progress {
-            jobs: jobs.len(),
-            ..Progress::default()
-        };
-        let mut waiting: VecDeque<Active> = jobs
-            .into_iter()
-            .map(|job| Active { job, tries: 0 })
-            .collect();
-        let mut active: BTreeMap<u32, Active> = BTreeMap::new();
         let mut reports = Vec::new();
-        while !waiting.is_empty() || !active.is_empty() {
-            while active.len() < self.config.parallel.max(1)
-                && let Some(next) = waiting.pop_front()
-            {
-                self.begin(next, &mut active, &mut reports);
-            }
+        self.run_on(jobs, stop, watch, &mut |report| {
+            reports.push(report);
+            Vec::new()
+        })?;
+        Ok(reports)
+    }
+
+    /// As [`Self::run`], but each report goes to `next`, which says what more there is to do: jobs that are
+    /// numbered on.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run_on(
+        &mut self,
+        jobs: Vec<Job>,
+        stop: &AtomicBool,
+        watch: &mut dyn FnMut(Progress),
+        next: &mut dyn FnMut(Report) -> Vec<Job>,
+    ) -> Result<(), Error> {
+        let puts = jobs.iter().all(|job| matches!(job, Job::Put { .. }));
+        let asked = if puts { None } else { self.ask_rate() };
+        let rate = if puts { self.config.link.rate } else { ASSUMED };
+        let mut agenda = Agenda::new(rate, self.config.parallel, timer::now());
+        agenda.add(jobs);
+        let mut sum = Sum::default();
+        while !agenda.is_empty() {
             if stop.load(Ordering::Relaxed) {
                 self.stop()?;
                 return Err(Error::Stopped);
             }
-            let turn = self.node.turn(LOOK)?;
+            if let Some(Ok(Ok(rate))) = asked.as_ref().map(Task::try_recv) {
+                agenda.set_rate(rate);
+            }
+            let mut reports = Vec::new();
+            self.begin_some(&mut agenda, &sum, &mut reports);
+            let pause = agenda.deadline().map(|at| at.since(timer::now()));
+            let mut turn = self
+                .node
+                .turn(pause.map_or(LOOK, |pause| pause.min(LOOK)))?;
             self.disown(&turn.strays);
-            let shown = self.shown(progress);
-            let ends: Vec<u32> = turn.ended.iter().map(|ended| ended.key.1).collect();
-            for id in ends {
-                let (done, known) = self.counts(id);
-                progress.done += done;
-                progress.known += known;
+            if self.node.is_refused() {
+                let server = self.server;
+                return Err(Error::Unreachable { server });
             }
+            self.settle(&mut turn, &mut agenda, &mut sum, &mut reports);
             self.node.bury(&turn)?;
-            for ended in turn.ended {
-                let Some(mut over) = active.remove(&ended.key.1) else {
-                    continue;
-                };
-                over.tries += 1;
-                if forgotten(&ended.result) && over.tries < TRIES {
-                    tracing::info!(path = ended.path, "the server began anew; so does this");
-                    waiting.push_front(over);
-                    continue;
-                }
-                reports.push(Report {
-                    path: ended.path,
-                    result: ended.result,
-                });
+            for report in reports {
+                agenda.add(next(report));
             }
-            progress.over = reports.len();
-            watch(Progress {
-                over: reports.len(),
-                ..shown
-            });
+            watch(self.progress(&agenda, &sum));
         }
-        Ok(reports)
+        self.farewell(stop)
     }
 
     /// What comes of sessions that this client has not begun, or no longer knows, is not wanted: somebody else
@@ -221,15 +178,155 @@ impl Client {
         }
     }
 
-    /// `over`, and what is under way.
-    fn shown(&self, over: Progress) -> Progress {
-        let mut shown = over;
-        for key in self.node.sessions.keys() {
-            let (done, known) = self.counts(key.1);
-            shown.done += done;
-            shown.known += known;
+    /// Asks the server, in a thread, for the rate that it takes.
+    fn ask_rate(&self) -> Option<Task<Result<Rate, Error>>> {
+        let (server, key) = (self.server, self.config.key.clone());
+        let ask = move |_: &_| beacon::ask_rate(server, key.as_ref(), ASKED_FOR);
+        // Without it short files take longer.
+        aside("rate", ask).ok()
+    }
+
+    /// Begins what may be begun.
+    fn begin_some(&mut self, agenda: &mut Agenda, sum: &Sum, reports: &mut Vec<Report>) {
+        let now = timer::now();
+        if sum.silent {
+            // Nothing of ours is heard: what waits would only wait as long.
+            while agenda.under_way().next().is_none()
+                && let Some(Item { number, job, .. }) = agenda.drop_next()
+            {
+                let path = job.remote().to_owned();
+                let result = Err(Error::session(&path, Failure::Silence));
+                reports.push(Report {
+                    number,
+                    path,
+                    result,
+                });
+            }
+            return;
         }
-        shown
+        while let Some(entry) = agenda.next(now) {
+            let id = self.id(&entry.job);
+            if agenda.is_under_way(id) || self.node.sessions.contains_key(&key(self.server, id)) {
+                // The same once more, or an Id by chance: when the other is over.
+                return agenda.again(entry);
+            }
+            let path = entry.job.remote().to_owned();
+            let request = self.request(&entry.job, id);
+            match self.work(&entry.job, id, request.clone()) {
+                Ok(work) => {
+                    let (peer, secret) = (self.server, self.config.key.as_ref());
+                    let session = Session::asking(peer, path, work, request, secret);
+                    self.node.start(key(peer, id), session);
+                    agenda.begun(id, entry);
+                }
+                Err(error) => {
+                    agenda.settled(&entry, now);
+                    reports.push(Report {
+                        number: entry.number,
+                        path,
+                        result: Err(error),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Takes what came of sessions: those that are over, and those of which all is here and verified, though
+    /// their last word may not have been heard.
+    fn settle(
+        &mut self,
+        turn: &mut Turn,
+        agenda: &mut Agenda,
+        sum: &mut Sum,
+        reports: &mut Vec<Report>,
+    ) {
+        let now = timer::now();
+        let mut settled: Vec<(u32, Result<Vec<u8>, Error>)> = Vec::new();
+        for ended in &mut turn.ended {
+            let id = ended.key.1;
+            if agenda.is_under_way(id) {
+                settled.push((id, std::mem::replace(&mut ended.result, Ok(Vec::new()))));
+            }
+        }
+        for (id, entry) in agenda.under_way() {
+            let session = self.node.sessions.get_mut(&key(self.server, id));
+            // What is taken is over when the server says what became of its own.
+            if entry.job.kind() != RequestKind::Take
+                && let Some(Work::Receiving(incoming)) = session.map(|session| &mut session.work)
+                && !settled.iter().any(|(over, _)| *over == id)
+                && let Some(result) = incoming.settled()
+            {
+                settled.push((id, result));
+            }
+        }
+        for (id, result) in settled {
+            let (done, known) = self.counts(id);
+            let Some(mut entry) = agenda.over(id) else {
+                continue;
+            };
+            if wants_room(&result) && done == 0 {
+                match agenda.refused(entry, now) {
+                    Ok(()) => continue,
+                    Err(given_up) => entry = given_up,
+                }
+            }
+            if forgotten(&result) && entry.tries < TRIES {
+                tracing::info!(
+                    path = entry.job.remote(),
+                    "the server began anew; so does this"
+                );
+                entry.tries += 1;
+                agenda.again(entry);
+                continue;
+            }
+            if !entry.job.is_list() {
+                sum.done += done;
+                sum.known += known;
+            }
+            sum.silent = is_silence(&result);
+            agenda.settled(&entry, now);
+            reports.push(Report {
+                number: entry.number,
+                path: entry.job.remote().to_owned(),
+                result,
+            });
+        }
+    }
+
+    /// What is over, under way and still waits.
+    fn progress(&self, agenda: &Agenda, sum: &Sum) -> Progress {
+        let (over, jobs) = agenda.files();
+        let mut progress = Progress {
+            done: sum.done,
+            known: sum.known + agenda.octets_waiting(),
+            over,
+            jobs,
+        };
+        for (id, entry) in agenda.under_way() {
+            if !entry.job.is_list() {
+                let (done, known) = self.counts(id);
+                progress.done += done;
+                progress.known += known.max(entry.job.size().unwrap_or(0));
+            }
+        }
+        progress
+    }
+
+    /// Says the last words until they are heard, or were said often enough.
+    fn farewell(&mut self, stop: &AtomicBool) -> Result<(), Error> {
+        let end = timer::now() + FAREWELL;
+        while !self.node.sessions.is_empty() && timer::now() < end && !stop.load(Ordering::Relaxed)
+        {
+            let turn = self.node.turn(WORDS)?;
+            self.node.bury(&turn)?;
+            for session in self.node.sessions.values_mut() {
+                if let Work::Receiving(incoming) = &mut session.work {
+                    incoming.receiver.repeat();
+                }
+            }
+        }
+        self.node.sessions.clear();
+        Ok(())
     }
 
     /// Octets of session `id` that have arrived, and all.
@@ -266,35 +363,8 @@ impl Client {
         Ok(())
     }
 
-    fn begin(
-        &mut self,
-        next: Active,
-        active: &mut BTreeMap<u32, Active>,
-        reports: &mut Vec<Report>,
-    ) {
-        let id = self.id(&next.job);
-        let path = next.job.remote().to_owned();
-        if active.contains_key(&id) {
-            let failure = Failure::Own(Code::IN_USE);
-            let result = Err(Error::session(&path, failure));
-            return reports.push(Report { path, result });
-        }
-        let request = self.request(&next.job, id);
-        match self.work(&next.job, id, request.clone()) {
-            Ok(work) => {
-                let peer = self.server;
-                let session = Session::asking(peer, path, work, request, self.config.key.as_ref());
-                self.node.start(key(peer, id), session);
-                active.insert(id, next);
-            }
-            Err(error) => reports.push(Report {
-                path,
-                result: Err(error),
-            }),
-        }
-    }
-
     fn work(&self, job: &Job, id: u32, request: Request) -> Result<Work, Error> {
+        path::normal(job.remote())?;
         let (now, link) = (timer::now(), self.node.link());
         let sealed = self.config.key.is_some();
         Ok(match job {
@@ -307,8 +377,8 @@ impl Client {
             Job::Get { remote, target, .. } => {
                 let (sink, kept) = match target {
                     Target::Stdout => {
-                        let spool = spool()?;
-                        (Sink::Pipe { spool, written: 0 }, None)
+                        let pipe = Pipe::new(spool()?);
+                        (Sink::Pipe(pipe), None)
                     }
                     Target::File(tree, path) => {
                         let (folder, name) = tree.place(path, true)?;
@@ -323,6 +393,7 @@ impl Client {
                 local: Some(local),
                 remote,
                 give,
+                ..
             } => {
                 let (local, remote, give) = (local.clone(), remote.clone(), *give);
                 let (link, peer, algorithm) = (*link, self.server, self.config.checksum);
@@ -381,14 +452,7 @@ impl Client {
                 udp_lite: false,
             },
             session,
-            kind: match job {
-                Job::Get { take: false, .. } => RequestKind::Get,
-                Job::Get { take: true, .. } => RequestKind::Take,
-                Job::Put { give: false, .. } => RequestKind::Put,
-                Job::Put { give: true, .. } => RequestKind::Give,
-                Job::List { .. } => RequestKind::List,
-                Job::Delete { .. } => RequestKind::Delete,
-            },
+            kind: job.kind(),
             // A list is short.
             late_checksum: matches!(job, Job::Get { .. }),
             path: job.remote().to_owned(),
@@ -438,67 +502,21 @@ fn machine() -> String {
         .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into())
 }
 
-impl Job {
-    fn remote(&self) -> &str {
-        match self {
-            Self::Get { remote, .. }
-            | Self::Put { remote, .. }
-            | Self::List { remote }
-            | Self::Delete { remote } => remote,
-        }
-    }
-}
-
 /// Whether the server has forgotten the session, as after a start.
 fn forgotten(result: &Result<Vec<u8>, Error>) -> bool {
     let unknown = Failure::Peer(Code::UNKNOWN_ID);
     matches!(result, Err(Error::Session { failure, .. }) if *failure == unknown)
 }
 
-/// What the file at `local` is called and holds.
-fn announce(
-    local: &Path,
-    remote: &str,
-    id: u32,
-    algorithm: Algorithm,
-) -> Result<(Metadata, File, std::fs::Metadata), Error> {
-    let name = local.display().to_string();
-    let read = || {
-        let file = File::open(local)?;
-        let was = file.metadata()?;
-        if !was.is_file() {
-            return Err(std::io::ErrorKind::IsADirectory.into());
-        }
-        let checksum = algorithm.sum(&file, was.len())?;
-        Ok((file, was, checksum))
-    };
-    let (file, was, checksum) = read().map_err(Error::file("read", name))?;
-    let (modified, created) = posix_times(&was);
-    let width = Width::holding(was.len().into());
-    let entry = Entry {
-        kind: EntryKind::File,
-        width,
-        unreliable: false,
-        size: was.len().into(),
-        modified,
-        created,
-        path: remote.to_owned(),
-    };
-    let metadata = Metadata {
-        session: id,
-        width,
-        kind: Kind::File,
-        ended: false,
-        unreliable: false,
-        checksum,
-        entry,
-    };
-    Ok((metadata, file, was))
-}
-
-fn duplicate(file: &File, local: &Path) -> Result<File, Error> {
-    let name = local.display().to_string();
-    file.try_clone().map_err(Error::file("read", name))
+/// Whether nothing was heard.
+fn is_silence(result: &Result<Vec<u8>, Error>) -> bool {
+    matches!(
+        result,
+        Err(Error::Session {
+            failure: Failure::Silence,
+            ..
+        })
+    )
 }
 
 /// A file without a name, for what is on its way through.
@@ -511,24 +529,7 @@ fn spool() -> Result<File, Error> {
         .map_err(|errno| Error::file("make a file in", folder.display().to_string())(errno.into()))
 }
 
-fn stream(remote: &str, id: u32) -> Metadata {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let now = Time::from_posix(now.map_or(0, |time| time.as_secs() as i64));
-    Metadata {
-        session: id,
-        width: WIDEST,
-        kind: Kind::Stream,
-        ended: false,
-        unreliable: false,
-        checksum: Checksum::None,
-        entry: Entry {
-            kind: EntryKind::SpecialFile,
-            width: Width::Bits16,
-            unreliable: false,
-            size: 0,
-            modified: now,
-            created: now,
-            path: remote.to_owned(),
-        },
-    }
+fn duplicate(file: &File, local: &Path) -> Result<File, Error> {
+    let name = local.display().to_string();
+    file.try_clone().map_err(Error::file("read", name))
 }

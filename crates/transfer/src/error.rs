@@ -1,6 +1,7 @@
 use bentpipe_saratoga::sender::Failure;
 use bentpipe_wire::saratoga::Code;
 use std::io;
+use std::net::SocketAddr;
 use thiserror::Error;
 
 /// Why a transfer failed. Says which side, what was being done, and what to do next.
@@ -31,6 +32,16 @@ pub enum Error {
         path: String,
         /// What is wrong with it.
         why: &'static str,
+    },
+    /// A path that no frame carries.
+    #[error(
+        "`{path}` has {len} octets, and Saratoga carries paths of 1023; serve a directory further down, or give it a shorter name"
+    )]
+    LongPath {
+        /// The path.
+        path: String,
+        /// Its octets.
+        len: usize,
     },
     /// The peer, or its silence.
     #[error("`{path}`: {failure}; {next}")]
@@ -88,6 +99,14 @@ pub enum Error {
         /// What is allowed.
         most: u64,
     },
+    /// The server's host says that its port is closed.
+    #[error(
+        "nothing listens at {server}: start `bentpipe saratoga serve` there, or give the port that it prints"
+    )]
+    Unreachable {
+        /// The server.
+        server: SocketAddr,
+    },
     /// The server said nothing of a rate.
     #[error(
         "the server does not say which rate it takes (is `bentpipe saratoga serve` running there, and does UDP port 7542 pass?); give --rate"
@@ -130,6 +149,9 @@ impl Error {
             Failure::Peer(Code::CANNOT_RECEIVE | Code::TOO_LONG) => {
                 "the server is out of room, or allows less with --max-size"
             }
+            Failure::Peer(Code::CANNOT_SEND) => {
+                "the server has no room for a session more (--max-sessions); try again later"
+            }
             Failure::Peer(_) | Failure::Own(_) => "the log of the peer says more",
             Failure::Silence => {
                 "is `bentpipe saratoga serve` running there, and does UDP port 7542 pass? Run the same command again to go on where it was"
@@ -146,12 +168,12 @@ impl Error {
     pub(crate) fn code(&self) -> Code {
         match self {
             Self::File { source, .. } | Self::Socket { source, .. } => code(source),
-            Self::Path { .. } => Code::DENIED,
+            Self::Path { .. } | Self::LongPath { .. } => Code::DENIED,
             Self::Session { failure, .. } => match failure {
                 Failure::Peer(code) | Failure::Own(code) => *code,
                 Failure::Silence => Code::TERMINATED,
             },
-            Self::Checksum { .. } | Self::NoRate => Code::UNSPECIFIED,
+            Self::Checksum { .. } | Self::NoRate | Self::Unreachable { .. } => Code::UNSPECIFIED,
             // Somebody writes to it.
             Self::Changed { .. } => Code::IN_USE,
             Self::Kept { .. } => Code::NOT_DELETED,

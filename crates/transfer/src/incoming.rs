@@ -4,12 +4,14 @@ use crate::Error;
 use crate::aside::{Task, aside};
 use crate::checksum::{Algorithm, Sum};
 use crate::gather::Gather;
+use crate::pipe::Output;
 use crate::sink::Sink;
 use bentpipe_base::{Instant, Machine};
 use bentpipe_saratoga::receiver::{Event, Receiver};
 use bentpipe_saratoga::sender::Failure;
 use bentpipe_wire::saratoga::{Code, Data, Frame, Metadata};
 use core::time::Duration;
+use std::sync::Arc;
 
 /// Between two records of what is stored.
 const RECORD: Duration = Duration::from_secs(1);
@@ -21,6 +23,8 @@ const RESERVE: u64 = 1 << 20;
 pub(crate) struct Incoming {
     pub(crate) receiver: Receiver,
     sink: Option<Sink>,
+    /// Standard output, which is written as fast as it is read.
+    output: Option<Arc<Output>>,
     /// What has arrived and is not in the sink yet: until the next record.
     gathered: Gather,
     /// The checksum over what has come in order from the beginning, until something did not.
@@ -46,6 +50,7 @@ impl Incoming {
     ) -> Self {
         Self {
             receiver,
+            output: sink.output(),
             sink: Some(sink),
             gathered: Gather::default(),
             sum: None,
@@ -92,7 +97,7 @@ impl Incoming {
         if now.since(self.saved) >= RECORD {
             self.saved = now;
             self.save();
-            if let Some(sink) = &mut self.sink
+            if let Some(sink) = &self.sink
                 && let Err(error) = sink.pass_on(self.receiver.arrived())
             {
                 self.fail(Error::file("write", "standard output")(error));
@@ -209,7 +214,7 @@ impl Incoming {
         if self.fault.is_some() {
             return;
         }
-        let (Some(mut sink), Some(size)) = (self.sink.take(), self.receiver.size()) else {
+        let (Some(sink), Some(size)) = (self.sink.take(), self.receiver.size()) else {
             return;
         };
         if let Err(error) = sink.pass_on(self.receiver.arrived()) {
@@ -245,10 +250,31 @@ impl Incoming {
         self.verified
     }
 
+    /// What came of it where its content is verified, and where it should be, though the peer may not have heard
+    /// of it: what arrived in memory.
+    pub(crate) fn settled(&mut self) -> Option<Result<Vec<u8>, Error>> {
+        if !self.verified {
+            return None;
+        }
+        match self.output.as_deref().map(Output::is_written) {
+            Some(Ok(false)) => None,
+            Some(Err(error)) => Some(Err(Error::file("write", "standard output")(error))),
+            Some(Ok(true)) | None => Some(Ok(std::mem::take(&mut self.content))),
+        }
+    }
+
     /// How it ended, if it has, with what arrived in memory.
     pub(crate) fn ended(&mut self) -> Option<Result<Vec<u8>, Error>> {
-        self.end
-            .take()
-            .map(|end| end.map(|()| std::mem::take(&mut self.content)))
+        match self.end.take()? {
+            Err(error) => Some(Err(error)),
+            Ok(()) => {
+                let settled = self.settled();
+                if settled.is_none() {
+                    // Its reader takes its time.
+                    self.end = Some(Ok(()));
+                }
+                settled
+            }
+        }
     }
 }

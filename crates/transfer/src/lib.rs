@@ -13,6 +13,8 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod agenda;
+mod announce;
 mod aside;
 mod authenticate;
 mod batch;
@@ -22,17 +24,22 @@ pub mod client;
 mod error;
 mod gather;
 mod incoming;
+mod job;
 mod late;
+mod leftovers;
 mod node;
 mod original;
 mod outgoing;
 mod part;
+pub mod path;
+mod pipe;
 mod seal;
 pub mod serve;
 mod session;
 mod sink;
 mod source;
 mod tree;
+mod ways;
 
 pub use authenticate::Key;
 pub use client::Client;

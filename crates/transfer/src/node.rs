@@ -58,6 +58,8 @@ pub struct Node {
     pub(crate) sessions: BTreeMap<Key, Session>,
     batch: Batch,
     buffer: Vec<u8>,
+    /// Anything was.
+    heard: bool,
 }
 
 /// Batches that a turn receives at most, before it answers.
@@ -92,6 +94,7 @@ impl Node {
             sessions: BTreeMap::new(),
             batch: Batch::default(),
             buffer: vec![0; RECEIVE],
+            heard: false,
         })
     }
 
@@ -103,6 +106,11 @@ impl Node {
         self.udp
             .local_address()
             .map_err(Error::socket("ask for the port"))
+    }
+
+    /// Whether nothing listens at the one peer to which the socket is connected.
+    pub(crate) const fn is_refused(&self) -> bool {
+        !self.heard && self.batch.refusals.are_believed()
     }
 
     pub(crate) const fn link(&self) -> &Link {
@@ -166,7 +174,8 @@ impl Node {
                 seal.close(&mut datagram, 0);
             }
             // A reply that is lost is asked for again.
-            let _ = self.udp.send(&datagram, datagram.len(), to);
+            let from = self.batch.ways.to(to);
+            let _ = self.udp.send_from(&datagram, datagram.len(), to, from);
         }
     }
 
@@ -210,13 +219,13 @@ impl Node {
     /// Whether there may be more.
     fn receive(&mut self, turn: &mut Turn) -> Result<bool, Error> {
         for _ in 0..RECEIVES {
-            let received = self
-                .udp
-                .receive(&mut self.buffer)
-                .map_err(Error::socket("receive"))?;
-            let Some(received) = received else {
+            let received = self.udp.receive(&mut self.buffer);
+            let received = self.batch.refusals.or_else(received);
+            let Some(received) = received.map_err(Error::socket("receive"))?.flatten() else {
                 return Ok(false);
             };
+            self.heard = true;
+            self.batch.ways.note(received.from, received.at);
             let now = timer::now();
             // The session of the datagram before, which nearly always is that of the next too.
             let mut last: Option<(u32, &mut Session)> = None;

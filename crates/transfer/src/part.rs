@@ -6,14 +6,15 @@ use crate::tree::{Folder, PART, RECORD};
 use bentpipe_base::Ranges;
 use bentpipe_saratoga::receiver::Kept;
 use bentpipe_wire::saratoga::{Checksum, Frame, Metadata};
-use rustix::fs::{FlockOperation, Timestamps};
+use rustix::fs::{FlockOperation, Mode, Timestamps};
 use rustix::time::Timespec;
+use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Octets of a record that are read at most: far more than the stretches a receiver keeps.
 const MOST_RECORD: u64 = 8 << 20;
@@ -23,6 +24,8 @@ const MOST_RECORD: u64 = 8 << 20;
 pub(crate) struct Part {
     folder: Folder,
     name: String,
+    /// How the names of its hidden files begin.
+    stem: String,
     file: File,
     /// Its path, for messages.
     path: String,
@@ -41,8 +44,9 @@ impl Part {
             let error = io::Error::from(io::ErrorKind::IsADirectory);
             return Err(Error::file("write over the directory", path)(error));
         }
+        let stem = stem(&name);
         let opened = || {
-            let file = folder.create(&format!(".{name}{PART}"))?;
+            let file = folder.create(&format!("{stem}{PART}"))?;
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => Ok(file),
                 Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -56,6 +60,7 @@ impl Part {
         let part = Self {
             folder,
             name,
+            stem,
             file,
             path: path.to_owned(),
             writes_back: Arc::default(),
@@ -95,7 +100,7 @@ impl Part {
         for (from, to) in have.iter() {
             text.push_str(&format!("\n{from}-{to}"));
         }
-        let fresh = format!("{}.new{RECORD}", self.record());
+        let fresh = format!("{}{NEW}{RECORD}", self.record());
         let mut file = self.folder.create(&fresh)?;
         file.set_len(0)?;
         file.write_all(text.as_bytes())?;
@@ -158,10 +163,14 @@ impl Part {
             last_access: modified,
             last_modification: modified,
         };
+        // Until now nobody but its owner could read it. What the peer says of the mode counts as far as this
+        // process would let anybody, as it does for a file that is made.
+        let mode = u32::from(metadata.mode.unwrap_or(0o666)) & !umask();
+        rustix::fs::fchmod(&self.file, Mode::from_bits_truncate(mode))?;
         rustix::fs::futimens(&self.file, &times)?;
         self.file.sync_all()?;
         self.folder
-            .rename(&format!(".{}{PART}", self.name), &self.name)?;
+            .rename(&format!("{}{PART}", self.stem), &self.name)?;
         self.folder.remove(&self.record());
         self.folder.sync()
     }
@@ -177,12 +186,45 @@ impl Part {
     /// Throws away what has arrived.
     pub(crate) fn discard(&self) {
         self.folder.remove(&self.record());
-        self.folder.remove(&format!(".{}{PART}", self.name));
+        self.folder.remove(&format!("{}{PART}", self.stem));
     }
 
     fn record(&self) -> String {
-        format!(".{}{RECORD}", self.name)
+        format!("{}{RECORD}", self.stem)
     }
+}
+
+/// What this process takes from the mode of files that it makes; umask(2) tells it only where it is changed.
+fn umask() -> u32 {
+    static KNOWN: OnceLock<u32> = OnceLock::new();
+    *KNOWN.get_or_init(|| {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+        let mask = line.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok());
+        mask.unwrap_or(0o022)
+    })
+}
+
+/// Octets of a name with which the names of its hidden files are not too long, either: 255.
+const MOST_NAME: usize = 255 - ".".len() - 2 * RECORD.len() - NEW.len();
+/// What is between two endings of a record that is being written.
+const NEW: &str = ".new";
+/// Octets that are kept of a longer name.
+const KEPT: usize = 180;
+
+/// How the names of the hidden files of `name` begin: `.NAME`, or where that would be too long, the beginning
+/// of the name and a sum over all of it.
+fn stem(name: &str) -> String {
+    if name.len() <= MOST_NAME {
+        return format!(".{name}");
+    }
+    let kept = (0..=KEPT).rev().find(|at| name.is_char_boundary(*at));
+    let digest = Sha256::digest(name);
+    let sum: String = digest[..8]
+        .iter()
+        .map(|octet| format!("{octet:02x}"))
+        .collect();
+    format!(".{}~{sum}", &name[..kept.unwrap_or(0)])
 }
 
 /// Whether the first `size` octets of `file`, over whose beginning a sum may have `begun`, sum up to

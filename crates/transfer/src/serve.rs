@@ -9,6 +9,7 @@ use crate::beacon::{self, Herald};
 use crate::checksum::{Algorithm, Sum};
 use crate::incoming::Incoming;
 use crate::late::Late;
+use crate::leftovers;
 use crate::node::{Key, Link, Node, WIDEST, key};
 use crate::outgoing::Outgoing;
 use crate::part::Part;
@@ -16,7 +17,7 @@ use crate::seal::Seal;
 use crate::session::{Session, Standing, Work};
 use crate::sink::Sink;
 use crate::source::Source;
-use crate::tree::{Tree, posix_times};
+use crate::tree::{Tree, mode, posix_times};
 use crate::{Error, Key as Secret};
 use bentpipe_os::timer;
 use bentpipe_saratoga::{Receiver, Sender, refusal};
@@ -70,6 +71,10 @@ impl Server {
     /// A port that cannot be had.
     pub fn new(tree: Tree, config: Config) -> Result<Self, Error> {
         let node = Node::bind(config.listen, config.link)?;
+        // Who listens for beacons on this host needs the port too.
+        if let Err(error) = node.udp.share_groups() {
+            tracing::debug!(%error, "nobody can listen for beacons beside this server");
+        }
         let herald = match &config.name {
             Some(_) => Some(Herald::new()?),
             None => None,
@@ -97,7 +102,12 @@ impl Server {
     /// # Errors
     /// What ends the whole: the socket. What ends one session is logged.
     pub fn run(&mut self, stop: &AtomicBool) -> Result<(), Error> {
+        let mut tidy_at = timer::now();
         while !stop.load(Ordering::Relaxed) {
+            if tidy_at <= timer::now() {
+                tidy_at = timer::now() + leftovers::PAUSE;
+                leftovers::remove_aside(&self.tree);
+            }
             let turn = self.node.turn(LOOK)?;
             for ended in &turn.ended {
                 let (peer, path) = (ended.key.0, &ended.path);
@@ -189,7 +199,9 @@ impl Server {
                 created,
                 path: asked.path.clone(),
             };
-            let metadata = announcement(&asked, Kind::File, checksum, entry)?;
+            let mut metadata = announcement(&asked, Kind::File, checksum, entry)?;
+            // Only a peer of our kind asks so, and knows of modes.
+            metadata.mode = asked.late_checksum.then(|| mode(&was));
             let config = Node::sending(&link, metadata, None, from, sealed);
             let sender = Sender::new(config, timer::now());
             let late = late.then(|| Late::Follows(Sum::new(algorithm)));
@@ -317,6 +329,7 @@ fn announcement(
         kind,
         ended: false,
         unreliable: false,
+        mode: None,
         checksum,
         entry,
     })

@@ -3,11 +3,12 @@
 use crate::Error;
 use crate::checksum::{Algorithm, Sum};
 use crate::part::{Part, verify};
+use crate::pipe::{Output, Pipe};
 use bentpipe_base::Ranges;
 use bentpipe_wire::saratoga::Metadata;
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 /// A directory list longer than this is not believed.
 const MOST_LIST: u64 = 64 << 20;
@@ -20,14 +21,14 @@ pub(crate) enum Sink {
     /// Memory: a list.
     Memory(Vec<u8>),
     /// Standard output, in order; what is out of order waits in a file without a name.
-    Pipe { spool: File, written: u64 },
+    Pipe(Pipe),
 }
 
 impl Sink {
     pub(crate) fn write(&mut self, offset: u64, octets: &[u8]) -> io::Result<()> {
         match self {
             Self::Part(part) => part.write(offset, octets),
-            Self::Pipe { spool, .. } => spool.write_all_at(octets, offset),
+            Self::Pipe(pipe) => pipe.spool().write_all_at(octets, offset),
             Self::Memory(memory) => {
                 let end = offset.saturating_add(octets.len() as u64);
                 if end > MOST_LIST {
@@ -43,19 +44,19 @@ impl Sink {
     }
 
     /// Passes on what has arrived in order, `[0, arrived)`.
-    pub(crate) fn pass_on(&mut self, arrived: u64) -> io::Result<()> {
-        let Self::Pipe { spool, written } = self else {
-            return Ok(());
-        };
-        let mut out = io::stdout().lock();
-        let mut block = vec![0; 64 << 10];
-        while *written < arrived {
-            let want = (arrived - *written).min(block.len() as u64) as usize;
-            spool.read_exact_at(&mut block[..want], *written)?;
-            out.write_all(&block[..want])?;
-            *written += want as u64;
+    pub(crate) fn pass_on(&self, arrived: u64) -> io::Result<()> {
+        match self {
+            Self::Pipe(pipe) => pipe.pass_on(arrived),
+            Self::Part(_) | Self::Memory(_) => Ok(()),
         }
-        out.flush()
+    }
+
+    /// Where it goes at the pace of its reader, if it does.
+    pub(crate) fn output(&self) -> Option<Arc<Output>> {
+        match self {
+            Self::Pipe(pipe) => Some(pipe.output()),
+            Self::Part(_) | Self::Memory(_) => None,
+        }
     }
 
     /// What an interrupted session should leave behind.
@@ -78,8 +79,8 @@ impl Sink {
         match self {
             Self::Part(part) => part.room(),
             Self::Memory(_) => Ok(MOST_LIST),
-            Self::Pipe { spool, .. } => {
-                let stat = rustix::fs::fstatvfs(spool)?;
+            Self::Pipe(pipe) => {
+                let stat = rustix::fs::fstatvfs(pipe.spool())?;
                 Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
             }
         }
@@ -96,8 +97,8 @@ impl Sink {
     ) -> Result<Vec<u8>, Error> {
         match self {
             Self::Part(part) => part.finish(size, metadata, begun).map(|()| Vec::new()),
-            Self::Pipe { spool, .. } => {
-                let right = verify(&spool, size, &metadata.checksum, begun);
+            Self::Pipe(pipe) => {
+                let right = verify(pipe.spool(), size, &metadata.checksum, begun);
                 match right.map_err(Error::file("verify", path))? {
                     true => Ok(Vec::new()),
                     false => Err(Error::Checksum {

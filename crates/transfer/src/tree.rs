@@ -3,13 +3,15 @@
 //! Every path is opened by openat2(2) beneath the directory's own descriptor, without symbolic links
 //! anywhere: no check and use apart, so nothing can be put between them.
 
-use crate::Error;
 use crate::original::Original;
+use crate::{Error, path};
 use bentpipe_wire::saratoga::{Entry, EntryKind, Time, Width};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
+use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -49,9 +51,14 @@ impl Tree {
             })
     }
 
+    /// The directory itself.
+    pub(crate) fn root(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
     /// The file at `path`, to be read, and what it is.
     pub(crate) fn file(&self, path: &str) -> Result<(File, Metadata), Error> {
-        check(path)?;
+        let path = &*check(path)?;
         let found = || {
             // A pipe must not hold us up.
             let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -79,7 +86,7 @@ impl Tree {
 
     /// The directory that `path` lies in and its name there; with `create`, made where missing.
     pub(crate) fn place(&self, path: &str, create: bool) -> Result<(Folder, String), Error> {
-        check(path)?;
+        let path = &*check(path)?;
         let (folder, name) = match path.rsplit_once('/') {
             Some((folder, name)) => (Some(folder), name),
             None => (None, path),
@@ -122,25 +129,19 @@ impl Tree {
     /// What is in the directory at `path` (the tree itself when empty), as the content of a
     /// directory record: sizes too great for `widest` are left out, as are links and what arrives.
     pub(crate) fn list(&self, path: &str, widest: Width) -> Result<Vec<u8>, Error> {
+        let path = &*path::normal(path)?;
         let listed = || -> io::Result<Vec<u8>> {
             let folder = match path {
-                "" | "." => self.0.try_clone()?,
+                "" => self.0.try_clone()?,
                 path => beneath(&self.0, path, OFlags::RDONLY | DIRECTORY)?,
             };
             let mut names = Vec::new();
             for entry in Dir::read_from(&folder)? {
-                let entry = entry?;
-                // What is not UTF-8 cannot be named in Saratoga.
-                if let Ok(name) = entry.file_name().to_str() {
-                    names.push(name.to_owned());
-                }
+                names.push(OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned());
             }
             names.sort();
             let mut content = Vec::new();
-            for name in names
-                .iter()
-                .filter(|name| *name != "." && *name != ".." && !ours(name))
-            {
+            for name in &names {
                 if let Some(entry) = entry_of(&folder, name, widest) {
                     // What does not fit an entry cannot be asked for either.
                     let _ = entry.emit(&mut content);
@@ -148,9 +149,6 @@ impl Tree {
             }
             Ok(content)
         };
-        if !matches!(path, "" | ".") {
-            check(path)?;
-        }
         listed().map_err(Error::file("list", path))
     }
 
@@ -197,10 +195,10 @@ impl Folder {
         }
     }
 
-    /// Opens or makes `name`, to be read and written.
+    /// Opens or makes `name`, to be read and written by its owner alone.
     pub(crate) fn create(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mode = Mode::from_bits_truncate(0o666);
+        let mode = Mode::from_bits_truncate(0o600);
         let file = File::from(rustix::fs::openat(&self.fd, name, flags, mode)?);
         Ok(file)
     }
@@ -253,35 +251,46 @@ fn beneath(root: impl AsFd, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
     )?)
 }
 
+/// Whether a file is of a transfer that goes on or was interrupted.
+pub(crate) fn is_of_a_part(name: &OsStr) -> bool {
+    name.to_str().is_some_and(ours)
+}
+
 /// Whether a file is one of those in which something arrives.
 fn ours(name: &str) -> bool {
     name.starts_with('.') && (name.ends_with(PART) || name.ends_with(RECORD))
 }
 
-/// Refuses paths that are not of a file inside a tree. The kernel would too; this says why.
-fn check(path: &str) -> Result<(), Error> {
-    let why = if path.starts_with('/') {
-        "is absolute"
-    } else if path.split('/').any(|name| name == "..") {
-        "leaves the directory"
-    } else if path.split('/').any(|name| name.is_empty() || name == ".") {
-        "has an empty name in it"
+/// The normal form of `path`, which is refused unless it is of a file inside a tree. The kernel would refuse it
+/// too; this says why.
+fn check(path: &str) -> Result<String, Error> {
+    let path = path::normal(path)?;
+    let why = if path.is_empty() {
+        "is the directory itself"
     } else if path.rsplit('/').next().is_some_and(ours) {
         "is the name of a file that arrives"
     } else {
-        return Ok(());
+        return Ok(path);
     };
-    Err(Error::Path {
-        path: path.to_owned(),
-        why,
-    })
+    Err(Error::Path { path, why })
 }
 
-fn entry_of(folder: &OwnedFd, name: &str, widest: Width) -> Option<Entry> {
+/// The entry of `name` in `folder`; none for what is left out. A file or directory whose name is not UTF-8 cannot
+/// be named in Saratoga: it is listed as a special one, with what can be read of its name, so that it is
+/// missed.
+fn entry_of(folder: &OwnedFd, name: &OsStr, widest: Width) -> Option<Entry> {
+    let (path, named) = match name.to_str() {
+        Some("." | "..") => return None,
+        Some(name) if ours(name) => return None,
+        Some(name) => (name.to_owned(), true),
+        None => (name.to_string_lossy().into_owned(), false),
+    };
     let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-    let (kind, size) = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => (EntryKind::File, stat.st_size as u128),
-        FileType::Directory => (EntryKind::Directory, 0),
+    let (kind, size) = match (FileType::from_raw_mode(stat.st_mode), named) {
+        (FileType::RegularFile, true) => (EntryKind::File, stat.st_size as u128),
+        (FileType::Directory, true) => (EntryKind::Directory, 0),
+        (FileType::RegularFile, false) => (EntryKind::SpecialFile, 0),
+        (FileType::Directory, false) => (EntryKind::SpecialDirectory, 0),
         _ => return None,
     };
     let width = Width::holding(size);
@@ -292,8 +301,13 @@ fn entry_of(folder: &OwnedFd, name: &str, widest: Width) -> Option<Entry> {
         size,
         modified: Time::from_posix(stat.st_mtime),
         created: Time::from_posix(stat.st_ctime),
-        path: name.to_owned(),
+        path,
     })
+}
+
+/// Who may read, write and execute a file, as METADATA says it.
+pub(crate) fn mode(metadata: &Metadata) -> u16 {
+    (metadata.mode() & 0o777) as u16
 }
 
 /// Times of last change and (for want of better) of the last change of the inode, as Saratoga counts.
@@ -321,7 +335,9 @@ mod tests {
         symlink(outside.path().join("secret"), root.join("link")).unwrap();
         symlink("sub/file", root.join("inner")).unwrap();
         let tree = Tree::open(root).unwrap();
-        assert!(tree.file("sub/file").is_ok());
+        for path in ["sub/file", "sub//file", "./sub/file", "sub/./file/"] {
+            assert!(tree.file(path).is_ok(), "{path:?}");
+        }
         for path in [
             "../secret",
             "sub/../../x",
@@ -330,8 +346,7 @@ mod tests {
             "link",
             "inner",
             "",
-            "sub//file",
-            "./sub/file",
+            "./",
             "sub",
             ".x.saratoga-part",
         ] {
@@ -351,6 +366,10 @@ mod tests {
         assert!(outside.path().join("secret").exists() && !root.join("link").exists());
         tree.remove("never/was").unwrap();
         let content = tree.list("", Width::Bits64).unwrap();
+        for path in [".", "./", "sub/..", "sub/", "./sub"] {
+            let listed = tree.list(path, Width::Bits64);
+            assert_eq!(listed.is_ok(), path != "sub/..", "{path:?}");
+        }
         let names = bentpipe_wire::saratoga::entries(&content).map(|entry| entry.unwrap().path);
         assert_eq!(names.collect::<Vec<_>>(), ["sub"]);
     }

@@ -120,6 +120,7 @@ fn get(remote: &str, to: &Path, take: bool) -> Job {
         remote: remote.to_owned(),
         target: Target::File(Tree::open(to).unwrap(), "got".to_owned()),
         take,
+        size: None,
     }
 }
 
@@ -148,6 +149,7 @@ fn metadata(session: u32, path: &str, size: u64) -> Frame {
         kind: Kind::File,
         ended: false,
         unreliable: false,
+        mode: None,
         checksum: Checksum::None,
         entry: Entry {
             kind: EntryKind::File,
@@ -451,6 +453,7 @@ fn many_forged_addresses_do_not_shut_the_service() {
         local: Some(here.path().join("got")),
         remote: "mine".to_owned(),
         give: false,
+        size: None,
     };
     run_at(served.address, asking(), put).result.unwrap();
     assert!(began.elapsed() < Duration::from_secs(5));
@@ -681,6 +684,7 @@ fn a_key_covers_every_frame_that_changes_a_session() {
         local: Some(got),
         remote: "b".to_owned(),
         give: true,
+        size: None,
     };
     run_at(between.address, keyed(), put).result.unwrap();
     assert!(std::fs::read(served.file("b")).unwrap() == content(1_000_000));

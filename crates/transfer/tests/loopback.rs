@@ -11,7 +11,9 @@ use bentpipe_wire::saratoga::{
     Capabilities, Checksum, Code, Frame, Request, RequestKind, Width, entries,
 };
 use sha1::{Digest, Sha1};
+use std::fs::Permissions;
 use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -109,6 +111,7 @@ fn get(remote: &str, to: &Path) -> Job {
         remote: remote.to_owned(),
         target: Target::File(Tree::open(to).unwrap(), "got".to_owned()),
         take: false,
+        size: None,
     }
 }
 
@@ -117,6 +120,7 @@ fn put(local: &Path, remote: &str) -> Job {
         local: Some(local.to_owned()),
         remote: remote.to_owned(),
         give: false,
+        size: None,
     }
 }
 
@@ -184,6 +188,7 @@ fn taken_and_given_files_are_deleted_where_they_were() {
         remote,
         target,
         take: true,
+        size: None,
     };
     run(&served, take).unwrap();
     let got = here.path().join("got");
@@ -200,6 +205,7 @@ fn taken_and_given_files_are_deleted_where_they_were() {
         local: Some(got.clone()),
         remote: "b".to_owned(),
         give: true,
+        size: None,
     };
     run(&served, give).unwrap();
     assert!(!got.exists());
@@ -229,6 +235,51 @@ fn directories_are_listed() {
     assert_eq!(code(run(&served, list("none"))), Code::NOT_FOUND);
 }
 
+/// What the server says first to who asks it for `path`, whatever that is.
+fn asked(served: &Served, path: &str) -> Code {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
+    let request = Request {
+        capabilities: Capabilities::default(),
+        session: 7,
+        kind: RequestKind::Get,
+        late_checksum: false,
+        path: path.to_owned(),
+        authentication: Vec::new(),
+    };
+    let mut octets = Vec::new();
+    Frame::Request(request).emit(&mut octets).unwrap();
+    let mut buffer = [0; 2000];
+    loop {
+        socket.send_to(&octets, served.address).unwrap();
+        let len = socket.recv(&mut buffer).unwrap();
+        match Frame::parse(&buffer[..len]).unwrap().0 {
+            Frame::Status(status) => return status.code,
+            // It wants to know whether it is heard.
+            Frame::Data(data) => {
+                let heard = bentpipe_wire::saratoga::Status {
+                    session: 7,
+                    width: Width::Bits16,
+                    timestamp: data.timestamp,
+                    metadata_missing: true,
+                    incomplete: false,
+                    voluntary: false,
+                    code: Code::OK,
+                    progress: 0,
+                    in_response_to: 0,
+                    holes: Vec::new(),
+                };
+                let mut octets = Vec::new();
+                Frame::Status(heard).emit(&mut octets).unwrap();
+                socket.send_to(&octets, served.address).unwrap();
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 #[test]
 fn what_is_not_allowed_is_denied() {
     let served = Served::new(serve::Config {
@@ -246,7 +297,10 @@ fn what_is_not_allowed_is_denied() {
     };
     assert_eq!(code(run(&served, delete)), Code::DENIED);
     for path in ["../a", "/etc/passwd", "sub/../../a"] {
-        assert_eq!(code(run(&served, get(path, here.path()))), Code::DENIED);
+        // Our client does not even ask; others do.
+        let refused = run(&served, get(path, here.path()));
+        assert!(matches!(refused, Err(Error::Path { .. })), "{refused:?}");
+        assert_eq!(asked(&served, path), Code::DENIED);
     }
     assert_eq!(
         code(run(&served, get("none", here.path()))),
@@ -441,6 +495,7 @@ fn take(remote: &str, to: &Path) -> Job {
         remote,
         target,
         take: true,
+        size: None,
     }
 }
 
@@ -449,6 +504,7 @@ fn give(local: &Path, remote: &str) -> Job {
         local: Some(local.to_owned()),
         remote: remote.to_owned(),
         give: true,
+        size: None,
     }
 }
 
@@ -579,6 +635,7 @@ fn all_sessions_together_keep_to_the_rate() {
                 remote: name.clone(),
                 target: Target::File(Tree::open(here.path()).unwrap(), name),
                 take: false,
+                size: None,
             }
         });
         let jobs = jobs.collect();
@@ -589,4 +646,103 @@ fn all_sessions_together_keep_to_the_rate() {
         let took = began.elapsed();
         assert!(took > Duration::from_secs(2), "{checksum:?}: {took:?}");
     }
+}
+
+/// 221 to 255 octets, also of letters that take two: the names of the hidden files are shorter.
+#[test]
+fn the_longest_names_go_both_ways_and_go_on_where_they_were() {
+    let served = Served::new(serve::Config {
+        link: slow(),
+        ..config()
+    });
+    let here = tempfile::tempdir().unwrap();
+    let longest = [
+        "a".repeat(221),
+        "b".repeat(255),
+        format!("{}x", "ä".repeat(127)),
+    ];
+    for name in &longest {
+        let local = here.path().join(name);
+        std::fs::write(&local, content(5000)).unwrap();
+        run(&served, put(&local, name)).unwrap();
+        assert_eq!(std::fs::read(served.file(name)).unwrap(), content(5000));
+    }
+    assert_eq!(names(served.folder.path()).len(), longest.len());
+    let name = &longest[1];
+    std::fs::write(served.file(name), content(4_000_000)).unwrap();
+    let back = || Job::Get {
+        remote: name.clone(),
+        target: Target::File(Tree::open(here.path()).unwrap(), name.clone()),
+        take: false,
+        size: None,
+    };
+    let mut client = Client::new(served.address, client()).unwrap();
+    let stop = AtomicBool::new(false);
+    let stopped = client.run(vec![back()], &stop, &mut |progress| {
+        stop.store(progress.done > 1_000_000, Ordering::Relaxed);
+    });
+    assert!(matches!(stopped, Err(Error::Stopped)));
+    let mut least = u64::MAX;
+    let go_on = AtomicBool::new(false);
+    let reports = client.run(vec![back()], &go_on, &mut |progress| {
+        if progress.known == 4_000_000 {
+            least = least.min(progress.done);
+        }
+    });
+    assert!(reports.unwrap()[0].result.is_ok());
+    assert!(least > 900_000, "began with {least}");
+    let got = std::fs::read(here.path().join(name)).unwrap();
+    assert_eq!(got, content(4_000_000));
+    assert_eq!(names(here.path()).len(), longest.len());
+}
+
+/// A path that no frame carries: said at once, not after 30 s of silence.
+#[test]
+fn a_path_that_is_too_long_is_named_at_once() {
+    let served = Served::new(config());
+    let here = tempfile::tempdir().unwrap();
+    let began = std::time::Instant::now();
+    let refused = run(&served, get(&"long/".repeat(300), here.path()));
+    assert!(
+        matches!(refused, Err(Error::LongPath { .. })),
+        "{refused:?}"
+    );
+    assert!(began.elapsed() < Duration::from_secs(5));
+}
+
+/// Who may read a file stays so, also while it arrives; what this process takes from new files it takes here too.
+#[test]
+fn modes_go_along_and_parts_are_private() {
+    let served = Served::new(serve::Config {
+        link: slow(),
+        ..config()
+    });
+    let here = tempfile::tempdir().unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    let plain = here.path().join("plain");
+    std::fs::write(&plain, "x").unwrap();
+    let umask = 0o666 & !mode(&plain);
+    for bits in [0o600, 0o755, 0o666, 0o4711] {
+        let local = here.path().join("local");
+        std::fs::write(&local, content(3000)).unwrap();
+        std::fs::set_permissions(&local, Permissions::from_mode(bits)).unwrap();
+        run(&served, put(&local, "a")).unwrap();
+        let there = bits & 0o777 & !umask;
+        assert_eq!(mode(&served.file("a")), there, "{bits:o}");
+        run(&served, get("a", here.path())).unwrap();
+        assert_eq!(mode(&here.path().join("got")), there, "{bits:o}");
+    }
+    std::fs::write(served.file("a"), content(3_000_000)).unwrap();
+    let part = here.path().join(".got.saratoga-part");
+    let mut seen = 0;
+    let mut client = Client::new(served.address, client()).unwrap();
+    let go_on = AtomicBool::new(false);
+    let reports = client.run(vec![get("a", here.path())], &go_on, &mut |progress| {
+        // Before its end, when it gets its own.
+        if seen == 0 && progress.done > 0 && part.exists() {
+            seen = mode(&part);
+        }
+    });
+    assert!(reports.unwrap()[0].result.is_ok());
+    assert_eq!(seen, 0o600);
 }

@@ -77,6 +77,7 @@ fn frames() -> Vec<Frame> {
             kind: Kind::File,
             ended: false,
             unreliable: false,
+            mode: None,
             checksum: Checksum::Md5([5; 16]),
             entry,
         }),

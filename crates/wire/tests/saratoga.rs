@@ -131,21 +131,23 @@ fn frame() -> impl Strategy<Value = Frame> {
                 })
             },
         );
+    let mode = prop::option::of(0u16..=0o777);
     let metadata = (
-        any::<(u32, bool, bool)>(),
+        (any::<(u32, bool, bool)>(), mode),
         width(),
         kind(),
         checksum(),
         entry(),
     )
         .prop_map(
-            |((session, ended, unreliable), width, kind, checksum, entry)| {
+            |(((session, ended, unreliable), mode), width, kind, checksum, entry)| {
                 Frame::Metadata(Metadata {
                     session,
                     width,
                     kind,
                     ended,
                     unreliable,
+                    mode,
                     checksum,
                     entry,
                 })

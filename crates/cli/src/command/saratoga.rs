@@ -1,7 +1,9 @@
 //! `bentpipe saratoga`: files over Saratoga.
 
 mod client;
+mod fetch;
 mod progress;
+mod send;
 
 use crate::failure::{Blame, Failure};
 use crate::stop::Stop;
@@ -40,12 +42,12 @@ Examples:
   bentpipe saratoga get 10.0.0.1 log.txt --to - | less
 
 Run the same command again after an interruption: it goes on where it was.")]
-    Get(client::Get),
+    Get(fetch::Get),
     /// Fetch files, and delete them at the server once they are here and verified
     #[command(after_help = "\
 Examples:
   bentpipe saratoga take 10.0.0.1 images/a.tif --to /archive")]
-    Take(client::Get),
+    Take(fetch::Get),
     /// Send files or, with -r, directories
     #[command(after_help = "\
 Examples:
@@ -54,12 +56,12 @@ Examples:
   tar c . | bentpipe saratoga put 10.0.0.1 - --as backup.tar --rate 8Mbit/s
 
 Run the same command again after an interruption: it goes on where it was (a stream does not).")]
-    Put(client::Put),
+    Put(send::Put),
     /// Send files, and delete them here once they are there and verified
     #[command(after_help = "\
 Examples:
   bentpipe saratoga give 10.0.0.1 a.tif --rate 8Mbit/s")]
-    Give(client::Put),
+    Give(send::Put),
     /// List a directory
     #[command(after_help = "\
 Examples:
@@ -116,7 +118,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SIZE", default_value = "100GB")]
     max_size: Bytes,
     /// Sessions at once; one peer may have a quarter of them
-    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(long, value_name = "N", default_value_t = 1024)]
     max_sessions: usize,
     /// The name in beacons; without it no beacons are sent
     #[arg(long, value_name = "NAME")]
@@ -174,10 +176,10 @@ impl Way {
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Serve(args) => serve(args),
-        Command::Get(args) => client::get(args, false),
-        Command::Take(args) => client::get(args, true),
-        Command::Put(args) => client::put(args, false),
-        Command::Give(args) => client::put(args, true),
+        Command::Get(args) => fetch::get(args, false),
+        Command::Take(args) => fetch::get(args, true),
+        Command::Put(args) => send::put(args, false),
+        Command::Give(args) => send::put(args, true),
         Command::Ls(args) => client::list(args),
         Command::Rm(args) => client::remove(args),
         Command::Peers { time, json } => peers(*time, *json),

@@ -24,6 +24,7 @@ pub(crate) fn metadata(size: u64, kind: Kind) -> Metadata {
         kind,
         ended: false,
         unreliable: false,
+        mode: None,
         checksum: Checksum::None,
         entry: Entry {
             kind: EntryKind::File,

@@ -2,6 +2,9 @@ use super::frame::{METADATA, bit, first_word, two};
 use super::reader::Reader;
 use super::{Entry, Error, Kind, Width};
 
+/// Nine bits.
+const MOST_MODE: u16 = 0o777;
+
 /// What a session transfers (section 4.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
@@ -15,6 +18,9 @@ pub struct Metadata {
     pub ended: bool,
     /// The content may be delivered unreliably, over UDP-Lite.
     pub unreliable: bool,
+    /// Who may read, write and execute the file: the lower nine bits of its mode. Ours, for peers that know it:
+    /// bit 14 says that bits 15 to 23 have it, which the draft leaves at zero and ignores.
+    pub mode: Option<u16>,
     /// Over the whole content; streams have none.
     pub checksum: Checksum,
     /// Size, times and path.
@@ -108,6 +114,7 @@ impl Metadata {
             kind: Kind::from_code(two(word, 10)),
             ended: bit(word, 12),
             unreliable: bit(word, 13),
+            mode: bit(word, 14).then_some((word >> 8) as u16 & MOST_MODE),
             checksum: Checksum::parse(word & 0xf, checksum),
             entry,
         })
@@ -125,6 +132,11 @@ impl Metadata {
                 why: "the checksum has a type of its own",
             });
         }
+        if self.mode.is_some_and(|mode| mode > MOST_MODE) {
+            return Err(Error::Inconsistent {
+                why: "a mode has nine bits",
+            });
+        }
         let word = first_word(
             METADATA,
             &[
@@ -132,6 +144,8 @@ impl Metadata {
                 (10, 2, self.kind as u32),
                 (12, 1, u32::from(self.ended)),
                 (13, 1, u32::from(self.unreliable)),
+                (14, 1, u32::from(self.mode.is_some())),
+                (15, 9, self.mode.unwrap_or(0).into()),
                 (24, 4, value.len() as u32 / 4),
                 (28, 4, kind.into()),
             ],

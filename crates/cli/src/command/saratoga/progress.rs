@@ -3,6 +3,7 @@
 use crate::terminal;
 use bentpipe_transfer::client::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::VecDeque;
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
 
@@ -11,12 +12,18 @@ pub(super) struct Bar {
     bar: Option<ProgressBar>,
     began: Instant,
     said: Instant,
+    /// What had arrived when, for the last [`WINDOW`].
+    marks: VecDeque<(Instant, u64)>,
 }
 
 /// Before anything is shown.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two lines.
 const PAUSE: Duration = Duration::from_secs(10);
+/// The rate is that of so long.
+const WINDOW: Duration = Duration::from_secs(5);
+/// Between two looks at what has arrived.
+const TICK: Duration = Duration::from_millis(250);
 
 impl Bar {
     pub(super) fn new() -> Self {
@@ -25,34 +32,52 @@ impl Bar {
             bar: None,
             began: now,
             said: now,
+            marks: VecDeque::from([(now, 0)]),
         }
     }
 
     pub(super) fn show(&mut self, progress: Progress) {
-        if self.began.elapsed() < PATIENCE {
+        let now = Instant::now();
+        if self.marks.back().is_some_and(|(at, _)| now - *at < TICK) {
+            return;
+        }
+        let rate = self.rate(now, progress.done);
+        if now - self.began < PATIENCE {
             return;
         }
         if !stderr().is_terminal() {
-            if self.said.elapsed() >= PAUSE {
-                self.said = Instant::now();
-                terminal::say(&line(progress, self.began.elapsed()));
+            if now - self.said >= PAUSE {
+                self.said = now;
+                terminal::say(&format!("[{}]", line(progress, rate)));
             }
             return;
         }
         let bar = self.bar.get_or_insert_with(|| {
-            let template =
-                "{bar:32.cyan/dim} {msg} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left";
-            let style = ProgressStyle::with_template(template)
+            let style = ProgressStyle::with_template("{bar:32.cyan/dim} {msg}")
                 .expect("the template is well-formed")
                 .progress_chars("━╸─");
-            let bar = ProgressBar::new(progress.known).with_style(style);
-            bar.enable_steady_tick(Duration::from_millis(250));
+            let bar = ProgressBar::new(0).with_style(style);
             terminal::attach(&bar);
             bar
         });
-        bar.set_length(progress.known);
-        bar.set_position(progress.done);
-        bar.set_message(format!("{}/{} files,", progress.over, progress.jobs));
+        // Many short files take their time for their number, not for their length.
+        let (done, all) = match progress.jobs {
+            0 | 1 => (progress.done, progress.known),
+            jobs => (progress.over as u64, jobs as u64),
+        };
+        bar.set_length(all.max(1));
+        bar.set_position(done);
+        bar.set_message(line(progress, rate));
+    }
+
+    /// Octets a second, over the last while, now that `done` have arrived.
+    fn rate(&mut self, now: Instant, done: u64) -> f64 {
+        self.marks.push_back((now, done));
+        while self.marks.len() > 2 && self.marks.get(1).is_some_and(|(at, _)| now - *at >= WINDOW) {
+            self.marks.pop_front();
+        }
+        let (from, before) = self.marks.front().copied().unwrap_or((now, done));
+        done.saturating_sub(before) as f64 / (now - from).as_secs_f64().max(1e-3)
     }
 
     pub(super) fn finish(&self) {
@@ -62,11 +87,11 @@ impl Bar {
     }
 }
 
-fn line(progress: Progress, elapsed: Duration) -> String {
-    let rate = progress.done as f64 / elapsed.as_secs_f64().max(1e-3);
-    let left = (progress.known - progress.done.min(progress.known)) as f64 / rate.max(1.0);
+/// How far it is, at `rate` octets a second.
+fn line(progress: Progress, rate: f64) -> String {
+    let left = progress.known.saturating_sub(progress.done) as f64 / rate.max(1.0);
     format!(
-        "[{}/{} files, {:.1} of {:.1} MB, {:.2} Mbit/s, about {left:.0} s left]",
+        "{}/{} files, {:.1} of {:.1} MB, {:.2} Mbit/s, about {left:.0} s left",
         progress.over,
         progress.jobs,
         progress.done as f64 / 1e6,
@@ -87,10 +112,24 @@ mod tests {
             over: 1,
             jobs: 3,
         };
-        let said = line(progress, Duration::from_secs(10));
         assert_eq!(
-            said,
-            "[1/3 files, 10.0 of 30.0 MB, 8.00 Mbit/s, about 20 s left]"
+            line(progress, 1e6),
+            "1/3 files, 10.0 of 30.0 MB, 8.00 Mbit/s, about 20 s left"
         );
+    }
+
+    /// 1 MB a second, in files that end all at once now and then.
+    #[test]
+    fn the_rate_is_that_of_what_arrives() {
+        let mut bar = Bar::new();
+        let began = bar.began;
+        for quarter in 1..=80 {
+            let now = began + TICK * quarter;
+            let rate = bar.rate(now, u64::from(quarter / 4 * 1_000_000));
+            if quarter > 20 {
+                assert!((7e5..1.3e6).contains(&rate), "{rate} after {quarter}");
+            }
+        }
+        assert!(bar.marks.len() < 30);
     }
 }

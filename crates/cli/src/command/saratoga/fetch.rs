@@ -1,0 +1,227 @@
+//! `saratoga get` and `take`: files, and what is in directories, which is found out while it is fetched.
+
+use super::client::{Common, Outcome, REPORTS, Session};
+use crate::failure::{Blame, Failure};
+use anyhow::anyhow;
+use bentpipe_saratoga::sender::Failure as Failed;
+use bentpipe_transfer::client::{Job, Report, Target};
+use bentpipe_transfer::path::{joined, normal};
+use bentpipe_transfer::{Error, Tree};
+use bentpipe_wire::saratoga::{Code, Entry, EntryKind, entries};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Options of `saratoga get` and `take`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Get {
+    /// The server: a name or address, and its port if it is not 7542
+    server: String,
+    /// Paths in the served directory
+    #[arg(required = true)]
+    paths: Vec<String>,
+    /// The directory they go to; `-`: standard output
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    to: PathBuf,
+    /// Paths may be directories: fetch all that is in them
+    #[arg(short, long)]
+    recursive: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// `saratoga get` and `take`.
+pub(crate) fn get(args: &Get, take: bool) -> Result<(), Failure> {
+    let stdout = args.to == Path::new("-");
+    if stdout && (args.paths.len() != 1 || args.recursive) {
+        return Err(anyhow!(
+            "standard output takes one file: give one path, without -r"
+        ))
+        .or_usage();
+    }
+    let tree = match stdout {
+        true => None,
+        false => Some(Tree::open(&args.to).or_usage()?),
+    };
+    let mut fetch = Fetch {
+        tree,
+        take,
+        items: Vec::new(),
+        claimed: BTreeMap::new(),
+        outcome: Outcome::default(),
+    };
+    let mut jobs = Vec::new();
+    for path in &args.paths {
+        match fetch.asked(path, args.recursive) {
+            Ok(job) => jobs.extend(job),
+            // What cannot be asked for is no reason not to fetch the others.
+            Err(Refused::Path(error)) => fetch.outcome.note(Err(error)),
+            Err(Refused::Use(error)) => return Err(error).or_usage(),
+        }
+    }
+    let mut session = Session::open(&args.server, &args.common, REPORTS)?;
+    session.run(jobs, &mut |report| fetch.next(report))?;
+    fetch.outcome.end()
+}
+
+/// Why a path of the command line is not asked for.
+enum Refused {
+    Path(Error),
+    Use(anyhow::Error),
+}
+
+/// What a job is for.
+struct Item {
+    /// The path at the server.
+    remote: String,
+    /// Where it goes here.
+    place: String,
+    list: bool,
+}
+
+/// What is fetched, and what came of it.
+struct Fetch {
+    /// Where it goes; `None`: standard output.
+    tree: Option<Tree>,
+    take: bool,
+    /// By the number of the job.
+    items: Vec<Item>,
+    /// What goes where: the path at the server by that here.
+    claimed: BTreeMap<String, String>,
+    outcome: Outcome,
+}
+
+impl Fetch {
+    /// What to do first about a path of the command line; nothing when it was named before.
+    fn asked(&mut self, path: &str, recursive: bool) -> Result<Option<Job>, Refused> {
+        let remote = normal(path).map_err(Refused::Path)?;
+        // The directory itself comes along: `get -r a/b` makes `b`. The served one has no name.
+        let place = remote.rsplit('/').next().unwrap_or_default().to_owned();
+        if recursive {
+            return Ok(Some(self.list(remote, place)));
+        }
+        if remote.is_empty() {
+            return Err(Refused::Use(anyhow!(
+                "`{path}` is the served directory: -r fetches all that is in it"
+            )));
+        }
+        match self.claimed.get(&place) {
+            Some(other) if *other == remote => Ok(None),
+            Some(other) => Err(Refused::Use(anyhow!(
+                "`{other}` and `{remote}` would both be `{place}` here: fetch them to different directories"
+            ))),
+            None => Ok(Some(self.file(remote, place, None))),
+        }
+    }
+
+    fn list(&mut self, remote: String, place: String) -> Job {
+        self.items.push(Item {
+            remote: remote.clone(),
+            place,
+            list: true,
+        });
+        Job::List { remote }
+    }
+
+    fn file(&mut self, remote: String, place: String, size: Option<u64>) -> Job {
+        self.claimed.insert(place.clone(), remote.clone());
+        let target = match &self.tree {
+            None => Target::Stdout,
+            Some(tree) => Target::File(tree.clone(), place.clone()),
+        };
+        self.items.push(Item {
+            remote: remote.clone(),
+            place,
+            list: false,
+        });
+        Job::Get {
+            remote,
+            target,
+            take: self.take,
+            size,
+        }
+    }
+
+    /// Takes a report; what there is to do besides.
+    fn next(&mut self, report: Report) -> Vec<Job> {
+        let Some(item) = self.items.get(report.number) else {
+            return Vec::new();
+        };
+        let (remote, place) = (item.remote.clone(), item.place.clone());
+        if !item.list {
+            self.outcome.note(report.result.map(drop));
+            return Vec::new();
+        }
+        match report.result {
+            Ok(content) => self.listed(&remote, &place, &content),
+            // It is a file, or fetching it tells why not.
+            Err(error) if is_answer(&error) && !remote.is_empty() => {
+                self.found(remote, place, None).into_iter().collect()
+            }
+            Err(error) => {
+                self.outcome.note(Err(error));
+                Vec::new()
+            }
+        }
+    }
+
+    /// What is in a directory.
+    fn listed(&mut self, remote: &str, place: &str, content: &[u8]) -> Vec<Job> {
+        let mut jobs = Vec::new();
+        for entry in entries(content) {
+            match entry {
+                Ok(entry) => jobs.extend(self.entry(remote, place, &entry)),
+                Err(error) => {
+                    let error =
+                        format!("the list of `{remote}` cannot be read to its end: {error}");
+                    self.outcome.note(Err(error));
+                }
+            }
+        }
+        jobs
+    }
+
+    fn entry(&mut self, folder: &str, place: &str, entry: &Entry) -> Option<Job> {
+        let name = entry.path.as_str();
+        let left_out = |why: &str| {
+            let path = joined(folder, name);
+            Err(format!("left out `{}`: {why}", path.escape_debug()))
+        };
+        // A list has names; one with more in it would lead elsewhere.
+        if name.contains('/') || matches!(name, "" | "." | "..") {
+            self.outcome.note(left_out("it is no name"));
+            return None;
+        }
+        let (remote, place) = (joined(folder, name), joined(place, name));
+        match entry.kind {
+            EntryKind::Directory => Some(self.list(remote, place)),
+            EntryKind::File => {
+                let size = u64::try_from(entry.size).ok();
+                self.found(remote, place, size)
+            }
+            EntryKind::SpecialFile | EntryKind::SpecialDirectory => {
+                self.outcome
+                    .note(left_out("its name is not UTF-8, or it is no file"));
+                None
+            }
+        }
+    }
+
+    /// A file of a directory, unless something else goes to its place.
+    fn found(&mut self, remote: String, place: String, size: Option<u64>) -> Option<Job> {
+        match self.claimed.get(&place) {
+            None => Some(self.file(remote, place, size)),
+            Some(other) if *other == remote => None,
+            Some(other) => {
+                let error = format!("`{remote}` was left out: `{other}` is `{place}` here");
+                self.outcome.note(Err(error));
+                None
+            }
+        }
+    }
+}
+
+/// Whether the server says that there is no such directory, or that it is none.
+fn is_answer(error: &Error) -> bool {
+    let answers = [Code::NOT_FOUND, Code::DENIED, Code::UNSPECIFIED];
+    matches!(error, Error::Session { failure: Failed::Peer(code), .. } if answers.contains(code))
+}

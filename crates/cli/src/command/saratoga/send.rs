@@ -1,0 +1,171 @@
+//! `saratoga put` and `give`: files, what is in directories, and standard input.
+
+use super::client::{Common, Outcome, Session, resolve};
+use crate::failure::{Blame, Failure};
+use crate::terminal;
+use anyhow::{Context, anyhow};
+use bentpipe_base::Rate;
+use bentpipe_transfer::beacon;
+use bentpipe_transfer::client::Job;
+use bentpipe_transfer::path::{joined, normal};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Options of `saratoga put` and `give`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Put {
+    /// The server: a name or address, and its port if it is not 7542
+    server: String,
+    /// Files to send; `-`: standard input, with --as
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// What the line towards the server carries, IP headers included [default: what the server says it
+    /// takes]
+    #[arg(long, value_name = "RATE")]
+    rate: Option<Rate>,
+    /// The directory they go to, in the served one
+    #[arg(long, value_name = "DIR", default_value = "")]
+    to: String,
+    /// Another name for the one file
+    #[arg(long = "as", value_name = "NAME")]
+    name: Option<String>,
+    /// Files may be directories: send all that is in them
+    #[arg(short, long)]
+    recursive: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// `saratoga put` and `give`.
+pub(crate) fn put(args: &Put, give: bool) -> Result<(), Failure> {
+    let (jobs, outcome) = to_put(args, give).or_usage()?;
+    let rate = match args.rate {
+        Some(rate) => rate,
+        None => learnt(args)?,
+    };
+    Session::open(&args.server, &args.common, rate)?.run_all(jobs, outcome)
+}
+
+/// What to send, and what cannot be.
+fn to_put(args: &Put, give: bool) -> anyhow::Result<(Vec<Job>, Outcome)> {
+    if args.name.is_some() && (args.files.len() != 1 || args.recursive) {
+        return Err(anyhow!("--as names one file: give one, without -r"));
+    }
+    let to = normal(&args.to)?;
+    let as_named = args.name.as_deref().map(normal).transpose()?;
+    let mut found = Found::default();
+    let mut jobs = Vec::new();
+    for file in &args.files {
+        if file == Path::new("-") {
+            let Some(name) = &as_named else {
+                return Err(anyhow!("standard input has no name: give one with --as"));
+            };
+            jobs.push(Job::Put {
+                local: None,
+                remote: joined(&to, name),
+                give: false,
+                size: None,
+            });
+            continue;
+        }
+        let name = match (&as_named, file.file_name()) {
+            (Some(name), _) => name.clone(),
+            // `.` and `..` have none: what is in them goes as it is.
+            (None, None) => String::new(),
+            (None, Some(own)) => match own.to_str() {
+                Some(own) => own.to_owned(),
+                None => {
+                    found.left_out(file, "its name is not UTF-8; --as gives it another");
+                    continue;
+                }
+            },
+        };
+        match (file.is_dir(), args.recursive) {
+            (true, true) => found.walk(file, &name)?,
+            (true, false) => {
+                let file = file.display();
+                return Err(anyhow!(
+                    "`{file}` is a directory: -r sends all that is in it"
+                ));
+            }
+            (false, _) => found.files.push((file.clone(), name)),
+        }
+    }
+    found.files.sort();
+    found.files.dedup();
+    let mut places = BTreeMap::new();
+    for (local, name) in found.files {
+        if let Some(other) = places.insert(name.clone(), local.clone()) {
+            let (other, local) = (other.display(), local.display());
+            return Err(anyhow!(
+                "`{other}` and `{local}` would both be `{name}` there: send them to different directories"
+            ));
+        }
+        jobs.push(Job::Put {
+            size: std::fs::metadata(&local).ok().map(|about| about.len()),
+            local: Some(local),
+            remote: joined(&to, &name),
+            give,
+        });
+    }
+    Ok((jobs, found.outcome))
+}
+
+/// The rate that the server takes, where none was given.
+fn learnt(args: &Put) -> Result<Rate, Failure> {
+    let address = resolve(&args.server).or_usage()?;
+    let key = args.common.way.key()?;
+    let patience = args.common.way.silence.min(PATIENCE);
+    let rate = beacon::ask_rate(address, key.as_ref(), patience).or_run()?;
+    terminal::say(&format!(
+        "sending at {rate}, which is what the server takes"
+    ));
+    Ok(rate)
+}
+
+/// How long a server may take to say its rate.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Files, each with its name at the server, and what has none.
+#[derive(Default)]
+struct Found {
+    files: Vec<(PathBuf, String)>,
+    outcome: Outcome,
+}
+
+impl Found {
+    /// All files in and below `folder`, which is called `name` at the server.
+    fn walk(&mut self, folder: &Path, name: &str) -> anyhow::Result<()> {
+        let mut folders = vec![(folder.to_owned(), name.to_owned())];
+        while let Some((folder, name)) = folders.pop() {
+            let listed = std::fs::read_dir(&folder)
+                .with_context(|| format!("cannot list `{}`", folder.display()))?;
+            for entry in listed {
+                let entry = entry.with_context(|| format!("cannot list `{}`", folder.display()))?;
+                let kind = entry.file_type()?;
+                let Ok(own) = entry.file_name().into_string() else {
+                    self.left_out(&entry.path(), "its name is not UTF-8");
+                    continue;
+                };
+                let remote = joined(&name, &own);
+                if kind.is_dir() {
+                    folders.push((entry.path(), remote));
+                } else if kind.is_file() {
+                    self.files.push((entry.path(), remote));
+                } else {
+                    let path = entry.path();
+                    terminal::say(&format!("left out `{}`: it is no file", path.display()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A file, or a directory of them, that will not be there.
+    fn left_out(&mut self, path: &Path, why: &str) {
+        let path = path.to_string_lossy();
+        let path = path.escape_debug();
+        self.outcome.note(Err(format!("left out `{path}`: {why}")));
+    }
+}

@@ -1,0 +1,300 @@
+//! What a client has still to do, and how much of it at once.
+//!
+//! A few files go at once whatever they are. Beyond them, short ones are begun until what is under way
+//! fills the line for [`AHEAD`], so that none waits for another's round trips. A server that has no room
+//! for a session more is not asked for one until one of ours is over, or after a pause where none is:
+//! how many it takes is found out as TCP finds out a window, one more for each full round of them.
+
+use crate::Error;
+use crate::job::Job;
+use bentpipe_base::{Bytes, Instant, Rate};
+use bentpipe_saratoga::sender::Failure;
+use bentpipe_wire::saratoga::Code;
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+
+/// For so long the line is filled by what is under way: a put over a geostationary satellite, which takes two
+/// round trips.
+const AHEAD: Duration = Duration::from_millis(1200);
+/// Jobs at once at most.
+const MOST: usize = 250;
+/// What a job takes on the line besides its content, about: REQUEST, METADATA twice and STATUS.
+const FRAMES: u64 = 500;
+/// Octets of a file or list of which nothing is known, about.
+const UNKNOWN: u64 = 16 << 10;
+/// Before a server without room is asked again, when nothing of ours is under way there: first and longest.
+const PAUSE: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(5)];
+/// How long a server may have no room while nothing of ours is under way there.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// A job that waits or is under way.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) number: usize,
+    pub(crate) job: Job,
+    /// How often it was begun and the server forgot it.
+    pub(crate) tries: u32,
+}
+
+/// See the file's head.
+#[derive(Debug)]
+pub(crate) struct Agenda {
+    waiting: VecDeque<Entry>,
+    /// By session Id.
+    under_way: BTreeMap<u32, Entry>,
+    parallel: usize,
+    rate: Rate,
+    /// Sessions for which the server has room, as far as that is known.
+    room: f64,
+    /// Nothing is begun before.
+    pause: Option<(Instant, Duration)>,
+    /// When the server took something of ours last.
+    taken_at: Instant,
+    /// Jobs given, and the files among them.
+    given: usize,
+    files: usize,
+    files_over: usize,
+}
+
+impl Agenda {
+    /// Nothing to do yet: over a line of `rate`, `parallel` jobs at once of any length.
+    pub(crate) fn new(rate: Rate, parallel: usize, now: Instant) -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            under_way: BTreeMap::new(),
+            parallel: parallel.max(1),
+            rate,
+            room: MOST as f64,
+            pause: None,
+            taken_at: now,
+            given: 0,
+            files: 0,
+            files_over: 0,
+        }
+    }
+
+    /// More to do. Lists come first: they tell of the rest.
+    pub(crate) fn add(&mut self, jobs: Vec<Job>) {
+        for job in jobs {
+            let list = job.is_list();
+            let entry = Entry {
+                number: self.given,
+                job,
+                tries: 0,
+            };
+            self.given += 1;
+            self.files += usize::from(!list);
+            match list {
+                true => self.waiting.push_front(entry),
+                false => self.waiting.push_back(entry),
+            }
+        }
+    }
+
+    /// The line carries `rate`.
+    pub(crate) const fn set_rate(&mut self, rate: Rate) {
+        self.rate = rate;
+    }
+
+    /// What to begin now, if anything.
+    pub(crate) fn next(&mut self, now: Instant) -> Option<Entry> {
+        if self.pause.is_some_and(|(until, _)| now < until) {
+            return None;
+        }
+        let cost = cost(&self.waiting.front()?.job);
+        let count = self.under_way.len();
+        let under_way = || self.under_way.values().map(cost_of).sum::<u64>();
+        let Bytes(budget) = self.rate.over(AHEAD);
+        let fits = count < self.parallel || under_way() + cost <= budget;
+        let room = count < (self.room as usize).clamp(1, MOST.max(self.parallel));
+        (fits && room).then(|| self.waiting.pop_front()).flatten()
+    }
+
+    /// What is not begun any more, if anything waits.
+    pub(crate) fn drop_next(&mut self) -> Option<Entry> {
+        let entry = self.waiting.pop_front()?;
+        self.files_over += usize::from(!entry.job.is_list());
+        Some(entry)
+    }
+
+    /// It was begun as session `id`.
+    pub(crate) fn begun(&mut self, id: u32, entry: Entry) {
+        self.under_way.insert(id, entry);
+    }
+
+    /// It cannot be begun just now, or begins anew.
+    pub(crate) fn again(&mut self, entry: Entry) {
+        self.waiting.push_front(entry);
+    }
+
+    /// Session `id` is over: the job, if it was one.
+    pub(crate) fn over(&mut self, id: u32) -> Option<Entry> {
+        self.under_way.remove(&id)
+    }
+
+    /// `entry` was refused for want of room and waits; an error when that was tried for too long.
+    pub(crate) fn refused(&mut self, entry: Entry, now: Instant) -> Result<(), Entry> {
+        let count = self.under_way.len();
+        self.room = self.room.min(count as f64);
+        if count > 0 {
+            // One of ours will be over first.
+            self.again(entry);
+            return Ok(());
+        }
+        if now.since(self.taken_at) >= PATIENCE {
+            return Err(entry);
+        }
+        let [first, longest] = PAUSE;
+        let pause = self
+            .pause
+            .map_or(first, |(_, pause)| (pause * 2).min(longest));
+        self.pause = Some((now + pause, pause));
+        self.again(entry);
+        Ok(())
+    }
+
+    /// `entry` is done, or failed for another reason than want of room.
+    pub(crate) fn settled(&mut self, entry: &Entry, now: Instant) {
+        self.files_over += usize::from(!entry.job.is_list());
+        self.room = (self.room + 1.0 / self.room.max(1.0)).min(MOST as f64);
+        self.pause = None;
+        self.taken_at = now;
+    }
+
+    pub(crate) fn is_under_way(&self, id: u32) -> bool {
+        self.under_way.contains_key(&id)
+    }
+
+    /// The jobs under way, by session Id.
+    pub(crate) fn under_way(&self) -> impl Iterator<Item = (u32, &Entry)> {
+        self.under_way.iter().map(|(id, entry)| (*id, entry))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.under_way.is_empty()
+    }
+
+    /// Octets of what waits, as far as they are known.
+    pub(crate) fn octets_waiting(&self) -> u64 {
+        self.waiting
+            .iter()
+            .filter_map(|entry| entry.job.size())
+            .sum()
+    }
+
+    /// Files that are over, and all.
+    pub(crate) const fn files(&self) -> (usize, usize) {
+        (self.files_over, self.files)
+    }
+
+    /// When something may be begun, where that is a matter of time.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let (until, _) = self.pause?;
+        (!self.waiting.is_empty()).then_some(until)
+    }
+}
+
+fn cost_of(entry: &Entry) -> u64 {
+    cost(&entry.job)
+}
+
+/// Octets that `job` takes on the line, about.
+fn cost(job: &Job) -> u64 {
+    let content = match job {
+        Job::Delete { .. } => 0,
+        job => job.size().unwrap_or(UNKNOWN),
+    };
+    content.saturating_add(FRAMES)
+}
+
+/// Whether the server has no room for a session more: it says so before anything else.
+pub(crate) fn wants_room(result: &Result<Vec<u8>, Error>) -> bool {
+    let failure = Failure::Peer(Code::CANNOT_SEND);
+    matches!(result, Err(Error::Session { failure: why, .. }) if *why == failure)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Instant = Instant::ZERO;
+
+    fn agenda(count: usize, size: u64) -> Agenda {
+        let mut agenda = Agenda::new(Rate::from_bits_per_sec(8_000_000), 8, START);
+        let job = |i: usize| Job::Put {
+            local: None,
+            remote: format!("{i}"),
+            give: false,
+            size: Some(size),
+        };
+        agenda.add((0..count).map(job).collect());
+        agenda
+    }
+
+    /// Begins what may be begun; how many are under way then.
+    fn fill(agenda: &mut Agenda, id: &mut u32, now: Instant) -> usize {
+        while let Some(entry) = agenda.next(now) {
+            *id += 1;
+            agenda.begun(*id, entry);
+        }
+        agenda.under_way.len()
+    }
+
+    #[test]
+    fn short_files_fill_the_line_and_long_ones_are_few() {
+        assert_eq!(fill(&mut agenda(1000, 1000), &mut 0, START), MOST);
+        // 1.2 s of 8 Mbit/s are 1.2 MB.
+        assert_eq!(fill(&mut agenda(1000, 9500), &mut 0, START), 120);
+        assert_eq!(fill(&mut agenda(1000, 1_000_000_000), &mut 0, START), 8);
+        assert_eq!(fill(&mut agenda(3, 1_000_000_000), &mut 0, START), 3);
+        let mut slow = agenda(1000, 1000);
+        slow.set_rate(Rate::from_bits_per_sec(64_000));
+        assert_eq!(fill(&mut slow, &mut 0, START), 8);
+    }
+
+    /// A server with room for 16 of ours, of which those over it are refused: all get there.
+    #[test]
+    fn who_is_refused_waits_until_there_is_room() {
+        let mut agenda = agenda(500, 1000);
+        let (mut id, mut now, mut asked, mut done) = (0, START, 0, 0);
+        while !agenda.is_empty() {
+            let first = id + 1;
+            fill(&mut agenda, &mut id, now);
+            asked += id + 1 - first;
+            now += Duration::from_millis(600);
+            // A refusal is there before the content.
+            let ids: Vec<u32> = agenda.under_way.keys().copied().collect();
+            for id in ids.iter().skip(16) {
+                let entry = agenda.over(*id).unwrap();
+                agenda.refused(entry, now).unwrap();
+            }
+            for id in ids.iter().take(16) {
+                let entry = agenda.over(*id).unwrap();
+                agenda.settled(&entry, now);
+                done += 1;
+            }
+        }
+        assert_eq!(done, 500);
+        assert!(asked < 900, "asked {asked} times");
+        assert!(now < START + Duration::from_secs(25), "took {now:?}");
+    }
+
+    #[test]
+    fn a_server_without_any_room_is_asked_now_and_then_and_not_for_ever() {
+        let mut agenda = agenda(3, 1000);
+        let (mut now, mut asked) = (START, 0);
+        let given_up = loop {
+            let Some(entry) = agenda.next(now) else {
+                now = agenda.deadline().unwrap();
+                continue;
+            };
+            asked += 1;
+            if let Err(entry) = agenda.refused(entry, now) {
+                break entry;
+            }
+        };
+        assert_eq!(given_up.number, 0);
+        assert!((100..140).contains(&asked), "{asked}");
+        assert!(now >= START + PATIENCE);
+    }
+}

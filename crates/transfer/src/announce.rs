@@ -1,0 +1,75 @@
+//! What a client says of that which it sends.
+
+use crate::Error;
+use crate::checksum::Algorithm;
+use crate::node::WIDEST;
+use crate::tree::{mode, posix_times};
+use bentpipe_wire::saratoga::{Checksum, Entry, EntryKind, Kind, Metadata, Time, Width};
+use std::fs::File;
+use std::path::Path;
+
+/// What the file at `local` is called and holds.
+pub(crate) fn announce(
+    local: &Path,
+    remote: &str,
+    id: u32,
+    algorithm: Algorithm,
+) -> Result<(Metadata, File, std::fs::Metadata), Error> {
+    let name = local.display().to_string();
+    let read = || {
+        let file = File::open(local)?;
+        let was = file.metadata()?;
+        if !was.is_file() {
+            return Err(std::io::ErrorKind::IsADirectory.into());
+        }
+        let checksum = algorithm.sum(&file, was.len())?;
+        Ok((file, was, checksum))
+    };
+    let (file, was, checksum) = read().map_err(Error::file("read", name))?;
+    let (modified, created) = posix_times(&was);
+    let width = Width::holding(was.len().into());
+    let entry = Entry {
+        kind: EntryKind::File,
+        width,
+        unreliable: false,
+        size: was.len().into(),
+        modified,
+        created,
+        path: remote.to_owned(),
+    };
+    let metadata = Metadata {
+        session: id,
+        width,
+        kind: Kind::File,
+        ended: false,
+        unreliable: false,
+        mode: Some(mode(&was)),
+        checksum,
+        entry,
+    };
+    Ok((metadata, file, was))
+}
+
+/// A stream that is `remote` at the server.
+pub(crate) fn stream(remote: &str, id: u32) -> Metadata {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = Time::from_posix(now.map_or(0, |time| time.as_secs() as i64));
+    Metadata {
+        session: id,
+        width: WIDEST,
+        kind: Kind::Stream,
+        ended: false,
+        unreliable: false,
+        mode: None,
+        checksum: Checksum::None,
+        entry: Entry {
+            kind: EntryKind::SpecialFile,
+            width: Width::Bits16,
+            unreliable: false,
+            size: 0,
+            modified: now,
+            created: now,
+            path: remote.to_owned(),
+        },
+    }
+}

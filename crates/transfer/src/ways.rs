@@ -1,0 +1,85 @@
+//! How peers were heard: at which address of this host, or that nothing listens there.
+
+use bentpipe_base::Instant;
+use bentpipe_os::timer;
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+/// Peers that are told apart at most; what goes to others leaves from the address that the route chooses.
+const MOST: usize = 4096;
+
+/// At which address of this host each peer was heard last: answers come from it.
+#[derive(Debug, Default)]
+pub(crate) struct Ways(BTreeMap<SocketAddr, IpAddr>);
+
+impl Ways {
+    /// `peer` was heard at `at`, where that is known.
+    pub(crate) fn note(&mut self, peer: SocketAddr, at: Option<IpAddr>) {
+        let Some(at) = at else {
+            return;
+        };
+        if self.0.insert(peer, at).is_none() && self.0.len() > MOST {
+            // Any but this one.
+            let other = self.0.keys().find(|other| **other != peer).copied();
+            other.map(|other| self.0.remove(&other));
+        }
+    }
+
+    /// Where what goes to `peer` should come from.
+    pub(crate) fn to(&self, peer: SocketAddr) -> Option<IpAddr> {
+        self.0.get(&peer).copied()
+    }
+}
+
+/// What the server's host has said of its port being closed (ICMP, which the kernel checks against what was
+/// sent). A server that is just being started is no reason to give up: a second refusal somewhat later is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Refusals {
+    first: Option<Instant>,
+    believed: bool,
+}
+
+/// Between the two.
+const LATER: Duration = Duration::from_millis(500);
+
+impl Refusals {
+    /// Takes note of `result` where it is such a refusal; it then gives nothing.
+    pub(crate) fn or_else<T>(&mut self, result: io::Result<T>) -> io::Result<Option<T>> {
+        match result {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                let now = timer::now();
+                let first = *self.first.get_or_insert(now);
+                self.believed |= now.since(first) >= LATER;
+                Ok(None)
+            }
+            result => result.map(Some),
+        }
+    }
+
+    pub(crate) const fn are_believed(self) -> bool {
+        self.believed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_address_counts_and_a_flood_takes_no_more_room() {
+        let mut ways = Ways::default();
+        let peer = |port| SocketAddr::from(([10, 0, 0, 1], port));
+        let at = |last| Some(IpAddr::from([10, 0, 0, last]));
+        ways.note(peer(1), at(7));
+        ways.note(peer(1), at(8));
+        ways.note(peer(1), None);
+        assert_eq!((ways.to(peer(1)), ways.to(peer(2))), (at(8), None));
+        for port in 2..10_000 {
+            ways.note(peer(port), at(9));
+            assert_eq!(ways.to(peer(port)), at(9));
+        }
+        assert_eq!(ways.0.len(), MOST);
+    }
+}
