@@ -218,6 +218,8 @@ impl Congestion for Cubic {
             cwnd
         };
         self.epoch = None;
+        // Linux `tcp_init_cwnd_reduction`.
+        self.credit = 0;
         ((cwnd * BETA / SCALE) as u32).max(2)
     }
 
