@@ -1,5 +1,4 @@
-//! Whether the kernel passes on what is not split. Split connections do not need that, and so hide that it
-//! does not: until the gateway is bypassed, or gone.
+//! Whether the kernel forwards between the legs: only what it would forward is split.
 
 use std::fs;
 
@@ -24,7 +23,7 @@ pub(crate) fn warn(legs: [&[String]; 2]) {
             .collect();
         if !closed.is_empty() {
             tracing::warn!(
-                "{family} is not forwarded by {}: nothing passes but split connections, and none of them without the gateway; set {mend} to 1",
+                "{family} is not forwarded by {}: nothing passes, and nothing is split; set {mend} to 1",
                 closed.join(", "),
             );
         }

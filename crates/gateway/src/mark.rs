@@ -7,7 +7,7 @@
 //! +-----------+------------------------+-------+
 //! ```
 //! Roles: 0 an intercepted packet, to be delivered to this machine; 1 a socket of the terrestrial
-//! leg; 2 a socket of the satellite leg; 0x41 and 0x42 dialled ones whose packets conntrack is to see; 10 and 11
+//! leg; 2 a socket of the satellite leg; 3 an intercepted packet that is not yet to be routed here; 0x41 and 0x42 dialled ones whose packets conntrack is to see; 10 and 11
 //! a datagram that throws the switch of the gateway's table; 14 a held SYN whose next hop does not answer; 15 one
 //! that the far side has refused; 0x80 + n a SYN for a listener of worker n.
 //!
@@ -67,6 +67,13 @@ impl Marks {
     /// On a packet: deliver it here.
     pub const fn intercepted(self) -> u32 {
         self.0
+    }
+
+    /// On a packet, from when it is known to be for a socket of ours until the end of prerouting. No routing rule
+    /// is for it: who looks in between whether its source is routed back (firewalld does, by the mark) finds what
+    /// he would find without us.
+    pub(crate) const fn found(self) -> u32 {
+        self.0 | 3
     }
 
     /// On sockets of the terrestrial leg.
@@ -197,6 +204,7 @@ mod tests {
             one.sat(),
             one.tracked(Which::Lan),
             one.tracked(Which::Sat),
+            one.found(),
             one.refused(),
             one.switch()[0],
             one.switch()[1],

@@ -32,7 +32,8 @@
 //!   is left to conntrack.
 //! - `notrack_out`: what we send is not tracked either. Where our sockets ask for ECN, those whose
 //!   clients did not are made not to: an answer without ECN settles it for both ends.
-//! - `deliver` (one past mangle, so that an operator's own marks cannot overwrite ours): packets of
+//! - `deliver` (at the end of prerouting, so that an operator's own marks cannot overwrite ours, and behind the
+//!   translation of destinations, so that a dial whose own address was translated hears its answers): packets of
 //!   connections that we hold, on either leg, and the ICMP errors about them (path MTU!) are
 //!   delivered here. SYNs only to sockets that have a mark: those in TIME_WAIT have none, and would
 //!   catch those of new connections.
@@ -149,7 +150,8 @@ impl Doors {
     }
 }
 
-/// Where in the forward hook SYNs are held: behind every chain of an operator.
+/// Where in the forward hook SYNs are held, and where in the prerouting hook packets are delivered: behind every
+/// chain of an operator.
 pub(crate) const PLACE: i32 = 10_000;
 
 /// A SYN.
@@ -258,7 +260,9 @@ chain after {{
         let ours = self.marks.intercepted();
         let mask = Marks::mask();
         let stands = format!("socket mark & {mask:#x} == {ours:#x}");
-        let deliver = self.deliver();
+        let deliver = format!("meta mark set {ours:#x} accept");
+        let found = self.marks.found();
+        let find = format!("meta mark set {found:#x} accept");
         let without_ecn = self.marks.without_ecn();
         let tracked = [Which::Lan, Which::Sat].map(|leg| self.marks.tracked(leg));
         let tracked = format!("{{ {:#x}, {:#x} }}", tracked[0], tracked[1]);
@@ -277,9 +281,9 @@ chain after {{
 chain take {{
   type filter hook prerouting priority raw; policy accept;
   meta l4proto {{ tcp, icmp, ipv6-icmp }} socket transparent 1 socket mark {tracked} accept
-  meta l4proto tcp tcp flags & (syn | ack) != syn socket transparent 1 notrack {deliver}
-  meta l4proto {{ icmp, ipv6-icmp }} socket transparent 1 notrack {deliver}
-  {SYN} {stands} notrack {deliver}
+  meta l4proto tcp tcp flags & (syn | ack) != syn socket transparent 1 notrack {find}
+  meta l4proto {{ icmp, ipv6-icmp }} socket transparent 1 notrack {find}
+  {SYN} {stands} notrack {find}
 {listeners}  {looped} drop
 {again}}}
 chain notrack_out {{
@@ -290,8 +294,9 @@ chain notrack_out {{
   notrack
 }}
 chain deliver {{
-  type filter hook prerouting priority mangle + 1; policy accept;
+  type filter hook prerouting priority {PLACE}; policy accept;
   meta mark {ours:#x} accept
+  meta mark {found:#x} {deliver}
   meta l4proto tcp tcp flags & (syn | ack) != syn socket transparent 1 {deliver}
   meta l4proto {{ icmp, ipv6-icmp }} socket transparent 1 {deliver}
   {SYN} {stands} {deliver}
@@ -300,35 +305,22 @@ chain deliver {{
         )
     }
 
-    fn deliver(&self) -> String {
-        format!("meta mark set {:#x} accept", self.marks.intercepted())
-    }
-
-    /// The body of another table, for where addresses are translated: what conntrack knows of a SYN, and
-    /// delivery of the answers to dials whose own address was translated, once it is theirs again.
+    /// The body of another table, for where addresses are translated: what conntrack knows of a SYN.
     pub(crate) fn translation(&self) -> String {
-        let deliver = self.deliver();
         format!(
             "\
 chain translated {{
   type filter hook forward priority {}; policy accept;
   {SYN} ct status dnat meta priority set {:#x}
 }}
-chain deliver {{
-  type filter hook prerouting priority dstnat + 1; policy accept;
-  meta mark {:#x} accept
-  meta l4proto tcp tcp flags & (syn | ack) != syn socket transparent 1 {deliver}
-  meta l4proto {{ icmp, ipv6-icmp }} socket transparent 1 {deliver}
-}}
 ",
             PLACE - 1,
             self.marks.translated(),
-            self.marks.intercepted(),
         )
     }
 
     fn to_listeners(&self, doors: &Doors, which: &str) -> String {
-        let mark = self.marks.intercepted();
+        let mark = self.marks.found();
         let rule = |(family, ip, door)| {
             format!(
                 "  meta nfproto {family} meta l4proto tcp {which} tproxy {ip} to {door} meta mark set {mark:#x} notrack accept\n"

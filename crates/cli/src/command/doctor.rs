@@ -212,7 +212,7 @@ const SYSCTLS: &[Sysctl] = &[
         field: 0,
         least: 1,
         verdict: Verdict::Less,
-        cost: "nothing passes but split connections, and none of them without the gateway; set it to 1",
+        cost: "nothing passes, and nothing is split; set it to 1",
     },
     Sysctl {
         what: "net.ipv6.conf.all.forwarding",

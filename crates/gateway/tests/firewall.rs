@@ -1,0 +1,250 @@
+//! The operator's firewall and source checks decide about split connections as about forwarded ones.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use bentpipe_gateway::{Config, Handshake};
+use bentpipe_os::{need, nft, socket};
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::time::Duration;
+use support::{Ip, Running, Stage, converse, eventually};
+
+const HANDSHAKES: [Handshake; 2] = [Handshake::EndToEnd, Handshake::Early];
+
+fn splitting(stage: &Stage, handshake: Handshake) -> Running {
+    stage.split_by(Config {
+        handshake,
+        ..Stage::config()
+    })
+}
+
+fn apply(stage: &Stage, rules: &str) {
+    // nft wants each brace that closes a chain or table on a line of its own.
+    let rules = rules.replace("} }", "}\n}");
+    stage.gateway.run(|| nft::apply(&rules).unwrap()).unwrap();
+}
+
+/// Rule sets that forward connections to port OPEN and nothing else, and what a client hears that tries
+/// another: nothing, or a refusal.
+const RULES: [(&str, ErrorKind); 6] = [
+    // By port.
+    (
+        "table inet f { chain forward { type filter hook forward priority filter; policy drop;
+           ct state established,related accept
+           tcp dport OPEN accept
+         } }",
+        ErrorKind::TimedOut,
+    ),
+    // By a set, without conntrack.
+    (
+        "table inet f { set open { type inet_service; elements = { OPEN }; }
+         chain forward { type filter hook forward priority filter; policy drop;
+           icmpv6 type != echo-request accept
+           tcp dport @open accept
+           tcp sport @open accept
+         } }",
+        ErrorKind::TimedOut,
+    ),
+    // In another table, later, by a reset.
+    (
+        "table inet accepts { chain forward { type filter hook forward priority filter; policy accept;
+           accept
+         } }
+         table inet refuses { chain forward { type filter hook forward priority security; policy accept;
+           ct state new tcp dport != OPEN reject with tcp reset
+         } }",
+        ErrorKind::ConnectionRefused,
+    ),
+    // Before conntrack.
+    (
+        "table inet r { chain raw { type filter hook prerouting priority raw - 10; policy accept;
+           iifname sat0 tcp flags & (syn | ack) == syn tcp dport != OPEN drop
+         } }",
+        ErrorKind::TimedOut,
+    ),
+    // As firewalld has it.
+    (
+        "table inet firewalld {
+           chain mangle_PREROUTING { type filter hook prerouting priority mangle + 10; policy accept; }
+           chain filter_PREROUTING { type filter hook prerouting priority filter + 10; policy accept;
+             icmpv6 type { nd-router-advert, nd-neighbor-solicit } accept
+           }
+           chain filter_INPUT { type filter hook input priority filter + 10; policy accept;
+             ct state { established, related } accept
+             ct status dnat accept
+             iifname lo accept
+             ct state invalid drop
+             meta mark and 0xff000000 == 0x62000000 accept
+             meta l4proto ipv6-icmp accept
+             reject with icmpx admin-prohibited
+           }
+           chain filter_FORWARD { type filter hook forward priority filter + 10; policy accept;
+             ct state { established, related } accept
+             ct status dnat accept
+             iifname lo accept
+             ct state invalid drop
+             jump filter_FORWARD_POLICIES
+             reject with icmpx admin-prohibited
+           }
+           chain filter_FORWARD_POLICIES { iifname sat0 oifname lan0 goto filter_FWD_public
+           }
+           chain filter_FWD_public { tcp dport OPEN ct state new accept
+             meta l4proto ipv6-icmp accept
+             reject with icmpx admin-prohibited
+           }
+           chain filter_OUTPUT { type filter hook output priority filter + 10; policy accept;
+             ct state { established, related } accept
+             oifname lo accept
+           }
+         }",
+        ErrorKind::HostUnreachable,
+    ),
+    // As Docker has it, with its translation.
+    (
+        "table inet filter {
+           chain FORWARD { type filter hook forward priority filter; policy drop;
+             jump DOCKER-USER
+             jump DOCKER-FORWARD
+           }
+           chain DOCKER-USER { iifname sat0 oifname lan0 tcp dport OPEN accept
+             ct state established,related accept
+             iifname sat0 drop
+           }
+           chain DOCKER-FORWARD { oifname docker0 ct state related,established accept
+             iifname docker0 oifname != docker0 accept
+           }
+         }
+         table inet nat {
+           chain PREROUTING { type nat hook prerouting priority dstnat; policy accept;
+             fib daddr type local jump DOCKER
+           }
+           chain OUTPUT { type nat hook output priority -100; policy accept;
+             ip daddr != 127.0.0.0/8 fib daddr type local jump DOCKER
+           }
+           chain DOCKER { iifname docker0 return
+           }
+           chain POSTROUTING { type nat hook postrouting priority srcnat; policy accept;
+             ip saddr 172.17.0.0/16 oifname != docker0 masquerade
+           }
+         }",
+        ErrorKind::TimedOut,
+    ),
+];
+
+/// Whether a firewall in front of the gateway's namespace would have refused so.
+fn is_refused(error: &std::io::Error, expected: ErrorKind) -> bool {
+    let kinds = match expected {
+        // "Administratively prohibited" is a refusal of permission in IPv6.
+        ErrorKind::HostUnreachable => {
+            &[ErrorKind::HostUnreachable, ErrorKind::PermissionDenied][..]
+        }
+        _ => &[expected],
+    };
+    kinds.contains(&error.kind()) || expected == ErrorKind::TimedOut && is_timeout(error)
+}
+
+fn is_timeout(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock)
+}
+
+#[test]
+fn forward_rules_are_asked() {
+    need!(Root, Tproxy);
+    for handshake in HANDSHAKES {
+        for (rules, refusal) in RULES {
+            let stage = Stage::new();
+            for ip in Ip::BOTH {
+                let [open, closed] = [stage.listen(ip), stage.listen(ip)];
+                let port = open.address().port().to_string();
+                apply(&stage, "flush ruleset");
+                apply(&stage, &rules.replace("OPEN", &port));
+                let gateway = splitting(&stage, handshake);
+                let client = stage.try_connect(open.address());
+                let mut client = client.unwrap_or_else(|error| {
+                    let rules = stage.gateway.run(|| nft::list(&["ruleset"]).unwrap());
+                    let counters = gateway.meter.read();
+                    panic!("{ip:?}, {error}: {counters:?}\n{}", rules.unwrap())
+                });
+                let mut server = open.accept();
+                converse(&mut client, &mut server);
+                let from = client.local_addr().unwrap();
+                assert_eq!(server.peer_addr().unwrap(), from, "{rules}");
+                eventually("a split flow", || gateway.meter.read().connected == 1);
+
+                let dial = || {
+                    let patience = Duration::from_millis(600);
+                    TcpStream::connect_timeout(&closed.address(), patience)
+                };
+                let error = stage.client.run(dial).unwrap().unwrap_err();
+                assert!(is_refused(&error, refusal), "{ip:?}, {error}: {rules}");
+                assert!(closed.accept_within(Duration::ZERO).is_none(), "{rules}");
+                let counters = gateway.meter.read();
+                assert_eq!(counters.held + counters.early, 1, "{counters:?} {rules}");
+            }
+        }
+    }
+}
+
+/// Sends SYNs from `from` out of the client's namespace, whoever has that address.
+fn forge(stage: &Stage, from: IpAddr, to: SocketAddr) {
+    let send = || {
+        let forged = socket::stream(to).unwrap();
+        socket::set_transparent(&forged, to).unwrap();
+        socket::bind(&forged, SocketAddr::new(from, 0)).unwrap();
+        // It is under way.
+        let _ = socket::connect(&forged, to);
+        forged
+    };
+    let forged = stage.client.run(send).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    drop(forged);
+}
+
+/// What the gateway has let pass for that reason.
+fn passed(gateway: &Running, name: &str) -> u64 {
+    let counts = gateway.meter.passed().unwrap();
+    let count = counts.iter().find(|count| count.name == name);
+    count.map_or(0, |count| count.packets)
+}
+
+/// A SYN with a source that is not behind the interface it comes by never makes a connection at the server:
+/// rp_filter or the operator's own rule drops it; without either it passes as it came, and whoever has
+/// that address refuses the answer.
+#[test]
+fn a_forged_source_makes_no_connection() {
+    need!(Root, Tproxy);
+    for handshake in HANDSHAKES {
+        for guard in ["rp_filter", "raw rule", "none"] {
+            let stage = Stage::new();
+            if guard == "rp_filter" {
+                for interface in ["all", "sat0"] {
+                    let key = format!("net.ipv4.conf.{interface}.rp_filter");
+                    stage.gateway.set_sysctl(&key, "1").unwrap();
+                }
+            }
+            if guard == "raw rule" {
+                apply(
+                    &stage,
+                    "table inet r { chain raw { type filter hook prerouting priority raw; policy accept;
+                       iifname sat0 fib saddr . iif oif missing drop
+                     } }",
+                );
+            }
+            let gateway = splitting(&stage, handshake);
+            for ip in Ip::BOTH {
+                let listener = stage.listen(ip);
+                // An address of the server's side.
+                let before = passed(&gateway, "asymmetric");
+                forge(&stage, ip.nobody(), listener.address());
+                assert!(listener.accept_within(Duration::from_millis(100)).is_none());
+                let counters = gateway.meter.read();
+                assert_eq!((counters.held, counters.early), (0, 0), "{guard}");
+                let passes = guard == "none" || guard == "rp_filter" && ip == Ip::V6;
+                let more = passed(&gateway, "asymmetric") - before;
+                assert_eq!(more > 0, passes, "{guard} {ip:?}");
+            }
+        }
+    }
+}
