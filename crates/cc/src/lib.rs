@@ -39,6 +39,8 @@ pub struct Window {
     pub ssthresh: u32,
     /// Segments sent and neither acknowledged nor taken for lost.
     pub in_flight: u32,
+    /// The most full segments that the peer's receive window held; `u32::MAX`: not told yet.
+    pub offered: u32,
     /// Payload of a full segment.
     pub mss: Bytes,
     /// A full segment on the wire: payload, headers and what the link adds.

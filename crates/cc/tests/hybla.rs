@@ -16,6 +16,7 @@ fn window(cwnd: u32, ssthresh: u32) -> Window {
         cwnd,
         ssthresh,
         in_flight: cwnd,
+        offered: u32::MAX,
         mss: Bytes(1448),
         wire: Bytes(1500),
         pacing: None,

@@ -98,6 +98,7 @@ fn window() -> Window {
         cwnd: 10,
         ssthresh: u32::MAX,
         in_flight: 10,
+        offered: u32::MAX,
         mss: Bytes(1448),
         wire: Bytes(1500),
         pacing: None,

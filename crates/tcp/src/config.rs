@@ -5,6 +5,7 @@ use crate::recovery;
 use crate::variants::{self, UnknownVariant};
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_cc as cc;
+use bentpipe_wire::Flags;
 use std::time::Duration;
 
 /// What makes the congestion window grow.
@@ -15,6 +16,20 @@ pub enum Growth {
     Segments,
     /// Each acknowledgement of new data counts as one segment, whether the window was full or not.
     Acks,
+}
+
+/// What a lost SYN leaves to the data that follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LostSyn {
+    /// A first window of one segment (RFC 5681, section 3.1) and a timeout of at least 3 s (RFC 6298, section
+    /// 5.7). The slow-start threshold stays as it was: equation 4
+    /// of RFC 5681 is for lost data, of which a SYN has none; Linux restores it too (`tcp_init_metrics`).
+    Cautious,
+    /// A first window of one segment, and what any timeout leaves: the least threshold, two segments, and the
+    /// timeout backed off until a round trip is timed (ns-2 `TcpAgent::timeout`).
+    Timeout,
+    /// As [`Self::Timeout`] with the whole first window (ns-2 `FackTcpAgent::timeout`).
+    WholeWindow,
 }
 
 /// How long segments are on the link.
@@ -58,8 +73,10 @@ pub struct Config {
     /// The first segment of a connection is taken for a SYN, as ns-2 takes segment 0 of one that did
     /// no handshake: it is acknowledged at once (`SYN_immediate_ack_`), and its acknowledgement leaves
     /// the initial window as it is (`delay_growth_`), the latter only in ns-2's recoveries. A handshake
-    /// before it is an exchange of another connection, which tells the RTO nothing.
+    /// before it is an exchange of another connection, which tells the RTO nothing, nor does a loss of it.
     pub first_is_syn: bool,
+    /// What a lost SYN leaves behind.
+    pub lost_syn: LostSyn,
     /// RTO before the first sample (RFC 6298: 1 s).
     pub initial_rto: Duration,
     /// Least RTO.
@@ -97,6 +114,8 @@ pub struct Config {
     pub time_wait: Duration,
     /// How long segments are on the link.
     pub wire_size: WireSize,
+    /// What a SYN takes on the link in place of that, in bytes, headers included.
+    pub syn_length: Option<u16>,
 }
 
 /// A named configuration.
@@ -146,6 +165,7 @@ impl Config {
             limited_transmit: true,
             delayed_ack: Duration::from_millis(40),
             first_is_syn: false,
+            lost_syn: LostSyn::Cautious,
             initial_rto: Duration::from_secs(1),
             min_rto: Duration::from_secs(1),
             rto_variance: Duration::ZERO,
@@ -163,6 +183,7 @@ impl Config {
             send_buffer: Bytes(4 << 20),
             time_wait: Duration::from_secs(60),
             wire_size: WireSize::True,
+            syn_length: None,
         }
     }
 
@@ -179,6 +200,7 @@ impl Config {
             initial_window: 2,
             growth: Growth::Acks,
             delayed_ack: Duration::from_millis(100),
+            lost_syn: LostSyn::Timeout,
             initial_rto: Duration::from_secs(3),
             min_rto: Duration::from_millis(200),
             tick: Duration::from_millis(10),
@@ -219,6 +241,11 @@ impl Config {
     /// Bytes that `segment` takes on the link, IPv4 and TCP headers included.
     pub fn wire_len(&self, segment: &Segment) -> usize {
         let payload = segment.payload.len();
+        if let Some(length) = self.syn_length
+            && segment.flags.contains(Flags::SYN)
+        {
+            return length.into();
+        }
         match self.wire_size {
             WireSize::True => 20 + segment.header_len() + payload,
             WireSize::Fixed { data, .. } if payload > 0 => data as usize + payload,
@@ -238,6 +265,8 @@ impl Config {
         if self.recovery.name == "ns2-vegas" {
             // Its window of two comes with the first acknowledgement of data.
             self.initial_window = 1;
+        } else if self.recovery.name == "ns2-fack" {
+            self.lost_syn = LostSyn::WholeWindow;
         }
         // A sender without SACK in its recovery gets none, as in ns-2 and the papers.
         if !self.recovery.sack {

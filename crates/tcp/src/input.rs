@@ -270,7 +270,9 @@ impl Connection {
         }
         let ack = ack as u64;
         let (limit, fresh) = (ack + scaled, self.told <= (from, ack));
-        let moved = fresh && limit != self.tx.limit && ack == self.tx.una;
+        // A SYN's window is not scaled and at most 65,535: the first scaled one is no change of it.
+        let known = self.told != (0, 0) || !self.agreed.scaled;
+        let moved = known && fresh && limit != self.tx.limit && ack == self.tx.una;
         if fresh {
             self.told = (from, ack);
             self.tx.offer(ack, scaled);

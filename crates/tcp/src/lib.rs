@@ -17,7 +17,7 @@ mod sender;
 mod standing;
 pub mod variants;
 
-pub use config::{Config, Growth, PRESETS, Preset, WireSize};
+pub use config::{Config, Growth, LostSyn, PRESETS, Preset, WireSize};
 pub use connection::Connection;
 pub use report::{Cause, Counters, Event, Gauges, State};
 pub use segment::{Options, Segment};

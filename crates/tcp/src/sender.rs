@@ -8,7 +8,7 @@
 use crate::buffer::SendBuffer;
 use crate::rto::Rto;
 use crate::scoreboard::{Delivery, Scoreboard, Sent};
-use crate::{Config, Counters, Growth};
+use crate::{Config, Counters, Growth, LostSyn};
 use bentpipe_base::{Bytes, Instant, Rate, Seq};
 use bentpipe_cc::{self as cc, Congestion, Hole, Phase, Signal, Window};
 use std::sync::Arc;
@@ -115,6 +115,7 @@ impl Sender {
                 cwnd: config.initial_window.max(1),
                 ssthresh: u32::MAX,
                 in_flight: 0,
+                offered: u32::MAX,
                 mss: Bytes(u64::from(mss)),
                 wire: Bytes(u64::from(config.data_header()) + u64::from(mss)),
                 pacing: None,
@@ -148,10 +149,14 @@ impl Sender {
         self.window.mss = Bytes(u64::from(self.mss));
         self.window.wire = Bytes(u64::from(self.config.data_header()) + u64::from(self.mss));
         self.last_sent = now;
-        if self.counters.timeouts > 0 {
-            // A SYN was lost (RFC 5681, section 3.1; RFC 6298, section 5.7).
-            self.window.cwnd = 1;
-            self.rto.start_over();
+        if self.counters.timeouts > 0 && !self.config.first_is_syn {
+            if self.config.lost_syn != LostSyn::WholeWindow {
+                self.window.cwnd = 1;
+            }
+            match self.config.lost_syn {
+                LostSyn::Cautious => self.rto.start_over(),
+                LostSyn::Timeout | LostSyn::WholeWindow => self.window.ssthresh = 2,
+            }
         }
         self.retries = 0;
         let rtt = self.handshake;
@@ -333,9 +338,16 @@ impl Sender {
         }
     }
 
+    /// Tells congestion control what is in flight, in segments, and what the peer's window holds.
+    fn look(&mut self, in_flight: u32) {
+        let offered = self.largest / u64::from(self.mss);
+        self.window.offered = u32::try_from(offered).unwrap_or(u32::MAX);
+        self.window.in_flight = in_flight;
+    }
+
     /// Takes a new slow-start threshold and the window that goes with it: a loss was found at `now`.
     pub(crate) fn reduce(&mut self, in_flight: u32, now: Instant) {
-        self.window.in_flight = in_flight;
+        self.look(in_flight);
         let hole = self.hole(now);
         self.window.ssthresh = self.congestion.ssthresh_for(&self.window, &hole);
         if !self.congestion.governs_recovery() {
@@ -365,7 +377,7 @@ impl Sender {
     /// or `anew`.
     pub(crate) fn collapse(&mut self, in_flight: u32, anew: bool, now: Instant) {
         if anew || self.retries <= 1 {
-            self.window.in_flight = in_flight;
+            self.look(in_flight);
             self.window.ssthresh = self.congestion.ssthresh(&self.window);
         }
         self.window.cwnd = 1;

@@ -168,6 +168,63 @@ fn what_is_no_duplicate_does_not_count_as_one() {
 }
 
 #[test]
+fn the_first_window_after_a_syn_is_no_window_update() {
+    // The SYN could say no more than 65,535 bytes; the acknowledgements say 512 << 7, one more.
+    let config = Config {
+        initial_window: 10,
+        window_scaling: true,
+        ..with("newreno")
+    };
+    let scaled = Options {
+        window_scale: Some(7),
+        ..mss(1000)
+    };
+    let mut script = Script::open_with(config.clone(), scaled);
+    script.tcp.write_virtual(1_000_000);
+    script.expect(1, 10);
+    script.inject(seg(ACK, 1, 1).window(512));
+    assert_eq!(script.tcp.counters().dupacks, 1);
+    // From then on another window is an update again.
+    script.inject(seg(ACK, 1, 1).window(513));
+    assert_eq!(script.tcp.counters().dupacks, 1);
+    // Where no scale was agreed on, the SYN's window is the window.
+    let mut script = Script::open_with(config, mss(1000));
+    script.tcp.write_virtual(1_000_000);
+    script.data();
+    script.inject(seg(ACK, 1, 1).window(512));
+    assert_eq!(script.tcp.counters().dupacks, 0);
+}
+
+#[test]
+fn a_lost_syn_leaves_the_threshold_but_not_the_first_window() {
+    let mut script = Script::connect(plain());
+    script.out();
+    script.expire();
+    script.out();
+    script.inject(seg(SYN | ACK, 0, 1).options(mss(1000)));
+    script.tcp.write_virtual(100_000);
+    assert_eq!(script.data(), [(1, 1000)]);
+    // RFC 5681: equation 4 is for lost data, so slow start goes on.
+    assert_eq!(script.tcp.gauges().ssthresh, None);
+    for (acked, window) in [(1001, 2.0), (3001, 4.0), (7001, 8.0)] {
+        script.inject(seg(ACK, 1, acked));
+        script.data();
+        assert_eq!(cwnd(&script), window);
+    }
+    // Where the set-up is an exchange of another connection, a loss of it leaves nothing.
+    let mut script = Script::connect(Config {
+        first_is_syn: true,
+        ..plain()
+    });
+    script.out();
+    script.expire();
+    script.out();
+    script.inject(seg(SYN | ACK, 0, 1).options(mss(1000)));
+    script.tcp.write_virtual(100_000);
+    assert_eq!(script.data().len(), 4);
+}
+
+#[test]
 fn tahoe_goes_back_to_one_segment() {
     let mut script = flight("tahoe");
     for _ in 0..3 {

@@ -22,6 +22,7 @@ pub(crate) fn avoiding(cwnd: u32) -> Window {
         cwnd,
         ssthresh: 2,
         in_flight: cwnd,
+        offered: u32::MAX,
         mss: Bytes(MSS.into()),
         wire: Bytes(u64::from(MSS) + 40),
         pacing: None,

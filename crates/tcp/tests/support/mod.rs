@@ -4,6 +4,7 @@
 
 use bentpipe_base::{Bytes, Instant, Rate};
 use bentpipe_tcp::{Connection, Event, Segment};
+use bentpipe_wire::Flags;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -76,7 +77,7 @@ pub(crate) struct Line {
     pub(crate) out: Way,
     pub(crate) back: Way,
     pub(crate) now: Instant,
-    /// Data packets to lose, by their number among all that were sent, from 0.
+    /// Packets of the sender to lose, by their number from 0: SYNs and data, no bare acknowledgements.
     pub(crate) drops: Vec<u64>,
     sent: u64,
     pub(crate) trace: Option<Vec<Passed>>,
@@ -147,27 +148,24 @@ impl Line {
             let len = self.near.wire_len(&segment);
             self.send(len, segment);
         }
-        while let Some(segment) = self.far.transmit(self.now) {
-            let len = self.far.wire_len(&segment);
-            self.back.push(len, segment, self.now);
-        }
         while let Some(event) = self.near.event() {
             assert!(!matches!(event, Event::Aborted(_)), "{event:?}");
         }
+        // What is read first leaves the whole window to offer.
         while let Some(event) = self.far.event() {
             if event == Event::Readable {
                 let waiting = self.far.readable();
                 self.far.consume(waiting);
             }
         }
-        if let Some(segment) = self.far.transmit(self.now) {
+        while let Some(segment) = self.far.transmit(self.now) {
             let len = self.far.wire_len(&segment);
             self.back.push(len, segment, self.now);
         }
     }
 
     fn send(&mut self, len: usize, segment: Segment) {
-        if segment.payload.is_empty() {
+        if segment.payload.is_empty() && !segment.flags.contains(Flags::SYN) {
             self.out.push(len, segment, self.now);
             return;
         }

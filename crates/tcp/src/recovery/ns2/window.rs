@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! each acknowledgement of new data: cwnd += 1 below ssthresh, else 1 / cwnd    [segments]
-//! loss:    ssthresh = max(floor(cwnd / 2), 2), cwnd = cwnd / 2                 [segments]
+//! loss:    half = min(cwnd, window of the peer) / 2                            [segments]
+//!          ssthresh = max(floor(half), 2), cwnd = half                         [segments]
 //! timeout: the same ssthresh, cwnd = 1                                         [segments]
 //! ```
 //!
@@ -54,7 +55,7 @@ impl Congestion for RealReno {
     }
 
     fn ssthresh(&mut self, window: &Window) -> u32 {
-        self.half = self.real(window) / 2.0;
+        self.half = self.real(window).min(f64::from(window.offered)) / 2.0;
         (self.half as u32).max(2)
     }
 
@@ -87,6 +88,7 @@ mod tests {
             cwnd: 7,
             ssthresh: 5,
             in_flight: 0,
+            offered: u32::MAX,
             mss: Bytes(500),
             wire: Bytes(516),
             pacing: None,
