@@ -97,6 +97,7 @@ impl<P: Send, O: Observer> Direction<P, O> {
                 delay: nanos(settings.delay),
                 overhead: settings.overhead,
                 transmissions: Default::default(),
+                excess: 0,
                 free: Instant::ZERO,
                 latest: Instant::ZERO,
                 next_change: Instant::MAX,
@@ -140,8 +141,9 @@ impl<P: Send, O: Observer> Direction<P, O> {
         let Waiters::Queue(queue) = &mut self.queue else {
             return Some(packet);
         };
-        if queue.is_empty() {
-            self.way.free = self.way.free.max(now);
+        if queue.is_empty() && self.way.free < now {
+            queue.idle_since(self.way.free);
+            self.way.free = now;
         }
         let refused = queue.push(packet, len, now, &mut self.queue_draw).err();
         match refused {

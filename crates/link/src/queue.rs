@@ -8,7 +8,7 @@ mod red;
 
 pub use blue::{Blue, BlueSettings};
 pub use drop_tail::DropTail;
-pub use red::{Red, RedError, RedSettings, Thresholds};
+pub use red::{Red, RedError, RedLinux, RedNs2, RedSettings, Thresholds};
 
 use bentpipe_base::{Bytes, Instant, Stream};
 
@@ -24,6 +24,9 @@ pub trait Queue<P>: Send {
 
     /// The next packet to serialise, if one waits.
     fn pop(&mut self, now: Instant) -> Option<Waiting<P>>;
+
+    /// The serialiser has been idle since then, with nobody waiting: told before the push that ends it.
+    fn idle_since(&mut self, _since: Instant) {}
 
     /// Packets waiting.
     fn len(&self) -> usize;
@@ -107,6 +110,13 @@ impl<P: Send> Queue<P> for Discipline<P> {
         }
     }
 
+    fn idle_since(&mut self, since: Instant) {
+        match self {
+            Self::DropTail(queue) => queue.idle_since(since),
+            Self::Other(queue) => queue.idle_since(since),
+        }
+    }
+
     fn len(&self) -> usize {
         match self {
             Self::DropTail(queue) => queue.len(),
@@ -150,9 +160,25 @@ pub const fn registry<P: Send + 'static>() -> &'static [Entry<P>] {
         },
         Entry {
             name: "red",
-            summary: "drops at random before it is full, by its average length",
+            summary: "drops at random before it is full, by its average length (Floyd and Jacobson, 1993)",
             build: |limit| {
                 let red = Red::new(RedSettings::recommended(limit));
+                Discipline::Other(Box::new(red.expect("5 is below 15")))
+            },
+        },
+        Entry {
+            name: "red-linux",
+            summary: "RED as Linux does it: one random number from drop to drop, never gentle",
+            build: |limit| {
+                let red = RedLinux::new(RedSettings::recommended(limit));
+                Discipline::Other(Box::new(red.expect("5 is below 15")))
+            },
+        },
+        Entry {
+            name: "red-ns2",
+            summary: "RED as ns-2 2.35 does it: waits between drops, never drops with one packet waiting",
+            build: |limit| {
+                let red = RedNs2::new(RedSettings::recommended(limit));
                 Discipline::Other(Box::new(red.expect("5 is below 15")))
             },
         },

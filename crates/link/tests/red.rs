@@ -1,9 +1,9 @@
-//! RED against the formulas of Floyd and Jacobson (1993).
+//! RED against the formulas of Floyd and Jacobson (1993), and against those of ns-2 and Linux.
 
 mod common;
 
 use bentpipe_base::{Bytes, DropCause, Instant, Rate, Stream};
-use bentpipe_link::queue::{Discipline, Red, RedError, RedSettings, Thresholds};
+use bentpipe_link::queue::{Discipline, Red, RedError, RedLinux, RedNs2, RedSettings, Thresholds};
 use bentpipe_link::{Limit, Queue, Settings};
 use common::{arrivals, assert_binomial, at, direction, probability};
 use core::time::Duration;
@@ -34,8 +34,12 @@ fn assert_near(seen: f64, expected: f64) {
 /// Offers packets of `len` to a queue held at `held` packets that follows its length at once
 /// (w = 1), and tells which were dropped.
 fn steady(settings: RedSettings, held: usize, len: u64, offers: usize) -> Vec<bool> {
+    steady_of(&mut red(settings), held, len, offers)
+}
+
+/// As [`steady`], of any queue.
+fn steady_of(red: &mut dyn Queue<u32>, held: usize, len: u64, offers: usize) -> Vec<bool> {
     let mut draw = Stream::new(11, "steady");
-    let mut red = red(settings);
     // Below the thresholds while it fills, whatever they are: nothing can be dropped at random
     // when all of it comes back.
     while red.len() < held {
@@ -110,12 +114,143 @@ fn gaps_between_drops_are_uniform() {
     // Half-way p_b = 0.05. Figure 2 raises count before it is used, so the packet n after a drop is
     // dropped with p_b / (1 - n p_b): each gap from 1 to 19 has the probability 1/19.
     let dropped = steady(settings(1.0, false), 10, 1000, 200_000);
+    assert_uniform_gaps(&dropped, 1, 19);
+}
+
+/// Each gap between drops from `least` to `most` packets is as frequent as any other.
+fn assert_uniform_gaps(dropped: &[bool], least: usize, most: usize) {
     let at: Vec<usize> = (0..dropped.len()).filter(|n| dropped[*n]).collect();
     let gaps: Vec<usize> = at.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    assert_eq!(gaps.iter().max(), Some(&19));
-    for gap in 1..=19 {
+    assert_eq!(gaps.iter().min(), Some(&least));
+    assert_eq!(gaps.iter().max(), Some(&most));
+    let chance = 1.0 / (most - least + 1) as f64;
+    for gap in least..=most {
         let seen = gaps.iter().filter(|seen| **seen == gap).count();
-        assert_binomial(seen, gaps.len(), 1.0 / 19.0, &format!("gaps of {gap}"));
+        assert_binomial(seen, gaps.len(), chance, &format!("gaps of {gap}"));
+    }
+}
+
+#[test]
+fn ns2_waits_between_drops_and_linux_does_not() {
+    // p_b = 0.05 as above. ns-2: no drop before count p_b = 1, and a certain one before it is 2.
+    let mut ns2 = RedNs2::new(settings(1.0, false)).expect("in order");
+    assert_uniform_gaps(&steady_of(&mut ns2, 10, 1000, 400_000), 20, 39);
+    // Linux: count p_b reaches a number drawn once, which is uniform.
+    let mut linux = RedLinux::new(settings(1.0, false)).expect("in order");
+    assert_uniform_gaps(&steady_of(&mut linux, 10, 1000, 200_000), 1, 20);
+}
+
+#[test]
+fn ns2_passes_the_first_packet_above_and_all_while_at_most_one_waits() {
+    let mut draw = Stream::new(3, "ns2");
+    let sure = RedSettings {
+        thresholds: Thresholds::Packets { min: 0.5, max: 1.5 },
+        ..settings(0.5, false)
+    };
+    let mut ns2 = RedNs2::new(sure).expect("in order");
+    (0..4).for_each(|number| {
+        ns2.push(number, Bytes(1000), at(0), &mut draw)
+            .unwrap_or(())
+    });
+    // Averages 0, 0.5, 1.25 with 0, 1, 2 waiting: the third is the first above. The fourth, at 2.125, finds
+    // certainty.
+    assert_near(ns2.average(), 2.125);
+    assert_eq!(ns2.len(), 3);
+    while ns2.len() > 1 {
+        ns2.pop(at(0));
+    }
+    // The average is high, but one packet waits.
+    for number in 0..100 {
+        assert!(ns2.push(number, Bytes(1000), at(0), &mut draw).is_ok());
+        ns2.pop(at(0));
+    }
+    // A queue that wants certainty from its first packet on would drop here: the published one does.
+    let mut published = red(sure);
+    (0..4).for_each(|number| {
+        published
+            .push(number, Bytes(1000), at(0), &mut draw)
+            .unwrap_or(())
+    });
+    assert_eq!(published.len(), 3);
+    published.pop(at(0));
+    published.pop(at(0));
+    assert!(published.push(9, Bytes(1000), at(0), &mut draw).is_err());
+}
+
+#[test]
+fn ns2_counts_idle_time_in_whole_packets_and_one_more() {
+    let offer = |ns2: &mut dyn Queue<u32>, now| {
+        let mut draw = Stream::new(1, "idle");
+        ns2.push(0, Bytes(1000), now, &mut draw).unwrap_or(());
+    };
+    let mut ns2 = RedNs2::new(settings(0.002, true)).expect("in order");
+    let mut linux = RedLinux::new(settings(0.002, true)).expect("in order");
+    (0..50).for_each(|_| offer(&mut ns2, at(0)));
+    (0..50).for_each(|_| offer(&mut linux, at(0)));
+    let before = ns2.average();
+    assert_near(linux.average(), before);
+    for red in [&mut ns2 as &mut dyn Queue<u32>, &mut linux] {
+        while red.pop(at(0)).is_some() {}
+        red.idle_since(at(1_000_000));
+        offer(red, at(1_000_000) + 250 * MS + MS / 2);
+    }
+    assert_near(ns2.average(), before * 0.998f64.powi(251));
+    assert_near(linux.average(), before * 0.998f64.powf(250.5));
+}
+
+#[test]
+fn a_link_tells_its_queue_since_when_it_was_idle() {
+    // A packet of 1000 bytes takes 1 ms; the third comes 2 ms after the link fell idle.
+    let mut link = direction(Settings {
+        rate: Some(Rate::from_bits_per_sec(8_000_000)),
+        queue: Discipline::Other(Box::new(Told::default())),
+        ..Settings::default()
+    });
+    for millis in [0, 0, 4] {
+        link.push(0u32, Bytes(1000), at(millis * 1_000_000));
+    }
+    link.push(0, Bytes(1000), at(4_500_000));
+    assert_eq!(arrivals(&mut link, Instant::MAX).len(), 4);
+}
+
+/// Asserts what it is told.
+#[derive(Default)]
+struct Told {
+    fifo: Option<bentpipe_link::queue::DropTail<u32>>,
+    times: usize,
+}
+
+impl Queue<u32> for Told {
+    fn push(
+        &mut self,
+        packet: u32,
+        len: Bytes,
+        now: Instant,
+        draw: &mut Stream,
+    ) -> Result<(), u32> {
+        let idle = usize::from(now >= at(4_000_000));
+        assert_eq!(self.times, idle, "told once, before the packet at 4 ms");
+        let fifo = self
+            .fifo
+            .get_or_insert(bentpipe_link::queue::DropTail::new(Limit::Infinite));
+        fifo.push(packet, len, now, draw)
+    }
+
+    fn pop(&mut self, now: Instant) -> Option<bentpipe_link::queue::Waiting<u32>> {
+        self.fifo.as_mut()?.pop(now)
+    }
+
+    fn idle_since(&mut self, since: Instant) {
+        assert_eq!(since, at(2_000_000));
+        self.times += 1;
+    }
+
+    fn len(&self) -> usize {
+        self.fifo.as_ref().map_or(0, Queue::len)
+    }
+
+    fn bytes(&self) -> Bytes {
+        self.fifo.as_ref().map_or(Bytes(0), Queue::bytes)
     }
 }
 

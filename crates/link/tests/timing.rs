@@ -53,6 +53,39 @@ fn a_burst_leaves_back_to_back() {
 }
 
 #[test]
+fn a_fast_link_is_as_fast_as_it_says() {
+    // 516 bytes at 100 Gbit/s take 41.28 ns, which rounded up is 42: 1.7% more.
+    let mut link = direction(Settings {
+        rate: Some(Rate::from_bits_per_sec(100_000_000_000)),
+        ..Settings::<u32>::default()
+    });
+    for number in 0..1000 {
+        link.push(number, Bytes(516), at(0));
+    }
+    let all = arrivals(&mut link, Instant::MAX);
+    assert_eq!(all.first(), Some(&(42, 0)), "whole nanoseconds, rounded up");
+    // Exact to the nanosecond above.
+    assert_eq!(all.last(), Some(&(41_281, 999)));
+    let gaps = all.windows(2).map(|pair| pair[1].0 - pair[0].0);
+    assert!(gaps.into_iter().all(|gap| gap == 41 || gap == 42));
+    // Of two sizes in turn, and of a link that falls idle between: never early by more than a nanosecond.
+    for number in 0..1000u32 {
+        let now = 100_000 + 90 * u64::from(number);
+        link.push(
+            number,
+            Bytes(if number % 2 == 0 { 516 } else { 40 }),
+            at(now),
+        );
+        let (arrival, _) = arrivals(&mut link, Instant::MAX)[0];
+        let exact = if number % 2 == 0 { 41.28 } else { 3.2 };
+        assert!(
+            (arrival as f64 - now as f64 - exact).abs() <= 1.0,
+            "{number}"
+        );
+    }
+}
+
+#[test]
 fn an_idle_serialiser_keeps_no_credit() {
     let mut link = direction(geo());
     link.push(0, Bytes(1500), at(0));

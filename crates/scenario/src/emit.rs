@@ -117,6 +117,7 @@ fn endpoint(out: &mut String, path: &str, endpoint: &Endpoint) -> fmt::Result {
         size("receive_window", endpoint.receive_window),
         size("data_header", endpoint.data_header),
         size("ack_header", endpoint.ack_header),
+        size("syn_length", endpoint.syn_length),
     ]
     .into_iter()
     .flatten()
@@ -264,20 +265,24 @@ fn queue(queue: &Queue) -> String {
         }
     };
     let Red {
+        kind,
         limit: most,
         min_threshold,
         max_threshold,
         max_probability,
         weight,
         gentle,
+        mean_packet,
     } = red;
+    let mean = mean_packet.map_or_else(String::new, |size| format!(", mean_packet = \"{size}\""));
     let threshold = |count: u64| match most {
         QueueLimit::Bytes(_) => format!("\"{}\"", Bytes(count)),
         QueueLimit::Packets(_) => count.to_string(),
     };
     format!(
-        "kind = \"red\", {}, min_threshold = {}, max_threshold = {}, \
-         max_probability = \"{max_probability}\", weight = {weight:?}, gentle = {gentle}",
+        "kind = \"{}\", {}, min_threshold = {}, max_threshold = {}, \
+         max_probability = \"{max_probability}\", weight = {weight:?}, gentle = {gentle}{mean}",
+        kind.name(),
         limit(*most),
         threshold(*min_threshold),
         threshold(*max_threshold),

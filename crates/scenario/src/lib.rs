@@ -39,7 +39,7 @@ mod values;
 
 pub use model::{
     AckFilter, Amount, Blue, BufferRange, Change, Direction, Endpoint, Flow, FlowKind, Gateway,
-    Gilbert, Host, Ip, Link, Outage, Pep, PepKind, Preset, Queue, QueueLimit, Red, Router,
+    Gilbert, Host, Ip, Link, Outage, Pep, PepKind, Preset, Queue, QueueLimit, Red, RedKind, Router,
     SARATOGA, Scenario, Snoop, SnoopPreset, Split, SplitLeg, SplitSetup, TcpSettings, Traffic,
     TrafficSource,
 };

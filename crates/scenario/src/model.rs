@@ -7,7 +7,7 @@ mod flow;
 mod pep;
 mod traffic;
 
-pub use channel::{Blue, Change, Gilbert, Outage, Queue, QueueLimit, Red};
+pub use channel::{Blue, Change, Gilbert, Outage, Queue, QueueLimit, Red, RedKind};
 pub use endpoint::{Endpoint, Preset};
 pub use flow::{Amount, Flow, FlowKind, SARATOGA};
 pub use pep::{AckFilter, Pep, PepKind, Snoop, SnoopPreset, Split, SplitLeg, SplitSetup};

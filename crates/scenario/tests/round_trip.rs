@@ -3,7 +3,7 @@
 use bentpipe_base::{Bytes, Probability, Rate};
 use bentpipe_scenario::{
     AckFilter, Amount, Blue, BufferRange, Change, Direction, Endpoint, Flow, FlowKind, Gateway,
-    Gilbert, Host, Ip, Link, Outage, Pep, PepKind, Preset, Queue, QueueLimit, Red, Router,
+    Gilbert, Host, Ip, Link, Outage, Pep, PepKind, Preset, Queue, QueueLimit, Red, RedKind, Router,
     Scenario, Snoop, SnoopPreset, Split, SplitLeg, SplitSetup, TcpSettings, Traffic, TrafficSource,
 };
 use bentpipe_traffic::Model;
@@ -48,6 +48,8 @@ fn limit() -> impl Strategy<Value = QueueLimit> {
 fn queue() -> impl Strategy<Value = Queue> {
     let red = (limit(), 0u64..50, share(), 0.001..=1.0f64, any::<bool>()).prop_map(
         |(limit, min_threshold, max_probability, weight, gentle)| Red {
+            kind: RedKind::ALL[min_threshold as usize % if gentle { 1 } else { 3 }],
+            mean_packet: (min_threshold % 2 == 1).then_some(Bytes(1 + min_threshold % 65_535)),
             limit: match limit {
                 QueueLimit::Packets(packets) => QueueLimit::Packets(packets.max(50)),
                 QueueLimit::Bytes(size) => QueueLimit::Bytes(size.max(Bytes(50))),
@@ -177,6 +179,7 @@ fn endpoint() -> impl Strategy<Value = Endpoint> {
             receive_window: sizes.1,
             data_header: sizes.2,
             ack_header: sizes.3,
+            syn_length: sizes.3.map(|size| size.max(Bytes(1))),
         },
     )
 }

@@ -9,6 +9,7 @@ use crate::lines::directions;
 use crate::network::{Line, Network, Routes};
 use crate::packets::Packets;
 use crate::split;
+use crate::timeless;
 use crate::tournament::Tournament;
 use crate::traffic;
 use crate::{
@@ -59,17 +60,11 @@ pub(crate) fn engine<O: Observer>(
     let nodes = Nodes::new(scenario);
     let topology = Topology::new(scenario);
     traffic::check(scenario, &topology)?;
+    timeless::check(scenario, &topology)?;
     let mut lines = lines(scenario, &nodes, seed)?;
     let peps = peps(scenario, &nodes, &mut lines, seed)?;
     let routes = routes(scenario, &nodes, &topology);
-    let mut maker = Maker {
-        scenario,
-        topology: &topology,
-        seed,
-        wire: options.wire,
-        shares: BTreeMap::new(),
-        kinds: Vec::new(),
-    };
+    let mut maker = maker(scenario, &topology, seed, options);
     let mut ends = Vec::new();
     let mut flows = Vec::new();
     let all = traffic::flows(scenario, seed);
@@ -112,6 +107,30 @@ pub(crate) fn engine<O: Observer>(
         peps,
         flows,
     })
+}
+
+fn maker<'s>(
+    scenario: &'s Scenario,
+    topology: &'s Topology<'s>,
+    seed: u64,
+    options: &Options,
+) -> Maker<'s> {
+    Maker {
+        scenario,
+        topology,
+        seed,
+        wire: options.wire,
+        shares: BTreeMap::new(),
+        kinds: Vec::new(),
+    }
+}
+
+pub(crate) fn warnings(scenario: &Scenario) -> Result<Vec<String>, SimError> {
+    let topology = Topology::new(scenario);
+    let mut maker = maker(scenario, &topology, scenario.seed, &Options::default());
+    let flows = scenario.flows.iter();
+    let all: Result<Vec<_>, _> = flows.map(|flow| maker.short_syn(flow)).collect();
+    Ok(all?.into_iter().flatten().collect())
 }
 
 fn check(scenario: &Scenario) -> Result<(), SimError> {

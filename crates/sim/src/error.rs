@@ -125,6 +125,16 @@ pub enum SimError {
         /// What is wrong with it.
         why: String,
     },
+    /// A flow without end over links that take no time.
+    #[error(
+        "flow `{flow}` lasts a time, but nothing on its way, or on its leg before a split that holds whatever \
+         comes, takes any: it would send for ever at one instant; give a link there a `rate` or a `delay`, or the flow \
+         an amount in `bytes`"
+    )]
+    Timeless {
+        /// Its name.
+        flow: String,
+    },
     /// More than the numbers of nodes, links and flows hold.
     #[error("the scenario is too large: at most {hosts} hosts, {links} links and {flows} flows")]
     TooLarge {

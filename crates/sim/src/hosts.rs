@@ -172,6 +172,33 @@ impl<'s> Maker<'s> {
         }))
     }
 
+    /// Why the base round trip of `flow` by Vegas comes from a SYN that is shorter than what follows it.
+    pub(crate) fn short_syn(&mut self, flow: &Flow) -> Result<Option<String>, SimError> {
+        if flow.app.is_some() {
+            return Ok(None);
+        }
+        let kind = self.kind(flow)?;
+        let source = &kind.configs[usize::from(flow.opened_by != flow.from)];
+        if source.congestion.name != "vegas" || !kind.handshakes {
+            return Ok(None);
+        }
+        let [near, far] = &kind.configs;
+        let full = payload(near, far) + Bytes(source.data_header().into());
+        let bare = match source.wire_size {
+            WireSize::Fixed { bare, .. } => bare,
+            WireSize::True => BARE,
+        };
+        let syn = source.syn_length.map_or(u64::from(bare), u64::from);
+        Ok((syn < full.0).then(|| {
+            format!(
+                "flow `{}`: Vegas takes its base round trip from the SYN, which is shorter than its segments of {full}, so \
+                 that on a slow link it sees a queue where there is none; `syn_length = \"{full}\"` in the `tcp` of \
+                 its hosts makes both alike",
+                flow.name
+            )
+        }))
+    }
+
     /// The rate control of a flow on the slowest link of its path, where it uses that control.
     fn share(&mut self, path: &Path<'_>, config: &Config) -> Option<Box<dyn cc::Congestion>> {
         let rate = config
@@ -273,10 +300,11 @@ impl<'s> Maker<'s> {
             (None, Preset::Ns2) => Bytes(u64::from(config.mss)),
             (None, Preset::Rfc) => fits,
         };
-        if payload > fits || payload == Bytes(0) {
+        let syn = endpoint.syn_length.unwrap_or_default();
+        if payload > fits || payload == Bytes(0) || syn > mtu {
             return Err(SimError::Mtu {
                 flow: flow.name.clone(),
-                length: payload + Bytes(u64::from(added)),
+                length: syn.max(payload + Bytes(u64::from(added))),
                 mtu,
             });
         }
@@ -395,6 +423,8 @@ pub(crate) fn preset(endpoint: &Endpoint) -> Config {
     set(&mut config.timestamps, endpoint.timestamps);
     set(&mut config.nagle, endpoint.nagle);
     config.first_is_syn = endpoint.first_is_syn();
+    // At most the longest packet.
+    config.syn_length = endpoint.syn_length.map(|length| length.0 as u16);
     if let Some(segments) = endpoint.initial_window {
         config.initial_window = segments;
     }

@@ -31,6 +31,7 @@ mod packets;
 mod series;
 mod socket;
 mod split;
+mod timeless;
 mod tournament;
 mod traffic;
 
@@ -68,6 +69,14 @@ pub struct Options {
 /// What the scenario asks for and the simulator does not have.
 pub fn run(scenario: &Scenario, options: &Options) -> Result<Outcome, SimError> {
     observe(scenario, options, ()).map(|(outcome, ())| outcome)
+}
+
+/// What of `scenario` is likely not what was meant, in words.
+///
+/// # Errors
+/// As [`run`].
+pub fn warnings(scenario: &Scenario) -> Result<Vec<String>, SimError> {
+    build::warnings(scenario)
 }
 
 /// Runs `scenario` under the eyes of `observer`, which does not change the outcome; returns it too.

@@ -2,12 +2,14 @@
 
 use crate::packets::Handle;
 use crate::{LinkCounters, SimError};
-use bentpipe_base::{Bytes, Instant};
+use bentpipe_base::{Bytes, Instant, Rate};
 use bentpipe_link::channel::{self, BitError, PacketError, Replay};
-use bentpipe_link::queue::{Blue, BlueSettings, DropTail, RedSettings, Thresholds};
+use bentpipe_link::queue::{
+    Blue, BlueSettings, DropTail, Red, RedLinux, RedNs2, RedSettings, Thresholds,
+};
 use bentpipe_link::{Change, Channel, Direction, Limit, Settings, queue};
 use bentpipe_scenario as scenario;
-use scenario::{Gilbert, Outage, Queue, QueueLimit};
+use scenario::{Gilbert, Outage, Queue, QueueLimit, RedKind};
 
 /// Both directions of a link, the one from its first end first.
 pub(crate) fn directions(
@@ -44,7 +46,7 @@ fn settings(way: &scenario::Direction, mtu: Bytes) -> Result<Settings<Handle>, S
         overhead: way.overhead,
         queue: match way.queue {
             Queue::DropTail(size) => DropTail::new(limit(size)).into(),
-            Queue::Red(red) => self::red(&red, mtu)?,
+            Queue::Red(red) => self::red(&red, mtu, way.rate)?,
             Queue::Blue(blue) => self::blue(&blue),
         },
         channels: channels(way)?,
@@ -58,9 +60,19 @@ fn limit(size: QueueLimit) -> Limit {
     }
 }
 
-fn red(red: &scenario::Red, mtu: Bytes) -> Result<queue::Discipline<Handle>, String> {
+fn red(
+    red: &scenario::Red,
+    mtu: Bytes,
+    rate: Option<Rate>,
+) -> Result<queue::Discipline<Handle>, String> {
     let (min, max) = (red.min_threshold, red.max_threshold);
+    let mean = red.mean_packet.or(match red.kind {
+        RedKind::Published => None,
+        RedKind::Linux => Some(Bytes(1000)),
+        RedKind::Ns2 => Some(Bytes(500)),
+    });
     let settings = RedSettings {
+        limit: limit(red.limit),
         thresholds: match red.limit {
             QueueLimit::Packets(_) => Thresholds::Packets {
                 min: min as f64,
@@ -69,17 +81,25 @@ fn red(red: &scenario::Red, mtu: Bytes) -> Result<queue::Discipline<Handle>, Str
             QueueLimit::Bytes(_) => Thresholds::Bytes {
                 min: Bytes(min),
                 max: Bytes(max),
-                typical: mtu,
+                typical: mean.unwrap_or(mtu),
             },
         },
         max_p: red.max_probability,
         weight: bentpipe_base::Probability::new(red.weight)
             .ok_or_else(|| format!("a weight of {} in RED; give one in (0, 1]", red.weight))?,
         gentle: red.gentle,
-        ..RedSettings::recommended(limit(red.limit))
+        slot: rate.zip(mean).map(|(rate, mean)| rate.serialisation(mean)),
     };
-    let red = queue::Red::new(settings).map_err(|error| error.to_string())?;
-    Ok(queue::Discipline::Other(Box::new(red)))
+    let made = match red.kind {
+        RedKind::Published => Red::new(settings).map(boxed),
+        RedKind::Linux => RedLinux::new(settings).map(boxed),
+        RedKind::Ns2 => RedNs2::new(settings).map(boxed),
+    };
+    made.map_err(|error| error.to_string())
+}
+
+fn boxed(queue: impl queue::Queue<Handle> + 'static) -> queue::Discipline<Handle> {
+    queue::Discipline::Other(Box::new(queue))
 }
 
 fn blue(blue: &scenario::Blue) -> queue::Discipline<Handle> {
@@ -89,7 +109,7 @@ fn blue(blue: &scenario::Blue) -> queue::Discipline<Handle> {
         decrement: blue.decrement,
         freeze: blue.freeze,
     };
-    queue::Discipline::Other(Box::new(Blue::new(settings)))
+    boxed(Blue::new(settings))
 }
 
 /// In the order of the fields; those that do nothing are left out.

@@ -47,6 +47,73 @@ fn a_control_of_the_kernel_alone_is_refused_with_those_there_are() {
     assert!(said.contains("hybla") && said.contains("reno"), "{said}");
 }
 
+/// Hosts a and b beside a router, the link of b as it says; a sends what `flow` says.
+fn beside(link: &str, flow: &str) -> String {
+    format!(
+        "name = \"still\"\ntime_limit = \"10s\"\n[hosts.a]\n[hosts.b]\n[routers.r]\n\
+         [links.one]\nends = [\"a\", \"r\"]\n[links.two]\nends = [\"r\", \"b\"]\n{link}\n\
+         [[flows]]\nname = \"f\"\nfrom = \"a\"\nto = \"b\"\n{flow}\n"
+    )
+}
+
+#[test]
+fn what_would_never_end_for_time_stands_still_is_refused_with_words() {
+    let request = "kind = \"request-response\"\nresponse = \"10kB\"\nduration = \"1s\"";
+    let on_off = "kind = \"on-off\"\non = \"1s\"\noff = \"1s\"\nduration = \"5s\"";
+    for flow in ["duration = \"1ns\"", "duration = \"5s\"", request, on_off] {
+        let said = refusal(&beside("", flow));
+        assert!(
+            said.contains("flow `f`") && said.contains("`rate` or a `delay`"),
+            "{said}"
+        );
+    }
+    // Nor does a lossy link take time; and a split whose buffer has no bound takes all at once.
+    let said = refusal(&beside("packet_error_rate = \"1%\"", "duration = \"1s\""));
+    assert!(said.contains("flow `f`"), "{said}");
+    let split = "[peps.p]\nkind = \"split\"\nnode = \"r\"\nlink = \"two\"\nsetup = \"early\"\nbuffer = \"infinite\"";
+    let text = beside("rate = \"1Mbit/s\"\ndelay = \"10ms\"", "duration = \"1s\"") + split;
+    let said = refusal(&text);
+    assert!(said.contains("before a split"), "{said}");
+    // What ends by its amount ends here too, and what takes time does.
+    for (link, flow) in [
+        ("", "bytes = \"10MB\""),
+        ("delay = \"1ms\"", "duration = \"1s\""),
+        ("", &*format!("{request}\nthink = \"1ms\"")),
+    ] {
+        let outcome = run(&common::parse(&beside(link, flow)), &Options::default()).unwrap();
+        assert_eq!(outcome.flows[0].status, Status::Finished, "{link} {flow}");
+    }
+}
+
+#[test]
+fn vegas_is_warned_of_a_short_syn_and_a_long_one_helps() {
+    let link = "rate = \"2Mbit/s\"\ndelay = \"100ms\"\nqueue = { packets = 1000 }";
+    let flow = "duration = \"9s\"\nvariant = \"vegas\"";
+    let with = |length: &str| {
+        let tcp = format!("tcp = {{ timestamps = false{length} }}");
+        let hosts = format!("[hosts.a]\n{tcp}\n[hosts.b]\n{tcp}\n");
+        common::parse(&beside(link, flow).replace("[hosts.a]\n[hosts.b]\n", &hosts))
+    };
+    let (short, long) = (with(""), with(", syn_length = \"1500B\""));
+    let warnings = bentpipe_sim::warnings(&short).unwrap();
+    assert!(
+        warnings[0].contains("flow `f`") && warnings[0].contains("syn_length"),
+        "{warnings:?}"
+    );
+    assert_eq!(bentpipe_sim::warnings(&long).unwrap(), Vec::<String>::new());
+    let [short, long] = [short, long].map(|scenario| run(&scenario, &Options::default()).unwrap());
+    let [short, long] = [short, long].map(|outcome| outcome.flows[0].clone());
+    assert!(
+        long.segments > short.segments,
+        "{} {}",
+        long.segments,
+        short.segments
+    );
+    // The SYN takes 1500 bytes of 2 Mbit/s, 6 ms, and its answer as much; one of 48 bytes 0.2 ms.
+    let longer = long.connect.unwrap() - short.connect.unwrap();
+    assert_eq!(longer.as_micros(), 2 * (6000 - 48 * 4));
+}
+
 #[test]
 fn segments_longer_than_the_path_takes_are_refused() {
     let mut scenario = common::paper("sack", 10, "0", "");

@@ -61,6 +61,9 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         .or_usage()?;
     let mut scenario = super::parse(&name, &text)?;
     traffic::load(&mut scenario, &args.file).or_usage()?;
+    for warning in bentpipe_sim::warnings(&scenario).or_usage()? {
+        terminal::say(&format!("warning: {warning}"));
+    }
     let outcome = simulate(&scenario, args)?;
     report(&outcome, args)
 }

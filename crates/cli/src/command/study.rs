@@ -20,8 +20,10 @@ use bentpipe_study::{
 };
 use clap::Subcommand;
 use progress::Bar;
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
@@ -182,6 +184,7 @@ fn measured(loaded: &Loaded, args: &Run, out: &Path) -> Result<Results, Failure>
     let most = || if lab { 1 } else { processors() };
     let flag = stop.flag();
     let bar = Bar::new(study.len());
+    let warnings = Warnings::default();
     let options = Options {
         out,
         threads: args.threads.map_or_else(most, NonZeroUsize::get),
@@ -194,10 +197,36 @@ fn measured(loaded: &Loaded, args: &Run, out: &Path) -> Result<Results, Failure>
         let measure = |scenario: &Scenario| kernel.measure(scenario);
         bentpipe_study::run(study, &options, &measure)
     } else {
-        bentpipe_study::run(study, &options, &simulate)
+        let measure = |scenario: &Scenario| {
+            warnings.note(scenario);
+            simulate(scenario)
+        };
+        bentpipe_study::run(study, &options, &measure)
     };
     bar.finish();
+    warnings.say();
     results.map_err(blame)
+}
+
+/// What of the points is likely not what was meant: each warning at how many of them.
+#[derive(Default)]
+struct Warnings(Mutex<BTreeMap<String, u64>>);
+
+impl Warnings {
+    /// A scenario that cannot run says so itself.
+    fn note(&self, scenario: &Scenario) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for warning in bentpipe_sim::warnings(scenario).unwrap_or_default() {
+            *all.entry(warning).or_default() += 1;
+        }
+    }
+
+    fn say(self) {
+        let all = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        for (warning, points) in all {
+            terminal::say(&format!("warning: at {points} points {warning}"));
+        }
+    }
 }
 
 fn processors() -> usize {

@@ -40,10 +40,38 @@ impl QueueLimit {
     }
 }
 
-/// Random early detection (Floyd and Jacobson, 1993). Between the thresholds the chance that a
-/// packet is dropped grows with the average length of the queue.
+/// Whose random early detection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RedKind {
+    /// As S. Floyd and V. Jacobson published it, 1993.
+    #[default]
+    Published,
+    /// As Linux does it.
+    Linux,
+    /// As ns-2 2.35 does it.
+    Ns2,
+}
+
+impl RedKind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Published, Self::Linux, Self::Ns2];
+
+    /// As scenarios write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Published => "red",
+            Self::Linux => "red-linux",
+            Self::Ns2 => "red-ns2",
+        }
+    }
+}
+
+/// Random early detection. Between the thresholds the chance that a packet is dropped grows with the
+/// average length of the queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Red {
+    /// By whose rules.
+    pub kind: RedKind,
     /// Most that it holds; its unit is also that of the thresholds.
     pub limit: QueueLimit,
     /// Average length from which packets are dropped, in packets or bytes as `limit`.
@@ -55,8 +83,12 @@ pub struct Red {
     /// Weight of the present length in the average, in (0, 1]. Default 0.002.
     pub weight: f64,
     /// Whether above `max_threshold` the chance grows on to 1 at twice that, rather than at once.
-    /// Default yes.
+    /// Default yes; Linux's is never.
     pub gentle: bool,
+    /// The length of a typical packet: what idle time is counted in, at the rate of the link, and what the chance
+    /// in bytes is meant for. Default: of the published one the link's MTU, and idle time in the
+    /// transmission time that was measured last; 1000 B of Linux's (`avpkt` of tc), 500 B of ns-2's (`mean_pktsize_`).
+    pub mean_packet: Option<Bytes>,
 }
 
 /// BLUE (Feng, Kandlur, Saha and Shin, 1999): every packet is dropped with a chance that overflow

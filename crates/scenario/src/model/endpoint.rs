@@ -43,6 +43,9 @@ pub struct Endpoint {
     pub data_header: Option<Bytes>,
     /// Header bytes that an acknowledgement without data takes on the link.
     pub ack_header: Option<Bytes>,
+    /// What a SYN takes on the link, headers included; by default as much as an acknowledgement with its options.
+    /// ns-2's Vegas sends one as long as a full segment, and takes its base round trip from it.
+    pub syn_length: Option<Bytes>,
 }
 
 impl Endpoint {

@@ -34,6 +34,7 @@ pub(super) fn endpoint(host: &mut Table<'_, '_>) -> Endpoint {
         receive_window: sized(&mut table, "receive_window", 1..=65_535 << 14),
         data_header: sized(&mut table, "data_header", 0..=65_535),
         ack_header: sized(&mut table, "ack_header", 0..=65_535),
+        syn_length: sized(&mut table, "syn_length", 1..=65_535),
     };
     if endpoint.min_rto > endpoint.max_rto && endpoint.max_rto.is_some() {
         let wrong = Wrong::new("a `min_rto` above `max_rto`", "the smaller of the two");
@@ -86,7 +87,10 @@ fn time(table: &mut Table<'_, '_>, key: &'static str) -> Option<Duration> {
         return Some(time);
     }
     let what = format!("`{key}` of more than a day");
-    table.problem(key, Wrong::new(what, "such as \"200ms\""));
+    table.problem(
+        key,
+        Wrong::new(what, "at most a day (86400s), such as \"200ms\""),
+    );
     None
 }
 

@@ -77,7 +77,10 @@ fn flow(mut table: Table<'_, '_>, index: usize) -> (Option<Flow>, u64, Places) {
     let opened_by = table.optional::<Name>("opened_by");
     let start = table.or("start", Duration::ZERO);
     if start > LONGEST {
-        let wrong = Wrong::new("a start after more than a day", "such as \"5s\"");
+        let wrong = Wrong::new(
+            "a start after more than a day",
+            "at most a day (86400s), such as \"5s\"",
+        );
         table.problem("start", wrong);
     }
     let amount = amount(&mut table);
@@ -166,7 +169,10 @@ fn phase(table: &mut Table<'_, '_>, key: &'static str) -> Option<Duration> {
     let time = table.required::<Duration>(key, "\"1s\"")?;
     if time.is_zero() || time > LONGEST {
         let what = format!("`{key}` of nothing or of more than a day");
-        table.problem(key, Wrong::new(what, "such as \"1s\""));
+        table.problem(
+            key,
+            Wrong::new(what, "at most a day (86400s), such as \"1s\""),
+        );
         return None;
     }
     Some(time)
@@ -179,7 +185,7 @@ fn time(table: &mut Table<'_, '_>, key: &'static str, example: &str) -> Option<D
     }
     let wrong = Wrong::new(
         "a time of more than a day",
-        format!("such as \"{example}\""),
+        format!("at most a day (86400s), such as \"{example}\""),
     );
     table.problem(key, wrong);
     None
@@ -202,7 +208,10 @@ fn amount(table: &mut Table<'_, '_>) -> Option<Amount> {
     }
     if duration.is_some_and(|duration| duration.is_zero() || duration > LONGEST) {
         let what = "a flow that lasts no time or more than a day";
-        table.problem("duration", Wrong::new(what, "such as \"30s\""));
+        table.problem(
+            "duration",
+            Wrong::new(what, "at most a day (86400s), such as \"30s\""),
+        );
     }
     let counted = bytes.map(Amount::Bytes).or(segments.map(Amount::Segments));
     counted.or(duration.map(Amount::Duration))

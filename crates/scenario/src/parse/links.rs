@@ -72,7 +72,10 @@ fn direction(table: &mut Table<'_, '_>, like: &Direction) -> Direction {
     };
     let delay = table.or("delay", like.delay);
     if delay > LONGEST {
-        let wrong = Wrong::new("a delay of more than a day", "such as \"300ms\"");
+        let wrong = Wrong::new(
+            "a delay of more than a day",
+            "at most a day (86400s), such as \"300ms\"",
+        );
         table.problem("delay", wrong);
     }
     let queue = queue(table);
@@ -200,7 +203,10 @@ fn outage(mut table: Table<'_, '_>) -> Option<Outage> {
     let every = table.optional::<Duration>("every");
     let long = |time: Option<Duration>| time.is_some_and(|time| time > LONGEST);
     if long(start) || long(length) || long(every) {
-        let wrong = Wrong::new("a time of more than a day", "such as \"10s\"");
+        let wrong = Wrong::new(
+            "a time of more than a day",
+            "at most a day (86400s), such as \"10s\"",
+        );
         table.document().problem(table.place(), wrong);
     }
     if length.is_some_and(|length| length.is_zero()) {
@@ -253,7 +259,10 @@ fn change(mut table: Table<'_, '_>, has_rate: bool) -> Option<Change> {
     let delay = table.optional::<Duration>("delay");
     let long = |time: Option<Duration>| time.is_some_and(|time| time > LONGEST);
     if long(at) || long(delay) {
-        let wrong = Wrong::new("a time of more than a day", "such as \"5s\"");
+        let wrong = Wrong::new(
+            "a time of more than a day",
+            "at most a day (86400s), such as \"5s\"",
+        );
         table.document().problem(table.place(), wrong);
     }
     if rate.is_some_and(|rate| rate.bits_per_sec() == 0) {

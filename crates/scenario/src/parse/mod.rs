@@ -141,7 +141,10 @@ fn time_limit(root: &mut Table<'_, '_>) -> Duration {
     let limit = root.or("time_limit", Duration::from_secs(60));
     if limit.is_zero() || limit > LONGEST {
         let what = "a time limit of nothing or of more than a day";
-        root.problem("time_limit", Wrong::new(what, "such as \"60s\""));
+        root.problem(
+            "time_limit",
+            Wrong::new(what, "at most a day (86400s), such as \"60s\""),
+        );
     }
     limit
 }

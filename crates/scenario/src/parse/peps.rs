@@ -76,7 +76,10 @@ fn snoop(table: &mut Table<'_, '_>) -> Snoop {
     let min_timeout = table.optional::<Duration>("min_timeout");
     if min_timeout.is_some_and(|time| time.is_zero() || time > LONGEST) {
         let what = "a least timeout of nothing or of more than a day";
-        table.problem("min_timeout", Wrong::new(what, "such as \"100ms\""));
+        table.problem(
+            "min_timeout",
+            Wrong::new(what, "at most a day (86400s), such as \"100ms\""),
+        );
     }
     let most = table.optional::<u64>("max_retransmissions");
     let max_retransmissions = most.and_then(|most| u32::try_from(most).ok());

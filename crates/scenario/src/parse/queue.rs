@@ -1,13 +1,14 @@
 //! `queue` of a direction, and the sizes of what holds packets.
 
 use super::LONGEST;
-use crate::model::{Blue, Queue, QueueLimit, Red};
+use super::endpoint::sized;
+use crate::model::{Blue, Queue, QueueLimit, Red, RedKind};
 use crate::read::{Table, Wrong};
 use crate::values::{Number, brief};
 use bentpipe_base::{Bytes, Probability};
 use core::time::Duration;
 
-const KINDS: [&str; 3] = ["blue", "drop-tail", "red"];
+const KINDS: [&str; 5] = ["blue", "drop-tail", "red", "red-linux", "red-ns2"];
 
 pub(super) fn queue(table: &mut Table<'_, '_>) -> Option<Queue> {
     let mut queue = table.table("queue")?;
@@ -17,10 +18,11 @@ pub(super) fn queue(table: &mut Table<'_, '_>) -> Option<Queue> {
         queue.problem("kind", Wrong::name(what, &kind, &KINDS));
     }
     let limit = limit(&mut queue, "the queue's size");
-    let made = match kind.as_str() {
-        "red" => red(&mut queue, limit).map(Queue::Red),
-        "blue" => blue(&mut queue, limit).map(Queue::Blue),
-        _ => limit.map(Queue::DropTail),
+    let red_kind = RedKind::ALL.into_iter().find(|red| red.name() == kind);
+    let made = match (red_kind, kind.as_str()) {
+        (Some(kind), _) => red(&mut queue, kind, limit).map(Queue::Red),
+        (None, "blue") => blue(&mut queue, limit).map(Queue::Blue),
+        (None, _) => limit.map(Queue::DropTail),
     };
     queue.finish();
     made
@@ -47,7 +49,7 @@ pub(super) fn limit(table: &mut Table<'_, '_>, what: &str) -> Option<QueueLimit>
     limit
 }
 
-fn red(table: &mut Table<'_, '_>, limit: Option<QueueLimit>) -> Option<Red> {
+fn red(table: &mut Table<'_, '_>, kind: RedKind, limit: Option<QueueLimit>) -> Option<Red> {
     let in_bytes = table.has("bytes");
     let min = threshold(table, "min_threshold", in_bytes);
     let max = threshold(table, "max_threshold", in_bytes);
@@ -61,7 +63,12 @@ fn red(table: &mut Table<'_, '_>, limit: Option<QueueLimit>) -> Option<Red> {
         );
         table.problem("weight", wrong);
     }
-    let gentle = table.or("gentle", true);
+    let gentle = table.or("gentle", kind != RedKind::Linux);
+    if gentle && kind == RedKind::Linux {
+        let wrong = Wrong::new("Linux's RED is never gentle", "`red` or `red-ns2`");
+        table.problem("gentle", wrong);
+    }
+    let mean_packet = sized(table, "mean_packet", 1..=65_535);
     let (limit, min, max) = (limit?, min?, max?);
     if min >= max || max > limit.count() {
         let what = format!(
@@ -73,12 +80,14 @@ fn red(table: &mut Table<'_, '_>, limit: Option<QueueLimit>) -> Option<Red> {
         return None;
     }
     Some(Red {
+        kind,
         limit,
         min_threshold: min,
         max_threshold: max,
         max_probability,
         weight,
         gentle,
+        mean_packet,
     })
 }
 
@@ -89,7 +98,10 @@ fn blue(table: &mut Table<'_, '_>, limit: Option<QueueLimit>) -> Option<Blue> {
     let freeze = table.or("freeze", Duration::from_millis(100));
     if freeze.is_zero() || freeze > LONGEST {
         let what = "a freeze time of nothing or of more than a day";
-        table.problem("freeze", Wrong::new(what, "such as \"100ms\""));
+        table.problem(
+            "freeze",
+            Wrong::new(what, "at most a day (86400s), such as \"100ms\""),
+        );
     }
     Some(Blue {
         limit: limit?,

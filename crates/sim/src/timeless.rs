@@ -1,0 +1,62 @@
+//! Flows that would go on for ever at one instant, for nothing on their way takes time.
+
+use crate::SimError;
+use bentpipe_scenario::{Amount, Direction, Flow, FlowKind, Hop, PepKind, Scenario, Topology};
+
+/// No flow of `scenario` sends without end over links that take no time.
+pub(crate) fn check(scenario: &Scenario, topology: &Topology<'_>) -> Result<(), SimError> {
+    let mut flows = scenario.flows.iter();
+    match flows.find(|flow| is_endless(flow) && is_timeless(scenario, topology, flow)) {
+        Some(flow) => Err(SimError::Timeless {
+            flow: flow.name.clone(),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Whether neither an amount nor a pause of its own ends what `flow` sends at an instant. One that is told
+/// a rate paces itself.
+fn is_endless(flow: &Flow) -> bool {
+    let lasts = matches!(flow.amount, Amount::Duration(_));
+    lasts
+        && flow.path_rate.is_none()
+        && match flow.kind {
+            FlowKind::Bulk => true,
+            FlowKind::RequestResponse { think, .. } => think.is_zero(),
+            FlowKind::OnOff { rate, .. } => rate.is_none(),
+        }
+}
+
+/// Whether `flow` reaches its end, or a split that holds whatever comes, over links that take no time. A
+/// split with a bound fills up, and then the links behind it count.
+fn is_timeless(scenario: &Scenario, topology: &Topology<'_>, flow: &Flow) -> bool {
+    let Some(path) = topology.path(&flow.from, &flow.to) else {
+        return false;
+    };
+    let bottomless = |node: &str| {
+        scenario.peps.values().any(|pep| {
+            let holds = matches!(&pep.kind, PepKind::Split(split) if split.buffer.is_none());
+            holds && pep.enabled && pep.node == node
+        })
+    };
+    for hop in &path.hops {
+        if takes_time(hop) {
+            return false;
+        }
+        if bottomless(hop.to) {
+            return true;
+        }
+    }
+    true
+}
+
+/// Whether a segment and its acknowledgement take time together, at whatever moment.
+fn takes_time(hop: &Hop<'_>) -> bool {
+    let delayed = |way: &Direction| {
+        let changes = way.changes.iter().filter_map(|change| change.delay);
+        changes.chain([way.delay]).all(|delay| !delay.is_zero())
+    };
+    [&hop.link.forward, &hop.link.reverse]
+        .into_iter()
+        .any(|way| way.rate.is_some() || delayed(way))
+}
