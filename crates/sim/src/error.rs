@@ -99,7 +99,7 @@ pub enum SimError {
     /// Segments longer than a link takes.
     #[error(
         "segments of flow `{flow}` take {length} in a packet, but its path passes at most {mtu}; lower \
-         `mss` or raise `mtu`"
+         `mss` or `syn_length`, or raise `mtu`"
     )]
     Mtu {
         /// The flow.
