@@ -417,6 +417,14 @@ pub fn in_order<T>((client, server): (T, T), client_first: bool) -> (T, T) {
 /// A namespace behind the server's; gone when dropped.
 pub struct Narrow(pub Netns, pub Veth);
 
+/// How many sockets of the gateway's stand.
+pub fn connections_of(stage: &Stage) -> usize {
+    let all = stage.connections();
+    all.iter()
+        .filter(|each| each.held && each.mark >> 24 == 0x62)
+        .count()
+}
+
 /// The descriptors of another process.
 pub fn descriptors_of(pid: u32) -> usize {
     let open = std::fs::read_dir(format!("/proc/{pid}/fd"));

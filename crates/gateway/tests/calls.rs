@@ -1,0 +1,278 @@
+//! System calls that fail, each with the errors that it has, again and again, while connections come and go: no wrong
+//! byte, no end that was not said, nothing that hangs, nothing left behind.
+//!
+//! `strace` has the calls of the gateway's working threads fail (`--inject`): the call is not made, and the thread
+//! sees the error. The errors `EAGAIN` are not tried: of a socket that is watched edge-triggered a false one hides
+//! what no event will tell again, and no kernel gives it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use bentpipe_os::need;
+use std::io::{self, BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use support::{Ip, Listener, Stage, child, connect_in, eventually, pattern};
+
+/// Calls, and the errors that they have been seen or are documented to have.
+const FAILURES: [(&str, &[&str]); 12] = [
+    (
+        "socket",
+        &["EMFILE", "ENFILE", "ENOBUFS", "ENOMEM", "EACCES"],
+    ),
+    (
+        "setsockopt",
+        &["ENOMEM", "ENOBUFS", "EPERM", "ENOENT", "EINVAL"],
+    ),
+    ("bind", &["EADDRINUSE", "EADDRNOTAVAIL", "ENOMEM", "EACCES"]),
+    (
+        "connect",
+        &[
+            "EADDRNOTAVAIL",
+            "ECONNREFUSED",
+            "ENETUNREACH",
+            "EHOSTUNREACH",
+            "ETIMEDOUT",
+            "ENOBUFS",
+            "EPERM",
+        ],
+    ),
+    (
+        "accept4",
+        &["EMFILE", "ENOBUFS", "ECONNABORTED", "EPERM", "EINTR"],
+    ),
+    ("getsockopt", &["ENOMEM", "ENOPROTOOPT"]),
+    ("epoll_ctl", &["ENOMEM", "ENOSPC"]),
+    ("pipe2", &["EMFILE", "ENFILE", "ENOMEM"]),
+    (
+        "splice",
+        &[
+            "EINVAL",
+            "ENOMEM",
+            "EPERM",
+            "EIO",
+            "ECONNRESET",
+            "EPIPE",
+            "EINTR",
+        ],
+    ),
+    (
+        "recvmsg",
+        &["ENOMEM", "ENOBUFS", "ECONNRESET", "ETIMEDOUT", "EINTR"],
+    ),
+    (
+        "sendto",
+        &["ENOMEM", "ENOBUFS", "EPERM", "ECONNRESET", "EPIPE", "EINTR"],
+    ),
+    ("shutdown", &["ENOTCONN", "ENOBUFS"]),
+];
+/// Which calls of a thread fail: the first so many, and after it one in so many.
+const TURNS: [(u32, u32); 2] = [(1, 2), (3, 5)];
+const ROUND: Duration = Duration::from_millis(250);
+const SIZES: [usize; 4] = [5, 3_000, 100_000, 900_000];
+
+/// `strace` on threads of the gateway; detached when dropped.
+struct Injector {
+    strace: Child,
+    log: tempfile::NamedTempFile,
+}
+
+impl Injector {
+    fn start(threads: &[String], what: &str) -> Self {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let mut command = Command::new("strace");
+        for thread in threads {
+            command.args(["-p", thread]);
+        }
+        let (call, _) = what.split_once(':').unwrap();
+        command
+            .args([
+                "-e",
+                &format!("trace={call}"),
+                "-e",
+                &format!("inject={what}"),
+            ])
+            .arg("-o")
+            .arg(log.path())
+            .stderr(Stdio::piped());
+        let mut strace = command.spawn().unwrap();
+        // It says of each thread that it is attached.
+        let mut said = BufReader::new(strace.stderr.take().unwrap());
+        for _ in threads {
+            let mut line = String::new();
+            said.read_line(&mut line).unwrap();
+            assert!(line.contains("attached"), "{line}");
+        }
+        std::thread::spawn(move || io::copy(&mut said, &mut io::sink()));
+        Self { strace, log }
+    }
+
+    /// How many calls have failed so far.
+    fn failed(&self) -> usize {
+        let log = std::fs::read_to_string(self.log.path()).unwrap();
+        log.matches("(INJECTED)").count()
+    }
+}
+
+impl Drop for Injector {
+    fn drop(&mut self) {
+        let pid = self.strace.id().to_string();
+        // Killed, it would leave the threads stopped.
+        let _ = Command::new("kill").args(["-TERM", &pid]).status();
+        let _ = self.strace.wait();
+    }
+}
+
+/// The threads of a gateway that carry flows, or begin them.
+fn working_threads(pid: u32) -> Vec<String> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let working = tasks.filter_map(|task| {
+        let path = task.unwrap().path();
+        let name = std::fs::read_to_string(path.join("comm")).unwrap();
+        let works = ["split-", "porter", "hold"]
+            .iter()
+            .any(|kind| name.starts_with(kind));
+        works.then(|| path.file_name().unwrap().to_str().unwrap().to_owned())
+    });
+    working.collect()
+}
+
+/// What a connection came to.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    Whole,
+    /// Refused, reset or given up, which is told.
+    Broken,
+}
+
+/// Sends `size` bytes and an end, and reads the echo to its end.
+fn converse(stage: &Stage, to: SocketAddr, size: usize) -> Outcome {
+    let broken = |error: io::Error| {
+        let told = !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
+        assert!(told, "a connection hangs: {error}");
+        Outcome::Broken
+    };
+    let stream = match connect_in(&stage.client, to) {
+        Ok(stream) => stream,
+        Err(error) => return broken(error),
+    };
+    let sent = pattern(size);
+    let mut got = Vec::new();
+    let result = std::thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            (&stream).write_all(&sent)?;
+            stream.shutdown(Shutdown::Write)
+        });
+        let read = (&stream).read_to_end(&mut got);
+        read.map(drop).and(writing.join().unwrap())
+    });
+    assert!(sent.starts_with(&got), "wrong bytes");
+    match result {
+        // An orderly end is one of everything.
+        Ok(()) => assert_eq!(got.len(), sent.len(), "an end that nobody said"),
+        Err(error) => return broken(error),
+    }
+    Outcome::Whole
+}
+
+/// Echoes whatever comes, until told to stop.
+fn echo(listener: &Listener, stop: &AtomicBool) {
+    std::thread::scope(|scope| {
+        while !stop.load(Ordering::Relaxed) {
+            if let Some(stream) = listener.accept_within(Duration::from_millis(20)) {
+                scope.spawn(move || io::copy(&mut &stream, &mut &stream));
+            }
+        }
+    });
+}
+
+/// Connections one after another for [`ROUND`], of three clients at once; how many were whole.
+fn load(stage: &Stage, to: SocketAddr) -> u64 {
+    let whole = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for first in 0..3 {
+            let whole = &whole;
+            scope.spawn(move || {
+                let until = std::time::Instant::now() + ROUND;
+                for size in SIZES.iter().cycle().skip(first) {
+                    if converse(stage, to, *size) == Outcome::Whole {
+                        whole.fetch_add(1, Ordering::Relaxed);
+                    }
+                    if std::time::Instant::now() > until {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    whole.into_inner()
+}
+
+fn calls_fail_and_nothing_else_does(config: &str, calls: &[(&str, &[&str])]) {
+    let stage = Stage::new();
+    let gateway = child::start(&stage, config);
+    let pid = gateway.child.id();
+    let listener = stage.listen(Ip::V4);
+    let to = listener.address();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let echoing = scope.spawn(|| echo(&listener, &stop));
+        let _stop = StopAtEnd(&stop);
+        assert!(load(&stage, to) > 0);
+        let threads = working_threads(pid);
+        let settled = || support::connections_of(&stage) == 0;
+        eventually("the end of what stood", settled);
+        let before = support::descriptors_of(pid);
+        for (call, errors) in calls {
+            let mut failed = 0;
+            for error in *errors {
+                for (first, step) in TURNS {
+                    let what = format!("{call}:error={error}:when={first}+{step}");
+                    // Whoever looks for a failure wants to know at which call.
+                    writeln!(io::stderr(), "{what}").unwrap();
+                    let injector = Injector::start(&threads, &what);
+                    load(&stage, to);
+                    failed += injector.failed();
+                }
+                eventually("the end of what stood", settled);
+                let after = support::descriptors_of(pid);
+                // Pipes may stay open for the next.
+                assert!(after <= before + 130, "{call} {error}: {before}, {after}");
+            }
+            // The pipes of the first round are kept.
+            assert!(failed > 0 || *call == "pipe2", "no {call} has failed");
+        }
+        eventually("the usual work", || load(&stage, to) > 0);
+        assert!(!echoing.is_finished());
+    });
+}
+
+/// Ends the echo also when a test fails.
+struct StopAtEnd<'s>(&'s AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn failing_calls_break_connections_and_nothing_else() {
+    need!(Root, Tproxy, Program("strace"));
+    // Answered early, the workers make all calls there are.
+    calls_fail_and_nothing_else_does("handshake = \"early\"\nthreads = 2\n", &FAILURES);
+}
+
+#[test]
+fn failing_calls_hold_no_syn_up() {
+    need!(Root, Tproxy, Program("strace"));
+    calls_fail_and_nothing_else_does("threads = 2\n", &FAILURES[..7]);
+}
+
+#[test]
+fn gateway_process() {
+    child::be_a_gateway();
+}
