@@ -284,6 +284,11 @@ impl Lane {
     ) -> Result<(usize, bool), Broken> {
         let Received { count, drained } =
             match socket::receive_and_rest(from, &mut tools.buffer[..SMALL]) {
+                // No FIN has come: the connection is broken, and somebody has taken the error before.
+                Ok(Received {
+                    count: 0,
+                    drained: true,
+                }) => return Err(source(ErrorKind::ConnectionReset.into())),
                 Ok(Received { count: 0, .. }) => {
                     self.stage = Stage::Ending;
                     return Ok((0, true));

@@ -345,7 +345,8 @@ pub struct Received {
     /// Bytes read; 0 is the end of the stream.
     pub count: usize,
     /// Whether there was nothing more to read a moment after. Where [`crate::tcp::tell_rest`] was not
-    /// called, only a read that fails with `WouldBlock` says so.
+    /// called, only a read that fails with `WouldBlock` says so. At the end of a stream it is false where a FIN
+    /// said that end, and true where an error ended the connection that another call has already taken.
     pub drained: bool,
 }
 
@@ -523,6 +524,27 @@ mod tests {
                     assert_eq!(got, b"tail");
                 }
             }
+        }
+    }
+
+    /// An error is told once. Who reads after another call has taken it sees 0, as at an orderly end.
+    #[test]
+    fn a_reset_whose_error_was_taken_is_told_from_an_end() {
+        for reset in [true, false] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let socket = dialled(listener.local_addr().unwrap());
+            let (far, _) = listener.accept().unwrap();
+            crate::tcp::tell_rest(&socket).unwrap();
+            abort_on_close(&far, reset).unwrap();
+            drop(far);
+            let epoll = crate::epoll::Epoll::new().unwrap();
+            let closed = crate::epoll::Interest::PEER_CLOSED;
+            epoll.add(&socket, 1, closed).unwrap();
+            let mut events = crate::epoll::Events::with_capacity(1);
+            epoll.wait(&mut events, None).unwrap();
+            assert_eq!(take_error(&socket).is_err(), reset);
+            let received = receive_and_rest(&socket, &mut [0; 8]).unwrap();
+            assert_eq!((received.count, received.drained), (0, reset));
         }
     }
 

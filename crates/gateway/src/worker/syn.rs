@@ -8,7 +8,7 @@ use crate::mark::Marks;
 use bentpipe_base::Instant;
 use bentpipe_os::epoll::{Event, Interest};
 use bentpipe_os::nfqueue::{Queues, Verdict};
-use bentpipe_os::{socket, timer};
+use bentpipe_os::{socket, tcp, timer};
 use bentpipe_policy::{Ends, Handshake, Syn, Which};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -250,6 +250,10 @@ impl Worker {
             false => None,
         };
         let ends = held.ends;
+        if error.is_some() && tcp::tell_rest(&held.far).is_err() {
+            // Its error is taken: without this, the pump could not tell a reset from an end.
+            return self.release(index, Verdict::Pass);
+        }
         if let Some(error) = error
             && !matches!(
                 error.kind(),
