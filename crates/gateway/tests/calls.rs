@@ -232,7 +232,8 @@ fn calls_fail_and_nothing_else_does(config: &str, calls: &[(&str, &[&str])]) {
                 for (first, step) in TURNS {
                     let what = format!("{call}:error={error}:when={first}+{step}");
                     // Whoever looks for a failure wants to know at which call.
-                    writeln!(io::stderr(), "{what}").unwrap();
+                    let said = format!("{what}\n");
+                    io::stderr().write_all(said.as_bytes()).unwrap();
                     let injector = Injector::start(&threads, &what);
                     load(&stage, to);
                     failed += injector.failed();
