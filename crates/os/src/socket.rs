@@ -4,6 +4,10 @@
 //! What is set on a listening socket (mark, buffers, linger, congestion control, pacing, no-delay)
 //! is inherited by every connection that it accepts, before the first byte travels.
 
+mod filter;
+
+pub use filter::{deafen, steer_by_mark};
+
 use bentpipe_base::Bytes;
 use rustix::net::{
     AddressFamily, SendFlags, Shutdown, SocketAddrAny, SocketFlags, SocketType, ipproto, sockopt,
@@ -117,72 +121,6 @@ pub fn set_reuse_address(socket: impl AsFd, on: bool) -> io::Result<()> {
 /// waiting doubles, beginning with a second, before the kernel gives up. (TCP_SYNCNT)
 pub fn set_syn_retries(socket: impl AsFd, count: u32) -> io::Result<()> {
     set_u32(socket, libc::SOL_TCP, libc::TCP_SYNCNT, count)
-}
-
-/// Has the kernel choose among listeners that share a port ([`set_reuse_port`]) by the packet's mark: one
-/// with all bits of `flag` goes to the listener whose number, in the order in which they began to
-/// listen, is in the bits of `number`; any other by a hash of the addresses. Set on one for all.
-pub fn steer_by_mark(listener: impl AsFd, flag: u32, number: u32) -> io::Result<()> {
-    // linux/filter.h: the accumulator is loaded with the mark, compared, masked and returned.
-    const LOAD: u16 = 0x20;
-    const AND: u16 = 0x54;
-    const JUMP_IF_EQUAL: u16 = 0x15;
-    const RETURN_ACCUMULATOR: u16 = 0x16;
-    /// SKF_AD_OFF and SKF_AD_MARK.
-    const MARK: u32 = 0xffff_f000 + 20;
-    let mut steps = [
-        step(LOAD, 0, MARK),
-        step(AND, 0, flag),
-        step(JUMP_IF_EQUAL, 1, flag),
-        // No listener has that number: the kernel takes its hash.
-        step(RETURN, 0, u32::MAX),
-        step(LOAD, 0, MARK),
-        step(AND, 0, number),
-        step(RETURN_ACCUMULATOR, 0, 0),
-    ];
-    attach(listener, libc::SO_ATTACH_REUSEPORT_CBPF, &mut steps)
-}
-
-/// The socket hears nothing: each packet for it is dropped.
-pub fn deafen(socket: impl AsFd) -> io::Result<()> {
-    attach(socket, libc::SO_ATTACH_FILTER, &mut [step(RETURN, 0, 0)])
-}
-
-const RETURN: u16 = 0x06;
-
-/// A step of a classic BPF program, which skips `skip` steps where it compares and finds equal.
-fn step(code: u16, skip: u8, k: u32) -> libc::sock_filter {
-    libc::sock_filter {
-        code,
-        jt: skip,
-        jf: 0,
-        k,
-    }
-}
-
-fn attach(
-    socket: impl AsFd,
-    option: libc::c_int,
-    steps: &mut [libc::sock_filter],
-) -> io::Result<()> {
-    let program = libc::sock_fprog {
-        len: steps.len() as u16,
-        filter: steps.as_mut_ptr(),
-    };
-    // SAFETY: the kernel copies the program during the call, and `steps` outlives it.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            option,
-            (&raw const program).cast(),
-            size_of::<libc::sock_fprog>() as libc::socklen_t,
-        )
-    };
-    if result == -1 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
 }
 
 /// Lets several listeners of this user share one address and port; the kernel spreads the
