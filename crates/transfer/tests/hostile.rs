@@ -572,7 +572,6 @@ fn a_crowd_that_says_anything_does_not_disturb_who_comes_after() {
             size: None,
             remote: remote.clone(),
             give: false,
-            size: None,
         };
         run_at(served.address, asking(), put).result.unwrap();
         run_at(served.address, asking(), get(&remote, here.path(), false))
