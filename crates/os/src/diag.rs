@@ -1,7 +1,7 @@
 //! All TCP connections of a namespace, whoever holds them, and those that nobody holds any more:
 //! sock_diag(7), asked over netlink.
 
-use crate::message::{self, HEADER, NLMSG_ERROR, attributes, message, u32_at};
+use crate::message::{self, HEADER, NLMSG_ERROR, attributes, message, refusal, u32_at};
 use crate::tcp::Info;
 use bentpipe_base::Bytes;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, netlink, recv, send};
@@ -119,10 +119,7 @@ impl Diag {
             while let Some((kind, body, next)) = message(rest) {
                 match kind {
                     NLMSG_DONE => return Ok(()),
-                    NLMSG_ERROR => {
-                        let code = u32_at(body, 0).unwrap_or(0) as i32;
-                        return Err(io::Error::from_raw_os_error(-code));
-                    }
+                    NLMSG_ERROR => return refusal(body).map_or(Ok(()), Err),
                     SOCK_DIAG_BY_FAMILY => each(body),
                     _ => {}
                 }
@@ -148,7 +145,7 @@ fn request(family: AddressFamily, states: States, wanted: u16) -> [u8; HEADER + 
 }
 
 /// What the buffers of a connection hold, if its mark is one of `ours`.
-fn buffers(body: &[u8], ours: impl Fn(u32) -> bool) -> Option<u64> {
+pub(crate) fn buffers(body: &[u8], ours: impl Fn(u32) -> bool) -> Option<u64> {
     let (mut mark, mut held) = (0, 0);
     for (kind, value) in attributes(body.get(MESSAGE..)?) {
         match kind {
@@ -161,7 +158,7 @@ fn buffers(body: &[u8], ours: impl Fn(u32) -> bool) -> Option<u64> {
     ours(mark).then_some(held)
 }
 
-fn connection(body: &[u8]) -> Option<Connection> {
+pub(crate) fn connection(body: &[u8]) -> Option<Connection> {
     let v6 = u16::from(*body.first()?) == AddressFamily::INET6.as_raw();
     let address = |at: usize| -> Option<IpAddr> {
         if v6 {

@@ -9,6 +9,8 @@ pub mod child;
 pub mod diag;
 pub mod epoll;
 pub mod folder;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub mod lease;
 pub mod limits;
 mod message;

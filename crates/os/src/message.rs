@@ -51,6 +51,12 @@ pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])>
     })
 }
 
+/// What the body of an NLMSG_ERROR says: the error, or `None` where it acknowledges.
+pub(crate) fn refusal(body: &[u8]) -> Option<io::Error> {
+    let code = u32_at(body, 0).unwrap_or(0) as i32;
+    (code != 0).then(|| io::Error::from_raw_os_error(code.wrapping_neg()))
+}
+
 /// Appends an attribute.
 pub(crate) fn put(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
     nest(bytes, kind, |bytes| bytes.extend_from_slice(value));
@@ -88,6 +94,15 @@ mod tests {
         bytes.extend([1, 2, 3, 4, 5, 0, 0, 0, 9]);
         assert_eq!(message(&bytes), Some((20, &[1, 2, 3, 4, 5][..], &[9][..])));
         assert!(message(&header(3, 20, 0)).is_none(), "shorter than itself");
+    }
+
+    #[test]
+    fn a_refusal_is_any_code_but_0() {
+        let code = |code: i32| refusal(&code.to_ne_bytes()).map(|error| error.raw_os_error());
+        assert_eq!(code(0), None);
+        assert_eq!(code(-22), Some(Some(22)));
+        assert!(code(i32::MIN).is_some(), "has no negative");
+        assert!(refusal(&[]).is_none());
     }
 
     #[test]

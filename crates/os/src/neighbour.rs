@@ -106,7 +106,7 @@ fn route_request(to: IpAddr) -> Vec<u8> {
 }
 
 /// The address in the attribute `wanted` of a message whose first byte is its family.
-fn address(body: &[u8], wanted: u16) -> Option<IpAddr> {
+pub(crate) fn address(body: &[u8], wanted: u16) -> Option<IpAddr> {
     let (_, value) = attributes(body.get(BODY..)?).find(|(kind, _)| *kind == wanted)?;
     match value.len() {
         4 => Some(<[u8; 4]>::try_from(value).ok()?.into()),

@@ -1,6 +1,6 @@
 //! Messages to netfilter's subsystems (linux/netfilter/nfnetlink.h), bare.
 
-use crate::message::{self, HEADER, NLMSG_ERROR, message, u32_at};
+use crate::message::{self, HEADER, NLMSG_ERROR, message, refusal};
 use rustix::net::{RecvFlags, SendFlags, netlink, recv, send};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -51,9 +51,11 @@ pub(crate) fn request(socket: impl AsFd, messages: &[u8]) -> io::Result<()> {
         };
         let mut rest = &buffer[..length];
         while let Some((kind, body, next)) = message(rest) {
-            let code = u32_at(body, 0).unwrap_or(0) as i32;
-            if kind == NLMSG_ERROR && code != 0 && result.is_ok() {
-                result = Err(io::Error::from_raw_os_error(-code));
+            if kind == NLMSG_ERROR
+                && result.is_ok()
+                && let Some(error) = refusal(body)
+            {
+                result = Err(error);
             }
             rest = next;
         }

@@ -219,7 +219,7 @@ fn is_packet(bytes: &[u8]) -> bool {
 
 /// Reads the message of a packet; `None` for one without what is needed, which the kernel never
 /// sends.
-fn waiting(bytes: &[u8], first: u16) -> Option<Waiting<'_>> {
+pub(crate) fn waiting(bytes: &[u8], first: u16) -> Option<Waiting<'_>> {
     let (_, body, _) = message(bytes)?;
     let queue = u16::from_be_bytes(body.get(2..GENERAL)?.try_into().ok()?);
     let (mut id, mut packet) = (None, &[][..]);

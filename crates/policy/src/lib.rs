@@ -1,5 +1,6 @@
 //! What an operator says to a gateway, and what a client's SYN says: the configuration with its
-//! policies, the requests of the control socket, and the SYN that policies and handshakes go by.
+//! policies, the requests of the control socket and of scrapers, and the SYN that policies and
+//! handshakes go by.
 //!
 //! All of it is read from texts and packets, without an operating system, so that it can be fuzzed
 //! without one; `bentpipe-gateway` does what is read here.
@@ -15,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod config;
+pub mod http;
 mod policy;
 pub mod request;
 mod syn;

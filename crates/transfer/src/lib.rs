@@ -22,6 +22,8 @@ pub mod beacon;
 pub mod checksum;
 pub mod client;
 mod error;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod gather;
 mod incoming;
 mod job;
@@ -33,6 +35,7 @@ mod outgoing;
 mod part;
 pub mod path;
 mod pipe;
+mod record;
 mod seal;
 pub mod serve;
 mod session;

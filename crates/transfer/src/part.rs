@@ -2,10 +2,11 @@
 
 use crate::Error;
 use crate::checksum::{Algorithm, Sum};
+use crate::record;
 use crate::tree::{Folder, PART, RECORD};
 use bentpipe_base::Ranges;
 use bentpipe_saratoga::receiver::Kept;
-use bentpipe_wire::saratoga::{Checksum, Frame, Metadata};
+use bentpipe_wire::saratoga::{Checksum, Metadata};
 use rustix::fs::{FlockOperation, Mode, Timestamps};
 use rustix::time::Timespec;
 use sha2::{Digest, Sha256};
@@ -74,32 +75,12 @@ impl Part {
         let file = self.folder.read(&self.record()).ok()?;
         let mut text = String::new();
         file.take(MOST_RECORD).read_to_string(&mut text).ok()?;
-        let mut lines = text.lines();
-        let metadata = from_hex(lines.next()?)?;
-        let Ok((Frame::Metadata(metadata), _)) = Frame::parse(&metadata) else {
-            return None;
-        };
-        let mut have = Ranges::default();
-        for line in lines {
-            let (from, to) = line.split_once('-')?;
-            have.insert(from.parse().ok()?, to.parse().ok()?);
-        }
-        // The record may be older than the part, but not newer.
-        let stored = self.file.metadata().ok()?.len();
-        let whole = have.last().is_none_or(|(_, to)| to <= stored);
-        whole.then_some(Kept { metadata, have })
+        record::read(&text, self.file.metadata().ok()?.len())
     }
 
     /// Writes down what is stored, so that a later session can go on.
     pub(crate) fn save(&self, metadata: &Metadata, have: &Ranges) -> io::Result<()> {
-        let mut octets = Vec::new();
-        Frame::Metadata(metadata.clone())
-            .emit(&mut octets)
-            .map_err(|error| io::Error::other(error.to_string()))?;
-        let mut text: String = octets.iter().map(|octet| format!("{octet:02x}")).collect();
-        for (from, to) in have.iter() {
-            text.push_str(&format!("\n{from}-{to}"));
-        }
+        let text = record::write(metadata, have).map_err(io::Error::other)?;
         let fresh = format!("{}{NEW}{RECORD}", self.record());
         let mut file = self.folder.create(&fresh)?;
         file.set_len(0)?;
@@ -239,9 +220,4 @@ pub(crate) fn verify(
         return Ok(true);
     };
     Ok(sum.rest(file, size)?.finish() == *checksum)
-}
-
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let pair = |pair: &[u8]| u8::from_str_radix(core::str::from_utf8(pair).ok()?, 16).ok();
-    text.as_bytes().chunks(2).map(pair).collect()
 }

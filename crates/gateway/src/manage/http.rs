@@ -12,14 +12,13 @@ use super::metrics;
 use super::seats::{Greeting, Rank};
 use crate::orders::Handle;
 use crate::shared::Standing;
+use bentpipe_policy::http::{self, Document, Refusal};
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
 /// How long a client has for its request, and then for its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The longest request head.
-const LONGEST: usize = 8192;
 
 /// For clients beyond the seats.
 pub(super) const BUSY: &[u8] =
@@ -39,8 +38,8 @@ fn check(stream: &mut TcpStream, handle: &Handle) -> io::Result<Greeting> {
     stream.set_nonblocking(true)?;
     let there = stream.peek(&mut head).unwrap_or(0);
     let head = head.get(..there).unwrap_or_default();
-    let checks = asked(head) == (Some(b"GET".as_slice()), b"/healthz".as_slice());
-    if checks && is_whole(head) {
+    let checks = http::parse(head) == Ok(Document::Health);
+    if checks && http::is_whole(head) {
         // Unread, a close would reset the connection and take our answer along.
         stream.read_exact(&mut vec![0; there])?;
         // There is room for it in a new connection.
@@ -69,46 +68,31 @@ pub(super) fn answer(stream: &TcpStream, handle: &Handle) {
     let _ = deadline.read(&mut [0; 512]);
 }
 
-fn is_whole(head: &[u8]) -> bool {
-    head.windows(4).any(|end| end == b"\r\n\r\n")
-}
-
 fn head(stream: &mut Deadline<&TcpStream>) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     let mut part = [0; 1024];
-    while !is_whole(&head) {
+    while !http::is_whole(&head) {
         match stream.read(&mut part)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             read => head.extend_from_slice(&part[..read]),
         }
-        if head.len() > LONGEST {
+        if head.len() > http::LONGEST {
             return Err(io::ErrorKind::InvalidData.into());
         }
     }
     Ok(head)
 }
 
-/// Method and path of a request.
-fn asked(head: &[u8]) -> (Option<&[u8]>, &[u8]) {
-    let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
-    let mut words = line.split(|byte| *byte == b' ');
-    let (method, path) = (words.next(), words.next().unwrap_or_default());
-    let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
-    (method, path)
-}
-
 fn respond(head: &[u8], handle: &Handle) -> Vec<u8> {
-    let (method, path) = asked(head);
-    if method != Some(b"GET".as_slice()) {
-        return response("405 Method Not Allowed", PLAIN, "only GET\n");
-    }
-    match path {
-        b"/metrics" => match metrics::text(handle) {
+    let refused = |status, refusal: Refusal| response(status, PLAIN, &format!("{refusal}\n"));
+    match http::parse(head) {
+        Ok(Document::Metrics) => match metrics::text(handle) {
             Ok(text) => response("200 OK", OPEN_METRICS, &text),
             Err(_) => response("500 Internal Server Error", PLAIN, "no metrics\n"),
         },
-        b"/healthz" => health(handle),
-        _ => response("404 Not Found", PLAIN, "try /metrics or /healthz\n"),
+        Ok(Document::Health) => health(handle),
+        Err(refusal @ Refusal::Method) => refused("405 Method Not Allowed", refusal),
+        Err(refusal @ Refusal::Path) => refused("404 Not Found", refusal),
     }
 }
 

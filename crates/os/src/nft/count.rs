@@ -2,7 +2,7 @@
 
 use super::TableFamily;
 use super::hold::{NFTABLES, protocol};
-use crate::message::{NLMSG_ERROR, attributes, message, put, u32_at};
+use crate::message::{NLMSG_ERROR, attributes, message, put, refusal};
 use crate::netfilter::{self, GENERAL, REQUEST};
 use bentpipe_base::Bytes;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
@@ -64,10 +64,7 @@ impl Tally {
                         found.sort_by(|a: &Count, b| a.name.cmp(&b.name));
                         return Ok(found);
                     }
-                    NLMSG_ERROR => {
-                        let code = u32_at(body, 0).unwrap_or(0) as i32;
-                        return Err(io::Error::from_raw_os_error(-code));
-                    }
+                    NLMSG_ERROR => return refusal(body).map_or(Ok(Vec::new()), Err),
                     // The table's alone, although older kernels list those of all.
                     _ => found.extend(count(body, table)),
                 }
@@ -77,7 +74,7 @@ impl Tally {
     }
 }
 
-fn count(body: &[u8], table: &str) -> Option<Count> {
+pub(crate) fn count(body: &[u8], table: &str) -> Option<Count> {
     let text = |value: &[u8]| {
         String::from_utf8_lossy(value)
             .trim_end_matches('\0')

@@ -13,6 +13,8 @@ mod nat;
 mod session;
 mod switch;
 
+#[cfg(fuzzing)]
+pub(crate) use count::count;
 pub use count::{Count, Tally};
 pub use hold::{HoldTable, Holding, Hook};
 pub use nat::translates;
