@@ -1,5 +1,6 @@
-//! Hours in minutes: short, long, aborted, half-closed and stalled flows through a gateway process,
-//! while clients and servers are killed at random. At the end memory and descriptors are where they
+//! Hours in minutes: short, long, urgent, aborted, half-closed and stalled flows of IPv4 and IPv6 through a
+//! gateway process, while clients and servers are killed at random, rules and tables flushed, links
+//! taken down and forged SYNs sent. At the end memory and descriptors are where they
 //! were, and no stream had a wrong byte.
 //!
 //! `make soak` runs it for ten minutes, `make soak ARGS=60` for sixty seconds.
@@ -11,6 +12,8 @@
 )]
 
 mod support;
+#[path = "soak/trouble.rs"]
+mod trouble;
 
 use bentpipe_os::need;
 use bentpipe_os::netns::Netns;
@@ -20,6 +23,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use support::{Ip, Stage, abort, child, connect_in, descriptors_of, eventually};
+use trouble::Trouble;
 
 /// How long, in seconds.
 const SECONDS: &str = "BENTPIPE_SOAK_SECONDS";
@@ -56,6 +60,26 @@ fn write_stream(mut to: &TcpStream, seed: u64, count: u64) -> io::Result<()> {
         let part = (count - at).min(32_768);
         let bytes: Vec<u8> = (at..at + part).map(|at| byte(seed, at)).collect();
         to.write_all(&bytes)?;
+        at += part;
+    }
+    Ok(())
+}
+
+/// The same with urgent bytes here and there; the last one is never one.
+fn write_urgently(to: &TcpStream, seed: u64, count: u64, chance: &mut Chance) -> io::Result<()> {
+    let mut at = 0;
+    while at < count {
+        let part = (count - at).min(1 + chance.next(20_000));
+        let bytes: Vec<u8> = (at..at + part).map(|at| byte(seed, at)).collect();
+        let mut writer = to;
+        let (urgent, rest) = match at + part < count {
+            true => bytes.split_at(1),
+            false => bytes.split_at(0),
+        };
+        if !urgent.is_empty() {
+            socket2::SockRef::from(to).send_out_of_band(urgent)?;
+        }
+        writer.write_all(rest)?;
         at += part;
     }
     Ok(())
@@ -123,6 +147,8 @@ impl Head {
 }
 
 fn serve(stream: &TcpStream) -> io::Result<()> {
+    // As it comes through the gateway, also where it does not.
+    socket2::SockRef::from(stream).set_out_of_band_inline(true)?;
     let head = Head::read(stream)?;
     std::thread::sleep(Duration::from_millis(head.stall_ms));
     std::thread::scope(|scope| {
@@ -186,9 +212,11 @@ fn flow(to: SocketAddr, chance: &mut Chance) -> io::Result<&'static str> {
         "aborted",
         "half-closed",
         "stalled",
-    ][chance.next(7) as usize];
+        "urgent",
+    ][chance.next(8) as usize];
     match kind {
         "long" => (head.up, head.down) = (chance.next(8_000_000), chance.next(8_000_000)),
+        "urgent" => head.up = chance.next(2_000_000),
         "stalled" => (head.up, head.stall_ms) = (6_000_000, 500 + chance.next(1_500)),
         "half-closed" => head.after = 1,
         _ => {}
@@ -204,7 +232,10 @@ fn flow(to: SocketAddr, chance: &mut Chance) -> io::Result<&'static str> {
     }
     std::thread::scope(|scope| {
         let sender = scope.spawn(|| {
-            write_stream(&stream, head.seed, head.up)?;
+            match kind {
+                "urgent" => write_urgently(&stream, head.seed, head.up, chance)?,
+                _ => write_stream(&stream, head.seed, head.up)?,
+            }
             stream.shutdown(Shutdown::Write)
         });
         if kind == "stalled" {
@@ -313,17 +344,24 @@ fn churn(stage: &Stage, tally: &Tally, chance: &mut Chance, time: Duration) -> u
     let mut kills = 0;
     while Instant::now() < until {
         std::thread::sleep(Duration::from_millis(300 + chance.next(1_500)));
-        kills += 1;
-        match chance.next(3) {
+        match chance.next(6) {
             0 => {
                 drop(servers);
                 servers = server(tally);
             }
-            _ => {
+            1 | 2 => {
                 let number = chance.next(CLIENTS as u64) as usize;
                 clients[number] = client(chance);
             }
+            _ => {
+                let trouble = Trouble::ALL[chance.next(Trouble::ALL.len() as u64) as usize];
+                trouble.befall(stage, chance);
+                let name = format!("{trouble:?}");
+                *tally.lock().unwrap().entry(name).or_default() += 1;
+                continue;
+            }
         }
+        kills += 1;
     }
     drop((clients, servers));
     kills
@@ -336,6 +374,7 @@ fn memory_and_descriptors_stay_flat_and_no_byte_is_wrong() {
     let seconds: u64 = std::env::var(SECONDS).map_or(600, |text| text.parse().unwrap());
     let seed = u64::from(std::process::id()) | 1;
     let stage = Stage::new();
+    Trouble::prepare(&stage);
     let folder = tempfile::tempdir().unwrap();
     let config = format!(
         "metrics = \"127.0.0.1:9463\"\nflow_log = \"{}\"\n",
@@ -361,12 +400,19 @@ fn memory_and_descriptors_stay_flat_and_no_byte_is_wrong() {
     let after = quiet();
     let tally = tally.lock().unwrap();
     println!(
-        "seed {seed}, {seconds} s, {kills} kills: {tally:?}; descriptors {} then {}, memory {} then {} KiB",
+        "seed {seed}, {seconds} s, {kills} kills; flows and troubles: {tally:?}; descriptors {} then {}, memory {} then {} KiB",
         before.0, after.0, before.1, after.1
     );
     let count = |word: &str| tally.get(word).copied().unwrap_or(0);
     assert_eq!(count("wrong"), 0, "a wrong byte");
-    for kind in ["short", "long", "aborted", "half-closed", "stalled"] {
+    for kind in [
+        "short",
+        "long",
+        "urgent",
+        "aborted",
+        "half-closed",
+        "stalled",
+    ] {
         assert!(count(kind) > 0, "no {kind} flow went through");
     }
     assert!(count("broken") > 0, "no flow met a kill");

@@ -1,0 +1,140 @@
+//! What befalls a gateway besides its flows: hands on its rules, links that go, forged SYNs.
+
+use super::{Chance, PORT};
+use crate::support::{Ip, Stage};
+use bentpipe_base::Seq;
+use bentpipe_os::need::find_program;
+use bentpipe_os::netns::Netns;
+use bentpipe_wire::{Flags, Ipv4, Packet, Payload, Tcp, TcpOptions, Transport};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::process::Stdio;
+use std::time::Duration;
+
+/// Forged SYNs at a time.
+const FLOOD: u32 = 3_000;
+/// The longest that a link is down.
+const DOWN_MS: u64 = 1_500;
+
+/// One kind of trouble.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Trouble {
+    /// The rules of routing go, all of them, and somebody makes the usual ones again.
+    RulesFlushed,
+    /// Routes that a program made go.
+    RoutesFlushed,
+    /// `nft flush ruleset`, as a firewall's restart does it.
+    RulesetFlushed,
+    /// `conntrack -F`.
+    ConnectionsForgotten,
+    /// The interface of a leg goes down, and comes up again.
+    LinkDown(&'static str),
+    /// SYNs of clients that are not there, to a server's port that is open.
+    FloodOpen,
+    /// To one that is closed.
+    FloodClosed,
+    /// To a server that is not there.
+    FloodNobody,
+}
+
+impl Trouble {
+    pub(crate) const ALL: [Self; 9] = [
+        Self::RulesFlushed,
+        Self::RoutesFlushed,
+        Self::RulesetFlushed,
+        Self::ConnectionsForgotten,
+        Self::LinkDown("sat0"),
+        Self::LinkDown("lan0"),
+        Self::FloodOpen,
+        Self::FloodClosed,
+        Self::FloodNobody,
+    ];
+
+    /// A stage that it can befall: an interface keeps its addresses when it goes down.
+    pub(crate) fn prepare(stage: &Stage) {
+        for netns in [&stage.client, &stage.gateway, &stage.server] {
+            let key = "net.ipv6.conf.all.keep_addr_on_down";
+            netns.set_sysctl(key, "1").unwrap();
+        }
+    }
+
+    /// Does it to the gateway of the stage.
+    pub(crate) fn befall(self, stage: &Stage, chance: &mut Chance) {
+        let gateway = &stage.gateway;
+        match self {
+            Self::RulesFlushed => {
+                for family in ["-4", "-6"] {
+                    run(gateway, "ip", &[family, "rule", "flush"]);
+                    let usual = [family, "rule", "add", "lookup", "main", "pref", "32766"];
+                    run(gateway, "ip", &usual);
+                }
+            }
+            Self::RoutesFlushed => {
+                for family in ["-4", "-6"] {
+                    let ours = [family, "route", "flush", "table", "all", "proto", "98"];
+                    run(gateway, "ip", &ours);
+                }
+            }
+            Self::RulesetFlushed => run(gateway, "nft", &["flush", "ruleset"]),
+            Self::ConnectionsForgotten => {
+                if find_program("conntrack").is_some() {
+                    run(gateway, "conntrack", &["-F"]);
+                }
+            }
+            Self::LinkDown(interface) => {
+                let netlink = gateway.netlink().unwrap();
+                run(gateway, "ip", &["link", "set", interface, "down"]);
+                std::thread::sleep(Duration::from_millis(chance.next(DOWN_MS)));
+                netlink.set_up(interface).unwrap();
+            }
+            Self::FloodOpen => flood(stage, (Ip::V4.server(), PORT).into(), chance),
+            Self::FloodClosed => flood(stage, (Ip::V4.server(), 9).into(), chance),
+            Self::FloodNobody => flood(stage, (Ip::V4.nobody(), PORT).into(), chance),
+        }
+    }
+}
+
+/// What was there to be flushed may be gone.
+fn run(netns: &Netns, program: &str, arguments: &[&str]) {
+    let mut command = netns.command(program);
+    let quiet = command.args(arguments).stderr(Stdio::null());
+    quiet.stdout(Stdio::null()).status().unwrap();
+}
+
+fn flood(stage: &Stage, to: SocketAddr, chance: &mut Chance) {
+    let first = chance.next(1 << 32) as u32;
+    let send = || {
+        let raw = Some(socket2::Protocol::from(255));
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::RAW, raw).unwrap();
+        for number in 0..FLOOD {
+            // While the link is down there is no way.
+            let _ = socket.send_to(&syn(first.wrapping_add(number), to), &to.into());
+        }
+    };
+    stage.client.run(send).unwrap();
+}
+
+/// A SYN from one of many clients beside ours.
+fn syn(number: u32, to: SocketAddr) -> Vec<u8> {
+    let IpAddr::V4(server) = to.ip() else {
+        unreachable!("floods are of IPv4")
+    };
+    let client = Ipv4Addr::new(10, 77, 1, 3 + (number % 250) as u8);
+    let tcp = Tcp {
+        source: 1024 + (number / 250 % 60_000) as u16,
+        destination: to.port(),
+        seq: Seq(number),
+        flags: Flags::SYN,
+        window: 65_535,
+        options: TcpOptions {
+            mss: Some(1460),
+            ..TcpOptions::default()
+        },
+        ..Tcp::default()
+    };
+    let packet = Packet {
+        ip: bentpipe_wire::Ip::V4(Ipv4::new(client, server)),
+        transport: Transport::Tcp(tcp),
+        payload: Payload::Absent,
+    };
+    packet.to_vec().unwrap()
+}
