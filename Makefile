@@ -1,5 +1,5 @@
 # bentpipe. `make help` lists the targets; each installs what it misses first.
-.PHONY: help setup demo test lint bench-gateway bench-sim bench-saratoga soak deb deb-check fuzz clean
+.PHONY: help setup demo test lint bench-gateway bench-sim bench-saratoga programs soak deb deb-check fuzz clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -36,11 +36,15 @@ bench-saratoga: ## files by Saratoga, iperf3 over UDP and TCP in turn; writes be
 	@scripts/cargo build --release --bin bentpipe
 	@scripts/as-root target/release/bentpipe bench saratoga --json bench/saratoga.json $(ARGS)
 
-fuzz: ## fuzz packets, the TCP endpoint and Snoop; ARGS=20: seconds each (default 60)
+fuzz: ## arbitrary input to all that reads any; grows fuzz/corpus; ARGS=20: seconds each (default 60)
 	@scripts/setup build
 	@scripts/fuzz $(ARGS)
 
-soak: ## churn and kills through a real gateway: memory and descriptors stay flat; ARGS=60: seconds (default 600)
+programs: ## real programs over a satellite link and through the gateway; ARGS=git: those of that name
+	@scripts/setup programs
+	@scripts/as-root scripts/programs $(ARGS)
+
+soak: ## churn, kills, floods and flushes through a real gateway: memory and descriptors stay flat; ARGS=60: seconds (default 600)
 	@scripts/setup build
 	@scripts/as-root scripts/soak $(ARGS)
 
