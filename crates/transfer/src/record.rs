@@ -53,6 +53,7 @@ mod tests {
             kind: Kind::File,
             ended: false,
             unreliable: false,
+            mode: Some(0o600),
             checksum: Checksum::None,
             entry: Entry {
                 kind: EntryKind::File,
