@@ -23,17 +23,18 @@
 //!
 //! What is for our sockets:
 //!
-//! - `take` (prerouting, raw priority, before conntrack): looped SYNs go to the listeners. The `tproxy` comes
-//!   before the mark: with nobody listening the rule ends there. Other SYNs that find a socket of their four
-//!   numbers come again, and meet the answer that was given, or end a
-//!   TIME_WAIT. And packets of connections that we hold are not
+//! - `take` (prerouting, raw priority, before conntrack): packets of connections that we hold are not
 //!   tracked: both legs of a split flow carry the same addresses and ports, one tuple to conntrack, on which
 //!   drop-invalid rules and masquerading act strangely. Where addresses are translated the dialled one of the two
-//!   is left to conntrack.
+//!   is left to conntrack. Looped SYNs are not tracked either. Other SYNs that find a socket of their four
+//!   numbers come again, and meet the answer that was given, or end a TIME_WAIT. There the `tproxy` comes
+//!   before the mark: with nobody listening the rule ends.
 //! - `notrack_out`: what we send is not tracked either. Where our sockets ask for ECN, those whose
 //!   clients did not are made not to: an answer without ECN settles it for both ends.
 //! - `deliver` (at the end of prerouting, so that an operator's own marks cannot overwrite ours, and behind the
-//!   translation of destinations, so that a dial whose own address was translated hears its answers): packets of
+//!   translation of destinations, so that a dial whose own address was translated hears its answers): looped SYNs
+//!   go to the listeners, no sooner, for newer kernels take a packet that has a socket already for one that
+//!   came by a wire, and a rule on its way back (`fib saddr . iif`) then drops it. Packets of
 //!   connections that we hold, on either leg, and the ICMP errors about them (path MTU!) are
 //!   delivered here. SYNs only to sockets that have a mark: those in TIME_WAIT have none, and would
 //!   catch those of new connections.
@@ -272,10 +273,11 @@ chain after {{
             .enumerate()
             .map(|(number, (_, _, doors))| {
                 let entrance = is("priority", self.marks.entrance(number));
-                self.to_listeners(doors, &format!("iifname lo {looped} {entrance}"))
+                self.to_listeners(doors, &format!("iifname lo {entrance}"), &deliver)
             })
             .collect();
-        let again = self.to_listeners(&self.decoy, &format!("{SYN} socket transparent 1"));
+        let again = format!("{SYN} socket transparent 1");
+        let again = self.to_listeners(&self.decoy, &again, &format!("notrack {find}"));
         format!(
             "\
 chain take {{
@@ -284,7 +286,8 @@ chain take {{
   meta l4proto tcp tcp flags & (syn | ack) != syn socket transparent 1 notrack {find}
   meta l4proto {{ icmp, ipv6-icmp }} socket transparent 1 notrack {find}
   {SYN} {stands} notrack {find}
-{listeners}  {looped} drop
+  iifname lo {looped} notrack accept
+  {looped} drop
 {again}}}
 chain notrack_out {{
   type filter hook output priority raw; policy accept;
@@ -295,7 +298,7 @@ chain notrack_out {{
 }}
 chain deliver {{
   type filter hook prerouting priority {PLACE}; policy accept;
-  meta mark {ours:#x} accept
+{listeners}  meta mark {ours:#x} accept
   meta mark {found:#x} {deliver}
   meta l4proto tcp tcp flags & (syn | ack) != syn socket transparent 1 {deliver}
   meta l4proto {{ icmp, ipv6-icmp }} socket transparent 1 {deliver}
@@ -319,11 +322,11 @@ chain translated {{
         )
     }
 
-    fn to_listeners(&self, doors: &Doors, which: &str) -> String {
-        let mark = self.marks.found();
+    /// Rules that give the packets of TCP that match `which` to the listeners `doors`, and then do `then`.
+    fn to_listeners(&self, doors: &Doors, which: &str, then: &str) -> String {
         let rule = |(family, ip, door)| {
             format!(
-                "  meta nfproto {family} meta l4proto tcp {which} tproxy {ip} to {door} meta mark set {mark:#x} notrack accept\n"
+                "  meta nfproto {family} meta l4proto tcp {which} tproxy {ip} to {door} {then}\n"
             )
         };
         doors.listeners().map(rule).collect()

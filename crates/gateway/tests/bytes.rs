@@ -299,7 +299,8 @@ fn without_a_listener_packets_would_pass() {
     let rules = stage.gateway.run(|| nft::list(&["ruleset"]).unwrap());
     let rules = rules.unwrap();
     let tproxy: Vec<&str> = rules.lines().filter(|l| l.contains("tproxy")).collect();
-    assert_eq!(tproxy.len(), 4, "{rules}");
+    // For each leg and family a listener, and for each family the decoy.
+    assert_eq!(tproxy.len(), 6, "{rules}");
     for rule in tproxy {
         assert!(rule.find("tproxy") < rule.find("mark set"), "{rule}");
     }

@@ -70,6 +70,7 @@ const RULES: [(&str, ErrorKind); 6] = [
            chain mangle_PREROUTING { type filter hook prerouting priority mangle + 10; policy accept; }
            chain filter_PREROUTING { type filter hook prerouting priority filter + 10; policy accept;
              icmpv6 type { nd-router-advert, nd-neighbor-solicit } accept
+             meta nfproto ipv6 fib saddr . mark . iif oif missing drop
            }
            chain filter_INPUT { type filter hook input priority filter + 10; policy accept;
              ct state { established, related } accept
