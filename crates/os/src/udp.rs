@@ -1,8 +1,11 @@
 //! UDP in batches: one system call sends many datagrams of one length (UDP_SEGMENT, "GSO"), and one
 //! receives many of one peer (UDP_GRO). See udp(7).
 
+mod msghdr;
+
 use crate::socket::{self, set_raw, set_u32};
 use bentpipe_base::Bytes;
+use msghdr::{CONTROL, Control, Name, Told};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,9 +23,6 @@ pub const RECEIVE: usize = 65_536;
 const SEND: Bytes = Bytes(8 << 20);
 /// What it keeps for us: several times what a sender of ours lets wait for a near peer.
 const KEEP: Bytes = Bytes(16 << 20);
-/// Room for two control messages: an `int`, and an address of the host.
-const CONTROL: usize = 128;
-
 /// A socket that sends and receives batches of datagrams, and never blocks.
 #[derive(Debug)]
 pub struct Udp {
@@ -174,31 +174,12 @@ impl Udp {
         to: SocketAddr,
         from: Option<IpAddr>,
     ) -> io::Result<()> {
-        let name = name_of(to);
+        let name = Name::of(to);
         let mut control = Control::default();
         if let Some(segment) = segment {
             control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &segment.to_ne_bytes());
         }
-        match (to, from) {
-            // struct in_pktinfo: no interface, our address, and one that is not looked at.
-            (SocketAddr::V4(_), Some(IpAddr::V4(from))) => {
-                let info = [[0; 4], from.octets(), [0; 4]].concat();
-                control.push(libc::SOL_IP, libc::IP_PKTINFO, &info);
-            }
-            // struct in6_pktinfo: our address, and no interface.
-            (SocketAddr::V6(to), Some(from)) => {
-                let own = match from {
-                    IpAddr::V4(from) => from.to_ipv6_mapped(),
-                    IpAddr::V6(from) => from,
-                };
-                // A group's link is in the peer's address.
-                if own.to_ipv4_mapped().is_some() == to.ip().to_ipv4_mapped().is_some() {
-                    let info = [&own.octets()[..], &[0; 4]].concat();
-                    control.push(libc::SOL_IPV6, libc::IPV6_PKTINFO, &info);
-                }
-            }
-            (SocketAddr::V4(_), Some(IpAddr::V6(_))) | (_, None) => {}
-        }
+        control.push_source(to, from);
         let mut part = libc::iovec {
             iov_base: octets.as_ptr().cast_mut().cast(),
             iov_len: octets.len(),
@@ -262,7 +243,7 @@ impl Udp {
             };
         }
         let len = len as usize;
-        let from = address(&name).ok_or(io::ErrorKind::InvalidData)?;
+        let from = msghdr::address(&name).ok_or(io::ErrorKind::InvalidData)?;
         let told = Told::of(&message);
         let segment = told.segment.filter(|&segment| segment > 0);
         Ok(Some(Received {
@@ -358,147 +339,11 @@ pub fn interfaces() -> io::Result<Vec<u32>> {
     Ok(found)
 }
 
-/// An address as the kernel takes it.
-struct Name {
-    storage: libc::sockaddr_storage,
-    len: libc::socklen_t,
-}
-
-fn name_of(address: SocketAddr) -> Name {
-    // SAFETY: sockaddr_storage is plain integers; all zeros is valid.
-    let mut storage: libc::sockaddr_storage = unsafe { core::mem::zeroed() };
-    let len = match address {
-        SocketAddr::V4(address) => {
-            let name = libc::sockaddr_in {
-                sin_family: libc::AF_INET as _,
-                sin_port: address.port().to_be(),
-                sin_addr: libc::in_addr {
-                    s_addr: u32::from_ne_bytes(address.ip().octets()),
-                },
-                sin_zero: [0; 8],
-            };
-            // SAFETY: sockaddr_storage is large and aligned enough for every address.
-            unsafe { (&raw mut storage).cast::<libc::sockaddr_in>().write(name) };
-            size_of::<libc::sockaddr_in>()
-        }
-        SocketAddr::V6(address) => {
-            let name = libc::sockaddr_in6 {
-                sin6_family: libc::AF_INET6 as _,
-                sin6_port: address.port().to_be(),
-                sin6_flowinfo: address.flowinfo(),
-                sin6_addr: libc::in6_addr {
-                    s6_addr: address.ip().octets(),
-                },
-                sin6_scope_id: address.scope_id(),
-            };
-            // SAFETY: as above.
-            unsafe { (&raw mut storage).cast::<libc::sockaddr_in6>().write(name) };
-            size_of::<libc::sockaddr_in6>()
-        }
-    };
-    Name {
-        storage,
-        len: len as _,
-    }
-}
-
-fn address(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
-    match i32::from(name.ss_family) {
-        libc::AF_INET => {
-            // SAFETY: the family says what it is, and the storage is large enough for it.
-            let name = unsafe { (&raw const *name).cast::<libc::sockaddr_in>().read() };
-            let ip = name.sin_addr.s_addr.to_ne_bytes();
-            Some((ip, u16::from_be(name.sin_port)).into())
-        }
-        libc::AF_INET6 => {
-            // SAFETY: as above.
-            let name = unsafe { (&raw const *name).cast::<libc::sockaddr_in6>().read() };
-            let ip = name.sin6_addr.s6_addr.into();
-            let port = u16::from_be(name.sin6_port);
-            let address = std::net::SocketAddrV6::new(ip, port, 0, name.sin6_scope_id);
-            Some(address.into())
-        }
-        _ => None,
-    }
-}
-
 /// Lets the kernel tell to which address of the host each datagram came.
 fn tell_addresses(fd: &OwnedFd, like: SocketAddr) -> io::Result<()> {
     match like {
         SocketAddr::V4(_) => set_u32(fd, libc::SOL_IP, libc::IP_PKTINFO, 1),
         SocketAddr::V6(_) => set_u32(fd, libc::SOL_IPV6, libc::IPV6_RECVPKTINFO, 1),
-    }
-}
-
-/// Control messages of a call.
-#[derive(Default)]
-struct Control {
-    /// Aligned as their headers want it.
-    octets: [u64; CONTROL / 8],
-    len: usize,
-}
-
-impl Control {
-    /// Adds one, of at most 32 octets; there is room for two.
-    fn push(&mut self, level: libc::c_int, kind: libc::c_int, content: &[u8]) {
-        let len = content.len() as libc::c_uint;
-        // SAFETY: CMSG_SPACE and CMSG_LEN only compute.
-        let (space, whole) = unsafe { (libc::CMSG_SPACE(len), libc::CMSG_LEN(len)) };
-        assert!(self.len + space as usize <= CONTROL, "two messages fit");
-        // SAFETY: `space` octets behind `len`, which is a sum of spaces and so aligned, are within `octets`
-        // as was just checked; a header and `content` take no more.
-        unsafe {
-            let header = self.octets.as_mut_ptr().cast::<u8>().add(self.len);
-            let header = header.cast::<libc::cmsghdr>();
-            (*header).cmsg_level = level;
-            (*header).cmsg_type = kind;
-            (*header).cmsg_len = whole as _;
-            libc::CMSG_DATA(header).copy_from_nonoverlapping(content.as_ptr(), content.len());
-        }
-        self.len += space as usize;
-    }
-}
-
-/// What the kernel says beside a datagram.
-#[derive(Default)]
-struct Told {
-    /// The length of the pieces that it has put together.
-    segment: Option<usize>,
-    /// To which address of this host it came.
-    at: Option<IpAddr>,
-}
-
-impl Told {
-    fn of(message: &libc::msghdr) -> Self {
-        let mut told = Self::default();
-        // SAFETY: the kernel has filled `msg_control` up to `msg_controllen` with whole headers and their
-        // content, within the buffer that the caller still holds.
-        unsafe {
-            let mut header = libc::CMSG_FIRSTHDR(&raw const *message);
-            while !header.is_null() {
-                let content = libc::CMSG_DATA(header);
-                match ((*header).cmsg_level, (*header).cmsg_type) {
-                    (libc::SOL_UDP, libc::UDP_GRO) => {
-                        let value = content.cast::<libc::c_int>().read_unaligned();
-                        told.segment = usize::try_from(value).ok();
-                    }
-                    (libc::SOL_IP, libc::IP_PKTINFO) => {
-                        let info = content.cast::<libc::in_pktinfo>().read_unaligned();
-                        told.at = Some(info.ipi_spec_dst.s_addr.to_ne_bytes().into());
-                    }
-                    (libc::SOL_IPV6, libc::IPV6_PKTINFO) => {
-                        let info = content.cast::<libc::in6_pktinfo>().read_unaligned();
-                        told.at = Some(info.ipi6_addr.s6_addr.into());
-                    }
-                    _ => {}
-                }
-                header = libc::CMSG_NXTHDR(&raw const *message, header);
-            }
-        }
-        told.at = told
-            .at
-            .filter(|at| !at.is_multicast() && !at.is_unspecified());
-        told
     }
 }
 
