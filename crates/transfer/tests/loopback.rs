@@ -1,152 +1,25 @@
-//! Server and client over loopback: every request, every refusal, and what goes wrong with files.
+//! Server and client over loopback: every request, every refusal, every name and mode.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod support;
+
 use bentpipe_base::Rate;
-use bentpipe_saratoga::HoleEnd;
-use bentpipe_saratoga::sender::{Congestion, Failure};
 use bentpipe_transfer::checksum::Algorithm;
 use bentpipe_transfer::client::{self, Job, Target};
-use bentpipe_transfer::{Client, Error, Key, Link, Server, Tree, serve};
+use bentpipe_transfer::{Client, Error, Key, Link, Tree, serve};
 use bentpipe_wire::saratoga::{
     Capabilities, Checksum, Code, Frame, Request, RequestKind, Width, entries,
 };
 use sha1::{Digest, Sha1};
 use std::fs::Permissions;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
-use std::thread::JoinHandle;
 use std::time::Duration;
-use tempfile::TempDir;
-
-const LINK: Link = Link {
-    rate: Rate::from_bits_per_sec(200_000_000),
-    packet: 1500,
-    congestion: Congestion::None,
-    silence: Duration::from_secs(20),
-    hole_end: HoleEnd::Inclusive,
-    timestamps: true,
+use support::{
+    LINK, Served, client, code, config, content, get, give, names, put, run, run_with, slow, take,
 };
-
-/// A server in a thread; stopped when dropped.
-struct Served {
-    folder: TempDir,
-    address: SocketAddr,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-fn config() -> serve::Config {
-    serve::Config {
-        listen: "127.0.0.1:0".parse().unwrap(),
-        link: LINK,
-        put: true,
-        delete: true,
-        key: None,
-        max_size: 10_000_000,
-        max_sessions: 64,
-        checksum: Algorithm::Sha1,
-        name: None,
-    }
-}
-
-impl Served {
-    fn new(config: serve::Config) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let tree = Tree::open(folder.path()).unwrap();
-        let stop = Arc::new(AtomicBool::new(false));
-        let asked = Arc::clone(&stop);
-        let (tell, told) = mpsc::channel();
-        let thread = std::thread::spawn(move || {
-            let mut server = Server::new(tree, config).unwrap();
-            tell.send(server.address().unwrap()).unwrap();
-            server.run(&asked).unwrap();
-        });
-        let address = told.recv().unwrap();
-        Self {
-            folder,
-            address,
-            stop,
-            thread: Some(thread),
-        }
-    }
-
-    fn file(&self, name: &str) -> std::path::PathBuf {
-        self.folder.path().join(name)
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        let _ = self.thread.take().map(JoinHandle::join);
-    }
-}
-
-fn run_with(config: client::Config, served: &Served, jobs: Vec<Job>) -> Vec<client::Report> {
-    let mut client = Client::new(served.address, config).unwrap();
-    client
-        .run(jobs, &AtomicBool::new(false), &mut |_| {})
-        .unwrap()
-}
-
-fn client() -> client::Config {
-    client::Config {
-        link: LINK,
-        key: None,
-        checksum: Algorithm::Md5,
-        max_size: 10_000_000,
-        parallel: 4,
-    }
-}
-
-fn run(served: &Served, job: Job) -> Result<Vec<u8>, Error> {
-    run_with(client(), served, vec![job]).pop().unwrap().result
-}
-
-fn get(remote: &str, to: &Path) -> Job {
-    Job::Get {
-        remote: remote.to_owned(),
-        target: Target::File(Tree::open(to).unwrap(), "got".to_owned()),
-        take: false,
-        size: None,
-    }
-}
-
-fn put(local: &Path, remote: &str) -> Job {
-    Job::Put {
-        local: Some(local.to_owned()),
-        remote: remote.to_owned(),
-        give: false,
-        size: None,
-    }
-}
-
-fn content(len: usize) -> Vec<u8> {
-    (0..len).map(|i| (i * 7 + i / 251) as u8).collect()
-}
-
-fn code<T: std::fmt::Debug>(result: Result<T, Error>) -> Code {
-    match result {
-        Err(Error::Session {
-            failure: Failure::Peer(code),
-            ..
-        }) => code,
-        other => panic!("not refused by the peer: {other:?}"),
-    }
-}
-
-fn names(folder: &Path) -> Vec<String> {
-    let listed = std::fs::read_dir(folder).unwrap();
-    let mut names: Vec<String> = listed
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    names.sort();
-    names
-}
 
 #[test]
 fn files_of_every_size_go_both_ways() {
@@ -182,16 +55,7 @@ fn taken_and_given_files_are_deleted_where_they_were() {
     let served = Served::new(config());
     let here = tempfile::tempdir().unwrap();
     std::fs::write(served.file("a"), content(5000)).unwrap();
-    let Job::Get { remote, target, .. } = get("a", here.path()) else {
-        panic!("it is a get");
-    };
-    let take = Job::Get {
-        remote,
-        target,
-        take: true,
-        size: None,
-    };
-    run(&served, take).unwrap();
+    run(&served, take("a", here.path())).unwrap();
     let got = here.path().join("got");
     assert_eq!(std::fs::read(&got).unwrap(), content(5000));
     let gone = || !served.file("a").exists();
@@ -202,13 +66,7 @@ fn taken_and_given_files_are_deleted_where_they_were() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(gone());
-    let give = Job::Put {
-        local: Some(got.clone()),
-        remote: "b".to_owned(),
-        give: true,
-        size: None,
-    };
-    run(&served, give).unwrap();
+    run(&served, give(&got, "b")).unwrap();
     assert!(!got.exists());
     assert_eq!(std::fs::read(served.file("b")).unwrap(), content(5000));
     let delete = || Job::Delete {
@@ -365,78 +223,6 @@ fn files_beyond_the_limit_are_refused_on_either_side() {
     assert!(!here.path().join("got").exists());
 }
 
-/// A file that changes under the sender's hands must not arrive as a mixture.
-#[test]
-fn a_file_that_changes_is_not_put_under_its_name() {
-    let served = Served::new(serve::Config {
-        link: Link {
-            rate: Rate::from_bits_per_sec(20_000_000),
-            ..LINK
-        },
-        ..config()
-    });
-    std::fs::write(served.file("a"), content(3_000_000)).unwrap();
-    let path = served.file("a");
-    let changer = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(300));
-        std::fs::write(path, content(2_999_999)).unwrap();
-    });
-    let here = tempfile::tempdir().unwrap();
-    assert_eq!(code(run(&served, get("a", here.path()))), Code::IN_USE);
-    changer.join().unwrap();
-    assert!(!here.path().join("got").exists());
-    run(&served, get("a", here.path())).unwrap();
-    assert_eq!(
-        std::fs::read(here.path().join("got")).unwrap(),
-        content(2_999_999)
-    );
-}
-
-/// A transfer that was stopped goes on with what it has, and a server that was stopped is no
-/// obstacle.
-#[test]
-fn an_interrupted_transfer_goes_on_where_it_was() {
-    let slow = Link {
-        rate: Rate::from_bits_per_sec(16_000_000),
-        ..LINK
-    };
-    let served = Served::new(serve::Config {
-        link: slow,
-        ..config()
-    });
-    std::fs::write(served.file("a"), content(4_000_000)).unwrap();
-    let here = tempfile::tempdir().unwrap();
-    let mut client = Client::new(served.address, client()).unwrap();
-    let stop = AtomicBool::new(false);
-    let stopped = client.run(vec![get("a", here.path())], &stop, &mut |progress| {
-        stop.store(progress.done > 1_000_000, Ordering::Relaxed);
-    });
-    assert!(matches!(stopped, Err(Error::Stopped)));
-    assert_eq!(
-        names(here.path()),
-        [".got.saratoga-part", ".got.saratoga-record"],
-    );
-    let mut least = u64::MAX;
-    let reports = client
-        .run(
-            vec![get("a", here.path())],
-            &AtomicBool::new(false),
-            &mut |progress| {
-                if progress.known == 4_000_000 {
-                    least = least.min(progress.done);
-                }
-            },
-        )
-        .unwrap();
-    assert!(reports[0].result.is_ok());
-    assert!(least > 900_000, "began with {least}");
-    assert_eq!(
-        std::fs::read(here.path().join("got")).unwrap(),
-        content(4_000_000)
-    );
-    assert_eq!(names(here.path()), ["got"]);
-}
-
 /// Who does not say that it takes the checksum last is told it before the content.
 #[test]
 fn the_checksum_comes_last_only_to_who_takes_it_so() {
@@ -486,134 +272,6 @@ fn the_checksum_comes_last_only_to_who_takes_it_so() {
         };
         assert_eq!(checksums[0], first);
     }
-}
-
-fn take(remote: &str, to: &Path) -> Job {
-    let Job::Get { remote, target, .. } = get(remote, to) else {
-        panic!("it is a get");
-    };
-    Job::Get {
-        remote,
-        target,
-        take: true,
-        size: None,
-    }
-}
-
-fn give(local: &Path, remote: &str) -> Job {
-    Job::Put {
-        local: Some(local.to_owned()),
-        remote: remote.to_owned(),
-        give: true,
-        size: None,
-    }
-}
-
-/// Server and client in one directory: the copy takes the place of the original and must stay.
-#[test]
-fn a_file_given_or_taken_onto_itself_stays() {
-    let served = Served::new(config());
-    let file = served.file("got");
-    std::fs::write(&file, content(5000)).unwrap();
-    let kept = run(&served, give(&file, "got"));
-    assert!(matches!(kept, Err(Error::Kept { .. })), "{kept:?}");
-    assert_eq!(std::fs::read(&file).unwrap(), content(5000));
-    let taken = run(&served, take("got", served.folder.path()));
-    assert_eq!(code(taken), Code::NOT_DELETED);
-    assert_eq!(std::fs::read(&file).unwrap(), content(5000));
-    assert_eq!(names(served.folder.path()), ["got"]);
-}
-
-/// A link of 20 Mbit/s, over which 3 MB take 1.2 s.
-fn slow() -> Link {
-    Link {
-        rate: Rate::from_bits_per_sec(20_000_000),
-        ..LINK
-    }
-}
-
-#[test]
-fn what_was_appended_to_or_replaced_while_it_went_stays_on_either_side() {
-    let served = Served::new(serve::Config {
-        link: slow(),
-        ..config()
-    });
-    let here = tempfile::tempdir().unwrap();
-    // Replaced at the server while it goes: the peer gets the old one, whole, and the new one stays.
-    let there = served.file("a");
-    std::fs::write(&there, content(3_000_000)).unwrap();
-    let (fresh, place) = (served.file("fresh"), there.clone());
-    let replacer = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(300));
-        std::fs::write(&fresh, "new").unwrap();
-        std::fs::rename(fresh, place).unwrap();
-    });
-    assert_eq!(
-        code(run(&served, take("a", here.path()))),
-        Code::NOT_DELETED
-    );
-    replacer.join().unwrap();
-    assert_eq!(std::fs::read(&there).unwrap(), b"new");
-    let got = here.path().join("got");
-    assert_eq!(std::fs::read(&got).unwrap(), content(3_000_000));
-    // Appended to when all of it was read, and before the peer has said that all is there.
-    let appended = got.clone();
-    let stop = AtomicBool::new(false);
-    let config = client::Config {
-        link: slow(),
-        ..client()
-    };
-    let mut giver = Client::new(served.address, config).unwrap();
-    let mut file = std::fs::OpenOptions::new();
-    let mut done = false;
-    let reports = giver.run(vec![give(&got, "b")], &stop, &mut |progress| {
-        // The last block is read at once: of 3,000,000 octets the last 116,416.
-        if !done && progress.done > 2_900_000 {
-            done = true;
-            let mut file = file.append(true).open(&appended).unwrap();
-            std::io::Write::write_all(&mut file, b"more").unwrap();
-        }
-    });
-    assert!(done, "it was over before it could be appended to");
-    let result = reports.unwrap().pop().unwrap().result;
-    assert!(
-        matches!(result, Err(Error::Kept { .. } | Error::Changed { .. })),
-        "{result:?}"
-    );
-    assert_eq!(std::fs::metadata(&got).unwrap().len(), 3_000_004);
-}
-
-/// What a killed `take` began must not delete what a `get` of the same file fetches afterwards.
-#[test]
-fn a_get_after_a_stopped_take_deletes_nothing() {
-    let served = Served::new(serve::Config {
-        link: slow(),
-        ..config()
-    });
-    std::fs::write(served.file("a"), content(3_000_000)).unwrap();
-    let here = tempfile::tempdir().unwrap();
-    // As a killed one: nothing is said to the server.
-    let mut killed = Client::new(served.address, client()).unwrap();
-    let died = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        let stop = AtomicBool::new(false);
-        let mut watch = |progress: client::Progress| {
-            if progress.done > 1_000_000 {
-                std::panic::resume_unwind(Box::new(()));
-            }
-        };
-        let _ = killed.run(vec![take("a", here.path())], &stop, &mut watch);
-    }));
-    assert!(died.is_err());
-    drop(killed);
-    run(&served, get("a", here.path())).unwrap();
-    std::thread::sleep(Duration::from_millis(300));
-    assert_eq!(std::fs::read(served.file("a")).unwrap(), content(3_000_000));
-    let taken = run(&served, take("a", here.path()));
-    assert!(taken.is_ok(), "{taken:?}");
-    assert!(
-        !served.file("a").exists(),
-        "the answer comes when it is gone"
-    );
 }
 
 /// Sessions that begin together share the rate, however each was prepared.

@@ -1,0 +1,182 @@
+//! Transfers that are broken off, and files that change or go while they are under way.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use bentpipe_base::Rate;
+use bentpipe_transfer::{Client, Error, Link, client, serve};
+use bentpipe_wire::saratoga::Code;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use support::{LINK, Served, client, code, config, content, get, give, names, run, slow, take};
+
+/// A file that changes under the sender's hands must not arrive as a mixture.
+#[test]
+fn a_file_that_changes_is_not_put_under_its_name() {
+    let served = Served::new(serve::Config {
+        link: Link {
+            rate: Rate::from_bits_per_sec(20_000_000),
+            ..LINK
+        },
+        ..config()
+    });
+    std::fs::write(served.file("a"), content(3_000_000)).unwrap();
+    let path = served.file("a");
+    let changer = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        std::fs::write(path, content(2_999_999)).unwrap();
+    });
+    let here = tempfile::tempdir().unwrap();
+    assert_eq!(code(run(&served, get("a", here.path()))), Code::IN_USE);
+    changer.join().unwrap();
+    assert!(!here.path().join("got").exists());
+    run(&served, get("a", here.path())).unwrap();
+    assert_eq!(
+        std::fs::read(here.path().join("got")).unwrap(),
+        content(2_999_999)
+    );
+}
+
+/// A transfer that was stopped goes on with what it has, and a server that was stopped is no
+/// obstacle.
+#[test]
+fn an_interrupted_transfer_goes_on_where_it_was() {
+    let slow = Link {
+        rate: Rate::from_bits_per_sec(16_000_000),
+        ..LINK
+    };
+    let served = Served::new(serve::Config {
+        link: slow,
+        ..config()
+    });
+    std::fs::write(served.file("a"), content(4_000_000)).unwrap();
+    let here = tempfile::tempdir().unwrap();
+    let mut client = Client::new(served.address, client()).unwrap();
+    let stop = AtomicBool::new(false);
+    let stopped = client.run(vec![get("a", here.path())], &stop, &mut |progress| {
+        stop.store(progress.done > 1_000_000, Ordering::Relaxed);
+    });
+    assert!(matches!(stopped, Err(Error::Stopped)));
+    assert_eq!(
+        names(here.path()),
+        [".got.saratoga-part", ".got.saratoga-record"],
+    );
+    let mut least = u64::MAX;
+    let reports = client
+        .run(
+            vec![get("a", here.path())],
+            &AtomicBool::new(false),
+            &mut |progress| {
+                if progress.known == 4_000_000 {
+                    least = least.min(progress.done);
+                }
+            },
+        )
+        .unwrap();
+    assert!(reports[0].result.is_ok());
+    assert!(least > 900_000, "began with {least}");
+    assert_eq!(
+        std::fs::read(here.path().join("got")).unwrap(),
+        content(4_000_000)
+    );
+    assert_eq!(names(here.path()), ["got"]);
+}
+
+/// Server and client in one directory: the copy takes the place of the original and must stay.
+#[test]
+fn a_file_given_or_taken_onto_itself_stays() {
+    let served = Served::new(config());
+    let file = served.file("got");
+    std::fs::write(&file, content(5000)).unwrap();
+    let kept = run(&served, give(&file, "got"));
+    assert!(matches!(kept, Err(Error::Kept { .. })), "{kept:?}");
+    assert_eq!(std::fs::read(&file).unwrap(), content(5000));
+    let taken = run(&served, take("got", served.folder.path()));
+    assert_eq!(code(taken), Code::NOT_DELETED);
+    assert_eq!(std::fs::read(&file).unwrap(), content(5000));
+    assert_eq!(names(served.folder.path()), ["got"]);
+}
+
+#[test]
+fn what_was_appended_to_or_replaced_while_it_went_stays_on_either_side() {
+    let served = Served::new(serve::Config {
+        link: slow(),
+        ..config()
+    });
+    let here = tempfile::tempdir().unwrap();
+    // Replaced at the server while it goes: the peer gets the old one, whole, and the new one stays.
+    let there = served.file("a");
+    std::fs::write(&there, content(3_000_000)).unwrap();
+    let (fresh, place) = (served.file("fresh"), there.clone());
+    let replacer = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        std::fs::write(&fresh, "new").unwrap();
+        std::fs::rename(fresh, place).unwrap();
+    });
+    assert_eq!(
+        code(run(&served, take("a", here.path()))),
+        Code::NOT_DELETED
+    );
+    replacer.join().unwrap();
+    assert_eq!(std::fs::read(&there).unwrap(), b"new");
+    let got = here.path().join("got");
+    assert_eq!(std::fs::read(&got).unwrap(), content(3_000_000));
+    // Appended to when all of it was read, and before the peer has said that all is there.
+    let appended = got.clone();
+    let stop = AtomicBool::new(false);
+    let config = client::Config {
+        link: slow(),
+        ..client()
+    };
+    let mut giver = Client::new(served.address, config).unwrap();
+    let mut file = std::fs::OpenOptions::new();
+    let mut done = false;
+    let reports = giver.run(vec![give(&got, "b")], &stop, &mut |progress| {
+        // The last block is read at once: of 3,000,000 octets the last 116,416.
+        if !done && progress.done > 2_900_000 {
+            done = true;
+            let mut file = file.append(true).open(&appended).unwrap();
+            std::io::Write::write_all(&mut file, b"more").unwrap();
+        }
+    });
+    assert!(done, "it was over before it could be appended to");
+    let result = reports.unwrap().pop().unwrap().result;
+    assert!(
+        matches!(result, Err(Error::Kept { .. } | Error::Changed { .. })),
+        "{result:?}"
+    );
+    assert_eq!(std::fs::metadata(&got).unwrap().len(), 3_000_004);
+}
+
+/// What a killed `take` began must not delete what a `get` of the same file fetches afterwards.
+#[test]
+fn a_get_after_a_stopped_take_deletes_nothing() {
+    let served = Served::new(serve::Config {
+        link: slow(),
+        ..config()
+    });
+    std::fs::write(served.file("a"), content(3_000_000)).unwrap();
+    let here = tempfile::tempdir().unwrap();
+    // As a killed one: nothing is said to the server.
+    let mut killed = Client::new(served.address, client()).unwrap();
+    let died = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let stop = AtomicBool::new(false);
+        let mut watch = |progress: client::Progress| {
+            if progress.done > 1_000_000 {
+                std::panic::resume_unwind(Box::new(()));
+            }
+        };
+        let _ = killed.run(vec![take("a", here.path())], &stop, &mut watch);
+    }));
+    assert!(died.is_err());
+    drop(killed);
+    run(&served, get("a", here.path())).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(std::fs::read(served.file("a")).unwrap(), content(3_000_000));
+    let taken = run(&served, take("a", here.path()));
+    assert!(taken.is_ok(), "{taken:?}");
+    assert!(
+        !served.file("a").exists(),
+        "the answer comes when it is gone"
+    );
+}
