@@ -3,14 +3,17 @@
 
 use bentpipe_base::{Bytes, Instant, Machine, Rate};
 use bentpipe_saratoga::sender::Congestion;
-use bentpipe_saratoga::{HoleEnd, receiver, sender};
+use bentpipe_saratoga::{HoleEnd, Sender, receiver, sender};
 use bentpipe_wire::saratoga::{
-    Capabilities, Checksum, Entry, EntryKind, Frame, Kind, Metadata, Request, RequestKind, Time,
-    Width,
+    Capabilities, Checksum, Code, Data, Entry, EntryKind, Frame, Hole, Kind, Metadata, Request,
+    RequestKind, Status, Time, Width,
 };
 use std::time::Duration;
 
 pub(crate) const SESSION: u32 = 0x5a7a_706a;
+
+/// A file of ten packets as [`sending`] sends them.
+pub(crate) const SIZE: u64 = 14_440;
 
 pub(crate) fn at(millis: u64) -> Instant {
     Instant::ZERO + Duration::from_millis(millis)
@@ -98,4 +101,54 @@ pub(crate) fn pass(
 /// All that it has to tell.
 pub(crate) fn events<E>(machine: &mut impl Machine<Event = E>) -> Vec<E> {
     std::iter::from_fn(|| machine.event()).collect()
+}
+
+pub(crate) fn status(progress: u64, response: u64, holes: &[(u64, u64)]) -> Status {
+    Status {
+        session: SESSION,
+        width: Width::Bits32,
+        timestamp: None,
+        metadata_missing: false,
+        incomplete: false,
+        voluntary: false,
+        code: Code::OK,
+        progress: progress.into(),
+        in_response_to: response.into(),
+        holes: holes
+            .iter()
+            .map(|&(first, last)| Hole {
+                first: first.into(),
+                last: last.into(),
+            })
+            .collect(),
+    }
+}
+
+/// A piece of a file of [`SIZE`] octets.
+pub(crate) fn data(offset: u64, len: u32) -> Data {
+    Data {
+        session: SESSION,
+        width: Width::Bits32,
+        kind: Kind::File,
+        timestamp: None,
+        status_wanted: false,
+        end: offset + u64::from(len) == SIZE,
+        offset: offset.into(),
+        len,
+    }
+}
+
+pub(crate) fn announced(size: u64) -> Frame {
+    Frame::Metadata(metadata(size, Kind::File))
+}
+
+/// A sender that has sent all ten packets of its file, and when.
+pub(crate) fn all_sent() -> (Sender, Instant) {
+    let mut sender = Sender::new(sending(SIZE), Instant::ZERO);
+    let mut now = Instant::ZERO;
+    while sender.all_sent_at().is_none() {
+        frames(&mut sender, now);
+        now += Duration::from_millis(1);
+    }
+    (sender, at(1000))
 }
