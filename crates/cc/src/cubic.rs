@@ -15,8 +15,6 @@
 //!
 //! Deviations: a jiffy is always 4 ms (HZ = 250); the cube root is exact, Linux's is off by up to 0.2%.
 
-use crate::control::SEGMENTS_MAX;
-use crate::growth::{may_grow, slow_start};
 use crate::hystart::Start;
 use crate::{Ack, Congestion, Gauge, Phase, Signal, Window};
 use bentpipe_base::Instant;
@@ -64,8 +62,6 @@ pub struct Cubic {
     epoch: Option<Epoch>,
     /// Segments acknowledged towards the next growth (Linux `snd_cwnd_cnt`).
     credit: u64,
-    /// The last acknowledgement.
-    last: Instant,
 }
 
 fn jiffies(now: Instant) -> u64 {
@@ -197,14 +193,8 @@ impl Congestion for Cubic {
     }
 
     fn on_ack(&mut self, window: &mut Window, ack: &Ack) {
-        window.cwnd = window.cwnd.max(1);
-        self.last = ack.now;
-        self.start
-            .sample(window, ack, self.epoch.map(|epoch| epoch.start));
-        if !may_grow(ack) {
-            return;
-        }
-        let left = slow_start(window, ack.acked.min(SEGMENTS_MAX));
+        let epoch = self.epoch.map(|epoch| epoch.start);
+        let left = self.start.acknowledged(window, ack, epoch);
         if left > 0 {
             self.avoid(window, ack.now, left);
         }
@@ -230,11 +220,8 @@ impl Congestion for Cubic {
     }
 
     fn on_signal(&mut self, _window: &mut Window, signal: Signal, now: Instant) {
-        // Idle time is no time to grow in.
-        if signal == Signal::Start
-            && let Some(epoch) = &mut self.epoch
-        {
-            epoch.start += now.since(self.last);
+        if let Some(epoch) = &mut self.epoch {
+            epoch.start += self.start.idle(signal, now);
         }
     }
 

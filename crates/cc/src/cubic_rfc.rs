@@ -19,8 +19,7 @@
 //! - a timeout forgets Wmax and the smallest round-trip time;
 //! - ssthresh is taken from cwnd, not from the flight size.
 
-use crate::control::SEGMENTS_MAX;
-use crate::growth::{Fraction, may_grow, slow_start};
+use crate::growth::Fraction;
 use crate::hystart::Start;
 use crate::{Ack, Congestion, Gauge, Phase, Signal, Window};
 use bentpipe_base::Instant;
@@ -54,8 +53,6 @@ pub struct CubicRfc {
     prior: f64,
     epoch: Option<Epoch>,
     fraction: Fraction,
-    /// The last acknowledgement.
-    last: Instant,
 }
 
 impl CubicRfc {
@@ -112,14 +109,8 @@ impl Congestion for CubicRfc {
     }
 
     fn on_ack(&mut self, window: &mut Window, ack: &Ack) {
-        window.cwnd = window.cwnd.max(1);
-        self.last = ack.now;
-        self.start
-            .sample(window, ack, self.epoch.map(|epoch| epoch.start));
-        if !may_grow(ack) {
-            return;
-        }
-        let left = slow_start(window, ack.acked.min(SEGMENTS_MAX));
+        let epoch = self.epoch.map(|epoch| epoch.start);
+        let left = self.start.acknowledged(window, ack, epoch);
         if left > 0 {
             self.avoid(window, ack.now, left);
         }
@@ -144,11 +135,8 @@ impl Congestion for CubicRfc {
     }
 
     fn on_signal(&mut self, _window: &mut Window, signal: Signal, now: Instant) {
-        // Idle time is no time to grow in.
-        if signal == Signal::Start
-            && let Some(epoch) = &mut self.epoch
-        {
-            epoch.start += now.since(self.last);
+        if let Some(epoch) = &mut self.epoch {
+            epoch.start += self.start.idle(signal, now);
         }
     }
 

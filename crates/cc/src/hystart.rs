@@ -10,8 +10,9 @@
 //!
 //! Deviation: the 1 ms for aggregated ACKs is a constant; Linux takes less on links above 2 Gbit/s.
 
-use crate::growth::Round;
-use crate::{Ack, Window};
+use crate::control::SEGMENTS_MAX;
+use crate::growth::{Round, may_grow, slow_start};
+use crate::{Ack, Signal, Window};
 use bentpipe_base::Instant;
 use std::time::Duration;
 
@@ -23,13 +24,16 @@ const SAMPLES: u8 = 8;
 /// After the start of an epoch no samples are taken for so long.
 const UNSETTLED: Duration = Duration::from_secs(1);
 
-/// What both CUBICs know of slow start: the smallest round-trip time, and HyStart where it is on.
+/// What both CUBICs know besides their curves: the smallest round-trip time, HyStart where it is on, and when
+/// something was acknowledged last.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Start {
     on: bool,
     /// `None`: switched off, or it has ended slow start.
     search: Option<HyStart>,
     min_rtt: Option<Duration>,
+    /// The last acknowledgement.
+    last: Instant,
 }
 
 impl Start {
@@ -39,6 +43,7 @@ impl Start {
             on,
             search: on.then(HyStart::default),
             min_rtt: None,
+            last: Instant::default(),
         }
     }
 
@@ -52,9 +57,33 @@ impl Start {
         self.min_rtt.unwrap_or_default()
     }
 
-    /// Takes the sample of an acknowledgement, in an epoch of congestion avoidance that began at `epoch`, and
-    /// ends slow start where it is to end.
-    pub(crate) fn sample(&mut self, window: &mut Window, ack: &Ack, epoch: Option<Instant>) {
+    /// Takes an acknowledgement, in an epoch of congestion avoidance that began at `epoch`, and lets the window grow
+    /// by slow start. Returns the segments that are left for congestion avoidance.
+    pub(crate) fn acknowledged(
+        &mut self,
+        window: &mut Window,
+        ack: &Ack,
+        epoch: Option<Instant>,
+    ) -> u32 {
+        window.cwnd = window.cwnd.max(1);
+        self.last = ack.now;
+        self.sample(window, ack, epoch);
+        if !may_grow(ack) {
+            return 0;
+        }
+        slow_start(window, ack.acked.min(SEGMENTS_MAX))
+    }
+
+    /// By how much an epoch begins later when `signal` comes: idle time is no time to grow in.
+    pub(crate) fn idle(&self, signal: Signal, now: Instant) -> Duration {
+        match signal {
+            Signal::Start => now.since(self.last),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Takes the sample of the round-trip time, and ends slow start where it is to end.
+    fn sample(&mut self, window: &mut Window, ack: &Ack, epoch: Option<Instant>) {
         let Some(rtt) = ack.rtt else { return };
         if epoch.is_some_and(|start| ack.now.since(start) < UNSETTLED) {
             return;
