@@ -4,27 +4,11 @@
 
 mod support;
 
-use bentpipe_gateway::{Config, Handshake};
 use bentpipe_os::{need, nft, socket};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
-use support::{Ip, Running, Stage, converse, eventually};
-
-const HANDSHAKES: [Handshake; 2] = [Handshake::EndToEnd, Handshake::Early];
-
-fn splitting(stage: &Stage, handshake: Handshake) -> Running {
-    stage.split_by(Config {
-        handshake,
-        ..Stage::config()
-    })
-}
-
-fn apply(stage: &Stage, rules: &str) {
-    // nft wants each brace that closes a chain or table on a line of its own.
-    let rules = rules.replace("} }", "}\n}");
-    stage.gateway.run(|| nft::apply(&rules).unwrap()).unwrap();
-}
+use support::{HANDSHAKES, Ip, Running, Stage, converse, eventually};
 
 /// Rule sets that forward connections to port OPEN and nothing else, and what a client hears that tries
 /// another: nothing, or a refusal.
@@ -156,9 +140,9 @@ fn forward_rules_are_asked() {
             for ip in Ip::BOTH {
                 let [open, closed] = [stage.listen(ip), stage.listen(ip)];
                 let port = open.address().port().to_string();
-                apply(&stage, "flush ruleset");
-                apply(&stage, &rules.replace("OPEN", &port));
-                let gateway = splitting(&stage, handshake);
+                stage.apply("flush ruleset");
+                stage.apply(&rules.replace("OPEN", &port));
+                let gateway = stage.split_after(handshake);
                 let client = stage.try_connect(open.address());
                 let mut client = client.unwrap_or_else(|error| {
                     let rules = stage.gateway.run(|| nft::list(&["ruleset"]).unwrap());
@@ -226,14 +210,13 @@ fn a_forged_source_makes_no_connection() {
                 }
             }
             if guard == "raw rule" {
-                apply(
-                    &stage,
+                stage.apply(
                     "table inet r { chain raw { type filter hook prerouting priority raw; policy accept;
                        iifname sat0 fib saddr . iif oif missing drop
                      } }",
                 );
             }
-            let gateway = splitting(&stage, handshake);
+            let gateway = stage.split_after(handshake);
             for ip in Ip::BOTH {
                 let listener = stage.listen(ip);
                 // An address of the server's side.

@@ -4,61 +4,12 @@
 
 mod support;
 
-use bentpipe_base::Seq;
-use bentpipe_gateway::{Config, Handshake, Snapshot};
+use bentpipe_gateway::{Handshake, Snapshot};
 use bentpipe_os::diag::{Diag, States};
 use bentpipe_os::need;
-use bentpipe_wire::{Flags, Ipv4, Packet, Payload, Tcp, TcpOptions, Transport};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
-use support::{Ip, Running, Stage, converse, eventually, exchange};
-
-const HANDSHAKES: [Handshake; 2] = [Handshake::EndToEnd, Handshake::Early];
-
-fn splitting(stage: &Stage, handshake: Handshake) -> Running {
-    stage.split_by(Config {
-        handshake,
-        ..Stage::config()
-    })
-}
-
-/// Sends SYNs of many clients that are not there to `to`, as fast as they go.
-fn flood(stage: &Stage, numbers: std::ops::Range<u32>, to: SocketAddr) {
-    let send = || {
-        let protocol = Some(socket2::Protocol::from(255));
-        let socket =
-            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::RAW, protocol).unwrap();
-        for number in numbers {
-            socket.send_to(&syn(number, to), &to.into()).unwrap();
-        }
-    };
-    stage.client.run(send).unwrap();
-}
-
-fn syn(number: u32, to: SocketAddr) -> Vec<u8> {
-    let IpAddr::V4(server) = to.ip() else {
-        unreachable!("of family V4")
-    };
-    let client = Ipv4Addr::new(10, 77, 1, 3 + (number % 250) as u8);
-    let tcp = Tcp {
-        source: 1024 + (number / 250) as u16,
-        destination: to.port(),
-        seq: Seq(number),
-        flags: Flags::SYN,
-        window: 65_535,
-        options: TcpOptions {
-            mss: Some(1460),
-            ..TcpOptions::default()
-        },
-        ..Tcp::default()
-    };
-    let packet = Packet {
-        ip: bentpipe_wire::Ip::V4(Ipv4::new(client, server)),
-        transport: Transport::Tcp(tcp),
-        payload: Payload::Absent,
-    };
-    packet.to_vec().unwrap()
-}
+use support::{HANDSHAKES, Ip, Stage, converse, eventually, exchange, flood};
 
 /// SYN cookies that the gateway's kernel has sent.
 fn cookies(stage: &Stage) -> u64 {
@@ -86,12 +37,12 @@ fn real_clients_connect_during_floods() {
             ] {
                 stage.gateway.set_sysctl(key, value).unwrap();
             }
-            let gateway = splitting(&stage, handshake);
+            let gateway = stage.split_after(handshake);
             let open = stage.listen(Ip::V4);
             let closed = stage.listen(Ip::V4).address();
             for round in 0..3 {
-                flood(&stage, round * 2000..round * 2000 + 1000, open.address());
-                flood(&stage, round * 2000 + 1000..round * 2000 + 2000, closed);
+                flood::send(&stage, round * 2000..round * 2000 + 1000, open.address());
+                flood::send(&stage, round * 2000 + 1000..round * 2000 + 2000, closed);
                 for ip in Ip::BOTH {
                     let (mut client, mut server) = stage.pair(ip);
                     converse(&mut client, &mut server);
@@ -112,7 +63,7 @@ fn a_burst_of_real_clients_beyond_the_backlog_connects() {
         let stage = Stage::new();
         let sysctl = "net.core.somaxconn";
         stage.gateway.set_sysctl(sysctl, "128").unwrap();
-        let gateway = splitting(&stage, handshake);
+        let gateway = stage.split_after(handshake);
         let listener = stage.listen(Ip::V4);
         let clients = stage.burst(200, listener.address());
         let mut servers: Vec<_> = (0..200).map(|_| listener.accept()).collect();
@@ -137,9 +88,9 @@ fn standing(stage: &Stage) -> usize {
 fn forged_syns_do_not_stay_at_the_server() {
     need!(Root, Tproxy);
     let stage = Stage::new();
-    let _gateway = splitting(&stage, Handshake::EndToEnd);
+    let _gateway = stage.split_after(Handshake::EndToEnd);
     let listener = stage.listen(Ip::V4);
-    flood(&stage, 0..2000, listener.address());
+    flood::send(&stage, 0..2000, listener.address());
     let (begun, mut most) = (Instant::now(), 0);
     while begun.elapsed() < Duration::from_secs(3) {
         most = most.max(standing(&stage));
@@ -149,7 +100,7 @@ fn forged_syns_do_not_stay_at_the_server() {
     eventually("their end", || standing(&stage) == 0);
     assert!(begun.elapsed() < Duration::from_secs(10));
     // From now on clients prove first that they are there.
-    flood(&stage, 2000..4000, listener.address());
+    flood::send(&stage, 2000..4000, listener.address());
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(standing(&stage), 0);
     let mut client = stage.connect(listener.address());
@@ -176,12 +127,12 @@ fn accounted(counters: &Snapshot) -> u64 {
 fn each_syn_of_a_burst_is_accounted_for() {
     need!(Root, Tproxy);
     let stage = Stage::new();
-    let gateway = splitting(&stage, Handshake::EndToEnd);
+    let gateway = stage.split_after(Handshake::EndToEnd);
     let silent = SocketAddr::new(Ip::V4.nobody(), 9);
-    flood(&stage, 0..20_000, silent);
+    flood::send(&stage, 0..20_000, silent);
     // What was left out is known by what comes after it, in each queue.
     std::thread::sleep(Duration::from_millis(300));
-    flood(&stage, 20_000..20_050, silent);
+    flood::send(&stage, 20_000..20_050, silent);
     eventually("each SYN in a counter", || {
         accounted(&gateway.meter.read()) == 20_050
     });

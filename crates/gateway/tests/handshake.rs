@@ -4,18 +4,16 @@
 
 mod support;
 
-use bentpipe_base::Seq;
 use bentpipe_gateway::Handshake;
 use bentpipe_os::need;
 use bentpipe_os::netlink::{Prefix, Route};
 use bentpipe_os::netns::Netns;
 use bentpipe_os::nfqueue::Queues;
 use bentpipe_os::nft;
-use bentpipe_wire::{Flags, Ipv4, Packet, Payload, Tcp, TcpOptions, Transport};
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
-use support::{Ip, Stage, child, converse, descriptors_of, eventually, splitting};
+use support::{Ip, Stage, child, converse, descriptors_of, eventually, flood, splitting};
 
 /// Rules of the namespace's own firewall, in its input chain.
 fn firewall(netns: &Netns, rule: &str) {
@@ -182,10 +180,7 @@ fn the_far_side_answers_first() {
     need!(Root, Tproxy);
     for (handshake, patient) in [(Handshake::EndToEnd, true), (Handshake::Early, false)] {
         let stage = Stage::new();
-        let gateway = stage.split_by(bentpipe_gateway::Config {
-            handshake,
-            ..Stage::config()
-        });
+        let gateway = stage.split_after(handshake);
         for ip in Ip::BOTH {
             firewall(&stage.server, &format!("{SYN} quota until 100 bytes drop"));
             let listener = stage.listen(ip);
@@ -238,17 +233,11 @@ fn a_flood_of_syns_costs_bounded_state() {
     let silent = SocketAddr::new(Ip::V4.server(), 9);
     firewall(&stage.server, "tcp dport 9 drop");
     let before = descriptors_of(std::process::id());
-    let flood = || {
-        let protocol = Some(socket2::Protocol::from(255));
-        let socket =
-            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::RAW, protocol).unwrap();
-        for number in 0..FLOOD {
-            socket.send_to(&syn(number), &silent.into()).unwrap();
-            let open = gateway.meter.read().open;
-            assert!(open <= BOUND, "{open} flows");
-        }
-    };
-    stage.client.run(flood).unwrap();
+    flood::send_each(&stage, 0..FLOOD, silent, |sent| {
+        sent.unwrap();
+        let open = gateway.meter.read().open;
+        assert!(open <= BOUND, "{open} flows");
+    });
     let counters = gateway.meter.read();
     assert_eq!(counters.held, SHARE, "{counters:?}");
     assert!(
@@ -267,32 +256,6 @@ fn a_flood_of_syns_costs_bounded_state() {
     let mut client = stage.connect(listener.address());
     converse(&mut client, &mut listener.accept());
     assert_eq!(gateway.meter.read().connected, 1);
-}
-
-/// A SYN from one of many clients beside ours to port 9 of the server.
-fn syn(number: u32) -> Vec<u8> {
-    let std::net::IpAddr::V4(server) = Ip::V4.server() else {
-        unreachable!("of family V4")
-    };
-    let client = Ipv4Addr::new(10, 77, 1, 3 + (number % 250) as u8);
-    let tcp = Tcp {
-        source: 1024 + (number / 250) as u16,
-        destination: 9,
-        seq: Seq(number),
-        flags: Flags::SYN,
-        window: 65_535,
-        options: TcpOptions {
-            mss: Some(1460),
-            ..TcpOptions::default()
-        },
-        ..Tcp::default()
-    };
-    let packet = Packet {
-        ip: bentpipe_wire::Ip::V4(Ipv4::new(client, server)),
-        transport: Transport::Tcp(tcp),
-        payload: Payload::Absent,
-    };
-    packet.to_vec().unwrap()
 }
 
 /// `kill -9` while a SYN is held: the client's next one gets through.

@@ -4,27 +4,12 @@
 
 mod support;
 
-use bentpipe_gateway::{Config, Handshake};
-use bentpipe_os::{need, nft};
+use bentpipe_gateway::Handshake;
+use bentpipe_os::need;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
-use support::{Ip, Running, Stage, converse, eventually, pattern};
-
-const HANDSHAKES: [Handshake; 2] = [Handshake::EndToEnd, Handshake::Early];
-
-fn splitting(stage: &Stage, handshake: Handshake) -> Running {
-    stage.split_by(Config {
-        handshake,
-        ..Stage::config()
-    })
-}
-
-fn apply(stage: &Stage, rules: &str) {
-    // nft wants each brace that closes a chain or table on a line of its own.
-    let rules = rules.replace("} }", "}\n}");
-    stage.gateway.run(|| nft::apply(&rules).unwrap()).unwrap();
-}
+use support::{HANDSHAKES, Ip, Stage, converse, eventually, pattern};
 
 const MASQUERADE: &str =
     "table inet nat { chain post { type nat hook postrouting priority srcnat; policy accept;
@@ -50,9 +35,9 @@ fn split_connections_are_translated_as_forwarded_ones() {
     for handshake in HANDSHAKES {
         for rules in [MASQUERADE, SNAT] {
             let stage = Stage::new();
-            apply(&stage, rules);
-            apply(&stage, STATEFUL);
-            let gateway = splitting(&stage, handshake);
+            stage.apply(rules);
+            stage.apply(STATEFUL);
+            let gateway = stage.split_after(handshake);
             for ip in Ip::BOTH {
                 translated(&stage, ip, ip.gateway_lan());
                 refused(&stage, ip, handshake);
@@ -112,7 +97,7 @@ fn refused(stage: &Stage, ip: Ip, handshake: Handshake) {
 fn translation_may_come_and_go() {
     need!(Root, Tproxy);
     let stage = Stage::new();
-    let gateway = splitting(&stage, Handshake::EndToEnd);
+    let gateway = stage.split_after(Handshake::EndToEnd);
     let sees = |wanted: IpAddr| {
         let listener = stage.listen(Ip::V4);
         let mut client = stage.connect(listener.address());
@@ -121,9 +106,9 @@ fn translation_may_come_and_go() {
         server.peer_addr().unwrap().ip() == wanted
     };
     assert!(sees(Ip::V4.client()));
-    apply(&stage, MASQUERADE);
+    stage.apply(MASQUERADE);
     eventually("translation", || sees(Ip::V4.gateway_lan()));
-    apply(&stage, "delete table inet nat");
+    stage.apply("delete table inet nat");
     assert!(sees(Ip::V4.client()));
     assert_eq!(gateway.meter.read().starved, 0);
 }
@@ -137,8 +122,7 @@ fn a_translated_destination_passes_unsplit() {
         let stage = Stage::new();
         let listeners = Ip::BOTH.map(|ip| stage.listen(ip));
         let ports = listeners.each_ref().map(|one| one.address().port());
-        apply(
-            &stage,
+        stage.apply(
             &format!(
                 "table inet nat {{ chain pre {{ type nat hook prerouting priority dstnat; policy accept;
                    ip daddr 10.77.9.9 tcp dport 80 dnat ip to 10.77.2.2:{}
@@ -147,7 +131,7 @@ fn a_translated_destination_passes_unsplit() {
                 ports[0], ports[1]
             ),
         );
-        let gateway = splitting(&stage, handshake);
+        let gateway = stage.split_after(handshake);
         for (ip, listener) in Ip::BOTH.into_iter().zip(&listeners) {
             let mut client = stage.connect(SocketAddr::new(ip.beyond(), 80));
             let mut server = listener.accept();

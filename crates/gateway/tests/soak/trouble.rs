@@ -1,12 +1,10 @@
 //! What befalls a gateway besides its flows: hands on its rules, links that go, forged SYNs.
 
 use super::{Chance, PORT};
-use crate::support::{Ip, Stage};
-use bentpipe_base::Seq;
+use crate::support::{Ip, Stage, flood};
 use bentpipe_os::need::find_program;
 use bentpipe_os::netns::Netns;
-use bentpipe_wire::{Flags, Ipv4, Packet, Payload, Tcp, TcpOptions, Transport};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -101,40 +99,7 @@ fn run(netns: &Netns, program: &str, arguments: &[&str]) {
 }
 
 fn flood(stage: &Stage, to: SocketAddr, chance: &mut Chance) {
-    let first = chance.next(1 << 32) as u32;
-    let send = || {
-        let raw = Some(socket2::Protocol::from(255));
-        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::RAW, raw).unwrap();
-        for number in 0..FLOOD {
-            // While the link is down there is no way.
-            let _ = socket.send_to(&syn(first.wrapping_add(number), to), &to.into());
-        }
-    };
-    stage.client.run(send).unwrap();
-}
-
-/// A SYN from one of many clients beside ours.
-fn syn(number: u32, to: SocketAddr) -> Vec<u8> {
-    let IpAddr::V4(server) = to.ip() else {
-        unreachable!("floods are of IPv4")
-    };
-    let client = Ipv4Addr::new(10, 77, 1, 3 + (number % 250) as u8);
-    let tcp = Tcp {
-        source: 1024 + (number / 250 % 60_000) as u16,
-        destination: to.port(),
-        seq: Seq(number),
-        flags: Flags::SYN,
-        window: 65_535,
-        options: TcpOptions {
-            mss: Some(1460),
-            ..TcpOptions::default()
-        },
-        ..Tcp::default()
-    };
-    let packet = Packet {
-        ip: bentpipe_wire::Ip::V4(Ipv4::new(client, server)),
-        transport: Transport::Tcp(tcp),
-        payload: Payload::Absent,
-    };
-    packet.to_vec().unwrap()
+    let first = chance.next(u64::from(u32::MAX - FLOOD)) as u32;
+    // While the link is down there is no way.
+    flood::send_each(stage, first..first + FLOOD, to, drop);
 }

@@ -8,6 +8,7 @@
 #![allow(unreachable_pub, reason = "a module of several test binaries")]
 
 pub mod child;
+pub mod flood;
 pub mod peer;
 
 use bentpipe_base::Bytes;
@@ -25,6 +26,9 @@ use std::time::{Duration, Instant};
 
 /// The longest that anything here may take.
 pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Both answers to when a client's SYN is answered.
+pub const HANDSHAKES: [Handshake; 2] = [Handshake::EndToEnd, Handshake::Early];
 
 /// IPv4 or IPv6, and the addresses on the stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,6 +183,22 @@ impl Stage {
     /// A gateway as [`Stage::config`] has it.
     pub fn split(&self) -> Running {
         self.split_by(Self::config())
+    }
+
+    /// The same with this handshake.
+    pub fn split_after(&self, handshake: Handshake) -> Running {
+        self.split_by(Config {
+            handshake,
+            ..Self::config()
+        })
+    }
+
+    /// Adds the operator's own rules to the gateway's namespace.
+    pub fn apply(&self, rules: &str) {
+        // nft wants each brace that closes a chain or table on a line of its own.
+        let rules = rules.replace("} }", "}\n}");
+        let apply = || bentpipe_os::nft::apply(&rules).unwrap();
+        self.gateway.run(apply).unwrap();
     }
 
     /// A gateway as `text` has it, between the stage's interfaces unless it names others.
