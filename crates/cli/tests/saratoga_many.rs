@@ -420,6 +420,53 @@ fn a_reader_that_takes_its_time_gets_all() {
     assert!(got == content);
 }
 
+/// What is taken to standard output is deleted when that has all, however long it takes, and stays where that fails.
+#[test]
+fn what_standard_output_did_not_take_is_not_deleted() {
+    let server = Server::start(&["--rate", "100Mbit/s", "--silence", "2s"]);
+    let log = server.path().join("log");
+    let content = vec![7; 300_000];
+    fs::write(&log, &content).unwrap();
+    let take = |out: Stdio| {
+        let mut take = Command::new(PROGRAM);
+        take.args(["saratoga", "take", &server.address, "log"]);
+        take.args(["--to", "-", "--silence", "2s"]);
+        take.stdout(out).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let full = fs::OpenOptions::new()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let output = take(full.into()).wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(log.exists());
+
+    let mut taken = take(Stdio::piped());
+    let mut out = taken.stdout.take().unwrap();
+    std::thread::sleep(Duration::from_secs(5));
+    assert!(log.exists(), "deleted before it was read");
+    let mut got = Vec::new();
+    out.read_to_end(&mut got).unwrap();
+    assert_done(&taken.wait_with_output().unwrap());
+    assert!(got == content && !log.exists());
+}
+
+/// A directory in which a transfer was interrupted can be sent.
+#[test]
+fn what_an_interrupted_transfer_left_is_not_sent() {
+    let server = Server::start(&["--rate", "100Mbit/s"]);
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a", ".b.saratoga-part", ".b.saratoga-record"] {
+        fs::write(folder.path().join(name), "1").unwrap();
+    }
+    let mut give = Command::new(PROGRAM);
+    give.args(["saratoga", "give", &server.address, "-r", "."]);
+    assert_done(&give.current_dir(folder.path()).output().unwrap());
+    assert!(server.path().join("a").exists());
+    assert!(folder.path().join(".b.saratoga-part").exists());
+    assert_eq!(fs::read_dir(server.path()).unwrap().count(), 1);
+}
+
 /// What is taken from where nothing can be deleted is told before it comes.
 #[test]
 fn a_take_from_a_read_only_place_fails() {

@@ -372,9 +372,18 @@ impl Client {
             Job::List { remote } => {
                 let config = Node::receiving(link, id, Some(request), None);
                 let sink = Sink::Memory(Vec::new());
-                self.incoming(Receiver::new(config, now), sink, remote)
+                Work::Receiving(Box::new(self.incoming(
+                    Receiver::new(config, now),
+                    sink,
+                    remote,
+                )))
             }
-            Job::Get { remote, target, .. } => {
+            Job::Get {
+                remote,
+                target,
+                take,
+                ..
+            } => {
                 let (sink, kept) = match target {
                     Target::Stdout => {
                         let pipe = Pipe::new(spool()?);
@@ -387,7 +396,11 @@ impl Client {
                     }
                 };
                 let config = Node::receiving(link, id, Some(request), kept);
-                self.incoming(Receiver::new(config, now), sink, remote)
+                let incoming = self.incoming(Receiver::new(config, now), sink, remote);
+                Work::Receiving(Box::new(match take {
+                    true => incoming.taking(),
+                    false => incoming,
+                }))
             }
             Job::Put {
                 local: Some(local),
@@ -436,10 +449,9 @@ impl Client {
         })
     }
 
-    fn incoming(&self, receiver: Receiver, sink: Sink, path: &str) -> Work {
+    fn incoming(&self, receiver: Receiver, sink: Sink, path: &str) -> Incoming {
         let (most, now) = (self.config.max_size, timer::now());
-        let incoming = Incoming::new(receiver, sink, path.to_owned(), most, now);
-        Work::Receiving(Box::new(incoming))
+        Incoming::new(receiver, sink, path.to_owned(), most, now)
     }
 
     fn request(&self, job: &Job, session: u32) -> Request {

@@ -36,6 +36,10 @@ pub(crate) struct Incoming {
     /// What arrived in memory.
     content: Vec<u8>,
     fault: Option<Error>,
+    /// The content is right.
+    right: bool,
+    /// Standard output must have it before it counts as verified.
+    wants_reader: bool,
     verified: bool,
     end: Option<Result<(), Error>>,
 }
@@ -60,9 +64,17 @@ impl Incoming {
             verdict: None,
             content: Vec::new(),
             fault: None,
+            right: false,
+            wants_reader: false,
             verified: false,
             end: None,
         }
+    }
+
+    /// What it is taken from is deleted at the peer: not before standard output, where it goes there, has all.
+    pub(crate) const fn taking(mut self) -> Self {
+        self.wants_reader = self.output.is_some();
+        self
     }
 
     /// A frame arrives that is not DATA.
@@ -88,10 +100,19 @@ impl Incoming {
             match verdict {
                 Ok(content) => {
                     self.content = content;
+                    self.right = true;
+                }
+                Err(error) => self.fail(error),
+            }
+        }
+        if self.settles() {
+            match self.is_delivered() {
+                Ok(true) => {
                     self.verified = true;
                     self.receiver.verified(now);
                 }
-                Err(error) => self.fail(error),
+                Ok(false) => {}
+                Err(error) => self.fail(Error::file("write", "standard output")(error)),
             }
         }
         if now.since(self.saved) >= RECORD {
@@ -240,9 +261,22 @@ impl Incoming {
         }
     }
 
-    /// Whether a thread works on the verdict.
+    /// Whether a thread works on the verdict, or on what must be done before it is told.
     pub(crate) const fn verifies(&self) -> bool {
-        self.verdict.is_some()
+        self.verdict.is_some() || self.settles()
+    }
+
+    /// The content is right, and the peer has not been told.
+    const fn settles(&self) -> bool {
+        self.right && !self.verified && self.fault.is_none()
+    }
+
+    /// Whether who must have it before the peer deletes its own has it.
+    fn is_delivered(&self) -> std::io::Result<bool> {
+        match self.output.as_deref().filter(|_| self.wants_reader) {
+            Some(output) => output.is_written(),
+            None => Ok(true),
+        }
     }
 
     /// Everything is here, verified and under its name.

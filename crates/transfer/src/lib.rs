@@ -49,4 +49,4 @@ pub use client::Client;
 pub use error::Error;
 pub use node::{Link, Node};
 pub use serve::Server;
-pub use tree::{Tree, posix_times};
+pub use tree::{Tree, is_of_a_part, posix_times};

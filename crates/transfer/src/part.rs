@@ -17,6 +17,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+/// How often a part that others put under its name meanwhile is opened at most.
+const TRIES: u32 = 100;
 /// Octets of a record that are read at most: far more than the stretches a receiver keeps.
 const MOST_RECORD: u64 = 8 << 20;
 
@@ -46,18 +48,7 @@ impl Part {
             return Err(Error::file("write over the directory", path)(error));
         }
         let stem = stem(&name);
-        let opened = || {
-            let file = folder.create(&format!("{stem}{PART}"))?;
-            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => Ok(file),
-                Err(rustix::io::Errno::WOULDBLOCK) => {
-                    let why = "another transfer is writing it";
-                    Err(io::Error::new(io::ErrorKind::WouldBlock, why))
-                }
-                Err(errno) => Err(errno.into()),
-            }
-        };
-        let file = opened().map_err(Error::file("write", path))?;
+        let file = locked(&folder, &format!("{stem}{PART}")).map_err(Error::file("write", path))?;
         let part = Self {
             folder,
             name,
@@ -175,6 +166,31 @@ impl Part {
     }
 }
 
+/// Opens or makes `name` in `folder`, so that no other session writes it.
+fn locked(folder: &Folder, name: &str) -> io::Result<File> {
+    for _ in 0..TRIES {
+        let file = folder.create(name)?;
+        if lock(folder, &file, name)? {
+            return Ok(file);
+        }
+    }
+    Err(is_taken())
+}
+
+/// Locks `file`, which was opened as `name`; whether it still has that name. Who had it locked until now may have
+/// put it under its own name since, or thrown it away: then the next one is another file.
+fn lock(folder: &Folder, file: &File, name: &str) -> io::Result<bool> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(folder.is_at(file, name)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(is_taken()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn is_taken() -> io::Error {
+    io::Error::new(io::ErrorKind::WouldBlock, "another transfer is writing it")
+}
+
 /// What this process takes from the mode of files that it makes; umask(2) tells it only where it is changed.
 fn umask() -> u32 {
     static KNOWN: OnceLock<u32> = OnceLock::new();
@@ -220,4 +236,29 @@ pub(crate) fn verify(
         return Ok(true);
     };
     Ok(sum.rest(file, size)?.finish() == *checksum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::Tree;
+
+    #[test]
+    fn a_part_that_was_put_under_its_name_meanwhile_is_not_written() {
+        let root = tempfile::tempdir().unwrap();
+        let (folder, _) = Tree::open(root.path()).unwrap().place("a", false).unwrap();
+        let part = format!(".a{PART}");
+        let first = locked(&folder, &part).unwrap();
+        // Another session has opened it too, and comes to lock it when the first is done.
+        let second = folder.create(&part).unwrap();
+        assert!(lock(&folder, &second, &part).is_err());
+        folder.rename(&part, "a").unwrap();
+        drop(first);
+        assert!(!lock(&folder, &second, &part).unwrap());
+        // What was thrown away is none, either.
+        let third = folder.create(&part).unwrap();
+        folder.remove(&part);
+        assert!(!lock(&folder, &third, &part).unwrap());
+        assert!(locked(&folder, &part).is_ok());
+    }
 }

@@ -220,6 +220,15 @@ impl Folder {
         let _ = rustix::fs::unlinkat(&self.fd, name, AtFlags::empty());
     }
 
+    /// Whether `name` is the open `file`.
+    pub(crate) fn is_at(&self, file: &File, name: &str) -> bool {
+        let found = rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW);
+        match (found, rustix::fs::fstat(file)) {
+            (Ok(found), Ok(own)) => (found.st_dev, found.st_ino) == (own.st_dev, own.st_ino),
+            _ => false,
+        }
+    }
+
     pub(crate) fn is_directory(&self, name: &str) -> bool {
         rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)
             .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
@@ -251,8 +260,9 @@ fn beneath(root: impl AsFd, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Whether a file is of a transfer that goes on or was interrupted.
-pub(crate) fn is_of_a_part(name: &OsStr) -> bool {
+/// Whether a file of this name is of a transfer that goes on or was interrupted.
+#[must_use]
+pub fn is_of_a_part(name: &OsStr) -> bool {
     name.to_str().is_some_and(ours)
 }
 

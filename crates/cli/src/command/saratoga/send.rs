@@ -7,6 +7,7 @@ use anyhow::{Context, anyhow};
 use bentpipe_base::Rate;
 use bentpipe_transfer::beacon;
 use bentpipe_transfer::client::Job;
+use bentpipe_transfer::is_of_a_part;
 use bentpipe_transfer::path::{joined, normal};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -151,6 +152,10 @@ impl Found {
                 let remote = joined(&name, &own);
                 if kind.is_dir() {
                     folders.push((entry.path(), remote));
+                } else if is_of_a_part(&entry.file_name()) {
+                    let path = entry.path();
+                    let why = "an interrupted transfer has left it";
+                    terminal::say(&format!("left out `{}`: {why}", path.display()));
                 } else if kind.is_file() {
                     self.files.push((entry.path(), remote));
                 } else {
