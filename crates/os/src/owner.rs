@@ -44,13 +44,14 @@ impl Owner {
             .ok_or(OwnerError { source: None })
     }
 
-    /// Whether that very process still runs: same pid, same start time, and not a zombie (a killed
-    /// process whose parent has yet to collect it holds nothing any more).
+    /// Whether that very process still runs: same pid, same start time, and not a zombie without threads (a
+    /// killed process whose parent has yet to collect it holds nothing any more; but while threads of it
+    /// are still ending, they hold its files, and the first may be a zombie before them).
     pub fn is_alive(&self) -> bool {
         std::fs::read(format!("/proc/{}/stat", self.pid))
             .ok()
             .and_then(|stat| Stat::parse(&stat))
-            .is_some_and(|stat| stat.owner == *self && !matches!(stat.state, b'Z' | b'X' | b'x'))
+            .is_some_and(|stat| stat.owner == *self && !stat.has_ended())
     }
 
     /// The process that has this pid now, if one runs.
@@ -124,9 +125,15 @@ fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
 struct Stat {
     owner: Owner,
     state: u8,
+    threads: u32,
 }
 
 impl Stat {
+    /// Whether the last thread has ended.
+    fn has_ended(&self) -> bool {
+        matches!(self.state, b'Z' | b'X' | b'x') && self.threads <= 1
+    }
+
     /// Field 2 is the command name in parentheses and may itself hold spaces and parentheses, so
     /// the fields behind it are counted from the last `)`.
     fn parse(stat: &[u8]) -> Option<Self> {
@@ -137,14 +144,16 @@ impl Stat {
             .ok()?
             .split_ascii_whitespace();
         let state = *fields.next()?.as_bytes().first()?;
-        // The state is field 3, the start time field 22.
-        let start = fields.nth(18)?;
+        // The state is field 3, the number of threads field 20, the start time field 22.
+        let threads = fields.nth(16)?;
+        let start = fields.nth(1)?;
         Some(Self {
             owner: Owner {
                 pid: pid.parse().ok()?,
                 start: start.parse().ok()?,
             },
             state,
+            threads: threads.parse().ok()?,
         })
     }
 }
@@ -191,6 +200,17 @@ mod tests {
             }
             .is_alive()
         );
+    }
+
+    #[test]
+    fn a_zombie_whose_threads_are_still_ending_is_not_dead_yet() {
+        let stat = |state, threads| {
+            let fields = TAIL.replace(" 17 ", &format!(" {threads} "));
+            Stat::parse(format!("17 (bash) {state} {fields}").as_bytes()).unwrap()
+        };
+        assert!(!stat("Z", 2).has_ended());
+        assert!(stat("Z", 1).has_ended());
+        assert!(!stat("S", 1).has_ended());
     }
 
     #[test]
