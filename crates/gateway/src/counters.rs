@@ -69,9 +69,11 @@ counters! {
     direct,
     /// Connections reset because there was no room or no descriptor for them.
     starved,
+    /// SYNs that passed unsplit because what was dialled for them, or for others of that client, was met with silence.
+    unanswered,
     /// SYNs held until the far side had answered.
     held,
-    /// SYNs that came again while the far side was being dialled, dropped.
+    /// SYNs that came again while the far side was being dialled, dropped; or after they had passed or been let in.
     repeated,
     /// Held SYNs given up: the far side was silent, or the client had gone when it answered.
     abandoned,
@@ -161,7 +163,7 @@ impl Snapshot {
     }
 
     /// SYNs that passed unsplit by a worker's word, by the reason as [`crate::Meter::passed`] names it.
-    pub(crate) fn unsplit(&self) -> [(&'static str, u64); 9] {
+    pub(crate) fn unsplit(&self) -> [(&'static str, u64); 10] {
         [
             ("limit_flows", self.over_flows),
             ("limit_descriptors", self.over_descriptors),
@@ -172,6 +174,7 @@ impl Snapshot {
             ("backlog", self.over_backlog),
             ("syn_cookies", self.syn_cookies),
             ("queue_overrun", self.queue_overrun),
+            ("unanswered", self.unanswered),
         ]
     }
 

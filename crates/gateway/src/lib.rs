@@ -39,6 +39,7 @@ mod orders;
 mod ruleset;
 mod shared;
 mod shutdown;
+mod silence;
 mod slab;
 mod status;
 mod thin;

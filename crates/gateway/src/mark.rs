@@ -8,8 +8,7 @@
 //! ```
 //! Roles: 0 an intercepted packet, to be delivered to this machine; 1 a socket of the terrestrial
 //! leg; 2 a socket of the satellite leg; 3 an intercepted packet that is not yet to be routed here; 0x41 and 0x42 dialled ones whose packets conntrack is to see; 10 and 11
-//! a datagram that throws the switch of the gateway's table; 14 a held SYN whose next hop does not answer; 15 one
-//! that the far side has refused; 0x80 + n a SYN for a listener of worker n.
+//! a datagram that throws the switch of the gateway's table; 14 a held SYN whose next hop does not answer; 0x80 + n a SYN for a listener of worker n.
 //!
 //! The priority (`meta priority`) of a SYN of ours that is not to ask for ECN has the same upper bits and 13
 //! for its role, and that of an acknowledgement of ours that waits to be thinned out 12. The priority of a
@@ -114,11 +113,6 @@ impl Marks {
         self.0 | 14
     }
 
-    /// On a held SYN: the far side has refused, tell the client.
-    pub const fn refused(self) -> u32 {
-        self.0 | 15
-    }
-
     /// On a SYN: hand it to a listener of worker number `worker`.
     pub const fn for_worker(self, worker: usize) -> u32 {
         self.0 | FOR_WORKER | (worker as u32 & (FOR_WORKER - 1))
@@ -205,7 +199,6 @@ mod tests {
             one.tracked(Which::Lan),
             one.tracked(Which::Sat),
             one.found(),
-            one.refused(),
             one.switch()[0],
             one.switch()[1],
             one.for_worker(0),

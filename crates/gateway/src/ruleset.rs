@@ -29,7 +29,9 @@
 //!   is left to conntrack. Looped SYNs are not tracked either. Other SYNs that find a socket of their four
 //!   numbers come again, and meet the answer that was given, or end a TIME_WAIT. There the `tproxy` comes
 //!   before the mark: with nobody listening the rule ends.
-//! - `notrack_out`: what we send is not tracked either. Where our sockets ask for ECN, those whose
+//! - `notrack_out`: what we send is not tracked either. A dial that would leave by another interface than those of
+//!   its leg, because the operator's routes ask for what it has not, or its destination is this machine, does not
+//!   leave. Where our sockets ask for ECN, those whose
 //!   clients did not are made not to: an answer without ECN settles it for both ends.
 //! - `deliver` (at the end of prerouting, so that an operator's own marks cannot overwrite ours, and behind the
 //!   translation of destinations, so that a dial whose own address was translated hears its answers): looped SYNs
@@ -234,7 +236,7 @@ impl Ruleset {
             .collect();
         let (own, passing, standing) = (self.own(), self.passing(), standing());
         let holders = is("priority", self.marks.holders());
-        let (unreachable, refused) = (self.marks.unreachable(), self.marks.refused());
+        let unreachable = self.marks.unreachable();
         format!(
             "\
 {counters}{switch}{standing}chain choose {{
@@ -246,7 +248,6 @@ impl Ruleset {
 chain after {{
   type filter hook forward priority {}; policy accept;
   meta mark {unreachable:#x} reject with icmpx host-unreachable
-  meta mark {refused:#x} meta l4proto tcp reject with tcp reset
   meta priority {:#x} counter name translated
   {holders} meta priority set 0
 }}
@@ -265,9 +266,11 @@ chain after {{
         let found = self.marks.found();
         let find = format!("meta mark set {found:#x} accept");
         let without_ecn = self.marks.without_ecn();
-        let tracked = [Which::Lan, Which::Sat].map(|leg| self.marks.tracked(leg));
-        let tracked = format!("{{ {:#x}, {:#x} }}", tracked[0], tracked[1]);
+        let tracked = self.tracked();
         let looped = is("mark", self.marks.for_workers());
+        let astray: String = [Which::Lan, Which::Sat]
+            .map(|leg| self.astray(leg))
+            .concat();
         let listeners: String = self
             .entrances()
             .enumerate()
@@ -292,7 +295,7 @@ chain take {{
 chain notrack_out {{
   type filter hook output priority raw; policy accept;
   meta mark & {mask:#x} != {ours:#x} accept
-  meta priority {without_ecn:#x} {SYN} tcp flags set syn
+{astray}  meta priority {without_ecn:#x} {SYN} tcp flags set syn
   meta mark {tracked} accept
   notrack
 }}
@@ -308,13 +311,35 @@ chain deliver {{
         )
     }
 
-    /// The body of another table, for where addresses are translated: what conntrack knows of a SYN.
+    /// The marks of dials that conntrack sees, as an nft set.
+    fn tracked(&self) -> String {
+        let [lan, sat] = [Which::Lan, Which::Sat].map(|leg| self.marks.tracked(leg));
+        format!("{{ {lan:#x}, {sat:#x} }}")
+    }
+
+    /// Drops what is dialled by a leg and would leave by an interface that is not the leg's: the client's SYN was
+    /// about to leave by one.
+    fn astray(&self, leg: Which) -> String {
+        let (plain, tracked) = (self.marks.leg(leg), self.marks.tracked(leg));
+        let set = self.set(leg);
+        format!("  meta mark {{ {plain:#x}, {tracked:#x} }} oifname != {set} {SYN} counter drop\n")
+    }
+
+    /// The body of another table, for where addresses are translated: what conntrack knows of a SYN. And dials keep
+    /// their destination, by a translation to itself before all others: what an operator does with the connections
+    /// of the gateway's own programs (a proxy for them, say) is not for those that it forwards.
     pub(crate) fn translation(&self) -> String {
+        let tracked = self.tracked();
         format!(
             "\
 chain translated {{
   type filter hook forward priority {}; policy accept;
   {SYN} ct status dnat meta priority set {:#x}
+}}
+chain untranslated {{
+  type nat hook output priority -199; policy accept;
+  meta mark {tracked} dnat ip to ip daddr
+  meta mark {tracked} dnat ip6 to ip6 daddr
 }}
 ",
             PLACE - 1,

@@ -3,6 +3,7 @@
 
 use crate::legs::Legs;
 use crate::load::Load;
+use crate::silence::Silence;
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_os::epoll::Bell;
 use bentpipe_os::nft::LIFE;
@@ -172,6 +173,7 @@ pub(crate) struct Shared {
     /// [`NEVER`] when it has not refused of late.
     exhausted_at: AtomicUsize,
     load: Load,
+    silence: Silence,
     control_lost: AtomicBool,
     /// A successor has taken over.
     retired: AtomicBool,
@@ -205,6 +207,7 @@ impl Shared {
             edition: AtomicU64::new(0),
             exhausted_at: AtomicUsize::new(NEVER),
             load,
+            silence: Silence::default(),
             control_lost: AtomicBool::new(false),
             retired: AtomicBool::new(false),
             silent: (0..workers).map(|_| Mutex::default()).collect(),
@@ -377,6 +380,11 @@ impl Shared {
     /// What waits in buffers.
     pub(crate) fn load(&self) -> &Load {
         &self.load
+    }
+
+    /// Which clients' dials are met with silence.
+    pub(crate) fn silence(&self) -> &Silence {
+        &self.silence
     }
 
     /// Whether new flows may be intercepted again.

@@ -9,6 +9,7 @@ mod breaking;
 mod idle;
 mod stalled;
 mod syn;
+mod unanswered;
 
 pub(crate) use syn::Intake;
 
@@ -21,6 +22,7 @@ use crate::shared::{Settings, Shared, Stage};
 use crate::slab::Slab;
 use crate::watchdog::Standstill;
 use bentpipe_base::Instant;
+use bentpipe_os::conntrack::Conntrack;
 use bentpipe_os::epoll::{Epoll, Event, Events, Interest};
 use bentpipe_os::splice::Pool;
 use bentpipe_os::{sched, socket, timer};
@@ -30,10 +32,10 @@ use idle::Idle;
 use stalled::Stalled;
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use unanswered::Dialling;
 
 /// Tokens from here on are listeners; below, a flow's slot and side.
 const LISTENER: u64 = 1 << 40;
@@ -88,8 +90,12 @@ pub(crate) struct Worker {
     standstill: Standstill,
     ledger: Ledger,
     flows: Slab<Flow>,
-    /// Flows in [`Phase::Dialling`], and where they are dialled to.
-    dialling: HashMap<u32, IpAddr>,
+    /// Flows in [`Phase::Dialling`], and what is dialled for them.
+    dialling: HashMap<u32, Dialling>,
+    /// Opened when a dial that conntrack has seen is first given up.
+    conntrack: Option<Conntrack>,
+    /// When it was last looked for dials that are silent.
+    listened: Instant,
     tools: Tools,
     again: VecDeque<u32>,
     breaking: Breaking,
@@ -129,6 +135,8 @@ impl Worker {
             ledger: plan.ledger,
             flows: Slab::new(),
             dialling: HashMap::new(),
+            conntrack: None,
+            listened: timer::now(),
             tools: Tools {
                 pool: Pool::new(pipes, pipes.min(64), pipe_size),
                 buffer: vec![0; crate::lane::SMALL].into(),
@@ -198,6 +206,7 @@ impl Worker {
             self.breaking.patience(),
             self.idle_tick(),
             self.stalled_tick(),
+            self.dial_tick(),
             self.intake.as_ref().and_then(Intake::tick),
         ];
         all.into_iter().flatten().min()

@@ -4,15 +4,19 @@
 
 mod support;
 
+use bentpipe_gateway::Config;
+use bentpipe_os::netlink::{Prefix, Route};
+use bentpipe_os::tun::{Tun, TunConfig};
 use bentpipe_os::{need, nft, socket};
+use bentpipe_wire::{Checksums, Flags, Ipv6, Packet, Payload, Tcp, Transport};
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::time::Duration;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
 use support::{HANDSHAKES, Ip, Running, Stage, converse, eventually};
 
 /// Rule sets that forward connections to port OPEN and nothing else, and what a client hears that tries
 /// another: nothing, or a refusal.
-const RULES: [(&str, ErrorKind); 6] = [
+const RULES: [(&str, ErrorKind); 7] = [
     // By port.
     (
         "table inet f { chain forward { type filter hook forward priority filter; policy drop;
@@ -45,6 +49,21 @@ const RULES: [(&str, ErrorKind); 6] = [
     (
         "table inet r { chain raw { type filter hook prerouting priority raw - 10; policy accept;
            iifname sat0 tcp flags & (syn | ack) == syn tcp dport != OPEN drop
+         } }",
+        ErrorKind::TimedOut,
+    ),
+    // With the way back looked for, before conntrack and behind it, also by the mark.
+    (
+        "table inet r { chain raw { type filter hook prerouting priority raw; policy accept;
+           meta nfproto ipv4 fib saddr . iif oif missing drop
+           icmpv6 type { nd-router-advert, nd-neighbor-solicit } accept
+           meta nfproto ipv6 fib saddr . iif oif missing drop
+         }
+         chain later { type filter hook prerouting priority filter + 10; policy accept;
+           meta nfproto ipv4 fib saddr . mark . iif oif missing drop
+         }
+         chain forward { type filter hook forward priority filter; policy accept;
+           tcp flags & (syn | ack) == syn tcp dport != OPEN drop
          } }",
         ErrorKind::TimedOut,
     ),
@@ -230,5 +249,119 @@ fn a_forged_source_makes_no_connection() {
                 assert_eq!(more > 0, passes, "{guard} {ip:?}");
             }
         }
+    }
+}
+
+/// A kernel that looks by a packet's mark for the way back to its source finds the way that it would find without us,
+/// on both legs, whoever begins.
+#[test]
+fn sources_may_be_checked_by_the_mark() {
+    need!(Root, Tproxy);
+    for handshake in HANDSHAKES {
+        for filter in ["0", "1", "2"] {
+            let stage = Stage::new();
+            for key in ["src_valid_mark", "rp_filter"] {
+                for interface in ["all", "sat0", "lan0"] {
+                    let value = if key == "rp_filter" { filter } else { "1" };
+                    let key = format!("net.ipv4.conf.{interface}.{key}");
+                    stage.gateway.set_sysctl(&key, value).unwrap();
+                }
+            }
+            let gateway = stage.split_after(handshake);
+            for ip in Ip::BOTH {
+                let (mut client, mut server) = stage.pair(ip);
+                converse(&mut client, &mut server);
+                // And from the other side.
+                let listener = stage.listen_in(&stage.client, ip.client());
+                let connect =
+                    || TcpStream::connect_timeout(&listener.address(), Duration::from_secs(5));
+                let mut client = stage.server.run(connect).unwrap().unwrap();
+                let mut server = listener.accept();
+                converse(&mut client, &mut server);
+            }
+            assert_eq!(gateway.meter.read().connected, 4, "rp_filter {filter}");
+            // Whoever is not behind the interface is still found out.
+            let listener = stage.listen(Ip::V4);
+            forge(&stage, Ip::V4.nobody(), listener.address());
+            assert!(listener.accept_within(Duration::from_millis(100)).is_none());
+        }
+    }
+}
+
+/// The unspecified address, which is forwarded by a default route, is this machine to who connects to it: nothing of this
+/// machine answers it, held or early.
+#[test]
+fn a_destination_that_would_be_this_machine_is_not_dialled() {
+    need!(Root, Tproxy, Tun);
+    for handshake in HANDSHAKES {
+        let stage = Stage::new();
+        let netlink = stage.gateway.netlink().unwrap();
+        let default = Route::via("::/0".parse().unwrap(), Ip::V6.server());
+        netlink.add_route(&default).unwrap();
+        let open = || Tun::open("sat1", TunConfig::default()).unwrap();
+        let wire = stage.gateway.run(open).unwrap();
+        let client: Ipv6Addr = "fd78::2".parse().unwrap();
+        let there = Route::device(Prefix::host(client.into()), "sat1");
+        netlink.add_route(&there).unwrap();
+        let own = stage.listen_in(&stage.gateway, Ipv6Addr::LOCALHOST.into());
+        let config = Config {
+            sat_interfaces: vec!["sat0".to_owned(), "sat1".to_owned()],
+            handshake,
+            ..Stage::config()
+        };
+        let gateway = stage.split_by(config);
+        let syn = |destination, port| {
+            let tcp = Tcp {
+                source: 40_000,
+                destination: port,
+                flags: Flags::SYN,
+                window: 65_535,
+                ..Tcp::default()
+            };
+            let packet = Packet {
+                ip: bentpipe_wire::Ip::V6(Box::new(Ipv6::new(client, destination))),
+                transport: Transport::Tcp(tcp),
+                payload: Payload::Absent,
+            };
+            wire.send(&packet.to_vec().unwrap()).unwrap();
+        };
+        // What answers on the wire within a second and a half.
+        let answers = || {
+            let until = Instant::now() + Duration::from_millis(1500);
+            let (mut buffer, mut from) = ([0; 1500], Vec::new());
+            while Instant::now() < until {
+                let Some(length) = wire.receive(&mut buffer).unwrap() else {
+                    std::thread::sleep(Duration::from_millis(2));
+                    continue;
+                };
+                let packet = Packet::parse(&buffer[..length], Checksums::Ignore);
+                if let Ok(Packet {
+                    ip: bentpipe_wire::Ip::V6(ip),
+                    transport: Transport::Tcp(_),
+                    ..
+                }) = packet
+                {
+                    from.push(ip.source);
+                }
+            }
+            from
+        };
+        let listener = stage.listen(Ip::V6);
+        let IpAddr::V6(server) = Ip::V6.server() else {
+            unreachable!("it is of IPv6");
+        };
+        syn(server, listener.address().port());
+        assert!(answers().contains(&server), "this wire is not split");
+        for port in [own.address().port(), 9] {
+            syn(Ipv6Addr::UNSPECIFIED, port);
+        }
+        let answers = answers();
+        assert!(!answers.contains(&Ipv6Addr::LOCALHOST), "{answers:?}");
+        let counters = gateway.meter.read();
+        assert_eq!(
+            (counters.connected, counters.refused),
+            (0, 0),
+            "{counters:?}"
+        );
     }
 }

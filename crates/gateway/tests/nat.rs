@@ -5,11 +5,12 @@
 mod support;
 
 use bentpipe_gateway::Handshake;
-use bentpipe_os::need;
+use bentpipe_os::netns::Netns;
+use bentpipe_os::{need, nft};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
-use support::{HANDSHAKES, Ip, Stage, converse, eventually, pattern};
+use support::{HANDSHAKES, Ip, Listener, Stage, converse, eventually, pattern};
 
 const MASQUERADE: &str =
     "table inet nat { chain post { type nat hook postrouting priority srcnat; policy accept;
@@ -147,4 +148,270 @@ fn a_translated_destination_passes_unsplit() {
         converse(&mut client, &mut server);
         assert_eq!(gateway.meter.read().connected, 1);
     }
+}
+
+/// The ends of a connection that is not held up: who the server sees, and how long it took.
+fn seen(stage: &Stage, listener: &Listener) -> (IpAddr, Duration) {
+    let begun = Instant::now();
+    let client = stage.try_connect(listener.address());
+    let mut client = client.unwrap_or_else(|error| {
+        let rules = stage.gateway.run(|| nft::list(&["ruleset"]).unwrap());
+        panic!("{error}: {}", rules.unwrap())
+    });
+    let mut server = listener.accept();
+    converse(&mut client, &mut server);
+    (server.peer_addr().unwrap().ip(), begun.elapsed())
+}
+
+/// Has the server answer nobody but its neighbours, as if the clients' addresses were private.
+fn hide_the_clients(stage: &Stage) {
+    for family in ["-4", "-6"] {
+        let mut command = stage.server.command("ip");
+        let removed = command.args([family, "route", "del", "default"]).status();
+        assert!(removed.unwrap().success());
+    }
+}
+
+/// Translates what comes by sat0 and goes by lan0, in words that do not know a dial.
+const UNLIKE_A_DIAL: [&str; 3] = [
+    "table inet nat { chain post { type nat hook postrouting priority srcnat; policy accept;
+       iifname sat0 oifname lan0 masquerade
+     } }",
+    "table inet nat { chain pre { type filter hook prerouting priority mangle; policy accept;
+       iifname sat0 meta mark set 7
+     }
+     chain post { type nat hook postrouting priority srcnat; policy accept;
+       meta mark 7 masquerade
+     } }",
+    "table inet nat { chain forward { type filter hook forward priority filter; policy accept;
+       iifname sat0 ct mark set 9
+     }
+     chain post { type nat hook postrouting priority srcnat; policy accept;
+       ct mark 9 masquerade
+     } }",
+];
+
+/// How long a client waits at most where nothing is known yet.
+const FIRST: Duration = Duration::from_millis(4500);
+const AT_ONCE: Duration = Duration::from_millis(900);
+
+/// Rules that translate packets for what a dial lacks leave it untranslated, and nobody answers: the client's own SYN
+/// passes, is translated, and works; those that follow pass at once.
+#[test]
+fn what_translates_no_dial_leaves_nothing_hanging() {
+    need!(Root, Tproxy);
+    std::thread::scope(|scope| {
+        for rules in UNLIKE_A_DIAL {
+            scope.spawn(move || passes_unsplit(rules));
+        }
+    });
+}
+
+fn passes_unsplit(rules: &str) {
+    let stage = Stage::new();
+    hide_the_clients(&stage);
+    stage.apply(rules);
+    stage.apply(STATEFUL);
+    let gateway = stage.split_after(Handshake::EndToEnd);
+    let mut count = 0;
+    for ip in Ip::BOTH {
+        let listener = stage.listen(ip);
+        let (address, took) = seen(&stage, &listener);
+        assert_eq!(address, ip.gateway_lan(), "{rules}");
+        assert!(took < FIRST, "{took:?}: {rules}");
+        // That destination is known now.
+        let (_, took) = seen(&stage, &listener);
+        assert!(took < AT_ONCE, "{took:?}: {rules}");
+        // Two more, and it is the client's way.
+        let others: Vec<_> = (0..2).map(|_| stage.listen(ip)).collect();
+        std::thread::scope(|scope| {
+            for listener in &others {
+                scope.spawn(|| assert!(seen(&stage, listener).1 < FIRST));
+            }
+        });
+        let (_, took) = seen(&stage, &stage.listen(ip));
+        assert!(took < AT_ONCE, "{took:?}: {rules}");
+        count += 5;
+        assert_eq!(gateway.meter.read().unanswered, count);
+    }
+    let counters = gateway.meter.read();
+    assert_eq!(
+        (counters.connected, counters.accepted),
+        (0, 0),
+        "{counters:?}"
+    );
+}
+
+/// Answered early, a client cannot be sent on: it waits. But those that come when its dial has been silent pass.
+#[test]
+fn what_translates_no_dial_is_learnt_by_early_dials_too() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    hide_the_clients(&stage);
+    stage.apply(UNLIKE_A_DIAL[0]);
+    let gateway = stage.split_after(Handshake::Early);
+    for ip in Ip::BOTH {
+        let listener = stage.listen(ip);
+        let _waits = stage.connect(listener.address());
+        std::thread::sleep(FIRST);
+        let (address, took) = seen(&stage, &listener);
+        assert_eq!(address, ip.gateway_lan());
+        assert!(took < AT_ONCE, "{took:?}");
+    }
+    assert_eq!(gateway.meter.read().unanswered, 2);
+}
+
+/// What the gateway's own programs are led to, dials are not: they are split as others.
+#[test]
+fn a_proxy_for_the_gateways_own_programs_gets_no_dial() {
+    need!(Root, Tproxy);
+    for handshake in HANDSHAKES {
+        let stage = Stage::new();
+        let own = Ip::BOTH.map(|ip| stage.listen_in(&stage.gateway, ip.gateway_lan()));
+        let ports = own.each_ref().map(|one| one.address().port());
+        stage.apply(&format!(
+            "table inet own {{ chain out {{ type nat hook output priority -100; policy accept;
+                   meta l4proto tcp dnat ip to 10.77.2.1:{}
+                   meta l4proto tcp dnat ip6 to [fd77:2::1]:{}
+                 }} }}",
+            ports[0], ports[1]
+        ));
+        let gateway = stage.split_after(handshake);
+        for ip in Ip::BOTH {
+            let (address, _) = seen(&stage, &stage.listen(ip));
+            assert_eq!(address, ip.client());
+        }
+        let counters = gateway.meter.read();
+        assert_eq!(
+            (counters.connected, counters.unanswered),
+            (2, 0),
+            "{counters:?}"
+        );
+        for listener in &own {
+            assert!(listener.accept_within(Duration::ZERO).is_none());
+        }
+    }
+}
+
+/// What the gateway's own programs may not do, its dials may not either: the clients' connections pass.
+#[test]
+fn a_firewall_against_the_gateways_own_programs_leaves_nothing_hanging() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    stage.apply(
+        "table inet own { chain out { type filter hook output priority filter; policy drop;
+           ct state established,related accept
+           meta l4proto ipv6-icmp accept
+         } }",
+    );
+    let gateway = stage.split_after(Handshake::EndToEnd);
+    for ip in Ip::BOTH {
+        let listener = stage.listen(ip);
+        for patience in [FIRST, AT_ONCE] {
+            let (address, took) = seen(&stage, &listener);
+            assert_eq!(address, ip.client());
+            assert!(took < patience, "{took:?}");
+        }
+    }
+    assert_eq!(gateway.meter.read().accepted, 0);
+}
+
+/// A route that asks by what interface a packet came is not the dial's. It leaves by no other leg's interface, and the
+/// client's own SYN goes its way.
+#[test]
+fn a_route_by_the_interface_of_arrival_leaves_nothing_hanging() {
+    need!(Root, Tproxy, Program("ip"));
+    for handshake in HANDSHAKES {
+        let stage = Stage::new();
+        let ip = |netns: &Netns, words: &str| {
+            let mut command = netns.command("ip");
+            assert!(
+                command.args(words.split(' ')).status().unwrap().success(),
+                "{words}"
+            );
+        };
+        // By the ordinary route it is behind an interface that is nobody's leg.
+        ip(&stage.gateway, "link add spare type veth peer name beyond");
+        for one in ["spare", "beyond"] {
+            stage
+                .gateway
+                .set_sysctl(&format!("net.ipv6.conf.{one}.disable_ipv6"), "1")
+                .unwrap();
+            ip(&stage.gateway, &format!("link set {one} arp off up"));
+        }
+        ip(&stage.gateway, "route add 10.77.9.9/32 dev spare");
+        ip(
+            &stage.gateway,
+            "route add 10.77.9.9/32 via 10.77.2.2 dev lan0 table 100",
+        );
+        ip(&stage.gateway, "rule add iif sat0 lookup 100 pref 200");
+        ip(&stage.server, "addr add 10.77.9.9/32 dev lo");
+        stage.apply(
+            "table inet spare { chain post { type filter hook postrouting priority 0; policy accept;
+               oifname spare counter
+             } }",
+        );
+        let gateway = stage.split_after(handshake);
+        let listener = stage.listen_in(&stage.server, Ip::V4.beyond());
+        let waits = (handshake == Handshake::Early).then(|| stage.connect(listener.address()));
+        if waits.is_some() {
+            std::thread::sleep(FIRST);
+        }
+        for patience in [FIRST, AT_ONCE] {
+            let (address, took) = seen(&stage, &listener);
+            assert_eq!(address, Ip::V4.client());
+            assert!(took < patience, "{took:?}");
+        }
+        let sent = stage
+            .gateway
+            .run(|| nft::list(&["table", "inet", "spare"]).unwrap());
+        let sent = sent.unwrap();
+        assert!(
+            sent.contains("counter packets 0 bytes 0"),
+            "a dial left by an interface of no leg: {sent}"
+        );
+        // Others are split as ever.
+        let before = gateway.meter.read().connected;
+        let (mut client, mut server) = stage.pair(Ip::V6);
+        converse(&mut client, &mut server);
+        assert_eq!(gateway.meter.read().connected, before + 1);
+    }
+}
+
+/// Silence has other causes too: a server that is not there, packets that are lost, a path of seconds. To a server that
+/// is not there a SYN passes, and what is lost once is not silence.
+#[test]
+fn a_loss_is_not_taken_for_silence() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    // The server hears no first SYN.
+    stage
+        .server
+        .run(|| {
+            nft::apply(
+                "table inet lossy {
+                   set heard { type inet_service . inet_service; flags dynamic; size 65535; }
+                   chain input {
+                     type filter hook input priority filter; policy accept;
+                     tcp flags & (syn | ack) == syn add @heard { tcp sport . tcp dport limit rate over 1/day burst 1 packets } accept
+                     tcp flags & (syn | ack) == syn drop
+                   }
+                 }",
+            )
+            .unwrap();
+        })
+        .unwrap();
+    let gateway = stage.split_after(Handshake::EndToEnd);
+    for ip in Ip::BOTH {
+        let listener = stage.listen(ip);
+        let (address, took) = seen(&stage, &listener);
+        assert_eq!(address, ip.client());
+        assert!(took < FIRST, "{took:?}");
+    }
+    let counters = gateway.meter.read();
+    assert_eq!(
+        (counters.connected, counters.unanswered),
+        (2, 0),
+        "{counters:?}"
+    );
 }

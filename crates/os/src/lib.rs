@@ -6,6 +6,7 @@
 //! removed by the next [`sweep`].
 
 pub mod child;
+pub mod conntrack;
 pub mod diag;
 pub mod epoll;
 pub mod folder;

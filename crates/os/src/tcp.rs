@@ -80,6 +80,12 @@ pub fn info(socket: impl AsFd) -> io::Result<Info> {
     Ok(Info::parse(&raw[..filled]))
 }
 
+/// Whether connection `socket` has been begun and nothing has been heard from the other end (SYN-SENT).
+pub fn is_unanswered(socket: impl AsFd) -> bool {
+    // TCP_SYN_SENT of tcp_states.h.
+    info(socket).is_ok_and(|info| info.state == 2)
+}
+
 impl Info {
     /// Takes the fields out of the kernel's bytes; the offsets are ABI and only ever grow.
     pub(crate) fn parse(raw: &[u8]) -> Self {

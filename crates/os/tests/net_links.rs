@@ -10,7 +10,7 @@ mod net_support;
 use bentpipe_base::Bytes;
 use bentpipe_os::need;
 use bentpipe_os::netlink::{
-    Family, Mark, Netlink, NetlinkError, Prefix, Route, Rule, Table, Veth, VethEnd,
+    Family, Mark, Netlink, NetlinkError, Prefix, Route, Rule, RuleAction, Table, Veth, VethEnd,
 };
 use bentpipe_os::netns::Netns;
 use bentpipe_os::owner::Owner;
@@ -273,6 +273,7 @@ fn rules_and_routes_go_with_their_guards() {
     let rule = Rule {
         family: Family::V4,
         mark: Some(mark),
+        action: RuleAction::Lookup,
         table: Table::from_number(77),
         priority: 123,
     };
@@ -295,48 +296,66 @@ fn rules_and_routes_go_with_their_guards() {
     assert_eq!(show(&["route", "show", "table", "all", "10.9.0.0/16"]), "");
 }
 
+/// Those that come in, and those alone: with `src_valid_mark` the kernel looks by the mark of a packet for the way back
+/// to its source, too, and would find every source to be this machine.
 #[test]
-fn marked_packets_are_diverted_to_this_machine() {
+fn marked_packets_that_come_in_are_diverted_to_this_machine() {
     need!(Root, Program("ip"));
-    let netns = Netns::create("divert").unwrap();
+    let [netns, beside] = ["divert", "beside"].map(|label| Netns::create(label).unwrap());
+    let _veth = wire(&netns, "a", &beside, "b");
     let netlink = netns.netlink().unwrap();
-    let route_to = |address: &str, mark: &str| {
-        let out = netns
-            .command("ip")
-            .args(["route", "get", address, "mark", mark])
-            .output()
-            .unwrap();
-        String::from_utf8(out.stdout).unwrap()
-    };
-    let diversion = netlink
-        .divert(
-            &Family::ALL,
-            Mark {
-                value: 1,
-                mask: 0xff,
-            },
-            100,
-            0,
-        )
+    netlink.add_address("a", prefix("10.9.0.1/24")).unwrap();
+    netlink.add_address("a", prefix("fd09::1/64")).unwrap();
+    for (all, router) in [("0.0.0.0/0", "10.9.0.3"), ("::/0", "fd09::3")] {
+        let route = Route::via(prefix(all), ip(router));
+        netlink.add_route(&route).unwrap();
+    }
+    for key in [
+        "ip_forward",
+        "conf.all.src_valid_mark",
+        "conf.all.rp_filter",
+    ] {
+        netns.set_sysctl(&format!("net.ipv4.{key}"), "1").unwrap();
+    }
+    netns
+        .set_sysctl("net.ipv6.conf.all.forwarding", "1")
         .unwrap();
+    let ask = |words: &str| out(netns.command("ip").args(words.split(' ')));
+    let comes = |address: &str, mark: &str| {
+        let from = if address.contains(':') {
+            "fd09::2"
+        } else {
+            "10.9.0.2"
+        };
+        ask(&format!(
+            "route get {address} from {from} iif a mark {mark}"
+        ))
+    };
+    let mark = Mark {
+        value: 1,
+        mask: 0xff,
+    };
+    let diversion = netlink.divert(&Family::ALL, mark, 100, 0).unwrap();
     for address in ["192.0.2.1", "2001:db8::1"] {
-        let marked = route_to(address, "0xf01");
+        let marked = comes(address, "0xf01");
         assert!(
             marked.starts_with("local ") && marked.contains(&diversion.table().to_string()),
             "{marked}"
         );
-        assert!(!route_to(address, "2").starts_with("local "));
+        assert!(!comes(address, "2").starts_with("local "));
+        let own = ask(&format!("route get {address} mark 0xf01"));
+        assert!(!own.starts_with("local "), "{own}");
     }
     let second = netlink.divert(&Family::ALL, Mark::exact(0x2000), 101, 0);
     assert!(second.is_err(), "the slot is taken");
     assert_eq!(
         netlink.rules().unwrap().len(),
-        2,
+        6,
         "the failure left rules or took some"
     );
     drop(diversion);
     assert_eq!(netlink.rules().unwrap(), []);
-    assert!(!route_to("192.0.2.1", "1").starts_with("local "));
+    assert!(!comes("192.0.2.1", "1").starts_with("local "));
 }
 
 #[test]

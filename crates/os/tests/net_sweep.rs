@@ -9,7 +9,9 @@
 mod net_support;
 
 use bentpipe_os::need;
-use bentpipe_os::netlink::{Family, Mark, Netlink, Prefix, Route, Rule, Table, Veth, VethEnd};
+use bentpipe_os::netlink::{
+    Family, Mark, Netlink, Prefix, Route, Rule, RuleAction, Table, Veth, VethEnd,
+};
 use bentpipe_os::netns::Netns;
 use bentpipe_os::nft::{self, OwnerTable, TableFamily};
 use bentpipe_os::owner::Owner;
@@ -122,7 +124,8 @@ fn the_dead_are_swept_and_the_living_are_not() {
     let mut dead = Actor::start(&host, "maker_role");
     let alive = Actor::start(&host, "maker_role");
     host.run(move || {
-        let all = (true, 3, 2, 2, 2);
+        // Three rules of each family.
+        let all = (true, 3, 6, 2, 2);
         assert_eq!(Traces::of(&dead).counts(), all);
         assert_eq!(Traces::of(&alive).counts(), all);
         let report = sweep();
@@ -135,7 +138,7 @@ fn the_dead_are_swept_and_the_living_are_not() {
 
         dead.kill();
         // Not collected by its parent, and yet dead.
-        let left = (true, 2, 2, 2, 1);
+        let left = (true, 2, 6, 2, 1);
         let gone = within(Duration::from_secs(2), || {
             Traces::of(&dead).counts() == left
         });
@@ -161,7 +164,7 @@ fn the_dead_are_swept_and_the_living_are_not() {
             report.routes.len(),
             report.tables.len(),
         );
-        assert_eq!(counts, (1, 2, 2, 1), "{report}");
+        assert_eq!(counts, (1, 6, 2, 1), "{report}");
         assert!(
             report
                 .to_string()
@@ -205,6 +208,7 @@ fn a_later_process_of_the_same_pid_keeps_nothing_alive() {
         let rule = Rule {
             family: Family::V4,
             mark: Some(Mark::exact(1)),
+            action: RuleAction::Lookup,
             table,
             priority: 9,
         };
@@ -223,7 +227,7 @@ fn a_later_process_of_the_same_pid_keeps_nothing_alive() {
             .iter()
             .map(|rule| rule.priority)
             .collect();
-        assert_eq!(left, [10]);
+        assert_eq!(left, [10, 11, 12]);
     })
     .unwrap();
 }

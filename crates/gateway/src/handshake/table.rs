@@ -3,6 +3,7 @@
 use super::{Backlog, Shares};
 use crate::slab::Slab;
 use bentpipe_base::{Instant, Seq};
+use bentpipe_os::tcp;
 use bentpipe_policy::{Ends, Syn};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -18,6 +19,8 @@ const UNCONFIRMED: Duration = Duration::from_secs(16);
 /// How long one whose connection stands is remembered, and how many are at most.
 const MEMORY: Duration = Duration::from_secs(4);
 const REMEMBERED: usize = 65_536;
+/// How long one is remembered that passed after its dial was silent: clients send it again after 64 s at most.
+const PASSING: Duration = Duration::from_secs(65);
 /// SYNs of one source prefix, and to one destination, that may be pending before any client has confirmed.
 const INITIAL: usize = 64;
 /// Connections to one destination, and from one prefix, that may be unconfirmed before others are
@@ -43,6 +46,10 @@ pub(crate) struct Held {
     pub(crate) ticket: Ticket,
     pub(crate) far: OwnedFd,
     pub(crate) begun: Instant,
+    /// It has come again meanwhile.
+    pub(crate) repeated: bool,
+    /// `ticket` is not the first's, but that of one which came after the dial.
+    pub(crate) later: bool,
 }
 
 /// A SYN that has gone on to a listener.
@@ -62,10 +69,12 @@ struct LetIn {
 pub(crate) enum Known {
     /// Nothing: it begins a connection.
     New,
-    /// It takes the place of one that is held, whose ticket this is.
+    /// One of its ends is held already; this is the ticket of the one that is not needed of the two.
     Held(Ticket),
     /// It comes again after it was let in.
     LetIn,
+    /// It comes again after it passed, or is to pass now: what was dialled for it was silent.
+    Passed,
 }
 
 /// The SYNs of one worker.
@@ -77,6 +86,9 @@ pub(crate) struct Table {
     /// SYNs let in of late. One that comes again may have waited in the queue while the first became
     /// a connection.
     let_in: HashMap<Ends, LetIn>,
+    /// SYNs that passed after their dial was silent, and until when that is remembered. Were one that comes
+    /// again dialled again, the far side would hear two connections of the same four numbers.
+    passed: HashMap<Ends, (Seq, Instant)>,
     /// How many of these wait for their clients, and how many have a far side.
     waiting: usize,
     unconfirmed: usize,
@@ -94,6 +106,7 @@ impl Table {
             held: Slab::new(),
             places: HashMap::new(),
             let_in: HashMap::new(),
+            passed: HashMap::new(),
             waiting: 0,
             unconfirmed: 0,
             abandoned: 0,
@@ -106,6 +119,7 @@ impl Table {
     pub(crate) fn is_idle(&self) -> bool {
         self.places.is_empty()
             && self.let_in.is_empty()
+            && self.passed.is_empty()
             && self.abandoned == 0
             && self.shares.are_empty()
     }
@@ -115,12 +129,18 @@ impl Table {
         self.places.len() + self.unconfirmed
     }
 
-    /// What is known of `syn`, which waits with `ticket`.
-    pub(crate) fn meet(&mut self, ticket: Ticket, syn: &Syn, now: Instant) -> Known {
+    /// What is known of `syn`, which waits with `ticket`. Of a SYN that comes again the first is kept where dials are
+    /// `tracked`: conntrack takes the others for a part of the dial.
+    pub(crate) fn meet(&mut self, ticket: Ticket, syn: &Syn, tracked: bool, now: Instant) -> Known {
         let place = self.places.get(&syn.ends).copied();
         if let Some(held) = place.and_then(|index| self.held.get_mut(index)) {
             // A client that has begun anew listens to the new one alone.
+            held.repeated = true;
+            if tracked && held.seq == syn.seq {
+                return Known::Held(ticket);
+            }
             held.seq = syn.seq;
+            held.later = true;
             return Known::Held(std::mem::replace(&mut held.ticket, ticket));
         }
         match self.let_in.get_mut(&syn.ends) {
@@ -129,7 +149,24 @@ impl Table {
                 Known::LetIn
             }
             Some(before) if before.seq == syn.seq => Known::LetIn,
+            _ => self.meet_passed(syn, now),
+        }
+    }
+
+    fn meet_passed(&mut self, syn: &Syn, now: Instant) -> Known {
+        match self.passed.get_mut(&syn.ends) {
+            Some((seq, until)) if *seq == syn.seq => {
+                *until = now + PASSING;
+                Known::Passed
+            }
             _ => Known::New,
+        }
+    }
+
+    /// This SYN passes, and is to pass when it comes again.
+    pub(crate) fn passes(&mut self, ends: Ends, seq: Seq, now: Instant) {
+        if self.passed.len() < REMEMBERED {
+            self.passed.insert(ends, (seq, now + PASSING));
         }
     }
 
@@ -238,11 +275,26 @@ impl Table {
         self.find(|held| now.since(held.begun) >= PATIENCE)
     }
 
+    /// Held SYNs that have come again, and whose far side has been silent for `patience`.
+    pub(crate) fn silent_for(&mut self, patience: Duration, now: Instant) -> Vec<u32> {
+        self.find(|held| {
+            let waits = held.repeated && now.since(held.begun) >= patience;
+            // An answer may have come that is still to be looked at.
+            waits && tcp::is_unanswered(&held.far)
+        })
+    }
+
+    /// Whether any SYN is held.
+    pub(crate) fn holds(&self) -> bool {
+        !self.places.is_empty()
+    }
+
     /// Forgets what is past, and resets the far sides whose clients have not come; says how many. To be called
     /// once a second.
     pub(crate) fn expire(&mut self, now: Instant) -> usize {
         self.abandoned -= self.abandoned.div_ceil(6);
         self.shares.age();
+        self.passed.retain(|_, (_, until)| now < *until);
         let mut reset = 0;
         self.let_in.retain(|ends, entry| {
             if entry.far.as_ref().is_some_and(|(_, until)| *until <= now) {

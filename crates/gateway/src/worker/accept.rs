@@ -1,16 +1,16 @@
 //! New flows: accept, dial on, and what becomes of the dial.
 
-use super::{LISTENER, Pause, Worker};
+use super::{Dialling, LISTENER, Pause, Worker};
 use crate::dial::{Dialled, Silent, dial};
 use crate::flow::{Flow, Phase, Side};
 use bentpipe_base::Instant;
 use bentpipe_os::epoll::{Epoll, Event, Interest};
 use bentpipe_os::socket::{self, Dial};
 use bentpipe_os::timer;
-use bentpipe_policy::{Service, Syn, Which};
+use bentpipe_policy::{Ends, Service, Syn, Which};
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -116,7 +116,7 @@ impl Worker {
         }
         let leg = &self.settings.legs.of(door.profile)[door.leg.other() as usize];
         match dial(leg, ends, service, self.tracks_dials()) {
-            Ok(dialled) => self.on_dialled(near, dialled, entered, server.ip()),
+            Ok(dialled) => self.on_dialled(near, dialled, entered, ends),
             Err(error) => self.on_no_dial(client, server, &error),
         }
     }
@@ -133,13 +133,7 @@ impl Worker {
         }
     }
 
-    fn on_dialled(
-        &mut self,
-        near: OwnedFd,
-        dialled: Dialled,
-        entered: (Which, usize),
-        server: IpAddr,
-    ) {
+    fn on_dialled(&mut self, near: OwnedFd, dialled: Dialled, entered: (Which, usize), ends: Ends) {
         if dialled.other_port {
             self.counters.other_port.one();
         }
@@ -154,7 +148,12 @@ impl Worker {
         if !self.watch(index, Side::Far) {
             return;
         }
-        self.dialling.insert(index, server);
+        let dialling = Dialling {
+            ends,
+            begun: timer::now(),
+            told: false,
+        };
+        self.dialling.insert(index, dialling);
         if begun == Dial::Connected {
             self.open(index);
         }
@@ -193,7 +192,12 @@ impl Worker {
             }
             Some(kind) => {
                 match kind {
-                    io::ErrorKind::ConnectionRefused => self.counters.refused.one(),
+                    io::ErrorKind::ConnectionRefused => {
+                        self.counters.refused.one();
+                        if let Some(dialling) = self.dialling.get(&index) {
+                            self.shared.silence().was_broken(&dialling.ends);
+                        }
+                    }
                     _ => self.counters.unreachable.one(),
                 }
                 return self.drop_flow(index);
@@ -215,7 +219,7 @@ impl Worker {
         self.release_silent(&mut silent);
         let dialling = self.dialling.iter();
         let over: Vec<u32> = dialling
-            .filter(|(_, server)| silent.are_before(**server))
+            .filter(|(_, dialling)| silent.are_before(dialling.ends.1.ip()))
             .map(|(index, _)| *index)
             .collect();
         for index in over {
@@ -231,7 +235,9 @@ impl Worker {
             return false;
         };
         flow.phase = Phase::Open;
-        self.dialling.remove(&index);
+        if let Some(dialling) = self.dialling.remove(&index) {
+            self.shared.silence().was_broken(&dialling.ends);
+        }
         self.begin_modestly(index);
         let Some(flow) = self.flows.get_mut(index) else {
             return false;

@@ -43,7 +43,7 @@ impl Intake {
         (!self.table.is_idle()).then_some(TICK)
     }
 
-    fn give(&self, ticket: Ticket, verdict: Verdict) {
+    pub(super) fn give(&self, ticket: Ticket, verdict: Verdict) {
         if let Err(error) = self.queues.give(ticket.queue, ticket.id, verdict) {
             tracing::warn!(%error, "a SYN waits until the kernel gives it up");
         }
@@ -115,16 +115,17 @@ impl Worker {
     }
 
     fn on_syn(&mut self, ticket: Ticket, syn: &Syn) {
-        let deliver = self.deliver();
+        let (deliver, tracked) = (self.deliver(), self.tracks_dials());
         let Some(intake) = &mut self.intake else {
             return;
         };
-        match intake.table.meet(ticket, syn, timer::now()) {
+        match intake.table.meet(ticket, syn, tracked, timer::now()) {
             Known::New => {}
             Known::Held(before) => {
                 self.counters.repeated.one();
                 return intake.give(before, Verdict::Drop);
             }
+            Known::Passed => return self.on_passed(ticket),
             Known::LetIn => {
                 // Our answer was lost, or is on its way.
                 self.counters.repeated.one();
@@ -133,7 +134,12 @@ impl Worker {
         }
         let refusal = intake.refusal(syn, self.settings.half_open, &self.counters);
         let limit = || self.shared.limit().map(|limit| self.counters.over(limit));
-        if let Some(counter) = refusal.or_else(limit) {
+        let silence = || {
+            let silence = self.shared.silence();
+            let is_before = silence.is_before(&syn.ends, timer::now());
+            is_before.then_some(&self.counters.unanswered)
+        };
+        if let Some(counter) = refusal.or_else(limit).or_else(silence) {
             counter.one();
             return intake.give(ticket, Verdict::Pass);
         }
@@ -166,7 +172,7 @@ impl Worker {
         }
     }
 
-    fn give(&self, ticket: Ticket, verdict: Verdict) {
+    pub(super) fn give(&self, ticket: Ticket, verdict: Verdict) {
         if let Some(intake) = &self.intake {
             intake.give(ticket, verdict);
         }
@@ -198,6 +204,8 @@ impl Worker {
             ticket,
             far: dialled.socket,
             begun: timer::now(),
+            repeated: false,
+            later: false,
         };
         let index = intake.table.hold(held);
         let watched = intake.table.held(index).map(|held| {
@@ -211,8 +219,7 @@ impl Worker {
         }
     }
 
-    /// A dial failed: what becomes of its SYN. Where conntrack has seen the dial, the same SYN from the client
-    /// would collide with it there; so the client is told in the name of its destination.
+    /// A dial failed: what becomes of its SYN. It hears for itself why.
     fn on_failure(&self, (client, server): Ends, error: &io::Error) -> Verdict {
         if socket::is_exhausted(error) {
             self.counters.over_descriptors.one();
@@ -220,20 +227,14 @@ impl Worker {
             return Verdict::Pass;
         }
         tracing::debug!(%client, %server, %error, "the far side cannot be dialled");
-        let marks = self.intake.as_ref().map(|intake| intake.marks);
-        let marks = marks.filter(|_| self.tracks_dials());
         match error.kind() {
             io::ErrorKind::ConnectionRefused => {
                 self.counters.refused.one();
-                marks.map_or(Verdict::Pass, |marks| Verdict::PassMarked(marks.refused()))
+                self.shared.silence().was_broken(&(client, server));
             }
-            _ => {
-                self.counters.unreachable.one();
-                marks.map_or(Verdict::Pass, |marks| {
-                    Verdict::PassMarked(marks.unreachable())
-                })
-            }
+            _ => self.counters.unreachable.one(),
         }
+        Verdict::Pass
     }
 
     /// The far side of a held SYN has something to say.
@@ -271,6 +272,7 @@ impl Worker {
         let Some(held) = intake.table.release(index) else {
             return;
         };
+        self.shared.silence().was_broken(&held.ends);
         // Its connection waits for the client, whose SYN goes on.
         let far = Some((held.far, held.begun));
         let now = timer::now();
@@ -306,6 +308,7 @@ impl Worker {
     /// Gives up those who have not answered for too long: to silence, silence.
     pub(super) fn on_late(&mut self) {
         let now = timer::now();
+        self.on_silent_dials(now);
         let Some(intake) = &mut self.intake else {
             return;
         };
@@ -329,14 +332,28 @@ impl Worker {
     }
 
     /// Ends a dial, then decides about its SYN, whose answer must not meet the dial's socket.
-    fn release(&mut self, index: u32, verdict: Verdict) {
+    pub(super) fn release(&mut self, index: u32, verdict: Verdict) {
         let Some(intake) = &mut self.intake else {
             return;
         };
-        let Some(Held { ticket, .. }) = intake.table.release(index) else {
+        let Some(held) = intake.table.release(index) else {
             return;
         };
+        let Held { ticket, ends, .. } = held;
+        let (seq, later) = (held.seq, held.later);
+        drop(held.far);
         self.shared.flow_ended();
-        intake.give(ticket, verdict);
+        if !self.tracks_dials() {
+            return self.give(ticket, verdict);
+        }
+        self.forget_tracked(ends);
+        if verdict != Verdict::Pass || !later {
+            return self.give(ticket, verdict);
+        }
+        // Conntrack has taken it for a part of the dial; the next one it takes for a connection of its own.
+        self.give(ticket, Verdict::Drop);
+        if let Some(intake) = &mut self.intake {
+            intake.table.passes(ends, seq, timer::now());
+        }
     }
 }

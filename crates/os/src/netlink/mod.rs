@@ -18,7 +18,7 @@ mod watch;
 pub use bentpipe_base::{Family, ParsePrefixError, Prefix};
 pub use link::{LinkStats, Veth, VethEnd};
 pub use route::{Route, RouteGuard};
-pub use rule::{Diversion, Mark, Rule, RuleGuard, Table};
+pub use rule::{Diversion, Mark, Rule, RuleAction, RuleGuard, Table};
 pub use watch::Watch;
 
 pub(crate) use rule::owner_metric;

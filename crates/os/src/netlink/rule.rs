@@ -18,7 +18,7 @@ use crate::presence::Presence;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::RouteProtocol;
-use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use netlink_packet_route::rule::{self, RuleAttribute, RuleMessage};
 use std::fmt;
 use std::io;
 
@@ -94,30 +94,57 @@ impl fmt::Display for Mark {
     }
 }
 
-/// A rule: packets of `family` with `mark` are routed by `table`.
+/// What a rule does with the packets that it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuleAction {
+    /// They are routed by its table.
+    Lookup,
+    /// Where the question comes from this machine itself and not from a packet that came in (`iif lo`), the rules
+    /// go on with those of this priority, which must be a later one.
+    SkipTo(u32),
+    /// Nothing: it is a place for others to skip to.
+    Nothing,
+}
+
+/// A rule: what becomes of packets of `family` with `mark`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// IPv4 or IPv6.
     pub family: Family,
     /// The packets it is for; `None` for all.
     pub mark: Option<Mark>,
-    /// Where they are routed.
+    /// What it does with them.
+    pub action: RuleAction,
+    /// Where they are routed; of those that route nothing, it tells the owner.
     pub table: Table,
     /// Its place among the rules: the lowest number is tried first; the local table stands at 0, the
     /// main table at 32766.
     pub priority: u32,
 }
 
+/// The interface of what this machine itself asks.
+const LOOPBACK: &str = "lo";
+
 impl Rule {
     fn message(&self) -> RuleMessage {
         let mut message = RuleMessage::default();
         message.header.family = family(self.family);
-        message.header.action = RuleAction::ToTable;
+        message.header.action = match self.action {
+            RuleAction::Lookup => rule::RuleAction::ToTable,
+            RuleAction::SkipTo(_) => rule::RuleAction::Goto,
+            RuleAction::Nothing => rule::RuleAction::Nop,
+        };
         message.attributes = vec![
             RuleAttribute::Priority(self.priority),
             RuleAttribute::Table(self.table.number()),
             RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL)),
         ];
+        if let RuleAction::SkipTo(target) = self.action {
+            let local = RuleAttribute::Iifname(LOOPBACK.to_owned());
+            message
+                .attributes
+                .extend([RuleAttribute::Goto(target), local]);
+        }
         if let Some(mark) = self.mark {
             message.attributes.push(RuleAttribute::FwMark(mark.value));
             message.attributes.push(RuleAttribute::FwMask(mark.mask));
@@ -135,6 +162,10 @@ impl Rule {
                 .into_iter()
                 .find(|f| family(*f) == message.header.family)?,
             mark: None,
+            action: match message.header.action {
+                rule::RuleAction::Nop => RuleAction::Nothing,
+                _ => RuleAction::Lookup,
+            },
             table: Table(u32::from(message.header.table)),
             priority: 0,
         };
@@ -144,6 +175,7 @@ impl Rule {
             match attribute {
                 RuleAttribute::Priority(priority) => rule.priority = *priority,
                 RuleAttribute::Table(number) => rule.table = Table(*number),
+                RuleAttribute::Goto(target) => rule.action = RuleAction::SkipTo(*target),
                 RuleAttribute::Protocol(protocol) => {
                     ours = *protocol == RouteProtocol::Other(PROTOCOL)
                 }
@@ -164,7 +196,11 @@ impl fmt::Display for Rule {
         if let Some(mark) = self.mark {
             write!(f, " fwmark {mark}")?;
         }
-        write!(f, " lookup {}", self.table)
+        match self.action {
+            RuleAction::Lookup => write!(f, " lookup {}", self.table),
+            RuleAction::SkipTo(target) => write!(f, " iif {LOOPBACK} goto {target}"),
+            RuleAction::Nothing => f.write_str(" nop"),
+        }
     }
 }
 
@@ -250,13 +286,18 @@ impl Netlink {
     }
 }
 
-/// Marked packets are delivered to this machine whatever their destination: the routing half of
+/// Marked packets that come in are delivered to this machine whatever their destination: the routing half of
 /// transparent interception (the other half marks them: `tproxy` in [`crate::nft`]). Removed when
 /// dropped, swept after a kill.
+///
+/// Only packets that come in: the kernel also asks its rules where the source of such a packet would be
+/// answered, and with `net.ipv4.conf.*.src_valid_mark` it asks by the packet's mark. Told that every host is this
+/// machine, it would take all sources for forged ones. Such a question, like all that this machine
+/// asks for itself, has `lo` for its interface, and skips the rule.
 #[derive(Debug)]
 #[must_use = "packets are no longer diverted when it is dropped"]
 pub struct Diversion {
-    // In this order: dropped rules first.
+    // In this order: dropped rules first, each before the ones that it needs.
     rules: Vec<RuleGuard>,
     routes: Vec<RouteGuard>,
     table: Table,
@@ -267,7 +308,8 @@ pub struct Diversion {
 impl Netlink {
     /// Diverts packets with `mark` in each of `families`: `ip rule fwmark MARK lookup TABLE` and
     /// `ip route local default dev lo table TABLE`, in this process's table number `slot` (0 to 3:
-    /// one for each diversion that lives at the same time in one namespace).
+    /// one for each diversion that lives at the same time in one namespace). The rules take `priority` and the
+    /// two numbers after it.
     ///
     /// # Errors
     /// Fails when the slot is taken, or without root; nothing is left behind.
@@ -289,14 +331,23 @@ impl Netlink {
                 .with_metric(owner_metric(owner));
             routes.push(self.hold_route(&route)?);
         }
-        for family in families {
-            let rule = Rule {
-                family: *family,
-                mark: Some(mark),
-                table,
-                priority,
-            };
-            rules.push(self.hold_rule(&rule)?);
+        // The diverting rule is the last to be made and the first to go.
+        let behind = priority + 2;
+        for (action, priority) in [
+            (RuleAction::Nothing, behind),
+            (RuleAction::SkipTo(behind), priority),
+            (RuleAction::Lookup, priority + 1),
+        ] {
+            for family in families {
+                let rule = Rule {
+                    family: *family,
+                    mark: Some(mark),
+                    action,
+                    table,
+                    priority,
+                };
+                rules.insert(0, self.hold_rule(&rule)?);
+            }
         }
         Ok(Diversion {
             rules,
@@ -322,7 +373,7 @@ impl Diversion {
         for route in &self.routes {
             restored |= was_missing(route.restore())?;
         }
-        for rule in &self.rules {
+        for rule in self.rules.iter().rev() {
             restored |= was_missing(rule.netlink.add_rule(&rule.rule))?;
         }
         Ok(restored)
@@ -374,16 +425,23 @@ mod tests {
             }),
             Some(Mark::exact(7)),
         ] {
-            let rule = Rule {
-                family: Family::V6,
-                mark,
-                table: Table::owned(Owner { pid: 9, start: 1 }, 0),
-                priority: 77,
-            };
-            assert_eq!(
-                Rule::read(&RouteNetlinkMessage::NewRule(rule.message())),
-                Some(rule)
-            );
+            for action in [
+                RuleAction::Lookup,
+                RuleAction::SkipTo(99),
+                RuleAction::Nothing,
+            ] {
+                let rule = Rule {
+                    family: Family::V6,
+                    mark,
+                    action,
+                    table: Table::owned(Owner { pid: 9, start: 1 }, 0),
+                    priority: 77,
+                };
+                assert_eq!(
+                    Rule::read(&RouteNetlinkMessage::NewRule(rule.message())),
+                    Some(rule)
+                );
+            }
         }
         let foreign = RouteNetlinkMessage::NewRule(RuleMessage::default());
         assert_eq!(Rule::read(&foreign), None);

@@ -3,6 +3,7 @@
 use super::hold::NFTABLES;
 use crate::message::{NLMSG_ERROR, attributes, message, u32_at};
 use crate::netfilter::{self, GENERAL, REQUEST};
+use crate::owner::Owner;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::fs;
 use std::io;
@@ -11,11 +12,12 @@ use std::io;
 const GET_CHAIN: u16 = NFTABLES << 8 | 4;
 const DUMP: u16 = 0x300;
 const DONE: u16 = 3;
-/// NFTA_CHAIN_TYPE.
+/// NFTA_CHAIN_TABLE and NFTA_CHAIN_TYPE.
+const TABLE: u16 = 1;
 const TYPE: u16 = 7;
 
 /// Whether the calling thread's namespace has a chain that translates addresses: one of type `nat` of nft, which
-/// is what iptables-nft makes too, or the table `nat` of the older iptables.
+/// is what iptables-nft makes too, or the table `nat` of the older iptables. Tables of this program do not count.
 ///
 /// # Errors
 /// When the kernel does not list the chains.
@@ -61,8 +63,16 @@ fn of_nft() -> io::Result<bool> {
 }
 
 fn is_nat(body: &[u8]) -> bool {
-    let mut attributes = attributes(body.get(GENERAL..).unwrap_or_default());
-    attributes.any(|(kind, value)| kind == TYPE && value == b"nat\0")
+    let (mut nat, mut own) = (false, false);
+    for (kind, value) in attributes(body.get(GENERAL..).unwrap_or_default()) {
+        let name = || str::from_utf8(value.strip_suffix(b"\0").unwrap_or(value)).ok();
+        match kind {
+            TYPE => nat = value == b"nat\0",
+            TABLE => own = name().and_then(Owner::parse).is_some(),
+            _ => {}
+        }
+    }
+    nat && !own
 }
 
 #[cfg(test)]
@@ -86,6 +96,9 @@ mod tests {
                 assert!(translates().unwrap());
                 nft::apply("delete table ip6 n").unwrap();
                 assert!(!translates().unwrap());
+                let body = "chain p {\ntype nat hook postrouting priority 100;\n}";
+                let _own = nft::OwnerTable::load(nft::TableFamily::Inet, "own", body).unwrap();
+                assert!(!translates().unwrap(), "a table of ours");
             })
             .unwrap();
     }

@@ -1,0 +1,176 @@
+//! Clients whose dials are met with silence, although their own SYNs might be answered.
+//!
+//! A dial is not quite the SYN that it stands for: it comes by no interface and has a mark of ours. Where an
+//! operator's translation or routes ask for either, it leaves with another address, or does not leave at all, and
+//! nobody answers. That shows when a dial has been silent for [`PATIENCE`]; what is remembered of it here lets the
+//! connections that follow pass at once.
+//!
+//! It is remembered for each client alone: what one does, or is said to have done by who forges its
+//! address, has no bearing on others. Nothing is split for it meanwhile: that is all it can lose.
+
+use bentpipe_base::Instant;
+use bentpipe_policy::Ends;
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How long a dial may be silent. Neither a loss (SYNs go at 0, 1 and 3 s; RFC 6298) nor a round trip of 2 s is taken for
+/// silence, nor is a neighbour that does not answer: that the kernel tells after 3 s.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(3500);
+/// How long connections pass after a silent dial, and how long while one of them is dialled to see whether that
+/// has changed.
+const MEMORY: Duration = Duration::from_secs(60);
+const TRIAL: Duration = Duration::from_secs(5);
+/// So many destinations in a row, and it is the client's way, not the destinations.
+const SEVERAL: usize = 3;
+/// The most that is remembered: clients, and destinations of one.
+const CLIENTS: usize = 4096;
+const DESTINATIONS: usize = 8;
+
+/// What is remembered by all workers.
+#[derive(Debug, Default)]
+pub(crate) struct Silence {
+    clients: Mutex<HashMap<IpAddr, Client>>,
+    /// How many they are: where there is none, nobody waits for the lock.
+    count: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Client {
+    /// Destinations that did not answer, the latest last.
+    destinations: Vec<SocketAddr>,
+    /// How many different ones since any did.
+    in_a_row: usize,
+    until: Instant,
+}
+
+impl Client {
+    fn concerns(&self, server: &SocketAddr) -> bool {
+        self.in_a_row >= SEVERAL || self.destinations.contains(server)
+    }
+}
+
+impl Silence {
+    /// Whether a connection between `ends` is to pass. Once a while it is not, to see whether it is answered now.
+    pub(crate) fn is_before(&self, (client, server): &Ends, now: Instant) -> bool {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let mut clients = self.lock();
+        let found = clients.get_mut(&client.ip());
+        let Some(known) = found.filter(|known| known.concerns(server)) else {
+            return false;
+        };
+        let passes = now < known.until;
+        if !passes {
+            known.until = now + TRIAL;
+        }
+        passes
+    }
+
+    /// A dial between `ends` was silent.
+    pub(crate) fn was_met(&self, (client, server): &Ends, now: Instant) {
+        let mut clients = self.lock();
+        if clients.len() >= CLIENTS {
+            clients.retain(|_, known| now < known.until);
+        }
+        if clients.len() >= CLIENTS && !clients.contains_key(&client.ip()) {
+            // It waits again next time.
+            return;
+        }
+        let known = clients.entry(client.ip()).or_insert_with(|| Client {
+            destinations: Vec::new(),
+            in_a_row: 0,
+            until: now,
+        });
+        known.until = now + MEMORY;
+        if !known.destinations.contains(server) {
+            known.in_a_row += 1;
+            if known.destinations.len() >= DESTINATIONS {
+                known.destinations.remove(0);
+            }
+            known.destinations.push(*server);
+        }
+        self.count.store(clients.len(), Ordering::Relaxed);
+    }
+
+    /// A dial between `ends` was answered.
+    pub(crate) fn was_broken(&self, (client, server): &Ends) {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut clients = self.lock();
+        let Some(known) = clients.get_mut(&client.ip()) else {
+            return;
+        };
+        known.in_a_row = 0;
+        known.destinations.retain(|other| other != server);
+        if known.destinations.is_empty() {
+            clients.remove(&client.ip());
+            self.count.store(clients.len(), Ordering::Relaxed);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Client>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ends(client: &str, server: usize) -> Ends {
+        let server = SocketAddr::new("192.0.2.1".parse().unwrap(), server as u16);
+        (SocketAddr::new(client.parse().unwrap(), 40_000), server)
+    }
+
+    #[test]
+    fn a_silent_destination_is_passed_to_and_tried_again_by_one() {
+        let silence = Silence::default();
+        let (one, other) = (ends("10.0.0.1", 1), ends("10.0.0.1", 2));
+        let mut now = Instant::ZERO + Duration::from_secs(9);
+        assert!(!silence.is_before(&one, now));
+        silence.was_met(&one, now);
+        assert!(silence.is_before(&one, now) && !silence.is_before(&other, now));
+        assert!(!silence.is_before(&ends("10.0.0.2", 1), now));
+        now += MEMORY;
+        let passing = (0..9).filter(|_| silence.is_before(&one, now)).count();
+        assert_eq!(passing, 8, "one tries");
+        silence.was_broken(&other);
+        assert!(
+            silence.is_before(&one, now),
+            "another's answer is not its own"
+        );
+        silence.was_broken(&one);
+        assert!(!silence.is_before(&one, now));
+        assert_eq!(silence.count.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn several_in_a_row_are_the_clients_way_and_memory_is_bounded() {
+        let silence = Silence::default();
+        let now = Instant::ZERO;
+        for server in 1..=SEVERAL {
+            assert!(!silence.is_before(&ends("10.0.0.1", 99), now));
+            silence.was_met(&ends("10.0.0.1", server), now);
+        }
+        assert!(silence.is_before(&ends("10.0.0.1", 99), now));
+        silence.was_broken(&ends("10.0.0.1", 99));
+        assert!(!silence.is_before(&ends("10.0.0.1", 99), now));
+        assert!(silence.is_before(&ends("10.0.0.1", 1), now));
+        for number in 0..2 * CLIENTS {
+            let client = format!("10.1.{}.{}", number >> 8, number & 255);
+            (0..20).for_each(|server| silence.was_met(&ends(&client, server), now));
+        }
+        let clients = silence.lock();
+        assert!(clients.len() <= CLIENTS);
+        assert!(
+            clients
+                .values()
+                .all(|known| known.destinations.len() <= DESTINATIONS)
+        );
+    }
+}

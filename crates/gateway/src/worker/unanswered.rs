@@ -1,0 +1,101 @@
+//! Dials that are met with silence: what the client's own SYN might do better ([`crate::silence`]).
+//!
+//! Held, the SYN goes on, if it has come again (who forges one does not repeat it): the dial is given up, and the
+//! client hears its answer, if there is any. Answered early there is no way back, for the client has a connection with
+//! us: it waits as for any silent server, and those after it pass.
+
+use super::Worker;
+use crate::handshake::{Held, Ticket};
+use crate::silence::PATIENCE;
+use bentpipe_base::Instant;
+use bentpipe_os::conntrack::Conntrack;
+use bentpipe_os::nfqueue::Verdict;
+use bentpipe_policy::Ends;
+use std::io;
+use std::time::Duration;
+
+/// How often dials are looked at.
+const TICK: Duration = Duration::from_millis(250);
+
+/// What is dialled for a flow whose client was answered early.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dialling {
+    pub(super) ends: Ends,
+    pub(super) begun: Instant,
+    /// It has been called silent.
+    pub(super) told: bool,
+}
+
+impl Worker {
+    /// How long may be slept for the sake of dials.
+    pub(super) fn dial_tick(&self) -> Option<Duration> {
+        let intake = self.intake.as_ref()?;
+        (intake.table.holds() || !self.dialling.is_empty()).then_some(TICK)
+    }
+
+    /// Looks for dials that are silent.
+    pub(super) fn on_silent_dials(&mut self, now: Instant) {
+        if now.since(self.listened) < TICK {
+            return;
+        }
+        self.listened = now;
+        let Some(intake) = &mut self.intake else {
+            return;
+        };
+        for index in intake.table.silent_for(PATIENCE, now) {
+            self.on_silent_dial(index, now);
+        }
+        for dialling in self.dialling.values_mut() {
+            if !dialling.told && now.since(dialling.begun) >= PATIENCE {
+                dialling.told = true;
+                self.shared.silence().was_met(&dialling.ends, now);
+            }
+        }
+    }
+
+    /// The SYN that is held for it passes.
+    fn on_silent_dial(&mut self, index: u32, now: Instant) {
+        let Some(intake) = &mut self.intake else {
+            return;
+        };
+        let Some(&mut Held { ends, seq, .. }) = intake.table.held(index) else {
+            return;
+        };
+        let (client, server) = ends;
+        tracing::debug!(%client, %server, "a dial is silent: the client's own SYN passes");
+        self.counters.unanswered.one();
+        self.shared.silence().was_met(&ends, now);
+        self.release(index, Verdict::Pass);
+        if let Some(intake) = &mut self.intake {
+            intake.table.passes(ends, seq, now);
+        }
+    }
+
+    /// A SYN has come again that passed before.
+    pub(super) fn on_passed(&mut self, ticket: Ticket) {
+        self.counters.repeated.one();
+        self.give(ticket, Verdict::Pass);
+    }
+
+    /// Has conntrack forget what was dialled between `ends`: the client's own SYN is of the same four numbers, and
+    /// would be taken for a part of that connection, with its translation.
+    pub(super) fn forget_tracked(&mut self, (client, server): Ends) {
+        if !self.tracks_dials() {
+            return;
+        }
+        let opened = match self.conntrack.take() {
+            Some(conntrack) => Ok(conntrack),
+            None => Conntrack::open(),
+        };
+        let forgotten = opened.and_then(|conntrack| {
+            let conntrack = self.conntrack.insert(conntrack);
+            conntrack.forget(client, server)
+        });
+        match forgotten {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(%error, "conntrack keeps a dial that has failed (is there nf_conntrack_netlink?): its client may have to try again");
+            }
+            _ => {}
+        }
+    }
+}
