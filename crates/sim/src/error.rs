@@ -128,12 +128,22 @@ pub enum SimError {
     /// A flow without end over links that take no time.
     #[error(
         "flow `{flow}` lasts a time, but nothing on its way, or on its leg before a split that holds whatever \
-         comes, takes any: it would send for ever at one instant; give a link there a `rate` or a `delay`, or the flow \
-         an amount in `bytes`"
+         comes, takes any: it would send for ever at one instant; give a link there a `rate` or a `delay` of at least a \
+         microsecond, or the flow an amount in `bytes`"
     )]
     Timeless {
         /// Its name.
         flow: String,
+    },
+    /// Cross traffic without a pause over links that take no time.
+    #[error(
+        "[traffic] between `{}` and `{}` makes no pause between transfers, and no link on its way takes any time: its \
+         transfers would follow each other for ever at one instant; give a link there a `rate` or a `delay`, or its \
+         profile an `idle` or a `settle`, of at least a microsecond", .between[0], .between[1]
+    )]
+    TimelessTraffic {
+        /// The two hosts.
+        between: [String; 2],
     },
     /// More than the numbers of nodes, links and flows hold.
     #[error("the scenario is too large: at most {hosts} hosts, {links} links and {flows} flows")]

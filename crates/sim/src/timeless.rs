@@ -1,17 +1,42 @@
-//! Flows that would go on for ever at one instant, for nothing on their way takes time.
+//! Flows and cross traffic that would go on for ever at one instant, for nothing on their way takes time.
 
 use crate::SimError;
 use bentpipe_scenario::{Amount, Direction, Flow, FlowKind, Hop, PepKind, Scenario, Topology};
+use core::time::Duration;
 
-/// No flow of `scenario` sends without end over links that take no time.
+/// A pause or a delay below this counts as none: it would let thousands of millions of exchanges into a run of an hour,
+/// which no machine brings to an end either.
+const LEAST: Duration = Duration::from_micros(1);
+
+/// No flow of `scenario` sends without end over links that take no time, nor do transfers of its cross traffic
+/// follow each other there without a pause.
 pub(crate) fn check(scenario: &Scenario, topology: &Topology<'_>) -> Result<(), SimError> {
     let mut flows = scenario.flows.iter();
     match flows.find(|flow| is_endless(flow) && is_timeless(scenario, topology, flow)) {
         Some(flow) => Err(SimError::Timeless {
             flow: flow.name.clone(),
         }),
-        None => Ok(()),
+        None => cross_traffic(scenario, topology),
     }
+}
+
+/// A transfer is renewed when its receiver, too, has all of it: a single link on the way that takes time is enough,
+/// wherever a split stands. What its model draws as a pause is enough too.
+fn cross_traffic(scenario: &Scenario, topology: &Topology<'_>) -> Result<(), SimError> {
+    let profile = { scenario.traffic.iter() }.find_map(|it| Some((it, it.profile(scenario.seed)?)));
+    let Some((traffic, profile)) = profile.filter(|(_, profile)| !profile.transfers.is_empty())
+    else {
+        return Ok(());
+    };
+    let pauses = profile.model.idle + profile.model.settle >= LEAST;
+    let [a, b] = &traffic.between;
+    let path = topology.path(a, b);
+    if pauses || path.is_none_or(|path| path.hops.iter().any(takes_time)) {
+        return Ok(());
+    }
+    Err(SimError::TimelessTraffic {
+        between: traffic.between.clone(),
+    })
 }
 
 /// Whether neither an amount nor a pause of its own ends what `flow` sends at an instant. One that is told
@@ -22,7 +47,7 @@ fn is_endless(flow: &Flow) -> bool {
         && flow.path_rate.is_none()
         && match flow.kind {
             FlowKind::Bulk => true,
-            FlowKind::RequestResponse { think, .. } => think.is_zero(),
+            FlowKind::RequestResponse { think, .. } => think < LEAST,
             FlowKind::OnOff { rate, .. } => rate.is_none(),
         }
 }
@@ -54,7 +79,7 @@ fn is_timeless(scenario: &Scenario, topology: &Topology<'_>, flow: &Flow) -> boo
 fn takes_time(hop: &Hop<'_>) -> bool {
     let delayed = |way: &Direction| {
         let changes = way.changes.iter().filter_map(|change| change.delay);
-        changes.chain([way.delay]).all(|delay| !delay.is_zero())
+        changes.chain([way.delay]).all(|delay| delay >= LEAST)
     };
     [&hop.link.forward, &hop.link.reverse]
         .into_iter()

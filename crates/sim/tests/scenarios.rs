@@ -67,6 +67,9 @@ fn what_would_never_end_for_time_stands_still_is_refused_with_words() {
             "{said}"
         );
     }
+    // Delays of nanoseconds would let it send thousands of millions of segments.
+    let said = refusal(&beside("delay = \"900ns\"", "duration = \"1s\""));
+    assert!(said.contains("microsecond"), "{said}");
     // Nor does a lossy link take time; and a split whose buffer has no bound takes all at once.
     let said = refusal(&beside("packet_error_rate = \"1%\"", "duration = \"1s\""));
     assert!(said.contains("flow `f`"), "{said}");
@@ -82,6 +85,50 @@ fn what_would_never_end_for_time_stands_still_is_refused_with_words() {
     ] {
         let outcome = run(&common::parse(&beside(link, flow)), &Options::default()).unwrap();
         assert_eq!(outcome.flows[0].status, Status::Finished, "{link} {flow}");
+    }
+}
+
+/// A transfer of cross traffic begins when the one before has ended: without a pause, over links that take no time,
+/// all of them at one instant.
+#[test]
+fn cross_traffic_without_pauses_over_timeless_links_is_refused_with_words() {
+    let run = |link: &str, head: &str| {
+        let traffic = "[traffic]\nprofile = \"p.csv\"\nbetween = [\"a\", \"b\"]\n";
+        let mut scenario =
+            common::parse(&(beside(link, "bytes = \"1kB\"\nstart = \"2s\"") + traffic));
+        let profile =
+            format!("{head}\nflow,direction,start,bytes\n0,forward,0,1000\n1,reverse,0.5,0\n");
+        let length = scenario.time_limit;
+        scenario
+            .traffic
+            .as_mut()
+            .unwrap()
+            .load(&profile, length)
+            .unwrap();
+        run(&scenario, &Options::default())
+    };
+    for head in [
+        "# idle = 0\n# settle = 0",
+        "# idle = 0.000000001",
+        "# model = reference\n# idle = 0\n# settle = 0",
+    ] {
+        let said = run("", head).unwrap_err().to_string();
+        assert!(
+            said.contains("between `a` and `b`")
+                && said.contains("`rate` or a `delay`")
+                && said.contains("`idle`"),
+            "{said}"
+        );
+    }
+    // A pause, or a single link that takes time in one direction, lets the time go on.
+    for (link, head) in [
+        ("", "# idle = 0.01"),
+        ("", "# idle = 0\n# settle = 0.01"),
+        ("delay = \"10ms\"", "# idle = 0"),
+        ("[links.two.reverse]\ndelay = \"10ms\"", "# idle = 0"),
+    ] {
+        let outcome = run(link, head).unwrap();
+        assert_eq!(outcome.flows[0].status, Status::Finished, "{link} {head}");
     }
 }
 
