@@ -6,6 +6,9 @@
 //! loss: ssthresh = max(cwnd / 2, 2)                                         [segments]
 //! ```
 //!
+//! A loss forgets what was acknowledged towards the next increase, as Linux does (`snd_cwnd_cnt` in
+//! `tcp_init_cwnd_reduction` and `tcp_enter_loss`): the smaller window begins its first round trip whole.
+//!
 //! Deviations:
 //! - segments are counted, not acknowledgements, without RFC 3465's limit of two a time;
 //! - half of cwnd, not of the flight size (equation 4): the window grows only while it is what
@@ -42,6 +45,7 @@ impl Congestion for Reno {
     }
 
     fn ssthresh(&mut self, window: &Window) -> u32 {
+        self.count = 0;
         (window.cwnd / 2).max(2)
     }
 

@@ -100,6 +100,22 @@ fn vegas_waits_two_variations_and_a_sixteenth_then_backs_off() {
     assert!(flow.control.expired(&now(0.120)));
 }
 
+/// Linux's `snd_cwnd_cnt`: what was acknowledged before a loss brings no increase after it.
+#[test]
+fn reno_forgets_at_a_loss_what_it_had_towards_the_next_increase() {
+    let mut flow = wide("reno", 20);
+    for _ in 0..19 {
+        flow.step();
+    }
+    assert_eq!((flow.window.cwnd, flow.gauge("count_segments")), (20, 19.0));
+    flow.lose();
+    for acknowledged in 1..=10 {
+        assert_eq!(flow.window.cwnd, 10, "{acknowledged}");
+        flow.step();
+    }
+    assert_eq!((flow.window.cwnd, flow.gauge("count_segments")), (11, 0.0));
+}
+
 #[test]
 fn bic_halves_the_distance_every_round_trip() {
     let mut flow = wide("bic", 400);
