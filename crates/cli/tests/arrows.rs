@@ -9,6 +9,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("wire", &["base"]),
     ("cc", &["base"]),
     ("traffic", &["base"]),
+    ("outcome", &["base"]),
     ("scenario", &["base", "traffic"]),
     ("link", &["base", "wire"]),
     ("saratoga", &["base", "wire"]),
@@ -18,12 +19,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "sim",
         &[
-            "base", "cc", "link", "pep", "saratoga", "scenario", "tcp", "traffic", "wire",
+            "base", "cc", "link", "outcome", "pep", "saratoga", "scenario", "tcp", "traffic",
+            "wire",
         ],
     ),
     (
         "study",
-        &["base", "cc", "link", "pep", "scenario", "sim", "tcp"],
+        &[
+            "base", "cc", "link", "outcome", "pep", "scenario", "sim", "tcp",
+        ],
     ),
     ("os", &["base"]),
     ("bpf", &["base"]),
@@ -32,12 +36,17 @@ const ARROWS: &[(&str, &[&str])] = &[
         "gateway",
         &["base", "wire", "pep", "policy", "scenario", "os", "bpf"],
     ),
-    ("lab", &["base", "link", "traffic", "scenario", "os", "bpf"]),
+    (
+        "lab",
+        &[
+            "base", "link", "outcome", "traffic", "scenario", "os", "bpf",
+        ],
+    ),
     (
         "cli",
         &[
-            "base", "wire", "cc", "link", "tcp", "pep", "traffic", "scenario", "sim", "study",
-            "os", "bpf", "gateway", "lab", "saratoga", "transfer",
+            "base", "wire", "cc", "link", "outcome", "tcp", "pep", "traffic", "scenario", "sim",
+            "study", "os", "bpf", "gateway", "lab", "saratoga", "transfer",
         ],
     ),
 ];

@@ -63,6 +63,27 @@ fn everything_in_the_registries_has_a_page() {
     }
 }
 
+/// Name, unit, what else it may be of, and definition: as in the one table of the code.
+#[test]
+fn the_table_of_measures_is_that_of_the_code() {
+    let text = read(&root().join("docs/studies.md"));
+    let (_, table) = text.split_once("| measure | unit |").unwrap();
+    let rows: Vec<&str> = table
+        .lines()
+        .skip(2)
+        .take_while(|line| line.starts_with("| "))
+        .collect();
+    let of = |one: &bentpipe_outcome::Measure| {
+        let subject = one.subject().map_or("", bentpipe_outcome::Subject::name);
+        format!(
+            "| `{}` | {} | {subject} | {} |",
+            one.name, one.unit, one.summary
+        )
+    };
+    let wanted: Vec<String> = bentpipe_outcome::MEASURES.iter().map(of).collect();
+    assert_eq!(rows, wanted);
+}
+
 #[test]
 fn variants_and_presets_are_in_the_page_about_tcp() {
     let text = read(&root().join("docs/tcp.md"));

@@ -1,8 +1,10 @@
 //! What a run brings.
 
-use crate::emulator::Report;
+use crate::emulator::{Report, Traffic};
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_os::tcp::Info;
+use bentpipe_outcome::{Line, Proxy, Run, Samples};
+use bentpipe_scenario::Scenario;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
@@ -86,6 +88,105 @@ impl TrafficResult {
         self.finished += other.finished;
         self.broken += other.broken;
         self.received += other.received;
+    }
+}
+
+/// What a flow's delay is not judged by: its beginning.
+const START: Duration = Duration::from_secs(5);
+
+impl Measured {
+    /// As both engines tell it; `scenario` is what was run.
+    pub fn outcome(&self, scenario: &Scenario) -> Run {
+        let flows = self.flows.iter().enumerate();
+        let lines = self.links.iter().flat_map(|(name, report)| {
+            let ends = scenario.links.get(name).map(|link| &link.ends);
+            let from = |end: usize| ends.map_or_else(String::new, |ends| ends[end].clone());
+            [(0, &report.from_a), (1, &report.from_b)].map(|(end, way)| line(name, from(end), way))
+        });
+        let reports = || self.links.values();
+        let p99 = reports().map(|report| report.lateness.p99);
+        Run {
+            elapsed: reports()
+                .map(|report| report.elapsed)
+                .max()
+                .unwrap_or_default(),
+            flows: flows
+                .map(|(index, flow)| flow.outcome(self.queueing(index)))
+                .collect(),
+            lines: lines.collect(),
+            proxies: self.proxies(),
+            lateness: p99.max().unwrap_or_default(),
+        }
+    }
+
+    /// By how much the sender's smoothed round-trip time exceeded propagation, sample by sample, in ms.
+    fn queueing(&self, flow: usize) -> Samples {
+        let round_trip = self
+            .flows
+            .get(flow)
+            .map_or(Duration::ZERO, |it| it.round_trip);
+        let own = self
+            .samples
+            .iter()
+            .filter(|sample| sample.flow == flow && sample.point == Point::Sender);
+        let delays = own.filter_map(|sample| {
+            let srtt = sample.tcp.filter(|_| sample.at > START)?.rtt;
+            Some(1e3 * srtt.saturating_sub(round_trip).as_secs_f64())
+        });
+        delays.collect()
+    }
+
+    /// What each gateway's TCP sent again, all flows together.
+    fn proxies(&self) -> Vec<Proxy> {
+        let mut again: BTreeMap<&String, u64> = BTreeMap::new();
+        for (gateway, tcp) in self.flows.iter().flat_map(|flow| &flow.legs) {
+            *again.entry(gateway).or_default() += u64::from(tcp.total_retrans);
+        }
+        let proxies = again.into_iter().map(|(name, count)| Proxy {
+            name: name.clone(),
+            counters: vec![("retransmitted", count)],
+        });
+        proxies.collect()
+    }
+}
+
+impl FlowResult {
+    fn outcome(&self, queueing: Samples) -> bentpipe_outcome::Flow {
+        bentpipe_outcome::Flow {
+            name: self.name.clone(),
+            size: self.size,
+            round_trip: self.round_trip,
+            limit: self.limit,
+            received: self.received,
+            segments: None,
+            goodput: self.goodput,
+            completion: self.completion,
+            acknowledged: self.acknowledged,
+            final_ack: self.completion,
+            sent: self.sender.map_or(Bytes(0), |tcp| tcp.bytes_sent),
+            sent_again: self.sender.map_or(Bytes(0), |tcp| tcp.bytes_retrans),
+            timeouts: self.sender.map_or(0, |tcp| tcp.total_rto.into()),
+            recoveries: None,
+            srtt: self.sender.map(|tcp| tcp.rtt),
+            queueing,
+        }
+    }
+}
+
+/// A packet that still waited at the end has not begun its way.
+fn line(link: &str, from: String, way: &Traffic) -> Line {
+    let packets = way
+        .packets_in
+        .saturating_sub(way.dropped_queue + way.waiting_packets);
+    Line {
+        link: link.to_owned(),
+        from,
+        packets,
+        corrupted: way.dropped_corrupted,
+        lost: way.dropped_lost,
+        refused: way.dropped_queue,
+        refused_data: None,
+        waited: way.wait_mean.mul_f64(packets as f64),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Studies: what their points are, and how each sort of mistake in them is answered.
 
-use bentpipe_scenario::study::{FigureKind, TableKind};
+use bentpipe_scenario::study::{FigureKind, KnownMeasure, Part, TableKind};
 use bentpipe_scenario::{Known, Scenario, Study};
 use std::time::Duration;
 
@@ -65,11 +65,22 @@ series = "variant"
 where = { snoop = "off", ber = "1e-5", seed = "1" }
 "#;
 
+const fn measure(name: &str, part: Option<Part>) -> KnownMeasure<'_> {
+    KnownMeasure { name, part }
+}
+
 const KNOWN: Known<'_> = Known {
     variants: &["tahoe", "reno"],
     controls: &[],
     apps: &["saratoga", "scp"],
-    measures: &["segments", "goodput"],
+    measures: &[
+        measure("segments", Some(Part::Flow)),
+        measure("goodput", Some(Part::Flow)),
+        measure("drops", Some(Part::Link)),
+        measure("local", Some(Part::Pep)),
+        measure("jain", None),
+    ],
+    renamed: &[("drops_space", "drops(space)")],
 };
 
 fn said(right: &str, wrong: &str) -> String {
@@ -213,7 +224,35 @@ fn each_mistake_is_answered_with_its_place() {
         (
             "title = \"Without\"\nmeasure = \"segments\"",
             "title = \"Without\"\nmeasure = \"segment\"",
-            "40:11: unknown measure `segment`: expected `segments` or `goodput`",
+            "40:11: unknown measure `segment`: expected `segments`, `goodput`, `drops`, `local` or `jain`; did you mean \
+             `segments`?",
+        ),
+        (
+            "title = \"Without\"\nmeasure = \"segments\"",
+            "title = \"Without\"\nmeasure = \"drops_space\"",
+            "40:11: `drops_space` is written otherwise now: expected `drops(space)`",
+        ),
+        (
+            "title = \"Without\"\nmeasure = \"segments\"",
+            "title = \"Without\"\nmeasure = \"drops(spase)\"",
+            "40:11: `drops` of no link `spase`: expected the name of a link of this file, such as `drops(ground)`; did \
+             you mean `drops(space)`?",
+        ),
+        (
+            "title = \"Without\"\nmeasure = \"segments\"",
+            "title = \"Without\"\nmeasure = \"goodput(space)\"",
+            "40:11: `goodput` of no flow `space`: expected the name of a flow of this file, such as `goodput(ftp)`",
+        ),
+        (
+            "title = \"Without\"\nmeasure = \"segments\"",
+            "title = \"Without\"\nmeasure = \"local()\"",
+            "40:11: `local` of no PEP or gateway ``: expected the name of a PEP or gateway of this file, such as \
+             `local(agent)`",
+        ),
+        (
+            "title = \"Without\"\nmeasure = \"segments\"",
+            "title = \"Without\"\nmeasure = \"jain(ftp)\"",
+            "40:11: `jain`, a measure of the whole run, of `ftp` alone: expected `jain`",
         ),
         (
             "where = { snoop = \"off\" }",
@@ -247,6 +286,22 @@ fn each_mistake_is_answered_with_its_place() {
             said.contains(expected),
             "{wrong:?}: {expected:?} is not in\n{said}"
         );
+    }
+}
+
+#[test]
+fn a_measure_may_be_of_one_flow_link_or_proxy() {
+    let right = "title = \"Without\"\nmeasure = \"segments\"";
+    // Of the copies that an axis may make of a flow any is right.
+    for one in [
+        "segments(ftp)",
+        "segments(ftp-3)",
+        "drops(space)",
+        "local(agent)",
+    ] {
+        let text = STUDY.replace(right, &format!("title = \"Without\"\nmeasure = \"{one}\""));
+        let study = Study::parse("geo.toml", &text, KNOWN).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(study.tables()[0].measure, one);
     }
 }
 

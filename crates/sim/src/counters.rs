@@ -30,6 +30,11 @@ impl LinkCounters {
         }
     }
 
+    /// What all packets together waited in the queue.
+    pub const fn waited(&self) -> Duration {
+        Duration::from_nanos(self.waited)
+    }
+
     /// Packets that did not arrive, whatever the cause.
     pub const fn dropped(&self) -> u64 {
         self.refused + self.corrupted + self.lost

@@ -2,6 +2,7 @@
 
 use crate::LinkCounters;
 use bentpipe_base::{Bytes, Rate};
+use bentpipe_outcome as outcome;
 use bentpipe_tcp::{Cause, Counters, Gauges};
 use core::time::Duration;
 
@@ -119,4 +120,63 @@ pub struct PepOutcome {
     pub name: String,
     /// Its own counts by name, always in the same order.
     pub counters: Vec<(&'static str, u64)>,
+}
+
+impl From<&Outcome> for outcome::Run {
+    fn from(run: &Outcome) -> Self {
+        let proxies = run.peps.iter().map(|pep| outcome::Proxy {
+            name: pep.name.clone(),
+            counters: pep.counters.clone(),
+        });
+        Self {
+            elapsed: run.elapsed,
+            flows: run.flows.iter().map(outcome::Flow::from).collect(),
+            lines: run.links.iter().map(outcome::Line::from).collect(),
+            proxies: proxies.collect(),
+            lateness: Duration::ZERO,
+        }
+    }
+}
+
+impl From<&FlowOutcome> for outcome::Flow {
+    fn from(flow: &FlowOutcome) -> Self {
+        let srtt = flow.gauges.srtt;
+        let queueing = srtt.map(|srtt| srtt.saturating_sub(flow.round_trip));
+        Self {
+            name: flow.name.clone(),
+            size: flow.size,
+            round_trip: flow.round_trip,
+            limit: flow.limit,
+            received: flow.received,
+            segments: Some(flow.segments),
+            goodput: flow.goodput,
+            completion: flow.completion,
+            acknowledged: flow.acknowledged,
+            final_ack: flow.final_ack,
+            sent: Bytes(flow.source.bytes_sent),
+            sent_again: Bytes(flow.source.bytes_retransmitted),
+            timeouts: flow.source.timeouts,
+            recoveries: Some(flow.source.recoveries),
+            srtt,
+            queueing: queueing
+                .into_iter()
+                .map(|it| 1e3 * it.as_secs_f64())
+                .collect(),
+        }
+    }
+}
+
+impl From<&LinkOutcome> for outcome::Line {
+    fn from(line: &LinkOutcome) -> Self {
+        Self {
+            link: line.link.clone(),
+            from: line.from.clone(),
+            packets: line.counters.packets,
+            corrupted: line.counters.corrupted,
+            lost: line.counters.lost,
+            refused: line.counters.refused,
+            refused_data: Some(line.refused_data),
+            waited: line.counters.waited(),
+        }
+    }
 }

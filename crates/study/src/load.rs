@@ -1,6 +1,8 @@
 //! A study from its folder.
 
-use crate::{Beside, MEASURES, StudyError};
+use crate::{Beside, StudyError};
+use bentpipe_outcome::{MEASURES, RENAMED, Subject};
+use bentpipe_scenario::study::{KnownMeasure, Part};
 use bentpipe_scenario::{Known, Study};
 use std::ffi::OsStr;
 use std::fs;
@@ -40,6 +42,7 @@ pub fn load(path: &Path) -> Result<Loaded, StudyError> {
         // The lab knows them, and says so.
         apps: &[],
         measures: &names.measures,
+        renamed: RENAMED,
     };
     let mut study = Study::parse(&file.display().to_string(), &text, known)?;
     read_profiles(&mut study, &file)?;
@@ -88,7 +91,7 @@ pub fn read_profiles(study: &mut Study, file: &Path) -> Result<(), StudyError> {
 struct Names {
     variants: Vec<&'static str>,
     controls: Vec<&'static str>,
-    measures: Vec<&'static str>,
+    measures: Vec<KnownMeasure<'static>>,
 }
 
 /// The names of all registries.
@@ -102,6 +105,17 @@ fn known_names() -> Names {
             .iter()
             .map(|control| control.name)
             .collect(),
-        measures: MEASURES.iter().map(|measure| measure.name).collect(),
+        measures: MEASURES.iter().map(known_measure).collect(),
+    }
+}
+
+fn known_measure(measure: &bentpipe_outcome::Measure) -> KnownMeasure<'static> {
+    KnownMeasure {
+        name: measure.name,
+        part: measure.subject().map(|subject| match subject {
+            Subject::Flow => Part::Flow,
+            Subject::Link => Part::Link,
+            Subject::Proxy => Part::Pep,
+        }),
     }
 }

@@ -6,8 +6,9 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
-/// What was measured, by name; what has no value at this point is missing.
-pub type Measures = BTreeMap<String, f64>;
+/// What was measured, by name. A measure of the whole run that has no value at this point is missing; one of a single
+/// flow, link or proxy is `None` then, so that it is known to have been asked for.
+pub type Measures = BTreeMap<String, Option<f64>>;
 
 /// One finished point: a line of `points.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use crate::StudyError;
 use crate::folder::Folder;
 use crate::row::{Key, Measures, Row};
-use crate::samples::Samples;
+use crate::samples::{Samples, single};
 use bentpipe_scenario::study::{Expander, Point};
 use bentpipe_scenario::{Scenario, Study};
 use std::path::Path;
@@ -68,6 +68,7 @@ pub fn run(
         study,
         options,
         measure,
+        single: single(study),
         next: AtomicU64::new(0),
         stop: AtomicBool::new(false),
         shared: Mutex::new(Shared {
@@ -116,6 +117,8 @@ struct Crew<'a> {
     study: &'a Study,
     options: &'a Options<'a>,
     measure: &'a (dyn Fn(&Scenario) -> Result<Measures, String> + Sync),
+    /// Measures that a finished point must have been asked for.
+    single: Vec<String>,
     /// How many points have been taken.
     next: AtomicU64,
     stop: AtomicBool,
@@ -161,7 +164,13 @@ impl Crew<'_> {
             labels, scenario, ..
         } = expander.point(index)?;
         let key = Key::of(&scenario);
-        let found = self.shared().folder.row(key);
+        // One that was finished before the study named a flow or a link is run again.
+        let asked = |row: &Row| {
+            self.single
+                .iter()
+                .all(|name| row.measures.contains_key(name))
+        };
+        let found = self.shared().folder.row(key).filter(asked);
         let resumed = found.is_some();
         let measures = match found {
             Some(row) => row.measures,

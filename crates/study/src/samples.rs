@@ -21,11 +21,11 @@ impl Samples {
     pub fn new(study: &Study) -> Result<Self, TryReserveError> {
         let points = usize::try_from(study.len()).unwrap_or(usize::MAX);
         let mut columns = BTreeMap::new();
-        for measure in used(study).union(&beside(study)) {
+        for measure in named(study) {
             let mut values = Vec::new();
             values.try_reserve_exact(points)?;
             values.resize(points, f64::NAN);
-            columns.insert((*measure).to_owned(), values);
+            columns.insert(measure.to_owned(), values);
         }
         Ok(Self { columns })
     }
@@ -33,9 +33,9 @@ impl Samples {
     /// Takes what point number `index` brought; of more points than the study has, nothing.
     pub fn put(&mut self, index: u64, measures: &Measures) {
         for (measure, values) in &mut self.columns {
-            let value = measures.get(measure).filter(|value| value.is_finite());
+            let value = measures.get(measure).copied().flatten();
             if let Some(place) = values.get_mut(index as usize) {
-                *place = value.copied().unwrap_or(f64::NAN);
+                *place = value.filter(|value| value.is_finite()).unwrap_or(f64::NAN);
             }
         }
     }
@@ -45,6 +45,21 @@ impl Samples {
         let value = self.columns.get(measure)?.get(index as usize)?;
         Some(*value).filter(|value| value.is_finite())
     }
+}
+
+/// All measures that `study` names.
+fn named(study: &Study) -> BTreeSet<&str> {
+    used(study).union(&beside(study)).copied().collect()
+}
+
+/// Those of single flows, links and proxies that `study` names, such as `goodput(download)`: beside the measures of the
+/// whole they are taken of every run.
+pub fn single(study: &Study) -> Vec<String> {
+    let named = named(study).into_iter();
+    named
+        .filter(|name| name.ends_with(')'))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// What tables show beside their measures.

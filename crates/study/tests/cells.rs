@@ -83,7 +83,7 @@ fn samples(study: &Study) -> Samples {
             _ => 150.0,
         };
         let scale = if labels[0] == "1ms" { 1.0 } else { 10.0 };
-        samples.put(index, &[("m".to_owned(), base * scale)].into());
+        samples.put(index, &[("m".to_owned(), Some(base * scale))].into());
     }
     samples
 }

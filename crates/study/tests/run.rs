@@ -50,7 +50,7 @@ fn study(text: &str) -> Study {
 /// A third of the delay in milliseconds plus the seed: not exact in decimal.
 fn closed(scenario: &Scenario) -> Result<Measures, String> {
     let delay = scenario.links["l"].forward.delay.as_millis() as f64;
-    Ok([("sum".to_owned(), delay / 3.0 + scenario.seed as f64)].into())
+    Ok([("sum".to_owned(), Some(delay / 3.0 + scenario.seed as f64))].into())
 }
 
 fn options<'a>(out: &'a Path, cancel: &'a AtomicBool, threads: usize) -> Options<'a> {
@@ -96,7 +96,7 @@ fn every_point_is_measured_in_order_on_any_number_of_threads() {
         (rows.len(), &rows[20].labels[..]),
         (21, &["4ms".to_owned(), "7".to_owned()][..])
     );
-    assert_eq!(rows[20].measures["sum"], 4.0 / 3.0 + 7.0);
+    assert_eq!(rows[20].measures["sum"], Some(4.0 / 3.0 + 7.0));
     let cells = cells(&study(TEXT), &results.samples, &Beside::default());
     assert_eq!((cells.len(), cells[20].mean), (21, Some(4.0 / 3.0 + 7.0)));
     assert_eq!(whole(&four, 4), results);
@@ -151,6 +151,38 @@ fn long() -> Study {
 fn slow(scenario: &Scenario) -> Result<Measures, String> {
     std::thread::sleep(Duration::from_millis(1));
     closed(scenario)
+}
+
+/// A point that was finished before a table named a flow is run again; one that has been asked for it is not, though it
+/// has no value there.
+#[test]
+fn a_measure_of_one_flow_is_asked_for_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let cancel = AtomicBool::new(false);
+    let once = |text: &str, names: &[&str]| {
+        let measure = |scenario: &Scenario| {
+            let mut all = closed(scenario)?;
+            let none = names.iter().map(|name| ((*name).to_owned(), None));
+            all.extend(none);
+            Ok(all)
+        };
+        run(&study(text), &options(folder.path(), &cancel, 2), &measure).unwrap()
+    };
+    let named = TEXT.replace("measure = \"sum\"", "measure = \"sum(flow1)\"");
+    let again = |results: Results| results.resumed;
+    assert_eq!(again(once(TEXT, &[])), 0);
+    assert_eq!(
+        again(once(&named, &["sum(flow1)"])),
+        0,
+        "it was not asked for"
+    );
+    assert_eq!(
+        again(once(&named, &["sum(flow1)"])),
+        21,
+        "it has no value, and is known to have none"
+    );
+    assert_eq!(again(once(TEXT, &[])), 21);
+    assert_eq!(rows(folder.path()).len(), 21, "one row a point");
 }
 
 #[test]
@@ -333,8 +365,8 @@ fn a_point_that_cannot_be_run_is_named_and_the_others_are_kept() {
 /// Measures as many as the simulator's, of which the study names one; of numbers that are not exact.
 fn many(scenario: &Scenario) -> Result<Measures, String> {
     let value = |at: i32| (scenario.seed as f64 / 7.0).sqrt() * 1.1f64.powi(at);
-    let names = (1..20).map(|at| (format!("measure_{at}"), value(at)));
-    Ok(names.chain([("sum".to_owned(), value(0))]).collect())
+    let names = (1..20).map(|at| (format!("measure_{at}"), Some(value(at))));
+    Ok(names.chain([("sum".to_owned(), Some(value(0)))]).collect())
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use bentpipe_scenario::Study;
 use bentpipe_scenario::study::Engine;
-use bentpipe_study::{load, simulate};
+use bentpipe_study::{load, simulate, single};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -52,8 +52,11 @@ fn every_shipped_study_reads_and_runs() {
         let corners = [false, true].into_iter().filter(|last| sized || !last);
         for index in corners.filter_map(|last| corner(&study, last)) {
             let point = study.expander().point(index).unwrap();
-            let measures = simulate(&point.scenario).unwrap();
-            assert!(measures["segments"] >= 0.0, "{path:?}: {measures:?}");
+            let measures = simulate(&point.scenario, &single(&study)).unwrap();
+            assert!(
+                measures["segments"].unwrap() >= 0.0,
+                "{path:?}: {measures:?}"
+            );
         }
     }
 }

@@ -126,7 +126,7 @@ fn samples(study: &Study) -> Samples {
             1.5 * plain
         };
         let measures = [("send", send), ("receive", 0.9 * send)];
-        let measures = measures.map(|(name, value)| (name.to_owned(), value));
+        let measures = measures.map(|(name, value)| (name.to_owned(), Some(value)));
         samples.put(index, &measures.into());
     }
     samples

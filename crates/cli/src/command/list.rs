@@ -37,8 +37,8 @@ fn kinds() -> Vec<Kind> {
     ));
     kinds.push((
         "measures",
-        "Measures of studies (`measure` of tables)",
-        entries(bentpipe_study::MEASURES, |one| (one.name, one.summary)),
+        "Measures of studies (`measure` of tables); those of a flow, link or proxy also of one: goodput(NAME)",
+        measures(),
     ));
     kinds
 }
@@ -93,6 +93,22 @@ fn of_links() -> Vec<Kind> {
             entries(peps, |one| (one.name, one.summary)),
         ),
     ]
+}
+
+/// The table of measures, with units and with what each may be asked of.
+fn measures() -> Vec<(&'static str, String)> {
+    let measures = bentpipe_outcome::MEASURES.iter();
+    measures
+        .map(|one| {
+            let unit = match one.unit {
+                "" => String::new(),
+                unit => format!(", in {unit}"),
+            };
+            let subject = one.subject();
+            let subject = subject.map_or_else(String::new, |it| format!(" (of a {})", it.name()));
+            (one.name, format!("{}{unit}{subject}", one.summary))
+        })
+        .collect()
 }
 
 /// Name and summary of each of a registry.

@@ -16,7 +16,7 @@ use bentpipe_scenario::study::{Engine, Figure, FigureKind, SMALL_SHARE};
 use bentpipe_scenario::{Scenario, Study};
 use bentpipe_study::{
     Cell, Judged, Line, Loaded, MOST_POINTS, Options, Results, Samples, StudyError, cells,
-    distribution, gaps, judge, lines, load, share_within, simulate, sizes, time_sequence,
+    distribution, gaps, judge, lines, load, share_within, simulate, single, sizes, time_sequence,
 };
 use clap::Subcommand;
 use progress::Bar;
@@ -185,6 +185,7 @@ fn measured(loaded: &Loaded, args: &Run, out: &Path) -> Result<Results, Failure>
     let flag = stop.flag();
     let bar = Bar::new(study.len());
     let warnings = Warnings::default();
+    let single = single(study);
     let options = Options {
         out,
         threads: args.threads.map_or_else(most, NonZeroUsize::get),
@@ -194,12 +195,12 @@ fn measured(loaded: &Loaded, args: &Run, out: &Path) -> Result<Results, Failure>
     };
     let results = if lab {
         let kernel = kernel::Kernel::new(args.lateness, stop.flag());
-        let measure = |scenario: &Scenario| kernel.measure(scenario);
+        let measure = |scenario: &Scenario| kernel.measure(scenario, &single);
         bentpipe_study::run(study, &options, &measure)
     } else {
         let measure = |scenario: &Scenario| {
             warnings.note(scenario);
-            simulate(scenario)
+            simulate(scenario, &single)
         };
         bentpipe_study::run(study, &options, &measure)
     };

@@ -1,8 +1,9 @@
 //! A figure as it is drawn, in the page and as SVG.
 
+use bentpipe_outcome::{Measure, find};
 use bentpipe_scenario::Study;
 use bentpipe_scenario::study::{Band, Figure, FigureKind, Scale, TableKind};
-use bentpipe_study::{Line, MEASURES};
+use bentpipe_study::Line;
 use serde::Serialize;
 
 /// Lines and what stands around them.
@@ -59,7 +60,7 @@ impl<'a> Drawn<'a> {
                     Scale::Category => axis.labels().filter(admits).collect(),
                     _ => Vec::new(),
                 };
-                let measured: Vec<&str> = spec.measures.iter().map(|one| summary(one)).collect();
+                let measured: Vec<String> = spec.measures.iter().map(|one| summary(one)).collect();
                 Self {
                     x: axis.name().to_owned(),
                     ticks,
@@ -93,7 +94,17 @@ fn shown(shows: &TableKind, measured: &str) -> String {
 }
 
 /// What a measure is, in one line.
-pub(crate) fn summary(measure: &str) -> &str {
-    let known = MEASURES.iter().find(|known| known.name == measure);
-    known.map_or(measure, |known| known.summary)
+pub(crate) fn summary(measure: &str) -> String {
+    let Ok(named) = find(measure) else {
+        return measure.to_owned();
+    };
+    let Measure { unit, summary, .. } = named.measure;
+    let unit = match unit.is_empty() {
+        true => String::new(),
+        false => format!(", in {unit}"),
+    };
+    let one = named
+        .one
+        .map_or_else(String::new, |one| format!(", of `{one}`"));
+    format!("{summary}{unit}{one}")
 }

@@ -45,7 +45,7 @@ struct Page<'a> {
 struct PageTable<'a> {
     name: &'a str,
     title: &'a str,
-    measure: &'a str,
+    measure: String,
     percent: bool,
     cells: Vec<&'a Cell>,
 }

@@ -13,6 +13,7 @@ mod traffic;
 use crate::model::{Ip, Scenario};
 use crate::problem::Problems;
 use crate::read::{Document, Place, Table, Wrong};
+use crate::study::KnownMeasure;
 use crate::values::{Name, check_name};
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -28,7 +29,9 @@ pub struct Known<'n> {
     /// Programs that move files.
     pub apps: &'n [&'n str],
     /// Measures of studies.
-    pub measures: &'n [&'n str],
+    pub measures: &'n [KnownMeasure<'n>],
+    /// Names that measures had before, each with what is written now.
+    pub renamed: &'n [(&'n str, &'n str)],
 }
 
 impl Scenario {

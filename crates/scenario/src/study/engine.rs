@@ -36,6 +36,7 @@ impl Engine {
                 controls: &[],
                 apps: simulator.apps,
                 measures: simulator.measures,
+                renamed: simulator.renamed,
             },
         }
     }

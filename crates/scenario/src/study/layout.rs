@@ -1,6 +1,7 @@
 //! `[[tables]]`, and what is read alike in them, in `[[figures]]` and in `[[statements]]`.
 
 use super::figure::Figure;
+use super::measure::{self, Parts};
 use super::statement::Statement;
 use super::{Axis, SEED};
 use crate::parse::Known;
@@ -83,9 +84,15 @@ pub(super) const KEYS: [&str; 4] = ["tables", "figures", "statements", "points"]
 
 /// `None` where one of them could not be read.
 pub(super) fn layout(root: &mut Table<'_, '_>, axes: &[Axis], known: Known<'_>) -> Option<Layout> {
+    let parts = &Parts::new(root);
     let [tables, figures, statements, points] = KEYS.map(|key| root.list(key));
     let count = tables.len() + figures.len() + statements.len() + points.len();
-    let read = |table| Reader { table, axes, known };
+    let read = |table| Reader {
+        table,
+        axes,
+        known,
+        parts,
+    };
     let layout = Layout {
         tables: tables.into_iter().filter_map(|t| read(t).table()).collect(),
         figures: figures
@@ -137,6 +144,7 @@ pub(super) struct Reader<'d, 't, 'a> {
     pub(super) table: Table<'d, 't>,
     pub(super) axes: &'a [Axis],
     pub(super) known: Known<'a>,
+    pub(super) parts: &'a Parts,
 }
 
 impl Reader<'_, '_, '_> {
@@ -202,11 +210,12 @@ impl Reader<'_, '_, '_> {
     }
 
     pub(super) fn is_measure(&self, key: &str, measure: &str) -> bool {
-        let known = self.known.measures;
-        let right = known.is_empty() || known.contains(&measure);
-        if !right {
-            let what = format!("unknown measure `{}`", brief(measure));
-            let wrong = Wrong::name(what, measure, known);
+        let Known {
+            measures, renamed, ..
+        } = self.known;
+        let wrong = measure::wrong(measure, measures, renamed, self.parts);
+        let right = wrong.is_none();
+        if let Some(wrong) = wrong {
             self.table.problem(key, wrong);
         }
         right

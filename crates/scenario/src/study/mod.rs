@@ -40,12 +40,14 @@ mod engine;
 mod expand;
 mod figure;
 mod layout;
+mod measure;
 mod statement;
 
 pub use engine::Engine;
 pub use expand::{Expander, Point};
 pub use figure::{Band, Figure, FigureKind, Lines, Scale};
 pub use layout::{Contrast, Filter, TableKind, TableSpec};
+pub use measure::{KnownMeasure, Part};
 pub use statement::{Bound, ParseBoundError, SMALL_SHARE, Statement, Take};
 
 use crate::model::{Scenario, Traffic, TrafficSource};

@@ -71,6 +71,7 @@ fn names_of_other_crates_are_known_where_they_are_given() {
         controls: &["reno", "cubic"],
         apps: &["saratoga", "scp"],
         measures: &[],
+        renamed: &[],
     };
     let said = |right: &str, wrong: &str| {
         let text = GEO.replace(right, wrong);

@@ -1,15 +1,12 @@
 //! The points of a study on the kernel's TCP.
 
 use crate::lateness::Lateness;
-use bentpipe_lab::{Controls, FlowResult, LabError, Measured, Outcome, Point, RunOptions};
+use bentpipe_lab::{Controls, LabError, Measured, Outcome, RunOptions};
+use bentpipe_outcome::Run;
 use bentpipe_scenario::Scenario;
-use bentpipe_study::{Measures, greatest, least, mean, share, target};
+use bentpipe_study::{Measures, measures};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
-
-/// What a flow's delay is not judged by: its beginning.
-const START: Duration = Duration::from_secs(5);
 
 /// How often a run in which an emulator fell behind is made before its point is given up.
 const TRIES: u32 = 3;
@@ -31,8 +28,13 @@ impl Kernel {
         }
     }
 
-    /// Runs `scenario` in the lab and takes those measures that can be seen there.
-    pub(super) fn measure(&self, scenario: &Scenario) -> Result<Measures, String> {
+    /// Runs `scenario` in the lab and takes those measures that can be seen there, of the whole run and of the `single`
+    /// flows and links that are named.
+    pub(super) fn measure(
+        &self,
+        scenario: &Scenario,
+        single: &[String],
+    ) -> Result<Measures, String> {
         let mut late = String::new();
         for _ in 0..TRIES {
             let options = RunOptions {
@@ -44,7 +46,7 @@ impl Kernel {
             let result = bentpipe_lab::run(scenario, &options)
                 .map_err(|error: LabError| error.to_string())?;
             match result.measured() {
-                Ok(measured) => return measures(measured),
+                Ok(measured) => return Ok(measures(&whole(measured, scenario)?, single)),
                 Err(reasons) => late = reasons.join("; "),
             }
         }
@@ -52,115 +54,31 @@ impl Kernel {
     }
 }
 
-/// By the names of the simulator's.
-fn measures(run: &Measured) -> Result<Measures, String> {
+/// What was measured, unless a flow broke.
+fn whole(run: &Measured, scenario: &Scenario) -> Result<Run, String> {
     for flow in &run.flows {
         if let Outcome::Failed(why) = &flow.outcome {
             return Err(format!("flow `{}` failed: {why}", flow.name));
         }
     }
-    let senders = || run.flows.iter().filter_map(|flow| flow.sender);
-    let sent: u64 = senders().map(|tcp| tcp.bytes_sent.0).sum();
-    let again: u64 = senders().map(|tcp| tcp.bytes_retrans.0).sum();
-    let legs = run.flows.iter().flat_map(|flow| flow.legs.values());
-    let ways = || {
-        run.links
-            .values()
-            .flat_map(|link| [&link.from_a, &link.from_b])
-    };
-    let goodputs = || run.flows.iter().map(|flow| flow.goodput.mbps());
-    let (sum, squares) = (
-        goodputs().sum::<f64>(),
-        goodputs().map(|g| g * g).sum::<f64>(),
-    );
-    let lateness = run
-        .links
-        .values()
-        .map(|link| link.lateness.p99.as_secs_f64());
-    let last = run.flows.iter().map(|flow| flow.completion);
-    let last: Option<Vec<Duration>> = last.collect();
-    let targets = || {
-        let flows = run.flows.iter();
-        flows.map(|flow| target(flow.size?, flow.limit?, flow.round_trip))
-    };
-    let shares = targets().zip(&run.flows);
-    let shares = shares.map(|(target, flow)| Some(flow.completion?.as_secs_f64() / target?));
-    let of_limit = run.flows.iter();
-    let of_limit = least(of_limit.map(|flow| share(flow.goodput, flow.limit?)));
-    let delays = run.samples.iter().filter_map(|sample| {
-        let srtt = sample.tcp.filter(|_| sample.at > START)?.rtt;
-        let delay = srtt.saturating_sub(run.flows[sample.flow].round_trip);
-        (sample.point == Point::Sender).then_some(1e3 * delay.as_secs_f64())
-    });
-    let values = [
-        ("of_limit", of_limit),
-        ("queueing", mean(delays)),
-        ("target", greatest(targets())),
-        ("of_target", greatest(shares)),
-        ("goodput", Some(sum)),
-        (
-            "jain",
-            (squares > 0.0).then(|| sum * sum / (run.flows.len() as f64 * squares)),
-        ),
-        (
-            "retransmitted",
-            (sent > 0).then(|| 100.0 * again as f64 / sent as f64),
-        ),
-        (
-            "timeouts",
-            Some(senders().map(|tcp| f64::from(tcp.total_rto)).sum()),
-        ),
-        (
-            "local",
-            Some(legs.map(|tcp| f64::from(tcp.total_retrans)).sum()),
-        ),
-        (
-            "dropped",
-            Some(ways().map(|way| way.dropped_queue as f64).sum()),
-        ),
-        (
-            "corrupted",
-            Some(
-                ways()
-                    .map(|way| (way.dropped_corrupted + way.dropped_lost) as f64)
-                    .sum(),
-            ),
-        ),
-        (
-            "completion",
-            last.and_then(|all| all.into_iter().max())
-                .map(|time| time.as_secs_f64()),
-        ),
-        ("kbps_sender", kbps(run, |flow| flow.acknowledged)),
-        ("kbps_receiver", kbps(run, |flow| flow.completion)),
-        ("lateness", Some(lateness.fold(0.0, f64::max) * 1e3)),
-    ];
-    let values = values.into_iter();
-    Ok(values
-        .filter_map(|(name, value)| Some((name.to_owned(), value?)))
-        .collect())
-}
-
-/// Payload received over what `time` tells, all flows together; `None` when one has no such time.
-fn kbps(run: &Measured, time: fn(&FlowResult) -> Option<Duration>) -> Option<f64> {
-    let rates = run.flows.iter().map(|flow| {
-        let rate = 8.0 * flow.received.0 as f64 / time(flow)?.as_secs_f64() / 1e3;
-        (rate > 0.0 && rate.is_finite()).then_some(rate)
-    });
-    rates.sum()
+    Ok(run.outcome(scenario))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bentpipe_study::MEASURES;
+    use bentpipe_base::{Bytes, Rate};
+    use bentpipe_lab::FlowResult;
+    use std::collections::BTreeMap;
+    use std::time::Duration;
 
-    /// Tables ask by the names of the simulator's measures: another name would never be found.
-    #[test]
-    fn every_measure_has_a_name_that_tables_know() {
-        let flow = |completion| FlowResult {
-            name: "f".into(),
-            size: Some(bentpipe_base::Bytes(1_000_000)),
+    const TEXT: &str = "name = \"t\"\n[hosts.a]\n[hosts.b]\n[links.l]\nends = [\"a\", \"b\"]\n\
+                        [[flows]]\nname = \"f\"\nfrom = \"a\"\nto = \"b\"\nbytes = \"1MB\"\n";
+
+    fn flow(name: &str, completion: Option<Duration>) -> FlowResult {
+        FlowResult {
+            name: name.into(),
+            size: Some(Bytes(1_000_000)),
             round_trip: Duration::from_millis(500),
             outcome: Outcome::Finished,
             congestion_control: "cubic".into(),
@@ -168,33 +86,64 @@ mod tests {
             completion,
             acknowledged: Some(Duration::from_secs(2)),
             elapsed: Duration::from_secs(4),
-            received: bentpipe_base::Bytes(1_000_000),
-            goodput: bentpipe_base::Rate::from_bits_per_sec(2_000_000),
-            limit: Some(bentpipe_base::Rate::from_bits_per_sec(4_000_000)),
+            received: Bytes(1_000_000),
+            goodput: Rate::from_bits_per_sec(2_000_000),
+            limit: Some(Rate::from_bits_per_sec(4_000_000)),
             sender: None,
-            legs: std::collections::BTreeMap::new(),
+            legs: BTreeMap::new(),
+        }
+    }
+
+    /// What the lab saw has the measures of the one table, of all flows and of single ones.
+    #[test]
+    fn what_the_lab_saw_is_measured_as_what_the_simulator_saw() {
+        let scenario = Scenario::parse("t.toml", TEXT).unwrap();
+        let single =
+            ["goodput(f)", "completion(g)", "goodput(h)", "segments(f)"].map(str::to_owned);
+        let measured = |completion| {
+            let run = Measured {
+                flows: vec![
+                    flow("f", completion),
+                    flow("g", Some(Duration::from_secs(3))),
+                ],
+                ..Measured::default()
+            };
+            measures(&whole(&run, &scenario).unwrap(), &single)
         };
-        let run = |completion| Measured {
-            flows: vec![flow(completion)],
-            ..Measured::default()
-        };
-        let whole = measures(&run(Some(Duration::from_secs(4)))).unwrap();
-        assert!(
-            whole
-                .keys()
-                .all(|name| MEASURES.iter().any(|known| known.name == name))
+        let all = measured(Some(Duration::from_secs(4)));
+        let value = |name: &str| all[name].unwrap();
+        assert_eq!(value("completion"), 4.0);
+        assert_eq!(
+            (value("kbps_sender"), value("kbps_receiver")),
+            (8000.0, 2000.0 + 8000.0 / 3.0)
         );
+        assert_eq!(value("target"), 1.02 * 2.0 + 4.0 * 0.5);
         assert_eq!(
             (
-                whole["completion"],
-                whole["kbps_sender"],
-                whole["kbps_receiver"]
+                value("goodput"),
+                value("goodput(f)"),
+                value("completion(g)")
             ),
-            (4.0, 4000.0, 2000.0)
+            (4.0, 2.0, 3.0)
         );
-        assert_eq!(whole["target"], 1.02 * 2.0 + 4.0 * 0.5);
-        let cut = measures(&run(None)).unwrap();
+        // Asked for, and not there: known to be so.
+        assert_eq!((all["goodput(h)"], all["segments(f)"]), (None, None));
+        let cut = measured(None);
         assert!(!cut.contains_key("completion") && !cut.contains_key("kbps_receiver"));
-        assert_eq!(cut["goodput"], 2.0);
+        assert_eq!(cut["goodput"], Some(4.0));
+    }
+
+    #[test]
+    fn a_broken_flow_is_no_result() {
+        let scenario = Scenario::parse("t.toml", TEXT).unwrap();
+        let mut run = Measured {
+            flows: vec![flow("f", None)],
+            ..Measured::default()
+        };
+        run.flows[0].outcome = Outcome::Failed("reset".into());
+        assert_eq!(
+            whole(&run, &scenario).unwrap_err(),
+            "flow `f` failed: reset"
+        );
     }
 }

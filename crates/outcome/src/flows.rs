@@ -1,0 +1,99 @@
+//! Measures of flows: of all together, or of the one that is named.
+
+use crate::run::Flow;
+use crate::sums::{greatest, least, percent};
+use core::time::Duration;
+
+/// Jain's index, (sum x)^2 / (n sum x^2), of goodputs (Jain, Chiu and Hawe, 1984).
+pub(crate) fn jain(flows: &[&Flow]) -> Option<f64> {
+    let sum = sum(flows, |flow| flow.goodput.mbps());
+    let squares: f64 = flows.iter().map(|flow| flow.goodput.mbps().powi(2)).sum();
+    (squares > 0.0).then(|| sum * sum / (flows.len() as f64 * squares))
+}
+
+pub(crate) fn segments(flows: &[&Flow]) -> Option<f64> {
+    let segments = flows.iter().map(|flow| flow.segments.map(|it| it as f64));
+    segments.sum()
+}
+
+pub(crate) fn goodput(flows: &[&Flow]) -> Option<f64> {
+    Some(sum(flows, |flow| flow.goodput.mbps()))
+}
+
+pub(crate) fn retransmitted(flows: &[&Flow]) -> Option<f64> {
+    let again = sum(flows, |flow| flow.sent_again.0 as f64);
+    percent(again, sum(flows, |flow| flow.sent.0 as f64))
+}
+
+pub(crate) fn timeouts(flows: &[&Flow]) -> Option<f64> {
+    Some(sum(flows, |flow| flow.timeouts as f64))
+}
+
+pub(crate) fn recoveries(flows: &[&Flow]) -> Option<f64> {
+    let recoveries = flows.iter().map(|flow| flow.recoveries.map(|it| it as f64));
+    recoveries.sum()
+}
+
+pub(crate) fn completion(flows: &[&Flow]) -> Option<f64> {
+    let times: Option<Vec<Duration>> = flows.iter().map(|flow| flow.completion).collect();
+    times?.into_iter().max().map(|last| last.as_secs_f64())
+}
+
+pub(crate) fn target(flows: &[&Flow]) -> Option<f64> {
+    greatest(flows.iter().map(|flow| allowance(flow)))
+}
+
+pub(crate) fn of_target(flows: &[&Flow]) -> Option<f64> {
+    let share = |flow: &&Flow| Some(flow.completion?.as_secs_f64() / allowance(flow)?);
+    greatest(flows.iter().map(share))
+}
+
+pub(crate) fn of_limit(flows: &[&Flow]) -> Option<f64> {
+    let share = |flow: &&Flow| percent(flow.goodput.mbps(), flow.limit?.mbps());
+    least(flows.iter().map(share))
+}
+
+pub(crate) fn queueing(flows: &[&Flow]) -> Option<f64> {
+    let sum: f64 = flows.iter().map(|flow| flow.queueing.sum).sum();
+    let count: f64 = flows
+        .iter()
+        .map(|flow| f64::from(flow.queueing.count))
+        .sum();
+    (count > 0.0).then(|| sum / count)
+}
+
+pub(crate) fn srtt(flows: &[&Flow]) -> Option<f64> {
+    let times = flows.iter().filter_map(|flow| flow.srtt);
+    let times: Vec<f64> = times.map(|time| 1e3 * time.as_secs_f64()).collect();
+    (!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64)
+}
+
+pub(crate) fn kbps_sender(flows: &[&Flow]) -> Option<f64> {
+    kbps(flows, |flow| flow.acknowledged)
+}
+
+pub(crate) fn kbps_receiver(flows: &[&Flow]) -> Option<f64> {
+    kbps(flows, |flow| flow.final_ack)
+}
+
+fn sum(flows: &[&Flow], of: fn(&Flow) -> f64) -> f64 {
+    flows.iter().map(|flow| of(flow)).sum()
+}
+
+/// What a transfer may take: 1.02 times its time at the path's limit, and four round trips; in seconds.
+fn allowance(flow: &Flow) -> Option<f64> {
+    let limit = flow.limit?.bits_per_sec() as f64;
+    let bits = flow.size?.bits() as f64;
+    (limit > 0.0).then(|| 1.02 * bits / limit + 4.0 * flow.round_trip.as_secs_f64())
+}
+
+/// Payload received over what `time` tells; `None` when a flow has no such time, or nothing was sent: a set-up alone
+/// has no throughput.
+fn kbps(flows: &[&Flow], time: fn(&Flow) -> Option<Duration>) -> Option<f64> {
+    let rates = flows.iter().map(|flow| {
+        let bits = 8.0 * flow.received.0 as f64;
+        let rate = bits / time(flow)?.as_secs_f64() / 1e3;
+        (bits > 0.0 && rate.is_finite()).then_some(rate)
+    });
+    rates.sum()
+}

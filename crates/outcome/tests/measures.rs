@@ -1,0 +1,190 @@
+//! The table of measures: closed forms, and that nothing a run may hold makes a figure that is none.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use bentpipe_base::{Bytes, Rate};
+use bentpipe_outcome::{Flow, Line, MEASURES, Proxy, RENAMED, Run, Subject, Unknown, find};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+fn flow(name: &str, megabits: u64, seconds: u64) -> Flow {
+    Flow {
+        name: name.into(),
+        received: Bytes(megabits * 125_000),
+        goodput: Rate::from_bits_per_sec(megabits * 1_000_000 / seconds),
+        completion: Some(Duration::from_secs(seconds)),
+        ..Flow::default()
+    }
+}
+
+fn line(link: &str, packets: u64, refused: u64, waited: u64) -> Line {
+    Line {
+        link: link.into(),
+        packets,
+        refused,
+        corrupted: 2,
+        lost: 1,
+        refused_data: Some(refused / 2),
+        waited: Duration::from_secs(waited),
+        ..Line::default()
+    }
+}
+
+fn two() -> Run {
+    Run {
+        elapsed: Duration::from_secs(10),
+        flows: vec![flow("f", 8, 4), flow("g", 12, 2)],
+        lines: vec![
+            line("x", 90, 10, 5),
+            line("x", 50, 0, 0),
+            line("y", 40, 40, 20),
+        ],
+        proxies: vec![Proxy {
+            name: "p".into(),
+            counters: vec![("most_held", 2500), ("suppressed", 7)],
+        }],
+        lateness: Duration::from_micros(1500),
+    }
+}
+
+#[test]
+fn measures_of_all_and_of_one_in_closed_form() {
+    let run = two();
+    let of = |text: &str| find(text).unwrap().of(&run);
+    for (text, value) in [
+        ("goodput", 8.0),
+        ("goodput(f)", 2.0),
+        ("goodput(g)", 6.0),
+        ("jain", 64.0 / 80.0),
+        ("completion", 4.0),
+        ("completion(g)", 2.0),
+        ("dropped", 50.0),
+        ("dropped(x)", 10.0),
+        ("drops(y)", 20.0),
+        ("drop_rate(y)", 50.0),
+        // Both directions: 10 of 150.
+        ("drop_rate(x)", 100.0 * 10.0 / 150.0),
+        ("corrupted(x)", 6.0),
+        ("delivered(x)", 134.0),
+        ("delivered", 171.0),
+        // Little's law: 5 s of waiting in 10 s.
+        ("mean_queue(x)", 0.5),
+        ("mean_queue", 2.5),
+        ("held_max_kB(p)", 2.5),
+        ("suppressed", 7.0),
+        ("lateness", 1.5),
+    ] {
+        assert_eq!(of(text), Some(value), "{text}");
+    }
+    for text in [
+        "goodput(h)",
+        "dropped(z)",
+        "local",
+        "local(p)",
+        "kbps_sender",
+        "segments",
+    ] {
+        assert_eq!(of(text), None, "{text}");
+    }
+}
+
+#[test]
+fn what_is_no_measure_is_told_apart() {
+    let wrong = |text: &str| find(text).unwrap_err();
+    assert_eq!(wrong("goodputs"), Unknown::Name);
+    assert_eq!(wrong("goodput(f"), Unknown::Name);
+    assert_eq!(wrong("jain(f)"), Unknown::Whole("jain"));
+    for (old, now) in RENAMED {
+        assert_eq!(wrong(old), Unknown::Renamed(now));
+        assert!(find(now).is_ok(), "{now}");
+    }
+}
+
+#[test]
+fn names_differ_and_everything_is_defined() {
+    let names: BTreeSet<&str> = MEASURES.iter().map(|one| one.name).collect();
+    assert_eq!(names.len(), MEASURES.len());
+    for measure in MEASURES {
+        assert!(
+            !measure.summary.is_empty() && !measure.summary.contains('|'),
+            "{}",
+            measure.name
+        );
+    }
+}
+
+fn times() -> impl Strategy<Value = Option<Duration>> {
+    let nanos = prop_oneof![Just(0), Just(1), 0..u64::MAX];
+    prop::option::of(nanos.prop_map(Duration::from_nanos))
+}
+
+fn counts() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), Just(1), 0..100_000u64, Just(u64::MAX)]
+}
+
+fn any_flow() -> impl Strategy<Value = Flow> {
+    let times = (times(), times(), times(), times(), times());
+    let counts = (counts(), counts(), counts(), counts(), counts(), counts());
+    (times, counts, any::<bool>()).prop_map(|(times, counts, known)| Flow {
+        name: "f".into(),
+        size: known.then_some(Bytes(counts.0)),
+        round_trip: times.4.unwrap_or_default(),
+        limit: known.then(|| Rate::from_bits_per_sec(counts.1)),
+        received: Bytes(counts.2),
+        segments: known.then_some(counts.2),
+        goodput: Rate::from_bits_per_sec(counts.3),
+        completion: times.0,
+        acknowledged: times.1,
+        final_ack: times.2,
+        sent: Bytes(counts.4),
+        sent_again: Bytes(counts.5),
+        timeouts: counts.3,
+        recoveries: known.then_some(counts.4),
+        srtt: times.3,
+        queueing: times.3.into_iter().map(|it| it.as_secs_f64()).collect(),
+    })
+}
+
+fn any_line() -> impl Strategy<Value = Line> {
+    let counts = (counts(), counts(), counts(), counts());
+    (counts, times(), any::<bool>()).prop_map(|(counts, waited, known)| Line {
+        link: "l".into(),
+        from: "a".into(),
+        packets: counts.0,
+        corrupted: counts.1,
+        lost: counts.2,
+        refused: counts.3,
+        refused_data: known.then_some(counts.3),
+        waited: waited.unwrap_or_default(),
+    })
+}
+
+proptest! {
+    /// Counts that no run reaches, times and rates of nothing: a measure is a number or there is none.
+    #[test]
+    fn a_measure_is_a_number_or_there_is_none(
+        flows in prop::collection::vec(any_flow(), 0..4),
+        lines in prop::collection::vec(any_line(), 0..4),
+        counts in prop::collection::vec(counts(), 0..3),
+        (elapsed, lateness) in (times(), times()),
+    ) {
+        let counters = ["retransmitted", "suppressed", "most_held"].into_iter().zip(counts).collect();
+        let run = Run {
+            elapsed: elapsed.unwrap_or_default(),
+            flows,
+            lines,
+            proxies: vec![Proxy { name: "p".into(), counters }],
+            lateness: lateness.unwrap_or_default(),
+        };
+        for measure in MEASURES {
+            let one = match measure.subject() {
+                Some(Subject::Flow) => "f",
+                Some(Subject::Link) => "l",
+                _ => "p",
+            };
+            for value in [measure.of(&run), measure.of_one(&run, one), measure.of_one(&run, "x")] {
+                prop_assert!(value.is_none_or(f64::is_finite), "{}: {value:?}", measure.name);
+            }
+        }
+    }
+}
