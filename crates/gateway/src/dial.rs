@@ -3,6 +3,7 @@
 use crate::legs::Prepared;
 use bentpipe_os::neighbour;
 use bentpipe_os::socket::{self, Dial};
+use bentpipe_os::tcp;
 use bentpipe_policy::{Ends, Service};
 use std::collections::HashMap;
 use std::io;
@@ -57,6 +58,9 @@ fn attempt(
     }
     if service.class != 0 {
         socket::set_traffic_class(&socket, server, service.class)?;
+    }
+    if let Some(size) = leg.segment_for(service) {
+        tcp::set_max_segment(&socket, size)?;
     }
     socket::bind(&socket, client)?;
     let begun = match leg.without_ecn.filter(|_| !service.ecn) {

@@ -3,6 +3,7 @@
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_os::{socket, tcp};
 use bentpipe_pep::leg::Leg;
+use bentpipe_policy::Service;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -89,6 +90,16 @@ impl Prepared {
         }
     }
 
+    /// The largest segment that a dial for a client's SYN asks for and sends, where that is not the leg's own:
+    /// what the SYN says. A host says what it can receive itself, so it sends nothing larger either; less than
+    /// that is a rule of the operator's (`tcp option maxseg size set`, TCPMSS), for a path that swallows
+    /// larger ones.
+    pub(crate) fn segment_for(&self, service: Service) -> Option<Bytes> {
+        let size = Bytes(service.mss.filter(|size| *size > 0)?.into());
+        let usual = self.leg.mss.unwrap_or(LARGEST_SEGMENT);
+        (size < usual).then_some(size.max(SMALLEST_SEGMENT))
+    }
+
     /// Sets what matters after the first bytes either way: a dialled socket does without until there is
     /// more, and most short connections never have more. (Nagle's algorithm holds back no first
     /// segment, and the first bytes fit into any buffer.)
@@ -128,6 +139,9 @@ impl Prepared {
     }
 }
 
+/// The sizes that the kernel takes: TCP_MIN_MSS and MAX_TCP_WINDOW.
+const SMALLEST_SEGMENT: Bytes = Bytes(88);
+const LARGEST_SEGMENT: Bytes = Bytes(32_767);
 /// What a buffer holds at most of a flow that gives way.
 const SHRUNK: Bytes = Bytes(128 << 10);
 

@@ -31,7 +31,8 @@
 //!   before the mark: with nobody listening the rule ends.
 //! - `notrack_out`: what we send is not tracked either. A dial that would leave by another interface than those of
 //!   its leg, because the operator's routes ask for what it has not, or its destination is this machine, does not
-//!   leave. Where our sockets ask for ECN, those whose
+//!   leave. Our answers to SYNs ask for no larger segments than those did (`answers`, see [`segments`]). Where our
+//!   sockets ask for ECN, those whose
 //!   clients did not are made not to: an answer without ECN settles it for both ends.
 //! - `deliver` (at the end of prerouting, so that an operator's own marks cannot overwrite ours, and behind the
 //!   translation of destinations, so that a dial whose own address was translated hears its answers): looped SYNs
@@ -41,9 +42,13 @@
 //!   delivered here. SYNs only to sockets that have a mark: those in TIME_WAIT have none, and would
 //!   catch those of new connections.
 
+mod position;
+mod segments;
+
+pub(crate) use position::{Position, Reason};
+
 use crate::listen::Doors;
 use crate::mark::Marks;
-use crate::shared::Limit;
 use bentpipe_base::Bytes;
 use bentpipe_os::netlink::Mark;
 use bentpipe_os::nft::Switch;
@@ -57,67 +62,6 @@ pub(crate) struct Crossing {
     pub(crate) leg: Which,
     /// Without a profile, then by profile; never empty.
     pub(crate) doors: Vec<Doors>,
-}
-
-/// Why new connections pass end to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
-    /// There is no room.
-    Limit(Limit),
-    /// The operator wants it.
-    Bypassed,
-    /// The gateway ends.
-    Draining,
-}
-
-/// What becomes of new connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Position {
-    /// They are split, unless a policy has it otherwise.
-    Split,
-    /// They pass end to end.
-    Pass(Reason),
-}
-
-impl Position {
-    /// Its number on the switch.
-    pub(crate) fn number(self) -> u16 {
-        match self {
-            Self::Split => 1,
-            Self::Pass(reason) => reason.position(),
-        }
-    }
-}
-
-impl Reason {
-    const ALL: [Self; 5] = [
-        Self::Limit(Limit::Flows),
-        Self::Limit(Limit::Descriptors),
-        Self::Limit(Limit::Buffered),
-        Self::Bypassed,
-        Self::Draining,
-    ];
-
-    fn position(self) -> u16 {
-        match self {
-            Self::Limit(Limit::Flows) => 2,
-            Self::Limit(Limit::Descriptors) => 3,
-            Self::Limit(Limit::Buffered) => 4,
-            Self::Bypassed => 5,
-            Self::Draining => 6,
-        }
-    }
-
-    /// The name of its counter.
-    fn counter(self) -> &'static str {
-        match self {
-            Self::Limit(Limit::Flows) => "limit_flows",
-            Self::Limit(Limit::Descriptors) => "limit_descriptors",
-            Self::Limit(Limit::Buffered) => "limit_buffered",
-            Self::Bypassed => "bypassed",
-            Self::Draining => "draining",
-        }
-    }
 }
 
 /// The table's counters beside those of policies.
@@ -234,7 +178,7 @@ impl Ruleset {
         let crosses: String = (0..self.crossings.len())
             .map(|number| format!("chain cross_{number} {{\n}}\n"))
             .collect();
-        let (own, passing, standing) = (self.own(), self.passing(), standing());
+        let (own, passing, standing) = (self.own(), self.passing(), position::standing());
         let holders = is("priority", self.marks.holders());
         let unreachable = self.marks.unreachable();
         format!(
@@ -271,6 +215,8 @@ chain after {{
         let astray: String = [Which::Lan, Which::Sat]
             .map(|leg| self.astray(leg))
             .concat();
+        let holders = is("priority", self.marks.holders());
+        let remember = segments::remember(&format!("iifname lo {holders}"), self.seed);
         let listeners: String = self
             .entrances()
             .enumerate()
@@ -283,7 +229,7 @@ chain after {{
         let again = self.to_listeners(&self.decoy, &again, &format!("notrack {find}"));
         format!(
             "\
-chain take {{
+{}chain take {{
   type filter hook prerouting priority raw; policy accept;
   meta l4proto {{ tcp, icmp, ipv6-icmp }} socket transparent 1 socket mark {tracked} accept
   meta l4proto tcp tcp flags & (syn | ack) != syn socket transparent 1 notrack {find}
@@ -292,22 +238,27 @@ chain take {{
   iifname lo {looped} notrack accept
   {looped} drop
 {again}}}
+chain answers {{
+{}}}
 chain notrack_out {{
   type filter hook output priority raw; policy accept;
   meta mark & {mask:#x} != {ours:#x} accept
+  tcp flags & (syn | ack) == syn | ack jump answers
 {astray}  meta priority {without_ecn:#x} {SYN} tcp flags set syn
   meta mark {tracked} accept
   notrack
 }}
 chain deliver {{
   type filter hook prerouting priority {PLACE}; policy accept;
-{listeners}  meta mark {ours:#x} accept
+{remember}{listeners}  meta mark {ours:#x} accept
   meta mark {found:#x} {deliver}
   meta l4proto tcp tcp flags & (syn | ack) != syn socket transparent 1 {deliver}
   meta l4proto {{ icmp, ipv6-icmp }} socket transparent 1 {deliver}
   {SYN} {stands} {deliver}
 }}
-"
+",
+            segments::map(),
+            segments::bound(self.seed),
         )
     }
 
@@ -511,40 +462,10 @@ chain by_kind {{
     }
 }
 
-/// The chain that lets new connections pass unless they are to be split.
-fn standing() -> String {
-    let split = Switch::matches(Position::Split.number());
-    let mut chain = format!("chain standing {{\n  {split} return\n");
-    for reason in Reason::ALL {
-        let matches = Switch::matches(reason.position());
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            chain,
-            "  {matches} counter name {} accept",
-            reason.counter()
-        );
-    }
-    chain + "  counter name unattended accept\n}\n"
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use bentpipe_os::owner::Owner;
-
-    #[test]
-    fn each_position_has_a_number_and_a_counter_of_its_own() {
-        let mut numbers: Vec<_> = Reason::ALL.map(Reason::position).into();
-        numbers.push(Position::Split.number());
-        numbers.sort_unstable();
-        assert_eq!(numbers, [1, 2, 3, 4, 5, 6]);
-        assert!(
-            Reason::ALL
-                .map(Reason::counter)
-                .iter()
-                .all(|name| COUNTERS.contains(name))
-        );
-    }
 
     #[test]
     fn tproxy_comes_before_the_mark() {

@@ -9,10 +9,10 @@ use bentpipe_os::netlink::{Prefix, Route};
 use bentpipe_os::tun::{Tun, TunConfig};
 use bentpipe_os::{need, nft, socket};
 use bentpipe_wire::{Checksums, Flags, Ipv6, Packet, Payload, Tcp, Transport};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
-use support::{HANDSHAKES, Ip, Running, Stage, converse, eventually};
+use support::{HANDSHAKES, Ip, Running, Stage, converse, eventually, pattern};
 
 /// Rule sets that forward connections to port OPEN and nothing else, and what a client hears that tries
 /// another: nothing, or a refusal.
@@ -363,5 +363,49 @@ fn a_destination_that_would_be_this_machine_is_not_dialled() {
             (0, 0),
             "{counters:?}"
         );
+    }
+}
+
+/// Where the path swallows what is longer than 1100 octets, and says nothing.
+const SWALLOW: &str =
+    "table inet swallow { chain c { type filter hook prerouting priority -500; policy accept;
+   meta l4proto tcp meta length > 1100 drop
+ } }";
+
+/// An operator's rule that makes the MSS of forwarded SYNs smaller keeps the segments of split connections small
+/// too, in both directions on both sides.
+#[test]
+fn an_mss_clamp_in_the_forward_chain_holds() {
+    need!(Root, Tproxy);
+    for handshake in HANDSHAKES {
+        let stage = Stage::new();
+        for (netns, name) in [
+            (&stage.client, "eth0"),
+            (&stage.gateway, "sat0"),
+            (&stage.gateway, "lan0"),
+            (&stage.server, "eth0"),
+        ] {
+            // Otherwise packets of several segments cross as one.
+            netns.netlink().unwrap().disable_offloads(name).unwrap();
+            let swallow = || nft::apply(&SWALLOW.replace("} }", "}\n}")).unwrap();
+            netns.run(swallow).unwrap();
+        }
+        stage.apply(
+            "table inet clamp { chain forward { type filter hook forward priority mangle; policy accept;
+               tcp flags & (syn | rst) == syn tcp option maxseg size set 1000
+             } }",
+        );
+        let gateway = stage.split_after(handshake);
+        for ip in Ip::BOTH {
+            let (client, server) = stage.pair(ip);
+            for (mut from, mut to) in [(&client, &server), (&server, &client)] {
+                let all = pattern(100_000);
+                let mut read = vec![0; all.len()];
+                from.write_all(&all).unwrap();
+                to.read_exact(&mut read).unwrap();
+                assert!(read == all);
+            }
+        }
+        assert_eq!(gateway.meter.read().connected, 2);
     }
 }

@@ -32,6 +32,9 @@ pub struct Service {
     pub class: u8,
     /// Explicit congestion notification (RFC 3168, section 6.1.1).
     pub ecn: bool,
+    /// The largest segment that it is to be sent, in bytes of payload, if it says so: as the operator's rules
+    /// have left it.
+    pub mss: Option<u16>,
 }
 
 impl Syn {
@@ -58,6 +61,7 @@ impl Syn {
             service: Service {
                 class: traffic_class & !3,
                 ecn: tcp.flags.contains(Flags::ECE | Flags::CWR),
+                mss: tcp.options.mss,
             },
             foreign_option: kinds.find(|kind| *kind != FAST_OPEN),
         })
@@ -105,6 +109,7 @@ mod tests {
             service: Service {
                 class: 0xb8,
                 ecn: false,
+                mss: Some(1460),
             },
             foreign_option: None,
         };

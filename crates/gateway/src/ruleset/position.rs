@@ -1,0 +1,102 @@
+//! What becomes of new connections, as a position of the switch in the table.
+
+use crate::shared::Limit;
+use bentpipe_os::nft::Switch;
+use std::fmt::Write as _;
+
+/// Why new connections pass end to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// There is no room.
+    Limit(Limit),
+    /// The operator wants it.
+    Bypassed,
+    /// The gateway ends.
+    Draining,
+}
+
+/// What becomes of new connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Position {
+    /// They are split, unless a policy has it otherwise.
+    Split,
+    /// They pass end to end.
+    Pass(Reason),
+}
+
+impl Position {
+    /// Its number on the switch.
+    pub(crate) fn number(self) -> u16 {
+        match self {
+            Self::Split => 1,
+            Self::Pass(reason) => reason.position(),
+        }
+    }
+}
+
+impl Reason {
+    const ALL: [Self; 5] = [
+        Self::Limit(Limit::Flows),
+        Self::Limit(Limit::Descriptors),
+        Self::Limit(Limit::Buffered),
+        Self::Bypassed,
+        Self::Draining,
+    ];
+
+    fn position(self) -> u16 {
+        match self {
+            Self::Limit(Limit::Flows) => 2,
+            Self::Limit(Limit::Descriptors) => 3,
+            Self::Limit(Limit::Buffered) => 4,
+            Self::Bypassed => 5,
+            Self::Draining => 6,
+        }
+    }
+
+    /// The name of its counter.
+    fn counter(self) -> &'static str {
+        match self {
+            Self::Limit(Limit::Flows) => "limit_flows",
+            Self::Limit(Limit::Descriptors) => "limit_descriptors",
+            Self::Limit(Limit::Buffered) => "limit_buffered",
+            Self::Bypassed => "bypassed",
+            Self::Draining => "draining",
+        }
+    }
+}
+
+/// The chain that lets new connections pass unless they are to be split.
+pub(super) fn standing() -> String {
+    let split = Switch::matches(Position::Split.number());
+    let mut chain = format!("chain standing {{\n  {split} return\n");
+    for reason in Reason::ALL {
+        let matches = Switch::matches(reason.position());
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            chain,
+            "  {matches} counter name {} accept",
+            reason.counter()
+        );
+    }
+    chain + "  counter name unattended accept\n}\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::COUNTERS;
+    use super::*;
+
+    #[test]
+    fn each_position_has_a_number_and_a_counter_of_its_own() {
+        let mut numbers: Vec<_> = Reason::ALL.map(Reason::position).into();
+        numbers.push(Position::Split.number());
+        numbers.sort_unstable();
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6]);
+        assert!(
+            Reason::ALL
+                .map(Reason::counter)
+                .iter()
+                .all(|name| COUNTERS.contains(name))
+        );
+    }
+}
