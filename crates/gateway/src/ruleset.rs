@@ -65,7 +65,7 @@ pub(crate) struct Crossing {
 }
 
 /// The table's counters beside those of policies.
-const COUNTERS: [&str; 14] = [
+const COUNTERS: [&str; 15] = [
     // New connections that passed unsplit: at a limit, because the operator wanted it, while the
     // gateway drained, while it did not attend, and for MPTCP, TCP-MD5 or TCP-AO. Where SYNs are held the
     // workers count some of these.
@@ -79,6 +79,8 @@ const COUNTERS: [&str; 14] = [
     // Because their answers would not go back by the leg that they came by, or their destination is translated.
     "asymmetric",
     "translated",
+    // Because they have few hops left: they are sent to find out the way.
+    "few_hops",
     // Packets that passed, by kind; to UDP port 443 also those that were refused.
     "unsplit_tcp",
     "unsplit_quic",
@@ -100,6 +102,10 @@ impl Doors {
 /// Where in the forward hook SYNs are held, and where in the prerouting hook packets are delivered: behind every
 /// chain of an operator.
 pub(crate) const PLACE: i32 = 10_000;
+
+/// Hops that are enough for any way through the Internet: who has fewer left traces the way (traceroute begins at 1
+/// and goes up to 30). Hosts send with 64 or more.
+const FEW_HOPS: u8 = 32;
 
 /// A SYN.
 const SYN: &str = "tcp flags & (fin | syn | rst | ack) == syn";
@@ -361,6 +367,13 @@ chain by_kind {{
         );
         for (number, crossing) in self.crossings.iter().enumerate() {
             let (crosses, back) = (self.crosses(crossing.leg), self.set(crossing.leg));
+            // A dial has hops of its own: traceroute would take every server for the next hop.
+            for hops in ["ip ttl", "ip6 hoplimit"] {
+                let _ = writeln!(
+                    commands,
+                    "add rule {table} choose {crosses} {hops} < {FEW_HOPS} counter name few_hops accept"
+                );
+            }
             let _ = writeln!(
                 commands,
                 "add rule {table} choose {crosses} fib saddr oifname != {back} counter name asymmetric accept"

@@ -123,16 +123,59 @@ fn a_code_point_is_matched_and_carried() {
 }
 
 fn connect_in_class(stage: &Stage, to: SocketAddr, class: u8) -> TcpStream {
+    connect_with(stage, to, |socket| {
+        set_traffic_class(socket, to, class).unwrap();
+    })
+}
+
+fn connect_with(
+    stage: &Stage,
+    to: SocketAddr,
+    prepare: impl FnOnce(&socket2::Socket) + Send,
+) -> TcpStream {
     let dial = || {
         let domain = socket2::Domain::for_address(to);
         let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None).unwrap();
-        set_traffic_class(&socket, to, class).unwrap();
+        prepare(&socket);
         socket
             .connect_timeout(&to.into(), support::PATIENCE)
             .unwrap();
         TcpStream::from(socket)
     };
     stage.client.run(dial).unwrap()
+}
+
+/// SYNs with few hops left are sent to trace the way (traceroute -T), and pass.
+#[test]
+fn who_traces_the_way_is_not_split() {
+    need!(Root, Tproxy);
+    for handshake in HANDSHAKES {
+        let stage = Stage::new();
+        let gateway = with(&stage, &format!("handshake = \"{handshake}\""));
+        let count = "table inet seen { counter last_hop {
+          }
+          chain input { type filter hook input priority 0
+            tcp flags syn ip ttl 1 counter name last_hop
+            tcp flags syn ip6 hoplimit 1 counter name last_hop
+          }
+        }";
+        stage.server.run(|| nft::apply(count).unwrap()).unwrap();
+        for ip in Ip::BOTH {
+            let listener = stage.listen(ip);
+            let mut client = connect_with(&stage, listener.address(), |socket| match ip {
+                Ip::V4 => socket.set_ttl_v4(2).unwrap(),
+                Ip::V6 => socket.set_unicast_hops_v6(2).unwrap(),
+            });
+            converse(&mut client, &mut listener.accept());
+        }
+        let counts = stage.server.run(|| {
+            let mut tally = nft::Tally::open().unwrap();
+            tally.read(nft::TableFamily::Inet, "seen").unwrap()
+        });
+        assert_eq!(counts.unwrap()[0].packets, 2, "{handshake}");
+        assert_eq!(passed(&gateway, "few_hops"), 2);
+        assert_eq!(gateway.meter.read().accepted, 0);
+    }
 }
 
 /// A SYN with an option that a split would break passes as it is, and is counted.
