@@ -8,7 +8,7 @@ use bentpipe_base::{Bytes, Instant};
 use bentpipe_os::epoll::Bell;
 use bentpipe_os::nft::LIFE;
 use bentpipe_os::timer;
-use bentpipe_policy::Limits;
+use bentpipe_policy::{Limits, Which};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -54,17 +54,29 @@ pub(crate) enum Impairment {
     Routes,
     /// The nft table.
     Table,
+    /// All interfaces of a leg.
+    Interfaces(Which),
 }
 
 impl std::fmt::Display for Impairment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
+        let words = match self {
             Self::Worker => "a thread of the gateway does not answer",
             Self::Routes => {
                 "its rules and routes are missing and cannot be made again: is `lo` up? (`ip rule`, `ip link show lo`)"
             }
-            Self::Table => "its nft table is missing",
-        })
+            Self::Table => {
+                "its nft table is missing, or `lo` has not the address 127.0.0.1 (`ip address show lo`)"
+            }
+            Self::Interfaces(leg) => {
+                let leg = leg.name();
+                return write!(
+                    f,
+                    "no interface of the {leg} leg is there: was it renamed or removed? (`ip link`)"
+                );
+            }
+        };
+        f.write_str(words)
     }
 }
 

@@ -12,9 +12,10 @@ use crate::intercept::Gate;
 use crate::shared::{Impairment, Shared, Stage};
 use bentpipe_base::Instant;
 use bentpipe_os::epoll::{Epoll, Events, Interest};
-use bentpipe_os::netlink::{Diversion, Watch};
+use bentpipe_os::netlink::{Diversion, Family, Netlink, NetlinkError, Watch};
 use bentpipe_os::nft::LIFE;
 use bentpipe_os::timer;
+use bentpipe_policy::{Interface, Which};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +30,7 @@ pub(crate) struct Watchdog {
     gate: Arc<Gate>,
     shared: Arc<Shared>,
     diversion: Arc<Diversion>,
+    legs: Legs,
     routes: Watch,
     epoll: Epoll,
     /// What the workers were asked, and have not all answered.
@@ -45,6 +47,7 @@ impl Watchdog {
     pub(crate) fn new(
         gate: Arc<Gate>,
         diversion: Arc<Diversion>,
+        legs: Legs,
         shared: Arc<Shared>,
     ) -> io::Result<Self> {
         let (routes, epoll) = (Watch::open()?, Epoll::new()?);
@@ -54,6 +57,7 @@ impl Watchdog {
             asked: shared.feel_pulse(),
             shared,
             diversion,
+            legs,
             routes,
             epoll,
             whole: None,
@@ -104,6 +108,9 @@ impl Watchdog {
         if !self.is_diverted(now) {
             return Some(Impairment::Routes);
         }
+        if let Some(leg) = self.legs.without_interface() {
+            return Some(Impairment::Interfaces(leg));
+        }
         if !answered {
             return Some(Impairment::Worker);
         }
@@ -121,7 +128,8 @@ impl Watchdog {
         if self.whole.is_some() {
             return true;
         }
-        match self.diversion.restore() {
+        self.legs.look();
+        match self.diversion.restore(self.legs.families()) {
             Ok(restored) => {
                 if restored {
                     tracing::warn!(
@@ -133,6 +141,66 @@ impl Watchdog {
             Err(error) => tracing::debug!(%error, "rules and routes are missing"),
         }
         self.whole.is_some()
+    }
+}
+
+/// The interfaces of the legs, which others may rename, remove and make again.
+#[derive(Debug)]
+pub(crate) struct Legs {
+    netlink: Netlink,
+    /// By [`Which`]: each interface, and whether it is there.
+    interfaces: [Vec<(String, bool)>; 2],
+}
+
+impl Legs {
+    /// In the calling thread's namespace.
+    pub(crate) fn new(interfaces: &[Vec<Interface>; 2]) -> Result<Self, NetlinkError> {
+        let there = |leg: &Vec<Interface>| leg.iter().map(|one| (one.name.clone(), true)).collect();
+        Ok(Self {
+            netlink: Netlink::open()?,
+            interfaces: interfaces.each_ref().map(there),
+        })
+    }
+
+    /// Looks which are there, and says which have gone and come.
+    fn look(&mut self) {
+        for (name, is_there) in self.interfaces.iter_mut().flatten() {
+            let before = *is_there;
+            match self.netlink.has_link(name) {
+                Ok(now) => *is_there = now,
+                Err(error) => tracing::debug!(%error, "cannot ask for an interface"),
+            }
+            match (before, *is_there) {
+                (true, false) => tracing::warn!(
+                    "interface {name} is gone: nothing that crosses it is split until it is there again under that name"
+                ),
+                (false, true) => tracing::warn!("interface {name} is there again"),
+                _ => {}
+            }
+        }
+    }
+
+    /// A leg of which no interface is there.
+    fn without_interface(&self) -> Option<Which> {
+        let is_empty = |leg: &Which| {
+            let mut all = self.interfaces[*leg as usize].iter();
+            !all.any(|(_, is_there)| *is_there)
+        };
+        [Which::Lan, Which::Sat].into_iter().find(is_empty)
+    }
+
+    /// The families that may cross: IPv6 may be switched off while we run (`disable_ipv6`), and then the kernel
+    /// takes no route of it, and needs none.
+    fn families(&self) -> &'static [Family] {
+        let takes_v6 = |name: &str| {
+            let path = format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6");
+            std::fs::read_to_string(path).is_ok_and(|text| text.trim() == "0")
+        };
+        let mut all = self.interfaces.iter().flatten();
+        match all.any(|(name, _)| takes_v6(name)) {
+            true => &Family::ALL,
+            false => &[Family::V4],
+        }
     }
 }
 

@@ -7,6 +7,7 @@ mod support;
 
 use bentpipe_gateway::protocol::{self, Request};
 use bentpipe_os::need;
+use bentpipe_os::netlink::Prefix;
 use bentpipe_os::netns::Netns;
 use bentpipe_os::sweep;
 use std::io::{Read as _, Write as _};
@@ -125,21 +126,27 @@ fn rules_and_routes_that_are_removed_are_made_again() {
     drop(gateway);
 }
 
-/// Where they cannot be made again, new connections pass, and `/healthz` says that something is wrong;
-/// and once they can, all is as before.
-#[test]
-fn where_they_cannot_be_made_again_new_connections_pass() {
-    need!(Root, Tproxy);
-    let stage = Stage::new();
+/// A gateway, and what its `/healthz` says.
+fn start_with_health(stage: &Stage) -> (GatewayProcess, impl Fn() -> String) {
     let metrics = SocketAddr::new(Ip::V4.gateway_lan(), 9463);
-    let _gateway = child::start(&stage, &format!("metrics = \"{metrics}\""));
-    let health = || {
+    let gateway = child::start(stage, &format!("metrics = \"{metrics}\""));
+    let health = move || {
         let mut stream = support::connect_in(&stage.server, metrics).unwrap();
         stream.write_all(b"GET /healthz HTTP/1.1\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
     };
+    (gateway, health)
+}
+
+/// Where they cannot be made again, new connections pass, and `/healthz` says that something is wrong;
+/// and once they can, all is as before.
+#[test]
+fn where_they_cannot_be_made_again_new_connections_pass() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let (_gateway, health) = start_with_health(&stage);
     let mut pairs: Vec<_> = Ip::BOTH.map(|ip| stage.pair(ip)).into();
     assert!(health().contains("200 OK"), "{}", health());
     assert!(ip(&stage.gateway, "link set lo down"));
@@ -153,6 +160,70 @@ fn where_they_cannot_be_made_again_new_connections_pass() {
     split_again(&stage, &mut pairs);
     pairs.iter_mut().chain(&mut unsplit).for_each(exchange);
     assert!(health().contains("200 OK"), "{}", health());
+}
+
+/// A leg's interface that gets another name is no leg's: that is told, and new connections pass, until it has its
+/// name again.
+#[test]
+fn an_interface_that_is_gone_is_told() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let (_gateway, health) = start_with_health(&stage);
+    let rename = |from: &str, to: &str| {
+        // Down, it loses its IPv6 addresses otherwise.
+        let key = format!("net.ipv6.conf.{from}.keep_addr_on_down");
+        stage.gateway.set_sysctl(&key, "1").unwrap();
+        for command in [
+            format!("link set {from} down"),
+            format!("link set {from} name {to}"),
+            format!("link set {to} up"),
+        ] {
+            assert!(ip(&stage.gateway, &command), "{command}");
+        }
+    };
+    let mut pairs: Vec<_> = Ip::BOTH.map(|ip| stage.pair(ip)).into();
+    rename("sat0", "other0");
+    eventually("a word about it", || health().ends_with("impaired\n"));
+    let before = stage.connections().len();
+    let mut unsplit = Ip::BOTH.map(|ip| soon(&stage, ip));
+    assert_eq!(stage.connections().len(), before);
+    rename("other0", "sat0");
+    split_again(&stage, &mut pairs);
+    pairs.iter_mut().chain(&mut unsplit).for_each(exchange);
+    assert!(health().contains("200 OK"), "{}", health());
+}
+
+/// IPv6 that is switched off while the gateway works takes no IPv4 along; on again, it is split again.
+#[test]
+fn ipv6_that_is_switched_off_takes_no_ipv4_along() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let (_gateway, health) = start_with_health(&stage);
+    let switch_off = |value: &str| {
+        let key = "net.ipv6.conf.all.disable_ipv6";
+        stage.gateway.set_sysctl(key, value).unwrap();
+    };
+    switch_off("1");
+    // Longer than it may go on by what was found before.
+    std::thread::sleep(Duration::from_secs(7));
+    let mut pairs = vec![soon(&stage, Ip::V4)];
+    assert_eq!(stage.connections().len(), 2);
+    assert!(health().contains("200 OK"), "{}", health());
+    switch_off("0");
+    // Switched off, interfaces lose their addresses.
+    let netlink = stage.gateway.netlink().unwrap();
+    for (name, address) in [
+        ("sat0", Ip::V6.gateway_sat()),
+        ("lan0", Ip::V6.gateway_lan()),
+    ] {
+        let prefix = Prefix::new(address, 64).unwrap();
+        netlink.add_address(name, prefix).unwrap();
+    }
+    // The routes come a tenth of a second later.
+    std::thread::sleep(Duration::from_millis(500));
+    pairs.extend(Ip::BOTH.map(|ip| stage.pair(ip)));
+    assert_eq!(stage.connections().len(), 6);
+    pairs.iter_mut().for_each(exchange);
 }
 
 /// nft hangs when a limit is met, when the operator wants a bypass, and when the gateway ends: none of

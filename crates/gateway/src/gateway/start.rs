@@ -18,7 +18,7 @@ use crate::ruleset::{Crossing, Ruleset};
 use crate::shared::{Settings, Shared, Standing};
 use crate::status::{Facts, Lookout};
 use crate::thin::Thinner;
-use crate::watchdog::Watchdog;
+use crate::watchdog::{self, Watchdog};
 use crate::worker::{Intake, Plan, Worker};
 use bentpipe_base::Rate;
 use bentpipe_os::diag::Diag;
@@ -453,7 +453,8 @@ fn watch(
     shared: &Arc<Shared>,
 ) -> Result<(), StartError> {
     let (gate, diversion) = (interception.gate(), interception.diversion());
-    let watchdog = Watchdog::new(gate, diversion, Arc::clone(shared));
+    let legs = watchdog::Legs::new(interception.interfaces())?;
+    let watchdog = Watchdog::new(gate, diversion, legs, Arc::clone(shared));
     let watchdog = watchdog.map_err(system("watch the rules and routes"))?;
     crew.hire("watchdog".to_owned(), Duty::Aid(None), shared, move || {
         watchdog.run();

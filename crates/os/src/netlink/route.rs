@@ -172,6 +172,12 @@ pub struct RouteGuard {
 }
 
 impl RouteGuard {
+    /// Whether it is a route of one of `families`.
+    pub(super) fn is_of(&self, families: &[Family]) -> bool {
+        let own = self.message.header.address_family;
+        families.iter().any(|one| family(*one) == own)
+    }
+
     /// Adds the route again; the kernel refuses that while it is there.
     pub(super) fn restore(&self) -> Result<(), NetlinkError> {
         self.netlink.change(

@@ -364,16 +364,17 @@ impl Diversion {
         self.table
     }
 
-    /// Makes again what somebody has removed of it; says whether that was anything.
+    /// Makes again what somebody has removed of `families`; says whether that was anything.
     ///
     /// # Errors
     /// Then a part of it may still be missing: with `lo` down, for example, there can be no route.
-    pub fn restore(&self) -> Result<bool, NetlinkError> {
+    pub fn restore(&self, families: &[Family]) -> Result<bool, NetlinkError> {
         let mut restored = false;
-        for route in &self.routes {
+        for route in self.routes.iter().filter(|route| route.is_of(families)) {
             restored |= was_missing(route.restore())?;
         }
-        for rule in self.rules.iter().rev() {
+        let meant = |rule: &&RuleGuard| families.contains(&rule.rule.family);
+        for rule in self.rules.iter().rev().filter(meant) {
             restored |= was_missing(rule.netlink.add_rule(&rule.rule))?;
         }
         Ok(restored)

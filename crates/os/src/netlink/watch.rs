@@ -8,9 +8,11 @@ use rustix::net::{RecvFlags, recv};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// linux/rtnetlink.h: what may take a rule or route of ours along.
+/// linux/rtnetlink.h: what may take a rule or route of ours along. (A first address of IPv6 tells that it was
+/// switched on again, before which there was no route of ours.)
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
+const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
 const RTM_DELROUTE: u16 = 25;
 const RTM_DELRULE: u16 = 33;
@@ -68,7 +70,7 @@ impl Watch {
 
 fn concerns(kind: u16, body: &[u8], table: Table) -> bool {
     match kind {
-        RTM_NEWLINK | RTM_DELLINK | RTM_DELADDR => true,
+        RTM_NEWLINK | RTM_DELLINK | RTM_NEWADDR | RTM_DELADDR => true,
         RTM_DELROUTE | RTM_DELRULE => {
             let mut attributes = attributes(body.get(BODY..).unwrap_or_default());
             attributes
