@@ -5,10 +5,11 @@ use crate::ledger::Record;
 use bentpipe_os::sched;
 use bentpipe_os::tcp::Info;
 use bentpipe_policy::Which;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -41,8 +42,15 @@ pub(crate) fn open(path: &Path, counters: Arc<Counters>) -> io::Result<SyncSende
     Ok(sender)
 }
 
+/// A pipe that nobody reads is refused (ENXIO), not waited for; of one that is read, this thread may wait for the
+/// reader.
 fn append(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(path)
+    let mut options = OpenOptions::new();
+    options.create(true).append(true);
+    let at_once = OFlags::NONBLOCK.bits().cast_signed();
+    let file = options.custom_flags(at_once).open(path)?;
+    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    Ok(file)
 }
 
 struct Log {

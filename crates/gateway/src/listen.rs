@@ -86,6 +86,11 @@ pub enum ListenError {
         /// The port.
         port: u16,
     },
+    /// All ports that the kernel may choose are taken.
+    #[error(
+        "no port of {0} is free: `net.ipv4.ip_local_port_range` leaves too few, widen it or choose a `port`"
+    )]
+    NoPort(IpAddr),
     /// The kernel refused the socket.
     #[error("cannot listen on {address} for the {leg} leg ({source}): {next}")]
     Refused {
@@ -177,6 +182,7 @@ fn door(
 
 fn refused(address: SocketAddr, leg: Which, source: io::Error) -> ListenError {
     match source.kind() {
+        io::ErrorKind::AddrInUse if address.port() == 0 => ListenError::NoPort(address.ip()),
         io::ErrorKind::AddrInUse => ListenError::PortInUse {
             address: address.ip(),
             port: address.port(),

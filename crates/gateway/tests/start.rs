@@ -79,6 +79,30 @@ fn a_port_in_use_is_refused() {
 }
 
 #[test]
+fn too_few_ports_to_choose_from_are_refused() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let key = "net.ipv4.ip_local_port_range";
+    stage.gateway.set_sysctl(key, "40000 40001").unwrap();
+    let message = refusal(&stage, &Stage::config());
+    assert!(message.contains(key), "{message}");
+}
+
+/// A flow log that is a pipe without a reader would be waited for without end.
+#[test]
+fn a_flow_log_that_nobody_reads_is_refused() {
+    need!(Root, Tproxy, Program("mkfifo"));
+    let stage = Stage::new();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flows");
+    let mut mkfifo = std::process::Command::new("mkfifo");
+    assert!(mkfifo.arg(&path).status().unwrap().success());
+    let config = parsed(&format!("flow_log = \"{}\"", path.display()));
+    let message = refusal(&stage, &config);
+    assert!(message.contains("cannot write the flow log"), "{message}");
+}
+
+#[test]
 fn a_control_that_is_insisted_on_and_missing_is_refused() {
     need!(Root, Tproxy);
     let stage = Stage::new();
