@@ -367,13 +367,6 @@ chain by_kind {{
         );
         for (number, crossing) in self.crossings.iter().enumerate() {
             let (crosses, back) = (self.crosses(crossing.leg), self.set(crossing.leg));
-            // A dial has hops of its own: traceroute would take every server for the next hop.
-            for hops in ["ip ttl", "ip6 hoplimit"] {
-                let _ = writeln!(
-                    commands,
-                    "add rule {table} choose {crosses} {hops} < {FEW_HOPS} counter name few_hops accept"
-                );
-            }
             let _ = writeln!(
                 commands,
                 "add rule {table} choose {crosses} fib saddr oifname != {back} counter name asymmetric accept"
@@ -429,10 +422,19 @@ chain by_kind {{
                 |option| format!("tcp option {option} exists counter name foreign_options return");
             rules.extend(["mptcp", "19", "29"].map(foreign));
         }
+        // A dial has hops of its own: traceroute would take every server for the next hop.
+        let hops = match family {
+            "ipv4" => "ip ttl",
+            _ => "ip6 hoplimit",
+        };
+        let few = format!("{hops} < {FEW_HOPS} counter name few_hops return");
         for policy in &self.policies {
             let Some(matches) = policy.matches(family == "ipv4", leg, interfaces) else {
                 continue;
             };
+            if policy.action == Action::Split {
+                rules.push(format!("{matches}{few}"));
+            }
             let profile = policy.profile.map_or(0, |place| place + 1);
             let action = match policy.action {
                 Action::Split => self.enter(crossing, family, profile).unwrap_or_default(),
@@ -444,6 +446,7 @@ chain by_kind {{
                 policy.counter()
             ));
         }
+        rules.push(few);
         rules.extend(self.enter(crossing, family, 0));
         rules
     }

@@ -126,21 +126,20 @@ fn connect_in_class(stage: &Stage, to: SocketAddr, class: u8) -> TcpStream {
     connect_with(stage, to, |socket| {
         set_traffic_class(socket, to, class).unwrap();
     })
+    .unwrap()
 }
 
 fn connect_with(
     stage: &Stage,
     to: SocketAddr,
     prepare: impl FnOnce(&socket2::Socket) + Send,
-) -> TcpStream {
+) -> std::io::Result<TcpStream> {
     let dial = || {
         let domain = socket2::Domain::for_address(to);
         let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None).unwrap();
         prepare(&socket);
-        socket
-            .connect_timeout(&to.into(), support::PATIENCE)
-            .unwrap();
-        TcpStream::from(socket)
+        socket.connect_timeout(&to.into(), support::PATIENCE)?;
+        Ok(TcpStream::from(socket))
     };
     stage.client.run(dial).unwrap()
 }
@@ -151,7 +150,8 @@ fn who_traces_the_way_is_not_split() {
     need!(Root, Tproxy);
     for handshake in HANDSHAKES {
         let stage = Stage::new();
-        let gateway = with(&stage, &format!("handshake = \"{handshake}\""));
+        let policy = "policy = [{ port = 7000, action = 'reject' }, { port = 7001, action = 'split' }]";
+        let gateway = with(&stage, &format!("handshake = \"{handshake}\"\n{policy}"));
         let count = "table inet seen { counter last_hop {
           }
           chain input { type filter hook input priority 0
@@ -161,19 +161,24 @@ fn who_traces_the_way_is_not_split() {
         }";
         stage.server.run(|| nft::apply(count).unwrap()).unwrap();
         for ip in Ip::BOTH {
-            let listener = stage.listen(ip);
-            let mut client = connect_with(&stage, listener.address(), |socket| match ip {
+            let few_hops = |socket: &socket2::Socket| match ip {
                 Ip::V4 => socket.set_ttl_v4(2).unwrap(),
                 Ip::V6 => socket.set_unicast_hops_v6(2).unwrap(),
-            });
-            converse(&mut client, &mut listener.accept());
+            };
+            let [refused, split, rest] = [7000, 7001, 7002].map(|port| listen_at(&stage, ip, port));
+            for listener in [split, rest] {
+                let client = connect_with(&stage, listener.address(), few_hops);
+                converse(&mut client.unwrap(), &mut listener.accept());
+            }
+            let error = connect_with(&stage, refused.address(), few_hops).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
         }
         let counts = stage.server.run(|| {
             let mut tally = nft::Tally::open().unwrap();
             tally.read(nft::TableFamily::Inet, "seen").unwrap()
         });
-        assert_eq!(counts.unwrap()[0].packets, 2, "{handshake}");
-        assert_eq!(passed(&gateway, "few_hops"), 2);
+        assert_eq!(counts.unwrap()[0].packets, 4, "{handshake}");
+        assert_eq!(passed(&gateway, "few_hops"), 4);
         assert_eq!(gateway.meter.read().accepted, 0);
     }
 }
