@@ -164,12 +164,13 @@ impl Legs {
 
     /// Looks which are there, and says which have gone and come.
     fn look(&mut self) {
+        // All of them: asked for one, the kernel knows it by its other names too (`altname`), nft does not.
+        let names = match self.netlink.link_names() {
+            Ok(names) => names,
+            Err(error) => return tracing::debug!(%error, "cannot ask for the interfaces"),
+        };
         for (name, is_there) in self.interfaces.iter_mut().flatten() {
-            let before = *is_there;
-            match self.netlink.has_link(name) {
-                Ok(now) => *is_there = now,
-                Err(error) => tracing::debug!(%error, "cannot ask for an interface"),
-            }
+            let before = std::mem::replace(is_there, names.contains(name));
             match (before, *is_there) {
                 (true, false) => tracing::warn!(
                     "interface {name} is gone: nothing that crosses it is split until it is there again under that name"

@@ -150,7 +150,8 @@ fn who_traces_the_way_is_not_split() {
     need!(Root, Tproxy);
     for handshake in HANDSHAKES {
         let stage = Stage::new();
-        let policy = "policy = [{ port = 7000, action = 'reject' }, { port = 7001, action = 'split' }]";
+        let policy =
+            "policy = [{ port = 7000, action = 'reject' }, { port = 7001, action = 'split' }]";
         let gateway = with(&stage, &format!("handshake = \"{handshake}\"\n{policy}"));
         let count = "table inet seen { counter last_hop {
           }
