@@ -48,6 +48,7 @@ fn receiver() -> Receiver {
     let config = receiver::Config {
         session: SESSION,
         request: None,
+        width: Width::Bits16,
         kept: None,
         unannounced: Bytes(1 << 16),
         hole_end: HoleEnd::Inclusive,

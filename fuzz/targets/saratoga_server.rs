@@ -31,6 +31,7 @@ static SERVED: LazyLock<(SocketAddr, PathBuf)> = LazyLock::new(|| {
             silence: Duration::from_millis(300),
             hole_end: HoleEnd::Inclusive,
             timestamps: true,
+            peer_port: None,
         },
         put: true,
         delete: false,

@@ -18,10 +18,16 @@ struct Server {
 
 impl Server {
     fn start(folder: &Path, listen: &str) -> Self {
-        let mut child = Command::new(PROGRAM)
+        Self::by(Command::new(PROGRAM), folder, listen, &["--rate=20Mbit/s"])
+    }
+
+    /// By a command that runs the program.
+    fn by(mut command: Command, folder: &Path, listen: &str, options: &[&str]) -> Self {
+        let mut child = command
             .args(["saratoga", "serve"])
             .arg(folder)
-            .args(["--rate", "20Mbit/s", "--allow", "put", "--listen", listen])
+            .args(["--allow", "put", "--listen", listen])
+            .args(options)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -106,6 +112,107 @@ fn a_get_survives_the_kill_of_either_side() {
     assert!(began.elapsed() < Duration::from_secs(25));
     assert_eq!(std::fs::read(here.path().join("a")).unwrap(), content());
     assert_eq!(std::fs::read_dir(here.path()).unwrap().count(), 1);
+}
+
+/// The stretches of a record that are on the disk, and those that are written.
+fn stretches(record: &str) -> [Vec<(usize, usize)>; 2] {
+    let mut stretches = [Vec::new(), Vec::new()];
+    let mut which = 0;
+    for line in record.lines().skip(1) {
+        match line.split_once('-') {
+            Some((from, to)) if !line.starts_with("boot ") => {
+                stretches[which].push((from.parse().unwrap(), to.parse().unwrap()));
+            }
+            _ => which = 1,
+        }
+    }
+    stretches
+}
+
+/// A power cut: the machine starts anew, and of what was written only that is there which was on the disk. Without
+/// any checksum nothing would find that out later.
+#[test]
+fn a_power_cut_costs_what_was_not_on_the_disk_and_the_rest_goes_on() {
+    let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::write(there.path().join("a"), content()).unwrap();
+    let options = ["--rate=8Mbit/s", "--checksum=none"];
+    let server = Server::by(Command::new(PROGRAM), there.path(), "127.0.0.1:0", &options);
+    let mut first = client(&server, "get", &["a"], here.path()).spawn().unwrap();
+    let record = recorded(here.path(), "a");
+    let until = Instant::now() + Duration::from_secs(20);
+    let text = loop {
+        let text = std::fs::read_to_string(&record).unwrap_or_default();
+        let [on_disk, written] = stretches(&text);
+        if !on_disk.is_empty() && on_disk != written {
+            break text;
+        }
+        assert!(Instant::now() < until, "nothing is on the disk: {text}");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let [on_disk, written] = stretches(&text);
+    let part = here.path().join(".a.saratoga-part");
+    let mut cut = vec![0; written.last().unwrap().1];
+    let before = std::fs::read(&part).unwrap();
+    for (from, to) in on_disk {
+        cut[from..to].copy_from_slice(&before[from..to]);
+    }
+    assert!(cut != before[..cut.len()], "something was lost");
+    std::fs::write(&part, cut).unwrap();
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let other = text.replace(boot.trim(), "9d2f5c9e-3a43-4f9c-8c1c-6f0d5ab3f0c1");
+    assert_ne!(other, text);
+    std::fs::write(&record, other).unwrap();
+    assert_done(
+        &client(&server, "get", &["a"], here.path())
+            .output()
+            .unwrap(),
+    );
+    assert!(std::fs::read(here.path().join("a")).unwrap() == content());
+}
+
+/// Before a sender hears that all is there, content, name and every new directory on the way are on the disk.
+#[test]
+fn what_is_said_to_be_there_is_on_the_disk_with_the_way_to_it() {
+    bentpipe_os::need!(Program("strace"));
+    let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let log = here.path().join("log");
+    std::fs::write(here.path().join("x"), "x").unwrap();
+    let mut strace = Command::new("strace");
+    strace
+        .args(["-f", "-y", "-e", "trace=fsync,rename,renameat2", "-o"])
+        .arg(&log)
+        .arg(PROGRAM);
+    let server = Server::by(strace, there.path(), "127.0.0.1:0", &["--rate=20Mbit/s"]);
+    let mut put = Command::new(PROGRAM);
+    put.args([
+        "saratoga",
+        "put",
+        &server.address,
+        "--rate=20Mbit/s",
+        "x",
+        "--to=a/b",
+    ]);
+    assert_done(&put.current_dir(here.path()).output().unwrap());
+    let log = std::fs::read_to_string(log).unwrap();
+    let root = there.path().canonicalize().unwrap();
+    let at = |what: String| {
+        log.find(&what)
+            .unwrap_or_else(|| panic!("no {what} in {log}"))
+    };
+    let sync = |path: &Path| format!("<{}>)", path.display());
+    let part = at(sync(&root.join("a/b/.x.saratoga-part")));
+    let name = at(format!("\".x.saratoga-part\", "));
+    assert!(part < name, "{log}");
+    for folder in [&root, &root.join("a"), &root.join("a/b")] {
+        let behind = &log[name..];
+        assert!(
+            behind.contains(&sync(folder)),
+            "{}: {log}",
+            folder.display()
+        );
+    }
 }
 
 #[test]

@@ -2,71 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "support/machines.rs"]
+mod machines;
 mod support;
 
 use bentpipe_os::need;
-use bentpipe_os::netlink::{Veth, VethEnd};
-use bentpipe_os::netns::{Netns, spawn_bound};
+use machines::{Machines, serve};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use support::PROGRAM;
-
-/// 10.0.0.1 and 10.0.0.2, joined by a wire.
-struct Machines {
-    server: Netns,
-    client: Netns,
-    _wire: Veth,
-}
-
-impl Machines {
-    fn new(label: &str) -> Self {
-        let [server, client] =
-            ["server", "client"].map(|end| Netns::create(&format!("{label}_{end}")).unwrap());
-        let [near, far] = [&server, &client].map(|netns| VethEnd {
-            netns,
-            name: "wire",
-        });
-        let wire = Veth::create(near, far).unwrap();
-        wire.set_up().unwrap();
-        for (netns, address) in [(&server, "10.0.0.1/24"), (&client, "10.0.0.2/24")] {
-            netns
-                .netlink()
-                .unwrap()
-                .add_address("wire", address.parse().unwrap())
-                .unwrap();
-        }
-        Self {
-            server,
-            client,
-            _wire: wire,
-        }
-    }
-}
-
-/// A process that is killed when dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Starts a server and waits until it listens.
-fn serve(mut command: Command) -> Running {
-    command.stdout(Stdio::piped());
-    let mut server = Running(spawn_bound(command).unwrap());
-    let mut line = String::new();
-    let said = server.0.stdout.take().unwrap();
-    BufReader::new(said).read_line(&mut line).unwrap();
-    assert!(line.starts_with("serving "), "{line}");
-    server
-}
 
 /// The lines of the README that move files, the folders of `places` in place of its own.
 fn lines(places: &[(&str, &Path)]) -> Vec<Vec<String>> {

@@ -25,6 +25,8 @@ pub struct Config {
     pub session: u32,
     /// Asked until the peer begins: a get, take or list. `None`: the peer has asked, or began.
     pub request: Option<Request>,
+    /// The width of STATUS until METADATA tells that of the session.
+    pub width: Width,
     /// What an earlier session left, if anything.
     pub kept: Option<Kept>,
     /// Content that is stored before METADATA tells what it is; none when something is kept.
@@ -124,7 +126,7 @@ impl Receiver {
                 None => State::Receiving,
             },
             timing: Timing::new(now),
-            width: Width::Bits16,
+            width: config.width,
             metadata: None,
             have: Ranges::default(),
             extent: 0,

@@ -321,6 +321,9 @@ impl Sender {
         if self.state == State::Asking {
             self.state = State::Sending;
             self.ask_at = now;
+        }
+        // A timestamp that is not ours is the question of a peer which was asked, whether we hear it.
+        if self.config.request.is_some() && echo.is_none() {
             self.echo_due = status.timestamp;
         }
         if status.metadata_missing {

@@ -249,3 +249,31 @@ fn a_forged_status_keeps_nothing_alive() {
     let ended = events(&mut sender);
     assert_eq!(ended, [sender::Event::Failed(Failure::Silence)]);
 }
+
+/// A peer that was asked to receive wants to know whether it is heard, until it does: each time it asks it is told,
+/// by a sender that asked for it and by no other.
+#[test]
+fn a_question_is_answered_as_often_as_it_is_put() {
+    for asked in [true, false] {
+        let config = sender::Config {
+            request: asked.then(|| request(RequestKind::Put)),
+            ..sending(SIZE)
+        };
+        let mut sender = Sender::new(config, at(0));
+        frames(&mut sender, at(0));
+        for (i, stamp) in [(1, [3; 15]), (2, [4; 15])] {
+            let stamp = Some(Timestamp::local(stamp));
+            let question = Status {
+                timestamp: stamp,
+                ..status(0, 0, &[])
+            };
+            sender.input((), Frame::Status(question), at(i * 100));
+            let answers = frames(&mut sender, at(i * 100 + 50));
+            let answer = answers.iter().find_map(|frame| match frame {
+                Frame::Status(status) => Some(status.timestamp),
+                _ => None,
+            });
+            assert_eq!(answer, asked.then_some(stamp), "{answers:?}");
+        }
+    }
+}

@@ -155,6 +155,7 @@ impl FileEnd {
         receiver::Config {
             session: SESSION,
             request,
+            width: Width::Bits16,
             kept: None,
             unannounced: UNANNOUNCED,
             hole_end: HoleEnd::Inclusive,

@@ -65,6 +65,11 @@ impl Admission {
         self.stamp(key, now.as_nanos() / 1000)
     }
 
+    /// The timestamp with which `key`, which is served before it has proved anything, is asked meanwhile.
+    pub(crate) fn question(&self, key: Key, now: Instant) -> Timestamp {
+        self.stamp(key, now.as_nanos() / 1000)
+    }
+
     /// The REQUEST that waits for a proof of `key`.
     pub(crate) fn waiting(&self, key: Key) -> Option<&Request> {
         self.waiting.get(&key).map(|(request, _)| request)

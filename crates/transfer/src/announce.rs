@@ -3,9 +3,12 @@
 use crate::Error;
 use crate::checksum::Algorithm;
 use crate::node::WIDEST;
+use crate::source::known_size;
 use crate::tree::{mode, posix_times};
 use bentpipe_wire::saratoga::{Checksum, Entry, EntryKind, Kind, Metadata, Time, Width};
+use rustix::fs::OFlags;
 use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 /// What the file at `local` is called and holds.
@@ -17,11 +20,14 @@ pub(crate) fn announce(
 ) -> Result<(Metadata, File, std::fs::Metadata), Error> {
     let name = local.display().to_string();
     let read = || {
-        let file = File::open(local)?;
+        // A pipe must not hold us up.
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let file = File::options().read(true).custom_flags(flags).open(local)?;
         let was = file.metadata()?;
         if !was.is_file() {
             return Err(std::io::ErrorKind::IsADirectory.into());
         }
+        known_size(&file, &was)?;
         let checksum = algorithm.sum(&file, was.len())?;
         Ok((file, was, checksum))
     };

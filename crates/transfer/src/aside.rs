@@ -1,9 +1,12 @@
 //! Work in a thread of its own, beside the loop that drives the sessions.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Whether what a thread works at is no longer wanted.
 #[derive(Clone, Debug, Default)]
@@ -59,4 +62,149 @@ pub(crate) fn aside<T: Send + 'static>(
     };
     let builder = std::thread::Builder::new().name(name.to_owned());
     builder.spawn(work).map(|_| Task { told, cancel })
+}
+
+/// Lets a few threads work at once, however many there are, and those who wait for them take turns. Clones
+/// share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Turns(Arc<(Mutex<Queue>, Condvar)>);
+
+#[derive(Debug)]
+struct Queue {
+    free: usize,
+    /// Turns that were given.
+    given: u64,
+    /// For whom threads wait: how many, and which turn was the last of their own.
+    waiting: BTreeMap<IpAddr, (usize, u64)>,
+}
+
+/// A thread's turn, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Turn(Turns);
+
+/// Between two looks at whether what waits for its turn is still wanted.
+const LOOK: Duration = Duration::from_millis(100);
+
+impl Turns {
+    /// `count` at once.
+    pub(crate) fn new(count: usize) -> Self {
+        let queue = Queue {
+            free: count.max(1),
+            given: 0,
+            waiting: BTreeMap::new(),
+        };
+        Self(Arc::new((Mutex::new(queue), Condvar::new())))
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a turn, on behalf of `whom`.
+    ///
+    /// # Errors
+    /// When it is no longer wanted.
+    pub(crate) fn take(&self, whom: IpAddr, cancel: &Cancel) -> io::Result<Turn> {
+        let mut queue = self.queue();
+        let given = queue.given;
+        queue.waiting.entry(whom).or_insert((0, given)).0 += 1;
+        let wanted = loop {
+            if let Err(error) = cancel.check() {
+                break Err(error);
+            }
+            if queue.free > 0 && queue.next() == Some(whom) {
+                queue.free -= 1;
+                queue.given += 1;
+                break Ok(Turn(self.clone()));
+            }
+            let waited = self.0.1.wait_timeout(queue, LOOK);
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+        };
+        let given = queue.given;
+        if let Some((count, last)) = queue.waiting.get_mut(&whom) {
+            *count -= 1;
+            *last = given;
+            if *count == 0 {
+                queue.waiting.remove(&whom);
+            }
+        }
+        drop(queue);
+        // Another may be the next now.
+        self.0.1.notify_all();
+        wanted
+    }
+}
+
+impl Queue {
+    /// Who has waited for the most turns.
+    fn next(&self) -> Option<IpAddr> {
+        let next = self.waiting.iter().min_by_key(|(_, (_, last))| *last);
+        next.map(|(whom, _)| *whom)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.queue().free += 1;
+        self.0.0.1.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+    use std::sync::atomic::AtomicUsize;
+
+    const ONE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+    const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+
+    #[test]
+    fn a_few_work_at_once_and_who_is_not_wanted_waits_no_longer() {
+        let turns = Turns::new(2);
+        let (at_once, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..40 {
+                scope.spawn(|| {
+                    let _turn = turns.take(ONE, &Cancel::default()).unwrap();
+                    let now = at_once.fetch_add(1, Ordering::SeqCst) + 1;
+                    most.fetch_max(now, Ordering::SeqCst);
+                    std::thread::sleep(Duration::from_millis(2));
+                    at_once.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
+        });
+        assert_eq!(most.into_inner(), 2);
+        let _all = [(); 2].map(|()| turns.take(ONE, &Cancel::default()).unwrap());
+        let waiting = turns.clone();
+        let task = aside("waits", move |cancel| waiting.take(ONE, cancel).is_err()).unwrap();
+        assert!(matches!(task.try_recv(), Err(TryRecvError::Empty)));
+        task.cancel.0.store(true, Ordering::Relaxed);
+        assert!(task.told.recv().unwrap());
+        assert!(turns.queue().waiting.is_empty());
+    }
+
+    #[test]
+    fn who_has_much_to_do_does_not_keep_others_waiting() {
+        let turns = Turns::new(1);
+        let first = turns.take(ONE, &Cancel::default()).unwrap();
+        let (turns, order) = (&turns, &Mutex::new(Vec::new()));
+        std::thread::scope(|scope| {
+            for whom in [ONE, ONE, ONE, ONE, OTHER] {
+                let waiting = || turns.queue().waiting.values().map(|(count, _)| count).sum();
+                let before: usize = waiting();
+                scope.spawn(move || {
+                    let turn = turns.take(whom, &Cancel::default()).unwrap();
+                    order.lock().unwrap().push(whom);
+                    drop(turn);
+                });
+                while waiting() == before {
+                    std::thread::yield_now();
+                }
+            }
+            drop(first);
+        });
+        let order = order.lock().unwrap();
+        assert!(order[..2].contains(&OTHER), "{order:?}");
+    }
 }

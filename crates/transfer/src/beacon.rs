@@ -1,5 +1,6 @@
 //! Beacons: who is there, on the local link.
 
+use crate::seal::{DOUBT, Seal, Side};
 use crate::ways::Refusals;
 use crate::{Error, Key};
 use bentpipe_base::{Bytes, Instant, Rate};
@@ -75,11 +76,13 @@ pub fn ask_rate(address: SocketAddr, key: Option<&Key>, patience: Duration) -> R
     if let Some(key) = key {
         key.sign(&mut request);
     }
+    let seal = key.map(|key| Seal::of_session(key, &request.authentication, Side::Client));
+    let mut unsealed = None;
     let mut datagram = Vec::new();
     // A REQUEST without a path can be written.
     let _ = Frame::Request(request).emit(&mut datagram);
-    let refused = |failure| Error::session("the rate", failure);
-    let (end, mut next) = (timer::now() + patience, timer::now());
+    let refused = |failure| Error::session(RATE_ASKED, failure);
+    let (mut end, mut next) = (timer::now() + patience, timer::now());
     let mut buffer = vec![0; RECEIVE];
     let mut refused_by = Refusals::default();
     while timer::now() < end && !refused_by.are_believed() {
@@ -96,23 +99,40 @@ pub fn ask_rate(address: SocketAddr, key: Option<&Key>, patience: Duration) -> R
             if received.from.ip().to_canonical() != address.ip().to_canonical() {
                 continue;
             }
-            match Frame::parse(&buffer[..received.len]) {
-                Ok((Frame::Beacon(beacon), _)) => {
+            let datagram = &buffer[..received.len];
+            // With a key nothing else is believed, but it may be that a server has none, or another.
+            let opened = match &seal {
+                Some(seal) => seal.open(datagram),
+                None => Some(datagram),
+            };
+            match Frame::parse(opened.unwrap_or(datagram)) {
+                Ok((Frame::Beacon(beacon), _)) if opened.is_some() => {
                     return name_and_rate(&beacon).1.ok_or(Error::NoRate);
                 }
                 Ok((Frame::Status(status), _)) if status.session == session => {
-                    return Err(refused(Failure::Peer(status.code)));
+                    if opened.is_some() {
+                        return Err(refused(Failure::Peer(status.code)));
+                    }
+                    unsealed.get_or_insert(status.code);
+                    end = end.min(timer::now() + DOUBT);
                 }
                 _ => {}
             }
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    Err(match refused_by.are_believed() {
-        true => Error::Unreachable { server: address },
-        false => Error::NoRate,
+    Err(match unsealed {
+        _ if refused_by.are_believed() => Error::Unreachable { server: address },
+        Some(code) => Error::Unsealed {
+            path: RATE_ASKED.to_owned(),
+            code,
+        },
+        None => Error::NoRate,
     })
 }
+
+/// What is asked for, in errors.
+const RATE_ASKED: &str = "the rate";
 
 /// Between two questions for a rate: longer than the longest round trip.
 const AGAIN: Duration = Duration::from_secs(1);

@@ -11,7 +11,7 @@ use crate::original::Original;
 use crate::outgoing::Outgoing;
 use crate::part::Part;
 use crate::pipe::Pipe;
-use crate::session::{Session, Work};
+use crate::session::{Preparing, Session, Work};
 use crate::sink::Sink;
 use crate::source::Source;
 use crate::{Error, Key, path};
@@ -42,6 +42,8 @@ pub struct Config {
     pub max_size: u64,
     /// Jobs at once at most: small files then do not wait for one another's round trips.
     pub parallel: usize,
+    /// Files go without a REQUEST: for servers that know no other way.
+    pub blind: bool,
 }
 
 /// Talks with one server.
@@ -85,11 +87,14 @@ impl Client {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
-        let node = Node::bind(SocketAddr::new(own, 0), config.link)?;
-        // Nobody else is heard, and the kernel tells when nothing listens there.
-        node.udp
-            .connect(server)
-            .map_err(Error::socket("find a way to the server"))?;
+        let port = config.link.peer_port.unwrap_or(0);
+        let node = Node::bind(SocketAddr::new(own, port), config.link)?;
+        if config.link.peer_port.is_none() {
+            // Nobody else is heard, and the kernel tells when nothing listens there.
+            node.udp
+                .connect(server)
+                .map_err(Error::socket("find a way to the server"))?;
+        }
         Ok(Self {
             node,
             server,
@@ -211,7 +216,8 @@ impl Client {
                 return agenda.again(entry);
             }
             let path = entry.job.remote().to_owned();
-            let request = self.request(&entry.job, id);
+            let asks = self.asks(&entry.job);
+            let request = asks.then(|| self.request(&entry.job, id));
             match self.work(&entry.job, id, request.clone()) {
                 Ok(work) => {
                     let (peer, secret) = (self.server, self.config.key.as_ref());
@@ -363,14 +369,22 @@ impl Client {
         Ok(())
     }
 
-    fn work(&self, job: &Job, id: u32, request: Request) -> Result<Work, Error> {
+    /// Whether `job` begins with a REQUEST.
+    const fn asks(&self, job: &Job) -> bool {
+        !(self.config.blind && matches!(job, Job::Put { .. }))
+    }
+
+    fn work(&self, job: &Job, id: u32, request: Option<Request>) -> Result<Work, Error> {
         path::normal(job.remote())?;
         let (now, link) = (timer::now(), self.node.link());
         let sealed = self.config.key.is_some();
         Ok(match job {
-            Job::Delete { .. } => Work::Asking(Box::new(Inquiry::new(request, link.silence, now))),
+            Job::Delete { .. } => {
+                let request = request.unwrap_or_else(|| self.request(job, id));
+                Work::Asking(Box::new(Inquiry::new(request, link.silence, now)))
+            }
             Job::List { remote } => {
-                let config = Node::receiving(link, id, Some(request), None);
+                let config = Node::receiving(link, id, request, None);
                 let sink = Sink::Memory(Vec::new());
                 Work::Receiving(Box::new(self.incoming(
                     Receiver::new(config, now),
@@ -395,7 +409,7 @@ impl Client {
                         (Sink::Part(part), kept)
                     }
                 };
-                let config = Node::receiving(link, id, Some(request), kept);
+                let config = Node::receiving(link, id, request, kept);
                 let incoming = self.incoming(Receiver::new(config, now), sink, remote);
                 Work::Receiving(Box::new(match take {
                     true => incoming.taking(),
@@ -420,7 +434,7 @@ impl Client {
                         )?),
                         false => None,
                     };
-                    let config = Node::sending(&link, metadata, Some(request), peer, sealed);
+                    let config = Node::sending(&link, metadata, request, peer, sealed);
                     let (sender, source) = (
                         Sender::new(config, timer::now()),
                         Source::file(file, was, None),
@@ -432,7 +446,9 @@ impl Client {
                     }))
                 };
                 let prepared = aside("prepare", prepare);
-                Work::Preparing(prepared.map_err(Error::file("prepare", job.remote()))?)
+                let prepared = prepared.map_err(Error::file("prepare", job.remote()))?;
+                // This side waits for itself.
+                Work::Preparing(Preparing::new(prepared, Duration::MAX))
             }
             Job::Put {
                 local: None,
@@ -441,8 +457,7 @@ impl Client {
             } => {
                 let source = Source::stdin(spool()?);
                 let source = source.map_err(Error::file("read", "standard input"))?;
-                let config =
-                    Node::sending(link, stream(remote, id), Some(request), self.server, sealed);
+                let config = Node::sending(link, stream(remote, id), request, self.server, sealed);
                 let outgoing = Outgoing::new(Sender::new(config, now), source, remote.clone());
                 Work::Sending(Box::new(outgoing))
             }

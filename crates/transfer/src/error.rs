@@ -107,6 +107,16 @@ pub enum Error {
         /// The server.
         server: SocketAddr,
     },
+    /// Whoever answered has no seal to show.
+    #[error(
+        "`{path}`: somebody says `{code}` without a seal, and no server with this key says anything else: compare the --key-file of both sides"
+    )]
+    Unsealed {
+        /// The file.
+        path: String,
+        /// What was said.
+        code: Code,
+    },
     /// The server said nothing of a rate.
     #[error(
         "the server does not say which rate it takes (is `bentpipe saratoga serve` running there, and does UDP port 7542 pass?); give --rate"
@@ -173,6 +183,7 @@ impl Error {
                 Failure::Peer(code) | Failure::Own(code) => *code,
                 Failure::Silence => Code::TERMINATED,
             },
+            Self::Unsealed { code, .. } => *code,
             Self::Checksum { .. } | Self::NoRate | Self::Unreachable { .. } => Code::UNSPECIFIED,
             // Somebody writes to it.
             Self::Changed { .. } => Code::IN_USE,

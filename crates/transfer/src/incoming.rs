@@ -131,7 +131,7 @@ impl Incoming {
     /// Writes down how far it has come.
     pub(crate) fn save(&mut self) {
         self.write();
-        if let Some(sink) = &self.sink
+        if let Some(sink) = &mut self.sink
             && let Err(error) = sink.save(self.receiver.metadata(), self.receiver.have())
         {
             tracing::warn!(path = self.path, %error, "a later session cannot go on from here");
@@ -152,6 +152,9 @@ impl Incoming {
                 Event::Announced { metadata, resumed } => {
                     tracing::debug!(path = self.path, resumed, size = %metadata.entry.size, "announced");
                     self.sum = Algorithm::of(&metadata.checksum).map(Sum::new);
+                    if let Some(sink) = self.sink.as_mut().filter(|_| !resumed) {
+                        sink.begin_anew();
+                    }
                     if let Err(error) = self.check(&metadata) {
                         self.fail(error);
                     }

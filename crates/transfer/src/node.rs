@@ -31,6 +31,9 @@ pub struct Link {
     /// Whether DATA has timestamps. Without them nobody can show that it hears us, and a server sends whatever is
     /// asked for to whatever address asks: for peers that cannot read them, in networks that nobody forges in.
     pub timestamps: bool,
+    /// Peers are heard and answered as if they sent from this port, and a client sends from it: for those that
+    /// listen at one port and send from another.
+    pub peer_port: Option<u16>,
 }
 
 /// Peer and session Id. Who asks from another port is another peer: a NAT has many behind one address.
@@ -156,6 +159,7 @@ impl Node {
         receiver::Config {
             session,
             request,
+            width: Width::Bits16,
             kept,
             unannounced: Bytes(16 << 20),
             hole_end: link.hole_end,
@@ -228,7 +232,9 @@ impl Node {
                 return Ok(false);
             };
             self.heard = true;
-            self.batch.ways.note(received.from, received.at);
+            let mut from = received.from;
+            from.set_port(self.link.peer_port.unwrap_or(from.port()));
+            self.batch.ways.note(from, received.at);
             let now = timer::now();
             // The session of the datagram before, which nearly always is that of the next too.
             let mut last: Option<(u32, &mut Session)> = None;
@@ -236,7 +242,7 @@ impl Node {
                 let Some(id) = session_of(datagram) else {
                     continue;
                 };
-                let key = key(received.from, id);
+                let key = key(from, id);
                 if last.as_ref().is_none_or(|(known, _)| *known != id) {
                     last = self.sessions.get_mut(&key).map(|session| (id, session));
                 }

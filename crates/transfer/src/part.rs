@@ -1,8 +1,9 @@
 //! A file that arrives: hidden beside its place until it is whole and right.
 
 use crate::Error;
+use crate::aside::{Task, aside};
 use crate::checksum::{Algorithm, Sum};
-use crate::record;
+use crate::record::{self, Record};
 use crate::tree::{Folder, PART, RECORD};
 use bentpipe_base::Ranges;
 use bentpipe_saratoga::receiver::Kept;
@@ -14,8 +15,8 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
+use std::sync::mpsc::TryRecvError;
 
 /// How often a part that others put under its name meanwhile is opened at most.
 const TRIES: u32 = 100;
@@ -32,8 +33,12 @@ pub(crate) struct Part {
     file: File,
     /// Its path, for messages.
     path: String,
-    /// Whether a thread writes back what has come.
-    writes_back: Arc<AtomicBool>,
+    /// What of the content is on the disk.
+    on_disk: Ranges,
+    /// What is, when a thread that puts it there is done.
+    write_back: Option<(Task<io::Result<()>>, Ranges)>,
+    /// Something of the rest could not be written there, and the kernel has thrown it away.
+    lost: bool,
 }
 
 impl Part {
@@ -49,52 +54,82 @@ impl Part {
         }
         let stem = stem(&name);
         let file = locked(&folder, &format!("{stem}{PART}")).map_err(Error::file("write", path))?;
-        let part = Self {
+        let mut part = Self {
             folder,
             name,
             stem,
             file,
             path: path.to_owned(),
-            writes_back: Arc::default(),
+            on_disk: Ranges::default(),
+            write_back: None,
+            lost: false,
         };
-        let kept = part.load();
+        let record = part.load();
+        let kept = record.as_ref().map(Record::kept);
+        part.on_disk = record.map(|record| record.on_disk).unwrap_or_default();
         Ok((part, kept))
     }
 
     /// What the record says; nothing when there is none, or it cannot be read.
-    fn load(&self) -> Option<Kept> {
+    fn load(&self) -> Option<Record> {
         let file = self.folder.read(&self.record()).ok()?;
         let mut text = String::new();
         file.take(MOST_RECORD).read_to_string(&mut text).ok()?;
-        record::read(&text, self.file.metadata().ok()?.len())
+        Record::read(&text, self.file.metadata().ok()?.len(), &record::boot())
     }
 
-    /// Writes down what is stored, so that a later session can go on.
-    pub(crate) fn save(&self, metadata: &Metadata, have: &Ranges) -> io::Result<()> {
-        let text = record::write(metadata, have).map_err(io::Error::other)?;
+    /// What is written from now on is another content than what was kept.
+    pub(crate) fn begin_anew(&mut self) {
+        self.on_disk.clear();
+        self.write_back = None;
+        self.folder.remove(&self.record());
+    }
+
+    /// Writes down what is stored, so that a later session can go on, and begins to put it on the disk.
+    pub(crate) fn save(&mut self, metadata: &Metadata, have: &Ranges) -> io::Result<()> {
+        let put = self.write_back(have);
+        let record = Record {
+            metadata: metadata.clone(),
+            on_disk: self.on_disk.clone(),
+            written: match self.lost {
+                true => self.on_disk.clone(),
+                false => have.clone(),
+            },
+        };
+        let text = record.write(&record::boot()).map_err(io::Error::other)?;
         let fresh = format!("{}{NEW}{RECORD}", self.record());
         let mut file = self.folder.create(&fresh)?;
         file.set_len(0)?;
         file.write_all(text.as_bytes())?;
         self.folder.rename(&fresh, &self.record())?;
-        self.write_back()
+        put
     }
 
-    /// Puts on the disk what has come, in a thread, so that little is left when all has.
-    fn write_back(&self) -> io::Result<()> {
-        if self.writes_back.swap(true, Ordering::AcqRel) {
+    /// Puts on the disk what has come, in a thread, so that little is left when all has; and takes note of what
+    /// the last such thread has put there.
+    fn write_back(&mut self, have: &Ranges) -> io::Result<()> {
+        if let Some((task, put)) = self.write_back.take() {
+            match task.try_recv() {
+                Ok(Ok(())) => self.on_disk = put,
+                Ok(Err(error)) => {
+                    self.lost = true;
+                    return Err(error);
+                }
+                Err(TryRecvError::Empty) => {
+                    self.write_back = Some((task, put));
+                    return Ok(());
+                }
+                Err(TryRecvError::Disconnected) => {}
+            }
+        }
+        if self.lost || self.on_disk == *have {
             return Ok(());
         }
         // Opened anew: a duplicate would keep the lock when the session is over.
-        let file = File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
-        let over = Arc::clone(&self.writes_back);
-        let work = move || {
-            // What cannot be written is found out at the end.
-            let _ = file.and_then(|file| file.sync_data());
-            over.store(false, Ordering::Release);
-        };
-        let spawned = std::thread::Builder::new().name("write-back".to_owned());
-        spawned.spawn(work).map(drop)
+        let file = File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))?;
+        let task = aside("write-back", move |_| file.sync_data())?;
+        self.write_back = Some((task, have.clone()));
+        Ok(())
     }
 
     pub(crate) fn write(&self, offset: u64, octets: &[u8]) -> io::Result<()> {
@@ -242,6 +277,7 @@ pub(crate) fn verify(
 mod tests {
     use super::*;
     use crate::tree::Tree;
+    use bentpipe_wire::saratoga::{Entry, EntryKind, Kind, Time, Width};
 
     #[test]
     fn a_part_that_was_put_under_its_name_meanwhile_is_not_written() {
@@ -260,5 +296,83 @@ mod tests {
         folder.remove(&part);
         assert!(!lock(&folder, &third, &part).unwrap());
         assert!(locked(&folder, &part).is_ok());
+    }
+
+    fn metadata() -> Metadata {
+        Metadata {
+            session: 7,
+            width: Width::Bits32,
+            kind: Kind::File,
+            ended: false,
+            unreliable: false,
+            mode: None,
+            checksum: Checksum::None,
+            entry: Entry {
+                kind: EntryKind::File,
+                width: Width::Bits32,
+                unreliable: false,
+                size: 3_000_000,
+                modified: Time(800_000_000),
+                created: Time(800_000_000),
+                path: "a".to_owned(),
+            },
+        }
+    }
+
+    fn ranges(from: u64, to: u64) -> Ranges {
+        let mut ranges = Ranges::default();
+        ranges.insert(from, to);
+        ranges
+    }
+
+    /// After a power cut the machine has another start, and what was not on the disk is gone or zero.
+    #[test]
+    fn what_a_power_cut_may_have_cost_is_not_kept() {
+        let root = tempfile::tempdir().unwrap();
+        let tree = Tree::open(root.path()).unwrap();
+        let open = || {
+            let (folder, name) = tree.place("a", false).unwrap();
+            Part::open(folder, name, "a").unwrap()
+        };
+        let (mut part, kept) = open();
+        assert_eq!(kept, None);
+        part.write(0, &[1; 1_000_000]).unwrap();
+        let first = ranges(0, 1_000_000);
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while part.on_disk != first {
+            part.save(&metadata(), &first).unwrap();
+            assert!(std::time::Instant::now() < until, "it is never on the disk");
+        }
+        part.write(1_000_000, &[2; 1_000_000]).unwrap();
+        part.save(&metadata(), &ranges(0, 2_000_000)).unwrap();
+        drop(part);
+        // A kill costs nothing.
+        let (part, kept) = open();
+        assert_eq!(kept.unwrap().have, ranges(0, 2_000_000));
+        drop(part);
+        let record = root.path().join(".a.saratoga-record");
+        let text = std::fs::read_to_string(&record).unwrap();
+        let cut = text.replace(&record::boot(), "another");
+        assert_ne!(cut, text);
+        std::fs::write(&record, cut).unwrap();
+        let (part, kept) = open();
+        assert_eq!(kept.unwrap().have, first);
+        // Nor is it, where it came to the size of the file.
+        part.file.set_len(1_000_000).unwrap();
+        drop(part);
+        assert_eq!(open().1.unwrap().have, first);
+    }
+
+    #[test]
+    fn what_was_kept_of_another_content_is_not_on_the_disk() {
+        let root = tempfile::tempdir().unwrap();
+        let tree = Tree::open(root.path()).unwrap();
+        let (folder, name) = tree.place("a", false).unwrap();
+        let (mut part, _) = Part::open(folder, name, "a").unwrap();
+        part.write(0, &[1; 100]).unwrap();
+        part.on_disk = ranges(0, 100);
+        part.begin_anew();
+        part.save(&metadata(), &ranges(0, 100)).unwrap();
+        assert_eq!(part.load().unwrap().on_disk, Ranges::default());
     }
 }

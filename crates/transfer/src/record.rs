@@ -1,39 +1,99 @@
 //! What is written down beside the part of a file, so that a later session can go on: one line with
-//! the METADATA in hexadecimal digits, then one for each stretch of octets that is stored.
+//! the METADATA in hexadecimal digits, then one for each stretch of octets that is on the disk.
+//!
+//! What was written to the file outlives this process, but not a power cut, until it is on the disk. So a
+//! line `boot` with the kernel's number of this start of the machine follows, and one for each stretch that is
+//! written at all: these count as long as the machine was not started again.
 
 use bentpipe_base::Ranges;
 use bentpipe_saratoga::receiver::Kept;
 use bentpipe_wire::saratoga::{Error, Frame, Metadata};
 
-/// The record of `have`.
-///
-/// # Errors
-/// That `metadata` cannot be a frame.
-pub(crate) fn write(metadata: &Metadata, have: &Ranges) -> Result<String, Error> {
-    let mut octets = Vec::new();
-    Frame::Metadata(metadata.clone()).emit(&mut octets)?;
-    let mut text: String = octets.iter().map(|octet| format!("{octet:02x}")).collect();
-    for (from, to) in have.iter() {
-        text.push_str(&format!("\n{from}-{to}"));
-    }
-    Ok(text)
+/// What stands before the number of a start.
+const BOOT: &str = "boot ";
+
+/// What a record says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// Of which content.
+    pub(crate) metadata: Metadata,
+    /// The stretches that are on the disk.
+    pub(crate) on_disk: Ranges,
+    /// The stretches that are written.
+    pub(crate) written: Ranges,
 }
 
-/// What the record `text` says of a part of `stored` octets; `None` where it cannot be believed.
-pub(crate) fn read(text: &str, stored: u64) -> Option<Kept> {
-    let mut lines = text.lines();
-    let metadata = from_hex(lines.next()?)?;
-    let Ok((Frame::Metadata(metadata), _)) = Frame::parse(&metadata) else {
-        return None;
-    };
-    let mut have = Ranges::default();
-    for line in lines {
-        let (from, to) = line.split_once('-')?;
-        have.insert(from.parse().ok()?, to.parse().ok()?);
+impl Record {
+    /// As text, by a machine that was started as `boot`.
+    ///
+    /// # Errors
+    /// That the METADATA cannot be a frame.
+    pub(crate) fn write(&self, boot: &str) -> Result<String, Error> {
+        let mut octets = Vec::new();
+        Frame::Metadata(self.metadata.clone()).emit(&mut octets)?;
+        let mut text: String = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+        let mut list = |head: &str, ranges: &Ranges| {
+            text.push_str(head);
+            for (from, to) in ranges.iter() {
+                text.push_str(&format!("\n{from}-{to}"));
+            }
+        };
+        list("", &self.on_disk);
+        list(&format!("\n{BOOT}{boot}"), &self.written);
+        Ok(text)
     }
-    // The record may be older than the part, but not newer.
-    let whole = have.last().is_none_or(|(_, to)| to <= stored);
-    whole.then_some(Kept { metadata, have })
+
+    /// What the record `text` says of a part of `stored` octets to a machine that was started as `boot`; `None` where
+    /// it cannot be believed. What may be lost is not in it.
+    pub(crate) fn read(text: &str, stored: u64, boot: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        let metadata = from_hex(lines.next()?)?;
+        let Ok((Frame::Metadata(metadata), _)) = Frame::parse(&metadata) else {
+            return None;
+        };
+        let (mut on_disk, mut written) = (Ranges::default(), Ranges::default());
+        let mut since = None;
+        for line in lines {
+            if let Some(start) = line.strip_prefix(BOOT) {
+                since = Some(start);
+                continue;
+            }
+            let (from, to) = line.split_once('-')?;
+            let (from, to) = (from.parse().ok()?, to.parse().ok()?);
+            // The record may be older than the part, but not newer.
+            let is_there = from < to && to <= stored;
+            match since {
+                None if is_there => {
+                    on_disk.insert(from, to);
+                    written.insert(from, to);
+                }
+                // What was lost with the power may have been the end of the file.
+                Some(start) if start != boot || boot.is_empty() => {}
+                Some(_) if is_there => written.insert(from, to),
+                _ => return None,
+            }
+        }
+        Some(Self {
+            metadata,
+            on_disk,
+            written,
+        })
+    }
+
+    /// What a receiver goes on from.
+    pub(crate) fn kept(&self) -> Kept {
+        Kept {
+            metadata: self.metadata.clone(),
+            have: self.written.clone(),
+        }
+    }
+}
+
+/// The kernel's number of this start of the machine. Empty where it tells none: then nothing counts but what is on
+/// the disk.
+pub(crate) fn boot() -> String {
+    let told = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    told.unwrap_or_default().trim().to_owned()
 }
 
 fn from_hex(text: &str) -> Option<Vec<u8>> {
@@ -67,25 +127,49 @@ mod tests {
         }
     }
 
+    fn ranges(list: &[(u64, u64)]) -> Ranges {
+        let mut ranges = Ranges::default();
+        list.iter().for_each(|(from, to)| ranges.insert(*from, *to));
+        ranges
+    }
+
+    fn record(on_disk: &[(u64, u64)], written: &[(u64, u64)]) -> Record {
+        Record {
+            metadata: metadata(),
+            on_disk: ranges(on_disk),
+            written: ranges(written),
+        }
+    }
+
     #[test]
-    fn what_is_written_is_read_again() {
-        let mut have = Ranges::default();
-        have.insert(0, 100);
-        have.insert(300, 500);
-        let text = write(&metadata(), &have).unwrap();
-        let metadata = metadata();
-        assert_eq!(read(&text, 500), Some(Kept { metadata, have }));
-        assert_eq!(read(&text, 499), None, "the part is shorter");
+    fn what_is_written_is_read_again_and_after_another_start_only_what_is_on_the_disk() {
+        let record = record(&[(0, 100), (300, 350)], &[(0, 200), (300, 500)]);
+        let text = record.write("one").unwrap();
+        assert_eq!(Record::read(&text, 500, "one"), Some(record.clone()));
+        assert_eq!(Record::read(&text, 499, "one"), None, "the part is shorter");
+        let on_disk = Record {
+            written: record.on_disk.clone(),
+            ..record.clone()
+        };
+        assert_eq!(Record::read(&text, 500, "two"), Some(on_disk.clone()));
+        // The end of the part was lost with the power, too.
+        assert_eq!(Record::read(&text, 350, "two"), Some(on_disk));
+        assert_eq!(Record::read(&text, 349, "two"), None);
+        // A machine that tells no start believes no other's, nor its own.
+        let text = record.write("").unwrap();
+        for boot in ["", "one"] {
+            let kept = Record::read(&text, 500, boot).unwrap();
+            assert_eq!(kept.written, record.on_disk);
+        }
     }
 
     #[test]
     fn what_is_cut_or_changed_is_refused_or_claims_nothing_beyond_the_part() {
-        let mut have = Ranges::default();
-        have.insert(5, 40);
-        let text = write(&metadata(), &have).unwrap();
+        let text = record(&[(5, 20)], &[(5, 40)]).write("one").unwrap();
+        let read = |text: &str, stored| Record::read(text, stored, "one");
         for length in 0..text.len() {
             let kept = read(&text[..length], 40);
-            assert!(kept.is_none_or(|kept| kept.have.last().is_none_or(|(_, end)| end <= 40)));
+            assert!(kept.is_none_or(|kept| kept.written.last().is_none_or(|(_, end)| end <= 40)));
         }
         for line in [
             "x",
@@ -95,6 +179,8 @@ mod tests {
             "1-2-3",
             "1-99999999999999999999",
             "0-41",
+            "7-7",
+            "9-7",
             "é-1",
         ] {
             assert_eq!(read(&format!("{text}\n{line}"), 40), None, "{line}");

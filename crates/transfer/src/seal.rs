@@ -2,12 +2,14 @@
 //! authentication to the peers, and has a place for it in REQUEST alone.
 //!
 //! Where a REQUEST was authenticated, every other datagram of its session, in either direction, has bit 18
-//! of its first word set, which the draft leaves at zero in all frames, and ends with 16 octets: the first
+//! of its first word set, which the draft leaves at zero in all frames but BEACON (where it is a width, so that a
+//! sealed one tells no free space), and ends with 16 octets: the first
 //! of an HMAC-SHA256 over the datagram before them. Each session and each direction has a key of its own, made
 //! from the shared key and the REQUEST's authentication, so that nothing counts that is played again in
 //! another session, or sent back to where it came from.
 
 use crate::Key;
+use core::time::Duration;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
@@ -15,6 +17,9 @@ use sha2::Sha256;
 pub(crate) const SEAL: usize = 16;
 /// Bit 18 of the first word, in its third octet.
 const SEALED: u8 = 0x20;
+
+/// How long a refusal without a seal waits for an answer with one: the longest round trip, and more than one REQUEST.
+pub(crate) const DOUBT: Duration = Duration::from_secs(3);
 
 /// The first octet of a REQUEST.
 const REQUEST: u8 = 0x21;

@@ -3,7 +3,7 @@
 mod reception;
 
 use crate::admission::Admission;
-use crate::aside::{Cancel, aside};
+use crate::aside::{Cancel, Turns, aside};
 use crate::authenticate::Seen;
 use crate::beacon::{self, Herald};
 use crate::checksum::{Algorithm, Sum};
@@ -14,11 +14,11 @@ use crate::node::{Key, Link, Node, WIDEST, key};
 use crate::outgoing::Outgoing;
 use crate::part::Part;
 use crate::seal::Seal;
-use crate::session::{Session, Standing, Work};
+use crate::session::{Preparing, Session, Standing, Work};
 use crate::sink::Sink;
-use crate::source::Source;
+use crate::source::{Source, known_size};
 use crate::tree::{Tree, mode, posix_times};
-use crate::{Error, Key as Secret};
+use crate::{Error, Key as Secret, path};
 use bentpipe_os::timer;
 use bentpipe_saratoga::{Receiver, Sender, refusal};
 use bentpipe_wire::saratoga::{
@@ -59,6 +59,8 @@ pub struct Server {
     herald: Option<Herald>,
     seen: Seen,
     admission: Admission,
+    /// Files are summed up a few at once: they share the processors and the disk.
+    turns: Turns,
 }
 
 /// Between two looks at whether to stop.
@@ -86,6 +88,7 @@ impl Server {
             herald,
             seen: Seen::default(),
             admission: Admission::new().map_err(Error::socket("draw random numbers"))?,
+            turns: Turns::new(std::thread::available_parallelism().map_or(1, usize::from)),
         })
     }
 
@@ -171,8 +174,9 @@ impl Server {
         standing: Standing,
     ) -> Result<(), Error> {
         self.has_room(from)?;
-        let (file, was) = self.tree.file(&request.path)?;
-        let path = request.path.clone();
+        let path = path::normal(&request.path)?;
+        let (file, was) = self.tree.file(&path)?;
+        known_size(&file, &was).map_err(Error::file("read", &*path))?;
         let asked = request.clone();
         let original = match request.kind {
             RequestKind::Take => Some(self.tree.original(&path, &file, &was)?),
@@ -181,11 +185,17 @@ impl Server {
         let (algorithm, link) = (self.config.checksum, *self.node.link());
         let late = request.late_checksum && algorithm != Algorithm::None;
         let sealed = seal.is_some();
+        let turns = self.turns.clone();
         let prepare = move |cancel: &Cancel| {
+            let summed = || {
+                // The loop and other programs go first; where that cannot be, they share.
+                let _ = rustix::process::nice(10);
+                let _turn = turns.take(key(from, 0).0.ip(), cancel)?;
+                Sum::new(algorithm).rest_unless(cancel, &file, was.len())
+            };
             let checksum = match late {
                 true => algorithm.later(),
-                false => Sum::new(algorithm)
-                    .rest_unless(cancel, &file, was.len())
+                false => summed()
                     .map(Sum::finish)
                     .map_err(Error::file("sum up", &*asked.path))?,
             };
@@ -216,7 +226,8 @@ impl Server {
             true => Work::Sending(prepare(&Cancel::default())?),
             false => {
                 let prepared = aside("checksum", prepare);
-                Work::Preparing(prepared.map_err(Error::file("prepare", &*path))?)
+                let prepared = prepared.map_err(Error::file("prepare", &*path))?;
+                Work::Preparing(Preparing::new(prepared, self.node.link().silence))
             }
         };
         let asked = Some(request.clone());
@@ -243,11 +254,11 @@ impl Server {
             created: Default::default(),
             path: request.path.clone(),
         };
-        let checksum = Algorithm::Crc32c.sum_octets(&content);
+        let checksum = self.config.checksum.sum_octets(&content);
         let metadata = announcement(request, Kind::Directory, checksum, entry)?;
         let config = Node::sending(self.node.link(), metadata, None, from, seal.is_some());
         let sender = Sender::new(config, timer::now());
-        let path = request.path.clone();
+        let path = path::normal(&request.path)?;
         let outgoing = Outgoing::new(sender, Source::Memory(content), path.clone());
         let asked = Some(request.clone());
         let work = Work::Sending(Box::new(outgoing));
@@ -264,18 +275,25 @@ impl Server {
         seal: Option<Seal>,
         standing: Standing,
     ) -> Result<(), Error> {
+        let path = &*path::normal(path)?;
         self.has_room(key.0)?;
         self.supersede(key, path, standing);
         let (folder, name) = self.tree.place(path, true)?;
         let (part, kept) = Part::open(folder, name, path)?;
         let now = timer::now();
-        let config = Node::receiving(self.node.link(), key.1, None, kept);
+        let mut config = Node::receiving(self.node.link(), key.1, None, kept);
+        config.width = request.as_ref().map_or(Width::Bits16, reception::width);
         let mut receiver = Receiver::new(config, now);
         receiver.repeat();
         let sink = Sink::Part(part);
         let incoming = Incoming::new(receiver, sink, path.to_owned(), self.config.max_size, now);
         let work = Work::Receiving(Box::new(incoming));
+        let asks = request.is_some() && standing == Standing::Unproven;
         let session = Session::serving(key.0, path.to_owned(), work, request, seal, standing);
+        let session = match asks {
+            true => session.questioning(self.admission.question(key, now)),
+            false => session,
+        };
         self.node.start(key, session);
         Ok(())
     }
@@ -286,9 +304,10 @@ impl Server {
         key: Key,
         seal: Option<&Seal>,
     ) -> Result<(), Error> {
+        let path = path::normal(&request.path)?;
         let busy = |session: &Session| {
             let over = matches!(&session.work, Work::Receiving(incoming) if incoming.is_verified());
-            session.path == request.path && !over
+            session.path == path && !over
         };
         let code = if self.node.sessions.values().any(busy) {
             Code::IN_USE

@@ -5,10 +5,11 @@ use crate::aside::Task;
 use crate::authenticate::Key;
 use crate::incoming::Incoming;
 use crate::outgoing::Outgoing;
-use crate::seal::{Seal, Side, is_sealed};
+use crate::seal::{DOUBT, Seal, Side, is_sealed};
 use bentpipe_base::{Instant, Machine};
+use bentpipe_os::timer;
 use bentpipe_saratoga::{Answer, Inquiry, sender};
-use bentpipe_wire::saratoga::{Code, Data, Frame, Request};
+use bentpipe_wire::saratoga::{Code, Data, Frame, Request, Status, Timestamp};
 use core::time::Duration;
 use std::net::SocketAddr;
 use std::sync::mpsc::TryRecvError;
@@ -29,7 +30,26 @@ pub(crate) enum Work {
     Receiving(Box<Incoming>),
     Asking(Box<Inquiry>),
     /// A thread prepares what is to be sent.
-    Preparing(Task<Result<Box<Outgoing>, Error>>),
+    Preparing(Preparing),
+}
+
+/// See [`Work::Preparing`].
+pub(crate) struct Preparing {
+    task: Task<Result<Box<Outgoing>, Error>>,
+    /// How long it goes on for a peer that does not ask again, and until when.
+    patience: Duration,
+    until: Instant,
+}
+
+impl Preparing {
+    pub(crate) fn new(task: Task<Result<Box<Outgoing>, Error>>, patience: Duration) -> Self {
+        let until = timer::now() + patience;
+        Self {
+            task,
+            patience,
+            until,
+        }
+    }
 }
 
 /// What the peer has shown of itself.
@@ -50,6 +70,8 @@ struct Seals {
     stranger: Option<Seal>,
     /// Nothing was opened yet: a server with another key can only say so without a seal.
     unheard: bool,
+    /// Who said so first, and until when a sealed answer may prove that a lie.
+    unsealed: Option<(Code, Instant, Frame)>,
 }
 
 /// See the file's head.
@@ -61,32 +83,36 @@ pub(crate) struct Session {
     request: Option<Request>,
     seals: Option<Seals>,
     standing: Standing,
+    /// With what a peer of which nothing is proven is asked to show that it hears us.
+    question: Option<Timestamp>,
     /// Octets in and out, with their headers.
     received: u64,
     sent: u64,
 }
 
 impl Session {
-    /// Of who asks, by `request`.
+    /// Of who asks, by `request`, or begins blindly.
     pub(crate) fn asking(
         peer: SocketAddr,
         path: String,
         work: Work,
-        request: Request,
+        request: Option<Request>,
         key: Option<&Key>,
     ) -> Self {
-        let seals = key.map(|key| Seals {
+        let seals = key.zip(request.as_ref()).map(|(key, request)| Seals {
             session: Seal::of_session(key, &request.authentication, Side::Client),
             stranger: Some(Seal::of_stranger(key, request.session, Side::Client)),
             unheard: true,
+            unsealed: None,
         });
         Self {
             peer,
             path,
             work,
-            request: Some(request),
+            request,
             seals,
             standing: Standing::Proven,
+            question: None,
             received: 0,
             sent: 0,
         }
@@ -105,6 +131,7 @@ impl Session {
             session,
             stranger: None,
             unheard: false,
+            unsealed: None,
         });
         Self {
             peer,
@@ -113,10 +140,18 @@ impl Session {
             request,
             seals,
             standing,
+            question: None,
             // What made it begin.
             received: HEADERS,
             sent: 0,
         }
+    }
+
+    /// Asks the peer, in every STATUS, to show that it hears us.
+    #[must_use]
+    pub(crate) const fn questioning(mut self, question: Timestamp) -> Self {
+        self.question = Some(question);
+        self
     }
 
     /// What seals its frames.
@@ -159,7 +194,7 @@ impl Session {
 
     /// A datagram of this session's peer and Id; whether it is settled, or its owner is to look at it too.
     pub(crate) fn take(&mut self, datagram: &[u8], now: Instant) -> bool {
-        let Some(octets) = self.open(datagram) else {
+        let Some(octets) = self.open(datagram, now) else {
             tracing::debug!(from = %self.peer, "a datagram without a right seal was dropped");
             return true;
         };
@@ -189,27 +224,42 @@ impl Session {
     }
 
     /// What is under the seal, where one is wanted; `None` for what is not the peer's.
-    fn open<'a>(&mut self, datagram: &'a [u8]) -> Option<&'a [u8]> {
+    fn open<'a>(&mut self, datagram: &'a [u8], now: Instant) -> Option<&'a [u8]> {
         let Some(seals) = &mut self.seals else {
             return Some(datagram);
         };
         if let Some(octets) = seals.session.open(datagram) {
             seals.unheard = false;
+            seals.unsealed = None;
             return Some(octets);
         }
         let refusal = |octets| match Frame::parse(octets) {
-            Ok((Frame::Status(status), _)) => status.code != Code::OK,
-            _ => false,
+            Ok((Frame::Status(status), _)) if status.code != Code::OK => Some(status),
+            _ => None,
         };
         if let Some(stranger) = &seals.stranger
             && let Some(octets) = stranger.open(datagram)
         {
-            return refusal(octets).then_some(octets);
+            return refusal(octets).map(|_| octets);
+        }
+        if is_sealed(datagram) {
+            return None;
+        }
+        if seals.unheard
+            && seals.unsealed.is_none()
+            && let Some(status) = refusal(datagram)
+        {
+            seals.unsealed = Some((status.code, now + DOUBT, Frame::Status(status)));
         }
         // A REQUEST is authenticated by itself.
         let request = matches!(Frame::parse(datagram), Ok((Frame::Request(_), _)));
-        let plain = !is_sealed(datagram) && (request || seals.unheard && refusal(datagram));
-        plain.then_some(datagram)
+        request.then_some(datagram)
+    }
+
+    /// What somebody said without a seal, before anything was heard under one.
+    fn unsealed(&self) -> Option<Code> {
+        let seals = self.seals.as_ref()?;
+        seals.unsealed.as_ref().map(|(code, ..)| *code)
     }
 
     /// A frame that is not DATA, or for which there is no use.
@@ -218,13 +268,33 @@ impl Session {
             Work::Sending(outgoing) => outgoing.input(frame, now),
             Work::Receiving(incoming) => incoming.input(frame, now),
             Work::Asking(inquiry) => inquiry.input((), frame, now),
-            // It will hear of it in time.
-            Work::Preparing(_) => {}
+            // It still waits, and will hear of it in time.
+            Work::Preparing(preparing) => preparing.until = now + preparing.patience,
         }
     }
 
     /// The end, if it has come.
     pub(crate) fn timeout(&mut self, now: Instant) -> Option<Result<Vec<u8>, Error>> {
+        let unsealed = self.unsealed();
+        if let Some(seals) = &mut self.seals
+            && let Some((_, until, frame)) = &seals.unsealed
+            && *until <= now
+        {
+            // No server with the key contradicts it.
+            let frame = frame.clone();
+            self.input(frame, now);
+        }
+        let result = self.advance(now)?;
+        Some(match unsealed {
+            Some(code) => result.map_err(|_| Error::Unsealed {
+                path: self.path.clone(),
+                code,
+            }),
+            None => result,
+        })
+    }
+
+    fn advance(&mut self, now: Instant) -> Option<Result<Vec<u8>, Error>> {
         match &mut self.work {
             Work::Sending(outgoing) => {
                 outgoing.timeout(now);
@@ -245,13 +315,14 @@ impl Session {
                     Answer::Silence => Err(Error::session(&self.path, sender::Failure::Silence)),
                 })
             }
-            Work::Preparing(prepared) => match prepared.try_recv() {
+            Work::Preparing(preparing) => match preparing.task.try_recv() {
                 Ok(Ok(outgoing)) => {
                     self.work = Work::Sending(outgoing);
                     None
                 }
                 Ok(Err(error)) => Some(Err(error)),
-                Err(TryRecvError::Empty) => None,
+                Err(TryRecvError::Empty) => (preparing.until <= now)
+                    .then(|| Err(Error::session(&self.path, sender::Failure::Silence))),
                 Err(TryRecvError::Disconnected) => {
                     let failure = sender::Failure::Own(Code::CANNOT_SEND);
                     Some(Err(Error::session(&self.path, failure)))
@@ -305,7 +376,11 @@ impl Session {
     fn emit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
         let frame = match &mut self.work {
             Work::Sending(outgoing) => return outgoing.transmit(now, out),
-            Work::Receiving(incoming) => incoming.receiver.transmit(now),
+            Work::Receiving(incoming) => {
+                let (proven, question) = (self.standing != Standing::Unproven, self.question);
+                let frame = incoming.receiver.transmit(now);
+                frame.map(|((), frame)| ((), answered(frame, proven, question)))
+            }
             Work::Asking(inquiry) => inquiry.transmit(now),
             Work::Preparing(_) => None,
         };
@@ -335,5 +410,17 @@ impl Session {
             Work::Asking(_) => false,
             Work::Preparing(_) => true,
         }
+    }
+}
+
+/// `frame` as a peer may have it. A timestamp that is echoed proves to who made it that it was heard and wanted:
+/// what comes in another's name must not be answered so, or a server would prove for us that we have asked it.
+fn answered(frame: Frame, proven: bool, question: Option<Timestamp>) -> Frame {
+    match frame {
+        Frame::Status(status) if !proven => Frame::Status(Status {
+            timestamp: question,
+            ..status
+        }),
+        frame => frame,
     }
 }

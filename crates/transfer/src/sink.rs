@@ -60,10 +60,17 @@ impl Sink {
     }
 
     /// What an interrupted session should leave behind.
-    pub(crate) fn save(&self, metadata: Option<&Metadata>, have: &Ranges) -> io::Result<()> {
+    pub(crate) fn save(&mut self, metadata: Option<&Metadata>, have: &Ranges) -> io::Result<()> {
         match (self, metadata) {
             (Self::Part(part), Some(metadata)) => part.save(metadata, have),
             _ => Ok(()),
+        }
+    }
+
+    /// Nothing counts of what an interrupted session has left.
+    pub(crate) fn begin_anew(&mut self) {
+        if let Self::Part(part) = self {
+            part.begin_anew();
         }
     }
 

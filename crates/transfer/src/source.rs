@@ -179,6 +179,18 @@ impl Source {
     }
 }
 
+/// Whether `file` has the size that `was` says. One that is made when it is read, as all in /proc, says 0.
+///
+/// # Errors
+/// When it has more, or what reading gives.
+pub(crate) fn known_size(file: &File, was: &Metadata) -> io::Result<()> {
+    let more = "it does not tell its size beforehand; send what it holds through a pipe: `cat FILE | bentpipe saratoga put SERVER - --as NAME`";
+    match was.len() == 0 && file.read_at(&mut [0], 0)? > 0 {
+        true => Err(io::Error::other(more)),
+        false => Ok(()),
+    }
+}
+
 /// Whether `file` is still what it was.
 fn unchanged(file: &File, was: &Metadata, path: &str) -> Result<(), Error> {
     let is = file.metadata().map_err(Error::file("read", path))?;

@@ -7,6 +7,7 @@ use crate::original::Original;
 use crate::{Error, path};
 use bentpipe_wire::saratoga::{Entry, EntryKind, Time, Width};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::io;
@@ -14,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How the files begin and end in which something arrives: `.NAME.saratoga-part`.
 pub(crate) const PART: &str = ".saratoga-part";
@@ -23,15 +24,28 @@ pub(crate) const RECORD: &str = ".saratoga-record";
 
 /// A served directory. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Tree(Arc<OwnedFd>);
+pub struct Tree(Arc<Root>);
+
+#[derive(Debug)]
+struct Root {
+    fd: OwnedFd,
+    /// Directories in it whose names are on the disk.
+    lasting: Mutex<BTreeSet<String>>,
+}
 
 /// A directory inside a tree.
 #[derive(Debug)]
 pub(crate) struct Folder {
     fd: OwnedFd,
-    /// What was made to have it: the tree, and paths in it, the outermost first.
-    made: Option<(Tree, Vec<String>)>,
+    tree: Tree,
+    /// Its path there; empty for the tree itself.
+    path: String,
+    /// The paths of what was made to have it, the outermost first.
+    made: Vec<String>,
 }
+
+/// Directories of which it is remembered that their names are on the disk at most.
+const MOST_LASTING: usize = 4096;
 
 /// Directories in which a new file may lie, one in another.
 const DEEPEST: usize = 64;
@@ -45,7 +59,12 @@ impl Tree {
     /// What opening it gives.
     pub fn open(path: &Path) -> Result<Self, Error> {
         rustix::fs::open(path, OFlags::RDONLY | DIRECTORY, Mode::empty())
-            .map(|fd| Self(Arc::new(fd)))
+            .map(|fd| {
+                Self(Arc::new(Root {
+                    fd,
+                    lasting: Mutex::default(),
+                }))
+            })
             .map_err(|errno| {
                 Error::file("open the directory", path.display().to_string())(errno.into())
             })
@@ -53,7 +72,22 @@ impl Tree {
 
     /// The directory itself.
     pub(crate) fn root(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.0.fd.as_fd()
+    }
+
+    fn lasting(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        // What is in it stays true whatever ended another thread.
+        let lasting = self.0.lasting.lock();
+        lasting.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn folder(&self, fd: OwnedFd, path: &str) -> Folder {
+        Folder {
+            fd,
+            tree: self.clone(),
+            path: path.to_owned(),
+            made: Vec::new(),
+        }
     }
 
     /// The file at `path`, to be read, and what it is.
@@ -62,7 +96,7 @@ impl Tree {
         let found = || {
             // A pipe must not hold us up.
             let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            let file = File::from(beneath(&self.0, path, flags)?);
+            let file = File::from(beneath(self.root(), path, flags)?);
             let metadata = file.metadata()?;
             match metadata.is_file() {
                 true => Ok((file, metadata)),
@@ -93,8 +127,12 @@ impl Tree {
         };
         let opened = match folder {
             Some(folder) if create => self.make(folder),
-            Some(folder) => beneath(&self.0, folder, OFlags::RDONLY | DIRECTORY).map(Folder::found),
-            None => self.0.try_clone().map(Folder::found),
+            Some(folder) => beneath(self.root(), folder, OFlags::RDONLY | DIRECTORY)
+                .map(|fd| self.folder(fd, folder)),
+            None => self
+                .root()
+                .try_clone_to_owned()
+                .map(|fd| self.folder(fd, "")),
         };
         let folder = opened.map_err(Error::file("open the directory of", path))?;
         Ok((folder, name.to_owned()))
@@ -105,12 +143,15 @@ impl Tree {
             let why = format!("it lies in more than {DEEPEST} directories");
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         }
-        let mut folder = Folder::found(self.0.try_clone()?);
-        let (mut made, mut at) = (Vec::new(), 0);
+        let mut folder = self.folder(self.root().try_clone_to_owned()?, path);
+        let mut at = 0;
         let mut step = |name: &str| -> io::Result<()> {
             at += name.len();
             match rustix::fs::mkdirat(&folder.fd, name, Mode::from_bits_truncate(0o777)) {
-                Ok(()) => made.push(path[..at].to_owned()),
+                Ok(()) => {
+                    self.lasting().remove(&path[..at]);
+                    folder.made.push(path[..at].to_owned());
+                }
                 Err(rustix::io::Errno::EXIST) => {}
                 Err(errno) => return Err(errno.into()),
             }
@@ -119,7 +160,6 @@ impl Tree {
             Ok(())
         };
         let done = path.split('/').try_for_each(&mut step);
-        folder.made = Some((self.clone(), made));
         if done.is_err() {
             folder.unmake();
         }
@@ -132,8 +172,8 @@ impl Tree {
         let path = &*path::normal(path)?;
         let listed = || -> io::Result<Vec<u8>> {
             let folder = match path {
-                "" => self.0.try_clone()?,
-                path => beneath(&self.0, path, OFlags::RDONLY | DIRECTORY)?,
+                "" => self.root().try_clone_to_owned()?,
+                path => beneath(self.root(), path, OFlags::RDONLY | DIRECTORY)?,
             };
             let mut names = Vec::new();
             for entry in Dir::read_from(&folder)? {
@@ -169,23 +209,16 @@ impl Tree {
 
     /// Octets that may still be written.
     pub(crate) fn room(&self) -> io::Result<u64> {
-        room(&self.0)
+        room(self.root())
     }
 }
 
 impl Folder {
-    const fn found(fd: OwnedFd) -> Self {
-        Self { fd, made: None }
-    }
-
     /// Takes away what was made to have it, as far as nothing is in it.
     pub(crate) fn unmake(&self) {
-        let Some((tree, made)) = &self.made else {
-            return;
-        };
-        for path in made.iter().rev() {
+        for path in self.made.iter().rev() {
             let (folder, name) = path.rsplit_once('/').unwrap_or((".", path));
-            let parent = beneath(&tree.0, folder, OFlags::RDONLY | DIRECTORY);
+            let parent = beneath(self.tree.root(), folder, OFlags::RDONLY | DIRECTORY);
             let removed = parent
                 .and_then(|folder| Ok(rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR)?));
             if removed.is_err() {
@@ -234,9 +267,25 @@ impl Folder {
             .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
     }
 
-    /// Puts what was done in this directory on the disk.
+    /// Puts what was done in this directory on the disk, and the way to it from the tree.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        Ok(rustix::fs::fsync(&self.fd)?)
+        rustix::fs::fsync(&self.fd)?;
+        let ends = self.path.match_indices('/').map(|(at, _)| at);
+        for end in ends.chain((!self.path.is_empty()).then_some(self.path.len())) {
+            let path = &self.path[..end];
+            if self.tree.lasting().contains(path) {
+                continue;
+            }
+            let parent = path.rsplit_once('/').map_or(".", |(parent, _)| parent);
+            let parent = beneath(self.tree.root(), parent, OFlags::RDONLY | DIRECTORY)?;
+            rustix::fs::fsync(parent)?;
+            let mut lasting = self.tree.lasting();
+            if lasting.len() >= MOST_LASTING {
+                lasting.clear();
+            }
+            lasting.insert(path.to_owned());
+        }
+        Ok(())
     }
 
     pub(crate) fn room(&self) -> io::Result<u64> {
@@ -382,5 +431,23 @@ mod tests {
         }
         let names = bentpipe_wire::saratoga::entries(&content).map(|entry| entry.unwrap().path);
         assert_eq!(names.collect::<Vec<_>>(), ["sub"]);
+    }
+
+    #[test]
+    fn the_way_to_a_file_is_put_on_the_disk_once_and_again_when_it_is_made_again() {
+        let root = tempfile::tempdir().unwrap();
+        let tree = Tree::open(root.path()).unwrap();
+        let lasting = || tree.lasting().iter().cloned().collect::<Vec<_>>();
+        let (folder, _) = tree.place("a/b/c", true).unwrap();
+        assert_eq!(lasting(), [""; 0]);
+        folder.sync().unwrap();
+        assert_eq!(lasting(), ["a", "a/b"]);
+        std::fs::remove_dir(root.path().join("a/b")).unwrap();
+        let (folder, _) = tree.place("a/b/c", true).unwrap();
+        assert_eq!(lasting(), ["a"]);
+        folder.sync().unwrap();
+        assert_eq!(lasting(), ["a", "a/b"]);
+        tree.place("x", true).unwrap().0.sync().unwrap();
+        assert_eq!(lasting(), ["a", "a/b"]);
     }
 }

@@ -5,12 +5,13 @@
 mod support;
 
 use bentpipe_saratoga::echo;
-use bentpipe_transfer::{Link, serve};
-use bentpipe_wire::saratoga::{Code, Data, Frame, Kind, RequestKind, Timestamp, Width};
+use bentpipe_transfer::{Link, client, serve};
+use bentpipe_wire::saratoga::{Checksum, Code, Data, Frame, Kind, RequestKind, Timestamp, Width};
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
+use support::line::Line;
 use support::peer::{Peer, metadata, octets, request, status};
-use support::{LINK, Served, client, config, content, get, put, run, run_at};
+use support::{LINK, Served, client, config, content, get, put, run, run_at, slow, take};
 
 /// Whoever writes another's address into a REQUEST cannot have a file sent there: not by asking often, nor by
 /// guessing what the other would answer, nor by asking for what is checked, listed or taken.
@@ -99,6 +100,207 @@ fn the_address_of_a_client_is_worth_little_to_others() {
     let (sent, received) = (victim.sent - before.0, victim.received - before.1);
     assert!(received > 500_000, "it is served at once: {received}");
     assert!(received <= (1 << 20) + 10 * sent, "{received} for {sent}");
+}
+
+/// A server that lets anybody put is no voice for those who speak in its name: what another server asks it, it
+/// never answers with that server's own proof, whatever was said before in the other's name.
+#[test]
+fn a_server_proves_for_nobody_that_it_has_asked_for_something() {
+    let served = Served::new(config());
+    let stamp = Timestamp::local([7; 15]);
+    let question = |session, width| {
+        Frame::Data(Data {
+            session,
+            width,
+            kind: Kind::File,
+            timestamp: Some(stamp),
+            status_wanted: true,
+            end: false,
+            offset: 0,
+            len: 0,
+        })
+    };
+    let announced = |checksum: Checksum, size: u64| {
+        move |session| {
+            let Frame::Metadata(mut said) = metadata(session, &format!("m{session}"), size) else {
+                unreachable!("it is one");
+            };
+            said.checksum = checksum.clone();
+            Some(Frame::Metadata(said))
+        }
+    };
+    let put = |session| Some(request(session, RequestKind::Put, &format!("p{session}")));
+    let before: Vec<Vec<Box<dyn Fn(u32) -> Option<Frame>>>> = vec![
+        vec![],
+        vec![Box::new(announced(Checksum::None, 1000))],
+        vec![Box::new(announced(Checksum::Later(1), 0))],
+        vec![Box::new(put)],
+        vec![Box::new(put), Box::new(announced(Checksum::None, 1000))],
+        vec![Box::new(|session| Some(question(session, Width::Bits32)))],
+    ];
+    for (session, frames) in (1..).zip(before) {
+        let mut other = Peer::new("127.0.0.1:0", served.address);
+        for frame in frames.iter().filter_map(|frame| frame(session)) {
+            other.send(&frame);
+        }
+        for width in [Width::Bits16, Width::Bits32, Width::Bits64] {
+            other.send(&question(session, width));
+        }
+        let mut heard = 0;
+        while let Some(frame) = other.hear() {
+            heard += 1;
+            let echoed = match &frame {
+                Frame::Status(status) => status.timestamp,
+                Frame::Data(data) => data.timestamp,
+                _ => None,
+            };
+            assert_ne!(echoed, Some(stamp), "case {session}: {frame:?}");
+        }
+        assert!(heard > 0, "case {session}: it is answered");
+    }
+}
+
+/// A put in another's name does not keep a name from who is there.
+#[test]
+fn a_forged_put_keeps_no_name_from_who_is_there() {
+    let served = Served::new(config());
+    let here = tempfile::tempdir().unwrap();
+    let local = here.path().join("local");
+    std::fs::write(&local, content(100_000)).unwrap();
+    for (session, from) in [(1, "127.0.0.9:0"), (2, "127.0.0.1:0")] {
+        let mut forged = Peer::new(from, served.address);
+        forged.send(&metadata(session, "mine", 1000));
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(served.count(), session as usize, "it has begun");
+        run(&served, put(&local, "mine")).unwrap();
+        assert!(std::fs::read(served.file("mine")).unwrap() == content(100_000));
+        assert_eq!(served.count(), 1);
+    }
+}
+
+/// What is in the way of a deletion is found however its path is written.
+#[test]
+fn what_arrives_is_in_use_by_whatever_path() {
+    let served = Served::new(config());
+    let mut peer = Peer::new("127.0.0.1:0", served.address);
+    peer.send(&request(1, RequestKind::Put, "x"));
+    peer.send(&metadata(1, "x", 1000));
+    peer.hear_all(Duration::from_millis(200));
+    for (session, path) in [(2, "x"), (3, "./x"), (4, ".//x/")] {
+        peer.send(&request(session, RequestKind::Delete, path));
+        let said = std::iter::from_fn(|| peer.hear()).find(|said| said.session() == Some(session));
+        let Some(Frame::Status(status)) = said else {
+            panic!("{path}: {said:?}");
+        };
+        assert_eq!(status.code, Code::IN_USE, "{path}");
+    }
+}
+
+/// A file that is asked for with its checksum first, by somebody who does not ask again: it is not summed up to its end.
+#[test]
+fn what_nobody_asks_for_again_is_not_prepared() {
+    let served = Served::new(serve::Config {
+        link: Link {
+            silence: Duration::from_secs(1),
+            ..LINK
+        },
+        ..config()
+    });
+    let large = std::fs::File::create(served.file("large")).unwrap();
+    large.set_len(20 << 30).unwrap();
+    let mut peer = Peer::new("127.0.0.1:0", served.address);
+    let Frame::Request(mut request) = request(1, RequestKind::Get, "large") else {
+        unreachable!("it is one");
+    };
+    request.late_checksum = false;
+    peer.send(&Frame::Request(request.clone()));
+    peer.prove(1);
+    // As long as it asks it is done.
+    for _ in 0..6 {
+        std::thread::sleep(Duration::from_millis(300));
+        peer.send(&Frame::Request(request.clone()));
+    }
+    assert!(threads("checksum") > 0);
+    let until = Instant::now() + Duration::from_secs(5);
+    while peer
+        .hear()
+        .is_none_or(|frame| !matches!(frame, Frame::Status(status) if status.code != Code::OK))
+    {
+        assert!(Instant::now() < until, "it goes on");
+    }
+}
+
+/// What others send in its name, and to it, does not end a transfer, from whichever port and address.
+#[test]
+fn a_transfer_survives_everybody_else() {
+    let served = Served::new(serve::Config {
+        link: slow(),
+        ..config()
+    });
+    std::fs::write(served.file("a"), content(4_000_000)).unwrap();
+    let here = tempfile::tempdir().unwrap();
+    let local = here.path().join("local");
+    std::fs::write(&local, content(4_000_000)).unwrap();
+    for (job, path) in [
+        (get("a", here.path()), "a"),
+        (put(&local, "b"), "b"),
+        (take("a", here.path()), "a"),
+    ] {
+        let line = Line::new(served.address);
+        let address = line.address;
+        let transfer = std::thread::spawn(move || {
+            let config = client::Config {
+                link: slow(),
+                ..client()
+            };
+            run_at(address, config, job).result
+        });
+        let (session, client) = line.first();
+        let mut others: Vec<Peer> = ["127.0.0.1:0", "127.0.0.1:0", "127.0.0.9:0"]
+            .map(|from| Peer::new(from, served.address))
+            .into();
+        others.push(Peer::new("127.0.0.1:0", client));
+        let mut rounds = 0;
+        while !transfer.is_finished() {
+            for other in &mut others {
+                for kind in [
+                    RequestKind::Get,
+                    RequestKind::Put,
+                    RequestKind::Take,
+                    RequestKind::Give,
+                ] {
+                    other.send(&request(session, kind, path));
+                }
+                other.send(&metadata(session, path, 17));
+                other.send(&status(session, Code::OK, None, 4_000_000));
+                other.send(&status(session, Code::TERMINATED, None, 0));
+                other.send(&status(session, Code::UNKNOWN_ID, None, 0));
+                other.send(&Frame::Data(Data {
+                    session,
+                    width: Width::Bits32,
+                    kind: Kind::File,
+                    timestamp: None,
+                    status_wanted: true,
+                    end: true,
+                    offset: 17,
+                    len: 0,
+                }));
+            }
+            rounds += 1;
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        transfer.join().unwrap().unwrap();
+        assert!(rounds > 20, "{rounds}");
+        let there = if path == "a" {
+            here.path().join("got")
+        } else {
+            served.file(path)
+        };
+        assert!(
+            std::fs::read(there).unwrap() == content(4_000_000),
+            "{path}"
+        );
+    }
 }
 
 fn threads(name: &str) -> usize {

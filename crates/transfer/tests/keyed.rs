@@ -4,8 +4,9 @@
 mod support;
 
 use bentpipe_base::Rate;
-use bentpipe_transfer::{Key, Link, client, serve};
-use bentpipe_wire::saratoga::{Code, Data, Frame, Kind, RequestKind, Width};
+use bentpipe_transfer::client::Job;
+use bentpipe_transfer::{Key, Link, beacon, client, serve};
+use bentpipe_wire::saratoga::{Beacon, Capabilities, Code, Data, Frame, Kind, RequestKind, Width};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +25,15 @@ struct Between {
 impl Between {
     /// Passes everything on, and after each datagram a lie of `lies` about its session.
     fn new(server: SocketAddr, lies: fn(u32) -> Vec<Frame>) -> Self {
+        Self::with(server, |_| Vec::new(), lies)
+    }
+
+    /// As [`Self::new`], and answers whatever a client says with `answers`, before the server can.
+    fn with(
+        server: SocketAddr,
+        answers: fn(u32) -> Vec<Frame>,
+        lies: fn(u32) -> Vec<Frame>,
+    ) -> Self {
         let near = UdpSocket::bind("127.0.0.1:0").unwrap();
         let far = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = near.local_addr().unwrap();
@@ -46,11 +56,14 @@ impl Between {
                     let Some(next) = (if toward_server { Some(server) } else { client }) else {
                         continue;
                     };
-                    to.send_to(&buffer[..len], next).unwrap();
                     let id = u32::from_be_bytes(buffer[4..8].try_into().unwrap());
+                    for answer in answers(id).iter().filter(|_| toward_server) {
+                        from.send_to(&octets(answer), peer).unwrap();
+                    }
+                    to.send_to(&buffer[..len], next).unwrap();
                     // The first word of each is true.
                     let lies = lies(id);
-                    if told > 4 {
+                    if told > 4 && !lies.is_empty() {
                         to.send_to(&octets(&lies[told % lies.len()]), next).unwrap();
                     }
                     told += 1;
@@ -156,6 +169,63 @@ fn a_client_with_a_key_wants_a_server_with_it() {
     let began = Instant::now();
     let report = run_at(served.address, config, get("a", here.path()));
     let said = report.result.unwrap_err().to_string();
-    assert!(said.contains("access denied"), "{said}");
-    assert!(began.elapsed() < Duration::from_secs(2));
+    assert!(
+        said.contains("access denied") && said.contains("without a seal"),
+        "{said}"
+    );
+    assert!(began.elapsed() < Duration::from_secs(6));
+    assert_eq!(support::names(here.path()), [""; 0], "nothing is left");
+}
+
+/// What somebody on the way says without a seal, before the server that has the key can answer, ends nothing, nor
+/// does it lead astray: a refusal, or another's rate.
+#[test]
+fn what_is_said_without_a_seal_before_the_server_answers_is_not_believed() {
+    fn refusals(session: u32) -> Vec<Frame> {
+        let codes = [
+            Code::DENIED,
+            Code::UNKNOWN_ID,
+            Code::CANNOT_SEND,
+            Code::NOT_FOUND,
+        ];
+        let beacon = Frame::Beacon(Beacon {
+            capabilities: Capabilities::default(),
+            free: None,
+            name: "rate=9Gbit/s".to_owned(),
+        });
+        let refusals = codes.map(|code| status(session, code, None, 0));
+        refusals.into_iter().chain([beacon]).collect()
+    }
+    let key = key("0123456789abcdef");
+    let served = Served::new(serve::Config {
+        key: Some(key.clone()),
+        ..config()
+    });
+    std::fs::write(served.file("a"), content(10_000)).unwrap();
+    let keyed = || client::Config {
+        key: Some(key.clone()),
+        ..client()
+    };
+    let here = tempfile::tempdir().unwrap();
+    let between = Between::with(served.address, refusals, |_| Vec::new());
+    let rate = beacon::ask_rate(between.address, Some(&key), Duration::from_secs(5)).unwrap();
+    assert_eq!(rate, LINK.rate);
+    let delete = |remote: &str| Job::Delete {
+        remote: remote.to_owned(),
+    };
+    for job in [
+        get("a", here.path()),
+        give(&here.path().join("got"), "b"),
+        take("b", here.path()),
+        delete("a"),
+    ] {
+        let path = job.remote().to_owned();
+        let report = run_at(between.address, keyed(), job);
+        report
+            .result
+            .unwrap_or_else(|error| panic!("{path}: {error}"));
+    }
+    assert!(std::fs::read(here.path().join("got")).unwrap() == content(10_000));
+    assert_eq!(served.count(), 0);
+    assert!(between.end() > 20);
 }

@@ -405,3 +405,28 @@ fn modes_go_along_and_parts_are_private() {
     assert!(reports.unwrap()[0].result.is_ok());
     assert_eq!(seen, 0o600);
 }
+
+/// What is made when it is read, as all in /proc, has no size: it is not taken for empty.
+#[test]
+fn a_file_that_does_not_tell_its_size_is_not_taken_for_empty() {
+    let served = Served::new(config());
+    let error = run(&served, put(Path::new("/proc/self/status"), "status")).unwrap_err();
+    let said = error.to_string();
+    assert!(
+        said.contains("does not tell its size") && said.contains("through a pipe"),
+        "{said}"
+    );
+    assert_eq!(served.count(), 0);
+    let proc = Tree::open(Path::new("/proc/self")).unwrap();
+    let served = Served::of(proc, config());
+    let here = tempfile::tempdir().unwrap();
+    assert_eq!(
+        code(run(&served, get("status", here.path()))),
+        Code::UNSPECIFIED
+    );
+    // A pipe is no file, and holds nobody up.
+    let pipe = here.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    assert!(run(&served, put(&pipe, "pipe")).is_err());
+}

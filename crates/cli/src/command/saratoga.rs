@@ -151,10 +151,15 @@ struct Way {
     /// too: for networks of one's own only
     #[arg(long, conflicts_with = "congestion")]
     no_timestamps: bool,
+    /// Speak from and to Saratoga's port alone, whatever port a peer sends from, as older implementations do:
+    /// one peer behind an address, and no server beside a client
+    #[arg(long)]
+    fixed_port: bool,
 }
 
 impl Way {
-    fn link(&self, rate: Rate) -> Link {
+    /// The way to peers that listen at `port`.
+    fn link(&self, rate: Rate, port: u16) -> Link {
         Link {
             rate,
             packet: self.packet,
@@ -168,6 +173,7 @@ impl Way {
                 false => HoleEnd::Inclusive,
             },
             timestamps: !self.no_timestamps,
+            peer_port: self.fixed_port.then_some(port),
         }
     }
 
@@ -193,9 +199,13 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
 
 fn serve(args: &Serve) -> Result<(), Failure> {
     let tree = Tree::open(&args.dir).or_usage()?;
+    let port = match args.listen.port() {
+        0 => PORT,
+        port => port,
+    };
     let config = Config {
         listen: args.listen,
-        link: args.way.link(args.rate),
+        link: args.way.link(args.rate, port),
         put: args.allow.contains(&Allow::Put),
         delete: args.allow.contains(&Allow::Delete),
         key: args.way.key()?,

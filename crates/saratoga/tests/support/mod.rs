@@ -70,6 +70,7 @@ pub(crate) fn receiving() -> receiver::Config {
     receiver::Config {
         session: SESSION,
         request: None,
+        width: Width::Bits16,
         kept: None,
         unannounced: Bytes(1 << 24),
         hole_end: HoleEnd::Inclusive,

@@ -3,7 +3,8 @@
 use super::Server;
 use crate::Error;
 use crate::authenticate::{Novelty, is_signed};
-use crate::node::{Key, key};
+use crate::node::{Key, WIDEST, key};
+use crate::path;
 use crate::seal::{Seal, Side};
 use crate::session::{Session, Standing, Work};
 use bentpipe_os::timer;
@@ -49,12 +50,15 @@ impl Server {
                 let asked = waiting.filter(|request| trusted && puts(request));
                 self.announced(key, &metadata, asked, seal);
             }
-            (Frame::Data(data), waiting) if data.status_wanted => {
-                if waiting.as_ref().is_some_and(puts) || self.blind_allowed() {
-                    // Says that METADATA is wanted, and keeps nothing of it.
-                    let timestamp = data.timestamp;
-                    let wanted = wanted(data.session, data.width, timestamp, false);
-                    self.node.reply(&wanted, key.0, seal.as_ref());
+            (Frame::Data(data), Some(request)) if data.status_wanted && puts(&request) => {
+                self.ask(key, &request, seal.as_ref());
+            }
+            (Frame::Data(data), _) if data.status_wanted => {
+                if self.blind_allowed() {
+                    // Says that METADATA is wanted, and keeps nothing of it. The timestamp is not echoed: it
+                    // may be the question of a server that was asked for something in our name.
+                    let wanted = wanted(data.session, data.width, None, false);
+                    self.node.reply(&wanted, key.0, None);
                 } else {
                     self.say_unknown(key);
                 }
@@ -161,8 +165,12 @@ impl Server {
         }
         if request.kind == RequestKind::None {
             // Who asks for nothing wants to know whom it has before it.
-            let beacon = Frame::Beacon(self.beacon());
-            return self.node.reply(&beacon, from, None);
+            let mut beacon = self.beacon();
+            if seal.is_some() {
+                // The bit that says so is one of those of its width.
+                beacon.free = None;
+            }
+            return self.node.reply(&Frame::Beacon(beacon), from, seal.as_ref());
         }
         if self.admission.waiting(key) == Some(request) {
             return self.ask(key, request, seal.as_ref());
@@ -194,7 +202,8 @@ impl Server {
 
     /// There is room for what `request` begins, and nothing else under its Id.
     fn make_way(&mut self, key: Key, request: &Request) -> Result<(), Error> {
-        let taken = |session: &Session| session.path != request.path;
+        let path = path::normal(&request.path)?;
+        let taken = |session: &Session| session.path != path;
         match self.node.sessions.get(&key) {
             // Its REQUEST is of now: whoever has the key begins anew.
             Some(_) if self.config.key.is_some() => self.let_go(key),
@@ -213,7 +222,7 @@ impl Server {
     fn ask(&mut self, key: Key, request: &Request, seal: Option<&Seal>) {
         let stamp = Some(self.admission.ask(key, request, timer::now()));
         let question = match puts(request) {
-            true => wanted(key.1, Width::Bits16, stamp, true),
+            true => wanted(key.1, width(request), stamp, true),
             false => Frame::Data(Data {
                 session: key.1,
                 width: Width::Bits16,
@@ -298,18 +307,27 @@ impl Server {
     }
 
     /// A peer that begins anew from another port, as after a kill, still has a session that writes `path`: it
-    /// ends when the peer has shown that it is at the same address, or when nothing more comes in it.
+    /// ends when the peer has shown that it is at the same address, or when nothing more comes in it. So does one
+    /// of whose peer nothing is proven, for whoever has shown that he is there.
     pub(super) fn supersede(&mut self, key: Key, path: &str, standing: Standing) {
         let now = timer::now();
+        let proven = standing != Standing::Unproven;
         let old = self.node.sessions.iter().find(|(other, session)| {
-            let same = other.0.ip() == key.0.ip() && other.1 == key.1 && session.path == path;
-            let moves = standing != Standing::Unproven || session.is_quiet(now);
-            same && moves && matches!(session.work, Work::Receiving(_))
+            let same = other.0.ip() == key.0.ip() && other.1 == key.1;
+            let anew = same && (proven || session.is_quiet(now));
+            let gives_way = anew || proven && !session.is_proven();
+            gives_way && session.path == path && matches!(session.work, Work::Receiving(_))
         });
         if let Some(old) = old.map(|(old, _)| *old) {
             self.let_go(old);
         }
     }
+}
+
+/// The width of what is said before METADATA tells that of the session: what who asks can read, and older
+/// implementations read nothing else.
+pub(super) fn width(request: &Request) -> Width {
+    request.capabilities.width.min(WIDEST)
 }
 
 /// Whether `request` sends something.

@@ -1,6 +1,7 @@
 //! A server in a thread of its own, and what its clients ask for.
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 
+pub(crate) mod line;
 pub(crate) mod peer;
 
 use bentpipe_base::Rate;
@@ -26,6 +27,7 @@ pub(crate) const LINK: Link = Link {
     silence: Duration::from_secs(20),
     hole_end: HoleEnd::Inclusive,
     timestamps: true,
+    peer_port: None,
 };
 
 /// A server in a thread, with a directory of its own; stopped when dropped.
@@ -54,6 +56,15 @@ impl Served {
     pub(crate) fn new(config: serve::Config) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let tree = Tree::open(folder.path()).unwrap();
+        Self::start(folder, tree, config)
+    }
+
+    /// Of another directory than its own.
+    pub(crate) fn of(tree: Tree, config: serve::Config) -> Self {
+        Self::start(tempfile::tempdir().unwrap(), tree, config)
+    }
+
+    fn start(folder: TempDir, tree: Tree, config: serve::Config) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&stop);
         let (tell, told) = mpsc::channel();
@@ -104,6 +115,7 @@ pub(crate) fn client() -> client::Config {
         checksum: Algorithm::Md5,
         max_size: 100_000_000,
         parallel: 4,
+        blind: false,
     }
 }
 
@@ -171,7 +183,8 @@ pub(crate) fn code<T: std::fmt::Debug>(result: Result<T, Error>) -> Code {
         Err(Error::Session {
             failure: Failure::Peer(code),
             ..
-        }) => code,
+        })
+        | Err(Error::Unsealed { code, .. }) => code,
         other => panic!("not refused by the peer: {other:?}"),
     }
 }

@@ -63,13 +63,24 @@ pub(super) struct Session {
 
 impl Session {
     pub(super) fn open(server: &str, common: &Common, rate: Rate) -> Result<Self, Failure> {
+        Self::with(server, common, rate, false)
+    }
+
+    /// As [`Self::open`], for files that go without being asked for where `blind`.
+    pub(super) fn with(
+        server: &str,
+        common: &Common,
+        rate: Rate,
+        blind: bool,
+    ) -> Result<Self, Failure> {
         let address = resolve(server).or_usage()?;
         let config = Config {
-            link: common.way.link(rate),
+            link: common.way.link(rate, address.port()),
             key: common.way.key()?,
             checksum: common.way.checksum,
             max_size: common.max_size.0,
             parallel: common.parallel,
+            blind,
         };
         Ok(Self {
             client: Client::new(address, config).or_usage()?,

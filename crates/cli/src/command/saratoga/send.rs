@@ -34,6 +34,10 @@ pub(crate) struct Put {
     /// Files may be directories: send all that is in them
     #[arg(short, long)]
     recursive: bool,
+    /// Send without asking first, for older servers that know no other way; the server is not asked for its rate,
+    /// either
+    #[arg(long, requires = "rate", conflicts_with = "key_file")]
+    blind: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -45,7 +49,7 @@ pub(crate) fn put(args: &Put, give: bool) -> Result<(), Failure> {
         Some(rate) => rate,
         None => learnt(args)?,
     };
-    Session::open(&args.server, &args.common, rate)?.run_all(jobs, outcome)
+    Session::with(&args.server, &args.common, rate, args.blind)?.run_all(jobs, outcome)
 }
 
 /// What to send, and what cannot be.
