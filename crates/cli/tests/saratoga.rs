@@ -181,7 +181,7 @@ fn what_is_said_to_be_there_is_on_the_disk_with_the_way_to_it() {
     std::fs::write(here.path().join("x"), "x").unwrap();
     let mut strace = Command::new("strace");
     strace
-        .args(["-f", "-y", "-e", "trace=fsync,rename,renameat2", "-o"])
+        .args(["-D", "-f", "-y", "-e", "trace=fsync,rename,renameat2", "-o"])
         .arg(&log)
         .arg(PROGRAM);
     let server = Server::by(strace, there.path(), "127.0.0.1:0", &["--rate=20Mbit/s"]);

@@ -72,7 +72,8 @@ pub enum Event {
     Complete,
     /// Verified, and the peer had time to hear of it.
     Done,
-    /// It is over without that; after it was verified, the peer says that it did not delete what was taken.
+    /// It is over without that; after it was verified, the peer says that it did not delete what was taken, or does
+    /// not say that it did.
     Failed(Failure),
 }
 
@@ -198,6 +199,11 @@ impl Receiver {
     /// Octets in all, once that is known.
     pub const fn size(&self) -> Option<u64> {
         self.size
+    }
+
+    /// Whether the peer is to say what became of its original.
+    pub const fn awaits_word(&self) -> bool {
+        self.awaits_word
     }
 
     /// Every octet below this one is stored.
@@ -492,8 +498,8 @@ impl Machine for Receiver {
                 let complete = matches!(self.state, State::Complete(_));
                 match status.code {
                     // After completion the peer may have forgotten the session: there is no more to say.
-                    Code::UNKNOWN_ID if complete => self.done(),
-                    code if !complete || code == Code::NOT_DELETED => {
+                    Code::UNKNOWN_ID if complete && !self.awaits_word => self.done(),
+                    code if !complete || self.awaits_word || code == Code::NOT_DELETED => {
                         self.end(Failure::Peer(code));
                     }
                     _ => {}
@@ -510,6 +516,9 @@ impl Machine for Receiver {
     fn timeout(&mut self, now: Instant) {
         match self.state {
             State::Over => {}
+            State::Complete(until) if until <= now && self.awaits_word => {
+                self.end(Failure::Silence)
+            }
             State::Complete(until) if until <= now => self.done(),
             State::Complete(_) if self.awaits_word && self.ask_at <= now => {
                 self.ask_at = now + NUDGE;

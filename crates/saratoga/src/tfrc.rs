@@ -89,7 +89,12 @@ impl Tfrc {
         }
         // Half a packet or more is cut off at either end of what is counted.
         let received = (sent + self.segment - feedback.lost as f64).max(0.0) / passed;
-        let limit = 2.0 * self.most_received(received, feedback.round_trip, now);
+        // The mean over what the report tells of; while the rate doubles once a round trip, it is higher at its end.
+        let growth = match self.event {
+            None => 2f64.powf(passed / (2.0 * round_trip)).min(2f64.sqrt()),
+            Some(_) => 1.0,
+        };
+        let limit = 2.0 * growth * self.most_received(received, feedback.round_trip, now);
         self.last = (feedback.number.max(self.last.0), now);
         let initial = (4.0 * self.segment).min((2.0 * self.segment).max(4380.0)) / round_trip;
         self.rate = match self.loss_event_rate(feedback.number) {

@@ -53,6 +53,10 @@ fn without_loss_the_rate_doubles_each_round_trip() {
                 "{ms} ms at {at:?}"
             );
         }
+        println!(
+            "{ms} ms: {doublings:.1} doublings in {round_trips:.1} round trips, {:?}",
+            run.known
+        );
         // 20 MB are 4.16 s of this line.
         let took = run.known.since(Instant::ZERO).as_secs_f64();
         assert!(took < most, "{ms} ms: {took} s");

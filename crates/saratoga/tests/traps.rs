@@ -375,3 +375,38 @@ fn a_sender_that_never_asks_is_told_of_the_end_that_was_lost() {
     let said = frames(&mut receiver, at(2500));
     assert!(only_status(&said).holes.is_empty());
 }
+
+/// Who takes something, and has it, waits for the word that it is deleted at the peer: without it that is in doubt.
+#[test]
+fn a_deletion_that_is_not_confirmed_is_none() {
+    let checksum = Checksum::Crc32c(7);
+    let all_here = || {
+        let asking = receiver::Config {
+            request: Some(request(RequestKind::Take)),
+            ..receiving()
+        };
+        let mut receiver = Receiver::new(asking, at(0));
+        let mut announced = metadata(SIZE, Kind::File);
+        announced.checksum = checksum.later();
+        receiver.input((), Frame::Metadata(announced.clone()), at(1));
+        receiver.input((), Frame::Data(data(0, SIZE as u32)), at(2));
+        announced.checksum = checksum.clone();
+        receiver.input((), Frame::Metadata(announced), at(3));
+        receiver.verified(at(4));
+        events(&mut receiver);
+        receiver
+    };
+    let mut receiver = all_here();
+    receiver.input((), refusal(SESSION, Code::UNKNOWN_ID), at(5));
+    let failed = |failure| [Event::Failed(failure)];
+    assert_eq!(
+        events(&mut receiver),
+        failed(Failure::Peer(Code::UNKNOWN_ID))
+    );
+    let mut receiver = all_here();
+    receiver.timeout(at(40_000));
+    assert_eq!(events(&mut receiver), failed(Failure::Silence));
+    let mut receiver = all_here();
+    receiver.input((), Frame::Status(status(0, 0, &[])), at(5));
+    assert_eq!(events(&mut receiver), [Event::Done]);
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -98,6 +98,17 @@ impl Turns {
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`Self::take`], for the peer at `whom`, in a thread that has nothing else to do: it goes behind the loop and
+    /// other programs.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn take_aside(&self, whom: SocketAddr, cancel: &Cancel) -> io::Result<Turn> {
+        // Where that cannot be, they share.
+        let _ = rustix::process::nice(10);
+        self.take(whom.ip().to_canonical(), cancel)
     }
 
     /// Waits for a turn, on behalf of `whom`.

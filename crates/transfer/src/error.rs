@@ -77,6 +77,14 @@ pub enum Error {
         /// What is in doubt.
         why: &'static str,
     },
+    /// The copy is here, but the peer did not say what became of the original.
+    #[error(
+        "`{path}` is here, but the server did not say that it was deleted there: look with `bentpipe saratoga ls`, and `rm` it"
+    )]
+    Unconfirmed {
+        /// The file.
+        path: String,
+    },
     /// More than there is room for.
     #[error(
         "`{path}` has {size} bytes and there is room for {room}, besides 1 MiB that stays free; make room, then try again"
@@ -187,7 +195,7 @@ impl Error {
             Self::Checksum { .. } | Self::NoRate | Self::Unreachable { .. } => Code::UNSPECIFIED,
             // Somebody writes to it.
             Self::Changed { .. } => Code::IN_USE,
-            Self::Kept { .. } => Code::NOT_DELETED,
+            Self::Kept { .. } | Self::Unconfirmed { .. } => Code::NOT_DELETED,
             Self::NoRoom { .. } => Code::CANNOT_RECEIVE,
             Self::TooLong { .. } => Code::TOO_LONG,
             Self::Stopped => Code::TERMINATED,

@@ -165,16 +165,26 @@ impl Incoming {
                 Event::Done => self.end = Some(Ok(())),
                 Event::Failed(failure) => {
                     self.let_go();
-                    let fault = self.fault.take();
-                    let error = fault.unwrap_or_else(|| Error::session(&self.path, failure));
-                    // What is verified and under its name is there, whatever the peer says now; but what
-                    // was to be deleted there may not be.
-                    let kept = failure == Failure::Peer(Code::NOT_DELETED);
-                    let fine = self.verified && !kept;
-                    self.end = Some(if fine { Ok(()) } else { Err(error) });
+                    self.end = Some(self.failed(failure));
                 }
             }
         }
+    }
+
+    /// What it comes to that the machine has failed.
+    fn failed(&mut self, failure: Failure) -> Result<(), Error> {
+        // What is verified and under its name is there, whatever the peer says now; but what was to be
+        // deleted there may not be.
+        if self.verified && failure != Failure::Peer(Code::NOT_DELETED) {
+            return match self.receiver.awaits_word() {
+                true => Err(Error::Unconfirmed {
+                    path: self.path.clone(),
+                }),
+                false => Ok(()),
+            };
+        }
+        let fault = self.fault.take();
+        Err(fault.unwrap_or_else(|| Error::session(&self.path, failure)))
     }
 
     /// Whether what is announced may come, and there is room for it.

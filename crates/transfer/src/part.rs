@@ -99,10 +99,14 @@ impl Part {
         let text = record.write(&record::boot()).map_err(io::Error::other)?;
         let fresh = format!("{}{NEW}{RECORD}", self.record());
         let mut file = self.folder.create(&fresh)?;
-        file.set_len(0)?;
-        file.write_all(text.as_bytes())?;
-        self.folder.rename(&fresh, &self.record())?;
-        put
+        let written = file
+            .set_len(0)
+            .and_then(|()| file.write_all(text.as_bytes()))
+            .and_then(|()| self.folder.rename(&fresh, &self.record()));
+        if written.is_err() {
+            self.folder.remove(&fresh);
+        }
+        written.and(put)
     }
 
     /// Puts on the disk what has come, in a thread, so that little is left when all has; and takes note of what

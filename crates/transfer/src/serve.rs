@@ -1,6 +1,8 @@
 //! The side that waits for REQUESTs: what it does with those that are let in.
 
+mod lists;
 mod reception;
+mod taken;
 
 use crate::admission::Admission;
 use crate::aside::{Cancel, Turns, aside};
@@ -25,8 +27,10 @@ use bentpipe_wire::saratoga::{
     Beacon, Code, Entry, EntryKind, Kind, Metadata, Request, RequestKind, Width,
 };
 use core::time::Duration;
+use lists::Lists;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use taken::Taken;
 
 /// What a server allows, and where.
 #[derive(Clone, Debug)]
@@ -61,6 +65,9 @@ pub struct Server {
     admission: Admission,
     /// Files are summed up a few at once: they share the processors and the disk.
     turns: Turns,
+    lists: Lists,
+    /// Takes that are over: their last word may be asked for again.
+    taken: Taken,
 }
 
 /// Between two looks at whether to stop.
@@ -89,6 +96,8 @@ impl Server {
             seen: Seen::default(),
             admission: Admission::new().map_err(Error::socket("draw random numbers"))?,
             turns: Turns::new(std::thread::available_parallelism().map_or(1, usize::from)),
+            lists: Lists::default(),
+            taken: Taken::default(),
         })
     }
 
@@ -120,6 +129,7 @@ impl Server {
                 }
             }
             self.say_failures(&turn.ended);
+            self.remember_taken(&turn.ended);
             self.node.bury(&turn)?;
             for (key, datagram) in turn.strays {
                 self.stray(key, &datagram);
@@ -149,6 +159,18 @@ impl Server {
         let room = self.tree.room().ok();
         let name = self.config.name.as_deref().unwrap_or_default();
         beacon::of(name, self.config.link.rate, self.config.put, room)
+    }
+
+    /// Who took something may have missed that it is deleted here.
+    fn remember_taken(&mut self, ended: &[crate::node::Ended]) {
+        for ended in ended.iter().filter(|ended| ended.result.is_ok()) {
+            if let Some(session) = self.node.sessions.get(&ended.key)
+                && session.takes()
+            {
+                let seal = session.seal().cloned();
+                self.taken.note(ended.key, seal, timer::now());
+            }
+        }
     }
 
     /// A preparation that failed has no machine to tell the peer.
@@ -188,9 +210,7 @@ impl Server {
         let turns = self.turns.clone();
         let prepare = move |cancel: &Cancel| {
             let summed = || {
-                // The loop and other programs go first; where that cannot be, they share.
-                let _ = rustix::process::nice(10);
-                let _turn = turns.take(key(from, 0).0.ip(), cancel)?;
+                let _turn = turns.take_aside(from, cancel)?;
                 Sum::new(algorithm).rest_unless(cancel, &file, was.len())
             };
             let checksum = match late {
@@ -244,24 +264,34 @@ impl Server {
         standing: Standing,
     ) -> Result<(), Error> {
         self.has_room(from)?;
-        let content = self.tree.list(&request.path, request.capabilities.width)?;
-        let entry = Entry {
-            kind: EntryKind::Directory,
-            width: Width::holding(content.len() as u128),
-            unreliable: false,
-            size: content.len() as u128,
-            modified: Default::default(),
-            created: Default::default(),
-            path: request.path.clone(),
-        };
-        let checksum = self.config.checksum.sum_octets(&content);
-        let metadata = announcement(request, Kind::Directory, checksum, entry)?;
-        let config = Node::sending(self.node.link(), metadata, None, from, seal.is_some());
-        let sender = Sender::new(config, timer::now());
         let path = path::normal(&request.path)?;
-        let outgoing = Outgoing::new(sender, Source::Memory(content), path.clone());
+        let (tree, lists, turns) = (self.tree.clone(), self.lists.clone(), self.turns.clone());
+        let (algorithm, link) = (self.config.checksum, *self.node.link());
+        let (asked, sealed) = (request.clone(), seal.is_some());
+        let prepare = move |cancel: &Cancel| {
+            let turn = turns.take_aside(from, cancel);
+            let _turn = turn.map_err(Error::file("list", &*asked.path))?;
+            let content = tree.list(&asked.path, asked.capabilities.width)?;
+            let content = lists.shared(&asked.path, content);
+            let entry = Entry {
+                kind: EntryKind::Directory,
+                width: Width::holding(content.len() as u128),
+                unreliable: false,
+                size: content.len() as u128,
+                modified: Default::default(),
+                created: Default::default(),
+                path: asked.path.clone(),
+            };
+            let checksum = algorithm.sum_octets(&content);
+            let metadata = announcement(&asked, Kind::Directory, checksum, entry)?;
+            let config = Node::sending(&link, metadata, None, from, sealed);
+            let sender = Sender::new(config, timer::now());
+            let outgoing = Outgoing::new(sender, Source::Memory(content), asked.path);
+            Ok(Box::new(outgoing))
+        };
+        let prepared = aside("list", prepare).map_err(Error::file("list", &*path))?;
+        let work = Work::Preparing(Preparing::new(prepared, self.node.link().silence));
         let asked = Some(request.clone());
-        let work = Work::Sending(Box::new(outgoing));
         let session = Session::serving(from, path, work, asked, seal, standing);
         self.node.start(key(from, request.session), session);
         Ok(())

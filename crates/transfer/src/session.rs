@@ -9,7 +9,7 @@ use crate::seal::{DOUBT, Seal, Side, is_sealed};
 use bentpipe_base::{Instant, Machine};
 use bentpipe_os::timer;
 use bentpipe_saratoga::{Answer, Inquiry, sender};
-use bentpipe_wire::saratoga::{Code, Data, Frame, Request, Status, Timestamp};
+use bentpipe_wire::saratoga::{Code, Data, Frame, Request, RequestKind, Status, Timestamp};
 use core::time::Duration;
 use std::net::SocketAddr;
 use std::sync::mpsc::TryRecvError;
@@ -166,6 +166,12 @@ impl Session {
                 && own.path == request.path
                 && own.authentication == request.authentication
         })
+    }
+
+    /// Whether it sends what is to be deleted here then.
+    pub(crate) fn takes(&self) -> bool {
+        let request = self.request.as_ref();
+        request.is_some_and(|request| request.kind == RequestKind::Take)
     }
 
     /// Whether the peer has shown that it hears us, here or elsewhere.

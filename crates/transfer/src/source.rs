@@ -29,7 +29,7 @@ pub(crate) enum Source {
         late: Option<Late>,
     },
     /// Memory: a list.
-    Memory(Vec<u8>),
+    Memory(Arc<[u8]>),
     /// Standard input, kept in a file without a name until it has arrived.
     Pipe(Arc<Spool>),
 }

@@ -228,17 +228,36 @@ impl Folder {
         }
     }
 
-    /// Opens or makes `name`, to be read and written by its owner alone.
+    /// Opens or makes `name`, to be read and written by its owner alone. What somebody else has put there, who may
+    /// have it open or know it by another name, gives way.
     pub(crate) fn create(&self, name: &str) -> io::Result<File> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let mode = Mode::from_bits_truncate(0o600);
-        let file = File::from(rustix::fs::openat(&self.fd, name, flags, mode)?);
-        Ok(file)
+        let open = |more| rustix::fs::openat(&self.fd, name, flags | more, mode);
+        match open(OFlags::empty()).map(File::from) {
+            Ok(file) if is_own(&file)? => return Ok(file),
+            Ok(_) | Err(rustix::io::Errno::LOOP | rustix::io::Errno::ACCESS) => self.remove(name),
+            Err(rustix::io::Errno::NOENT) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        match open(OFlags::CREATE | OFlags::EXCL) {
+            // Another session has made it meanwhile.
+            Err(rustix::io::Errno::EXIST) => match File::from(open(OFlags::empty())?) {
+                file if is_own(&file)? => Ok(file),
+                _ => Err(rustix::io::Errno::EXIST.into()),
+            },
+            made => Ok(made?.into()),
+        }
     }
 
+    /// Opens `name`, which this process or one before it has made.
     pub(crate) fn read(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        Ok(rustix::fs::openat(&self.fd, name, flags, Mode::empty())?.into())
+        let file = File::from(rustix::fs::openat(&self.fd, name, flags, Mode::empty())?);
+        match is_own(&file)? {
+            true => Ok(file),
+            false => Err(io::ErrorKind::PermissionDenied.into()),
+        }
     }
 
     pub(crate) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -291,6 +310,12 @@ impl Folder {
     pub(crate) fn room(&self) -> io::Result<u64> {
         room(&self.fd)
     }
+}
+
+/// Whether `file` is a plain one of this user, by no other name.
+fn is_own(file: &File) -> io::Result<bool> {
+    let about = file.metadata()?;
+    Ok(about.is_file() && about.nlink() == 1 && about.uid() == rustix::process::geteuid().as_raw())
 }
 
 fn room(fd: impl AsFd) -> io::Result<u64> {
@@ -431,6 +456,36 @@ mod tests {
         }
         let names = bentpipe_wire::saratoga::entries(&content).map(|entry| entry.unwrap().path);
         assert_eq!(names.collect::<Vec<_>>(), ["sub"]);
+    }
+
+    #[test]
+    fn what_somebody_else_has_put_in_place_of_a_part_gives_way() {
+        let root = tempfile::tempdir().unwrap();
+        let (folder, _) = Tree::open(root.path()).unwrap().place("x", true).unwrap();
+        let path = |name: &str| root.path().join(name);
+        std::fs::write(path("precious"), "protected").unwrap();
+        let part = ".x.saratoga-part";
+        let places: [&dyn Fn(); 3] = [
+            &|| std::fs::hard_link(path("precious"), path(part)).unwrap(),
+            &|| symlink(path("precious"), path(part)).unwrap(),
+            &|| {
+                let fifo = std::process::Command::new("mkfifo")
+                    .arg(path(part))
+                    .status();
+                assert!(fifo.unwrap().success());
+            },
+        ];
+        for put in places {
+            put();
+            assert!(folder.read(part).is_err());
+            let file = folder.create(part).unwrap();
+            file.set_len(0).unwrap();
+            assert!(is_own(&file).unwrap() && folder.is_at(&file, part));
+            assert_eq!(std::fs::read(path("precious")).unwrap(), b"protected");
+            // Its own it opens again.
+            assert!(folder.is_at(&folder.create(part).unwrap(), part));
+            folder.remove(part);
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 mod support;
 
 use bentpipe_saratoga::echo;
+use bentpipe_transfer::client::Job;
 use bentpipe_transfer::{Link, client, serve};
 use bentpipe_wire::saratoga::{Checksum, Code, Data, Frame, Kind, RequestKind, Timestamp, Width};
 use std::net::Ipv4Addr;
@@ -175,6 +176,90 @@ fn a_forged_put_keeps_no_name_from_who_is_there() {
         run(&served, put(&local, "mine")).unwrap();
         assert!(std::fs::read(served.file("mine")).unwrap() == content(100_000));
         assert_eq!(served.count(), 1);
+    }
+}
+
+/// A NAT gives a client that puts another port: it is told to begin anew, not taken for somebody who puts blindly.
+#[test]
+fn a_put_that_comes_from_another_port_is_to_begin_anew() {
+    let served = Served::new(config());
+    let [mut before, mut after] = [(); 2].map(|()| Peer::new("127.0.0.1:0", served.address));
+    before.send(&request(1, RequestKind::Put, "x"));
+    before.send(&metadata(1, "x", 1000));
+    before.hear_all(Duration::from_millis(200));
+    for session in [1, 2] {
+        after.send(&Frame::Data(Data {
+            session,
+            width: Width::Bits32,
+            kind: Kind::File,
+            timestamp: None,
+            status_wanted: true,
+            end: false,
+            offset: 0,
+            len: 0,
+        }));
+        let Some(Frame::Status(said)) = after.hear() else {
+            panic!("it is not answered");
+        };
+        let anew = said.code == Code::UNKNOWN_ID;
+        assert_eq!((anew, said.metadata_missing), (session == 1, session == 2));
+    }
+}
+
+/// Many lists of a large directory, asked for by one: others are served meanwhile.
+#[test]
+fn lists_of_a_large_directory_hold_nobody_up() {
+    let served = Served::new(serve::Config {
+        max_sessions: 1024,
+        ..config()
+    });
+    std::fs::create_dir(served.file("large")).unwrap();
+    for i in 0..20_000 {
+        std::fs::File::create(served.file(&format!("large/a name that is not short {i}"))).unwrap();
+    }
+    std::fs::write(served.file("b"), "b").unwrap();
+    let mut greedy = Peer::new("127.0.0.9:0", served.address);
+    greedy.send(&request(1, RequestKind::Get, "b"));
+    greedy.prove(1);
+    greedy.hear_all(Duration::from_millis(300));
+    for session in 2..250 {
+        greedy.send(&request(session, RequestKind::List, "large"));
+    }
+    let here = tempfile::tempdir().unwrap();
+    let began = Instant::now();
+    run(&served, get("b", here.path())).unwrap();
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    // The other gets there as well, behind its own.
+    assert!(threads("list") > 0);
+    let list = Job::List {
+        remote: String::new(),
+    };
+    assert!(!run(&served, list).unwrap().is_empty());
+}
+
+/// The word that what was taken is deleted may be lost: it is said again to who asks, and to nobody else.
+#[test]
+fn the_last_word_of_a_take_is_said_again() {
+    let served = Served::new(config());
+    std::fs::write(served.file("a"), content(1000)).unwrap();
+    let mut peer = Peer::new("127.0.0.1:0", served.address);
+    peer.send(&request(1, RequestKind::Take, "a"));
+    peer.prove(1);
+    let until = Instant::now() + Duration::from_secs(10);
+    while served.file("a").exists() {
+        assert!(Instant::now() < until, "it stays");
+        if let Some(Frame::Data(data)) = peer.hear() {
+            peer.send(&status(1, Code::OK, data.timestamp, 1000));
+        }
+    }
+    peer.hear_all(Duration::from_millis(500));
+    for (session, code) in [(1, Code::OK), (1, Code::OK), (2, Code::UNKNOWN_ID)] {
+        peer.send(&status(session, Code::OK, None, 1000));
+        let Some(Frame::Status(said)) = peer.hear() else {
+            panic!("it is not answered");
+        };
+        assert_eq!((said.session, said.code), (session, code));
     }
 }
 

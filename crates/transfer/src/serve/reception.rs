@@ -8,8 +8,8 @@ use crate::path;
 use crate::seal::{Seal, Side};
 use crate::session::{Session, Standing, Work};
 use bentpipe_os::timer;
-use bentpipe_saratoga::refusal;
 use bentpipe_saratoga::sender::Failure;
+use bentpipe_saratoga::{echo, refusal};
 use bentpipe_wire::saratoga::{
     Code, Data, Frame, Kind, Metadata, Request, RequestKind, Status, Timestamp, Width,
 };
@@ -54,7 +54,9 @@ impl Server {
                 self.ask(key, &request, seal.as_ref());
             }
             (Frame::Data(data), _) if data.status_wanted => {
-                if self.blind_allowed() {
+                // A peer of which a NAT has changed the port begins anew.
+                let moved = |other: &Key| other.0.ip() == key.0.ip() && other.1 == key.1;
+                if self.blind_allowed() && !self.node.sessions.keys().any(moved) {
                     // Says that METADATA is wanted, and keeps nothing of it. The timestamp is not echoed: it
                     // may be the question of a server that was asked for something in our name.
                     let wanted = wanted(data.session, data.width, None, false);
@@ -63,7 +65,12 @@ impl Server {
                     self.say_unknown(key);
                 }
             }
-            (Frame::Status(status), None) if status.code == Code::OK => self.say_unknown(key),
+            (Frame::Status(status), None) if status.code == Code::OK => {
+                match self.taken.last_word(key, timer::now()) {
+                    Some(seal) => self.node.reply(&echo(key.1, None), key.0, seal.as_ref()),
+                    None => self.say_unknown(key),
+                }
+            }
             (Frame::Data(_) | Frame::Status(_) | Frame::Beacon(_), _) => {}
         }
     }
@@ -249,6 +256,7 @@ impl Server {
         standing: Standing,
     ) {
         let key = key(from, request.session);
+        self.taken.forget(key);
         let asked = Some(request.clone());
         let done = match request.kind {
             RequestKind::Get | RequestKind::Take => self.get(request, from, seal.clone(), standing),
