@@ -373,3 +373,40 @@ fn directories_and_files_go_by_one_command_and_what_fails_is_named() {
         2
     );
 }
+
+/// Standard input cannot be read again: where the server has forgotten what it had of it, it is not taken for what is
+/// left of it.
+#[test]
+fn a_stream_whose_server_was_started_again_is_not_cut() {
+    let there = tempfile::tempdir().unwrap();
+    let mut server = Server::start(there.path(), "127.0.0.1:0");
+    let mut put = Command::new(PROGRAM)
+        .args([
+            "saratoga",
+            "put",
+            &server.address,
+            "-",
+            "--as=s",
+            "--rate=20Mbit/s",
+        ])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = put.stdin.take().unwrap();
+    let writer = std::thread::spawn(move || {
+        use std::io::Write as _;
+        // Whoever reads it may be gone before the end.
+        let _ = input.write_all(&content());
+    });
+    recorded(there.path(), "s");
+    server.kill();
+    let _again = Server::start(there.path(), &server.address);
+    let output = put.wait_with_output().unwrap();
+    writer.join().unwrap();
+    let arrived = std::fs::read(there.path().join("s"));
+    match output.status.code() {
+        Some(0) => assert!(arrived.unwrap() == content()),
+        code => assert_eq!((code, arrived.is_ok()), (Some(1), false)),
+    }
+}

@@ -357,7 +357,9 @@ impl Sender {
         }
         let late = self.timing.round_trip().unwrap_or(Duration::from_secs(1));
         let known = self.metadata_known.is_some_and(|at| now.since(at) > late);
-        known && status.metadata_missing && self.config.request.is_some()
+        // To a checksum that comes last a peer says the same while it waits for that.
+        let asked = self.config.request.is_some() && !self.acknowledges;
+        known && status.metadata_missing && asked
     }
 
     /// What tells the peer that it need not repeat its last word.

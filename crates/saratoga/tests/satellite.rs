@@ -86,6 +86,6 @@ fn tfrc_fills_a_clean_line_and_yields_to_loss() {
         .known
         .as_secs_f64();
     assert!(clean < 20.0, "{clean}");
-    // The equation of RFC 5348 with p = 1.2%, R = 0.6 s, s = 1500: 25.4 kB/s.
-    assert!((25.0..60.0).contains(&lossy), "{lossy}, expected about 39");
+    // The equation of RFC 5348 with p = 1.2%, R = 0.6 s, s = 1500: 25.4 kB/s. Before the first loss it is faster.
+    assert!((23.0..60.0).contains(&lossy), "{lossy}, expected about 39");
 }

@@ -26,11 +26,11 @@ fn transfer(round_trip: Duration) -> Run {
     })
 }
 
-/// Section 4.3: at most twice in a round trip, and no more than twice what was received; reports come four times
-/// a round trip and tell of a round trip before, so that each doubling takes an eighth more.
+/// Section 4.3: at most twice in a round trip, and no more than twice what was received. The first doubling waits for
+/// the report of what left at the rate that the first report allowed.
 #[test]
 fn without_loss_the_rate_doubles_each_round_trip() {
-    for (ms, most) in [(20, 4.6), (100, 5.2), (300, 7.6), (600, 12.0)] {
+    for (ms, most) in [(20, 4.5), (100, 5.2), (300, 7.2), (600, 11.3)] {
         let round_trip = Duration::from_millis(ms);
         let run = transfer(round_trip);
         // From the first report on.
@@ -40,7 +40,7 @@ fn without_loss_the_rate_doubles_each_round_trip() {
         let doublings = (line.1.bits_per_sec() as f64 / begun.1.bits_per_sec() as f64).log2();
         let round_trips = line.0.since(begun.0).as_secs_f64() / round_trip.as_secs_f64();
         assert!(
-            round_trips < 1.25 * doublings + 1.0,
+            round_trips < doublings + 1.6,
             "{ms} ms: {doublings} doublings in {round_trips} round trips"
         );
         // Never more than that: all reports within one round trip double it once.
@@ -53,10 +53,6 @@ fn without_loss_the_rate_doubles_each_round_trip() {
                 "{ms} ms at {at:?}"
             );
         }
-        println!(
-            "{ms} ms: {doublings:.1} doublings in {round_trips:.1} round trips, {:?}",
-            run.known
-        );
         // 20 MB are 4.16 s of this line.
         let took = run.known.since(Instant::ZERO).as_secs_f64();
         assert!(took < most, "{ms} ms: {took} s");

@@ -270,13 +270,14 @@ impl Client {
             let Some(mut entry) = agenda.over(id) else {
                 continue;
             };
-            if wants_room(&result) && done == 0 {
+            let again = !entry.job.is_stream();
+            if again && wants_room(&result) && done == 0 {
                 match agenda.refused(entry, now) {
                     Ok(()) => continue,
                     Err(given_up) => entry = given_up,
                 }
             }
-            if forgotten(&result) && entry.tries < TRIES {
+            if again && forgotten(&result) && entry.tries < TRIES {
                 tracing::info!(
                     path = entry.job.remote(),
                     "the server began anew; so does this"

@@ -104,6 +104,11 @@ impl Job {
         }
     }
 
+    /// Whether it reads standard input, which cannot be read again.
+    pub(crate) const fn is_stream(&self) -> bool {
+        matches!(self, Self::Put { local: None, .. })
+    }
+
     pub(crate) const fn is_list(&self) -> bool {
         matches!(self, Self::List { .. })
     }

@@ -42,6 +42,8 @@ pub(crate) struct Spool {
     read: AtomicU64,
     /// Octets that have arrived and are not needed any more.
     released: AtomicU64,
+    /// Of these, what takes no room any more, and cannot be read again.
+    punched: AtomicU64,
     /// [`OPEN`], [`ENDED`] or [`BROKEN`].
     state: AtomicU64,
 }
@@ -66,6 +68,7 @@ impl Source {
             file: spool,
             read: AtomicU64::new(0),
             released: AtomicU64::new(0),
+            punched: AtomicU64::new(0),
             state: AtomicU64::new(OPEN),
         });
         let filled = Arc::clone(&spool);
@@ -100,6 +103,10 @@ impl Source {
                 Ok(())
             }
             Self::Pipe(spool) => {
+                if offset < spool.punched.load(Ordering::Acquire) {
+                    let gone = "the server had it and has forgotten it, and it is gone here: send it again";
+                    return Err(Error::file("read again", path)(io::Error::other(gone)));
+                }
                 let start = out.len();
                 out.resize(start + len, 0);
                 let read = spool.file.read_exact_at(&mut out[start..], offset);
@@ -244,9 +251,33 @@ impl Spool {
                 // What has arrived takes no more room; where that cannot be, it does.
                 use rustix::fs::FallocateFlags as Flags;
                 let flags = Flags::PUNCH_HOLE | Flags::KEEP_SIZE;
+                self.punched.store(released, Ordering::Release);
                 let _ = rustix::fs::fallocate(&self.file, flags, freed, released - freed);
                 freed = released;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_gone_of_a_stream_is_not_sent_as_zeros() {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&[7; 100], 0).unwrap();
+        let mut source = Source::Pipe(Arc::new(Spool {
+            file,
+            read: AtomicU64::new(100),
+            released: AtomicU64::new(60),
+            punched: AtomicU64::new(50),
+            state: AtomicU64::new(OPEN),
+        }));
+        let mut out = Vec::new();
+        for (offset, is_there) in [(0, false), (49, false), (50, true), (60, true)] {
+            assert_eq!(source.read(offset, 10, "x", &mut out).is_ok(), is_there);
+        }
+        assert_eq!(out, [7; 20]);
     }
 }
