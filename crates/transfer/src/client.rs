@@ -407,7 +407,7 @@ impl Client {
                     Target::File(tree, path) => {
                         let (folder, name) = tree.place(path, true)?;
                         let (part, kept) = Part::open(folder, name, path)?;
-                        (Sink::Part(part), kept)
+                        (Sink::Part(Box::new(part)), kept)
                     }
                 };
                 let config = Node::receiving(link, id, request, kept);

@@ -315,7 +315,7 @@ impl Server {
         config.width = request.as_ref().map_or(Width::Bits16, reception::width);
         let mut receiver = Receiver::new(config, now);
         receiver.repeat();
-        let sink = Sink::Part(part);
+        let sink = Sink::Part(Box::new(part));
         let incoming = Incoming::new(receiver, sink, path.to_owned(), self.config.max_size, now);
         let work = Work::Receiving(Box::new(incoming));
         let asks = request.is_some() && standing == Standing::Unproven;

@@ -17,7 +17,7 @@ const MOST_LIST: u64 = 64 << 20;
 #[derive(Debug)]
 pub(crate) enum Sink {
     /// A file of a tree.
-    Part(Part),
+    Part(Box<Part>),
     /// Memory: a list.
     Memory(Vec<u8>),
     /// Standard output, in order; what is out of order waits in a file without a name.

@@ -1,0 +1,133 @@
+//! What peers make a server work for: checksums and lists are made beside its loop, a few at once, and for nobody who has
+//! gone.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use bentpipe_transfer::client::Job;
+use bentpipe_transfer::{Link, serve};
+use bentpipe_wire::saratoga::{Code, Frame, RequestKind};
+use std::time::{Duration, Instant};
+use support::peer::{Peer, request};
+use support::{LINK, Served, config, get, run};
+
+fn threads(name: &str) -> usize {
+    let all = std::fs::read_dir("/proc/self/task").unwrap();
+    let names =
+        all.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).ok());
+    names.filter(|own| own.trim() == name).count()
+}
+
+/// A file that is asked for with its checksum first, by somebody who does not ask again: it is not summed up to its end.
+#[test]
+fn what_nobody_asks_for_again_is_not_prepared() {
+    let served = Served::new(serve::Config {
+        link: Link {
+            silence: Duration::from_secs(1),
+            ..LINK
+        },
+        ..config()
+    });
+    let large = std::fs::File::create(served.file("large")).unwrap();
+    large.set_len(20 << 30).unwrap();
+    let mut peer = Peer::new("127.0.0.1:0", served.address);
+    let Frame::Request(mut request) = request(1, RequestKind::Get, "large") else {
+        unreachable!("it is one");
+    };
+    request.late_checksum = false;
+    peer.send(&Frame::Request(request.clone()));
+    peer.prove(1);
+    // As long as it asks it is done.
+    for _ in 0..6 {
+        std::thread::sleep(Duration::from_millis(300));
+        peer.send(&Frame::Request(request.clone()));
+    }
+    assert!(threads("checksum") > 0);
+    let until = Instant::now() + Duration::from_secs(5);
+    while peer
+        .hear()
+        .is_none_or(|frame| !matches!(frame, Frame::Status(status) if status.code != Code::OK))
+    {
+        assert!(Instant::now() < until, "it goes on");
+    }
+}
+
+/// Many lists of a large directory, asked for by one: others are served meanwhile.
+#[test]
+fn lists_of_a_large_directory_hold_nobody_up() {
+    let served = Served::new(serve::Config {
+        max_sessions: 1024,
+        ..config()
+    });
+    std::fs::create_dir(served.file("large")).unwrap();
+    for i in 0..20_000 {
+        std::fs::File::create(served.file(&format!("large/a name that is not short {i}"))).unwrap();
+    }
+    std::fs::write(served.file("b"), "b").unwrap();
+    let mut greedy = Peer::new("127.0.0.9:0", served.address);
+    greedy.send(&request(1, RequestKind::Get, "b"));
+    greedy.prove(1);
+    greedy.hear_all(Duration::from_millis(300));
+    for session in 2..250 {
+        greedy.send(&request(session, RequestKind::List, "large"));
+    }
+    let here = tempfile::tempdir().unwrap();
+    let began = Instant::now();
+    run(&served, get("b", here.path())).unwrap();
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    // The other gets there as well, behind its own.
+    assert!(threads("list") > 0);
+    let list = Job::List {
+        remote: String::new(),
+    };
+    assert!(!run(&served, list).unwrap().is_empty());
+}
+
+/// REQUESTs for the session of another, from other ports of its address: they end nothing, begin no more
+/// than is allowed, and the work for those that end is not done to its end.
+#[test]
+fn a_request_from_another_port_ends_nothing_and_stays_within_the_bounds() {
+    let served = Served::new(serve::Config {
+        max_sessions: 8,
+        link: Link {
+            silence: Duration::from_secs(3),
+            ..LINK
+        },
+        ..config()
+    });
+    let large = std::fs::File::create(served.file("large")).unwrap();
+    large.set_len(20 << 30).unwrap();
+    let mut peers: Vec<Peer> = (0..8)
+        .map(|_| Peer::new("127.0.0.1:0", served.address))
+        .collect();
+    for peer in &mut peers {
+        let Frame::Request(mut request) = request(1, RequestKind::Get, "large") else {
+            unreachable!("it is one");
+        };
+        request.late_checksum = false;
+        peer.send(&Frame::Request(request));
+    }
+    // Before a proof nothing is done for anybody.
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(threads("checksum"), 0);
+    for peer in &mut peers {
+        peer.prove(1);
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(threads("checksum"), 2, "a quarter of the sessions");
+    let refused = peers.iter_mut().filter_map(|peer| {
+        std::iter::from_fn(|| peer.hear()).find_map(|frame| match frame {
+            Frame::Status(status) => Some(status.code),
+            _ => None,
+        })
+    });
+    assert_eq!(refused.collect::<Vec<_>>(), [Code::CANNOT_SEND; 6]);
+    drop(served);
+    // 20 GiB take SHA-1 far longer than this.
+    let until = Instant::now() + Duration::from_secs(3);
+    while threads("checksum") > 0 {
+        assert!(Instant::now() < until, "work that nobody waits for goes on");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
