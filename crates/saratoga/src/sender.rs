@@ -123,8 +123,6 @@ pub struct Sender {
     metadata_due: bool,
     metadata_at: Option<Instant>,
     metadata_sent: u32,
-    /// When the peer first said that it has METADATA.
-    metadata_known: Option<Instant>,
     /// When all was sent for the first time.
     all_sent_at: Option<Instant>,
     farewell: Option<Frame>,
@@ -167,7 +165,6 @@ impl Sender {
             metadata_due: true,
             metadata_at: None,
             metadata_sent: 0,
-            metadata_known: None,
             all_sent_at: None,
             farewell: None,
             echoes: false,
@@ -321,9 +318,6 @@ impl Sender {
         if status.code != Code::OK {
             return self.end(Event::Failed(Failure::Peer(status.code)));
         }
-        if self.is_forgotten(status, now) {
-            return self.end(Event::Failed(Failure::Peer(Code::UNKNOWN_ID)));
-        }
         if self.state == State::Asking {
             self.state = State::Sending;
             self.ask_at = now;
@@ -347,19 +341,6 @@ impl Sender {
             return self.end(Event::Done);
         }
         self.learn(status, echo, now);
-    }
-
-    /// Whether a peer that was asked to receive has forgotten what it knew, as after a start: it is to be asked anew. What
-    /// it said before may come later.
-    fn is_forgotten(&mut self, status: &Status, now: Instant) -> bool {
-        if !status.metadata_missing {
-            self.metadata_known.get_or_insert(now);
-        }
-        let late = self.timing.round_trip().unwrap_or(Duration::from_secs(1));
-        let known = self.metadata_known.is_some_and(|at| now.since(at) > late);
-        // To a checksum that comes last a peer says the same while it waits for that.
-        let asked = self.config.request.is_some() && !self.acknowledges;
-        known && status.metadata_missing && asked
     }
 
     /// What tells the peer that it need not repeat its last word.

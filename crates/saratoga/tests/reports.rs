@@ -277,29 +277,3 @@ fn a_question_is_answered_as_often_as_it_is_put() {
         }
     }
 }
-
-/// A peer that was asked to receive, had METADATA and has it no more was started again: it is to be asked again, not
-/// told again what nobody has asked it for.
-#[test]
-fn a_peer_that_has_forgotten_what_it_was_asked_for_is_asked_anew() {
-    for asked in [true, false] {
-        let config = sender::Config {
-            request: asked.then(|| request(RequestKind::Put)),
-            ..sending(SIZE)
-        };
-        let mut sender = Sender::new(config, at(0));
-        let missing = Status {
-            metadata_missing: true,
-            ..status(0, 0, &[])
-        };
-        sender.input((), Frame::Status(missing.clone()), at(100));
-        sender.input((), Frame::Status(status(1444, 1444, &[])), at(200));
-        // It was said before.
-        sender.input((), Frame::Status(missing.clone()), at(300));
-        assert_eq!(events(&mut sender), []);
-        sender.input((), Frame::Status(missing), at(5000));
-        let anew = sender::Event::Failed(Failure::Peer(Code::UNKNOWN_ID));
-        let wanted = asked.then_some(anew).into_iter().collect::<Vec<_>>();
-        assert_eq!(events(&mut sender), wanted);
-    }
-}

@@ -54,11 +54,13 @@ impl Server {
                 self.ask(key, &request, seal.as_ref());
             }
             (Frame::Data(data), _) if data.status_wanted => {
-                // A peer of which a NAT has changed the port begins anew.
+                // Who asked before this side began anew, or before a NAT changed the port, asks again. A timestamp
+                // here is a sender's of our kind, which can; or the question of a server that somebody asked
+                // for something in our name, which must not be echoed.
                 let moved = |other: &Key| other.0.ip() == key.0.ip() && other.1 == key.1;
-                if self.blind_allowed() && !self.node.sessions.keys().any(moved) {
-                    // Says that METADATA is wanted, and keeps nothing of it. The timestamp is not echoed: it
-                    // may be the question of a server that was asked for something in our name.
+                let asks = data.timestamp.is_some() || self.node.sessions.keys().any(moved);
+                if self.blind_allowed() && !asks {
+                    // Says that METADATA is wanted, and keeps nothing of it.
                     let wanted = wanted(data.session, data.width, None, false);
                     self.node.reply(&wanted, key.0, None);
                 } else {
