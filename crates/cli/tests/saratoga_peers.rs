@@ -86,7 +86,7 @@ fn saratoga(machine: &bentpipe_os::netns::Netns, arguments: &[&str]) -> std::pro
 /// Waits until `path` has `content`.
 fn arrives(path: &Path, content: &[u8]) {
     let until = Instant::now() + Duration::from_secs(20);
-    while std::fs::read(path).is_ok_and(|is| is == content) == false {
+    while !std::fs::read(path).is_ok_and(|is| is == content) {
         assert!(Instant::now() < until, "`{}` did not come", path.display());
         std::thread::sleep(Duration::from_millis(20));
     }
