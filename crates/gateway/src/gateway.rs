@@ -14,7 +14,7 @@ use crate::load;
 use crate::mark::Marks;
 use crate::orders::{Fixed, Handle, Order, OrderError, Orders, Outcome, Request};
 use crate::ruleset::Reason;
-use crate::shared::{Bounds, Settings, Shared, Stage, Standing};
+use crate::shared::{Bounds, Limit, Settings, Shared, Stage, Standing};
 use crate::shutdown::Shutdown;
 use bentpipe_base::Bytes;
 use bentpipe_os::diag::{Diag, States};
@@ -297,7 +297,12 @@ impl Gateway {
         if now < self.scales.next {
             return;
         }
-        match self.connections.buffered() {
+        let all = bentpipe_os::limits::tcp_memory();
+        let sockets = match all.ok().filter(|all| self.shared.load().is_light(*all)) {
+            Some(at_most) => Ok(at_most),
+            None => self.connections.buffered(),
+        };
+        match sockets {
             Ok(sockets) => self.shared.weigh(sockets, now),
             Err(error) => tracing::warn!(%error, "cannot ask what waits in buffers"),
         }
@@ -320,7 +325,7 @@ impl Gateway {
             self.meter.own.suspended.one();
             tracing::warn!(
                 flows = shared.flows(),
-                buffered = shared.load().held().0,
+                buffered = (limit == Limit::Buffered).then(|| shared.load().held().0),
                 "at the limit of {limit}: new flows pass unsplit"
             );
         } else if !self.interception.is_on() && (shared.may_resume() || retry) {

@@ -1,7 +1,7 @@
 //! What waits in buffers and pipes for all flows together, the bound on it, and whose it is.
 //!
-//! The kernel is asked now and then (sock_diag, by the gateway's marks), the workers tell what their
-//! pipes hold. Between two looks flows that stand may fill their own buffers: the bound keeps new ones
+//! The kernel is asked now and then what all of its TCP holds together, and where that may be too much, what our
+//! connections do (sock_diag, by the gateway's marks); the workers tell what their pipes hold. Between two looks flows that stand may fill their own buffers: the bound keeps new ones
 //! out. From half of it on memory is short: the workers look for flows whose receivers take nothing
 //! (`worker::stalled`) and tell what those hold, client by client. What a client so holds beyond its share
 //! is about to be taken from it, and keeps nobody out.
@@ -111,10 +111,22 @@ impl Load {
         sum.values().map(|bytes| bytes.saturating_sub(share)).sum()
     }
 
+    /// Whether memory would be far from short even if all that TCP of this machine holds were ours. To know
+    /// what is ours the kernel has to look at each connection of the machine, those in TIME_WAIT too.
+    pub(crate) fn is_light(&self, all: Bytes) -> bool {
+        let bound = self.bound().0;
+        all.0.saturating_add(self.in_pipes()) <= bound / 2 - bound / 10
+    }
+
+    /// Bytes between the sockets of flows.
+    pub(crate) fn in_pipes(&self) -> u64 {
+        let pipes = self.pipes.iter().map(|pipes| pipes.load(Ordering::Relaxed));
+        pipes.sum()
+    }
+
     /// At `now` the kernel holds `sockets` in the buffers of flows.
     pub(crate) fn weigh(&self, sockets: Bytes, now: Instant) {
-        let pipes = self.pipes.iter().map(|pipes| pipes.load(Ordering::Relaxed));
-        let held = sockets.0 + pipes.sum::<u64>();
+        let held = sockets.0 + self.in_pipes();
         self.held.store(held, Ordering::Relaxed);
         let bound = self.bound.load(Ordering::Relaxed);
         // A tenth less: at a bound, nothing flaps with every look.
@@ -215,6 +227,18 @@ mod tests {
         }
         load.weigh(Bytes(751), at(0));
         assert_eq!(load.wanted(), 1);
+    }
+
+    #[test]
+    fn what_is_light_is_never_short() {
+        let load = Load::new(Bytes(1000), 1);
+        load.worker_holds(0, 100);
+        load.weigh(Bytes(500), at(0));
+        assert!(load.is_short());
+        assert!(load.is_light(Bytes(300)) && !load.is_light(Bytes(301)));
+        assert!(!load.is_light(Bytes(u64::MAX)));
+        load.weigh(Bytes(300), at(1));
+        assert!(!load.is_short());
     }
 
     #[test]

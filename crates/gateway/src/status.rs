@@ -252,6 +252,7 @@ impl Lookout {
             open: snapshot.open,
             ..Flows::default()
         };
+        let mut buffered = shared.load().in_pipes();
         let mut pairs: HashMap<Ends, [Option<&Connection>; 2]> = HashMap::new();
         for connection in connections {
             let Some(which) = self.facts.marks.leg_of(connection.mark) else {
@@ -266,6 +267,7 @@ impl Lookout {
                 continue;
             }
             leg.count(connection);
+            buffered += connection.buffered.0;
             let ends = match which {
                 Which::Lan => (connection.peer, connection.local),
                 Which::Sat => (connection.local, connection.peer),
@@ -287,7 +289,7 @@ impl Lookout {
                 resume: bounds.resume,
                 buffered: shared.load().bound().0,
             },
-            buffered: shared.load().held().0,
+            buffered,
             limit: shared.limit(),
             lan,
             sat,

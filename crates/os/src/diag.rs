@@ -60,6 +60,9 @@ pub struct Connection {
     pub mark: u32,
     /// Payload and FIN that the peer has not acknowledged.
     pub unacknowledged: Bytes,
+    /// The memory of the kernel in its buffers: payload and what the kernel books for it, received and to be
+    /// sent.
+    pub buffered: Bytes,
     /// Whether a process has a descriptor of it.
     pub held: bool,
     /// What TCP tells about it.
@@ -85,7 +88,9 @@ impl Diag {
     /// The connections, IPv4 and IPv6, that are in one of `states`.
     pub fn connections(&mut self, states: States) -> io::Result<Vec<Connection>> {
         let mut found = Vec::new();
-        self.dump(states, INFO, |body| found.extend(connection(body)))?;
+        self.dump(states, &[INFO, MEMORY], |body| {
+            found.extend(connection(body))
+        })?;
         Ok(found)
     }
 
@@ -93,14 +98,19 @@ impl Diag {
     /// of `ours`: payload and what the kernel books for it, received and to be sent.
     pub fn buffered(&mut self, states: States, ours: impl Fn(u32) -> bool) -> io::Result<Bytes> {
         let mut sum = 0;
-        self.dump(states, MEMORY, |body| {
+        self.dump(states, &[MEMORY], |body| {
             sum += buffers(body, &ours).unwrap_or(0)
         })?;
         Ok(Bytes(sum))
     }
 
-    /// Hands every connection to `each`, with the attribute `wanted`.
-    fn dump(&mut self, states: States, wanted: u16, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+    /// Hands every connection to `each`, with the attributes `wanted`.
+    fn dump(
+        &mut self,
+        states: States,
+        wanted: &[u16],
+        mut each: impl FnMut(&[u8]),
+    ) -> io::Result<()> {
         for family in [AddressFamily::INET, AddressFamily::INET6] {
             self.dump_family(&request(family, states, wanted), &mut each)?;
         }
@@ -130,7 +140,7 @@ impl Diag {
 }
 
 /// `struct inet_diag_req_v2` behind its header.
-fn request(family: AddressFamily, states: States, wanted: u16) -> [u8; HEADER + REQUEST] {
+fn request(family: AddressFamily, states: States, wanted: &[u16]) -> [u8; HEADER + REQUEST] {
     let mut request = [0; HEADER + REQUEST];
     request[..HEADER].copy_from_slice(&message::header(
         HEADER + REQUEST,
@@ -139,7 +149,7 @@ fn request(family: AddressFamily, states: States, wanted: u16) -> [u8; HEADER + 
     ));
     request[16] = family.as_raw() as u8;
     request[17] = IPPROTO_TCP;
-    request[18] = 1 << (wanted - 1);
+    request[18] = wanted.iter().fold(0, |bits, one| bits | 1 << (one - 1));
     request[20..24].copy_from_slice(&states.0.to_ne_bytes());
     request
 }
@@ -150,12 +160,17 @@ pub(crate) fn buffers(body: &[u8], ours: impl Fn(u32) -> bool) -> Option<u64> {
     for (kind, value) in attributes(body.get(MESSAGE..)?) {
         match kind {
             MARK => mark = u32_at(value, 0)?,
-            // Received and not read; queued to be sent or acknowledged.
-            MEMORY => held = u64::from(u32_at(value, 0)?) + u64::from(u32_at(value, 4)?),
+            MEMORY => held = memory(value)?,
             _ => {}
         }
     }
     ours(mark).then_some(held)
+}
+
+/// What `struct inet_diag_meminfo` says of both buffers: received and not read, queued to be sent or
+/// acknowledged.
+fn memory(value: &[u8]) -> Option<u64> {
+    Some(u64::from(u32_at(value, 0)?) + u64::from(u32_at(value, 4)?))
 }
 
 pub(crate) fn connection(body: &[u8]) -> Option<Connection> {
@@ -174,6 +189,7 @@ pub(crate) fn connection(body: &[u8]) -> Option<Connection> {
         peer: SocketAddr::new(address(24)?, port(6)?),
         mark: 0,
         unacknowledged: Bytes(u32_at(body, 60)?.into()),
+        buffered: Bytes(0),
         // The inode goes with the last descriptor.
         held: u32_at(body, 68)? != 0,
         info: Info::default(),
@@ -182,6 +198,7 @@ pub(crate) fn connection(body: &[u8]) -> Option<Connection> {
         match kind {
             INFO => connection.info = Info::parse(value),
             MARK => connection.mark = u32_at(value, 0)?,
+            MEMORY => connection.buffered = Bytes(memory(value)?),
             _ => {}
         }
     }
