@@ -141,6 +141,14 @@ impl Marks {
         self.leg(leg) | TRACKED
     }
 
+    /// What the marks of both legs' have in common, and no other.
+    pub(crate) const fn tracked_ones(self) -> Mark {
+        Mark {
+            value: self.0 | TRACKED,
+            mask: Self::mask() | TRACKED | FOR_WORKER,
+        }
+    }
+
     /// The leg of a socket with `mark`; `None` when it is not of this gateway.
     pub fn leg_of(self, mark: u32) -> Option<Which> {
         [Which::Lan, Which::Sat]
@@ -215,6 +223,12 @@ mod tests {
         assert_eq!(one.sat() & Marks::mask(), one.intercepted());
         assert_eq!(one.leg_of(one.tracked(Which::Sat)), Some(Which::Sat));
         assert_eq!(one.leg_of(two.sat()), None);
+        let Mark { value, mask } = one.tracked_ones();
+        let tracked = all.iter().filter(|mark| **mark & mask == value).count();
+        assert_eq!(
+            (tracked, two.tracked(Which::Lan) & mask == value),
+            (2, false)
+        );
         let held = one.held(15, WORKERS - 1);
         assert_eq!(held & one.holders().mask, one.holders().value);
         assert_eq!(held & one.entrance(15).mask, one.entrance(15).value);

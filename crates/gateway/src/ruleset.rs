@@ -26,9 +26,10 @@
 //! - `take` (prerouting, raw priority, before conntrack): packets of connections that we hold are not
 //!   tracked: both legs of a split flow carry the same addresses and ports, one tuple to conntrack, on which
 //!   drop-invalid rules and masquerading act strangely. Where addresses are translated the dialled one of the two
-//!   is left to conntrack. Looped SYNs are not tracked either. Other SYNs that find a socket of their four
-//!   numbers come again, and meet the answer that was given, or end a TIME_WAIT. There the `tproxy` comes
-//!   before the mark: with nobody listening the rule ends.
+//!   is left to conntrack. Of connections that stand the socket's mark tells which they are, in one look-up for
+//!   each packet; the sockets of a handshake and of TIME_WAIT show no mark. Looped SYNs are not tracked either.
+//!   Other SYNs that find a socket of their four numbers come again, and meet the answer that was given, or end a
+//!   TIME_WAIT. There the `tproxy` comes before the mark: with nobody listening the rule ends.
 //! - `notrack_out`: what we send is not tracked either. A dial that would leave by another interface than those of
 //!   its leg, because the operator's routes ask for what it has not, or its destination is this machine, does not
 //!   leave. Our answers to SYNs ask for no larger segments than those did (`answers`, see [`segments`]). Where our
@@ -214,50 +215,59 @@ chain after {{
         let stands = format!("socket mark & {mask:#x} == {ours:#x}");
         let deliver = format!("meta mark set {ours:#x} accept");
         let found = self.marks.found();
-        let find = format!("meta mark set {found:#x} accept");
         let without_ecn = self.marks.without_ecn();
-        let tracked = self.tracked();
+        let legs = [Which::Lan, Which::Sat];
+        let [lan, sat] = legs.map(|leg| self.marks.leg(leg));
+        let [tracked_lan, tracked_sat] = legs.map(|leg| self.marks.tracked(leg));
+        let tracked = is("mark", self.marks.tracked_ones());
         let looped = is("mark", self.marks.for_workers());
-        let astray: String = [Which::Lan, Which::Sat]
-            .map(|leg| self.astray(leg))
-            .concat();
+        let astray: String = legs.map(|leg| self.astray(leg)).concat();
         let holders = is("priority", self.marks.holders());
-        let remember = segments::remember(&format!("iifname lo {holders}"), self.seed);
+        let remember = segments::remember(&holders, self.seed);
         let listeners: String = self
             .entrances()
             .enumerate()
             .map(|(number, (_, _, doors))| {
                 let entrance = is("priority", self.marks.entrance(number));
-                self.to_listeners(doors, &format!("iifname lo {entrance}"), &deliver)
+                self.to_listeners(doors, &entrance, &deliver)
             })
             .collect();
         let again = format!("{SYN} socket transparent 1");
+        let find = format!("meta mark set {found:#x} accept");
         let again = self.to_listeners(&self.decoy, &again, &format!("notrack {find}"));
         format!(
             "\
-{}chain take {{
+{}chain find {{
+  notrack {find}
+}}
+chain take {{
   type filter hook prerouting priority raw; policy accept;
-  meta l4proto {{ tcp, icmp, ipv6-icmp }} socket transparent 1 socket mark {tracked} accept
-  meta l4proto tcp tcp flags & (syn | ack) != syn socket transparent 1 notrack {find}
-  meta l4proto {{ icmp, ipv6-icmp }} socket transparent 1 notrack {find}
-  {SYN} {stands} notrack {find}
+  meta l4proto {{ tcp, icmp, ipv6-icmp }} socket mark vmap {{ {lan:#x} : goto find, {sat:#x} : goto find, {tracked_lan:#x} : accept, {tracked_sat:#x} : accept }}
+  meta l4proto tcp tcp flags & (syn | ack) != syn socket transparent 1 goto find
+  meta l4proto {{ icmp, ipv6-icmp }} socket transparent 1 goto find
   iifname lo {looped} notrack accept
   {looped} drop
 {again}}}
 chain answers {{
 {}}}
+chain handshake {{
+  tcp flags & (syn | ack) == syn | ack goto answers
+{astray}  meta priority {without_ecn:#x} tcp flags set syn
+}}
 chain notrack_out {{
   type filter hook output priority raw; policy accept;
   meta mark & {mask:#x} != {ours:#x} accept
-  tcp flags & (syn | ack) == syn | ack jump answers
-{astray}  meta priority {without_ecn:#x} {SYN} tcp flags set syn
-  meta mark {tracked} accept
+  meta l4proto tcp tcp flags & syn == syn jump handshake
+  {tracked} accept
   notrack
 }}
+chain to_listener {{
+{remember}{listeners}}}
 chain deliver {{
   type filter hook prerouting priority {PLACE}; policy accept;
-{remember}{listeners}  meta mark {ours:#x} accept
   meta mark {found:#x} {deliver}
+  meta mark {ours:#x} accept
+  iifname lo jump to_listener
   meta l4proto tcp tcp flags & (syn | ack) != syn socket transparent 1 {deliver}
   meta l4proto {{ icmp, ipv6-icmp }} socket transparent 1 {deliver}
   {SYN} {stands} {deliver}
@@ -279,7 +289,7 @@ chain deliver {{
     fn astray(&self, leg: Which) -> String {
         let (plain, tracked) = (self.marks.leg(leg), self.marks.tracked(leg));
         let set = self.set(leg);
-        format!("  meta mark {{ {plain:#x}, {tracked:#x} }} oifname != {set} {SYN} counter drop\n")
+        format!("  meta mark {{ {plain:#x}, {tracked:#x} }} oifname != {set} counter drop\n")
     }
 
     /// The body of another table, for where addresses are translated: what conntrack knows of a SYN. And dials keep
