@@ -27,8 +27,6 @@ const QUEUE: u64 = 0;
 const WAKE: u64 = 1;
 /// Packets that wait at most, here and in the queue before.
 const MOST: u32 = 1000;
-/// Packets taken before the link gets its due.
-const BATCH: usize = 64;
 /// Where in the output hook they are held: before conntrack, and between the two chains.
 const PLACE: i32 = -301;
 
@@ -106,6 +104,8 @@ impl Thinner {
             let now = timer::now();
             filter.timeout(now);
             pass(&mut filter, now);
+            // Without a verdict they go when the queue does: acknowledgements like those lost on the link.
+            let _ = queues.borrow().tell();
             let before = std::mem::replace(&mut replaced, filter.tally().replaced);
             self.counters.acks_thinned.many(replaced - before);
         }
@@ -134,11 +134,12 @@ chain behind {{
 }
 
 fn take(queues: &Rc<RefCell<Queues>>, filter: &mut AckFilter<Held>) -> io::Result<()> {
-    for _ in 0..BATCH {
+    queues.borrow_mut().receive()?;
+    loop {
         let waiting = {
             let mut queues = queues.borrow_mut();
             let read = |bytes| bentpipe_wire::Packet::parse(bytes, Checksums::Ignore).ok();
-            let waiting = queues.receive()?;
+            let waiting = queues.next_packet();
             waiting.map(|waiting| (waiting.queue, waiting.id, read(waiting.packet)))
         };
         let Some((queue, id, packet)) = waiting else {
@@ -158,7 +159,6 @@ fn take(queues: &Rc<RefCell<Queues>>, filter: &mut AckFilter<Held>) -> io::Resul
             filter.input(Side::Ground, held, timer::now());
         }
     }
-    Ok(())
 }
 
 fn pass(filter: &mut AckFilter<Held>, now: Instant) {
@@ -181,7 +181,7 @@ impl Drop for Ticket {
             true => Verdict::Pass,
             false => Verdict::Drop,
         };
-        // Without a verdict it goes when the queue does: an acknowledgement like one lost on the link.
+        // What has gathered may have to be told now; a failure is as at the end of a turn.
         let _ = self.queues.borrow().give(self.queue, self.id, verdict);
     }
 }

@@ -176,6 +176,7 @@ impl Worker {
             self.on_idle();
             self.on_stalled();
             self.on_late();
+            self.tell_verdicts();
             self.flows.settle();
             self.shared
                 .load()

@@ -3,7 +3,7 @@
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, netlink, socket_with};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 /// The length of `struct nlmsghdr`.
 pub(crate) const HEADER: usize = 16;
@@ -20,6 +20,48 @@ pub(crate) fn open(protocol: Option<rustix::net::Protocol>, groups: u32) -> io::
     )?;
     bind(&socket, &netlink::SocketAddrNetlink::new(0, groups))?;
     Ok(socket)
+}
+
+/// The most datagrams of [`receive_many`].
+pub(crate) const MANY: usize = 32;
+
+/// Takes up to [`MANY`] datagrams that have come, without waiting, by one system call (recvmmsg(2)): each into its
+/// part of `slots`, of which there are [`MANY`] of one size, and its length into `lengths`. What is longer is cut
+/// off.
+pub(crate) fn receive_many(
+    socket: &OwnedFd,
+    slots: &mut [u8],
+    lengths: &mut Vec<usize>,
+) -> io::Result<()> {
+    let size = slots.len() / MANY;
+    // SAFETY: all fields of an iovec and of a mmsghdr are numbers and pointers, for which zero is a value.
+    let (mut parts, mut headers): ([libc::iovec; MANY], [libc::mmsghdr; MANY]) =
+        unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    for ((slot, part), header) in slots
+        .chunks_exact_mut(size.max(1))
+        .zip(&mut parts)
+        .zip(&mut headers)
+    {
+        part.iov_base = slot.as_mut_ptr().cast();
+        part.iov_len = slot.len();
+        header.msg_hdr.msg_iov = part;
+        header.msg_hdr.msg_iovlen = 1;
+    }
+    // SAFETY: the descriptor is borrowed for the call; the kernel writes into the slots no more than their
+    // lengths, and slots, parts and headers outlive the call.
+    let count = unsafe {
+        libc::recvmmsg(
+            socket.as_raw_fd(),
+            headers.as_mut_ptr(),
+            MANY as libc::c_uint,
+            libc::MSG_DONTWAIT as _,
+            std::ptr::null_mut(),
+        )
+    };
+    let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
+    let come = headers.iter().take(count);
+    lengths.extend(come.map(|header| (header.msg_len as usize).min(size)));
+    Ok(())
 }
 
 /// The header of a message of `length` bytes, header included.

@@ -36,17 +36,23 @@ pub(crate) fn put(
     bytes[start..start + HEADER].copy_from_slice(&header);
 }
 
-/// Sends messages that ask for acknowledgement, and waits for nothing: the kernel has answered all
-/// when the sending returns. Fails with the first error among the answers.
+/// Sends messages, and waits for nothing: the kernel has answered all when the sending returns. Fails with the
+/// first error among the answers.
 pub(crate) fn request(socket: impl AsFd, messages: &[u8]) -> io::Result<()> {
     send(&socket, messages, SendFlags::empty())?;
     let mut buffer = [0; 8192];
     let mut result = Ok(());
+    let mut overrun = Ok(());
     loop {
         let length = match recv(&socket, &mut buffer[..], RecvFlags::DONTWAIT) {
             Ok((length, _)) => length,
-            Err(rustix::io::Errno::AGAIN) => return result,
+            Err(rustix::io::Errno::AGAIN) => return result.and(overrun),
             Err(rustix::io::Errno::INTR) => continue,
+            // Some of the answers are lost; an error among those that are left tells more.
+            Err(errno @ rustix::io::Errno::NOBUFS) => {
+                overrun = Err(errno.into());
+                continue;
+            }
             Err(errno) => return Err(errno.into()),
         };
         let mut rest = &buffer[..length];

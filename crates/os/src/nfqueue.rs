@@ -9,9 +9,10 @@
 //! bindings read by unsafe casts, keeps the whole receive buffer of each packet that waits, and
 //! leaves out the errors that an overrun socket reports. Here are three messages.
 
-use crate::message::{attributes, message, put, u16_at};
+use crate::message::{self, MANY, attributes, message, put, u16_at};
 use crate::netfilter::{self, CHANGE, GENERAL, REQUEST};
-use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
+use rustix::net::{SendFlags, send, sockopt};
+use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -39,6 +40,10 @@ const SEEN: u32 = 512;
 const ATTEMPTS: u16 = 64;
 /// The first number tried.
 const FIRST: u16 = 0x6200;
+/// Room for a message: a packet, and about 80 bytes of attributes.
+const SLOT: usize = SEEN as usize + 512;
+/// Bytes of verdicts that are kept back at most. The kernel takes no message beyond its send buffer of 208 KiB.
+const KEPT: usize = 16 << 10;
 /// What may wait to be read from a socket. A SYN takes about 1.5 KiB of it by the kernel's books; the
 /// default of 208 KiB is overrun by a burst of 150.
 const RECEIVE_BUFFER: usize = 8 << 20;
@@ -49,7 +54,12 @@ pub struct Queues {
     socket: OwnedFd,
     /// The first number of the whole range.
     first: u16,
-    buffer: Vec<u8>,
+    /// Room for a batch, the lengths of the messages in it, and how many of these have been read.
+    slots: Box<[u8]>,
+    lengths: Vec<usize>,
+    read: usize,
+    /// Verdicts not told yet.
+    verdicts: RefCell<Vec<u8>>,
     /// The last packet of each queue of the range, and how many were left out between two.
     last: Vec<u32>,
     overrun: u64,
@@ -125,7 +135,10 @@ impl Queues {
         Ok(Self {
             socket,
             first,
-            buffer: vec![0; 4096],
+            slots: vec![0; MANY * SLOT].into(),
+            lengths: Vec::with_capacity(MANY),
+            read: 0,
+            verdicts: RefCell::default(),
             last: vec![0; count.into()],
             overrun: 0,
         })
@@ -142,39 +155,59 @@ impl Queues {
         std::mem::take(&mut self.overrun)
     }
 
-    /// The next packet that has come to wait; `None` when there is none just now.
+    /// Takes packets that have come to wait, for [`Queues::next_packet`], all by one system call; returns how many messages
+    /// came. Fewer than there is room for means that there are no more just now. Those of the last call that
+    /// were not asked for are forgotten.
     ///
     /// # Errors
     /// `ENOBUFS` is not one: packets that overrun the socket went on, and are counted
     /// ([`Queues::take_overrun`]).
-    pub fn receive(&mut self) -> io::Result<Option<Waiting<'_>>> {
-        let length = loop {
-            match recv(&self.socket, &mut self.buffer[..], RecvFlags::DONTWAIT) {
-                Ok((length, _)) if is_packet(&self.buffer[..length]) => break length,
-                // The kernel's answer to a verdict on a packet that had gone.
-                Ok(_) => {}
-                Err(rustix::io::Errno::AGAIN) => return Ok(None),
-                Err(rustix::io::Errno::INTR | rustix::io::Errno::NOBUFS) => {}
-                Err(errno) => return Err(errno.into()),
+    pub fn receive(&mut self) -> io::Result<usize> {
+        self.read = 0;
+        self.lengths.clear();
+        loop {
+            match message::receive_many(&self.socket, &mut self.slots, &mut self.lengths) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {}
+                // What waits waits on: the socket stays readable.
+                Err(error) if error.kind() == io::ErrorKind::OutOfMemory => return Ok(0),
+                result => return result.map(|()| self.lengths.len()),
+            }
+        }
+    }
+
+    /// The next of the packets taken by [`Queues::receive`].
+    pub fn next_packet(&mut self) -> Option<Waiting<'_>> {
+        let waiting = loop {
+            let length = *self.lengths.get(self.read)?;
+            let message = &self.slots[self.read * SLOT..][..length];
+            self.read += 1;
+            // Others are the kernel's answers to verdicts on packets that had gone.
+            if is_packet(message)
+                && let Some(waiting) = waiting(message, self.first)
+            {
+                break waiting;
             }
         };
-        let waiting = waiting(&self.buffer[..length], self.first);
-        if let Some(waiting) = waiting
-            && let Some(last) = self.last.get_mut(usize::from(waiting.queue))
-        {
+        if let Some(last) = self.last.get_mut(usize::from(waiting.queue)) {
             // The kernel numbers the packets of a queue from 1 on, also those that do not fit.
             let left_out = waiting.id.wrapping_sub(*last).wrapping_sub(1);
             self.overrun += u64::from(left_out);
             *last = waiting.id;
         }
-        Ok(waiting)
+        Some(waiting)
     }
 
-    /// Decides about packet `id` of queue `queue`. A packet that has gone meanwhile is no error.
+    /// Decides about packet `id` of queue `queue`. A packet that has gone meanwhile is no error. The kernel hears of it
+    /// at [`Queues::tell`], or when many verdicts have gathered.
+    ///
+    /// # Errors
+    /// Those of [`Queues::tell`].
     pub fn give(&self, queue: u16, id: u32, verdict: Verdict) -> io::Result<()> {
-        let mut message = Vec::with_capacity(48);
+        let mut verdicts = self.verdicts.borrow_mut();
         let header = (VERDICT, REQUEST);
-        netfilter::put(&mut message, header, (0, self.first + queue), |bytes| {
+        netfilter::put(&mut verdicts, header, (0, self.first + queue), |bytes| {
             let number = u32::from(verdict != Verdict::Drop);
             let header = [number.to_be_bytes(), id.to_be_bytes()].concat();
             put(bytes, VERDICT_HEADER, &header);
@@ -182,7 +215,24 @@ impl Queues {
                 put(bytes, MARK, &mark.to_be_bytes());
             }
         });
-        send(&self.socket, &message, SendFlags::empty())?;
+        let many = verdicts.len() >= KEPT;
+        drop(verdicts);
+        if many { self.tell() } else { Ok(()) }
+    }
+
+    /// Tells the kernel all verdicts given since the last time, in their order.
+    ///
+    /// # Errors
+    /// The kernel's, with every packet concerned waiting on; a second attempt has failed too.
+    pub fn tell(&self) -> io::Result<()> {
+        let mut verdicts = self.verdicts.borrow_mut();
+        if verdicts.is_empty() {
+            return Ok(());
+        }
+        let attempt = || send(&self.socket, &verdicts, SendFlags::empty());
+        let result = attempt().or_else(|_| attempt());
+        verdicts.clear();
+        result?;
         Ok(())
     }
 }

@@ -230,6 +230,55 @@ fn a_held_packet_waits_for_its_verdict() {
         .unwrap();
 }
 
+/// What waits is taken in batches, every packet once and in order, and told in one.
+fn many_packets_take_few_calls(queues: &mut Queues, receiver: &UdpSocket, sender: &UdpSocket) {
+    const MANY: u8 = 100;
+    let to = receiver.local_addr().unwrap();
+    for number in 0..MANY {
+        sender.send_to(&[number], to).unwrap();
+    }
+    let mut calls = 0;
+    let mut taken = Vec::new();
+    while queues.receive().unwrap() > 0 {
+        calls += 1;
+        while let Some(waiting) = queues.next_packet() {
+            taken.push((waiting.queue, waiting.id, *waiting.packet.last().unwrap()));
+        }
+    }
+    assert!(calls < 5, "{calls} calls for {MANY} packets");
+    let numbers: Vec<u8> = taken.iter().map(|(.., number)| *number).collect();
+    assert_eq!(numbers, (0..MANY).collect::<Vec<_>>());
+    assert_eq!(queues.take_overrun(), 0);
+    for (queue, id, _) in taken {
+        queues.give(queue, id, Verdict::Pass).unwrap();
+    }
+    queues.tell().unwrap();
+    let arrived = std::iter::from_fn(|| receiver.recv(&mut [0; 8]).ok());
+    assert_eq!(arrived.count(), usize::from(MANY));
+}
+
+/// As many rules as the most workers and entrances need, in one batch.
+#[test]
+fn thousands_of_queues_are_held_by_one_table() {
+    need!(Root, Nft);
+    let netns = Netns::create("hold_many").unwrap();
+    netns
+        .run(|| {
+            let queues: Vec<(u32, u16)> = (0..2032).map(|n| (0x6200_0000 + n, n as u16)).collect();
+            let holding = Holding {
+                hook: Hook::Forward,
+                place: 0,
+                queues: &queues,
+                looped: None,
+            };
+            let hold = HoldTable::load(&[TableFamily::Ip, TableFamily::Ip6], &holding).unwrap();
+            assert_eq!(tables().lines().count(), 2);
+            drop(hold);
+            assert_eq!(tables(), "");
+        })
+        .unwrap();
+}
+
 fn hold_packets_to(family: TableFamily, host: &str) {
     let receiver = UdpSocket::bind((host, 0)).unwrap();
     receiver.set_nonblocking(true).unwrap();
@@ -255,16 +304,23 @@ fn hold_packets_to(family: TableFamily, host: &str) {
     for verdict in [Verdict::Pass, Verdict::PassMarked(0x77), Verdict::Drop] {
         sender.send_to(b"held", to).unwrap();
         assert!(!arrived(), "it does not wait");
-        let waiting = queues.receive().unwrap().unwrap();
+        assert_eq!(queues.receive().unwrap(), 1);
+        let waiting = queues.next_packet().unwrap();
         assert!(waiting.packet.ends_with(b"held"));
         let (queue, id) = (waiting.queue, waiting.id);
         assert_eq!(queue, 1);
         queues.give(queue, id, verdict).unwrap();
+        assert!(!arrived(), "the verdict has not been told");
+        queues.tell().unwrap();
         assert_eq!(arrived(), verdict != Verdict::Drop, "{verdict:?}");
         // A second word on it is no harm.
         queues.give(queue, id, verdict).unwrap();
-        assert_eq!(queues.receive().unwrap(), None);
+        queues.tell().unwrap();
+        queues.receive().unwrap();
+        assert_eq!(queues.next_packet(), None);
+        assert_eq!(queues.receive().unwrap(), 0);
     }
+    many_packets_take_few_calls(&mut queues, &receiver, &sender);
     assert!(
         table.list().unwrap().contains("packets 1 bytes"),
         "marked once"

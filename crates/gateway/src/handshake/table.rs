@@ -3,6 +3,7 @@
 use super::{Backlog, Shares};
 use crate::slab::Slab;
 use bentpipe_base::{Instant, Seq};
+use bentpipe_os::nfqueue::Waiting;
 use bentpipe_os::tcp;
 use bentpipe_policy::{Ends, Syn};
 use std::collections::HashMap;
@@ -36,6 +37,15 @@ const SUSPECT: usize = 8;
 pub(crate) struct Ticket {
     pub(crate) queue: u16,
     pub(crate) id: u32,
+}
+
+impl Ticket {
+    pub(crate) fn of(waiting: &Waiting<'_>) -> Self {
+        Self {
+            queue: waiting.queue,
+            id: waiting.id,
+        }
+    }
 }
 
 /// A SYN in a queue, and the dial that decides about it.

@@ -14,8 +14,6 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// SYNs taken before others have their turn.
-const BATCH: usize = 64;
 /// More than any queue holds.
 const QUEUED: usize = 65_536;
 /// How often it is looked for what is late, and for settings of the kernel.
@@ -44,9 +42,7 @@ impl Intake {
     }
 
     pub(super) fn give(&self, ticket: Ticket, verdict: Verdict) {
-        if let Err(error) = self.queues.give(ticket.queue, ticket.id, verdict) {
-            tracing::warn!(%error, "a SYN waits until the kernel gives it up");
-        }
+        warn_of(self.queues.give(ticket.queue, ticket.id, verdict));
     }
 
     /// Why a SYN is to pass unsplit, by the counter of the reason.
@@ -69,20 +65,22 @@ impl Intake {
     }
 }
 
+fn warn_of(told: io::Result<()>) {
+    if let Err(error) = told {
+        tracing::warn!(%error, "SYNs wait until the kernel gives them up");
+    }
+}
+
 impl Worker {
     /// SYNs have come to wait.
     pub(super) fn on_syns(&mut self) -> io::Result<()> {
-        for _ in 0..BATCH {
-            let Some(intake) = &mut self.intake else {
-                return Ok(());
-            };
-            let Some(waiting) = intake.queues.receive()? else {
-                break;
-            };
-            let ticket = Ticket {
-                queue: waiting.queue,
-                id: waiting.id,
-            };
+        if let Some(intake) = &mut self.intake {
+            intake.queues.receive()?;
+        }
+        while let Some(intake) = &mut self.intake
+            && let Some(waiting) = intake.queues.next_packet()
+        {
+            let ticket = Ticket::of(&waiting);
             match Syn::parse(waiting.packet) {
                 Some(syn) => self.on_syn(ticket, &syn),
                 None => intake.give(ticket, Verdict::Pass),
@@ -100,18 +98,23 @@ impl Worker {
         let Some(intake) = &mut self.intake else {
             return Ok(());
         };
-        for _ in 0..QUEUED {
-            let Some(waiting) = intake.queues.receive()? else {
-                break;
-            };
-            let ticket = Ticket {
-                queue: waiting.queue,
-                id: waiting.id,
-            };
-            self.counters.unattended.one();
-            intake.give(ticket, Verdict::Pass);
+        let mut left = QUEUED;
+        while left > 0 && intake.queues.receive()? > 0 {
+            while let Some(waiting) = intake.queues.next_packet() {
+                let ticket = Ticket::of(&waiting);
+                self.counters.unattended.one();
+                left = left.saturating_sub(1);
+                intake.give(ticket, Verdict::Pass);
+            }
         }
         Ok(())
+    }
+
+    /// Tells the kernel what was decided in this turn, all at once.
+    pub(super) fn tell_verdicts(&self) {
+        if let Some(intake) = &self.intake {
+            warn_of(intake.queues.tell());
+        }
     }
 
     fn on_syn(&mut self, ticket: Ticket, syn: &Syn) {

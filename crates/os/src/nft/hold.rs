@@ -16,9 +16,10 @@
 
 use super::{NftError, TableFamily};
 use crate::message::{nest, put};
-use crate::netfilter::{self, CHANGE, NESTED, REQUEST};
+use crate::netfilter::{self, NESTED, REQUEST};
 use crate::netlink::Mark;
 use crate::owner::Owner;
+use rustix::net::sockopt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
 
@@ -52,6 +53,9 @@ const DROP: u32 = 0;
 const ACCEPT: u32 = 1;
 /// The index of `lo` in every namespace.
 const LOOPBACK: u32 = 1;
+
+/// Of a buffer for sending, for what the kernel adds to a message.
+const HEADROOM: usize = 4096;
 
 /// How a rule says "wait in that queue".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +104,10 @@ impl HoldTable {
         let attempt = |way| {
             let socket = netfilter::open()?;
             let batch = batch(way, families, &name, holding);
+            // The kernel takes no more in one message than the socket's buffer for sending holds.
+            sockopt::set_socket_send_buffer_size_force(&socket, batch.len() + HEADROOM).or_else(
+                |_| sockopt::set_socket_send_buffer_size(&socket, batch.len() + HEADROOM),
+            )?;
             netfilter::request(&socket, &batch).map(|()| Self { _socket: socket })
         };
         attempt(Way::Queue)
@@ -114,13 +122,15 @@ impl HoldTable {
     }
 }
 
+/// Nothing in it asks for an acknowledgement: those of a thousand rules would overrun the socket. What fails is
+/// told of anyhow, and then nothing of the batch is done.
 fn batch(way: Way, families: &[TableFamily], name: &str, holding: &Holding<'_>) -> Vec<u8> {
     let mut batch = Vec::new();
     let table = [name.as_bytes(), b"\0"].concat();
     netfilter::put(&mut batch, (BATCH_BEGIN, REQUEST), (0, NFTABLES), |_| {});
     for family in families {
         let number = protocol(*family);
-        let create = CHANGE | CREATE;
+        let create = REQUEST | CREATE;
         netfilter::put(&mut batch, (NEW_TABLE, create), (number, 0), |bytes| {
             put(bytes, 1, &table);
             put(bytes, 2, &OWNED.to_be_bytes());
@@ -155,7 +165,7 @@ impl Rules<'_> {
             Hook::Forward => 2,
             Hook::Output => 3,
         };
-        let header = ((NEW_CHAIN, CHANGE | CREATE), (self.family, 0));
+        let header = ((NEW_CHAIN, REQUEST | CREATE), (self.family, 0));
         netfilter::put(self.batch, header.0, header.1, |bytes| {
             put(bytes, 1, self.table);
             put(bytes, 3, name);
@@ -168,7 +178,7 @@ impl Rules<'_> {
     }
 
     fn rule(&mut self, chain: &[u8], expressions: impl FnOnce(&mut Vec<u8>)) {
-        let header = ((NEW_RULE, CHANGE | APPEND), (self.family, 0));
+        let header = ((NEW_RULE, REQUEST | APPEND), (self.family, 0));
         netfilter::put(self.batch, header.0, header.1, |bytes| {
             put(bytes, 1, self.table);
             put(bytes, 2, chain);
