@@ -229,7 +229,7 @@ impl Worker {
     }
 
     /// Both legs stand: from now on the client is listened to. What it has said meanwhile, most
-    /// often its request, goes out at once; `false` when that was the end of the flow.
+    /// often its request, is an event at once; `false` when that was the end of the flow.
     fn open(&mut self, index: u32) -> bool {
         let Some(flow) = self.flows.get_mut(index) else {
             return false;
@@ -244,7 +244,7 @@ impl Worker {
         };
         self.ledger.connected(flow.begun);
         self.counters.connected.one();
-        self.pump(index, Side::Near) && self.watch(index, Side::Near)
+        self.watch(index, Side::Near)
     }
 
     /// Registers a socket of a flow; without that the flow cannot live.
