@@ -13,6 +13,7 @@ use bentpipe_policy::Which;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use thiserror::Error;
 
 /// How often a client's SYN is answered again: what is not confirmed within 15 s is forgotten. (By default the
@@ -37,6 +38,10 @@ pub(crate) struct Listener {
     /// Their profile: see [`Legs::of`].
     pub(crate) profile: usize,
 }
+
+/// All listeners, by worker. They stay open until the last worker has ended: the kernel numbers those that share a
+/// port in the order in which they began, and one that goes would give its number to another.
+pub(crate) type Listeners = Arc<[Vec<Arc<Listener>>]>;
 
 /// A listener that nobody is let in to. A SYN whose four numbers wait out a TIME_WAIT at us would not be forwarded:
 /// before the kernel forwards a packet it looks for a socket of those numbers. nft's `tproxy` ends such a wait for

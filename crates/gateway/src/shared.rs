@@ -189,6 +189,8 @@ pub(crate) struct Shared {
     control_lost: AtomicBool,
     /// A successor has taken over.
     retired: AtomicBool,
+    /// Workers that have ended, whose listeners nobody serves yet.
+    orphaned: Mutex<Vec<usize>>,
     /// For each worker, neighbours that did not answer.
     silent: Vec<Mutex<Vec<IpAddr>>>,
     /// Which pulse was asked for last, and which each worker has answered; [`u64::MAX`] in the place of
@@ -222,6 +224,7 @@ impl Shared {
             silence: Silence::default(),
             control_lost: AtomicBool::new(false),
             retired: AtomicBool::new(false),
+            orphaned: Mutex::default(),
             silent: (0..workers).map(|_| Mutex::default()).collect(),
             pulse: AtomicU64::new(0),
             pulses: (0..workers).map(|_| AtomicU64::new(u64::MAX)).collect(),
@@ -447,6 +450,18 @@ impl Shared {
         };
         let mut mailbox = mailbox.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut mailbox)
+    }
+
+    /// The listeners of these workers have nobody who serves them, until a worker asks: at the next pulse.
+    pub(crate) fn orphan(&self, workers: &[usize]) {
+        let mut orphaned = self.orphaned.lock().unwrap_or_else(PoisonError::into_inner);
+        orphaned.extend_from_slice(workers);
+    }
+
+    /// Workers whose listeners are to be served, by whoever asks first.
+    pub(crate) fn take_orphans(&self) -> Vec<usize> {
+        let mut orphaned = self.orphaned.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut orphaned)
     }
 
     /// Tries again after [`Shared::out_of_descriptors`].

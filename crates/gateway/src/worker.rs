@@ -6,6 +6,7 @@
 
 mod accept;
 mod breaking;
+mod heir;
 mod idle;
 mod stalled;
 mod syn;
@@ -17,7 +18,7 @@ use crate::counters::Counters;
 use crate::flow::{Flow, Phase, Side};
 use crate::lane::{Broken, Step, Tools};
 use crate::ledger::Ledger;
-use crate::listen::Listener;
+use crate::listen::{Listener, Listeners};
 use crate::shared::{Settings, Shared, Stage};
 use crate::slab::Slab;
 use crate::watchdog::Standstill;
@@ -61,7 +62,8 @@ enum Pause {
 /// What a worker is made of.
 pub(crate) struct Plan {
     pub(crate) number: usize,
-    pub(crate) listeners: Vec<Listener>,
+    /// Of all workers.
+    pub(crate) listeners: Listeners,
     pub(crate) shared: Arc<Shared>,
     pub(crate) counters: Arc<Counters>,
     /// What is dialled is to be seen by conntrack.
@@ -74,7 +76,10 @@ pub(crate) struct Plan {
 pub(crate) struct Worker {
     number: usize,
     epoll: Epoll,
-    listeners: Vec<Listener>,
+    /// Of all workers; those that this one serves; and whose these are.
+    all_listeners: Listeners,
+    listeners: Vec<Arc<Listener>>,
+    serves: Vec<usize>,
     paused: Option<Pause>,
     /// Waits so far, that in which connections were last accepted, and how many a listener then
     /// gave at most.
@@ -106,9 +111,6 @@ pub(crate) struct Worker {
 impl Worker {
     pub(crate) fn new(plan: Plan) -> io::Result<Self> {
         let epoll = Epoll::new()?;
-        for (number, listener) in plan.listeners.iter().enumerate() {
-            epoll.add(&listener.socket, LISTENER + number as u64, Interest::READ)?;
-        }
         epoll.add(plan.shared.wake(), WAKE, Interest::READ | Interest::EDGE)?;
         if let Some(intake) = &plan.intake {
             epoll.add(&intake.queues, QUEUE, Interest::READ)?;
@@ -117,10 +119,12 @@ impl Worker {
         let edition = plan.shared.edition();
         let settings = plan.shared.settings();
         let (pipes, pipe_size) = (settings.pipes, settings.pipe_size);
-        Ok(Self {
+        let mut worker = Self {
             number: plan.number,
             epoll,
-            listeners: plan.listeners,
+            all_listeners: plan.listeners,
+            listeners: Vec::new(),
+            serves: Vec::new(),
             paused: None,
             wakes: 0,
             accept_wake: 0,
@@ -148,7 +152,9 @@ impl Worker {
             breaking: Breaking::default(),
             idle: Idle::new(),
             stalled: Stalled::default(),
-        })
+        };
+        worker.serve(plan.number)?;
+        Ok(worker)
     }
 
     /// Works until the gateway stops.
@@ -220,6 +226,7 @@ impl Worker {
                 self.shared.beat(self.number);
                 self.on_renewal();
                 self.on_silent();
+                self.on_orphans();
             }
             token if token & DIAL != 0 => self.on_dial_ended(event),
             token if token >= LISTENER => self.on_clients((token - LISTENER) as usize),
@@ -403,5 +410,6 @@ impl Drop for Worker {
             self.shared.flow_ended();
         }
         self.shared.load().worker_holds(self.number, 0);
+        self.shared.orphan(&self.serves);
     }
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use support::{Ip, Listener, Stage, child, connect_in, eventually, pattern};
 
 /// Calls, and the errors that they have been seen or are documented to have.
-const FAILURES: [(&str, &[&str]); 12] = [
+const FAILURES: [(&str, &[&str]); 13] = [
     (
         "socket",
         &["EMFILE", "ENFILE", "ENOBUFS", "ENOMEM", "EACCES"],
@@ -67,6 +67,7 @@ const FAILURES: [(&str, &[&str]); 12] = [
         "sendto",
         &["ENOMEM", "ENOBUFS", "EPERM", "ECONNRESET", "EPIPE", "EINTR"],
     ),
+    ("recvmmsg", &["ENOMEM", "ENOBUFS", "EINTR"]),
     ("shutdown", &["ENOTCONN", "ENOBUFS"]),
 ];
 /// Which calls of a thread fail: the first so many, and after it one in so many.
@@ -271,6 +272,45 @@ fn failing_calls_break_connections_and_nothing_else() {
 fn failing_calls_hold_no_syn_up() {
     need!(Root, Tproxy, Program("strace"));
     calls_fail_and_nothing_else_does("threads = 2\n", &FAILURES[..7]);
+}
+
+/// The first of three workers fails. Its listeners keep their numbers, by which the kernel finds those of the others, and
+/// another worker serves them.
+#[test]
+fn a_thread_that_fails_leaves_no_connection_hanging() {
+    need!(Root, Tproxy, Program("strace"));
+    for handshake in ["end-to-end", "early"] {
+        let stage = Stage::new();
+        let config = format!("handshake = \"{handshake}\"\nthreads = 3\n");
+        let gateway = child::start(&stage, &config);
+        let pid = gateway.child.id();
+        eventually("its threads", || working_threads(pid).len() == 3);
+        let workers = working_threads(pid);
+        let first = workers.iter().filter(|thread| {
+            let path = format!("/proc/{pid}/task/{thread}/comm");
+            std::fs::read_to_string(path).unwrap().trim() == "split-0"
+        });
+        let first: Vec<String> = first.cloned().collect();
+        let injector = Injector::start(&first, "epoll_pwait:error=EBADF:when=1");
+        eventually("the end of the thread", || working_threads(pid).len() == 2);
+        drop(injector);
+        let listener = stage.listen(Ip::V4);
+        let to = listener.address();
+        for _ in 0..60 {
+            let began = std::time::Instant::now();
+            let mut client = connect_in(&stage.client, to).unwrap();
+            let mut server = listener.accept();
+            // From another port, it would be the second dial for one client.
+            assert_eq!(server.peer_addr().unwrap(), client.local_addr().unwrap());
+            client.write_all(b"x").unwrap();
+            server.read_exact(&mut [0]).unwrap();
+            assert!(
+                began.elapsed() < Duration::from_millis(900),
+                "a SYN was lost"
+            );
+        }
+        assert!(listener.accept_within(Duration::from_millis(20)).is_none());
+    }
 }
 
 #[test]

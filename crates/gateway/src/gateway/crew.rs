@@ -1,7 +1,8 @@
 //! The threads of a gateway, and what becomes of it when one of them fails.
 //!
 //! A thread that fails takes along what it held: its flows, by a reset. The others, and their flows, do
-//! not suffer for it. New connections are for those that are left: a listener that has gone gets none.
+//! not suffer for it. New connections are for those that are left: one of them serves its listeners, and those that
+//! it would have held pass unsplit.
 
 use super::RunError;
 use crate::shared::{Shared, Stage};

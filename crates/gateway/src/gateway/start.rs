@@ -11,7 +11,7 @@ use crate::handshake::{Backlog, Table};
 use crate::intercept::{InterceptError, Interception};
 use crate::ledger::Ledger;
 use crate::legs::Legs;
-use crate::listen::{self, Decoy, ListenError, Listener};
+use crate::listen::{self, Decoy, ListenError, Listener, Listeners};
 use crate::mark::{Marks, WORKERS};
 use crate::orders::{Fixed, Handle};
 use crate::ruleset::{Crossing, Ruleset};
@@ -370,13 +370,15 @@ fn spawn(
         .into_iter()
         .map(Some)
         .chain(std::iter::repeat_with(|| None));
-    let entered = listeners.into_iter().zip(intakes);
-    let kept = entered.zip(counters.iter().zip(meter.times.iter()));
+    let own = |list: Vec<Listener>| list.into_iter().map(Arc::new).collect();
+    let listeners: Listeners = listeners.into_iter().map(own).collect();
+    let kept = intakes.zip(counters.iter().zip(meter.times.iter()));
     let plans = kept
         .enumerate()
-        .map(|(number, ((listeners, intake), (counters, times)))| Plan {
+        .take(threads)
+        .map(|(number, (intake, (counters, times)))| Plan {
             number,
-            listeners,
+            listeners: Arc::clone(&listeners),
             intake,
             translates: interception.translates(),
             shared: Arc::clone(&shared),
