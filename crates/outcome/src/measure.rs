@@ -69,7 +69,7 @@ const fn measure(
 pub const MEASURES: &[Measure] = &[
     measure("segments", "", "full segments received in order",
         Take::Flows(flows::segments)),
-    measure("goodput", "Mbit/s", "payload received in order over the flow's time",
+    measure("goodput", "Mbit/s", "payload received in order over the time until the last byte was received, or over the flow's time where it has none",
         Take::Flows(flows::goodput)),
     measure("jain", "", "Jain's index of the flows' goodput, from 1/n (one has all) to 1 (all have alike)",
         Take::AllFlows(flows::jain)),

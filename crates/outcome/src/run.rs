@@ -33,7 +33,8 @@ pub struct Flow {
     pub received: Bytes,
     /// The same in full segments, a last short one counted whole; `None` where nobody saw segments.
     pub segments: Option<u64>,
-    /// Payload received over the time that it took.
+    /// Payload received over the time until the last byte was at the receiver; where there is no last one, over that of
+    /// the flow.
     pub goodput: Rate,
     /// Until the last byte was at the receiver, where there is a last one.
     pub completion: Option<Duration>,

@@ -394,6 +394,7 @@ fn flow_outcome<O: Observer>(
     let course = engine.flows[index];
     let since = |at: Instant| at - opener.start;
     let elapsed = since(course.over.unwrap_or(end));
+    let completion = sink.done.and(sink.record.last).map(since);
     let received = Bytes(sink.record.received);
     let mss = match &source.file {
         Some(file) => file.payload(),
@@ -435,13 +436,14 @@ fn flow_outcome<O: Observer>(
         received,
         segments: received.0.div_ceil(mss.0),
         mss,
-        goodput: rate(received, elapsed),
+        // The flow's end comes later: its sender still has to hear that all arrived.
+        goodput: rate(received, completion.unwrap_or(elapsed)),
         limit: path.and_then(|path| match source.file {
             Some(_) => path.goodput_limit(path.mtu() - mss),
             None => hosts::limit(&source.config, source.extra, mss, &path),
         }),
         connect: opener.record.connected.map(since),
-        completion: sink.done.and(sink.record.last).map(since),
+        completion,
         acknowledged: source.done.map(since),
         final_ack: sink
             .record

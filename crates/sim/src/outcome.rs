@@ -60,7 +60,7 @@ pub struct FlowOutcome {
     pub segments: u64,
     /// Payload of a full segment.
     pub mss: Bytes,
-    /// `received` over `elapsed`.
+    /// `received` over the time until the last byte was at the receiver; where there is no last one, over `elapsed`.
     pub goodput: Rate,
     /// What no TCP can exceed on its path; `None` where nothing limits the rate.
     pub limit: Option<Rate>,

@@ -25,6 +25,9 @@ fn two_segments_take_the_time_of_the_links() {
     assert_eq!(flow.status, Status::Finished);
     assert_eq!((flow.segments, flow.received.0), (2, 1000));
     assert!((seconds(flow.completion) - there).abs() < 1e-8, "{flow:?}");
+    // To the last byte at the receiver, as the lab counts it, not until the sender knows of it.
+    let goodput = 8.0 * 1000.0 / there / 1e6;
+    assert!((flow.goodput.mbps() - goodput).abs() < 2e-6, "{flow:?}");
     // Should the FIN go by itself, its acknowledgement comes later, but within the delay of ns-2.
     let known = seconds(flow.acknowledged) - there - back;
     assert!((-1e-8..0.11).contains(&known), "{known}");

@@ -65,7 +65,22 @@ fn options<'a>(out: &'a Path, cancel: &'a AtomicBool, threads: usize) -> Options
 
 fn whole(out: &Path, threads: usize) -> Results {
     let cancel = AtomicBool::new(false);
-    run(&study(TEXT), &options(out, &cancel, threads), &closed).unwrap()
+    patient(&study(TEXT), &options(out, &cancel, threads), &closed)
+}
+
+/// A run in a folder that a run before has just left: a program that another test starts meanwhile holds the folder's
+/// lock, too, until it runs.
+fn patient(
+    study: &Study,
+    options: &Options<'_>,
+    measure: &(dyn Fn(&Scenario) -> Result<Measures, String> + Sync),
+) -> Results {
+    loop {
+        match run(study, options, measure) {
+            Err(StudyError::Busy(_)) => std::thread::sleep(Duration::from_millis(10)),
+            results => return results.unwrap(),
+        }
+    }
 }
 
 fn points(out: &Path) -> Vec<u8> {
@@ -166,13 +181,7 @@ fn a_measure_of_one_flow_is_asked_for_once() {
             all.extend(none);
             Ok(all)
         };
-        loop {
-            match run(&study(text), &options(folder.path(), &cancel, 2), &measure) {
-                // A program that another test starts has the lock of before until it runs.
-                Err(StudyError::Busy(_)) => std::thread::sleep(Duration::from_millis(10)),
-                results => return results.unwrap(),
-            }
-        }
+        patient(&study(text), &options(folder.path(), &cancel, 2), &measure)
     };
     let named = TEXT.replace("measure = \"sum\"", "measure = \"sum(flow1)\"");
     let again = |results: Results| results.resumed;
@@ -379,7 +388,7 @@ fn many(scenario: &Scenario) -> Result<Measures, String> {
 fn a_resumed_study_has_the_same_figures_bit_for_bit() {
     let folder = tempfile::tempdir().unwrap();
     let cancel = AtomicBool::new(false);
-    let once = || run(&long(), &options(folder.path(), &cancel, 2), &many).unwrap();
+    let once = || patient(&long(), &options(folder.path(), &cancel, 2), &many);
     let (first, again) = (once(), once());
     assert_eq!((first.resumed, again.resumed), (0, 300));
     assert_eq!(first.samples, again.samples);

@@ -116,10 +116,7 @@ fn simulated(scenario: &Scenario, seed: u64) -> Result<Run, SimError> {
             .map(|(at, cwnd)| (since(*at), *cwnd))
             .collect();
         Side {
-            // As the lab counts it: until the last byte, not until the connection has ended.
-            goodput_mbps: flow.completion.map_or(flow.goodput.mbps(), |time| {
-                8e-6 * flow.received.0 as f64 / time.as_secs_f64()
-            }),
+            goodput_mbps: flow.goodput.mbps(),
             sent_again: flow.source.retransmitted,
             timeouts: flow.source.timeouts,
             sender_s: flow.acknowledged.map(|time| time.as_secs_f64()),
