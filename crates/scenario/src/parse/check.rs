@@ -5,7 +5,7 @@ use super::{Known, Places};
 use crate::model::{Amount, Flow, FlowKind, Scenario};
 use crate::read::{Document, Place, Wrong};
 use crate::topology::Topology;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The congestion controls of Saratoga.
 const OF_SARATOGA: [&str; 2] = ["none", "tfrc"];
@@ -94,8 +94,21 @@ impl Check<'_, '_> {
         let forwarding = routers.keys().chain(gateways.keys());
         let forwarding: Vec<&str> = forwarding.map(String::as_str).collect();
         let mut right = true;
+        let mut sites: BTreeMap<[&str; 2], &str> = BTreeMap::new();
         for (name, pep) in &self.scenario.peps {
             let [node, link] = &self.places.peps[name];
+            let site = [pep.node.as_str(), pep.link.as_str()];
+            if pep.enabled
+                && let Some(other) = sites.insert(site, name)
+            {
+                let what = format!(
+                    "PEPs `{other}` and `{name}` both at `{}` on link `{}`",
+                    site[0], site[1]
+                );
+                let expected =
+                    "one that is enabled for each node and link; `enabled = false` for the others";
+                right = self.problem(node, Wrong::new(what, expected));
+            }
             if !forwarding.contains(&pep.node.as_str()) {
                 let what = format!("`{}` is no router or gateway", pep.node);
                 right = self.problem(node, Wrong::name(what, &pep.node, &forwarding));

@@ -236,6 +236,16 @@ pub(crate) const CASES: &[(&str, &str, &[&str])] = &[
         "[peps.agent]\nkind = \"snoop\"\nnode = \"hub\"\nlink = \"sapce\"\n[[flows]]",
         &["22:8: `sapce` is no link of `hub`", "did you mean `space`?"],
     ),
+    // The simulator took the last without a word.
+    (
+        "[[flows]]",
+        "[peps.agent]\nkind = \"snoop\"\nnode = \"hub\"\nlink = \"space\"\n\
+         [peps.other]\nkind = \"ack-filter\"\nnode = \"hub\"\nlink = \"space\"\n[[flows]]",
+        &[
+            "25:8: PEPs `agent` and `other` both at `hub` on link `space`",
+            "`enabled = false`",
+        ],
+    ),
     (
         "kind = \"bulk\"",
         "kind = \"on-of\"",
