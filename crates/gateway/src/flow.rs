@@ -32,6 +32,8 @@ pub(crate) enum Phase {
     Dialling,
     /// Both legs stand.
     Open,
+    /// Both directions have ended; a peer has not acknowledged everything yet.
+    Closing,
     /// One side is broken. The other still gets what had arrived before, then a reset, at the
     /// latest at `until`.
     Breaking { alive: Side, until: Instant },

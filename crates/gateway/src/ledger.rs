@@ -132,6 +132,7 @@ impl Ledger {
             lasted: timer::now().since(flow.begun),
             end: match flow.phase {
                 Phase::Open if flow.has_ended() => "finished",
+                Phase::Closing => "finished",
                 Phase::Dialling => "unanswered",
                 _ => "reset",
             },

@@ -6,6 +6,7 @@
 
 mod accept;
 mod breaking;
+mod closing;
 mod heir;
 mod idle;
 mod stalled;
@@ -246,6 +247,7 @@ impl Worker {
         match flow.phase {
             Phase::Dialling => self.on_answer(index, event),
             Phase::Open => self.on_open(index, side, event),
+            Phase::Closing => self.on_closing(index),
             Phase::Breaking { alive, .. } => {
                 if side == alive && (event.failed() || event.hung_up()) {
                     self.drop_flow(index);
@@ -368,20 +370,6 @@ impl Worker {
                 false
             }
         }
-    }
-
-    /// Both directions have ended: what is still unsent goes out, then FIN, by the kernel's hand.
-    fn finish(&mut self, index: u32) {
-        let Some(flow) = self.flows.get_mut(index) else {
-            return;
-        };
-        for side in Side::BOTH {
-            if let Err(error) = socket::abort_on_close(flow.socket(side), false) {
-                tracing::warn!(%error, "cannot close a connection orderly: it ends by a reset");
-            }
-        }
-        self.counters.finished.one();
-        self.drop_flow(index);
     }
 
     /// Ends a flow; both sockets close as their linger setting says.

@@ -6,6 +6,7 @@ mod support;
 
 use bentpipe_base::Bytes;
 use bentpipe_os::need;
+use bentpipe_os::sweep::sweep;
 use bentpipe_os::netlink::{Prefix, Route};
 use bentpipe_os::tcp;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -248,4 +249,63 @@ fn a_killed_gateway_resets_both_sides() {
 #[test]
 fn gateway_process() {
     child::be_a_gateway();
+}
+
+/// A flow of which both directions have ended, and the client has not read what the server sent.
+fn ended_with_bytes_to_come(stage: &Stage, ip: Ip) -> TcpStream {
+    let (mut client, mut server) = stage.pair(ip);
+    support::set_buffers(&server, &client, 8192);
+    client.write_all(b"all of it").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    server.read_to_end(&mut Vec::new()).unwrap();
+    server.write_all(&pattern(1_000_000)).unwrap();
+    drop(server);
+    client
+}
+
+/// What an end gets that was not told of all bytes before the gateway went: never silence, nor an orderly end.
+fn is_told(client: &mut TcpStream) {
+    let mut got = Vec::new();
+    let error = client.read_to_end(&mut got).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{} bytes", got.len());
+    assert!(got.len() < 1_000_000);
+}
+
+/// What both ends believe to be over is reset when the gateway ends or is killed before all has arrived.
+#[test]
+fn a_finished_flow_with_bytes_to_come_is_reset_when_the_gateway_ends() {
+    need!(Root, Tproxy);
+    for ip in Ip::BOTH {
+        let stage = Stage::new();
+        let gateway = stage.split();
+        let mut client = ended_with_bytes_to_come(&stage, ip);
+        eventually("the end of the flow", || gateway.meter.read().finished == 1);
+        assert_eq!(gateway.meter.read().open, 1);
+        drop(gateway);
+        is_told(&mut client);
+
+        let mut gateway = child::start(&stage, "");
+        let mut client = ended_with_bytes_to_come(&stage, ip);
+        std::thread::sleep(Duration::from_millis(300));
+        gateway.kill();
+        stage.gateway.run(sweep).unwrap();
+        is_told(&mut client);
+    }
+}
+
+/// Until then it is kept, and delivered to the last byte.
+#[test]
+fn a_finished_flow_is_kept_until_all_has_arrived() {
+    need!(Root, Tproxy);
+    let (stage, gateway) = splitting();
+    for ip in Ip::BOTH {
+        let mut client = ended_with_bytes_to_come(&stage, ip);
+        eventually("the end of the flow", || gateway.meter.read().open == 1);
+        std::thread::sleep(Duration::from_millis(200));
+        let mut got = Vec::new();
+        client.read_to_end(&mut got).unwrap();
+        assert!(got == pattern(1_000_000));
+        eventually("no flow", || gateway.meter.read().open == 0);
+    }
+    assert_eq!(gateway.meter.read().finished, 2);
 }

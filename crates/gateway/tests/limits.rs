@@ -379,7 +379,7 @@ fn draining_delivers_the_last_bytes() {
     client.write_all(&[7; 2_000_000]).unwrap();
     drop(client);
     server.shutdown(std::net::Shutdown::Write).unwrap();
-    eventually("the end of the flow", || gateway.meter.read().open == 0);
+    eventually("the end of the flow", || gateway.meter.read().finished == 1);
     gateway.shutdown.request();
     std::thread::sleep(Duration::from_millis(200));
     let mut rest = Vec::new();

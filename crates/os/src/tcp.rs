@@ -80,6 +80,12 @@ pub fn info(socket: impl AsFd) -> io::Result<Info> {
     Ok(Info::parse(&raw[..filled]))
 }
 
+/// Whether connection `socket` is no more: both ends have everything and have said so, or it has broken.
+pub fn is_over(socket: impl AsFd) -> bool {
+    // TCP_CLOSE of tcp_states.h.
+    info(socket).is_ok_and(|info| info.state == 7)
+}
+
 /// Whether connection `socket` has been begun and nothing has been heard from the other end (SYN-SENT).
 pub fn is_unanswered(socket: impl AsFd) -> bool {
     // TCP_SYN_SENT of tcp_states.h.

@@ -1,6 +1,6 @@
 //! Flows whose receivers take nothing, when memory is short ([`crate::load`]).
 //!
-//! Once a second each worker looks at its flows of which a lane is full. One whose receiver has taken next to
+//! Once a second each worker looks at its flows of which a lane is full, and at those that close. One whose receiver has taken next to
 //! nothing for [`PAUSE`] is shrunk: what waits stays, and no more comes. So are the other full ones of a client
 //! whose stalled flows hold more than its share, and those that it begins. When three quarters of the bound are
 //! in use, the longest stalled are reset: after the time configured, and after a tenth of it those of clients over
@@ -124,7 +124,12 @@ impl Worker {
         if self.shared.load().is_short() {
             for (index, flow) in self.flows.iter_mut() {
                 for side in Side::BOTH {
-                    if flow.phase == Phase::Open && flow.lane(side).is_full() {
+                    let waits = match flow.phase {
+                        Phase::Open => flow.lane(side).is_full(),
+                        Phase::Closing => true,
+                        Phase::Dialling | Phase::Breaking { .. } => false,
+                    };
+                    if waits {
                         // A socket that cannot be asked is about to break.
                         let _ = watch(lanes.entry((index, side)), flow, side, now);
                     }
