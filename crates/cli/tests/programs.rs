@@ -295,6 +295,39 @@ fn net_admin_alone_is_told_and_suffices() {
     runs_and_ends(gateway);
 }
 
+/// Rules of firewall and routing that do not know what the gateway dials are named.
+#[test]
+fn the_doctor_names_rules_that_do_not_know_a_dial() {
+    bentpipe_os::need!(Root, Tproxy, Program("ip"));
+    let (netns, _veth) = gateway_stage();
+    let told = || {
+        let output = netns.command(PROGRAM).arg("doctor").output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let before = told();
+    for words in [
+        "good  firewall and translation of addresses: nothing is translated",
+        "good  policy routing: ",
+    ] {
+        assert!(before.contains(words), "no `{words}` in {before}");
+    }
+    let rules = "table inet nat {\n chain post {\n type nat hook postrouting priority srcnat;\n \
+                 iifname sat0 masquerade\n }\n chain out {\n type filter hook output priority 0; policy drop;\n }\n}";
+    netns
+        .run(|| bentpipe_os::nft::apply(rules).unwrap())
+        .unwrap();
+    let mut rule = netns.command("ip");
+    let rule = rule.args(["rule", "add", "iif", "sat0", "lookup", "100", "pref", "200"]);
+    assert!(rule.status().unwrap().success());
+    let after = told();
+    for words in [
+        "less  firewall and translation of addresses: inet nat post: iifname \"sat0\" masquerade; inet nat out\n",
+        "less  policy routing: pref 200 iif sat0 lookup 100\n",
+    ] {
+        assert!(after.contains(words), "no `{words}` in {after}");
+    }
+}
+
 /// Nothing else would tell: split connections pass all the same.
 #[test]
 fn a_kernel_that_forwards_nothing_is_told() {

@@ -73,7 +73,7 @@ counters! {
     unanswered,
     /// SYNs held until the far side had answered.
     held,
-    /// SYNs that came again while the far side was being dialled, dropped; or after they had passed or been let in.
+    /// SYNs that came again: while the far side was being dialled, dropped; after they had been let in.
     repeated,
     /// Held SYNs given up: the far side was silent, or the client had gone when it answered.
     abandoned,

@@ -17,6 +17,7 @@
 //! - The next two are of another table ([`bentpipe_os::nft::HoldTable`]): SYNs with such a priority wait in their
 //!   worker's queue; those to which the worker then gives a mark for it are looped over `lo`. Where
 //!   there are no queues `cross_N` gives that mark.
+//! - `note_passed`: a SYN that passes passes when it comes again ([`passed`]).
 //! - `after`: what passes gets its priority back; answers in the name of a host that cannot be asked again.
 //! - `clamp`: no larger segments than a leg's `mss` for what is not split either.
 //! - `passing`: counts what is not split, and refuses QUIC where that is wanted.
@@ -43,6 +44,7 @@
 //!   delivered here. SYNs only to sockets that have a mark: those in TIME_WAIT have none, and would
 //!   catch those of new connections.
 
+mod passed;
 mod position;
 mod segments;
 
@@ -186,11 +188,12 @@ impl Ruleset {
             .map(|number| format!("chain cross_{number} {{\n}}\n"))
             .collect();
         let (own, passing, standing) = (self.own(), self.passing(), position::standing());
+        let passed = passed::sets();
         let holders = is("priority", self.marks.holders());
         let unreachable = self.marks.unreachable();
         format!(
             "\
-{counters}{switch}{standing}chain choose {{
+{counters}{switch}{passed}{standing}chain choose {{
 }}
 {crosses}chain hold {{
   type filter hook forward priority {PLACE}; policy accept;
@@ -200,6 +203,7 @@ chain after {{
   type filter hook forward priority {}; policy accept;
   meta mark {unreachable:#x} reject with icmpx host-unreachable
   meta priority {:#x} counter name translated
+  {holders} jump note_passed
   {holders} meta priority set 0
 }}
 {own}{passing}",
@@ -375,6 +379,9 @@ chain by_kind {{
             commands,
             "add rule {table} choose meta priority & 0xff000000 == 0x62000000 accept"
         );
+        for matches in passed::matches() {
+            let _ = writeln!(commands, "add rule {table} choose {matches} accept");
+        }
         for (number, crossing) in self.crossings.iter().enumerate() {
             let (crosses, back) = (self.crosses(crossing.leg), self.set(crossing.leg));
             let _ = writeln!(

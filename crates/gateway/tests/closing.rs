@@ -6,8 +6,8 @@ mod support;
 
 use bentpipe_base::Bytes;
 use bentpipe_os::need;
-use bentpipe_os::sweep::sweep;
 use bentpipe_os::netlink::{Prefix, Route};
+use bentpipe_os::sweep::sweep;
 use bentpipe_os::tcp;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -267,7 +267,12 @@ fn ended_with_bytes_to_come(stage: &Stage, ip: Ip) -> TcpStream {
 fn is_told(client: &mut TcpStream) {
     let mut got = Vec::new();
     let error = client.read_to_end(&mut got).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{} bytes", got.len());
+    assert_eq!(
+        error.kind(),
+        ErrorKind::ConnectionReset,
+        "{} bytes",
+        got.len()
+    );
     assert!(got.len() < 1_000_000);
 }
 

@@ -6,7 +6,7 @@ mod support;
 
 use bentpipe_gateway::protocol::{self, AskError, Request};
 use bentpipe_gateway::{Config, Control, Gateway, Handle, ManageError, Manager, Shutdown, Source};
-use bentpipe_os::need;
+use bentpipe_os::{need, nft};
 use rustix::process::{Gid, Uid};
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
@@ -148,6 +148,38 @@ fn the_status_shows_flows_by_state_and_the_busiest_first() {
     assert_eq!(busiest["to_lan"], 300_000);
     assert!(busiest["to_lan_rate"].as_f64().unwrap() > 1e4, "{busiest}");
     assert_eq!(status["busiest"][1]["to_sat"], 100_000);
+}
+
+/// A SYN whose answer is slow comes again; if it passed before, it passes then, for the server has begun to answer that
+/// connection.
+#[test]
+fn a_syn_that_passed_passes_when_it_comes_again() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = managed(&stage);
+    for ip in Ip::BOTH {
+        gateway.ask(&Request::Bypass { on: true }).unwrap();
+        let answers = "table inet slow { chain c { type filter hook input priority 0; \
+                       tcp flags & (syn | ack) == (syn | ack) drop; }; }";
+        let apply = |rules: &'static str| move || nft::apply(rules).unwrap();
+        stage.client.run(apply(answers)).unwrap();
+        let listener = stage.listen(ip);
+        let clients = stage.burst(1, listener.address());
+        std::thread::sleep(Duration::from_millis(300));
+        gateway.ask(&Request::Bypass { on: false }).unwrap();
+        // The client's second SYN comes, and finds that new connections are split.
+        std::thread::sleep(Duration::from_millis(1000));
+        stage.client.run(apply("delete table inet slow")).unwrap();
+        let server = listener.accept();
+        for client in clients {
+            exchange(&mut (client, server.try_clone().unwrap()));
+        }
+        let counters = gateway.handle.counters();
+        assert_eq!((counters.held, counters.accepted), (0, 0), "{counters:?}");
+    }
+    // Others are split.
+    exchange(&mut stage.pair(Ip::V4));
+    assert_eq!(gateway.accepted(), 1);
 }
 
 #[test]

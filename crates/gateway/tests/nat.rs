@@ -293,7 +293,8 @@ fn a_proxy_for_the_gateways_own_programs_gets_no_dial() {
     }
 }
 
-/// What the gateway's own programs may not do, its dials may not either: the clients' connections pass.
+/// What the gateway's own programs may not do, its dials may not either: the clients' connections pass. With a rule for
+/// what the gateway sends they are split.
 #[test]
 fn a_firewall_against_the_gateways_own_programs_leaves_nothing_hanging() {
     need!(Root, Tproxy);
@@ -301,6 +302,8 @@ fn a_firewall_against_the_gateways_own_programs_leaves_nothing_hanging() {
     stage.apply(
         "table inet own { chain out { type filter hook output priority filter; policy drop;
            ct state established,related accept
+           tcp dport 7 meta mark and 0xff000000 == 0x62000000 accept
+           tcp sport 7 meta mark and 0xff000000 == 0x62000000 accept
            meta l4proto ipv6-icmp accept
          } }",
     );
@@ -314,6 +317,12 @@ fn a_firewall_against_the_gateways_own_programs_leaves_nothing_hanging() {
         }
     }
     assert_eq!(gateway.meter.read().accepted, 0);
+    for (count, ip) in Ip::BOTH.into_iter().enumerate() {
+        let listener = support::listen_at(&stage.server, ip.server(), 7);
+        let (_, took) = seen(&stage, &listener);
+        assert!(took < AT_ONCE, "{took:?}");
+        assert_eq!(gateway.meter.read().connected, count as u64 + 1);
+    }
 }
 
 /// A route that asks by what interface a packet came is not the dial's. It leaves by no other leg's interface, and the

@@ -5,6 +5,8 @@ use crate::terminal;
 use anyhow::anyhow;
 use bentpipe_os::limits;
 use bentpipe_os::need::{Missing, Need};
+use bentpipe_os::netlink::Netlink;
+use bentpipe_os::nft;
 use serde::Serialize;
 use std::fs;
 use std::path::Path;
@@ -82,6 +84,8 @@ fn look() -> Vec<Finding> {
         bpf(),
         nfqueue(),
         descriptors(),
+        translation(),
+        routes(),
     ];
     findings.extend(SYSCTLS.iter().map(sysctl));
     findings
@@ -166,6 +170,52 @@ fn nfqueue() -> Finding {
             "the kernel has no nfnetlink_queue",
             "clients are answered before the server is (handshake = \"early\"); `modprobe nfnetlink_queue`",
         ),
+    }
+}
+
+const UNKNOWN_DIALS: &str = "connections that these are for pass unsplit, the first of each client 3.5 s late (answered early, it waits)";
+
+/// Rules of the firewall that do not know what the gateway dials.
+fn translation() -> Finding {
+    let what = "firewall and translation of addresses";
+    let survey = match nft::survey() {
+        Ok(survey) => survey,
+        Err(error) => {
+            let cost = "whether rules ask for what the gateway's own connections lack is not known";
+            return lack(what, Verdict::Less, error.to_string(), cost);
+        }
+    };
+    let mut mend = Vec::new();
+    if !survey.translating.is_empty() {
+        mend.push("where addresses are translated, ask for addresses or oifname, not for marks or iifname");
+    }
+    if !survey.closing.is_empty() {
+        mend.push("in an output chain that lets nothing out, `meta mark and 0xff000000 == 0x62000000 accept`");
+    }
+    let found = [survey.translating, survey.closing].concat();
+    match (found.is_empty(), nft::translates()) {
+        (false, _) => {
+            let cost = format!("{UNKNOWN_DIALS}; {}", mend.join("; "));
+            lack(what, Verdict::Less, found.join("; "), &cost)
+        }
+        (true, Ok(true)) => good(
+            what,
+            "split connections are translated as forwarded ones; those to a translated destination pass unsplit",
+        ),
+        (true, _) => good(what, "nothing is translated"),
+    }
+}
+
+/// Rules of routing that do not know what the gateway dials.
+fn routes() -> Finding {
+    let what = "policy routing";
+    match Netlink::open().and_then(|netlink| netlink.rules_by_arrival()) {
+        Ok(rules) if rules.is_empty() => good(
+            what,
+            "no route depends on marks or on where a packet came in",
+        ),
+        Ok(rules) => lack(what, Verdict::Less, rules.join("; "), UNKNOWN_DIALS),
+        Err(error) => lack(what, Verdict::Less, error.to_string(), "it is not known"),
     }
 }
 
@@ -255,6 +305,13 @@ const SYSCTLS: &[Sysctl] = &[
         least: 1 << 20,
         verdict: Verdict::Less,
         cost: "pipes are smaller: about a tenth more processor time a GB; set it to 1048576",
+    },
+    Sysctl {
+        what: "net.ipv4.tcp_max_orphans",
+        field: 0,
+        least: 4096,
+        verdict: Verdict::Less,
+        cost: "of more connections that end at once than that the last bytes, up to 16 KiB each, may be lost by a reset; raise it",
     },
     Sysctl {
         what: "net.ipv4.tcp_mem",

@@ -20,7 +20,7 @@ const UNCONFIRMED: Duration = Duration::from_secs(16);
 /// How long one whose connection stands is remembered, and how many are at most.
 const MEMORY: Duration = Duration::from_secs(4);
 const REMEMBERED: usize = 65_536;
-/// How long one is remembered that passed after its dial was silent: clients send it again after 64 s at most.
+/// How long one is remembered that is to pass when it comes again: clients send it after 64 s at most.
 const PASSING: Duration = Duration::from_secs(65);
 /// SYNs of one source prefix, and to one destination, that may be pending before any client has confirmed.
 const INITIAL: usize = 64;
@@ -83,8 +83,8 @@ pub(crate) enum Known {
     Held(Ticket),
     /// It comes again after it was let in.
     LetIn,
-    /// It comes again after it passed, or is to pass now: what was dialled for it was silent.
-    Passed,
+    /// It was dropped, and is to pass now.
+    Passes,
 }
 
 /// The SYNs of one worker.
@@ -96,9 +96,8 @@ pub(crate) struct Table {
     /// SYNs let in of late. One that comes again may have waited in the queue while the first became
     /// a connection.
     let_in: HashMap<Ends, LetIn>,
-    /// SYNs that passed after their dial was silent, and until when that is remembered. Were one that comes
-    /// again dialled again, the far side would hear two connections of the same four numbers.
-    passed: HashMap<Ends, (Seq, Instant)>,
+    /// SYNs that were dropped and are to pass when they come again, and until when.
+    passing: HashMap<Ends, (Seq, Instant)>,
     /// How many of these wait for their clients, and how many have a far side.
     waiting: usize,
     unconfirmed: usize,
@@ -116,7 +115,7 @@ impl Table {
             held: Slab::new(),
             places: HashMap::new(),
             let_in: HashMap::new(),
-            passed: HashMap::new(),
+            passing: HashMap::new(),
             waiting: 0,
             unconfirmed: 0,
             abandoned: 0,
@@ -129,7 +128,7 @@ impl Table {
     pub(crate) fn is_idle(&self) -> bool {
         self.places.is_empty()
             && self.let_in.is_empty()
-            && self.passed.is_empty()
+            && self.passing.is_empty()
             && self.abandoned == 0
             && self.shares.are_empty()
     }
@@ -159,24 +158,24 @@ impl Table {
                 Known::LetIn
             }
             Some(before) if before.seq == syn.seq => Known::LetIn,
-            _ => self.meet_passed(syn, now),
+            _ => self.meet_passing(syn, now),
         }
     }
 
-    fn meet_passed(&mut self, syn: &Syn, now: Instant) -> Known {
-        match self.passed.get_mut(&syn.ends) {
+    fn meet_passing(&mut self, syn: &Syn, now: Instant) -> Known {
+        match self.passing.get_mut(&syn.ends) {
             Some((seq, until)) if *seq == syn.seq => {
                 *until = now + PASSING;
-                Known::Passed
+                Known::Passes
             }
             _ => Known::New,
         }
     }
 
-    /// This SYN passes, and is to pass when it comes again.
-    pub(crate) fn passes(&mut self, ends: Ends, seq: Seq, now: Instant) {
-        if self.passed.len() < REMEMBERED {
-            self.passed.insert(ends, (seq, now + PASSING));
+    /// This SYN is dropped, and is to pass when it comes again.
+    pub(crate) fn pass_next(&mut self, ends: Ends, seq: Seq, now: Instant) {
+        if self.passing.len() < REMEMBERED {
+            self.passing.insert(ends, (seq, now + PASSING));
         }
     }
 
@@ -304,7 +303,7 @@ impl Table {
     pub(crate) fn expire(&mut self, now: Instant) -> usize {
         self.abandoned -= self.abandoned.div_ceil(6);
         self.shares.age();
-        self.passed.retain(|_, (_, until)| now < *until);
+        self.passing.retain(|_, (_, until)| now < *until);
         let mut reset = 0;
         self.let_in.retain(|ends, entry| {
             if entry.far.as_ref().is_some_and(|(_, until)| *until <= now) {

@@ -68,7 +68,7 @@ impl Reason {
 /// The chain that lets new connections pass unless they are to be split.
 pub(super) fn standing() -> String {
     let split = Switch::matches(Position::Split.number());
-    let mut chain = format!("chain standing {{\n  {split} return\n");
+    let mut chain = format!("chain standing {{\n  {split} return\n  jump note_passed\n");
     for reason in Reason::ALL {
         let matches = Switch::matches(reason.position());
         // Writing to a String cannot fail.

@@ -128,7 +128,10 @@ impl Worker {
                 self.counters.repeated.one();
                 return intake.give(before, Verdict::Drop);
             }
-            Known::Passed => return self.on_passed(ticket),
+            Known::Passes => {
+                self.counters.repeated.one();
+                return intake.give(ticket, Verdict::Pass);
+            }
             Known::LetIn => {
                 // Our answer was lost, or is on its way.
                 self.counters.repeated.one();
@@ -356,7 +359,7 @@ impl Worker {
         // Conntrack has taken it for a part of the dial; the next one it takes for a connection of its own.
         self.give(ticket, Verdict::Drop);
         if let Some(intake) = &mut self.intake {
-            intake.table.passes(ends, seq, timer::now());
+            intake.table.pass_next(ends, seq, timer::now());
         }
     }
 }

@@ -5,7 +5,7 @@
 //! us: it waits as for any silent server, and those after it pass.
 
 use super::Worker;
-use crate::handshake::{Held, Ticket};
+use crate::handshake::Held;
 use crate::silence::PATIENCE;
 use bentpipe_base::Instant;
 use bentpipe_os::conntrack::Conntrack;
@@ -58,7 +58,7 @@ impl Worker {
         let Some(intake) = &mut self.intake else {
             return;
         };
-        let Some(&mut Held { ends, seq, .. }) = intake.table.held(index) else {
+        let Some(&mut Held { ends, .. }) = intake.table.held(index) else {
             return;
         };
         let (client, server) = ends;
@@ -66,15 +66,6 @@ impl Worker {
         self.counters.unanswered.one();
         self.shared.silence().was_met(&ends, now);
         self.release(index, Verdict::Pass);
-        if let Some(intake) = &mut self.intake {
-            intake.table.passes(ends, seq, now);
-        }
-    }
-
-    /// A SYN has come again that passed before.
-    pub(super) fn on_passed(&mut self, ticket: Ticket) {
-        self.counters.repeated.one();
-        self.give(ticket, Verdict::Pass);
     }
 
     /// Has conntrack forget what was dialled between `ends`: the client's own SYN is of the same four numbers, and

@@ -110,7 +110,7 @@ impl Need {
             Self::Tun => "load the module (`modprobe tun`) or give the container that device",
             Self::Nft => "`apt-get install nftables`, on a kernel 5.12 or later",
             Self::Tproxy => {
-                "use a kernel with CONFIG_NFT_TPROXY and CONFIG_NFT_SOCKET (`modprobe nft_tproxy nft_socket`)"
+                "use a kernel with CONFIG_NFT_TPROXY, CONFIG_NFT_SOCKET, CONFIG_NFT_FIB_INET, CONFIG_NFT_DUP_IPV4 and, where there is IPv6, CONFIG_NFT_DUP_IPV6 (`modprobe -a nft_tproxy nft_socket nft_fib_inet nft_dup_ipv4 nft_dup_ipv6`)"
             }
             Self::Btf => "use a kernel with CONFIG_DEBUG_INFO_BTF, as distributions build it",
             Self::StructOps => {

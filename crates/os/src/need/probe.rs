@@ -2,7 +2,7 @@
 
 use crate::netlink::{Family, Mark, Netlink};
 use crate::netns::Netns;
-use crate::nft::{OwnerTable, TableFamily};
+use crate::nft::{HoldTable, Holding, Hook, OwnerTable, TableFamily};
 use crate::socket::{set_transparent, stream};
 use std::error::Error;
 use std::fs;
@@ -149,9 +149,20 @@ fn intercept() -> Result<(), Box<dyn Error>> {
                type filter hook prerouting priority mangle; policy accept;
                meta l4proto tcp tcp flags & (syn|ack) != syn socket transparent 1 meta mark set 1 accept
                meta l4proto tcp tproxy to {to}:9 meta mark set 1 accept
+             }}
+             chain forward {{
+               type filter hook forward priority filter; policy accept;
+               fib saddr oifname != \"lo\" accept
              }}"
         );
         let _table = OwnerTable::load(table, "probe", &body)?;
+        let holding = Holding {
+            hook: Hook::Forward,
+            place: 0,
+            queues: &[],
+            looped: Some(Mark::exact(1)),
+        };
+        let _looped = HoldTable::load(&[table], &holding)?;
         bind_foreign(foreign)?;
     }
     Ok(())

@@ -279,11 +279,50 @@ impl Netlink {
         Ok(found)
     }
 
+    /// The rules of others that ask by what interface a packet came, or for its mark, as ip-rule(8) would write them:
+    /// what this machine sends for somebody else goes another way by them than what it forwards.
+    ///
+    /// # Errors
+    /// Fails when the kernel does not answer.
+    pub fn rules_by_arrival(&self) -> Result<Vec<String>, NetlinkError> {
+        let mut found = Vec::new();
+        for one in Family::ALL {
+            let mut question = RuleMessage::default();
+            question.header.family = family(one);
+            let question = RouteNetlinkMessage::GetRule(question);
+            let answers = self.list_family(one, question, "list the rules")?;
+            found.extend(answers.iter().filter_map(by_arrival));
+        }
+        Ok(found)
+    }
+
     pub(crate) fn remove_rule(&self, rule: &Rule) -> Result<(), NetlinkError> {
         self.change(RouteNetlinkMessage::DelRule(rule.message()), 0, || {
             format!("remove the rule {rule}")
         })
     }
+}
+
+/// A rule of somebody else's that asks for a mark or an interface of arrival.
+fn by_arrival(answer: &RouteNetlinkMessage) -> Option<String> {
+    let RouteNetlinkMessage::NewRule(message) = answer else {
+        return None;
+    };
+    if Rule::read(answer).is_some() {
+        return None;
+    }
+    let (mut asked, mut priority, mut table) = (Vec::new(), 0, message.header.table.into());
+    for attribute in &message.attributes {
+        match attribute {
+            RuleAttribute::Iifname(name) if name != LOOPBACK => asked.push(format!("iif {name}")),
+            RuleAttribute::FwMark(mark) if *mark != 0 => asked.push(format!("fwmark {mark:#x}")),
+            RuleAttribute::Priority(number) => priority = *number,
+            RuleAttribute::Table(number) => table = *number,
+            _ => {}
+        }
+    }
+    let asked = (!asked.is_empty()).then(|| asked.join(" "))?;
+    Some(format!("pref {priority} {asked} lookup {table}"))
 }
 
 /// Marked packets that come in are delivered to this machine whatever their destination: the routing half of

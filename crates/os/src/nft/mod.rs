@@ -11,6 +11,7 @@ mod count;
 mod hold;
 mod nat;
 mod session;
+mod survey;
 mod switch;
 
 #[cfg(fuzzing)]
@@ -18,6 +19,7 @@ pub(crate) use count::count;
 pub use count::{Count, Tally};
 pub use hold::{HoldTable, Holding, Hook};
 pub use nat::translates;
+pub use survey::{Survey, survey};
 pub use switch::{LIFE, Switch};
 
 use crate::need;

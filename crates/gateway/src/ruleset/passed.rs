@@ -1,0 +1,34 @@
+//! SYNs that have passed: each is to pass when it comes again, with the same number, whatever has changed meanwhile.
+//!
+//! The server may have answered the first already, and would take a dial for a stranger on the same four numbers: it ends
+//! the connection that it was about to begin.
+
+/// What tells a SYN that comes again: nobody else has its source and number, within [`AGAIN`].
+const WHOSE: [(u8, &str); 2] = [
+    (4, "ip saddr . tcp sport . tcp sequence"),
+    (6, "ip6 saddr . tcp sport . tcp sequence"),
+];
+/// A client sends its SYN again after 64 s at the latest.
+const AGAIN: &str = "65s";
+/// How many are remembered of each family; beyond, one that comes again may be split.
+const REMEMBERED: u32 = 16_384;
+
+/// Their sets, and chain `note_passed` that puts one there.
+pub(super) fn sets() -> String {
+    let sets = WHOSE.map(|(family, whose)| {
+        format!(
+            "set passed{family} {{\n  typeof {whose}; size {REMEMBERED}; flags dynamic, timeout; timeout {AGAIN};\n}}\n"
+        )
+    });
+    let rules = WHOSE.map(|(family, whose)| format!("  update @passed{family} {{ {whose} }}\n"));
+    format!(
+        "{}chain note_passed {{\n{}}}\n",
+        sets.concat(),
+        rules.concat()
+    )
+}
+
+/// Matches for those that are there.
+pub(super) fn matches() -> [String; 2] {
+    WHOSE.map(|(family, whose)| format!("{whose} @passed{family}"))
+}
