@@ -24,7 +24,9 @@
 //!
 //! What is for our sockets:
 //!
-//! - `take` (prerouting, raw priority, before conntrack): packets of connections that we hold are not
+//! - `take` (prerouting, raw priority, before conntrack): packets of connections that we hold (sockets with a mark of ours;
+//!   those in TIME_WAIT, and those that wait for a client's confirmation, have none, and are ours if they are
+//!   transparent and the packet comes by a leg; another transparent proxy's are left alone) are not
 //!   tracked: both legs of a split flow carry the same addresses and ports, one tuple to conntrack, on which
 //!   drop-invalid rules and masquerading act strangely. Where addresses are translated the dialled one of the two
 //!   is left to conntrack. Of connections that stand the socket's mark tells which they are, in one look-up for
@@ -164,9 +166,14 @@ impl Ruleset {
 
     /// The interfaces of a leg as an nft set.
     fn set(&self, leg: Which) -> String {
+        format!("{{ {} }}", self.names(leg))
+    }
+
+    /// Their names, with commas.
+    fn names(&self, leg: Which) -> String {
         let names = self.interfaces[leg as usize].iter();
         let names: Vec<_> = names.map(|one| format!("\"{}\"", one.name)).collect();
-        format!("{{ {} }}", names.join(", "))
+        names.join(", ")
     }
 
     /// Matches what goes from `leg` to the other.
@@ -217,6 +224,13 @@ chain after {{
         let ours = self.marks.intercepted();
         let mask = Marks::mask();
         let stands = format!("socket mark & {mask:#x} == {ours:#x}");
+        // Of a socket that shows no mark, no rule that asks for one says anything.
+        let foreign = format!("socket mark & {mask:#x} != {ours:#x}");
+        let by_leg = format!(
+            "iifname {{ {}, {} }}",
+            self.names(Which::Lan),
+            self.names(Which::Sat)
+        );
         let deliver = format!("meta mark set {ours:#x} accept");
         let found = self.marks.found();
         let without_ecn = self.marks.without_ecn();
@@ -244,11 +258,15 @@ chain after {{
 {}chain find {{
   notrack {find}
 }}
+chain unmarked {{
+  {foreign} accept
+  {by_leg} goto find
+}}
 chain take {{
   type filter hook prerouting priority raw; policy accept;
   meta l4proto {{ tcp, icmp, ipv6-icmp }} socket mark vmap {{ {lan:#x} : goto find, {sat:#x} : goto find, {tracked_lan:#x} : accept, {tracked_sat:#x} : accept }}
-  meta l4proto tcp tcp flags & (syn | ack) != syn socket transparent 1 goto find
-  meta l4proto {{ icmp, ipv6-icmp }} socket transparent 1 goto find
+  meta l4proto tcp tcp flags & (syn | ack) != syn socket transparent 1 jump unmarked
+  meta l4proto {{ icmp, ipv6-icmp }} socket transparent 1 jump unmarked
   iifname lo {looped} notrack accept
   {looped} drop
 {again}}}
@@ -267,13 +285,18 @@ chain notrack_out {{
 }}
 chain to_listener {{
 {remember}{listeners}}}
+chain late {{
+  {foreign} accept
+  {stands} {deliver}
+  {by_leg} {deliver}
+}}
 chain deliver {{
   type filter hook prerouting priority {PLACE}; policy accept;
   meta mark {found:#x} {deliver}
   meta mark {ours:#x} accept
   iifname lo jump to_listener
-  meta l4proto tcp tcp flags & (syn | ack) != syn socket transparent 1 {deliver}
-  meta l4proto {{ icmp, ipv6-icmp }} socket transparent 1 {deliver}
+  meta l4proto tcp tcp flags & (syn | ack) != syn socket transparent 1 jump late
+  meta l4proto {{ icmp, ipv6-icmp }} socket transparent 1 jump late
   {SYN} {stands} {deliver}
 }}
 ",

@@ -93,6 +93,7 @@ fn a_port_in_time_wait_is_replaced_and_counted() {
     let stage = Stage::new();
     let sysctl = "net.ipv4.tcp_timestamps";
     stage.gateway.set_sysctl(sysctl, "0").unwrap();
+    stage.has_another_proxy();
     let gateway = stage.split();
     let listener = stage.listen(Ip::V4);
     let from = SocketAddr::new(Ip::V4.client(), 40_003);
@@ -329,4 +330,35 @@ fn a_closed_firewall_needs_one_rule() {
         server.read_exact(&mut [0; 6]).unwrap();
     }
     eventually("both connections", || gateway.meter.read().connected == 2);
+}
+
+/// Another transparent proxy of this machine, with rules and a mark of its own: its packets stay as they are, tracked and
+/// marked, by an interface of a leg too.
+#[test]
+fn another_transparent_proxy_keeps_its_packets() {
+    need!(Root, Tproxy, Program("ip"));
+    let stage = Stage::new();
+    stage.has_another_proxy();
+    stage.apply(
+        "table inet other {
+           chain input { type filter hook input priority filter; policy drop;
+             ct state established meta mark 5 accept
+             meta l4proto ipv6-icmp accept
+             meta mark and 0xff000000 == 0x62000000 accept
+           }
+         }",
+    );
+    let gateway = stage.split();
+    for ip in Ip::BOTH {
+        let listener = stage.listen(ip);
+        let from = SocketAddr::new(ip.client(), 41_000);
+        let mut client = stage.dial_transparently(from, listener.address());
+        let mut server = listener.accept();
+        support::converse(&mut client, &mut server);
+        assert_eq!(server.peer_addr().unwrap(), from);
+    }
+    assert_eq!(gateway.meter.read().accepted, 0);
+    // Ours go on.
+    let (mut client, mut server) = stage.pair(Ip::V4);
+    support::converse(&mut client, &mut server);
 }

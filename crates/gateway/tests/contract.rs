@@ -45,3 +45,66 @@ fn every_promise_names_a_test() {
         assert!(unindented.contains(&test), "no test for: {row}");
     }
 }
+
+/// Who asks for the time of day, which anybody may set back and forth, and what for. No deadline is among it.
+const ASKERS: [(&str, &str); 4] = [
+    ("gateway/src/flow_log.rs", "tells when a flow ended"),
+    ("transfer/src/announce.rs", "tells the date of a stream"),
+    (
+        "transfer/src/authenticate.rs",
+        "tells how old a REQUEST with a key is, to another machine",
+    ),
+    (
+        "transfer/src/leftovers.rs",
+        "compares the dates of files, by days",
+    ),
+];
+
+fn sources(folder: &Path, found: &mut Vec<std::path::PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path
+            .extension()
+            .is_some_and(|end| ["rs", "c", "h"].iter().any(|it| end == *it))
+        {
+            found.push(path);
+        }
+    }
+}
+
+/// The clock of a machine cannot be set for one test alone. So: nothing in the gateway, in Saratoga, and in what they stand
+/// on, asks for it but these.
+#[test]
+fn the_time_of_day_decides_nothing() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut found = Vec::new();
+    for name in [
+        "base", "bpf", "cc", "gateway", "os", "pep", "policy", "saratoga", "transfer", "wire",
+    ] {
+        sources(&crates.join(name).join("src"), &mut found);
+    }
+    assert!(found.len() > 100, "only {} sources", found.len());
+    let asks = |path: &&std::path::PathBuf| {
+        let text = std::fs::read_to_string(path).unwrap();
+        let words = [
+            "SystemTime",
+            "UNIX_EPOCH",
+            "ClockId::Realtime",
+            "REALTIME",
+            "gettimeofday",
+            "ktime_get_real",
+            "ktime_get_tai",
+            "libc::time(",
+        ];
+        words.iter().any(|word| text.contains(word))
+    };
+    let mut askers: Vec<_> = found
+        .iter()
+        .filter(asks)
+        .map(|path| path.strip_prefix(crates).unwrap().to_str().unwrap())
+        .collect();
+    askers.sort_unstable();
+    assert_eq!(askers, ASKERS.map(|(path, _)| path));
+}

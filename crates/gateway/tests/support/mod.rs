@@ -282,6 +282,25 @@ impl Stage {
         streams.collect()
     }
 
+    /// In the gateway's namespace there is another transparent proxy, whose packets get the mark 5.
+    pub fn has_another_proxy(&self) {
+        for family in ["-4", "-6"] {
+            for words in [
+                "rule add fwmark 5 lookup 55",
+                "route add local default dev lo table 55",
+            ] {
+                let mut command = self.gateway.command("ip");
+                let words = [family].into_iter().chain(words.split(' '));
+                assert!(command.args(words).status().unwrap().success());
+            }
+        }
+        self.apply(
+            "table inet proxy { chain divert { type filter hook prerouting priority mangle; policy accept;
+               meta l4proto tcp socket transparent 1 meta mark set 5
+             } }",
+        );
+    }
+
     /// Connects from an address of the client's out of the gateway's namespace, as the gateway does.
     pub fn dial_transparently(&self, from: SocketAddr, to: SocketAddr) -> TcpStream {
         let dial = || {

@@ -37,7 +37,8 @@ fn read(listing: &str) -> Survey {
     let (mut table, mut chains, mut chain) = ("", Vec::new(), Chain::default());
     for line in listing.lines() {
         let indented = line.len() - line.trim_start_matches('\t').len();
-        let line = line.trim();
+        // A comment on the program that made a table may follow.
+        let line = line.split(" # ").next().unwrap_or_default().trim();
         match (indented, line.strip_suffix('{').map(str::trim)) {
             (0, Some(head)) => table = head.strip_prefix("table ").unwrap_or(head),
             (0, None) if line == "}" => survey.take(table, &mem::take(&mut chains)),
