@@ -24,13 +24,12 @@
 //!
 //! What is for our sockets:
 //!
-//! - `take` (prerouting, raw priority, before conntrack): packets of connections that we hold (sockets with a mark of ours;
-//!   those in TIME_WAIT, and those that wait for a client's confirmation, have none, and are ours if they are
-//!   transparent and the packet comes by a leg; another transparent proxy's are left alone) are not
+//! - `take` (prerouting, raw priority, before conntrack): packets of connections that we hold are not
 //!   tracked: both legs of a split flow carry the same addresses and ports, one tuple to conntrack, on which
 //!   drop-invalid rules and masquerading act strangely. Where addresses are translated the dialled one of the two
 //!   is left to conntrack. Of connections that stand the socket's mark tells which they are, in one look-up for
-//!   each packet; the sockets of a handshake and of TIME_WAIT show no mark. Looped SYNs are not tracked either.
+//!   each packet; the sockets of a handshake and of TIME_WAIT show no mark, and are taken for ours where they are transparent
+//!   and the packet comes by a leg. What is of another transparent proxy is left alone. Looped SYNs are not tracked either.
 //!   Other SYNs that find a socket of their four numbers come again, and meet the answer that was given, or end a
 //!   TIME_WAIT. There the `tproxy` comes before the mark: with nobody listening the rule ends.
 //! - `notrack_out`: what we send is not tracked either. A dial that would leave by another interface than those of
