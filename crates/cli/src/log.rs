@@ -2,10 +2,13 @@
 
 use crate::terminal;
 use anyhow::Context;
-use std::env;
 use std::io::IsTerminal;
+use std::{env, fmt};
+use tracing::field::Field;
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 /// The variable that overrides `-v`, in the directives of tracing's `EnvFilter`.
@@ -44,6 +47,17 @@ pub(crate) fn start(verbose: u8, server: bool) -> anyhow::Result<Option<WorkerGu
         .with_writer(writer)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(verbose > 1)
+        .fmt_fields(debug_fn(write_field).delimited(" "))
         .init();
     Ok(guard)
+}
+
+/// Writes one field of an event. Names of files and words of peers are in them: nothing in one moves the
+/// cursor, and none begins a line of its own.
+fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+    let value = terminal::one_line(&format!("{value:?}"));
+    match field.name() {
+        "message" => write!(writer, "{value}"),
+        name => write!(writer, "{name}={value}"),
+    }
 }

@@ -31,11 +31,20 @@ pub(crate) fn say(line: &str) {
 /// `text` with all control characters escaped but the ends of lines and tabs; also what turns the direction of
 /// writing, so that a name cannot look like another.
 fn harmless(text: &str) -> String {
+    escaped(text, |character| matches!(character, '\n' | '\t'))
+}
+
+/// As [`harmless`], with the ends of lines escaped too.
+pub(crate) fn one_line(text: &str) -> String {
+    escaped(text, |character| character == '\t')
+}
+
+fn escaped(text: &str, stays: impl Fn(char) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
         let turns = matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
         match character {
-            '\n' | '\t' => out.push(character),
+            white if stays(white) => out.push(white),
             control if control.is_control() || turns => out.extend(control.escape_default()),
             other => out.push(other),
         }
@@ -56,6 +65,15 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written,
     }
+}
+
+/// Whether stdout was closed when the program began. Rust then opens /dev/null in its place, to be read and
+/// written, as no shell's redirection does.
+pub(crate) fn stdout_is_closed() -> bool {
+    use rustix::fs::{OFlags, fcntl_getfl, fstat, makedev};
+    let stdout = io::stdout();
+    let null = fstat(&stdout).is_ok_and(|stat| stat.st_rdev == makedev(1, 3));
+    null && fcntl_getfl(&stdout).is_ok_and(|flags| flags.contains(OFlags::RDWR))
 }
 
 /// Stderr for the log.
@@ -104,5 +122,9 @@ mod tests {
             "a\\u{1b}]0;owned\\u{7}\\u{9b}2J\\u{202e}gpj.exe\\r b\n\tc"
         );
         assert_eq!(harmless("Grüße, 世界"), "Grüße, 世界");
+        assert_eq!(
+            one_line("a\n2026 WARN b\u{1b}[2J"),
+            "a\\n2026 WARN b\\u{1b}[2J"
+        );
     }
 }

@@ -20,6 +20,14 @@ pub fn raise_descriptors() -> io::Result<usize> {
     }))
 }
 
+/// How many descriptors this process may have now; `usize::MAX` when there is no limit.
+pub fn descriptors() -> usize {
+    let current = getrlimit(Resource::Nofile).current;
+    current.map_or(usize::MAX, |limit| {
+        usize::try_from(limit).unwrap_or(usize::MAX)
+    })
+}
+
 /// The memory of this machine.
 pub fn memory() -> Bytes {
     let about = rustix::system::sysinfo();

@@ -18,6 +18,7 @@
 
 mod inquiry;
 mod pace;
+mod reach;
 pub mod receiver;
 mod repair;
 mod report;

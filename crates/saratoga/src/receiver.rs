@@ -6,7 +6,7 @@ use crate::sender::Failure;
 use crate::timing::Timing;
 use bentpipe_base::{Bytes, Instant, Machine, Ranges};
 use bentpipe_wire::saratoga::{
-    Code, Data, Frame, Kind, Metadata, Request, RequestKind, Timestamp, Width,
+    Checksum, Code, Data, Frame, Kind, Metadata, Request, RequestKind, Timestamp, Width,
 };
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -465,14 +465,16 @@ impl Receiver {
     }
 }
 
-/// Whether both announce the same content; the times may be off by the leap seconds that some peers
-/// forget.
+/// Whether both announce the same content. Where nothing is summed up, only the times tell a file from another of
+/// its length: then all of them count.
 fn same_content(one: &Metadata, other: &Metadata) -> bool {
+    let summed = one.checksum != Checksum::None && other.checksum != Checksum::None;
     one.checksum.may_be(&other.checksum)
         && one.kind == other.kind
         && one.width == other.width
         && one.entry.size == other.entry.size
-        && one.entry.modified.near(other.entry.modified)
+        && one.entry.modified == other.entry.modified
+        && (summed || one.entry.created == other.entry.created)
 }
 
 impl Machine for Receiver {

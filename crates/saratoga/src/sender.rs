@@ -1,6 +1,11 @@
 //! The side of a session that has the content.
 
+mod interface;
+
+pub use interface::{Config, Congestion, Event, Failure, Progress};
+
 use crate::pace::Pacer;
+use crate::reach::{Reach, shorter};
 use crate::repair::{Horizon, Repairs};
 use crate::report::{echo, refusal};
 use crate::stamp;
@@ -8,85 +13,17 @@ use crate::tfrc::{Feedback, Tfrc};
 use crate::timing::Timing;
 use crate::window::Window;
 use bentpipe_base::{Bytes, Instant, Machine, Rate};
-use bentpipe_wire::saratoga::{
-    Checksum, Code, Data, Frame, Kind, Metadata, Request, Status, Timestamp,
-};
+use bentpipe_wire::saratoga::{Checksum, Code, Data, Frame, Kind, Metadata, Status, Timestamp};
 use core::time::Duration;
 
 /// How often a repair goes out when the line would be idle otherwise.
 const COPIES: u8 = 3;
 /// METADATA is sent this often at most for peers that say they cannot do without.
 const MOST_METADATA: u32 = 1000;
+/// A round trip of which nothing is known takes at most so long, about.
+const UNKNOWN: Duration = Duration::from_secs(1);
 /// What a frame other than DATA takes on the line, about.
 const SMALL: u64 = 100;
-
-/// What to send, and how.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// What is transferred; its session and the width of its descriptors are those of all frames.
-    /// The size counts unless it is a stream. A checksum that is [`Checksum::Later`] is told by
-    /// [`Sender::set_checksum`] when it is known; until then the session does not end well.
-    pub metadata: Metadata,
-    /// Asked before anything is sent: a put or give. `None`: the peer has asked, or is not asked.
-    pub request: Option<Request>,
-    /// The rate on the line, with the overhead of every packet; never exceeded.
-    pub rate: Rate,
-    /// Octets of content in a DATA frame.
-    pub payload: u32,
-    /// What IP and UDP add to a frame.
-    pub overhead: Bytes,
-    /// Whether the path is shared.
-    pub congestion: Congestion,
-    /// How long the peer may say nothing before it counts as gone.
-    pub silence: Duration,
-    /// A secret in the timestamps of DATA, drawn at random for the session: a STATUS that echoes it is of
-    /// somebody whom DATA reaches. `None`: DATA has no timestamps, for peers that cannot read them.
-    pub nonce: Option<u32>,
-}
-
-/// What a sender does about others on the path.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Congestion {
-    /// Nothing: losses are the channel's. For paths of one's own.
-    #[default]
-    None,
-    /// TCP-friendly rate control, never above the configured rate.
-    Tfrc,
-}
-
-/// What a sender tells its driver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// The peer has everything and has verified it.
-    Done,
-    /// It is over without that.
-    Failed(Failure),
-}
-
-/// Why a session failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
-    /// The peer ended it.
-    #[error("the peer says: {0}")]
-    Peer(Code),
-    /// This side ended it, and told the peer so.
-    #[error("{0}")]
-    Own(Code),
-    /// Nothing was heard from the peer.
-    #[error("the peer has fallen silent")]
-    Silence,
-}
-
-/// How far a sender has come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// Every octet below this one was sent at least once.
-    pub sent: u64,
-    /// Every octet below this one has arrived.
-    pub arrived: u64,
-    /// Octets of content sent, repairs and copies included.
-    pub transmitted: u64,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -110,6 +47,7 @@ pub struct Sender {
     ended: bool,
     progress: Progress,
     window: Window,
+    reach: Reach,
     /// The window was full.
     held: bool,
     /// Of the next DATA.
@@ -123,6 +61,8 @@ pub struct Sender {
     metadata_due: bool,
     metadata_at: Option<Instant>,
     metadata_sent: u32,
+    /// Number and time of the first DATA that said where the content ends.
+    end_sent: Option<(u64, Instant)>,
     /// When all was sent for the first time.
     all_sent_at: Option<Instant>,
     farewell: Option<Frame>,
@@ -157,6 +97,7 @@ impl Sender {
             ended: !stream,
             progress: Progress::default(),
             window: Window::new(now),
+            reach: Reach::default(),
             held: false,
             number: 1,
             answered: 0,
@@ -165,6 +106,7 @@ impl Sender {
             metadata_due: true,
             metadata_at: None,
             metadata_sent: 0,
+            end_sent: None,
             all_sent_at: None,
             farewell: None,
             echoes: false,
@@ -331,7 +273,7 @@ impl Sender {
         }
         // Whatever else it says: a peer that lacks nothing has all, even if an older list of holes
         // comes in later.
-        if self.completes(status) {
+        if self.completes(status) && self.knows_the_end(echo, now) {
             self.progress.arrived = self.available;
             // A peer that was asked to receive would remember the session for long without the word; one of
             // another kind has no use for it.
@@ -356,6 +298,19 @@ impl Sender {
             && !status.incomplete
             && status.holes.is_empty()
             && status.progress >= self.available.into()
+    }
+
+    /// Whether the report is of after the peer knew where the content ends: of a stream it may have all that was
+    /// sent and wait for more.
+    fn knows_the_end(&self, echo: Option<(u64, Instant)>, now: Instant) -> bool {
+        if self.config.metadata.kind != Kind::Stream {
+            return true;
+        }
+        self.end_sent.is_some_and(|(number, at)| match echo {
+            Some((answered, _)) => answered >= number,
+            // It does not say what it answers: then an answer takes as long as others took.
+            None => now >= at + self.timing.round_trip().unwrap_or(UNKNOWN),
+        })
     }
 
     /// Takes what the report says of octets.
@@ -398,12 +353,21 @@ impl Sender {
         let horizon = match echo {
             Some((number, _)) => Horizon::Packet(number),
             None => {
-                let pause = self.timing.round_trip().unwrap_or(Duration::from_secs(1));
+                let pause = self.timing.round_trip().unwrap_or(UNKNOWN);
                 let before = now.as_nanos().saturating_sub(pause.as_nanos() as u64);
                 Horizon::Time(Instant::from_nanos(before))
             }
         };
         let holes: Vec<(u64, u64)> = holes.filter(|(from, to)| from < to).collect();
+        if let Some((number, _)) = echo {
+            let lacking: u64 = holes.iter().map(|(from, to)| to - from).sum();
+            let have = seen.max(progress) - lacking.min(seen.max(progress));
+            if have == self.available || status.incomplete {
+                self.reach.arrives();
+            } else if self.reach.told(number, have, progress) {
+                self.config.payload = shorter(self.config.payload);
+            }
+        }
         let lost = self.repairs.report(holes.into_iter(), horizon);
         if let (Some(tfrc), Some((number, _)), Some(round_trip)) =
             (&mut self.tfrc, echo, self.timing.round_trip())
@@ -437,11 +401,19 @@ impl Sender {
             len,
         };
         self.window.sent(self.number, u64::from(len), ask);
+        // A peer that does not echo cannot say which packets it got.
+        if data.end {
+            self.end_sent.get_or_insert((self.number, now));
+        }
+        if len > 0 && self.echoes {
+            self.reach.sent(self.number, now);
+        }
         self.number += 1;
         self.progress.transmitted += u64::from(len);
         if ask {
             self.ask_at = now + self.timing.interval(now);
             self.ask_now = false;
+            self.reach.asked();
         }
         let size = Bytes((data.header_len() + len as usize) as u64) + self.config.overhead;
         self.pacer.sent(size, self.rate(), now);
@@ -455,8 +427,17 @@ impl Sender {
         }
         let (most, number) = (self.config.payload, self.number);
         let fresh = self.progress.sent < self.available;
-        let open = self.window.has_room();
+        let mut open = self.window.has_room();
         self.held = !open;
+        if let Some(tried) = self.reach.careful() {
+            if self.ask_at > now {
+                return None;
+            }
+            if tried {
+                return Some(self.data(self.progress.sent, 0, true, now));
+            }
+            open = true;
+        }
         if open && let Some((offset, len)) = self.repairs.next(most, number, now) {
             self.ask_now |= self.repairs.is_empty() && !fresh;
             return Some(self.data(offset, len, false, now));
@@ -519,11 +500,17 @@ impl Machine for Sender {
             let (round_trip, interval) = (self.timing.round_trip(), self.timing.interval(now));
             tfrc.timeout(round_trip, interval, now);
         }
-        if self.timing.silent_at(self.config.silence) <= now {
-            let session = self.config.metadata.session;
-            self.farewell = Some(refusal(session, Code::TERMINATED));
-            self.end(Event::Failed(Failure::Silence));
-        }
+        let vain = |at: Instant| at + self.config.silence <= now;
+        let failure = if self.timing.silent_at(self.config.silence) <= now {
+            Failure::Silence
+        } else if self.reach.vain_since().is_some_and(vain) {
+            Failure::Vain
+        } else {
+            return;
+        };
+        let session = self.config.metadata.session;
+        self.farewell = Some(refusal(session, Code::TERMINATED));
+        self.end(Event::Failed(failure));
     }
 
     fn transmit(&mut self, now: Instant) -> Option<((), Frame)> {
@@ -564,13 +551,15 @@ impl Machine for Sender {
                     || self.ask_now
                     || self.copies();
                 let small = self.metadata_due || self.echo_due.is_some();
-                let waits = small || content && !self.held;
+                let waits = small || content && !self.held && self.reach.careful().is_none();
                 let due = if waits { Instant::ZERO } else { self.ask_at };
                 due.max(self.pacer.deadline())
             }
         };
         let silent = self.timing.silent_at(self.config.silence);
         let rate = self.tfrc.as_ref().map_or(Instant::MAX, Tfrc::deadline);
-        Some(line.min(silent).min(rate))
+        let vain = self.reach.vain_since();
+        let vain = vain.map_or(Instant::MAX, |at| at + self.config.silence);
+        Some(line.min(silent).min(vain).min(rate))
     }
 }

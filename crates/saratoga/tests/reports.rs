@@ -7,9 +7,9 @@ mod support;
 use bentpipe_base::{Instant, Machine, Ranges, Rate};
 use bentpipe_saratoga::Sender;
 use bentpipe_saratoga::sender::{self, Failure};
-use bentpipe_wire::saratoga::{Code, Data, Frame, Hole, RequestKind, Status, Timestamp};
+use bentpipe_wire::saratoga::{Code, Data, Frame, Hole, Kind, RequestKind, Status, Timestamp};
 use std::time::Duration;
-use support::{SIZE, all_sent, at, events, frames, request, sending, status};
+use support::{SIZE, all_sent, at, events, frames, metadata, request, sending, status};
 
 /// The stretches of content that the sender sends in the next second.
 fn resent(sender: &mut Sender, from: Instant) -> Ranges {
@@ -276,4 +276,41 @@ fn a_question_is_answered_as_often_as_it_is_put() {
             assert_eq!(answer, asked.then_some(stamp), "{answers:?}");
         }
     }
+}
+
+/// Of a stream, all that was sent may have arrived before its end was told, or the end be lost: only a report that
+/// answers the end, or what came after it, completes it.
+#[test]
+fn a_stream_is_done_when_its_end_was_heard() {
+    let config = sender::Config {
+        metadata: metadata(0, Kind::Stream),
+        ..sending(0)
+    };
+    let mut sender = Sender::new(config, at(0));
+    let stamp_of = |sent: Vec<Frame>| {
+        let stamps = sent.iter().filter_map(|frame| match frame {
+            Frame::Data(data) => data.timestamp,
+            _ => None,
+        });
+        stamps.max_by_key(|stamp| stamp.0)
+    };
+    sender.extend(1000, false);
+    let before = stamp_of(frames(&mut sender, at(0)));
+    sender.extend(1000, true);
+    let all = |timestamp| {
+        let status = status(1000, 1000, &[]);
+        Frame::Status(Status {
+            timestamp,
+            voluntary: false,
+            ..status
+        })
+    };
+    sender.input((), all(before), at(600));
+    assert_eq!(events(&mut sender), []);
+    let end = stamp_of(frames(&mut sender, at(650)));
+    assert!(end.is_some() && end != before);
+    sender.input((), all(before), at(700));
+    assert_eq!(events(&mut sender), []);
+    sender.input((), all(end), at(1250));
+    assert_eq!(events(&mut sender), [sender::Event::Done]);
 }

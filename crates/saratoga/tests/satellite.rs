@@ -22,6 +22,7 @@ fn transfer(size: u64, seed: u64, bit_errors: f64, congestion: Congestion) -> Ru
         round_trip: ROUND_TRIP,
         bit_errors,
         seed,
+        longest: None,
     };
     path.transfer(sender::Config {
         congestion,
@@ -88,4 +89,56 @@ fn tfrc_fills_a_clean_line_and_yields_to_loss() {
     assert!(clean < 20.0, "{clean}");
     // The equation of RFC 5348 with p = 1.2%, R = 0.6 s, s = 1500: 25.4 kB/s. Before the first loss it is faster.
     assert!((23.0..60.0).contains(&lossy), "{lossy}, expected about 39");
+}
+
+/// Where long packets vanish without a word, shorter ones take over, and the line is not filled in vain meanwhile.
+#[test]
+fn packets_get_short_enough_for_the_path() {
+    for (longest, seed) in [(1499, 3), (1280, 4), (576, 5)] {
+        let path = Path {
+            rate: Rate::from_bits_per_sec(8_000_000),
+            round_trip: ROUND_TRIP,
+            bit_errors: 1e-6,
+            seed,
+            longest: Some(Bytes(longest)),
+        };
+        let run = path.transfer(sending(1_000_000));
+        // All of it before it is found out, and each repair as often as an idle line sends one.
+        assert!(run.transmitted < 6_000_000, "{}", run.transmitted);
+        let took = run.known.since(Instant::ZERO);
+        assert!(took < Duration::from_secs(10), "{longest}: {took:?}");
+    }
+}
+
+/// Where nothing but questions passes, the session ends and says so, after the silence.
+#[test]
+fn a_transfer_in_vain_ends() {
+    let path = Path {
+        rate: Rate::from_bits_per_sec(8_000_000),
+        round_trip: ROUND_TRIP,
+        bit_errors: 0.0,
+        seed: 6,
+        longest: Some(Bytes(200)),
+    };
+    let failed = path.attempt(sending(1_000_000)).err().unwrap();
+    assert_eq!(failed.why, sender::Failure::Vain);
+    let silence = sending(1_000_000).silence;
+    let took = failed.at.since(Instant::ZERO);
+    assert!(took < silence + Duration::from_secs(2), "{took:?}");
+    assert!(failed.transmitted < 4_000_000, "{}", failed.transmitted);
+}
+
+/// A fade takes all packets for seconds, and then the length is what it was: what vanished in it says
+/// nothing of lengths.
+#[test]
+fn losses_do_not_make_packets_shorter() {
+    let run = transfer(2_000_000, 9, 3e-5, Congestion::None);
+    // 30% of the packets are lost, and none is cut: a shorter one would be lost less often.
+    let lost = BitError::corruption(Probability::new(3e-5).unwrap(), 12_000);
+    let least = 2_000_000.0 / (1.0 - lost);
+    assert!(
+        (run.transmitted as f64) > 0.93 * least,
+        "{} for {least}",
+        run.transmitted
+    );
 }

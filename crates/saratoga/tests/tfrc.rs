@@ -18,6 +18,7 @@ fn transfer(round_trip: Duration) -> Run {
         round_trip,
         bit_errors: 0.0,
         seed: 1,
+        longest: None,
     };
     path.transfer(sender::Config {
         rate,

@@ -198,7 +198,7 @@ impl FileEnd {
 
     fn hear(&mut self, now: Instant) {
         let failed = |failure: Failure| match failure {
-            Failure::Silence => Cause::TimedOut,
+            Failure::Silence | Failure::Vain => Cause::TimedOut,
             Failure::Peer(Code::OK) | Failure::Own(_) => Cause::Local,
             Failure::Peer(_) => Cause::Reset,
         };

@@ -5,11 +5,8 @@
 //! for a session more is not asked for one until one of ours is over, or after a pause where none is:
 //! how many it takes is found out as TCP finds out a window, one more for each full round of them.
 
-use crate::Error;
 use crate::job::Job;
 use bentpipe_base::{Bytes, Instant, Rate};
-use bentpipe_saratoga::sender::Failure;
-use bentpipe_wire::saratoga::Code;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -43,6 +40,8 @@ pub(crate) struct Agenda {
     /// By session Id.
     under_way: BTreeMap<u32, Entry>,
     parallel: usize,
+    /// Jobs at once at most, of any length.
+    most: usize,
     rate: Rate,
     /// Sessions for which the server has room, as far as that is known.
     room: f64,
@@ -57,12 +56,15 @@ pub(crate) struct Agenda {
 }
 
 impl Agenda {
-    /// Nothing to do yet: over a line of `rate`, `parallel` jobs at once of any length.
-    pub(crate) fn new(rate: Rate, parallel: usize, now: Instant) -> Self {
+    /// Nothing to do yet: over a line of `rate`, `parallel` jobs at once of any length, and short ones beyond
+    /// them while there are fewer than `able`.
+    pub(crate) fn new(rate: Rate, parallel: usize, able: usize, now: Instant) -> Self {
+        let parallel = parallel.clamp(1, able);
         Self {
             waiting: VecDeque::new(),
             under_way: BTreeMap::new(),
-            parallel: parallel.max(1),
+            parallel,
+            most: MOST.max(parallel).min(able),
             rate,
             room: MOST as f64,
             pause: None,
@@ -106,7 +108,7 @@ impl Agenda {
         let under_way = || self.under_way.values().map(cost_of).sum::<u64>();
         let Bytes(budget) = self.rate.over(AHEAD);
         let fits = count < self.parallel || under_way() + cost <= budget;
-        let room = count < (self.room as usize).clamp(1, MOST.max(self.parallel));
+        let room = count < (self.room as usize).clamp(1, self.most);
         (fits && room).then(|| self.waiting.pop_front()).flatten()
     }
 
@@ -207,12 +209,6 @@ fn cost(job: &Job) -> u64 {
     content.saturating_add(FRAMES)
 }
 
-/// Whether the server has no room for a session more: it says so before anything else.
-pub(crate) fn wants_room(result: &Result<Vec<u8>, Error>) -> bool {
-    let failure = Failure::Peer(Code::CANNOT_SEND);
-    matches!(result, Err(Error::Session { failure: why, .. }) if *why == failure)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,7 +216,7 @@ mod tests {
     const START: Instant = Instant::ZERO;
 
     fn agenda(count: usize, size: u64) -> Agenda {
-        let mut agenda = Agenda::new(Rate::from_bits_per_sec(8_000_000), 8, START);
+        let mut agenda = Agenda::new(Rate::from_bits_per_sec(8_000_000), 8, 1000, START);
         let job = |i: usize| Job::Put {
             local: None,
             remote: format!("{i}"),

@@ -1,6 +1,6 @@
 //! The side that begins: get, put, take, give, list, delete.
 
-use crate::agenda::{Agenda, Entry as Item, wants_room};
+use crate::agenda::{Agenda, Entry as Item};
 use crate::announce::{announce, stream};
 use crate::aside::{Task, aside};
 use crate::beacon;
@@ -11,7 +11,7 @@ use crate::original::Original;
 use crate::outgoing::Outgoing;
 use crate::part::Part;
 use crate::pipe::Pipe;
-use crate::session::{Preparing, Session, Work};
+use crate::session::{Preparing, Session, Work, most_at_once};
 use crate::sink::Sink;
 use crate::source::Source;
 use crate::{Error, Key, path};
@@ -137,7 +137,7 @@ impl Client {
         let puts = jobs.iter().all(|job| matches!(job, Job::Put { .. }));
         let asked = if puts { None } else { self.ask_rate() };
         let rate = if puts { self.config.link.rate } else { ASSUMED };
-        let mut agenda = Agenda::new(rate, self.config.parallel, timer::now());
+        let mut agenda = Agenda::new(rate, self.config.parallel, most_at_once(), timer::now());
         agenda.add(jobs);
         let mut sum = Sum::default();
         while !agenda.is_empty() {
@@ -226,6 +226,13 @@ impl Client {
                     agenda.begun(id, entry);
                 }
                 Err(error) => {
+                    let mut entry = entry;
+                    if error.is_want_of_room() {
+                        match agenda.refused(entry, now) {
+                            Ok(()) => return,
+                            Err(given_up) => entry = given_up,
+                        }
+                    }
                     agenda.settled(&entry, now);
                     reports.push(Report {
                         number: entry.number,
@@ -271,7 +278,8 @@ impl Client {
                 continue;
             };
             let again = !entry.job.is_stream();
-            if again && wants_room(&result) && done == 0 {
+            let room = |error: &Error| error.is_want_of_room();
+            if again && result.as_ref().is_err_and(room) && done == 0 {
                 match agenda.refused(entry, now) {
                     Ok(()) => continue,
                     Err(given_up) => entry = given_up,

@@ -136,6 +136,15 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether it passes when less is done at once, here or at the peer, which says so before anything else.
+    pub(crate) fn is_want_of_room(&self) -> bool {
+        match self {
+            Self::File { source, .. } => is_want_of_room(source),
+            Self::Session { failure, .. } => *failure == Failure::Peer(Code::CANNOT_SEND),
+            _ => false,
+        }
+    }
+
     pub(crate) fn file(
         action: &'static str,
         path: impl Into<String>,
@@ -171,6 +180,9 @@ impl Error {
                 "the server has no room for a session more (--max-sessions); try again later"
             }
             Failure::Peer(_) | Failure::Own(_) => "the log of the peer says more",
+            Failure::Vain => {
+                "the path drops packets of that length too, or a firewall what is no question; where longer fragments are dropped, `--packet` says from the start how long they may be"
+            }
             Failure::Silence => {
                 "is `bentpipe saratoga serve` running there, and does UDP port 7542 pass? Run the same command again to go on where it was"
             }
@@ -189,7 +201,7 @@ impl Error {
             Self::Path { .. } | Self::LongPath { .. } => Code::DENIED,
             Self::Session { failure, .. } => match failure {
                 Failure::Peer(code) | Failure::Own(code) => *code,
-                Failure::Silence => Code::TERMINATED,
+                Failure::Silence | Failure::Vain => Code::TERMINATED,
             },
             Self::Unsealed { code, .. } => *code,
             Self::Checksum { .. } | Self::NoRate | Self::Unreachable { .. } => Code::UNSPECIFIED,
@@ -216,7 +228,16 @@ fn code(error: &io::Error) -> Code {
         _ => match error.raw_os_error().map(Errno::from_raw_os_error) {
             // A symbolic link, or a way out of the tree.
             Some(Errno::LOOP | Errno::XDEV | Errno::NOTDIR) => Code::DENIED,
+            // It may be asked again.
+            _ if is_want_of_room(error) => Code::CANNOT_SEND,
             _ => Code::UNSPECIFIED,
         },
     }
+}
+
+/// Whether `error` says that this side has too much open at once, which passes.
+fn is_want_of_room(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
 }

@@ -16,7 +16,7 @@ use crate::node::{Key, Link, Node, WIDEST, key};
 use crate::outgoing::Outgoing;
 use crate::part::Part;
 use crate::seal::Seal;
-use crate::session::{Preparing, Session, Standing, Work};
+use crate::session::{Preparing, Session, Standing, Work, most_at_once};
 use crate::sink::Sink;
 use crate::source::{Source, known_size};
 use crate::tree::{Tree, mode, posix_times};
@@ -78,7 +78,8 @@ impl Server {
     ///
     /// # Errors
     /// A port that cannot be had.
-    pub fn new(tree: Tree, config: Config) -> Result<Self, Error> {
+    pub fn new(tree: Tree, mut config: Config) -> Result<Self, Error> {
+        config.max_sessions = config.max_sessions.min(most_at_once());
         let node = Node::bind(config.listen, config.link)?;
         // Who listens for beacons on this host needs the port too.
         if let Err(error) = node.udp.share_groups() {

@@ -7,7 +7,7 @@ use crate::incoming::Incoming;
 use crate::outgoing::Outgoing;
 use crate::seal::{DOUBT, Seal, Side, is_sealed};
 use bentpipe_base::{Instant, Machine};
-use bentpipe_os::timer;
+use bentpipe_os::{limits, timer};
 use bentpipe_saratoga::{Answer, Inquiry, sender};
 use bentpipe_wire::saratoga::{Code, Data, Frame, Request, RequestKind, Status, Timestamp};
 use core::time::Duration;
@@ -23,6 +23,17 @@ const HEADERS: u64 = 28;
 const CREDIT: u64 = 1 << 20;
 /// A peer that has said nothing for so long has no claim on a share of the rate.
 const QUIET: Duration = Duration::from_millis(2500);
+
+/// Descriptors that a session takes at most: a file, its directory, its record, and what is deleted afterwards.
+const DESCRIPTORS: usize = 4;
+/// Descriptors for all else.
+const RESERVED: usize = 32;
+
+/// Sessions for which this process has descriptors.
+pub(crate) fn most_at_once() -> usize {
+    let free = limits::descriptors().saturating_sub(RESERVED);
+    (free / DESCRIPTORS).max(1)
+}
 
 /// What a session does.
 pub(crate) enum Work {

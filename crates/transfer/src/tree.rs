@@ -351,8 +351,8 @@ fn check(path: &str) -> Result<String, Error> {
     let path = path::normal(path)?;
     let why = if path.is_empty() {
         "is the directory itself"
-    } else if path.rsplit('/').next().is_some_and(ours) {
-        "is the name of a file that arrives"
+    } else if path.split('/').any(ours) {
+        "has the name of a file that arrives"
     } else {
         return Ok(path);
     };

@@ -441,5 +441,4 @@ fn time_counts_the_leap_seconds() {
     assert_eq!(Time::from_posix(946_684_822), Time(0));
     assert_eq!(Time::from_posix(0), Time(0));
     assert_eq!(Time::from_posix(1_600_000_000).posix(), 1_600_000_000);
-    assert!(Time(100).near(Time(122)) && !Time(100).near(Time(123)));
 }

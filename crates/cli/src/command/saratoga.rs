@@ -10,6 +10,7 @@ use crate::stop::Stop;
 use crate::terminal;
 use anyhow::{Context, anyhow};
 use bentpipe_base::{Bytes, Rate, parse_duration};
+use bentpipe_os::limits;
 use bentpipe_saratoga::HoleEnd;
 use bentpipe_saratoga::sender::Congestion;
 use bentpipe_transfer::checksum::Algorithm;
@@ -185,6 +186,8 @@ impl Way {
 
 /// Does what `command` says.
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
+    // Each session has files open, and the usual soft limit is for programs that cannot stand more.
+    limits::raise_descriptors().or_run()?;
     match command {
         Command::Serve(args) => serve(args),
         Command::Get(args) => fetch::get(args, false),

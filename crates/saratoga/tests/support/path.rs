@@ -16,6 +16,16 @@ pub(crate) struct Path {
     pub(crate) round_trip: Duration,
     pub(crate) bit_errors: f64,
     pub(crate) seed: u64,
+    /// Packets longer than that vanish without a word.
+    pub(crate) longest: Option<Bytes>,
+}
+
+/// A transfer that failed.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) why: sender::Failure,
+    pub(crate) at: Instant,
+    pub(crate) transmitted: u64,
 }
 
 /// What came of a transfer.
@@ -43,8 +53,13 @@ impl Path {
         Direction::new(settings, self.seed, name, bentpipe_base::Silent)
     }
 
-    /// Sends what `config` says.
+    /// Sends what `config` says, and it arrives.
     pub(crate) fn transfer(&self, config: sender::Config) -> Run {
+        self.attempt(config).unwrap()
+    }
+
+    /// Sends what `config` says.
+    pub(crate) fn attempt(&self, config: sender::Config) -> Result<Run, Failed> {
         let mut now = Instant::ZERO;
         let (mut there, mut back) = (self.direction("forward"), self.direction("return"));
         let mut sender = Sender::new(config, now);
@@ -53,7 +68,9 @@ impl Path {
         for _ in 0..5_000_000 {
             while let Some(((), frame)) = sender.transmit(now) {
                 let length = length(&frame);
-                there.push(frame, length, now);
+                if self.longest.is_none_or(|longest| length <= longest) {
+                    there.push(frame, length, now);
+                }
             }
             while let Some(((), frame)) = receiver.transmit(now) {
                 let length = length(&frame);
@@ -68,14 +85,25 @@ impl Path {
             if rates.last().is_some_and(|(_, last)| *last != sender.rate()) {
                 rates.push((now, sender.rate()));
             }
-            if sender.event() == Some(sender::Event::Done) {
-                return Run {
-                    sent: sender.all_sent_at().unwrap(),
-                    complete: complete.unwrap(),
-                    known: now,
-                    transmitted: sender.progress().transmitted,
-                    rates,
-                };
+            let transmitted = sender.progress().transmitted;
+            match sender.event() {
+                Some(sender::Event::Done) => {
+                    return Ok(Run {
+                        sent: sender.all_sent_at().unwrap(),
+                        complete: complete.unwrap(),
+                        known: now,
+                        transmitted,
+                        rates,
+                    });
+                }
+                Some(sender::Event::Failed(why)) => {
+                    return Err(Failed {
+                        why,
+                        at: now,
+                        transmitted,
+                    });
+                }
+                None => {}
             }
             let deadlines = [
                 there.deadline(),

@@ -62,11 +62,6 @@ impl Time {
     pub const fn posix(self) -> i64 {
         self.0 as i64 + Self::EPOCH
     }
-
-    /// Whether both may mean the same moment: some peers forget the 22 leap seconds.
-    pub const fn near(self, other: Self) -> bool {
-        self.0.abs_diff(other.0) <= 22
-    }
 }
 
 impl Entry {

@@ -2,6 +2,7 @@
 
 use super::client::{Common, Outcome, REPORTS, Session};
 use crate::failure::{Blame, Failure};
+use crate::terminal;
 use anyhow::anyhow;
 use bentpipe_saratoga::sender::Failure as Failed;
 use bentpipe_transfer::client::{Job, Report, Target};
@@ -35,6 +36,12 @@ pub(crate) fn get(args: &Get, take: bool) -> Result<(), Failure> {
     if stdout && (args.paths.len() != 1 || args.recursive) {
         return Err(anyhow!(
             "standard output takes one file: give one path, without -r"
+        ))
+        .or_usage();
+    }
+    if stdout && terminal::stdout_is_closed() {
+        return Err(anyhow!(
+            "standard output is closed: what is fetched would be lost; open it, or give a directory to --to"
         ))
         .or_usage();
     }

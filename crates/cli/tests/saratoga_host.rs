@@ -1,0 +1,168 @@
+//! `bentpipe saratoga` on an odd host: few descriptors, no standard output, a terminal that believes what it reads.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use support::PROGRAM;
+
+/// A server; killed when dropped.
+struct Server {
+    child: Child,
+    address: String,
+    said: Option<ChildStderr>,
+}
+
+impl Server {
+    /// Of `folder`, begun by the shell after `before`.
+    fn start(before: &str, folder: &Path, arguments: &[&str]) -> Self {
+        let mut child = shell(before)
+            .args(["saratoga", "serve"])
+            .arg(folder)
+            .args(["--rate", "100Mbit/s", "--listen", "127.0.0.1:0"])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let said = child.stderr.take();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let address = line.trim().strip_prefix("serving ").unwrap().to_owned();
+        Self {
+            child,
+            address,
+            said,
+        }
+    }
+
+    /// What it has said, after its end.
+    fn end(mut self) -> String {
+        self.child.kill().unwrap();
+        let mut said = String::new();
+        let mut from = self.said.take().unwrap();
+        from.read_to_string(&mut said).unwrap();
+        said
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The program with what follows, begun by the shell after `before`.
+fn shell(before: &str) -> Command {
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(format!("{before} exec \"$@\""));
+    shell.args(["sh", PROGRAM]);
+    shell
+}
+
+fn assert_code(output: &Output, code: i32) -> String {
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    said
+}
+
+/// Names come from anybody: in the log they neither drive the terminal nor begin a line.
+#[test]
+fn names_do_not_write_the_log() {
+    let there = tempfile::tempdir().unwrap();
+    let server = Server::start("", there.path(), &["-v"]);
+    let name = "a\u{1b}]0;owned\u{7}\u{1b}[2J\nforged line";
+    let asked = shell("")
+        .args(["saratoga", "get", &server.address, name, "--to"])
+        .arg(there.path())
+        .output()
+        .unwrap();
+    let answer = assert_code(&asked, 1);
+    assert!(!answer.contains('\u{1b}'), "{answer:?}");
+    let said = server.end();
+    assert!(
+        said.contains("refused") && said.contains("forged line"),
+        "{said:?}"
+    );
+    assert!(!said.contains(['\u{1b}', '\u{7}']), "{said:?}");
+    assert!(
+        !said.lines().any(|line| line.starts_with("forged")),
+        "{said:?}"
+    );
+}
+
+/// Nothing of what came would be kept, and the server would delete its own.
+#[test]
+fn what_nobody_can_read_is_not_taken() {
+    let there = tempfile::tempdir().unwrap();
+    std::fs::write(there.path().join("a"), "content").unwrap();
+    let server = Server::start("", there.path(), &["--allow", "delete"]);
+    let taken = Command::new("sh")
+        .args(["-c", "exec \"$@\" >&-", "sh", PROGRAM, "saratoga", "take"])
+        .args([&server.address, "a", "--to", "-"])
+        .output()
+        .unwrap();
+    assert!(assert_code(&taken, 2).contains("standard output is closed"));
+    assert!(there.path().join("a").exists());
+    let kept = shell("")
+        .args(["saratoga", "take", &server.address, "a", "--to", "-"])
+        .output()
+        .unwrap();
+    assert_code(&kept, 0);
+    assert_eq!(kept.stdout, b"content");
+}
+
+/// Whoever has few descriptors does less at once, on either side, and all files arrive.
+#[test]
+fn few_descriptors_make_it_slow_and_nothing_else() {
+    const FILES: usize = 300;
+    for (at_server, at_client) in [
+        ("ulimit -n 64;", ""),
+        ("", "ulimit -n 64;"),
+        ("ulimit -Sn 64;", ""),
+    ] {
+        let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let from = here.path().join("files");
+        std::fs::create_dir(&from).unwrap();
+        for i in 0..FILES {
+            std::fs::write(from.join(i.to_string()), i.to_string()).unwrap();
+        }
+        let server = Server::start(at_server, there.path(), &["--allow", "put"]);
+        let mut puts: Vec<Child> = ["one", "two"]
+            .map(|to| {
+                shell(at_client)
+                    .args(["saratoga", "put", &server.address, "-r", "--to", to])
+                    .arg(&from)
+                    .stderr(Stdio::piped())
+                    .spawn()
+                    .unwrap()
+            })
+            .into();
+        for put in puts.drain(..) {
+            assert_code(&put.wait_with_output().unwrap(), 0);
+        }
+        let back = here.path().join("back");
+        std::fs::create_dir(&back).unwrap();
+        let got = shell(at_client)
+            .args(["saratoga", "get", &server.address, "-r", "one", "--to"])
+            .arg(&back)
+            .output()
+            .unwrap();
+        assert_code(&got, 0);
+        let count = |folder: &Path| std::fs::read_dir(folder).unwrap().count();
+        let folders = [
+            there.path().join("one/files"),
+            there.path().join("two/files"),
+            back.join("one/files"),
+        ];
+        for folder in folders {
+            assert_eq!(count(&folder), FILES, "{}", folder.display());
+        }
+    }
+}
