@@ -4,11 +4,13 @@
 mod support;
 
 use bentpipe_base::Rate;
-use bentpipe_transfer::{Client, Error, Link, client, serve};
+use bentpipe_transfer::{Client, Error, Link, Tree, client, serve};
 use bentpipe_wire::saratoga::Code;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-use support::{LINK, Served, client, code, config, content, get, give, names, run, slow, take};
+use std::time::{Duration, Instant};
+use support::{
+    LINK, Served, client, code, config, content, get, give, names, put, run, run_at, slow, take,
+};
 
 /// A file that changes under the sender's hands must not arrive as a mixture.
 #[test]
@@ -179,4 +181,35 @@ fn a_get_after_a_stopped_take_deletes_nothing() {
         !served.file("a").exists(),
         "the answer comes when it is gone"
     );
+}
+
+/// A server that was started again knows nothing of the put that goes on: the client asks it anew, and goes on.
+#[test]
+fn a_put_goes_on_at_a_server_that_was_started_again() {
+    let here = tempfile::tempdir().unwrap();
+    let local = here.path().join("local");
+    std::fs::write(&local, content(4_000_000)).unwrap();
+    let link = slow();
+    let first = Served::new(serve::Config { link, ..config() });
+    let (address, tree) = (first.address, Tree::open(first.folder.path()).unwrap());
+    let job = put(&local, "a");
+    let client = std::thread::spawn(move || {
+        let config = client::Config { link, ..client() };
+        run_at(address, config, job).result
+    });
+    std::thread::sleep(Duration::from_millis(700));
+    let folder = first.stop();
+    assert!(!folder.path().join("a").exists(), "it was not done before");
+    let began = Instant::now();
+    let _second = Served::of(
+        tree,
+        serve::Config {
+            listen: address,
+            link,
+            ..config()
+        },
+    );
+    client.join().unwrap().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(15));
+    assert!(std::fs::read(folder.path().join("a")).unwrap() == content(4_000_000));
 }

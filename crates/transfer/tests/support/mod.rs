@@ -82,6 +82,11 @@ impl Served {
         }
     }
 
+    /// Ends it, and leaves its directory.
+    pub(crate) fn stop(mut self) -> TempDir {
+        std::mem::replace(&mut self.folder, tempfile::tempdir().unwrap())
+    }
+
     pub(crate) fn file(&self, name: &str) -> std::path::PathBuf {
         self.folder.path().join(name)
     }
