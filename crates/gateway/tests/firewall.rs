@@ -10,7 +10,7 @@ use bentpipe_os::tun::{Tun, TunConfig};
 use bentpipe_os::{need, nft, socket};
 use bentpipe_wire::{Checksums, Flags, Ipv6, Packet, Payload, Tcp, Transport};
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use support::{HANDSHAKES, Ip, Running, Stage, converse, eventually, pattern};
 
@@ -407,5 +407,37 @@ fn an_mss_clamp_in_the_forward_chain_holds() {
             }
         }
         assert_eq!(gateway.meter.read().connected, 2);
+    }
+}
+
+/// A transparent proxy of this machine that listens at a port of all addresses takes nothing from the connections to that
+/// port that pass unsplit, nor from those that are split.
+#[test]
+fn a_transparent_listener_for_all_addresses_takes_no_packet() {
+    need!(Root, Tproxy);
+    for (policy, split) in [("bypass", 0), ("split", 1)] {
+        for ip in Ip::BOTH {
+            let stage = Stage::new();
+            let listener = stage.listen(ip);
+            let port = listener.address().port();
+            let any: SocketAddr = match ip {
+                Ip::V4 => (Ipv4Addr::UNSPECIFIED, port).into(),
+                Ip::V6 => (Ipv6Addr::UNSPECIFIED, port).into(),
+            };
+            let listen = || {
+                let proxy = socket::stream(any).unwrap();
+                socket::set_transparent(&proxy, any).unwrap();
+                socket::bind(&proxy, any).unwrap();
+                socket::listen(&proxy, 1).unwrap();
+                proxy
+            };
+            let _proxy = stage.gateway.run(listen).unwrap();
+            let gateway = stage.split_with(&format!(
+                "policy = [{{ name = 'all', action = '{policy}' }}]\n[sat]\ncongestion_control = 'cubic'"
+            ));
+            let mut client = stage.connect(listener.address());
+            converse(&mut client, &mut listener.accept());
+            assert_eq!(gateway.meter.read().connected, split, "{policy} {ip:?}");
+        }
     }
 }

@@ -327,3 +327,29 @@ fn other_protocols_pass_and_are_counted() {
         [1, 1]
     );
 }
+/// A datagram in fragments arrives; it crosses as one packet, or with the rules that docs/operating.md gives fragment by
+/// fragment.
+#[test]
+fn fragments_are_left_alone_where_rules_say_so() {
+    need!(Root, Tproxy);
+    let page = include_str!("../../../docs/operating.md");
+    let from = page.find("table inet fragments {").unwrap();
+    let rules = page[from..].split("```").next().unwrap();
+    for (rules, packets) in [(None, 1), (Some(rules), 3)] {
+        let stage = Stage::new();
+        if let Some(rules) = rules {
+            stage.apply(rules);
+        }
+        for ip in Ip::BOTH {
+            let gateway = stage.split();
+            let bind = |at| move || UdpSocket::bind(SocketAddr::new(at, 0)).unwrap();
+            let server = stage.server.run(bind(ip.server())).unwrap();
+            server.set_read_timeout(Some(support::PATIENCE)).unwrap();
+            let client = stage.client.run(bind(ip.client())).unwrap();
+            let to = server.local_addr().unwrap();
+            assert_eq!(client.send_to(&[7; 4000], to).unwrap(), 4000);
+            assert_eq!(server.recv(&mut [0; 5000]).unwrap(), 4000);
+            assert_eq!(passed(&gateway, "unsplit_other"), packets, "{ip:?}");
+        }
+    }
+}
