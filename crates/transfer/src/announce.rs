@@ -24,8 +24,12 @@ pub(crate) fn announce(
         let flags = OFlags::NONBLOCK.bits().cast_signed();
         let file = File::options().read(true).custom_flags(flags).open(local)?;
         let was = file.metadata()?;
-        if !was.is_file() {
+        if was.is_dir() {
             return Err(std::io::ErrorKind::IsADirectory.into());
+        }
+        if !was.is_file() {
+            let what = "it is neither a file nor a directory; `-` sends what comes through a pipe";
+            return Err(std::io::Error::other(what));
         }
         known_size(&file, &was)?;
         let checksum = algorithm.sum(&file, was.len())?;

@@ -10,6 +10,7 @@
 
 use crate::Error;
 use bentpipe_wire::saratoga::{Code, Frame, Request};
+use core::time::Duration;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::collections::BTreeMap;
@@ -59,15 +60,24 @@ impl Key {
         request.authentication = [MAGIC, &time.to_be_bytes(), &mac].concat();
     }
 
-    /// Whether the field of `request` was made with this key, now.
-    pub(crate) fn verifies(&self, request: &Request) -> bool {
+    /// What the field of `request` shows.
+    pub(crate) fn verify(&self, request: &Request) -> Proof {
         let field = request.authentication.strip_prefix(MAGIC);
         let Some((time, mac)) = field.and_then(|rest| rest.split_first_chunk::<8>()) else {
-            return false;
+            return Proof::None;
         };
-        let time = u64::from_be_bytes(*time);
+        let (time, now) = (u64::from_be_bytes(*time), now());
         // Compares in constant time.
-        time.abs_diff(now()) <= WINDOW && self.mac(request, time).verify_slice(mac).is_ok()
+        if self.mac(request, time).verify_slice(mac).is_err() {
+            return Proof::None;
+        }
+        match time.abs_diff(now) <= WINDOW {
+            true => Proof::Valid,
+            false => Proof::Untimely {
+                ahead: time > now,
+                by: Duration::from_nanos(time.abs_diff(now)),
+            },
+        }
     }
 
     /// A key made from this one, for what `parts` say.
@@ -103,6 +113,21 @@ fn now() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |time| time.as_nanos() as u64)
+}
+
+/// What the field of a REQUEST shows of who sent it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// It was made with the key, now.
+    Valid,
+    /// It was made with the key, at another time: the clocks differ, or it was recorded.
+    Untimely {
+        /// Whether the clock of who made it is ahead of ours.
+        ahead: bool,
+        by: Duration,
+    },
+    /// Nothing.
+    None,
 }
 
 /// What a REQUEST that verifies is to a server.
@@ -197,10 +222,10 @@ mod tests {
             path: "a".to_owned(),
             authentication: Vec::new(),
         };
-        assert!(!key.verifies(&request));
+        assert_eq!(key.verify(&request), Proof::None);
         key.sign(&mut request);
-        assert!(key.verifies(&request));
-        assert!(!Key(b"0123456789abcdeg".to_vec()).verifies(&request));
+        assert_eq!(key.verify(&request), Proof::Valid);
+        assert_eq!(Key(b"0123456789abcdeg".to_vec()).verify(&request), Proof::None);
         for change in [
             |request: &mut Request| request.path.push('b'),
             |request: &mut Request| request.session += 1,
@@ -210,7 +235,7 @@ mod tests {
         ] {
             let mut forged = request.clone();
             change(&mut forged);
-            assert!(!key.verifies(&forged), "{forged:?}");
+            assert_eq!(key.verify(&forged), Proof::None, "{forged:?}");
         }
     }
 
@@ -235,7 +260,7 @@ mod tests {
         assert_eq!(seen.note(&request, other), Novelty::Played);
         // Signed anew it is another one.
         key.sign(&mut request);
-        assert!(key.verifies(&request));
+        assert_eq!(key.verify(&request), Proof::Valid);
         assert_eq!(seen.note(&request, other), Novelty::New);
     }
 
@@ -265,5 +290,32 @@ mod tests {
             assert_eq!(seen.note(request, from), Novelty::Played, "once is enough");
         }
         assert!(seen.entries.len() <= MOST_SEEN);
+    }
+
+    #[test]
+    fn a_clock_that_differs_is_told_from_a_wrong_key() {
+        let key = Key(b"0123456789abcdef".to_vec());
+        let mut request = Request {
+            capabilities: Capabilities::default(),
+            session: 7,
+            kind: RequestKind::Get,
+            late_checksum: false,
+            path: "a".to_owned(),
+            authentication: Vec::new(),
+        };
+        for (time, after) in [
+            (now() + 180_000_000_000, true),
+            (now() - 180_000_000_000, false),
+        ] {
+            let mac = key.mac(&request, time).finalize().into_bytes();
+            request.authentication = [MAGIC, &time.to_be_bytes(), &mac].concat();
+            let Proof::Untimely { ahead, by } = key.verify(&request) else {
+                panic!("taken for {:?}", key.verify(&request));
+            };
+            assert_eq!(ahead, after);
+            assert!(by.as_secs().abs_diff(180) <= 20, "{by:?}");
+            let other = Key(b"0123456789abcdeg".to_vec());
+            assert_eq!(other.verify(&request), Proof::None);
+        }
     }
 }

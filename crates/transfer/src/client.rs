@@ -279,7 +279,11 @@ impl Client {
             };
             let again = !entry.job.is_stream();
             let room = |error: &Error| error.is_want_of_room();
-            if again && result.as_ref().is_err_and(room) && done == 0 {
+            // What is sent may lack room once its sender is believed; what is fetched, when something else is.
+            let at_start = done == 0
+                || matches!(entry.job, Job::Put { .. })
+                || matches!(result, Err(Error::Promised { .. }));
+            if again && result.as_ref().is_err_and(room) && at_start {
                 match agenda.refused(entry, now) {
                     Ok(()) => continue,
                     Err(given_up) => entry = given_up,

@@ -97,6 +97,16 @@ pub enum Error {
         /// What it may take of the disk.
         room: u64,
     },
+    /// There is room, but it is promised to what is on its way.
+    #[error(
+        "there is room for the {size} bytes of `{path}` only when what is on its way turns out to need less; try again when that is over"
+    )]
+    Promised {
+        /// The file.
+        path: String,
+        /// Its size.
+        size: u64,
+    },
     /// More than is allowed.
     #[error("`{path}` has {size} bytes, more than the {most} allowed here (--max-size)")]
     TooLong {
@@ -117,7 +127,7 @@ pub enum Error {
     },
     /// Whoever answered has no seal to show.
     #[error(
-        "`{path}`: somebody says `{code}` without a seal, and no server with this key says anything else: compare the --key-file of both sides"
+        "`{path}`: somebody says `{code}` without a seal, and no server with this key says anything else: compare the --key-file of both sides, and their clocks, which may differ by two minutes"
     )]
     Unsealed {
         /// The file.
@@ -141,6 +151,7 @@ impl Error {
         match self {
             Self::File { source, .. } => is_want_of_room(source),
             Self::Session { failure, .. } => *failure == Failure::Peer(Code::CANNOT_SEND),
+            Self::Promised { .. } => true,
             _ => false,
         }
     }
@@ -165,19 +176,19 @@ impl Error {
         let next = match failure {
             Failure::Peer(Code::NOT_FOUND) => "look what is there with `bentpipe saratoga ls`",
             Failure::Peer(Code::DENIED) => {
-                "the server decides with --allow and --key-file; a path must stay inside its directory, and one of a directory needs -r"
+                "the server decides with --allow and --key-file; a path must stay inside its directory, in 64 others at most, and one of a directory needs -r"
             }
             Failure::Peer(Code::IN_USE) => {
                 "it changes there while it is sent, or another session has it; try again when that is over"
             }
             Failure::Peer(Code::NOT_DELETED) => {
-                "the server's log says why; what is there stays, a copy here is whole"
+                "the server's log says why (a directory is not deleted); what is there stays, and a copy here is whole"
             }
             Failure::Peer(Code::CANNOT_RECEIVE | Code::TOO_LONG) => {
                 "the server is out of room, or allows less with --max-size"
             }
             Failure::Peer(Code::CANNOT_SEND) => {
-                "the server has no room for a session more (--max-sessions); try again later"
+                "the server has no room for a session more (--max-sessions), or on its disk beside what is on its way; try again later"
             }
             Failure::Peer(_) | Failure::Own(_) => "the log of the peer says more",
             Failure::Vain => {
@@ -209,6 +220,8 @@ impl Error {
             Self::Changed { .. } => Code::IN_USE,
             Self::Kept { .. } | Self::Unconfirmed { .. } => Code::NOT_DELETED,
             Self::NoRoom { .. } => Code::CANNOT_RECEIVE,
+            // Who asks again finds out whether there is.
+            Self::Promised { .. } => Code::CANNOT_SEND,
             Self::TooLong { .. } => Code::TOO_LONG,
             Self::Stopped => Code::TERMINATED,
         }

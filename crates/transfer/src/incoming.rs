@@ -5,11 +5,12 @@ use crate::aside::{Task, aside};
 use crate::checksum::{Algorithm, Sum};
 use crate::gather::Gather;
 use crate::pipe::Output;
+use crate::promise::Promise;
 use crate::sink::Sink;
 use bentpipe_base::{Instant, Machine};
 use bentpipe_saratoga::receiver::{Event, Receiver};
 use bentpipe_saratoga::sender::Failure;
-use bentpipe_wire::saratoga::{Code, Data, Frame, Metadata};
+use bentpipe_wire::saratoga::{Code, Data, Frame};
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -31,6 +32,9 @@ pub(crate) struct Incoming {
     sum: Option<Sum>,
     path: String,
     max_size: u64,
+    /// The peer is there: what it announces may have room of its own.
+    believed: bool,
+    promise: Option<Promise>,
     saved: Instant,
     verdict: Option<Task<Result<Vec<u8>, Error>>>,
     /// What arrived in memory.
@@ -60,6 +64,8 @@ impl Incoming {
             sum: None,
             path,
             max_size,
+            believed: true,
+            promise: None,
             saved: now,
             verdict: None,
             content: Vec::new(),
@@ -75,6 +81,23 @@ impl Incoming {
     pub(crate) const fn taking(mut self) -> Self {
         self.wants_reader = self.output.is_some();
         self
+    }
+
+    /// The peer has shown nothing yet: what it announces takes no room from others.
+    pub(crate) const fn doubt(&mut self) {
+        self.believed = false;
+    }
+
+    /// The peer is there.
+    pub(crate) fn believe(&mut self) {
+        let believed = std::mem::replace(&mut self.believed, true);
+        if !believed
+            && self.sink.is_some()
+            && self.receiver.metadata().is_some()
+            && let Err(error) = self.claim()
+        {
+            self.fail(error);
+        }
     }
 
     /// A frame arrives that is not DATA.
@@ -155,7 +178,7 @@ impl Incoming {
                     if let Some(sink) = self.sink.as_mut().filter(|_| !resumed) {
                         sink.begin_anew();
                     }
-                    if let Err(error) = self.check(&metadata) {
+                    if let Err(error) = self.check() {
                         self.fail(error);
                     }
                 }
@@ -188,7 +211,7 @@ impl Incoming {
     }
 
     /// Whether what is announced may come, and there is room for it.
-    fn check(&self, metadata: &Metadata) -> Result<(), Error> {
+    fn check(&mut self) -> Result<(), Error> {
         let size = self.receiver.size().unwrap_or(0);
         if size > self.max_size {
             return Err(Error::TooLong {
@@ -197,18 +220,52 @@ impl Incoming {
                 most: self.max_size,
             });
         }
-        let Some(Ok(room)) = self.sink.as_ref().map(Sink::room) else {
+        self.claim()
+    }
+
+    /// Has the room promised that what is announced still takes.
+    fn claim(&mut self) -> Result<(), Error> {
+        // METADATA that changes voids what was promised.
+        self.promise = None;
+        let size = self.receiver.size().unwrap_or(0);
+        let missing = self.missing();
+        let Some((sink, Ok(room))) = self.sink.as_ref().map(|sink| (sink, sink.room())) else {
             return Ok(());
         };
-        let missing = size.saturating_sub(self.receiver.have().total());
-        if missing > 0 && missing.saturating_add(RESERVE) > room {
+        let room = room.saturating_sub(RESERVE);
+        if missing == 0 {
+            return Ok(());
+        }
+        if missing > room {
             return Err(Error::NoRoom {
-                path: metadata.entry.path.clone(),
+                path: self.path.clone(),
                 size,
-                room: room.saturating_sub(RESERVE),
+                room,
             });
         }
-        Ok(())
+        let Ok(Some((promises, device))) = sink.promises() else {
+            return Ok(());
+        };
+        let fits = match self.believed {
+            true => {
+                self.promise = promises.promise(device, missing, room);
+                self.promise.is_some()
+            }
+            false => missing <= room.saturating_sub(promises.on(device)),
+        };
+        match fits {
+            true => Ok(()),
+            false => Err(Error::Promised {
+                path: self.path.clone(),
+                size,
+            }),
+        }
+    }
+
+    /// Octets that are announced and not here.
+    fn missing(&self) -> u64 {
+        let size = self.receiver.size().unwrap_or(0);
+        size.saturating_sub(self.receiver.have().total())
     }
 
     fn store(&mut self, offset: u64, octets: &[u8]) {
@@ -237,6 +294,9 @@ impl Incoming {
         }
         Sum::follow(&mut self.sum, *from, octets);
         let written = self.sink.as_mut().map(|sink| sink.write(*from, octets));
+        if let Some(promise) = &mut self.promise {
+            promise.lessen(octets.len() as u64);
+        }
         octets.clear();
         if let Some(Err(error)) = written {
             self.fail(Error::file("write", self.path.clone())(error));
@@ -245,6 +305,7 @@ impl Incoming {
 
     fn complete(&mut self) {
         self.write();
+        self.promise = None;
         if self.fault.is_some() {
             return;
         }
@@ -269,6 +330,7 @@ impl Incoming {
 
     pub(crate) fn fail(&mut self, error: Error) {
         if self.fault.is_none() {
+            self.promise = None;
             self.receiver.refuse(error.code());
             self.fault = Some(error);
         }

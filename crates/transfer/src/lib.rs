@@ -35,6 +35,7 @@ mod outgoing;
 mod part;
 pub mod path;
 mod pipe;
+mod promise;
 mod record;
 mod seal;
 pub mod serve;

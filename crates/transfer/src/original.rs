@@ -73,7 +73,11 @@ impl Original {
         let folder = rustix::fs::open(folder, flags, Mode::empty());
         let folder =
             folder.map_err(|errno| Error::file("open the directory of", &*path)(errno.into()))?;
-        Self::new(folder, name, file, was, &path)
+        let original = Self::new(folder, name, file, was, &path)?;
+        match original.is_at(name) {
+            true => Ok(original),
+            false => Err(original.kept("is a symbolic link (give the file itself), or was just replaced")),
+        }
     }
 
     fn kept(&self, why: &'static str) -> Error {

@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::aside::{Task, aside};
 use crate::checksum::{Algorithm, Sum};
+use crate::promise::Promises;
 use crate::record::{self, Record};
 use crate::tree::{Folder, PART, RECORD};
 use bentpipe_base::Ranges;
@@ -143,6 +144,11 @@ impl Part {
     /// Octets that may still be written where the part lies.
     pub(crate) fn room(&self) -> io::Result<u64> {
         self.folder.room()
+    }
+
+    /// What is promised of the disk it lies on, and which one that is.
+    pub(crate) fn promises(&self) -> io::Result<(&Promises, u64)> {
+        self.folder.promises()
     }
 
     /// Verifies what has arrived, puts it on the disk, and only then under its name.

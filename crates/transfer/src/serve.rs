@@ -21,6 +21,7 @@ use crate::sink::Sink;
 use crate::source::{Source, known_size};
 use crate::tree::{Tree, mode, posix_times};
 use crate::{Error, Key as Secret, path};
+use bentpipe_base::Instant;
 use bentpipe_os::timer;
 use bentpipe_saratoga::{Receiver, Sender, refusal};
 use bentpipe_wire::saratoga::{
@@ -28,6 +29,7 @@ use bentpipe_wire::saratoga::{
 };
 use core::time::Duration;
 use lists::Lists;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use taken::Taken;
@@ -68,8 +70,12 @@ pub struct Server {
     lists: Lists,
     /// Takes that are over: their last word may be asked for again.
     taken: Taken,
+    /// Clocks that differ are not told of before.
+    clocks_at: Option<Instant>,
 }
 
+/// Octets of a name in beacons at most: whoever forges a question has the answer sent to somebody else.
+const MOST_NAME: usize = 200;
 /// Between two looks at whether to stop.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -80,6 +86,10 @@ impl Server {
     /// A port that cannot be had.
     pub fn new(tree: Tree, mut config: Config) -> Result<Self, Error> {
         config.max_sessions = config.max_sessions.min(most_at_once());
+        if let Some(name) = config.name.as_ref().filter(|name| name.len() > MOST_NAME) {
+            let long = io::Error::other(format!("the name has more than {MOST_NAME} octets"));
+            return Err(Error::file("send beacons of", name.as_str())(long));
+        }
         let node = Node::bind(config.listen, config.link)?;
         // Who listens for beacons on this host needs the port too.
         if let Err(error) = node.udp.share_groups() {
@@ -99,6 +109,7 @@ impl Server {
             turns: Turns::new(std::thread::available_parallelism().map_or(1, usize::from)),
             lists: Lists::default(),
             taken: Taken::default(),
+            clocks_at: None,
         })
     }
 

@@ -133,11 +133,14 @@ impl Session {
     pub(crate) fn serving(
         peer: SocketAddr,
         path: String,
-        work: Work,
+        mut work: Work,
         request: Option<Request>,
         seal: Option<Seal>,
         standing: Standing,
     ) -> Self {
+        if let (Work::Receiving(incoming), Standing::Unproven) = (&mut work, standing) {
+            incoming.doubt();
+        }
         let seals = seal.map(|session| Seals {
             session,
             stranger: None,
@@ -193,6 +196,9 @@ impl Session {
     /// The peer has shown it.
     pub(crate) fn prove(&mut self) {
         self.standing = Standing::Proven;
+        if let Work::Receiving(incoming) = &mut self.work {
+            incoming.believe();
+        }
     }
 
     /// When the peer was last heard, as far as that matters to what is done.

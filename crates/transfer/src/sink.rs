@@ -4,6 +4,7 @@ use crate::Error;
 use crate::checksum::{Algorithm, Sum};
 use crate::part::{Part, verify};
 use crate::pipe::{Output, Pipe};
+use crate::promise::Promises;
 use bentpipe_base::Ranges;
 use bentpipe_wire::saratoga::Metadata;
 use std::io;
@@ -90,6 +91,14 @@ impl Sink {
                 let stat = rustix::fs::fstatvfs(pipe.spool())?;
                 Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
             }
+        }
+    }
+
+    /// What is promised of the disk it is on, and which one that is; nothing for what nobody else writes beside it.
+    pub(crate) fn promises(&self) -> io::Result<Option<(&Promises, u64)>> {
+        match self {
+            Self::Part(part) => part.promises().map(Some),
+            Self::Memory(_) | Self::Pipe(_) => Ok(None),
         }
     }
 

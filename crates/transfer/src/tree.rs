@@ -4,6 +4,7 @@
 //! anywhere: no check and use apart, so nothing can be put between them.
 
 use crate::original::Original;
+use crate::promise::Promises;
 use crate::{Error, path};
 use bentpipe_wire::saratoga::{Entry, EntryKind, Time, Width};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
@@ -31,6 +32,7 @@ struct Root {
     fd: OwnedFd,
     /// Directories in it whose names are on the disk.
     lasting: Mutex<BTreeSet<String>>,
+    promises: Promises,
 }
 
 /// A directory inside a tree.
@@ -63,6 +65,7 @@ impl Tree {
                 Self(Arc::new(Root {
                     fd,
                     lasting: Mutex::default(),
+                    promises: Promises::default(),
                 }))
             })
             .map_err(|errno| {
@@ -309,6 +312,11 @@ impl Folder {
 
     pub(crate) fn room(&self) -> io::Result<u64> {
         room(&self.fd)
+    }
+
+    /// What is promised of the file systems of the tree, and which one this directory is on.
+    pub(crate) fn promises(&self) -> io::Result<(&Promises, u64)> {
+        Ok((&self.tree.0.promises, rustix::fs::fstat(&self.fd)?.st_dev))
     }
 }
 

@@ -213,3 +213,28 @@ fn a_put_goes_on_at_a_server_that_was_started_again() {
     assert!(began.elapsed() < Duration::from_secs(15));
     assert!(std::fs::read(folder.path().join("a")).unwrap() == content(4_000_000));
 }
+
+#[test]
+fn a_link_is_not_given_and_nothing_of_it_is_sent() {
+    let served = Served::new(config());
+    let here = tempfile::tempdir().unwrap();
+    let (file, link) = (here.path().join("file"), here.path().join("link"));
+    std::fs::write(&file, content(5000)).unwrap();
+    std::os::unix::fs::symlink("file", &link).unwrap();
+    let kept = run(&served, give(&link, "x")).unwrap_err();
+    assert!(kept.to_string().contains("is a symbolic link"), "{kept}");
+    assert!(file.exists() && link.is_symlink());
+    assert_eq!(names(served.folder.path()), [""; 0]);
+    run(&served, put(&link, "x")).unwrap();
+}
+
+#[test]
+fn what_is_no_file_is_not_called_a_directory() {
+    let served = Served::new(config());
+    let refused = |path| run(&served, put(std::path::Path::new(path), "x")).unwrap_err();
+    let device = refused("/dev/zero").to_string();
+    assert!(device.contains("neither a file nor"), "{device}");
+    let folder = refused("/tmp").to_string();
+    assert!(folder.contains("is a directory"), "{folder}");
+    assert_eq!(names(served.folder.path()), [""; 0]);
+}

@@ -500,3 +500,23 @@ fn a_crowd_that_says_anything_does_not_disturb_who_comes_after() {
         assert!(std::fs::read(here.path().join("got")).unwrap() == content(50_000));
     }
 }
+
+/// Whoever forges the question has a beacon sent to somebody else.
+#[test]
+fn a_name_in_beacons_is_no_longer_than_ten_questions() {
+    let named = |len| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = config();
+        config.name = Some("n".repeat(len));
+        bentpipe_transfer::Server::new(bentpipe_transfer::Tree::open(folder.path()).unwrap(), config)
+    };
+    assert!(named(201).is_err());
+    let mut config = config();
+    config.name = Some("n".repeat(200));
+    let served = Served::new(config);
+    let mut peer = Peer::new("127.0.0.1:0", served.address);
+    peer.send(&request(7, RequestKind::None, ""));
+    peer.hear_all(Duration::from_millis(300));
+    assert!(peer.received > 200, "it is answered");
+    assert!(peer.received <= 10 * peer.sent, "{} for {}", peer.received, peer.sent);
+}

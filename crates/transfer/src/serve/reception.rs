@@ -2,7 +2,7 @@
 
 use super::Server;
 use crate::Error;
-use crate::authenticate::{Novelty, is_signed};
+use crate::authenticate::{Novelty, Proof, is_signed};
 use crate::node::{Key, WIDEST, key};
 use crate::path;
 use crate::seal::{Seal, Side};
@@ -13,7 +13,11 @@ use bentpipe_saratoga::{echo, refusal};
 use bentpipe_wire::saratoga::{
     Code, Data, Frame, Kind, Metadata, Request, RequestKind, Status, Timestamp, Width,
 };
+use core::time::Duration;
 use std::net::SocketAddr;
+
+/// Between two words on clocks.
+const CLOCKS: Duration = Duration::from_secs(60);
 
 impl Server {
     /// A datagram of no session, or that may be a proof.
@@ -152,7 +156,11 @@ impl Server {
         let key = key(from, request.session);
         tracing::debug!(peer = %from, kind = ?request.kind, path = request.path, "a request");
         let trusted = match &self.config.key {
-            Some(secret) => secret.verifies(request),
+            Some(secret) => {
+                let proof = secret.verify(request);
+                self.say_clocks(from, proof);
+                proof == Proof::Valid
+            }
             // Who authenticates wants answers under a seal.
             None => !is_signed(request),
         };
@@ -207,6 +215,26 @@ impl Server {
             true => self.admit(request, from, seal, Standing::Known),
             false => self.ask(key, request, seal.as_ref()),
         }
+    }
+
+    /// Clocks that differ look like a wrong key to who asks: it is told here, not more often than each minute, for
+    /// what was recorded once can be played for ever.
+    fn say_clocks(&mut self, from: SocketAddr, proof: Proof) {
+        let Proof::Untimely { ahead, by } = proof else {
+            return;
+        };
+        let now = timer::now();
+        if self.clocks_at.is_some_and(|at| now < at) {
+            return;
+        }
+        self.clocks_at = Some(now + CLOCKS);
+        let way = if ahead { "ahead of" } else { "behind" };
+        let seconds = by.as_secs();
+        tracing::warn!(
+            peer = %from,
+            "denied: it has the key, but its clock is {seconds} s {way} ours (or somebody plays an old request again); \
+             REQUESTs are believed for two minutes: set the clocks of both sides"
+        );
     }
 
     /// There is room for what `request` begins, and nothing else under its Id.
