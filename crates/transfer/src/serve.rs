@@ -279,12 +279,19 @@ impl Server {
         let path = path::normal(&request.path)?;
         let (tree, lists, turns) = (self.tree.clone(), self.lists.clone(), self.turns.clone());
         let (algorithm, link) = (self.config.checksum, *self.node.link());
-        let (asked, sealed) = (request.clone(), seal.is_some());
+        let (asked, sealed, came) = (request.clone(), seal.is_some(), timer::now());
         let prepare = move |cancel: &Cancel| {
             let turn = turns.take_aside(from, cancel);
             let _turn = turn.map_err(Error::file("list", &*asked.path))?;
-            let content = tree.list(&asked.path, asked.capabilities.width)?;
-            let content = lists.shared(&asked.path, content);
+            let width = asked.capabilities.width;
+            let content = match lists.since(came, &asked.path, width) {
+                Some(content) => content,
+                None => {
+                    let begun = timer::now();
+                    let content = tree.list(&asked.path, width)?;
+                    lists.shared(&asked.path, width, begun, content)
+                }
+            };
             let entry = Entry {
                 kind: EntryKind::Directory,
                 width: Width::holding(content.len() as u128),
