@@ -225,7 +225,10 @@ mod tests {
         assert_eq!(key.verify(&request), Proof::None);
         key.sign(&mut request);
         assert_eq!(key.verify(&request), Proof::Valid);
-        assert_eq!(Key(b"0123456789abcdeg".to_vec()).verify(&request), Proof::None);
+        assert_eq!(
+            Key(b"0123456789abcdeg".to_vec()).verify(&request),
+            Proof::None
+        );
         for change in [
             |request: &mut Request| request.path.push('b'),
             |request: &mut Request| request.session += 1,

@@ -508,7 +508,10 @@ fn a_name_in_beacons_is_no_longer_than_ten_questions() {
         let folder = tempfile::tempdir().unwrap();
         let mut config = config();
         config.name = Some("n".repeat(len));
-        bentpipe_transfer::Server::new(bentpipe_transfer::Tree::open(folder.path()).unwrap(), config)
+        bentpipe_transfer::Server::new(
+            bentpipe_transfer::Tree::open(folder.path()).unwrap(),
+            config,
+        )
     };
     assert!(named(201).is_err());
     let mut config = config();
@@ -518,5 +521,10 @@ fn a_name_in_beacons_is_no_longer_than_ten_questions() {
     peer.send(&request(7, RequestKind::None, ""));
     peer.hear_all(Duration::from_millis(300));
     assert!(peer.received > 200, "it is answered");
-    assert!(peer.received <= 10 * peer.sent, "{} for {}", peer.received, peer.sent);
+    assert!(
+        peer.received <= 10 * peer.sent,
+        "{} for {}",
+        peer.received,
+        peer.sent
+    );
 }
