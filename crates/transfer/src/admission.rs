@@ -15,6 +15,8 @@ use sha2::Sha256;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::node::Key;
 
@@ -26,6 +28,13 @@ const MOST_KNOWN: usize = 4096;
 const ANSWERED_WITHIN: Duration = Duration::from_secs(30);
 /// How long an address is known after its last proof.
 const KNOWN_FOR: Duration = Duration::from_secs(120);
+/// Octets that go to a known address before it answers, in all its sessions together and beyond ten times what comes
+/// in its name: a line of 14 Mbit/s is full for 600 ms.
+const CREDIT: u64 = 1 << 20;
+/// The same for one that has answered to so much.
+const MOST_CREDIT: u64 = 8 << 20;
+/// With less it is asked again.
+const LITTLE: u64 = 64 << 10;
 /// Octets of the timestamp that say when it was made.
 const TIME: usize = 6;
 /// Octets that prove who made it.
@@ -37,8 +46,35 @@ pub(crate) struct Admission {
     secret: [u8; 32],
     /// By address and session; with when it came.
     waiting: BTreeMap<Key, (Request, Instant)>,
-    /// Until when.
-    known: BTreeMap<SocketAddr, Instant>,
+    /// Until when, and with what credit.
+    known: BTreeMap<SocketAddr, (Instant, Credit)>,
+}
+
+/// What may go to an address in the hope that it is still there. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Credit(Arc<AtomicU64>);
+
+impl Credit {
+    fn new() -> Self {
+        Self(Arc::new(AtomicU64::new(CREDIT)))
+    }
+
+    /// Octets that are left of it.
+    pub(crate) fn left(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Takes `octets` of it.
+    pub(crate) fn draw(&self, octets: u64) {
+        self.0
+            .store(self.left().saturating_sub(octets), Ordering::Relaxed);
+    }
+
+    /// `octets` that were taken were heard: they come back twice, as a window opens.
+    pub(crate) fn repay(&self, octets: u64) {
+        let more = self.left().saturating_add(octets.saturating_mul(2));
+        self.0.store(more.min(MOST_CREDIT), Ordering::Relaxed);
+    }
 }
 
 impl Admission {
@@ -90,10 +126,14 @@ impl Admission {
         let right = fresh && self.stamp(key, time) == stamp;
         if right {
             if self.known.len() >= MOST_KNOWN {
-                self.known.retain(|_, until| *until > now);
+                self.known.retain(|_, (until, _)| *until > now);
             }
-            if self.known.len() < MOST_KNOWN {
-                self.known.insert(key.0, now + KNOWN_FOR);
+            let room = self.known.len() < MOST_KNOWN;
+            if room || self.known.contains_key(&key.0) {
+                let fresh = (now, Credit::new());
+                let (until, credit) = self.known.entry(key.0).or_insert(fresh);
+                *until = now + KNOWN_FOR;
+                credit.0.fetch_max(CREDIT, Ordering::Relaxed);
             }
         }
         right
@@ -101,7 +141,13 @@ impl Admission {
 
     /// Whether `address` has proved that it hears us, not long ago.
     pub(crate) fn knows(&self, address: SocketAddr, now: Instant) -> bool {
-        self.known.get(&address).is_some_and(|until| *until > now)
+        self.credit(address, now).is_some()
+    }
+
+    /// What may go to `address`, if it is known and has answered to what went before.
+    pub(crate) fn credit(&self, address: SocketAddr, now: Instant) -> Option<Credit> {
+        let (until, credit) = self.known.get(&address)?;
+        (*until > now && credit.left() >= LITTLE).then(|| credit.clone())
     }
 
     /// Forgets what came too long ago, or else the oldest quarter.
@@ -188,5 +234,25 @@ mod tests {
         }
         let last = std::net::Ipv4Addr::from(0x0a00_0000 + 19_999);
         assert!(door.waiting((SocketAddr::from((last, 7)), 7)).is_some());
+    }
+
+    #[test]
+    fn who_answers_no_more_is_asked_again() {
+        let key = ("10.0.0.2:700".parse().unwrap(), 7);
+        let mut door = Admission::new().unwrap();
+        let stamp = door.ask(key, &request(), at(0));
+        assert!(door.proves(key, stamp, at(600)));
+        let credit = door.credit(key.0, at(1000)).unwrap();
+        credit.draw(CREDIT - LITTLE);
+        assert!(door.knows(key.0, at(1000)));
+        credit.draw(1);
+        assert!(!door.knows(key.0, at(1000)), "for all its sessions");
+        assert!(door.proves(key, stamp, at(1200)));
+        assert_eq!(credit.left(), CREDIT);
+        credit.draw(CREDIT);
+        credit.repay(CREDIT);
+        assert_eq!(credit.left(), 2 * CREDIT);
+        (0..10).for_each(|_| credit.repay(CREDIT));
+        assert_eq!(credit.left(), MOST_CREDIT);
     }
 }

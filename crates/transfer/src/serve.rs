@@ -4,7 +4,7 @@ mod lists;
 mod reception;
 mod taken;
 
-use crate::admission::Admission;
+use crate::admission::{Admission, Credit};
 use crate::aside::{Cancel, Turns, aside};
 use crate::authenticate::Seen;
 use crate::beacon::{self, Herald};
@@ -200,6 +200,14 @@ impl Server {
         }
     }
 
+    /// What goes to `from` in the hope that it is still there.
+    fn credit(&self, from: SocketAddr, standing: Standing) -> Option<Credit> {
+        match standing {
+            Standing::Known => self.admission.credit(from, timer::now()),
+            Standing::Unproven | Standing::Proven => None,
+        }
+    }
+
     pub(super) fn get(
         &mut self,
         request: &Request,
@@ -263,7 +271,8 @@ impl Server {
             }
         };
         let asked = Some(request.clone());
-        let session = Session::serving(from, path, work, asked, seal, standing);
+        let session = Session::serving(from, path, work, asked, seal, standing)
+            .on(self.credit(from, standing));
         self.node.start(key(from, request.session), session);
         Ok(())
     }
@@ -311,7 +320,8 @@ impl Server {
         let prepared = aside("list", prepare).map_err(Error::file("list", &*path))?;
         let work = Work::Preparing(Preparing::new(prepared, self.node.link().silence));
         let asked = Some(request.clone());
-        let session = Session::serving(from, path, work, asked, seal, standing);
+        let session = Session::serving(from, path, work, asked, seal, standing)
+            .on(self.credit(from, standing));
         self.node.start(key(from, request.session), session);
         Ok(())
     }
@@ -338,7 +348,8 @@ impl Server {
         let incoming = Incoming::new(receiver, sink, path.to_owned(), self.config.max_size, now);
         let work = Work::Receiving(Box::new(incoming));
         let asks = request.is_some() && standing == Standing::Unproven;
-        let session = Session::serving(key.0, path.to_owned(), work, request, seal, standing);
+        let session = Session::serving(key.0, path.to_owned(), work, request, seal, standing)
+            .on(self.credit(key.0, standing));
         let session = match asks {
             true => session.questioning(self.admission.question(key, now)),
             false => session,

@@ -1,6 +1,7 @@
 //! One session: its peer, what is done in it, and what may be sent in it.
 
 use crate::Error;
+use crate::admission::Credit;
 use crate::aside::Task;
 use crate::authenticate::Key;
 use crate::incoming::Incoming;
@@ -18,9 +19,6 @@ use std::sync::mpsc::TryRecvError;
 const AMPLIFICATION: u64 = 10;
 /// Octets that an IP and a UDP header have at least.
 const HEADERS: u64 = 28;
-/// Octets beyond that for a peer that is known, until it answers in this session: a line of 14 Mbit/s is full
-/// for 600 ms.
-const CREDIT: u64 = 1 << 20;
 /// A peer that has said nothing for so long has no claim on a share of the rate.
 const QUIET: Duration = Duration::from_millis(2500);
 
@@ -99,6 +97,9 @@ pub(crate) struct Session {
     /// Octets in and out, with their headers.
     received: u64,
     sent: u64,
+    /// Of a peer that is known, and what was taken of it.
+    credit: Option<Credit>,
+    drawn: u64,
 }
 
 impl Session {
@@ -126,6 +127,8 @@ impl Session {
             question: None,
             received: 0,
             sent: 0,
+            credit: None,
+            drawn: 0,
         }
     }
 
@@ -158,6 +161,8 @@ impl Session {
             // What made it begin.
             received: HEADERS,
             sent: 0,
+            credit: None,
+            drawn: 0,
         }
     }
 
@@ -165,6 +170,13 @@ impl Session {
     #[must_use]
     pub(crate) const fn questioning(mut self, question: Timestamp) -> Self {
         self.question = Some(question);
+        self
+    }
+
+    /// Until the peer answers in this session, what goes beyond ten times what came in is taken of `credit`.
+    #[must_use]
+    pub(crate) fn on(mut self, credit: Option<Credit>) -> Self {
+        self.credit = credit;
         self
     }
 
@@ -243,6 +255,7 @@ impl Session {
             _ => true,
         };
         self.input(frame, now);
+        self.repay();
         settled
     }
 
@@ -354,17 +367,47 @@ impl Session {
         }
     }
 
+    /// Whether the peer has shown in this session that it hears us.
+    fn is_answered(&self) -> bool {
+        self.standing == Standing::Proven
+            || matches!(&self.work, Work::Sending(outgoing) if outgoing.sender.is_proven())
+    }
+
+    /// Octets that may be sent without credit, beyond those that were.
+    fn earned(&self) -> u64 {
+        let all = AMPLIFICATION.saturating_mul(self.received) + self.drawn;
+        all.saturating_sub(self.sent)
+    }
+
     /// Octets that may still be sent to this peer.
     fn allowance(&self) -> u64 {
-        let answered = matches!(&self.work, Work::Sending(outgoing) if outgoing.sender.is_proven());
-        let credit = match self.standing {
-            _ if answered => return u64::MAX,
-            Standing::Proven => return u64::MAX,
-            Standing::Known => CREDIT,
-            Standing::Unproven => 0,
-        };
-        let all = credit.saturating_add(AMPLIFICATION.saturating_mul(self.received));
-        all.saturating_sub(self.sent)
+        if self.is_answered() {
+            return u64::MAX;
+        }
+        let credit = self.credit.as_ref().map_or(0, Credit::left);
+        self.earned().saturating_add(credit)
+    }
+
+    /// `len` octets are sent.
+    fn spend(&mut self, len: u64) {
+        if let Some(credit) = &self.credit
+            && !self.is_answered()
+        {
+            let beyond = len.saturating_sub(self.earned());
+            credit.draw(beyond);
+            self.drawn += beyond;
+        }
+        self.sent += len;
+    }
+
+    /// What was taken on credit was heard.
+    fn repay(&mut self) {
+        if self.drawn > 0
+            && self.is_answered()
+            && let Some(credit) = &self.credit
+        {
+            credit.repay(std::mem::take(&mut self.drawn));
+        }
     }
 
     /// Whether it must hear the peer before more is sent.
@@ -387,7 +430,7 @@ impl Session {
             }
             let len = (out.len() - start) as u64 + HEADERS;
             if len <= self.allowance() {
-                self.sent += len;
+                self.spend(len);
                 return true;
             }
             // As if it were lost.

@@ -95,8 +95,10 @@ fn the_address_of_a_client_is_worth_little_to_others() {
     victim.prove(1);
     victim.hear_all(Duration::from_millis(300));
     let before = (victim.sent, victim.received);
-    victim.send(&request(2, RequestKind::Get, "a"));
-    victim.hear_all(Duration::from_secs(1));
+    for session in 2..40 {
+        victim.send(&request(session, RequestKind::Get, "a"));
+    }
+    victim.hear_all(Duration::from_secs(2));
     let (sent, received) = (victim.sent - before.0, victim.received - before.1);
     assert!(received > 500_000, "it is served at once: {received}");
     assert!(received <= (1 << 20) + 10 * sent, "{received} for {sent}");
