@@ -1,6 +1,6 @@
 //! How many flows the descriptors of this process carry.
 
-use crate::shared::Bounds;
+use crate::room::Bounds;
 use bentpipe_policy::Limits;
 
 /// Descriptors of an idle flow.

@@ -36,6 +36,7 @@ mod load;
 mod manage;
 mod mark;
 mod orders;
+mod room;
 mod ruleset;
 mod shared;
 mod shutdown;
@@ -45,6 +46,11 @@ mod status;
 mod thin;
 mod watchdog;
 mod worker;
+
+/// What [`room`] shares; its tests put loom's in their place.
+mod sync {
+    pub(crate) use std::sync::atomic::{AtomicUsize, Ordering, fence};
+}
 
 pub use bentpipe_pep::leg::{HYBLA_CONTROL, Leg, RATE_CONTROL};
 pub use bentpipe_policy::{

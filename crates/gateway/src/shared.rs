@@ -3,6 +3,7 @@
 
 use crate::legs::Legs;
 use crate::load::Load;
+use crate::room::{Bounds, Room};
 use crate::silence::Silence;
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_os::epoll::Bell;
@@ -123,18 +124,6 @@ impl Standing {
     }
 }
 
-/// How many flows a gateway takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bounds {
-    /// At this many, new flows are no longer intercepted.
-    pub(crate) suspend: usize,
-    /// At this many or fewer, they are again.
-    pub(crate) resume: usize,
-    /// Connections that were intercepted before the suspension took hold are still taken up to
-    /// this many.
-    pub(crate) hard: usize,
-}
-
 /// What new flows go by. A reload replaces it whole.
 #[derive(Debug)]
 pub(crate) struct Settings {
@@ -174,10 +163,7 @@ pub(crate) struct Shared {
     standing: AtomicU8,
     /// When the watchdog last found all well, as [`Instant`]'s nanoseconds.
     well: AtomicU64,
-    flows: AtomicUsize,
-    suspend: AtomicUsize,
-    resume: AtomicUsize,
-    hard: AtomicUsize,
+    room: Room,
     settings: Mutex<Arc<Settings>>,
     /// Counted up with each change of the settings.
     edition: AtomicU64,
@@ -213,10 +199,7 @@ impl Shared {
             stage: AtomicU8::new(0),
             standing: AtomicU8::new(Standing::Suspended as u8),
             well: AtomicU64::new(timer::now().as_nanos()),
-            flows: AtomicUsize::new(0),
-            suspend: AtomicUsize::new(bounds.suspend),
-            resume: AtomicUsize::new(bounds.resume),
-            hard: AtomicUsize::new(bounds.hard),
+            room: Room::new(bounds),
             settings: Mutex::new(Arc::new(settings)),
             edition: AtomicU64::new(0),
             exhausted_at: AtomicUsize::new(NEVER),
@@ -274,19 +257,13 @@ impl Shared {
 
     /// The bounds at present.
     pub(crate) fn bounds(&self) -> Bounds {
-        Bounds {
-            suspend: self.suspend.load(Ordering::Relaxed),
-            resume: self.resume.load(Ordering::Relaxed),
-            hard: self.hard.load(Ordering::Relaxed),
-        }
+        self.room.bounds()
     }
 
     /// Replaces bounds and settings, and has the workers look at them.
     pub(crate) fn renew(&self, (bounds, buffered): (Bounds, Bytes), settings: Settings) {
         self.load.set_bounds(buffered, settings.client_buffered);
-        self.suspend.store(bounds.suspend, Ordering::Relaxed);
-        self.resume.store(bounds.resume, Ordering::Relaxed);
-        self.hard.store(bounds.hard, Ordering::Relaxed);
+        self.room.set(bounds);
         *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
         self.edition.fetch_add(1, Ordering::Release);
         self.workers.ring();
@@ -341,30 +318,28 @@ impl Shared {
     }
 
     pub(crate) fn flows(&self) -> usize {
-        self.flows.load(Ordering::Relaxed)
+        self.room.flows()
     }
 
     pub(crate) fn flow_began(&self) {
-        let flows = self.flows.fetch_add(1, Ordering::Relaxed) + 1;
-        if flows == self.suspend.load(Ordering::Relaxed) {
+        if self.room.began() {
             self.gateway.ring();
         }
     }
 
     pub(crate) fn flow_ended(&self) {
-        let flows = self.flows.fetch_sub(1, Ordering::Relaxed) - 1;
-        if flows == self.resume.load(Ordering::Relaxed) {
+        let ended = self.room.ended();
+        if ended.resumes {
             self.gateway.ring();
         }
-        if flows + 1 == self.hard.load(Ordering::Relaxed) {
-            // Connections may wait for this room, at any of them.
+        if ended.has_room {
             self.workers.ring();
         }
     }
 
     /// Whether one more connection may be taken.
     pub(crate) fn has_room(&self) -> bool {
-        self.flows() < self.hard.load(Ordering::Relaxed)
+        self.room.is_there()
     }
 
     /// Whether the kernel has refused a descriptor of late.
@@ -385,7 +360,7 @@ impl Shared {
     pub(crate) fn limit(&self) -> Option<Limit> {
         if self.is_exhausted() {
             Some(Limit::Descriptors)
-        } else if self.flows() >= self.suspend.load(Ordering::Relaxed) {
+        } else if self.room.is_met() {
             Some(Limit::Flows)
         } else {
             self.load.is_over().then_some(Limit::Buffered)
@@ -407,7 +382,7 @@ impl Shared {
         let exhausted_at = self.exhausted_at.load(Ordering::Relaxed);
         // A few flows less than those that were one too many.
         let fits = exhausted_at.saturating_sub(exhausted_at / 20 + 2);
-        self.flows() <= self.resume.load(Ordering::Relaxed).min(fits) && !self.load.is_over()
+        self.room.is_left() && self.flows() <= fits && !self.load.is_over()
     }
 
     /// The kernel refused a descriptor.

@@ -1,0 +1,101 @@
+//! How many flows there are, and the bounds on that.
+//!
+//! Workers count, the supervising thread sets the bounds and decides by both. Whoever crosses a bound tells: either a
+//! worker sees a new bound and tells that its flow has crossed it, or the supervising thread, which looks once it has
+//! set the bound, sees the flow. Without the fences both could see what was before. `tests/room.rs` tries every order
+//! that the memory model allows.
+
+use super::sync::{AtomicUsize, Ordering, fence};
+
+/// How many flows a gateway takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// At this many, new flows are no longer intercepted.
+    pub(crate) suspend: usize,
+    /// At this many or fewer, they are again.
+    pub(crate) resume: usize,
+    /// Connections that were intercepted before the suspension took hold are still taken up to
+    /// this many.
+    pub(crate) hard: usize,
+}
+
+/// Flows and their bounds.
+#[derive(Debug)]
+pub(crate) struct Room {
+    flows: AtomicUsize,
+    suspend: AtomicUsize,
+    resume: AtomicUsize,
+    hard: AtomicUsize,
+}
+
+/// Who is to be told that a flow has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    /// Few enough are left for new ones.
+    pub(crate) resumes: bool,
+    /// Connections may wait for this room, at any worker.
+    pub(crate) has_room: bool,
+}
+
+impl Room {
+    pub(crate) fn new(bounds: Bounds) -> Self {
+        Self {
+            flows: AtomicUsize::new(0),
+            suspend: AtomicUsize::new(bounds.suspend),
+            resume: AtomicUsize::new(bounds.resume),
+            hard: AtomicUsize::new(bounds.hard),
+        }
+    }
+
+    /// Other bounds; the caller looks at the flows afterwards.
+    pub(crate) fn set(&self, bounds: Bounds) {
+        self.suspend.store(bounds.suspend, Ordering::Relaxed);
+        self.resume.store(bounds.resume, Ordering::Relaxed);
+        self.hard.store(bounds.hard, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    pub(crate) fn bounds(&self) -> Bounds {
+        Bounds {
+            suspend: self.suspend.load(Ordering::Relaxed),
+            resume: self.resume.load(Ordering::Relaxed),
+            hard: self.hard.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn flows(&self) -> usize {
+        self.flows.load(Ordering::Relaxed)
+    }
+
+    /// One more; whether it is the one from which on interception is to stop.
+    pub(crate) fn began(&self) -> bool {
+        let flows = self.flows.fetch_add(1, Ordering::Relaxed) + 1;
+        fence(Ordering::SeqCst);
+        flows == self.suspend.load(Ordering::Relaxed)
+    }
+
+    /// One less.
+    pub(crate) fn ended(&self) -> Ended {
+        let flows = self.flows.fetch_sub(1, Ordering::Relaxed) - 1;
+        fence(Ordering::SeqCst);
+        Ended {
+            resumes: flows == self.resume.load(Ordering::Relaxed),
+            has_room: flows + 1 == self.hard.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Whether there are as many flows as may be intercepted.
+    pub(crate) fn is_met(&self) -> bool {
+        self.flows() >= self.suspend.load(Ordering::Relaxed)
+    }
+
+    /// Whether so few are left that interception may begin again.
+    pub(crate) fn is_left(&self) -> bool {
+        self.flows() <= self.resume.load(Ordering::Relaxed)
+    }
+
+    /// Whether one more connection may be taken.
+    pub(crate) fn is_there(&self) -> bool {
+        self.flows() < self.hard.load(Ordering::Relaxed)
+    }
+}
