@@ -5,6 +5,10 @@
 //! waits here, and nothing more is read until it is gone: the source's window closes and holds its
 //! sender back. The bound for a flow is thus the source's receive buffer, one pipe, and the sink's
 //! send buffer.
+//!
+//! What is spliced keeps the pages that it came in, first in the pipe and then in the sink's send buffer, where the
+//! kernel counts its bytes alone. Of tiny segments these are a page for a few bytes: so what a splice brings is
+//! copied if it is less than [`SMALL`], and a pipe counts as full as soon as anything waits in it.
 
 use bentpipe_os::socket::{self, Received};
 use bentpipe_os::splice::{Pipe, Pool};
@@ -21,7 +25,7 @@ const PATIENCE: u8 = 4;
 pub(crate) struct Tools {
     pub(crate) pool: Pool,
     pub(crate) buffer: Box<[u8]>,
-    /// Bytes that lanes hold between their sockets.
+    /// Memory that lanes hold between their sockets, in bytes.
     pub(crate) held: u64,
     /// The most one splice takes, in bytes.
     pub(crate) portion: usize,
@@ -187,11 +191,11 @@ impl Lane {
         result
     }
 
-    /// Bytes between the sockets.
+    /// Memory that is held between the sockets, in bytes.
     pub(crate) fn waiting(&self) -> u64 {
         match &self.held {
             Held::Nothing => 0,
-            Held::Pipe(pipe) => pipe.held() as u64,
+            Held::Pipe(pipe) => pipe.capacity() as u64,
             Held::Copied { bytes, sent } => bytes.len() as u64 - u64::from(*sent),
         }
     }
@@ -241,7 +245,7 @@ impl Lane {
             && !self.shrunk
             && let Some(pipe) = tools.pool.borrow().ok().flatten()
         {
-            let count = self.splice(from, pipe, tools)?;
+            let count = self.splice((from, to), pipe, tools)?;
             if count > 0 {
                 return Ok((count, false));
             }
@@ -253,26 +257,38 @@ impl Lane {
     /// were empty or, once the peer has closed, as if it had ended. Only a read knows.
     fn splice(
         &mut self,
-        from: BorrowedFd<'_>,
+        (from, to): (BorrowedFd<'_>, BorrowedFd<'_>),
         mut pipe: Pipe,
         tools: &mut Tools,
     ) -> Result<usize, Broken> {
-        let result = pipe.fill(from, tools.portion);
-        if let Ok(count @ 1..) = result {
-            tools.held += count as u64;
-            self.held = Held::Pipe(pipe);
-            self.bulk = if count < SMALL {
-                self.bulk - 1
-            } else {
-                PATIENCE
-            };
-            return Ok(count);
-        }
-        tools.pool.give_back(pipe);
-        match result {
-            // An error of the connection is told once: a read after it would find an orderly end.
-            Err(error) if !would_block(&error) && !tcp::stands(from) => Err(source(error)),
-            _ => Ok(0),
+        match pipe.fill(from, tools.portion) {
+            Ok(count @ 1..SMALL) => {
+                self.bulk -= 1;
+                let copied = pipe.read(&mut tools.buffer);
+                tools.pool.give_back(pipe);
+                match copied {
+                    Ok(copied) if copied == count => {}
+                    // Bytes of the stream are lost with the pipe.
+                    Ok(_) => return Err(source(ErrorKind::UnexpectedEof.into())),
+                    Err(error) => return Err(source(error)),
+                }
+                self.pass_on(count, to, tools)?;
+                Ok(count)
+            }
+            Ok(count @ 1..) => {
+                self.bulk = PATIENCE;
+                self.held = Held::Pipe(pipe);
+                tools.held += self.waiting();
+                Ok(count)
+            }
+            result => {
+                tools.pool.give_back(pipe);
+                match result {
+                    // An error of the connection is told once: a read after it would find an orderly end.
+                    Err(error) if !would_block(&error) && !tcp::stands(from) => Err(source(error)),
+                    _ => Ok(0),
+                }
+            }
         }
     }
 
@@ -297,6 +313,20 @@ impl Lane {
                 Err(error) if would_block(&error) => return Ok((0, true)),
                 Err(error) => return Err(source(error)),
             };
+        self.pass_on(count, to, tools)?;
+        if count == SMALL {
+            self.bulk = PATIENCE;
+        }
+        Ok((count, drained && !self.holds()))
+    }
+
+    /// Sends the first `count` bytes of the buffer, and keeps what the sink does not take.
+    fn pass_on(
+        &mut self,
+        count: usize,
+        to: BorrowedFd<'_>,
+        tools: &mut Tools,
+    ) -> Result<(), Broken> {
         let bytes = &tools.buffer[..count];
         let sent = match socket::send(to, bytes) {
             Ok(sent) => sent,
@@ -310,10 +340,7 @@ impl Lane {
                 sent: 0,
             };
         }
-        if count == SMALL {
-            self.bulk = PATIENCE;
-        }
-        Ok((count, drained && sent == count))
+        Ok(())
     }
 }
 
@@ -332,5 +359,124 @@ fn sink(error: io::Error) -> Broken {
     Broken {
         source: false,
         error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd as _;
+
+    /// Both ends of a connection.
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (far, _) = listener.accept().unwrap();
+        for end in [&near, &far] {
+            end.set_nodelay(true).unwrap();
+        }
+        (near, far)
+    }
+
+    fn tools() -> Tools {
+        Tools {
+            pool: Pool::new(1, 1, 1 << 20),
+            buffer: vec![0; SMALL].into(),
+            held: 0,
+            portion: 1 << 20,
+            turn: 1 << 20,
+        }
+    }
+
+    /// A lane that has moved much of late, whose sink takes nothing more.
+    struct Stalled {
+        lane: Lane,
+        tools: Tools,
+        source: TcpStream,
+        from: TcpStream,
+        to: TcpStream,
+        sink: TcpStream,
+        /// What the sink's buffers took.
+        before: usize,
+    }
+
+    impl Stalled {
+        fn new() -> Self {
+            let ((source, from), (to, sink)) = (pair(), pair());
+            for end in [&from, &to] {
+                end.set_nonblocking(true).unwrap();
+            }
+            tcp::tell_rest(&from).unwrap();
+            let mut lane = Lane::new();
+            lane.bulk = PATIENCE;
+            let mut before = 0;
+            while let Ok(sent) = socket::send(&to, &[2; SMALL]) {
+                before += sent;
+            }
+            Self {
+                lane,
+                tools: tools(),
+                source,
+                from,
+                to,
+                sink,
+                before,
+            }
+        }
+
+        /// Has `bytes` come, in segments of `size`, and pumps.
+        fn comes(&mut self, bytes: &[u8], size: usize) {
+            for piece in bytes.chunks(size) {
+                self.source.write_all(piece).unwrap();
+            }
+            let mut all = vec![0; bytes.len()];
+            while self.from.peek(&mut all).unwrap() < bytes.len() {}
+            let step = self.pump();
+            assert_eq!(step, Step::Full);
+        }
+
+        fn pump(&mut self) -> Step {
+            let (from, to) = (self.from.as_fd(), self.to.as_fd());
+            let mut moved = 0;
+            let step = self.lane.pump(from, to, &mut self.tools, &mut moved);
+            step.unwrap()
+        }
+
+        /// Lets the sink read until it has `bytes` behind what it had before.
+        fn ends_with(mut self, bytes: &[u8]) {
+            let mut all = vec![0; self.before + bytes.len()];
+            let (mut at, patience) = (0, std::time::Duration::from_millis(5));
+            self.sink.set_read_timeout(Some(patience)).unwrap();
+            while at < all.len() {
+                at += self.sink.read(&mut all[at..]).unwrap_or(0);
+                self.pump();
+            }
+            assert!(all[self.before..] == *bytes);
+            assert_eq!((self.tools.held, self.lane.holds()), (0, false));
+        }
+    }
+
+    /// Each tiny segment lies in a page of its own, which a pipe and a send buffer would keep for it.
+    #[test]
+    fn tiny_segments_that_wait_keep_no_pages() {
+        let mut stalled = Stalled::new();
+        let bytes: Vec<u8> = (0..200).collect();
+        stalled.comes(&bytes, 1);
+        assert!(matches!(stalled.lane.held, Held::Copied { .. }));
+        assert_eq!((stalled.tools.pool.lent(), stalled.tools.held), (0, 200));
+        stalled.ends_with(&bytes);
+    }
+
+    /// What waits in a pipe may be a page for each of its slots.
+    #[test]
+    fn a_pipe_counts_as_full() {
+        let mut stalled = Stalled::new();
+        let bytes: Vec<u8> = (0..3 * SMALL).map(|at| (at % 251) as u8).collect();
+        stalled.comes(&bytes, bytes.len());
+        assert!(matches!(stalled.lane.held, Held::Pipe(_)));
+        assert_eq!(stalled.tools.held, 1 << 20);
+        stalled.ends_with(&bytes);
     }
 }

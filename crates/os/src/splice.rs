@@ -37,7 +37,8 @@ impl Pipe {
         self.held
     }
 
-    /// Bytes the pipe was sized for. Small segments fill its slots sooner.
+    /// Bytes the pipe was sized for: a page for each of its slots. A slot takes one piece of a segment, however
+    /// short, with the page that it lies in: this is what a pipe may keep from others, whatever waits in it.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
@@ -52,6 +53,13 @@ impl Pipe {
         })?;
         self.held += moved;
         Ok(moved)
+    }
+
+    /// Copies what waits in the pipe into `buffer`, as far as it fits: the pages it lay in are free then.
+    pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = rustix::io::retry_on_intr(|| rustix::io::read(&self.read, &mut *buffer))?;
+        self.held = self.held.saturating_sub(count);
+        Ok(count)
     }
 
     /// Moves what waits in the pipe to socket `to`, as far as it takes it. `WouldBlock` when it
