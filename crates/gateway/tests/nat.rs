@@ -114,6 +114,39 @@ fn translation_may_come_and_go() {
     assert_eq!(gateway.meter.read().starved, 0);
 }
 
+/// The operator ceases to translate while a flow stands. What its server then says comes to an address that the
+/// kernel no longer knows whose it is, and is answered by a reset, with us and without. The client, which has nothing
+/// to say, would hear nothing for ever; through us it hears of it once the dial is probed.
+#[test]
+fn a_flow_whose_translation_ceases_is_found_by_a_probe() {
+    need!(Root, Tproxy);
+    for splits in [false, true] {
+        let stage = Stage::new();
+        stage.apply(MASQUERADE);
+        let mut config = Stage::config();
+        config.limits.keepalive = Duration::from_secs(1);
+        let gateway = splits.then(|| stage.split_by(config));
+        let pairs = Ip::BOTH.map(|ip| stage.pair(ip));
+        stage.apply("delete table inet nat");
+        let patience = Duration::from_secs(if splits { 10 } else { 3 });
+        for (mut client, mut server) in pairs {
+            server.write_all(b"lost").unwrap();
+            let reset = server.read(&mut [0; 1]).unwrap_err();
+            assert_eq!(reset.kind(), ErrorKind::ConnectionReset);
+            client.set_read_timeout(Some(patience)).unwrap();
+            let heard = client.read(&mut [0; 1]).unwrap_err();
+            let expected = match splits {
+                true => ErrorKind::ConnectionReset,
+                false => ErrorKind::WouldBlock,
+            };
+            assert_eq!(heard.kind(), expected);
+        }
+        if let Some(gateway) = gateway {
+            eventually("the end", || gateway.meter.read().open == 0);
+        }
+    }
+}
+
 /// A destination that is translated is one the gateway could not answer for: such connections pass, and are
 /// counted.
 #[test]

@@ -1,9 +1,11 @@
-//! What befalls a gateway besides its flows: hands on its rules, links that go, forged SYNs.
+//! What befalls a gateway besides its flows: hands on its rules, translation that comes and goes, links that go,
+//! forged SYNs.
 
-use super::{Chance, PORT};
+use super::{Chance, Container, PORT};
 use crate::support::{Ip, Stage, flood};
 use bentpipe_os::need::find_program;
 use bentpipe_os::netns::Netns;
+use bentpipe_os::nft;
 use std::net::SocketAddr;
 use std::process::Stdio;
 use std::time::Duration;
@@ -12,6 +14,12 @@ use std::time::Duration;
 const FLOOD: u32 = 3_000;
 /// The longest that a link is down.
 const DOWN_MS: u64 = 1_500;
+
+const MASQUERADE: &str = "chain post {
+  type nat hook postrouting priority srcnat; policy accept;
+  oifname lan0 masquerade
+}
+";
 
 /// One kind of trouble.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +32,10 @@ pub(crate) enum Trouble {
     RulesetFlushed,
     /// `conntrack -F`.
     ConnectionsForgotten,
+    /// Sources of what goes to the ground are translated from now on, or no more.
+    Masquerade,
+    /// The rules of containers go, or come again.
+    Containers,
     /// The interface of a leg goes down, and comes up again.
     LinkDown(&'static str),
     /// SYNs of clients that are not there, to a server's port that is open.
@@ -35,11 +47,13 @@ pub(crate) enum Trouble {
 }
 
 impl Trouble {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::RulesFlushed,
         Self::RoutesFlushed,
         Self::RulesetFlushed,
         Self::ConnectionsForgotten,
+        Self::Masquerade,
+        Self::Containers,
         Self::LinkDown("sat0"),
         Self::LinkDown("lan0"),
         Self::FloodOpen,
@@ -47,12 +61,17 @@ impl Trouble {
         Self::FloodNobody,
     ];
 
-    /// A stage that it can befall: an interface keeps its addresses when it goes down.
-    pub(crate) fn prepare(stage: &Stage) {
-        for netns in [&stage.client, &stage.gateway, &stage.server] {
+    /// Makes namespaces that it can befall: an interface keeps its addresses when it goes down.
+    pub(crate) fn prepare(all: [&Netns; 4]) {
+        for netns in all {
             let key = "net.ipv6.conf.all.keep_addr_on_down";
             netns.set_sysctl(key, "1").unwrap();
         }
+    }
+
+    /// The rules of containers are there before the gateway is.
+    pub(crate) fn begin_containers(stage: &Stage) {
+        set_table(&stage.gateway, "containers", Some(&Container::rules()));
     }
 
     /// Does it to the gateway of the stage.
@@ -78,6 +97,15 @@ impl Trouble {
                     run(gateway, "conntrack", &["-F"]);
                 }
             }
+            Self::Masquerade => {
+                let begins = chance.next(2) == 0;
+                set_table(gateway, "outgoing", begins.then_some(MASQUERADE));
+            }
+            Self::Containers => {
+                let begins = chance.next(2) == 0;
+                let rules = Container::rules();
+                set_table(gateway, "containers", begins.then_some(&rules));
+            }
             Self::LinkDown(interface) => {
                 let netlink = gateway.netlink().unwrap();
                 run(gateway, "ip", &["link", "set", interface, "down"]);
@@ -89,6 +117,15 @@ impl Trouble {
             Self::FloodNobody => flood(stage, (Ip::V4.nobody(), PORT).into(), chance),
         }
     }
+}
+
+/// Puts a table with this body in the place of the one before, or takes that away.
+fn set_table(netns: &Netns, table: &str, body: Option<&str>) {
+    let mut commands = format!("table inet {table}\ndelete table inet {table}\n");
+    if let Some(body) = body {
+        commands += &format!("table inet {table} {{\n{body}}}\n");
+    }
+    netns.run(|| nft::apply(&commands).unwrap()).unwrap();
 }
 
 /// What was there to be flushed may be gone.

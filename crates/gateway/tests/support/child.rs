@@ -26,7 +26,9 @@ pub fn be_a_gateway() {
     if config.control == Control::Usual {
         config.control = Control::Off;
     }
-    let config = config.between("lan0", "sat0");
+    if config.lan_interfaces.is_empty() {
+        config = config.between("lan0", "sat0");
+    }
     let shutdown = Shutdown::on_signals().unwrap();
     let gateway = match Gateway::start(&config) {
         Ok(gateway) => gateway,

@@ -75,7 +75,7 @@ impl Ip {
         self.pick("10.77.9.9", "fd77:9::9")
     }
 
-    fn any(self) -> IpAddr {
+    pub fn any(self) -> IpAddr {
         self.pick("0.0.0.0", "::")
     }
 }
