@@ -44,7 +44,7 @@ programs: ## real programs over a satellite link and through the gateway; ARGS=g
 	@scripts/setup programs
 	@scripts/as-root scripts/programs $(ARGS)
 
-soak: ## churn, kills, floods and flushes through a real gateway: memory and descriptors stay flat; ARGS=60: seconds (default 600)
+soak: ## churn, kills, floods and flushes through a real gateway: memory and descriptors stay flat; ARGS=60: seconds, ARGS=--asan: sanitized
 	@scripts/setup build
 	@scripts/as-root scripts/soak $(ARGS)
 
