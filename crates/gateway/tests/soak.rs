@@ -456,15 +456,15 @@ congestion_control = \"cubic\"
         log.display(),
         containers::BRIDGE
     );
-    let gateway = child::start(&stage, &config);
+    let mut gateway = child::start(&stage, &config);
     let pid = gateway.child.id();
     let tally = Tally::default();
     let mut chance = Chance(seed.wrapping_mul(0x5851_f42d_4c95_7f2d));
     // The first third warms up: pipes, buffers and slots that are kept.
     let part = Duration::from_secs(seconds) / 3;
     let mut kills = churn((&stage, &container), &tally, &mut chance, part);
-    let quiet = || {
-        await_the_end_of_all_flows(&stage);
+    let mut quiet = || {
+        await_the_end_of_all_flows(&stage, &mut gateway.child);
         (descriptors_of(pid), memory_of(pid))
     };
     let before = quiet();
@@ -498,10 +498,12 @@ congestion_control = \"cubic\"
 /// What readers that stood still had not taken is reset within 5 s. Where both ends were killed while their
 /// packets did not come through (translation had ceased under the flow), only a probe finds out: without a gateway
 /// nobody would have to.
-fn await_the_end_of_all_flows(stage: &Stage) {
+fn await_the_end_of_all_flows(stage: &Stage, gateway: &mut Child) {
     let until = Instant::now() + support::PATIENCE;
     // The page of metrics is another client that must not leave anything behind.
     while !scrape(&stage.gateway).contains("bentpipe_open 0\n") {
+        let ended = gateway.try_wait().unwrap();
+        assert!(ended.is_none(), "the gateway has ended: {ended:?}");
         assert!(
             Instant::now() < until,
             "flows are left: {:#?}",
