@@ -39,9 +39,10 @@ const PORT: u16 = 7001;
 /// Processes of clients in their own namespace, and flows of each process at a time.
 const CLIENTS: usize = 3;
 const FLOWS: usize = 6;
-/// What idle pipes and memory that the allocator keeps may cost.
+/// What idle pipes may cost.
 const SPARE_DESCRIPTORS: usize = 64;
-const SPARE_MEMORY_KB: u64 = 4096;
+/// What memory that the allocator keeps may cost, in KiB (4096): a sanitizer's keeps more.
+const SPARE_MEMORY_KB: &str = "BENTPIPE_SOAK_SPARE_KB";
 
 /// A sequence of numbers that a seed fixes (xorshift64*).
 struct Chance(u64);
@@ -430,6 +431,7 @@ fn churn(
 fn memory_and_descriptors_stay_flat_and_no_byte_is_wrong() {
     need!(Root, Tproxy);
     let seconds: u64 = std::env::var(SECONDS).map_or(600, |text| text.parse().unwrap());
+    let spare = std::env::var(SPARE_MEMORY_KB).map_or(4096, |text| text.parse().unwrap());
     let seed = u64::from(std::process::id()) | 1;
     let stage = Stage::new();
     let container = Container::beside(&stage);
@@ -489,10 +491,7 @@ congestion_control = \"cubic\"
     }
     assert!(count("broken") > 0, "no flow met a kill");
     assert!(after.0 <= before.0 + SPARE_DESCRIPTORS, "descriptors grow");
-    assert!(
-        after.1 <= before.1 + before.1 / 10 + SPARE_MEMORY_KB,
-        "memory grows"
-    );
+    assert!(after.1 <= before.1 + before.1 / 10 + spare, "memory grows");
 }
 
 /// What readers that stood still had not taken is reset within 5 s. Where both ends were killed while their
