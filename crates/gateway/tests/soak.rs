@@ -442,6 +442,8 @@ fn memory_and_descriptors_stay_flat_and_no_byte_is_wrong() {
         &container.netns,
     ]);
     Trouble::begin_containers(&stage);
+    let key = "net.ipv4.tcp_keepalive_intvl";
+    stage.gateway.set_sysctl(key, "3").unwrap();
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("flows.jsonl");
     let config = format!(
