@@ -203,7 +203,7 @@ fn what_is_said_to_be_there_is_on_the_disk_with_the_way_to_it() {
     };
     let sync = |path: &Path| format!("<{}>)", path.display());
     let part = at(sync(&root.join("a/b/.x.saratoga-part")));
-    let name = at(format!("\".x.saratoga-part\", "));
+    let name = at("\".x.saratoga-part\", ".to_owned());
     assert!(part < name, "{log}");
     for folder in [&root, &root.join("a"), &root.join("a/b")] {
         let behind = &log[name..];

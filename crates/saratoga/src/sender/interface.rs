@@ -8,7 +8,7 @@ use core::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Config {
     /// What is transferred; its session and the width of its descriptors are those of all frames.
-    /// The size counts unless it is a stream. A checksum that is [`Checksum::Later`] is told by
+    /// The size counts unless it is a stream. A checksum that is [`Later`](bentpipe_wire::saratoga::Checksum::Later) is told by
     /// [`super::Sender::set_checksum`] when it is known; until then the session does not end well.
     pub metadata: Metadata,
     /// Asked before anything is sent: a put or give. `None`: the peer has asked, or is not asked.
