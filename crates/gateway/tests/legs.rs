@@ -11,7 +11,8 @@ use bentpipe_os::netns::Netns;
 use bentpipe_os::nft;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
-use support::{Ip, PATIENCE, Stage, connect_in, converse, eventually, listen_at, pattern};
+use support::listen::listen_at;
+use support::{Ip, PATIENCE, Stage, connect_in, converse, eventually, pattern};
 
 const HANDSHAKES: [&str; 2] = ["end-to-end", "early"];
 

@@ -358,7 +358,7 @@ fn a_firewall_against_the_gateways_own_programs_leaves_nothing_hanging() {
     }
     assert_eq!(gateway.meter.read().accepted, 0);
     for (count, ip) in Ip::BOTH.into_iter().enumerate() {
-        let listener = support::listen_at(&stage.server, ip.server(), 7);
+        let listener = support::listen::listen_at(&stage.server, ip.server(), 7);
         let (_, took) = seen(&stage, &listener);
         assert!(took < AT_ONCE, "{took:?}");
         assert_eq!(gateway.meter.read().connected, count as u64 + 1);

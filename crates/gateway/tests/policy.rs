@@ -35,7 +35,7 @@ fn passed(gateway: &Running, name: &str) -> u64 {
 }
 
 fn listen_at(stage: &Stage, ip: Ip, port: u16) -> Listener {
-    support::listen_at(&stage.server, ip.server(), port)
+    support::listen::listen_at(&stage.server, ip.server(), port)
 }
 
 /// By port, prefix and direction: the first policy that matches decides.

@@ -9,6 +9,7 @@
 
 pub mod child;
 pub mod flood;
+pub mod listen;
 pub mod peer;
 
 use bentpipe_base::Bytes;
@@ -23,6 +24,8 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+pub use listen::Listener;
 
 /// The longest that anything here may take.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -515,37 +518,6 @@ fn patient(stream: &TcpStream) {
     stream.set_nodelay(true).unwrap();
 }
 
-pub struct Listener(pub TcpListener);
-
-impl Listener {
-    pub fn address(&self) -> SocketAddr {
-        self.0.local_addr().unwrap()
-    }
-
-    pub fn accept(&self) -> TcpStream {
-        self.accept_within(PATIENCE).unwrap()
-    }
-
-    pub fn accept_within(&self, limit: Duration) -> Option<TcpStream> {
-        self.0.set_nonblocking(true).unwrap();
-        let until = Instant::now() + limit;
-        loop {
-            match self.0.accept() {
-                Ok((stream, _)) => {
-                    stream.set_nonblocking(false).unwrap();
-                    patient(&stream);
-                    return Some(stream);
-                }
-                Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
-            }
-            if Instant::now() > until {
-                return None;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
-
 /// A gateway at work in this process; ends with the value.
 pub struct Running {
     pub meter: Meter,
@@ -572,23 +544,6 @@ impl Drop for Running {
             result.unwrap().unwrap();
         }
     }
-}
-
-/// A listener of this port, which may have been another's a moment ago.
-pub fn listen_at(netns: &Netns, host: IpAddr, port: u16) -> Listener {
-    let mut bound = None;
-    // A program that another test starts holds a listener that is closed here, until it runs.
-    eventually("a free port", || {
-        let tried = netns.run(|| TcpListener::bind((host, port))).unwrap();
-        match tried {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => false,
-            tried => {
-                bound = Some(tried.unwrap());
-                true
-            }
-        }
-    });
-    Listener(bound.unwrap())
 }
 
 /// Waits until `done`; fails after [`PATIENCE`].
