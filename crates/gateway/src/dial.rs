@@ -48,11 +48,7 @@ fn attempt(
     tracked: bool,
 ) -> io::Result<Dialled> {
     let socket = socket::stream(server)?;
-    let control_lost = match leg.apply_to_dial(&socket, server) {
-        Ok(()) => false,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => true,
-        Err(error) => return Err(error),
-    };
+    let control_lost = !leg.apply_to_dial(&socket, server)?;
     if tracked {
         socket::set_mark(&socket, leg.tracked)?;
     }

@@ -60,12 +60,15 @@ impl Prepared {
     /// Sets everything of the policy on a listening socket: what it accepts inherits it.
     pub(crate) fn apply(&self, socket: impl AsFd, like: SocketAddr) -> io::Result<()> {
         self.apply_to_rest(&socket)?;
-        self.apply_to_dial(socket, like)
+        match self.apply_to_dial(socket, like)? {
+            true => Ok(()),
+            false => Err(io::ErrorKind::NotFound.into()),
+        }
     }
 
-    /// Sets what a socket needs before it connects. The last to be set is the congestion control, the
-    /// only one that may fail with `NotFound`: a module may be unloaded.
-    pub(crate) fn apply_to_dial(&self, socket: impl AsFd, like: SocketAddr) -> io::Result<()> {
+    /// Sets what a socket needs before it connects. Whether it has the leg's congestion control: the kernel's module
+    /// may have been unloaded. Without any of the others it would be answered elsewhere, or not at all.
+    pub(crate) fn apply_to_dial(&self, socket: impl AsFd, like: SocketAddr) -> io::Result<bool> {
         socket::set_transparent(&socket, like)?;
         socket::set_mark(&socket, self.mark)?;
         socket::set_reuse_address(&socket, true)?;
@@ -84,9 +87,12 @@ impl Prepared {
         }
         match &self.control {
             Some(control) if !self.usual_control => {
-                tcp::set_congestion(&socket, bentpipe_bpf::kernel_name(control))
+                match tcp::set_congestion(&socket, bentpipe_bpf::kernel_name(control)) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+                    other => other.map(|()| true),
+                }
             }
-            _ => Ok(()),
+            _ => Ok(true),
         }
     }
 

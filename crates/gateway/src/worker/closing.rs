@@ -27,8 +27,11 @@ impl Worker {
             return self.close(index);
         }
         for side in Side::BOTH {
-            // One that has failed meanwhile is over, which shows below.
-            let _ = socket::shutdown_send(flow.socket(side));
+            let told = socket::shutdown_send(flow.socket(side));
+            if told.is_err() && !tcp::is_over(flow.socket(side)) {
+                // Without it the peer never hears the end; the kernel's own close says it.
+                return self.close(index);
+            }
             flow.lane(side).release(&mut self.tools);
         }
         flow.phase = Phase::Closing;
