@@ -48,7 +48,7 @@ pub(crate) fn budget(limits: &Limits, descriptors: &Descriptors) -> Option<Budge
     let fits = available.checked_sub(spoken_for)? / OF_A_FLOW;
     let underway = (fits / 32).max(64.min(fits / 2));
     let suspend = (fits - underway).min(limits.flows);
-    if suspend == 0 {
+    if suspend == 0 || underway == 0 {
         return None;
     }
     Some(Budget {
