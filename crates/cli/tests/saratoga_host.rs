@@ -4,7 +4,7 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use support::PROGRAM;
@@ -29,11 +29,7 @@ impl Server {
             .spawn()
             .unwrap();
         let said = child.stderr.take();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        let address = line.trim().strip_prefix("serving ").unwrap().to_owned();
+        let address = support::address_of(&mut child);
         Self {
             child,
             address,

@@ -10,7 +10,7 @@ mod support;
 use relay::Relay;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -37,11 +37,7 @@ impl Server {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        let address = line.trim().strip_prefix("serving ").unwrap().to_owned();
+        let address = support::address_of(&mut child);
         Self {
             child,
             address,
@@ -490,11 +486,7 @@ fn a_take_from_a_read_only_place_fails() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap())
-        .read_line(&mut line)
-        .unwrap();
-    let address = line.trim().strip_prefix("serving ").unwrap().to_owned();
+    let address = support::address_of(&mut child);
     let server = Server {
         child,
         address,

@@ -1,8 +1,11 @@
 //! Studies: what their points are, and how each sort of mistake in them is answered.
 
-use bentpipe_scenario::study::{FigureKind, KnownMeasure, Part, TableKind};
-use bentpipe_scenario::{Known, Scenario, Study};
+mod support;
+
+use bentpipe_scenario::study::{FigureKind, TableKind};
+use bentpipe_scenario::{Scenario, Study};
 use std::time::Duration;
+use support::KNOWN;
 
 const STUDY: &str = r#"name = "geo"
 [hosts.a]
@@ -64,24 +67,6 @@ kind = "time-sequence"
 series = "variant"
 where = { snoop = "off", ber = "1e-5", seed = "1" }
 "#;
-
-const fn measure(name: &str, part: Option<Part>) -> KnownMeasure<'_> {
-    KnownMeasure { name, part }
-}
-
-const KNOWN: Known<'_> = Known {
-    variants: &["tahoe", "reno"],
-    controls: &[],
-    apps: &["saratoga", "scp"],
-    measures: &[
-        measure("segments", Some(Part::Flow)),
-        measure("goodput", Some(Part::Flow)),
-        measure("drops", Some(Part::Link)),
-        measure("local", Some(Part::Pep)),
-        measure("jain", None),
-    ],
-    renamed: &[("drops_space", "drops(space)")],
-};
 
 fn said(right: &str, wrong: &str) -> String {
     assert_eq!(STUDY.matches(right).count(), 1, "{right:?} must occur once");

@@ -1,7 +1,10 @@
 //! Figures of lines, statements and chosen points: what they are read as, and each mistake in them.
 
-use bentpipe_scenario::study::{Band, Bound, FigureKind, KnownMeasure, Part, Scale, Take};
-use bentpipe_scenario::{Known, Study};
+mod support;
+
+use bentpipe_scenario::Study;
+use bentpipe_scenario::study::{Band, Bound, FigureKind, Scale, Take};
+use support::KNOWN;
 
 const STUDY: &str = r#"name = "spoof"
 [hosts.a]
@@ -45,24 +48,6 @@ where = { packets = "..40" }
 each = "delay"
 holds = ">= 0.5"
 "#;
-
-const fn measure(name: &str, part: Option<Part>) -> KnownMeasure<'_> {
-    KnownMeasure { name, part }
-}
-
-const KNOWN: Known<'_> = Known {
-    variants: &[],
-    controls: &[],
-    apps: &["saratoga", "scp"],
-    measures: &[
-        measure("segments", Some(Part::Flow)),
-        measure("goodput", Some(Part::Flow)),
-        measure("drops", Some(Part::Link)),
-        measure("local", Some(Part::Pep)),
-        measure("jain", None),
-    ],
-    renamed: &[("drops_space", "drops(space)")],
-};
 
 #[test]
 fn figures_and_statements_are_read() {

@@ -2,7 +2,6 @@
 
 use bentpipe_os::netlink::{Veth, VethEnd};
 use bentpipe_os::netns::{Netns, spawn_bound};
-use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 /// 10.0.0.1 and 10.0.0.2, joined by a wire.
@@ -51,9 +50,6 @@ impl Drop for Running {
 pub(crate) fn serve(mut command: Command) -> Running {
     command.stdout(Stdio::piped());
     let mut server = Running(spawn_bound(command).unwrap());
-    let mut line = String::new();
-    let said = server.0.stdout.take().unwrap();
-    BufReader::new(said).read_line(&mut line).unwrap();
-    assert!(line.starts_with("serving "), "{line}");
+    crate::support::address_of(&mut server.0);
     server
 }

@@ -3,8 +3,22 @@
 #![allow(unreachable_pub, reason = "a module of several test binaries")]
 #![allow(dead_code, reason = "not every test binary needs all of it")]
 
+use std::io::{BufRead as _, BufReader};
+use std::process::Child;
+
 /// The program.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_bentpipe");
+
+/// The address that `saratoga serve`, whose output is piped, prints when it listens.
+pub fn address_of(server: &mut Child) -> String {
+    let mut line = String::new();
+    let said = server.stdout.take().unwrap();
+    BufReader::new(said).read_line(&mut line).unwrap();
+    let address = line.trim().strip_prefix("serving ");
+    address
+        .unwrap_or_else(|| panic!("it says {line:?}"))
+        .to_owned()
+}
 
 /// For commands that run in the lab: what is judged is wide enough for a machine with other work.
 pub const PATIENT: [&str; 2] = ["--lateness-limit", "50ms"];
