@@ -8,9 +8,11 @@ use bentpipe_gateway::{Config, Intercept};
 use bentpipe_os::diag::{Diag, States};
 use bentpipe_os::need;
 use bentpipe_os::netlink::{Prefix, Route};
-use bentpipe_os::{nft, tcp};
+use bentpipe_os::tun::{Tun, TunConfig};
+use bentpipe_os::{nft, socket, tcp};
+use bentpipe_wire::{Flags, Ipv4, Ipv6, Packet, Payload, Tcp, Transport};
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use support::{Ip, Stage, connect_in, eventually, in_order, splitting};
 
@@ -361,4 +363,79 @@ fn another_transparent_proxy_keeps_its_packets() {
     // Ours go on.
     let (mut client, mut server) = stage.pair(Ip::V4);
     support::converse(&mut client, &mut server);
+}
+
+/// Counts SYNs of the third interface that come untracked, or marked as the gateway's.
+const WATCH: &str = "table inet watch { counter seen { }
+ counter touched { }
+ chain raw { type filter hook prerouting priority raw + 1; policy accept;
+   iifname dmz0 tcp flags & (syn | ack) == syn counter name seen
+   iifname dmz0 meta l4proto tcp ct state untracked counter name touched
+ }
+ chain last { type filter hook prerouting priority 20000; policy accept;
+   iifname dmz0 meta l4proto tcp meta mark and 0xff000000 == 0x62000000 counter name touched
+ } }";
+
+/// A transparent listener of this machine has its packets from an interface of no leg as they came, also the SYN that is
+/// sent again while the connection is not accepted yet.
+#[test]
+fn a_syn_that_comes_again_by_an_interface_of_no_leg_stays_as_it_is() {
+    need!(Root, Tproxy, Tun);
+    for ip in Ip::BOTH {
+        let stage = Stage::new();
+        let open = || Tun::open("dmz0", TunConfig::default()).unwrap();
+        let wire = stage.gateway.run(open).unwrap();
+        let (here, there): (IpAddr, IpAddr) = match ip {
+            Ip::V4 => (Ipv4Addr::new(10, 77, 9, 1).into(), [10, 77, 9, 2].into()),
+            Ip::V6 => ("fd77:9::1".parse().unwrap(), "fd77:9::2".parse().unwrap()),
+        };
+        let netlink = stage.gateway.netlink().unwrap();
+        netlink.add_address("dmz0", Prefix::host(here)).unwrap();
+        netlink
+            .add_route(&Route::device(Prefix::host(there), "dmz0"))
+            .unwrap();
+        let listen = || {
+            let at = SocketAddr::new(here, 7000);
+            let proxy = socket::stream(at).unwrap();
+            socket::set_transparent(&proxy, at).unwrap();
+            socket::bind(&proxy, at).unwrap();
+            socket::listen(&proxy, 8).unwrap();
+            proxy
+        };
+        let _proxy = stage.gateway.run(listen).unwrap();
+        stage.apply(WATCH);
+        let gateway = stage.split();
+        let syn = Tcp {
+            source: 40_000,
+            destination: 7000,
+            flags: Flags::SYN,
+            window: 65_535,
+            ..Tcp::default()
+        };
+        let packet = Packet {
+            ip: match (there, here) {
+                (IpAddr::V4(there), IpAddr::V4(here)) => {
+                    bentpipe_wire::Ip::V4(Ipv4::new(there, here))
+                }
+                (IpAddr::V6(there), IpAddr::V6(here)) => {
+                    bentpipe_wire::Ip::V6(Box::new(Ipv6::new(there, here)))
+                }
+                _ => unreachable!("both are of one family"),
+            },
+            transport: Transport::Tcp(syn),
+            payload: Payload::Absent,
+        };
+        for _ in 0..3 {
+            wire.send(&packet.to_vec().unwrap()).unwrap();
+        }
+        let count = |name: &str| {
+            let list = || nft::list(&["counter", "inet", "watch", name]).unwrap();
+            let text = stage.gateway.run(list).unwrap();
+            let number = text.split("packets ").nth(1).unwrap();
+            number.split(' ').next().unwrap().parse::<u64>().unwrap()
+        };
+        eventually("three SYNs", || count("seen") == 3);
+        assert_eq!(count("touched"), 0, "{ip:?}");
+        drop(gateway);
+    }
 }
