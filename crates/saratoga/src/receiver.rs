@@ -306,6 +306,8 @@ impl Receiver {
                 self.say_verifying();
                 false
             }
+            // A question of a server, which does not know what comes, that was overtaken by the answer.
+            _ if data.len == 0 && !data.end && self.fits(data).is_err() => false,
             _ => self.data(data, now).unwrap_or_else(|code| {
                 self.refuse(code);
                 false

@@ -193,6 +193,21 @@ fn data_that_contradicts_its_metadata_ends_the_session() {
     }
 }
 
+/// A server asks whether it is heard before it knows what comes; on the way the answer may overtake that.
+#[test]
+fn a_question_that_comes_after_the_announcement_ends_nothing() {
+    let mut receiver = Receiver::new(receiving(), at(0));
+    answers(&mut receiver, announced(SIZE));
+    let question = Data {
+        width: Width::Bits64,
+        status_wanted: true,
+        ..data(0, 0)
+    };
+    assert_eq!(answers(&mut receiver, Frame::Data(question)), []);
+    answers(&mut receiver, Frame::Data(data(0, 1444)));
+    assert_eq!(receiver.have().total(), 1444);
+}
+
 #[test]
 fn what_was_kept_counts_only_for_the_same_content() {
     let kept = || {

@@ -135,13 +135,14 @@ pub(crate) enum Proof {
 pub(crate) enum Novelty {
     /// Never seen.
     New,
-    /// Its peer sends it again, having missed that it was refused, or done at once, with this code.
+    /// Its peer sends it again, having missed that it was refused, or done at once, with this code; or what it
+    /// began is over, and nobody knows it any more.
     Answered(Code),
-    /// Somebody plays it again, or it was served to its end.
+    /// Somebody plays it again.
     Played,
 }
 
-/// The authenticated REQUESTs that a server was sent while they could be believed.
+/// The authenticated REQUESTs that a server has let in while they could be believed.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     /// By time of signature and the rest of the field.
@@ -158,20 +159,24 @@ struct Entry {
 }
 
 impl Seen {
-    /// Remembers `request`, which verifies; what it is.
-    pub(crate) fn note(&mut self, request: &Request, from: SocketAddr) -> Novelty {
+    /// What `request`, which verifies, is.
+    pub(crate) fn novelty(&self, request: &Request, from: SocketAddr) -> Novelty {
         let key = signature(request);
-        if let Some(entry) = self.entries.get(&key) {
-            return match entry.answer {
-                Some(code) if entry.from == from => Novelty::Answered(code),
-                _ => Novelty::Played,
-            };
+        match self.entries.get(&key) {
+            Some(entry) if entry.from == from => {
+                Novelty::Answered(entry.answer.unwrap_or(Code::UNKNOWN_ID))
+            }
+            Some(_) => Novelty::Played,
+            None if key.0 < self.floor => Novelty::Played,
+            None => Novelty::New,
         }
-        if key.0 < self.floor {
-            return Novelty::Played;
-        }
+    }
+
+    /// Remembers `request`, which is new and of who is at `from`. Who only says that he is there could play it before
+    /// it comes from there.
+    pub(crate) fn note(&mut self, request: &Request, from: SocketAddr) {
         let entry = Entry { from, answer: None };
-        self.entries.insert(key, entry);
+        self.entries.insert(signature(request), entry);
         // What is too old to be believed need not be remembered.
         let believed = now().saturating_sub(WINDOW);
         while let Some(oldest) = self.entries.first_entry()
@@ -181,7 +186,6 @@ impl Seen {
                 self.floor = time + 1;
             }
         }
-        Novelty::New
     }
 
     /// `request` was answered with `code` and is over.
@@ -197,8 +201,8 @@ pub(crate) fn is_signed(request: &Request) -> bool {
     request.authentication.starts_with(MAGIC)
 }
 
-/// When `request`, which verifies, was signed, and its HMAC.
-fn signature(request: &Request) -> (u64, Vec<u8>) {
+/// When `request`, which verifies, was signed, and its HMAC: of two REQUESTs the later one is greater.
+pub(crate) fn signature(request: &Request) -> (u64, Vec<u8>) {
     let field = request.authentication.strip_prefix(MAGIC);
     let parts = field.and_then(|rest| rest.split_first_chunk::<8>());
     parts.map_or_else(Default::default, |(time, mac)| {
@@ -256,15 +260,19 @@ mod tests {
         key.sign(&mut request);
         let [peer, other] = ["10.0.0.2:1", "10.0.0.3:1"].map(|at| at.parse().unwrap());
         let mut seen = Seen::default();
-        assert_eq!(seen.note(&request, peer), Novelty::New);
-        assert_eq!(seen.note(&request, peer), Novelty::Played);
+        assert_eq!(seen.novelty(&request, other), Novelty::New);
+        assert_eq!(seen.novelty(&request, peer), Novelty::New);
+        seen.note(&request, peer);
+        let over = Novelty::Answered(Code::UNKNOWN_ID);
+        assert_eq!(seen.novelty(&request, peer), over);
+        assert_eq!(seen.novelty(&request, other), Novelty::Played);
         seen.answered(&request, Code::OK);
-        assert_eq!(seen.note(&request, peer), Novelty::Answered(Code::OK));
-        assert_eq!(seen.note(&request, other), Novelty::Played);
+        assert_eq!(seen.novelty(&request, peer), Novelty::Answered(Code::OK));
+        assert_eq!(seen.novelty(&request, other), Novelty::Played);
         // Signed anew it is another one.
         key.sign(&mut request);
         assert_eq!(key.verify(&request), Proof::Valid);
-        assert_eq!(seen.note(&request, other), Novelty::New);
+        assert_eq!(seen.novelty(&request, other), Novelty::New);
     }
 
     #[test]
@@ -286,11 +294,13 @@ mod tests {
         };
         let recorded: Vec<Request> = (0..66_000).map(signed).collect();
         for request in &recorded {
-            assert_eq!(seen.note(request, from), Novelty::New);
+            seen.note(request, from);
         }
-        assert_eq!(seen.note(&signed(70_000), from), Novelty::New);
+        let signed = signed(70_000);
+        assert_eq!(seen.novelty(&signed, from), Novelty::New);
+        seen.note(&signed, from);
         for request in &recorded {
-            assert_eq!(seen.note(request, from), Novelty::Played, "once is enough");
+            assert_ne!(seen.novelty(request, from), Novelty::New, "once is enough");
         }
         assert!(seen.entries.len() <= MOST_SEEN);
     }

@@ -79,8 +79,16 @@ struct Seals {
     stranger: Option<Seal>,
     /// Nothing was opened yet: a server with another key can only say so without a seal.
     unheard: bool,
-    /// Who said so first, and until when a sealed answer may prove that a lie.
-    unsealed: Option<(Code, Instant, Frame)>,
+    doubtful: Option<Doubtful>,
+}
+
+/// A refusal that is not under the session's own seal. Somebody else may have said it, or had the server say it.
+struct Doubtful {
+    refusal: Status,
+    /// By a stranger's seal.
+    sealed: bool,
+    /// A frame under the session's seal proves it a lie until then.
+    until: Instant,
 }
 
 /// See the file's head.
@@ -115,7 +123,7 @@ impl Session {
             session: Seal::of_session(key, &request.authentication, Side::Client),
             stranger: Some(Seal::of_stranger(key, request.session, Side::Client)),
             unheard: true,
-            unsealed: None,
+            doubtful: None,
         });
         Self {
             peer,
@@ -148,7 +156,7 @@ impl Session {
             session,
             stranger: None,
             unheard: false,
-            unsealed: None,
+            doubtful: None,
         });
         Self {
             peer,
@@ -183,6 +191,11 @@ impl Session {
     /// What seals its frames.
     pub(crate) fn seal(&self) -> Option<&Seal> {
         self.seals.as_ref().map(|seals| &seals.session)
+    }
+
+    /// The REQUEST that began it.
+    pub(crate) const fn request(&self) -> Option<&Request> {
+        self.request.as_ref()
     }
 
     /// Whether `request` is the one that this session serves.
@@ -266,36 +279,34 @@ impl Session {
         };
         if let Some(octets) = seals.session.open(datagram) {
             seals.unheard = false;
-            seals.unsealed = None;
+            seals.doubtful = None;
             return Some(octets);
         }
-        let refusal = |octets| match Frame::parse(octets) {
-            Ok((Frame::Status(status), _)) if status.code != Code::OK => Some(status),
-            _ => None,
-        };
-        if let Some(stranger) = &seals.stranger
-            && let Some(octets) = stranger.open(datagram)
-        {
-            return refusal(octets).map(|_| octets);
-        }
-        if is_sealed(datagram) {
+        let stranger = seals.stranger.as_ref();
+        let opened = stranger.and_then(|stranger| stranger.open(datagram));
+        if opened.is_none() && is_sealed(datagram) {
             return None;
         }
-        if seals.unheard
-            && seals.unsealed.is_none()
-            && let Some(status) = refusal(datagram)
+        let sealed = opened.is_some();
+        let first = (seals.doubtful.as_ref()).is_none_or(|doubtful| sealed && !doubtful.sealed);
+        if first
+            && (sealed || seals.unheard)
+            && let Ok((Frame::Status(refusal), _)) = Frame::parse(opened.unwrap_or(datagram))
+            && refusal.code != Code::OK
         {
-            seals.unsealed = Some((status.code, now + DOUBT, Frame::Status(status)));
+            seals.doubtful = Some(Doubtful {
+                refusal,
+                sealed,
+                until: now + DOUBT,
+            });
         }
         // A REQUEST is authenticated by itself.
         let request = matches!(Frame::parse(datagram), Ok((Frame::Request(_), _)));
         request.then_some(datagram)
     }
 
-    /// What somebody said without a seal, before anything was heard under one.
-    fn unsealed(&self) -> Option<Code> {
-        let seals = self.seals.as_ref()?;
-        seals.unsealed.as_ref().map(|(code, ..)| *code)
+    fn doubtful(&self) -> Option<&Doubtful> {
+        self.seals.as_ref()?.doubtful.as_ref()
     }
 
     /// A frame that is not DATA, or for which there is no use.
@@ -311,13 +322,13 @@ impl Session {
 
     /// The end, if it has come.
     pub(crate) fn timeout(&mut self, now: Instant) -> Option<Result<Vec<u8>, Error>> {
-        let unsealed = self.unsealed();
-        if let Some(seals) = &mut self.seals
-            && let Some((_, until, frame)) = &seals.unsealed
-            && *until <= now
+        let unsealed = self.doubtful().filter(|doubtful| !doubtful.sealed);
+        let unsealed = unsealed.map(|doubtful| doubtful.refusal.code);
+        if let Some(doubtful) = self.doubtful()
+            && doubtful.until <= now
         {
-            // No server with the key contradicts it.
-            let frame = frame.clone();
+            // Nothing under the session's seal contradicts it.
+            let frame = Frame::Status(doubtful.refusal.clone());
             self.input(frame, now);
         }
         let result = self.advance(now)?;

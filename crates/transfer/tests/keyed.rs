@@ -7,6 +7,7 @@ use bentpipe_base::Rate;
 use bentpipe_transfer::client::Job;
 use bentpipe_transfer::{Key, Link, beacon, client, serve};
 use bentpipe_wire::saratoga::{Beacon, Capabilities, Code, Data, Frame, Kind, RequestKind, Width};
+use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,67 +20,111 @@ use support::{LINK, Served, client, config, content, get, give, run_at, take};
 struct Between {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<usize>>,
+    /// Nothing gets through to the server.
+    cut: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Passed>>,
+}
+
+/// What came by.
+#[derive(Default)]
+struct Passed {
+    datagrams: usize,
+    /// REQUESTs that ask for something, each once.
+    requests: BTreeSet<Vec<u8>>,
+}
+
+/// What it does beside passing everything on.
+#[derive(Clone, Copy)]
+enum Mischief {
+    /// Answers whatever a client says, before the server can, and tells a lie after each datagram.
+    Lies {
+        answers: fn(u32) -> Vec<Frame>,
+        lies: fn(u32) -> Vec<Frame>,
+    },
+    /// Plays everything from an address of its own first, and the REQUESTs from everywhere again; what the server
+    /// says to that, it says to the client in the server's name.
+    Plays,
 }
 
 impl Between {
-    /// Passes everything on, and after each datagram a lie of `lies` about its session.
-    fn new(server: SocketAddr, lies: fn(u32) -> Vec<Frame>) -> Self {
-        Self::with(server, |_| Vec::new(), lies)
-    }
-
-    /// As [`Self::new`], and answers whatever a client says with `answers`, before the server can.
-    fn with(
-        server: SocketAddr,
-        answers: fn(u32) -> Vec<Frame>,
-        lies: fn(u32) -> Vec<Frame>,
-    ) -> Self {
-        let near = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let far = UdpSocket::bind("127.0.0.1:0").unwrap();
+    fn new(server: SocketAddr, mischief: Mischief) -> Self {
+        let [near, far, own] = [(); 3].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
         let address = near.local_addr().unwrap();
-        for socket in [&near, &far] {
-            let pause = Duration::from_micros(200);
-            socket.set_read_timeout(Some(pause)).unwrap();
+        for socket in [&near, &far, &own] {
+            socket.set_nonblocking(true).unwrap();
         }
-        let stop = Arc::new(AtomicBool::new(false));
-        let asked = Arc::clone(&stop);
+        let [stop, cut] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        let (asked, is_cut) = (Arc::clone(&stop), Arc::clone(&cut));
         let thread = std::thread::spawn(move || {
-            let (mut buffer, mut client, mut told) = ([0; 70_000], None, 0);
+            let (mut buffer, mut client, mut passed) = ([0; 70_000], None, Passed::default());
             while !asked.load(Ordering::Relaxed) {
+                let before = passed.datagrams;
                 for (from, to, toward_server) in [(&near, &far, true), (&far, &near, false)] {
                     let Ok((len, peer)) = from.recv_from(&mut buffer) else {
                         continue;
                     };
+                    let datagram = &buffer[..len];
                     if toward_server {
                         client = Some(peer);
+                        if datagram[0] == 0x21 && datagram[3] != 0 {
+                            passed.requests.insert(datagram.to_vec());
+                        }
+                        if is_cut.load(Ordering::Relaxed) {
+                            continue;
+                        }
                     }
                     let Some(next) = (if toward_server { Some(server) } else { client }) else {
                         continue;
                     };
-                    let id = u32::from_be_bytes(buffer[4..8].try_into().unwrap());
-                    for answer in answers(id).iter().filter(|_| toward_server) {
-                        from.send_to(&octets(answer), peer).unwrap();
+                    let id = u32::from_be_bytes(datagram[4..8].try_into().unwrap());
+                    if let Mischief::Lies { answers, .. } = mischief {
+                        for answer in answers(id).iter().filter(|_| toward_server) {
+                            from.send_to(&octets(answer), peer).unwrap();
+                        }
                     }
-                    to.send_to(&buffer[..len], next).unwrap();
-                    // The first word of each is true.
-                    let lies = lies(id);
-                    if told > 4 && !lies.is_empty() {
-                        to.send_to(&octets(&lies[told % lies.len()]), next).unwrap();
+                    if matches!(mischief, Mischief::Plays if toward_server) {
+                        own.send_to(datagram, server).unwrap();
                     }
-                    told += 1;
+                    to.send_to(datagram, next).unwrap();
+                    match mischief {
+                        // The first word of each is true.
+                        Mischief::Lies { lies, .. } if passed.datagrams > 4 => {
+                            let lies = lies(id);
+                            if !lies.is_empty() {
+                                let lie = &lies[passed.datagrams % lies.len()];
+                                to.send_to(&octets(lie), next).unwrap();
+                            }
+                        }
+                        Mischief::Plays if toward_server => {
+                            for request in &passed.requests {
+                                far.send_to(request, server).unwrap();
+                                own.send_to(request, server).unwrap();
+                            }
+                        }
+                        _ => {}
+                    }
+                    passed.datagrams += 1;
+                }
+                if let Mischief::Plays = mischief
+                    && let (Ok((len, _)), Some(client)) = (own.recv_from(&mut buffer), client)
+                {
+                    near.send_to(&buffer[..len], client).unwrap();
+                }
+                if passed.datagrams == before {
+                    std::thread::sleep(Duration::from_micros(100));
                 }
             }
-            told
+            passed
         });
         Self {
             address,
             stop,
+            cut,
             thread: Some(thread),
         }
     }
 
-    /// How much passed.
-    fn end(mut self) -> usize {
+    fn end(mut self) -> Passed {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().unwrap().join().unwrap()
     }
@@ -138,7 +183,13 @@ fn a_key_covers_every_frame_that_changes_a_session() {
         ..client()
     };
     let here = tempfile::tempdir().unwrap();
-    let between = Between::new(served.address, lies);
+    let between = Between::new(
+        served.address,
+        Mischief::Lies {
+            answers: |_| Vec::new(),
+            lies,
+        },
+    );
     run_at(between.address, keyed(), get("a", here.path()))
         .result
         .unwrap();
@@ -151,7 +202,7 @@ fn a_key_covers_every_frame_that_changes_a_session() {
     run_at(between.address, keyed(), take("b", here.path()))
         .result
         .unwrap();
-    let passed = between.end();
+    let passed = between.end().datagrams;
     assert!(passed > 2000, "{passed} lies");
     assert!(served.file("a").exists());
 }
@@ -207,7 +258,13 @@ fn what_is_said_without_a_seal_before_the_server_answers_is_not_believed() {
         ..client()
     };
     let here = tempfile::tempdir().unwrap();
-    let between = Between::with(served.address, refusals, |_| Vec::new());
+    let between = Between::new(
+        served.address,
+        Mischief::Lies {
+            answers: refusals,
+            lies: |_| Vec::new(),
+        },
+    );
     let rate = beacon::ask_rate(between.address, Some(&key), Duration::from_secs(5)).unwrap();
     assert_eq!(rate, LINK.rate);
     let delete = |remote: &str| Job::Delete {
@@ -227,5 +284,53 @@ fn what_is_said_without_a_seal_before_the_server_answers_is_not_believed() {
     }
     assert!(std::fs::read(here.path().join("got")).unwrap() == content(10_000));
     assert_eq!(served.count(), 0);
-    assert!(between.end() > 20);
+    assert!(between.end().datagrams > 20);
+}
+
+/// What a server says to somebody who plays a session again ends that session neither there nor at its client.
+#[test]
+fn what_is_played_again_while_it_goes_on_ends_nothing() {
+    let key = key("0123456789abcdef");
+    let slow = Link {
+        rate: Rate::from_bits_per_sec(10_000_000),
+        ..LINK
+    };
+    let served = Served::new(serve::Config {
+        key: Some(key.clone()),
+        link: slow,
+        ..config()
+    });
+    std::fs::write(served.file("a"), content(1_000_000)).unwrap();
+    let keyed = || client::Config {
+        key: Some(key.clone()),
+        link: slow,
+        ..client()
+    };
+    let here = tempfile::tempdir().unwrap();
+    let got = here.path().join("got");
+    for job in [
+        get("a", here.path()),
+        give(&got, "b"),
+        take("b", here.path()),
+    ] {
+        let what = job.remote().to_owned();
+        let between = Between::new(served.address, Mischief::Plays);
+        if what == "a" {
+            // A REQUEST of the same session that the server has never seen.
+            between.cut.store(true, Ordering::Relaxed);
+            let mut config = keyed();
+            config.link.silence = Duration::from_secs(1);
+            let report = run_at(between.address, config, get("a", here.path()));
+            report.result.unwrap_err();
+            between.cut.store(false, Ordering::Relaxed);
+        }
+        let report = run_at(between.address, keyed(), job);
+        report
+            .result
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
+        let requests = between.end().requests.len();
+        assert_eq!(requests, 1 + usize::from(what == "a"), "{what} began anew");
+    }
+    assert!(std::fs::read(&got).unwrap() == content(1_000_000));
+    assert!(!served.file("b").exists());
 }

@@ -2,7 +2,7 @@
 
 use super::Server;
 use crate::Error;
-use crate::authenticate::{Novelty, Proof, is_signed};
+use crate::authenticate::{Novelty, Proof, is_signed, signature};
 use crate::node::{Key, WIDEST, key};
 use crate::path;
 use crate::seal::{Seal, Side};
@@ -87,7 +87,11 @@ impl Server {
             session.prove();
         } else if let Some(request) = waiting {
             self.admission.forget(key);
-            self.admit(&request, key.0, seal, Standing::Proven);
+            // The same REQUEST may have been let in from where it really came meanwhile.
+            let new = seal.is_none() || self.seen.novelty(&request, key.0) == Novelty::New;
+            if new {
+                self.admit(&request, key.0, seal, Standing::Proven);
+            }
         }
     }
 
@@ -99,24 +103,18 @@ impl Server {
         asked: Option<Request>,
         seal: Option<Seal>,
     ) {
-        let path = metadata.entry.path.clone();
-        let begun = match &asked {
+        let path = match &asked {
+            // Its seal does not show where it comes from.
+            Some(request) if seal.is_some() => return self.ask(key, request, seal.as_ref()),
             Some(request) => {
                 self.admission.forget(key);
-                // Its seal is as good as a proof.
-                let standing = match seal {
-                    Some(_) => Standing::Proven,
-                    None => Standing::Unproven,
-                };
-                self.receive(key, &request.path, asked.clone(), seal.clone(), standing)
+                request.path.clone()
             }
-            None if self.blind_allowed() => {
-                self.receive(key, &path, None, None, Standing::Unproven)
-            }
+            None if self.blind_allowed() => metadata.entry.path.clone(),
             None => return self.refuse_with(key, Code::DENIED, None),
         };
-        if let Err(error) = begun {
-            return self.refuse(key, &error, seal.as_ref());
+        if let Err(error) = self.receive(key, &path, asked, None, Standing::Unproven) {
+            return self.refuse(key, &error, None);
         }
         if let Some(session) = self.node.sessions.get_mut(&key)
             && let Work::Receiving(incoming) = &mut session.work
@@ -193,18 +191,24 @@ impl Server {
             return self.ask(key, request, seal.as_ref());
         }
         if self.config.key.is_some() {
-            let code = match self.seen.note(request, from) {
-                Novelty::New => None,
-                Novelty::Answered(code) => Some(code),
-                Novelty::Played => Some(Code::DENIED),
-            };
-            if let Some(code) = code {
-                tracing::info!(peer = %from, path = request.path, %code, "asked before");
-                return self.refuse_with(key, code, seal.as_ref());
+            let session = self.node.sessions.get(&key).and_then(Session::request);
+            let current = self.admission.waiting(key).or(session);
+            if current.is_some_and(|current| signature(current) > signature(request)) {
+                return tracing::info!(peer = %from, path = request.path, "older than what goes on");
+            }
+            match self.seen.novelty(request, from) {
+                Novelty::New => {}
+                Novelty::Answered(code) => {
+                    tracing::info!(peer = %from, path = request.path, %code, "asked before");
+                    return self.refuse_with(key, code, seal.as_ref());
+                }
+                // A word under the seal of its session could be passed on to who has asked.
+                Novelty::Played => {
+                    return tracing::info!(peer = %from, path = request.path, "played again");
+                }
             }
         }
         if let Err(error) = self.make_way(key, request) {
-            self.seen.answered(request, error.code());
             return self.refuse(key, &error, seal.as_ref());
         }
         let known = self.admission.knows(from, timer::now());
@@ -287,6 +291,9 @@ impl Server {
     ) {
         let key = key(from, request.session);
         self.taken.forget(key);
+        if self.config.key.is_some() {
+            self.seen.note(request, from);
+        }
         let asked = Some(request.clone());
         let done = match request.kind {
             RequestKind::Get | RequestKind::Take => self.get(request, from, seal.clone(), standing),
