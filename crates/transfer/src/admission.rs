@@ -18,7 +18,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::node::Key;
+use crate::node::{Key, network};
 
 /// REQUESTs that wait for a proof at most; beyond, the oldest are forgotten, and asked again.
 const MOST_WAITING: usize = 4096;
@@ -127,6 +127,9 @@ impl Admission {
         if right {
             if self.known.len() >= MOST_KNOWN {
                 self.known.retain(|_, (until, _)| *until > now);
+                if let Some(most) = crowd(self.known.keys().copied(), MOST_KNOWN / 4) {
+                    self.known.retain(|address, _| network(*address) != most);
+                }
             }
             let room = self.known.len() < MOST_KNOWN;
             if room || self.known.contains_key(&key.0) {
@@ -150,16 +153,22 @@ impl Admission {
         (*until > now && credit.left() >= LITTLE).then(|| credit.clone())
     }
 
-    /// Forgets what came too long ago, or else the oldest quarter.
+    /// Forgets what came too long ago; what the one address sent that has more than its part, or else the oldest
+    /// quarter.
     fn make_room(&mut self, now: Instant) {
         self.waiting
             .retain(|_, (_, at)| now.since(*at) <= ANSWERED_WITHIN);
-        if self.waiting.len() >= MOST_WAITING {
-            let mut times: Vec<Instant> = self.waiting.values().map(|(_, at)| *at).collect();
-            let (_, oldest, _) = times.select_nth_unstable(MOST_WAITING / 4);
-            let oldest = *oldest;
-            self.waiting.retain(|_, (_, at)| *at > oldest);
+        if self.waiting.len() < MOST_WAITING {
+            return;
         }
+        let addresses = self.waiting.keys().map(|(address, _)| *address);
+        if let Some(most) = crowd(addresses, MOST_WAITING / 4) {
+            return self.waiting.retain(|key, _| network(key.0) != most);
+        }
+        let mut times: Vec<Instant> = self.waiting.values().map(|(_, at)| *at).collect();
+        let (_, oldest, _) = times.select_nth_unstable(MOST_WAITING / 4);
+        let oldest = *oldest;
+        self.waiting.retain(|_, (_, at)| *at > oldest);
     }
 
     /// The timestamp for `key`, made `micros` after the start of the clock.
@@ -178,6 +187,17 @@ impl Admission {
         own[TIME..].copy_from_slice(&mac.finalize().into_bytes()[..PROOF]);
         Timestamp::local(own)
     }
+}
+
+/// Which of `addresses` is there more than `part` times.
+fn crowd(addresses: impl Iterator<Item = SocketAddr>, part: usize) -> Option<IpAddr> {
+    let mut counts = BTreeMap::<IpAddr, usize>::new();
+    for address in addresses {
+        *counts.entry(network(address)).or_default() += 1;
+    }
+    let most = counts.into_iter().max_by_key(|(_, count)| *count);
+    most.filter(|(_, count)| *count > part)
+        .map(|(most, _)| most)
 }
 
 #[cfg(test)]
@@ -234,6 +254,25 @@ mod tests {
         }
         let last = std::net::Ipv4Addr::from(0x0a00_0000 + 19_999);
         assert!(door.waiting((SocketAddr::from((last, 7)), 7)).is_some());
+    }
+
+    #[test]
+    fn one_host_forgets_its_own_by_whatever_of_its_addresses() {
+        let mut door = Admission::new().unwrap();
+        let other = ("10.0.0.2:700".parse().unwrap(), 7);
+        let stamp = door.ask(other, &request(), at(0));
+        assert!(door.proves(other, stamp, at(0)));
+        for i in 0..10_000u64 {
+            let ip = std::net::Ipv6Addr::from_bits((0x2001_0db8 << 96) + u128::from(i));
+            let key = (SocketAddr::from((ip, 7)), 7);
+            let stamp = door.ask(key, &request(), at(i));
+            assert!(door.proves(key, stamp, at(i)));
+            assert!(door.waiting.len() <= MOST_WAITING && door.known.len() <= MOST_KNOWN);
+        }
+        assert!(door.waiting(other).is_some() && door.knows(other.0, at(10_000)));
+        let late = ("10.0.0.3:700".parse().unwrap(), 7);
+        let stamp = door.ask(late, &request(), at(10_000));
+        assert!(door.proves(late, stamp, at(10_000)) && door.knows(late.0, at(10_000)));
     }
 
     #[test]

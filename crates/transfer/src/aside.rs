@@ -1,5 +1,6 @@
 //! Work in a thread of its own, beside the loop that drives the sessions.
 
+use crate::node::network;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -108,7 +109,7 @@ impl Turns {
     pub(crate) fn take_aside(&self, whom: SocketAddr, cancel: &Cancel) -> io::Result<Turn> {
         // Where that cannot be, they share.
         let _ = rustix::process::nice(10);
-        self.take(whom.ip().to_canonical(), cancel)
+        self.take(network(whom), cancel)
     }
 
     /// Waits for a turn, on behalf of `whom`.

@@ -13,7 +13,7 @@ use bentpipe_saratoga::{HoleEnd, receiver, sender};
 use bentpipe_wire::saratoga::{Frame, Metadata, Request, Width};
 use core::time::Duration;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// What the way to the peers is like.
 #[derive(Clone, Copy, Debug)]
@@ -343,6 +343,14 @@ pub(crate) fn key(peer: SocketAddr, id: u32) -> Key {
             None => (peer, id),
         },
         SocketAddr::V4(_) => (peer, id),
+    }
+}
+
+/// The address that `peer` shares what there is with others by: of IPv6 the first 64 bits, for a host has all the rest.
+pub(crate) fn network(peer: SocketAddr) -> IpAddr {
+    match peer.ip().to_canonical() {
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & (u128::MAX << 64)).into(),
+        ip => ip,
     }
 }
 

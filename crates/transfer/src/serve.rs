@@ -286,6 +286,7 @@ impl Server {
     ) -> Result<(), Error> {
         self.has_room(from)?;
         let path = path::normal(&request.path)?;
+        let listed = path.clone();
         let (tree, lists, turns) = (self.tree.clone(), self.lists.clone(), self.turns.clone());
         let (algorithm, link) = (self.config.checksum, *self.node.link());
         let (asked, sealed, came) = (request.clone(), seal.is_some(), timer::now());
@@ -293,12 +294,12 @@ impl Server {
             let turn = turns.take_aside(from, cancel);
             let _turn = turn.map_err(Error::file("list", &*asked.path))?;
             let width = asked.capabilities.width;
-            let content = match lists.since(came, &asked.path, width) {
+            let content = match lists.since(came, &listed, width) {
                 Some(content) => content,
                 None => {
                     let begun = timer::now();
-                    let content = tree.list(&asked.path, width)?;
-                    lists.shared(&asked.path, width, begun, content)
+                    let content = tree.list(&listed, width)?;
+                    lists.shared(&listed, width, begun, content)
                 }
             };
             let entry = Entry {

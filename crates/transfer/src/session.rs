@@ -21,6 +21,8 @@ const AMPLIFICATION: u64 = 10;
 const HEADERS: u64 = 28;
 /// A peer that has said nothing for so long has no claim on a share of the rate.
 const QUIET: Duration = Duration::from_millis(2500);
+/// How long one that was known before may hear nothing of a session.
+const UNHEARD: Duration = Duration::from_secs(10);
 
 /// Descriptors that a session takes at most: a file, its directory, its record, and what is deleted afterwards.
 const DESCRIPTORS: usize = 4;
@@ -102,6 +104,7 @@ pub(crate) struct Session {
     standing: Standing,
     /// With what a peer of which nothing is proven is asked to show that it hears us.
     question: Option<Timestamp>,
+    began: Instant,
     /// Octets in and out, with their headers.
     received: u64,
     sent: u64,
@@ -133,6 +136,7 @@ impl Session {
             seals,
             standing: Standing::Proven,
             question: None,
+            began: timer::now(),
             received: 0,
             sent: 0,
             credit: None,
@@ -166,6 +170,7 @@ impl Session {
             seals,
             standing,
             question: None,
+            began: timer::now(),
             // What made it begin.
             received: HEADERS,
             sent: 0,
@@ -216,6 +221,18 @@ impl Session {
     /// Whether the peer has shown that it hears us, here or elsewhere.
     pub(crate) fn is_proven(&self) -> bool {
         self.standing != Standing::Unproven
+    }
+
+    /// Whether it ends where there is no room for others: its peer has shown nothing, or nothing in this session
+    /// in all the time that was for it.
+    pub(crate) fn gives_way(&self, now: Instant) -> bool {
+        let unheard = || match &self.work {
+            Work::Sending(outgoing) => {
+                !outgoing.sender.is_proven() && now.since(self.began) >= UNHEARD
+            }
+            _ => false,
+        };
+        !self.is_proven() || self.standing == Standing::Known && unheard()
     }
 
     /// The peer has shown it.

@@ -410,6 +410,47 @@ fn many_forged_addresses_do_not_shut_the_service() {
     );
 }
 
+/// Whose REQUEST was forgotten before its proof came hears so, and asks again.
+#[test]
+fn a_proof_of_nothing_that_is_known_is_answered() {
+    let served = Served::new(config());
+    let mut peer = Peer::new("127.0.0.12:0", served.address);
+    peer.send(&request(1, RequestKind::Get, "missing"));
+    let stamp = loop {
+        if let Some(Frame::Data(data)) = peer.hear() {
+            break data.timestamp;
+        }
+    };
+    for code in [Code::NOT_FOUND, Code::UNKNOWN_ID] {
+        peer.send(&status(1, Code::OK, stamp, 0));
+        let said = std::iter::from_fn(|| peer.hear()).next();
+        assert!(matches!(said, Some(Frame::Status(status)) if status.code == code));
+    }
+}
+
+/// Who was heard once, and does not show in its sessions that it hears them, keeps no place in the end.
+#[test]
+fn a_session_that_nobody_hears_gives_way_in_the_end() {
+    let served = Served::new(serve::Config {
+        max_sessions: 4,
+        ..config()
+    });
+    std::fs::write(served.file("a"), content(3_000_000)).unwrap();
+    let mut peer = Peer::new("127.0.0.1:0", served.address);
+    peer.send(&request(1, RequestKind::Get, "missing"));
+    peer.prove(1);
+    peer.send(&request(2, RequestKind::Get, "a"));
+    for _ in 0..11 {
+        std::thread::sleep(Duration::from_secs(1));
+        peer.send(&status(2, Code::OK, None, 0));
+    }
+    let mut other = Peer::new("127.0.0.1:0", served.address);
+    other.send(&request(1, RequestKind::Get, "a"));
+    other.prove(1);
+    let said = std::iter::from_fn(|| other.hear()).next();
+    assert!(matches!(said, Some(Frame::Metadata(_))), "{said:?}");
+}
+
 /// A stream of numbers that a seed repeats (xorshift64).
 struct Chance(u64);
 

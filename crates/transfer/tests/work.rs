@@ -84,6 +84,41 @@ fn lists_of_a_large_directory_hold_nobody_up() {
     assert!(!run(&served, list).unwrap().is_empty());
 }
 
+/// A directory whose path is written in many ways is in memory once.
+#[test]
+fn a_list_is_in_memory_once_however_its_path_is_written() {
+    let served = Served::new(serve::Config {
+        max_sessions: 1024,
+        ..config()
+    });
+    std::fs::create_dir(served.file("d")).unwrap();
+    for i in 0..3000 {
+        let name = format!("d/{i}{}", "x".repeat(200));
+        std::fs::File::create(served.file(&name)).unwrap();
+    }
+    std::fs::write(served.file("b"), "b").unwrap();
+    let memory = || {
+        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+        pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+    };
+    let mut peer = Peer::new("127.0.0.11:0", served.address);
+    peer.send(&request(1, RequestKind::Get, "b"));
+    peer.prove(1);
+    peer.hear_all(Duration::from_millis(300));
+    let before = memory();
+    for session in 2..202 {
+        let path = format!("d{}", "/.".repeat(session as usize));
+        peer.send(&request(session, RequestKind::List, &path));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    while threads("list") > 0 {
+        peer.hear_all(Duration::from_millis(100));
+    }
+    let more = memory().saturating_sub(before);
+    // 200 lists of 660 kB would be 130 MB.
+    assert!(more < 60_000_000, "{more} octets");
+}
+
 /// REQUESTs for the session of another, from other ports of its address: they end nothing, begin no more
 /// than is allowed, and the work for those that end is not done to its end.
 #[test]

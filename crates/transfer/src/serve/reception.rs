@@ -3,7 +3,7 @@
 use super::Server;
 use crate::Error;
 use crate::authenticate::{Novelty, Proof, is_signed, signature};
-use crate::node::{Key, WIDEST, key};
+use crate::node::{Key, WIDEST, key, network};
 use crate::path;
 use crate::seal::{Seal, Side};
 use crate::session::{Session, Standing, Work};
@@ -40,8 +40,9 @@ impl Server {
             && let Some(stamp) = status.timestamp
             && trusted
             && self.admission.proves(key, stamp, timer::now())
+            && self.proven(key, waiting.as_ref(), seal.as_ref())
         {
-            return self.proven(key, waiting, seal);
+            return;
         }
         // A session of it may have begun since it came.
         let settled = |session: &mut Session| session.take(datagram, timer::now());
@@ -81,18 +82,21 @@ impl Server {
         }
     }
 
-    /// The peer of `key` hears us.
-    fn proven(&mut self, key: Key, waiting: Option<Request>, seal: Option<Seal>) {
+    /// The peer of `key` hears us; whether anything is known of what it wants.
+    fn proven(&mut self, key: Key, waiting: Option<&Request>, seal: Option<&Seal>) -> bool {
         if let Some(session) = self.node.sessions.get_mut(&key) {
             session.prove();
-        } else if let Some(request) = waiting {
-            self.admission.forget(key);
-            // The same REQUEST may have been let in from where it really came meanwhile.
-            let new = seal.is_none() || self.seen.novelty(&request, key.0) == Novelty::New;
-            if new {
-                self.admit(&request, key.0, seal, Standing::Proven);
-            }
+            return true;
         }
+        let Some(request) = waiting else {
+            return false;
+        };
+        self.admission.forget(key);
+        // The same REQUEST may have been let in from where it really came meanwhile.
+        if seal.is_none() || self.seen.novelty(request, key.0) == Novelty::New {
+            self.admit(request, key.0, seal.cloned(), Standing::Proven);
+        }
+        true
     }
 
     /// METADATA of no session: of a put that waits for a proof, or a blind one.
@@ -315,8 +319,8 @@ impl Server {
     /// Whether one session more may begin with `from`. One whose peer has shown nothing of itself and
     /// was not heard for the longest gives way.
     pub(super) fn has_room(&mut self, from: SocketAddr) -> Result<(), Error> {
-        let peer = key(from, 0).0.ip();
-        let same = |key: &Key| key.0.ip() == peer;
+        let peer = network(from);
+        let same = |key: &Key| network(key.0) == peer;
         let sessions = &self.node.sessions;
         let all = sessions.len() >= self.config.max_sessions;
         let most = (self.config.max_sessions / 4).max(1);
@@ -324,8 +328,9 @@ impl Server {
         if !all && !own {
             return Ok(());
         }
+        let now = timer::now();
         let gives_way = |(key, session): &(&Key, &Session)| {
-            !session.is_proven() && (!own || same(key)) && session.heard_at().is_some()
+            session.gives_way(now) && (!own || same(key)) && session.heard_at().is_some()
         };
         let unproven = sessions.iter().filter(gives_way);
         let oldest = unproven.min_by_key(|(_, session)| session.heard_at());
