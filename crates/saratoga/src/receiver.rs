@@ -15,6 +15,8 @@ use std::collections::VecDeque;
 const NUDGE: Duration = Duration::from_millis(2500);
 /// A peer asks no oftener than each 10 ms: how much longer than two round trips one waits for it.
 const SLACK: Duration = Duration::from_millis(20);
+/// A peer may send nothing of the content for so many times its silence.
+const PATIENCE: u32 = 4;
 /// STATUS frames that wait to be transmitted at most.
 const MOST_WAITING: usize = 64;
 
@@ -102,6 +104,8 @@ pub struct Receiver {
     size: Option<u64>,
     /// The highest offset, and its timestamp.
     highest: (u64, Option<Timestamp>),
+    /// When the last of it came, or METADATA that said what comes.
+    content_at: Instant,
     /// DATA has come.
     begun: bool,
     /// DATA has come that wants a report.
@@ -133,6 +137,7 @@ impl Receiver {
             extent: 0,
             size: None,
             highest: (0, None),
+            content_at: now,
             begun: false,
             asked: false,
             question_at: now,
@@ -274,6 +279,7 @@ impl Receiver {
             self.size = Some(size);
         }
         self.width = metadata.width;
+        self.content_at = now;
         // Who tells the checksum last also says whether it has deleted what was taken.
         let request = self.config.request.as_ref();
         let takes = request.is_some_and(|request| request.kind == RequestKind::Take);
@@ -339,6 +345,9 @@ impl Receiver {
             self.size = Some(end);
         }
         self.extent = self.extent.max(end);
+        if data.len > 0 {
+            self.content_at = now;
+        }
         if offset >= self.highest.0 {
             self.highest = (offset, data.timestamp);
         }
@@ -406,6 +415,16 @@ impl Receiver {
     /// Whether every octet is stored.
     fn is_all(&self) -> bool {
         self.size.is_some_and(|size| size == self.arrived())
+    }
+
+    /// When a peer that talks and sends nothing counts as gone. A stream may have nothing to send, and a checksum that
+    /// comes last may take its time.
+    fn vain_at(&self) -> Instant {
+        let kind = self.metadata.as_ref().map(|metadata| metadata.kind);
+        match kind == Some(Kind::Stream) || self.is_all() {
+            true => Instant::MAX,
+            false => self.content_at + PATIENCE * self.config.silence,
+        }
     }
 
     /// Whether METADATA came and is to come again, with the checksum.
@@ -535,6 +554,8 @@ impl Machine for Receiver {
                     self.out.clear();
                     self.out.push_back(refusal(session, Code::SENDER_SILENT));
                     self.end(Failure::Silence);
+                } else if self.vain_at() <= now {
+                    self.refuse(Code::SENDER_SILENT);
                 } else if self.state == State::Receiving && self.ask_at <= now {
                     self.ask_at = now + NUDGE;
                     self.report(true, self.highest.1, self.expected());
@@ -563,7 +584,8 @@ impl Machine for Receiver {
             State::Complete(until) if self.awaits_word => Some(until.min(self.ask_at)),
             State::Complete(until) => Some(until),
             State::Asking | State::Receiving => {
-                Some(self.ask_at.min(self.timing.silent_at(self.config.silence)))
+                let silent = self.timing.silent_at(self.config.silence);
+                Some(self.ask_at.min(silent).min(self.vain_at()))
             }
         }
     }

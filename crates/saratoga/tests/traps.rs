@@ -9,7 +9,7 @@ use bentpipe_saratoga::receiver::{self, Event, Kept};
 use bentpipe_saratoga::sender::{self, Failure};
 use bentpipe_saratoga::{Answer, Inquiry, MAX_STRETCHES, Receiver, Sender, refusal};
 use bentpipe_wire::saratoga::{
-    Checksum, Code, Data, Frame, Hole, Kind, RequestKind, Status, Timestamp, Width,
+    Checksum, Code, Data, Frame, Hole, Kind, Metadata, RequestKind, Status, Timestamp, Width,
 };
 use std::time::Duration;
 use support::{
@@ -45,6 +45,41 @@ fn a_silent_peer_is_given_up_and_told_so() {
     assert_eq!(events(&mut receiver), [Event::Failed(Failure::Silence)]);
     let said = frames(&mut receiver, at(40_000));
     assert_eq!(said, [refusal(SESSION, Code::SENDER_SILENT)]);
+}
+
+#[test]
+fn a_peer_that_talks_and_sends_nothing_is_given_up() {
+    let talks = |frames: &[Frame], stops: Option<u64>| {
+        let mut receiver = Receiver::new(receiving(), at(0));
+        for second in (0..600).step_by(5) {
+            for frame in frames {
+                receiver.input((), frame.clone(), at(second * 1000));
+            }
+            receiver.timeout(at(second * 1000));
+            let failed = Event::Failed(Failure::Own(Code::SENDER_SILENT));
+            if events(&mut receiver).contains(&failed) {
+                return assert_eq!(Some(second), stops);
+            }
+        }
+        assert_eq!(None, stops);
+    };
+    let empty = Frame::Data(data(0, 0));
+    talks(&[Frame::Status(status(0, 0, &[]))], Some(120));
+    talks(std::slice::from_ref(&empty), Some(120));
+    talks(&[announced(SIZE), empty], Some(120));
+    talks(&[announced(SIZE), Frame::Data(data(0, 1))], None);
+    let Frame::Metadata(stream) = announced(0) else {
+        unreachable!("it is one");
+    };
+    let stream = Metadata {
+        kind: Kind::Stream,
+        ..stream
+    };
+    let waits = Data {
+        kind: Kind::Stream,
+        ..data(0, 0)
+    };
+    talks(&[Frame::Metadata(stream), Frame::Data(waits)], None);
 }
 
 /// What the receiver says to `frame`.
