@@ -24,8 +24,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use thiserror::Error;
 
-/// Before the main table and most others' rules, after the local table.
-const RULE_PRIORITY: u32 = 98;
+/// Before the main table, and where others have rules of their own, before these. No lower than that takes: the kernel
+/// gives a rule without a number the one before the lowest there is, and it may do so many times.
+const RULE_PRIORITY: u32 = 32_763;
 
 /// Interception could not be set up or changed.
 #[derive(Debug, Error)]

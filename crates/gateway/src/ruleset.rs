@@ -5,7 +5,8 @@
 //! leg is ours to split, at the end of the forward hook. What each chain does, in the order in which a SYN meets
 //! them:
 //!
-//! - `hold` (forward, [`PLACE`]): asks `choose`, which new connections are for the gateway: SYNs that go from one
+//! - `hold` (forward, [`PLACE`]): drops what is for our sockets and was led astray by routes that are about to be made
+//!   again: the other end has a connection of the same four numbers. Asks `choose`, which new connections are for the gateway: SYNs that go from one
 //!   leg's interface out by the other's, and whose answers the routing table sends back by the leg they came
 //!   by. `cross_0`, `cross_1`: for those, that way or this, the operator's policies, of which the first that
 //!   matches decides, and what is done without any. What is to be split gets a priority of ours, which tells
@@ -197,12 +198,14 @@ impl Ruleset {
         let passed = passed::sets();
         let holders = is("priority", self.marks.holders());
         let unreachable = self.marks.unreachable();
+        let ours = self.marks.intercepted();
         format!(
             "\
 {counters}{switch}{passed}{standing}chain choose {{
 }}
 {crosses}chain hold {{
   type filter hook forward priority {PLACE}; policy accept;
+  meta mark {ours:#x} drop
   {SYN} jump choose
 }}
 chain after {{

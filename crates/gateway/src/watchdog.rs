@@ -133,12 +133,12 @@ impl Watchdog {
             Ok(restored) => {
                 if restored {
                     tracing::warn!(
-                        "somebody removed rules or routes of the gateway: they are made again"
+                        "somebody removed rules or routes of the gateway, or put a rule before its own: they are made again"
                     );
                 }
                 self.whole = Some(now);
             }
-            Err(error) => tracing::debug!(%error, "rules and routes are missing"),
+            Err(error) => tracing::debug!(%error, "rules and routes are missing, or not the first"),
         }
         self.whole.is_some()
     }

@@ -126,6 +126,42 @@ fn rules_and_routes_that_are_removed_are_made_again() {
     drop(gateway);
 }
 
+/// Rules of routing that would come before the gateway's, at its start and while it works, change nothing: without a
+/// number of their own the kernel puts them first.
+#[test]
+fn rules_that_would_come_first_change_nothing() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let netns = &stage.gateway;
+    let rules = |end: &str| {
+        for (family, server, client_net, server_net) in [
+            ("-4", Ip::V4.server(), "10.77.1.0/24", "10.77.2.0/24"),
+            ("-6", Ip::V6.server(), "fd77:1::/64", "fd77:2::/64"),
+        ] {
+            for command in [
+                format!("{family} route replace default via {server} table 100"),
+                format!("{family} rule add from {client_net} lookup 100 {end}"),
+                format!("{family} rule add to {server_net} lookup main {end}"),
+            ] {
+                assert!(ip(netns, &command), "{command}");
+            }
+        }
+    };
+    rules("pref 50");
+    let gateway = child::start(&stage, "");
+    let mut pairs: Vec<_> = Ip::BOTH.map(|ip| soon(&stage, ip)).into();
+    assert_eq!(stage.connections().len(), 4);
+    for end in ["", "pref 20"] {
+        rules(end);
+        std::thread::sleep(Duration::from_secs(1));
+        let before = stage.connections().len();
+        pairs.extend(Ip::BOTH.map(|ip| soon(&stage, ip)));
+        assert_eq!(stage.connections().len(), before + 4);
+        pairs.iter_mut().for_each(exchange);
+    }
+    drop(gateway);
+}
+
 /// A gateway, and what its `/healthz` says.
 fn start_with_health(stage: &Stage) -> (GatewayProcess, impl Fn() -> String) {
     let metrics = SocketAddr::new(Ip::V4.gateway_lan(), 9463);

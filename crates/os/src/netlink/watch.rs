@@ -15,6 +15,7 @@ const RTM_DELLINK: u16 = 17;
 const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
 const RTM_DELROUTE: u16 = 25;
+const RTM_NEWRULE: u16 = 32;
 const RTM_DELRULE: u16 = 33;
 /// RTNLGRP_LINK, IPV4_IFADDR, IPV4_ROUTE, IPV4_RULE, IPV6_IFADDR, IPV6_ROUTE and IPV6_RULE.
 const GROUPS: [u32; 7] = [1, 5, 7, 8, 9, 11, 19];
@@ -70,7 +71,8 @@ impl Watch {
 
 fn concerns(kind: u16, body: &[u8], table: Table) -> bool {
     match kind {
-        RTM_NEWLINK | RTM_DELLINK | RTM_NEWADDR | RTM_DELADDR => true,
+        // A new rule may come before ours.
+        RTM_NEWLINK | RTM_DELLINK | RTM_NEWADDR | RTM_DELADDR | RTM_NEWRULE => true,
         RTM_DELROUTE | RTM_DELRULE => {
             let mut attributes = attributes(body.get(BODY..).unwrap_or_default());
             attributes
