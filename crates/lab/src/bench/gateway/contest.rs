@@ -53,7 +53,7 @@ pub(super) const CONTESTS: &[Contest] = &[
     contest(
         Subject::Bentpipe,
         Subject::Haproxy,
-        &["connects_50", "proxy_cpu_connects"],
+        &["connects_50", "proxy_cpu_connects", "path_cpu_connects"],
         None,
     ),
     contest(
@@ -61,6 +61,12 @@ pub(super) const CONTESTS: &[Contest] = &[
         Subject::Haproxy,
         &["connects"],
         Some(1.1),
+    ),
+    contest(
+        Subject::BentpipeEarly,
+        Subject::Haproxy,
+        &["proxy_cpu_connects", "path_cpu_connects"],
+        None,
     ),
     contest(
         Subject::Bentpipe,

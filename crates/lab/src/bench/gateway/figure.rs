@@ -102,6 +102,7 @@ pub(super) const STEPS: &[(Step, &[Figure])] = &[
         &[
             gain("connects_1", "1/s"),
             information("proxy_cpu_connects_1", "µs"),
+            information("path_cpu_connects_1", "µs"),
         ],
     ),
     (
@@ -109,6 +110,7 @@ pub(super) const STEPS: &[(Step, &[Figure])] = &[
         &[
             gain("connects_50", "1/s"),
             information("proxy_cpu_connects_50", "µs"),
+            information("path_cpu_connects_50", "µs"),
         ],
     ),
     (

@@ -249,7 +249,11 @@ fn measure(stage: &mut Stage, step: Step, timing: &Timing) -> Result<Vec<Option<
         }
         Step::Connects { at_once } => {
             let connects = traffic::connects(&path, at_once, warm_up, window)?;
-            vec![Some(connects.rate), connects.proxy_cpu]
+            vec![
+                Some(connects.rate),
+                connects.proxy_cpu,
+                Some(connects.path_cpu),
+            ]
         }
         Step::Idle => {
             let idle = traffic::idle(&path, timing.idle_flows, timing.settle)?;

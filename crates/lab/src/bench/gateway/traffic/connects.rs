@@ -4,6 +4,7 @@
 //! dialling side. Every connection takes a pair of address and port of its own, so that none meets
 //! its predecessor's TIME_WAIT, whoever stands between.
 
+use super::usage;
 use super::worker::{Duty, Worker};
 use super::{Cancel, Doing, PATIENCE, Path, TrafficError};
 use bentpipe_os::epoll::{Epoll, Events, Interest};
@@ -50,6 +51,8 @@ pub(in crate::bench::gateway) struct Connects {
     pub(in crate::bench::gateway) rate: f64,
     /// Processor time of the proxy's threads a connection, in microseconds; `None` without a proxy.
     pub(in crate::bench::gateway) proxy_cpu: Option<f64>,
+    /// The same of the endpoints' threads and the proxy's together.
+    pub(in crate::bench::gateway) path_cpu: f64,
 }
 
 /// Makes short connections, `at_once` of them under way at any time.
@@ -63,18 +66,28 @@ pub(in crate::bench::gateway) fn connects(
     let figures = path.client.run(|| {
         let mut client = Client::new(path.address, path.ports, at_once)?;
         client.run(&path.cancel, warm_up)?;
-        let (before, cpu, start) = (client.done, path.proxy_cpu()?, Instant::now());
+        let (before, proxy_before, own_before) = (client.done, path.proxy_cpu()?, own_cpu()?);
+        let start = Instant::now();
         client.run(&path.cancel, window)?;
-        let (elapsed, cpu) = (start.elapsed(), path.proxy_cpu()?.saturating_sub(cpu));
+        let elapsed = start.elapsed();
+        let own = own_cpu()?.saturating_sub(own_before);
+        let proxy = path.proxy_cpu()?.saturating_sub(proxy_before);
         let made = (client.done - before) as f64;
         client.check_all_moving()?;
+        let each = |time: Duration| time.as_secs_f64() * 1e6 / made;
         Ok::<_, TrafficError>(Connects {
             rate: made / elapsed.as_secs_f64(),
-            proxy_cpu: path.proxy.map(|_| cpu.as_secs_f64() * 1e6 / made),
+            proxy_cpu: path.proxy.map(|_| each(proxy)),
+            path_cpu: each(own + proxy),
         })
     })??;
     server.stop()?;
     Ok(figures)
+}
+
+/// Processor time of this process: the endpoints, and what the kernel does for packets in their threads.
+fn own_cpu() -> Result<Duration, TrafficError> {
+    usage::process_cpu(std::process::id()).doing("reading the endpoints' processor time")
 }
 
 /// One connection under way.
