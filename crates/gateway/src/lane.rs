@@ -10,6 +10,7 @@
 //! kernel counts its bytes alone. Of tiny segments these are a page for a few bytes: so what a splice brings is
 //! copied if it is less than [`SMALL`], and a pipe counts as full as soon as anything waits in it.
 
+use bentpipe_base::Bytes;
 use bentpipe_os::socket::{self, Received};
 use bentpipe_os::splice::{Pipe, Pool};
 use bentpipe_os::tcp;
@@ -82,8 +83,8 @@ pub(crate) struct Lane {
     full: bool,
     /// Memory is short, and the sink takes nothing: no pipes for this lane.
     pub(crate) shrunk: bool,
-    /// Whether bytes were ever read.
-    begun: bool,
+    /// Bytes read so far, as far as this counts.
+    read: u16,
 }
 
 impl Lane {
@@ -95,7 +96,7 @@ impl Lane {
             closing: false,
             full: false,
             shrunk: false,
-            begun: false,
+            read: 0,
         }
     }
 
@@ -110,7 +111,13 @@ impl Lane {
 
     /// Whether more may follow the first bytes than the source's end.
     pub(crate) fn goes_on(&self) -> bool {
-        self.begun && (!self.closing || self.full || self.bulk > 0)
+        self.read > 0 && (!self.closing || self.full || self.bulk > 0)
+    }
+
+    /// Whether more than `size` bytes were ever read; `size` is less than 64 KiB.
+    pub(crate) fn has_read_more_than(&self, size: Bytes) -> bool {
+        debug_assert!(size.0 < u64::from(u16::MAX));
+        u64::from(self.read) > size.0
     }
 
     /// Whether bytes wait between the sockets.
@@ -151,7 +158,8 @@ impl Lane {
             }
             let (count, drained) = self.take(from, to, tools)?;
             *moved += count as u64;
-            self.begun |= count > 0;
+            let count_as_read = u16::try_from(count).unwrap_or(u16::MAX);
+            self.read = self.read.saturating_add(count_as_read);
             left = left.saturating_sub(count);
             if drained && !self.full && self.stage == Stage::Open {
                 return Ok(Step::Empty);
@@ -455,6 +463,24 @@ mod tests {
             }
             assert!(all[self.before..] == *bytes);
             assert_eq!((self.tools.held, self.lane.holds()), (0, false));
+        }
+    }
+
+    #[test]
+    fn a_lane_knows_whether_it_has_read_much() {
+        for (sent, much) in [(SMALL, false), (SMALL + 1, true), (5 * SMALL, true)] {
+            let ((mut source, from), (to, mut sink)) = (pair(), pair());
+            let (mut lane, mut tools) = (Lane::new(), tools());
+            let sender = std::thread::spawn(move || source.write_all(&vec![7; sent]).unwrap());
+            from.set_nonblocking(true).unwrap();
+            let mut moved = 0;
+            while moved < sent as u64 {
+                let (from, to) = (from.as_fd(), to.as_fd());
+                lane.pump(from, to, &mut tools, &mut moved).unwrap();
+            }
+            sender.join().unwrap();
+            sink.read_exact(&mut vec![0; sent]).unwrap();
+            assert_eq!(lane.has_read_more_than(Bytes(SMALL as u64)), much, "{sent}");
         }
     }
 

@@ -265,7 +265,7 @@ chain unmarked {{
 }}
 chain take {{
   type filter hook prerouting priority raw; policy accept;
-  meta l4proto {{ tcp, icmp, ipv6-icmp }} socket mark vmap {{ {lan:#x} : goto find, {sat:#x} : goto find, {tracked_lan:#x} : accept, {tracked_sat:#x} : accept }}
+  meta l4proto != udp socket mark vmap {{ {lan:#x} : goto find, {sat:#x} : goto find, {tracked_lan:#x} : accept, {tracked_sat:#x} : accept }}
   meta l4proto tcp tcp flags & (syn | ack) != syn socket transparent 1 jump unmarked
   meta l4proto {{ icmp, ipv6-icmp }} socket transparent 1 jump unmarked
   iifname lo {looped} notrack accept

@@ -21,7 +21,9 @@ impl Worker {
         };
         self.counters.finished.one();
         let owes = |side: Side| {
-            tcp::unacknowledged(flow.socket(side)).is_ok_and(|waiting| waiting > LITTLE)
+            // The kernel need not be asked where no more was ever sent.
+            flow.lane(side.other()).has_read_more_than(LITTLE)
+                && tcp::unacknowledged(flow.socket(side)).is_ok_and(|waiting| waiting > LITTLE)
         };
         if !Side::BOTH.into_iter().any(owes) {
             return self.close(index);
