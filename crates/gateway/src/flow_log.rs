@@ -64,6 +64,8 @@ struct Log {
 impl Log {
     fn write_all(mut self, records: &Receiver<Record>) {
         sched::yield_to_others();
+        // Among them SIGXFSZ, which would end the gateway where the file has met a bound on its size.
+        sched::leave_signals_to_others();
         let mut text = Vec::new();
         while let Ok(record) = records.recv() {
             text.clear();

@@ -274,6 +274,40 @@ fn idle_gaps_of_minutes_are_survived() {
     assert_eq!(stage.connections().len(), 4);
 }
 
+/// A bound on the size of files (`ulimit -f`, LimitFSIZE=) costs lines of the flow log, and nothing else.
+#[test]
+fn a_bound_on_files_costs_lines_of_the_log() {
+    need!(Root, Tproxy, Program("prlimit"));
+    let stage = Stage::new();
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("flows.jsonl");
+    let config = format!("flow_log = \"{}\"", log.display());
+    let mut gateway = child::start(&stage, &config);
+    let pid = gateway.child.id().to_string();
+    let bound = |size: &str| {
+        let mut prlimit = std::process::Command::new("prlimit");
+        let size = format!("--fsize={size}:");
+        assert!(
+            prlimit
+                .args(["--pid", &pid, &size])
+                .status()
+                .unwrap()
+                .success()
+        );
+    };
+    bound("1");
+    for _ in 0..5 {
+        exchange(&mut stage.pair(Ip::V4));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(gateway.child.try_wait().unwrap().is_none());
+    bound("unlimited");
+    eventually("a line", || {
+        drop(stage.pair(Ip::V4));
+        std::fs::metadata(&log).is_ok_and(|about| about.len() > 1)
+    });
+}
+
 #[test]
 fn gateway_process() {
     child::be_a_gateway();
