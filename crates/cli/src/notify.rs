@@ -23,6 +23,8 @@ fn send(path: &[u8], state: &str) -> io::Result<()> {
         None => SocketAddr::from_pathname(std::ffi::OsStr::from_bytes(path))?,
     };
     let socket = UnixDatagram::unbound()?;
+    // A service manager that does not read is not waited for.
+    socket.set_nonblocking(true)?;
     socket.send_to_addr(state.as_bytes(), &address)?;
     Ok(())
 }
@@ -56,5 +58,15 @@ mod tests {
             assert_eq!(&state[..length], b"READY=1\nMAINPID=7");
         }
         assert!(send(b"/no/such/socket", "READY=1").is_err());
+    }
+
+    #[test]
+    fn who_does_not_read_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let _deaf = UnixDatagram::bind(&path).unwrap();
+        let address = path.as_os_str().as_bytes();
+        let refused = (0..100_000).find_map(|_| send(address, "WATCHDOG=1").err());
+        assert_eq!(refused.unwrap().kind(), io::ErrorKind::WouldBlock);
     }
 }
