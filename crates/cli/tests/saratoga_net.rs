@@ -158,6 +158,15 @@ fn a_beacon_is_heard_over_both_protocols() {
     );
     let local = |peer: &Value| peer["address"].as_str().unwrap().starts_with("fe80::");
     assert_eq!(peers.iter().any(local), v6, "{peers:?}");
+    // What it prints is an address to ask.
+    for peer in peers.iter().filter(|peer| local(peer)) {
+        let address = peer["address"].as_str().unwrap();
+        for server in [address.to_owned(), format!("[{address}]:7542")] {
+            let mut list = machines.client.command(PROGRAM);
+            let listed = list.args(["saratoga", "ls", &server]).output().unwrap();
+            assert_eq!(listed.status.code(), Some(0), "{listed:?}");
+        }
+    }
     assert!(
         peers.iter().all(|peer| peer["rate"] == "1Mbit/s"),
         "{peers:?}"

@@ -314,11 +314,11 @@ pub fn path_mtu(to: SocketAddr) -> io::Result<u32> {
     })
 }
 
-/// The numbers of the interfaces of this network namespace, but the loopback.
+/// The numbers and names of the interfaces of this network namespace, but the loopback.
 ///
 /// # Errors
 /// What the kernel says.
-pub fn interfaces() -> io::Result<Vec<u32>> {
+pub fn interfaces() -> io::Result<Vec<(u32, String)>> {
     // SAFETY: takes nothing; what it gives is freed below.
     let first = unsafe { libc::if_nameindex() };
     if first.is_null() {
@@ -329,8 +329,9 @@ pub fn interfaces() -> io::Result<Vec<u32>> {
     // SAFETY: an array that ends with a name of null, each name a C string.
     unsafe {
         while !(*next).if_name.is_null() {
-            if core::ffi::CStr::from_ptr((*next).if_name) != c"lo" {
-                found.push((*next).if_index);
+            let name = core::ffi::CStr::from_ptr((*next).if_name);
+            if name != c"lo" {
+                found.push(((*next).if_index, name.to_string_lossy().into_owned()));
             }
             next = next.add(1);
         }

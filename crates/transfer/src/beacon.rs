@@ -180,7 +180,7 @@ impl Herald {
             // Links come and go.
             let links = interfaces().unwrap_or_default();
             for (udp, to) in &self.ways {
-                for link in &links {
+                for (link, _) in &links {
                     // One that is down, or without that family, is no reason not to serve.
                     let _ = udp
                         .send_groups_by(*link)
@@ -196,7 +196,7 @@ impl Herald {
 fn joined(group: IpAddr) -> std::io::Result<Vec<Udp>> {
     let mut open: Vec<Udp> = Vec::new();
     let mut refused = std::io::Error::other("there is no interface beside the loopback");
-    for link in interfaces()? {
+    for (link, _) in interfaces()? {
         let joined = match (group, open.pop()) {
             (IpAddr::V4(_), Some(udp)) => {
                 let joined = udp.join(group, link);
@@ -224,11 +224,25 @@ fn joined(group: IpAddr) -> std::io::Result<Vec<Udp>> {
     }
 }
 
-/// Listens for `time` and tells who was heard, by address.
+/// The address of `from`, with the interface where it is one of a link.
+fn reached_at(from: SocketAddr) -> String {
+    let scope = match from {
+        SocketAddr::V6(from) => from.scope_id(),
+        SocketAddr::V4(_) => 0,
+    };
+    let links = interfaces().unwrap_or_default();
+    let link = links.into_iter().find(|(index, _)| *index == scope);
+    match link {
+        Some((_, name)) => format!("{}%{name}", from.ip()),
+        None => from.ip().to_string(),
+    }
+}
+
+/// Listens for `time` and tells who was heard, by the address that they are reached at.
 ///
 /// # Errors
 /// When no group can be joined.
-pub fn listen(time: Duration) -> Result<BTreeMap<IpAddr, Beacon>, Error> {
+pub fn listen(time: Duration) -> Result<BTreeMap<String, Beacon>, Error> {
     let mut open = Vec::new();
     let mut refused = None;
     for group in [IpAddr::V4(GROUP_V4), IpAddr::V6(GROUP_V6)] {
@@ -250,7 +264,7 @@ pub fn listen(time: Duration) -> Result<BTreeMap<IpAddr, Beacon>, Error> {
                 if let Ok((Frame::Beacon(beacon), _)) = parsed
                     && heard.len() < MOST_PEERS
                 {
-                    heard.insert(received.from.ip(), beacon);
+                    heard.insert(reached_at(received.from), beacon);
                 }
             }
         }

@@ -163,10 +163,19 @@ impl Outcome {
 
 /// The address of `server`, with the port of Saratoga unless it says another.
 pub(super) fn resolve(server: &str) -> anyhow::Result<SocketAddr> {
-    let plain = server.trim_start_matches('[').trim_end_matches(']');
-    let found = match server.to_socket_addrs() {
-        Ok(found) => Ok(found),
-        Err(_) => (plain, PORT).to_socket_addrs(),
+    // The standard library knows no interface in brackets, as in [fe80::1%eth0]:7542.
+    let bracketed = server.strip_prefix('[').and_then(|rest| {
+        let (plain, port) = rest.split_once(']')?;
+        let port = match port {
+            "" => PORT,
+            port => port.strip_prefix(':')?.parse().ok()?,
+        };
+        Some((plain, port))
+    });
+    let found = match (bracketed, server.to_socket_addrs()) {
+        (Some(bracketed), _) => bracketed.to_socket_addrs(),
+        (None, Ok(found)) => Ok(found),
+        (None, Err(_)) => (server, PORT).to_socket_addrs(),
     };
     found
         .ok()
@@ -223,4 +232,28 @@ pub(crate) fn remove(args: &Remove) -> Result<(), Failure> {
         jobs.push(Job::Delete { remote });
     }
     session.run_all(jobs, Outcome::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_may_have_an_interface_and_a_port() {
+        for (written, address) in [
+            ("10.0.0.1", "10.0.0.1:7542"),
+            ("10.0.0.1:7", "10.0.0.1:7"),
+            ("::1", "[::1]:7542"),
+            ("[::1]", "[::1]:7542"),
+            ("[::1]:7", "[::1]:7"),
+            ("fe80::1%lo", "[fe80::1%1]:7542"),
+            ("[fe80::1%lo]", "[fe80::1%1]:7542"),
+            ("[fe80::1%lo]:7", "[fe80::1%1]:7"),
+        ] {
+            assert_eq!(resolve(written).unwrap().to_string(), address, "{written}");
+        }
+        for wrong in ["[::1]7", "[::1]:seven", "[::1"] {
+            assert!(resolve(wrong).is_err(), "{wrong}");
+        }
+    }
 }
