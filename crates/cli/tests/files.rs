@@ -4,8 +4,9 @@
 
 mod support;
 
-use bentpipe_lab::{LabError, Outcome, RunOptions, RunResult, run};
+use bentpipe_lab::{LabError, RunOptions, RunResult, run};
 use bentpipe_os::need;
+use bentpipe_outcome::End;
 use bentpipe_scenario::Scenario;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -58,14 +59,9 @@ fn options() -> RunOptions {
 /// Not whether the emulator kept its time: these are no figures.
 fn all_arrive(result: &RunResult, control: impl Fn(&str) -> &'static str) {
     for flow in &result.measured_anyway().flows {
-        assert_eq!(flow.outcome, Outcome::Finished, "{}", flow.name);
+        assert_eq!(flow.end, End::Finished, "{}", flow.name);
         assert_eq!(flow.received.0, 1_000_000, "{}", flow.name);
-        assert_eq!(
-            flow.congestion_control,
-            control(&flow.name),
-            "{}",
-            flow.name
-        );
+        assert_eq!(flow.control, control(&flow.name), "{}", flow.name);
         // A megabyte takes a second at least, however many share the line.
         assert!(
             flow.completion.unwrap() > Duration::from_secs(1),
@@ -131,7 +127,7 @@ fn a_file_that_takes_too_long_is_cut_off_with_what_has_come() {
         .replace("\"60s\"", "\"3s\"");
     let result = run(&Scenario::parse("slow.toml", &text).unwrap(), &options()).unwrap();
     let flow = &result.measured_anyway().flows[0];
-    assert_eq!(flow.outcome, Outcome::CutOff);
+    assert_eq!(flow.end, End::CutOff);
     assert!(flow.completion.is_none());
     let received = flow.received.0;
     assert!((500_000..3_000_000).contains(&received), "{received}");

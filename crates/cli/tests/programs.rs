@@ -40,11 +40,30 @@ fn lab_run_prints_and_writes_its_flows() {
         table.contains("flow1") && table.contains("0.100 MB"),
         "{table}"
     );
-    let flows = std::fs::read_to_string(path("flows.json")).unwrap();
-    let flows: Value = serde_json::from_str(&flows).unwrap();
-    assert_eq!(flows[0]["outcome"], "finished");
-    assert_eq!(flows[0]["received_bytes"], 100_000);
-    assert_eq!(flows[0]["cc"], "cubic");
+    let figures = std::fs::read_to_string(path("flows.json")).unwrap();
+    let figures: Value = serde_json::from_str(&figures).unwrap();
+    assert_eq!(
+        (&figures["schema"], &figures["engine"]),
+        (&1.into(), &"kernel".into())
+    );
+    let flow = &figures["flows"][0];
+    assert_eq!(flow["outcome"], "finished");
+    assert_eq!(flow["received_bytes"], 100_000);
+    assert_eq!(flow["congestion_control"], "cubic");
+    // The simulator tells it by the same keys.
+    let simulated = Command::new(PROGRAM)
+        .args(["sim", "run", "--json", "-"])
+        .arg(path("out/scenario.toml"))
+        .output()
+        .unwrap();
+    let simulated: Value = serde_json::from_slice(&simulated.stdout).unwrap();
+    let keys = |run: &Value, of: &str| -> Vec<String> {
+        let one = run.pointer(of).and_then(Value::as_object).unwrap();
+        one.keys().cloned().collect()
+    };
+    for of in ["", "/flows/0"] {
+        assert_eq!(keys(&figures, of), keys(&simulated, of), "{of}");
+    }
     // Runs again from its own folder.
     let again = Command::new(PROGRAM)
         .args(["lab", "run"])

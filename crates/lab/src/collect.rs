@@ -4,9 +4,10 @@ use crate::emulator::Report;
 use crate::flow::{Ended, Received, ReceivedEnd};
 use crate::legs::Look;
 use crate::plan::{FlowPlan, Plan};
-use crate::result::{FlowResult, Measured, Outcome, Point, Sample, TrafficResult};
+use crate::result::{Measured, Point, Sample};
 use bentpipe_base::{Bytes, Instant, Rate};
 use bentpipe_os::tcp::Info;
+use bentpipe_outcome::{self as outcome, End, Leg, Traffic};
 use bentpipe_scenario::{Amount, Flow, Scenario};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +18,7 @@ pub(crate) struct Watched {
     pub(crate) ended: Vec<Ended>,
     pub(crate) looks: Vec<Look>,
     pub(crate) links: BTreeMap<String, Report>,
-    pub(crate) traffic: Option<TrafficResult>,
+    pub(crate) traffic: Option<Traffic>,
 }
 
 /// The figures of a run that began at `begin`.
@@ -38,16 +39,17 @@ pub(crate) fn measured(
             .iter()
             .filter(|look| look.flow == index)
             .collect();
-        let result = FlowResult {
-            legs: legs(&looks),
-            ..result(scenario, flow, plan, ended, opened, limit)
-        };
-        measured.flows.push(result);
-        let flow = Samples {
+        let samples = Samples {
             flow: index,
             opened,
         };
-        measured.samples.extend(flow.all(ended, &looks));
+        let samples = samples.all(ended, &looks);
+        measured.flows.push(outcome::Flow {
+            gateways: legs(&looks),
+            queueing: queueing(&samples, plan.round_trip),
+            ..result(scenario, flow, plan, ended, opened, limit)
+        });
+        measured.samples.extend(samples);
     }
     measured.links = watched.links;
     measured.traffic = watched.traffic;
@@ -55,9 +57,31 @@ pub(crate) fn measured(
 }
 
 /// The last look at each gateway.
-fn legs(looks: &[&Look]) -> BTreeMap<String, Info> {
-    let named = looks.iter().map(|look| (look.gateway.clone(), look.info));
-    named.collect()
+fn legs(looks: &[&Look]) -> Vec<Leg> {
+    let last: BTreeMap<&str, Info> = looks
+        .iter()
+        .map(|look| (look.gateway.as_str(), look.info))
+        .collect();
+    let legs = last.into_iter().map(|(gateway, tcp)| Leg {
+        gateway: gateway.to_owned(),
+        sent: tcp.bytes_sent,
+        sent_again: tcp.bytes_retrans,
+        segments_again: tcp.total_retrans.into(),
+    });
+    legs.collect()
+}
+
+/// What a flow's delay is not judged by: its beginning.
+const START: Duration = Duration::from_secs(5);
+
+/// By how much the sender's smoothed round-trip time exceeded propagation, sample by sample, in ms.
+fn queueing(samples: &[Sample], round_trip: Duration) -> outcome::Samples {
+    let own = samples.iter().filter(|it| it.point == Point::Sender);
+    let delays = own.filter_map(|sample| {
+        let srtt = sample.tcp.filter(|_| sample.at > START)?.rtt;
+        Some(1e3 * srtt.saturating_sub(round_trip).as_secs_f64())
+    });
+    delays.collect()
 }
 
 /// What a program's flow uses: the control of its route, or Saratoga's own.
@@ -76,57 +100,65 @@ fn result(
     ended: &Ended,
     opened: Instant,
     limit: Instant,
-) -> FlowResult {
+) -> outcome::Flow {
     let Ended { sent, received, .. } = ended;
-    let (outcome, end) = outcome(flow, ended, opened, limit);
-    let elapsed = end - opened;
+    let (end, at) = end(flow, ended, opened, limit);
+    let elapsed = at - opened;
     let opener = if flow.opened_by == flow.from {
         sent.connected
     } else {
         received.connected
     };
     let by_size = matches!(flow.amount, Amount::Bytes(_));
-    let finished = outcome == Outcome::Finished;
-    FlowResult {
+    let finished = end == End::Finished;
+    let tcp = sent.series.last().map(|(_, info)| *info);
+    let completion = (by_size && finished).then_some(elapsed);
+    outcome::Flow {
         name: flow.name.clone(),
         size: match flow.amount {
             Amount::Bytes(size) => Some(size),
             Amount::Segments(_) | Amount::Duration(_) => None,
         },
         round_trip: plan.round_trip,
-        congestion_control: sent
+        control: sent
             .control
             .clone()
             .unwrap_or_else(|| own_control(scenario, flow)),
         connect: opener.map(|connected| connected - opened),
-        completion: (by_size && finished).then_some(elapsed),
+        completion,
+        // The lab does not see the receiver's last acknowledgement.
+        final_ack: completion,
         acknowledged: sent.acknowledged.map(|at| at - opened),
         elapsed,
         received: Bytes(received.bytes),
         goodput: goodput(received.bytes, elapsed),
         limit: plan.limit,
-        sender: sent.series.last().map(|(_, info)| *info),
-        legs: BTreeMap::new(),
-        outcome,
+        sent: tcp.map_or(Bytes(0), |tcp| tcp.bytes_sent),
+        sent_again: tcp.map_or(Bytes(0), |tcp| tcp.bytes_retrans),
+        segments_again: tcp.map_or(0, |tcp| tcp.total_retrans.into()),
+        timeouts: tcp.map_or(0, |tcp| tcp.total_rto.into()),
+        srtt: tcp.map(|tcp| tcp.rtt),
+        cwnd: tcp.map(|tcp| tcp.cwnd.into()),
+        ssthresh: tcp.and_then(|tcp| tcp.ssthresh).map(f64::from),
+        end,
+        ..outcome::Flow::default()
     }
 }
 
 /// What became of a flow, and when it ended.
-fn outcome(flow: &Flow, ended: &Ended, opened: Instant, limit: Instant) -> (Outcome, Instant) {
+fn end(flow: &Flow, ended: &Ended, opened: Instant, limit: Instant) -> (End, Instant) {
     let Received { last, end, .. } = &ended.received;
     let last = last.unwrap_or(opened);
     match (end, flow.amount) {
-        (ReceivedEnd::Finished, Amount::Bytes(_) | Amount::Segments(_)) => {
-            (Outcome::Finished, last)
-        }
-        (ReceivedEnd::Finished, Amount::Duration(time)) => (Outcome::Finished, opened + time),
+        (ReceivedEnd::Finished, Amount::Bytes(_) | Amount::Segments(_)) => (End::Finished, last),
+        (ReceivedEnd::Finished, Amount::Duration(time)) => (End::Finished, opened + time),
         (ReceivedEnd::CutOff, _) => {
             // A connection that the sender could not even open is its story, not the clock's.
             match &ended.sent.broken {
                 Some(why) if ended.received.connected.is_none() => {
-                    (Outcome::Failed(format!("the sender: {why}")), last)
+                    (End::Failed(format!("the sender: {why}")), last)
                 }
-                _ => (Outcome::CutOff, limit),
+                _ => (End::CutOff, limit),
             }
         }
         (ReceivedEnd::Failed(why), _) => {
@@ -134,7 +166,7 @@ fn outcome(flow: &Flow, ended: &Ended, opened: Instant, limit: Instant) -> (Outc
                 Some(sender) => format!("the receiver: {why}; the sender: {sender}"),
                 None => format!("the receiver: {why}"),
             };
-            (Outcome::Failed(why), last)
+            (End::Failed(why), last)
         }
     }
 }

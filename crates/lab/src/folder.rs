@@ -7,8 +7,9 @@ mod rows;
 use crate::LabError;
 use crate::emulator::Report;
 use crate::result::{Measured, RunResult};
+use bentpipe_outcome::Document;
 use bentpipe_scenario::{Scenario, Traffic, TrafficSource};
-use rows::{FlowRow, SampleRow, TrafficRow};
+use rows::{FlowRow, SampleRow};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs;
@@ -49,17 +50,11 @@ struct ManifestFile<'a> {
 
 #[derive(Serialize)]
 struct ResultFile<'a> {
-    name: &'a str,
-    seed: u64,
     valid: bool,
     reasons: &'a [String],
     /// Absent where the run is no result.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    flows: Option<Vec<FlowRow<'a>>>,
-    links: &'a BTreeMap<String, Report>,
-    /// Absent where the scenario has none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    traffic: Option<TrafficRow>,
+    #[serde(flatten)]
+    run: Option<Document<'a>>,
 }
 
 /// Makes the folder, and takes an earlier run's files out of it: a run that fails must not leave
@@ -129,17 +124,14 @@ pub(crate) fn write(out: &Path, scenario: &Scenario, result: &RunResult) -> Resu
         },
     )?;
     tables(out, prefix, measured)?;
+    let run = measured.outcome(scenario);
     // Last: whoever finds it finds the rest.
     json(
         &out.join("result.json"),
         &ResultFile {
-            name: &manifest.name,
-            seed: manifest.seed,
             valid,
             reasons,
-            flows: valid.then(|| measured.flows.iter().map(FlowRow::from).collect()),
-            links: &measured.links,
-            traffic: measured.traffic.filter(|_| valid).map(TrafficRow::from),
+            run: valid.then(|| run.document()),
         },
     )
 }

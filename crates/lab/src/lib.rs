@@ -28,7 +28,5 @@ mod traffic;
 pub use app::{APPS, App, app_names};
 pub use controls::Controls;
 pub use error::LabError;
-pub use result::{
-    FlowResult, Manifest, Measured, Outcome, Point, RunResult, Sample, TrafficResult,
-};
+pub use result::{Manifest, Measured, Point, RunResult, Sample};
 pub use run::{Phase, Progress, RunOptions, Tell, run};

@@ -7,7 +7,7 @@ use crate::flow::{EndPlan, FileEnds, Pattern, Prepared, Ready, Running, SocketSe
 use crate::gateway::Process;
 use crate::legs::{Trace, Watch};
 use crate::plan::{FlowPlan, Plan, Told};
-use crate::result::{Manifest, RunResult, TrafficResult};
+use crate::result::{Manifest, RunResult};
 use crate::stage::Stage;
 use crate::{LabError, emulate, folder, traffic};
 use bentpipe_base::{Bytes, Instant};
@@ -15,6 +15,7 @@ use bentpipe_bpf::LinkParams;
 use bentpipe_os::diag::Diag;
 use bentpipe_os::need::Need;
 use bentpipe_os::timer;
+use bentpipe_outcome::Traffic;
 use bentpipe_scenario::{Amount, Flow, Known, Link, Scenario};
 use bentpipe_traffic::Profile;
 use std::collections::BTreeMap;
@@ -367,7 +368,7 @@ impl Run<'_> {
         traffic: Option<traffic::Ready<'_>>,
         begin: Instant,
         gateways: &mut BTreeMap<String, Process>,
-    ) -> Result<(Vec<crate::flow::Ended>, Option<TrafficResult>), LabError> {
+    ) -> Result<(Vec<crate::flow::Ended>, Option<Traffic>), LabError> {
         let stop = Arc::new(AtomicBool::new(false));
         // Whichever way this ends, the threads of the flows end with it.
         let _raised = Raise(Arc::clone(&stop));

@@ -1,8 +1,10 @@
 //! Real runs: short ones, on real kernel TCP.
 
 use bentpipe_base::Bytes;
-use bentpipe_lab::{LabError, Outcome, Point, Progress, RunOptions, RunResult, run};
+use bentpipe_lab::{LabError, Measured, Point, Progress, RunOptions, RunResult, run};
 use bentpipe_os::need;
+use bentpipe_os::tcp::Info;
+use bentpipe_outcome::End;
 use bentpipe_scenario::Scenario;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,10 +48,18 @@ fn measure(scenario: &Scenario) -> RunResult {
     run(scenario, &patient()).expect("a run")
 }
 
-fn valid(result: &RunResult) -> &bentpipe_lab::Measured {
+fn valid(result: &RunResult) -> &Measured {
     result
         .measured()
         .unwrap_or_else(|reasons| panic!("the run is no result: {reasons:?}"))
+}
+
+/// The last state of the first flow's sender.
+fn last_of(measured: &Measured) -> Info {
+    let samples = measured.samples.iter();
+    let mut own = samples.filter(|it| it.flow == 0 && it.point == Point::Sender);
+    let last = own.next_back().and_then(|sample| sample.tcp);
+    last.expect("a sample of the sender")
 }
 
 #[test]
@@ -60,8 +70,8 @@ fn a_bulk_transfer_comes_near_the_limit_and_never_above() {
     let result = measure(&scenario("bulk", "", flows));
     let measured = valid(&result);
     let flow = &measured.flows[0];
-    assert_eq!(flow.outcome, Outcome::Finished);
-    assert_eq!(flow.congestion_control, "cubic");
+    assert_eq!(flow.end, End::Finished);
+    assert_eq!(flow.control, "cubic");
     assert!((flow.limit.unwrap().mbps() - 9.653).abs() < 0.001);
     let share = flow.share().unwrap();
     // Two round trips and the slow start cost about 0.4 of the 5 s.
@@ -90,8 +100,8 @@ fn a_bulk_transfer_comes_near_the_limit_and_never_above() {
                 .all(|pair| pair[0].bytes <= pair[1].bytes)
         );
     }
-    let sender = flow.sender.unwrap();
-    assert!(sender.bytes_sent >= flow.received, "{sender:?}");
+    assert!(flow.sent >= flow.received, "{flow:?}");
+    let sender = last_of(measured);
     assert!(sender.min_rtt >= Duration::from_millis(100), "{sender:?}");
     // The settings are the scenario's, not this machine's.
     let settings = &result.manifest.settings["terminal"];
@@ -113,20 +123,17 @@ fn losses_are_retransmitted_and_cost_goodput() {
     let result = measure(&scenario("loss", link, flows));
     let measured = valid(&result);
     let flow = &measured.flows[0];
-    assert_eq!(
-        (&flow.outcome, flow.congestion_control.as_str()),
-        (&Outcome::Finished, "reno")
-    );
+    assert_eq!((&flow.end, flow.control.as_str()), (&End::Finished, "reno"));
     let share = flow.share().unwrap();
     // Mathis et al.: 1448 B × 8 / 100 ms × 1.22 / sqrt(0.02) is 1.0 Mb/s, of a limit of 9.46.
     assert!((0.03..0.4).contains(&share), "share {share}");
     let lost = &measured.links["space"].from_a;
-    let segments = flow.sender.unwrap().total_retrans;
+    let segments = flow.segments_again;
     assert!(
         segments > 0,
         "nothing retransmitted; the link says {lost:?}"
     );
-    let ratio = flow.retransmitted().unwrap();
+    let (_, ratio) = flow.retransmitted().next().unwrap();
     assert!((0.002..0.08).contains(&ratio), "retransmitted {ratio}");
 }
 
@@ -144,15 +151,15 @@ fn bytes_arrive_whole_and_the_time_limit_cuts() {
         panic!("two flows")
     };
     assert_eq!(
-        (&small.outcome, small.received),
-        (&Outcome::Finished, Bytes(300_000))
+        (&small.end, small.received),
+        (&End::Finished, Bytes(300_000))
     );
     // At least two round trips and the serialisation; at most ten of slow start, each with the full
     // queue of the other direction in the way of the acknowledgements.
     let took = small.completion.unwrap();
     assert!(took > Duration::from_millis(100 + 50 + 240), "{took:?}");
     assert!(took < Duration::from_millis(2000), "{took:?}");
-    assert_eq!(large.outcome, Outcome::CutOff);
+    assert_eq!(large.end, End::CutOff);
     assert_eq!(large.completion, None);
     assert!(
         large.received > Bytes(1_000_000) && large.received < Bytes(3_600_000),
@@ -179,7 +186,7 @@ fn plain_wires_carry_both_protocols() {
         let scenario = Scenario::parse("wire", &text).unwrap();
         let result = measure(&scenario);
         for flow in &valid(&result).flows {
-            assert_eq!(flow.outcome, Outcome::Finished, "IPv{ip} {}", flow.name);
+            assert_eq!(flow.end, End::Finished, "IPv{ip} {}", flow.name);
             assert!(
                 flow.goodput.mbps() > 100.0,
                 "IPv{ip} {}: {}",
@@ -230,8 +237,8 @@ fn a_paced_sender_is_told_its_rate_and_ipv6_is_emulated_alike() {
     let measured = valid(&result);
     let flow = &measured.flows[0];
     assert_eq!(
-        (&flow.outcome, flow.congestion_control.as_str()),
-        (&Outcome::Finished, "bentpipe_rate")
+        (&flow.end, flow.control.as_str()),
+        (&End::Finished, "bentpipe_rate")
     );
     // IPv6 carries 1428 bytes in a packet.
     assert!((flow.limit.unwrap().mbps() - 10.0 * 0.952 * 0.99).abs() < 0.001);
@@ -254,10 +261,7 @@ fn runs_side_by_side_do_not_meet() {
         // Lateness may suffer from the company; the transfer must not.
         let result = result.unwrap();
         let flow = &result.measured_anyway().flows[0];
-        assert_eq!(
-            (&flow.outcome, flow.received),
-            (&Outcome::Finished, Bytes(200_000))
-        );
+        assert_eq!((&flow.end, flow.received), (&End::Finished, Bytes(200_000)));
     }
 }
 
@@ -353,12 +357,16 @@ fn results_are_written_with_units() {
     assert_eq!(json["valid"], true);
     assert_eq!(json["flows"][0]["received_bytes"], 100_000);
     assert_eq!(json["flows"][0]["outcome"], "finished");
-    assert!(
-        json["links"]["space"]["lateness"]["p99_ms"].is_number(),
-        "{json}"
+    assert_eq!(
+        (&json["schema"], &json["engine"]),
+        (&1.into(), &"kernel".into())
     );
+    assert_eq!(json["links"][0]["link"], "space");
+    assert!(json["measures"]["goodput"]["value"].is_number(), "{json}");
     let manifest: serde_json::Value = serde_json::from_str(&read("manifest.json")).unwrap();
     assert_eq!(manifest["seed"], 3);
+    let lateness = &manifest["emulators"]["space"]["lateness"];
+    assert!(lateness["p99_ms"].is_number(), "{manifest}");
     assert_eq!(
         manifest["settings"]["server"]["net.ipv4.tcp_no_metrics_save"],
         "1"
@@ -458,7 +466,7 @@ fn a_link_changes_its_rate_and_delay_when_its_time_has_come() {
     let fast = (received(5.9) - received(5.0)) / 0.9;
     assert!(fast > 5.0, "{fast} Mb/s of 20");
     // 55 ms there and back since the fourth second, and a queue that 20 Mbit/s empties.
-    let last = measured.flows[0].sender.unwrap();
+    let last = last_of(measured);
     assert!(last.min_rtt < Duration::from_millis(75), "{last:?}");
 }
 
@@ -500,7 +508,7 @@ fn traffic_replaces_its_transfers_and_takes_its_share() {
     let result = run(&scenario, &options).unwrap();
     let measured = valid(&result);
     let flow = &measured.flows[0];
-    assert_eq!(flow.outcome, Outcome::Finished);
+    assert_eq!(flow.end, End::Finished);
     // Alone it has 0.85 and more of the link.
     let share = flow.share().unwrap();
     assert!((0.02..0.8).contains(&share), "share {share}");

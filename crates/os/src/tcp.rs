@@ -25,8 +25,8 @@ pub struct Info {
     pub rto: Duration,
     /// Congestion window, in segments of `mss`.
     pub cwnd: u32,
-    /// Slow-start threshold, in segments; 2^31-1 when none is set.
-    pub ssthresh: u32,
+    /// Slow-start threshold, in segments; `None`: none is set (2^31-1 and more, as the kernel says it).
+    pub ssthresh: Option<u32>,
     /// Payload of a segment sent.
     pub mss: Bytes,
     /// Segments in flight, not acknowledged.
@@ -125,7 +125,7 @@ impl Info {
             retrans: u32_at(36),
             rtt: micros(u32_at(68)),
             rtt_variation: micros(u32_at(72)),
-            ssthresh: u32_at(76),
+            ssthresh: Some(u32_at(76)).filter(|segments| *segments < i32::MAX as u32),
             cwnd: u32_at(80),
             total_retrans: u32_at(100),
             pacing_rate: rate(u64_at(104)),

@@ -1,6 +1,6 @@
 //! Measures of flows: of all together, or of the one that is named.
 
-use crate::run::Flow;
+use crate::run::{Flow, Samples};
 use crate::sums::{greatest, least, percent};
 use core::time::Duration;
 
@@ -54,18 +54,13 @@ pub(crate) fn of_limit(flows: &[&Flow]) -> Option<f64> {
 }
 
 pub(crate) fn queueing(flows: &[&Flow]) -> Option<f64> {
-    let sum: f64 = flows.iter().map(|flow| flow.queueing.sum).sum();
-    let count: f64 = flows
-        .iter()
-        .map(|flow| f64::from(flow.queueing.count))
-        .sum();
-    (count > 0.0).then(|| sum / count)
+    Samples::of(flows.iter().map(|flow| flow.queueing)).mean()
 }
 
 pub(crate) fn srtt(flows: &[&Flow]) -> Option<f64> {
     let times = flows.iter().filter_map(|flow| flow.srtt);
-    let times: Vec<f64> = times.map(|time| 1e3 * time.as_secs_f64()).collect();
-    (!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64)
+    let times: Samples = times.map(|time| 1e3 * time.as_secs_f64()).collect();
+    times.mean()
 }
 
 pub(crate) fn kbps_sender(flows: &[&Flow]) -> Option<f64> {

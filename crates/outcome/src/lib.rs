@@ -3,16 +3,18 @@
 //! The simulator and the lab each turn what they saw into a [`Run`]: flows, directions of links, proxies. What an
 //! engine cannot see is `None` there, never a guess. [`MEASURES`] names every figure that studies, tables and reports
 //! may ask for, each with its unit, its definition and the function that takes it; [`Named`] is a measure as studies
-//! write it, `goodput` or `goodput(download)`. A new measure is one entry of the table.
+//! write it, `goodput` or `goodput(download)`. A new measure is one entry of the table. [`Run::document`] is the one JSON of both engines.
 //!
 //! What is not here: means over runs, intervals and tables, which are the study's.
 #![forbid(unsafe_code)]
 
 mod flows;
+mod json;
 mod lines;
 mod measure;
 mod run;
 mod sums;
 
+pub use json::{Document, SCHEMA};
 pub use measure::{MEASURES, Measure, Named, RENAMED, Subject, Unknown, find};
-pub use run::{Flow, Line, Proxy, Run, Samples};
+pub use run::{End, Engine, Flow, Leg, Line, Proxy, Run, Samples, Traffic};

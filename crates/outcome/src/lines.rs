@@ -1,6 +1,6 @@
 //! Measures of links, both directions together: of all links, or of the one that is named.
 
-use crate::run::{Line, Run};
+use crate::run::{Line, Run, little};
 use crate::sums::percent;
 
 pub(crate) fn dropped(_: &Run, lines: &[&Line]) -> Option<f64> {
@@ -36,11 +36,11 @@ fn damaged(line: &Line) -> u64 {
     line.corrupted.saturating_add(line.lost)
 }
 
-/// Little's law: the sum of the waits over the time.
 pub(crate) fn mean_queue(run: &Run, lines: &[&Line]) -> Option<f64> {
-    let waited: f64 = lines.iter().map(|line| line.waited.as_secs_f64()).sum();
-    let elapsed = run.elapsed.as_secs_f64();
-    (elapsed > 0.0).then(|| waited / elapsed)
+    little(
+        lines.iter().map(|line| line.waited.as_secs_f64()).sum(),
+        run.elapsed,
+    )
 }
 
 /// Counts of packets fit a float.

@@ -1,60 +1,188 @@
 //! What a run found.
 
+use crate::json;
 use bentpipe_base::{Bytes, Rate};
 use core::time::Duration;
+use serde::Serialize;
+
+/// What ran a scenario.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Engine {
+    /// The simulator, in virtual time.
+    #[default]
+    Simulator,
+    /// The lab: kernel TCP over emulated links.
+    Kernel,
+}
 
 /// What a run found.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Run {
+    /// What ran it.
+    pub engine: Engine,
+    /// The scenario's name.
+    pub scenario: String,
+    /// The seed that it ran with.
+    pub seed: u64,
     /// From its start to its end.
+    #[serde(rename = "elapsed_s", serialize_with = "json::seconds")]
     pub elapsed: Duration,
     /// In the order of the scenario; cross traffic is not among them.
     pub flows: Vec<Flow>,
     /// By name of the link: first the direction that leaves its first end, then the other.
+    #[serde(rename = "links")]
     pub lines: Vec<Line>,
     /// By name.
     pub proxies: Vec<Proxy>,
+    /// What cross traffic did; `None` where the scenario has none, or in the simulator, which does not count it.
+    pub traffic: Option<Traffic>,
     /// How late the emulators were: the 99th percentile of the worst; zero in virtual time.
+    #[serde(rename = "lateness_ms", serialize_with = "json::ms")]
     pub lateness: Duration,
 }
 
+/// What cross traffic did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Traffic {
+    /// Transfers that arrived whole.
+    pub finished: u64,
+    /// Transfers whose connection could not be made, or broke.
+    pub broken: u64,
+    /// Payload that arrived, of those under way at the end, too.
+    #[serde(rename = "received_bytes", serialize_with = "json::bytes")]
+    pub received: Bytes,
+}
+
+impl core::ops::AddAssign for Traffic {
+    fn add_assign(&mut self, other: Self) {
+        self.finished += other.finished;
+        self.broken += other.broken;
+        self.received += other.received;
+    }
+}
+
+/// How a flow ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(tag = "outcome", content = "why", rename_all = "lowercase")]
+pub enum End {
+    /// All bytes arrived, or its time passed.
+    #[default]
+    Finished,
+    /// The run's time limit came first.
+    #[serde(rename = "cut off")]
+    CutOff,
+    /// It broke; why.
+    Failed(String),
+}
+
+/// What one TCP of a gateway sent of a flow towards its receiver.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Leg {
+    /// The gateway's name.
+    pub gateway: String,
+    /// Payload sent, what it repeated counted again.
+    #[serde(rename = "sent_bytes", serialize_with = "json::bytes")]
+    pub sent: Bytes,
+    /// Of that what it had sent before.
+    #[serde(rename = "sent_again_bytes", serialize_with = "json::bytes")]
+    pub sent_again: Bytes,
+    /// Segments that it sent again.
+    pub segments_again: u64,
+}
+
 /// What became of a flow. Times are from its start.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Flow {
     /// Its name.
     pub name: String,
+    /// How it ended.
+    #[serde(flatten)]
+    pub end: End,
+    /// The congestion control of the sender; empty where it is not known.
+    #[serde(rename = "congestion_control")]
+    pub control: String,
+    /// The sender's loss recovery; `None` on the kernel, which has one.
+    pub recovery: Option<&'static str>,
     /// What it was to send; `None` for one that lasts a time.
+    #[serde(rename = "size_bytes", serialize_with = "json::maybe_bytes")]
     pub size: Option<Bytes>,
     /// Propagation there and back.
+    #[serde(rename = "round_trip_s", serialize_with = "json::seconds")]
     pub round_trip: Duration,
     /// What no TCP can exceed on its path; `None` where nothing limits the rate.
+    #[serde(rename = "limit_mbps", serialize_with = "json::maybe_mbps")]
     pub limit: Option<Rate>,
     /// Payload that its receiver got in order.
+    #[serde(rename = "received_bytes", serialize_with = "json::bytes")]
     pub received: Bytes,
     /// The same in full segments, a last short one counted whole; `None` where nobody saw segments.
     pub segments: Option<u64>,
     /// Payload received over the time until the last byte was at the receiver; where there is no last one, over that of
     /// the flow.
+    #[serde(rename = "goodput_mbps", serialize_with = "json::mbps")]
     pub goodput: Rate,
+    /// Until the connection stood at the end that opened it.
+    #[serde(rename = "connect_s", serialize_with = "json::maybe_seconds")]
+    pub connect: Option<Duration>,
+    /// Until its end: the last byte, the end of its time, or the cut.
+    #[serde(rename = "elapsed_s", serialize_with = "json::seconds")]
+    pub elapsed: Duration,
     /// Until the last byte was at the receiver, where there is a last one.
+    #[serde(rename = "completion_s", serialize_with = "json::maybe_seconds")]
     pub completion: Option<Duration>,
     /// Until the sender knew that all had arrived.
+    #[serde(rename = "acknowledged_s", serialize_with = "json::maybe_seconds")]
     pub acknowledged: Option<Duration>,
     /// Until the receiver sent its last acknowledgement; in the lab, which does not see that one, as `completion`.
+    #[serde(rename = "final_ack_s", serialize_with = "json::maybe_seconds")]
     pub final_ack: Option<Duration>,
     /// Payload that the sender sent, what it repeated counted again.
+    #[serde(rename = "sent_bytes", serialize_with = "json::bytes")]
     pub sent: Bytes,
     /// Of that what it had sent before.
+    #[serde(rename = "sent_again_bytes", serialize_with = "json::bytes")]
     pub sent_again: Bytes,
+    /// Segments that the sender sent again.
+    pub segments_again: u64,
+    /// What each gateway that splits it sent towards the receiver, where the engine tells flows apart there.
+    pub gateways: Vec<Leg>,
     /// Expiries of the sender's retransmission timer.
     pub timeouts: u64,
     /// Recoveries that the sender entered without a timeout; `None` where nobody saw them.
     pub recoveries: Option<u64>,
     /// The sender's smoothed round-trip time at the end.
+    #[serde(rename = "srtt_ms", serialize_with = "json::maybe_ms")]
     pub srtt: Option<Duration>,
     /// By how much the sender's smoothed round-trip time exceeded `round_trip`, in milliseconds: one sample at the end
     /// in the simulator, one each tenth of a second but in the first 5 s in the lab.
+    #[serde(rename = "queueing_ms", serialize_with = "json::mean")]
     pub queueing: Samples,
+    /// The sender's congestion window at the end, in segments.
+    #[serde(rename = "cwnd_segments")]
+    pub cwnd: Option<f64>,
+    /// The sender's slow-start threshold at the end, in segments; `None` where none is set.
+    #[serde(rename = "ssthresh_segments")]
+    pub ssthresh: Option<f64>,
+}
+
+impl Flow {
+    /// Goodput as a share of the limit.
+    pub fn share(&self) -> Option<f64> {
+        Some(self.goodput.mbps() / self.limit?.mbps())
+    }
+
+    /// The share of payload that was sent again, by each TCP that sent this flow on its way: the source's, as `None`,
+    /// and those of gateways by name. Who sent nothing has none.
+    pub fn retransmitted(&self) -> impl Iterator<Item = (Option<&str>, f64)> {
+        let gateways = self.gateways.iter();
+        let gateways = gateways.map(|leg| (Some(leg.gateway.as_str()), leg.sent, leg.sent_again));
+        let all = [(None, self.sent, self.sent_again)]
+            .into_iter()
+            .chain(gateways);
+        all.filter(|(_, sent, _)| sent.0 > 0)
+            .map(|(by, sent, again)| (by, again.0 as f64 / sent.0 as f64))
+    }
 }
 
 /// Samples of which the mean is asked for.
@@ -64,6 +192,22 @@ pub struct Samples {
     pub sum: f64,
     /// How many.
     pub count: u32,
+}
+
+impl Samples {
+    /// Their mean; `None` where there are none.
+    pub fn mean(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum / f64::from(self.count))
+    }
+
+    /// Those of `all` together.
+    pub fn of(all: impl IntoIterator<Item = Self>) -> Self {
+        let all = all.into_iter();
+        all.fold(Self::default(), |so_far, own| Self {
+            sum: so_far.sum + own.sum,
+            count: so_far.count + own.count,
+        })
+    }
 }
 
 impl FromIterator<f64> for Samples {
@@ -77,12 +221,14 @@ impl FromIterator<f64> for Samples {
 }
 
 /// What happened on one direction of a link.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Line {
     /// The link's name.
     pub link: String,
     /// The node that the direction leaves.
     pub from: String,
+    /// The node that it reaches.
+    pub to: String,
     /// Packets that began their way over the link.
     pub packets: u64,
     /// Of those the ones of which bits were hit.
@@ -94,14 +240,32 @@ pub struct Line {
     /// Of those the data segments of the scenario's flows, not of cross traffic; `None` where nobody told them apart.
     pub refused_data: Option<u64>,
     /// What all packets together waited in the queue.
+    #[serde(rename = "waited_s", serialize_with = "json::seconds")]
     pub waited: Duration,
+    /// Most packets that waited at once, the one being sent not counted; `None` where nobody watched.
+    #[serde(rename = "longest_queue_packets")]
+    pub longest_queue: Option<u64>,
+}
+
+impl Line {
+    /// Packets that waited in the queue, on average over a run of `elapsed`.
+    pub fn mean_queue(&self, elapsed: Duration) -> Option<f64> {
+        little(self.waited.as_secs_f64(), elapsed)
+    }
+}
+
+/// Little's law: the sum of the waits over the time.
+pub(crate) fn little(waited: f64, elapsed: Duration) -> Option<f64> {
+    let elapsed = elapsed.as_secs_f64();
+    (elapsed > 0.0).then(|| waited / elapsed)
 }
 
 /// What a proxy counted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Proxy {
     /// Its name; in the lab that of the gateway.
     pub name: String,
     /// Its counts by name.
+    #[serde(serialize_with = "json::counters")]
     pub counters: Vec<(&'static str, u64)>,
 }

@@ -2,8 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use bentpipe_base::{Bytes, Rate};
-use bentpipe_outcome::{Flow, Line, MEASURES, Proxy, RENAMED, Run, Subject, Unknown, find};
+use bentpipe_outcome::{
+    End, Engine, Flow, Leg, Line, MEASURES, Proxy, RENAMED, Run, Subject, Unknown, find,
+};
 use proptest::prelude::*;
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -44,6 +47,7 @@ fn two() -> Run {
             counters: vec![("most_held", 2500), ("suppressed", 7)],
         }],
         lateness: Duration::from_micros(1500),
+        ..Run::default()
     }
 }
 
@@ -101,6 +105,47 @@ fn what_is_no_measure_is_told_apart() {
 }
 
 #[test]
+fn a_document_names_units_and_tells_who_sent_again() {
+    let mut run = two();
+    run.engine = Engine::Kernel;
+    run.flows[0].end = End::Failed("reset".into());
+    run.flows[0].sent = Bytes(100);
+    run.flows[0].sent_again = Bytes(5);
+    run.flows[0].gateways = vec![Leg {
+        gateway: "gw".into(),
+        sent: Bytes(200),
+        sent_again: Bytes(50),
+        segments_again: 1,
+    }];
+    let shares: Vec<_> = run.flows[0].retransmitted().collect();
+    assert_eq!(shares, [(None, 0.05), (Some("gw"), 0.25)]);
+
+    let json = serde_json::to_value(run.document()).unwrap();
+    assert_eq!(
+        (&json["schema"], &json["engine"]),
+        (&1.into(), &"kernel".into())
+    );
+    let [first, second] = [&json["flows"][0], &json["flows"][1]];
+    assert_eq!(
+        (&first["outcome"], &first["why"]),
+        (&"failed".into(), &"reset".into())
+    );
+    assert_eq!(
+        (&second["outcome"], &second["why"]),
+        (&"finished".into(), &Value::Null)
+    );
+    assert_eq!(first["goodput_mbps"], 2.0);
+    assert_eq!(first["completion_s"], 4.0);
+    assert_eq!(first["gateways"][0]["sent_again_bytes"], 50);
+    assert_eq!(json["links"][0]["waited_s"], 5.0);
+    assert_eq!(json["proxies"][0]["counters"]["most_held"], 2500);
+    assert_eq!(json["measures"]["goodput"]["value"], 8.0);
+    assert_eq!(json["measures"]["goodput"]["unit"], "Mbit/s");
+    // What has no meaning is not there, rather than null.
+    assert!(json["measures"].get("srtt").is_none());
+}
+
+#[test]
 fn names_differ_and_everything_is_defined() {
     let names: BTreeSet<&str> = MEASURES.iter().map(|one| one.name).collect();
     assert_eq!(names.len(), MEASURES.len());
@@ -142,6 +187,7 @@ fn any_flow() -> impl Strategy<Value = Flow> {
         recoveries: known.then_some(counts.4),
         srtt: times.3,
         queueing: times.3.into_iter().map(|it| it.as_secs_f64()).collect(),
+        ..Flow::default()
     })
 }
 
@@ -156,6 +202,7 @@ fn any_line() -> impl Strategy<Value = Line> {
         refused: counts.3,
         refused_data: known.then_some(counts.3),
         waited: waited.unwrap_or_default(),
+        ..Line::default()
     })
 }
 
@@ -175,7 +222,10 @@ proptest! {
             lines,
             proxies: vec![Proxy { name: "p".into(), counters }],
             lateness: lateness.unwrap_or_default(),
+            ..Run::default()
         };
+        let text = serde_json::to_string(&run.document()).unwrap();
+        prop_assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok());
         for measure in MEASURES {
             let one = match measure.subject() {
                 Some(Subject::Flow) => "f",

@@ -21,15 +21,6 @@ pub struct LinkCounters {
 }
 
 impl LinkCounters {
-    /// Packets that waited in the queue, on average over a run of `elapsed`: by Little's law, the
-    /// sum of the waits over the time.
-    pub fn mean_queue(&self, elapsed: Duration) -> f64 {
-        match elapsed.as_secs_f64() {
-            0.0 => 0.0,
-            seconds => self.waited as f64 / 1e9 / seconds,
-        }
-    }
-
     /// What all packets together waited in the queue.
     pub const fn waited(&self) -> Duration {
         Duration::from_nanos(self.waited)

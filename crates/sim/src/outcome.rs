@@ -81,23 +81,6 @@ pub struct FlowOutcome {
     pub gauges: Gauges,
 }
 
-impl FlowOutcome {
-    /// Goodput as a share of the limit.
-    pub fn share(&self) -> Option<f64> {
-        Some(self.goodput.mbps() / self.limit?.mbps())
-    }
-
-    /// The share of payload bytes that the source sent again; `None` when it sent none.
-    pub fn retransmitted(&self) -> Option<f64> {
-        let Counters {
-            bytes_sent,
-            bytes_retransmitted,
-            ..
-        } = self.source;
-        (bytes_sent > 0).then(|| bytes_retransmitted as f64 / bytes_sent as f64)
-    }
-}
-
 /// What happened on one direction of a link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkOutcome {
@@ -129,12 +112,25 @@ impl From<&Outcome> for outcome::Run {
             counters: pep.counters.clone(),
         });
         Self {
+            engine: outcome::Engine::Simulator,
+            scenario: run.name.clone(),
+            seed: run.seed,
             elapsed: run.elapsed,
             flows: run.flows.iter().map(outcome::Flow::from).collect(),
             lines: run.links.iter().map(outcome::Line::from).collect(),
             proxies: proxies.collect(),
+            traffic: None,
             lateness: Duration::ZERO,
         }
+    }
+}
+
+const fn why(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Reset => "the other side reset the connection",
+        Cause::Refused => "the other side refused the connection",
+        Cause::TimedOut => "what it sent was never acknowledged",
+        Cause::Local => "its application gave up",
     }
 }
 
@@ -144,6 +140,16 @@ impl From<&FlowOutcome> for outcome::Flow {
         let queueing = srtt.map(|srtt| srtt.saturating_sub(flow.round_trip));
         Self {
             name: flow.name.clone(),
+            end: match flow.status {
+                Status::Finished => outcome::End::Finished,
+                Status::CutOff => outcome::End::CutOff,
+                Status::Broken(cause) => outcome::End::Failed(why(cause).into()),
+                Status::Damaged => outcome::End::Failed("it received wrong bytes".into()),
+            },
+            control: flow.control.into(),
+            recovery: Some(flow.recovery),
+            connect: flow.connect,
+            elapsed: flow.elapsed,
             size: flow.size,
             round_trip: flow.round_trip,
             limit: flow.limit,
@@ -155,6 +161,8 @@ impl From<&FlowOutcome> for outcome::Flow {
             final_ack: flow.final_ack,
             sent: Bytes(flow.source.bytes_sent),
             sent_again: Bytes(flow.source.bytes_retransmitted),
+            segments_again: flow.source.retransmitted,
+            gateways: Vec::new(),
             timeouts: flow.source.timeouts,
             recoveries: Some(flow.source.recoveries),
             srtt,
@@ -162,6 +170,8 @@ impl From<&FlowOutcome> for outcome::Flow {
                 .into_iter()
                 .map(|it| 1e3 * it.as_secs_f64())
                 .collect(),
+            cwnd: Some(flow.gauges.cwnd),
+            ssthresh: flow.gauges.ssthresh.map(f64::from),
         }
     }
 }
@@ -171,12 +181,14 @@ impl From<&LinkOutcome> for outcome::Line {
         Self {
             link: line.link.clone(),
             from: line.from.clone(),
+            to: line.to.clone(),
             packets: line.counters.packets,
             corrupted: line.counters.corrupted,
             lost: line.counters.lost,
             refused: line.counters.refused,
             refused_data: Some(line.refused_data),
             waited: line.counters.waited(),
+            longest_queue: Some(line.counters.longest_queue as u64),
         }
     }
 }

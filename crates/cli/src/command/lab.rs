@@ -1,19 +1,19 @@
 //! `bentpipe lab`: scenarios of real TCP over emulated links.
 
+use super::figures;
 use crate::failure::{Blame, Failure};
 use crate::lateness::Lateness;
 use crate::stop::Stop;
 use crate::terminal;
 use anyhow::{Context, anyhow};
-use bentpipe_lab::{LabError, Outcome, Progress, RunOptions, RunResult};
+use bentpipe_lab::{LabError, Progress, RunOptions, RunResult};
 use bentpipe_os::need::Need;
 use bentpipe_scenario::Scenario;
 use clap::Subcommand;
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fs;
 use std::io::{IsTerminal, stderr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ pub(crate) struct Run {
     /// Folder for manifest, CSV and JSON
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Write the figures of the flows to FILE
+    /// Write all figures to FILE; `-`: to stdout, in place of the tables
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     #[command(flatten)]
@@ -83,7 +83,7 @@ fn run_file(args: &Run) -> Result<(), Failure> {
         result
     };
     let result = result.map_err(blame)?;
-    report(&result, args)
+    report(&scenario, &result, args)
 }
 
 /// Reads the gateways' own keys as the gateway will: a mistake there is one of the file.
@@ -178,97 +178,16 @@ fn show(bar: &ProgressBar, progress: &Progress) {
     ));
 }
 
-/// Prints the flows, writes the JSON, and fails when the run is no result.
-fn report(result: &RunResult, args: &Run) -> Result<(), Failure> {
+/// Prints what was found, and fails when the run is no result.
+fn report(scenario: &Scenario, result: &RunResult, args: &Run) -> Result<(), Failure> {
     let measured = result
         .measured()
         .map_err(|reasons| anyhow!("the run is no result: {}", reasons.join("; ")))
         .or_run()?;
-    terminal::print(&table(result).to_string()).or_run()?;
-    if let Some(traffic) = &measured.traffic {
-        let line = format!(
-            "Cross traffic: {} transfers whole, {} broken, {:.3} MB",
-            traffic.finished,
-            traffic.broken,
-            traffic.received.0 as f64 / 1e6
-        );
-        terminal::print(&line).or_run()?;
-    }
     if let Some(out) = &args.out {
-        terminal::print(&format!("Results: {}", out.display())).or_run()?;
+        terminal::say(&format!("Results: {}", out.display()));
     }
-    if let Some(path) = &args.json {
-        write_json(result, path).or_usage()?;
-    }
-    let broken = measured.flows.iter().find_map(|flow| match &flow.outcome {
-        Outcome::Failed(why) => Some(anyhow!("flow `{}` failed: {why}", flow.name)),
-        _ => None,
-    });
-    broken.map_or(Ok(()), |error| Err(Failure::Run(error)))
-}
-
-fn table(result: &RunResult) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED);
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header([
-        "flow",
-        "control",
-        "received",
-        "goodput",
-        "of limit",
-        "sent again",
-        "time",
-    ]);
-    for flow in &result.measured_anyway().flows {
-        let percent =
-            |share: Option<f64>| share.map_or("—".into(), |s| format!("{:.1}%", s * 100.0));
-        let time = match (&flow.outcome, flow.completion) {
-            (Outcome::Finished, Some(time)) => format!("{:.2} s", time.as_secs_f64()),
-            (Outcome::Finished, None) => format!("{:.0} s", flow.elapsed.as_secs_f64()),
-            (Outcome::CutOff, _) => format!(">{:.0} s", flow.elapsed.as_secs_f64()),
-            (Outcome::Failed(_), _) => "failed".into(),
-        };
-        table.add_row([
-            flow.name.clone(),
-            flow.congestion_control.clone(),
-            format!("{:.3} MB", flow.received.0 as f64 / 1e6),
-            format!("{:.2} Mb/s", flow.goodput.mbps()),
-            percent(flow.share()),
-            flow.retransmitted()
-                .map_or("—".into(), |s| format!("{:.2}%", s * 100.0)),
-            time,
-        ]);
-    }
-    for column in table.column_iter_mut().skip(2) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
-}
-
-/// The flows as a JSON array, one object a flow and line.
-fn write_json(result: &RunResult, path: &Path) -> anyhow::Result<()> {
-    let flows = result.measured_anyway().flows.iter().map(|flow| {
-        let outcome = match &flow.outcome {
-            Outcome::Finished => "finished",
-            Outcome::CutOff => "cut off",
-            Outcome::Failed(_) => "failed",
-        };
-        serde_json::json!({
-            "flow": flow.name,
-            "outcome": outcome,
-            "cc": flow.congestion_control,
-            "received_bytes": flow.received.0,
-            "goodput_mbps": flow.goodput.mbps(),
-            "limit_mbps": flow.limit.map(|limit| limit.mbps()),
-            "completion_s": flow.completion.map(|time| time.as_secs_f64()),
-            "elapsed_s": flow.elapsed.as_secs_f64(),
-            "retransmitted": flow.retransmitted(),
-        })
-        .to_string()
-    });
-    let text = format!("[\n{}\n]\n", flows.collect::<Vec<_>>().join(",\n"));
-    fs::write(path, text).with_context(|| format!("cannot write `{}`", path.display()))
+    figures::report(&measured.outcome(scenario), args.json.as_deref())
 }
 
 fn clean() -> Result<(), Failure> {

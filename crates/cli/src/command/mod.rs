@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod compare;
 pub(crate) mod doctor;
+mod figures;
 pub(crate) mod gateway;
 pub(crate) mod lab;
 pub(crate) mod list;

@@ -6,10 +6,9 @@ use super::results::Figures;
 use crate::failure::{Blame, Failure};
 use crate::lateness::Lateness;
 use bentpipe_base::Bytes;
-use bentpipe_lab::{
-    Controls, FlowResult, LabError, Measured, Outcome, Point, RunOptions, RunResult,
-};
+use bentpipe_lab::{Controls, LabError, Measured, Point, RunOptions, RunResult};
 use bentpipe_os::need::Need;
+use bentpipe_outcome::{End, Flow};
 use bentpipe_scenario::Scenario;
 use std::fs;
 use std::path::PathBuf;
@@ -197,17 +196,17 @@ fn read(cell: &Cell, measured: &Measured) -> Try {
     let Some(flow) = measured.flows.first() else {
         return Try::Failed("the run has no flow".into());
     };
-    match (&flow.outcome, cell.measure) {
-        (Outcome::Failed(why), _) => Try::Failed(why.clone()),
-        (Outcome::CutOff, Measure::Bulk) => Try::Failed("the transfer did not end in time".into()),
-        _ if flow.congestion_control.is_empty() => {
+    match (&flow.end, cell.measure) {
+        (End::Failed(why), _) => Try::Failed(why.clone()),
+        (End::CutOff, Measure::Bulk) => Try::Failed("the transfer did not end in time".into()),
+        _ if flow.control.is_empty() => {
             Try::Failed("the sender's congestion control is unknown".into())
         }
         _ => Try::Done(figures(measured, flow)),
     }
 }
 
-fn figures(measured: &Measured, flow: &FlowResult) -> Figures {
+fn figures(measured: &Measured, flow: &Flow) -> Figures {
     let received: Vec<(Duration, Bytes)> = measured
         .samples
         .iter()
@@ -218,10 +217,12 @@ fn figures(measured: &Measured, flow: &FlowResult) -> Figures {
         .links
         .values()
         .map(|link| link.lateness.p99.as_secs_f64() * 1e3);
+    // Of all that sent the flow on its way, the one that repeated most.
+    let shares = flow.retransmitted().map(|(_, share)| share);
     Figures {
         goodput_mbps: flow.goodput.mbps(),
         completion_s: flow.completion.map(|time| time.as_secs_f64()),
-        retransmitted: flow.retransmitted(),
+        retransmitted: shares.max_by(f64::total_cmp),
         lateness_ms: lateness.max_by(f64::total_cmp),
         host_paused_ms: None,
         series: per_second(&received, flow.elapsed),

@@ -1,8 +1,9 @@
 //! The rows of a run's tables: every column named with its unit.
 
-use crate::result::{FlowResult, Outcome, Point, Sample, TrafficResult};
+use crate::result::{Point, Sample};
 use bentpipe_base::Rate;
 use bentpipe_os::tcp::Info;
+use bentpipe_outcome::{End, Flow};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -22,23 +23,30 @@ pub(super) struct FlowRow<'a> {
     goodput_mbps: f64,
     limit_mbps: Option<f64>,
     share_of_limit: Option<f64>,
-    /// Share of the payload that was sent again.
+    /// Share of the payload that the source sent again.
     retransmitted: Option<f64>,
+    /// The same of the gateway that repeated most.
+    retransmitted_by_gateway: Option<f64>,
 }
 
-impl<'a> From<&'a FlowResult> for FlowRow<'a> {
-    fn from(flow: &'a FlowResult) -> Self {
-        let (outcome, why) = match &flow.outcome {
-            Outcome::Finished => ("finished", ""),
-            Outcome::CutOff => ("cut off", ""),
-            Outcome::Failed(why) => ("failed", why.as_str()),
+impl<'a> From<&'a Flow> for FlowRow<'a> {
+    fn from(flow: &'a Flow) -> Self {
+        let (outcome, why) = match &flow.end {
+            End::Finished => ("finished", ""),
+            End::CutOff => ("cut off", ""),
+            End::Failed(why) => ("failed", why.as_str()),
         };
         let seconds = |time: Duration| time.as_secs_f64();
+        let of = |source: bool| {
+            let shares = flow.retransmitted();
+            let own = shares.filter(|(by, _)| by.is_none() == source);
+            own.map(|(_, share)| share).max_by(f64::total_cmp)
+        };
         Self {
             flow: &flow.name,
             outcome,
             why,
-            congestion_control: &flow.congestion_control,
+            congestion_control: &flow.control,
             connect_s: flow.connect.map(seconds),
             completion_s: flow.completion.map(seconds),
             acknowledged_s: flow.acknowledged.map(seconds),
@@ -47,25 +55,8 @@ impl<'a> From<&'a FlowResult> for FlowRow<'a> {
             goodput_mbps: flow.goodput.mbps(),
             limit_mbps: flow.limit.map(Rate::mbps),
             share_of_limit: flow.share(),
-            retransmitted: flow.retransmitted(),
-        }
-    }
-}
-
-/// What cross traffic did.
-#[derive(Serialize)]
-pub(super) struct TrafficRow {
-    finished: u64,
-    broken: u64,
-    received_bytes: u64,
-}
-
-impl From<TrafficResult> for TrafficRow {
-    fn from(traffic: TrafficResult) -> Self {
-        Self {
-            finished: traffic.finished,
-            broken: traffic.broken,
-            received_bytes: traffic.received.0,
+            retransmitted: of(true),
+            retransmitted_by_gateway: of(false),
         }
     }
 }
@@ -95,8 +86,7 @@ impl<'a> SampleRow<'a> {
     pub(super) fn new(sample: &'a Sample, flow: &'a str) -> Self {
         let tcp = sample.tcp.as_ref();
         let millis = |time: Duration| time.as_secs_f64() * 1e3;
-        // The kernel's "none yet" and "not paced" are no numbers.
-        let ssthresh = |info: &Info| (info.ssthresh < i32::MAX as u32).then_some(info.ssthresh);
+        // The kernel's "not paced" is no number.
         let paced = |info: &Info| {
             let rate = info.pacing_rate;
             (rate.bits_per_sec() < u64::MAX).then(|| rate.mbps())
@@ -111,7 +101,7 @@ impl<'a> SampleRow<'a> {
             at_s: sample.at.as_secs_f64(),
             bytes: sample.bytes.0,
             cwnd_segments: tcp.map(|info| info.cwnd),
-            ssthresh_segments: tcp.and_then(ssthresh),
+            ssthresh_segments: tcp.and_then(|info| info.ssthresh),
             in_flight_segments: tcp.map(|info| info.unacked),
             rtt_ms: tcp.map(|info| millis(info.rtt)),
             min_rtt_ms: tcp.map(|info| millis(info.min_rtt)),

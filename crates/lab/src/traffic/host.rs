@@ -1,10 +1,10 @@
 //! One host of the traffic: all that it sends and reads, on one thread.
 
 use crate::flow::{SAMPLE, SocketSettings};
-use crate::result::TrafficResult;
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_os::epoll::{Epoll, Event, Events, Interest};
 use bentpipe_os::{socket, timer};
+use bentpipe_outcome::Traffic;
 use bentpipe_traffic::{Source, Transfer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -59,7 +59,7 @@ pub(super) struct Host {
     reading: BTreeMap<u64, OwnedFd>,
     next_token: u64,
     buffer: Vec<u8>,
-    result: TrafficResult,
+    result: Traffic,
 }
 
 impl Flow {
@@ -94,13 +94,13 @@ impl Host {
             due: BTreeSet::new(),
             reading: BTreeMap::new(),
             buffer: vec![0; 256 * 1024],
-            result: TrafficResult::default(),
+            result: Traffic::default(),
         })
     }
 
     /// Sends and reads until `stop` is raised, in a run that began at `begin`. What breaks a transfer ends
     /// that transfer; an error is that no more can be made.
-    pub(super) fn run(mut self, begin: Instant, stop: &AtomicBool) -> io::Result<TrafficResult> {
+    pub(super) fn run(mut self, begin: Instant, stop: &AtomicBool) -> io::Result<Traffic> {
         let starts = self.flows.iter().enumerate();
         self.due = starts.map(|(i, flow)| (begin + flow.start, i)).collect();
         let mut events = Events::with_capacity(64);

@@ -10,10 +10,10 @@ mod host;
 use crate::LabError;
 use crate::flow::SocketSettings;
 use crate::plan::FlowPlan;
-use crate::result::TrafficResult;
 use bentpipe_base::Instant;
 use bentpipe_os::netns::Netns;
 use bentpipe_os::socket;
+use bentpipe_outcome::Traffic;
 use bentpipe_scenario::Scenario;
 use bentpipe_traffic::{Profile, Source, Transfer};
 use host::{Flow, Host};
@@ -63,7 +63,7 @@ pub(crate) struct Ready<'a> {
 
 /// Traffic under way.
 pub(crate) struct Running {
-    threads: Vec<JoinHandle<io::Result<TrafficResult>>>,
+    threads: Vec<JoinHandle<io::Result<Traffic>>>,
 }
 
 fn error(doing: &'static str) -> impl Fn(io::Error) -> LabError {
@@ -140,12 +140,12 @@ impl Running {
     }
 
     /// Waits for both hosts, which the caller has told to stop.
-    pub(crate) fn join(self) -> Result<TrafficResult, LabError> {
-        let mut whole = TrafficResult::default();
+    pub(crate) fn join(self) -> Result<Traffic, LabError> {
+        let mut whole = Traffic::default();
         for thread in self.threads {
             let joined = thread.join();
             let joined = joined.unwrap_or_else(|_| Err(io::Error::other("its thread panicked")));
-            whole.add(joined.map_err(error("go on"))?);
+            whole += joined.map_err(error("go on"))?;
         }
         Ok(whole)
     }

@@ -5,8 +5,9 @@ use crate::demo::{pool, results};
 use crate::lateness::Lateness;
 use bentpipe_base::Instant;
 use bentpipe_lab::{Controls, LabError, Measured, Point, RunOptions};
-use bentpipe_scenario::{Flow, Hop, Scenario, Topology};
-use bentpipe_sim::{EndId, Observer, Options, SimError, Status};
+use bentpipe_outcome::{self as outcome, End};
+use bentpipe_scenario::{Flow, Scenario, Topology};
+use bentpipe_sim::{EndId, Observer, Options, SimError};
 use bentpipe_tcp::Connection;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -103,52 +104,54 @@ fn simulated(scenario: &Scenario, seed: u64) -> Result<Run, SimError> {
         seed: Some(seed),
         ..Options::default()
     };
-    let (outcome, windows) = bentpipe_sim::observe(scenario, &options, Windows::new(scenario))?;
-    let flows = outcome
-        .flows
-        .iter()
-        .zip(&windows.flows)
-        .zip(&scenario.flows);
-    let flows = flows.map(|((flow, (_, points)), plan)| {
+    let (found, windows) = bentpipe_sim::observe(scenario, &options, Windows::new(scenario))?;
+    let run = outcome::Run::from(&found);
+    let flows = run.flows.iter().zip(&windows.flows).zip(&scenario.flows);
+    let sides = flows.map(|((flow, (_, points)), plan)| {
         let since = |at: Instant| at.since(Instant::ZERO + plan.start);
-        let points: Vec<_> = points
-            .iter()
-            .map(|(at, cwnd)| (since(*at), *cwnd))
-            .collect();
-        Side {
-            goodput_mbps: flow.goodput.mbps(),
-            sent_again: flow.source.retransmitted,
-            timeouts: flow.source.timeouts,
-            sender_s: flow.acknowledged.map(|time| time.as_secs_f64()),
-            receiver_s: flow.completion.map(|time| time.as_secs_f64()),
-            drops: on_the_way(scenario, plan, |hop| {
-                let mut lines = outcome.links.iter();
-                let line = lines.find(|line| line.link == hop.name && line.from == hop.from);
-                line.map(|line| line.counters.refused)
-            }),
-            broken: match flow.status {
-                Status::Finished | Status::CutOff => None,
-                status => Some(format!("{status:?}")),
-            },
-            cwnd: on_grid(&points, flow.elapsed),
-        }
+        let points = points.iter().map(|(at, cwnd)| (since(*at), *cwnd));
+        let points: Vec<_> = points.collect();
+        side(scenario, plan, &run, flow, on_grid(&points, flow.elapsed))
     });
     Ok(Run {
-        flows: flows.collect(),
+        flows: sides.collect(),
         lateness_ms: 0.0,
     })
 }
 
-/// What queues dropped on the way of `flow`, by link: what `dropped` says of each hop.
-fn on_the_way(
+/// `flow` of `run`, which is `plan` of `scenario`, and had the windows `cwnd`.
+fn side(
     scenario: &Scenario,
-    flow: &Flow,
-    dropped: impl Fn(&Hop<'_>) -> Option<u64>,
-) -> BTreeMap<String, u64> {
+    plan: &Flow,
+    run: &outcome::Run,
+    flow: &outcome::Flow,
+    cwnd: Vec<u32>,
+) -> Side {
+    Side {
+        goodput_mbps: flow.goodput.mbps(),
+        sent_again: flow.segments_again,
+        timeouts: flow.timeouts,
+        sender_s: flow.acknowledged.map(|time| time.as_secs_f64()),
+        receiver_s: flow.completion.map(|time| time.as_secs_f64()),
+        drops: on_the_way(scenario, plan, run),
+        broken: match &flow.end {
+            End::Finished | End::CutOff => None,
+            End::Failed(why) => Some(why.clone()),
+        },
+        cwnd,
+    }
+}
+
+/// What queues dropped on the way of `flow`, by link.
+fn on_the_way(scenario: &Scenario, flow: &Flow, run: &outcome::Run) -> BTreeMap<String, u64> {
     let path = Topology::new(scenario).path(&flow.from, &flow.to);
     let hops = path.iter().flat_map(|path| &path.hops);
-    hops.filter_map(|hop| Some((hop.name.to_owned(), dropped(hop)?)))
-        .collect()
+    let drops = hops.filter_map(|hop| {
+        let mut lines = run.lines.iter();
+        let line = lines.find(|line| line.link == hop.name && line.from == hop.from)?;
+        Some((hop.name.to_owned(), line.refused))
+    });
+    drops.collect()
 }
 
 /// What runs of the lab have in common.
@@ -204,9 +207,10 @@ impl Bench {
 }
 
 fn judge(scenario: &Scenario, measured: &Measured) -> pool::Try<Run> {
+    let run = measured.outcome(scenario);
     let mut flows = Vec::new();
-    for (index, flow) in measured.flows.iter().enumerate() {
-        if let bentpipe_lab::Outcome::Failed(why) = &flow.outcome {
+    for (index, (flow, plan)) in run.flows.iter().zip(&scenario.flows).enumerate() {
+        if let End::Failed(why) = &flow.end {
             return pool::Try::Failed(format!("flow `{}` failed: {why}", flow.name));
         }
         let samples = measured.samples.iter();
@@ -218,30 +222,11 @@ fn judge(scenario: &Scenario, measured: &Measured) -> pool::Try<Run> {
                 Some((due, f64::from(sample.tcp?.cwnd)))
             })
             .collect();
-        let last = flow.sender.unwrap_or_default();
-        flows.push(Side {
-            goodput_mbps: flow.goodput.mbps(),
-            sent_again: last.total_retrans.into(),
-            timeouts: last.total_rto.into(),
-            sender_s: flow.acknowledged.map(|time| time.as_secs_f64()),
-            receiver_s: flow.completion.map(|time| time.as_secs_f64()),
-            drops: on_the_way(scenario, &scenario.flows[index], |hop| {
-                let link = measured.links.get(hop.name)?;
-                let way = if hop.link.ends[0] == hop.from {
-                    &link.from_a
-                } else {
-                    &link.from_b
-                };
-                Some(way.dropped_queue)
-            }),
-            broken: None,
-            cwnd: on_grid(&points, flow.elapsed.max(STEP)),
-        });
+        let cwnd = on_grid(&points, flow.elapsed.max(STEP));
+        flows.push(side(scenario, plan, &run, flow, cwnd));
     }
-    let lateness = measured.links.values();
-    let lateness = lateness.map(|link| link.lateness.p99.as_secs_f64() * 1e3);
     pool::Try::Done(Run {
         flows,
-        lateness_ms: lateness.fold(0.0, f64::max),
+        lateness_ms: 1e3 * run.lateness.as_secs_f64(),
     })
 }

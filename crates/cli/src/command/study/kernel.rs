@@ -1,8 +1,8 @@
 //! The points of a study on the kernel's TCP.
 
 use crate::lateness::Lateness;
-use bentpipe_lab::{Controls, LabError, Measured, Outcome, RunOptions};
-use bentpipe_outcome::Run;
+use bentpipe_lab::{Controls, LabError, Measured, RunOptions};
+use bentpipe_outcome::{End, Run};
 use bentpipe_scenario::Scenario;
 use bentpipe_study::{Measures, measures};
 use std::sync::Arc;
@@ -57,7 +57,7 @@ impl Kernel {
 /// What was measured, unless a flow broke.
 fn whole(run: &Measured, scenario: &Scenario) -> Result<Run, String> {
     for flow in &run.flows {
-        if let Outcome::Failed(why) = &flow.outcome {
+        if let End::Failed(why) = &flow.end {
             return Err(format!("flow `{}` failed: {why}", flow.name));
         }
     }
@@ -68,29 +68,25 @@ fn whole(run: &Measured, scenario: &Scenario) -> Result<Run, String> {
 mod tests {
     use super::*;
     use bentpipe_base::{Bytes, Rate};
-    use bentpipe_lab::FlowResult;
-    use std::collections::BTreeMap;
+    use bentpipe_outcome::Flow;
     use std::time::Duration;
 
     const TEXT: &str = "name = \"t\"\n[hosts.a]\n[hosts.b]\n[links.l]\nends = [\"a\", \"b\"]\n\
                         [[flows]]\nname = \"f\"\nfrom = \"a\"\nto = \"b\"\nbytes = \"1MB\"\n";
 
-    fn flow(name: &str, completion: Option<Duration>) -> FlowResult {
-        FlowResult {
+    fn flow(name: &str, completion: Option<Duration>) -> Flow {
+        Flow {
             name: name.into(),
             size: Some(Bytes(1_000_000)),
             round_trip: Duration::from_millis(500),
-            outcome: Outcome::Finished,
-            congestion_control: "cubic".into(),
-            connect: None,
             completion,
+            final_ack: completion,
             acknowledged: Some(Duration::from_secs(2)),
             elapsed: Duration::from_secs(4),
             received: Bytes(1_000_000),
             goodput: Rate::from_bits_per_sec(2_000_000),
             limit: Some(Rate::from_bits_per_sec(4_000_000)),
-            sender: None,
-            legs: BTreeMap::new(),
+            ..Flow::default()
         }
     }
 
@@ -140,7 +136,7 @@ mod tests {
             flows: vec![flow("f", None)],
             ..Measured::default()
         };
-        run.flows[0].outcome = Outcome::Failed("reset".into());
+        run.flows[0].end = End::Failed("reset".into());
         assert_eq!(
             whole(&run, &scenario).unwrap_err(),
             "flow `f` failed: reset"
