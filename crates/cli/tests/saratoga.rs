@@ -405,3 +405,18 @@ fn a_stream_whose_server_was_started_again_is_not_cut() {
         code => assert_eq!((code, arrived.is_ok()), (Some(1), false)),
     }
 }
+
+/// What the kernel says of standard input is told.
+#[test]
+fn a_standard_input_that_cannot_be_read_is_told_with_its_reason() {
+    let there = tempfile::tempdir().unwrap();
+    let server = Server::start(there.path(), "127.0.0.1:0");
+    let put = Command::new(PROGRAM)
+        .args(["saratoga", "put", &server.address, "-", "--as=s"])
+        .stdin(std::fs::File::open(there.path()).unwrap())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&put.stderr);
+    assert_eq!(put.status.code(), Some(1), "{said}");
+    assert!(said.contains("Is a directory"), "{said}");
+}

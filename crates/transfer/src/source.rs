@@ -7,8 +7,8 @@ use bentpipe_wire::saratoga::Checksum;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Octets around a repair that are read with it.
@@ -44,13 +44,9 @@ pub(crate) struct Spool {
     released: AtomicU64,
     /// Of these, what takes no room any more, and cannot be read again.
     punched: AtomicU64,
-    /// [`OPEN`], [`ENDED`] or [`BROKEN`].
-    state: AtomicU64,
+    /// How reading ended.
+    ended: OnceLock<io::Result<()>>,
 }
-
-const OPEN: u64 = 0;
-const ENDED: u64 = 1;
-const BROKEN: u64 = 2;
 
 impl Source {
     pub(crate) fn file(file: File, was: Metadata, late: Option<Late>) -> Self {
@@ -69,15 +65,11 @@ impl Source {
             read: AtomicU64::new(0),
             released: AtomicU64::new(0),
             punched: AtomicU64::new(0),
-            state: AtomicU64::new(OPEN),
+            ended: OnceLock::new(),
         });
         let filled = Arc::clone(&spool);
         let work = move || {
-            let state = match filled.fill() {
-                Ok(()) => ENDED,
-                Err(_) => BROKEN,
-            };
-            filled.state.store(state, Ordering::Release);
+            let _ = filled.ended.set(filled.fill());
         };
         std::thread::Builder::new()
             .name("stdin".to_owned())
@@ -149,13 +141,15 @@ impl Source {
         let Self::Pipe(spool) = self else {
             return None;
         };
-        let state = spool.state.load(Ordering::Acquire);
+        let ended = spool.ended.get();
         let read = spool.read.load(Ordering::Acquire);
-        Some(match state {
-            BROKEN => Err(Error::file("read", "standard input")(
-                io::ErrorKind::BrokenPipe.into(),
-            )),
-            state => Ok((read, state == ENDED)),
+        Some(match ended {
+            Some(Err(error)) => {
+                let errno = error.raw_os_error().map(io::Error::from_raw_os_error);
+                let error = errno.unwrap_or_else(|| error.kind().into());
+                Err(Error::file("read", "standard input")(error))
+            }
+            ended => Ok((read, ended.is_some())),
         })
     }
 
@@ -272,7 +266,7 @@ mod tests {
             read: AtomicU64::new(100),
             released: AtomicU64::new(60),
             punched: AtomicU64::new(50),
-            state: AtomicU64::new(OPEN),
+            ended: OnceLock::new(),
         }));
         let mut out = Vec::new();
         for (offset, is_there) in [(0, false), (49, false), (50, true), (60, true)] {
