@@ -1,5 +1,5 @@
 # bentpipe. `make help` lists the targets; each installs what it misses first.
-.PHONY: help setup demo test lint bench-gateway bench-sim bench-saratoga programs soak deb deb-check fuzz clean
+.PHONY: help setup demo test lint bench-gateway bench-sim bench-saratoga programs soak miri deb deb-check fuzz clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -39,6 +39,10 @@ bench-saratoga: ## files by Saratoga, iperf3 over UDP and TCP in turn; writes be
 fuzz: ## arbitrary input to all that reads any; grows fuzz/corpus; ARGS=20: seconds each (default 60)
 	@scripts/setup build
 	@scripts/fuzz $(ARGS)
+
+miri: ## the tests inside pure crates under Miri; ARGS=wire: those of that crate
+	@scripts/setup build
+	@scripts/miri $(ARGS)
 
 programs: ## real programs over a satellite link and through the gateway; ARGS=git: those of that name
 	@scripts/setup programs

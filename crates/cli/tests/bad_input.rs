@@ -167,9 +167,11 @@ fn an_unwritable_place_is_known_at_once() {
 fn without_root_the_next_step_is_named() {
     bentpipe_os::need!(Root, Program("setpriv"));
     let folder = tempfile::tempdir().unwrap();
-    // The program may lie where nobody else can read.
+    // The program may lie where nobody else can read. It is copied by a process of its own: a file that this one wrote
+    // may still be open for writing in a child that another test has just forked, and cannot be run until then.
     let program = folder.path().join("bentpipe");
-    std::fs::copy(PROGRAM, &program).unwrap();
+    let copied = Command::new("cp").arg(PROGRAM).arg(&program).status();
+    assert!(copied.unwrap().success());
     open(folder.path());
     let scenario = folder.path().join("geo.toml");
     std::fs::write(&scenario, WIRE).unwrap();

@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use support::{PROGRAM, WIRE};
+use support::{PROGRAM, WIRE, send_signal};
 
 #[test]
 fn lab_run_prints_and_writes_its_flows() {
@@ -229,13 +229,6 @@ fn a_service_manager_is_told_of_start_reload_and_successor() {
     let status: Value = serde_json::from_slice(&status.stdout).unwrap();
     assert_eq!(status["pid"], second);
     drop(end);
-}
-
-fn send_signal(pid: u32, signal: &str) {
-    let sent = Command::new("kill")
-        .args([&format!("-{signal}"), &pid.to_string()])
-        .status();
-    assert!(sent.unwrap().success());
 }
 
 /// Ends a process that is no child of ours, by SIGTERM, and waits until it is gone.

@@ -37,9 +37,9 @@ impl Server {
         }
     }
 
-    /// What it has said, after its end.
+    /// What it has said, after its end: by SIGTERM, for its log is written by a thread of its own.
     fn end(mut self) -> String {
-        self.child.kill().unwrap();
+        support::send_signal(self.child.id(), "TERM");
         let mut said = String::new();
         let mut from = self.said.take().unwrap();
         from.read_to_string(&mut said).unwrap();

@@ -75,13 +75,10 @@ fn figures_and_traces_tell_of_the_whole_flow() {
     let figures = lossy(folder.path());
     let flow = &figures["flows"][0];
     assert_eq!(
-        (&flow["flow"], &flow["outcome"], &flow["received_bytes"]),
+        (&flow["name"], &flow["outcome"], &flow["received_bytes"]),
         (&"f".into(), &"finished".into(), &200_000.into())
     );
-    assert_ne!(
-        flow["retransmitted_segments"], 0,
-        "the seed loses something"
-    );
+    assert_ne!(flow["segments_again"], 0, "the seed loses something");
     let trace = fs::read_to_string(folder.path().join("out/f.csv")).unwrap();
     let mut lines = trace.lines();
     assert_eq!(lines.next(), Some("time_s,event,segment"));
@@ -94,7 +91,7 @@ fn figures_and_traces_tell_of_the_whole_flow() {
     };
     assert_eq!(of("received").iter().max(), Some(&139));
     assert_eq!(of("sent"), (1..=139).collect::<Vec<_>>());
-    assert_eq!(flow["retransmitted_segments"], of("sent again").len());
+    assert_eq!(flow["segments_again"], of("sent again").len());
 }
 
 #[test]

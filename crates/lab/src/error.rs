@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 /// A run could not be made, or not be carried through. What a flow met on its way is no error but
-/// its [`crate::Outcome`].
+/// its [`bentpipe_outcome::End`].
 #[derive(Debug, Error)]
 pub enum LabError {
     /// The scenario was built in code, and contradicts itself.

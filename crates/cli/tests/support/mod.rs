@@ -4,7 +4,7 @@
 #![allow(dead_code, reason = "not every test binary needs all of it")]
 
 use std::io::{BufRead as _, BufReader};
-use std::process::Child;
+use std::process::{Child, Command};
 
 /// The program.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_bentpipe");
@@ -35,3 +35,11 @@ from = "a"
 to = "b"
 bytes = "100kB"
 "#;
+
+/// Sends `pid` the signal of this name, such as `TERM`.
+pub fn send_signal(pid: u32, signal: &str) {
+    let sent = Command::new("kill")
+        .args([&format!("-{signal}"), &pid.to_string()])
+        .status();
+    assert!(sent.unwrap().success());
+}
