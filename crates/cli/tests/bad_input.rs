@@ -89,6 +89,23 @@ fn nonsense_is_placed_with_what_was_expected() {
     refused(&bentpipe(&["gateway", "check", path]), 2);
 }
 
+/// The command line may name them, so that it is no mistake.
+#[test]
+fn a_leg_without_an_interface_is_told_with_the_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = |text| {
+        let output = bentpipe(&["gateway", "check", &file(folder.path(), text)]);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let empty = said("");
+    for remedy in ["needs --lan", "needs --sat"] {
+        assert!(empty.contains(remedy), "{empty}");
+    }
+    let whole = said("[lan]\ninterface = \"eth0\"\n[sat]\ninterface = \"eth1\"\n");
+    assert!(!whole.contains("warning"), "{whole}");
+}
+
 /// The gateway's own keys inside a scenario, whose lines are those of the file.
 #[test]
 fn a_mistake_in_a_gateways_own_keys_is_placed_in_the_scenario() {

@@ -33,8 +33,11 @@ pub enum Request {
 /// A line that asks nothing.
 #[derive(Debug, Error)]
 pub enum ParseError {
-    /// It is too long, or its end is missing.
+    /// It is too long.
     #[error("a request is one line of at most {LONGEST} bytes")]
+    Long,
+    /// It ended before its newline: perhaps not all of it came.
+    #[error("the request has no newline at its end")]
     Unended,
     /// It is something else.
     #[error("no request ({0}): try {{\"do\":\"status\"}}")]
@@ -46,10 +49,11 @@ pub enum ParseError {
 /// # Errors
 /// See [`ParseError`].
 pub fn parse(line: &[u8]) -> Result<Request, ParseError> {
-    if line.last() != Some(&b'\n') || line.len() > LONGEST {
-        return Err(ParseError::Unended);
+    match line.last() {
+        Some(b'\n') if line.len() <= LONGEST => Ok(serde_json::from_slice(line)?),
+        _ if line.len() >= LONGEST => Err(ParseError::Long),
+        _ => Err(ParseError::Unended),
     }
-    Ok(serde_json::from_slice(line)?)
 }
 
 #[cfg(test)]
@@ -81,7 +85,12 @@ mod tests {
             assert!(parse(line.as_bytes()).is_err(), "{line}");
         }
         let long = format!("{{\"do\":\"status\"{}}}\n", " ".repeat(LONGEST));
-        assert!(matches!(parse(long.as_bytes()), Err(ParseError::Unended)));
+        assert!(matches!(parse(long.as_bytes()), Err(ParseError::Long)));
+        // What the gateway has of a line without end.
+        let long = &long.as_bytes()[..LONGEST];
+        assert!(matches!(parse(long), Err(ParseError::Long)));
+        let cut = parse(b"{\"do\":\"status\"}");
+        assert!(matches!(cut, Err(ParseError::Unended)));
     }
 
     proptest! {

@@ -142,6 +142,18 @@ fn check(file: &Path) -> Result<(), Failure> {
     for doubt in config.doubts() {
         terminal::print(&format!("{}: warning: {doubt}", file.display())).or_run()?;
     }
+    for (interfaces, leg) in [
+        (&config.lan_interfaces, "lan"),
+        (&config.sat_interfaces, "sat"),
+    ] {
+        if interfaces.is_empty() {
+            terminal::print(&format!(
+                "{}: warning: [{leg}] has no `interface`: `gateway run` needs --{leg} beside it",
+                file.display()
+            ))
+            .or_run()?;
+        }
+    }
     terminal::print(&format!("{}: right", file.display())).or_run()
 }
 

@@ -377,6 +377,14 @@ const MISTAKES: &[(&str, &str)] = &[
         "[leg.bulk]\n[[policy]]\naction = \"bypass\"\nleg = \"bulk\"",
         "or no `leg`",
     ),
+    (
+        "[[policy]]\naction = \"bypass\"\nfrom = \"::ffff:10.1.0.0/112\"",
+        "expected the IPv4 prefix, such as \"10.1.0.0/16\"",
+    ),
+    (
+        "[[policy]]\naction = \"bypass\"\nto = [\"::1\", \"::ffff:10.1.0.0/24\"]",
+        "such as \"10.1.0.0/24\"",
+    ),
 ];
 
 #[test]

@@ -6,6 +6,7 @@ use crate::config::{Profile, Which};
 use crate::policy::{Action, Policy, Quic};
 use bentpipe_base::Prefix;
 use bentpipe_scenario::read::{Table, Value, Wrong};
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use toml::de::DeValue;
 
@@ -124,12 +125,28 @@ struct Net(Prefix);
 impl Value for Net {
     fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
         let text = String::read(value, source)?;
-        text.parse().map(Self).map_err(|_| {
+        let prefix: Prefix = text.parse().map_err(|_| {
             Wrong::new(
                 format!("`{}` is no network", text.escape_default()),
                 "an address or a prefix, such as \"10.1.0.0/16\" or \"fd00:1::/32\"",
             )
-        })
+        })?;
+        let IpAddr::V6(address) = prefix.address() else {
+            return Ok(Self(prefix));
+        };
+        match address.to_ipv4_mapped() {
+            None => Ok(Self(prefix)),
+            // No packet has such an address.
+            Some(v4) => {
+                let bits = prefix.bits();
+                let meant = Prefix::new(v4.into(), bits.checked_sub(96).unwrap_or(bits));
+                let meant = meant.unwrap_or(Prefix::host(v4.into()));
+                Err(Wrong::new(
+                    format!("`{text}` is IPv4 written as IPv6, and matches nothing"),
+                    format!("the IPv4 prefix, such as \"{meant}\""),
+                ))
+            }
+        }
     }
 }
 
