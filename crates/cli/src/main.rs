@@ -17,7 +17,9 @@ use args::{Args, Command};
 use clap::Parser;
 use deferred::Deferred;
 use failure::{Blame, Failure};
+use signal_hook::consts::SIGXFSZ;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 fn main() -> ExitCode {
     match run(&Args::parse()) {
@@ -31,6 +33,9 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<(), Failure> {
     let server = matches!(args.command, Command::Gateway(_) | Command::Saratoga(_));
+    // A file that has met a bound on its size then fails a write, where the signal would end the program. A
+    // handler, not SIG_IGN: programs that this one starts would inherit that.
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).or_usage()?;
     let _log = log::start(args.verbose, server).or_usage()?;
     match &args.command {
         Command::Gateway(Deferred(command)) => command::gateway::run(command),

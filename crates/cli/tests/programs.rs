@@ -276,6 +276,24 @@ fn a_log_that_nobody_reads_holds_no_gateway_up() {
     runs_and_ends(gateway);
 }
 
+/// Stderr is a file that has met a bound on its size (`ulimit -f`, LimitFSIZE=).
+#[test]
+fn a_log_that_may_not_grow_ends_no_gateway() {
+    bentpipe_os::need!(Root, Tproxy, Program("prlimit"));
+    let (netns, _veth) = gateway_stage();
+    let mut log = tempfile::tempfile().unwrap();
+    log.write_all(&vec![b'x'; 1 << 20]).unwrap();
+    let mut command = netns.command("prlimit");
+    let gateway = command
+        .args(["--fsize=1048576", PROGRAM, "-vvv"])
+        .args(RUN)
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .spawn()
+        .unwrap();
+    runs_and_ends(gateway);
+}
+
 /// As in a container: the doctor tells what BPF lacks, and the gateway runs.
 #[test]
 fn net_admin_alone_is_told_and_suffices() {
