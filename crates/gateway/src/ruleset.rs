@@ -10,7 +10,8 @@
 //!   leg's interface out by the other's, and whose answers the routing table sends back by the leg they came
 //!   by. `cross_0`, `cross_1`: for those, that way or this, the operator's policies, of which the first that
 //!   matches decides, and what is done without any. What is to be split gets a priority of ours, which tells
-//!   entrance (leg and profile) and worker. Not a mark: a SYN that passes in the end keeps the operator's.
+//!   entrance (leg and profile) and worker. Not a mark: a SYN that passes in the end keeps the operator's. `enter`
+//!   remembers it ([`entering`]).
 //! - `standing`: the first thing that these are asked: whether the gateway splits new flows at present.
 //!   That is the [`Switch`]'s position, which needs no nft to change; where nobody holds it, the
 //!   gateway does not attend. What is not split passes end to end, counted by the reason, and `deliver`
@@ -46,6 +47,7 @@
 //!   delivered here. SYNs only to sockets that have a mark: those in TIME_WAIT have none, and would
 //!   catch those of new connections.
 
+mod entering;
 mod passed;
 mod position;
 mod segments;
@@ -195,13 +197,13 @@ impl Ruleset {
             .map(|number| format!("chain cross_{number} {{\n}}\n"))
             .collect();
         let (own, passing, standing) = (self.own(), self.passing(), position::standing());
-        let passed = passed::sets();
+        let (passed, entering) = (passed::sets(), entering::sets(self.seed));
         let holders = is("priority", self.marks.holders());
         let unreachable = self.marks.unreachable();
         let ours = self.marks.intercepted();
         format!(
             "\
-{counters}{switch}{passed}{standing}chain choose {{
+{counters}{switch}{passed}{entering}{standing}chain choose {{
 }}
 {crosses}chain hold {{
   type filter hook forward priority {PLACE}; policy accept;
@@ -243,7 +245,7 @@ chain after {{
         let looped = is("mark", self.marks.for_workers());
         let astray: String = legs.map(|leg| self.astray(leg)).concat();
         let holders = is("priority", self.marks.holders());
-        let remember = segments::remember(&holders, self.seed);
+        let (restore, remember) = (self.restore(), segments::remember(&holders, self.seed));
         let listeners: String = self
             .entrances()
             .enumerate()
@@ -285,7 +287,7 @@ chain notrack_out {{
   notrack
 }}
 chain to_listener {{
-{remember}{listeners}}}
+{restore}{remember}{listeners}}}
 chain late {{
   {foreign} accept
   {stands} {deliver}
@@ -439,16 +441,12 @@ chain by_kind {{
         let mut listeners = crossing.doors.get(profile)?.listeners();
         let (_, ip, _) = listeners.find(|(other, ..)| *other == family)?;
         let tag = self.marks.held(self.entrance(crossing.leg, profile), 0);
-        Some(match (self.queued, self.workers) {
-            (false, _) => {
+        Some(match self.queued {
+            false => {
                 let any = self.marks.for_any_worker();
-                format!("meta priority set {tag:#x} meta mark set {any:#x} accept")
+                format!("meta priority set {tag:#x} meta mark set {any:#x} goto enter")
             }
-            (true, 1) => format!("meta priority set {tag:#x} accept"),
-            (true, workers) => format!(
-                "meta priority set jhash {ip} saddr . tcp sport mod {workers} seed {:#x} offset {tag} accept",
-                self.seed
-            ),
+            true => format!("{} goto enter", self.deal("priority", ip, tag)),
         })
     }
 

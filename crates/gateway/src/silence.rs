@@ -5,6 +5,8 @@
 //! nobody answers. That shows when a dial has been silent for [`PATIENCE`]; what is remembered of it here lets the
 //! connections that follow pass at once.
 //!
+//! Nor does everything reach our listeners: what an operator does with packets that come by `lo` is done to looped SYNs too.
+//!
 //! It is remembered for each client alone: what one does, or is said to have done by who forges its
 //! address, has no bearing on others. Nothing is split for it meanwhile: that is all it can lose.
 
@@ -12,7 +14,7 @@ use bentpipe_base::Instant;
 use bentpipe_policy::Ends;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -35,6 +37,8 @@ pub(crate) struct Silence {
     clients: Mutex<HashMap<IpAddr, Client>>,
     /// How many they are: where there is none, nobody waits for the lock.
     count: AtomicUsize,
+    /// Lost SYNs were told of.
+    told: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -96,7 +100,19 @@ impl Silence {
         self.count.store(clients.len(), Ordering::Relaxed);
     }
 
-    /// A dial between `ends` was answered.
+    /// A SYN between `ends` that was looped came to no listener.
+    pub(crate) fn has_lost(&self, ends: &Ends, now: Instant) {
+        self.was_met(ends, now);
+        if !self.told.swap(true, Ordering::Relaxed) {
+            let (client, server) = ends;
+            tracing::warn!(
+                %client, %server,
+                "clients' SYNs do not come back over lo, and their connections pass unsplit, the first of each client seconds late: look for rules that drop or lead away what comes by lo (`iif lo ip saddr != 127.0.0.0/8 drop`, an output chain of `type route` that sets marks), and before them `meta mark and 0xff000000 == 0x62000000 accept`"
+            );
+        }
+    }
+
+    /// A connection between `ends` stands, or was refused.
     pub(crate) fn was_broken(&self, (client, server): &Ends) {
         if self.count.load(Ordering::Relaxed) == 0 {
             return;

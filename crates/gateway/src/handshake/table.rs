@@ -29,6 +29,8 @@ const INITIAL: usize = 64;
 const UNCONFIRMED_TO_ONE: usize = 16;
 const UNCONFIRMED_FROM_ONE: usize = 64;
 const UNCONFIRMED_AT_ALL: usize = 256;
+/// When a SYN that was let in comes again so soon, it may have waited in the queue meanwhile.
+const PROMPT: Duration = Duration::from_millis(250);
 /// That many given up of late, and new ones are answered early.
 const SUSPECT: usize = 8;
 
@@ -67,6 +69,9 @@ pub(crate) struct Held {
 struct LetIn {
     seq: Seq,
     begun: Instant,
+    /// When it was last let in, and whether it was more than once.
+    looped: Instant,
+    again: bool,
     /// The far side that has accepted, until then.
     far: Option<(OwnedFd, Instant)>,
     /// The client has not confirmed yet.
@@ -83,6 +88,8 @@ pub(crate) enum Known {
     Held(Ticket),
     /// It comes again after it was let in.
     LetIn,
+    /// It was let in twice, and no listener has it: then it would not be here.
+    Lost,
     /// It was dropped, and is to pass now.
     Passes,
 }
@@ -154,6 +161,12 @@ impl Table {
         }
         match self.let_in.get_mut(&syn.ends) {
             Some(before) if before.waits => {
+                if now.since(before.looped) >= PROMPT {
+                    if before.again {
+                        return Known::Lost;
+                    }
+                    (before.looped, before.again) = (now, true);
+                }
                 before.until = now + UNCONFIRMED;
                 Known::LetIn
             }
@@ -250,6 +263,8 @@ impl Table {
         let entry = LetIn {
             seq,
             begun,
+            looped: now,
+            again: false,
             far,
             waits: true,
             until,
@@ -270,6 +285,21 @@ impl Table {
         self.unconfirmed -= 1;
         self.shares.reset(ends);
         Some((far, entry.begun))
+    }
+
+    /// The SYN between `ends` has come to no listener: forgets it, and resets the far side; says whether there was one.
+    pub(crate) fn lose(&mut self, ends: &Ends) -> bool {
+        let Some(entry) = self.let_in.remove(ends).filter(|entry| entry.waits) else {
+            return false;
+        };
+        self.waiting -= 1;
+        self.shares.end(ends);
+        if entry.far.is_none() {
+            return false;
+        }
+        self.unconfirmed -= 1;
+        self.shares.reset(ends);
+        true
     }
 
     /// Held SYNs to whom `is_meant` applies, by number.

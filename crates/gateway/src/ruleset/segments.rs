@@ -11,7 +11,7 @@ const REMEMBERED: u32 = 1 << 18;
 const SECONDS: u32 = 16;
 
 /// The headers of IPv4 and IPv6.
-const HEADERS: [&str; 2] = ["ip", "ip6"];
+pub(super) const HEADERS: [&str; 2] = ["ip", "ip6"];
 
 /// The map from connections to what their SYNs say. A connection is a hash of its four numbers, for nft 1.0.6 has
 /// not the registers for a map from IPv6 addresses and ports; whoever finds two of one hash gets segments that are
@@ -32,10 +32,7 @@ map segments {{
 /// Rules that remember what the SYNs that match `which` say.
 pub(super) fn remember(which: &str, seed: u32) -> String {
     let rule = |ip| {
-        let connection = hash(
-            &format!("{ip} saddr . {ip} daddr . tcp sport . tcp dport"),
-            seed,
-        );
+        let connection = connection(ip, seed);
         format!("  {which} update @segments {{ {connection} : tcp option maxseg size }}\n")
     };
     HEADERS.map(rule).concat()
@@ -51,6 +48,14 @@ pub(super) fn bound(seed: u32) -> String {
         format!("  tcp option maxseg size set {connection} map @segments\n")
     };
     HEADERS.map(rule).concat()
+}
+
+/// That of a packet of the client's.
+pub(super) fn connection(ip: &str, seed: u32) -> String {
+    hash(
+        &format!("{ip} saddr . {ip} daddr . tcp sport . tcp dport"),
+        seed,
+    )
 }
 
 fn hash(of: &str, seed: u32) -> String {

@@ -5,7 +5,7 @@ use crate::counters::{Counter, Counters};
 use crate::dial::{Dialled, Silent, dial};
 use crate::handshake::{Backlog, Held, Known, Table, Ticket};
 use crate::mark::Marks;
-use bentpipe_base::Instant;
+use bentpipe_base::{Instant, Seq};
 use bentpipe_os::epoll::{Event, Interest};
 use bentpipe_os::nfqueue::{Queues, Verdict};
 use bentpipe_os::{socket, tcp, timer};
@@ -137,6 +137,7 @@ impl Worker {
                 self.counters.repeated.one();
                 return intake.give(ticket, deliver);
             }
+            Known::Lost => return self.on_lost(ticket, syn),
         }
         let refusal = intake.refusal(syn, self.settings.half_open, &self.counters);
         let limit = || self.shared.limit().map(|limit| self.counters.over(limit));
@@ -278,7 +279,6 @@ impl Worker {
         let Some(held) = intake.table.release(index) else {
             return;
         };
-        self.shared.silence().was_broken(&held.ends);
         // Its connection waits for the client, whose SYN goes on.
         let far = Some((held.far, held.begun));
         let now = timer::now();
@@ -289,7 +289,9 @@ impl Worker {
     /// The client of `ends` is there: the far side that accepted before, and when its SYN came.
     pub(super) fn confirm(&mut self, ends: &Ends) -> Option<(OwnedFd, Instant)> {
         let intake = self.intake.as_mut()?;
-        intake.table.confirm(ends, timer::now())
+        let confirmed = intake.table.confirm(ends, timer::now())?;
+        self.shared.silence().was_broken(ends);
+        Some(confirmed)
     }
 
     /// Dials to or by neighbours that do not answer are over. Passed on, their SYNs would have the
@@ -348,6 +350,17 @@ impl Worker {
         let Held { ticket, ends, .. } = held;
         let (seq, later) = (held.seq, held.later);
         drop(held.far);
+        self.after_dial(ticket, (ends, seq), later, verdict);
+    }
+
+    /// The dial between `ends` is no more, `later` than which their SYN came.
+    pub(super) fn after_dial(
+        &mut self,
+        ticket: Ticket,
+        (ends, seq): (Ends, Seq),
+        later: bool,
+        verdict: Verdict,
+    ) {
         self.shared.flow_ended();
         if !self.tracks_dials() {
             return self.give(ticket, verdict);

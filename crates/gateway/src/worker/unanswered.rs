@@ -3,14 +3,19 @@
 //! Held, the SYN goes on, if it has come again (who forges one does not repeat it): the dial is given up, and the
 //! client hears its answer, if there is any. Answered early there is no way back, for the client has a connection with
 //! us: it waits as for any silent server, and those after it pass.
+//!
+//! So it is with SYNs that were looped and come to no listener, because the operator's rules drop or lead away what
+//! comes by `lo`. A client's SYN that has been answered meets the answer's socket when it comes again, and does not
+//! get into a queue.
 
 use super::Worker;
-use crate::handshake::Held;
+use crate::handshake::{Held, Ticket};
 use crate::silence::PATIENCE;
 use bentpipe_base::Instant;
 use bentpipe_os::conntrack::Conntrack;
 use bentpipe_os::nfqueue::Verdict;
-use bentpipe_policy::Ends;
+use bentpipe_os::timer;
+use bentpipe_policy::{Ends, Syn};
 use std::io;
 use std::time::Duration;
 
@@ -66,6 +71,20 @@ impl Worker {
         self.counters.unanswered.one();
         self.shared.silence().was_met(&ends, now);
         self.release(index, Verdict::Pass);
+    }
+
+    /// A SYN that was let in has come to no listener, and passes: whoever was dialled for it is reset.
+    pub(super) fn on_lost(&mut self, ticket: Ticket, syn: &Syn) {
+        self.counters.repeated.one();
+        self.counters.unanswered.one();
+        self.shared.silence().has_lost(&syn.ends, timer::now());
+        let Some(intake) = &mut self.intake else {
+            return;
+        };
+        match intake.table.lose(&syn.ends) {
+            true => self.after_dial(ticket, (syn.ends, syn.seq), true, Verdict::Pass),
+            false => self.give(ticket, Verdict::Pass),
+        }
     }
 
     /// Has conntrack forget what was dialled between `ends`: the client's own SYN is of the same four numbers, and

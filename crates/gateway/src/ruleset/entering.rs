@@ -1,0 +1,62 @@
+//! SYNs that wait to be looped: by which entrance each of them came.
+//!
+//! The copy that is looped crosses the operator's output, postrouting and prerouting chains, where its priority, which
+//! tells the entrance, and its mark, which tells the worker, may be set anew (CLASSIFY and MARK, for tc). So the
+//! priority is remembered by the connection, and the worker told by the hash that chose it.
+
+use super::segments::{HEADERS, connection};
+use super::{Ruleset, SYN, is};
+
+/// How many SYNs are remembered, and for how long: while one may be held. Beyond, one is known by what it has.
+const REMEMBERED: u32 = 1 << 16;
+const SECONDS: u32 = 16;
+
+/// The map from connections to priorities (of its key, see [`super::segments`]), and chain `enter`, where SYNs that
+/// have their priority end.
+pub(super) fn sets(seed: u32) -> String {
+    let remember = HEADERS.map(|ip| {
+        let connection = connection(ip, seed);
+        format!("  update @entering {{ {connection} : meta priority }}\n")
+    });
+    format!(
+        "\
+map entering {{
+  typeof meta length : meta priority
+  flags dynamic, timeout
+  size {REMEMBERED}
+  timeout {SECONDS}s
+}}
+chain enter {{
+{}  accept
+}}
+",
+        remember.concat()
+    )
+}
+
+impl Ruleset {
+    /// Sets `key` to `first`, and the number of the worker above that.
+    pub(super) fn deal(&self, key: &str, ip: &str, first: u32) -> String {
+        match self.workers {
+            1 => format!("meta {key} set {first:#x}"),
+            workers => format!(
+                "meta {key} set jhash {ip} saddr . tcp sport mod {workers} seed {:#x} offset {first}",
+                self.seed
+            ),
+        }
+    }
+
+    /// Rules that give looped SYNs their priority and mark again.
+    pub(super) fn restore(&self) -> String {
+        let holders = is("priority", self.marks.holders());
+        let rule = |ip| {
+            let connection = connection(ip, self.seed);
+            let mark = match self.queued {
+                true => self.deal("mark", ip, self.marks.for_worker(0)),
+                false => format!("meta mark set {:#x}", self.marks.for_any_worker()),
+            };
+            format!("  {SYN} meta priority set {connection} map @entering\n  {holders} {mark}\n")
+        };
+        HEADERS.map(rule).concat()
+    }
+}
