@@ -162,26 +162,32 @@ fn key(octets: &str) -> Key {
     Key::load(file.path()).unwrap()
 }
 
-/// With a key no frame counts that who has it has not sent.
-#[test]
-fn a_key_covers_every_frame_that_changes_a_session() {
+/// A server that has a key and 1 MB as `a`, and a client's configuration with that key, slow enough for what lies between
+/// them, which reads one datagram at a time.
+fn slow_and_keyed() -> (Served, impl Fn() -> client::Config) {
     let key = key("0123456789abcdef");
-    // What lies between reads one datagram at a time.
-    let slow = Link {
+    let link = Link {
         rate: Rate::from_bits_per_sec(10_000_000),
         ..LINK
     };
     let served = Served::new(serve::Config {
         key: Some(key.clone()),
-        link: slow,
+        link,
         ..config()
     });
     std::fs::write(served.file("a"), content(1_000_000)).unwrap();
-    let keyed = || client::Config {
+    let keyed = move || client::Config {
         key: Some(key.clone()),
-        link: slow,
+        link,
         ..client()
     };
+    (served, keyed)
+}
+
+/// With a key no frame counts that who has it has not sent.
+#[test]
+fn a_key_covers_every_frame_that_changes_a_session() {
+    let (served, keyed) = slow_and_keyed();
     let here = tempfile::tempdir().unwrap();
     let between = Between::new(
         served.address,
@@ -290,22 +296,7 @@ fn what_is_said_without_a_seal_before_the_server_answers_is_not_believed() {
 /// What a server says to somebody who plays a session again ends that session neither there nor at its client.
 #[test]
 fn what_is_played_again_while_it_goes_on_ends_nothing() {
-    let key = key("0123456789abcdef");
-    let slow = Link {
-        rate: Rate::from_bits_per_sec(10_000_000),
-        ..LINK
-    };
-    let served = Served::new(serve::Config {
-        key: Some(key.clone()),
-        link: slow,
-        ..config()
-    });
-    std::fs::write(served.file("a"), content(1_000_000)).unwrap();
-    let keyed = || client::Config {
-        key: Some(key.clone()),
-        link: slow,
-        ..client()
-    };
+    let (served, keyed) = slow_and_keyed();
     let here = tempfile::tempdir().unwrap();
     let got = here.path().join("got");
     for job in [
