@@ -12,6 +12,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("outcome", &["base"]),
     ("scenario", &["base", "traffic"]),
     ("link", &["base", "wire"]),
+    ("plan", &["base", "link", "scenario"]),
     ("saratoga", &["base", "wire"]),
     ("tcp", &["base", "cc", "wire"]),
     ("pep", &["base", "cc", "tcp", "wire"]),
@@ -19,8 +20,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "sim",
         &[
-            "base", "cc", "link", "outcome", "pep", "saratoga", "scenario", "tcp", "traffic",
-            "wire",
+            "base", "cc", "link", "outcome", "pep", "plan", "saratoga", "scenario", "tcp",
+            "traffic", "wire",
         ],
     ),
     (
@@ -39,7 +40,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "lab",
         &[
-            "base", "link", "outcome", "traffic", "scenario", "os", "bpf",
+            "base", "link", "outcome", "plan", "traffic", "scenario", "os", "bpf",
         ],
     ),
     (

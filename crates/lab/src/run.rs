@@ -242,7 +242,7 @@ impl Run<'_> {
     }
 
     fn emulate(&self, stage: &Stage, name: &str, link: &Link) -> Result<Emulator, LabError> {
-        let mut spec = emulate::spec(name, link, self.scenario.seed);
+        let mut spec = emulate::spec(name, link, self.scenario.seed)?;
         if let Some(limit) = self.options.lateness_limit {
             spec.lateness_limit = limit;
         }

@@ -1,21 +1,15 @@
-//! What only the simulator has. The lab runs the kernel's TCP over drop-tail links with independent
-//! errors and lists of drops: a scenario that names anything else is refused, or its results would not
+//! What only the simulator has. Links are the same in the lab, but the TCP is the kernel's: a scenario that
+//! names another, or a proxy that is no real gateway, is refused, or its results would not
 //! be those of the scenario. `preset` and `tcp` of hosts tune the simulator's TCP and mean nothing here.
 
 use crate::LabError;
-use bentpipe_scenario::{Amount, Direction, FlowKind, Pep, Queue, Scenario};
+use bentpipe_scenario::{Amount, FlowKind, Pep, Scenario};
 
 /// Refuses what the lab cannot do.
 pub(crate) fn refuse(scenario: &Scenario) -> Result<(), LabError> {
     let only_there = |pep: &Pep| pep.enabled && !scenario.stands_for_gateway(pep);
     let peps = scenario.peps.iter().filter(|(_, pep)| only_there(pep));
     let mut peps = peps.map(|(name, _)| format!("the PEP `{name}`"));
-    let mut links = scenario.links.iter().filter_map(|(name, link)| {
-        let what = [&link.forward, &link.reverse]
-            .into_iter()
-            .find_map(of_direction)?;
-        Some(format!("{what} of link `{name}`"))
-    });
     let mut flows = scenario.flows.iter().filter_map(|flow| {
         let what = match (&flow.variant, flow.kind, flow.amount) {
             (Some(variant), _, _) => format!("the variant `{variant}`"),
@@ -31,25 +25,12 @@ pub(crate) fn refuse(scenario: &Scenario) -> Result<(), LabError> {
         .map(|variant| format!("the variant `{variant}` of the traffic"));
     match peps
         .next()
-        .or_else(|| links.next())
         .or_else(|| flows.next())
         .or_else(|| traffic.next())
     {
         Some(what) => Err(LabError::Simulated(what)),
         None => Ok(()),
     }
-}
-
-fn of_direction(direction: &Direction) -> Option<&'static str> {
-    match direction.queue {
-        Queue::DropTail(_) => {}
-        Queue::Red(_) => return Some("the RED queue"),
-        Queue::Blue(_) => return Some("the BLUE queue"),
-    }
-    if direction.gilbert.is_some() {
-        return Some("the bursts of errors");
-    }
-    (!direction.outages.is_empty()).then_some("the outages")
 }
 
 #[cfg(test)]
@@ -65,18 +46,14 @@ mod tests {
             refuse(&scenario).map_err(|error| error.to_string())
         };
         assert!(said("[hosts.server]", "[hosts.server]\npreset = \"ns2\"").is_ok());
-        assert!(said("packet_error_rate = \"1%\"", "drops = [3]").is_ok());
+        for link in [
+            "drops = [3]",
+            "outage = [{ start = \"1s\", length = \"2s\" }]",
+            "gilbert = { mean_burst = 5, error_rate = \"1%\" }",
+        ] {
+            assert!(said("packet_error_rate = \"1%\"", link).is_ok());
+        }
         let cases = [
-            (
-                "packet_error_rate = \"1%\"",
-                "outage = [{ start = \"1s\", length = \"2s\" }]",
-                "the outages of link `space`",
-            ),
-            (
-                "kind = \"drop-tail\", bytes = \"750kB\"",
-                "kind = \"red\", packets = 90, min_threshold = 9, max_threshold = 30",
-                "the RED queue of link `space`",
-            ),
             (
                 "congestion_control = \"cubic\"",
                 "variant = \"tahoe\"",

@@ -1,66 +1,17 @@
 //! Real runs: short ones, on real kernel TCP.
 
+mod common;
+
 use bentpipe_base::Bytes;
-use bentpipe_lab::{LabError, Measured, Point, Progress, RunOptions, RunResult, run};
+use bentpipe_lab::{LabError, Point, Progress, RunOptions, run};
 use bentpipe_os::need;
-use bentpipe_os::tcp::Info;
 use bentpipe_outcome::End;
 use bentpipe_scenario::Scenario;
+use common::{last_of, measure, patient, scenario, valid};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-
-/// server - hub - terminal, 10 Mbit/s and 50 ms on the way to the terminal; the test's own keys are
-/// put in by name.
-fn scenario(name: &str, link: &str, flows: &str) -> Scenario {
-    let text = format!(
-        r#"
-name = "{name}"
-seed = 3
-time_limit = "10s"
-[hosts.terminal]
-[hosts.server]
-[routers.hub]
-[links.space]
-ends = ["hub", "terminal"]
-rate = "10Mbit/s"
-delay = "50ms"
-queue = {{ bytes = "125kB" }}
-{link}
-[links.ground]
-ends = ["server", "hub"]
-{flows}
-"#
-    );
-    Scenario::parse(name, &text).unwrap_or_else(|problems| panic!("{problems}"))
-}
-
-/// What is judged here is wide enough for a machine with other work.
-fn patient() -> RunOptions {
-    RunOptions {
-        lateness_limit: Some(Duration::from_millis(50)),
-        ..RunOptions::default()
-    }
-}
-
-fn measure(scenario: &Scenario) -> RunResult {
-    run(scenario, &patient()).expect("a run")
-}
-
-fn valid(result: &RunResult) -> &Measured {
-    result
-        .measured()
-        .unwrap_or_else(|reasons| panic!("the run is no result: {reasons:?}"))
-}
-
-/// The last state of the first flow's sender.
-fn last_of(measured: &Measured) -> Info {
-    let samples = measured.samples.iter();
-    let mut own = samples.filter(|it| it.flow == 0 && it.point == Point::Sender);
-    let last = own.next_back().and_then(|sample| sample.tcp);
-    last.expect("a sample of the sender")
-}
 
 #[test]
 fn a_bulk_transfer_comes_near_the_limit_and_never_above() {
@@ -440,34 +391,6 @@ fn namespaces_of(pid: u32, label: &str) -> Vec<String> {
             owned.is_some_and(|(owner, node)| owner.pid == pid && node.starts_with(label))
         })
         .collect()
-}
-
-#[test]
-fn a_link_changes_its_rate_and_delay_when_its_time_has_come() {
-    need!(Root, Tun);
-    let flows = "[[flows]]\nfrom = \"server\"\nto = \"terminal\"\nopened_by = \"terminal\"\n\
-                 duration = \"6s\"\n";
-    let link = "changes = [{ at = \"2s\", rate = \"2Mbit/s\" }, \
-                { at = \"4s\", rate = \"20Mbit/s\", delay = \"5ms\" }]\n\
-                [links.space.reverse]\nchanges = []";
-    let result = measure(&scenario("changes", link, flows));
-    let measured = valid(&result);
-    // Mbit received by a time of the run. What lies behind a hole counts when the hole is filled: only
-    // sums tell the link's rate.
-    let received = |by: f64| {
-        let samples = measured.samples.iter();
-        let samples = samples.filter(|sample| sample.point == Point::Receiver);
-        let until = samples.take_while(|sample| sample.at.as_secs_f64() <= by);
-        8e-6 * until.last().unwrap().bytes.0 as f64
-    };
-    // 2 s of 10 and 1.9 s of 2 Mbit/s; the queue holds 0.5 s of the latter: the link is never idle.
-    let slow = received(3.9);
-    assert!((10.0..24.5).contains(&slow), "{slow} Mbit by 3.9 s");
-    let fast = (received(5.9) - received(5.0)) / 0.9;
-    assert!(fast > 5.0, "{fast} Mb/s of 20");
-    // 55 ms there and back since the fourth second, and a queue that 20 Mbit/s empties.
-    let last = last_of(measured);
-    assert!(last.min_rtt < Duration::from_millis(75), "{last:?}");
 }
 
 /// Five flows each way between hosts beside the flow of interest; `settings` is what `[traffic]` has.

@@ -35,6 +35,9 @@ pub trait Channel: Send {
     /// Its name in [`REGISTRY`]; part of the name of its stream of chance.
     fn name(&self) -> &'static str;
 
+    /// The run begins at `at`: what it does at set times counts from there, and does not come before.
+    fn begin(&mut self, _at: Instant) {}
+
     /// The fate of the next packet, of `bits` with its framing, whose last bit leaves at `now`.
     /// Packets come in order of departure. `draw` is the channel's own stream.
     fn strike(&mut self, bits: u64, now: Instant, draw: &mut Stream) -> Fate;

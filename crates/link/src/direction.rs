@@ -5,7 +5,6 @@ use crate::ring::Ring;
 use crate::way::{Way, nanos};
 use bentpipe_base::{Bytes, Instant, Observer, Rate, Silent, Stream};
 use core::time::Duration;
-use std::collections::VecDeque;
 
 /// What one direction of a link is like.
 pub struct Settings<P> {
@@ -20,6 +19,8 @@ pub struct Settings<P> {
     pub queue: Discipline<P>,
     /// What the way does to packets; none: nothing.
     pub channels: Vec<Box<dyn Channel>>,
+    /// What becomes of rate and delay, in ascending order of time.
+    pub changes: Vec<Change>,
 }
 
 impl<P> Default for Settings<P> {
@@ -31,15 +32,17 @@ impl<P> Default for Settings<P> {
             overhead: Bytes(0),
             queue: Discipline::default(),
             channels: Vec::new(),
+            changes: Vec::new(),
         }
     }
 }
 
-/// What becomes of a direction at an instant; `None` stays as it is.
+/// What becomes of a direction in the course of a run; `None` stays as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// What begins to leave from here on is sent as follows; what has begun keeps its times.
-    pub at: Instant,
+    /// From the beginning of the run. What begins to leave from here on is sent as follows; what has begun
+    /// keeps its times.
+    pub at: Duration,
     /// The rate of the serialiser, more than nothing.
     pub rate: Option<Rate>,
     /// The propagation delay. Where it shrinks nothing overtakes what left earlier.
@@ -101,7 +104,8 @@ impl<P: Send, O: Observer> Direction<P, O> {
                 free: Instant::ZERO,
                 latest: Instant::ZERO,
                 next_change: Instant::MAX,
-                changes: VecDeque::new(),
+                began: Instant::ZERO,
+                changes: settings.changes.into(),
                 channel: Stack::new(seed, name, settings.channels),
                 observer,
             },
@@ -237,10 +241,11 @@ impl<P: Send, O: Observer> Direction<P, O> {
         self.way.channel.replace(channels);
     }
 
-    /// Changes to make of itself from now on, in order of their instants. Each takes effect with the
-    /// first packet that begins to leave at its instant or later: no event marks it.
-    pub fn follow(&mut self, changes: impl IntoIterator<Item = Change>) {
-        self.way.follow(changes.into_iter().collect());
+    /// The run begins at `at`: [`Settings::changes`] and the times of channels count from there, and before it
+    /// is told none of them comes. A change takes effect with the first packet that begins to leave at its instant or
+    /// later: no event marks it.
+    pub fn begin(&mut self, at: Instant) {
+        self.way.begin(at);
     }
 
     /// What waits in the queue at `now`; the packet being serialised has left it.

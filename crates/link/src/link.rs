@@ -43,6 +43,17 @@ impl<P: Send, O: Observer> Link<P, O> {
         }
     }
 
+    /// The run begins at `at` ([`Direction::begin`]).
+    pub fn begin(&mut self, at: Instant) {
+        self.from_a.begin(at);
+        self.from_b.begin(at);
+    }
+
+    /// Its two directions, that of what A sends first.
+    pub fn into_directions(self) -> [Direction<P, O>; 2] {
+        [self.from_a, self.from_b]
+    }
+
     /// The direction of what is sent at `end`.
     pub const fn from(&self, end: End) -> &Direction<P, O> {
         match end {

@@ -19,8 +19,10 @@ pub(crate) struct Way<O> {
     pub(crate) free: Instant,
     /// The latest arrival of all that have begun.
     pub(crate) latest: Instant,
-    /// When the first of `changes` falls due; the end of time without any.
+    /// When the first of `changes` falls due; the end of time without any, and before the run begins.
     pub(crate) next_change: Instant,
+    /// When the run began, from which `changes` count.
+    pub(crate) began: Instant,
     /// In order.
     pub(crate) changes: VecDeque<Change>,
     pub(crate) channel: Stack,
@@ -92,10 +94,16 @@ impl<O: Observer> Way<O> {
         Some(self.latest)
     }
 
-    /// Changes to make from now on.
-    pub(crate) fn follow(&mut self, changes: VecDeque<Change>) {
-        self.changes = changes;
-        self.next_change = self.changes.front().map_or(Instant::MAX, |next| next.at);
+    /// The run begins at `at`.
+    pub(crate) fn begin(&mut self, at: Instant) {
+        self.began = at;
+        self.channel.begin(at);
+        self.await_change();
+    }
+
+    fn await_change(&mut self) {
+        let next = self.changes.front();
+        self.next_change = next.map_or(Instant::MAX, |next| self.began + next.at);
     }
 
     /// Makes the changes due up to `start`.
@@ -107,7 +115,7 @@ impl<O: Observer> Way<O> {
                 self.delay = change.delay.map_or(self.delay, nanos);
                 self.transmissions = Default::default();
             }
-            self.next_change = self.changes.front().map_or(Instant::MAX, |next| next.at);
+            self.await_change();
         }
     }
 

@@ -52,6 +52,7 @@ impl Shape {
                 Box::new(PacketError::new(probability(self.loss))),
                 Box::new(BitError::new(probability(self.ber))),
             ],
+            changes: Vec::new(),
         }
     }
 }

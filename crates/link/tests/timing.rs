@@ -364,19 +364,21 @@ fn a_queue_is_told_the_exact_time_of_each_departure() {
 
 #[test]
 fn a_change_begins_with_the_first_packet_to_leave_at_its_time() {
-    let mut link = direction(geo());
-    link.follow([
-        Change {
-            at: at(2_400_000),
-            rate: Some(Rate::from_bits_per_sec(5_000_000)),
-            delay: Some(Duration::from_millis(400)),
-        },
-        Change {
-            at: at(6_000_000),
-            rate: None,
-            delay: Some(Duration::from_millis(100)),
-        },
-    ]);
+    let mut link = direction(Settings {
+        changes: vec![
+            Change {
+                at: Duration::from_nanos(2_400_000),
+                rate: Some(Rate::from_bits_per_sec(5_000_000)),
+                delay: Some(Duration::from_millis(400)),
+            },
+            Change {
+                at: Duration::from_nanos(6_000_000),
+                rate: None,
+                delay: Some(Duration::from_millis(100)),
+            },
+        ],
+        ..geo()
+    });
     for number in 0..5 {
         link.push(number, Bytes(1500), at(0));
     }

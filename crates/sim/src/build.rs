@@ -5,7 +5,6 @@ use crate::codec::Codec;
 use crate::end::End;
 use crate::engine::{Course, Engine, PepNode};
 use crate::hosts::{self, Maker};
-use crate::lines::directions;
 use crate::network::{Line, Network, Routes};
 use crate::packets::Packets;
 use crate::split;
@@ -13,13 +12,16 @@ use crate::timeless;
 use crate::tournament::Tournament;
 use crate::traffic;
 use crate::{
-    EndId, FlowOutcome, LinkOutcome, Observer, Options, Outcome, PepOutcome, SimError, Status,
+    EndId, FlowOutcome, LinkCounters, LinkOutcome, Observer, Options, Outcome, PepOutcome,
+    SimError, Status,
 };
 use bentpipe_base::{Bytes, Instant, Rate};
+use bentpipe_link::Link;
 use bentpipe_pep::ack_filter::{self, AckFilter};
 use bentpipe_pep::snoop::{self, Snoop};
 use bentpipe_pep::split::Split;
 use bentpipe_pep::{self as pep, Pep as _, Proxy};
+use bentpipe_plan::links;
 use bentpipe_scenario::{
     Amount, Flow, Path, PepKind, QueueLimit, SARATOGA, Scenario, SnoopPreset, Topology,
 };
@@ -161,9 +163,15 @@ fn check(scenario: &Scenario) -> Result<(), SimError> {
 fn lines(scenario: &Scenario, nodes: &Nodes<'_>, seed: u64) -> Result<Vec<Line>, SimError> {
     let mut lines = Vec::new();
     for (name, link) in &scenario.links {
-        let [there, back] = directions(name, link, seed)?;
+        let settings = links::settings(link).map_err(|why| SimError::Link {
+            link: name.clone(),
+            why,
+        })?;
+        let [there, back] = settings.map(|settings| (settings, LinkCounters::default()));
+        let mut both = Link::new(there, back, seed, name);
+        both.begin(Instant::ZERO);
         let [a, b] = &link.ends;
-        for (direction, to) in [(there, b), (back, a)] {
+        for (direction, to) in both.into_directions().into_iter().zip([b, a]) {
             lines.push(Line {
                 direction,
                 to: nodes.of(to),

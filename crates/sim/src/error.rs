@@ -1,4 +1,5 @@
 use bentpipe_base::Bytes;
+use bentpipe_plan::links::LinkError;
 use thiserror::Error;
 
 /// Why a scenario cannot be simulated.
@@ -123,7 +124,7 @@ pub enum SimError {
         /// The link.
         link: String,
         /// What is wrong with it.
-        why: String,
+        why: LinkError,
     },
     /// A flow without end over links that take no time.
     #[error(

@@ -22,7 +22,6 @@ mod engine;
 mod error;
 mod file;
 mod hosts;
-mod lines;
 mod network;
 mod observer;
 mod outcome;

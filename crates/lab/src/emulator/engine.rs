@@ -6,7 +6,7 @@ use super::histogram::Histogram;
 use super::report::{Port, Report};
 use super::{EmulatorError, Order, Scheduling, index};
 use bentpipe_base::{Bytes, Instant, Machine};
-use bentpipe_link::{Change, End, Length, Link};
+use bentpipe_link::{End, Length, Link};
 use bentpipe_os::epoll::{Epoll, Events, Interest};
 use bentpipe_os::sched;
 use bentpipe_os::timer::{Timer, now};
@@ -38,8 +38,8 @@ pub(super) struct Engine {
     /// What the timer is set to, if it has not fired since.
     armed: Option<Instant>,
     order: Arc<Order>,
-    /// What is to become of the directions, until it is known when the run began.
-    changes: Option<[Vec<bentpipe_scenario::Change>; 2]>,
+    /// Whether the link knows that the run has begun.
+    begun: bool,
     lateness: Histogram,
     probes: Histogram,
     next_probe: Instant,
@@ -76,7 +76,7 @@ impl Engine {
             timer: Timer::new().map_err(EmulatorError::Descriptors)?,
             armed: None,
             order,
-            changes: None,
+            begun: false,
             lateness: Histogram::default(),
             probes: Histogram::default(),
             next_probe: Instant::ZERO,
@@ -100,26 +100,11 @@ impl Engine {
         self.epoll.add(&self.order.bell, BELL, edge)
     }
 
-    /// Lets the directions change as said once the run has begun.
-    pub(super) fn will_change(&mut self, changes: [Vec<bentpipe_scenario::Change>; 2]) {
-        self.changes = Some(changes);
-    }
-
-    /// Tells the directions of their changes as soon as the run has begun.
-    fn follow(&mut self) {
-        let Some(began) = self.order.began.get() else {
-            return;
-        };
-        for (end, changes) in ENDS
-            .into_iter()
-            .zip(self.changes.take().into_iter().flatten())
-        {
-            let changes = changes.into_iter().map(|change| Change {
-                at: *began + change.at,
-                rate: change.rate,
-                delay: change.delay,
-            });
-            self.link.from_mut(end).follow(changes);
+    /// Tells the link that the run has begun, as soon as it has.
+    fn begin(&mut self) {
+        if let Some(began) = self.order.began.get().filter(|_| !self.begun) {
+            self.link.begin(*began);
+            self.begun = true;
         }
     }
 
@@ -132,9 +117,7 @@ impl Engine {
         let mut events = Events::with_capacity(4);
         while !self.order.stop.load(Ordering::Acquire) {
             self.probe();
-            if self.changes.is_some() {
-                self.follow();
-            }
+            self.begin();
             let more = self.deliver() | self.read();
             if more {
                 continue;

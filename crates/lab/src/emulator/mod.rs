@@ -43,8 +43,6 @@ pub struct Spec {
     pub from_a: Settings<Frame>,
     /// What B sends.
     pub from_b: Settings<Frame>,
-    /// What becomes of each of these, counted from [`Emulator::begin`].
-    pub changes: [Vec<bentpipe_scenario::Change>; 2],
     /// The largest packet; that of both ports.
     pub mtu: Bytes,
     /// How its thread is scheduled.
@@ -72,7 +70,6 @@ impl Default for Spec {
             seed: 0,
             from_a: Settings::default(),
             from_b: Settings::default(),
-            changes: Default::default(),
             mtu: Bytes(1500),
             scheduling: Scheduling::default(),
             lateness_limit: Duration::from_millis(5),
@@ -90,7 +87,7 @@ pub struct Emulator {
 /// How the thread is told to stop.
 pub(crate) struct Order {
     pub(crate) stop: AtomicBool,
-    /// When the run began that the link's changes count from.
+    /// When the run began that the times of the link's changes and outages count from.
     pub(crate) began: OnceLock<Instant>,
     pub(crate) bell: Bell,
 }
@@ -153,8 +150,7 @@ impl Emulator {
             bell: Bell::new().map_err(EmulatorError::Descriptors)?,
         });
         let ports = [port_a, port_b];
-        let mut engine = Engine::new(link, ports, spec.mtu, shortest_delay, Arc::clone(&order))?;
-        engine.will_change(spec.changes);
+        let engine = Engine::new(link, ports, spec.mtu, shortest_delay, Arc::clone(&order))?;
         let (scheduling, limit) = (spec.scheduling, spec.lateness_limit);
         let thread = thread::Builder::new()
             .name("emulator".to_owned())
@@ -167,8 +163,8 @@ impl Emulator {
         })
     }
 
-    /// Says that the run begins at `at`: the link's changes count from there. Only the first word
-    /// counts.
+    /// Says that the run begins at `at`: the link's changes and outages count from there. Only the
+    /// first word counts.
     pub fn begin(&self, at: Instant) {
         let _ = self.order.began.set(at);
         self.order.bell.ring();

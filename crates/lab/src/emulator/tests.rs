@@ -2,8 +2,8 @@
 
 use super::*;
 use bentpipe_base::{Instant, Probability, Rate};
-use bentpipe_link::channel::PacketError;
-use bentpipe_link::queue::DropTail;
+use bentpipe_link::channel::{Chain, Gilbert, Outage, PacketError};
+use bentpipe_link::queue::{Blue, BlueSettings, Discipline, DropTail, Red, RedSettings};
 use bentpipe_link::{Channel, Direction, Limit};
 use bentpipe_os::need;
 use bentpipe_os::netns::Netns;
@@ -129,14 +129,11 @@ fn a_packet_takes_its_time_and_little_more() {
     assert!(report.probes.count > 20, "{:?}", report.probes);
 }
 
-#[test]
-fn it_loses_the_very_packets_that_the_simulator_loses() {
-    need!(Root, Tun);
+/// Of two thousand packets over an emulator with `channel`, which hits a fifth, those that were lost: the very
+/// ones that the simulator loses.
+fn lost(channel: &dyn Fn() -> Box<dyn Channel>) -> Vec<u32> {
     const PACKETS: u32 = 2000;
-    let lossy = || {
-        let rate = Probability::new(0.2).unwrap();
-        vec![Box::new(PacketError::new(rate)) as Box<dyn Channel>]
-    };
+    let lossy = || vec![channel()];
     // The same direction in virtual time, whatever its rate and delay.
     let mut twin = Direction::new(
         Settings {
@@ -172,18 +169,115 @@ fn it_loses_the_very_packets_that_the_simulator_loses() {
         }
         receiver.join().unwrap();
     });
-    let report = emulator.stop().unwrap();
+    let sent = emulator.stop().unwrap().from_a;
     assert_eq!(seen, expected);
+    let lost: Vec<u32> = (0..PACKETS).filter(|it| !seen.contains(it)).collect();
     assert_eq!(
-        report.from_a.dropped_lost,
-        u64::from(PACKETS) - expected.len() as u64
+        sent.dropped_lost + sent.dropped_corrupted,
+        lost.len() as u64
     );
+    lost
+}
+
+#[test]
+fn it_loses_the_very_packets_that_the_simulator_loses() {
+    need!(Root, Tun);
+    let fifth = Probability::new(0.2).unwrap();
+    let single = lost(&|| Box::new(PacketError::new(fifth)));
     // 99.99% of binomial draws.
-    let share = report.from_a.dropped_lost as f64 / f64::from(PACKETS);
+    let share = single.len() as f64 / 2000.0;
     assert!(
-        (share - 0.2).abs() < 3.89 * (0.16 / f64::from(PACKETS)).sqrt(),
+        (share - 0.2).abs() < 3.89 * (0.16 / 2000.0_f64).sqrt(),
         "{share}"
     );
+    let bursts = lost(&|| Box::new(Gilbert::new(Chain::bursts(5.0, fifth).unwrap())));
+    // Some 80 bursts of 5 on average, geometric: 99.99% of their means. Single losses have 1.25.
+    let begins =
+        |lost: &[u32]| lost.len() - lost.windows(2).filter(|it| it[0] + 1 == it[1]).count();
+    let mean = |lost: &[u32]| lost.len() as f64 / begins(lost) as f64;
+    assert!((3.0..7.0).contains(&mean(&bursts)), "{}", mean(&bursts));
+    assert!(mean(&single) < 1.5, "{}", mean(&single));
+}
+
+#[test]
+fn nothing_passes_in_an_outage() {
+    need!(Root, Tun);
+    let hosts = Hosts::new();
+    let mut spec = both(100_000_000, 10);
+    let [start, end, delay] = [300, 700, 10].map(Duration::from_millis);
+    spec.from_a.channels = vec![Box::new(Outage::new([(start, end - start)]))];
+    let emulator = hosts.emulate(spec);
+    let (a, b) = hosts.sockets();
+    let begin = now();
+    emulator.begin(begin);
+    let mut passed = Vec::new();
+    let sent: Vec<Duration> = std::thread::scope(|scope| {
+        let receiver = scope.spawn(|| {
+            receive_all(&b, |packet| {
+                let nanos = u64::from_be_bytes(packet[..8].try_into().unwrap());
+                passed.push((Duration::from_nanos(nanos), now() - begin));
+            });
+        });
+        let packets = (0..1000).map(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            let at = now() - begin;
+            a.send(&(at.as_nanos() as u64).to_be_bytes()).unwrap();
+            at
+        });
+        let sent = packets.collect();
+        receiver.join().unwrap();
+        sent
+    });
+    let dropped = emulator.stop().unwrap().from_a.dropped_lost;
+    assert_eq!(dropped, (sent.len() - passed.len()) as u64);
+    assert!(dropped > 50, "{dropped} of some 350");
+    // Each entered the link between its being sent and 10 ms before it arrived, and not in the outage.
+    for (sent, arrived) in &passed {
+        assert!(
+            *sent < start || *arrived >= end + delay,
+            "sent {sent:?}, arrived {arrived:?}"
+        );
+    }
+    let mut lost = sent
+        .iter()
+        .filter(|at| !passed.iter().any(|it| it.0 == **at));
+    assert!(lost.all(|at| *at < end), "lost after the outage");
+}
+
+/// How long packets waited in `queue`, on average, under twice the load that its link carries.
+fn overloaded(hosts: &Hosts, queue: Discipline<Frame>) -> Duration {
+    let mut spec = both(10_000_000, 20);
+    spec.from_a.queue = queue;
+    let emulator = hosts.emulate(spec);
+    let (a, _b) = hosts.sockets();
+    let sent = blast(&a, Rate::from_bits_per_sec(20_000_000));
+    let report = emulator.stop().unwrap().from_a;
+    let share = report.dropped_queue as f64 / sent as f64;
+    assert!((0.3..0.75).contains(&share), "{share} of {sent} refused");
+    report.wait_mean
+}
+
+#[test]
+fn queues_that_drop_early_stay_short() {
+    need!(Root, Tun);
+    let hosts = Hosts::new();
+    let limit = Limit::Packets(200);
+    let tail = overloaded(&hosts, DropTail::new(limit).into());
+    // 200 packets of 1.2 ms each, less what it took to fill it.
+    assert!(tail > Duration::from_millis(150), "{tail:?}");
+    let red = Red::new(RedSettings {
+        weight: Probability::new(0.02).unwrap(),
+        ..RedSettings::recommended(limit)
+    });
+    let red = overloaded(&hosts, Discipline::Other(Box::new(red.unwrap())));
+    assert!(red < tail / 2, "RED {red:?}, drop-tail {tail:?}");
+    let blue = Blue::new(BlueSettings {
+        increment: Probability::new(0.2).unwrap(),
+        freeze: Duration::from_millis(20),
+        ..BlueSettings::recommended(limit)
+    });
+    let blue = overloaded(&hosts, Discipline::Other(Box::new(blue)));
+    assert!(blue < tail / 4 * 3, "BLUE {blue:?}, drop-tail {tail:?}");
 }
 
 #[test]

@@ -2,24 +2,25 @@
 //! satellite.
 
 use super::{Channel, Fate};
+use crate::way::nanos;
 use bentpipe_base::{Instant, Stream};
 use core::time::Duration;
 use thiserror::Error;
 
-/// A channel that loses every packet whose last bit leaves while the link is down. No chance.
+/// A channel that loses every packet whose last bit leaves while the link is down. Its times count from the
+/// beginning of the run ([`Channel::begin`]), before which the link is up. No chance.
 pub struct Outage {
+    began: Option<Instant>,
     schedule: Schedule,
 }
 
+/// In nanoseconds of the run.
 enum Schedule {
     /// From (included) and until (excluded), in order, apart from each other; those that are over
     /// lie before `next`.
-    List {
-        spans: Vec<(Instant, Instant)>,
-        next: usize,
-    },
+    List { spans: Vec<(u64, u64)>, next: usize },
     Periodic {
-        first: Instant,
+        first: u64,
         length: u64,
         period: u64,
     },
@@ -41,13 +42,11 @@ impl Outage {
     pub(super) const NAME: &'static str = "outage";
 
     /// Down from each start for its length. They may overlap, in any order.
-    pub fn new(outages: impl IntoIterator<Item = (Instant, Duration)>) -> Self {
-        let mut all: Vec<(Instant, Instant)> = outages
-            .into_iter()
-            .map(|(start, length)| (start, start + length))
-            .collect();
+    pub fn new(outages: impl IntoIterator<Item = (Duration, Duration)>) -> Self {
+        let span = |(start, length)| (nanos(start), nanos(start).saturating_add(nanos(length)));
+        let mut all: Vec<(u64, u64)> = outages.into_iter().map(span).collect();
         all.sort_unstable();
-        let mut spans: Vec<(Instant, Instant)> = Vec::with_capacity(all.len());
+        let mut spans: Vec<(u64, u64)> = Vec::with_capacity(all.len());
         for (from, until) in all {
             match spans.last_mut() {
                 Some(last) if from <= last.1 => last.1 = last.1.max(until),
@@ -55,6 +54,7 @@ impl Outage {
             }
         }
         Self {
+            began: None,
             schedule: Schedule::List { spans, next: 0 },
         }
     }
@@ -64,17 +64,17 @@ impl Outage {
     /// # Errors
     /// A period that is not longer than the outage.
     pub fn periodic(
-        first: Instant,
+        first: Duration,
         length: Duration,
         period: Duration,
     ) -> Result<Self, PeriodError> {
-        let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         if length >= period {
             return Err(PeriodError { length, period });
         }
         Ok(Self {
+            began: None,
             schedule: Schedule::Periodic {
-                first,
+                first: nanos(first),
                 length: nanos(length),
                 period: nanos(period),
             },
@@ -83,19 +83,23 @@ impl Outage {
 
     /// Whether the link is down at `now`, which must not go backwards.
     fn down(&mut self, now: Instant) -> bool {
+        let Some(began) = self.began.filter(|began| *began <= now) else {
+            return false;
+        };
+        let run = now.nanos_since(began);
         match &mut self.schedule {
             Schedule::List { spans, next } => {
-                while spans.get(*next).is_some_and(|(_, until)| *until <= now) {
+                while spans.get(*next).is_some_and(|(_, until)| *until <= run) {
                     *next += 1;
                 }
-                spans.get(*next).is_some_and(|(from, _)| *from <= now)
+                spans.get(*next).is_some_and(|(from, _)| *from <= run)
             }
             Schedule::Periodic {
                 first,
                 length,
                 period,
             } => {
-                let since = now.as_nanos().checked_sub(first.as_nanos());
+                let since = run.checked_sub(*first);
                 since.is_some_and(|since| since % *period < *length)
             }
         }
@@ -105,6 +109,10 @@ impl Outage {
 impl Channel for Outage {
     fn name(&self) -> &'static str {
         Self::NAME
+    }
+
+    fn begin(&mut self, at: Instant) {
+        self.began = Some(at);
     }
 
     fn strike(&mut self, _bits: u64, now: Instant, _draw: &mut Stream) -> Fate {

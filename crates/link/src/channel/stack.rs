@@ -10,6 +10,8 @@ pub(crate) struct Stack {
     seed: u64,
     name: String,
     stages: Vec<Stage>,
+    /// When the run began, if it has.
+    began: Option<Instant>,
     /// Streams of channels taken off: one that is put back draws on where it stopped.
     idle: Vec<(String, Stream)>,
 }
@@ -26,10 +28,19 @@ impl Stack {
             seed,
             name: name.to_owned(),
             stages: Vec::new(),
+            began: None,
             idle: Vec::new(),
         };
         stack.replace(channels);
         stack
+    }
+
+    /// The run begins at `at`.
+    pub(crate) fn begin(&mut self, at: Instant) {
+        self.began = Some(at);
+        self.stages
+            .iter_mut()
+            .for_each(|stage| stage.channel.begin(at));
     }
 
     /// Puts `channels` in the place of the present ones. One of a name that is or was here draws on
@@ -37,7 +48,10 @@ impl Stack {
     pub(crate) fn replace(&mut self, channels: Vec<Box<dyn Channel>>) {
         let old = self.stages.drain(..).map(|stage| (stage.key, stage.draw));
         self.idle.extend(old);
-        for channel in channels {
+        for mut channel in channels {
+            if let Some(at) = self.began {
+                channel.begin(at);
+            }
             let same = |stage: &&Stage| stage.channel.name() == channel.name();
             let nth = self.stages.iter().filter(same).count();
             let key = format!("{}.channel.{}.{nth}", self.name, channel.name());

@@ -29,8 +29,11 @@ impl Log {
     }
 }
 
+/// One of a run that begins at once.
 pub(crate) fn direction(settings: Settings<u32>) -> Direction<u32, Log> {
-    Direction::new(settings, 1, "test", Log::default())
+    let mut direction = Direction::new(settings, 1, "test", Log::default());
+    direction.begin(Instant::ZERO);
+    direction
 }
 
 /// All that arrives up to `now`: nanosecond and number.

@@ -8,7 +8,7 @@ use core::time::Duration;
 pub enum Queue {
     /// First in, first out; a packet that finds no room is dropped.
     DropTail(QueueLimit),
-    /// Random early detection; only the simulator has it.
+    /// Random early detection.
     Red(Red),
     /// Learns from overflow and idle time how often to drop.
     Blue(Blue),
