@@ -7,7 +7,6 @@
 //! manifest.
 
 mod app;
-pub mod bench;
 mod collect;
 mod controls;
 mod emulate;

@@ -7,7 +7,7 @@ use crate::failure::{Blame, Failure};
 use crate::stop::Stop;
 use crate::terminal;
 use anyhow::{Context, anyhow};
-use bentpipe_lab::bench::gateway::{self as bench, BenchError, Options, Report};
+use bentpipe_bench::gateway::{self as bench, BenchError, Options, Report};
 use clap::Subcommand;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};

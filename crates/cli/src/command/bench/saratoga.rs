@@ -3,7 +3,7 @@ use crate::failure::{Blame, Failure};
 use crate::stop::Stop;
 use anyhow::anyhow;
 use bentpipe_base::{Bytes, Probability, Rate};
-use bentpipe_lab::bench::saratoga::{self as bench, Options, Report, SaratogaBenchError};
+use bentpipe_bench::saratoga::{self as bench, Options, Report, SaratogaBenchError};
 use std::io::{IsTerminal, stderr};
 use std::path::PathBuf;
 

@@ -1,7 +1,7 @@
 use super::{bar, publish, show, table};
 use crate::failure::{Blame, Failure};
 use crate::stop::Stop;
-use bentpipe_lab::bench::sim::{self as bench, Options, Report, SimBenchError};
+use bentpipe_bench::sim::{self as bench, Options, Report, SimBenchError};
 use std::io::{IsTerminal, stderr};
 use std::path::PathBuf;
 

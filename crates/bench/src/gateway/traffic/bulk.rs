@@ -2,22 +2,22 @@
 
 use super::worker::{Duty, Worker};
 use super::{Direction, Doing, Path, TrafficError};
-use crate::bench::gateway::usage::MachineCpu;
+use crate::gateway::usage::MachineCpu;
 use std::time::Duration;
 
 /// What a bulk transfer showed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::bench::gateway) struct Bulk {
+pub(in crate::gateway) struct Bulk {
     /// Gbit/s of payload at the receiver.
-    pub(in crate::bench::gateway) goodput: f64,
+    pub(in crate::gateway) goodput: f64,
     /// Processor seconds of the whole machine a GB received: endpoints, kernel and proxy.
-    pub(in crate::bench::gateway) cpu: f64,
+    pub(in crate::gateway) cpu: f64,
     /// Processor seconds of the proxy's threads a GB; `None` without a proxy.
-    pub(in crate::bench::gateway) proxy_cpu: Option<f64>,
+    pub(in crate::gateway) proxy_cpu: Option<f64>,
 }
 
 /// Sends over `flows` connections for `warm_up`, then measures for `window`.
-pub(in crate::bench::gateway) fn bulk(
+pub(in crate::gateway) fn bulk(
     path: &Path<'_>,
     direction: Direction,
     flows: usize,

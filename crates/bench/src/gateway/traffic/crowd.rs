@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 /// What a crowd showed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::bench::gateway) struct Crowd {
+pub(in crate::gateway) struct Crowd {
     /// Jain's index of the busy flows' bytes: 1 when all got the same, 1/n when one got all.
-    pub(in crate::bench::gateway) jain: f64,
+    pub(in crate::gateway) jain: f64,
     /// Gbit/s of payload at the receivers, all busy flows together.
-    pub(in crate::bench::gateway) goodput: f64,
+    pub(in crate::gateway) goodput: f64,
 }
 
 /// Sends from the server over `busy` connections beside `silent` ones, for `warm_up`, then measures
 /// for `window`. Each silent one has to carry a byte there and back before and after.
-pub(in crate::bench::gateway) fn crowd(
+pub(in crate::gateway) fn crowd(
     path: &Path<'_>,
     busy: usize,
     silent: usize,

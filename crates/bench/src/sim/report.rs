@@ -4,7 +4,7 @@ use super::Sample;
 use super::run::Run;
 use super::stats::{self, Ratio};
 use super::subject::Subject;
-use crate::bench::{self, Line};
+use crate::Line;
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -67,7 +67,7 @@ pub struct Entry {
 }
 
 /// The outcome: a line for every run of every subject.
-pub type Report = bench::Report<Entry>;
+pub type Report = crate::Report<Entry>;
 
 /// What was measured: one sample a pair.
 #[derive(Debug, Default)]

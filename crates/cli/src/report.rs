@@ -12,12 +12,12 @@ use crate::demo::plan::{self, CUTOFF, Cell, DELAY, LINK_RATE, LOSSES, Mode, REPE
 use crate::demo::results::{Outcome, Row, Times, paused};
 use serde::Serialize;
 
-const PAGE: &str = include_str!("../../../../web/report.html");
+const PAGE: &str = include_str!("../../../web/report.html");
 /// Marks in [`PAGE`], and what takes their place.
 const PARTS: [(&str, &str); 3] = [
-    ("{{report.css}}", include_str!("../../../../web/report.css")),
-    ("{{report.js}}", include_str!("../../../../web/report.js")),
-    ("{{charts.js}}", include_str!("../../../../web/charts.js")),
+    ("{{report.css}}", include_str!("../../../web/report.css")),
+    ("{{report.js}}", include_str!("../../../web/report.js")),
+    ("{{charts.js}}", include_str!("../../../web/charts.js")),
 ];
 /// The same for uPlot.
 const UPLOT: [(&str, &str); 3] = [

@@ -2,7 +2,7 @@
 
 use super::worker::{Duty, Worker};
 use super::{Doing, Path, TrafficError, ping};
-use crate::bench::gateway::usage;
+use crate::gateway::usage;
 use std::time::Duration;
 
 /// Flows opened before the first reading: what a proxy allocates once is no flow's cost.
@@ -10,17 +10,17 @@ const FIRST: usize = 64;
 
 /// What one idle flow takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::bench::gateway) struct Idle {
+pub(in crate::gateway) struct Idle {
     /// Bytes of kernel objects on the whole machine: both endpoints' sockets and the proxy's.
-    pub(in crate::bench::gateway) kernel_memory: f64,
+    pub(in crate::gateway) kernel_memory: f64,
     /// Bytes of the proxy's own memory (PSS); `None` without a proxy.
-    pub(in crate::bench::gateway) proxy_memory: Option<f64>,
+    pub(in crate::gateway) proxy_memory: Option<f64>,
     /// Descriptors of the proxy; `None` without one.
-    pub(in crate::bench::gateway) descriptors: Option<f64>,
+    pub(in crate::gateway) descriptors: Option<f64>,
 }
 
 /// Opens `flows` connections, each with one byte there and back, and reads what they take.
-pub(in crate::bench::gateway) fn idle(
+pub(in crate::gateway) fn idle(
     path: &Path<'_>,
     flows: usize,
     settle: Duration,

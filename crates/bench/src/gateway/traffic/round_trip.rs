@@ -6,7 +6,7 @@
 
 use super::worker::{Duty, Worker};
 use super::{Doing, Path, TrafficError, ping};
-use crate::bench::stats::median;
+use crate::stats::median;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ const CONNECTIONS: u32 = 10;
 
 /// The round trip in microseconds: the mean over ten connections of the median of each. All take
 /// `warm_up` and `window` together.
-pub(in crate::bench::gateway) fn round_trip(
+pub(in crate::gateway) fn round_trip(
     path: &Path<'_>,
     warm_up: Duration,
     window: Duration,

@@ -21,14 +21,14 @@ const PORTS: std::ops::Range<u16> = 2_000..32_000;
 
 /// The client's pairs of address and port, given out one after another.
 #[derive(Debug)]
-pub(in crate::bench::gateway) struct Ports {
+pub(in crate::gateway) struct Ports {
     addresses: Vec<IpAddr>,
     given: AtomicUsize,
 }
 
 impl Ports {
     /// The pairs of `addresses`, of which there must be at least one.
-    pub(in crate::bench::gateway) fn of(addresses: Vec<IpAddr>) -> Self {
+    pub(in crate::gateway) fn of(addresses: Vec<IpAddr>) -> Self {
         Self {
             addresses,
             given: AtomicUsize::new(0),
@@ -46,17 +46,17 @@ impl Ports {
 
 /// What short connections showed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::bench::gateway) struct Connects {
+pub(in crate::gateway) struct Connects {
     /// Connections a second.
-    pub(in crate::bench::gateway) rate: f64,
+    pub(in crate::gateway) rate: f64,
     /// Processor time of the proxy's threads a connection, in microseconds; `None` without a proxy.
-    pub(in crate::bench::gateway) proxy_cpu: Option<f64>,
+    pub(in crate::gateway) proxy_cpu: Option<f64>,
     /// The same of the endpoints' threads and the proxy's together.
-    pub(in crate::bench::gateway) path_cpu: f64,
+    pub(in crate::gateway) path_cpu: f64,
 }
 
 /// Makes short connections, `at_once` of them under way at any time.
-pub(in crate::bench::gateway) fn connects(
+pub(in crate::gateway) fn connects(
     path: &Path<'_>,
     at_once: usize,
     warm_up: Duration,

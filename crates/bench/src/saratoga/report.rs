@@ -3,7 +3,7 @@
 use super::stats::{self, Ratio};
 use super::subject::Subject;
 use super::{Sample, digits};
-use crate::bench::{self, Line};
+use crate::Line;
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -82,7 +82,7 @@ pub struct Entry {
 }
 
 /// The outcome: a line for every subject.
-pub type Report = bench::Report<Entry>;
+pub type Report = crate::Report<Entry>;
 
 /// What was measured: one sample a pair.
 #[derive(Debug, Default)]
