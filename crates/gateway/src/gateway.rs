@@ -22,7 +22,7 @@ use bentpipe_os::diag::{Diag, States};
 use bentpipe_os::epoll::{Epoll, Events, Interest};
 use bentpipe_os::neighbour::Neighbours;
 use bentpipe_os::nft::Count;
-use bentpipe_os::timer;
+use bentpipe_os::{sweep, timer};
 use bentpipe_policy::Config;
 use bentpipe_policy::Limits;
 use bentpipe_policy::Which;
@@ -500,6 +500,10 @@ impl Drop for Gateway {
     fn drop(&mut self) {
         if let Err(error) = self.crew.stop(&self.shared) {
             tracing::error!(%error, "the gateway did not end well");
+        }
+        // Without listeners it is one of those that are gone.
+        if let Err(error) = sweep::end_connections(&mut self.connections.diag) {
+            tracing::warn!(%error, "what is left of connections cannot be ended: new ones of the same addresses and ports may have to wait for a minute");
         }
     }
 }

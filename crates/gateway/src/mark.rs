@@ -29,8 +29,6 @@ use bentpipe_os::owner::Owner;
 use bentpipe_policy::Which;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The role bits.
-const ROLE: u32 = 0xff;
 /// In the role of a dialled socket: conntrack is to see its packets.
 const TRACKED: u32 = 0x40;
 /// In the role of a SYN that goes to a worker, whose number the bits below tell.
@@ -60,7 +58,7 @@ impl Marks {
                 (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
             });
         let which = ((hash >> 48) ^ (hash >> 32) ^ (hash >> 16) ^ hash) as u32;
-        Self((0x62 << 24) | (which.wrapping_add(serial) & 0xffff) << 8)
+        Self(Mark::GATEWAYS.value | (which.wrapping_add(serial) & 0xffff) << 8)
     }
 
     /// On a packet: deliver it here.
@@ -165,7 +163,7 @@ impl Marks {
     /// What all priorities of SYNs that are to be held have in common.
     pub(crate) const fn holders(self) -> Mark {
         Mark {
-            value: (0x62 << 24) | (self.0 & (HOLDER << 8)) << 4,
+            value: Mark::GATEWAYS.value | (self.0 & (HOLDER << 8)) << 4,
             mask: !HOLDER,
         }
     }
@@ -185,7 +183,7 @@ impl Marks {
 
     /// The bits that all marks of this gateway share.
     pub const fn mask() -> u32 {
-        !ROLE
+        Mark::GATEWAY
     }
 }
 

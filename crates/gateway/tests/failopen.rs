@@ -20,7 +20,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use support::{Ip, Stage, child, connect_in, descriptors_of, eventually, exchange, pattern};
+use support::{
+    Ip, Listener, Stage, child, connect_in, descriptors_of, eventually, exchange, pattern,
+};
 
 /// New connections must work again within this time.
 const SOON: Duration = Duration::from_secs(1);
@@ -245,6 +247,64 @@ fn killed_under_load_it_is_out_of_the_way_at_once_and_back_at_once() {
 fn killed_a_hundred_times_under_load() {
     need!(Root, Tproxy);
     kill_under_load(MANY);
+}
+
+/// What is left of connections that were split does not stand in the way of new ones of the same four numbers, whoever
+/// closed first: before the kernel forwards a packet it looks for a socket of its numbers, one in TIME_WAIT too.
+#[test]
+fn a_port_used_again_after_the_end_is_forwarded_at_once() {
+    need!(Root, Tproxy);
+    for translates in [false, true] {
+        let stage = Stage::new();
+        if translates {
+            stage.apply(MASQUERADE);
+        }
+        for killed in [false, true] {
+            let mut gateway = child::start(&stage, "");
+            let used = Ip::BOTH.map(|ip| [true, false].map(|first| used_pair(&stage, ip, first)));
+            match killed {
+                false => {
+                    gateway.signal("-TERM");
+                    assert_eq!(gateway.child.wait().unwrap().code(), Some(0));
+                }
+                true => {
+                    gateway.kill();
+                    // As the unit does.
+                    let swept = stage.gateway.run(sweep::sweep).unwrap();
+                    assert!(swept.connections >= 4, "{swept}");
+                }
+            }
+            eventually("the end of interception", || !stage.intercepts());
+            for (from, listener) in used.into_iter().flatten() {
+                let begun = Instant::now();
+                let mut client = stage.connect_from(from, listener.address());
+                let mut server = listener.accept();
+                support::converse(&mut client, &mut server);
+                assert!(begun.elapsed() < SOON, "{from}, {translates}, {killed}");
+            }
+        }
+    }
+}
+
+const MASQUERADE: &str =
+    "table inet nat { chain post { type nat hook postrouting priority srcnat; policy accept;
+    oifname lan0 masquerade
+} }";
+
+/// A split connection that was used and ended, by the client first or by the server: whence, and who listens.
+fn used_pair(stage: &Stage, ip: Ip, client_first: bool) -> (SocketAddr, Listener) {
+    let listener = stage.listen(ip);
+    let from = SocketAddr::new(ip.client(), 40_020 + u16::from(client_first));
+    let mut client = stage.connect_from(from, listener.address());
+    let mut server = listener.accept();
+    support::converse(&mut client, &mut server);
+    let (first, second) = support::in_order((&mut client, &mut server), client_first);
+    first.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(second.read(&mut [0; 1]).unwrap(), 0);
+    second.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(first.read(&mut [0; 1]).unwrap(), 0);
+    drop((client, server));
+    (from, listener)
 }
 
 /// The BPF objects (links, maps, programs) that a process has descriptors of, as `bpftool` names

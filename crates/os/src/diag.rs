@@ -11,7 +11,10 @@ use std::ops::BitOr;
 use std::os::fd::OwnedFd;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const SOCK_DESTROY: u16 = 21;
 const NLMSG_DONE: u16 = 3;
+/// NLM_F_REQUEST | NLM_F_ACK.
+const REQUEST_ACK: u16 = 5;
 /// NLM_F_REQUEST | NLM_F_DUMP.
 const REQUEST_DUMP: u16 = 0x301;
 const IPPROTO_TCP: u8 = 6;
@@ -23,6 +26,11 @@ const MEMORY: u16 = 1;
 /// The lengths of `struct inet_diag_req_v2` and `inet_diag_msg`.
 const REQUEST: usize = 56;
 const MESSAGE: usize = 72;
+/// Where `struct inet_diag_sockid` is in a message, and how long it is.
+const ID: usize = 4;
+const ID_LENGTH: usize = 48;
+/// How many are ended by one message: their acknowledgements fit into the socket's buffer.
+const AT_A_TIME: usize = 64;
 
 /// States of a connection, by the numbers of linux/tcp_states.h. Combine with `|`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +43,10 @@ impl States {
     pub const DIALLING: Self = Self(1 << 2);
     /// A handshake that the client began and has not finished: SYN_RECV.
     pub const HANDSHAKE: Self = Self(1 << 3);
+    /// LISTEN.
+    pub const LISTENING: Self = Self(1 << 10);
+    /// What is left when the process that had the sockets has ended: ESTABLISHED to CLOSING, TIME_WAIT included.
+    const LEFT: Self = Self(Self::CARRYING.0 | Self::DIALLING.0 | 1 << 6);
     /// FIN sent and not acknowledged, or still behind data: FIN_WAIT1, LAST_ACK, CLOSING.
     pub const FIN_PENDING: Self = Self(1 << 4 | 1 << 9 | 1 << 11);
     /// All with data to send or receive: ESTABLISHED, FIN_WAIT2, CLOSE_WAIT and
@@ -104,6 +116,46 @@ impl Diag {
         Ok(Bytes(sum))
     }
 
+    /// Ends the connections that no process holds and whose mark is one of `ours` (CAP_NET_ADMIN): what waits in
+    /// TIME_WAIT is forgotten, others are reset. Says how many.
+    ///
+    /// # Errors
+    /// The kernel may not be able to (CONFIG_INET_DIAG_DESTROY).
+    pub fn end_orphans(&mut self, ours: impl Fn(u32) -> bool) -> io::Result<usize> {
+        let mut found = Vec::new();
+        self.dump(States::LEFT, &[], |body| found.extend(orphan(body, &ours)))?;
+        let mut ended = 0;
+        for some in found.chunks(AT_A_TIME) {
+            ended += self.end(&some.concat(), some.len())?;
+        }
+        Ok(ended)
+    }
+
+    /// Sends `count` messages that each end a connection.
+    fn end(&mut self, messages: &[u8], count: usize) -> io::Result<usize> {
+        send(&self.socket, messages, SendFlags::empty())?;
+        let (mut answers, mut ended, mut refused) = (0, 0, None);
+        while answers < count {
+            let length = match recv(&self.socket, &mut self.buffer[..], RecvFlags::empty()) {
+                Ok((length, _)) => length,
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            };
+            let mut rest = &self.buffer[..length];
+            while let Some((kind, body, next)) = message(rest) {
+                answers += usize::from(kind == NLMSG_ERROR);
+                match refusal(body) {
+                    None => ended += 1,
+                    // It has gone by itself.
+                    Some(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Some(error) => refused = Some(error),
+                }
+                rest = next;
+            }
+        }
+        refused.map_or(Ok(ended), Err)
+    }
+
     /// Hands every connection to `each`, with the attributes `wanted`.
     fn dump(
         &mut self,
@@ -152,6 +204,21 @@ fn request(family: AddressFamily, states: States, wanted: &[u16]) -> [u8; HEADER
     request[18] = wanted.iter().fold(0, |bits, one| bits | 1 << (one - 1));
     request[20..24].copy_from_slice(&states.0.to_ne_bytes());
     request
+}
+
+/// What ends a connection, if no process holds it and its mark is one of `ours`.
+fn orphan(body: &[u8], ours: impl Fn(u32) -> bool) -> Option<[u8; HEADER + REQUEST]> {
+    let Connection { held, mark, .. } = connection(body)?;
+    if held || !ours(mark) {
+        return None;
+    }
+    let mut message = [0; HEADER + REQUEST];
+    let header = message::header(message.len(), SOCK_DESTROY, REQUEST_ACK);
+    message[..HEADER].copy_from_slice(&header);
+    message[16] = *body.first()?;
+    message[17] = IPPROTO_TCP;
+    message[HEADER + REQUEST - ID_LENGTH..].copy_from_slice(body.get(ID..ID + ID_LENGTH)?);
+    Some(message)
 }
 
 /// What the buffers of a connection hold, if its mark is one of `ours`.
@@ -283,9 +350,49 @@ mod tests {
     }
 
     #[test]
+    fn of_orphans_those_with_a_mark_are_ended() {
+        crate::need!(Root);
+        let mark = 0x0bae_0000 + std::process::id();
+        let in_time_wait = States(1 << 6);
+        let netns = crate::netns::Netns::create("orphans").unwrap();
+        let work = || {
+            for (host, marked) in [("127.0.0.1:0", true), ("[::1]:0", true), ("[::1]:0", false)] {
+                let listener = TcpListener::bind(host).unwrap();
+                let connect = || {
+                    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                    let far = listener.accept().unwrap().0;
+                    if marked {
+                        crate::socket::set_mark(&near, mark).unwrap();
+                    }
+                    (near.local_addr().unwrap(), near, far)
+                };
+                let (held, _near, _far) = connect();
+                let (waits, near, mut far) = connect();
+                near.shutdown(std::net::Shutdown::Write).unwrap();
+                assert_eq!(far.read(&mut [0; 1]).unwrap(), 0);
+                drop((near, far));
+                // Its last bytes find a closed window.
+                let (stuck, mut near, mut far) = connect();
+                near.set_nonblocking(true).unwrap();
+                while near.write(&[7; 65_536]).is_ok() {}
+                drop(near);
+                let ended = Diag::open().unwrap().end_orphans(|other| other == mark);
+                assert_eq!(ended.unwrap(), if marked { 2 } else { 0 }, "{host}");
+                assert!(find(States::CARRYING, held).is_some());
+                assert_eq!(find(in_time_wait, waits).is_none(), marked);
+                assert_eq!(find(States::FIN_PENDING, stuck).is_none(), marked);
+                let copied = std::io::copy(&mut far, &mut std::io::sink());
+                assert_eq!(copied.is_err(), marked, "a reset");
+            }
+        };
+        netns.run(work).unwrap();
+    }
+
+    #[test]
     fn truncated_answers_are_left_out() {
         assert!(connection(&[2; 40]).is_none());
         assert!(connection(&[]).is_none());
         assert!(buffers(&[2; 40], |_| true).is_none());
+        assert!(orphan(&[2; 40], |_| true).is_none());
     }
 }

@@ -10,13 +10,15 @@
 //! | nft table without an owner | its name |
 //! | interface (veth) | its alias |
 //! | policy rule and its route | table number and metric: see [`crate::netlink::Diversion`] |
+//! | connections of a gateway that nobody holds any more | their mark, which no listener has |
 //!
 //! A thing is removed only when its owner is dead: no running process has both its pid and its start
 //! time, and in the network namespace that the thing is in (of a folder: by its lock) no process shows
 //! that it lives, for it may be in another pid namespace. What carries no name of ours is never touched.
 
+use crate::diag::{Diag, States};
 use crate::folder;
-use crate::netlink::{Netlink, NetlinkError, Table, owner_metric};
+use crate::netlink::{Mark, Netlink, NetlinkError, Table, owner_metric};
 use crate::netns::{Netns, NetnsError, abandon, names};
 use crate::nft;
 use crate::owner::Owner;
@@ -41,6 +43,8 @@ pub struct Report {
     pub rules: Vec<String>,
     /// Routes, as ip-route(8) writes them.
     pub routes: Vec<String>,
+    /// How many connections of gateways.
+    pub connections: usize,
     /// What could not be looked at or removed, and why.
     pub failures: Vec<String>,
 }
@@ -69,15 +73,25 @@ impl fmt::Display for Report {
                 writeln!(f, "{what} {thing}")?;
             }
         }
-        Ok(())
+        match self.connections {
+            0 => Ok(()),
+            count => writeln!(f, "ended {count} connections of gateways that are gone"),
+        }
     }
 }
 
 /// Removes what dead processes of ours left behind: all their namespaces, and in the calling
-/// thread's namespace their tables, interfaces, rules and routes. Goes on after a failure and
+/// thread's namespace their tables, interfaces, rules, routes and connections. Goes on after a failure and
 /// reports it.
 pub fn sweep() -> Report {
     let mut report = Report::default();
+    match Diag::open().and_then(|mut diag| end_connections(&mut diag)) {
+        Ok(count) => report.connections = count,
+        Err(error) => {
+            let failure = format!("the connections of gateways that are gone ({error})");
+            report.failures.push(failure);
+        }
+    }
     sweep_namespaces(&mut report);
     sweep_folders(&mut report);
     let living = match present() {
@@ -97,6 +111,21 @@ pub fn sweep() -> Report {
         Err(error) => report.failures.push(error.to_string()),
     }
     report
+}
+
+/// Ends what is left of the connections of gateways that have ended, in the namespace of `diag`; says how many those
+/// are. Before the kernel forwards a packet it looks for a socket of its addresses and ports, and drops it
+/// where there is one: new connections of the same four numbers would wait for the end of TIME_WAIT.
+///
+/// # Errors
+/// Where the kernel cannot end connections, or without CAP_NET_ADMIN.
+pub fn end_connections(diag: &mut Diag) -> io::Result<usize> {
+    let group = |mark: u32| mark & Mark::GATEWAY;
+    let listeners = diag.connections(States::LISTENING)?;
+    let living: HashSet<u32> = listeners.iter().map(|one| group(one.mark)).collect();
+    diag.end_orphans(|mark| {
+        mark & Mark::GATEWAYS.mask == Mark::GATEWAYS.value && !living.contains(&group(mark))
+    })
 }
 
 /// Those who show that they live in a network namespace.

@@ -79,6 +79,14 @@ pub struct Mark {
 }
 
 impl Mark {
+    /// What the marks of all gateways have in common.
+    pub const GATEWAYS: Self = Self {
+        value: OWNED,
+        mask: 0xff << 24,
+    };
+    /// The bits that tell one gateway from others; those beyond tell roles.
+    pub const GATEWAY: u32 = !0xff;
+
     /// All 32 bits count.
     pub const fn exact(value: u32) -> Self {
         Self {
