@@ -1,25 +1,19 @@
 //! What must be made, from the scenario alone: addresses, routes, ports. Nothing here touches the
 //! system.
 //!
-//! Link number i (by name) is the network `10.(i / 256).(i % 256).0/24` or `fd00:0:0:i::/64`; its
-//! first end is host 1 there, its second host 2. Its interfaces bear the link's name on both ends.
-//! Every node has a route to every address it can reach, along [`Topology::path`]; between the hosts of
+//! A link's interfaces bear its name on both ends. Every node has a route to every address it can reach, along [`Topology::path`]; between the hosts of
 //! a program's flow the route names the congestion control, which programs do not choose themselves.
 
 use crate::LabError;
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_bpf::{HYBLA, RATE, kernel_name};
 use bentpipe_os::netlink::{Prefix, Route};
-use bentpipe_scenario::{Amount, Flow, Ip, Path, Scenario, TcpSettings, Topology, Traffic};
+use bentpipe_plan::addresses::{ACCEPTED_ON, Addresses, MOST_FLOWS, MOST_LINKS, prefix_length};
+use bentpipe_scenario::{Amount, Flow, Path, Scenario, TcpSettings, Topology, Traffic};
 use bentpipe_traffic::Direction;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
-
-/// Flow number i listens on this port plus i, below the ports that the kernel gives to openers.
-const FIRST_PORT: u16 = 10_000;
-const MOST_FLOWS: usize = 20_000;
-const MOST_LINKS: usize = 4_096;
 
 pub(crate) struct Plan {
     /// By name.
@@ -96,16 +90,12 @@ impl Plan {
                 flows: MOST_FLOWS,
             });
         }
-        let links = scenario.links.keys().zip(0u16..);
-        let addresses: BTreeMap<String, [Prefix; 2]> = links
-            .map(|(name, index)| (name.clone(), network(scenario.ip, index)))
-            .collect();
         let atlas = Atlas {
             scenario,
             topology: Topology::new(scenario),
-            addresses: &addresses,
+            addresses: Addresses::new(scenario),
         };
-        let mut ports = FIRST_PORT..;
+        let mut ports = ACCEPTED_ON..;
         let flows = scenario.flows.iter().zip(&mut ports);
         let flows = flows
             .map(|(flow, port)| atlas.flow(flow, port))
@@ -116,7 +106,7 @@ impl Plan {
             nodes: atlas.nodes(),
             flows,
             traffic: traffic.transpose()?,
-            addresses,
+            addresses: atlas.prefixes(),
         })
     }
 
@@ -141,28 +131,22 @@ impl Plan {
     }
 }
 
-/// The addresses of the two ends of link number `index`.
-fn network(ip: Ip, index: u16) -> [Prefix; 2] {
-    let [high, low] = index.to_be_bytes();
-    [1u8, 2].map(|host| {
-        let (address, bits): (IpAddr, u8) = match ip {
-            Ip::V4 => (Ipv4Addr::new(10, high, low, host).into(), 24),
-            Ip::V6 => {
-                let host = u16::from(host);
-                (Ipv6Addr::new(0xfd00, 0, 0, index, 0, 0, 0, host).into(), 64)
-            }
-        };
-        Prefix::new(address, bits).expect("24 <= 32 and 64 <= 128")
-    })
-}
-
 struct Atlas<'a> {
     scenario: &'a Scenario,
     topology: Topology<'a>,
-    addresses: &'a BTreeMap<String, [Prefix; 2]>,
+    addresses: Addresses<'a>,
 }
 
 impl Atlas<'_> {
+    fn prefixes(&self) -> BTreeMap<String, [Prefix; 2]> {
+        let bits = prefix_length(self.scenario.ip);
+        let prefix = |address| Prefix::new(address, bits).expect("24 <= 32 and 64 <= 128");
+        let links = self.scenario.links.keys();
+        links
+            .map(|name| (name.clone(), self.addresses.of(name).map(prefix)))
+            .collect()
+    }
+
     fn nodes(&self) -> BTreeMap<String, NodePlan> {
         let Scenario {
             hosts,
@@ -231,11 +215,11 @@ impl Atlas<'_> {
         let mut routes = Vec::new();
         for (name, link) in &self.scenario.links {
             let on_link = link.ends.iter().any(|end| end == node);
-            for (end, address) in link.ends.iter().zip(self.addresses[name]) {
-                let to = Prefix::host(address.address());
+            for (end, address) in link.ends.iter().zip(self.addresses.of(name)) {
+                let to = Prefix::host(address);
                 let control = self.control(node, end);
                 let route = match self.topology.path(node, end) {
-                    Some(path) if !on_link => Route::via(to, self.far_address(&path, 0)),
+                    Some(path) if !on_link => Route::via(to, self.addresses.far(&path.hops[0])),
                     Some(_) if control.is_some() => Route::device(to, name),
                     _ => continue,
                 };
@@ -246,13 +230,6 @@ impl Atlas<'_> {
             }
         }
         routes
-    }
-
-    /// The address at the far end of hop number `index`.
-    fn far_address(&self, path: &Path<'_>, index: usize) -> IpAddr {
-        let hop = &path.hops[index];
-        let far = usize::from(hop.link.ends[1] == hop.to);
-        self.addresses[hop.name][far].address()
     }
 
     fn traffic(
@@ -283,8 +260,9 @@ impl Atlas<'_> {
         let dialled = path(&flow.opened_by, acceptor)?;
         let there = path(&flow.from, &flow.to)?;
         let back = path(&flow.to, &flow.from)?;
+        let [_, asked] = self.addresses.ends(&dialled);
         Ok(FlowPlan {
-            to: SocketAddr::new(self.far_address(&dialled, dialled.hops.len() - 1), port),
+            to: SocketAddr::new(asked, port),
             acceptor: acceptor.to_owned(),
             limit: there.goodput_limit(self.header(flow)),
             told: Told::of(flow, self.scenario.sender_control(flow), &there),

@@ -1,6 +1,6 @@
 //! From a scenario to an engine that stands at its start, and from one at its end to the outcome.
 
-use crate::addresses::{Addresses, MOST_FLOWS, MOST_LINKS};
+use crate::addresses::Addresses;
 use crate::codec::Codec;
 use crate::end::End;
 use crate::engine::{Course, Engine, PepNode};
@@ -21,6 +21,7 @@ use bentpipe_pep::ack_filter::{self, AckFilter};
 use bentpipe_pep::snoop::{self, Snoop};
 use bentpipe_pep::split::Split;
 use bentpipe_pep::{self as pep, Pep as _, Proxy};
+use bentpipe_plan::addresses::{MOST_FLOWS, MOST_LINKS};
 use bentpipe_plan::links;
 use bentpipe_scenario::{
     Amount, Flow, Path, PepKind, QueueLimit, SARATOGA, Scenario, SnoopPreset, Topology,
