@@ -179,7 +179,7 @@ impl Atlas<'_> {
     fn header(&self, flow: &Flow) -> Bytes {
         match (flow.is_saratoga(), flow.amount) {
             (true, Amount::Bytes(size)) => self.scenario.ip.saratoga_header(size),
-            _ => self.scenario.ip.header(),
+            _ => self.scenario.ip.tcp_header(),
         }
     }
 
@@ -264,7 +264,7 @@ impl Atlas<'_> {
         Ok(FlowPlan {
             to: SocketAddr::new(asked, port),
             acceptor: acceptor.to_owned(),
-            limit: there.goodput_limit(self.header(flow)),
+            limit: there.goodput_limit(there.mtu(), self.header(flow)),
             told: Told::of(flow, self.scenario.sender_control(flow), &there),
             round_trip: there.delay() + back.delay(),
             rate: there.rate(),

@@ -120,14 +120,19 @@ impl Ip {
 
     /// IP header and UDP header.
     pub fn udp_header(self) -> Bytes {
-        self.header() - Bytes(20 + 12) + Bytes(8)
+        self.header() + Bytes(8)
     }
 
     /// IP header, TCP header and its timestamps, the part of a full segment that is no payload.
-    pub fn header(self) -> Bytes {
+    pub fn tcp_header(self) -> Bytes {
+        self.header() + Bytes(20 + 12)
+    }
+
+    /// IP header, without options.
+    pub const fn header(self) -> Bytes {
         match self {
-            Self::V4 => Bytes(20 + 20 + 12),
-            Self::V6 => Bytes(40 + 20 + 12),
+            Self::V4 => Bytes(20),
+            Self::V6 => Bytes(40),
         }
     }
 }

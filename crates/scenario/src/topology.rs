@@ -133,16 +133,16 @@ impl Path<'_> {
             .product()
     }
 
-    /// What no TCP can exceed on this path: on each link the rate, times the payload's share of a
-    /// full packet, times the share that arrives there; the least of these. `headers` are IP and
-    /// TCP headers with options ([`crate::Ip::header`]). `None` if no link has a rate.
+    /// What no transfer in packets of `packet` bytes, of which `headers` are no payload, can exceed on this
+    /// path: on each link the greatest rate that it ever has, times the payload's share of a packet, times the
+    /// share that arrives there; the least of these. `None` if no link has a rate.
     ///
-    /// For one link: rate × (MTU - headers) / (MTU + overhead) × (1 - loss).
-    pub fn goodput_limit(&self, headers: Bytes) -> Option<Rate> {
-        let payload = (self.mtu() - headers).0 as f64;
+    /// For one link: rate × (packet - headers) / (packet + overhead) × (1 - loss).
+    pub fn goodput_limit(&self, packet: Bytes, headers: Bytes) -> Option<Rate> {
+        let payload = (packet - headers).0 as f64;
         let limits = self.hops.iter().filter_map(|hop| {
-            let wire = (self.mtu() + hop.direction.overhead).0 as f64;
-            let ratio = hop.direction.delivery_ratio(self.mtu());
+            let wire = (packet + hop.direction.overhead).0 as f64;
+            let ratio = hop.direction.delivery_ratio(packet);
             Some(
                 hop.direction
                     .greatest_rate()?
@@ -215,7 +215,7 @@ mod tests {
             (Duration::from_millis(300), Duration::ZERO)
         );
         // DESIGN: the limits at 10 Mbit/s are 9.65 at no loss and 9.17 at 5%.
-        let limit = down.goodput_limit(web.ip.header()).unwrap();
+        let limit = down.goodput_limit(down.mtu(), web.ip.tcp_header()).unwrap();
         assert!(
             (limit.mbps() - 10.0 * 1448.0 / 1500.0 * 0.95).abs() < 1e-6,
             "{limit}"

@@ -4,7 +4,7 @@ use crate::addresses::Addresses;
 use crate::codec::Codec;
 use crate::end::End;
 use crate::engine::{Course, Engine, PepNode};
-use crate::hosts::{self, Maker};
+use crate::hosts::Maker;
 use crate::network::{Line, Network, Routes};
 use crate::packets::Packets;
 use crate::split;
@@ -407,7 +407,7 @@ fn flow_outcome<O: Observer>(
     let received = Bytes(sink.record.received);
     let mss = match &source.file {
         Some(file) => file.payload(),
-        None => hosts::payload(&source.config, &sink.config).max(Bytes(1)),
+        None => source.config.payload(&sink.config).max(Bytes(1)),
     };
     let broken = opener.record.broken.or(acceptor.record.broken);
     let status = match (course.over, broken) {
@@ -448,8 +448,11 @@ fn flow_outcome<O: Observer>(
         // The flow's end comes later: its sender still has to hear that all arrived.
         goodput: rate(received, completion.unwrap_or(elapsed)),
         limit: path.and_then(|path| match source.file {
-            Some(_) => path.goodput_limit(path.mtu() - mss),
-            None => hosts::limit(&source.config, source.extra, mss, &path),
+            Some(_) => path.goodput_limit(path.mtu(), path.mtu() - mss),
+            None => {
+                let headers = Bytes(source.config.data_header().into());
+                path.goodput_limit(mss + headers, headers)
+            }
         }),
         connect: opener.record.connected.map(since),
         completion,

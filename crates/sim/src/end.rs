@@ -33,8 +33,6 @@ pub(crate) struct End {
     pub(crate) line: usize,
     /// The host of the other end.
     pub(crate) peer_host: u16,
-    /// Bytes of the IP header beyond IPv4's.
-    pub(crate) extra: u16,
 }
 
 impl End {

@@ -167,9 +167,7 @@ impl<O: Observer> Engine<O> {
         let PepNode { node, line, .. } = self.peps[pep];
         while let Some((side, mut packet)) = self.peps[pep].proxy.transmit(now) {
             if packet.host == NOWHERE {
-                let sender = &self.ends[packet.to.peer().index()];
-                packet.host = sender.peer_host;
-                packet.len += sender.extra;
+                packet.host = self.ends[packet.to.peer().index()].peer_host;
             }
             let len = packet.length();
             let packet = self.network.packets.put(packet);
@@ -285,7 +283,7 @@ impl<O: Observer> Engine<O> {
                 last = true;
             }
             // Links have an MTU of at most 65,535 bytes.
-            let len = connection.wire_len(&segment) as u16 + end.extra;
+            let len = connection.wire_len(&segment) as u16;
             let packet = self.network.packets.put(Packet {
                 content: Content::Tcp(segment),
                 to: id.peer(),

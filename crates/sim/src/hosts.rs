@@ -8,7 +8,9 @@ use crate::socket::Record;
 use bentpipe_base::{Bytes, Instant, Rate, Seq, Stream};
 use bentpipe_cc as cc;
 use bentpipe_saratoga::sender::Congestion;
-use bentpipe_scenario::{Amount, Endpoint, Flow, FlowKind, Host, Path, Preset, Scenario, Topology};
+use bentpipe_scenario::{
+    Amount, Endpoint, Flow, FlowKind, Host, Ip, Path, Preset, Scenario, Topology,
+};
 use bentpipe_tcp::{Config, WireSize, recovery};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,11 +63,6 @@ impl Kind<'_> {
     }
 }
 
-/// Bytes of an IPv4 and a TCP header without options.
-const BARE: u32 = 40;
-/// Bytes of the timestamps option with its padding.
-const TIMESTAMPS: u32 = 12;
-
 impl<'s> Maker<'s> {
     /// The two ends of `flow`, the opener first, and whether they stand from the start. Where they
     /// are and how they reach each other is not filled in.
@@ -76,7 +73,7 @@ impl<'s> Maker<'s> {
         }
         let kind = self.kind(flow)?;
         let [near, far] = &kind.configs;
-        let payload = payload(near, far);
+        let payload = near.payload(far);
         let shared = self.share(&kind.path, near);
         let (source, sink) = self.applications(flow, payload, kind.closes);
         let (opens, accepts) = if flow.opened_by == flow.from {
@@ -183,10 +180,10 @@ impl<'s> Maker<'s> {
             return Ok(None);
         }
         let [near, far] = &kind.configs;
-        let full = payload(near, far) + Bytes(source.data_header().into());
+        let full = near.payload(far) + Bytes(source.data_header().into());
         let bare = match source.wire_size {
             WireSize::Fixed { bare, .. } => bare,
-            WireSize::True => BARE,
+            WireSize::True => source.data_header() - u32::from(source.options()),
         };
         let syn = source.syn_length.map_or(u64::from(bare), u64::from);
         Ok((syn < full.0).then(|| {
@@ -230,9 +227,6 @@ impl<'s> Maker<'s> {
         let source = opens == (flow.opened_by == flow.from);
         let role = if opens { "opener" } else { "acceptor" };
         let draw = Stream::new(self.seed, &format!("flow.{}.{role}", flow.name)).bits();
-        let fixed = matches!(config.wire_size, WireSize::Fixed { .. });
-        // What IPv6 adds to true headers; fixed ones are as they are.
-        let extra = (self.scenario.ip.header().0 - bentpipe_scenario::Ip::V4.header().0) as u16;
         End {
             config: Arc::clone(config),
             shared: None,
@@ -248,13 +242,12 @@ impl<'s> Maker<'s> {
             done: None,
             line: 0,
             peer_host: 0,
-            extra: if fixed { 0 } else { extra },
         }
     }
 
     fn config(&self, flow: &Flow, host: &Host, path: &Path<'_>) -> Result<Config, SimError> {
         let endpoint = &host.endpoint;
-        let mut config = preset(endpoint);
+        let mut config = preset(endpoint, self.scenario.ip);
         if endpoint.preset == Preset::Rfc {
             // As Linux, which keeps half of a buffer for its own bookkeeping (tcp_adv_win_scale 1).
             config.receive_buffer = Bytes(host.tcp.receive_buffer.max.0 / 2);
@@ -275,12 +268,9 @@ impl<'s> Maker<'s> {
         config: &mut Config,
     ) -> Result<(), SimError> {
         let endpoint = &host.endpoint;
-        let options = if config.timestamps { TIMESTAMPS } else { 0 };
-        let ip = self.scenario.ip.header().0 as u32 - BARE - TIMESTAMPS;
-        let headers = BARE + ip + options;
         let (data, bare) = match config.wire_size {
             WireSize::Fixed { data, bare } => (data, bare),
-            WireSize::True => (headers, headers),
+            WireSize::True => (config.data_header(), config.data_header()),
         };
         let told = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0 as u32);
         if endpoint.data_header.is_some() || endpoint.ack_header.is_some() {
@@ -289,12 +279,9 @@ impl<'s> Maker<'s> {
                 bare: told(endpoint.ack_header).unwrap_or(bare),
             };
         }
-        let added = match config.wire_size {
-            WireSize::Fixed { data, .. } => data,
-            WireSize::True => headers,
-        };
+        let headers = Bytes(config.data_header().into());
         let mtu = path.mtu();
-        let fits = mtu - Bytes(u64::from(added));
+        let fits = mtu - headers;
         let payload = match (endpoint.mss, endpoint.preset) {
             (Some(mss), _) => mss,
             (None, Preset::Ns2) => Bytes(u64::from(config.mss)),
@@ -304,13 +291,13 @@ impl<'s> Maker<'s> {
         if payload > fits || payload == Bytes(0) || syn > mtu {
             return Err(SimError::Mtu {
                 flow: flow.name.clone(),
-                length: syn.max(payload + Bytes(u64::from(added))),
+                length: syn.max(payload + headers),
                 mtu,
             });
         }
         // Below an MTU of at most 65,535.
         // Which the maximum segment size is not: it leaves out options (RFC 6691).
-        config.mss = (payload.0 + u64::from(options)) as u16;
+        config.mss = payload.0 as u16 + config.options();
         Ok(())
     }
 
@@ -404,8 +391,8 @@ impl<'s> Maker<'s> {
     }
 }
 
-/// The preset of `endpoint` with what differs from it, sizes and controls not counted.
-pub(crate) fn preset(endpoint: &Endpoint) -> Config {
+/// The preset of `endpoint` with what differs from it, over `ip`, segment sizes and controls not counted.
+pub(crate) fn preset(endpoint: &Endpoint, ip: Ip) -> Config {
     let mut config = match endpoint.preset {
         Preset::Rfc => Config::rfc(),
         Preset::Ns2 => Config::ns2(),
@@ -423,6 +410,8 @@ pub(crate) fn preset(endpoint: &Endpoint) -> Config {
     set(&mut config.timestamps, endpoint.timestamps);
     set(&mut config.nagle, endpoint.nagle);
     config.first_is_syn = endpoint.first_is_syn();
+    // 20 or 40.
+    config.ip_header = ip.header().0 as u16;
     // At most the longest packet.
     config.syn_length = endpoint.syn_length.map(|length| length.0 as u16);
     if let Some(segments) = endpoint.initial_window {
@@ -444,34 +433,4 @@ pub(crate) fn recovery(name: &str, flow: &str) -> Result<&'static recovery::Vari
             known: known.join(", "),
         }
     })
-}
-
-/// Payload of a full segment between two ends of these configurations.
-pub(crate) fn payload(near: &Config, far: &Config) -> Bytes {
-    let options = if near.timestamps && far.timestamps {
-        TIMESTAMPS
-    } else {
-        0
-    };
-    Bytes(u64::from(near.mss.min(far.mss)).saturating_sub(options.into()))
-}
-
-/// What no TCP with segments and headers of `config` can exceed on `path`: on each link the rate,
-/// times the payload's share of a full segment, times the share that arrives; the least of these.
-pub(crate) fn limit(config: &Config, extra: u16, payload: Bytes, path: &Path<'_>) -> Option<Rate> {
-    let headers = match config.wire_size {
-        WireSize::Fixed { data, .. } => data,
-        WireSize::True => {
-            let options = if config.timestamps { TIMESTAMPS } else { 0 };
-            BARE + options + u32::from(extra)
-        }
-    };
-    let packet = payload + Bytes(u64::from(headers));
-    let limits = path.hops.iter().filter_map(|hop| {
-        let wire = (packet + hop.direction.overhead).0 as f64;
-        let ratio = hop.direction.delivery_ratio(packet);
-        let share = payload.0 as f64 / wire * ratio;
-        Some(hop.direction.rate?.scaled(share))
-    });
-    limits.min()
 }

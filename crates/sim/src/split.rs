@@ -7,10 +7,8 @@ use bentpipe_pep::leg::Leg;
 use bentpipe_pep::split::{Config, Setup};
 use bentpipe_scenario::{Preset, Scenario, Split, SplitLeg, SplitSetup};
 use bentpipe_tcp as tcp;
+use bentpipe_wire::Tcp;
 use std::sync::Arc;
-
-/// Bytes of the timestamps option, which count to the MSS (RFC 6691).
-const TIMESTAMPS: u64 = 12;
 
 /// The configuration of the split called `name`.
 pub(crate) fn config(
@@ -50,7 +48,7 @@ pub(crate) fn config(
 /// What both legs start from.
 fn endpoint(scenario: &Scenario, name: &str, split: &Split) -> Result<tcp::Config, SimError> {
     let endpoint = &split.endpoint;
-    let mut config = hosts::preset(endpoint);
+    let mut config = hosts::preset(endpoint, scenario.ip);
     if let Some(recovery) = &endpoint.recovery {
         config.recovery = hosts::recovery(recovery, &format!("peps.{name}"))?;
     }
@@ -63,7 +61,7 @@ fn endpoint(scenario: &Scenario, name: &str, split: &Split) -> Result<tcp::Confi
     }
     // With a handshake it is the smaller of the two ends' that counts.
     let mtu = scenario.links.values().map(|link| link.mtu).min();
-    let fits = mtu.unwrap_or(Bytes(1500)) - scenario.ip.header() + Bytes(TIMESTAMPS);
+    let fits = mtu.unwrap_or(Bytes(1500)) - scenario.ip.header() - Bytes(Tcp::BARE as u64);
     let mss = match (endpoint.mss, endpoint.preset) {
         (Some(mss), _) => mss,
         (None, Preset::Ns2) => Bytes(u64::from(config.mss)),

@@ -5,7 +5,7 @@ use crate::recovery;
 use crate::variants::{self, UnknownVariant};
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_cc as cc;
-use bentpipe_wire::Flags;
+use bentpipe_wire::{Flags, Ipv4, Tcp};
 use std::time::Duration;
 
 /// What makes the congestion window grow.
@@ -32,10 +32,13 @@ pub enum LostSyn {
     WholeWindow,
 }
 
+/// Bytes of the timestamps option with its padding (RFC 7323, appendix A).
+const TIMESTAMPS: u16 = 12;
+
 /// How long segments are on the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireSize {
-    /// Headers as they are: IPv4 and TCP with its options.
+    /// Headers as they are: IP, and TCP with its options.
     True,
     /// As ns-2 configures it.
     Fixed {
@@ -114,6 +117,8 @@ pub struct Config {
     pub time_wait: Duration,
     /// How long segments are on the link.
     pub wire_size: WireSize,
+    /// Bytes of an IP header: 20, or IPv6's 40. Not heeded where sizes are fixed.
+    pub ip_header: u16,
     /// What a SYN takes on the link in place of that, in bytes, headers included.
     pub syn_length: Option<u16>,
 }
@@ -183,6 +188,7 @@ impl Config {
             send_buffer: Bytes(4 << 20),
             time_wait: Duration::from_secs(60),
             wire_size: WireSize::True,
+            ip_header: Ipv4::BARE as u16,
             syn_length: None,
         }
     }
@@ -227,10 +233,20 @@ impl Config {
     /// Bytes that a segment with payload takes on the link besides the payload.
     pub fn data_header(&self) -> u32 {
         match self.wire_size {
-            WireSize::True if self.timestamps => 52,
-            WireSize::True => 40,
+            WireSize::True => u32::from(self.ip_header + Tcp::BARE as u16 + self.options()),
             WireSize::Fixed { data, .. } => data,
         }
+    }
+
+    /// Bytes of the options that every segment has, which count to [`Self::mss`].
+    pub const fn options(&self) -> u16 {
+        if self.timestamps { TIMESTAMPS } else { 0 }
+    }
+
+    /// Payload of a full segment between ends of this configuration and of `peer`.
+    pub fn payload(&self, peer: &Self) -> Bytes {
+        let options = self.options().min(peer.options());
+        Bytes(self.mss.min(peer.mss).saturating_sub(options).into())
     }
 
     /// The shift of the window field that the whole receive buffer needs (RFC 7323).
@@ -238,7 +254,7 @@ impl Config {
         crate::receiver::window_scale(self)
     }
 
-    /// Bytes that `segment` takes on the link, IPv4 and TCP headers included.
+    /// Bytes that `segment` takes on the link, IP and TCP headers included.
     pub fn wire_len(&self, segment: &Segment) -> usize {
         let payload = segment.payload.len();
         if let Some(length) = self.syn_length
@@ -247,7 +263,7 @@ impl Config {
             return length.into();
         }
         match self.wire_size {
-            WireSize::True => 20 + segment.header_len() + payload,
+            WireSize::True => usize::from(self.ip_header) + segment.header_len() + payload,
             WireSize::Fixed { data, .. } if payload > 0 => data as usize + payload,
             WireSize::Fixed { bare, .. } => {
                 let options = segment.options.as_deref();
