@@ -25,7 +25,7 @@ pub mod replay;
 
 pub use choose::{Choice, ChooseError, available, choose};
 pub use controls::{ConfigureError, Controls, LoadError};
-pub use names::{kernel_name, user_name};
+pub use names::{kernel_name, twin, user_name};
 pub use params::{LinkParams, LinkShare};
 
 /// The name of TCP Hybla, as users write it; [`kernel_name`] is what `setsockopt` takes.

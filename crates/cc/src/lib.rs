@@ -125,6 +125,8 @@ pub struct Hole {
 pub struct Settings {
     /// The link's rate on the wire, where known.
     pub rate: Option<Rate>,
+    /// Bytes that the link adds to an IP packet; [`Window::wire`] has them.
+    pub overhead: Bytes,
     /// Hybla's reference round-trip time.
     pub rtt0: Duration,
     /// The share of the rate to pace at.
@@ -149,6 +151,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             rate: None,
+            overhead: Bytes(0),
             rtt0: Duration::from_millis(25),
             pace: Probability::new(0.985).expect("lies in [0, 1]"),
             guard: Some(Duration::from_millis(60)),

@@ -60,6 +60,7 @@ fn settings() -> impl Strategy<Value = Settings> {
         number(),
         any::<(bool, bool, bool)>(),
         (number(), number(), number()),
+        0..100_000_u64,
     )
         .prop_map(
             |(
@@ -70,8 +71,10 @@ fn settings() -> impl Strategy<Value = Settings> {
                 windows,
                 (aggressive, uncapped, hystart),
                 (alpha, beta, gamma),
+                overhead,
             )| Settings {
                 rate,
+                overhead: Bytes(overhead),
                 rtt0,
                 pace: Probability::new(pace).expect("lies in [0, 1]"),
                 guard,

@@ -6,9 +6,10 @@
 
 use crate::LabError;
 use bentpipe_base::{Bytes, Rate};
-use bentpipe_bpf::{HYBLA, RATE, kernel_name};
+use bentpipe_bpf::{kernel_name, twin};
 use bentpipe_os::netlink::{Prefix, Route};
 use bentpipe_plan::addresses::{ACCEPTED_ON, Addresses, MOST_FLOWS, MOST_LINKS, prefix_length};
+use bentpipe_plan::rates::{self, Told};
 use bentpipe_scenario::{Amount, Flow, Path, Scenario, TcpSettings, Topology, Traffic};
 use bentpipe_traffic::Direction;
 use std::collections::BTreeMap;
@@ -45,41 +46,10 @@ pub(crate) struct FlowPlan {
     pub(crate) told: Option<Told>,
     /// Propagation there and back.
     pub(crate) round_trip: Duration,
-    /// The lowest rate on the way from sender to receiver.
+    /// What Saratoga is told.
     pub(crate) rate: Option<Rate>,
     /// The largest packet on that way.
     pub(crate) mtu: Bytes,
-}
-
-/// The slowest link on a way, and the rate that senders over it are told. Flows that are told the
-/// same share the link.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Told {
-    pub(crate) link: String,
-    /// The node from which packets enter it.
-    pub(crate) from: String,
-    pub(crate) rate: Rate,
-    pub(crate) overhead: Bytes,
-}
-
-impl Told {
-    fn of(flow: &Flow, control: Option<&str>, path: &Path<'_>) -> Option<Self> {
-        let slowest = path.hops.iter().min_by_key(|hop| {
-            let rate = hop.direction.rate;
-            rate.map_or(u64::MAX, Rate::bits_per_sec)
-        })?;
-        let rate = match (control?, flow.path_rate) {
-            (HYBLA | RATE, Some(rate)) => rate,
-            (RATE, None) => slowest.direction.rate?,
-            _ => return None,
-        };
-        Some(Self {
-            link: slowest.name.to_owned(),
-            from: slowest.from.to_owned(),
-            rate,
-            overhead: slowest.direction.overhead,
-        })
-    }
 }
 
 impl Plan {
@@ -249,6 +219,12 @@ impl Atlas<'_> {
         ])
     }
 
+    /// What the sender of `flow` is told, if its control is one of ours.
+    fn told(&self, flow: &Flow, there: &Path<'_>) -> Option<Told> {
+        let control = self.scenario.sender_control(flow)?;
+        rates::told(flow, twin(control)?, there)
+    }
+
     fn flow(&self, flow: &Flow, port: u16) -> Result<FlowPlan, LabError> {
         let acceptor = flow.acceptor();
         self.has_one_control(flow)?;
@@ -259,15 +235,17 @@ impl Atlas<'_> {
         };
         let dialled = path(&flow.opened_by, acceptor)?;
         let there = path(&flow.from, &flow.to)?;
-        let back = path(&flow.to, &flow.from)?;
         let [_, asked] = self.addresses.ends(&dialled);
         Ok(FlowPlan {
             to: SocketAddr::new(asked, port),
             acceptor: acceptor.to_owned(),
             limit: there.goodput_limit(there.mtu(), self.header(flow)),
-            told: Told::of(flow, self.scenario.sender_control(flow), &there),
-            round_trip: there.delay() + back.delay(),
-            rate: there.rate(),
+            told: self.told(flow, &there),
+            round_trip: self
+                .topology
+                .round_trip(&flow.from, &flow.to)
+                .unwrap_or_default(),
+            rate: rates::of_file(flow, &there),
             mtu: there.mtu(),
         })
     }

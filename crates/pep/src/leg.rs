@@ -148,6 +148,7 @@ impl Leg {
         config.send_buffer = Bytes(self.send_buffer.0 / 2);
         let settings = &mut config.settings;
         settings.rate = self.rate;
+        settings.overhead = self.overhead;
         settings.pace = self.pacing;
         settings.rtt0 = self.rtt0;
         settings.aggressive = self.aggressive;

@@ -77,6 +77,11 @@ impl<'s> Topology<'s> {
         (!hops.is_empty()).then_some(Path { hops })
     }
 
+    /// Propagation from `a` to `b` and back, which may go other ways.
+    pub fn round_trip(&self, a: &str, b: &str) -> Option<Duration> {
+        Some(self.path(a, b)?.delay() + self.path(b, a)?.delay())
+    }
+
     /// How many links lie between each node and `to`; nodes that cannot reach it are missing.
     fn distances(&self, to: &str) -> BTreeMap<&'s str, usize> {
         let mut distance = BTreeMap::new();

@@ -24,7 +24,7 @@ use bentpipe_pep::{self as pep, Pep as _, Proxy};
 use bentpipe_plan::addresses::{MOST_FLOWS, MOST_LINKS};
 use bentpipe_plan::links;
 use bentpipe_scenario::{
-    Amount, Flow, Path, PepKind, QueueLimit, SARATOGA, Scenario, SnoopPreset, Topology,
+    Amount, Flow, PepKind, QueueLimit, SARATOGA, Scenario, SnoopPreset, Topology,
 };
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -422,8 +422,6 @@ fn flow_outcome<O: Observer>(
         (None, None) => Default::default(),
     };
     let path = topology.path(&flow.from, &flow.to);
-    let back = topology.path(&flow.to, &flow.from);
-    let delays = [&path, &back].map(|way| way.as_ref().map_or(Duration::ZERO, Path::delay));
     FlowOutcome {
         name: flow.name.clone(),
         control: source
@@ -440,7 +438,9 @@ fn flow_outcome<O: Observer>(
             Amount::Segments(segments) => Some(mss * segments),
             Amount::Duration(_) => None,
         },
-        round_trip: delays.iter().sum(),
+        round_trip: topology
+            .round_trip(&flow.from, &flow.to)
+            .unwrap_or_default(),
         elapsed,
         received,
         segments: received.0.div_ceil(mss.0),

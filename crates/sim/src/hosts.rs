@@ -5,8 +5,9 @@ use crate::app::{Application, Bulk, OnOff, Pattern, Requester, Responder, Sink};
 use crate::end::End;
 use crate::file::{FileEnd, Plan};
 use crate::socket::Record;
-use bentpipe_base::{Bytes, Instant, Rate, Seq, Stream};
+use bentpipe_base::{Bytes, Instant, Seq, Stream};
 use bentpipe_cc as cc;
+use bentpipe_plan::rates::{self, Told};
 use bentpipe_saratoga::sender::Congestion;
 use bentpipe_scenario::{
     Amount, Endpoint, Flow, FlowKind, Host, Ip, Path, Preset, Scenario, Topology,
@@ -22,9 +23,8 @@ pub(crate) struct Maker<'s> {
     pub(crate) seed: u64,
     /// Whether bytes travel, to be checked.
     pub(crate) wire: bool,
-    /// What flows by the rate control have in common: by the slowest link on their way, the node
-    /// from which they enter it, and the rate that they are told.
-    pub(crate) shares: BTreeMap<(String, String, Rate), cc::rate::Link>,
+    /// What flows by the rate control have in common that are told the same of a link.
+    pub(crate) shares: BTreeMap<Told, cc::rate::Link>,
     /// What flows so far have of their kind.
     pub(crate) kinds: Vec<Arc<Kind<'s>>>,
 }
@@ -74,7 +74,7 @@ impl<'s> Maker<'s> {
         let kind = self.kind(flow)?;
         let [near, far] = &kind.configs;
         let payload = near.payload(far);
-        let shared = self.share(&kind.path, near);
+        let shared = self.share(flow, &kind.path, near);
         let (source, sink) = self.applications(flow, payload, kind.closes);
         let (opens, accepts) = if flow.opened_by == flow.from {
             (source, sink)
@@ -149,7 +149,7 @@ impl<'s> Maker<'s> {
         }
         let plan = Plan {
             size,
-            rate: flow.path_rate.or_else(|| path.rate()).ok_or_else(unrated)?,
+            rate: rates::of_file(flow, path).ok_or_else(unrated)?,
             packet: path.mtu(),
             overhead: self.scenario.ip.udp_header(),
             congestion: match flow.congestion_control.as_deref() {
@@ -197,17 +197,15 @@ impl<'s> Maker<'s> {
     }
 
     /// The rate control of a flow on the slowest link of its path, where it uses that control.
-    fn share(&mut self, path: &Path<'_>, config: &Config) -> Option<Box<dyn cc::Congestion>> {
-        let rate = config
-            .settings
-            .rate
-            .filter(|_| config.congestion.name == "rate")?;
-        let slowest = path.hops.iter().min_by_key(|hop| {
-            let rate = hop.direction.rate;
-            rate.map_or(u64::MAX, Rate::bits_per_sec)
-        })?;
-        let key = (slowest.name.to_owned(), slowest.from.to_owned(), rate);
-        let link = self.shares.entry(key).or_default().clone();
+    fn share(
+        &mut self,
+        flow: &Flow,
+        path: &Path<'_>,
+        config: &Config,
+    ) -> Option<Box<dyn cc::Congestion>> {
+        let control = Some(config.congestion.name).filter(|name| *name == "rate")?;
+        let link = self.shares.entry(rates::told(flow, control, path)?);
+        let link = link.or_default().clone();
         Some(Box::new(cc::rate::RateControl::on(link, &config.settings)))
     }
 
@@ -316,12 +314,10 @@ impl<'s> Maker<'s> {
             })?,
             None => self.named_control(flow, host.endpoint.recovery.as_ref(), config)?,
         };
-        // As in the lab: only who owns its link is told the rate of it without being asked.
-        config.settings.rate = match config.congestion.name {
-            "hybla" => flow.path_rate,
-            "rate" => flow.path_rate.or_else(|| path.rate()),
-            _ => None,
-        };
+        if let Some(told) = rates::told(flow, config.congestion.name, path) {
+            config.settings.rate = Some(told.rate);
+            config.settings.overhead = told.overhead;
+        }
         Ok(config)
     }
 

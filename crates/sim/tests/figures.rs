@@ -89,6 +89,41 @@ fn goodput_approaches_the_limit_of_the_path() {
     );
 }
 
+/// As in the lab, the rate control knows what IPv6 and the link's framing take: it fills the link and no queue.
+#[test]
+fn the_rate_control_counts_headers_and_framing() {
+    for (ip, overhead) in [(4, 0), (6, 0), (4, 150), (6, 150)] {
+        let outcome = common::run(&format!(
+            r#"
+            name = "told"
+            ip = {ip}
+            [hosts.a]
+            [hosts.b]
+            [links.space]
+            ends = ["a", "b"]
+            rate = "2Mbit/s"
+            delay = "250ms"
+            overhead = "{overhead}B"
+            [[flows]]
+            from = "a"
+            to = "b"
+            count = 2
+            duration = "60s"
+            congestion_control = "bentpipe_rate"
+            "#
+        ));
+        let goodput: f64 = outcome.flows.iter().map(|flow| flow.goodput.mbps()).sum();
+        let headers = if ip == 4 { 52.0 } else { 72.0 };
+        let limit = 2.0 * (1500.0 - headers) / (1500.0 + f64::from(overhead));
+        // 98.5% of it, less a round trip or two of the minute.
+        let share = goodput / limit;
+        assert!((0.95..0.985).contains(&share), "{ip} {overhead}: {share}");
+        let there = &outcome.links[0].counters;
+        let wait = there.waited().as_secs_f64() / there.packets as f64;
+        assert!(wait < 0.005, "{ip} {overhead}: {wait} s a packet");
+    }
+}
+
 /// Each answer fits a window, so each exchange takes a round trip, a transmission and the pause.
 #[test]
 fn requests_take_a_round_trip_each() {

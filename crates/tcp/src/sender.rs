@@ -117,7 +117,7 @@ impl Sender {
                 in_flight: 0,
                 offered: u32::MAX,
                 mss: Bytes(u64::from(mss)),
-                wire: Bytes(u64::from(config.data_header()) + u64::from(mss)),
+                wire: config.on_the_wire(mss),
                 pacing: None,
             },
             congestion: (config.congestion.new)(&config.settings),
@@ -147,7 +147,7 @@ impl Sender {
     pub(crate) fn establish(&mut self, mss: u32, now: Instant) {
         self.mss = mss.max(1);
         self.window.mss = Bytes(u64::from(self.mss));
-        self.window.wire = Bytes(u64::from(self.config.data_header()) + u64::from(self.mss));
+        self.window.wire = self.config.on_the_wire(self.mss);
         self.last_sent = now;
         if self.counters.timeouts > 0 && !self.config.first_is_syn {
             if self.config.lost_syn != LostSyn::WholeWindow {

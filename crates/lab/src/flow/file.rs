@@ -90,7 +90,7 @@ impl Prepared {
             client: ends.opener,
             address: plan.to,
             sends: flow.opened_by == flow.from,
-            rate: flow.path_rate.or(plan.rate),
+            rate: plan.rate,
             mtu: plan.mtu,
             control: flow.congestion_control.as_deref().unwrap_or("none"),
             program: ends.program,
