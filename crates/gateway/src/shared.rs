@@ -64,7 +64,7 @@ impl std::fmt::Display for Impairment {
         let words = match self {
             Self::Worker => "a thread of the gateway does not answer",
             Self::Routes => {
-                "its rules and routes are missing and cannot be made again: is `lo` up? (`ip rule`, `ip link show lo`)"
+                "its rules and routes are missing, or not the first, and cannot be made again (`ip rule`, `ip link show lo`)"
             }
             Self::Table => {
                 "its nft table is missing, or `lo` has not the address 127.0.0.1 (`ip address show lo`)"

@@ -35,6 +35,8 @@ pub(crate) struct Watchdog {
     epoll: Epoll,
     /// What the workers were asked, and have not all answered.
     asked: u64,
+    /// Why rules and routes could not be made again the last time.
+    obstacle: Option<NetlinkError>,
     /// When rules and routes were found whole; `None`: they have to be looked at.
     whole: Option<Instant>,
     /// When all was well.
@@ -60,6 +62,7 @@ impl Watchdog {
             legs,
             routes,
             epoll,
+            obstacle: None,
             whole: None,
             well: timer::now(),
             told: None,
@@ -97,7 +100,12 @@ impl Watchdog {
             && now.since(self.well) >= LIFE
             && self.told.replace(why) != Some(why)
         {
-            tracing::error!("new flows pass unsplit: {why}");
+            match &self.obstacle {
+                Some(error) if why == Impairment::Routes => {
+                    tracing::error!("new flows pass unsplit: {why}: {error}");
+                }
+                _ => tracing::error!("new flows pass unsplit: {why}"),
+            }
         }
     }
 
@@ -138,7 +146,7 @@ impl Watchdog {
                 }
                 self.whole = Some(now);
             }
-            Err(error) => tracing::debug!(%error, "rules and routes are missing, or not the first"),
+            Err(error) => self.obstacle = Some(error),
         }
         self.whole.is_some()
     }

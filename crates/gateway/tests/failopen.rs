@@ -415,6 +415,38 @@ fn a_successor_takes_over_without_the_loss_of_a_connection() {
     old.iter_mut().for_each(exchange);
 }
 
+/// What the predecessor remembers of a connection is not for one that has its four numbers after it: the successor's own
+/// dial is the one that is used, and no end of the predecessor ends it.
+#[test]
+fn a_port_used_again_after_a_handover_is_the_successors() {
+    need!(Root, Tproxy);
+    for handshake in ["end-to-end", "early"] {
+        let stage = Stage::new();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gateway.sock");
+        let config = format!(
+            "handshake = \"{handshake}\"\ncontrol = \"{}\"\n",
+            path.display()
+        );
+        let mut retired = child::start(&stage, &config);
+        let used = Ip::BOTH.map(|ip| used_pair(&stage, ip, true));
+        let _stays = stage.pair(Ip::V4);
+        let running = child::start_in_place(&stage, &config);
+        eventually("the successor at the socket", || {
+            pid_at(&path) == Some(u64::from(running.child.id()))
+        });
+        let mut pairs = used.map(|(from, listener)| {
+            let client = stage.connect_from(from, listener.address());
+            let server = listener.accept();
+            assert_eq!(server.peer_addr().unwrap(), from, "{handshake}");
+            (client, server)
+        });
+        pairs.iter_mut().for_each(exchange);
+        retired.kill();
+        pairs.iter_mut().for_each(exchange);
+    }
+}
+
 fn pid_at(path: &Path) -> Option<u64> {
     let answer = protocol::ask(path, &Request::Status).ok()?;
     answer["status"]["pid"].as_u64()

@@ -162,6 +162,30 @@ fn rules_that_would_come_first_change_nothing() {
     drop(gateway);
 }
 
+/// Where the rules of others have gone, the gateway's go up again: there is room for the next that comes without a number.
+#[test]
+fn a_low_rule_that_came_and_went_leaves_room() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let (_gateway, health) = start_with_health(&stage);
+    for family in ["-4", "-6"] {
+        for change in ["add", "del"] {
+            let rule = format!("{family} rule {change} pref 4 fwmark 7 lookup 100");
+            assert!(ip(&stage.gateway, &rule));
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        assert!(ip(
+            &stage.gateway,
+            &format!("{family} rule add fwmark 7 lookup 100")
+        ));
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(health().contains("200 OK"), "{}", health());
+    let mut pairs = Ip::BOTH.map(|ip| soon(&stage, ip));
+    assert_eq!(stage.connections().len(), 4);
+    pairs.iter_mut().for_each(exchange);
+}
+
 /// A gateway, and what its `/healthz` says.
 fn start_with_health(stage: &Stage) -> (GatewayProcess, impl Fn() -> String) {
     let metrics = SocketAddr::new(Ip::V4.gateway_lan(), 9463);

@@ -8,6 +8,7 @@
 //! inside an async task, where waiting for another runtime (or dropping one) panics. The kernel
 //! answers each request within the `send`, so a blocking socket loses nothing.
 
+mod diversion;
 mod link;
 mod offload;
 mod route;
@@ -16,9 +17,10 @@ mod transport;
 mod watch;
 
 pub use bentpipe_base::{Family, ParsePrefixError, Prefix};
+pub use diversion::Diversion;
 pub use link::{LinkStats, Veth, VethEnd};
 pub use route::{Route, RouteGuard};
-pub use rule::{Diversion, Mark, Rule, RuleAction, RuleGuard, Table};
+pub use rule::{Mark, Rule, RuleAction, RuleGuard, Table};
 pub use watch::Watch;
 
 pub(crate) use rule::owner_metric;

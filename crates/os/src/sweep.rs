@@ -256,14 +256,17 @@ fn sweep_rules(netlink: &Netlink, living: &Living, report: &mut Report) {
             return;
         }
     };
-    let metric = |table: Table| {
-        routes
-            .iter()
-            .find(|route| route.table == table)
-            .map(|r| r.metric)
+    // Processes of one pid in several pid namespaces share a table: a rule of it may be of each of them.
+    let is_dead = |table: Table| {
+        let of_it = routes.iter().filter(|route| route.table == table);
+        let mut metrics = of_it.map(|route| route.metric).peekable();
+        match metrics.peek() {
+            None => is_dead_table(table, None, living),
+            Some(_) => metrics.all(|metric| is_dead_table(table, Some(metric), living)),
+        }
     };
     for rule in rules {
-        if !is_dead_table(rule.table, metric(rule.table), living) {
+        if !is_dead(rule.table) {
             continue;
         }
         match netlink.remove_rule(&rule) {

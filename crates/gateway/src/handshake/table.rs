@@ -160,6 +160,12 @@ impl Table {
             return Known::Held(std::mem::replace(&mut held.ticket, ticket));
         }
         match self.let_in.get_mut(&syn.ends) {
+            Some(before) if before.waits && before.seq != syn.seq => {
+                // Its client has reset what we answered, and begins anew.
+                (before.seq, before.looped, before.again) = (syn.seq, now, false);
+                before.until = now + UNCONFIRMED;
+                Known::LetIn
+            }
             Some(before) if before.waits => {
                 if now.since(before.looped) >= PROMPT {
                     if before.again {

@@ -6,6 +6,8 @@
 
 use super::segments::{HEADERS, connection};
 use super::{Ruleset, SYN, is};
+use crate::mark::Marks;
+use bentpipe_os::netlink::Mark;
 
 /// How many SYNs are remembered, and for how long: while one may be held. Beyond, one is known by what it has.
 const REMEMBERED: u32 = 1 << 16;
@@ -46,9 +48,13 @@ impl Ruleset {
         }
     }
 
-    /// Rules that give looped SYNs their priority and mark again.
+    /// Rules that give looped SYNs their priority and mark again. Those of another gateway of this namespace, by their mark
+    /// as it looped them or has delivered them before, are left to it: we may remember an older one of their numbers.
     pub(super) fn restore(&self) -> String {
         let holders = is("priority", self.marks.holders());
+        let any = is("mark", Mark::GATEWAYS);
+        let (ours, mask) = (self.marks.intercepted(), Marks::mask());
+        let foreign = format!("  {any} meta mark & {mask:#x} != {ours:#x} accept\n");
         let rule = |ip| {
             let connection = connection(ip, self.seed);
             let mark = match self.queued {
@@ -57,6 +63,6 @@ impl Ruleset {
             };
             format!("  {SYN} meta priority set {connection} map @entering\n  {holders} {mark}\n")
         };
-        HEADERS.map(rule).concat()
+        foreign + &HEADERS.map(rule).concat()
     }
 }

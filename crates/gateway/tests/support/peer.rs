@@ -142,6 +142,17 @@ impl Peer {
 
     /// Connects to `to`, with `bytes` in the SYN.
     pub fn connect(&mut self, to: SocketAddr, bytes: &[u8]) {
+        self.begin(to, bytes);
+        self.acknowledge();
+    }
+
+    /// Begins a connection to `to` and resets it when that is answered, as who scans ports does.
+    pub fn probe(&mut self, to: SocketAddr) {
+        self.begin(to, b"");
+        self.send(self.segment(self.next, Flags::RST), b"");
+    }
+
+    fn begin(&mut self, to: SocketAddr, bytes: &[u8]) {
         let SocketAddr::V4(to) = to else {
             unreachable!("of family V4")
         };
@@ -153,7 +164,6 @@ impl Peer {
         let answer = self.await_flag(Flags::SYN);
         assert_eq!(answer.ack, self.next, "bytes of a SYN are not taken");
         self.expected = answer.seq + 1;
-        self.acknowledge();
     }
 
     /// Waits for a SYN, and answers it until that is confirmed.

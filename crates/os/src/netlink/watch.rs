@@ -19,7 +19,7 @@ const RTM_NEWRULE: u16 = 32;
 const RTM_DELRULE: u16 = 33;
 /// RTNLGRP_LINK, IPV4_IFADDR, IPV4_ROUTE, IPV4_RULE, IPV6_IFADDR, IPV6_ROUTE and IPV6_RULE.
 const GROUPS: [u32; 7] = [1, 5, 7, 8, 9, 11, 19];
-/// The length of `struct rtmsg` and `fib_rule_hdr`, and RTA_TABLE, which is FRA_TABLE too.
+/// The length of `struct rtmsg`, and RTA_TABLE.
 const BODY: usize = 12;
 const TABLE: u16 = 15;
 /// Messages read at once. Where more wait, much changes, and ours is looked at.
@@ -71,9 +71,9 @@ impl Watch {
 
 fn concerns(kind: u16, body: &[u8], table: Table) -> bool {
     match kind {
-        // A new rule may come before ours.
-        RTM_NEWLINK | RTM_DELLINK | RTM_NEWADDR | RTM_DELADDR | RTM_NEWRULE => true,
-        RTM_DELROUTE | RTM_DELRULE => {
+        // A new rule may come before ours, and one that goes may leave room for them.
+        RTM_NEWLINK | RTM_DELLINK | RTM_NEWADDR | RTM_DELADDR | RTM_NEWRULE | RTM_DELRULE => true,
+        RTM_DELROUTE => {
             let mut attributes = attributes(body.get(BODY..).unwrap_or_default());
             attributes
                 .any(|(kind, value)| kind == TABLE && u32_at(value, 0) == Some(table.number()))
