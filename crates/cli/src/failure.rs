@@ -1,6 +1,6 @@
 //! How a command ends: its exit code, and the line that says why.
 
-use bentpipe_scenario::Problems;
+use bentpipe_config::Problems;
 use std::fmt;
 use std::process::ExitCode;
 

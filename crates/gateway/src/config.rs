@@ -1,7 +1,7 @@
 //! The configuration from its file, and its doubts into the log.
 
+use bentpipe_config::Problems;
 use bentpipe_policy::{Config, Interface};
-use bentpipe_scenario::Problems;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 

@@ -1,7 +1,7 @@
+use bentpipe_config::Problems;
 use bentpipe_os::need::Missing;
 use bentpipe_os::netlink::NetlinkError;
 use bentpipe_os::netns::{NetnsError, SysctlError};
-use bentpipe_scenario::Problems;
 use std::io;
 use std::path::PathBuf;
 use thiserror::Error;

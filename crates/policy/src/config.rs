@@ -39,8 +39,8 @@ mod read;
 
 use crate::policy::{Doubt, Policy, Quic, overlaps};
 use bentpipe_base::Bytes;
+use bentpipe_config::Problems;
 use bentpipe_pep::leg::Leg;
-use bentpipe_scenario::Problems;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -11,7 +11,7 @@
 //! assert_eq!(Config::parse("gateway.toml", text)?.sat_interfaces, ["eth1"]);
 //! let wrong = Config::parse("gateway.toml", &text.replace("rate", "raet")).unwrap_err();
 //! assert!(wrong.to_string().starts_with("gateway.toml:3:1: unknown key `raet` in [sat]"));
-//! # Ok::<(), bentpipe_scenario::Problems>(())
+//! # Ok::<(), bentpipe_config::Problems>(())
 //! ```
 #![forbid(unsafe_code)]
 

@@ -2,8 +2,8 @@
 //! units, written back as TOML, and the paths that follow from them.
 //!
 //! Text in, typed value out; nothing here opens a file. [`Scenario::parse`] collects every problem
-//! it can find and names file, line, what was expected and the nearest valid name ([`Problems`]).
-//! The reader under it ([`read`]) knows nothing of scenarios and serves other TOML files as well.
+//! it can find and names file, line, what was expected and the nearest valid name ([`Problems`](bentpipe_config::Problems)).
+//! The reader under it is the crate `config`.
 //!
 //! ```
 //! use bentpipe_scenario::Scenario;
@@ -24,18 +24,16 @@
 //! assert_eq!(geo.links["space"].forward.rate.unwrap().mbps(), 10.0);
 //! let wrong = Scenario::parse("geo.toml", &text.replace("rate", "raet")).unwrap_err();
 //! assert!(wrong.to_string().starts_with("geo.toml:7:1: unknown key `raet` in [links.space]"));
-//! # Ok::<(), bentpipe_scenario::Problems>(())
+//! # Ok::<(), bentpipe_config::Problems>(())
 //! ```
 #![forbid(unsafe_code)]
 
 mod emit;
 mod model;
+mod names;
 mod parse;
-mod problem;
-pub mod read;
 pub mod study;
 mod topology;
-mod values;
 
 pub use model::{
     AckFilter, Amount, Blue, BufferRange, Change, Direction, Endpoint, Flow, FlowKind, Gateway,
@@ -44,6 +42,5 @@ pub use model::{
     TrafficSource,
 };
 pub use parse::Known;
-pub use problem::{Problem, Problems, nearest};
 pub use study::Study;
 pub use topology::{Hop, Path, Topology};

@@ -11,10 +11,9 @@ mod split;
 mod traffic;
 
 use crate::model::{Ip, Scenario};
-use crate::problem::Problems;
-use crate::read::{Document, Place, Table, Wrong};
+use crate::names::{Name, check_name};
 use crate::study::KnownMeasure;
-use crate::values::{Name, check_name};
+use bentpipe_config::{Document, Place, Problems, Table, Wrong};
 use core::time::Duration;
 use std::collections::BTreeMap;
 
@@ -83,7 +82,7 @@ fn studies(root: &mut Table<'_, '_>) {
 
 struct Anything;
 
-impl crate::read::Value for Anything {
+impl bentpipe_config::Value for Anything {
     fn read(_: &toml::de::DeValue<'_>, _: &str) -> Result<Self, Wrong> {
         Ok(Self)
     }

@@ -32,7 +32,7 @@
 //! let last = study.expander().point(19)?;
 //! assert_eq!(last.labels, ["2Mbit/s", "10"]);
 //! assert_eq!(last.scenario.links["l"].forward.rate.unwrap().mbps(), 2.0);
-//! # Ok::<(), bentpipe_scenario::Problems>(())
+//! # Ok::<(), bentpipe_config::Problems>(())
 //! ```
 
 mod axis;
@@ -52,9 +52,8 @@ pub use statement::{Bound, ParseBoundError, SMALL_SHARE, Statement, Take};
 
 use crate::model::{Scenario, Traffic, TrafficSource};
 use crate::parse::{self, Known};
-use crate::problem::Problems;
-use crate::read::Document;
 use axis::Values;
+use bentpipe_config::{Document, Problems};
 use bentpipe_traffic::{Profile, ProfileError};
 use core::fmt::Write;
 use layout::Layout;

@@ -2,7 +2,8 @@
 
 use crate::StudyError;
 use crate::agree::Reference;
-use bentpipe_scenario::{Study, nearest};
+use bentpipe_config::nearest;
+use bentpipe_scenario::Study;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-use bentpipe_scenario::Problems;
+use bentpipe_config::Problems;
 use std::io;
 use std::path::PathBuf;
 use thiserror::Error;

@@ -3,8 +3,8 @@
 
 use super::{Known, Places};
 use crate::model::{Amount, Flow, FlowKind, Scenario};
-use crate::read::{Document, Place, Wrong};
 use crate::topology::Topology;
+use bentpipe_config::{Document, Place, Wrong};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The congestion controls of Saratoga.

@@ -2,9 +2,9 @@
 
 use super::LONGEST;
 use crate::model::{Endpoint, Preset};
-use crate::read::{Table, Wrong};
-use crate::values::{Word, brief};
+use crate::names::Word;
 use bentpipe_base::Bytes;
+use bentpipe_config::{Table, Wrong, brief};
 use core::time::Duration;
 
 pub(super) fn endpoint(host: &mut Table<'_, '_>) -> Endpoint {

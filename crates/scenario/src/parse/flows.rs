@@ -2,9 +2,9 @@
 
 use super::LONGEST;
 use crate::model::{Amount, Flow, FlowKind};
-use crate::read::{Place, Table, Wrong};
-use crate::values::{Control, Name, Word, brief, check_name};
+use crate::names::{Control, Name, Word, check_name};
 use bentpipe_base::{Bytes, Rate};
+use bentpipe_config::{Place, Table, Wrong, brief};
 use core::time::Duration;
 
 /// Where a flow's names stand.

@@ -3,9 +3,9 @@
 use super::queue::queue;
 use super::{LONGEST, Places, named};
 use crate::model::{Change, Direction, Gilbert, Link, Outage, Queue};
-use crate::read::{Table, Value, Wrong};
-use crate::values::{Name, Number};
+use crate::names::Name;
 use bentpipe_base::{Bytes, Probability, Rate};
+use bentpipe_config::{Number, Table, Value, Wrong};
 use core::time::Duration;
 use std::collections::BTreeMap;
 use toml::de::DeValue;
@@ -15,7 +15,7 @@ pub(super) fn links(
     places: &mut Places,
 ) -> Option<BTreeMap<String, Link>> {
     named(root, "links", |name, _, mut table| {
-        let ends = table.required_pair();
+        let ends = ends(&mut table);
         let place = table.place_of("ends");
         places.ends.insert(name.to_owned(), [place.clone(), place]);
         let mtu = mtu(&mut table);
@@ -38,17 +38,15 @@ pub(super) fn links(
     })
 }
 
-impl Table<'_, '_> {
-    fn required_pair(&mut self) -> Option<[String; 2]> {
-        let example = "[\"terminal\", \"hub\"]";
-        if !self.has("ends") {
-            let what = format!("{} lacks `ends`", self.title());
-            let expected = format!("`ends = {example}`");
-            self.problem("ends", Wrong::new(what, expected));
-        }
-        let [a, b] = self.array::<Name, 2>("ends", example)?;
-        Some([a.0, b.0])
+fn ends(table: &mut Table<'_, '_>) -> Option<[String; 2]> {
+    let example = "[\"terminal\", \"hub\"]";
+    if !table.has("ends") {
+        let what = format!("{} lacks `ends`", table.title());
+        let expected = format!("`ends = {example}`");
+        table.problem("ends", Wrong::new(what, expected));
     }
+    let [a, b] = table.array::<Name, 2>("ends", example)?;
+    Some([a.0, b.0])
 }
 
 fn mtu(table: &mut Table<'_, '_>) -> Bytes {

@@ -2,9 +2,9 @@
 
 use super::{Places, named};
 use crate::model::{BufferRange, Gateway, Host, Router, TcpSettings};
-use crate::read::{Place, Table, Wrong};
-use crate::values::{Control, Name};
+use crate::names::{Control, Name};
 use bentpipe_base::Bytes;
+use bentpipe_config::{Place, Table, Wrong};
 use std::collections::BTreeMap;
 
 pub(super) fn hosts(

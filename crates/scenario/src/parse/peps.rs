@@ -4,8 +4,8 @@ use super::queue::limit;
 use super::split::split;
 use super::{LONGEST, Places, named};
 use crate::model::{AckFilter, Pep, PepKind, Snoop, SnoopPreset};
-use crate::read::{Table, Wrong};
-use crate::values::{Name, brief};
+use crate::names::Name;
+use bentpipe_config::{Table, Wrong, brief};
 use core::time::Duration;
 use std::collections::BTreeMap;
 

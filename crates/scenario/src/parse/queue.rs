@@ -3,9 +3,8 @@
 use super::LONGEST;
 use super::endpoint::sized;
 use crate::model::{Blue, Queue, QueueLimit, Red, RedKind};
-use crate::read::{Table, Wrong};
-use crate::values::{Number, brief};
 use bentpipe_base::{Bytes, Probability};
+use bentpipe_config::{Number, Table, Wrong, brief};
 use core::time::Duration;
 
 const KINDS: [&str; 5] = ["blue", "drop-tail", "red", "red-linux", "red-ns2"];

@@ -2,9 +2,9 @@
 
 use super::endpoint::{endpoint, initial_window, rto, sized};
 use crate::model::{Split, SplitLeg, SplitSetup};
-use crate::read::{Table, Value, Wrong};
-use crate::values::{Control, Word, brief};
+use crate::names::{Control, Word};
 use bentpipe_base::{Bytes, Probability, Rate};
+use bentpipe_config::{Table, Value, Wrong, brief};
 use toml::de::DeValue;
 
 pub(super) fn split(table: &mut Table<'_, '_>) -> Split {

@@ -2,8 +2,8 @@
 
 use super::Places;
 use crate::model::{Traffic, TrafficSource};
-use crate::read::{Table, Wrong};
-use crate::values::{Name, Word, brief};
+use crate::names::{Name, Word};
+use bentpipe_config::{Table, Wrong, brief};
 use bentpipe_traffic::{Kind, Model};
 
 /// Most flows of cross traffic.

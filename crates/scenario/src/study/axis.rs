@@ -1,8 +1,8 @@
 //! `[[sweep]]`.
 
 use super::Axis;
-use crate::read::{Place, Table, Wrong};
-use crate::values::{Name, brief};
+use crate::names::Name;
+use bentpipe_config::{Place, Table, Wrong, brief};
 use serde_spanned::Spanned;
 use std::collections::BTreeSet;
 use toml::de::DeValue;

@@ -1,8 +1,7 @@
 //! What the points of a study are run on: `engine`.
 
 use crate::parse::Known;
-use crate::read::{Table, Wrong};
-use crate::values::brief;
+use bentpipe_config::{Table, Wrong, brief};
 
 /// What runs the points of a study.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

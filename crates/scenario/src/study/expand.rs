@@ -4,8 +4,7 @@ use super::Study;
 use super::axis::Values;
 use crate::model::Scenario;
 use crate::parse::{self, Known};
-use crate::problem::{Problem, Problems};
-use crate::read::{Document, Place, Wrong};
+use bentpipe_config::{Document, Place, Problem, Problems, Wrong};
 use serde_spanned::Spanned;
 use std::borrow::Cow;
 use toml::de::{DeTable, DeValue};
@@ -215,7 +214,7 @@ pub(super) fn check(study: &Study, known: Known<'_>) -> Result<(), Problems> {
             for at in values {
                 choice[number] = at;
                 if let Err(found) = expander.scenario(&choice) {
-                    let new = found.0.into_iter().filter(|new| !problems.contains(new));
+                    let new = found.into_iter().filter(|new| !problems.contains(new));
                     let new: Vec<Problem> = new.collect();
                     problems.extend(new);
                 }
@@ -228,8 +227,5 @@ pub(super) fn check(study: &Study, known: Known<'_>) -> Result<(), Problems> {
     quick.set_quick();
     try_all(&quick);
     problems.sort_by_key(|problem| (problem.line, problem.column));
-    match problems.is_empty() {
-        true => Ok(()),
-        false => Err(Problems(problems)),
-    }
+    Problems::found(problems).map_or(Ok(()), Err)
 }

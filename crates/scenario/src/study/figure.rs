@@ -1,8 +1,7 @@
 //! `[[figures]]`.
 
 use super::layout::{Filter, Reader, TableKind};
-use crate::read::Wrong;
-use crate::values::{Number, brief};
+use bentpipe_config::{Number, Wrong, brief};
 
 /// A figure: lines, each for one value of every axis of the lines.
 #[derive(Clone, Debug, PartialEq)]

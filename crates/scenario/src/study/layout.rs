@@ -5,9 +5,7 @@ use super::measure::{self, Parts};
 use super::statement::Statement;
 use super::{Axis, SEED};
 use crate::parse::Known;
-use crate::problem::nearest;
-use crate::read::{Table, Wrong};
-use crate::values::brief;
+use bentpipe_config::{Table, Wrong, brief, nearest};
 use std::collections::{BTreeMap, BTreeSet};
 use toml::de::DeValue;
 

@@ -1,9 +1,7 @@
 //! The measures that tables, figures and statements name: of the whole run, `goodput`, or of one flow, link or proxy,
 //! `goodput(download)`.
 
-use crate::problem::nearest;
-use crate::read::{Table, Wrong};
-use crate::values::brief;
+use bentpipe_config::{Table, Wrong, brief, nearest};
 use toml::de::{DeTable, DeValue};
 
 /// A measure that a study may name.

@@ -1,8 +1,7 @@
 //! `[[statements]]`: what a paper says in words, and how it is checked.
 
 use super::layout::{Filter, Reader, TableKind};
-use crate::read::Wrong;
-use crate::values::brief;
+use bentpipe_config::{Wrong, brief};
 use core::fmt;
 use core::str::FromStr;
 

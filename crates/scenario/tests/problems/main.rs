@@ -2,7 +2,8 @@
 
 mod cases;
 
-use bentpipe_scenario::{Known, Problems, Scenario};
+use bentpipe_config::Problems;
+use bentpipe_scenario::{Known, Scenario};
 use cases::CASES;
 use proptest::prelude::*;
 

@@ -4,8 +4,8 @@ use super::policy::{Many, Name};
 use super::sized;
 use crate::config::{Profile, Which};
 use bentpipe_base::{Bytes, Probability, Rate};
+use bentpipe_config::{Table, Value, Wrong};
 use bentpipe_pep::leg::Leg;
-use bentpipe_scenario::read::{Table, Value, Wrong};
 use std::time::Duration;
 use toml::de::DeValue;
 

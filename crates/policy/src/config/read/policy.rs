@@ -5,7 +5,7 @@ use super::leg::Interface;
 use crate::config::{Profile, Which};
 use crate::policy::{Action, Policy, Quic};
 use bentpipe_base::Prefix;
-use bentpipe_scenario::read::{Table, Value, Wrong};
+use bentpipe_config::{Table, Value, Wrong};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use toml::de::DeValue;

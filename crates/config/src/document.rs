@@ -5,7 +5,7 @@
 //! the nearest known one can be named. Problems do not stop the reading: a value that could not be
 //! read is `None`, and [`Document::finish`] gives either the value or all problems.
 
-use crate::problem::{Problem, Problems, nearest};
+use crate::{Problem, Problems, nearest};
 use core::cell::RefCell;
 use core::ops::Range;
 use serde_spanned::Spanned;
@@ -87,7 +87,7 @@ impl<'t> Document<'t> {
     }
 
     /// The same text with another content, whose values stand in that text.
-    pub(crate) fn with_root(file: &'t str, text: &'t str, root: DeTable<'t>) -> Self {
+    pub fn with_root(file: &'t str, text: &'t str, root: DeTable<'t>) -> Self {
         Self {
             file,
             text,
@@ -136,7 +136,8 @@ impl<'t> Document<'t> {
         Err(Problems(problems.collect()))
     }
 
-    pub(crate) fn source(&self, place: &Place) -> &'t str {
+    /// The text at `place`.
+    pub fn source(&self, place: &Place) -> &'t str {
         self.text.get(place.clone()).unwrap_or_default()
     }
 }
@@ -204,7 +205,7 @@ impl<'d, 't> Table<'d, 't> {
     }
 
     /// Whether the value of `key` is an array.
-    pub(crate) fn is_array(&self, key: &str) -> bool {
+    pub fn is_array(&self, key: &str) -> bool {
         let value = self.entries.get(key);
         value.is_some_and(|value| value.get_ref().is_array())
     }
@@ -316,7 +317,7 @@ impl<'d, 't> Table<'d, 't> {
     }
 
     /// Its keys and values, unread.
-    pub(crate) fn entries(&self) -> &'d DeTable<'t> {
+    pub fn entries(&self) -> &'d DeTable<'t> {
         self.entries
     }
 
@@ -333,12 +334,14 @@ impl<'d, 't> Table<'d, 't> {
         }
     }
 
-    pub(crate) fn raw(&mut self, key: &'static str) -> Option<&'d Spanned<DeValue<'t>>> {
+    /// The value of `key`, unread.
+    pub fn raw(&mut self, key: &'static str) -> Option<&'d Spanned<DeValue<'t>>> {
         self.asked.insert(key);
         self.entries.get(key)
     }
 
-    pub(crate) fn read<T: Value>(&self, value: &Spanned<DeValue<'_>>) -> Option<T> {
+    /// Reads `value`, which stands in this table; what is wrong with it is recorded.
+    pub fn read<T: Value>(&self, value: &Spanned<DeValue<'_>>) -> Option<T> {
         let source = self.document.source(&value.span());
         T::read(value.get_ref(), source)
             .map_err(|wrong| self.document.problem(value.span(), wrong))

@@ -1,7 +1,6 @@
-//! The types that a TOML value can be read as: quantities with units, numbers, names.
+//! The types that a TOML value can be read as: quantities with units, numbers, texts.
 
-use crate::problem::nearest;
-use crate::read::{Value, Wrong};
+use crate::{Value, Wrong, nearest};
 use bentpipe_base::{Bytes, ParseUnitError, Probability, Rate, parse_duration};
 use core::time::Duration;
 use toml::de::DeValue;
@@ -39,7 +38,7 @@ fn quantity<T>(
 }
 
 /// `text` on one line of at most 40 characters.
-pub(crate) fn brief(text: &str) -> String {
+pub fn brief(text: &str) -> String {
     let mut line: String = text.chars().take(40).map(printable).collect();
     if text.chars().nth(40).is_some() {
         line.push('…');
@@ -152,7 +151,8 @@ impl Value for f64 {
 }
 
 /// A finite number, with or without a decimal point.
-pub(crate) struct Number(pub(crate) f64);
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Number(pub f64);
 
 impl Value for Number {
     fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
@@ -168,69 +168,5 @@ impl Value for Number {
                 let what = format!("`{}` is not a number", brief(source));
                 Wrong::new(what, "a number such as 2 or 0.5, without quotes")
             })
-    }
-}
-
-/// The name of a node, a link or a flow: it also names interfaces, files and columns.
-pub(crate) fn check_name(name: &str) -> Result<(), Wrong> {
-    let right = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    if name.len() <= 15
-        && name.starts_with(|c: char| c.is_ascii_alphabetic())
-        && name.chars().all(right)
-        && !["lo", "all", "default"].contains(&name)
-    {
-        return Ok(());
-    }
-    let expected = "1 to 15 letters, digits, `-` or `_`, beginning with a letter, \
-                    and not `lo`, `all` or `default`";
-    let what = format!("`{}` is not a name", brief(name));
-    Err(Wrong::new(what, expected))
-}
-
-/// A name checked by [`check_name`].
-pub(crate) struct Name(pub(crate) String);
-
-impl Value for Name {
-    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
-        let name = String::read(value, source)?;
-        check_name(&name)?;
-        Ok(Self(name))
-    }
-}
-
-/// A word that another crate gives a meaning: a variant of TCP, a kind of proxy.
-pub(crate) struct Word(pub(crate) String);
-
-impl Value for Word {
-    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
-        let word = String::read(value, source)?;
-        let right = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_' || c == '+';
-        if (1..=40).contains(&word.len()) && word.chars().all(right) {
-            return Ok(Self(word));
-        }
-        let what = format!("`{}` is not a name", brief(&word));
-        Err(Wrong::new(what, "letters, digits, `-`, `_` or `+`"))
-    }
-}
-
-/// A congestion control by its kernel name (`TCP_CA_NAME_MAX` is 16 with the closing zero). Which
-/// names a kernel knows is found out where the kernel is; here only the form is checked.
-pub(crate) struct Control(pub(crate) String);
-
-impl Value for Control {
-    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
-        let name = String::read(value, source)?;
-        let right = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-        if (1..=15).contains(&name.len()) && name.chars().all(right) {
-            return Ok(Self(name));
-        }
-        let what = format!("`{}` cannot be a congestion control", brief(&name));
-        let expected = "a name of the kernel's of at most 15 letters, such as `cubic`, `reno`, \
-                        `bbr`, `bentpipe_hybla` or `bentpipe_rate`";
-        let known = ["cubic", "reno", "bbr", "bentpipe_hybla", "bentpipe_rate"];
-        Err(Wrong {
-            suggestion: nearest(&name, known).map(str::to_owned),
-            ..Wrong::new(what, expected)
-        })
     }
 }

@@ -45,6 +45,11 @@ impl fmt::Display for Problem {
 pub struct Problems(pub(crate) Vec<Problem>);
 
 impl Problems {
+    /// What was found, if anything was.
+    pub fn found(problems: Vec<Problem>) -> Option<Self> {
+        (!problems.is_empty()).then_some(Self(problems))
+    }
+
     /// The problems, in the order of the text.
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
         self.0.iter()
@@ -53,6 +58,15 @@ impl Problems {
     fn lines(&self) -> String {
         let lines: Vec<String> = self.0.iter().map(Problem::to_string).collect();
         lines.join("\n")
+    }
+}
+
+impl IntoIterator for Problems {
+    type Item = Problem;
+    type IntoIter = std::vec::IntoIter<Problem>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
     }
 }
 
