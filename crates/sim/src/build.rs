@@ -202,7 +202,14 @@ fn peps(
         };
         let second = usize::from(link.ends[1] == pep.node);
         let (out, back) = (2 * number + second, 2 * number + 1 - second);
-        lines[out].pep_before = Some(peps.len());
+        if let Some(other) = lines[out].pep_before.replace(peps.len()) {
+            let other: &PepNode = &peps[other];
+            return Err(SimError::Proxies {
+                names: [other.name.clone(), name.clone()],
+                node: pep.node.clone(),
+                link: pep.link.clone(),
+            });
+        }
         lines[back].pep_behind = Some(peps.len());
         let direction = if second == 0 {
             &link.forward

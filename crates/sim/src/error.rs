@@ -23,6 +23,18 @@ pub enum SimError {
         /// The split.
         pep: String,
     },
+    /// Two proxies in one place.
+    #[error(
+        "PEPs `{}` and `{}` are both at `{node}` on link `{link}`: enable one of them", .names[0], .names[1]
+    )]
+    Proxies {
+        /// Their names.
+        names: [String; 2],
+        /// Where they are.
+        node: String,
+        /// On which link of that.
+        link: String,
+    },
     /// A congestion control that only the kernel has.
     #[error(
         "the simulator has no congestion control `{control}` for flow `{flow}`; it has {known}"

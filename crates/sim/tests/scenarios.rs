@@ -3,7 +3,7 @@
 
 mod common;
 
-use bentpipe_scenario::Scenario;
+use bentpipe_scenario::{Pep, PepKind, Scenario, Snoop};
 use bentpipe_sim::{Options, Status, run};
 
 fn refusal(text: &str) -> String {
@@ -35,6 +35,29 @@ fn a_split_is_refused_with_the_way_out() {
         said.contains("`hub`") && said.contains("bentpipe lab run"),
         "{said}"
     );
+}
+
+/// What is read from a file was asked before; what is built in code was not.
+#[test]
+fn two_proxies_in_one_place_are_refused_with_both_names() {
+    let text = include_str!("../../../scenarios/geo.toml");
+    let mut scenario = Scenario::parse("geo.toml", text).unwrap();
+    let pep = |enabled| Pep {
+        node: "hub".to_owned(),
+        link: "space".to_owned(),
+        enabled,
+        kind: PepKind::Snoop(Snoop::default()),
+    };
+    scenario.peps.insert("agent".to_owned(), pep(true));
+    scenario.peps.insert("other".to_owned(), pep(true));
+    let said = run(&scenario, &Options::default()).unwrap_err().to_string();
+    assert!(
+        said.contains("`agent` and `other` are both at `hub` on link `space`"),
+        "{said}"
+    );
+    scenario.peps.insert("other".to_owned(), pep(false));
+    let outcome = run(&scenario, &Options::default()).unwrap();
+    assert_eq!(outcome.peps.len(), 1);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! ends before the run does.
 
 use super::{Known, Places};
-use crate::model::{Amount, Flow, FlowKind, Scenario};
+use crate::model::{Amount, Flow, FlowKind, Pep, Scenario};
 use crate::topology::Topology;
 use bentpipe_config::{Document, Place, Wrong};
 use std::collections::{BTreeMap, BTreeSet};
@@ -118,9 +118,22 @@ impl Check<'_, '_> {
             if !own.contains(&pep.link.as_str()) {
                 let what = format!("`{}` is no link of `{}`", pep.link, pep.node);
                 right = self.problem(link, Wrong::name(what, &pep.link, &own));
+            } else if let Some(sat) = self.other_side(pep) {
+                let what = format!(
+                    "PEP `{name}` stands for gateway `{}`, whose `sat` is `{sat}`",
+                    pep.node
+                );
+                right = self.problem(link, Wrong::new(what, format!("`link = \"{sat}\"`")));
             }
         }
         right
+    }
+
+    /// The link that `pep` has to be at, where it stands for a gateway and is at another.
+    fn other_side(&self, pep: &Pep) -> Option<&str> {
+        let gateway = self.scenario.gateways.get(&pep.node)?;
+        let stands = self.scenario.stands_for_gateway(pep) && pep.link != gateway.sat;
+        stands.then_some(&gateway.sat)
     }
 
     /// The names of the links that end at `node`.

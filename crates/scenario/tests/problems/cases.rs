@@ -246,6 +246,16 @@ pub(crate) const CASES: &[(&str, &str, &[&str])] = &[
             "`enabled = false`",
         ],
     ),
+    // The simulator's legs would be the lab's the other way round.
+    (
+        "[links.space]",
+        "[gateways.hub.split]\n[peps.agent]\nkind = \"split\"\nnode = \"hub\"\nlink = \"ground\"\n\
+         [links.space]",
+        &[
+            "15:8: PEP `agent` stands for gateway `hub`, whose `sat` is `space`",
+            "expected `link = \"space\"`",
+        ],
+    ),
     (
         "kind = \"bulk\"",
         "kind = \"on-of\"",
