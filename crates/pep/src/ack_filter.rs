@@ -24,6 +24,8 @@ use std::collections::{BTreeMap, VecDeque};
 pub struct Config {
     /// What the link carries; `None`: without bound, and nothing ever waits.
     pub rate: Option<Rate>,
+    /// Bytes that the link adds to each packet.
+    pub overhead: Bytes,
     /// Packets that wait at most; a newcomer beyond is dropped, as by the queue that the agent's is in
     /// the place of.
     pub packets: usize,
@@ -35,6 +37,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             rate: None,
+            overhead: Bytes(0),
             packets: 1000,
             flows: 65_536,
         }
@@ -176,7 +179,7 @@ impl<P: Forge> AckFilter<P> {
             let length = packet.wire_length();
             self.buffered = self.buffered - length;
             if let Some(rate) = self.config.rate {
-                self.free += rate.serialisation(length);
+                self.free += rate.serialisation(length + self.config.overhead);
             }
             self.pass(Side::Space, packet);
         }

@@ -13,6 +13,7 @@ use support::{acknowledgement, packet, tcp};
 /// 40 bytes take 10 ms.
 const SLOW: Config = Config {
     rate: Some(Rate::from_bits_per_sec(32_000)),
+    overhead: Bytes(0),
     packets: 8,
     flows: 3,
 };
@@ -75,6 +76,21 @@ fn the_newest_takes_the_place_of_the_oldest() {
     let expected = [(Instant::ZERO, ack(0)), (Instant::ZERO + STEP, ack(4))];
     assert_eq!(sent, expected, "when the first that waited would have left");
     assert_eq!(agent.tally().replaced, 3);
+}
+
+#[test]
+fn what_the_link_adds_takes_its_time() {
+    use support::ack;
+    let mut agent = filter(Config {
+        overhead: Bytes(40),
+        ..SLOW
+    });
+    for n in [1, 9] {
+        agent.input(Side::Ground, ack(n), Instant::ZERO);
+    }
+    let sent = drained(&mut agent, Instant::ZERO);
+    let expected = [(Instant::ZERO, ack(1)), (Instant::ZERO + STEP * 2, ack(9))];
+    assert_eq!(sent, expected);
 }
 
 #[test]

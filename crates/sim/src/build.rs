@@ -226,6 +226,7 @@ fn peps(
                 let default = ack_filter::Config::default();
                 let config = ack_filter::Config {
                     rate: direction.rate,
+                    overhead: direction.overhead,
                     packets: filter.packets.map_or(default.packets, |it| it as usize),
                     ..default
                 };
