@@ -13,6 +13,7 @@ mod ranges;
 mod seq;
 mod time;
 mod units;
+mod whole;
 
 pub use append::append;
 pub use machine::Machine;
@@ -23,3 +24,4 @@ pub use ranges::Ranges;
 pub use seq::Seq;
 pub use time::Instant;
 pub use units::{Bytes, ParseUnitError, Probability, Rate, parse_duration};
+pub use whole::{MOST_WHOLE, read_text, read_whole};

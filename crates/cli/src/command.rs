@@ -13,8 +13,21 @@ pub(crate) mod sim;
 pub(crate) mod study;
 pub(crate) mod traffic;
 
-use crate::failure::Failure;
+use crate::failure::{Blame, Failure};
+use anyhow::Context;
+use bentpipe_base::read_text;
 use bentpipe_scenario::{Known, Scenario};
+use std::fs::File;
+use std::path::Path;
+
+/// The text of the scenario in `file`.
+fn read(file: &Path) -> Result<String, Failure> {
+    let name = file.display();
+    File::open(file)
+        .and_then(read_text)
+        .with_context(|| format!("cannot read the scenario `{name}`; give the path of a TOML file"))
+        .or_usage()
+}
 
 /// The scenario in `text`, its programs among those that the lab has.
 fn parse(name: &str, text: &str) -> Result<Scenario, Failure> {

@@ -34,6 +34,25 @@ fn file(folder: &Path, text: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
+/// A device has no end, and a scenario or key has.
+#[test]
+fn a_file_without_an_end_is_refused() {
+    for arguments in [
+        &["sim", "run", "/dev/zero"][..],
+        &["lab", "run", "/dev/zero"],
+        &["compare", "/dev/zero"],
+        &["study", "run", "/dev/zero"],
+        &["gateway", "check", "/dev/zero"],
+        &["saratoga", "ls", "127.0.0.1", "--key-file", "/dev/zero"],
+    ] {
+        let said = refused(&bentpipe(arguments), 2);
+        assert!(
+            said.contains("/dev/zero") && said.contains("it has more than 16 MiB"),
+            "{arguments:?}: {said}"
+        );
+    }
+}
+
 #[test]
 fn a_missing_file_is_named() {
     for arguments in [

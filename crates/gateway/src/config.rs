@@ -1,7 +1,9 @@
 //! The configuration from its file, and its doubts into the log.
 
+use bentpipe_base::read_text;
 use bentpipe_config::Problems;
 use bentpipe_policy::{Config, Interface};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -27,7 +29,8 @@ pub enum ConfigError {
 /// See [`ConfigError`].
 pub fn load(path: impl AsRef<Path>) -> Result<Config, ConfigError> {
     let path = path.as_ref();
-    let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
+    let text = File::open(path).and_then(read_text);
+    let text = text.map_err(|source| ConfigError::Unreadable {
         path: path.to_owned(),
         source,
     })?;

@@ -2,6 +2,7 @@
 
 use crate::StudyError;
 use crate::agree::Reference;
+use bentpipe_base::read_text;
 use bentpipe_config::nearest;
 use bentpipe_scenario::Study;
 use serde::Deserialize;
@@ -70,8 +71,8 @@ fn name_of(path: &Path) -> String {
 }
 
 fn rows<T: DeserializeOwned>(path: &Path) -> Result<Vec<(u64, T)>, StudyError> {
-    let file = match File::open(path) {
-        Ok(file) => file,
+    let text = match File::open(path).and_then(read_text) {
+        Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(source) => {
             return Err(StudyError::Read {
@@ -80,7 +81,7 @@ fn rows<T: DeserializeOwned>(path: &Path) -> Result<Vec<(u64, T)>, StudyError> {
             });
         }
     };
-    let mut reader = csv::Reader::from_reader(file);
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
     let wrong = |error: csv::Error| StudyError::Values {
         file: name_of(path),
         line: error.position().map_or(1, csv::Position::line),

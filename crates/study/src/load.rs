@@ -1,11 +1,12 @@
 //! A study from its folder.
 
 use crate::{Beside, StudyError};
+use bentpipe_base::read_text;
 use bentpipe_outcome::{MEASURES, RENAMED, Subject};
 use bentpipe_scenario::study::{KnownMeasure, Part};
 use bentpipe_scenario::{Known, Study};
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// A study and what stands beside it.
@@ -31,10 +32,12 @@ pub fn load(path: &Path) -> Result<Loaded, StudyError> {
     } else {
         path.to_owned()
     };
-    let text = fs::read_to_string(&file).map_err(|source| StudyError::Read {
-        path: file.clone(),
-        source,
-    })?;
+    let text = File::open(&file)
+        .and_then(read_text)
+        .map_err(|source| StudyError::Read {
+            path: file.clone(),
+            source,
+        })?;
     let names = known_names();
     let known = Known {
         variants: &names.variants,
@@ -76,10 +79,12 @@ pub fn load(path: &Path) -> Result<Loaded, StudyError> {
 pub fn read_profiles(study: &mut Study, file: &Path) -> Result<(), StudyError> {
     for name in study.profile_files()? {
         let path = file.with_file_name(&name);
-        let text = fs::read_to_string(&path).map_err(|source| StudyError::Profile {
-            path: path.clone(),
-            source,
-        })?;
+        let text = File::open(&path)
+            .and_then(read_text)
+            .map_err(|source| StudyError::Profile {
+                path: path.clone(),
+                source,
+            })?;
         study
             .load_profile(&name, &text)
             .map_err(|error| StudyError::Traffic(error.to_string()))?;

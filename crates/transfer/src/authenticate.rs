@@ -9,12 +9,14 @@
 //! is encrypted: for that, use a tunnel.
 
 use crate::Error;
+use bentpipe_base::read_whole;
 use bentpipe_wire::saratoga::{Code, Frame, Request};
 use core::time::Duration;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -44,7 +46,8 @@ impl Key {
     /// A file that cannot be read, or is too short.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let name = path.display().to_string();
-        let octets = std::fs::read(path).map_err(Error::file("read the key", name.clone()))?;
+        let octets = File::open(path).and_then(read_whole);
+        let octets = octets.map_err(Error::file("read the key", name.clone()))?;
         let key = octets.trim_ascii().to_vec();
         if key.len() < 16 {
             let short = "it has less than 16 octets; make one with `openssl rand -hex 32`";

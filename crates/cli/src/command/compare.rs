@@ -124,9 +124,7 @@ fn say(ended: usize, total: usize, cases: &[Case], outcome: &runs::Outcome) {
 /// The scenarios to compare: one a point of the file's axes.
 fn cases(file: &Path) -> Result<Vec<Case>, Failure> {
     let name = file.display().to_string();
-    let text = fs::read_to_string(file)
-        .with_context(|| format!("cannot read the scenario `{name}`; give the path of a TOML file"))
-        .or_usage()?;
+    let text = super::read(file)?;
     let mut study = Study::parse(&name, &text, bentpipe_scenario::Known::default())
         .map_err(Failure::Mistakes)?;
     bentpipe_study::read_profiles(&mut study, file).or_usage()?;

@@ -5,13 +5,12 @@ use crate::failure::{Blame, Failure};
 use crate::lateness::Lateness;
 use crate::stop::Stop;
 use crate::terminal;
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use bentpipe_lab::{LabError, Progress, RunOptions, RunResult};
 use bentpipe_os::need::Need;
 use bentpipe_scenario::Scenario;
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
-use std::fs;
 use std::io::{IsTerminal, stderr};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -58,9 +57,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
 
 fn run_file(args: &Run) -> Result<(), Failure> {
     let name = args.file.display().to_string();
-    let text = fs::read_to_string(&args.file)
-        .with_context(|| format!("cannot read the scenario `{name}`; give the path of a TOML file"))
-        .or_usage()?;
+    let text = super::read(&args.file)?;
     let mut scenario = super::parse(&name, &text)?;
     super::traffic::load(&mut scenario, &args.file).or_usage()?;
     check_splits(&name, &text, &scenario)?;

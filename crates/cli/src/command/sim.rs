@@ -52,9 +52,7 @@ pub(crate) struct Run {
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     let Command::Run(args) = command;
     let name = args.file.display().to_string();
-    let text = fs::read_to_string(&args.file)
-        .with_context(|| format!("cannot read the scenario `{name}`; give the path of a TOML file"))
-        .or_usage()?;
+    let text = super::read(&args.file)?;
     let mut scenario = super::parse(&name, &text)?;
     traffic::load(&mut scenario, &args.file).or_usage()?;
     for warning in bentpipe_sim::warnings(&scenario).or_usage()? {

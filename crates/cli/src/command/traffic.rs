@@ -3,11 +3,11 @@
 use crate::failure::{Blame, Failure};
 use crate::terminal;
 use anyhow::{Context, anyhow};
-use bentpipe_base::Bytes;
+use bentpipe_base::{Bytes, read_text};
 use bentpipe_scenario::{Scenario, Traffic};
 use bentpipe_traffic::{Kind, Model, Profile};
 use clap::Subcommand;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -112,7 +112,7 @@ pub(crate) fn load(scenario: &mut Scenario, file: &Path) -> anyhow::Result<()> {
     let Some(path) = Traffic::file(traffic).map(|name| file.with_file_name(name)) else {
         return Ok(());
     };
-    let text = fs::read_to_string(&path).with_context(|| {
+    let text = File::open(&path).and_then(read_text).with_context(|| {
         let path = path.display();
         format!("cannot read the profile `{path}`; make it with `bentpipe traffic ftp -o {path}`")
     })?;

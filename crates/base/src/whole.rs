@@ -1,0 +1,49 @@
+//! What is read whole into memory, such as a configuration: never more than such a thing can have.
+
+use std::io::{self, Read};
+
+/// Octets of what is read whole at most. The longest scenario of ours has some 20 kB; a device or pipe without
+/// an end has more.
+pub const MOST_WHOLE: u64 = 16 << 20;
+
+/// All that `source` has.
+///
+/// # Errors
+/// What `source` says; more than [`MOST_WHOLE`] octets.
+pub fn read_whole(source: impl Read) -> io::Result<Vec<u8>> {
+    let mut octets = Vec::new();
+    source.take(MOST_WHOLE + 1).read_to_end(&mut octets)?;
+    match octets.len() as u64 > MOST_WHOLE {
+        true => Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("it has more than {} MiB", MOST_WHOLE >> 20),
+        )),
+        false => Ok(octets),
+    }
+}
+
+/// All that `source` has, which is text.
+///
+/// # Errors
+/// As [`read_whole`], and what is not UTF-8.
+pub fn read_text(source: impl Read) -> io::Result<String> {
+    String::from_utf8(read_whole(source)?)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_end_is_refused() {
+        let error = read_whole(io::repeat(0)).unwrap_err();
+        assert_eq!(error.to_string(), "it has more than 16 MiB");
+        let most = io::repeat(b'a').take(MOST_WHOLE);
+        assert_eq!(read_text(most).unwrap().len() as u64, MOST_WHOLE);
+        assert_eq!(
+            read_text(&b"\xff"[..]).unwrap_err().kind(),
+            io::ErrorKind::InvalidData
+        );
+    }
+}
