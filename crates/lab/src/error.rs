@@ -175,6 +175,15 @@ pub enum LabError {
         /// Why.
         source: io::Error,
     },
+    /// The result folder holds something else.
+    #[error(
+        "{} is not of a run of the lab, and would be lost: give a folder of its own for the results",
+        .path.display()
+    )]
+    Foreign {
+        /// What is there.
+        path: PathBuf,
+    },
     /// The caller raised the cancel flag; everything made is undone.
     #[error("interrupted; nothing of the run is left behind")]
     Cancelled,

@@ -7,10 +7,12 @@ mod rows;
 use crate::LabError;
 use crate::emulator::Report;
 use crate::result::{Measured, RunResult};
+use bentpipe_base::read_whole;
 use bentpipe_outcome::Document;
 use bentpipe_scenario::{Scenario, Traffic, TrafficSource};
 use rows::{FlowRow, SampleRow};
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -19,11 +21,11 @@ use std::time::UNIX_EPOCH;
 
 /// The first transfers of cross traffic, where the scenario has them from a file.
 const PROFILE: &str = "profile.csv";
-/// Every file of the folder.
-const FILES: [&str; 8] = [
-    "manifest.json",
-    PROFILE,
-    "scenario.toml",
+const MANIFEST: &str = "manifest.json";
+/// What was run, which may be run again from the folder.
+const INPUTS: [&str; 3] = [MANIFEST, PROFILE, "scenario.toml"];
+/// What was found.
+const RESULTS: [&str; 5] = [
     "result.json",
     "flows.csv",
     "samples.csv",
@@ -57,11 +59,18 @@ struct ResultFile<'a> {
     run: Option<Document<'a>>,
 }
 
-/// Makes the folder, and takes an earlier run's files out of it: a run that fails must not leave
-/// another's results.
+/// Makes the folder, and takes an earlier run's results out of it: a run that fails must not leave
+/// another's. What was run stays until there is something in its place, for it may be what is run now.
 pub(crate) fn prepare(out: &Path) -> Result<(), LabError> {
     fs::create_dir_all(out).map_err(|e| error(out, e))?;
-    for name in FILES {
+    if !is_of_a_run(&out.join(MANIFEST)) {
+        let mut names = INPUTS.iter().chain(&RESULTS);
+        if let Some(name) = names.find(|name| out.join(name).exists()) {
+            let path = out.join(name);
+            return Err(LabError::Foreign { path });
+        }
+    }
+    for name in RESULTS {
         let path = out.join(name);
         match fs::remove_file(&path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(error(&path, e)),
@@ -69,6 +78,18 @@ pub(crate) fn prepare(out: &Path) -> Result<(), LabError> {
         }
     }
     Ok(())
+}
+
+/// Whether `manifest` is one that [`write`] has written.
+fn is_of_a_run(manifest: &Path) -> bool {
+    let manifest = fs::File::open(manifest).and_then(read_whole).ok();
+    let manifest = manifest.and_then(|octets| serde_json::from_slice::<Value>(&octets).ok());
+    let is_there = |manifest: &Value| {
+        ["kernel", "settings", "emulators"]
+            .iter()
+            .all(|key| manifest.get(key).is_some())
+    };
+    manifest.as_ref().is_some_and(is_there)
 }
 
 /// `scenario` as it stands in the folder of its run, beside all that it names.
@@ -107,7 +128,7 @@ pub(crate) fn write(out: &Path, scenario: &Scenario, result: &RunResult) -> Resu
         fs::write(&path, text.unwrap_or_default()).map_err(|e| error(&path, e))?;
     }
     json(
-        &out.join("manifest.json"),
+        &out.join(MANIFEST),
         &ManifestFile {
             name: &manifest.name,
             seed: manifest.seed,
@@ -165,5 +186,48 @@ fn error(path: &Path, source: io::Error) -> LabError {
     LabError::Output {
         path: path.to_owned(),
         source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn fill(out: &Path, names: &[&str]) {
+        for name in names {
+            fs::write(out.join(name), format!("{name} of somebody's")).unwrap();
+        }
+    }
+
+    fn names(out: &Path) -> BTreeSet<String> {
+        let listed = fs::read_dir(out).unwrap();
+        let names = listed.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.collect()
+    }
+
+    #[test]
+    fn what_is_not_of_a_run_is_neither_removed_nor_replaced() {
+        for name in INPUTS.iter().chain(&RESULTS) {
+            let folder = tempfile::tempdir().unwrap();
+            fill(folder.path(), &[name, "notes"]);
+            let refused = prepare(folder.path()).unwrap_err();
+            assert!(refused.to_string().contains(name), "{refused}");
+            assert_eq!(names(folder.path()).len(), 2, "{name}");
+        }
+    }
+
+    #[test]
+    fn of_an_earlier_run_the_results_go_and_what_was_run_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("a/b");
+        prepare(&out).unwrap();
+        fill(&out, &INPUTS);
+        fill(&out, &RESULTS);
+        let manifest = r#"{ "kernel": "6.18", "settings": {}, "emulators": {} }"#;
+        fs::write(out.join(MANIFEST), manifest).unwrap();
+        prepare(&out).unwrap();
+        let left: BTreeSet<String> = INPUTS.iter().map(|name| (*name).to_owned()).collect();
+        assert_eq!(names(&out), left);
     }
 }

@@ -151,6 +151,7 @@ fn blame(error: LabError) -> Failure {
         | LabError::Traffic { .. }
         | LabError::NoPath(_)
         | LabError::Control { .. }
+        | LabError::Foreign { .. }
         | LabError::Output { .. } => Failure::Usage(error.into()),
         _ => Failure::Run(error.into()),
     }
