@@ -6,7 +6,10 @@
 mod machines;
 mod support;
 
+use bentpipe_base::Bytes;
 use bentpipe_os::need;
+use bentpipe_os::netlink::{Route, Veth, VethEnd};
+use bentpipe_os::netns::Netns;
 use machines::{Machines, serve};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -104,6 +107,45 @@ fn two_machines_exchange_a_directory_by_the_lines_of_the_readme() {
         String::from_utf8_lossy(&put.stderr)
     );
     assert_eq!(files(&data.path().join("back")), files(archive.path()));
+}
+
+/// What routers say of packets that are too long for a link reaches the client's socket, and ends nothing.
+#[test]
+fn a_link_on_the_way_may_carry_shorter_packets() {
+    need!(Root);
+    let machines = Machines::new("narrow");
+    let (router, far) = (&machines.server, Netns::create("narrow_far").unwrap());
+    let [near_end, far_end] = [router, &far].map(|netns| VethEnd {
+        netns,
+        name: "narrow",
+    });
+    let narrow = Veth::create(near_end, far_end).unwrap();
+    narrow.set_mtu(Bytes(1300)).unwrap();
+    narrow.set_up().unwrap();
+    for (netns, address) in [(router, "10.0.1.1/24"), (&far, "10.0.1.2/24")] {
+        let netlink = netns.netlink().unwrap();
+        let address = address.parse().unwrap();
+        netlink.add_address("narrow", address).unwrap();
+    }
+    router.set_sysctl("net.ipv4.ip_forward", "1").unwrap();
+    for (netns, gateway) in [(&machines.client, "10.0.0.1"), (&far, "10.0.1.1")] {
+        let route = Route::via("0.0.0.0/0".parse().unwrap(), gateway.parse().unwrap());
+        netns.netlink().unwrap().add_route(&route).unwrap();
+    }
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(here.path().join("up"), vec![7; 300_000]).unwrap();
+    let mut command = far.command(PROGRAM);
+    command.args(["saratoga", "serve", "--rate=80Mbit/s", "--allow=put"]);
+    command.arg(there.path());
+    let _server = serve(command);
+    let mut put = machines.client.command(PROGRAM);
+    let put = put
+        .args(["saratoga", "put", "10.0.1.2", "up", "--rate=8Mbit/s"])
+        .current_dir(here.path())
+        .output()
+        .unwrap();
+    assert_eq!(put.status.code(), Some(0), "{put:?}");
+    assert_eq!(files(there.path()), files(here.path()));
 }
 
 /// There is no route for groups in these namespaces: beacons go out on every link all the same.

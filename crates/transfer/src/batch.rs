@@ -71,8 +71,14 @@ impl Batch {
         let Some(to) = self.to.filter(|_| self.count > 0) else {
             return Ok(true);
         };
-        let sent = udp.send_from(&self.octets, self.segment, to, self.ways.to(to));
-        match self.refusals.or_else(sent) {
+        let from = self.ways.to(to);
+        let send = || udp.send_from(&self.octets, self.segment, to, from);
+        let mut sent = self.refusals.or_else(send());
+        if let Ok(None) = sent {
+            // It told of something sent earlier: this was not sent.
+            sent = self.refusals.or_else(send());
+        }
+        match sent {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             // A way that is gone for the moment is a loss like others: repair mends it.
             Err(error) => tracing::debug!(%error, %to, "datagrams were not sent"),

@@ -45,9 +45,14 @@ pub(crate) struct Refusals {
 const LATER: Duration = Duration::from_millis(500);
 
 impl Refusals {
-    /// Takes note of `result` where it is such a refusal; it then gives nothing.
+    /// Takes note of `result` where it is such a refusal, and passes over what else hosts and routers have said of
+    /// what was sent before; it then gives nothing.
     pub(crate) fn or_else<T>(&mut self, result: io::Result<T>) -> io::Result<Option<T>> {
         match result {
+            Err(error) if is_of_the_way(&error) => {
+                tracing::debug!(%error, "a host on the way");
+                Ok(None)
+            }
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 let now = timer::now();
                 let first = *self.first.get_or_insert(now);
@@ -63,9 +68,44 @@ impl Refusals {
     }
 }
 
+/// Whether `error` is an ICMP message, which the kernel tells a connected socket at whatever it does next: that a
+/// packet was too long for a link (those to come are not), or that there is no way just now. Only silence ends a
+/// transfer, for ways come again.
+fn is_of_the_way(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(
+        errno,
+        Some(
+            Errno::MSGSIZE
+                | Errno::HOSTUNREACH
+                | Errno::NETUNREACH
+                | Errno::HOSTDOWN
+                | Errno::NONET
+                | Errno::NOPROTOOPT
+                | Errno::OPNOTSUPP
+                | Errno::PROTO
+                | Errno::ACCESS
+        )
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::io::Errno;
+
+    #[test]
+    fn what_is_said_of_the_way_ends_nothing_and_a_broken_socket_does() {
+        let mut refusals = Refusals::default();
+        let mut tell = |errno: Errno| refusals.or_else::<()>(Err(errno.into()));
+        for errno in [Errno::MSGSIZE, Errno::HOSTUNREACH, Errno::ACCESS] {
+            assert!(matches!(tell(errno), Ok(None)), "{errno}");
+        }
+        assert!(tell(Errno::BADF).is_err());
+        assert!(tell(Errno::WOULDBLOCK).is_err());
+        assert!(!refusals.are_believed());
+    }
 
     #[test]
     fn the_last_address_counts_and_a_flood_takes_no_more_room() {
