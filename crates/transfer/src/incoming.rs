@@ -176,7 +176,7 @@ impl Incoming {
                     tracing::debug!(path = self.path, resumed, size = %metadata.entry.size, "announced");
                     self.sum = Algorithm::of(&metadata.checksum).map(Sum::new);
                     if let Some(sink) = self.sink.as_mut().filter(|_| !resumed) {
-                        sink.begin_anew();
+                        sink.begin_anew(self.receiver.have());
                     }
                     if let Err(error) = self.check() {
                         self.fail(error);

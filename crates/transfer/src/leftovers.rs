@@ -16,7 +16,7 @@ pub(crate) const PAUSE: Duration = Duration::from_secs(3600);
 /// Removes in `tree` what nobody has gone on with, in a thread.
 pub(crate) fn remove_aside(tree: &Tree) {
     let tree = tree.clone();
-    let work = move || match remove(&tree, KEEP) {
+    let work = move || match remove(&tree, SystemTime::now() - KEEP) {
         Ok(0) => {}
         Ok(count) => tracing::info!(
             count,
@@ -33,14 +33,13 @@ pub(crate) fn remove_aside(tree: &Tree) {
 /// Directories one in another that are looked through at most.
 const DEEPEST: usize = 256;
 
-/// Removes parts and records in `tree` that were not written to for `age` and belong to no session, and the
-/// directories that are empty then; how many files that were.
+/// Removes parts and records in `tree` that nothing has changed since `before` and that belong to no session, and
+/// the directories that are empty then; how many files that were.
 ///
 /// # Errors
 /// A tree that cannot be read at all. What cannot be read in it stays.
-fn remove(tree: &Tree, age: Duration) -> io::Result<usize> {
-    let before = SystemTime::now().checked_sub(age);
-    let before = before.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
+fn remove(tree: &Tree, before: SystemTime) -> io::Result<usize> {
+    let before = before.duration_since(SystemTime::UNIX_EPOCH).ok();
     let before = before.map_or(0, |since| since.as_secs() as i64);
     let mut removed = 0;
     look(
@@ -103,7 +102,8 @@ fn remove_one(folder: &OwnedFd, name: &OsStr, before: i64) -> io::Result<bool> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = rustix::fs::openat(folder, name, flags, Mode::empty())?;
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-    let old = rustix::fs::fstat(file.as_fd())?.st_mtime < before;
+    // Not the time of its content, which is as old as the file that it comes from when all is here.
+    let old = rustix::fs::fstat(file.as_fd())?.st_ctime < before;
     if old {
         rustix::fs::unlinkat(folder, name, AtFlags::empty())?;
     }
@@ -115,37 +115,41 @@ mod tests {
     use super::*;
     use std::fs::{self, File};
 
-    const DAY: Duration = Duration::from_secs(86_400);
-
     #[test]
     fn what_is_old_and_nobodys_goes_with_its_directories_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         let tree = Tree::open(root).unwrap();
-        let old = SystemTime::now() - 8 * DAY;
-        for (path, at) in [
-            ("a/b/.x.saratoga-part", old),
-            ("a/b/.x.saratoga-record", old),
-            ("c/.y.saratoga-part", old),
-            ("c/file", old),
-            ("d/.z.saratoga-part", SystemTime::now()),
-            ("e/.locked.saratoga-part", old),
-            ("x.saratoga-part", old),
-            (".hidden", old),
-        ] {
+        let make = |path: &str| {
             let path = root.join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
-            let file = File::create(path).unwrap();
-            file.set_modified(at).unwrap();
+            File::create(path).unwrap()
+        };
+        for path in [
+            "a/b/.x.saratoga-part",
+            "a/b/.x.saratoga-record",
+            "c/.y.saratoga-part",
+            "c/file",
+            "e/.locked.saratoga-part",
+            "x.saratoga-part",
+            ".hidden",
+        ] {
+            make(path);
         }
         fs::create_dir(root.join("empty")).unwrap();
         let outside = tempfile::tempdir().unwrap();
         let far = outside.path().join(".far.saratoga-part");
-        File::create(&far).unwrap().set_modified(old).unwrap();
+        File::create(&far).unwrap();
         std::os::unix::fs::symlink(outside.path(), root.join("way")).unwrap();
         let held = File::open(root.join("e/.locked.saratoga-part")).unwrap();
         rustix::fs::flock(&held, FlockOperation::LockExclusive).unwrap();
-        assert_eq!(remove(&tree, 7 * DAY).unwrap(), 3);
+        // Times are looked at in whole seconds.
+        std::thread::sleep(Duration::from_millis(1100));
+        let now = SystemTime::now();
+        // All of it is here, of a file that is old.
+        let young = make("d/.z.saratoga-part");
+        young.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        assert_eq!(remove(&tree, now).unwrap(), 3);
         let stays = |path: &str| root.join(path).exists();
         assert!(!stays("a") && !stays("c/.y.saratoga-part"));
         for path in [

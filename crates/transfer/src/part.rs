@@ -79,8 +79,11 @@ impl Part {
         Record::read(&text, self.file.metadata().ok()?.len(), &record::boot())
     }
 
-    /// What is written from now on is another content than what was kept.
-    pub(crate) fn begin_anew(&mut self) {
+    /// What is written from now on, and what was of `have`, is another content than what was kept. That takes no room
+    /// from it any more.
+    pub(crate) fn begin_anew(&mut self, have: &Ranges) {
+        // Where it cannot be cut what comes is written over it.
+        let _ = self.file.set_len(have.last().map_or(0, |(_, to)| to));
         self.on_disk.clear();
         self.write_back = None;
         self.folder.remove(&self.record());
@@ -186,8 +189,14 @@ impl Part {
         rustix::fs::fchmod(&self.file, Mode::from_bits_truncate(mode))?;
         rustix::fs::futimens(&self.file, &times)?;
         self.file.sync_all()?;
-        self.folder
-            .rename(&format!("{}{PART}", self.stem), &self.name)?;
+        let renamed = self
+            .folder
+            .rename(&format!("{}{PART}", self.stem), &self.name);
+        if renamed.is_err() {
+            // Such as over a directory that is there by now: it stays its owner's alone.
+            rustix::fs::fchmod(&self.file, Mode::RUSR | Mode::WUSR)?;
+        }
+        renamed?;
         self.folder.remove(&self.record());
         self.folder.sync()
     }
@@ -288,6 +297,7 @@ mod tests {
     use super::*;
     use crate::tree::Tree;
     use bentpipe_wire::saratoga::{Entry, EntryKind, Kind, Time, Width};
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_part_that_was_put_under_its_name_meanwhile_is_not_written() {
@@ -374,6 +384,19 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_put_under_its_name_stays_private() {
+        let root = tempfile::tempdir().unwrap();
+        let tree = Tree::open(root.path()).unwrap();
+        let (folder, name) = tree.place("a", false).unwrap();
+        let (part, _) = Part::open(folder, name, "a").unwrap();
+        std::fs::create_dir(root.path().join("a")).unwrap();
+        let file = part.file.try_clone().unwrap();
+        part.finish(0, &metadata(), None).unwrap_err();
+        let mode = file.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
     fn what_was_kept_of_another_content_is_not_on_the_disk() {
         let root = tempfile::tempdir().unwrap();
         let tree = Tree::open(root.path()).unwrap();
@@ -381,8 +404,9 @@ mod tests {
         let (mut part, _) = Part::open(folder, name, "a").unwrap();
         part.write(0, &[1; 100]).unwrap();
         part.on_disk = ranges(0, 100);
-        part.begin_anew();
-        part.save(&metadata(), &ranges(0, 100)).unwrap();
+        part.begin_anew(&ranges(0, 60));
+        assert_eq!(part.file.metadata().unwrap().len(), 60);
+        part.save(&metadata(), &ranges(0, 60)).unwrap();
         assert_eq!(part.load().unwrap().on_disk, Ranges::default());
     }
 }

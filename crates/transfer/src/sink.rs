@@ -68,10 +68,10 @@ impl Sink {
         }
     }
 
-    /// Nothing counts of what an interrupted session has left.
-    pub(crate) fn begin_anew(&mut self) {
+    /// Nothing counts of what an interrupted session has left, but for what came in this one already.
+    pub(crate) fn begin_anew(&mut self, have: &Ranges) {
         if let Self::Part(part) = self {
-            part.begin_anew();
+            part.begin_anew(have);
         }
     }
 
