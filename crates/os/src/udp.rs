@@ -2,6 +2,7 @@
 //! receives many of one peer (UDP_GRO). See udp(7).
 
 mod msghdr;
+mod port;
 
 use crate::socket::{self, set_raw, set_u32};
 use bentpipe_base::Bytes;
@@ -50,6 +51,13 @@ impl Udp {
     /// # Errors
     /// What the kernel says, such as an address in use.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        let udp = Self::open(address)?;
+        socket::bind(&udp.fd, address)?;
+        Ok(udp)
+    }
+
+    /// A socket that is bound to nothing yet, to be bound to `address`.
+    fn open(address: SocketAddr) -> io::Result<Self> {
         let (family, flags) = match address {
             SocketAddr::V4(_) => (AddressFamily::INET, SocketFlags::CLOEXEC),
             SocketAddr::V6(_) => (AddressFamily::INET6, SocketFlags::CLOEXEC),
@@ -60,31 +68,13 @@ impl Udp {
         socket::set_receive_buffer(&fd, KEEP)?;
         // Without it datagrams come one by one.
         let _ = set_u32(&fd, libc::SOL_UDP, libc::UDP_GRO, 1);
-        // Several processes may hear one group.
-        if address.ip().is_multicast() {
-            socket::set_reuse_address(&fd, true)?;
-        }
-        // Beside a server of the same user, whose port they share (see below).
-        if address.ip().is_multicast() {
-            socket::set_reuse_port(&fd, true)?;
-        }
         if address.ip().is_unspecified() {
             tell_addresses(&fd, address)?;
         }
-        socket::bind(&fd, address)?;
         Ok(Self {
             fd,
             segments: AtomicBool::new(true),
         })
-    }
-
-    /// From now on this user may also listen to groups at its port. A second server is refused all the same:
-    /// it binds before it shares.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    pub fn share_groups(&self) -> io::Result<()> {
-        socket::set_reuse_port(&self.fd, true)
     }
 
     /// Talks with `peer` alone from now on, and hears when nothing listens there: by `ConnectionRefused`, from
@@ -476,18 +466,5 @@ mod tests {
         client.send(b"x", 1, to).unwrap();
         let refused = client.receive(&mut vec![0; RECEIVE]).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
-    }
-
-    #[test]
-    fn groups_are_heard_beside_a_server_and_a_second_server_is_refused() {
-        let server = Udp::bind("[::]:0".parse().unwrap()).unwrap();
-        server.share_groups().unwrap();
-        let address = server.local_address().unwrap();
-        let group = SocketAddr::new("224.0.0.108".parse().unwrap(), address.port());
-        let listener = Udp::bind(group).unwrap();
-        let another = Udp::bind(group).unwrap();
-        let refused = Udp::bind(address).unwrap_err();
-        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
-        drop((listener, another));
     }
 }

@@ -209,7 +209,7 @@ fn joined(group: IpAddr) -> std::io::Result<Vec<Udp>> {
                     IpAddr::V4(_) => SocketAddr::new(group, PORT),
                     IpAddr::V6(group) => SocketAddrV6::new(group, PORT, 0, link).into(),
                 };
-                Udp::bind(address).and_then(|udp| {
+                Udp::bind_group(address).and_then(|udp| {
                     udp.join(group, link)?;
                     open.push(udp);
                     Ok(())

@@ -17,6 +17,7 @@ use crate::source::Source;
 use crate::{Error, Key, path};
 use bentpipe_base::Rate;
 use bentpipe_os::timer;
+use bentpipe_os::udp::Udp;
 use bentpipe_saratoga::sender::Failure;
 use bentpipe_saratoga::{Inquiry, Receiver, Sender, refusal};
 use bentpipe_wire::saratoga::{Capabilities, Code, Frame, Request, RequestKind, Willingness};
@@ -88,7 +89,7 @@ impl Client {
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
         let port = config.link.peer_port.unwrap_or(0);
-        let node = Node::bind(SocketAddr::new(own, port), config.link)?;
+        let node = Node::on(Udp::bind(SocketAddr::new(own, port)), config.link)?;
         if config.link.peer_port.is_none() {
             // Nobody else is heard, and the kernel tells when nothing listens there.
             node.udp

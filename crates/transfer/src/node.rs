@@ -13,6 +13,7 @@ use bentpipe_saratoga::{HoleEnd, receiver, sender};
 use bentpipe_wire::saratoga::{Frame, Metadata, Request, Width};
 use core::time::Duration;
 use std::collections::BTreeMap;
+use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// What the way to the peers is like.
@@ -80,13 +81,13 @@ const LOOK: Duration = Duration::from_millis(2);
 const OVERHEAD: [u32; 2] = [28, 48];
 
 impl Node {
-    /// A node on `address`.
+    /// A node that speaks by the socket `udp`.
     ///
     /// # Errors
-    /// An address that cannot be had.
-    pub fn bind(address: SocketAddr, link: Link) -> Result<Self, Error> {
+    /// A socket that could not be had.
+    pub(crate) fn on(udp: io::Result<Udp>, link: Link) -> Result<Self, Error> {
         let bound = || {
-            let udp = Udp::bind(address)?;
+            let udp = udp?;
             let epoll = Epoll::new()?;
             epoll.add(&udp, 0, Interest::READ)?;
             Ok((udp, epoll))

@@ -23,6 +23,7 @@ use crate::tree::{Tree, mode, posix_times};
 use crate::{Error, Key as Secret, path};
 use bentpipe_base::Instant;
 use bentpipe_os::timer;
+use bentpipe_os::udp::Udp;
 use bentpipe_saratoga::{Receiver, Sender, refusal};
 use bentpipe_wire::saratoga::{
     Beacon, Code, Entry, EntryKind, Kind, Metadata, Request, RequestKind, Width,
@@ -90,11 +91,8 @@ impl Server {
             let long = io::Error::other(format!("the name has more than {MOST_NAME} octets"));
             return Err(Error::file("send beacons of", name.as_str())(long));
         }
-        let node = Node::bind(config.listen, config.link)?;
         // Who listens for beacons on this host needs the port too.
-        if let Err(error) = node.udp.share_groups() {
-            tracing::debug!(%error, "nobody can listen for beacons beside this server");
-        }
+        let node = Node::on(Udp::bind_server(config.listen), config.link)?;
         let herald = match &config.name {
             Some(_) => Some(Herald::new()?),
             None => None,
