@@ -180,7 +180,7 @@ fn three_clients_of_one_address_all_get_there() {
     }
 }
 
-/// A server with room for one session a peer, which another client has: the second waits and says nothing.
+/// A server with room for one session a peer, which another client has: the others wait, and say so only if asked.
 #[test]
 fn a_server_without_room_is_waited_for() {
     let server = Server::start(&["--rate", "8Mbit/s", "--max-sessions", "4"]);
@@ -193,11 +193,53 @@ fn a_server_without_room_is_waited_for() {
         .spawn()
         .unwrap();
     std::thread::sleep(Duration::from_millis(500));
-    let short = saratoga("get", &server.address, &["short"], second.path());
+    let third = tempfile::tempdir().unwrap();
+    let short = Command::new(PROGRAM)
+        .args(["saratoga", "get", &server.address, "short"])
+        .current_dir(second.path())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let told = saratoga("get", &server.address, &["-v", "short"], third.path());
+    assert_done(&told);
+    assert!(said(&told).contains("no room: it is asked for again"));
+    let short = short.wait_with_output().unwrap();
     assert_done(&short);
     assert_eq!(said(&short), "");
     assert_done(&long.wait_with_output().unwrap());
     assert_eq!(fs::read(second.path().join("short")).unwrap(), b"short");
+}
+
+/// One job would delete what the other sends.
+#[test]
+fn what_is_deleted_afterwards_goes_to_one_place() {
+    let server = Server::start(&["--rate", "80Mbit/s", "--allow", "put,delete"]);
+    let here = tempfile::tempdir().unwrap();
+    for root in [here.path(), server.path()] {
+        fs::create_dir_all(root.join("a/b")).unwrap();
+        fs::write(root.join("a/b/x"), "x").unwrap();
+    }
+    let beside = tempfile::tempdir().unwrap();
+    let link = beside.path().join("link");
+    std::os::unix::fs::symlink(here.path().join("a"), &link).unwrap();
+    let link = link.to_str().unwrap();
+    let before = [here.path(), server.path()].map(tree);
+    for (command, arguments) in [
+        ("give", ["-r", "a", "a/b", "--rate=80Mbit/s"]),
+        ("give", ["-r", "./a/b/x", "a", "--rate=80Mbit/s"]),
+        ("give", ["-r", "a", link, "--rate=80Mbit/s"]),
+        ("take", ["-r", "a", "a//b", "--to=."]),
+        ("take", ["-r", ".", "a", "--to=."]),
+    ] {
+        let refused = saratoga(command, &server.address, &arguments, here.path());
+        assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
+        assert!(
+            said(&refused).contains("goes to one place"),
+            "{}",
+            said(&refused)
+        );
+    }
+    assert_eq!([here.path(), server.path()].map(tree), before);
 }
 
 /// A round trip of 600 ms: what is many and short takes a few of them, not one after the other.

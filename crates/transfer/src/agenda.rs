@@ -189,6 +189,11 @@ impl Agenda {
         (self.files_over, self.files)
     }
 
+    /// Whether all waits for room. It does while that is asked for again.
+    pub(crate) const fn waits(&self) -> bool {
+        self.pause.is_some()
+    }
+
     /// When something may be begun, where that is a matter of time.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let (until, _) = self.pause?;
@@ -285,6 +290,7 @@ mod tests {
                 continue;
             };
             asked += 1;
+            assert_eq!(agenda.waits(), asked > 1);
             if let Err(entry) = agenda.refused(entry, now) {
                 break entry;
             }

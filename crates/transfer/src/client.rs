@@ -229,6 +229,7 @@ impl Client {
                 Err(error) => {
                     let mut entry = entry;
                     if error.is_want_of_room() {
+                        say_refused(&path, &error);
                         match agenda.refused(entry, now) {
                             Ok(()) => return,
                             Err(given_up) => entry = given_up,
@@ -279,12 +280,16 @@ impl Client {
                 continue;
             };
             let again = !entry.job.is_stream();
-            let room = |error: &Error| error.is_want_of_room();
             // What is sent may lack room once its sender is believed; what is fetched, when something else is.
             let at_start = done == 0
                 || matches!(entry.job, Job::Put { .. })
                 || matches!(result, Err(Error::Promised { .. }));
-            if again && result.as_ref().is_err_and(room) && at_start {
+            if again
+                && at_start
+                && let Err(error) = &result
+                && error.is_want_of_room()
+            {
+                say_refused(entry.job.remote(), error);
                 match agenda.refused(entry, now) {
                     Ok(()) => continue,
                     Err(given_up) => entry = given_up,
@@ -321,6 +326,7 @@ impl Client {
             known: sum.known + agenda.octets_waiting(),
             over,
             jobs,
+            waits: agenda.waits(),
         };
         for (id, entry) in agenda.under_way() {
             if !entry.job.is_list() {
@@ -541,6 +547,11 @@ fn machine() -> String {
     id.ok()
         .filter(|id| !id.trim().is_empty())
         .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into())
+}
+
+/// For who wonders what a command waits for.
+fn say_refused(path: &str, error: &Error) {
+    tracing::info!(path, %error, "no room: it is asked for again, for ten minutes at most");
 }
 
 /// Whether the server has forgotten the session, as after a start.

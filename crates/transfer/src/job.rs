@@ -72,6 +72,8 @@ pub struct Progress {
     pub over: usize,
     /// Files; lists are not counted.
     pub jobs: usize,
+    /// Nothing is under way, for want of room there or here: it is asked again now and then.
+    pub waits: bool,
 }
 
 impl Job {

@@ -11,6 +11,7 @@ use bentpipe_transfer::client::{Config, Job, Report};
 use bentpipe_transfer::{Client, Error, path};
 use bentpipe_wire::saratoga::{Entry, EntryKind, PORT, entries};
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 
 /// Options of every client.
 #[derive(Debug, clap::Args)]
@@ -185,6 +186,22 @@ pub(super) fn resolve(server: &str) -> anyhow::Result<SocketAddr> {
         })
 }
 
+/// What is deleted once it is there goes to one place: none of `places`, each with its name, is in another.
+pub(super) fn once(places: Vec<(String, PathBuf)>) -> anyhow::Result<()> {
+    for (inner, place) in &places {
+        let outer = places
+            .iter()
+            .find(|(outer, around)| outer != inner && place.starts_with(around));
+        if let Some((outer, _)) = outer {
+            let outer = if outer.is_empty() { "." } else { outer };
+            return Err(anyhow!(
+                "`{inner}` is in `{outer}`, and a file goes to one place: give one of them"
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// `saratoga ls`.
 pub(crate) fn list(args: &List) -> Result<(), Failure> {
     let mut session = Session::open(&args.server, &args.common, REPORTS)?;
@@ -237,6 +254,21 @@ pub(crate) fn remove(args: &Remove) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_in_another_is_no_second_place() {
+        let places = |paths: &[&str]| {
+            let named = paths.iter().map(|path| (path.to_string(), path.into()));
+            once(named.collect()).map_err(|error| error.to_string())
+        };
+        assert_eq!(places(&["a", "b/a", "ab", "a"]), Ok(()));
+        assert!(
+            places(&["x", "a/b", "a"])
+                .unwrap_err()
+                .contains("`a/b` is in `a`")
+        );
+        assert!(places(&["a", ""]).unwrap_err().contains("`a` is in `.`"));
+    }
 
     #[test]
     fn an_address_may_have_an_interface_and_a_port() {

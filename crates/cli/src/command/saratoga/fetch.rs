@@ -1,6 +1,6 @@
 //! `saratoga get` and `take`: files, and what is in directories, which is found out while it is fetched.
 
-use super::client::{Common, Outcome, REPORTS, Session};
+use super::client::{Common, Outcome, REPORTS, Session, once};
 use crate::failure::{Blame, Failure};
 use crate::terminal;
 use anyhow::anyhow;
@@ -44,6 +44,10 @@ pub(crate) fn get(args: &Get, take: bool) -> Result<(), Failure> {
             "standard output is closed: what is fetched would be lost; open it, or give a directory to --to"
         ))
         .or_usage();
+    }
+    if take && args.recursive {
+        let paths = args.paths.iter().filter_map(|path| normal(path).ok());
+        once(paths.map(|path| (path.clone(), path.into())).collect()).or_usage()?;
     }
     let tree = match stdout {
         true => None,

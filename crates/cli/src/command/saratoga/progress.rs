@@ -89,14 +89,19 @@ impl Bar {
 
 /// How far it is, at `rate` octets a second.
 fn line(progress: Progress, rate: f64) -> String {
-    let left = progress.known.saturating_sub(progress.done) as f64 / rate.max(1.0);
+    let left = progress.known.saturating_sub(progress.done) as f64 / rate;
+    let pace = match progress.waits {
+        true => "waiting for room at the server or here".to_owned(),
+        // Where next to nothing arrives nobody knows how long the rest takes.
+        false if rate < 1.0 => "nothing arrives".to_owned(),
+        false => format!("{:.2} Mbit/s, about {left:.0} s left", rate * 8.0 / 1e6),
+    };
     format!(
-        "{}/{} files, {:.1} of {:.1} MB, {:.2} Mbit/s, about {left:.0} s left",
+        "{}/{} files, {:.1} of {:.1} MB, {pace}",
         progress.over,
         progress.jobs,
         progress.done as f64 / 1e6,
         progress.known as f64 / 1e6,
-        rate * 8.0 / 1e6,
     )
 }
 
@@ -111,10 +116,31 @@ mod tests {
             known: 30_000_000,
             over: 1,
             jobs: 3,
+            waits: false,
         };
         assert_eq!(
             line(progress, 1e6),
             "1/3 files, 10.0 of 30.0 MB, 8.00 Mbit/s, about 20 s left"
+        );
+    }
+
+    #[test]
+    fn nothing_is_foretold_where_nothing_arrives() {
+        let mut progress = Progress {
+            done: 0,
+            known: 2_000_000,
+            over: 0,
+            jobs: 1,
+            waits: true,
+        };
+        assert_eq!(
+            line(progress, 0.0),
+            "0/1 files, 0.0 of 2.0 MB, waiting for room at the server or here"
+        );
+        progress.waits = false;
+        assert_eq!(
+            line(progress, 0.0),
+            "0/1 files, 0.0 of 2.0 MB, nothing arrives"
         );
     }
 

@@ -1,6 +1,6 @@
 //! `saratoga put` and `give`: files, what is in directories, and standard input.
 
-use super::client::{Common, Outcome, Session, resolve};
+use super::client::{Common, Outcome, Session, once, resolve};
 use crate::failure::{Blame, Failure};
 use crate::terminal;
 use anyhow::{Context, anyhow};
@@ -10,6 +10,7 @@ use bentpipe_transfer::client::Job;
 use bentpipe_transfer::is_of_a_part;
 use bentpipe_transfer::path::{joined, normal};
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -56,6 +57,15 @@ pub(crate) fn put(args: &Put, give: bool) -> Result<(), Failure> {
 fn to_put(args: &Put, give: bool) -> anyhow::Result<(Vec<Job>, Outcome)> {
     if args.name.is_some() && (args.files.len() != 1 || args.recursive) {
         return Err(anyhow!("--as names one file: give one, without -r"));
+    }
+    if give {
+        // What is not there is told where it is sent.
+        let places = args.files.iter().filter_map(|file| {
+            place(file)
+                .ok()
+                .map(|place| (file.display().to_string(), place))
+        });
+        once(places.collect())?;
     }
     let to = normal(&args.to)?;
     let as_named = args.name.as_deref().map(normal).transpose()?;
@@ -115,6 +125,17 @@ fn to_put(args: &Put, give: bool) -> anyhow::Result<(Vec<Job>, Outcome)> {
         });
     }
     Ok((jobs, found.outcome))
+}
+
+/// Where `file` is, by whatever way it is named.
+fn place(file: &Path) -> io::Result<PathBuf> {
+    match (file.is_dir(), file.parent(), file.file_name()) {
+        // A link is given itself, not what it leads to.
+        (false, Some(folder), Some(name)) => {
+            Ok(Path::new(".").join(folder).canonicalize()?.join(name))
+        }
+        _ => file.canonicalize(),
+    }
 }
 
 /// The rate that the server takes, where none was given.
