@@ -20,6 +20,8 @@ pub(crate) struct Plan {
     pub(crate) packet: Bytes,
     /// IP and UDP headers.
     pub(crate) overhead: Bytes,
+    /// Content of a full packet, which is less than 64 KiB.
+    pub(crate) payload: Bytes,
     pub(crate) congestion: Congestion,
     /// Whether the opener has the file.
     pub(crate) puts: bool,
@@ -112,13 +114,12 @@ impl FileEnd {
         let Plan {
             size,
             rate,
-            packet,
             overhead,
+            payload,
             congestion,
             ..
         } = self.plan;
         let width = Width::holding(size.0.into());
-        let header = Bytes(24 + width.octets() as u64);
         sender::Config {
             metadata: Metadata {
                 session: SESSION,
@@ -140,9 +141,7 @@ impl FileEnd {
             },
             request,
             rate,
-            payload: u32::try_from((packet - overhead - header).0)
-                .unwrap_or(u32::MAX)
-                .max(1),
+            payload: payload.0 as u32,
             overhead,
             congestion,
             silence: SILENCE,
@@ -263,8 +262,8 @@ impl FileEnd {
     }
 
     /// Payload of a full packet.
-    pub(crate) fn payload(&self) -> Bytes {
-        Bytes(self.sending(None).payload.into())
+    pub(crate) const fn payload(&self) -> Bytes {
+        self.plan.payload
     }
 
     /// The name of its congestion control.

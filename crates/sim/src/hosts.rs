@@ -152,6 +152,7 @@ impl<'s> Maker<'s> {
             rate: rates::of_file(flow, path).ok_or_else(unrated)?,
             packet: path.mtu(),
             overhead: self.scenario.ip.udp_header(),
+            payload: path.mtu() - headers,
             congestion: match flow.congestion_control.as_deref() {
                 Some("tfrc") => Congestion::Tfrc,
                 _ => Congestion::None,
