@@ -36,6 +36,10 @@ pub(crate) fn start(verbose: u8, server: bool) -> anyhow::Result<Option<WorkerGu
         .parse(&directives)
         .with_context(|| format!("{VARIABLE}={directives:?} is no filter: try `debug`"))?;
     let (writer, guard) = if server {
+        // It panics where it cannot have its thread.
+        std::thread::Builder::new()
+            .spawn(|| ())
+            .context("cannot start a thread (`ulimit -u`, LimitNPROC, TasksMax)")?;
         let builder = NonBlockingBuilder::default().buffered_lines_limit(WAITING);
         let (writer, guard) = builder.finish(terminal::Log);
         (BoxMakeWriter::new(writer), Some(guard))

@@ -342,7 +342,8 @@ fn the_doctor_names_rules_that_do_not_know_a_dial() {
         assert!(before.contains(words), "no `{words}` in {before}");
     }
     let rules = "table inet nat {\n chain post {\n type nat hook postrouting priority srcnat;\n \
-                 iifname sat0 masquerade\n }\n chain out {\n type filter hook output priority 0; policy drop;\n }\n}";
+                 iifname sat0 masquerade\n }\n chain out {\n type filter hook output priority 0; policy drop;\n }\n \
+                 chain in {\n type filter hook input priority 0; policy drop;\n iif lo accept\n }\n}";
     netns
         .run(|| bentpipe_os::nft::apply(rules).unwrap())
         .unwrap();
@@ -351,7 +352,7 @@ fn the_doctor_names_rules_that_do_not_know_a_dial() {
     assert!(rule.status().unwrap().success());
     let after = told();
     for words in [
-        "less  firewall and translation of addresses: inet nat post: iifname \"sat0\" masquerade; inet nat out\n",
+        "less  firewall and translation of addresses: inet nat post: iifname \"sat0\" masquerade; inet nat out; inet nat in\n",
         "less  policy routing: pref 200 iif sat0 lookup 100\n",
     ] {
         assert!(after.contains(words), "no `{words}` in {after}");

@@ -55,6 +55,9 @@ fn attempt(
     if service.class != 0 {
         socket::set_traffic_class(&socket, server, service.class)?;
     }
+    if service.fragments {
+        socket::allow_fragments(&socket)?;
+    }
     if let Some(size) = leg.segment_for(service) {
         tcp::set_max_segment(&socket, size)?;
     }

@@ -27,6 +27,8 @@ const MEMORY: Duration = Duration::from_secs(60);
 const TRIAL: Duration = Duration::from_secs(5);
 /// So many destinations in a row, and it is the client's way, not the destinations.
 const SEVERAL: usize = 3;
+/// A dial was answered.
+const ANSWERED: usize = usize::MAX / 2;
 /// The most that is remembered: clients, and destinations of one.
 const CLIENTS: usize = 4096;
 const DESTINATIONS: usize = 8;
@@ -39,6 +41,8 @@ pub(crate) struct Silence {
     count: AtomicUsize,
     /// Lost SYNs were told of.
     told: AtomicBool,
+    /// Silent dials while none was answered; [`ANSWERED`] from then on.
+    unheard: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -76,6 +80,11 @@ impl Silence {
 
     /// A dial between `ends` was silent.
     pub(crate) fn was_met(&self, (client, server): &Ends, now: Instant) {
+        if self.unheard.fetch_add(1, Ordering::Relaxed) + 1 == SEVERAL {
+            tracing::warn!(
+                "not one dial has been answered so far: does the firewall let this machine's own connections out, and their answers in? (`bentpipe doctor`)"
+            );
+        }
         let mut clients = self.lock();
         if clients.len() >= CLIENTS {
             clients.retain(|_, known| now < known.until);
@@ -114,6 +123,9 @@ impl Silence {
 
     /// A connection between `ends` stands, or was refused.
     pub(crate) fn was_broken(&self, (client, server): &Ends) {
+        if self.unheard.load(Ordering::Relaxed) < ANSWERED {
+            self.unheard.store(ANSWERED, Ordering::Relaxed);
+        }
         if self.count.load(Ordering::Relaxed) == 0 {
             return;
         }

@@ -279,6 +279,45 @@ fn learn_a_path_mtu(stage: &Stage, ip: Ip) {
     drop(writer.join().unwrap().unwrap());
 }
 
+/// A host that sends without DF does not look for the path's MTU: no large packet of either leg forbids to be cut.
+#[test]
+fn who_lets_packets_be_cut_has_them_cut() {
+    need!(Root, Tproxy);
+    const COUNT: &str = "table ip large {
+        chain input {
+            type filter hook input priority 0; policy accept;
+            meta l4proto tcp ip length > 600 ip frag-off & 0x4000 != 0 counter
+        }
+    }";
+    for config in [Stage::config(), Stage::early()] {
+        for cut in [true, false] {
+            let stage = Stage::new();
+            let ends = [&stage.client, &stage.server];
+            let discovers = if cut { "1" } else { "0" };
+            stage
+                .client
+                .set_sysctl("net.ipv4.ip_no_pmtu_disc", discovers)
+                .unwrap();
+            for netns in ends {
+                netns.run(|| nft::apply(COUNT).unwrap()).unwrap();
+            }
+            let gateway = stage.split_by(config.clone());
+            let (mut client, mut server) = stage.pair(Ip::V4);
+            let bytes = support::pattern(20_000);
+            client.write_all(&bytes).unwrap();
+            server.read_exact(&mut vec![0; 20_000]).unwrap();
+            server.write_all(&bytes).unwrap();
+            client.read_exact(&mut vec![0; 20_000]).unwrap();
+            assert_eq!(gateway.meter.read().connected, 1);
+            for netns in ends {
+                let list = || nft::list(&["table", "ip", "large"]).unwrap();
+                let counted = netns.run(list).unwrap();
+                assert_eq!(counted.contains("packets 0 "), cut, "{counted}");
+            }
+        }
+    }
+}
+
 /// The rules of conntrack and a firewall that drops what conntrack calls invalid.
 #[test]
 fn conntrack_and_a_drop_invalid_rule_change_nothing() {

@@ -344,6 +344,28 @@ fn bytes_in_a_syn_arrive_once() {
     }
 }
 
+/// Who resets what it has begun, again and again by one port, is split when it means it.
+#[test]
+fn who_resets_half_open_connections_is_split_all_the_same() {
+    need!(Root, Tproxy);
+    for config in [Stage::config(), Stage::early()] {
+        let stage = Stage::new();
+        let gateway = stage.split_by(config);
+        let mut peer = Peer::beside(&stage, true);
+        let listener = stage.listen(Ip::V4);
+        for _ in 0..4 {
+            peer.probe(listener.address());
+            std::thread::sleep(Duration::from_millis(400));
+            peer.next = peer.next + 100_000;
+        }
+        peer.connect(listener.address(), b"");
+        peer.say(b"meant");
+        eventually("the flow", || gateway.meter.read().connected == 1);
+        let counters = gateway.meter.read();
+        assert_eq!((counters.unanswered, counters.connected), (0, 1));
+    }
+}
+
 /// Ten thousand segments with every number, flag and length at random beside a connection that goes on: it loses
 /// no byte, and what is not of its own making does not end it.
 #[test]

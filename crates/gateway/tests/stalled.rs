@@ -78,6 +78,49 @@ fn a_few_stalled_receivers_stop_no_splitting() {
     assert!(last.write(&[7; 1 << 20]).is_ok() || stalled.len() > 5);
 }
 
+/// Nor do many flows of one client whose receivers take a little all the while: they hold too much for their pace.
+#[test]
+fn many_slow_receivers_stop_no_splitting() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let mut config = Stage::config();
+    config.limits.buffered = Some(Bytes(128 << 20));
+    let gateway = stage.split_by(config);
+    let other = another_client(&stage);
+    let listener = stage.listen(Ip::V4);
+    let slow = std::sync::Mutex::new(Vec::<(TcpStream, TcpStream)>::new());
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                for (_, server) in slow.lock().unwrap().iter_mut() {
+                    server.read_exact(&mut [0; 10_000]).unwrap();
+                }
+                std::thread::sleep(Duration::from_millis(600));
+            }
+        });
+        let until = Instant::now() + Duration::from_secs(14);
+        while Instant::now() < until {
+            if slow.lock().unwrap().len() < 30 {
+                let mut client = stage.connect(listener.address());
+                let server = listener.accept();
+                fill(&mut client);
+                slow.lock().unwrap().push((client, server));
+            }
+            let before = gateway.meter.read().accepted;
+            let client = stage.connect_from(other, listener.address());
+            let mut pair = (client, listener.accept());
+            exchange(&mut pair);
+            let counters = gateway.meter.read();
+            assert_eq!(counters.accepted, before + 1, "it is split: {counters:?}");
+            std::thread::sleep(Duration::from_millis(150));
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    let counters = gateway.meter.read();
+    assert!(counters.shrunk > 3 && counters.stalled == 0, "{counters:?}");
+}
+
 /// Shrunk and left alone, stalled flows lose nothing when their receivers go on, and are as fast as before.
 #[test]
 fn a_stalled_flow_that_goes_on_has_lost_nothing() {

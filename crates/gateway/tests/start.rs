@@ -52,6 +52,21 @@ fn interfaces_that_cannot_be_are_refused() {
 }
 
 #[test]
+fn a_port_of_a_bridge_is_refused() {
+    need!(Root, Tproxy, Program("ip"));
+    let stage = Stage::new();
+    for words in ["link add br0 type bridge", "link set lan0 master br0"] {
+        let mut ip = stage.gateway.command("ip");
+        assert!(ip.args(words.split(' ')).status().unwrap().success());
+    }
+    let said = refusal(&stage, &Stage::config());
+    assert!(
+        said.contains("`lan0` is a port of `br0`") && said.contains("name that one"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_port_in_use_is_refused() {
     need!(Root, Tproxy);
     let stage = Stage::new();

@@ -88,6 +88,12 @@ pub fn set_traffic_class(socket: impl AsFd, like: SocketAddr, class: u8) -> io::
     }
 }
 
+/// Lets the socket's packets be cut into fragments on the way (IPv4): it does not look for the path's MTU.
+pub fn allow_fragments(socket: impl AsFd) -> io::Result<()> {
+    let never = libc::IP_PMTUDISC_DONT as u32;
+    set_u32(socket, libc::SOL_IP, libc::IP_MTU_DISCOVER, never)
+}
+
 /// The priority of the socket's packets (SO_PRIORITY).
 pub fn priority(socket: impl AsFd) -> io::Result<u32> {
     let mut value = [0; 4];

@@ -1,7 +1,7 @@
 //! What a SYN says.
 
 use bentpipe_base::Seq;
-use bentpipe_wire::{Checksums, Flags, Ip, Packet, Transport};
+use bentpipe_wire::{Checksums, Flags, Ip, Ipv4, Packet, Transport};
 use std::net::SocketAddr;
 
 /// TCP Fast Open (RFC 7413): a listener that does not know the client's cookie ignores it, and its
@@ -35,6 +35,9 @@ pub struct Service {
     /// The largest segment that it is to be sent, in bytes of payload, if it says so: as the operator's rules
     /// have left it.
     pub mss: Option<u16>,
+    /// Its packets may be cut into fragments on the way (IPv4 without DF): whoever sent it does not look for the path's
+    /// MTU.
+    pub fragments: bool,
 }
 
 impl Syn {
@@ -49,6 +52,10 @@ impl Syn {
             Ip::V4(ip) => (ip.source.into(), ip.destination.into(), ip.traffic_class),
             Ip::V6(ip) => (ip.source.into(), ip.destination.into(), ip.traffic_class),
         };
+        let fragments = match &packet.ip {
+            Ip::V4(ip) => ip.flags_and_offset & Ipv4::DONT_FRAGMENT == 0,
+            Ip::V6(_) => false,
+        };
         let unknown = tcp.options.unknown.as_deref();
         // One of the known kinds is there when it is malformed.
         let mut kinds = unknown.into_iter().flat_map(|unknown| unknown.kinds());
@@ -62,6 +69,7 @@ impl Syn {
                 class: traffic_class & !3,
                 ecn: tcp.flags.contains(Flags::ECE | Flags::CWR),
                 mss: tcp.options.mss,
+                fragments,
             },
             foreign_option: kinds.find(|kind| *kind != FAST_OPEN),
         })
@@ -71,7 +79,7 @@ impl Syn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bentpipe_wire::{Ipv4, Payload, RawOptions, Tcp, TcpOptions};
+    use bentpipe_wire::{Payload, RawOptions, Tcp, TcpOptions};
     use proptest::prelude::*;
 
     fn syn(options: &[u8]) -> Vec<u8> {
@@ -110,11 +118,14 @@ mod tests {
                 class: 0xb8,
                 ecn: false,
                 mss: Some(1460),
+                fragments: false,
             },
             foreign_option: None,
         };
         let mut packet = syn(&[]);
         assert_eq!(Syn::parse(&packet), Some(expected));
+        packet[6] = 0;
+        assert!(Syn::parse(&packet).unwrap().service.fragments);
         // ECE alone is no request.
         for (flags, ecn) in [(0x42, false), (0xc2, true)] {
             packet[20 + 13] = flags;

@@ -149,8 +149,16 @@ fn bpf() -> Finding {
         .unwrap_or(0);
     let has = |bit: u32| effective >> bit & 1 == 1;
     // linux/capability.h: SYS_ADMIN 21, PERFMON 38, BPF 39.
+    let first = fs::read_to_string("/proc/self/uid_map")
+        .is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]));
     match has(21) || (has(38) && has(39)) {
-        true => good(what, "there"),
+        true if first => good(what, "there"),
+        true => lack(
+            what,
+            Verdict::Less,
+            "this is a user namespace of its own",
+            "our congestion controls cannot be loaded; run it in the first one",
+        ),
         false => lack(
             what,
             Verdict::Less,
@@ -190,7 +198,7 @@ fn translation() -> Finding {
         mend.push("where addresses are translated, ask for addresses or oifname, not for marks or iifname");
     }
     if !survey.closing.is_empty() {
-        mend.push("in an output chain that lets nothing out, `meta mark and 0xff000000 == 0x62000000 accept`");
+        mend.push("first in a chain that lets nothing in or out, `meta mark and 0xff000000 == 0x62000000 accept`");
     }
     let found = [survey.translating, survey.closing].concat();
     match (found.is_empty(), nft::translates()) {

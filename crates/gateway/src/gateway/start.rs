@@ -66,6 +66,16 @@ pub enum StartError {
         "interface `{0}` is in a VRF, by whose table the gateway cannot dial: run it in a network namespace of its own in place of the VRF"
     )]
     InVrf(String),
+    /// A leg's interface is a port of a bridge, or the like.
+    #[error(
+        "interface `{port}` is a port of `{of}`, by which its packets come: name that one instead"
+    )]
+    Port {
+        /// The interface.
+        port: String,
+        /// What it is a port of.
+        of: String,
+    },
     /// One interface for both legs, or twice for one.
     #[error("interface `{0}` is named twice: each is of one leg, and a split needs two legs")]
     SameInterface(String),
@@ -276,6 +286,10 @@ fn interfaces(config: &Config) -> Result<[Vec<Interface>; 2], StartError> {
     let named = |one: &&Interface| in_vrfs.contains(&one.name);
     if let Some(one) = lan.iter().chain(&sat).find(named) {
         return Err(StartError::InVrf(one.name.clone()));
+    }
+    let named = |(port, _): &(String, String)| lan.iter().chain(&sat).any(|one| one.name == *port);
+    if let Some((port, of)) = netlink.ports()?.into_iter().find(named) {
+        return Err(StartError::Port { port, of });
     }
     let mut seen = HashSet::new();
     let mut all = lan.iter().chain(&sat);

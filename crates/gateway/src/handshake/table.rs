@@ -62,6 +62,8 @@ pub(crate) struct Held {
     pub(crate) repeated: bool,
     /// `ticket` is not the first's, but that of one which came after the dial.
     pub(crate) later: bool,
+    /// See [`bentpipe_policy::Service`].
+    pub(crate) fragments: bool,
 }
 
 /// A SYN that has gone on to a listener.
@@ -76,6 +78,8 @@ struct LetIn {
     far: Option<(OwnedFd, Instant)>,
     /// The client has not confirmed yet.
     waits: bool,
+    /// See [`bentpipe_policy::Service`]: the copy that is looped does not tell, the kernel sets DF there.
+    fragments: bool,
     until: Instant,
 }
 
@@ -250,7 +254,7 @@ impl Table {
     pub(crate) fn let_in(
         &mut self,
         ends: Ends,
-        seq: Seq,
+        (seq, fragments): (Seq, bool),
         far: Option<(OwnedFd, Instant)>,
         now: Instant,
     ) {
@@ -273,6 +277,7 @@ impl Table {
             again: false,
             far,
             waits: true,
+            fragments,
             until,
         };
         self.let_in.insert(ends, entry);
@@ -291,6 +296,11 @@ impl Table {
         self.unconfirmed -= 1;
         self.shares.reset(ends);
         Some((far, entry.begun))
+    }
+
+    /// Whether the SYN between `ends` that was let in said that packets may be cut into fragments.
+    pub(crate) fn allows_fragments(&self, ends: &Ends) -> bool {
+        self.let_in.get(ends).is_some_and(|entry| entry.fragments)
     }
 
     /// The SYN between `ends` has come to no listener: forgets it, and resets the far side; says whether there was one.

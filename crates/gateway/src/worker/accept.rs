@@ -102,7 +102,7 @@ impl Worker {
     fn on_client(&mut self, near: OwnedFd, client: SocketAddr, door: Door) {
         self.counters.accepted.one();
         // Whatever ends here, ends by a reset: accepted sockets abort on close.
-        let Ok((server, service)) = wish(&near) else {
+        let Ok((server, mut service)) = wish(&near) else {
             return self.counters.reset.one();
         };
         if server == door.address {
@@ -111,6 +111,13 @@ impl Worker {
         }
         let entered = (door.leg, door.profile);
         let ends = (client, server);
+        let intake = self.intake.as_ref();
+        service.fragments = intake.is_some_and(|intake| intake.table.allows_fragments(&ends));
+        if service.fragments
+            && let Err(error) = socket::allow_fragments(&near)
+        {
+            tracing::debug!(%error, "a connection looks for the path's MTU");
+        }
         if let Some((far, begun)) = self.confirm(&ends) {
             return self.on_pair(near, far, entered, begun);
         }

@@ -23,6 +23,8 @@ const LOOK: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_secs(2);
 /// Less than that is nothing: who takes a byte now and then holds as much as who takes none.
 const NOTHING: Bytes = Bytes(16 << 10);
+/// Whose receiver would take longer than so many times [`PAUSE`] for what waits holds too much for its pace.
+const LONG: u64 = 8;
 /// The part of the time configured after which a flow of a client over its share is reset.
 const PART: u32 = 10;
 
@@ -35,6 +37,10 @@ struct Watched {
     /// What the receiver had acknowledged at `since`.
     acked: Bytes,
     since: Instant,
+    /// What it had acknowledged at another time, [`PAUSE`] ago or less.
+    paced: (Bytes, Instant),
+    /// What waits is much for what it took between the last two of these times.
+    slow: bool,
     looked: Instant,
     /// Bytes that wait in it.
     held: u64,
@@ -79,7 +85,7 @@ impl Worker {
         self.watch_full_lanes(now);
         let mut claims = Claims::new();
         for lane in self.stalled.lanes.values() {
-            if lane.stands_still(now) {
+            if lane.holds_too_much(now) {
                 *claims.entry(lane.client).or_default() += lane.held;
             }
         }
@@ -110,6 +116,8 @@ impl Worker {
                 client,
                 acked: Bytes(0),
                 since: now,
+                paced: (Bytes(0), now),
+                slow: false,
                 looked: now,
                 held: 0,
             };
@@ -151,7 +159,7 @@ impl Worker {
                 return false;
             }
             let over = short && self.stalled.is_over_share(watched.client);
-            let shrunk = over || watched.stands_still(now);
+            let shrunk = over || watched.holds_too_much(now);
             if flow.lane(*side).shrunk != shrunk {
                 if shrunk {
                     self.counters.shrunk.one();
@@ -200,9 +208,9 @@ impl Worker {
 }
 
 impl Watched {
-    /// Whether the receiver has taken next to nothing for a while.
-    fn stands_still(&self, now: Instant) -> bool {
-        self.looked == now && now.since(self.since) >= PAUSE
+    /// Whether the receiver has taken next to nothing for a while, or little for what waits.
+    fn holds_too_much(&self, now: Instant) -> bool {
+        self.looked == now && (self.slow || now.since(self.since) >= PAUSE)
     }
 }
 
@@ -229,6 +237,8 @@ fn watch(
         client,
         acked,
         since: now,
+        paced: (acked, now),
+        slow: false,
         looked: now,
         held,
     };
@@ -236,6 +246,11 @@ fn watch(
         Entry::Occupied(mut seen) if seen.get().begun == begun => {
             let seen = seen.get_mut();
             (seen.looked, seen.held) = (now, held);
+            let (before, then) = seen.paced;
+            if now.since(then) >= PAUSE {
+                seen.slow = held / LONG > acked.0.saturating_sub(before.0);
+                seen.paced = (acked, now);
+            }
             if acked.0.saturating_sub(seen.acked.0) >= NOTHING.0 {
                 (seen.acked, seen.since) = (acked, now);
             }

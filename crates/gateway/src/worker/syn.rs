@@ -153,7 +153,8 @@ impl Worker {
         if intake.handshake == Handshake::Early || intake.table.wants_proof(&syn.ends) {
             self.counters.early.one();
             let now = timer::now();
-            intake.table.let_in(syn.ends, syn.seq, None, now);
+            let said = (syn.seq, syn.service.fragments);
+            intake.table.let_in(syn.ends, said, None, now);
             return intake.give(ticket, deliver);
         }
         self.dial_for(ticket, syn);
@@ -213,6 +214,7 @@ impl Worker {
             begun: timer::now(),
             repeated: false,
             later: false,
+            fragments: syn.service.fragments,
         };
         let index = intake.table.hold(held);
         let watched = intake.table.held(index).map(|held| {
@@ -282,7 +284,8 @@ impl Worker {
         // Its connection waits for the client, whose SYN goes on.
         let far = Some((held.far, held.begun));
         let now = timer::now();
-        intake.table.let_in(held.ends, held.seq, far, now);
+        let said = (held.seq, held.fragments);
+        intake.table.let_in(held.ends, said, far, now);
         intake.give(held.ticket, deliver);
     }
 

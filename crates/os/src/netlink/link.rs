@@ -43,15 +43,20 @@ pub(crate) struct Link {
     pub(crate) alias: Option<String>,
     pub(crate) vlan: Option<u16>,
     pub(crate) in_vrf: bool,
+    index: u32,
+    /// The interface that it is a port of: a bridge, for one.
+    controller: Option<u32>,
 }
 
 impl Link {
     fn read(link: LinkMessage) -> Option<Self> {
         let (mut name, mut alias, mut vlan, mut in_vrf) = (None, None, None, false);
+        let (index, mut controller) = (link.header.index, None);
         for attribute in link.attributes {
             match attribute {
                 LinkAttribute::IfName(text) => name = Some(text),
                 LinkAttribute::IfAlias(text) => alias = Some(text),
+                LinkAttribute::Controller(index) => controller = Some(index),
                 LinkAttribute::LinkInfo(info) => {
                     vlan = vlan_of(&info);
                     in_vrf = info.contains(&LinkInfo::PortKind(InfoPortKind::Vrf));
@@ -64,6 +69,8 @@ impl Link {
             alias,
             vlan,
             in_vrf,
+            index,
+            controller,
         })
     }
 }
@@ -342,6 +349,21 @@ impl Netlink {
     pub fn in_vrfs(&self) -> Result<Vec<String>, NetlinkError> {
         let links = self.links()?.into_iter().filter(|link| link.in_vrf);
         Ok(links.map(|link| link.name).collect())
+    }
+
+    /// The interfaces of the namespace that are ports of another one (a bridge, a bond), and of which: what comes in by
+    /// them comes by that one to whoever routes.
+    ///
+    /// # Errors
+    /// When the kernel does not answer.
+    pub fn ports(&self) -> Result<Vec<(String, String)>, NetlinkError> {
+        let links = self.links()?;
+        let name_of = |index| links.iter().find(|link| link.index == index);
+        let ports = links.iter().filter(|link| !link.in_vrf).filter_map(|port| {
+            let of = name_of(port.controller?)?;
+            Some((port.name.clone(), of.name.clone()))
+        });
+        Ok(ports.collect())
     }
 
     /// All interfaces of the namespace.

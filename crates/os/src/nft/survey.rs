@@ -1,6 +1,7 @@
 //! Rules of an operator that treat what this machine sends for somebody else unlike what it forwards.
 
 use super::{NftError, list};
+use crate::netlink::Mark;
 use crate::owner::Owner;
 use std::mem;
 
@@ -10,7 +11,8 @@ pub struct Survey {
     /// Rules that translate source addresses for a mark or the interface of arrival, which what this machine itself
     /// sends has not.
     pub translating: Vec<String>,
-    /// Chains that let nothing of this machine's own out unless a rule says so.
+    /// Chains that let nothing into this machine, or nothing of its own out, unless a rule says so, in tables without a
+    /// rule for marks of gateways.
     pub closing: Vec<String>,
 }
 
@@ -66,9 +68,14 @@ impl Survey {
             hook.starts_with("type nat ") && hook.contains(" hook postrouting ")
         };
         let any = chains.iter().any(|chain| translates(&chain));
+        let gateways = format!("{:#x}", Mark::GATEWAYS.value);
+        let mut rules = chains.iter().flat_map(|chain| &chain.rules);
+        let admits = rules.any(|rule| rule.contains(&gateways));
         for chain in chains {
             let hook = chain.hook.unwrap_or_default();
-            if hook.contains(" hook output ") && hook.contains("policy drop") {
+            let own = hook.contains(" hook output ") || hook.contains(" hook input ");
+            let last = chain.rules.last().is_some_and(|rule| refuses(rule));
+            if own && !admits && (hook.contains("policy drop") || last) {
                 self.closing.push(format!("{table} {}", chain.name));
             }
             // Where a chain without a hook is jumped from is not looked into.
@@ -81,6 +88,22 @@ impl Survey {
             self.translating.extend(named);
         }
     }
+}
+
+/// Whether a rule asks for nothing and lets nothing by.
+fn refuses(rule: &str) -> bool {
+    let mut words = rule.split_whitespace();
+    while let Some(word) = words.next() {
+        match word {
+            "drop" | "reject" => return true,
+            // `counter packets 1 bytes 2`.
+            "counter" => {
+                words.nth(3);
+            }
+            _ => return false,
+        }
+    }
+    false
 }
 
 fn is_translation(rule: &str, jumps: bool) -> bool {
@@ -137,6 +160,24 @@ table ip shut {
     type filter hook output priority filter; policy drop;
     ct state established accept
   }
+  chain in {
+    type filter hook input priority filter; policy accept;
+    iif lo accept
+    counter reject with icmp type admin-prohibited
+  }
+  chain open {
+    type filter hook input priority filter; policy accept;
+    tcp dport 7 drop
+  }
+}
+table ip6 knows {
+  chain in {
+    type filter hook input priority filter; policy drop;
+    jump more
+  }
+  chain more {
+    meta mark and 0xff000000 == 0x62000000 accept
+  }
 }
 ";
         let found = netns.run(|| {
@@ -147,7 +188,7 @@ table ip shut {
             (survey().unwrap(), own.map(drop))
         });
         let (found, _) = found.unwrap();
-        assert_eq!(found.closing, ["ip shut out"]);
+        assert_eq!(found.closing, ["ip shut out", "ip shut in"]);
         let expected = [
             "inet bad post: iifname \"sat0\" jump more",
             "inet bad post: meta mark 0x00000007 masquerade",
