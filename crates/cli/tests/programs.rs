@@ -203,6 +203,8 @@ fn a_service_manager_is_told_of_start_reload_and_successor() {
     send_signal(first.id(), "HUP");
     assert_eq!([hear(), hear()], ["RELOADING=1", "READY=1"]);
 
+    // Its successor may have another control socket.
+    let config = config.replace("gateway.sock", "other.sock");
     std::fs::write(path("gateway.toml"), &config).unwrap();
     send_signal(first.id(), "USR2");
     let state = hear();
@@ -222,12 +224,22 @@ fn a_service_manager_is_told_of_start_reload_and_successor() {
     let status = netns
         .command(PROGRAM)
         .args(["gateway", "status", "--json", "--control"])
-        .arg(path("gateway.sock"))
+        .arg(path("other.sock"))
         .output()
         .unwrap();
     assert!(status.status.success(), "{status:?}");
     let status: Value = serde_json::from_slice(&status.stdout).unwrap();
     assert_eq!(status["pid"], second);
+    // Nobody is there any more.
+    let alone = netns
+        .command(PROGRAM)
+        .args(RUN)
+        .arg(format!("--replace={}", path("gateway.sock").display()))
+        .output()
+        .unwrap();
+    let said = String::from_utf8(alone.stderr).unwrap();
+    assert_eq!(alone.status.code(), Some(2), "{said}");
+    assert!(said.contains("no gateway answers at"), "{said}");
     drop(end);
 }
 

@@ -67,6 +67,9 @@ pub enum ManageError {
         /// What it said.
         what: String,
     },
+    /// There is no gateway whose place could be taken.
+    #[error("no gateway answers at {}: name the control socket of the one that runs (--replace=PATH), or leave --replace out", .0.display())]
+    NoPredecessor(PathBuf),
     /// The metrics cannot be offered.
     #[error(
         "cannot offer the metrics at {address} ({source}): choose another `metrics`, or \"off\""
@@ -123,8 +126,8 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Opens what `config` asks for, in the namespace of the calling thread. With `replace`, takes the
-    /// place of the gateway that has the control socket: that one retires.
+    /// Opens what `config` asks for, in the namespace of the calling thread. Takes the place of the gateway whose
+    /// control socket `predecessor` is, if it is given: that one retires.
     ///
     /// # Errors
     /// See [`ManageError`]. That the usual control socket cannot be had is only a warning.
@@ -132,8 +135,11 @@ impl Manager {
         config: &Config,
         handle: &Handle,
         source: &Source,
-        replace: bool,
+        predecessor: Option<&Path>,
     ) -> Result<Self, ManageError> {
+        if let Some(path) = predecessor.filter(|path| UnixStream::connect(path).is_err()) {
+            return Err(ManageError::NoPredecessor(path.to_owned()));
+        }
         let metrics = Metrics::default();
         let control = match config.control.path() {
             None => None,
@@ -143,9 +149,9 @@ impl Manager {
                     source: source.clone(),
                     metrics: Arc::clone(&metrics),
                 };
-                match control(path, desk, replace) {
+                match control(path, desk, predecessor) {
                     Err(error @ (ManageError::InUse(_) | ManageError::Socket { .. }))
-                        if config.control == Control::Usual && !replace =>
+                        if config.control == Control::Usual && predecessor.is_none() =>
                     {
                         tracing::warn!("no control socket: {error}");
                         None
@@ -154,6 +160,9 @@ impl Manager {
                 }
             }
         };
+        if let Some(path) = predecessor.filter(|path| config.control.path() != Some(path)) {
+            retire(path)?;
+        }
         if let Some(address) = config.metrics {
             let seats = offer(address, handle)?;
             *metrics.lock().unwrap_or_else(PoisonError::into_inner) = Some(seats);
@@ -179,9 +188,13 @@ fn offer(address: SocketAddr, handle: &Handle) -> Result<Seats, ManageError> {
 }
 
 /// Opens the control socket.
-fn control(path: &Path, desk: Desk, replace: bool) -> Result<(Seats, Place), ManageError> {
-    let predecessor = UnixStream::connect(path).is_ok();
-    if predecessor && !replace {
+fn control(
+    path: &Path,
+    desk: Desk,
+    predecessor: Option<&Path>,
+) -> Result<(Seats, Place), ManageError> {
+    let is_predecessors = predecessor == Some(path);
+    if !is_predecessors && UnixStream::connect(path).is_ok() {
         return Err(ManageError::InUse(path.to_owned()));
     }
     let refused = |source| ManageError::Socket {
@@ -189,11 +202,8 @@ fn control(path: &Path, desk: Desk, replace: bool) -> Result<(Seats, Place), Man
         source,
     };
     let (listener, making) = Place::make(path).map_err(refused)?;
-    if predecessor && let Err(error) = protocol::ask(path, &Request::Retire) {
-        return Err(ManageError::Predecessor {
-            path: path.to_owned(),
-            what: error.to_string(),
-        });
+    if is_predecessors {
+        retire(path)?;
     }
     let place = making.take().map_err(refused)?;
     let serve = move |stream| desk.converse(stream);
@@ -204,6 +214,15 @@ fn control(path: &Path, desk: Desk, replace: bool) -> Result<(Seats, Place), Man
     };
     let seats = Seats::open("control", listener, (CLIENTS, BUSY), greet, serve);
     Ok((seats.map_err(ManageError::Thread)?, place))
+}
+
+/// Has the gateway whose control socket is at `path` retire.
+fn retire(path: &Path) -> Result<(), ManageError> {
+    let done = protocol::ask(path, &Request::Retire).map(drop);
+    done.map_err(|error| ManageError::Predecessor {
+        path: path.to_owned(),
+        what: error.to_string(),
+    })
 }
 
 /// Where clients of the control socket are heard.

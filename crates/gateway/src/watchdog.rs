@@ -172,13 +172,12 @@ impl Legs {
 
     /// Looks which are there, and says which have gone and come.
     fn look(&mut self) {
-        // All of them: asked for one, the kernel knows it by its other names too (`altname`), nft does not.
-        let names = match self.netlink.link_names() {
-            Ok(names) => names,
-            Err(error) => return tracing::debug!(%error, "cannot ask for the interfaces"),
-        };
         for (name, is_there) in self.interfaces.iter_mut().flatten() {
-            let before = std::mem::replace(is_there, names.contains(name));
+            let now = match self.netlink.has_link_named(name) {
+                Ok(now) => now,
+                Err(error) => return tracing::debug!(%error, "cannot ask for the interfaces"),
+            };
+            let before = std::mem::replace(is_there, now);
             match (before, *is_there) {
                 (true, false) => tracing::warn!(
                     "interface {name} is gone: nothing that crosses it is split until it is there again under that name"

@@ -39,10 +39,15 @@ fn parse(text: &str) -> Result<Config, String> {
 fn managed(stage: &Stage) -> Managed {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run/gateway.sock");
-    start(stage, folder, path, false)
+    start(stage, folder, path, None)
 }
 
-fn start(stage: &Stage, folder: tempfile::TempDir, path: PathBuf, replace: bool) -> Managed {
+fn start(
+    stage: &Stage,
+    folder: tempfile::TempDir,
+    path: PathBuf,
+    predecessor: Option<&Path>,
+) -> Managed {
     let text = Arc::new(Mutex::new(QUICK.to_owned()));
     let shutdown = Arc::new(Shutdown::new().unwrap());
     let (ready, readied) = mpsc::channel();
@@ -54,13 +59,16 @@ fn start(stage: &Stage, folder: tempfile::TempDir, path: PathBuf, replace: bool)
             Ok(config)
         })
     };
+    let predecessor = predecessor.map(Path::to_owned);
     let work = {
         let (shutdown, path) = (Arc::clone(&shutdown), path.clone());
         move || {
             let mut config = parse(QUICK).unwrap();
             config.control = Control::At(path);
             let gateway = Gateway::start(&config).unwrap();
-            let manager = Manager::start(&config, &gateway.handle(), &source, replace).unwrap();
+            let manager =
+                Manager::start(&config, &gateway.handle(), &source, predecessor.as_deref())
+                    .unwrap();
             ready.send(gateway.handle()).unwrap();
             gateway.run_until(&shutdown).unwrap();
             drop(manager);
@@ -484,10 +492,10 @@ fn a_second_gateway_does_not_take_the_control_socket() {
     let mut config = parse(QUICK).unwrap();
     config.control = Control::At(gateway.path.clone());
     let source = Source::new(|| Err("none".to_owned()));
-    let refused = Manager::start(&config, &gateway.handle, &source, false).unwrap_err();
+    let refused = Manager::start(&config, &gateway.handle, &source, None).unwrap_err();
     assert!(matches!(refused, ManageError::InUse(_)), "{refused}");
     config.control = Control::At(Path::new("/proc/no/such/place").to_owned());
-    let refused = Manager::start(&config, &gateway.handle, &source, false).unwrap_err();
+    let refused = Manager::start(&config, &gateway.handle, &source, None).unwrap_err();
     assert!(refused.to_string().contains("/proc/no/such"), "{refused}");
     gateway.status();
 }

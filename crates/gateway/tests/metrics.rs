@@ -41,7 +41,7 @@ fn watched(stage: &Stage, more: &str) -> Watched {
         move || {
             let gateway = Gateway::start(&config).unwrap();
             let source = Source::new(|| Err("none".to_owned()));
-            let _manager = Manager::start(&config, &gateway.handle(), &source, false).unwrap();
+            let _manager = Manager::start(&config, &gateway.handle(), &source, None).unwrap();
             ready.send(gateway.handle()).unwrap();
             gateway.run_until(&shutdown).unwrap();
         }

@@ -91,9 +91,9 @@ pub(crate) struct Run {
     #[arg(long, value_name = "RATE", conflicts_with = "config")]
     rate: Option<Rate>,
     /// Take the place of the gateway that runs here: it splits no more new connections and ends with
-    /// its last one
-    #[arg(long)]
-    replace: bool,
+    /// its last one. CONTROL is its control socket, where that is not the one of the configuration
+    #[arg(long, value_name = "CONTROL", num_args = 0..=1, require_equals = true)]
+    replace: Option<Option<PathBuf>>,
 }
 
 /// Which gateway.
@@ -178,10 +178,21 @@ fn order(at: &At, request: &Request) -> Result<(), Failure> {
 fn split(args: &Run) -> Result<(), Failure> {
     let config = config(args)?;
     let shutdown = Shutdown::on_signals().or_usage()?;
+    let control = config.control.path();
+    let predecessor = match &args.replace {
+        None => None,
+        Some(given) => Some(given.as_deref().or(control).ok_or_else(|| {
+            Failure::Usage(anyhow!(
+                "`control` is \"off\": name the control socket of the gateway to take the place of (--replace=PATH)"
+            ))
+        })?),
+    };
     let gateway = Gateway::start(&config).or_usage()?;
     let (handle, source) = (gateway.handle(), source(args.clone()));
-    let _manager = Manager::start(&config, &handle, &source, args.replace).or_usage()?;
-    service::begin(&handle, source, args).or_usage()?;
+    let _manager = Manager::start(&config, &handle, &source, predecessor).or_usage()?;
+    // Without a file there is nothing that a successor could have otherwise.
+    let successor = args.config.is_some().then(|| control.map(Path::to_owned));
+    service::begin(&handle, source, successor).or_usage()?;
     terminal::print("ready").or_run()?;
     let ending = gateway.run_until(&shutdown).or_run()?;
     // A retired one is not the service any more.

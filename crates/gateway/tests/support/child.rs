@@ -38,8 +38,11 @@ pub fn be_a_gateway() {
         }
     };
     let source = Source::new(|| Err("none".to_owned()));
-    let replace = std::env::var_os(REPLACE).is_some();
-    let manager = Manager::start(&config, &gateway.handle(), &source, replace);
+    let predecessor = config
+        .control
+        .path()
+        .filter(|_| std::env::var_os(REPLACE).is_some());
+    let manager = Manager::start(&config, &gateway.handle(), &source, predecessor);
     if let Err(error) = &manager {
         let _ = writeln!(std::io::stderr(), "{error}");
         std::process::exit(2);

@@ -324,12 +324,20 @@ impl Netlink {
         }
     }
 
-    /// The names of all interfaces of the namespace.
+    /// Whether there is an interface whose own name that is. (Asked for a name, the kernel knows an interface by its other
+    /// names too, `altname`; nft does not.)
     ///
     /// # Errors
     /// Fails when the kernel does not answer.
-    pub fn link_names(&self) -> Result<Vec<String>, NetlinkError> {
-        Ok(self.links()?.into_iter().map(|link| link.name).collect())
+    pub fn has_link_named(&self, name: &str) -> Result<bool, NetlinkError> {
+        match self.link(name) {
+            Ok(link) => {
+                let own = LinkAttribute::IfName(name.to_owned());
+                Ok(link.attributes.contains(&own))
+            }
+            Err(NetlinkError::NoInterface(_) | NetlinkError::BadName(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// The interfaces of the namespace with the VLAN that each is of, if it is of one.

@@ -1,29 +1,39 @@
 //! The running gateway as a service: signals, and what its manager is told.
 
-use super::Run;
 use crate::notify;
 use anyhow::Context;
 use bentpipe_gateway::{Handle, Source};
 use signal_hook::consts::{SIGHUP, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::env;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 /// Tells the manager that new connections are split, and heeds signals from now on: SIGHUP reloads,
-/// SIGUSR2 starts a successor.
-pub(super) fn begin(handle: &Handle, source: Source, args: &Run) -> anyhow::Result<()> {
+/// SIGUSR2 starts a successor, where there may be one, which has this one retire by its control socket.
+pub(super) fn begin(
+    handle: &Handle,
+    source: Source,
+    successor: Option<Option<PathBuf>>,
+) -> anyhow::Result<()> {
     let mut signals = Signals::new([SIGHUP, SIGUSR2]).context("cannot catch SIGHUP and SIGUSR2")?;
-    let successor = args.config.is_some();
     let heed = {
         let handle = handle.clone();
         move || {
             for signal in signals.forever() {
-                match signal {
-                    SIGHUP => reload(&handle, &source),
-                    _ if successor => succeed(),
-                    _ => tracing::error!("no successor: the gateway has no configuration file"),
+                match (signal, &successor) {
+                    (SIGHUP, _) => reload(&handle, &source),
+                    (_, Some(Some(control))) => succeed(control),
+                    (_, Some(None)) => {
+                        tracing::error!("no successor: the gateway has no control socket")
+                    }
+                    (_, None) => {
+                        tracing::error!("no successor: the gateway has no configuration file")
+                    }
                 }
             }
         }
@@ -55,11 +65,13 @@ fn reload(handle: &Handle, source: &Source) {
 ///
 /// Not as a child of ours: systemd waits at a stop for no main process but its own child, and kills any
 /// other at once. `setsid --fork` leaves it to systemd, or to whoever takes in orphans here.
-fn succeed() {
-    let replace = "--replace";
+fn succeed(control: &Path) {
+    let is_replace = |argument: &OsString| argument.as_bytes().starts_with(b"--replace");
+    let mut replace = OsString::from("--replace=");
+    replace.push(control);
     let mut command = Command::new("setsid");
     command.arg("--fork");
-    command.args(env::args_os().filter(|argument| argument != replace));
+    command.args(env::args_os().filter(|argument| !is_replace(argument)));
     match command.arg(replace).status() {
         // One that fails says so itself, and leaves everything to us.
         Ok(status) if status.success() => tracing::info!("a successor starts"),
