@@ -4,7 +4,8 @@
 //! a link with a smaller MTU, or the ICMP message that would tell of it is. The peer then answers every question
 //! and gets nothing, and both sides look alive. As the black-hole detection of RFC 8899 (section 4.3)
 //! does, several reports in a row without one octet more halve the length, down to what IPv4
-//! asks every path to carry (RFC 791), and only a packet and a question go out at a time until content arrives.
+//! asks every path to carry (RFC 791), and only a packet and a question go out at a time until content arrives. Questions that long packets carry vanish with them:
+//! where none is answered they go alone.
 
 use bentpipe_base::Instant;
 
@@ -36,9 +37,21 @@ pub(crate) struct Reach {
     careful: bool,
     /// Whether a packet is on its way of which was not yet asked.
     tried: bool,
+    /// Questions went unanswered, and nothing has arrived since.
+    doubtful: bool,
 }
 
 impl Reach {
+    /// Questions go unanswered: it may be for the packets that carry them.
+    pub(crate) const fn doubt(&mut self) {
+        self.doubtful = true;
+    }
+
+    /// Whether questions are to go alone.
+    pub(crate) const fn is_doubtful(&self) -> bool {
+        self.doubtful
+    }
+
     /// DATA `number` went out, with content.
     pub(crate) fn sent(&mut self, number: u64, now: Instant) {
         self.tried = true;
@@ -82,7 +95,7 @@ impl Reach {
 
     /// Something arrives, or nothing is missing.
     pub(crate) fn arrives(&mut self) {
-        (self.since, self.careful) = (None, false);
+        (self.since, self.careful, self.doubtful) = (None, false, false);
     }
 
     /// Whether one packet is to go out at a time; whether it has gone.

@@ -22,6 +22,9 @@ const COPIES: u8 = 3;
 const MOST_METADATA: u32 = 1000;
 /// A round trip of which nothing is known takes at most so long, about.
 const UNKNOWN: Duration = Duration::from_secs(1);
+/// Questions that go unanswered for so long may be lost with the packets that carry them: long ones may not reach the
+/// peer at all. They go alone then.
+const UNANSWERED: Duration = Duration::from_secs(2);
 /// What a frame other than DATA takes on the line, about.
 const SMALL: u64 = 100;
 
@@ -54,6 +57,8 @@ pub struct Sender {
     number: u64,
     /// The packet that the latest report answered.
     answered: u64,
+    /// When a question was answered last, or could be at first.
+    answered_at: Instant,
     /// When the next question is due: a REQUEST, or a DATA that wants STATUS.
     ask_at: Instant,
     /// The line just became idle: ask at once.
@@ -101,6 +106,7 @@ impl Sender {
             held: false,
             number: 1,
             answered: 0,
+            answered_at: now,
             ask_at: now,
             ask_now: false,
             metadata_due: true,
@@ -262,7 +268,7 @@ impl Sender {
         }
         if self.state == State::Asking {
             self.state = State::Sending;
-            self.ask_at = now;
+            (self.ask_at, self.answered_at) = (now, now);
         }
         // A timestamp that is not ours is the question of a peer which was asked, whether we hear it.
         if self.config.request.is_some() && echo.is_none() {
@@ -281,6 +287,10 @@ impl Sender {
                 self.farewell = Some(self.heard());
             }
             return self.end(Event::Done);
+        }
+        // A peer that was sent no timestamps cannot say which question it answers.
+        if echo.is_some() || self.config.nonce.is_none() {
+            self.answered_at = now;
         }
         self.learn(status, echo, now);
     }
@@ -429,6 +439,9 @@ impl Sender {
         let fresh = self.progress.sent < self.available;
         let mut open = self.window.has_room();
         self.held = !open;
+        if now.since(self.answered_at) >= UNANSWERED {
+            self.reach.doubt();
+        }
         if let Some(tried) = self.reach.careful() {
             if self.ask_at > now {
                 return None;
@@ -437,6 +450,8 @@ impl Sender {
                 return Some(self.data(self.progress.sent, 0, true, now));
             }
             open = true;
+        } else if self.reach.is_doubtful() && self.ask_at <= now {
+            return Some(self.data(self.progress.sent, 0, true, now));
         }
         if open && let Some((offset, len)) = self.repairs.next(most, number, now) {
             self.ask_now |= self.repairs.is_empty() && !fresh;

@@ -12,7 +12,7 @@ use bentpipe_saratoga::sender;
 use bentpipe_saratoga::sender::Congestion;
 use path::{Path, Run};
 use std::time::Duration;
-use support::sending;
+use support::{at, sending};
 
 const ROUND_TRIP: Duration = Duration::from_millis(600);
 
@@ -91,22 +91,42 @@ fn tfrc_fills_a_clean_line_and_yields_to_loss() {
     assert!((23.0..60.0).contains(&lossy), "{lossy}, expected about 39");
 }
 
-/// Where long packets vanish without a word, shorter ones take over, and the line is not filled in vain meanwhile.
+/// Where long packets vanish without a word, from the start or from some time on, shorter ones take over, and the
+/// line is not filled in vain meanwhile.
 #[test]
 fn packets_get_short_enough_for_the_path() {
-    for (longest, seed) in [(1499, 3), (1280, 4), (576, 5)] {
+    let near = Duration::from_millis(20);
+    for (longest, seed, round_trip, size, from) in [
+        (1499, 3, ROUND_TRIP, 1_000_000, 0),
+        (1280, 4, ROUND_TRIP, 1_000_000, 0),
+        (576, 5, ROUND_TRIP, 1_000_000, 0),
+        (1280, 6, ROUND_TRIP, 20_000_000, 0),
+        (1280, 7, near, 4_000_000, 0),
+        (1280, 8, near, 20_000_000, 0),
+        (1280, 9, ROUND_TRIP, 4_000_000, 1500),
+        (1280, 10, near, 4_000_000, 1500),
+        (576, 11, near, 20_000_000, 7000),
+    ] {
         let path = Path {
             rate: Rate::from_bits_per_sec(8_000_000),
-            round_trip: ROUND_TRIP,
+            round_trip,
             bit_errors: 1e-6,
             seed,
-            longest: Some(Bytes(longest)),
+            longest: Some((Bytes(longest), at(from))),
         };
-        let run = path.transfer(sending(1_000_000));
-        // All of it before it is found out, and each repair as often as an idle line sends one.
-        assert!(run.transmitted < 6_000_000, "{}", run.transmitted);
+        let run = path.transfer(sending(size));
+        // What goes before it is found out, and each repair as often as an idle line sends one.
+        let transmitted = run.transmitted;
+        assert!(
+            transmitted < size * 5 / 4 + 7_000_000,
+            "{seed}: {transmitted}"
+        );
         let took = run.known.since(Instant::ZERO);
-        assert!(took < Duration::from_secs(10), "{longest}: {took:?}");
+        let line = Duration::from_secs(size / 1_000_000);
+        assert!(
+            took < line * 5 / 4 + Duration::from_secs(10),
+            "{seed}: {took:?}"
+        );
     }
 }
 
@@ -118,7 +138,7 @@ fn a_transfer_in_vain_ends() {
         round_trip: ROUND_TRIP,
         bit_errors: 0.0,
         seed: 6,
-        longest: Some(Bytes(200)),
+        longest: Some((Bytes(200), Instant::ZERO)),
     };
     let failed = path.attempt(sending(1_000_000)).err().unwrap();
     assert_eq!(failed.why, sender::Failure::Vain);

@@ -16,8 +16,8 @@ pub(crate) struct Path {
     pub(crate) round_trip: Duration,
     pub(crate) bit_errors: f64,
     pub(crate) seed: u64,
-    /// Packets longer than that vanish without a word.
-    pub(crate) longest: Option<Bytes>,
+    /// Packets longer than that vanish without a word, from then on.
+    pub(crate) longest: Option<(Bytes, Instant)>,
 }
 
 /// A transfer that failed.
@@ -68,7 +68,8 @@ impl Path {
         for _ in 0..5_000_000 {
             while let Some(((), frame)) = sender.transmit(now) {
                 let length = length(&frame);
-                if self.longest.is_none_or(|longest| length <= longest) {
+                let passes = |(longest, from)| length <= longest || now < from;
+                if self.longest.is_none_or(passes) {
                     there.push(frame, length, now);
                 }
             }
