@@ -39,6 +39,7 @@ fn sender(congestion: Congestion) -> Sender {
         overhead: Bytes(28),
         congestion,
         silence: Duration::from_secs(30),
+        late_checksum: false,
         nonce: Some(0),
     };
     Sender::new(config, Instant::ZERO)

@@ -2,6 +2,7 @@
 
 use indicatif::ProgressBar;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 
 /// The bar to step aside for a line, if there is one.
@@ -67,13 +68,12 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
     }
 }
 
-/// Whether stdout was closed when the program began. Rust then opens /dev/null in its place, to be read and
-/// written, as no shell's redirection does.
-pub(crate) fn stdout_is_closed() -> bool {
+/// Whether `stream`, stdin or stdout, was closed when the program began. Rust then opens /dev/null in its place, to be
+/// read and written, as no shell's redirection does.
+pub(crate) fn is_closed(stream: impl AsFd) -> bool {
     use rustix::fs::{OFlags, fcntl_getfl, fstat, makedev};
-    let stdout = io::stdout();
-    let null = fstat(&stdout).is_ok_and(|stat| stat.st_rdev == makedev(1, 3));
-    null && fcntl_getfl(&stdout).is_ok_and(|flags| flags.contains(OFlags::RDWR))
+    let null = fstat(&stream).is_ok_and(|stat| stat.st_rdev == makedev(1, 3));
+    null && fcntl_getfl(&stream).is_ok_and(|flags| flags.contains(OFlags::RDWR))
 }
 
 /// Stderr for the log.

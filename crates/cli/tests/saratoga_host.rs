@@ -93,6 +93,21 @@ fn names_do_not_write_the_log() {
     );
 }
 
+/// It would replace what is there by nothing.
+#[test]
+fn what_nobody_can_write_is_not_put() {
+    let there = tempfile::tempdir().unwrap();
+    std::fs::write(there.path().join("a"), "content").unwrap();
+    let server = Server::start("", there.path(), &["--allow", "put"]);
+    let put = Command::new("sh")
+        .args(["-c", "exec \"$@\" <&-", "sh", PROGRAM, "saratoga", "put"])
+        .args([&server.address, "-", "--as", "a", "--rate=8Mbit/s"])
+        .output()
+        .unwrap();
+    assert!(assert_code(&put, 2).contains("standard input is closed"));
+    assert_eq!(std::fs::read(there.path().join("a")).unwrap(), b"content");
+}
+
 /// Nothing of what came would be kept, and the server would delete its own.
 #[test]
 fn what_nobody_can_read_is_not_taken() {

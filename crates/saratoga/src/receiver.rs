@@ -280,10 +280,11 @@ impl Receiver {
         }
         self.width = metadata.width;
         self.content_at = now;
-        // Who tells the checksum last also says whether it has deleted what was taken.
+        // Who tells the checksum last also says whether it has deleted what was taken. By then it may be known, or there
+        // is none; but to nobody else does such a peer tell the mode.
         let request = self.config.request.as_ref();
         let takes = request.is_some_and(|request| request.kind == RequestKind::Take);
-        self.awaits_word = takes && metadata.checksum.is_later();
+        self.awaits_word = takes && (metadata.checksum.is_later() || metadata.mode.is_some());
         self.metadata = Some(metadata.clone());
         self.events.push_back(Event::Announced {
             metadata: Box::new(metadata),

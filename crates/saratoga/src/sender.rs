@@ -117,8 +117,7 @@ impl Sender {
             farewell: None,
             echoes: false,
             echo_due: None,
-            // Only such a peer takes a checksum that comes last.
-            acknowledges: config.metadata.checksum.is_later(),
+            acknowledges: config.late_checksum || config.metadata.checksum.is_later(),
             event: None,
             config,
         }

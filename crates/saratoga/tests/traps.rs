@@ -426,7 +426,14 @@ fn a_sender_that_never_asks_is_told_of_the_end_that_was_lost() {
 /// Who takes something, and has it, waits for the word that it is deleted at the peer: without it that is in doubt.
 #[test]
 fn a_deletion_that_is_not_confirmed_is_none() {
+    // The first METADATA has come, or not; or there is no checksum at all.
     let checksum = Checksum::Crc32c(7);
+    unconfirmed(&checksum.later(), &checksum, None);
+    unconfirmed(&checksum, &checksum, Some(0o644));
+    unconfirmed(&Checksum::None, &Checksum::None, Some(0o644));
+}
+
+fn unconfirmed(first: &Checksum, checksum: &Checksum, mode: Option<u16>) {
     let all_here = || {
         let asking = receiver::Config {
             request: Some(request(RequestKind::Take)),
@@ -434,7 +441,7 @@ fn a_deletion_that_is_not_confirmed_is_none() {
         };
         let mut receiver = Receiver::new(asking, at(0));
         let mut announced = metadata(SIZE, Kind::File);
-        announced.checksum = checksum.later();
+        (announced.checksum, announced.mode) = (first.clone(), mode);
         receiver.input((), Frame::Metadata(announced.clone()), at(1));
         receiver.input((), Frame::Data(data(0, SIZE as u32)), at(2));
         announced.checksum = checksum.clone();

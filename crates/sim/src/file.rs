@@ -146,6 +146,7 @@ impl FileEnd {
             congestion,
             silence: SILENCE,
             // Nobody else is there.
+            late_checksum: false,
             nonce: Some(0),
         }
     }

@@ -1,6 +1,8 @@
 //! Work in a thread of its own, beside the loop that drives the sessions.
 
 use crate::node::network;
+use bentpipe_base::Instant;
+use bentpipe_os::timer;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -81,7 +83,16 @@ struct Queue {
 
 /// A thread's turn, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn(Turns);
+pub(crate) struct Turn {
+    turns: Turns,
+    whom: IpAddr,
+    since: Instant,
+    /// It was not given back meanwhile.
+    held: bool,
+}
+
+/// A turn that lasts longer is given back between two steps of the work, and taken again, where others wait.
+const SLICE: Duration = Duration::from_millis(100);
 
 /// Between two looks at whether what waits for its turn is still wanted.
 const LOOK: Duration = Duration::from_millis(100);
@@ -127,7 +138,12 @@ impl Turns {
             if queue.free > 0 && queue.next() == Some(whom) {
                 queue.free -= 1;
                 queue.given += 1;
-                break Ok(Turn(self.clone()));
+                break Ok(Turn {
+                    turns: self.clone(),
+                    whom,
+                    since: timer::now(),
+                    held: true,
+                });
             }
             let waited = self.0.1.wait_timeout(queue, LOOK);
             queue = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -155,10 +171,32 @@ impl Queue {
     }
 }
 
+impl Turn {
+    /// A step of long work is done: others may have their turn before the next.
+    ///
+    /// # Errors
+    /// When it is no longer wanted.
+    pub(crate) fn pass_on(&mut self, cancel: &Cancel) -> io::Result<()> {
+        cancel.check()?;
+        if timer::now().since(self.since) < SLICE {
+            return Ok(());
+        }
+        self.give_back();
+        *self = self.turns.take(self.whom, cancel)?;
+        Ok(())
+    }
+
+    fn give_back(&mut self) {
+        if std::mem::take(&mut self.held) {
+            self.turns.queue().free += 1;
+            self.turns.0.1.notify_all();
+        }
+    }
+}
+
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.0.queue().free += 1;
-        self.0.0.1.notify_all();
+        self.give_back();
     }
 }
 
@@ -218,5 +256,24 @@ mod tests {
         });
         let order = order.lock().unwrap();
         assert!(order[..2].contains(&OTHER), "{order:?}");
+    }
+
+    /// Long work of one, and short work of another that comes later.
+    #[test]
+    fn who_works_for_long_lets_others_in_between() {
+        let turns = Turns::new(1);
+        let cancel = Cancel::default();
+        let mut long = turns.take(ONE, &cancel).unwrap();
+        let waiting = turns.clone();
+        let short = aside("short", move |cancel| waiting.take(OTHER, cancel).is_ok()).unwrap();
+        let done = loop {
+            long.pass_on(&cancel).unwrap();
+            if let Ok(done) = short.try_recv() {
+                break done;
+            }
+        };
+        assert!(done && long.held);
+        drop(long);
+        assert_eq!(turns.queue().free, 1);
     }
 }

@@ -1,12 +1,13 @@
 //! Checksums over whole files.
 
-use crate::aside::Cancel;
+use crate::aside::{Cancel, Turns};
 use bentpipe_wire::saratoga::Checksum;
 use crc_fast::{CrcAlgorithm, Digest};
 use md5::Md5;
 use sha1::{Digest as _, Sha1};
 use std::fs::File;
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::str::FromStr;
 
@@ -123,22 +124,33 @@ impl Sum {
 
     /// Goes on with `file`, up to octet `len`.
     pub(crate) fn rest(self, file: &File, len: u64) -> io::Result<Self> {
-        self.rest_unless(&Cancel::default(), file, len)
+        self.rest_while(file, len, || Ok(()))
     }
 
-    /// As [`Self::rest`], as long as somebody wants it.
-    pub(crate) fn rest_unless(
-        mut self,
+    /// As [`Self::rest`], for the peer at `whom`, in `turns` with others and as long as it is wanted.
+    pub(crate) fn rest_in_turns(
+        self,
+        (turns, whom): (&Turns, SocketAddr),
         cancel: &Cancel,
         file: &File,
         len: u64,
+    ) -> io::Result<Self> {
+        let mut turn = turns.take_aside(whom, cancel)?;
+        self.rest_while(file, len, || turn.pass_on(cancel))
+    }
+
+    fn rest_while(
+        mut self,
+        file: &File,
+        len: u64,
+        mut goes_on: impl FnMut() -> io::Result<()>,
     ) -> io::Result<Self> {
         if matches!(self.state, State::None) {
             return Ok(self);
         }
         let mut block = vec![0; 256 << 10];
         while self.upto < len {
-            cancel.check()?;
+            goes_on()?;
             let want = (len - self.upto).min(block.len() as u64) as usize;
             file.read_exact_at(&mut block[..want], self.upto)?;
             self.update(&block[..want]);

@@ -1,15 +1,23 @@
 //! The checksum of a file that is sent, made of what is read to be sent.
 
-use crate::aside::{Task, aside};
+use crate::aside::{Task, Turns, aside};
 use crate::checksum::Sum;
 use bentpipe_wire::saratoga::Checksum;
 use std::fs::File;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::mpsc;
 
 /// See the file's head.
 #[derive(Debug)]
-pub(crate) enum Late {
+pub(crate) struct Late {
+    state: State,
+    /// In which threads read, and for whom.
+    turns: (Turns, SocketAddr),
+}
+
+#[derive(Debug)]
+enum State {
     /// Over what was read in order.
     Follows(Sum),
     /// The peer had some of it, which was never read: a thread reads it.
@@ -19,9 +27,17 @@ pub(crate) enum Late {
 }
 
 impl Late {
+    /// What is read goes on with `sum`; the rest is read in `turns`, for the peer at `whom`.
+    pub(crate) const fn new(sum: Sum, turns: Turns, whom: SocketAddr) -> Self {
+        Self {
+            state: State::Follows(sum),
+            turns: (turns, whom),
+        }
+    }
+
     /// `octets` of the file were read, from `offset` on.
     pub(crate) fn follow(&mut self, offset: u64, octets: &[u8]) {
-        if let Self::Follows(sum) = self
+        if let State::Follows(sum) = &mut self.state
             && let Some(known) = sum.upto().checked_sub(offset)
             && let Some(new) = octets.get(known as usize..)
         {
@@ -40,37 +56,39 @@ impl Late {
         len: u64,
         sent: u64,
     ) -> Option<io::Result<Checksum>> {
-        let known = match self {
-            Self::Follows(sum) if sum.upto() == len => Ok(sum.clone().finish()),
-            Self::Follows(sum) if sum.upto() < sent => {
+        let known = match &mut self.state {
+            State::Follows(sum) if sum.upto() == len => Ok(sum.clone().finish()),
+            State::Follows(sum) if sum.upto() < sent => {
                 let sum = sum.clone();
+                let (turns, whom) = self.turns.clone();
                 let rest = |file: File| {
                     aside("sum", move |cancel| {
-                        Ok(sum.rest_unless(cancel, &file, len)?.finish())
+                        let whole = sum.rest_in_turns((&turns, whom), cancel, &file, len)?;
+                        Ok(whole.finish())
                     })
                 };
                 match file.try_clone().and_then(rest) {
                     Ok(rest) => {
-                        *self = Self::Rest(rest);
+                        self.state = State::Rest(rest);
                         return None;
                     }
                     Err(error) => Err(error),
                 }
             }
-            Self::Follows(_) | Self::Told => return None,
-            Self::Rest(rest) => match rest.try_recv() {
+            State::Follows(_) | State::Told => return None,
+            State::Rest(rest) => match rest.try_recv() {
                 Err(mpsc::TryRecvError::Empty) => return None,
                 Err(gone) => Err(io::Error::other(gone)),
                 Ok(known) => known,
             },
         };
-        *self = Self::Told;
+        self.state = State::Told;
         Some(known)
     }
 
     /// Whether a thread works on it.
     pub(crate) const fn reads(&self) -> bool {
-        matches!(self, Self::Rest(_))
+        matches!(self.state, State::Rest(_))
     }
 }
 
@@ -81,6 +99,11 @@ mod tests {
     use std::io::Write as _;
 
     const CONTENT: &[u8] = b"123456789";
+
+    fn late() -> Late {
+        let whom = "10.0.0.1:7".parse().unwrap();
+        Late::new(Sum::new(Algorithm::Crc32c), Turns::new(1), whom)
+    }
 
     fn asked(late: &mut Late, sent: u64) -> Option<Checksum> {
         let mut file = tempfile::tempfile().expect("a temporary file");
@@ -96,7 +119,7 @@ mod tests {
     #[test]
     fn what_is_read_in_order_is_summed_up_on_the_way() {
         let whole = Algorithm::Crc32c.sum_octets(CONTENT);
-        let mut late = Late::Follows(Sum::new(Algorithm::Crc32c));
+        let mut late = late();
         late.follow(0, &CONTENT[..6]);
         // A repair.
         late.follow(2, &CONTENT[2..6]);
@@ -110,7 +133,7 @@ mod tests {
     #[test]
     fn what_the_peer_had_is_read_for_the_sum() {
         let whole = Algorithm::Crc32c.sum_octets(CONTENT);
-        let mut late = Late::Follows(Sum::new(Algorithm::Crc32c));
+        let mut late = late();
         late.follow(0, &CONTENT[..2]);
         late.follow(4, &CONTENT[5..]);
         assert_eq!(asked(&mut late, 9), Some(whole));

@@ -146,6 +146,7 @@ impl Node {
             overhead: Bytes((overhead + seal).into()),
             congestion: link.congestion,
             silence: link.silence,
+            late_checksum: false,
             nonce: link.timestamps.then(nonce),
         }
     }

@@ -228,8 +228,8 @@ impl Server {
         let turns = self.turns.clone();
         let prepare = move |cancel: &Cancel| {
             let summed = || {
-                let _turn = turns.take_aside(from, cancel)?;
-                Sum::new(algorithm).rest_unless(cancel, &file, was.len())
+                let turns = (&turns, from);
+                Sum::new(algorithm).rest_in_turns(turns, cancel, &file, was.len())
             };
             let checksum = match late {
                 true => algorithm.later(),
@@ -250,9 +250,10 @@ impl Server {
             let mut metadata = announcement(&asked, Kind::File, checksum, entry)?;
             // Only a peer of our kind asks so, and knows of modes.
             metadata.mode = asked.late_checksum.then(|| mode(&was));
-            let config = Node::sending(&link, metadata, None, from, sealed);
+            let mut config = Node::sending(&link, metadata, None, from, sealed);
+            config.late_checksum = asked.late_checksum;
             let sender = Sender::new(config, timer::now());
-            let late = late.then(|| Late::Follows(Sum::new(algorithm)));
+            let late = late.then(|| Box::new(Late::new(Sum::new(algorithm), turns.clone(), from)));
             let source = Source::file(file, was, late);
             let outgoing = Outgoing::new(sender, source, asked.path);
             Ok(Box::new(match original {

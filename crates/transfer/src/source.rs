@@ -26,7 +26,7 @@ pub(crate) enum Source {
         /// What was read ahead, and around the last repair.
         ahead: [Gather; 2],
         /// Its checksum, when that comes last.
-        late: Option<Late>,
+        late: Option<Box<Late>>,
     },
     /// Memory: a list.
     Memory(Arc<[u8]>),
@@ -49,7 +49,7 @@ pub(crate) struct Spool {
 }
 
 impl Source {
-    pub(crate) fn file(file: File, was: Metadata, late: Option<Late>) -> Self {
+    pub(crate) fn file(file: File, was: Metadata, late: Option<Box<Late>>) -> Self {
         Self::File {
             file,
             was: Box::new(was),

@@ -4,6 +4,7 @@
 mod support;
 
 use bentpipe_base::Rate;
+use bentpipe_transfer::checksum::Algorithm;
 use bentpipe_transfer::{Client, Error, Link, Tree, client, serve};
 use bentpipe_wire::saratoga::Code;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -151,6 +152,24 @@ fn what_was_appended_to_or_replaced_while_it_went_stays_on_either_side() {
 }
 
 /// What a killed `take` began must not delete what a `get` of the same file fetches afterwards.
+/// Somebody has it open there. Without a checksum the server says so all the same.
+#[test]
+fn a_take_of_what_stays_there_is_an_error() {
+    for checksum in [Algorithm::Crc32c, Algorithm::None] {
+        let served = Served::new(serve::Config {
+            checksum,
+            ..config()
+        });
+        std::fs::write(served.file("a"), content(1000)).unwrap();
+        let writer = std::fs::File::options().append(true).open(served.file("a"));
+        let here = tempfile::tempdir().unwrap();
+        let taken = run(&served, take("a", here.path()));
+        assert_eq!(code(taken), Code::NOT_DELETED);
+        assert!(here.path().join("got").exists() && served.file("a").exists());
+        drop(writer);
+    }
+}
+
 #[test]
 fn a_get_after_a_stopped_take_deletes_nothing() {
     let served = Served::new(serve::Config {

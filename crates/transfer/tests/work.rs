@@ -6,9 +6,9 @@ mod support;
 
 use bentpipe_transfer::client::Job;
 use bentpipe_transfer::{Link, serve};
-use bentpipe_wire::saratoga::{Code, Frame, RequestKind};
+use bentpipe_wire::saratoga::{Code, Frame, RequestKind, Width};
 use std::time::{Duration, Instant};
-use support::peer::{Peer, request};
+use support::peer::{Peer, request, status};
 use support::{LINK, Served, config, get, run};
 
 fn threads(name: &str) -> usize {
@@ -50,6 +50,43 @@ fn what_nobody_asks_for_again_is_not_prepared() {
     {
         assert!(Instant::now() < until, "it goes on");
     }
+}
+
+/// Large files that are summed up for one, first or because it says that it has them already: others get their lists.
+#[test]
+fn lists_do_not_wait_for_sums_over_whole_files() {
+    let served = Served::new(config());
+    let large = std::fs::File::create(served.file("large")).unwrap();
+    large.set_len(1 << 40).unwrap();
+    let mut greedy = Peer::new("127.0.0.9:0", served.address);
+    for session in 1..=8 {
+        let Frame::Request(mut request) = request(session, RequestKind::Get, "large") else {
+            unreachable!("it is one");
+        };
+        request.late_checksum = session > 4;
+        greedy.send(&Frame::Request(request));
+        if session == 1 {
+            greedy.prove(1);
+            greedy.hear_all(Duration::from_millis(300));
+        }
+    }
+    for session in 5..=8 {
+        let Frame::Status(mut all) = status(session, Code::OK, None, 1 << 40) else {
+            unreachable!("it is one");
+        };
+        (all.width, all.in_response_to) = (Width::Bits64, all.progress);
+        greedy.send(&Frame::Status(all));
+    }
+    let until = Instant::now() + Duration::from_secs(10);
+    while threads("checksum") < 4 || threads("sum") < 4 {
+        greedy.hear_all(Duration::from_millis(100));
+        assert!(Instant::now() < until, "nothing is summed up");
+    }
+    let list = Job::List {
+        remote: String::new(),
+    };
+    run(&served, list).unwrap();
+    assert!(threads("checksum") >= 4 && threads("sum") >= 4);
 }
 
 /// Many lists of a large directory, asked for by one: others are served meanwhile.

@@ -23,6 +23,9 @@ pub struct Config {
     pub congestion: Congestion,
     /// How long the peer may say nothing before it counts as gone.
     pub silence: Duration,
+    /// The peer has asked for a checksum that comes last, whether there is one or not: it is of our kind, and says again
+    /// that it has all until it hears that this was heard.
+    pub late_checksum: bool,
     /// A secret in the timestamps of DATA, drawn at random for the session: a STATUS that echoes it is of
     /// somebody whom DATA reaches. `None`: DATA has no timestamps, for peers that cannot read them.
     pub nonce: Option<u32>,

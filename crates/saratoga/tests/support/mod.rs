@@ -62,6 +62,7 @@ pub(crate) fn sending(size: u64) -> sender::Config {
         overhead: Bytes(28),
         congestion: Congestion::None,
         silence: Duration::from_secs(30),
+        late_checksum: false,
         nonce: Some(0x6e6f_6e63),
     }
 }

@@ -39,7 +39,7 @@ pub(crate) fn get(args: &Get, take: bool) -> Result<(), Failure> {
         ))
         .or_usage();
     }
-    if stdout && terminal::stdout_is_closed() {
+    if stdout && terminal::is_closed(std::io::stdout()) {
         return Err(anyhow!(
             "standard output is closed: what is fetched would be lost; open it, or give a directory to --to"
         ))

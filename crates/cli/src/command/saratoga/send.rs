@@ -76,6 +76,11 @@ fn to_put(args: &Put, give: bool) -> anyhow::Result<(Vec<Job>, Outcome)> {
             let Some(name) = &as_named else {
                 return Err(anyhow!("standard input has no name: give one with --as"));
             };
+            if terminal::is_closed(io::stdin()) {
+                return Err(anyhow!(
+                    "standard input is closed: `{name}` would be empty; open it, or give a file"
+                ));
+            }
             jobs.push(Job::Put {
                 local: None,
                 remote: joined(&to, name),
