@@ -1,6 +1,7 @@
+use crate::LinkParams;
 use crate::layout;
 use crate::object::{Control, LINKS, SHARES};
-use crate::params::{LinkParams, LinkShare};
+use crate::params::LinkShare;
 use crate::{HYBLA, RATE, kernel};
 use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, PrintLevel};
 use std::collections::BTreeSet;

@@ -1,8 +1,10 @@
 //! The values of the maps as the C side lays them out (`control.h`, `share.h`): encoded and decoded
 //! by hand, field by field, in the order of the C structures.
 
-use crate::params::{LinkParams, LinkShare};
+use crate::LinkParams;
+use crate::params::LinkShare;
 use bentpipe_base::Rate;
+use bentpipe_cc::control::Params;
 use std::time::Duration;
 
 /// `sizeof(struct bp_params)`.
@@ -13,32 +15,19 @@ const SLOT: usize = 40;
 const GUARD: usize = 128;
 const SHARE: usize = 2 * SLOT + GUARD;
 const EPOCH_SHIFT: u32 = 29;
-const AGGRESSIVE: u32 = 1;
-const UNCAPPED: u32 = 2;
 
-fn micros(time: Duration) -> u32 {
-    u32::try_from(time.as_micros()).unwrap_or(u32::MAX)
-}
-
-pub(crate) fn encode(params: &LinkParams) -> [u8; PARAMS] {
-    let mut flags = 0;
-    if params.aggressive {
-        flags |= AGGRESSIVE;
-    }
-    if params.uncapped {
-        flags |= UNCAPPED;
-    }
-    let rate = params.rate.map_or(0, Rate::bytes_per_sec);
+pub(crate) fn encode(link: &LinkParams) -> [u8; PARAMS] {
+    let params = Params::from(link);
     let words = [
-        micros(params.rtt0),
-        (params.pace.value() * 65_536.0) as u32,
-        params.guard.map_or(0, micros),
-        u32::try_from(params.overhead.0).unwrap_or(u32::MAX),
-        flags,
+        params.rtt0_us,
+        params.pace_q16,
+        params.guard_us,
+        u32::try_from(link.overhead.0).unwrap_or(u32::MAX),
+        params.flags,
         params.windows,
     ];
     let mut bytes = [0; PARAMS];
-    bytes[..8].copy_from_slice(&rate.to_ne_bytes());
+    bytes[..8].copy_from_slice(&params.rate.to_ne_bytes());
     for (at, word) in bytes[8..].chunks_exact_mut(4).zip(words) {
         at.copy_from_slice(&word.to_ne_bytes());
     }

@@ -23,12 +23,10 @@ mod params;
 #[doc(hidden)]
 pub mod replay;
 
+pub use bentpipe_cc::hybla::KERNEL as HYBLA;
+pub use bentpipe_cc::rate::KERNEL as RATE;
+pub use bentpipe_cc::{LinkParams, twin};
 pub use choose::{Choice, ChooseError, available, choose};
 pub use controls::{ConfigureError, Controls, LoadError};
-pub use names::{kernel_name, twin, user_name};
-pub use params::{LinkParams, LinkShare};
-
-/// The name of TCP Hybla, as users write it; [`kernel_name`] is what `setsockopt` takes.
-pub const HYBLA: &str = "bentpipe_hybla";
-/// The name of the rate control, as users write it; [`kernel_name`] is what `setsockopt` takes.
-pub const RATE: &str = "bentpipe_rate";
+pub use names::{kernel_name, user_name};
+pub use params::LinkShare;

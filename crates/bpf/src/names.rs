@@ -24,12 +24,6 @@ pub fn kernel_name(name: &str) -> &str {
     ours.map_or(name, |(_, kernels)| kernels)
 }
 
-/// What `bentpipe_cc` calls the control that users call `name`, if it is one of ours.
-pub fn twin(name: &str) -> Option<&str> {
-    let ours = [HYBLA, RATE].contains(&name);
-    name.strip_prefix(PREFIX).filter(|_| ours)
-}
-
 /// The name that users write, of one that the kernel shows, whichever process registered it.
 pub fn user_name(name: &str) -> &str {
     let ours = [HYBLA, RATE].into_iter().find(|users| {
@@ -77,8 +71,6 @@ mod tests {
             assert_eq!(user_name(kernels), name);
         }
         assert_ne!(kernel_name(HYBLA), kernel_name(RATE));
-        let twins = [HYBLA, RATE, "hybla", "bentpipe_x"].map(twin);
-        assert_eq!(twins, [Some("hybla"), Some("rate"), None, None]);
         for name in [
             "cubic",
             "bentpipe_rate",

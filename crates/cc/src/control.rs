@@ -2,7 +2,7 @@
 //! in plain integers, and the arithmetic of pacing. The twin of `crates/bpf/src/bpf/control.h`: same
 //! fields, same names without `bp_`, same integer arithmetic, wrapping where C wraps.
 
-use crate::{Ack, Phase, Settings, Window};
+use crate::{Ack, LinkParams, Phase, Window};
 use bentpipe_base::{Bytes, Rate};
 use std::time::Duration;
 
@@ -132,22 +132,22 @@ fn narrow(bytes: Bytes) -> u32 {
     u32::try_from(bytes.0).unwrap_or(u32::MAX)
 }
 
-impl From<&Settings> for Params {
-    fn from(settings: &Settings) -> Self {
+impl From<&LinkParams> for Params {
+    fn from(link: &LinkParams) -> Self {
         let mut flags = 0;
-        if settings.aggressive {
+        if link.aggressive {
             flags |= AGGRESSIVE;
         }
-        if settings.uncapped {
+        if link.uncapped {
             flags |= UNCAPPED;
         }
         Self {
-            rate: settings.rate.map_or(0, Rate::bytes_per_sec),
-            rtt0_us: micros(settings.rtt0),
-            pace_q16: (settings.pace.value() * 65_536.0) as u32,
-            guard_us: settings.guard.map_or(0, micros),
+            rate: link.rate.map_or(0, Rate::bytes_per_sec),
+            rtt0_us: micros(link.rtt0),
+            pace_q16: (link.pace.value() * 65_536.0) as u32,
+            guard_us: link.guard.map_or(0, micros),
             flags,
-            windows: settings.windows,
+            windows: link.windows,
         }
     }
 }

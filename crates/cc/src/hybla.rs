@@ -31,6 +31,9 @@ use crate::{Ack, Congestion, Gauge, Settings, Window};
 use bentpipe_base::Instant;
 use std::time::Duration;
 
+/// TCP Hybla on kernel sockets, a BPF program, as users write it.
+pub const KERNEL: &str = "bentpipe_hybla";
+
 /// rho = 1: rho has three fractional bits ("3ls").
 pub const RHO_ONE: u32 = 8;
 /// The largest rho, in eighths.
@@ -302,7 +305,7 @@ impl Hybla {
     /// For one connection.
     pub fn new(settings: &Settings) -> Self {
         Self {
-            params: settings.into(),
+            params: (&settings.link).into(),
             state: State {
                 rho: RHO_ONE,
                 flags: FLYING,

@@ -5,7 +5,7 @@
 //! The sender owns the [`Window`], the control edits it. Which segments are lost and sent again is
 //! loss recovery, which is apart. [`hybla`], [`share`] and [`rate`] repeat the integer arithmetic of
 //! `crates/bpf/src/bpf/*.h` function by function; a property test in `bentpipe-bpf` holds the two
-//! against each other. A new variant is one file and one line in [`REGISTRY`].
+//! against each other. A new variant is one file and one entry in [`REGISTRY`].
 #![forbid(unsafe_code)]
 
 pub mod bic;
@@ -17,6 +17,7 @@ mod growth;
 pub mod guard;
 pub mod hybla;
 mod hystart;
+mod link;
 pub mod rate;
 mod registry;
 pub mod reno;
@@ -24,9 +25,10 @@ pub mod share;
 pub mod vegas;
 pub mod westwood;
 
-pub use registry::{REGISTRY, Variant, find};
+pub use link::LinkParams;
+pub use registry::{REGISTRY, RateUse, Variant, find, twin};
 
-use bentpipe_base::{Bytes, Instant, Probability, Rate, Seq};
+use bentpipe_base::{Bytes, Instant, Rate, Seq};
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -120,25 +122,11 @@ pub struct Hole {
     pub transmits: u32,
 }
 
-/// How the flows of one link are to be sent. Reno heeds none of it.
+/// What a control is told when it is made. Reno heeds none of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// The link's rate on the wire, where known.
-    pub rate: Option<Rate>,
-    /// Bytes that the link adds to an IP packet; [`Window::wire`] has them.
-    pub overhead: Bytes,
-    /// Hybla's reference round-trip time.
-    pub rtt0: Duration,
-    /// The share of the rate to pace at.
-    pub pace: Probability,
-    /// The queueing delay at which the rate control yields; `None`: never.
-    pub guard: Option<Duration>,
-    /// Window of the rate control, in bandwidth-delay products, 1 to 16.
-    pub windows: u32,
-    /// Hybla keeps growing in recovery: a deviation from the paper.
-    pub aggressive: bool,
-    /// Hybla grows by 2^rho - 1 a segment without the bound of rho a segment.
-    pub uncapped: bool,
+    /// The link that the flow is sent over.
+    pub link: LinkParams,
     /// Vegas's thresholds.
     pub vegas: vegas::Thresholds,
     /// CUBIC leaves slow start by HyStart, as the kernel does by default.
@@ -146,18 +134,10 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// No rate, RTT0 25 ms, 98.5% of the rate, a guard of 60 ms, three bandwidth-delay products;
-    /// Vegas with 1/3/1; HyStart on.
+    /// A link of which nothing is known; Vegas with 1/3/1; HyStart on.
     fn default() -> Self {
         Self {
-            rate: None,
-            overhead: Bytes(0),
-            rtt0: Duration::from_millis(25),
-            pace: Probability::new(0.985).expect("lies in [0, 1]"),
-            guard: Some(Duration::from_millis(60)),
-            windows: 3,
-            aggressive: false,
-            uncapped: false,
+            link: LinkParams::default(),
             vegas: vegas::Thresholds::default(),
             hystart: true,
         }

@@ -27,6 +27,9 @@ use bentpipe_base::Instant;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+/// The rate control on kernel sockets, a BPF program, as users write it.
+pub const KERNEL: &str = "bentpipe_rate";
+
 const WINDOW_MIN: u32 = 10;
 const WINDOW_MAX: u32 = 1 << 20;
 /// A path with a shorter round trip leads over no satellite, in microseconds: up to 340 km and down,
@@ -142,7 +145,7 @@ impl RateControl {
     /// For one connection on a link that others use as well.
     pub fn on(link: Link, settings: &Settings) -> Self {
         Self {
-            params: Params::from(settings),
+            params: Params::from(&settings.link),
             link,
             state: State::default(),
             hystart: settings.hystart,

@@ -4,8 +4,8 @@ use crate::bic::Bic;
 use crate::compound::Compound;
 use crate::cubic::Cubic;
 use crate::cubic_rfc::CubicRfc;
-use crate::hybla::Hybla;
-use crate::rate::RateControl;
+use crate::hybla::{self, Hybla};
+use crate::rate::{self, RateControl};
 use crate::reno::Reno;
 use crate::vegas::Vegas;
 use crate::westwood::Westwood;
@@ -18,8 +18,23 @@ pub struct Variant {
     pub name: &'static str,
     /// What it is, in one line.
     pub summary: &'static str,
+    /// What it makes of its link's rate.
+    pub rate: RateUse,
+    /// Its name on kernel sockets, as users write it, where `bentpipe-bpf` has a program for it.
+    pub kernel: Option<&'static str>,
     /// Makes one for a connection that has its link to itself.
     pub new: fn(&Settings) -> Box<dyn Congestion>,
+}
+
+/// What a congestion control makes of the rate of the link that it sends over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RateUse {
+    /// Nothing: it finds its own.
+    Ignores,
+    /// It heeds a rate that it is told; it is a host's, which knows nothing of its path unless somebody says so.
+    Heeds,
+    /// It is for who owns the link: it is told the link's rate, which its flows share among them.
+    Shares,
 }
 
 /// All of them, by name.
@@ -27,51 +42,74 @@ pub const REGISTRY: &[Variant] = &[
     Variant {
         name: "bic",
         summary: "BIC: binary search for the window of the last loss, then probing beyond it",
+        rate: RateUse::Ignores,
+        kernel: None,
         new: |_| Box::new(Bic::default()),
     },
     Variant {
         name: "compound",
         summary: "Compound TCP: Reno's window and one that grows while the delay is small",
+        rate: RateUse::Ignores,
+        kernel: None,
         new: |_| Box::new(Compound::default()),
     },
     Variant {
         name: "cubic",
         summary: "CUBIC as Linux has it: a cubic function of the time since the last loss, with HyStart",
+        rate: RateUse::Ignores,
+        kernel: None,
         new: |settings| Box::new(Cubic::new(settings.hystart)),
     },
     Variant {
         name: "cubic-rfc",
         summary: "CUBIC as RFC 9438 has it, with HyStart",
+        rate: RateUse::Ignores,
+        kernel: None,
         new: |settings| Box::new(CubicRfc::new(settings.hystart)),
     },
     Variant {
         name: "hybla",
         summary: "TCP Hybla: grows as a flow of RTT0 would, whatever its round-trip time",
+        rate: RateUse::Heeds,
+        kernel: Some(hybla::KERNEL),
         new: |settings| Box::new(Hybla::new(settings)),
     },
     Variant {
         name: "rate",
         summary: "paced at a share of the link's known rate; loss is taken for corruption",
+        rate: RateUse::Shares,
+        kernel: Some(rate::KERNEL),
         new: |settings| Box::new(RateControl::new(settings)),
     },
     Variant {
         name: "reno",
         summary: "slow start and congestion avoidance of RFC 5681",
+        rate: RateUse::Ignores,
+        kernel: None,
         new: |_| Box::new(Reno::default()),
     },
     Variant {
         name: "vegas",
         summary: "TCP Vegas: keeps alpha to beta segments in the queue of the bottleneck",
+        rate: RateUse::Ignores,
+        kernel: None,
         new: |settings| Box::new(Vegas::new(settings.vegas)),
     },
     Variant {
         name: "westwood",
         summary: "Westwood+: Reno that falls to the measured bandwidth times the smallest RTT",
+        rate: RateUse::Ignores,
+        kernel: None,
         new: |_| Box::new(Westwood::default()),
     },
 ];
 
-/// The control called `name`.
+/// The control called `name`, here or on kernel sockets.
 pub fn find(name: &str) -> Option<&'static Variant> {
-    REGISTRY.iter().find(|variant| variant.name == name)
+    { REGISTRY.iter() }.find(|variant| variant.name == name || variant.kernel == Some(name))
+}
+
+/// The twin of the BPF program that users call `name`.
+pub fn twin(name: &str) -> Option<&'static Variant> {
+    { REGISTRY.iter() }.find(|variant| variant.kernel == Some(name))
 }

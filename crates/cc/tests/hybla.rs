@@ -5,7 +5,7 @@ use bentpipe_cc::control::{OPEN, Params, RECOVERY, RawAck, RawWindow, SEGMENTS_M
 use bentpipe_cc::hybla::{
     Hybla, REDUCING, State, avoidance, hybla_ack, hybla_init, hybla_ssthresh, rho, slow_start,
 };
-use bentpipe_cc::{Ack, Congestion, Phase, Settings, Window};
+use bentpipe_cc::{Ack, Congestion, LinkParams, Phase, Settings, Window};
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -151,7 +151,7 @@ fn the_first_window_is_rho_paced_over_a_round_trip() {
 #[test]
 fn the_threshold_starts_at_the_link_rate() {
     let settings = Settings {
-        rate: Some(Rate::from_bits_per_sec(10_000_000)),
+        link: LinkParams::of_rate(Rate::from_bits_per_sec(10_000_000)),
         ..Settings::default()
     };
     let mut window = window(10, u32::MAX);
@@ -208,7 +208,10 @@ fn a_recovery_sends_one_for_two_and_ends_at_the_threshold() {
 fn aggressive_ends_a_recovery_higher() {
     let end = |aggressive| {
         let settings = Settings {
-            aggressive,
+            link: LinkParams {
+                aggressive,
+                ..LinkParams::default()
+            },
             ..Settings::default()
         };
         let mut hybla = Hybla::new(&settings);

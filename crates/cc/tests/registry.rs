@@ -2,7 +2,7 @@
 
 use bentpipe_base::{Bytes, Instant, Probability, Rate, Seq};
 use bentpipe_cc::vegas::Thresholds;
-use bentpipe_cc::{Ack, Phase, REGISTRY, Settings, Signal, Window, find};
+use bentpipe_cc::{Ack, LinkParams, Phase, REGISTRY, Settings, Signal, Window, find, twin};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -73,14 +73,16 @@ fn settings() -> impl Strategy<Value = Settings> {
                 (alpha, beta, gamma),
                 overhead,
             )| Settings {
-                rate,
-                overhead: Bytes(overhead),
-                rtt0,
-                pace: Probability::new(pace).expect("lies in [0, 1]"),
-                guard,
-                windows,
-                aggressive,
-                uncapped,
+                link: LinkParams {
+                    rate,
+                    overhead: Bytes(overhead),
+                    rtt0,
+                    pace: Probability::new(pace).expect("lies in [0, 1]"),
+                    guard,
+                    windows,
+                    aggressive,
+                    uncapped,
+                },
                 vegas: Thresholds { alpha, beta, gamma },
                 hystart,
             },
@@ -275,4 +277,18 @@ proptest! {
             prop_assert_eq!(window.cwnd, 10, "{}", variant.name);
         }
     }
+}
+
+#[test]
+fn a_control_is_found_by_the_name_of_its_bpf_program_too() {
+    for variant in REGISTRY {
+        assert!(find(variant.name).is_some_and(|found| found.name == variant.name));
+        let Some(kernel) = variant.kernel else {
+            continue;
+        };
+        assert!(find(kernel).is_some_and(|found| found.name == variant.name));
+        assert!(twin(kernel).is_some_and(|found| found.name == variant.name));
+        assert!(twin(variant.name).is_none());
+    }
+    assert!(twin("bentpipe_reno").is_none());
 }

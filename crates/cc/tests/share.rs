@@ -4,7 +4,7 @@ use bentpipe_base::{Bytes, Instant, Rate};
 use bentpipe_cc::control::{HUNGRY, Params, RawAck};
 use bentpipe_cc::rate::{Link, RateControl};
 use bentpipe_cc::share::{EPOCH_SHIFT, Member, Share, budget, join, share_ack};
-use bentpipe_cc::{Ack, Congestion, Phase, Settings, Signal, Window};
+use bentpipe_cc::{Ack, Congestion, LinkParams, Phase, Settings, Signal, Window};
 use std::time::Duration;
 
 const EPOCH: u64 = 1 << EPOCH_SHIFT;
@@ -120,8 +120,10 @@ fn ack(now: u64, phase: Phase) -> Ack {
 
 fn paced(bits: u64) -> Settings {
     Settings {
-        rate: Some(Rate::from_bits_per_sec(bits)),
-        pace: bentpipe_base::Probability::new(1.0).expect("lies in [0, 1]"),
+        link: LinkParams {
+            pace: bentpipe_base::Probability::new(1.0).expect("lies in [0, 1]"),
+            ..LinkParams::of_rate(Rate::from_bits_per_sec(bits))
+        },
         ..Settings::default()
     }
 }

@@ -2,10 +2,7 @@
 
 use crate::legs::{Legs, Prepared};
 use crate::mark::Marks;
-use bentpipe_base::{Probability, Rate};
-use bentpipe_bpf::{
-    ChooseError, ConfigureError, Controls, HYBLA, LinkParams, LoadError, RATE, kernel_name,
-};
+use bentpipe_bpf::{ChooseError, ConfigureError, Controls, HYBLA, LoadError, RATE, kernel_name};
 use bentpipe_os::{socket, tcp};
 use bentpipe_pep::leg::Leg;
 use bentpipe_policy::{Config, Which};
@@ -101,27 +98,15 @@ impl Supply {
         };
         let knows = control.as_deref().is_some_and(is_ours);
         if knows && let Some(controls) = &mut self.controls {
-            let params = LinkParams {
-                rate: leg.rate,
-                rtt0: leg.rtt0,
-                pace: leg.pacing,
-                guard: leg.guard,
-                overhead: leg.overhead,
-                aggressive: leg.aggressive,
-                ..LinkParams::default()
-            };
             controls
-                .configure(marks.leg(which), &params)
+                .configure(marks.leg(which), &leg.link)
                 .map_err(|source| ControlError::Configure {
                     leg: which.name(),
                     source,
                 })?;
         }
         // Controls that do not know the link are kept from overrunning it, one flow at a time.
-        let ceiling = leg
-            .rate
-            .filter(|_| !knows)
-            .map(|rate| payload(rate, leg.pacing));
+        let ceiling = leg.ceiling(PAYLOAD, HEADER).filter(|_| !knows);
         // Without the file, the kernel has no ECN.
         let asks = tcp::asks_for_ecn().unwrap_or(false);
         let default = tcp::default_congestion().ok();
@@ -168,8 +153,7 @@ fn ask_for(name: &str) -> bool {
     socket::stream(any).is_ok_and(|socket| tcp::set_congestion(&socket, kernel_name(name)).is_ok())
 }
 
-/// The part of the link's rate that is payload (1448 of each 1500 bytes) and that flows are paced
-/// at.
-fn payload(rate: Rate, pacing: Probability) -> Rate {
-    rate.scaled(pacing.value() * 1448.0 / 1500.0)
-}
+/// What a full segment carries at the MTU of Ethernet, with timestamps, over IPv4.
+const PAYLOAD: u16 = 1448;
+/// The headers before it.
+const HEADER: u64 = 52;

@@ -244,7 +244,7 @@ impl Lookout {
             LegStatus {
                 interface: self.facts.interfaces[which as usize].join(", "),
                 congestion_control: prepared.control.clone().unwrap_or_default(),
-                rate: prepared.leg.rate.map(|rate| rate.bits_per_sec()),
+                rate: prepared.leg.link.rate.map(|rate| rate.bits_per_sec()),
                 ..LegStatus::default()
             }
         });

@@ -222,7 +222,7 @@ impl Atlas<'_> {
     /// What the sender of `flow` is told, if its control is one of ours.
     fn told(&self, flow: &Flow, there: &Path<'_>) -> Option<Told> {
         let control = self.scenario.sender_control(flow)?;
-        rates::told(flow, twin(control)?, there)
+        rates::told(flow, twin(control)?.rate, there)
     }
 
     fn flow(&self, flow: &Flow, port: u16) -> Result<FlowPlan, LabError> {

@@ -3,16 +3,12 @@
 //! Plain data, free of any operating system: the gateway puts it on its sockets, and [`Leg::endpoint`]
 //! makes of it an endpoint of [`Split`](crate::split::Split), so that both obey one policy.
 
-use bentpipe_base::{Bytes, Probability, Rate};
-use bentpipe_cc as cc;
+use bentpipe_base::{Bytes, Rate};
+use bentpipe_cc::rate::KERNEL as RATE;
+use bentpipe_cc::{self as cc, LinkParams, RateUse};
 use bentpipe_tcp::{self as tcp, UnknownVariant};
 use std::time::Duration;
 use thiserror::Error;
-
-/// The BPF control for operators who own their link.
-pub const RATE_CONTROL: &str = "bentpipe_rate";
-/// The BPF control of TCP Hybla.
-pub const HYBLA_CONTROL: &str = "bentpipe_hybla";
 
 /// The policy of one leg.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,20 +23,8 @@ pub struct Leg {
     pub initial_window: Option<u32>,
     /// Stop rather than use another control when the wanted one is not to be had.
     pub insist: bool,
-    /// What the link carries for the gateway's flows together, all headers included; `None` when it
-    /// is unknown.
-    pub rate: Option<Rate>,
-    /// The part of `rate` that the flows are paced at.
-    pub pacing: Probability,
-    /// The round-trip time of the reference connection of Hybla (RTT0).
-    pub rtt0: Duration,
-    /// Hybla keeps growing during recovery, which the paper's does not.
-    pub aggressive: bool,
-    /// The queueing delay at which the rate control takes the configured rate for too high and falls
-    /// to what the link delivers; `None`: never.
-    pub guard: Option<Duration>,
-    /// Bytes that the link adds to each IP packet.
-    pub overhead: Bytes,
+    /// The link: what it carries for the gateway's flows together, all headers included, and how they share it.
+    pub link: LinkParams,
     /// The most that may wait to be sent and acknowledged, for each flow; the kernel's own overhead
     /// counts, which for a satellite's single packets is about as much as the payload.
     pub send_buffer: Bytes,
@@ -61,19 +45,17 @@ pub struct Leg {
 impl Leg {
     /// The satellite leg.
     ///
-    /// [`RATE_CONTROL`]. With the rate known: [buffers](Self::buffer) for it, of which no more than
+    /// The [rate control](RATE). With the rate known: [buffers](Self::buffer) for it, of which no more than
     /// 100 ms of the link's rate wait unsent, and at least 16 MiB to receive, for the way towards us
     /// may be faster; a guard of at least 16 full packets' time on the link, for ten leave unpaced at
     /// a flow's start. Unknown: what is in flight follows the link, within the product of 100 Mbit/s
     /// and 600 ms, and no more than 1 MiB waits unsent.
     pub fn satellite(rate: Option<Rate>) -> Self {
-        let base = Self {
-            rate,
-            ..Self::terrestrial()
-        };
+        let mut base = Self::terrestrial();
+        base.link.rate = rate;
         let Some(rate) = rate else {
             return Self {
-                congestion: Some(RATE_CONTROL.to_owned()),
+                congestion: Some(RATE.to_owned()),
                 send_buffer: Bytes(64 << 20),
                 receive_buffer: Bytes(16 << 20),
                 notsent_lowat: Some(Bytes(1 << 20)),
@@ -82,13 +64,12 @@ impl Leg {
         };
         let buffer = Self::buffer(rate);
         let unsent = rate.over(Duration::from_millis(100));
+        let longest = rate.serialisation(Bytes(16 * 1500));
+        base.link.guard = base.link.guard.map(|guard| guard.max(longest));
         Self {
-            congestion: Some(RATE_CONTROL.to_owned()),
+            congestion: Some(RATE.to_owned()),
             send_buffer: buffer,
             receive_buffer: buffer.max(Bytes(16 << 20)),
-            guard: base
-                .guard
-                .map(|guard| guard.max(rate.serialisation(Bytes(16 * 1500)))),
             notsent_lowat: Some(unsent.clamp(Bytes(128 << 10), Bytes(4 << 20))),
             ..base
         }
@@ -108,18 +89,22 @@ impl Leg {
             variant: None,
             initial_window: None,
             insist: false,
-            rate: None,
-            pacing: Probability::new(0.985).expect("0.985 is a probability"),
-            rtt0: Duration::from_millis(25),
-            aggressive: false,
-            guard: Some(Duration::from_millis(60)),
-            overhead: Bytes(0),
+            link: LinkParams::default(),
             send_buffer: Bytes(2 << 20),
             receive_buffer: Bytes(2 << 20),
             ack_rate: None,
             notsent_lowat: None,
             mss: None,
         }
+    }
+
+    /// What a flow's pacing keeps within, in payload, so that it does not overrun the link with segments of `payload` bytes behind
+    /// `header` bytes of headers: for controls that do not heed the rate themselves.
+    pub fn ceiling(&self, payload: u16, header: u64) -> Option<Rate> {
+        let payload = f64::from(payload.max(1));
+        let wire = payload + header as f64 + self.link.overhead.0 as f64;
+        let part = self.link.pace.value() * payload / wire;
+        self.link.rate.map(|rate| rate.scaled(part))
     }
 
     /// The endpoint of a simulated leg: `base` with what this policy says. Without a rate that its
@@ -134,8 +119,7 @@ impl Leg {
             None => base,
         };
         if let Some(name) = self.congestion.as_ref().filter(|_| self.variant.is_none()) {
-            let twin = name.strip_prefix("bentpipe_").unwrap_or(name);
-            config.congestion = cc::find(twin).ok_or_else(|| LegError::Control {
+            config.congestion = cc::find(name).ok_or_else(|| LegError::Control {
                 control: name.clone(),
                 known: known(),
             })?;
@@ -146,18 +130,10 @@ impl Leg {
         }
         config.receive_buffer = Bytes(self.receive_buffer.0 / 2);
         config.send_buffer = Bytes(self.send_buffer.0 / 2);
-        let settings = &mut config.settings;
-        settings.rate = self.rate;
-        settings.overhead = self.overhead;
-        settings.pace = self.pacing;
-        settings.rtt0 = self.rtt0;
-        settings.aggressive = self.aggressive;
-        settings.guard = self.guard;
-        let heeds = matches!(config.congestion.name, "hybla" | "rate");
-        if let Some(rate) = self.rate.filter(|_| !heeds) {
-            let payload = f64::from(config.mss.max(1));
-            let wire = payload + f64::from(config.data_header()) + self.overhead.0 as f64;
-            config.pacing = Some(rate.scaled(self.pacing.value() * payload / wire));
+        config.settings.link = self.link.clone();
+        if config.congestion.rate == RateUse::Ignores {
+            let header = u64::from(config.data_header());
+            config.pacing = self.ceiling(config.mss, header).or(config.pacing);
         }
         Ok(config)
     }
@@ -191,17 +167,17 @@ mod tests {
     #[test]
     fn the_satellite_leg_follows_from_its_rate() {
         let ten = Leg::satellite("10Mbit/s".parse().ok());
-        assert_eq!(ten.congestion.as_deref(), Some(RATE_CONTROL));
+        assert_eq!(ten.congestion.as_deref(), Some(RATE));
         // 10 Mbit/s × 0.6 s = 750 kB.
         assert_eq!(ten.send_buffer, Bytes(6_000_000));
         assert_eq!(ten.receive_buffer, Bytes(16 << 20));
-        assert_eq!(ten.guard, Some(Duration::from_millis(60)));
+        assert_eq!(ten.link.guard, Some(Duration::from_millis(60)));
         // 16 packets of 24 ms.
         let slow = Leg::satellite("500kbit/s".parse().ok());
-        assert_eq!(slow.guard, Some(Duration::from_millis(384)));
+        assert_eq!(slow.link.guard, Some(Duration::from_millis(384)));
         assert_eq!(ten.notsent_lowat, Some(Bytes(128 << 10)));
         let unknown = Leg::satellite(None);
-        assert_eq!(unknown.congestion.as_deref(), Some(RATE_CONTROL));
+        assert_eq!(unknown.congestion.as_deref(), Some(RATE));
         assert_eq!(unknown.send_buffer, Bytes(64 << 20));
         assert_eq!(unknown.notsent_lowat, Some(Bytes(1 << 20)));
     }

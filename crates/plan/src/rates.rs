@@ -1,6 +1,7 @@
 //! Who is told which rate, and who shares it.
 
 use bentpipe_base::{Bytes, Rate};
+use bentpipe_cc::RateUse;
 use bentpipe_scenario::{Flow, Path};
 
 /// What a sender is told of the slowest link on its way. Those that are told the same share that link.
@@ -16,14 +17,13 @@ pub struct Told {
     pub overhead: Bytes,
 }
 
-/// What the sender of `flow` by `control`, one of ours by its name without a prefix, is told of its `way`. The rate control works
-/// only where it owns the link, and is told the rate without being asked; Hybla, as a host that
-/// knows nothing of its path, only what the scenario says; other controls ask for nothing.
-pub fn told(flow: &Flow, control: &str, way: &Path<'_>) -> Option<Told> {
-    let rate = match control {
-        "hybla" => flow.path_rate,
-        "rate" => flow.path_rate.or_else(|| way.rate()),
-        _ => None,
+/// What the sender of `flow` by a control that makes this `of` a rate is told of its `way`: who shares a link is told its
+/// rate without being asked, who heeds one only what the scenario says.
+pub fn told(flow: &Flow, of: RateUse, way: &Path<'_>) -> Option<Told> {
+    let rate = match of {
+        RateUse::Heeds => flow.path_rate,
+        RateUse::Shares => flow.path_rate.or_else(|| way.rate()),
+        RateUse::Ignores => None,
     }?;
     let slowest = { way.hops.iter() }
         .min_by_key(|hop| { hop.direction.rate }.map_or(u64::MAX, Rate::bits_per_sec))?;

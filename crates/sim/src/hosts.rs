@@ -6,7 +6,7 @@ use crate::end::End;
 use crate::file::{FileEnd, Plan};
 use crate::socket::Record;
 use bentpipe_base::{Bytes, Instant, Seq, Stream};
-use bentpipe_cc as cc;
+use bentpipe_cc::{self as cc, RateUse};
 use bentpipe_plan::rates::{self, Told};
 use bentpipe_saratoga::sender::Congestion;
 use bentpipe_scenario::{
@@ -204,8 +204,8 @@ impl<'s> Maker<'s> {
         path: &Path<'_>,
         config: &Config,
     ) -> Option<Box<dyn cc::Congestion>> {
-        let control = Some(config.congestion.name).filter(|name| *name == "rate")?;
-        let link = self.shares.entry(rates::told(flow, control, path)?);
+        let of = Some(config.congestion.rate).filter(|of| *of == RateUse::Shares)?;
+        let link = self.shares.entry(rates::told(flow, of, path)?);
         let link = link.or_default().clone();
         Some(Box::new(cc::rate::RateControl::on(link, &config.settings)))
     }
@@ -315,9 +315,9 @@ impl<'s> Maker<'s> {
             })?,
             None => self.named_control(flow, host.endpoint.recovery.as_ref(), config)?,
         };
-        if let Some(told) = rates::told(flow, config.congestion.name, path) {
-            config.settings.rate = Some(told.rate);
-            config.settings.overhead = told.overhead;
+        if let Some(told) = rates::told(flow, config.congestion.rate, path) {
+            config.settings.link.rate = Some(told.rate);
+            config.settings.link.overhead = told.overhead;
         }
         Ok(config)
     }
@@ -332,9 +332,7 @@ impl<'s> Maker<'s> {
             config.recovery = self::recovery(name, &flow.name)?;
         }
         let name = self.scenario.sender_control(flow).unwrap_or("reno");
-        // The kernel's twins bear a prefix.
-        let twin = name.strip_prefix("bentpipe_").unwrap_or(name);
-        config.congestion = cc::find(twin).ok_or_else(|| {
+        config.congestion = cc::find(name).ok_or_else(|| {
             let known: Vec<&str> = cc::REGISTRY.iter().map(|variant| variant.name).collect();
             SimError::Control {
                 flow: flow.name.clone(),

@@ -73,16 +73,13 @@ fn endpoint(scenario: &Scenario, name: &str, split: &Split) -> Result<tcp::Confi
 
 /// The policy of a leg, its buffers those of `base` where nothing else is said.
 fn leg(settings: &SplitLeg, base: &tcp::Config) -> Leg {
-    let stock = Leg::terrestrial();
-    let window = settings.receive_window.unwrap_or(base.receive_buffer);
-    Leg {
-        congestion: settings.congestion_control.clone(),
-        variant: settings.variant.clone(),
-        initial_window: settings.initial_window,
-        rate: settings.rate,
-        pacing: settings.pacing.unwrap_or(stock.pacing),
-        // Half of it counts as payload.
-        receive_buffer: window * 2,
-        ..stock
-    }
+    let mut leg = Leg::terrestrial();
+    leg.congestion = settings.congestion_control.clone();
+    leg.variant = settings.variant.clone();
+    leg.initial_window = settings.initial_window;
+    leg.link.rate = settings.rate;
+    leg.link.pace = settings.pacing.unwrap_or(leg.link.pace);
+    // Half of it counts as payload.
+    leg.receive_buffer = settings.receive_window.unwrap_or(base.receive_buffer) * 2;
+    leg
 }

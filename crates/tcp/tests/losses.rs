@@ -403,7 +403,7 @@ fn a_paced_sender_spreads_its_segments() {
     let rate = bentpipe_base::Rate::from_bits_per_sec(1_000_000);
     let mut script = Script::open(Config {
         settings: bentpipe_cc::Settings {
-            rate: Some(rate),
+            link: bentpipe_cc::LinkParams::of_rate(rate),
             ..bentpipe_cc::Settings::default()
         },
         congestion: config.congestion,

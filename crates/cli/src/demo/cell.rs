@@ -291,7 +291,7 @@ mod tests {
                     let config = split.to_string();
                     let config = bentpipe_gateway::Config::parse("split", &config).unwrap();
                     assert_eq!(config.sat.congestion.as_deref(), Some(cell.variant.cc));
-                    assert_eq!(config.sat.rate.is_some(), cell.variant.cc != "cubic");
+                    assert_eq!(config.sat.link.rate.is_some(), cell.variant.cc != "cubic");
                 }
             }
         }

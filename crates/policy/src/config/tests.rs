@@ -92,11 +92,17 @@ fn every_key_is_read() {
     assert_eq!(config.sat_interfaces, ["eth1"]);
     assert_eq!(config.sat.congestion.as_deref(), Some("bentpipe_hybla"));
     assert!(config.sat.insist && !config.lan.insist);
-    assert_eq!(config.sat.rate, Some(Rate::from_bits_per_sec(10_000_000)));
-    assert_eq!(Some(config.sat.pacing), Probability::new(0.97));
-    assert_eq!(config.sat.rtt0, Duration::from_millis(30));
-    assert_eq!((config.sat.guard, config.sat.overhead), (None, Bytes(20)));
-    assert!(config.sat.aggressive && !config.lan.aggressive);
+    assert_eq!(
+        config.sat.link.rate,
+        Some(Rate::from_bits_per_sec(10_000_000))
+    );
+    assert_eq!(Some(config.sat.link.pace), Probability::new(0.97));
+    assert_eq!(config.sat.link.rtt0, Duration::from_millis(30));
+    assert_eq!(
+        (config.sat.link.guard, config.sat.link.overhead),
+        (None, Bytes(20))
+    );
+    assert!(config.sat.link.aggressive && !config.lan.link.aggressive);
     assert_eq!(config.sat.ack_rate, Some(Rate::from_bits_per_sec(250_000)));
     assert_eq!(config.sat.notsent_lowat, Some(Bytes(32_000)));
     assert_eq!(config.sat.send_buffer, Bytes(6_000_000));

@@ -4,13 +4,12 @@
 use super::{Known, Places};
 use crate::model::{Amount, Flow, FlowKind, Pep, Scenario};
 use crate::topology::Topology;
+use bentpipe_cc::{RateUse, twin};
 use bentpipe_config::{Document, Place, Wrong};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The congestion controls of Saratoga.
 const OF_SARATOGA: [&str; 2] = ["none", "tfrc"];
-/// The congestion controls that can be told a rate.
-const KNOWS_RATES: [&str; 2] = ["bentpipe_hybla", "bentpipe_rate"];
 
 pub(super) fn whole(
     document: &Document<'_>,
@@ -259,7 +258,8 @@ impl Check<'_, '_> {
 
     fn rate_is_heard(&self, flow: &Flow, places: &super::flows::Places) {
         let control = self.scenario.sender_control(flow).unwrap_or_default();
-        let hears = flow.is_saratoga() || KNOWS_RATES.contains(&control);
+        let hears = flow.is_saratoga()
+            || twin(control).is_some_and(|control| control.rate != RateUse::Ignores);
         if flow.path_rate.is_some() && !hears {
             let what = format!("`{control}` does not ask for the rate of its path");
             let wrong = Wrong::new(

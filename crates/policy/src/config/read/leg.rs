@@ -26,16 +26,16 @@ pub(super) fn leg(mut table: Table<'_, '_>, which: Which, taken: &[String]) -> (
         Which::Lan => Leg::terrestrial(),
         Which::Sat => Leg::satellite(rate),
     };
-    leg.rate = rate;
-    let Pacing(pacing) = table.or("pacing", Pacing(leg.pacing));
-    leg.pacing = pacing;
-    let ReferenceTime(rtt0) = table.or("rtt0", ReferenceTime(leg.rtt0));
-    leg.rtt0 = rtt0;
-    leg.aggressive = table.or("aggressive", leg.aggressive);
-    let Guard(guard) = table.or("guard", Guard(leg.guard));
-    leg.guard = guard;
-    let Overhead(overhead) = table.or("overhead", Overhead(leg.overhead));
-    leg.overhead = overhead;
+    leg.link.rate = rate;
+    let Pacing(pacing) = table.or("pacing", Pacing(leg.link.pace));
+    leg.link.pace = pacing;
+    let ReferenceTime(rtt0) = table.or("rtt0", ReferenceTime(leg.link.rtt0));
+    leg.link.rtt0 = rtt0;
+    leg.link.aggressive = table.or("aggressive", leg.link.aggressive);
+    let Guard(guard) = table.or("guard", Guard(leg.link.guard));
+    leg.link.guard = guard;
+    let Overhead(overhead) = table.or("overhead", Overhead(leg.link.overhead));
+    leg.link.overhead = overhead;
     if let Some(LinkRate(rate)) = table.optional("receive_rate") {
         leg.receive_buffer = Leg::buffer(rate);
     }

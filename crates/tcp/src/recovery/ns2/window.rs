@@ -16,6 +16,8 @@ use bentpipe_cc::{self as cc, Ack, Congestion, Gauge, Phase, Signal, Window};
 pub(crate) static RENO: cc::Variant = cc::Variant {
     name: "reno",
     summary: "Reno's window as a real number, growing by the acknowledgement (ns-2)",
+    rate: cc::RateUse::Ignores,
+    kernel: None,
     new: |_| Box::<RealReno>::default(),
 };
 
