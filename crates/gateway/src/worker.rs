@@ -228,6 +228,7 @@ impl Worker {
                 self.on_renewal();
                 self.on_silent();
                 self.on_orphans();
+                self.on_retirement();
             }
             token if token & DIAL != 0 => self.on_dial_ended(event),
             token if token >= LISTENER => self.on_clients((token - LISTENER) as usize),

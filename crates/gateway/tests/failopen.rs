@@ -447,6 +447,51 @@ fn a_port_used_again_after_a_handover_is_the_successors() {
     }
 }
 
+/// What is being made at a handover is seen once by the server, from the client's own port: the SYN that is held passes, or
+/// comes again to the successor.
+#[test]
+fn what_is_dialled_at_a_handover_keeps_its_port() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gateway.sock");
+    let config = format!("control = \"{}\"\n", path.display());
+    let listeners = Ip::BOTH.map(|ip| stage.listen(ip));
+    let _retired = child::start(&stage, &config);
+    let _stays = stage.pair(Ip::V4);
+    let silence = "table inet silence {
+        chain out {
+            type filter hook output priority 0; policy accept;
+            tcp flags & syn == syn drop
+        }
+    }";
+    let apply = |rules: &str| bentpipe_os::nft::apply(rules).unwrap();
+    stage.server.run(|| apply(silence)).unwrap();
+    std::thread::scope(|scope| {
+        let made = listeners.each_ref().map(|listener| {
+            let to = listener.address();
+            let stage = &stage;
+            scope.spawn(move || stage.connect(to))
+        });
+        std::thread::sleep(Duration::from_millis(100));
+        let successor = child::start_in_place(&stage, &config);
+        eventually("the successor at the socket", || {
+            pid_at(&path) == Some(u64::from(successor.child.id()))
+        });
+        stage
+            .server
+            .run(|| apply("delete table inet silence"))
+            .unwrap();
+        for (client, listener) in made.into_iter().zip(&listeners) {
+            let mut pair = (client.join().unwrap(), listener.accept());
+            let from = pair.0.local_addr().unwrap();
+            assert_eq!(pair.1.peer_addr().unwrap(), from);
+            exchange(&mut pair);
+            assert!(listener.accept_within(Duration::ZERO).is_none());
+        }
+    });
+}
+
 fn pid_at(path: &Path) -> Option<u64> {
     let answer = protocol::ask(path, &Request::Status).ok()?;
     answer["status"]["pid"].as_u64()

@@ -139,7 +139,10 @@ impl Worker {
             }
             Known::Lost => return self.on_lost(ticket, syn),
         }
-        let refusal = intake.refusal(syn, self.settings.half_open, &self.counters);
+        let retired = self.shared.is_retired();
+        let refusal = retired.then_some(&self.counters.unattended);
+        let refusal =
+            refusal.or_else(|| intake.refusal(syn, self.settings.half_open, &self.counters));
         let limit = || self.shared.limit().map(|limit| self.counters.over(limit));
         let silence = || {
             let silence = self.shared.silence();
@@ -313,6 +316,22 @@ impl Worker {
                 self.counters.unreachable.one();
                 self.release(index, told);
             }
+        }
+    }
+
+    /// A successor holds clients' SYNs from now on, those too that come again: what is dialled for them is given up, or it
+    /// would have to dial from other ports. They pass, unless the kernel has dropped them at the successor's start.
+    pub(super) fn on_retirement(&mut self) {
+        if !self.shared.is_retired() {
+            return;
+        }
+        let held = self
+            .intake
+            .as_mut()
+            .map(|intake| intake.table.find(|_| true));
+        for index in held.into_iter().flatten() {
+            self.counters.unattended.one();
+            self.release(index, Verdict::Pass);
         }
     }
 
