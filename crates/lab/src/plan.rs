@@ -38,8 +38,6 @@ pub(crate) struct NodePlan {
 pub(crate) struct FlowPlan {
     /// Where the opener connects to.
     pub(crate) to: SocketAddr,
-    /// The end that does not connect.
-    pub(crate) acceptor: String,
     /// What no TCP can exceed from sender to receiver.
     pub(crate) limit: Option<Rate>,
     /// What its sender's congestion control is told, if it asks.
@@ -226,25 +224,19 @@ impl Atlas<'_> {
     }
 
     fn flow(&self, flow: &Flow, port: u16) -> Result<FlowPlan, LabError> {
-        let acceptor = flow.acceptor();
         self.has_one_control(flow)?;
-        let path = |from: &str, to: &str| {
-            self.topology
-                .path(from, to)
-                .ok_or_else(|| LabError::NoPath(flow.name.clone()))
-        };
-        let dialled = path(&flow.opened_by, acceptor)?;
-        let there = path(&flow.from, &flow.to)?;
+        let topology = &self.topology;
+        let dialled = topology.path(&flow.opened_by, flow.acceptor());
+        let ways = dialled.zip(topology.path(&flow.from, &flow.to));
+        let no_path = || LabError::NoPath(flow.name.clone());
+        let (dialled, there) = ways.ok_or_else(no_path)?;
+        let round_trip = topology.round_trip(&flow.from, &flow.to);
         let [_, asked] = self.addresses.ends(&dialled);
         Ok(FlowPlan {
             to: SocketAddr::new(asked, port),
-            acceptor: acceptor.to_owned(),
             limit: there.goodput_limit(there.mtu(), self.header(flow)),
             told: self.told(flow, &there),
-            round_trip: self
-                .topology
-                .round_trip(&flow.from, &flow.to)
-                .unwrap_or_default(),
+            round_trip: round_trip.unwrap_or_default(),
             rate: rates::of_file(flow, &there),
             mtu: there.mtu(),
         })
@@ -268,10 +260,7 @@ mod tests {
         let flow = &plan.flows[0];
         // The terminal connects: to the server, on the ground link.
         assert_eq!(flow.to.to_string(), "10.0.0.1:10000");
-        assert_eq!(
-            (flow.acceptor.as_str(), flow.round_trip),
-            ("server", Duration::from_millis(600))
-        );
+        assert_eq!(flow.round_trip, Duration::from_millis(600));
         assert_eq!(flow.told, None, "cubic asks for no rate");
         assert!((flow.limit.unwrap().mbps() - 9.5568).abs() < 1e-4);
         let routes = |node: &str| -> Vec<String> {

@@ -281,7 +281,7 @@ impl Run<'_> {
                 if flow.app.is_some() {
                     let ends = FileEnds {
                         opener: stage.node(&flow.opened_by),
-                        acceptor: stage.node(&plan.acceptor),
+                        acceptor: stage.node(flow.acceptor()),
                         program: &self.program()?,
                     };
                     let file = Prepared::prepare(flow, plan, &ends, &pattern)?;
@@ -291,7 +291,7 @@ impl Run<'_> {
                     netns: stage.node(host),
                     settings: self.settings(flow, plan, host, marks),
                 };
-                let (opener, acceptor) = (end(&flow.opened_by), end(&plan.acceptor));
+                let (opener, acceptor) = (end(&flow.opened_by), end(flow.acceptor()));
                 let sockets = Sockets::prepare(flow, plan, &opener, &acceptor, &pattern)?;
                 Ok(Ready::Sockets(Box::new(sockets)))
             })
