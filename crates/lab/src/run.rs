@@ -115,7 +115,10 @@ pub fn run(scenario: &Scenario, options: &RunOptions) -> Result<RunResult, LabEr
         profile,
         options,
     };
-    let result = run.whole(text)?;
+    let result = run.whole(text);
+    // Who asks to stop may have asked our programs too, as Ctrl-C does: that they ended is no failure then.
+    run.go_on()?;
+    let result = result?;
     if let Some(out) = &options.out {
         folder::write(out, &scenario, &result)?;
     }

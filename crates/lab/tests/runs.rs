@@ -3,7 +3,7 @@
 mod common;
 
 use bentpipe_base::Bytes;
-use bentpipe_lab::{LabError, Point, Progress, RunOptions, run};
+use bentpipe_lab::{LabError, Phase, Point, Progress, RunOptions, run};
 use bentpipe_os::need;
 use bentpipe_outcome::End;
 use bentpipe_scenario::Scenario;
@@ -214,6 +214,24 @@ fn runs_side_by_side_do_not_meet() {
         let flow = &result.measured_anyway().flows[0];
         assert_eq!((&flow.end, flow.received), (&End::Finished, Bytes(200_000)));
     }
+}
+
+/// Ctrl-C reaches the programs of a run too, and may end its flows before it is seen.
+#[test]
+fn a_run_that_is_cancelled_at_its_end_is_cancelled_whatever_came_of_its_flows() {
+    need!(Root, Tun);
+    let flows = "[[flows]]\nfrom = \"server\"\nto = \"terminal\"\nbytes = \"10kB\"\n";
+    let cancel = Arc::new(AtomicBool::new(false));
+    let options = RunOptions {
+        cancel: Arc::clone(&cancel),
+        progress: Some(Arc::new(move |progress: &Progress| {
+            let over = progress.phase == Phase::Ending;
+            cancel.fetch_or(over, Ordering::Relaxed);
+        })),
+        ..RunOptions::default()
+    };
+    let error = run(&scenario("late_cancel", "", flows), &options).unwrap_err();
+    assert!(matches!(error, LabError::Cancelled), "{error}");
 }
 
 #[test]

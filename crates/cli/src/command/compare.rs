@@ -61,11 +61,11 @@ const MOST_CASES: u64 = 200;
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let began = Instant::now();
     let cases = cases(&args.file)?;
+    let stop = Stop::on_signals().or_usage()?;
     for case in &cases {
         lab::needs(&case.scenario).or_usage()?;
     }
     prepare(args).or_usage()?;
-    let stop = Stop::on_signals().or_usage()?;
     // What only one side can do should be known now, not after the other has run for minutes.
     let simulated = runs::simulate(&cases, args.runs).or_usage()?;
     let jobs = args.jobs.map_or_else(demo::default_jobs, usize::from);

@@ -61,8 +61,8 @@ fn run_file(args: &Run) -> Result<(), Failure> {
     let mut scenario = super::parse(&name, &text)?;
     super::traffic::load(&mut scenario, &args.file).or_usage()?;
     check_splits(&name, &text, &scenario)?;
-    needs(&scenario).or_usage()?;
     let stop = Stop::on_signals().or_usage()?;
+    needs(&scenario).or_usage()?;
     let result = {
         let bar = stderr().is_terminal().then(bar);
         let shown = bar.clone();

@@ -177,10 +177,10 @@ fn folder(loaded: &Loaded, args: &Run) -> PathBuf {
 fn measured(loaded: &Loaded, args: &Run, out: &Path) -> Result<Results, Failure> {
     let study = &loaded.study;
     let lab = study.engine() == Engine::Lab;
+    let stop = Stop::on_signals().or_usage()?;
     if lab {
         crate::command::lab::needs(study.base()).or_usage()?;
     }
-    let stop = Stop::on_signals().or_usage()?;
     let most = || if lab { 1 } else { processors() };
     let flag = stop.flag();
     let bar = Bar::new(study.len());
