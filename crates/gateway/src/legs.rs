@@ -2,7 +2,7 @@
 
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_os::{socket, tcp};
-use bentpipe_pep::leg::Leg;
+use bentpipe_policy::Leg;
 use bentpipe_policy::Service;
 use std::io;
 use std::net::SocketAddr;

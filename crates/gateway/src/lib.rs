@@ -52,7 +52,7 @@ mod sync {
     pub(crate) use std::sync::atomic::{AtomicUsize, Ordering, fence};
 }
 
-pub use bentpipe_pep::leg::Leg;
+pub use bentpipe_policy::Leg;
 pub use bentpipe_policy::{
     Action, Config, Control, Doubt, Handshake, Intercept, Interface, Limits, Policy, Profile, Quic,
     Which,

@@ -468,7 +468,7 @@ impl Shared {
             ceiling: None,
             keepalive: None,
             without_ecn: None,
-            leg: bentpipe_pep::leg::Leg::terrestrial(),
+            leg: bentpipe_policy::Leg::terrestrial(),
         };
         let settings = Settings {
             legs: Legs {

@@ -8,7 +8,6 @@
 #![forbid(unsafe_code)]
 
 pub mod ack_filter;
-pub mod leg;
 mod packet;
 mod proxy;
 mod registry;

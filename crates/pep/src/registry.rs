@@ -1,11 +1,11 @@
 //! The table of all proxies.
 
 use crate::ack_filter::{self, AckFilter};
-use crate::leg::Leg;
 use crate::snoop::{Config, Preset, Snoop};
 use crate::split::{self, Split};
 use crate::{Forge, Proxy};
 use bentpipe_base::{Bytes, Rate};
+use bentpipe_policy::Leg;
 use core::time::Duration;
 
 /// What a scenario says about a proxy and its link.

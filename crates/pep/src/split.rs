@@ -18,10 +18,12 @@
 //! scale lets it be; ECN and urgent data end at the proxy.
 
 mod config;
+mod endpoint;
 mod legs;
 mod opening;
 
 pub use config::{Config, Setup};
+pub use endpoint::{LegError, endpoint};
 
 use crate::{Forge, Pep, Side};
 use bentpipe_base::{Bytes, Instant, Machine, Stream};

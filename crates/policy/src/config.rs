@@ -37,10 +37,10 @@
 
 mod read;
 
+use crate::Leg;
 use crate::policy::{Doubt, Policy, Quic, overlaps};
 use bentpipe_base::Bytes;
 use bentpipe_config::Problems;
-use bentpipe_pep::leg::Leg;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

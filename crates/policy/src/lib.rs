@@ -17,10 +17,12 @@
 
 mod config;
 pub mod http;
+mod leg;
 mod policy;
 pub mod request;
 mod syn;
 
 pub use config::{Config, Control, Handshake, Intercept, Limits, Profile, Which};
+pub use leg::Leg;
 pub use policy::{Action, Doubt, Interface, Policy, Quic};
 pub use syn::{Ends, Service, Syn};

@@ -329,7 +329,10 @@ fn feed(scenario: &Scenario, lines: &mut [Line], peps: &[PepNode], ends: &[End],
         while let Some(line) = next {
             steps.insert((last, next));
             let to = lines[line].to;
-            (last, next) = (next, routes.line(to, host).filter(|_| to != host.into()));
+            (last, next) = (
+                next,
+                routes.line(to, host).filter(|_| to != usize::from(host)),
+            );
         }
         steps.insert((last, None));
     }

@@ -101,7 +101,7 @@ pub enum SimError {
         /// `ground` or `space`.
         side: String,
         /// What is wrong, and what there is.
-        why: bentpipe_pep::leg::LegError,
+        why: bentpipe_pep::split::LegError,
     },
     /// A profile of traffic that nobody read.
     #[error("the profile of traffic `{file}` was not read; give a path relative to the scenario")]

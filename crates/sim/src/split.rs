@@ -3,8 +3,8 @@
 use crate::SimError;
 use crate::hosts;
 use bentpipe_base::Bytes;
-use bentpipe_pep::leg::Leg;
-use bentpipe_pep::split::{Config, Setup};
+use bentpipe_pep::split::{Config, Setup, endpoint as endpoint_of};
+use bentpipe_policy::Leg;
 use bentpipe_scenario::{Preset, Scenario, Split, SplitLeg, SplitSetup};
 use bentpipe_tcp as tcp;
 use bentpipe_wire::Tcp;
@@ -19,7 +19,7 @@ pub(crate) fn config(
 ) -> Result<Config, SimError> {
     let base = endpoint(scenario, name, split)?;
     let policy = |side: &str, settings: &SplitLeg| {
-        let endpoint = leg(settings, &base).endpoint(base.clone());
+        let endpoint = endpoint_of(&leg(settings, &base), base.clone());
         endpoint.map_err(|why| SimError::Leg {
             pep: name.to_owned(),
             side: side.to_owned(),

@@ -1,8 +1,9 @@
 //! How a split behaves.
 
+use super::endpoint::{LegError, endpoint};
 use crate::Side;
-use crate::leg::{Leg, LegError};
 use bentpipe_base::Bytes;
+use bentpipe_policy::Leg;
 use bentpipe_tcp as tcp;
 use core::time::Duration;
 use std::sync::Arc;
@@ -75,7 +76,7 @@ impl Config {
     /// # Errors
     /// A control or variant that there is not.
     pub fn of_legs(ground: &Leg, space: &Leg) -> Result<Self, LegError> {
-        let policy = |leg: &Leg| leg.endpoint(tcp::Config::rfc());
+        let policy = |leg: &Leg| endpoint(leg, tcp::Config::rfc());
         let (near, far) = (policy(ground)?, policy(space)?);
         let there = near.receive_buffer + far.send_buffer;
         let back = far.receive_buffer + near.send_buffer;

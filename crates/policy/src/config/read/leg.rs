@@ -2,10 +2,10 @@
 
 use super::policy::{Many, Name};
 use super::sized;
+use crate::Leg;
 use crate::config::{Profile, Which};
 use bentpipe_base::{Bytes, Probability, Rate};
 use bentpipe_config::{Table, Value, Wrong};
-use bentpipe_pep::leg::Leg;
 use std::time::Duration;
 use toml::de::DeValue;
 

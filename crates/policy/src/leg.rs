@@ -1,14 +1,12 @@
 //! What one leg of a split connection does: its congestion control, rate, pacing and buffers.
 //!
-//! Plain data, free of any operating system: the gateway puts it on its sockets, and [`Leg::endpoint`]
-//! makes of it an endpoint of [`Split`](crate::split::Split), so that both obey one policy.
+//! Plain data, free of any operating system: the gateway puts it on its sockets, and the simulated split makes
+//! endpoints of it (`pep::split::endpoint`), so that both obey one policy.
 
 use bentpipe_base::{Bytes, Rate};
+use bentpipe_cc::LinkParams;
 use bentpipe_cc::rate::KERNEL as RATE;
-use bentpipe_cc::{self as cc, LinkParams, RateUse};
-use bentpipe_tcp::{self as tcp, UnknownVariant};
 use std::time::Duration;
-use thiserror::Error;
 
 /// The policy of one leg.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,8 +30,8 @@ pub struct Leg {
     /// sees a window of half of it, and more as segments turn out large.
     pub receive_buffer: Bytes,
     /// What acknowledgements without data may take of the link, those beyond being replaced by newer
-    /// ones; `None`: all of it. Of the gateway's satellite leg alone; an
-    /// [ACK filter](crate::ack_filter) does it in the simulator.
+    /// ones; `None`: all of it. Of the gateway's satellite leg alone; a
+    /// proxy, an ACK filter, does it in the simulator.
     pub ack_rate: Option<Rate>,
     /// Let no more than this wait unsent in the kernel; `None` lets the whole send buffer fill.
     pub notsent_lowat: Option<Bytes>,
@@ -106,58 +104,6 @@ impl Leg {
         let part = self.link.pace.value() * payload / wire;
         self.link.rate.map(|rate| rate.scaled(part))
     }
-
-    /// The endpoint of a simulated leg: `base` with what this policy says. Without a rate that its
-    /// control heeds, a known rate is a ceiling on the pacing of each flow, as on the gateway's
-    /// sockets; of the buffers, half counts as payload.
-    ///
-    /// # Errors
-    /// A control or variant that there is not.
-    pub fn endpoint(&self, base: tcp::Config) -> Result<tcp::Config, LegError> {
-        let mut config = match &self.variant {
-            Some(variant) => base.variant(variant)?,
-            None => base,
-        };
-        if let Some(name) = self.congestion.as_ref().filter(|_| self.variant.is_none()) {
-            config.congestion = cc::find(name).ok_or_else(|| LegError::Control {
-                control: name.clone(),
-                known: known(),
-            })?;
-        }
-        config.initial_window = self.initial_window.unwrap_or(config.initial_window);
-        if let Some(mss) = self.mss {
-            config.mss = config.mss.min(u16::try_from(mss.0).unwrap_or(u16::MAX));
-        }
-        config.receive_buffer = Bytes(self.receive_buffer.0 / 2);
-        config.send_buffer = Bytes(self.send_buffer.0 / 2);
-        config.settings.link = self.link.clone();
-        if config.congestion.rate == RateUse::Ignores {
-            let header = u64::from(config.data_header());
-            config.pacing = self.ceiling(config.mss, header).or(config.pacing);
-        }
-        Ok(config)
-    }
-}
-
-/// A leg's policy that no endpoint can follow.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum LegError {
-    /// There is no such congestion control.
-    #[error("there is no congestion control `{control}`; there are {known}")]
-    Control {
-        /// What was asked for.
-        control: String,
-        /// What there is.
-        known: String,
-    },
-    /// There is no such variant.
-    #[error(transparent)]
-    Variant(#[from] UnknownVariant),
-}
-
-fn known() -> String {
-    let names: Vec<_> = cc::REGISTRY.iter().map(|variant| variant.name).collect();
-    names.join(", ")
 }
 
 #[cfg(test)]

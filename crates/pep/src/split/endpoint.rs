@@ -1,0 +1,59 @@
+//! From the policy of a leg, which the gateway shares, to an endpoint of our TCP.
+
+use bentpipe_base::Bytes;
+use bentpipe_cc::{self as cc, RateUse};
+use bentpipe_policy::Leg;
+use bentpipe_tcp::{self as tcp, UnknownVariant};
+use thiserror::Error;
+
+/// The endpoint that follows the policy of `leg`: `base` with what that says. Without a rate that its
+/// control heeds, a known rate is a ceiling on the pacing of each flow, as on the gateway's
+/// sockets; of the buffers, half counts as payload.
+///
+/// # Errors
+/// A control or variant that there is not.
+pub fn endpoint(leg: &Leg, base: tcp::Config) -> Result<tcp::Config, LegError> {
+    let mut config = match &leg.variant {
+        Some(variant) => base.variant(variant)?,
+        None => base,
+    };
+    if let Some(name) = leg.congestion.as_ref().filter(|_| leg.variant.is_none()) {
+        config.congestion = cc::find(name).ok_or_else(|| LegError::Control {
+            control: name.clone(),
+            known: known(),
+        })?;
+    }
+    config.initial_window = leg.initial_window.unwrap_or(config.initial_window);
+    if let Some(mss) = leg.mss {
+        config.mss = config.mss.min(u16::try_from(mss.0).unwrap_or(u16::MAX));
+    }
+    config.receive_buffer = Bytes(leg.receive_buffer.0 / 2);
+    config.send_buffer = Bytes(leg.send_buffer.0 / 2);
+    config.settings.link = leg.link.clone();
+    if config.congestion.rate == RateUse::Ignores {
+        let header = u64::from(config.data_header());
+        config.pacing = leg.ceiling(config.mss, header).or(config.pacing);
+    }
+    Ok(config)
+}
+
+/// A leg's policy that no endpoint can follow.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum LegError {
+    /// There is no such congestion control.
+    #[error("there is no congestion control `{control}`; there are {known}")]
+    Control {
+        /// What was asked for.
+        control: String,
+        /// What there is.
+        known: String,
+    },
+    /// There is no such variant.
+    #[error(transparent)]
+    Variant(#[from] UnknownVariant),
+}
+
+fn known() -> String {
+    let names: Vec<_> = cc::REGISTRY.iter().map(|variant| variant.name).collect();
+    names.join(", ")
+}
