@@ -141,6 +141,21 @@ impl Manager {
             return Err(ManageError::NoPredecessor(path.to_owned()));
         }
         let metrics = Metrics::default();
+        // Before the predecessor retires: what cannot be had changes nothing.
+        let listener = match config
+            .metrics
+            .map(|address| (address, TcpListener::bind(address)))
+        {
+            None => None,
+            Some((_, Ok(listener))) => Some(listener),
+            Some((_, Err(error)))
+                if predecessor.is_some() && error.kind() == io::ErrorKind::AddrInUse =>
+            {
+                // It may be the predecessor that has it.
+                None
+            }
+            Some((address, Err(source))) => return Err(ManageError::Metrics { address, source }),
+        };
         let control = match config.control.path() {
             None => None,
             Some(path) => {
@@ -163,8 +178,16 @@ impl Manager {
         if let Some(path) = predecessor.filter(|path| config.control.path() != Some(path)) {
             retire(path)?;
         }
-        if let Some(address) = config.metrics {
-            let seats = offer(address, handle)?;
+        let listener = match (listener, config.metrics) {
+            (None, Some(address)) => TcpListener::bind(address)
+                .inspect_err(|error| {
+                    tracing::error!(%error, "no metrics: they cannot be offered at {address}");
+                })
+                .ok(),
+            (listener, _) => listener,
+        };
+        if let Some(listener) = listener {
+            let seats = offer(listener, handle)?;
             *metrics.lock().unwrap_or_else(PoisonError::into_inner) = Some(seats);
         }
         Ok(Self {
@@ -175,9 +198,7 @@ impl Manager {
 }
 
 /// Opens the metrics.
-fn offer(address: SocketAddr, handle: &Handle) -> Result<Seats, ManageError> {
-    let listener =
-        TcpListener::bind(address).map_err(|source| ManageError::Metrics { address, source })?;
+fn offer(listener: TcpListener, handle: &Handle) -> Result<Seats, ManageError> {
     // Those that say nothing take no seat; where the kernel cannot do that, they take one for a while.
     let _ = bentpipe_os::socket::accept_with_data(&listener, SILENT);
     let (at_door, inside) = (handle.clone(), handle.clone());
@@ -251,6 +272,8 @@ impl Desk {
                 std::thread::sleep(PAUSE.saturating_sub(answered.elapsed()));
             }
             let (answer, goes_on) = match protocol::parse(&line) {
+                // A successor that has given up, while this process stood still, is no reason to go.
+                Ok(Request::Retire) if bentpipe_os::socket::has_hung_up(&stream) => return,
                 Ok(request) => (self.answer(&request, may_order), true),
                 Err(error) => (Answer::error(error), false),
             };

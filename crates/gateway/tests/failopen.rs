@@ -15,6 +15,7 @@ use bentpipe_os::sweep;
 use std::collections::HashSet;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -490,6 +491,47 @@ fn what_is_dialled_at_a_handover_keeps_its_port() {
             assert!(listener.accept_within(Duration::ZERO).is_none());
         }
     });
+}
+
+/// A successor that has given up, while the gateway stood still, is no reason for that one to go.
+#[test]
+fn a_successor_that_gave_up_retires_nobody() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gateway.sock");
+    let gateway = child::start(&stage, &format!("control = \"{}\"\n", path.display()));
+    let ask = |ending: &dyn Fn(&UnixStream)| {
+        gateway.signal("-STOP");
+        let mut asker = UnixStream::connect(&path).unwrap();
+        asker.write_all(b"{\"do\":\"retire\"}\n").unwrap();
+        ending(&asker);
+        gateway.signal("-CONT");
+        asker
+    };
+    drop(ask(&|asker| asker.shutdown(Shutdown::Both).unwrap()));
+    let retired = || gateway_ends_within(&gateway, Duration::from_millis(800));
+    assert!(!retired());
+    assert_eq!(pid_at(&path), Some(u64::from(gateway.child.id())));
+    // Who only has no more to say still listens.
+    let mut asker = ask(&|asker| asker.shutdown(Shutdown::Write).unwrap());
+    let mut answer = String::new();
+    asker.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("true"), "{answer}");
+    assert!(retired());
+}
+
+fn gateway_ends_within(gateway: &child::GatewayProcess, time: Duration) -> bool {
+    let until = Instant::now() + time;
+    let stat = format!("/proc/{}/stat", gateway.child.id());
+    let ended = || std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") Z "));
+    while Instant::now() < until {
+        if ended() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    false
 }
 
 fn pid_at(path: &Path) -> Option<u64> {

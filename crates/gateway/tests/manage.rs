@@ -499,3 +499,20 @@ fn a_second_gateway_does_not_take_the_control_socket() {
     assert!(refused.to_string().contains("/proc/no/such"), "{refused}");
     gateway.status();
 }
+
+/// A successor that cannot start changes nothing: its predecessor goes on.
+#[test]
+fn a_successor_without_its_metrics_retires_nobody() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = managed(&stage);
+    let mut config = parse(QUICK).unwrap();
+    config.control = Control::At(gateway.path.clone());
+    config.metrics = Some("192.0.2.55:9463".parse().unwrap());
+    let source = Source::new(|| Err("none".to_owned()));
+    let start = || Manager::start(&config, &gateway.handle, &source, Some(&gateway.path));
+    let refused = stage.gateway.run(start).unwrap().unwrap_err();
+    assert!(matches!(refused, ManageError::Metrics { .. }), "{refused}");
+    assert!(!gateway.handle.is_retired());
+    gateway.status();
+}

@@ -9,6 +9,7 @@ mod filter;
 pub use filter::{deafen, steer_by_mark};
 
 use bentpipe_base::Bytes;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, SendFlags, Shutdown, SocketAddrAny, SocketFlags, SocketType, ipproto, sockopt,
 };
@@ -241,6 +242,13 @@ pub fn connect(socket: impl AsFd, address: SocketAddr) -> io::Result<Dial> {
 /// Ends the wait of whoever accepts at `listener`, for good: it fails with `InvalidInput`.
 pub fn stop_listening(listener: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::shutdown(listener, Shutdown::Both)?)
+}
+
+/// Whether the other end of a Unix socket is closed altogether, and not for writing alone.
+pub fn has_hung_up(socket: impl AsFd) -> bool {
+    let mut asked = [PollFd::new(&socket, PollFlags::empty())];
+    let told = poll(&mut asked, Some(&Timespec::default()));
+    told.is_ok() && asked[0].revents().contains(PollFlags::HUP)
 }
 
 /// The user (effective uid) of the process that connected a Unix socket.
