@@ -37,19 +37,19 @@ pub(crate) struct Thinner {
     _hold: HoldTable,
     queues: Queues,
     epoll: Epoll,
-    rate: Rate,
+    config: Config,
     shared: Arc<Shared>,
     counters: Arc<Counters>,
 }
 
 impl Thinner {
-    /// Acknowledgements of the satellite leg of the gateway with `marks` get `rate` of the link, in the
-    /// calling thread's namespace.
+    /// Acknowledgements of the satellite leg of the gateway with `marks` get `rate` of the link, which adds
+    /// `overhead` to each packet, in the calling thread's namespace.
     ///
     /// # Errors
     /// The kernel cannot hold packets.
     pub(crate) fn new(
-        rate: Rate,
+        (rate, overhead): (Rate, Bytes),
         marks: Marks,
         shared: Arc<Shared>,
         counters: Arc<Counters>,
@@ -77,7 +77,12 @@ impl Thinner {
             _hold: hold,
             queues,
             epoll,
-            rate,
+            config: Config {
+                rate: Some(rate),
+                overhead,
+                packets: MOST as usize,
+                ..Config::default()
+            },
             shared,
             counters,
         })
@@ -85,11 +90,7 @@ impl Thinner {
 
     /// Works until the gateway stops.
     pub(crate) fn run(self) -> io::Result<()> {
-        let mut filter = AckFilter::new(Config {
-            rate: Some(self.rate),
-            packets: MOST as usize,
-            ..Config::default()
-        });
+        let mut filter = AckFilter::new(self.config);
         let queues = Rc::new(RefCell::new(self.queues));
         let mut events = Events::with_capacity(2);
         let mut replaced = 0;

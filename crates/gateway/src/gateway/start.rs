@@ -20,7 +20,7 @@ use crate::status::{Facts, Lookout};
 use crate::thin::Thinner;
 use crate::watchdog::{self, Watchdog};
 use crate::worker::{Intake, Plan, Worker};
-use bentpipe_base::Rate;
+use bentpipe_base::{Bytes, Rate};
 use bentpipe_os::diag::Diag;
 use bentpipe_os::need::{Missing, Need};
 use bentpipe_os::neighbour::Neighbours;
@@ -407,7 +407,8 @@ fn spawn(
         let rate = config.sat.ack_rate;
         let counters = Arc::clone(&counters[threads]);
         rate.map_or(Ok(()), |rate| {
-            thin(&mut crew, &shared, (rate, marks), counters)
+            let link = (rate, config.sat.link.overhead);
+            thin(&mut crew, &shared, (link, marks), counters)
         })
     });
     if let Err(error) = hired {
@@ -446,10 +447,10 @@ fn hire(
 fn thin(
     crew: &mut Crew,
     shared: &Arc<Shared>,
-    (rate, marks): (Rate, Marks),
+    (link, marks): ((Rate, Bytes), Marks),
     counters: Arc<Counters>,
 ) -> Result<(), StartError> {
-    match Thinner::new(rate, marks, Arc::clone(shared), counters) {
+    match Thinner::new(link, marks, Arc::clone(shared), counters) {
         Ok(thinner) => {
             let work = move || thinner.run();
             crew.hire("acks".to_owned(), Duty::Aid(None), shared, work)
