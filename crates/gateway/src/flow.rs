@@ -40,7 +40,7 @@ pub(crate) enum Phase {
 }
 
 /// One split connection. Dropping it resets whatever is still connected: both sockets abort on
-/// close unless [`Flow::release`] has said otherwise.
+/// close until an orderly end has switched that off.
 #[derive(Debug)]
 pub(crate) struct Flow {
     near: OwnedFd,

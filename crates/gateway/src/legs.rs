@@ -31,7 +31,7 @@ pub(crate) struct Prepared {
 /// The legs of flows.
 #[derive(Debug)]
 pub(crate) struct Legs {
-    /// By [`Which`].
+    /// By [`Which`](bentpipe_policy::Which).
     pub(crate) plain: [Prepared; 2],
     /// Of flows with a profile, in the order of the configuration.
     pub(crate) profiles: Vec<[Prepared; 2]>,

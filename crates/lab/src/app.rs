@@ -1,7 +1,7 @@
 //! Programs that move a file, one file each: a server at the end that accepts, a client at the end that
 //! opens, both the real ones, in their hosts' namespaces.
 //!
-//! A new one is a file here and a line of [`REGISTRY`]. Its keys and settings go into the flow's own
+//! A new one is a file here and a line of [`APPS`]. Its keys and settings go into the flow's own
 //! folder; it finds none of the user's: the environment is empty and `HOME` is that folder.
 
 mod http;

@@ -1,4 +1,4 @@
-//! One flow: a file that a program moves ([`file`]), or bulk over kernel TCP: a thread for each end, on
+//! One flow: a file that a program moves ([`mod@file`]), or bulk over kernel TCP: a thread for each end, on
 //! non-blocking sockets that were made inside the ends' namespaces.
 //!
 //! All times count from connect(). The receiver decides when a flow is over: at the last byte of so

@@ -80,7 +80,7 @@ pub(crate) fn prepare(out: &Path) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Whether `manifest` is one that [`write`] has written.
+/// Whether `manifest` is one that [`write()`] has written.
 fn is_of_a_run(manifest: &Path) -> bool {
     let manifest = fs::File::open(manifest).and_then(read_whole).ok();
     let manifest = manifest.and_then(|octets| serde_json::from_slice::<Value>(&octets).ok());

@@ -1,6 +1,6 @@
 //! The lab: one scenario on real Linux TCP, in network namespaces, over emulated links.
 //!
-//! [`run`] reads a [`bentpipe_scenario::Scenario`] and makes a namespace for each node, a wire or an
+//! [`run()`] reads a [`bentpipe_scenario::Scenario`] and makes a namespace for each node, a wire or an
 //! emulated link for each link, and starts the real gateway where one splits; then it lets the flows
 //! run on kernel TCP, takes everything down, and returns a [`RunResult`] (and writes a result
 //! folder). The settings of every node are set, none is inherited, and all are read back into the

@@ -16,7 +16,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Makes the nodes and their plain wires; emulated links come in by [`Stage::attach`].
+    /// Makes the nodes and their plain wires; emulated links come in by `emulate`.
     pub(crate) fn build(scenario: &Scenario, plan: &Plan) -> Result<Self, LabError> {
         let mut stage = Self {
             wires: Vec::new(),

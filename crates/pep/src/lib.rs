@@ -4,7 +4,7 @@
 //! A proxy sits at the ground end of a satellite link ([`Side::Ground`] is the terrestrial network,
 //! [`Side::Space`] the link), or at its other end with the sides exchanged. It is generic over the
 //! packets that it moves ([`Packet`]), which it forwards as they are: what it cannot read passes
-//! untouched and in order. A new proxy is one file here and one line in [`registry`].
+//! untouched and in order. A new proxy is one file here and one line in [`registry()`].
 #![forbid(unsafe_code)]
 
 pub mod ack_filter;

@@ -1,10 +1,10 @@
 //! Studies: every point of a study is run on all cores, results survive interruption, and the tables
 //! and figures of the papers are made of them.
 //!
-//! A study ([`bentpipe_scenario::Study`]) is expanded point by point. [`run`] measures each one by a
+//! A study ([`bentpipe_scenario::Study`]) is expanded point by point. [`run()`] measures each one by a
 //! function it is given (for the simulator: [`simulate`]) and appends a line to the results folder;
 //! what stands there already is not run again. In memory it keeps the measures that the study names
-//! ([`Samples`]) and no more. [`cells`] lays them out as tables, beside the paper's values and those of
+//! ([`Samples`]) and no more. [`cells()`] lays them out as tables, beside the paper's values and those of
 //! a reference; [`lines()`] makes the lines of a figure, and [`judge`] puts a paper's statements to the
 //! test.
 #![forbid(unsafe_code)]

@@ -15,7 +15,7 @@ pub struct Figure {
     pub decides: bool,
 }
 
-/// One measurement; it yields its [`Step::figures`] in their order.
+/// One measurement; it yields its figures in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Bulk transfer.

@@ -1,4 +1,4 @@
-//! Flows whose receivers take nothing, when memory is short ([`crate::load`]).
+//! Flows whose receivers take nothing, when memory is short ([`mod@crate::load`]).
 //!
 //! Once a second each worker looks at its flows of which a lane is full, and at those that close. One whose receiver has taken next to
 //! nothing for [`PAUSE`] is shrunk: what waits stays, and no more comes. So are the other full ones of a client
