@@ -210,6 +210,34 @@ fn a_server_without_room_is_waited_for() {
     assert_eq!(fs::read(second.path().join("short")).unwrap(), b"short");
 }
 
+/// What cannot be listed is named, and the rest goes.
+#[test]
+fn a_directory_that_cannot_be_listed_keeps_nothing_else_back() {
+    use std::os::unix::ffi::OsStrExt;
+    let server = Server::start(&["--rate", "80Mbit/s", "--allow", "put"]);
+    let here = tempfile::tempdir().unwrap();
+    fs::create_dir_all(here.path().join("a/b")).unwrap();
+    fs::write(here.path().join("a/x"), "x").unwrap();
+    // Longer than any path may be, though each directory can be made beneath its parent.
+    let name = std::ffi::OsStr::from_bytes(&[b'n'; 250]);
+    let mut deep = fs::File::open(here.path().join("a/b")).unwrap();
+    for _ in 0..20 {
+        rustix::fs::mkdirat(&deep, name, 0o755.into()).unwrap();
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY;
+        let below = rustix::fs::openat(&deep, name, flags, 0.into()).unwrap();
+        deep = below.into();
+    }
+    let put = saratoga(
+        "put",
+        &server.address,
+        &["-r", "a", "--rate=80Mbit/s"],
+        here.path(),
+    );
+    assert_eq!(put.status.code(), Some(1), "{}", said(&put));
+    assert!(said(&put).contains("it cannot be listed"), "{}", said(&put));
+    assert_eq!(fs::read(server.path().join("a/x")).unwrap(), b"x");
+}
+
 /// One job would delete what the other sends.
 #[test]
 fn what_is_deleted_afterwards_goes_to_one_place() {

@@ -56,6 +56,9 @@ pub enum StudyError {
         /// How many.
         points: usize,
     },
+    /// Something that is not of a study lies where its results would.
+    #[error("{} is not of a study, and would be lost: give another folder by --out", .0.display())]
+    Taken(PathBuf),
     /// Another study is writing there: both would spoil each other's lines.
     #[error(
         "another `study run` is writing to {}: wait for its end, or give another folder by --out",

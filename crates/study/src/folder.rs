@@ -9,6 +9,7 @@
 
 use crate::StudyError;
 use crate::row::{Key, Row};
+use bentpipe_base::read_whole;
 use bentpipe_scenario::Study;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -48,6 +49,7 @@ impl Folder {
         if let Err(Errno::WOULDBLOCK) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             return Err(StudyError::Busy(path.to_owned()));
         }
+        has_room(path, fresh)?;
         if fresh {
             for name in [POINTS, MANIFEST] {
                 match fs::remove_file(path.join(name)) {
@@ -163,6 +165,23 @@ fn whole_lines(points: File) -> io::Result<(u64, BTreeMap<Key, u64>)> {
     Ok((length, finished))
 }
 
+/// Whether nothing lies at `path` that is not of a study and would be lost; of results without a manifest `fresh` says
+/// so.
+fn has_room(path: &Path, fresh: bool) -> Result<(), StudyError> {
+    let manifest = File::open(path.join(MANIFEST));
+    let exists = manifest.is_ok();
+    let there = manifest.and_then(read_whole).ok();
+    let there = there.and_then(|octets| serde_json::from_slice::<Value>(&octets).ok());
+    let fields = ["bentpipe", "study", "points"];
+    let ours = there.is_some_and(|there| fields.iter().all(|key| there.get(key).is_some()));
+    let points = fs::metadata(path.join(POINTS)).is_ok_and(|about| about.len() > 0);
+    match (exists, points) {
+        (true, _) if !ours => Err(StudyError::Taken(path.join(MANIFEST))),
+        (false, true) if !fresh => Err(StudyError::Taken(path.join(POINTS))),
+        _ => Ok(()),
+    }
+}
+
 /// Whether the folder is free, or holds results of this study by this version.
 fn is_ours(path: &Path, study: &Study, points: usize) -> Result<(), StudyError> {
     let foreign = |what: String| StudyError::Foreign {
@@ -173,10 +192,7 @@ fn is_ours(path: &Path, study: &Study, points: usize) -> Result<(), StudyError> 
     if points == 0 {
         return Ok(());
     }
-    let text = match fs::read_to_string(path.join(MANIFEST)) {
-        Ok(text) => text,
-        Err(_) => return Err(foreign("an unknown study".to_owned())),
-    };
+    let text = fs::read_to_string(path.join(MANIFEST)).unwrap_or_default();
     let there: Value = serde_json::from_str(&text).unwrap_or_default();
     let field = |name: &str| there[name].as_str().unwrap_or("unknown").to_owned();
     let version = field("bentpipe");

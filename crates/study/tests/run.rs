@@ -316,6 +316,32 @@ fn results_of_another_scenario_or_version_are_kept() {
 }
 
 #[test]
+fn what_is_not_of_a_study_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let cancel = AtomicBool::new(false);
+    for (name, fresh) in [
+        ("manifest.json", false),
+        ("manifest.json", true),
+        ("points.jsonl", false),
+    ] {
+        let out = folder.path().join(format!("{name} {fresh}"));
+        fs::create_dir(&out).unwrap();
+        fs::write(out.join(name), "{ \"name\": \"a web page\" }").unwrap();
+        let options = Options {
+            fresh,
+            ..options(&out, &cancel, 2)
+        };
+        let refused = run(&study(TEXT), &options, &closed)
+            .unwrap_err()
+            .to_string();
+        assert!(refused.contains(name), "{refused}");
+        let kept = fs::read_to_string(out.join(name)).unwrap();
+        assert!(kept.contains("a web page"));
+        assert_eq!(fs::read_dir(&out).unwrap().count(), 1);
+    }
+}
+
+#[test]
 fn two_studies_do_not_write_to_one_folder() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path();

@@ -36,6 +36,8 @@ pub(crate) struct Incoming {
     believed: bool,
     promise: Option<Promise>,
     saved: Instant,
+    /// Something that the receiver counts could not be written: the record stays as it was.
+    unwritten: bool,
     verdict: Option<Task<Result<Vec<u8>, Error>>>,
     /// What arrived in memory.
     content: Vec<u8>,
@@ -67,6 +69,7 @@ impl Incoming {
             believed: true,
             promise: None,
             saved: now,
+            unwritten: false,
             verdict: None,
             content: Vec::new(),
             fault: None,
@@ -154,6 +157,9 @@ impl Incoming {
     /// Writes down how far it has come.
     pub(crate) fn save(&mut self) {
         self.write();
+        if self.unwritten {
+            return;
+        }
         if let Some(sink) = &mut self.sink
             && let Err(error) = sink.save(self.receiver.metadata(), self.receiver.have())
         {
@@ -299,6 +305,7 @@ impl Incoming {
         }
         octets.clear();
         if let Some(Err(error)) = written {
+            self.unwritten = true;
             self.fail(Error::file("write", self.path.clone())(error));
         }
     }
@@ -385,5 +392,86 @@ impl Incoming {
                 settled
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::part::Part;
+    use crate::tree::Tree;
+    use bentpipe_base::Bytes;
+    use bentpipe_saratoga::{HoleEnd, receiver};
+    use bentpipe_wire::saratoga::{Checksum, Entry, EntryKind, Kind, Metadata, Time, Width};
+
+    fn data(offset: u128) -> Data {
+        Data {
+            session: 7,
+            width: Width::Bits32,
+            kind: Kind::File,
+            timestamp: None,
+            status_wanted: false,
+            end: false,
+            offset,
+            len: 1000,
+        }
+    }
+
+    fn announced() -> Frame {
+        Frame::Metadata(Metadata {
+            session: 7,
+            width: Width::Bits32,
+            kind: Kind::File,
+            ended: false,
+            unreliable: false,
+            mode: None,
+            checksum: Checksum::None,
+            entry: Entry {
+                kind: EntryKind::File,
+                width: Width::Bits32,
+                unreliable: false,
+                size: 3000,
+                modified: Time(800_000_000),
+                created: Time(800_000_000),
+                path: "a".to_owned(),
+            },
+        })
+    }
+
+    /// It would be zeros in a file that the next session takes for whole.
+    #[test]
+    fn what_could_not_be_written_is_not_recorded() {
+        let root = tempfile::tempdir().expect("a directory");
+        let tree = Tree::open(root.path()).expect("it opens");
+        let open = || {
+            let (folder, name) = tree.place("a", false).expect("a place");
+            Part::open(folder, name, "a").expect("a part")
+        };
+        let now = Instant::ZERO;
+        let config = receiver::Config {
+            session: 7,
+            request: None,
+            width: Width::Bits32,
+            kept: None,
+            unannounced: Bytes(0),
+            hole_end: HoleEnd::Inclusive,
+            room: 1000,
+            silence: Duration::from_secs(30),
+            linger: Duration::from_secs(1),
+        };
+        let (receiver, sink) = (Receiver::new(config, now), Sink::Part(Box::new(open().0)));
+        let mut incoming = Incoming::new(receiver, sink, "a".to_owned(), 1 << 20, now);
+        incoming.input(announced(), now);
+        incoming.data(&data(0), &[1; 1000], now);
+        incoming.save();
+        if let Some(Sink::Part(part)) = &mut incoming.sink {
+            part.break_off();
+        }
+        incoming.data(&data(2000), &[1; 1000], now);
+        incoming.let_go();
+        assert!(matches!(incoming.fault, Some(Error::File { .. })));
+        drop(incoming);
+        let kept = open().1.expect("it is recorded");
+        assert_eq!(kept.have.total(), 1000);
     }
 }

@@ -218,6 +218,13 @@ impl Part {
     fn record(&self) -> String {
         format!("{}{RECORD}", self.stem)
     }
+
+    /// From now on nothing can be written.
+    #[cfg(test)]
+    pub(crate) fn break_off(&mut self) {
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        self.file = File::open(path).expect("it is open");
+    }
 }
 
 /// Opens or makes `name` in `folder`, so that no other session writes it.

@@ -340,6 +340,7 @@ fn blame(error: StudyError) -> Failure {
         | StudyError::Traffic(_)
         | StudyError::TooMany { .. }
         | StudyError::Busy(_)
+        | StudyError::Taken(_)
         | StudyError::Foreign { .. } => Failure::Usage(error.into()),
     }
 }

@@ -3,7 +3,7 @@
 use super::client::{Common, Outcome, Session, once, resolve};
 use crate::failure::{Blame, Failure};
 use crate::terminal;
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use bentpipe_base::Rate;
 use bentpipe_transfer::beacon;
 use bentpipe_transfer::client::Job;
@@ -102,7 +102,7 @@ fn to_put(args: &Put, give: bool) -> anyhow::Result<(Vec<Job>, Outcome)> {
             },
         };
         match (file.is_dir(), args.recursive) {
-            (true, true) => found.walk(file, &name)?,
+            (true, true) => found.walk(file, &name),
             (true, false) => {
                 let file = file.display();
                 return Err(anyhow!(
@@ -167,31 +167,42 @@ struct Found {
 
 impl Found {
     /// All files in and below `folder`, which is called `name` at the server.
-    fn walk(&mut self, folder: &Path, name: &str) -> anyhow::Result<()> {
+    fn walk(&mut self, folder: &Path, name: &str) {
         let mut folders = vec![(folder.to_owned(), name.to_owned())];
         while let Some((folder, name)) = folders.pop() {
-            let listed = std::fs::read_dir(&folder)
-                .with_context(|| format!("cannot list `{}`", folder.display()))?;
-            for entry in listed {
-                let entry = entry.with_context(|| format!("cannot list `{}`", folder.display()))?;
-                let kind = entry.file_type()?;
-                let Ok(own) = entry.file_name().into_string() else {
-                    self.left_out(&entry.path(), "its name is not UTF-8");
-                    continue;
-                };
-                let remote = joined(&name, &own);
-                if kind.is_dir() {
-                    folders.push((entry.path(), remote));
-                } else if is_of_a_part(&entry.file_name()) {
-                    let path = entry.path();
-                    let why = "an interrupted transfer has left it";
-                    terminal::say(&format!("left out `{}`: {why}", path.display()));
-                } else if kind.is_file() {
-                    self.files.push((entry.path(), remote));
-                } else {
-                    let path = entry.path();
-                    terminal::say(&format!("left out `{}`: it is no file", path.display()));
-                }
+            if let Err(error) = self.look(&folder, &name, &mut folders) {
+                // The others go all the same.
+                self.left_out(&folder, &format!("it cannot be listed ({error})"));
+            }
+        }
+    }
+
+    /// All files in `folder`; directories are left for later.
+    fn look(
+        &mut self,
+        folder: &Path,
+        name: &str,
+        folders: &mut Vec<(PathBuf, String)>,
+    ) -> io::Result<()> {
+        for entry in std::fs::read_dir(folder)? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            let Ok(own) = entry.file_name().into_string() else {
+                self.left_out(&entry.path(), "its name is not UTF-8");
+                continue;
+            };
+            let remote = joined(name, &own);
+            if kind.is_dir() {
+                folders.push((entry.path(), remote));
+            } else if is_of_a_part(&entry.file_name()) {
+                let path = entry.path();
+                let why = "an interrupted transfer has left it";
+                terminal::say(&format!("left out `{}`: {why}", path.display()));
+            } else if kind.is_file() {
+                self.files.push((entry.path(), remote));
+            } else {
+                let path = entry.path();
+                terminal::say(&format!("left out `{}`: it is no file", path.display()));
             }
         }
         Ok(())
