@@ -25,6 +25,9 @@ const PERIOD: Duration = Duration::from_millis(100);
 /// How often the rules and routes are looked at without being told of a change.
 const ROUND: Duration = Duration::from_secs(5);
 
+/// How long it says no more of that.
+const AGAIN: Duration = Duration::from_secs(60);
+
 /// What the watchdog watches.
 pub(crate) struct Watchdog {
     gate: Arc<Gate>,
@@ -35,6 +38,9 @@ pub(crate) struct Watchdog {
     epoll: Epoll,
     /// What the workers were asked, and have not all answered.
     asked: u64,
+    /// How often they were made again, and when that was told.
+    restored: u64,
+    told_restored: Option<Instant>,
     /// Why rules and routes could not be made again the last time.
     obstacle: Option<NetlinkError>,
     /// When rules and routes were found whole; `None`: they have to be looked at.
@@ -62,6 +68,8 @@ impl Watchdog {
             legs,
             routes,
             epoll,
+            restored: 0,
+            told_restored: None,
             obstacle: None,
             whole: None,
             well: timer::now(),
@@ -139,8 +147,12 @@ impl Watchdog {
         self.legs.look();
         match self.diversion.restore(self.legs.families()) {
             Ok(restored) => {
-                if restored {
+                self.restored += u64::from(restored);
+                let told = self.told_restored;
+                if restored && told.is_none_or(|told| now.since(told) >= AGAIN) {
+                    self.told_restored = Some(now);
                     tracing::warn!(
+                        times = self.restored,
                         "somebody removed rules or routes of the gateway, or put a rule before its own: they are made again"
                     );
                 }

@@ -493,6 +493,28 @@ fn what_is_dialled_at_a_handover_keeps_its_port() {
     });
 }
 
+/// Whom the operator has out of the way stays so over a handover.
+#[test]
+fn a_bypass_outlives_a_handover() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gateway.sock");
+    let config = format!("control = \"{}\"\n", path.display());
+    let _retired = child::start(&stage, &config);
+    protocol::ask(&path, &Request::Bypass { on: true }).unwrap();
+    let running = child::start_in_place(&stage, &config);
+    eventually("the successor at the socket", || {
+        pid_at(&path) == Some(u64::from(running.child.id()))
+    });
+    eventually("the bypass", || {
+        let status = protocol::ask(&path, &Request::Status).unwrap();
+        status["status"]["standing"] == "bypassed"
+    });
+    let _pair = stage.pair(Ip::V4);
+    assert_eq!(stage.connections().len(), 0);
+}
+
 /// A successor that has given up, while the gateway stood still, is no reason for that one to go.
 #[test]
 fn a_successor_that_gave_up_retires_nobody() {
