@@ -104,6 +104,58 @@ fn variants_and_presets_are_in_the_page_about_tcp() {
     }
 }
 
+/// The targets of the links of a page: `[text](target)`.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    let targets = text.split("](").skip(1);
+    targets.filter_map(|rest| rest.split_once(')').map(|(target, _)| target))
+}
+
+#[test]
+fn links_of_the_docs_lead_somewhere() {
+    let pages = [
+        "",
+        "docs",
+        "docs/cc",
+        "docs/channels",
+        "docs/pep",
+        "docs/queues",
+    ];
+    let mut broken = Vec::new();
+    for folder in pages.into_iter().chain(["docs/recoveries"]) {
+        for page in fs::read_dir(root().join(folder)).unwrap() {
+            let path = page.unwrap().path();
+            if path.extension().is_none_or(|ending| ending != "md") {
+                continue;
+            }
+            let text = read(&path);
+            let here =
+                links(&text).filter(|target| !target.contains("://") && !target.starts_with('#'));
+            for target in here {
+                let file = target.split('#').next().unwrap_or(target);
+                if !path.parent().unwrap().join(file).exists() {
+                    broken.push(format!("{}: {target}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+#[test]
+fn the_overview_leads_to_every_page() {
+    let docs = root().join("docs");
+    let text = read(&docs.join("README.md"));
+    let led: Vec<&str> = links(&text).collect();
+    for page in fs::read_dir(docs).unwrap() {
+        let name = page.unwrap().file_name().into_string().unwrap();
+        let itself = name == "README.md";
+        assert!(
+            itself || led.contains(&name.as_str()),
+            "docs/README.md does not lead to {name}"
+        );
+    }
+}
+
 /// What stands between backquotes.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
