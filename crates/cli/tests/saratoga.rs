@@ -322,6 +322,48 @@ fn a_full_disk_is_told_and_nothing_appears_under_its_name() {
     assert!(!left.lines().any(|name| name == "a"), "{left}");
 }
 
+/// What waits on its way through standard input and output is kept where TMPDIR says, which the error names.
+#[test]
+fn a_full_temporary_folder_is_named() {
+    bentpipe_os::need!(Root, Program("unshare"));
+    let there = tempfile::tempdir().unwrap();
+    std::fs::write(there.path().join("a"), content()).unwrap();
+    let server = Server::start(there.path(), "127.0.0.1:0");
+    let run = |what: &str| {
+        let fill = "head -c 9M /dev/zero >\"$1/fill\"; export TMPDIR=\"$1\"";
+        let output = on_a_small_disk(&server, &format!("{fill}; {PROGRAM} saratoga {what}"));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let address = &server.address;
+    for what in [
+        format!("get {address} a --to - >\"$1/out\""),
+        format!(
+            "put {address} - --as b --rate 8Mbit/s <{}/a",
+            there.path().display()
+        ),
+    ] {
+        let said = run(&what);
+        assert!(said.contains("TMPDIR"), "{what}: {said}");
+    }
+}
+
+#[test]
+fn a_silence_of_nothing_and_no_sessions_at_all_are_refused() {
+    for (option, value, expected) in [
+        ("--silence", "0s", "at least 1s"),
+        ("--max-sessions", "0", "--max-sessions"),
+    ] {
+        let mut serve = Command::new(PROGRAM);
+        serve.args([
+            "saratoga", "serve", "/nowhere", "--rate", "1Mbit/s", option, value,
+        ]);
+        let output = serve.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
 #[test]
 fn directories_and_files_go_by_one_command_and_what_fails_is_named() {
     let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

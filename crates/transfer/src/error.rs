@@ -87,7 +87,7 @@ pub enum Error {
     },
     /// More than there is room for.
     #[error(
-        "`{path}` has {size} bytes and there is room for {room}, besides 1 MiB that stays free; make room, then try again"
+        "`{path}` has {size} bytes and there is room for {room}{place}, besides 1 MiB that stays free; make room, then try again"
     )]
     NoRoom {
         /// The file.
@@ -96,6 +96,8 @@ pub enum Error {
         size: u64,
         /// What it may take of the disk.
         room: u64,
+        /// Which disk, where that is not the one of its folder.
+        place: String,
     },
     /// There is room, but it is promised to what is on its way.
     #[error(

@@ -247,6 +247,7 @@ impl Incoming {
                 path: self.path.clone(),
                 size,
                 room,
+                place: sink.place(),
             });
         }
         let Ok(Some((promises, device))) = sink.promises() else {

@@ -94,6 +94,17 @@ impl Sink {
         }
     }
 
+    /// Where there is that room, for messages; nothing for the folder of the file itself.
+    pub(crate) fn place(&self) -> String {
+        match self {
+            Self::Part(_) | Self::Memory(_) => String::new(),
+            Self::Pipe(_) => format!(
+                " in {}, where it waits for standard output (TMPDIR names another folder)",
+                std::env::temp_dir().display()
+            ),
+        }
+    }
+
     /// What is promised of the disk it is on, and which one that is; nothing for what nobody else writes beside it.
     pub(crate) fn promises(&self) -> io::Result<Option<(&Promises, u64)>> {
         match self {

@@ -146,7 +146,8 @@ impl Source {
         Some(match ended {
             Some(Err(error)) => {
                 let errno = error.raw_os_error().map(io::Error::from_raw_os_error);
-                let error = errno.unwrap_or_else(|| error.kind().into());
+                let error =
+                    errno.unwrap_or_else(|| io::Error::new(error.kind(), error.to_string()));
                 Err(Error::file("read", "standard input")(error))
             }
             ended => Ok((read, ended.is_some())),
@@ -234,7 +235,16 @@ impl Spool {
             if len == 0 {
                 return Ok(());
             }
-            self.file.write_all_at(&block[..len], at)?;
+            self.file
+                .write_all_at(&block[..len], at)
+                .map_err(|error| {
+                    let folder = std::env::temp_dir();
+                    let why = format!(
+                        "it cannot be kept in {} until it has arrived ({error}); TMPDIR names another folder",
+                        folder.display()
+                    );
+                    io::Error::new(error.kind(), why)
+                })?;
             at += len as u64;
             self.read.store(at, Ordering::Release);
             while at - self.released.load(Ordering::Acquire).min(at) > MOST_SPOOLED {

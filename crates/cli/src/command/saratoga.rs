@@ -19,6 +19,7 @@ use bentpipe_transfer::{Key, Link, Server, Tree, beacon};
 use bentpipe_wire::saratoga::PORT;
 use clap::{Subcommand, ValueEnum};
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -119,8 +120,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SIZE", default_value = "100GB")]
     max_size: Bytes,
     /// Sessions at once; one peer may have a quarter of them
-    #[arg(long, value_name = "N", default_value_t = 1024)]
-    max_sessions: usize,
+    #[arg(long, value_name = "N", default_value = "1024")]
+    max_sessions: NonZeroUsize,
     /// The name in beacons; without it no beacons are sent
     #[arg(long, value_name = "NAME")]
     beacon: Option<String>,
@@ -136,8 +137,8 @@ struct Way {
     /// What to do about others on the path: tfrc yields to congestion (RFC 5348), none does not
     #[arg(long, value_name = "NAME", default_value = "none", value_parser = ["none", "tfrc"])]
     congestion: String,
-    /// How long a peer may say nothing
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
+    /// How long a peer may say nothing, at least 1s
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = silence)]
     silence: Duration,
     /// The checksum over files that are sent: none, crc32c, md5 or sha1
     #[arg(long, value_name = "NAME", default_value = "crc32c")]
@@ -156,6 +157,15 @@ struct Way {
     /// one peer behind an address, and no server beside a client
     #[arg(long)]
     fixed_port: bool,
+}
+
+/// Less than a second would give up every peer over a satellite, and none at all everybody.
+fn silence(text: &str) -> Result<Duration, String> {
+    match parse_duration(text) {
+        Ok(time) if time >= Duration::from_secs(1) => Ok(time),
+        Ok(_) => Err("a peer has less than a second to answer: expected at least 1s".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 impl Way {
@@ -213,7 +223,7 @@ fn serve(args: &Serve) -> Result<(), Failure> {
         delete: args.allow.contains(&Allow::Delete),
         key: args.way.key()?,
         max_size: args.max_size.0,
-        max_sessions: args.max_sessions,
+        max_sessions: args.max_sessions.get(),
         checksum: args.way.checksum,
         name: args.beacon.clone(),
     };
