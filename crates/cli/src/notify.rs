@@ -5,7 +5,11 @@ use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::thread;
 use std::time::Duration;
+
+/// When what found no room is sent again.
+const RETRY: Duration = Duration::from_millis(500);
 
 /// Sends `state`, lines such as `READY=1`; without a service manager does nothing.
 pub(crate) fn tell(state: &str) {
@@ -14,6 +18,42 @@ pub(crate) fn tell(state: &str) {
     };
     if let Err(error) = send(path.as_bytes(), state) {
         tracing::warn!(%error, "the service manager cannot be told {state:?}");
+    }
+}
+
+/// Sends `state` as soon as a service manager that does not read has room for it again, for as long as that is `wanted`;
+/// does not wait for it.
+pub(crate) fn tell_in_the_end(state: String, wanted: impl Fn() -> bool + Send + 'static) {
+    let Some(path) = env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
+    let tell = move || send(path.as_bytes(), &state);
+    if !is_full(&tell()) {
+        return;
+    }
+    tracing::warn!("the service manager does not read: it will be told later");
+    let retry = move || {
+        while wanted() && is_full(&tell()) {
+            thread::sleep(RETRY);
+        }
+    };
+    let spawned = thread::Builder::new()
+        .name("notify".to_owned())
+        .spawn(retry);
+    if let Err(error) = spawned {
+        tracing::warn!(%error, "the service manager is not told");
+    }
+}
+
+/// Whether what was sent may find room later; what cannot be sent at all is told.
+fn is_full(sent: &io::Result<()>) -> bool {
+    match sent {
+        Ok(()) => false,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => true,
+        Err(error) => {
+            tracing::warn!(%error, "the service manager cannot be told");
+            false
+        }
     }
 }
 

@@ -243,6 +243,42 @@ fn a_service_manager_is_told_of_start_reload_and_successor() {
     drop(end);
 }
 
+/// A service manager whose queue is full is told of the start when it reads again.
+#[test]
+fn a_service_manager_that_reads_late_hears_of_the_start() {
+    bentpipe_os::need!(Root, Nft, Tproxy);
+    let (netns, _veth) = gateway_stage();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    let filler = UnixDatagram::unbound().unwrap();
+    filler.set_nonblocking(true).unwrap();
+    while filler.send_to(b"full", &path).is_ok() {}
+    let mut gateway = netns
+        .command(PROGRAM)
+        .args(RUN)
+        .env("NOTIFY_SOCKET", &path)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(gateway.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    std::thread::sleep(Duration::from_millis(200));
+    manager
+        .set_read_timeout(Some(Duration::from_secs(30)))
+        .unwrap();
+    let mut state = [0; 128];
+    let told = std::iter::repeat_with(|| {
+        let length = manager.recv(&mut state).unwrap();
+        String::from_utf8(state[..length].to_vec()).unwrap()
+    })
+    .find(|state| state != "full");
+    let expected = format!("MAINPID={}\nREADY=1", gateway.id());
+    assert_eq!(told, Some(expected));
+    send_signal(gateway.id(), "TERM");
+    assert_eq!(gateway.wait().unwrap().code(), Some(0));
+}
+
 /// Ends a process that is no child of ours, by SIGTERM, and waits until it is gone.
 struct EndOfProcess(u32);
 
@@ -350,6 +386,7 @@ fn the_doctor_names_rules_that_do_not_know_a_dial() {
     for words in [
         "good  firewall and translation of addresses: nothing is translated",
         "good  policy routing: ",
+        "good  SYNs over lo: one arrives",
     ] {
         assert!(before.contains(words), "no `{words}` in {before}");
     }
@@ -366,6 +403,7 @@ fn the_doctor_names_rules_that_do_not_know_a_dial() {
     for words in [
         "less  firewall and translation of addresses: inet nat post: iifname \"sat0\" masquerade; inet nat out; inet nat in\n",
         "less  policy routing: pref 200 iif sat0 lookup 100\n",
+        "less  SYNs over lo: none arrives of IPv4 and IPv6\n",
     ] {
         assert!(after.contains(words), "no `{words}` in {after}");
     }

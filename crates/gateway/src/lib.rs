@@ -44,6 +44,7 @@ mod silence;
 mod slab;
 mod status;
 mod thin;
+mod trial;
 mod watchdog;
 mod worker;
 
@@ -70,3 +71,4 @@ pub use orders::{Handle, OrderError};
 pub use shared::{Limit, Standing};
 pub use shutdown::{Shutdown, SignalError};
 pub use status::{FlowStatus, Flows, Half, LegStatus, LimitsNow, Status, Unsplit};
+pub use trial::{TrialError, lost_over_loopback};

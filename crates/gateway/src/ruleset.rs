@@ -197,7 +197,7 @@ impl Ruleset {
             .map(|number| format!("chain cross_{number} {{\n}}\n"))
             .collect();
         let (own, passing, standing) = (self.own(), self.passing(), position::standing());
-        let (passed, entering) = (passed::sets(), entering::sets(self.seed));
+        let (passed, entering) = (passed::sets(), entering::sets(self.seed, self.queued));
         let holders = is("priority", self.marks.holders());
         let unreachable = self.marks.unreachable();
         let ours = self.marks.intercepted();

@@ -17,7 +17,7 @@ mod transport;
 mod watch;
 
 pub use bentpipe_base::{Family, ParsePrefixError, Prefix};
-pub use diversion::Diversion;
+pub use diversion::{Diversion, TurnedBack};
 pub use link::{LinkStats, Veth, VethEnd};
 pub use route::{Route, RouteGuard};
 pub use rule::{Mark, Rule, RuleAction, RuleGuard, Table};

@@ -89,7 +89,7 @@ pub enum NftError {
         seconds: u64,
     },
     /// A pipe or file between us and nft broke.
-    #[error("cannot talk to nft to {doing} ({source})")]
+    #[error("cannot talk to nft to {doing} ({source}){}", talk_hint(.source))]
     Io {
         /// What it was to be told.
         doing: String,
@@ -211,6 +211,15 @@ pub fn list(what: &[&str]) -> Result<String, NftError> {
     let mut arguments = vec!["list"];
     arguments.extend(what);
     run(&arguments, "", &format!("list {}", what.join(" ")))
+}
+
+fn talk_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::FileTooLarge => {
+            ": a bound on the size of files (`ulimit -f`, LimitFSIZE=) leaves no room for the rules, raise it"
+        }
+        _ => "",
+    }
 }
 
 fn command() -> Command {

@@ -14,8 +14,12 @@ const REMEMBERED: u32 = 1 << 16;
 const SECONDS: u32 = 16;
 
 /// The map from connections to priorities (of its key, see [`super::segments`]), and chain `enter`, where SYNs that
-/// have their priority end.
-pub(super) fn sets(seed: u32) -> String {
+/// have their priority end. Without queues no worker sees that one comes again, which is then in no listener: it passes.
+pub(super) fn sets(seed: u32, queued: bool) -> String {
+    let passes = match queued {
+        true => "",
+        false => "  jump note_passed\n",
+    };
     let remember = HEADERS.map(|ip| {
         let connection = connection(ip, seed);
         format!("  update @entering {{ {connection} : meta priority }}\n")
@@ -29,7 +33,7 @@ map entering {{
   timeout {SECONDS}s
 }}
 chain enter {{
-{}  accept
+{passes}{}  accept
 }}
 ",
         remember.concat()

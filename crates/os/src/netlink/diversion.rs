@@ -34,6 +34,16 @@ pub struct Diversion {
     _presence: Presence,
 }
 
+/// See [`Netlink::turn_back`].
+#[derive(Debug)]
+#[must_use = "packets are no longer turned back when it is dropped"]
+pub struct TurnedBack {
+    // In this order: a rule always finds the route that tells its owner.
+    _rule: RuleGuard,
+    _route: RouteGuard,
+    _presence: Presence,
+}
+
 /// The rules of one family.
 #[derive(Debug)]
 struct Diverting {
@@ -84,6 +94,33 @@ impl Netlink {
             table,
             mark,
             highest,
+            _presence: presence,
+        })
+    }
+
+    /// Leads what this machine sends with `mark` to itself over `lo`, whatever its destination, by this process's table
+    /// number `slot`, until the value is dropped.
+    ///
+    /// # Errors
+    /// As [`Netlink::divert`]; nothing is left behind.
+    pub fn turn_back(&self, one: Family, mark: Mark, slot: u8) -> Result<TurnedBack, NetlinkError> {
+        let owner = Owner::current()?;
+        let presence = Presence::show().map_err(NetlinkError::Open)?;
+        let table = Table::owned(owner, slot);
+        let route = Route::local_default(one)
+            .in_table(table)
+            .with_metric(owner_metric(owner));
+        let route = self.hold_route(&route)?;
+        let rule = self.hold_rule(&Rule {
+            family: one,
+            mark: Some(mark),
+            action: RuleAction::Lookup,
+            table,
+            priority: place(self.first_of_others(one)?, u32::MAX)?,
+        })?;
+        Ok(TurnedBack {
+            _rule: rule,
+            _route: route,
             _presence: presence,
         })
     }

@@ -44,7 +44,9 @@ pub(super) fn begin(
         spawn("watchdog", move || watch(&handle, interval / 3))?;
     }
     // A successor says here that it is the main process from now on.
-    notify::tell(&format!("MAINPID={}\nREADY=1", std::process::id()));
+    let ready = format!("MAINPID={}\nREADY=1", std::process::id());
+    let handle = handle.clone();
+    notify::tell_in_the_end(ready, move || !handle.is_retired());
     Ok(())
 }
 
@@ -58,7 +60,8 @@ fn reload(handle: &Handle, source: &Source) {
     notify::tell("RELOADING=1");
     // A refusal is in the log already.
     let _ = source.reload(handle);
-    notify::tell("READY=1");
+    let handle = handle.clone();
+    notify::tell_in_the_end("READY=1".to_owned(), move || !handle.is_retired());
 }
 
 /// Starts the program that is installed now, with the same arguments, in our place.
