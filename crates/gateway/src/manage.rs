@@ -176,7 +176,7 @@ impl Manager {
             }
         };
         if let Some(path) = predecessor.filter(|path| config.control.path() != Some(path)) {
-            retire(path, handle)?;
+            retire(path)?;
         }
         let listener = match (listener, config.metrics) {
             (None, Some(address)) => TcpListener::bind(address)
@@ -224,7 +224,7 @@ fn control(
     };
     let (listener, making) = Place::make(path).map_err(refused)?;
     if is_predecessors {
-        retire(path, &desk.handle)?;
+        retire(path)?;
     }
     let place = making.take().map_err(refused)?;
     let serve = move |stream| desk.converse(stream);
@@ -237,22 +237,13 @@ fn control(
     Ok((seats.map_err(ManageError::Thread)?, place))
 }
 
-/// Has the gateway whose control socket is at `path` retire. Where the operator has it out of the way, its `successor` is too.
-fn retire(path: &Path, successor: &Handle) -> Result<(), ManageError> {
-    let ask = |request| {
-        protocol::ask(path, &request).map_err(|error| ManageError::Predecessor {
-            path: path.to_owned(),
-            what: error.to_string(),
-        })
-    };
-    let status = ask(Request::Status)?;
-    ask(Request::Retire)?;
-    if status["status"]["standing"] == "bypassed" && successor.begin_bypassed().is_ok() {
-        tracing::warn!(
-            "new flows pass unsplit, as before: `bentpipe gateway bypass off` ends that"
-        );
-    }
-    Ok(())
+/// Has the gateway whose control socket is at `path` retire.
+fn retire(path: &Path) -> Result<(), ManageError> {
+    let done = protocol::ask(path, &Request::Retire).map(drop);
+    done.map_err(|error| ManageError::Predecessor {
+        path: path.to_owned(),
+        what: error.to_string(),
+    })
 }
 
 /// Where clients of the control socket are heard.

@@ -162,22 +162,11 @@ impl Handle {
         outcome
     }
 
-    /// As [`Handle::bypass`] with `true`, as soon as the gateway works.
-    pub(crate) fn begin_bypassed(&self) -> Result<(), OrderError> {
-        self.send(Request::Bypass(true)).map(drop)
-    }
-
-    /// Gives an order; its outcome comes by what is returned.
-    fn send(&self, request: Request) -> Result<Receiver<Result<(), OrderError>>, OrderError> {
+    fn order_within(&self, request: Request, patience: Duration) -> Result<(), OrderError> {
         let (outcome, answer) = sync_channel(1);
         let order = Order { request, outcome };
         self.orders.send(order).map_err(|_| OrderError::Ended)?;
         self.shared.gateway_bell().ring();
-        Ok(answer)
-    }
-
-    fn order_within(&self, request: Request, patience: Duration) -> Result<(), OrderError> {
-        let answer = self.send(request)?;
         match answer.recv_timeout(patience) {
             Ok(outcome) => outcome,
             Err(RecvTimeoutError::Timeout) => Err(OrderError::Slow),

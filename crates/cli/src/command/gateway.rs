@@ -187,7 +187,11 @@ fn split(args: &Run) -> Result<(), Failure> {
             ))
         })?),
     };
-    let gateway = Gateway::start(&config).or_usage()?;
+    let gateway = match predecessor {
+        None => Gateway::start(&config),
+        Some(predecessor) => Gateway::succeed(&config, predecessor),
+    };
+    let gateway = gateway.or_usage()?;
     let (handle, source) = (gateway.handle(), source(args.clone()));
     let _manager = Manager::start(&config, &handle, &source, predecessor).or_usage()?;
     // Without a file there is nothing that a successor could have otherwise.

@@ -12,9 +12,10 @@ use crate::intercept::{InterceptError, Interception};
 use crate::ledger::Ledger;
 use crate::legs::Legs;
 use crate::listen::{self, Decoy, ListenError, Listener, Listeners};
+use crate::manage::protocol::{self, Request};
 use crate::mark::{Marks, WORKERS};
 use crate::orders::{Fixed, Handle};
-use crate::ruleset::{Crossing, Ruleset};
+use crate::ruleset::{Crossing, Reason, Ruleset};
 use crate::shared::{Settings, Shared, Standing};
 use crate::status::{Facts, Lookout};
 use crate::thin::Thinner;
@@ -31,7 +32,7 @@ use bentpipe_policy::Config;
 use bentpipe_policy::{Interface, Which};
 use std::collections::HashSet;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, mpsc};
 use thiserror::Error;
 
@@ -135,6 +136,27 @@ impl Gateway {
     /// # Errors
     /// Everything made so far is undone.
     pub fn start(config: &Config) -> Result<Self, StartError> {
+        Self::begin(config, false)
+    }
+
+    /// As [`Gateway::start`], in the place of the gateway whose control socket is at `predecessor`, whom
+    /// [`crate::Manager::start`] has retire: where the operator has that one out of the way, this one is too.
+    ///
+    /// # Errors
+    /// As [`Gateway::start`].
+    pub fn succeed(config: &Config, predecessor: &Path) -> Result<Self, StartError> {
+        // One that does not answer is told of when it is to retire.
+        let status = protocol::ask(predecessor, &Request::Status);
+        let bypassed = status.is_ok_and(|answer| answer["status"]["standing"] == "bypassed");
+        if bypassed {
+            tracing::warn!(
+                "new flows pass unsplit, as before: `bentpipe gateway bypass off` ends that"
+            );
+        }
+        Self::begin(config, bypassed)
+    }
+
+    fn begin(config: &Config, bypassed: bool) -> Result<Self, StartError> {
         Need::NetAdmin.check()?;
         let interfaces = interfaces(config)?;
         for line in sweep::sweep().to_string().lines() {
@@ -214,8 +236,16 @@ impl Gateway {
             lookout: Arc::new(Mutex::new(lookout)),
         };
         let watched = watch(&mut crew, &interception, &shared);
-        interception.resume();
-        shared.stand(Standing::Serving);
+        match bypassed {
+            true => {
+                interception.suspend(Reason::Bypassed);
+                shared.stand(Standing::Bypassed);
+            }
+            false => {
+                interception.resume();
+                shared.stand(Standing::Serving);
+            }
+        }
         let gateway = Self {
             interception,
             crew,
@@ -233,7 +263,7 @@ impl Gateway {
                 next: timer::now(),
                 retry: timer::now(),
             },
-            bypassed: false,
+            bypassed,
             renewal: None,
             patience: Patience::of(config),
         };

@@ -30,7 +30,15 @@ pub fn be_a_gateway() {
         config = config.between("lan0", "sat0");
     }
     let shutdown = Shutdown::on_signals().unwrap();
-    let gateway = match Gateway::start(&config) {
+    let predecessor = config
+        .control
+        .path()
+        .filter(|_| std::env::var_os(REPLACE).is_some());
+    let started = match predecessor {
+        None => Gateway::start(&config),
+        Some(predecessor) => Gateway::succeed(&config, predecessor),
+    };
+    let gateway = match started {
         Ok(gateway) => gateway,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "{error}");
@@ -38,10 +46,6 @@ pub fn be_a_gateway() {
         }
     };
     let source = Source::new(|| Err("none".to_owned()));
-    let predecessor = config
-        .control
-        .path()
-        .filter(|_| std::env::var_os(REPLACE).is_some());
     let manager = Manager::start(&config, &gateway.handle(), &source, predecessor);
     if let Err(error) = &manager {
         let _ = writeln!(std::io::stderr(), "{error}");
