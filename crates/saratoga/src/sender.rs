@@ -429,11 +429,28 @@ impl Sender {
         data
     }
 
-    /// The next DATA: repairs first, then what is new, then copies of open repairs, then a question.
+    /// The next DATA, if it is time for some.
     fn next_data(&mut self, now: Instant) -> Option<Data> {
-        if !self.pacer.ready(now) {
-            return None;
+        let ready = self.pacer.ready(now);
+        let data = ready.then(|| self.due_data(now)).flatten();
+        if data.is_none() && (ready || !self.waits_for_line()) {
+            self.pacer.rest();
         }
+        data
+    }
+
+    /// Whether there is something to send as soon as the line has room.
+    fn waits_for_line(&self) -> bool {
+        let content = self.progress.sent < self.available
+            || !self.repairs.is_empty()
+            || self.ask_now
+            || self.copies();
+        let small = self.metadata_due || self.echo_due.is_some();
+        small || content && !self.held && self.reach.careful().is_none()
+    }
+
+    /// Repairs first, then what is new, then copies of open repairs, then a question.
+    fn due_data(&mut self, now: Instant) -> Option<Data> {
         let (most, number) = (self.config.payload, self.number);
         let fresh = self.progress.sent < self.available;
         let mut open = self.window.has_room();
@@ -560,13 +577,11 @@ impl Machine for Sender {
             State::Over => return None,
             State::Asking => self.ask_at,
             State::Sending => {
-                let content = self.progress.sent < self.available
-                    || !self.repairs.is_empty()
-                    || self.ask_now
-                    || self.copies();
-                let small = self.metadata_due || self.echo_due.is_some();
-                let waits = small || content && !self.held && self.reach.careful().is_none();
-                let due = if waits { Instant::ZERO } else { self.ask_at };
+                let due = if self.waits_for_line() {
+                    Instant::ZERO
+                } else {
+                    self.ask_at
+                };
                 due.max(self.pacer.deadline())
             }
         };
