@@ -26,7 +26,7 @@ pub mod vegas;
 pub mod westwood;
 
 pub use link::LinkParams;
-pub use registry::{REGISTRY, RateUse, Variant, find, twin};
+pub use registry::{Algorithm, REGISTRY, RateUse, find, twin};
 
 use bentpipe_base::{Bytes, Instant, Rate, Seq};
 use std::fmt::Debug;
@@ -113,7 +113,7 @@ pub struct Ack {
 
 /// The segment that duplicate acknowledgements ask for: the first one not acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hole {
+pub struct FirstUnacked {
     /// When the acknowledgement arrived.
     pub now: Instant,
     /// When the segment was last sent.
@@ -161,14 +161,14 @@ pub trait Congestion: Debug + Send {
 
     /// As [`ssthresh`](Self::ssthresh), when duplicate acknowledgements begin a recovery and the
     /// sender knows the segment they ask for.
-    fn ssthresh_for(&mut self, window: &Window, _hole: &Hole) -> u32 {
+    fn ssthresh_for(&mut self, window: &Window, _hole: &FirstUnacked) -> u32 {
         self.ssthresh(window)
     }
 
     /// Whether the segment is lost, however few duplicate acknowledgements ask for it (Vegas's
     /// fine-grained timeout). Asked at every duplicate acknowledgement, and at the first two new
     /// acknowledgements after a retransmission.
-    fn expired(&self, _hole: &Hole) -> bool {
+    fn expired(&self, _hole: &FirstUnacked) -> bool {
         false
     }
 

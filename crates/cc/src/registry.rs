@@ -13,7 +13,7 @@ use crate::{Congestion, Settings};
 
 /// One congestion control by name.
 #[derive(Clone, Copy, Debug)]
-pub struct Variant {
+pub struct Algorithm {
     /// How scenarios and commands call it.
     pub name: &'static str,
     /// What it is, in one line.
@@ -38,64 +38,64 @@ pub enum RateUse {
 }
 
 /// All of them, by name.
-pub const REGISTRY: &[Variant] = &[
-    Variant {
+pub const REGISTRY: &[Algorithm] = &[
+    Algorithm {
         name: "bic",
         summary: "BIC: binary search for the window of the last loss, then probing beyond it",
         rate: RateUse::Ignores,
         kernel: None,
         new: |_| Box::new(Bic::default()),
     },
-    Variant {
+    Algorithm {
         name: "compound",
         summary: "Compound TCP: Reno's window and one that grows while the delay is small",
         rate: RateUse::Ignores,
         kernel: None,
         new: |_| Box::new(Compound::default()),
     },
-    Variant {
+    Algorithm {
         name: "cubic",
         summary: "CUBIC as Linux has it: a cubic function of the time since the last loss, with HyStart",
         rate: RateUse::Ignores,
         kernel: None,
         new: |settings| Box::new(Cubic::new(settings.hystart)),
     },
-    Variant {
+    Algorithm {
         name: "cubic-rfc",
         summary: "CUBIC as RFC 9438 has it, with HyStart",
         rate: RateUse::Ignores,
         kernel: None,
         new: |settings| Box::new(CubicRfc::new(settings.hystart)),
     },
-    Variant {
+    Algorithm {
         name: "hybla",
         summary: "TCP Hybla: grows as a flow of RTT0 would, whatever its round-trip time",
         rate: RateUse::Heeds,
         kernel: Some(hybla::KERNEL),
         new: |settings| Box::new(Hybla::new(settings)),
     },
-    Variant {
+    Algorithm {
         name: "rate",
         summary: "paced at a share of the link's known rate; loss is taken for corruption",
         rate: RateUse::Shares,
         kernel: Some(rate::KERNEL),
         new: |settings| Box::new(RateControl::new(settings)),
     },
-    Variant {
+    Algorithm {
         name: "reno",
         summary: "slow start and congestion avoidance of RFC 5681",
         rate: RateUse::Ignores,
         kernel: None,
         new: |_| Box::new(Reno::default()),
     },
-    Variant {
+    Algorithm {
         name: "vegas",
         summary: "TCP Vegas: keeps alpha to beta segments in the queue of the bottleneck",
         rate: RateUse::Ignores,
         kernel: None,
         new: |settings| Box::new(Vegas::new(settings.vegas)),
     },
-    Variant {
+    Algorithm {
         name: "westwood",
         summary: "Westwood+: Reno that falls to the measured bandwidth times the smallest RTT",
         rate: RateUse::Ignores,
@@ -105,11 +105,11 @@ pub const REGISTRY: &[Variant] = &[
 ];
 
 /// The control called `name`, here or on kernel sockets.
-pub fn find(name: &str) -> Option<&'static Variant> {
+pub fn find(name: &str) -> Option<&'static Algorithm> {
     { REGISTRY.iter() }.find(|variant| variant.name == name || variant.kernel == Some(name))
 }
 
 /// The twin of the BPF program that users call `name`.
-pub fn twin(name: &str) -> Option<&'static Variant> {
+pub fn twin(name: &str) -> Option<&'static Algorithm> {
     { REGISTRY.iter() }.find(|variant| variant.kernel == Some(name))
 }

@@ -24,7 +24,7 @@
 //!   segment was lost: then a loss halves the window.
 
 use crate::growth::Round;
-use crate::{Ack, Congestion, Gauge, Hole, Phase, Signal, Window};
+use crate::{Ack, Congestion, FirstUnacked, Gauge, Phase, Signal, Window};
 use bentpipe_base::{Instant, Seq};
 use std::time::Duration;
 
@@ -256,7 +256,7 @@ impl Congestion for Vegas {
         (window.cwnd / 2).max(2)
     }
 
-    fn ssthresh_for(&mut self, window: &Window, hole: &Hole) -> u32 {
+    fn ssthresh_for(&mut self, window: &Window, hole: &FirstUnacked) -> u32 {
         self.clock.back_off(hole.transmits);
         self.lossy = true;
         if self.reduced.is_some_and(|reduced| reduced >= hole.sent) {
@@ -271,7 +271,7 @@ impl Congestion for Vegas {
         window.cwnd - cut
     }
 
-    fn expired(&self, hole: &Hole) -> bool {
+    fn expired(&self, hole: &FirstUnacked) -> bool {
         let waited = hole.now.since(hole.sent).as_secs_f64();
         self.clock.timeout.is_some_and(|timeout| waited >= timeout)
     }

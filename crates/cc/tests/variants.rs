@@ -3,7 +3,7 @@
 mod support;
 
 use bentpipe_base::{Instant, Seq};
-use bentpipe_cc::{Ack, Hole, Phase, Signal};
+use bentpipe_cc::{Ack, FirstUnacked, Phase, Signal};
 use std::time::Duration;
 use support::{Flow, MSS, avoiding, control};
 
@@ -59,7 +59,7 @@ fn vegas_doubles_every_other_round_trip_and_leaves_slow_start_before_it_floods()
 #[test]
 fn vegas_takes_a_quarter_once_a_flight_and_half_for_what_was_sent_twice() {
     let at = |ms: u64| Instant::ZERO + Duration::from_millis(ms);
-    let hole = |sent, now, transmits| Hole {
+    let hole = |sent, now, transmits| FirstUnacked {
         now: at(now),
         sent: at(sent),
         transmits,
@@ -82,7 +82,7 @@ fn vegas_takes_a_quarter_once_a_flight_and_half_for_what_was_sent_twice() {
 #[test]
 fn vegas_waits_two_variations_and_a_sixteenth_then_backs_off() {
     let mut flow = wide("vegas", 4);
-    let now = |waited: f64| Hole {
+    let now = |waited: f64| FirstUnacked {
         now: Instant::ZERO + Duration::from_secs_f64(1.0 + waited),
         sent: Instant::ZERO + Duration::from_secs(1),
         transmits: 1,

@@ -18,16 +18,16 @@
 //! scale lets it be; ECN and urgent data end at the proxy.
 
 mod config;
-mod endpoint;
+mod leg_config;
 mod legs;
 mod opening;
 
 pub use config::{Config, Setup};
-pub use endpoint::{LegError, endpoint};
+pub use leg_config::{LegError, tcp_config};
 
 use crate::{Forge, Pep, Side};
 use bentpipe_base::{Bytes, Instant, Machine, Stream};
-use bentpipe_tcp::{Connection, Segment, Standing};
+use bentpipe_tcp::{Connection, Handshake, Segment};
 use bentpipe_wire::Flags;
 use core::convert::Infallible;
 use core::time::Duration;
@@ -277,7 +277,7 @@ impl<P: Forge> Split<P> {
     }
 
     /// Both legs of a connection that stands: `near` on side `from`.
-    fn taken_over(&self, from: Side, near: &Standing, far: &Standing, now: Instant) -> Legs {
+    fn taken_over(&self, from: Side, near: &Handshake, far: &Handshake, now: Instant) -> Legs {
         let leg = |side, standing| {
             Connection::taken_over(Arc::clone(self.config.leg(side)), standing, now)
         };

@@ -1,7 +1,7 @@
 //! What one leg of a split connection does: its congestion control, rate, pacing and buffers.
 //!
 //! Plain data, free of any operating system: the gateway puts it on its sockets, and the simulated split makes
-//! endpoints of it (`pep::split::endpoint`), so that both obey one policy.
+//! endpoints of it (`pep::split::tcp_config`), so that both obey one policy.
 
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_cc::LinkParams;

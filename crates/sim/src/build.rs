@@ -3,14 +3,14 @@
 use crate::addresses::Addresses;
 use crate::codec::Codec;
 use crate::end::End;
+use crate::endpoints::Maker;
 use crate::engine::{Course, Engine, PepNode};
-use crate::hosts::Maker;
+use crate::event_queue::EventQueue;
 use crate::network::{Line, Network, Routes};
-use crate::packets::Packets;
+use crate::packet_slab::Packets;
 use crate::split;
-use crate::timeless;
-use crate::tournament::Tournament;
 use crate::traffic;
+use crate::zero_delay;
 use crate::{
     EndId, FlowOutcome, LinkCounters, LinkOutcome, Observer, Options, Outcome, PepOutcome,
     SimError, Status,
@@ -63,7 +63,7 @@ pub(crate) fn engine<O: Observer>(
     let nodes = Nodes::new(scenario);
     let topology = Topology::new(scenario);
     traffic::check(scenario, &topology)?;
-    timeless::check(scenario, &topology)?;
+    zero_delay::check(scenario, &topology)?;
     let mut lines = lines(scenario, &nodes, seed)?;
     let peps = peps(scenario, &nodes, &mut lines, seed)?;
     let routes = routes(scenario, &nodes, &topology);
@@ -98,7 +98,7 @@ pub(crate) fn engine<O: Observer>(
         traffic,
         network: Network {
             own: scenario.flows.len(),
-            schedule: Tournament::new(first_end, ends.len()),
+            schedule: EventQueue::new(first_end, ends.len()),
             lines,
             routes,
             observer,

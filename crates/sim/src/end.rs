@@ -1,7 +1,7 @@
 //! One end of a flow: its connection, its application, and when it is due.
 
 use crate::app::{App, Application};
-use crate::file::FileEnd;
+use crate::saratoga::SaratogaEndpoint;
 use crate::socket::{Record, Socket};
 use bentpipe_base::{Bytes, Instant, Seq};
 use bentpipe_cc::Congestion;
@@ -17,7 +17,7 @@ pub(crate) struct End {
     pub(crate) connection: Option<Connection>,
     pub(crate) app: Application,
     /// In place of connection and application, where the flow is a file by Saratoga.
-    pub(crate) file: Option<Box<FileEnd>>,
+    pub(crate) file: Option<Box<SaratogaEndpoint>>,
     pub(crate) record: Record,
     /// Number of its first byte less one.
     pub(crate) iss: Seq,

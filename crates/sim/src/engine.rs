@@ -9,7 +9,7 @@ use crate::app::App;
 use crate::end::End;
 use crate::network::{Arrival, Network};
 use crate::packet::NOWHERE;
-use crate::packets::Handle;
+use crate::packet_slab::Handle;
 use crate::{Content, EndId, Observer, Packet, SimError};
 use bentpipe_base::{Bytes, Instant, Machine};
 use bentpipe_link::Length;
@@ -27,7 +27,7 @@ pub(crate) struct Engine<O> {
     pub(crate) flows: Vec<Course>,
     /// Nodes below this number are hosts.
     pub(crate) hosts: usize,
-    /// The player that the first end is.
+    /// The source that the first end is.
     pub(crate) first_end: usize,
     /// Flows of the scenario that are not over.
     pub(crate) open: usize,
@@ -71,7 +71,7 @@ impl<O: Observer> Engine<O> {
         self.network.fault.take().map_or(Ok(end), Err)
     }
 
-    /// As [`Self::run`], but for what still is where a line feeds another; says too which player acted last.
+    /// As [`Self::run`], but for what still is where a line feeds another; says too which source acted last.
     fn play(&mut self, horizon: Instant) -> Result<(Instant, usize), SimError> {
         for end in 0..self.ends.len() {
             let due = self.ends[end].due();
@@ -79,18 +79,18 @@ impl<O: Observer> Engine<O> {
         }
         let mut last = (Instant::ZERO, 0);
         while self.open > 0 {
-            let (now, player) = self.network.schedule.first();
+            let (now, source) = self.network.schedule.first();
             if now > horizon {
                 return Ok((horizon, usize::MAX));
             }
-            last = (now, player);
+            last = (now, source);
             let lines = self.network.lines.len();
-            if player < lines {
-                self.arrivals(player, now);
-            } else if player < self.first_end {
-                self.wake_pep(player - lines, now);
+            if source < lines {
+                self.arrivals(source, now);
+            } else if source < self.first_end {
+                self.wake_pep(source - lines, now);
             } else {
-                self.wake(player - self.first_end, now);
+                self.wake(source - self.first_end, now);
             }
             if self.network.fault.is_some() {
                 break;
@@ -158,8 +158,8 @@ impl<O: Observer> Engine<O> {
         self.peps[pep].proxy.input(side, packet, now);
         self.drain(pep, now);
         let due = self.peps[pep].proxy.deadline().unwrap_or(Instant::MAX);
-        let player = self.network.lines.len() + pep;
-        self.network.schedule.hasten(player, due);
+        let source = self.network.lines.len() + pep;
+        self.network.schedule.schedule_earlier(source, due);
     }
 
     /// Sends what a proxy has to send.
@@ -186,8 +186,8 @@ impl<O: Observer> Engine<O> {
             self.drain(pep, now);
         }
         let due = self.peps[pep].proxy.deadline().unwrap_or(Instant::MAX);
-        let player = self.network.lines.len() + pep;
-        self.network.schedule.set(player, due);
+        let source = self.network.lines.len() + pep;
+        self.network.schedule.set(source, due);
     }
 
     /// A packet has come over `line` to the host `node`, which forwards none.
@@ -210,7 +210,7 @@ impl<O: Observer> Engine<O> {
                 if let Some(connection) = &mut self.ends[id.index()].connection {
                     connection.receive(segment, now);
                     self.settle(id, false, now);
-                    self.hasten(id);
+                    self.schedule_earlier(id);
                 }
             }
             Content::Saratoga(frame) => {
@@ -298,10 +298,10 @@ impl<O: Observer> Engine<O> {
 
     /// Notes when an end is due, if that is sooner than noted.
     #[inline]
-    fn hasten(&mut self, id: EndId) {
+    fn schedule_earlier(&mut self, id: EndId) {
         let due = self.ends[id.index()].due();
-        let player = self.first_end + id.index();
-        self.network.schedule.hasten(player, due);
+        let source = self.first_end + id.index();
+        self.network.schedule.schedule_earlier(source, due);
     }
 
     /// The entry of an end has come up.
@@ -368,7 +368,7 @@ impl<O: Observer> Engine<O> {
                 self.ends[id.index()].record.connected = Some(now);
             }
             self.settle(id, true, now);
-            self.hasten(id);
+            self.schedule_earlier(id);
         }
     }
 
@@ -382,7 +382,7 @@ impl<O: Observer> Engine<O> {
             }
             file.input(frame, now);
             self.settle_file(id, now);
-            self.hasten(id);
+            self.schedule_earlier(id);
         }
     }
 
@@ -470,6 +470,6 @@ impl<O: Observer> Engine<O> {
         for id in [EndId::opener(flow), EndId::acceptor(flow)] {
             self.ends[id.index()].renew(now + pause, amount);
         }
-        self.hasten(EndId::opener(flow));
+        self.schedule_earlier(EndId::opener(flow));
     }
 }

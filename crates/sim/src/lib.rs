@@ -4,7 +4,7 @@
 //! A [`Scenario`] becomes nodes joined by the directions of links ([`bentpipe_link::Direction`]).
 //! Hosts hold the ends of flows, each a [`bentpipe_tcp::Connection`] with an application ([`App`]);
 //! routers pass packets on by static routes; proxies ([`bentpipe_pep::Proxy`]) sit at routers on one
-//! link. What is due first acts (`engine`); who is due first, a winner tree knows (`tournament`).
+//! link. What is due first acts (`engine`); who is due first, a winner tree knows (`event_queue`).
 //!
 //! Time is in nanoseconds; chance comes from streams named after what draws. So a scenario and a
 //! seed give the same [`Outcome`], bit for bit, on any machine and on any number of threads: runs
@@ -18,21 +18,21 @@ mod capture;
 mod codec;
 mod counters;
 mod end;
+mod endpoints;
 mod engine;
 mod error;
-mod file;
-mod hosts;
+mod event_queue;
 mod network;
 mod observer;
 mod outcome;
 mod packet;
-mod packets;
-mod series;
+mod packet_slab;
+mod saratoga;
 mod socket;
 mod split;
-mod timeless;
-mod tournament;
+mod time_sequence;
 mod traffic;
+mod zero_delay;
 
 pub use app::App;
 pub use capture::Captures;
@@ -41,8 +41,8 @@ pub use error::SimError;
 pub use observer::Observer;
 pub use outcome::{FlowOutcome, LinkOutcome, Outcome, PepOutcome, Status};
 pub use packet::{Content, EndId, Packet};
-pub use series::{FlowSeries, Progress, Sent, Series};
 pub use socket::Socket;
+pub use time_sequence::{FlowSeries, Progress, Sent, Series};
 
 use bentpipe_base::Instant;
 use bentpipe_scenario::Scenario;

@@ -2,8 +2,8 @@
 
 use crate::codec::Codec;
 use crate::counters::LinkCounters;
-use crate::packets::{Handle, Packets};
-use crate::tournament::Tournament;
+use crate::event_queue::EventQueue;
+use crate::packet_slab::{Handle, Packets};
 use crate::{Observer, SimError};
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_link::Direction;
@@ -32,7 +32,7 @@ pub(crate) struct Network<O> {
     pub(crate) lines: Vec<Line>,
     /// By node, then by destination host: the line to take.
     pub(crate) routes: Routes,
-    pub(crate) schedule: Tournament,
+    pub(crate) schedule: EventQueue,
     /// How many flows the scenario has; those behind them are cross traffic.
     pub(crate) own: usize,
     pub(crate) observer: O,

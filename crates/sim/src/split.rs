@@ -1,9 +1,9 @@
 //! From a split of a scenario to the machine.
 
 use crate::SimError;
-use crate::hosts;
+use crate::endpoints;
 use bentpipe_base::Bytes;
-use bentpipe_pep::split::{Config, Setup, endpoint as endpoint_of};
+use bentpipe_pep::split::{Config, Setup, tcp_config};
 use bentpipe_policy::Leg;
 use bentpipe_scenario::{Preset, Scenario, Split, SplitLeg, SplitSetup};
 use bentpipe_tcp as tcp;
@@ -19,7 +19,7 @@ pub(crate) fn config(
 ) -> Result<Config, SimError> {
     let base = endpoint(scenario, name, split)?;
     let policy = |side: &str, settings: &SplitLeg| {
-        let endpoint = endpoint_of(&leg(settings, &base), base.clone());
+        let endpoint = tcp_config(&leg(settings, &base), base.clone());
         endpoint.map_err(|why| SimError::Leg {
             pep: name.to_owned(),
             side: side.to_owned(),
@@ -48,9 +48,9 @@ pub(crate) fn config(
 /// What both legs start from.
 fn endpoint(scenario: &Scenario, name: &str, split: &Split) -> Result<tcp::Config, SimError> {
     let endpoint = &split.endpoint;
-    let mut config = hosts::preset(endpoint, scenario.ip);
+    let mut config = endpoints::preset(endpoint, scenario.ip);
     if let Some(recovery) = &endpoint.recovery {
-        config.recovery = hosts::recovery(recovery, &format!("peps.{name}"))?;
+        config.recovery = endpoints::recovery(recovery, &format!("peps.{name}"))?;
     }
     if let tcp::WireSize::Fixed { data, bare } = config.wire_size {
         let told = |bytes: Option<Bytes>, or| bytes.map_or(or, |bytes| bytes.0 as u32);

@@ -53,11 +53,11 @@ pub enum WireSize {
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The congestion control, of [`cc::REGISTRY`].
-    pub congestion: &'static cc::Variant,
+    pub congestion: &'static cc::Algorithm,
     /// What the congestion control is told about the link.
     pub settings: cc::Settings,
     /// The loss recovery, of [`recovery::REGISTRY`].
-    pub recovery: &'static recovery::Variant,
+    pub recovery: &'static recovery::Algorithm,
     /// Recoveries are ns-2's where a variant is chosen by [`Config::variant`].
     pub reference: variants::Reference,
     /// Largest payload of a segment with the timestamps option, where used, counted to it (RFC 6691);

@@ -4,7 +4,7 @@ use crate::output::milliseconds;
 use crate::receiver::Receiver;
 use crate::recovery::{self, Recovery};
 use crate::sender::Sender;
-use crate::{Cause, Config, Counters, Event, Gauges, Segment, Standing, State};
+use crate::{Cause, Config, Counters, Event, Gauges, Handshake, Segment, State};
 use bentpipe_base::{Instant, Seq};
 use bentpipe_cc::Congestion;
 use bentpipe_wire::Timestamps;
@@ -23,7 +23,7 @@ pub struct Connection {
     pub(crate) tx: Sender,
     pub(crate) rx: Receiver,
     pub(crate) recovery: Box<dyn Recovery>,
-    pub(crate) agreed: Agreed,
+    pub(crate) agreed: Negotiated,
     pub(crate) pending: Pending,
     /// The largest segment that the peer takes, in bytes.
     pub(crate) peer_mss: u16,
@@ -31,8 +31,8 @@ pub struct Connection {
     pub(crate) epoch: u32,
     /// The peer opened: a reset before the connection stands returns to LISTEN.
     pub(crate) passive: bool,
-    /// The segment, and its acknowledgement, that last told the peer's window.
-    pub(crate) told: (i64, u64),
+    /// SND.WL1 and SND.WL2 (RFC 9293, section 3.3.1): the segment, and its acknowledgement, that last told the peer's window.
+    pub(crate) snd_wl: (i64, u64),
     /// Segments that answer what cannot be processed.
     pub(crate) reply: Option<Segment>,
     /// A probe of a shut window, or of a silent peer, is due.
@@ -52,7 +52,7 @@ pub struct Connection {
 
 /// What both ends agreed on.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Agreed {
+pub(crate) struct Negotiated {
     pub(crate) timestamps: bool,
     pub(crate) sack: bool,
     /// The shift of the peer's window field.
@@ -133,7 +133,7 @@ impl Connection {
         let (tx, rx) = (&mut connection.tx, &connection.rx);
         (tx.una, tx.next, tx.max) = (1, 1, 1);
         tx.offer(1, rx.window());
-        connection.agreed = Agreed {
+        connection.agreed = Negotiated {
             timestamps: connection.config.timestamps,
             sack: connection.config.sack_blocks > 0,
             scale: connection.rx.scale,
@@ -150,12 +150,12 @@ impl Connection {
             tx: Sender::new(Arc::clone(&config), iss),
             rx: Receiver::new(&config),
             recovery: (config.recovery.new)(),
-            agreed: Agreed::default(),
+            agreed: Negotiated::default(),
             pending: Pending::default(),
             peer_mss: 0,
             epoch: 0,
             passive: false,
-            told: (0, 0),
+            snd_wl: (0, 0),
             reply: None,
             probe: false,
             expiry: Instant::MAX,
@@ -168,23 +168,23 @@ impl Connection {
         }
     }
 
-    /// A connection whose handshake others did: takes it over as `standing` says, before the first
+    /// A connection whose handshake others did: takes it over as `handshake` says, before the first
     /// byte in either direction.
-    pub fn taken_over(config: Arc<Config>, standing: &Standing, now: Instant) -> Self {
-        let mut connection = Self::new(config, State::Established, standing.iss, now);
+    pub fn taken_over(config: Arc<Config>, handshake: &Handshake, now: Instant) -> Self {
+        let mut connection = Self::new(config, State::Established, handshake.iss, now);
         let (tx, rx) = (&mut connection.tx, &mut connection.rx);
-        rx.synchronise(standing.irs);
-        rx.scaled(standing.scales.map_or(0, |(ours, _)| ours));
+        rx.synchronise(handshake.irs);
+        rx.scaled(handshake.scales.map_or(0, |(ours, _)| ours));
         rx.acknowledge();
         (tx.una, tx.next, tx.max) = (1, 1, 1);
-        tx.offer(1, standing.window);
-        connection.agreed = Agreed {
-            timestamps: standing.clocks.is_some(),
-            sack: standing.sack && connection.config.sack_blocks > 0,
-            scale: standing.scales.map_or(0, |(_, peer)| peer.min(14)),
-            scaled: standing.scales.is_some(),
+        tx.offer(1, handshake.window);
+        connection.agreed = Negotiated {
+            timestamps: handshake.clocks.is_some(),
+            sack: handshake.sack && connection.config.sack_blocks > 0,
+            scale: handshake.scales.map_or(0, |(_, peer)| peer.min(14)),
+            scaled: handshake.scales.is_some(),
         };
-        if let Some((ours, peer)) = standing.clocks {
+        if let Some((ours, peer)) = handshake.clocks {
             connection.epoch = ours.wrapping_sub(milliseconds(now));
             let stamp = Timestamps {
                 value: peer,
@@ -192,7 +192,7 @@ impl Connection {
             };
             connection.rx.remember(stamp, 0, now);
         }
-        connection.settle_on(standing.mss, now);
+        connection.settle_on(handshake.mss, now);
         connection
     }
 

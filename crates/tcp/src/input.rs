@@ -1,6 +1,6 @@
 //! What arrives: RFC 9293, section 3.10.7, with the checks of RFC 5961 and 7323.
 
-use crate::connection::{Agreed, Connection};
+use crate::connection::{Connection, Negotiated};
 use crate::{Cause, Event, Options, Segment, State};
 use bentpipe_base::Instant;
 use bentpipe_wire::Flags;
@@ -26,7 +26,7 @@ impl Connection {
             State::Closed => {}
             State::Listen => self.on_listen(segment, now),
             State::SynSent => self.on_syn_sent(segment, now),
-            State::Established if self.foresees(segment) => self.on_foreseen(segment, now),
+            State::Established if self.predicts(segment) => self.fast_path(segment, now),
             _ => self.on_segment(segment, now),
         }
     }
@@ -34,7 +34,7 @@ impl Connection {
     /// Whether `segment` is what mostly comes to the side that sends nothing: counted bytes that are expected next,
     /// and no news of what was sent (V. Jacobson's header prediction).
     #[inline]
-    fn foresees(&self, segment: &Segment) -> bool {
+    fn predicts(&self, segment: &Segment) -> bool {
         let (tx, rx) = (&self.tx, &self.rx);
         let plain = segment.flags == Flags::ACK || segment.flags == Flags::ACK | Flags::PSH;
         plain
@@ -42,17 +42,17 @@ impl Connection {
             && segment.ack == tx.seq(tx.max)
             && tx.una == tx.max
             && !self.agreed.timestamps
-            && rx.foresees(&segment.payload)
+            && rx.predicts(&segment.payload)
     }
 
     /// What [`Self::on_segment`] comes to for such a segment.
     #[inline]
-    fn on_foreseen(&mut self, segment: &Segment, now: Instant) {
+    fn fast_path(&mut self, segment: &Segment, now: Instant) {
         self.heard = now;
         self.probes = 0;
         let next = (self.rx.next as i64, self.tx.una);
-        if self.told <= next {
-            self.told = next;
+        if self.snd_wl <= next {
+            self.snd_wl = next;
             let window = u64::from(segment.window) << self.agreed.scale;
             self.tx.offer(self.tx.una, window);
         }
@@ -73,7 +73,7 @@ impl Connection {
         let options = segment.options.as_deref().unwrap_or(&none);
         let config = &self.config;
         let scale = options.window_scale.filter(|_| config.window_scaling);
-        self.agreed = Agreed {
+        self.agreed = Negotiated {
             timestamps: config.timestamps && segment.timestamps.is_some(),
             sack: config.sack_blocks > 0 && options.sack_permitted,
             scale: scale.unwrap_or(0).min(14),
@@ -87,7 +87,7 @@ impl Connection {
         }
         // A SYN's window is never scaled.
         self.tx.offer(self.tx.una, u64::from(segment.window));
-        self.told = (0, 0);
+        self.snd_wl = (0, 0);
         options.mss.unwrap_or(DEFAULT_MSS).max(1)
     }
 
@@ -175,7 +175,7 @@ impl Connection {
         let fin = flags.contains(Flags::FIN);
         let len = segment.payload.len() as u64;
         let space = len + u64::from(fin) + u64::from(flags.contains(Flags::SYN));
-        if !self.genuine(segment, from, space, now) {
+        if !self.acceptable(segment, from, space, now) {
             return;
         }
         if flags.contains(Flags::RST) {
@@ -201,7 +201,7 @@ impl Connection {
     }
 
     /// PAWS and the window: whether the segment is to be processed further.
-    fn genuine(&mut self, segment: &Segment, from: i64, space: u64, now: Instant) -> bool {
+    fn acceptable(&mut self, segment: &Segment, from: i64, space: u64, now: Instant) -> bool {
         let reset = segment.flags.contains(Flags::RST);
         if self.agreed.timestamps && !reset {
             match segment.timestamps {
@@ -269,12 +269,12 @@ impl Connection {
             return true;
         }
         let ack = ack as u64;
-        let (limit, fresh) = (ack + scaled, self.told <= (from, ack));
+        let (limit, fresh) = (ack + scaled, self.snd_wl <= (from, ack));
         // A SYN's window is not scaled and at most 65,535: the first scaled one is no change of it.
-        let known = self.told != (0, 0) || !self.agreed.scaled;
+        let known = self.snd_wl != (0, 0) || !self.agreed.scaled;
         let moved = known && fresh && limit != self.tx.limit && ack == self.tx.una;
         if fresh {
-            self.told = (from, ack);
+            self.snd_wl = (from, ack);
             self.tx.offer(ack, scaled);
         }
         self.on_new_or_duplicate(segment, ack, moved, now);
@@ -342,13 +342,13 @@ impl Connection {
         }
         match self.state {
             State::FinWait1 => self.state = State::FinWait2,
-            State::Closing => self.linger(now),
+            State::Closing => self.enter_time_wait(now),
             State::LastAck => self.finish(Event::Closed),
             _ => {}
         }
     }
 
-    fn linger(&mut self, now: Instant) {
+    fn enter_time_wait(&mut self, now: Instant) {
         self.state = State::TimeWait;
         self.expiry = now + self.config.time_wait;
         self.keep = Instant::MAX;
@@ -380,7 +380,7 @@ impl Connection {
             match self.state {
                 State::Established => self.state = State::CloseWait,
                 State::FinWait1 => self.state = State::Closing,
-                State::FinWait2 => self.linger(now),
+                State::FinWait2 => self.enter_time_wait(now),
                 _ => {}
             }
         }

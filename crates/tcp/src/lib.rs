@@ -5,6 +5,7 @@
 mod buffer;
 pub mod config;
 mod connection;
+mod handshake;
 mod input;
 mod output;
 mod receiver;
@@ -14,12 +15,11 @@ mod rto;
 mod scoreboard;
 mod segment;
 mod sender;
-mod standing;
 pub mod variants;
 
 pub use config::{Config, Growth, LostSyn, PRESETS, Preset, WireSize};
 pub use connection::Connection;
+pub use handshake::Handshake;
 pub use report::{Cause, Counters, Event, Gauges, State};
 pub use segment::{Options, Segment};
-pub use standing::Standing;
-pub use variants::{Pair, Reference, UnknownVariant, VARIANTS};
+pub use variants::{Reference, UnknownVariant, VARIANTS, Variant};

@@ -42,7 +42,7 @@ pub(crate) struct Receiver {
     recent: [u64; 4],
     capacity: u64,
     /// A window so wide that the rest of the buffer does not matter.
-    wide: u64,
+    ample_window: u64,
     /// Bytes that were read and still take room.
     held: u64,
     /// The shift of our window field.
@@ -79,7 +79,7 @@ impl Receiver {
             beyond: Ranges::default(),
             recent: [0; 4],
             capacity,
-            wide: wide(capacity, mss),
+            ample_window: ample_window(capacity, mss),
             held: 0,
             scale,
             fin: None,
@@ -111,7 +111,7 @@ impl Receiver {
     pub(crate) fn scaled(&mut self, scale: u8) {
         self.scale = scale.min(14);
         self.capacity = self.capacity.min(65_535 << self.scale);
-        self.wide = wide(self.capacity, self.mss);
+        self.ample_window = ample_window(self.capacity, self.mss);
     }
 
     /// Whether bytes arrived that are more than a count.
@@ -222,7 +222,7 @@ impl Receiver {
     /// Whether `payload`, where it begins with the byte expected next, can only be taken whole, and by
     /// counting it: no gap or end is known, and bytes do not matter.
     #[inline]
-    pub(crate) fn foresees(&self, payload: &Payload) -> bool {
+    pub(crate) fn predicts(&self, payload: &Payload) -> bool {
         let Payload::Virtual { len, .. } = payload else {
             return false;
         };
@@ -368,7 +368,7 @@ impl Receiver {
     pub(crate) fn acknowledge(&mut self) -> u64 {
         // A repeated acknowledgement offers the same window, or it would not count as a duplicate
         // (RFC 5681, section 2).
-        if self.next != self.acked || self.window() < self.wide {
+        if self.next != self.acked || self.window() < self.ample_window {
             self.edge = self.offer();
         }
         self.ack_now = false;
@@ -380,7 +380,7 @@ impl Receiver {
 }
 
 /// Three quarters of a buffer of `capacity`, unless that holds only a few segments.
-fn wide(capacity: u64, mss: u64) -> u64 {
+fn ample_window(capacity: u64, mss: u64) -> u64 {
     if capacity >= 4 * mss {
         capacity / 4 * 3
     } else {

@@ -4,10 +4,10 @@
 
 mod newreno;
 mod ns2;
-mod prr_rack;
+mod rack;
 mod reno;
-mod sack;
-mod selective;
+mod sack_detection;
+mod sack_recovery;
 mod tahoe;
 
 pub use crate::sender::{Arrival, Pick, Sender};
@@ -44,7 +44,7 @@ pub trait Recovery: Debug + Send {
 
 /// One loss recovery by name.
 #[derive(Clone, Copy, Debug)]
-pub struct Variant {
+pub struct Algorithm {
     /// How scenarios and commands call it.
     pub name: &'static str,
     /// What it is, in one line.
@@ -56,74 +56,74 @@ pub struct Variant {
 }
 
 /// All of them.
-pub const REGISTRY: &[Variant] = &[
-    Variant {
+pub const REGISTRY: &[Algorithm] = &[
+    Algorithm {
         name: "tahoe",
         summary: "fast retransmit, then slow start from one segment",
         sack: false,
         new: || Box::<tahoe::Tahoe>::default(),
     },
-    Variant {
+    Algorithm {
         name: "reno",
         summary: "fast recovery of RFC 5681: the window inflates by duplicate acknowledgements",
         sack: false,
         new: || Box::<reno::Reno>::default(),
     },
-    Variant {
+    Algorithm {
         name: "newreno",
         summary: "fast recovery through partial acknowledgements (RFC 6582)",
         sack: false,
         new: || Box::<newreno::NewReno>::default(),
     },
-    Variant {
+    Algorithm {
         name: "sack",
         summary: "selective retransmission by the pipe of RFC 6675",
         sack: true,
-        new: || Box::new(selective::Selective::new(sack::Sack)),
+        new: || Box::new(sack_recovery::SackRecovery::new(sack_detection::Sack)),
     },
-    Variant {
+    Algorithm {
         name: "fack",
         summary: "forward acknowledgement: lost is what lies three segments below the highest held",
         sack: true,
-        new: || Box::new(selective::Selective::new(sack::Fack)),
+        new: || Box::new(sack_recovery::SackRecovery::new(sack_detection::Fack)),
     },
-    Variant {
+    Algorithm {
         name: "prr-rack",
         summary: "loss by time (RFC 8985), the window reduced in proportion (RFC 6937)",
         sack: true,
-        new: || Box::new(selective::Selective::new(prr_rack::Rack::default())),
+        new: || Box::new(sack_recovery::SackRecovery::new(rack::Rack::default())),
     },
-    Variant {
+    Algorithm {
         name: "ns2-tahoe",
         summary: "Tahoe as ns-2 2.35 does it",
         sack: false,
         new: || Box::<ns2::Tahoe>::default(),
     },
-    Variant {
+    Algorithm {
         name: "ns2-reno",
         summary: "Reno as ns-2 2.35 does it",
         sack: false,
         new: || Box::new(ns2::Reno::new(false)),
     },
-    Variant {
+    Algorithm {
         name: "ns2-newreno",
         summary: "NewReno as ns-2 2.35 does it",
         sack: false,
         new: || Box::new(ns2::Reno::new(true)),
     },
-    Variant {
+    Algorithm {
         name: "ns2-sack",
         summary: "Sack1 as ns-2 2.35 does it",
         sack: true,
         new: || Box::<ns2::Sack>::default(),
     },
-    Variant {
+    Algorithm {
         name: "ns2-fack",
         summary: "Fack as ns-2 2.35 does it",
         sack: true,
         new: || Box::<ns2::Fack>::default(),
     },
-    Variant {
+    Algorithm {
         name: "ns2-vegas",
         summary: "Vegas's own recovery as ns-2 2.35 does it",
         sack: false,
@@ -132,6 +132,6 @@ pub const REGISTRY: &[Variant] = &[
 ];
 
 /// The recovery called `name`.
-pub fn find(name: &str) -> Option<&'static Variant> {
+pub fn find(name: &str) -> Option<&'static Algorithm> {
     REGISTRY.iter().find(|variant| variant.name == name)
 }

@@ -89,7 +89,7 @@ impl Rto {
     }
 
     /// What is sent is known to arrive, though no sample could be taken.
-    pub(crate) fn forgive(&mut self) {
+    pub(crate) fn reset_backoff(&mut self) {
         self.backoff = 1;
     }
 

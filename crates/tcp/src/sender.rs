@@ -10,7 +10,7 @@ use crate::rto::Rto;
 use crate::scoreboard::{Delivery, Scoreboard, Sent};
 use crate::{Config, Counters, Growth, LostSyn};
 use bentpipe_base::{Bytes, Instant, Rate, Seq};
-use bentpipe_cc::{self as cc, Congestion, Hole, Phase, Signal, Window};
+use bentpipe_cc::{self as cc, Congestion, FirstUnacked, Phase, Signal, Window};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -329,9 +329,9 @@ impl Sender {
     }
 
     /// The segment that acknowledgements ask for.
-    pub(crate) fn hole(&self, now: Instant) -> Hole {
+    pub(crate) fn first_unacked(&self, now: Instant) -> FirstUnacked {
         let first = self.board.get(self.una);
-        Hole {
+        FirstUnacked {
             now,
             sent: first.map_or(now, |sent| sent.at),
             transmits: first.map_or(1, |sent| u32::from(sent.transmits.max(1))),
@@ -348,7 +348,7 @@ impl Sender {
     /// Takes a new slow-start threshold and the window that goes with it: a loss was found at `now`.
     pub(crate) fn reduce(&mut self, in_flight: u32, now: Instant) {
         self.look(in_flight);
-        let hole = self.hole(now);
+        let hole = self.first_unacked(now);
         self.window.ssthresh = self.congestion.ssthresh_for(&self.window, &hole);
         if !self.congestion.governs_recovery() {
             self.window.cwnd = self.window.ssthresh.max(1);
@@ -375,7 +375,7 @@ impl Sender {
     /// The retransmission timer expired: one segment, from the first one, in slow start. The
     /// threshold is new unless the same data ran into a timeout before (RFC 5681, section 3.1),
     /// or `anew`.
-    pub(crate) fn collapse(&mut self, in_flight: u32, anew: bool, now: Instant) {
+    pub(crate) fn enter_loss(&mut self, in_flight: u32, anew: bool, now: Instant) {
         if anew || self.retries <= 1 {
             self.look(in_flight);
             self.window.ssthresh = self.congestion.ssthresh(&self.window);

@@ -15,7 +15,7 @@ pub enum Reference {
 
 /// A congestion control with a loss recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pair {
+pub struct Variant {
     /// The papers' name.
     pub name: &'static str,
     /// In [`cc::REGISTRY`].
@@ -40,8 +40,8 @@ impl UnknownVariant {
     pub(crate) fn new(name: &str) -> Self {
         let known: Vec<_> = VARIANTS
             .iter()
-            .filter(|pair| cc::find(pair.congestion).is_some())
-            .map(|pair| pair.name)
+            .filter(|variant| cc::find(variant.congestion).is_some())
+            .map(|variant| variant.name)
             .collect();
         Self {
             name: name.to_owned(),
@@ -50,13 +50,13 @@ impl UnknownVariant {
     }
 }
 
-const fn pair(
+const fn variant(
     name: &'static str,
     congestion: &'static str,
     recovery: &'static str,
     ns2: &'static str,
-) -> Pair {
-    Pair {
+) -> Variant {
+    Variant {
         name,
         congestion,
         recovery,
@@ -65,32 +65,32 @@ const fn pair(
 }
 
 /// All variants.
-pub const VARIANTS: &[Pair] = &[
-    pair("tahoe", "reno", "tahoe", "ns2-tahoe"),
-    pair("reno", "reno", "reno", "ns2-reno"),
-    pair("newreno", "reno", "newreno", "ns2-newreno"),
-    pair("sack", "reno", "sack", "ns2-sack"),
-    pair("fack", "reno", "fack", "ns2-fack"),
-    pair("vegas", "vegas", "reno", "ns2-vegas"),
-    pair("hybla", "hybla", "sack", "ns2-sack"),
-    pair("rate", "rate", "sack", "ns2-sack"),
-    pair("bic", "bic", "sack", "ns2-sack"),
-    pair("cubic", "cubic", "sack", "ns2-sack"),
-    pair("compound", "compound", "sack", "ns2-sack"),
-    pair("westwood", "westwood", "sack", "ns2-sack"),
+pub const VARIANTS: &[Variant] = &[
+    variant("tahoe", "reno", "tahoe", "ns2-tahoe"),
+    variant("reno", "reno", "reno", "ns2-reno"),
+    variant("newreno", "reno", "newreno", "ns2-newreno"),
+    variant("sack", "reno", "sack", "ns2-sack"),
+    variant("fack", "reno", "fack", "ns2-fack"),
+    variant("vegas", "vegas", "reno", "ns2-vegas"),
+    variant("hybla", "hybla", "sack", "ns2-sack"),
+    variant("rate", "rate", "sack", "ns2-sack"),
+    variant("bic", "bic", "sack", "ns2-sack"),
+    variant("cubic", "cubic", "sack", "ns2-sack"),
+    variant("compound", "compound", "sack", "ns2-sack"),
+    variant("westwood", "westwood", "sack", "ns2-sack"),
 ];
 
 /// The variant called `name`.
-pub fn find(name: &str) -> Option<&'static Pair> {
-    VARIANTS.iter().find(|pair| pair.name == name)
+pub fn find(name: &str) -> Option<&'static Variant> {
+    VARIANTS.iter().find(|variant| variant.name == name)
 }
 
-impl Pair {
+impl Variant {
     pub(crate) fn congestion(
         &self,
         reference: Reference,
         name: &str,
-    ) -> Result<&'static cc::Variant, UnknownVariant> {
+    ) -> Result<&'static cc::Algorithm, UnknownVariant> {
         if reference == Reference::Ns2 && self.congestion == recovery::NS2_RENO.name {
             return Ok(&recovery::NS2_RENO);
         }
@@ -101,7 +101,7 @@ impl Pair {
         &self,
         reference: Reference,
         name: &str,
-    ) -> Result<&'static recovery::Variant, UnknownVariant> {
+    ) -> Result<&'static recovery::Algorithm, UnknownVariant> {
         recovery::find(match reference {
             Reference::Rfc => self.recovery,
             Reference::Ns2 => self.ns2,

@@ -1,6 +1,6 @@
 //! How a split behaves.
 
-use super::endpoint::{LegError, endpoint};
+use super::leg_config::{LegError, tcp_config};
 use crate::Side;
 use bentpipe_base::Bytes;
 use bentpipe_policy::Leg;
@@ -76,7 +76,7 @@ impl Config {
     /// # Errors
     /// A control or variant that there is not.
     pub fn of_legs(ground: &Leg, space: &Leg) -> Result<Self, LegError> {
-        let policy = |leg: &Leg| endpoint(leg, tcp::Config::rfc());
+        let policy = |leg: &Leg| tcp_config(leg, tcp::Config::rfc());
         let (near, far) = (policy(ground)?, policy(space)?);
         let there = near.receive_buffer + far.send_buffer;
         let back = far.receive_buffer + near.send_buffer;

@@ -2,7 +2,7 @@
 
 use crate::Side;
 use bentpipe_base::{Instant, Seq};
-use bentpipe_tcp::{Config, Connection, Segment, Standing};
+use bentpipe_tcp::{Config, Connection, Handshake, Segment};
 use bentpipe_wire::Flags;
 
 /// What a peer takes that does not say (RFC 9293, section 3.7.1).
@@ -23,7 +23,7 @@ pub(super) enum Seen {
     /// The connection is none to split.
     Stray,
     /// It is done: the legs towards the opener, and towards the other end.
-    Done { near: Standing, far: Standing },
+    Done { near: Handshake, far: Handshake },
 }
 
 /// What a SYN tells.
@@ -118,7 +118,7 @@ impl Opening {
             .filter(|_| syn.clock.is_some());
         let window = u64::from(segment.window) << scales.map_or(0, |(opener, _)| opener);
         Seen::Done {
-            near: Standing {
+            near: Handshake {
                 iss: answer.seq,
                 irs: syn.seq,
                 mss,
@@ -127,7 +127,7 @@ impl Opening {
                 scales: scales.map(|(opener, other)| (other, opener)),
                 window,
             },
-            far: Standing {
+            far: Handshake {
                 iss: syn.seq,
                 irs: answer.seq,
                 mss,
@@ -143,13 +143,13 @@ impl Opening {
 
 /// The legs towards the sender of the first data segment that came and towards the other end, where both
 /// ends were configured like `ends` and there was no handshake.
-pub(super) fn unseen(segment: &Segment, ends: &Config) -> [Standing; 2] {
+pub(super) fn unseen(segment: &Segment, ends: &Config) -> [Handshake; 2] {
     let scale = ends.window_scale();
     // The first of its segments may have been lost on the way here.
     let begin = |next: Seq| Seq(next.0.wrapping_sub(1) / Connection::ROUND * Connection::ROUND);
     let (first, expected) = (begin(segment.seq), begin(segment.ack));
     let stamps = segment.timestamps.filter(|_| ends.timestamps);
-    let near = Standing {
+    let near = Handshake {
         iss: expected,
         irs: first,
         mss: ends.mss,
@@ -158,7 +158,7 @@ pub(super) fn unseen(segment: &Segment, ends: &Config) -> [Standing; 2] {
         scales: ends.window_scaling.then_some((scale, scale)),
         window: ends.receive_buffer.0,
     };
-    let far = Standing {
+    let far = Handshake {
         iss: first,
         irs: expected,
         clocks: near.clocks.map(|(ours, peer)| (peer, ours)),

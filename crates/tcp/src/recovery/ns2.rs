@@ -109,6 +109,6 @@ fn may_begin(tx: &Sender, recover: u64) -> bool {
 /// The retransmission timer expired (`timeout`).
 fn timeout(tx: &mut Sender, now: Instant) {
     let in_flight = tx.segments(tx.flight());
-    tx.collapse(in_flight, true, now);
+    tx.enter_loss(in_flight, true, now);
     tx.next = tx.una;
 }

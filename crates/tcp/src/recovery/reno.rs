@@ -91,7 +91,7 @@ impl Inflation {
         self.resend = false;
         self.recover = tx.max;
         let in_flight = tx.segments(tx.flight());
-        tx.collapse(in_flight, false, now);
+        tx.enter_loss(in_flight, false, now);
         tx.next = tx.una;
     }
 

@@ -68,7 +68,7 @@ impl Recovery for Tahoe {
         self.dupacks = 0;
         self.recover = tx.max;
         let in_flight = tx.segments(tx.flight());
-        tx.collapse(in_flight, false, now);
+        tx.enter_loss(in_flight, false, now);
         tx.next = tx.una;
     }
 

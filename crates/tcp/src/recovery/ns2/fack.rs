@@ -142,7 +142,7 @@ impl Recovery for Fack {
         self.forget(tx);
         self.shut = false;
         let in_flight = tx.segments(tx.flight());
-        tx.collapse(in_flight, true, now);
+        tx.enter_loss(in_flight, true, now);
         if self.recovering {
             tx.enter(Phase::Recovery);
             tx.window.cwnd = 1;

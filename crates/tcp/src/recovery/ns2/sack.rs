@@ -69,7 +69,7 @@ impl Recovery for Sack {
         if self.recovering && tx.una < self.recover {
             self.pipe -= 2;
             tx.settle(arrival.now);
-            tx.rto.forgive();
+            tx.rto.reset_backoff();
             self.govern(tx, arrival);
             return;
         }

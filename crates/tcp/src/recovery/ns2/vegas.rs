@@ -39,7 +39,7 @@ impl Vegas {
         self.action = Action::Dupack;
         self.recover = tx.max;
         self.worried = 2;
-        let hole = tx.hole(now);
+        let hole = tx.first_unacked(now);
         let inflated = tx.window.cwnd;
         tx.counters.recoveries += 1;
         tx.reduce(tx.segments(tx.flight()), now);
@@ -84,7 +84,7 @@ impl Recovery for Vegas {
         if self.worried > 0 {
             self.worried -= 1;
             self.ahead = tx.una == tx.max;
-            if self.ahead || tx.congestion.expired(&tx.hole(arrival.now)) {
+            if self.ahead || tx.congestion.expired(&tx.first_unacked(arrival.now)) {
                 self.dupacks = tx.config.dupthresh;
                 self.resend = !self.ahead;
             } else {
@@ -95,7 +95,7 @@ impl Recovery for Vegas {
 
     fn on_dupack(&mut self, tx: &mut Sender, arrival: &Arrival) {
         self.dupacks += 1;
-        let hole = tx.hole(arrival.now);
+        let hole = tx.first_unacked(arrival.now);
         let dupthresh = tx.config.dupthresh;
         if self.dupacks == dupthresh || tx.congestion.expired(&hole) {
             if tx.una > self.recover || self.action != Action::Timeout {

@@ -13,7 +13,7 @@
 use bentpipe_cc::{self as cc, Ack, Congestion, Gauge, Phase, Signal, Window};
 
 /// Reno's window as ns-2 counts it, in place of the registry's Reno in the `ns2` preset.
-pub(crate) static RENO: cc::Variant = cc::Variant {
+pub(crate) static RENO: cc::Algorithm = cc::Algorithm {
     name: "reno",
     summary: "Reno's window as a real number, growing by the acknowledgement (ns-2)",
     rate: cc::RateUse::Ignores,

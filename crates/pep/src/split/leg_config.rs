@@ -12,7 +12,7 @@ use thiserror::Error;
 ///
 /// # Errors
 /// A control or variant that there is not.
-pub fn endpoint(leg: &Leg, base: tcp::Config) -> Result<tcp::Config, LegError> {
+pub fn tcp_config(leg: &Leg, base: tcp::Config) -> Result<tcp::Config, LegError> {
     let mut config = match &leg.variant {
         Some(variant) => base.variant(variant)?,
         None => base,

@@ -29,7 +29,7 @@ pub(crate) struct Plan {
 
 /// See the file's head.
 #[derive(Debug)]
-pub(crate) struct FileEnd {
+pub(crate) struct SaratogaEndpoint {
     plan: Plan,
     sends: bool,
     opens: bool,
@@ -55,7 +55,7 @@ const SILENCE: Duration = Duration::from_secs(30);
 const LINGER: Duration = Duration::from_secs(10);
 const UNANNOUNCED: Bytes = Bytes(16 << 20);
 
-impl FileEnd {
+impl SaratogaEndpoint {
     /// The opener's or the acceptor's end.
     pub(crate) const fn new(plan: Plan, opens: bool) -> Self {
         Self {

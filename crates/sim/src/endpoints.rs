@@ -3,7 +3,7 @@
 use crate::SimError;
 use crate::app::{Application, Bulk, OnOff, Pattern, Requester, Responder, Sink};
 use crate::end::End;
-use crate::file::{FileEnd, Plan};
+use crate::saratoga::{Plan, SaratogaEndpoint};
 use crate::socket::Record;
 use bentpipe_base::{Bytes, Instant, Seq, Stream};
 use bentpipe_cc::{self as cc, RateUse};
@@ -160,7 +160,7 @@ impl<'s> Maker<'s> {
             puts: flow.opened_by == flow.from,
         };
         Ok([true, false].map(|opens| End {
-            file: Some(Box::new(FileEnd::new(plan.clone(), opens))),
+            file: Some(Box::new(SaratogaEndpoint::new(plan.clone(), opens))),
             ..self.end(
                 flow,
                 &Arc::new(Config::rfc()),
@@ -419,7 +419,7 @@ pub(crate) fn preset(endpoint: &Endpoint, ip: Ip) -> Config {
 }
 
 /// The loss recovery called `name`, for `flow` or whatever else wants it.
-pub(crate) fn recovery(name: &str, flow: &str) -> Result<&'static recovery::Variant, SimError> {
+pub(crate) fn recovery(name: &str, flow: &str) -> Result<&'static recovery::Algorithm, SimError> {
     recovery::find(name).ok_or_else(|| {
         let known: Vec<&str> = recovery::REGISTRY.iter().map(|one| one.name).collect();
         SimError::Recovery {

@@ -9,7 +9,7 @@
 //! Deviation of `fack`: the window halves at once; the paper's rampdown and overdamping are left
 //! out.
 
-use super::selective::Detect;
+use super::sack_recovery::Detect;
 use super::{Arrival, Sender};
 
 /// RFC 6675.

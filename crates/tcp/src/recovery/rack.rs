@@ -14,7 +14,7 @@
 //!
 //! Deviations: no tail loss probe (section 7); the reordering window does not adapt to D-SACK.
 
-use super::selective::Detect;
+use super::sack_recovery::Detect;
 use super::{Arrival, Sender};
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;

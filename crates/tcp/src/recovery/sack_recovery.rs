@@ -32,7 +32,7 @@ pub(super) trait Detect: Debug + Send {
 
 /// State of RFC 6937.
 #[derive(Debug, Default)]
-struct Proportion {
+struct Prr {
     /// Segments delivered in this recovery.
     delivered: u64,
     /// Segments sent in it.
@@ -41,7 +41,7 @@ struct Proportion {
     flight: u64,
 }
 
-impl Proportion {
+impl Prr {
     /// The window, in segments, after `delivered` more arrived.
     fn window(&mut self, ssthresh: u32, pipe: u32, delivered: u32) -> u32 {
         self.delivered += u64::from(delivered);
@@ -60,7 +60,7 @@ impl Proportion {
 
 /// A recovery that reads SACK blocks.
 #[derive(Debug)]
-pub(super) struct Selective<D> {
+pub(super) struct SackRecovery<D> {
     detect: D,
     /// Duplicate acknowledgements that told something new.
     dupacks: u32,
@@ -68,17 +68,17 @@ pub(super) struct Selective<D> {
     recover: u64,
     /// The first retransmission of a recovery does not wait for room.
     first: bool,
-    proportion: Proportion,
+    proportion: Prr,
 }
 
-impl<D: Detect> Selective<D> {
+impl<D: Detect> SackRecovery<D> {
     pub(super) fn new(detect: D) -> Self {
         Self {
             detect,
             dupacks: 0,
             recover: 0,
             first: false,
-            proportion: Proportion::default(),
+            proportion: Prr::default(),
         }
     }
 
@@ -132,9 +132,9 @@ impl<D: Detect> Selective<D> {
     fn begin(&mut self, tx: &mut Sender, arrival: &Arrival) {
         self.recover = tx.max;
         self.first = true;
-        self.proportion = Proportion {
+        self.proportion = Prr {
             flight: u64::from(tx.segments(tx.flight())),
-            ..Proportion::default()
+            ..Prr::default()
         };
         tx.counters.recoveries += 1;
         tx.reduce(tx.board.pipe(), arrival.now);
@@ -167,7 +167,7 @@ impl<D: Detect> Selective<D> {
     }
 }
 
-impl<D: Detect> Recovery for Selective<D> {
+impl<D: Detect> Recovery for SackRecovery<D> {
     fn name(&self) -> &'static str {
         D::NAME
     }
@@ -191,7 +191,7 @@ impl<D: Detect> Recovery for Selective<D> {
         let pipe = tx.board.pipe();
         tx.board.lose_all();
         tx.reorder = Instant::MAX;
-        tx.collapse(pipe, false, now);
+        tx.enter_loss(pipe, false, now);
     }
 
     fn on_timer(&mut self, tx: &mut Sender, now: Instant) {
