@@ -54,6 +54,8 @@ pub(crate) struct Turn {
     /// Datagrams of no session of ours, and those that its owner is to look at.
     pub(crate) strays: Vec<(Key, Vec<u8>)>,
     pub(crate) ended: Vec<Ended>,
+    /// Something that was received has been verified, which its owner may have waited for.
+    verified: bool,
 }
 
 /// See the file's head.
@@ -219,7 +221,8 @@ impl Node {
         self.timeouts(now, &mut turn);
         self.share(now);
         let (sent_all, blocked) = self.transmit(now)?;
-        if turn.strays.is_empty() && turn.ended.is_empty() && sent_all && !more {
+        let idle = turn.strays.is_empty() && turn.ended.is_empty() && !turn.verified;
+        if idle && sent_all && !more {
             self.wait(limit, blocked)?;
         }
         Ok(turn)
@@ -262,7 +265,10 @@ impl Node {
 
     fn timeouts(&mut self, now: Instant, turn: &mut Turn) {
         for (key, session) in &mut self.sessions {
-            if let Some(result) = session.timeout(now) {
+            let verified = session.is_verified();
+            let ended = session.timeout(now);
+            turn.verified |= session.is_verified() != verified;
+            if let Some(result) = ended {
                 turn.ended.push(Ended {
                     key: *key,
                     path: session.path.clone(),

@@ -365,10 +365,7 @@ impl Server {
         seal: Option<&Seal>,
     ) -> Result<(), Error> {
         let path = path::normal(&request.path)?;
-        let busy = |session: &Session| {
-            let over = matches!(&session.work, Work::Receiving(incoming) if incoming.is_verified());
-            session.path == path && !over
-        };
+        let busy = |session: &Session| session.path == path && !session.is_verified();
         let code = if self.node.sessions.values().any(busy) {
             Code::IN_USE
         } else {

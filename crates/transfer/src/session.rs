@@ -497,6 +497,11 @@ impl Session {
         }
     }
 
+    /// What comes in it is here and verified.
+    pub(crate) const fn is_verified(&self) -> bool {
+        matches!(&self.work, Work::Receiving(incoming) if incoming.is_verified())
+    }
+
     pub(crate) fn wants_a_look(&self) -> bool {
         match &self.work {
             Work::Sending(outgoing) => outgoing.waits(),
