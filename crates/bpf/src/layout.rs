@@ -4,7 +4,7 @@
 use crate::LinkParams;
 use crate::params::LinkShare;
 use bentpipe_base::Rate;
-use bentpipe_cc::control::Params;
+use bentpipe_cc::fixed_point::Params;
 use std::time::Duration;
 
 /// `sizeof(struct bp_params)`.

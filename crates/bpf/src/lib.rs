@@ -24,7 +24,7 @@ mod params;
 pub mod replay;
 
 pub use bentpipe_cc::hybla::KERNEL as HYBLA;
-pub use bentpipe_cc::rate::KERNEL as RATE;
+pub use bentpipe_cc::rate_control::KERNEL as RATE;
 pub use bentpipe_cc::{LinkParams, twin};
 pub use choose::{Choice, ChooseError, available, choose};
 pub use controls::{ConfigureError, Controls, LoadError};

@@ -15,7 +15,7 @@
 //! Deviations: Wmax stays the last one known when the window has passed it, so that fast convergence
 //! does not set in after every probing, and at the start the window probes (Linux does both so).
 
-use crate::control::SEGMENTS_MAX;
+use crate::fixed_point::SEGMENTS_MAX;
 use crate::growth::{Fraction, may_grow, slow_start};
 use crate::{Ack, Congestion, Gauge, Window};
 

@@ -15,7 +15,7 @@
 //! Deviations: gamma is fixed (the draft tunes it); RTT is the mean of the round trip's samples; dwnd
 //! exists from 38 segments on, as the draft has it.
 
-use crate::control::SEGMENTS_MAX;
+use crate::fixed_point::SEGMENTS_MAX;
 use crate::growth::{Fraction, Round, may_grow, slow_start};
 use crate::{Ack, Congestion, Gauge, Signal, Window};
 use bentpipe_base::Instant;

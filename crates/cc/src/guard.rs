@@ -25,7 +25,7 @@
 //! more the second least is the link's. Of two that differ nobody knows who is right: what both see is a
 //! queue, but what only one sees suffices to try no more.
 
-use crate::control::{Params, RATE_MAX, RTT_MAX_US, link_rate};
+use crate::fixed_point::{Params, RATE_MAX, RTT_MAX_US, link_rate};
 
 /// A slot is at least 2 to this power nanoseconds long.
 const SLOT_SHIFT: u32 = 27;

@@ -23,7 +23,7 @@
 //! - the remainder of rho^2 / cwnd is kept exactly;
 //! - [`AGGRESSIVE`] (off by default): the rule also runs in recovery.
 
-use crate::control::{
+use crate::fixed_point::{
     AGGRESSIVE, CWND_LIMITED, CWR, LOSS, OPEN, Params, RATE_MAX, RECOVERY, RawAck, RawWindow,
     SEGMENTS_MAX, UNCAPPED, UNPACED, link_rate, payload_rate, rtt_micros, segments, window_rate,
 };

@@ -10,7 +10,7 @@
 //!
 //! Deviation: the 1 ms for aggregated ACKs is a constant; Linux takes less on links above 2 Gbit/s.
 
-use crate::control::SEGMENTS_MAX;
+use crate::fixed_point::SEGMENTS_MAX;
 use crate::growth::{Round, may_grow, slow_start};
 use crate::{Ack, Signal, Window};
 use bentpipe_base::Instant;

@@ -3,22 +3,22 @@
 //! here and through its BPF twin in the kernel.
 //!
 //! The sender owns the [`Window`], the control edits it. Which segments are lost and sent again is
-//! loss recovery, which is apart. [`hybla`], [`share`] and [`rate`] repeat the integer arithmetic of
+//! loss recovery, which is apart. [`hybla`], [`share`] and [`rate_control`] repeat the integer arithmetic of
 //! `crates/bpf/src/bpf/*.h` function by function; a property test in `bentpipe-bpf` holds the two
 //! against each other. A new variant is one file and one entry in [`REGISTRY`].
 #![forbid(unsafe_code)]
 
 pub mod bic;
 pub mod compound;
-pub mod control;
 pub mod cubic;
 pub mod cubic_rfc;
+pub mod fixed_point;
 mod growth;
 pub mod guard;
 pub mod hybla;
 mod hystart;
 mod link;
-pub mod rate;
+pub mod rate_control;
 mod registry;
 pub mod reno;
 pub mod share;

@@ -4,7 +4,7 @@ use bentpipe_base::{Bytes, Probability, Rate};
 use std::time::Duration;
 
 /// How the flows of one link are to be sent. The kernel's controls read it as `struct bp_params`, their twins here as
-/// [`Params`](crate::control::Params).
+/// [`Params`](crate::fixed_point::Params).
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkParams {
     /// The link's rate on the wire, and the most that the rate control sends. Without one, Hybla finds

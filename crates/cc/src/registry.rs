@@ -5,7 +5,7 @@ use crate::compound::Compound;
 use crate::cubic::Cubic;
 use crate::cubic_rfc::CubicRfc;
 use crate::hybla::{self, Hybla};
-use crate::rate::{self, RateControl};
+use crate::rate_control::{self, RateControl};
 use crate::reno::Reno;
 use crate::vegas::Vegas;
 use crate::westwood::Westwood;
@@ -78,7 +78,7 @@ pub const REGISTRY: &[Algorithm] = &[
         name: "rate",
         summary: "paced at a share of the link's known rate; loss is taken for corruption",
         rate: RateUse::Shares,
-        kernel: Some(rate::KERNEL),
+        kernel: Some(rate_control::KERNEL),
         new: |settings| Box::new(RateControl::new(settings)),
     },
     Algorithm {

@@ -15,7 +15,7 @@
 //!   limits the sender, so the two agree where it matters; Linux does so too;
 //! - in CWR and recovery the window is left to the sender's loss recovery.
 
-use crate::control::SEGMENTS_MAX;
+use crate::fixed_point::SEGMENTS_MAX;
 use crate::growth::{may_grow, slow_start};
 use crate::{Ack, Congestion, Gauge, Window};
 

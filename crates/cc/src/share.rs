@@ -11,7 +11,7 @@
 //! A flow is hungry while it has more to send than its share carries; the others' bytes of the last
 //! epoch are what they need.
 
-use crate::control::{HUNGRY, Params, RATE_MAX, RTT_MAX_US, RawAck, SEGMENTS_MAX};
+use crate::fixed_point::{HUNGRY, Params, RATE_MAX, RTT_MAX_US, RawAck, SEGMENTS_MAX};
 use crate::guard::{Echo, Guard, TICK_SHIFT, allowed, draining, guard_ack};
 
 /// An epoch is 2 to this power nanoseconds.

@@ -1,7 +1,7 @@
 //! Flows and gateways on one link that changes, packet by packet: the rate control follows it.
 
-use bentpipe_cc::control::{HUNGRY, Params, RawAck, RawWindow};
-use bentpipe_cc::rate::{State, rate_apply, rate_init};
+use bentpipe_cc::fixed_point::{HUNGRY, Params, RawAck, RawWindow};
+use bentpipe_cc::rate_control::{State, rate_apply, rate_init};
 use bentpipe_cc::share::{Share, budget, join, share_ack, turn};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,7 +1,7 @@
 //! Hybla against the numbers of its paper and closed forms reckoned in floating point.
 
 use bentpipe_base::{Bytes, Instant, Rate};
-use bentpipe_cc::control::{OPEN, Params, RECOVERY, RawAck, RawWindow, SEGMENTS_MAX};
+use bentpipe_cc::fixed_point::{OPEN, Params, RECOVERY, RawAck, RawWindow, SEGMENTS_MAX};
 use bentpipe_cc::hybla::{
     Hybla, REDUCING, State, avoidance, hybla_ack, hybla_init, hybla_ssthresh, rho, slow_start,
 };

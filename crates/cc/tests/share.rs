@@ -1,8 +1,8 @@
 //! How flows share a link of known rate, and how its guard yields.
 
 use bentpipe_base::{Bytes, Instant, Rate};
-use bentpipe_cc::control::{HUNGRY, Params, RawAck};
-use bentpipe_cc::rate::{Link, RateControl};
+use bentpipe_cc::fixed_point::{HUNGRY, Params, RawAck};
+use bentpipe_cc::rate_control::{Link, RateControl};
 use bentpipe_cc::share::{EPOCH_SHIFT, Member, Share, budget, join, share_ack};
 use bentpipe_cc::{Ack, Congestion, LinkParams, Phase, Settings, Signal, Window};
 use std::time::Duration;

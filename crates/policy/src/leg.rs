@@ -5,7 +5,7 @@
 
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_cc::LinkParams;
-use bentpipe_cc::rate::KERNEL as RATE;
+use bentpipe_cc::rate_control::KERNEL as RATE;
 use std::time::Duration;
 
 /// The policy of one leg.

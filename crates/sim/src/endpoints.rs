@@ -24,7 +24,7 @@ pub(crate) struct Maker<'s> {
     /// Whether bytes travel, to be checked.
     pub(crate) wire: bool,
     /// What flows by the rate control have in common that are told the same of a link.
-    pub(crate) shares: BTreeMap<Told, cc::rate::Link>,
+    pub(crate) shares: BTreeMap<Told, cc::rate_control::Link>,
     /// What flows so far have of their kind.
     pub(crate) kinds: Vec<Arc<Kind<'s>>>,
 }
@@ -207,7 +207,10 @@ impl<'s> Maker<'s> {
         let of = Some(config.congestion.rate).filter(|of| *of == RateUse::Shares)?;
         let link = self.shares.entry(rates::told(flow, of, path)?);
         let link = link.or_default().clone();
-        Some(Box::new(cc::rate::RateControl::on(link, &config.settings)))
+        Some(Box::new(cc::rate_control::RateControl::on(
+            link,
+            &config.settings,
+        )))
     }
 
     pub(crate) fn path(&self, from: &str, to: &str) -> Result<Path<'s>, SimError> {

@@ -1,9 +1,9 @@
 //! Structures as they lie in the memory of the C side.
 
-use bentpipe_cc::control::{Params, RawAck, RawWindow};
+use bentpipe_cc::fixed_point::{Params, RawAck, RawWindow};
 use bentpipe_cc::guard::{Delays, Guard};
 use bentpipe_cc::share::{Member, Share, Slot};
-use bentpipe_cc::{hybla, rate};
+use bentpipe_cc::{hybla, rate_control};
 
 /// One field of a C structure.
 pub(crate) enum Field<'a> {
@@ -108,7 +108,7 @@ impl Image for hybla::State {
     }
 }
 
-impl Image for rate::State {
+impl Image for rate_control::State {
     fn fields(&mut self) -> Vec<Field<'_>> {
         let Member {
             epoch,

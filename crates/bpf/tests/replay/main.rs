@@ -4,12 +4,12 @@
 mod image;
 
 use bentpipe_bpf::replay::Replay;
-use bentpipe_cc::control::{
+use bentpipe_cc::fixed_point::{
     AGGRESSIVE, CWR, HUNGRY, LOSS, OPEN, Params, RECOVERY, RawAck, RawWindow, UNCAPPED, link_rate,
 };
 use bentpipe_cc::guard::{CALM, GROW};
 use bentpipe_cc::hybla::{self, ESTIMATED, hybla_ack, hybla_init, hybla_ssthresh};
-use bentpipe_cc::rate::{self, rate_apply, rate_forget, rate_init, rate_yields};
+use bentpipe_cc::rate_control::{self, rate_apply, rate_forget, rate_init, rate_yields};
 use bentpipe_cc::share::{Share, budget, join, share_ack, turn};
 use image::Field::{Long, Pad, Word};
 use image::{Image, SHARE_AT, STEP, WINDOW_AT, YIELDS_AT, context, read};
@@ -387,7 +387,8 @@ fn the_rate_control_is_the_same_in_the_kernel_and_in_rust() {
             share.guard.known = share.guard.cap;
             share.guard.age = CALM - 1;
         }
-        let mut flows = [(); FLOWS].map(|()| (trace.window, trace.initial::<rate::State>(), OPEN));
+        let mut flows =
+            [(); FLOWS].map(|()| (trace.window, trace.initial::<rate_control::State>(), OPEN));
         let mut now_ns = trace.start_ns;
         for (at, step) in trace.steps.iter().enumerate() {
             now_ns = now_ns.wrapping_add(step.after_ns);

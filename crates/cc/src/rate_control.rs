@@ -16,10 +16,10 @@
 //! round trip is shorter than what timers and schedulers cost, and a window suffices. Such a connection is
 //! given to CUBIC.
 
-use crate::control::{
+use crate::cubic::Cubic;
+use crate::fixed_point::{
     Params, RTT_MAX_US, RawAck, RawWindow, SEGMENTS_MAX, payload_rate, rtt_micros, segments,
 };
-use crate::cubic::Cubic;
 use crate::guard::TICK_SHIFT;
 use crate::share::{Member, Share, budget, join, share_ack, turn};
 use crate::{Ack, Congestion, Gauge, Phase, Settings, Signal, Window};
