@@ -60,7 +60,7 @@ in the configuration changes nothing, and is told here and in the gateway's log.
         #[command(flatten)]
         at: At,
     },
-    /// Remove the inert rules and routes that a killed gateway left
+    /// Remove the rules, routes and ended connections that a killed gateway left
     Sweep,
     /// Check a configuration file without touching the system
     #[command(after_help = "\
