@@ -1,10 +1,9 @@
 //! The command line.
 
 use crate::command::{
-    bench, compare, doctor, gateway, lab, list, manual, saratoga, sim, study, traffic,
+    bench, compare, demo, doctor, gateway, lab, list, manual, saratoga, sim, study, traffic,
 };
 use crate::deferred::Deferred;
-use crate::demo;
 use clap::{ArgAction, Parser, Subcommand};
 
 const EXAMPLES: &str = "\

@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod compare;
+pub(crate) mod demo;
 pub(crate) mod doctor;
 mod figures;
 pub(crate) mod gateway;
@@ -17,7 +18,7 @@ use crate::failure::{Blame, Failure};
 use anyhow::Context;
 use bentpipe_base::read_text;
 use bentpipe_scenario::{Known, Scenario};
-use std::fs::File;
+use std::fs::{self, File};
 use std::path::Path;
 
 /// The text of the scenario in `file`.
@@ -37,4 +38,9 @@ fn parse(name: &str, text: &str) -> Result<Scenario, Failure> {
         ..Known::default()
     };
     Scenario::parse_knowing(name, text, known).map_err(Failure::Mistakes)
+}
+
+/// Writes `text` to the file at `path`.
+fn save(path: &Path, text: &str) -> anyhow::Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write `{}`", path.display()))
 }

@@ -4,12 +4,10 @@
 mod args;
 mod command;
 mod deferred;
-mod demo;
 mod failure;
 mod lateness;
 mod log;
 mod notify;
-mod report;
 mod stop;
 mod terminal;
 
@@ -49,6 +47,6 @@ fn run(args: &Args) -> Result<(), Failure> {
         Command::Bench(Deferred(command)) => command::bench::run(command),
         Command::Doctor(Deferred(args)) => command::doctor::run(args),
         Command::Manual(Deferred(args)) => command::manual::run(args),
-        Command::Demo(Deferred(args)) => demo::run(args),
+        Command::Demo(Deferred(args)) => command::demo::run(args),
     }
 }

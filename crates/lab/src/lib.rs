@@ -17,6 +17,7 @@ mod folder;
 mod gateway;
 mod legs;
 mod plan;
+pub mod pool;
 mod result;
 mod run;
 mod settings;

@@ -1,22 +1,25 @@
 //! `bentpipe compare`: the simulator's TCP against the kernel's, on the same scenario.
 
 mod figures;
+mod page;
 mod runs;
 mod table;
 #[cfg(test)]
 mod tests;
 
+use super::save;
 use crate::command::lab;
-use crate::demo::{self, pool};
 use crate::failure::{Blame, Failure};
 use crate::lateness::Lateness;
-use crate::report::compare::CompareReport;
 use crate::stop::Stop;
 use crate::terminal;
 use anyhow::{Context, anyhow};
+use bentpipe_lab::pool;
+use bentpipe_report::date;
 use bentpipe_scenario::study::SEED;
 use bentpipe_scenario::{Scenario, Study, study};
-pub(crate) use figures::Row;
+use figures::Row;
+use page::CompareReport;
 use runs::{Bench, Case, Cell};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -68,7 +71,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     prepare(args).or_usage()?;
     // What only one side can do should be known now, not after the other has run for minutes.
     let simulated = runs::simulate(&cases, args.runs).or_usage()?;
-    let jobs = args.jobs.map_or_else(demo::default_jobs, usize::from);
+    let jobs = args.jobs.map_or_else(pool::default_jobs, usize::from);
     let cells = runs::cells(&cases, args.runs);
     let total = cells.len();
     let bench = Bench::new(args.lateness, stop.flag());
@@ -207,7 +210,7 @@ fn manifest(
             "measured",
             format!(
                 "{}, in {} s",
-                demo::date(SystemTime::now()),
+                date(SystemTime::now()),
                 began.elapsed().as_secs()
             ),
         ),
@@ -230,7 +233,7 @@ fn write(
     } else {
         terminal::print(&table::render(rows)).or_run()?;
         if let Some(path) = &args.json {
-            demo::save(path, &json).or_run()?;
+            save(path, &json).or_run()?;
         }
     }
     if let Some(folder) = &args.report {
@@ -242,7 +245,7 @@ fn write(
             scenario: scenario.to_toml(),
         };
         let page = folder.join("index.html");
-        demo::save(&page, &report.to_html().or_run()?).or_run()?;
+        save(&page, &report.to_html().or_run()?).or_run()?;
         terminal::say(&format!("Report: {}", page.display()));
     }
     Ok(())

@@ -6,12 +6,12 @@ mod progress;
 
 use crate::failure::{Blame, Failure};
 use crate::lateness::Lateness;
-use crate::report::figure::Drawn;
-use crate::report::study::StudyReport;
-use crate::report::svg::svg;
 use crate::stop::Stop;
 use crate::terminal;
 use anyhow::{Context, anyhow};
+use bentpipe_report::figure::Drawn;
+use bentpipe_report::study::StudyReport;
+use bentpipe_report::svg;
 use bentpipe_scenario::study::{Engine, Figure, FigureKind, SMALL_SHARE};
 use bentpipe_scenario::{Scenario, Study};
 use bentpipe_study::{

@@ -1,9 +1,9 @@
 //! One scenario on either side: the lab and the simulator, with the same figures.
 
 use super::figures::{STEP, Side, on_grid};
-use crate::demo::{pool, results};
 use crate::lateness::Lateness;
 use bentpipe_base::Instant;
+use bentpipe_lab::pool;
 use bentpipe_lab::{Controls, LabError, Measured, Point, RunOptions};
 use bentpipe_outcome::{self as outcome, End};
 use bentpipe_scenario::{Flow, Scenario, Topology};
@@ -41,7 +41,7 @@ pub(crate) struct Run {
 }
 
 /// A run of the lab that ended.
-pub(crate) type Outcome = results::Outcome<Cell, Run>;
+pub(crate) type Outcome = pool::Outcome<Cell, Run>;
 
 /// All runs of the lab: every case with the seeds 1 to `runs`.
 pub(crate) fn cells(cases: &[Case], runs: u64) -> Vec<Cell> {

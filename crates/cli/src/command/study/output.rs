@@ -1,6 +1,6 @@
 //! The cells of a study as tables, JSON and CSV.
 
-use crate::terminal::wrapped;
+use bentpipe_report::wrapped;
 use bentpipe_scenario::Study;
 use bentpipe_scenario::study::{TableKind, TableSpec};
 use bentpipe_study::{Cell, Gap, Judged};

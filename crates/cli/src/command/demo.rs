@@ -1,25 +1,23 @@
 //! `bentpipe demo`: what a satellite link does to TCP, and what the gateway gives back.
 
-mod cell;
-mod contrast;
-pub(crate) mod plan;
-pub(crate) mod pool;
 mod progress;
-pub(crate) mod results;
-mod table;
 
+use super::save;
 use crate::failure::{Blame, Failure};
 use crate::lateness::Lateness;
-use crate::report::Report;
 use crate::stop::Stop;
 use crate::terminal;
 use anyhow::{Context, anyhow};
-use plan::{Selection, VARIANTS};
+use bentpipe_demo::plan::{self, Selection, VARIANTS};
+use bentpipe_demo::report::Report;
+use bentpipe_demo::results::{self, Outcome, Row};
+use bentpipe_demo::{cell, contrast, table};
+use bentpipe_lab::pool::{self, default_jobs, processors};
+use bentpipe_report::date;
 use progress::Progress;
-use results::{Outcome, Row};
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
 
 macro_rules! examples {
     () => {
@@ -101,12 +99,6 @@ fn keys() -> clap::builder::PossibleValuesParser {
         .into()
 }
 
-/// Links emulated side by side on each processor. On two processors ten leave the emulators' p99
-/// lateness at 0.2 ms in the median run and take three and a half minutes.
-const JOBS_PER_PROCESSOR: usize = 5;
-/// More would wait for the longest runs alone.
-const MOST_JOBS: usize = 24;
-
 /// When repetitions are begun no more: what is run again needs time too.
 const REPETITIONS_UNTIL: Duration = Duration::from_secs(300);
 /// When nothing is begun any more but what has not been tried yet.
@@ -135,7 +127,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let jobs = args.jobs.map_or_else(default_jobs, usize::from);
     let stop = Stop::on_signals().or_usage()?;
     let folder = args.report.join("runs");
-    let bench = cell::Bench::new(folder, args.lateness, args.strict, stop.flag())?;
+    let bench =
+        cell::Bench::new(folder, args.lateness.limit, args.strict, stop.flag()).or_usage()?;
     // What cannot be written should be known now, not in five minutes.
     prepare(args).or_usage()?;
     let (outcomes, shed) = measure(args, &selection, &bench, jobs, &stop);
@@ -190,14 +183,6 @@ fn measure(
     (outcomes, shed)
 }
 
-pub(crate) fn default_jobs() -> usize {
-    (processors() * JOBS_PER_PROCESSOR).min(MOST_JOBS)
-}
-
-fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
 /// Makes sure that everything can be written.
 fn prepare(args: &Args) -> anyhow::Result<()> {
     fs::create_dir_all(&args.report)
@@ -241,10 +226,6 @@ fn write(
         save(path, &json)?;
     }
     Ok(page)
-}
-
-pub(crate) fn save(path: &Path, text: &str) -> anyhow::Result<()> {
-    fs::write(path, text).with_context(|| format!("cannot write `{}`", path.display()))
 }
 
 /// What a reader needs to judge the figures.
@@ -294,28 +275,6 @@ fn manifest(
     ];
     lines.extend(cell::settings().map(|(name, value)| line(name, value)));
     lines
-}
-
-/// The day of `time` in UTC, as 2026-11-21.
-pub(crate) fn date(time: SystemTime) -> String {
-    let seconds = time
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs();
-    // Days of the proleptic Gregorian calendar in years that begin in March, so that the leap day
-    // is the last (Hinnant, "chrono-compatible low-level date algorithms").
-    let days = seconds / 86_400 + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (month, later) = if month < 10 {
-        (month + 3, 0)
-    } else {
-        (month - 9, 1)
-    };
-    format!("{:04}-{month:02}-{day:02}", era * 400 + year + later)
 }
 
 /// Fails when the main contrast does not stand, or, where asked to be strict, when any run failed.
@@ -377,15 +336,5 @@ mod tests {
                 assert!(!admit(cell, 1, passed) || ends < BOUND, "{}", cell.name());
             }
         }
-    }
-
-    #[test]
-    fn dates_are_those_of_the_calendar() {
-        let day = |days: u64| date(UNIX_EPOCH + Duration::from_secs(days * 86_400 + 86_399));
-        // Days since 1970: 0; 29 February and 1 March 2000; 31 December 2026 (20,818 days).
-        assert_eq!(day(0), "1970-01-01");
-        assert_eq!(day(11_016), "2000-02-29");
-        assert_eq!(day(11_017), "2000-03-01");
-        assert_eq!(day(20_818), "2026-12-31");
     }
 }

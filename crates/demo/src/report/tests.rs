@@ -3,8 +3,8 @@
 //! The figures here are invented for the layout alone; nothing but these tests sees them.
 
 use super::*;
-use crate::demo::plan::{Measure, groups};
-use crate::demo::results::{Figures, rows};
+use crate::plan::{Measure, groups};
+use crate::results::{Figures, rows};
 use bentpipe_base::Stream;
 use std::path::Path;
 use std::process::Command;

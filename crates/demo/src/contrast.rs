@@ -1,19 +1,19 @@
 //! The main contrast of the demo: what it shows first, and on what its exit code depends.
 
-use super::plan::{self, CONTRAST, Cell, DELAY, LINK_RATE, LOSSES, Measure, Selection};
-use super::pool::Event;
-use super::results::{Figures, Row, paused};
+use crate::Event;
+use crate::plan::{self, CONTRAST, Cell, DELAY, LINK_RATE, LOSSES, Measure, Selection};
+use crate::results::{Figures, Row, paused};
 
 /// Gathers the figures of the first runs, to show them before the others begin.
 #[derive(Debug, Default)]
-pub(crate) struct Contrast {
+pub struct Contrast {
     seen: Vec<(Cell, Figures)>,
     shown: bool,
 }
 
 impl Contrast {
     /// Takes note of `event`; the text to show once the first runs have ended, if they brought anything.
-    pub(crate) fn hear(&mut self, event: &Event<'_>) -> Option<String> {
+    pub fn hear(&mut self, event: &Event<'_>) -> Option<String> {
         match event {
             Event::Ended(outcome) => {
                 let figures = outcome.result.as_ref().ok()?;
@@ -81,7 +81,7 @@ impl Contrast {
 ///
 /// # Errors
 /// What is missing, in words.
-pub(crate) fn judge(selection: &Selection, rows: &[Row]) -> Result<(), String> {
+pub fn judge(selection: &Selection, rows: &[Row]) -> Result<(), String> {
     let goodput = |key: &str, loss: usize| {
         let row = rows
             .iter()
@@ -110,9 +110,9 @@ pub(crate) fn judge(selection: &Selection, rows: &[Row]) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::groups;
-    use super::super::results::{Outcome, rows};
     use super::*;
+    use crate::plan::groups;
+    use crate::results::{Outcome, rows};
 
     fn outcome(cell: &Cell, result: Result<f64, &str>, host_paused_ms: Option<f64>) -> Outcome {
         let figures = |goodput_mbps| Figures {

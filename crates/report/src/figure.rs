@@ -8,28 +8,28 @@ use serde::Serialize;
 
 /// Lines and what stands around them.
 #[derive(Debug, Serialize)]
-pub(crate) struct Drawn<'a> {
-    pub(crate) name: &'a str,
+pub struct Drawn<'a> {
+    pub name: &'a str,
     /// "Figure 6. " and its title; the title alone where its name is no number of a figure.
-    pub(crate) heading: String,
+    pub heading: String,
     /// What the x axis is.
-    pub(crate) x: String,
+    pub x: String,
     /// Labels of the x axis; none where it is of numbers.
-    pub(crate) ticks: Vec<String>,
+    pub ticks: Vec<String>,
     /// Whether the x axis is logarithmic.
-    pub(crate) log: bool,
+    pub log: bool,
     /// What the y axis is.
-    pub(crate) y: String,
+    pub y: String,
     /// What is drawn around the lines, if anything.
-    pub(crate) band: &'static str,
+    pub band: &'static str,
     /// Up to where a second panel enlarges.
-    pub(crate) zoom: Option<f64>,
-    pub(crate) lines: &'a [Line],
+    pub zoom: Option<f64>,
+    pub lines: &'a [Line],
 }
 
 impl<'a> Drawn<'a> {
     /// `figure` of `study` with its `lines`.
-    pub(crate) fn new(study: &'a Study, figure: &'a Figure, lines: &'a [Line]) -> Self {
+    pub fn new(study: &'a Study, figure: &'a Figure, lines: &'a [Line]) -> Self {
         let drawn = Self {
             name: &figure.name,
             heading: match figure.name.starts_with(|c: char| c.is_ascii_digit()) {
@@ -94,7 +94,7 @@ fn shown(shows: &TableKind, measured: &str) -> String {
 }
 
 /// What a measure is, in one line.
-pub(crate) fn summary(measure: &str) -> String {
+pub fn summary(measure: &str) -> String {
     let Ok(named) = find(measure) else {
         return measure.to_owned();
     };

@@ -1,7 +1,7 @@
 //! Figures as SVG files: one panel, or two where a part is enlarged; a legend below.
 
-use super::figure::Drawn;
-use crate::terminal::wrapped;
+use crate::figure::Drawn;
+use crate::wrapped;
 use bentpipe_study::Line;
 use std::fmt::Write;
 
@@ -25,7 +25,7 @@ const ROW: f64 = 20.0;
 const DOTS: usize = 60;
 
 /// The whole file.
-pub(crate) fn svg(figure: &Drawn<'_>) -> String {
+pub fn svg(figure: &Drawn<'_>) -> String {
     let panels = 1 + usize::from(figure.zoom.is_some());
     let shown: Vec<(usize, &Line)> = figure.lines.iter().enumerate().collect();
     let rows = shown.len().div_ceil(2).max(1);

@@ -1,52 +1,31 @@
-//! The demo's report: one HTML file that carries its figures, style, script and uPlot, and loads
-//! nothing from anywhere.
+//! The demo's report: one HTML file that loads nothing.
 
-pub(crate) mod compare;
-pub(crate) mod figure;
-pub(crate) mod study;
-pub(crate) mod svg;
 #[cfg(test)]
 mod tests;
 
-use crate::demo::plan::{self, CUTOFF, Cell, DELAY, LINK_RATE, LOSSES, Mode, REPEATS, Selection};
-use crate::demo::results::{Outcome, Row, Times, paused};
+use crate::plan::{self, CUTOFF, Cell, DELAY, LINK_RATE, LOSSES, Mode, REPEATS, Selection};
+use crate::results::{Outcome, Row, Times, paused};
+use bentpipe_report::Part;
 use serde::Serialize;
 
 const PAGE: &str = include_str!("../../../web/report.html");
-/// Marks in [`PAGE`], and what takes their place.
-const PARTS: [(&str, &str); 3] = [
-    ("{{report.css}}", include_str!("../../../web/report.css")),
+const SCRIPTS: [Part; 2] = [
     ("{{report.js}}", include_str!("../../../web/report.js")),
     ("{{charts.js}}", include_str!("../../../web/charts.js")),
 ];
-/// The same for uPlot.
-const UPLOT: [(&str, &str); 3] = [
-    (
-        "{{uplot.css}}",
-        include_str!(concat!(env!("OUT_DIR"), "/uPlot.min.css")),
-    ),
-    (
-        "{{uplot.js}}",
-        include_str!(concat!(env!("OUT_DIR"), "/uPlot.iife.min.js")),
-    ),
-    (
-        "{{uplot.licence}}",
-        include_str!(concat!(env!("OUT_DIR"), "/uPlot.licence.js")),
-    ),
-];
 
 /// What the report shows.
-pub(crate) struct Report<'a> {
+pub struct Report<'a> {
     /// What was asked for.
-    pub(crate) selection: &'a Selection,
-    /// The rows, as [`crate::demo::results::rows`] gives them.
-    pub(crate) rows: &'a [Row],
+    pub selection: &'a Selection,
+    /// The rows, as [`crate::results::rows`] gives them.
+    pub rows: &'a [Row],
     /// Every run.
-    pub(crate) outcomes: &'a [Outcome],
+    pub outcomes: &'a [Outcome],
     /// Name and value of what a reader needs to judge or repeat the figures.
-    pub(crate) manifest: Vec<(String, String)>,
+    pub manifest: Vec<(String, String)>,
     /// How to repeat one run, in a sentence.
-    pub(crate) rerun: String,
+    pub rerun: String,
 }
 
 #[derive(Serialize)]
@@ -108,16 +87,8 @@ impl Report<'_> {
     ///
     /// # Errors
     /// When a figure is not a number.
-    pub(crate) fn to_html(&self) -> serde_json::Result<String> {
-        // A `<` inside the data could end its script element.
-        let data = serde_json::to_string(&self.page())?.replace('<', "\\u003c");
-        let filled = PARTS
-            .iter()
-            .chain(&UPLOT)
-            .fold(PAGE.to_owned(), |page, (mark, part)| {
-                page.replace(mark, part)
-            });
-        Ok(filled.replace("{{data}}", &data))
+    pub fn to_html(&self) -> serde_json::Result<String> {
+        bentpipe_report::page(PAGE, &SCRIPTS, &self.page())
     }
 
     fn page(&self) -> Page<'_> {

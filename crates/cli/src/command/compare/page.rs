@@ -1,16 +1,15 @@
 //! The report of a comparison: one HTML file with its table and the congestion windows of both
 //! sides, which loads nothing.
 
-use super::UPLOT;
-use crate::command::compare::Row;
+use super::Row;
+use bentpipe_report::Part;
 use serde::Serialize;
 
-const PAGE: &str = include_str!("../../../../web/compare.html");
-/// Marks in [`PAGE`] besides uPlot's, and what takes their place.
-const PARTS: [(&str, &str); 2] = [
-    ("{{report.css}}", include_str!("../../../../web/report.css")),
-    ("{{compare.js}}", include_str!("../../../../web/compare.js")),
-];
+const PAGE: &str = include_str!("../../../../../web/compare.html");
+const SCRIPTS: [Part; 1] = [(
+    "{{compare.js}}",
+    include_str!("../../../../../web/compare.js"),
+)];
 
 /// What the report shows.
 pub(crate) struct CompareReport<'a> {
@@ -54,12 +53,6 @@ impl CompareReport<'_> {
             manifest: &self.manifest,
             scenario: &self.scenario,
         };
-        // A `<` inside the data could end its script element.
-        let data = serde_json::to_string(&page)?.replace('<', "\\u003c");
-        let parts = PARTS.iter().chain(&UPLOT);
-        let filled = parts.fold(PAGE.to_owned(), |page, (mark, part)| {
-            page.replace(mark, part)
-        });
-        Ok(filled.replace("{{data}}", &data))
+        bentpipe_report::page(PAGE, &SCRIPTS, &page)
     }
 }

@@ -1,30 +1,28 @@
 //! The report of a study: one HTML file with its tables and figures, which loads nothing.
 
-use super::UPLOT;
-use super::figure::{Drawn, summary};
+use crate::Part;
+use crate::figure::{Drawn, summary};
 use bentpipe_scenario::Study;
 use bentpipe_scenario::study::{Engine, TableKind};
 use bentpipe_study::{Cell, Judged};
 use serde::Serialize;
 
-const PAGE: &str = include_str!("../../../../web/study.html");
-/// Marks in [`PAGE`] besides uPlot's, and what takes their place.
-const PARTS: [(&str, &str); 3] = [
-    ("{{report.css}}", include_str!("../../../../web/report.css")),
-    ("{{study.js}}", include_str!("../../../../web/study.js")),
-    ("{{figures.js}}", include_str!("../../../../web/figures.js")),
+const PAGE: &str = include_str!("../../../web/study.html");
+const SCRIPTS: [Part; 2] = [
+    ("{{study.js}}", include_str!("../../../web/study.js")),
+    ("{{figures.js}}", include_str!("../../../web/figures.js")),
 ];
 
 /// What the report shows.
-pub(crate) struct StudyReport<'a> {
-    pub(crate) study: &'a Study,
-    pub(crate) cells: &'a [Cell],
+pub struct StudyReport<'a> {
+    pub study: &'a Study,
+    pub cells: &'a [Cell],
     /// Its statements, put to the test.
-    pub(crate) statements: &'a [Judged],
+    pub statements: &'a [Judged],
     /// Its figures.
-    pub(crate) figures: &'a [Drawn<'a>],
+    pub figures: &'a [Drawn<'a>],
     /// How many points were run.
-    pub(crate) points: u64,
+    pub points: u64,
 }
 
 #[derive(Serialize)]
@@ -55,14 +53,8 @@ impl StudyReport<'_> {
     ///
     /// # Errors
     /// When a figure is not a number.
-    pub(crate) fn to_html(&self) -> serde_json::Result<String> {
-        // A `<` inside the data could end its script element.
-        let data = serde_json::to_string(&self.page())?.replace('<', "\\u003c");
-        let parts = PARTS.iter().chain(&UPLOT);
-        let filled = parts.fold(PAGE.to_owned(), |page, (mark, part)| {
-            page.replace(mark, part)
-        });
-        Ok(filled.replace("{{data}}", &data))
+    pub fn to_html(&self) -> serde_json::Result<String> {
+        crate::page(PAGE, &SCRIPTS, &self.page())
     }
 
     fn page(&self) -> Page<'_> {

@@ -1,50 +1,42 @@
 //! From runs to rows: medians, shares, and the rows as JSON.
 
-use super::plan::{self, Cell, LOSSES, Measure, Mode, Selection, Variant};
+use crate::plan::{self, Cell, LOSSES, Measure, Mode, Selection, Variant};
 use serde::Serialize;
 
 /// What a run measured.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Figures {
+pub struct Figures {
     /// Bytes received over the whole time of a bulk transfer, in Mb/s.
-    pub(crate) goodput_mbps: f64,
+    pub goodput_mbps: f64,
     /// Seconds from connect() to the last byte; `None` when cut off.
-    pub(crate) completion_s: Option<f64>,
+    pub completion_s: Option<f64>,
     /// Share of the payload bytes that the satellite link's sender sent again.
-    pub(crate) retransmitted: Option<f64>,
+    pub retransmitted: Option<f64>,
     /// 99th percentile of the emulator's lateness, in milliseconds.
-    pub(crate) lateness_ms: Option<f64>,
+    pub lateness_ms: Option<f64>,
     /// How long the host paused, in milliseconds, where that was too long to trust the figures: every try was
     /// disturbed so.
-    pub(crate) host_paused_ms: Option<f64>,
+    pub host_paused_ms: Option<f64>,
     /// Received in each second, in Mb/s.
-    pub(crate) series: Vec<f64>,
+    pub series: Vec<f64>,
 }
 
-/// A run that ended, one way or the other.
-#[derive(Clone, Debug)]
-pub(crate) struct Outcome<C = Cell, F = Figures> {
-    /// Which run.
-    pub(crate) cell: C,
-    /// Its figures, or why there are none.
-    pub(crate) result: Result<F, String>,
-    /// How often it was tried.
-    pub(crate) attempts: u32,
-}
+/// A run of the demo that ended, one way or the other.
+pub type Outcome = bentpipe_lab::pool::Outcome<Cell, Figures>;
 
 /// The time of a short transfer over its repeats.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct Times {
+pub struct Times {
     /// The median in seconds; `None` when that run was cut off, or nothing was measured.
-    pub(crate) median: Option<f64>,
+    pub median: Option<f64>,
     /// Whether the median run was cut off.
-    pub(crate) cut: bool,
+    pub cut: bool,
     /// Every run in the order of its seed; `None` when cut off.
-    pub(crate) all: Vec<Option<f64>>,
+    pub all: Vec<Option<f64>>,
     /// Whether a run failed: its time is not among `all`.
-    pub(crate) failed: bool,
+    pub failed: bool,
     /// How long the host paused, in milliseconds, in the run whose time is the median.
-    pub(crate) host_paused_ms: Option<f64>,
+    pub host_paused_ms: Option<f64>,
 }
 
 impl Times {
@@ -71,30 +63,30 @@ impl Times {
 
 /// One row at one loss rate.
 #[derive(Clone, Debug)]
-pub(crate) struct Row {
+pub struct Row {
     /// Which row.
-    pub(crate) variant: &'static Variant,
+    pub variant: &'static Variant,
     /// Index into [`LOSSES`].
-    pub(crate) loss: usize,
+    pub loss: usize,
     /// Of the bulk transfer, in Mb/s; `None` when it failed.
-    pub(crate) goodput_mbps: Option<f64>,
+    pub goodput_mbps: Option<f64>,
     /// Share of the bulk transfer's payload bytes that were sent again.
-    pub(crate) retransmitted: Option<f64>,
+    pub retransmitted: Option<f64>,
     /// The bulk transfer second by second, in Mb/s.
-    pub(crate) series: Vec<f64>,
+    pub series: Vec<f64>,
     /// The time for 100 kB.
-    pub(crate) small: Times,
+    pub small: Times,
     /// The time for 2 MB.
-    pub(crate) large: Times,
+    pub large: Times,
     /// How long the host paused in the bulk transfer, in milliseconds, where that was too long.
-    pub(crate) host_paused_ms: Option<f64>,
+    pub host_paused_ms: Option<f64>,
     /// What failed, in words.
-    pub(crate) failed: Vec<String>,
+    pub failed: Vec<String>,
 }
 
 impl Row {
     /// Cells of the row whose figures are of runs in which the host paused: name and milliseconds.
-    pub(crate) fn paused(&self) -> impl Iterator<Item = (Measure, f64)> {
+    pub fn paused(&self) -> impl Iterator<Item = (Measure, f64)> {
         let cells = [
             (Measure::Bulk, self.host_paused_ms),
             (Measure::Small, self.small.host_paused_ms),
@@ -105,18 +97,18 @@ impl Row {
     }
 
     /// The goodput that no TCP can exceed here, in Mb/s.
-    pub(crate) fn limit_mbps(&self) -> f64 {
+    pub fn limit_mbps(&self) -> f64 {
         Cell::limit_mbps(self.loss)
     }
 
     /// Goodput as a share of the limit.
-    pub(crate) fn share(&self) -> Option<f64> {
+    pub fn share(&self) -> Option<f64> {
         self.goodput_mbps.map(|goodput| goodput / self.limit_mbps())
     }
 }
 
 /// The rows of `selection` from all `outcomes`: by loss rate, then in the order of the table.
-pub(crate) fn rows(selection: &Selection, outcomes: &[Outcome]) -> Vec<Row> {
+pub fn rows(selection: &Selection, outcomes: &[Outcome]) -> Vec<Row> {
     let variants = plan::variants(selection);
     plan::losses(selection)
         .into_iter()
@@ -163,7 +155,7 @@ fn row(variant: &'static Variant, loss: usize, outcomes: &[Outcome]) -> Row {
 }
 
 /// What is said of a run whose figures a pause of the host disturbed, in milliseconds.
-pub(crate) fn paused(pause_ms: f64) -> String {
+pub fn paused(pause_ms: f64) -> String {
     format!("host paused {pause_ms:.0} ms")
 }
 
@@ -234,7 +226,7 @@ fn rounded(value: f64) -> f64 {
 /// bytes of the bulk transfer, `t_100kB_all_s` and `t_2MB_all_s` (every run by its seed from 1; null when
 /// cut off), `goodput_host_paused_ms` and the like (how long the host paused in that run, null where it did not
 /// matter), `failed` (what went wrong, in words).
-pub(crate) fn to_json(rows: &[Row]) -> serde_json::Result<String> {
+pub fn to_json(rows: &[Row]) -> serde_json::Result<String> {
     let lines: serde_json::Result<Vec<String>> = rows
         .iter()
         .map(|row| serde_json::to_string(&Line::from(row)))
@@ -243,7 +235,7 @@ pub(crate) fn to_json(rows: &[Row]) -> serde_json::Result<String> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
     use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! The rows as a table for the terminal: one block a loss rate.
 
-use super::plan::{CUTOFF, LOSSES, Mode};
-use super::results::{Row, Times, paused};
+use crate::plan::{CUTOFF, LOSSES, Mode};
+use crate::results::{Row, Times, paused};
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
 
 const HEADER: [&str; 7] = [
@@ -15,7 +15,7 @@ const HEADER: [&str; 7] = [
 ];
 
 /// All rows, a block for each loss rate with the limit in its head.
-pub(crate) fn render(rows: &[Row]) -> String {
+pub fn render(rows: &[Row]) -> String {
     let mut blocks = Vec::new();
     for (loss, share) in LOSSES.into_iter().enumerate() {
         let block: Vec<&Row> = rows.iter().filter(|row| row.loss == loss).collect();
@@ -129,7 +129,7 @@ fn time(times: &Times) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::plan::VARIANTS;
+    use crate::plan::VARIANTS;
 
     #[test]
     fn every_row_is_one_line_and_says_what_was_cut_off_or_failed() {

@@ -1,9 +1,9 @@
 //! What is running and how long it will still take: a bar on a terminal, lines elsewhere.
 
-use super::plan::Cell;
-use super::pool::Event;
-use super::results::{Outcome, paused};
 use crate::terminal;
+use bentpipe_demo::Event;
+use bentpipe_demo::plan::Cell;
+use bentpipe_demo::results::{Outcome, paused};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, stderr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -204,7 +204,7 @@ fn clock(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::plan::{Selection, groups};
+    use bentpipe_demo::plan::{Selection, groups};
 
     #[test]
     fn the_time_left_shrinks_from_the_whole_plan_to_nothing() {

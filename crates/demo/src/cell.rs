@@ -1,13 +1,11 @@
 //! One run of the demo: its scenario, and the figures of its result.
 
-use super::plan::{CUTOFF, Cell, DELAY, LINK_RATE, Measure, Mode};
-use super::pool::Try;
-use super::results::Figures;
-use crate::failure::{Blame, Failure};
-use crate::lateness::Lateness;
+use crate::plan::{CUTOFF, Cell, DELAY, LINK_RATE, Measure, Mode};
+use crate::results::Figures;
 use bentpipe_base::Bytes;
+use bentpipe_lab::pool::Try;
 use bentpipe_lab::{Controls, LabError, Measured, Point, RunOptions, RunResult};
-use bentpipe_os::need::Need;
+use bentpipe_os::need::{Missing, Need};
 use bentpipe_outcome::{End, Flow};
 use bentpipe_scenario::Scenario;
 use std::fs;
@@ -24,7 +22,7 @@ const PREPARED: &str = r#"["4096B", "16777216B", "67108864B"]"#;
 const STOCK: &str = r#"["4096B", "131072B", "6291456B"]"#;
 
 /// Settings of all runs that a reader should know, for the report.
-pub(crate) fn settings() -> impl Iterator<Item = (&'static str, String)> {
+pub fn settings() -> impl Iterator<Item = (&'static str, String)> {
     [
         (
             "terminal",
@@ -43,10 +41,11 @@ pub(crate) fn settings() -> impl Iterator<Item = (&'static str, String)> {
 }
 
 /// Where the runs of the demo are made.
-pub(crate) struct Bench {
+pub struct Bench {
     /// Holds a folder for each run.
     folder: PathBuf,
-    lateness: Lateness,
+    /// How late an emulator may deliver 1% of the packets; see `RunOptions::lateness_limit`.
+    lateness_limit: Option<Duration>,
     /// A run in which the host paused has failed, and its figures are not shown.
     strict: bool,
     cancel: Arc<AtomicBool>,
@@ -60,12 +59,12 @@ impl Bench {
     ///
     /// # Errors
     /// When the machine lacks what the demo needs.
-    pub(crate) fn new(
+    pub fn new(
         folder: PathBuf,
-        lateness: Lateness,
+        lateness_limit: Option<Duration>,
         strict: bool,
         cancel: Arc<AtomicBool>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, Missing> {
         let needs = [
             Need::Root,
             Need::Nft,
@@ -74,12 +73,12 @@ impl Bench {
             Need::Btf,
             Need::StructOps,
         ];
-        Need::check_all(&needs).or_usage()?;
+        Need::check_all(&needs)?;
         let release = fs::read_to_string("/proc/sys/kernel/osrelease");
         let kernel = release.map_or_else(|_| "unknown".into(), |text| text.trim().to_owned());
         Ok(Self {
             folder,
-            lateness,
+            lateness_limit,
             strict,
             cancel,
             controls: Controls::default(),
@@ -88,12 +87,12 @@ impl Bench {
     }
 
     /// Release of the kernel.
-    pub(crate) fn kernel(&self) -> &str {
+    pub fn kernel(&self) -> &str {
         &self.kernel
     }
 
     /// Runs `cell` once.
-    pub(crate) fn run(&self, cell: &Cell) -> Try {
+    pub fn run(&self, cell: &Cell) -> Try<Figures> {
         let name = cell.name();
         let scenario = match Scenario::parse(&name, &scenario(cell)) {
             Ok(scenario) => scenario,
@@ -103,7 +102,7 @@ impl Bench {
             out: Some(self.folder.join(&name)),
             cancel: Arc::clone(&self.cancel),
             controls: self.controls.clone(),
-            lateness_limit: self.lateness.limit,
+            lateness_limit: self.lateness_limit,
             ..RunOptions::default()
         };
         match bentpipe_lab::run(&scenario, &options) {
@@ -166,7 +165,7 @@ fn split(cell: &Cell) -> String {
     format!("\n[gateways.hub.split.sat]\ncongestion_control = \"{cc}\"\ninsist = true\n{leg}")
 }
 
-fn judge(cell: &Cell, result: &RunResult, strict: bool) -> Try {
+fn judge(cell: &Cell, result: &RunResult, strict: bool) -> Try<Figures> {
     let tried = read(cell, result.measured_anyway());
     match (result.measured(), tried) {
         (Ok(_), tried) => tried,
@@ -192,7 +191,7 @@ fn pause(measured: &Measured) -> Option<Duration> {
     longest.filter(|_| !worse)
 }
 
-fn read(cell: &Cell, measured: &Measured) -> Try {
+fn read(cell: &Cell, measured: &Measured) -> Try<Figures> {
     let Some(flow) = measured.flows.first() else {
         return Try::Failed("the run has no flow".into());
     };
@@ -243,8 +242,8 @@ fn per_second(received: &[(Duration, Bytes)], elapsed: Duration) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::{Selection, groups};
     use super::*;
+    use crate::plan::{Selection, groups};
     use bentpipe_scenario::{Amount, Queue, QueueLimit};
 
     #[test]
@@ -289,7 +288,7 @@ mod tests {
                 assert_eq!(rmem.max == Bytes(6_291_456), cell.variant.stock_buffers);
                 if let Some(split) = split {
                     let config = split.to_string();
-                    let config = bentpipe_gateway::Config::parse("split", &config).unwrap();
+                    let config = bentpipe_policy::Config::parse("split", &config).unwrap();
                     assert_eq!(config.sat.congestion.as_deref(), Some(cell.variant.cc));
                     assert_eq!(config.sat.link.rate.is_some(), cell.variant.cc != "cubic");
                 }

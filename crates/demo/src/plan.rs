@@ -6,17 +6,17 @@ use std::fmt;
 use std::time::Duration;
 
 /// The link of the demo: 10 Mb/s, 300 ms each way, a queue of one bandwidth-delay product.
-pub(crate) const LINK_RATE: Rate = Rate::from_bits_per_sec(10_000_000);
+pub const LINK_RATE: Rate = Rate::from_bits_per_sec(10_000_000);
 /// One way.
-pub(crate) const DELAY: Duration = Duration::from_millis(300);
+pub const DELAY: Duration = Duration::from_millis(300);
 /// Share of the packets that arrive corrupted, in both directions.
-pub(crate) const LOSSES: [f64; 3] = [0.0, 0.01, 0.05];
+pub const LOSSES: [f64; 3] = [0.0, 0.01, 0.05];
 /// How long a bulk transfer lasts.
-pub(crate) const BULK: Duration = Duration::from_secs(30);
+pub const BULK: Duration = Duration::from_secs(30);
 /// When a short transfer is given up.
-pub(crate) const CUTOFF: Duration = Duration::from_secs(60);
+pub const CUTOFF: Duration = Duration::from_secs(60);
 /// Runs of a short transfer that is over soon; the figure is their median.
-pub(crate) const REPEATS: u64 = 3;
+pub const REPEATS: u64 = 3;
 /// A short transfer expected to last longer is run once: three would not fit into five minutes.
 const SOON: Duration = Duration::from_secs(20);
 /// Payload in a full-sized packet of 1500 bytes, with timestamps.
@@ -24,7 +24,7 @@ const PAYLOAD_SHARE: f64 = 1448.0 / 1500.0;
 
 /// How the terminal and the server are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(crate) enum Mode {
+pub enum Mode {
     /// The hub only routes.
     #[serde(rename = "end-to-end")]
     EndToEnd,
@@ -35,19 +35,19 @@ pub(crate) enum Mode {
 
 /// One row of the table.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Variant {
+pub struct Variant {
     /// Its name in file names and in the report's colours.
-    pub(crate) key: &'static str,
+    pub key: &'static str,
     /// Its name in the table.
-    pub(crate) label: &'static str,
+    pub label: &'static str,
     /// Its name where room is short.
-    pub(crate) short: &'static str,
+    pub short: &'static str,
     /// With or without the gateway.
-    pub(crate) mode: Mode,
+    pub mode: Mode,
     /// The congestion control that meets the satellite link, by its name in the kernel.
-    pub(crate) cc: &'static str,
+    pub cc: &'static str,
     /// Whether the terminal keeps the receive buffers of a stock Linux.
-    pub(crate) stock_buffers: bool,
+    pub stock_buffers: bool,
 }
 
 impl Variant {
@@ -70,12 +70,12 @@ impl Variant {
     }
 
     /// Whether this is the configuration that we recommend.
-    pub(crate) fn ours(&self) -> bool {
+    pub fn ours(&self) -> bool {
         self.cc == "bentpipe_rate" && !self.stock_buffers
     }
 
     /// Its name in one line: "split, bentpipe_rate (ours)".
-    pub(crate) fn title(&self) -> String {
+    pub fn title(&self) -> String {
         match self.mode {
             Mode::EndToEnd => format!("end to end, {}", self.label),
             Mode::Split => format!("split, {}", self.label),
@@ -84,7 +84,7 @@ impl Variant {
 }
 
 /// The rows, in the order of the table.
-pub(crate) const VARIANTS: [Variant; 8] = [
+pub const VARIANTS: [Variant; 8] = [
     Variant::new("e2e-reno", Mode::EndToEnd, "reno", "reno", "reno"),
     Variant::new("e2e-cubic", Mode::EndToEnd, "cubic", "cubic", "cubic"),
     Variant::new("e2e-bbr", Mode::EndToEnd, "bbr", "bbr", "bbr"),
@@ -124,7 +124,7 @@ pub(crate) const VARIANTS: [Variant; 8] = [
 
 /// What one run measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Measure {
+pub enum Measure {
     /// Goodput of a bulk transfer over its whole time.
     Bulk,
     /// Time for 100 kB, from connect() to the last byte.
@@ -135,10 +135,10 @@ pub(crate) enum Measure {
 
 impl Measure {
     /// All of them.
-    pub(crate) const ALL: [Self; 3] = [Self::Bulk, Self::Small, Self::Large];
+    pub const ALL: [Self; 3] = [Self::Bulk, Self::Small, Self::Large];
 
     /// How much is transferred; `None` for as much as the time allows.
-    pub(crate) fn size(self) -> Option<Bytes> {
+    pub fn size(self) -> Option<Bytes> {
         match self {
             Self::Bulk => None,
             Self::Small => Some(Bytes(100_000)),
@@ -167,23 +167,23 @@ impl fmt::Display for Measure {
 
 /// One run: one scenario on one emulated link.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Cell {
+pub struct Cell {
     /// Its row.
-    pub(crate) variant: &'static Variant,
+    pub variant: &'static Variant,
     /// Index into [`LOSSES`].
-    pub(crate) loss: usize,
+    pub loss: usize,
     /// What it measures.
-    pub(crate) measure: Measure,
+    pub measure: Measure,
     /// Seed of the link's losses.
-    pub(crate) seed: u64,
+    pub seed: u64,
     /// How long its bulk transfer lasts.
-    pub(crate) bulk: Duration,
+    pub bulk: Duration,
 }
 
 impl Cell {
     /// A name that is unique in the demo and fit for a file: `split-rate-1%-2MB-seed2` without
     /// the percent sign.
-    pub(crate) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         let Self {
             variant,
             measure,
@@ -204,7 +204,7 @@ impl Cell {
     }
 
     /// What a person calls it.
-    pub(crate) fn title(&self) -> String {
+    pub fn title(&self) -> String {
         format!(
             "{}, {}% loss, {}",
             self.variant.title(),
@@ -214,17 +214,17 @@ impl Cell {
     }
 
     /// The packet-error rate of its link.
-    pub(crate) fn loss(&self) -> Probability {
+    pub fn loss(&self) -> Probability {
         Probability::new(LOSSES[self.loss]).expect("the table holds probabilities")
     }
 
     /// The goodput that no TCP can exceed on its link: rate × 1448/1500 × (1 − loss), in Mb/s.
-    pub(crate) fn limit_mbps(loss: usize) -> f64 {
+    pub fn limit_mbps(loss: usize) -> f64 {
         LINK_RATE.mbps() * PAYLOAD_SHARE * (1.0 - LOSSES[loss])
     }
 
     /// About how long it runs; orders the runs and feeds the time left.
-    pub(crate) fn estimate(&self) -> Duration {
+    pub fn estimate(&self) -> Duration {
         let seconds = match self.measure {
             Measure::Bulk => return self.bulk + OVERHEAD,
             Measure::Small => short_estimate(self.variant, self.loss, [2.5, 4.0, 6.0], 2.0),
@@ -249,15 +249,15 @@ fn short_estimate(variant: &Variant, loss: usize, by_loss: [f64; 3], clean: f64)
 
 /// What of the plan to run.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Selection {
+pub struct Selection {
     /// Keys of the rows; empty for all.
-    pub(crate) only: Vec<String>,
+    pub only: Vec<String>,
     /// A sample that ends within a minute: three rows, 0 and 5% loss, short transfers, one run each.
-    pub(crate) quick: bool,
+    pub quick: bool,
 }
 
 /// The rows that `selection` asks for.
-pub(crate) fn variants(selection: &Selection) -> Vec<&'static Variant> {
+pub fn variants(selection: &Selection) -> Vec<&'static Variant> {
     const QUICK: [&str; 3] = ["e2e-cubic", "split-cubic", "split-rate"];
     let wanted = |variant: &&Variant| {
         let quick = !selection.quick || QUICK.contains(&variant.key);
@@ -271,7 +271,7 @@ pub(crate) fn variants(selection: &Selection) -> Vec<&'static Variant> {
 }
 
 /// The loss rates that `selection` asks for, as indices into [`LOSSES`].
-pub(crate) fn losses(selection: &Selection) -> Vec<usize> {
+pub fn losses(selection: &Selection) -> Vec<usize> {
     if selection.quick {
         vec![0, 2]
     } else {
@@ -280,7 +280,7 @@ pub(crate) fn losses(selection: &Selection) -> Vec<usize> {
 }
 
 /// How long the bulk transfers of `selection` last.
-pub(crate) fn bulk(selection: &Selection) -> Duration {
+pub fn bulk(selection: &Selection) -> Duration {
     if selection.quick {
         Duration::from_secs(8)
     } else {
@@ -289,12 +289,12 @@ pub(crate) fn bulk(selection: &Selection) -> Duration {
 }
 
 /// The rows of the main contrast: what most servers do, and what we recommend.
-pub(crate) const CONTRAST: [&str; 2] = ["e2e-cubic", "split-rate"];
+pub const CONTRAST: [&str; 2] = ["e2e-cubic", "split-rate"];
 /// The loss rate at which it is shown, an index into [`LOSSES`].
 const CONTRAST_LOSS: usize = 1;
 
 /// The loss rate at which the main contrast of `selection` is judged; `None` where a row of it was not asked for.
-pub(crate) fn contrast(selection: &Selection) -> Option<usize> {
+pub fn contrast(selection: &Selection) -> Option<usize> {
     let rows = variants(selection);
     let asked = CONTRAST.map(|key| rows.iter().any(|variant| variant.key == key));
     let losses = losses(selection);
@@ -306,7 +306,7 @@ pub(crate) fn contrast(selection: &Selection) -> Option<usize> {
 /// All runs of `selection` in two groups: those of the main contrast, which are done within a minute, and the
 /// others; in these the repetitions come last, else the longest first, so that the last ones to end are short.
 /// A sample is over before it would need a contrast.
-pub(crate) fn groups(selection: &Selection) -> Vec<Vec<Cell>> {
+pub fn groups(selection: &Selection) -> Vec<Vec<Cell>> {
     let mut cells = cells(selection);
     cells.sort_by_key(|cell| (cell.seed > 1, std::cmp::Reverse(cell.estimate())));
     let loss = contrast(selection).filter(|_| !selection.quick);
