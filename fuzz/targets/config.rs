@@ -2,7 +2,7 @@
 //! nft but words, numbers, addresses and sets of them.
 #![no_main]
 
-use bentpipe_policy::{Config, Interface, Which};
+use bentpipe_gateway_config::{Config, Interface, Which};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

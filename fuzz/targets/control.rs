@@ -1,7 +1,7 @@
 //! Any line at the control socket is read or refused, and what is read is written the same way again.
 #![no_main]
 
-use bentpipe_policy::request::{LONGEST, parse};
+use bentpipe_gateway_config::request::{LONGEST, parse};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|line: &[u8]| {

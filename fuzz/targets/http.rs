@@ -2,7 +2,7 @@
 //! whole head less than whole.
 #![no_main]
 
-use bentpipe_policy::http::{is_whole, parse};
+use bentpipe_gateway_config::http::{is_whole, parse};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|head: &[u8]| {

@@ -2,7 +2,7 @@
 //! waits in a queue is then read as a SYN.
 #![no_main]
 
-use bentpipe_policy::Syn;
+use bentpipe_gateway_config::Syn;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|datagram: &[u8]| {

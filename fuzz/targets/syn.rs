@@ -1,7 +1,7 @@
 //! Any bytes are a TCP packet or are refused; its ends stand where RFC 791, 8200 and 9293 have them.
 #![no_main]
 
-use bentpipe_policy::Syn;
+use bentpipe_gateway_config::Syn;
 use libfuzzer_sys::fuzz_target;
 use std::net::IpAddr;
 

@@ -288,7 +288,7 @@ mod tests {
                 assert_eq!(rmem.max == Bytes(6_291_456), cell.variant.stock_buffers);
                 if let Some(split) = split {
                     let config = split.to_string();
-                    let config = bentpipe_policy::Config::parse("split", &config).unwrap();
+                    let config = bentpipe_gateway_config::Config::parse("split", &config).unwrap();
                     assert_eq!(config.sat.congestion.as_deref(), Some(cell.variant.cc));
                     assert_eq!(config.sat.link.rate.is_some(), cell.variant.cc != "cubic");
                 }

@@ -2,7 +2,7 @@
 
 use bentpipe_base::read_text;
 use bentpipe_config::Problems;
-use bentpipe_policy::{Config, Interface};
+use bentpipe_gateway_config::{Config, Interface};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use thiserror::Error;

@@ -3,8 +3,8 @@
 use crate::legs::{Legs, Prepared};
 use crate::mark::Marks;
 use bentpipe_bpf::{ChooseError, ConfigureError, Controls, HYBLA, LoadError, RATE, kernel_name};
+use bentpipe_gateway_config::{Config, Leg, Which};
 use bentpipe_os::{socket, tcp};
-use bentpipe_policy::{Config, Leg, Which};
 use std::net::{Ipv4Addr, SocketAddr};
 use thiserror::Error;
 

@@ -1,10 +1,10 @@
 //! Dialling on: the far leg, from the client's own address and port.
 
 use crate::legs::Prepared;
+use bentpipe_gateway_config::{Ends, Service};
 use bentpipe_os::neighbour;
 use bentpipe_os::socket::{self, Dial};
 use bentpipe_os::tcp;
-use bentpipe_policy::{Ends, Service};
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;

@@ -2,8 +2,8 @@
 
 use crate::lane::Lane;
 use bentpipe_base::Instant;
+use bentpipe_gateway_config::Which;
 use bentpipe_os::timer;
-use bentpipe_policy::Which;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A socket of a flow.

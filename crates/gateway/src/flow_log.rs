@@ -2,9 +2,9 @@
 
 use crate::counters::Counters;
 use crate::ledger::Record;
+use bentpipe_gateway_config::Which;
 use bentpipe_os::sched;
 use bentpipe_os::tcp::Info;
-use bentpipe_policy::Which;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};

@@ -11,13 +11,13 @@ pub(crate) use keeper::News;
 
 use crate::listen::Decoy;
 use crate::ruleset::{PLACE, Position, Reason, Ruleset};
+use bentpipe_gateway_config::{Config, Interface};
 use bentpipe_os::epoll::Bell;
 use bentpipe_os::netlink::{Diversion, Family, Mark, Netlink, NetlinkError};
 use bentpipe_os::nfqueue::Queues;
 use bentpipe_os::nft::{
     Count, HoldTable, Holding, Hook, NftError, OwnerTable, Switch, TableFamily, Tally,
 };
-use bentpipe_policy::{Config, Interface};
 use keeper::Keeper;
 use std::io;
 use std::sync::atomic::AtomicBool;

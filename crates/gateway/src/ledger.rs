@@ -7,9 +7,9 @@
 use crate::counters::{Counter, Counters};
 use crate::flow::{Flow, Phase, Side};
 use bentpipe_base::Instant;
+use bentpipe_gateway_config::Which;
 use bentpipe_os::tcp::{self, Info};
 use bentpipe_os::{socket, timer};
-use bentpipe_policy::Which;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;

@@ -1,9 +1,9 @@
 //! A leg's policy on a real socket.
 
 use bentpipe_base::{Bytes, Rate};
+use bentpipe_gateway_config::Leg;
+use bentpipe_gateway_config::Service;
 use bentpipe_os::{socket, tcp};
-use bentpipe_policy::Leg;
-use bentpipe_policy::Service;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -31,7 +31,7 @@ pub(crate) struct Prepared {
 /// The legs of flows.
 #[derive(Debug)]
 pub(crate) struct Legs {
-    /// By [`Which`](bentpipe_policy::Which).
+    /// By [`Which`](bentpipe_gateway_config::Which).
     pub(crate) plain: [Prepared; 2],
     /// Of flows with a profile, in the order of the configuration.
     pub(crate) profiles: Vec<[Prepared; 2]>,

@@ -53,8 +53,8 @@ mod sync {
     pub(crate) use std::sync::atomic::{AtomicUsize, Ordering, fence};
 }
 
-pub use bentpipe_policy::Leg;
-pub use bentpipe_policy::{
+pub use bentpipe_gateway_config::Leg;
+pub use bentpipe_gateway_config::{
     Action, Config, Control, Doubt, Handshake, Intercept, Interface, Limits, Policy, Profile, Quic,
     Which,
 };

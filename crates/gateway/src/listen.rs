@@ -8,8 +8,8 @@
 use crate::handshake::LONGEST_BACKLOG;
 use crate::legs::{Legs, Prepared};
 use crate::mark::Marks;
+use bentpipe_gateway_config::Which;
 use bentpipe_os::socket;
-use bentpipe_policy::Which;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;

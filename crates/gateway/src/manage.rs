@@ -12,7 +12,7 @@ mod seats;
 mod socket;
 
 use crate::orders::{Handle, OrderError};
-use bentpipe_policy::{Config, Control};
+use bentpipe_gateway_config::{Config, Control};
 use deadline::Deadline;
 use protocol::{Answer, Request};
 use seats::{Greeting, Rank, Seats};

@@ -24,9 +24,9 @@
 //! state of a BPF congestion control is keyed by the socket's mark and shared by the whole process.
 //! All 32 bits count: a packet of ours is of no use to anybody else's rule.
 
+use bentpipe_gateway_config::Which;
 use bentpipe_os::netlink::Mark;
 use bentpipe_os::owner::Owner;
-use bentpipe_policy::Which;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// In the role of a dialled socket: conntrack is to see its packets.

@@ -57,10 +57,10 @@ pub(crate) use position::{Position, Reason};
 use crate::listen::Doors;
 use crate::mark::Marks;
 use bentpipe_base::Bytes;
+use bentpipe_gateway_config::Which;
+use bentpipe_gateway_config::{Action, Interface, Policy, Quic};
 use bentpipe_os::netlink::Mark;
 use bentpipe_os::nft::Switch;
-use bentpipe_policy::Which;
-use bentpipe_policy::{Action, Interface, Policy, Quic};
 use std::fmt::Write as _;
 
 /// New connections that arrive by `leg` and leave by the other go to one of `doors`.

@@ -6,10 +6,10 @@ use crate::load::Load;
 use crate::room::{Bounds, Room};
 use crate::silence::Silence;
 use bentpipe_base::{Bytes, Instant};
+use bentpipe_gateway_config::{Limits, Which};
 use bentpipe_os::epoll::Bell;
 use bentpipe_os::nft::LIFE;
 use bentpipe_os::timer;
-use bentpipe_policy::{Limits, Which};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -468,7 +468,7 @@ impl Shared {
             ceiling: None,
             keepalive: None,
             without_ecn: None,
-            leg: bentpipe_policy::Leg::terrestrial(),
+            leg: bentpipe_gateway_config::Leg::terrestrial(),
         };
         let settings = Settings {
             legs: Legs {

@@ -11,7 +11,7 @@
 //! address, has no bearing on others. Nothing is split for it meanwhile: that is all it can lose.
 
 use bentpipe_base::Instant;
-use bentpipe_policy::Ends;
+use bentpipe_gateway_config::Ends;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

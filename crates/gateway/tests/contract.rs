@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-/// The source file of `module::...`: a test file, or a module of this crate or of `policy`, or a test file of the
+/// The source file of `module::...`: a test file, or a module of this crate or of `gateway-config`, or a test file of the
 /// program.
 fn source(crate_root: &Path, test: &str) -> String {
     let (path, _) = test.rsplit_once("::").unwrap();
@@ -13,8 +13,8 @@ fn source(crate_root: &Path, test: &str) -> String {
         format!("tests/{module}.rs"),
         format!("src/{module}.rs"),
         format!("../cli/tests/{module}.rs"),
-        format!("../policy/src/{module}.rs"),
-        format!("../policy/src/{module}/tests.rs"),
+        format!("../gateway-config/src/{module}.rs"),
+        format!("../gateway-config/src/{module}/tests.rs"),
     ];
     candidates
         .iter()
@@ -81,7 +81,16 @@ fn the_time_of_day_decides_nothing() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut found = Vec::new();
     for name in [
-        "base", "bpf", "cc", "gateway", "os", "pep", "policy", "saratoga", "transfer", "wire",
+        "base",
+        "bpf",
+        "cc",
+        "gateway",
+        "os",
+        "pep",
+        "gateway-config",
+        "saratoga",
+        "transfer",
+        "wire",
     ] {
         sources(&crates.join(name).join("src"), &mut found);
     }

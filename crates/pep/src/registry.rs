@@ -5,7 +5,7 @@ use crate::snoop::{Config, Preset, Snoop};
 use crate::split::{self, Split};
 use crate::{Forge, Proxy};
 use bentpipe_base::{Bytes, Rate};
-use bentpipe_policy::Leg;
+use bentpipe_gateway_config::Leg;
 use core::time::Duration;
 
 /// What a scenario says about a proxy and its link.

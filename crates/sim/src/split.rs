@@ -3,8 +3,8 @@
 use crate::SimError;
 use crate::endpoints;
 use bentpipe_base::Bytes;
+use bentpipe_gateway_config::Leg;
 use bentpipe_pep::split::{Config, Setup, tcp_config};
-use bentpipe_policy::Leg;
 use bentpipe_scenario::{Preset, Scenario, Split, SplitLeg, SplitSetup};
 use bentpipe_tcp as tcp;
 use bentpipe_wire::Tcp;

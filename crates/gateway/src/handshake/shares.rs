@@ -3,7 +3,7 @@
 //! Like a congestion window: each begins with little, earns more by connections that clients confirm, and a
 //! prefix whose connections are not confirmed loses half of that.
 
-use bentpipe_policy::Ends;
+use bentpipe_gateway_config::Ends;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::Hash;

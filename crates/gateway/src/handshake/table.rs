@@ -3,9 +3,9 @@
 use super::{Backlog, Shares};
 use crate::slab::Slab;
 use bentpipe_base::{Instant, Seq};
+use bentpipe_gateway_config::{Ends, Syn};
 use bentpipe_os::nfqueue::Waiting;
 use bentpipe_os::tcp;
-use bentpipe_policy::{Ends, Syn};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -62,7 +62,7 @@ pub(crate) struct Held {
     pub(crate) repeated: bool,
     /// `ticket` is not the first's, but that of one which came after the dial.
     pub(crate) later: bool,
-    /// See [`bentpipe_policy::Service`].
+    /// See [`bentpipe_gateway_config::Service`].
     pub(crate) fragments: bool,
 }
 
@@ -78,7 +78,7 @@ struct LetIn {
     far: Option<(OwnedFd, Instant)>,
     /// The client has not confirmed yet.
     waits: bool,
-    /// See [`bentpipe_policy::Service`]: the copy that is looped does not tell, the kernel sets DF there.
+    /// See [`bentpipe_gateway_config::Service`]: the copy that is looped does not tell, the kernel sets DF there.
     fragments: bool,
     until: Instant,
 }

@@ -12,7 +12,7 @@ use super::metrics;
 use super::seats::{Greeting, Rank};
 use crate::orders::Handle;
 use crate::shared::Standing;
-use bentpipe_policy::http::{self, Document, Refusal};
+use bentpipe_gateway_config::http::{self, Document, Refusal};
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;

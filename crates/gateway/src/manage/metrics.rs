@@ -5,7 +5,7 @@ use crate::ledger::Distribution;
 use crate::orders::Handle;
 use crate::shared::Standing;
 use crate::status::{LegStatus, Status};
-use bentpipe_policy::Which;
+use bentpipe_gateway_config::Which;
 use std::fmt::{self, Write as _};
 
 const LEGS: [Which; 2] = [Which::Lan, Which::Sat];

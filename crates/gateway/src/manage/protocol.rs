@@ -1,6 +1,6 @@
-//! Speaking the language of the control socket, [`bentpipe_policy::request`].
+//! Speaking the language of the control socket, [`bentpipe_gateway_config::request`].
 
-pub use bentpipe_policy::request::{LONGEST, ParseError, Request, parse};
+pub use bentpipe_gateway_config::request::{LONGEST, ParseError, Request, parse};
 
 use crate::status::Status;
 use serde_json::{Value, json};

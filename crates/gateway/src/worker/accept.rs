@@ -4,10 +4,10 @@ use super::{Dialling, LISTENER, Pause, Worker};
 use crate::dial::{Dialled, Silent, dial};
 use crate::flow::{Flow, Phase, Side};
 use bentpipe_base::Instant;
+use bentpipe_gateway_config::{Ends, Service, Syn, Which};
 use bentpipe_os::epoll::{Epoll, Event, Interest};
 use bentpipe_os::socket::{self, Dial};
 use bentpipe_os::timer;
-use bentpipe_policy::{Ends, Service, Syn, Which};
 
 use std::io;
 use std::net::SocketAddr;

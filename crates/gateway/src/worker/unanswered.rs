@@ -12,10 +12,10 @@ use super::Worker;
 use crate::handshake::{Held, Ticket};
 use crate::silence::PATIENCE;
 use bentpipe_base::Instant;
+use bentpipe_gateway_config::{Ends, Syn};
 use bentpipe_os::conntrack::Conntrack;
 use bentpipe_os::nfqueue::Verdict;
 use bentpipe_os::timer;
-use bentpipe_policy::{Ends, Syn};
 use std::io;
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 use super::leg_config::{LegError, tcp_config};
 use crate::Side;
 use bentpipe_base::Bytes;
-use bentpipe_policy::Leg;
+use bentpipe_gateway_config::Leg;
 use bentpipe_tcp as tcp;
 use core::time::Duration;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 use bentpipe_base::Bytes;
 use bentpipe_cc::{self as cc, RateUse};
-use bentpipe_policy::Leg;
+use bentpipe_gateway_config::Leg;
 use bentpipe_tcp::{self as tcp, UnknownVariant};
 use thiserror::Error;
 

@@ -1,12 +1,12 @@
-//! What an operator says to a gateway, and what a client's SYN says: the configuration with its
-//! policies, the requests of the control socket and of scrapers, and the SYN that policies and
-//! handshakes go by.
+//! What is said to a gateway, and read without an operating system: by an operator (the [configuration](Config) with
+//! its legs and policies, [requests](request) of the control socket), by a scraper ([`http`]), and by a client's SYN
+//! ([`Syn`]).
 //!
-//! All of it is read from texts and packets, without an operating system, so that it can be fuzzed
-//! without one; `bentpipe-gateway` does what is read here.
+//! It is apart from `bentpipe-gateway`, which does what is read here, so that it can be fuzzed without a kernel, and so
+//! that the simulated split has the same [`Leg`] as the deployed one. Begin with [`Config`].
 //!
 //! ```
-//! use bentpipe_policy::Config;
+//! use bentpipe_gateway_config::Config;
 //! let text = "[sat]\ninterface = \"eth1\"\nrate = \"10Mbit/s\"\n";
 //! assert_eq!(Config::parse("gateway.toml", text)?.sat_interfaces, ["eth1"]);
 //! let wrong = Config::parse("gateway.toml", &text.replace("rate", "raet")).unwrap_err();
