@@ -1,7 +1,7 @@
 //! What a gateway has done so far, counted without locks.
 
-use crate::shared::Limit;
 use bentpipe_base::Bytes;
+use bentpipe_interception::Limit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {

@@ -24,27 +24,22 @@ mod counters;
 mod dial;
 mod flow;
 mod flow_log;
-mod forwarding;
 mod gateway;
 mod handshake;
-mod intercept;
 mod lane;
 mod ledger;
 mod legs;
 mod listen;
 mod load;
 mod manage;
-mod mark;
 mod orders;
 mod room;
-mod ruleset;
 mod shared;
 mod shutdown;
 mod silence;
 mod slab;
 mod status;
 mod thin;
-mod trial;
 mod watchdog;
 mod worker;
 
@@ -58,17 +53,15 @@ pub use bentpipe_gateway_config::{
     Action, Config, Control, Doubt, Handshake, Intercept, Interface, Limits, Policy, Profile, Quic,
     Which,
 };
+pub use bentpipe_interception::{InterceptError, Limit, Marks, TrialError, lost_over_loopback};
 pub use config::{ConfigError, load};
 pub use control::ControlError;
 pub use counters::{Entry, Snapshot};
 pub use gateway::{Ending, Gateway, Meter, RunError, StartError};
-pub use intercept::InterceptError;
 pub use listen::ListenError;
 pub use manage::protocol;
 pub use manage::{ManageError, Manager, Source};
-pub use mark::Marks;
 pub use orders::{Handle, OrderError};
-pub use shared::{Limit, Standing};
+pub use shared::Standing;
 pub use shutdown::{Shutdown, SignalError};
 pub use status::{FlowStatus, Flows, Half, LegStatus, LimitsNow, Status, Unsplit};
-pub use trial::{TrialError, lost_over_loopback};

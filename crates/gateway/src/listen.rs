@@ -7,8 +7,8 @@
 
 use crate::handshake::LONGEST_BACKLOG;
 use crate::legs::{Legs, Prepared};
-use crate::mark::Marks;
 use bentpipe_gateway_config::Which;
+use bentpipe_interception::{Doors, Marks};
 use bentpipe_os::socket;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -19,14 +19,6 @@ use thiserror::Error;
 /// How often a client's SYN is answered again: what is not confirmed within 15 s is forgotten. (By default the
 /// kernel keeps it for a minute, which a flood of forged ones fills four times as full.)
 const ANSWERS: u32 = 3;
-
-/// Where interception delivers connections that came in by one leg.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Doors {
-    pub(crate) v4: SocketAddr,
-    /// `None` where this machine has no IPv6.
-    pub(crate) v6: Option<SocketAddr>,
-}
 
 /// One listening socket.
 #[derive(Debug)]
@@ -42,41 +34,6 @@ pub(crate) struct Listener {
 /// All listeners, by worker. They stay open until the last worker has ended: the kernel numbers those that share a
 /// port in the order in which they began, and one that goes would give its number to another.
 pub(crate) type Listeners = Arc<[Vec<Arc<Listener>>]>;
-
-/// A listener that nobody is let in to. A SYN whose four numbers wait out a TIME_WAIT at us would not be forwarded:
-/// before the kernel forwards a packet it looks for a socket of those numbers. nft's `tproxy` ends such a wait for
-/// a SYN where there is a listener, and then refuses this one, which is not transparent. So the SYN goes its
-/// ordinary way.
-#[derive(Debug)]
-pub(crate) struct Decoy {
-    _sockets: Vec<OwnedFd>,
-    pub(crate) doors: Doors,
-}
-
-impl Decoy {
-    pub(crate) fn open() -> Result<Self, ListenError> {
-        let mut sockets = Vec::new();
-        let mut open = |address: SocketAddr| -> io::Result<SocketAddr> {
-            let socket = socket::stream(address)?;
-            socket::deafen(&socket)?;
-            socket::bind(&socket, address)?;
-            socket::listen(&socket, 1)?;
-            let address = socket::local_address(&socket);
-            sockets.push(socket);
-            address
-        };
-        let v4 = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let v6 = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
-        let doors = Doors {
-            v4: open(v4).map_err(|source| refused(v4, Which::Lan, source))?,
-            v6: open(v6).ok(),
-        };
-        Ok(Self {
-            _sockets: sockets,
-            doors,
-        })
-    }
-}
 
 /// A listening socket could not be made.
 #[derive(Debug, Error)]
@@ -183,6 +140,11 @@ fn door(
             .map_err(|source| refused(address, which, source))?;
     }
     Ok(address)
+}
+
+/// [`bentpipe_interception::Decoy::open`] has failed.
+pub(crate) fn no_decoy(source: io::Error) -> ListenError {
+    refused((Ipv4Addr::LOCALHOST, 0).into(), Which::Lan, source)
 }
 
 fn refused(address: SocketAddr, leg: Which, source: io::Error) -> ListenError {

@@ -6,12 +6,12 @@
 use crate::control::ControlError;
 use crate::counters::Snapshot;
 use crate::gateway::Meter;
-use crate::intercept::InterceptError;
 use crate::shared::Shared;
 use crate::status::{Lookout, Status};
 use bentpipe_base::Rate;
 use bentpipe_gateway_config::Handshake;
 use bentpipe_gateway_config::{Config, Control, Intercept, Which};
+use bentpipe_interception::InterceptError;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -7,6 +7,7 @@ use crate::room::{Bounds, Room};
 use crate::silence::Silence;
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_gateway_config::{Limits, Which};
+use bentpipe_interception::Limit;
 use bentpipe_os::epoll::Bell;
 use bentpipe_os::nft::LIFE;
 use bentpipe_os::timer;
@@ -78,28 +79,6 @@ impl std::fmt::Display for Impairment {
             }
         };
         f.write_str(words)
-    }
-}
-
-/// What is met when new flows pass unsplit for want of room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Limit {
-    /// As many flows stand as may.
-    Flows,
-    /// The kernel gives no more descriptors.
-    Descriptors,
-    /// As much waits in buffers as may.
-    Buffered,
-}
-
-impl std::fmt::Display for Limit {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Flows => "flows",
-            Self::Descriptors => "descriptors",
-            Self::Buffered => "buffered bytes",
-        })
     }
 }
 

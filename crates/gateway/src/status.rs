@@ -5,10 +5,11 @@
 //! but the kernel's time for the list.
 
 use crate::gateway::Meter;
-use crate::mark::Marks;
-use crate::shared::{Limit, Shared, Standing};
+use crate::shared::{Shared, Standing};
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::Which;
+use bentpipe_interception::Limit;
+use bentpipe_interception::Marks;
 use bentpipe_os::diag::{Connection, Diag, States};
 use bentpipe_os::timer;
 use serde::Serialize;

@@ -6,10 +6,10 @@
 //! the next of its flow that says more. When this process ends or the queue is full, packets go on.
 
 use crate::counters::Counters;
-use crate::mark::Marks;
 use crate::shared::{Shared, Stage};
 use bentpipe_base::{Bytes, Instant, Machine, Rate};
 use bentpipe_gateway_config::Which;
+use bentpipe_interception::Marks;
 use bentpipe_os::epoll::{Epoll, Event, Events, Interest};
 use bentpipe_os::nfqueue::{Queues, Verdict};
 use bentpipe_os::nft::{HoldTable, Holding, Hook, OwnerTable, TableFamily};

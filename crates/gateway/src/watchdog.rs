@@ -8,10 +8,10 @@
 //!
 //! It never waits for nft, nor for the supervising thread, and nothing that it meets ends the gateway.
 
-use crate::intercept::Gate;
 use crate::shared::{Impairment, Shared, Stage};
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::{Interface, Which};
+use bentpipe_interception::Gate;
 use bentpipe_os::epoll::{Epoll, Events, Interest};
 use bentpipe_os::netlink::{Diversion, Family, Netlink, NetlinkError, Watch};
 use bentpipe_os::nft::LIFE;

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-/// The source file of `module::...`: a test file, or a module of this crate or of `gateway-config`, or a test file of the
+/// The source file of `module::...`: a test file, or a module of this crate, of `interception` or of `gateway-config`, or a test file of the
 /// program.
 fn source(crate_root: &Path, test: &str) -> String {
     let (path, _) = test.rsplit_once("::").unwrap();
@@ -13,6 +13,7 @@ fn source(crate_root: &Path, test: &str) -> String {
         format!("tests/{module}.rs"),
         format!("src/{module}.rs"),
         format!("../cli/tests/{module}.rs"),
+        format!("../interception/src/{module}.rs"),
         format!("../gateway-config/src/{module}.rs"),
         format!("../gateway-config/src/{module}/tests.rs"),
     ];
@@ -85,6 +86,7 @@ fn the_time_of_day_decides_nothing() {
         "bpf",
         "cc",
         "gateway",
+        "interception",
         "os",
         "pep",
         "gateway-config",

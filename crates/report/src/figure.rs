@@ -9,6 +9,7 @@ use serde::Serialize;
 /// Lines and what stands around them.
 #[derive(Debug, Serialize)]
 pub struct Drawn<'a> {
+    /// Its name in the study.
     pub name: &'a str,
     /// "Figure 6. " and its title; the title alone where its name is no number of a figure.
     pub heading: String,
@@ -24,6 +25,7 @@ pub struct Drawn<'a> {
     pub band: &'static str,
     /// Up to where a second panel enlarges.
     pub zoom: Option<f64>,
+    /// The lines.
     pub lines: &'a [Line],
 }
 

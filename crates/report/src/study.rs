@@ -15,7 +15,9 @@ const SCRIPTS: [Part; 2] = [
 
 /// What the report shows.
 pub struct StudyReport<'a> {
+    /// The study.
     pub study: &'a Study,
+    /// The cells of its tables.
     pub cells: &'a [Cell],
     /// Its statements, put to the test.
     pub statements: &'a [Judged],

@@ -6,16 +6,12 @@ use crate::budget::{Descriptors, budget};
 use crate::control::{ControlError, Supply};
 use crate::counters::Counters;
 use crate::flow_log;
-use crate::forwarding;
 use crate::handshake::{Backlog, Table};
-use crate::intercept::{InterceptError, Interception};
 use crate::ledger::Ledger;
 use crate::legs::Legs;
-use crate::listen::{self, Decoy, ListenError, Listener, Listeners};
+use crate::listen::{self, ListenError, Listener, Listeners};
 use crate::manage::protocol::{self, Request};
-use crate::mark::{Marks, WORKERS};
 use crate::orders::{Fixed, Handle};
-use crate::ruleset::{Crossing, Reason, Ruleset};
 use crate::shared::{Settings, Shared, Standing};
 use crate::status::{Facts, Lookout};
 use crate::thin::Thinner;
@@ -24,6 +20,10 @@ use crate::worker::{Intake, Plan, Worker};
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_gateway_config::Config;
 use bentpipe_gateway_config::{Interface, Which};
+use bentpipe_interception::forwarding;
+use bentpipe_interception::{Crossing, Reason, Ruleset};
+use bentpipe_interception::{Decoy, InterceptError, Interception};
+use bentpipe_interception::{Marks, WORKERS};
 use bentpipe_os::diag::Diag;
 use bentpipe_os::need::{Missing, Need};
 use bentpipe_os::neighbour::Neighbours;
@@ -186,7 +186,7 @@ impl Gateway {
         let lookout = Lookout::new(facts).map_err(system("ask for connections"))?;
         let neighbours = Neighbours::watch().map_err(system("watch the neighbours"))?;
         // Before any worker: a suspended interception takes nothing, and most that can fail is here.
-        let decoy = Decoy::open()?;
+        let decoy = Decoy::open().map_err(listen::no_decoy)?;
         let rules = Ruleset {
             marks,
             workers: threads,

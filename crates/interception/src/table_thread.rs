@@ -4,10 +4,10 @@
 //! thread. It gives the table new rules when it is told to, and makes the table again where nft has
 //! ended or does not answer any more.
 
-use super::gate::Gate;
-use super::translation::Translation;
-use super::{InterceptError, Passed};
+use crate::intercept::{InterceptError, Passed};
+use crate::nat::Translation;
 use crate::ruleset::Ruleset;
+use crate::switch::Gate;
 use bentpipe_os::epoll::{Bell, Epoll, Events, Interest};
 use bentpipe_os::nft::{NftError, OwnerTable, TableFamily};
 use bentpipe_os::timer;
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 
 /// What the thread has to say.
 #[derive(Debug)]
-pub(crate) enum News {
+pub enum News {
     /// The rules that were asked for last are in force, or refused.
     Renewed(Result<(), InterceptError>),
     /// The table is gone, and cannot be made again.
@@ -39,18 +39,18 @@ pub(crate) enum News {
 
 /// The thread and how to talk to it. Dropping it removes the table.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(crate) struct Keeper {
     orders: Option<Sender<Ruleset>>,
     order_bell: Arc<Bell>,
-    pub(super) news: Receiver<News>,
+    pub(crate) news: Receiver<News>,
     /// Rings when there are news.
-    pub(super) news_bell: Arc<Bell>,
+    pub(crate) news_bell: Arc<Bell>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Keeper {
     /// Makes the table in the calling thread's namespace.
-    pub(super) fn start(
+    pub(crate) fn start(
         rules: Ruleset,
         gate: Arc<Gate>,
         passed: Arc<Passed>,
@@ -88,7 +88,7 @@ impl Keeper {
     }
 
     /// Asks for other rules; [`News::Renewed`] tells what became of that.
-    pub(super) fn renew(&self, rules: Ruleset) {
+    pub(crate) fn renew(&self, rules: Ruleset) {
         if let Some(orders) = &self.orders {
             // It ends before us only by a panic, which is told where the table is missed.
             let _ = orders.send(rules);

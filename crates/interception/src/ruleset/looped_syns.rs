@@ -4,7 +4,7 @@
 //! tells the entrance, and its mark, which tells the worker, may be set anew (CLASSIFY and MARK, for tc). So the
 //! priority is remembered by the connection, and the worker told by the hash that chose it.
 
-use super::segments::{HEADERS, connection};
+use super::mss::{HEADERS, connection};
 use super::{Ruleset, SYN, is};
 use crate::mark::Marks;
 use bentpipe_os::netlink::Mark;
@@ -13,7 +13,7 @@ use bentpipe_os::netlink::Mark;
 const REMEMBERED: u32 = 1 << 16;
 const SECONDS: u32 = 16;
 
-/// The map from connections to priorities (of its key, see [`super::segments`]), and chain `enter`, where SYNs that
+/// The map from connections to priorities (of its key, see [`super::mss`]), and chain `enter`, where SYNs that
 /// have their priority end. Without queues no worker sees that one comes again, which is then in no listener: it passes.
 pub(super) fn sets(seed: u32, queued: bool) -> String {
     let passes = match queued {

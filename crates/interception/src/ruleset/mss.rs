@@ -4,9 +4,9 @@
 //! TCPMSS), for a path that swallows larger segments without a word, has seen the client's SYN, but does not see
 //! our answer, which is not forwarded. What the rule has left in the SYN bounds the answer too. Without such a rule
 //! nothing changes for the client: it says in its SYN what it can receive itself, and sends nothing larger. (A dial
-//! is bounded by [`crate::legs::Prepared::segment_for`].)
+//! is bounded by `segment_for` of the leg.)
 
-/// How many SYNs are remembered, and for how long: while a listener answers them again, see [`crate::listen`].
+/// How many SYNs are remembered, and for how long: while a listener answers them again, see `listen` of the gateway.
 const REMEMBERED: u32 = 1 << 18;
 const SECONDS: u32 = 16;
 

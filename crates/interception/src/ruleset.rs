@@ -11,7 +11,7 @@
 //!   by. `cross_0`, `cross_1`: for those, that way or this, the operator's policies, of which the first that
 //!   matches decides, and what is done without any. What is to be split gets a priority of ours, which tells
 //!   entrance (leg and profile) and worker. Not a mark: a SYN that passes in the end keeps the operator's. `enter`
-//!   remembers it ([`entering`]).
+//!   remembers it ([`looped_syns`]).
 //! - `standing`: the first thing that these are asked: whether the gateway splits new flows at present.
 //!   That is the [`Switch`]'s position, which needs no nft to change; where nobody holds it, the
 //!   gateway does not attend. What is not split passes end to end, counted by the reason, and `deliver`
@@ -19,7 +19,7 @@
 //! - The next two are of another table ([`bentpipe_os::nft::HoldTable`]): SYNs with such a priority wait in their
 //!   worker's queue; those to which the worker then gives a mark for it are looped over `lo`. Where
 //!   there are no queues `cross_N` gives that mark.
-//! - `note_passed`: a SYN that passes passes when it comes again ([`passed`]).
+//! - `note_passed`: a SYN that passes passes when it comes again ([`passed_syns`]).
 //! - `after`: what passes gets its priority back; answers in the name of a host that cannot be asked again.
 //! - `clamp`: no larger segments than a leg's `mss` for what is not split either.
 //! - `passing`: counts what is not split, and refuses QUIC where that is wanted.
@@ -36,7 +36,7 @@
 //!   given. Those that end a TIME_WAIT, by whatever interface, go on: `tproxy` finds nobody who listens, and the rule ends.
 //! - `notrack_out`: what we send is not tracked either. A dial that would leave by another interface than those of
 //!   its leg, because the operator's routes ask for what it has not, or its destination is this machine, does not
-//!   leave. Our answers to SYNs ask for no larger segments than those did (`answers`, see [`segments`]). Where our
+//!   leave. Our answers to SYNs ask for no larger segments than those did (`answers`, see [`mss`]). Where our
 //!   sockets ask for ECN, those whose
 //!   clients did not are made not to: an answer without ECN settles it for both ends.
 //! - `deliver` (at the end of prerouting, so that an operator's own marks cannot overwrite ours, and behind the
@@ -47,14 +47,15 @@
 //!   delivered here. SYNs only to sockets that have a mark: those in TIME_WAIT have none, and would
 //!   catch those of new connections.
 
-mod entering;
-mod passed;
-mod position;
-mod segments;
+mod admission;
+mod looped_syns;
+mod mss;
+mod passed_syns;
 
-pub(crate) use position::{Position, Reason};
+pub(crate) use admission::Position;
+pub use admission::{Limit, Reason};
 
-use crate::listen::Doors;
+use crate::listeners::Doors;
 use crate::mark::Marks;
 use bentpipe_base::Bytes;
 use bentpipe_gateway_config::Which;
@@ -65,10 +66,11 @@ use std::fmt::Write as _;
 
 /// New connections that arrive by `leg` and leave by the other go to one of `doors`.
 #[derive(Clone, Debug)]
-pub(crate) struct Crossing {
-    pub(crate) leg: Which,
+pub struct Crossing {
+    /// By which leg they arrive.
+    pub leg: Which,
     /// Without a profile, then by profile; never empty.
-    pub(crate) doors: Vec<Doors>,
+    pub doors: Vec<Doors>,
 }
 
 /// The table's counters beside those of policies.
@@ -119,23 +121,27 @@ const SYN: &str = "tcp flags & (fin | syn | rst | ack) == syn";
 
 /// The rules of one gateway.
 #[derive(Clone, Debug)]
-pub(crate) struct Ruleset {
-    pub(crate) marks: Marks,
+pub struct Ruleset {
+    /// The marks of this gateway.
+    pub marks: Marks,
     /// How many workers share the SYNs.
-    pub(crate) workers: usize,
+    pub workers: usize,
     /// SYNs wait in queues for their worker's word. Otherwise they go to a listener at once.
-    pub(crate) queued: bool,
+    pub queued: bool,
     /// By which SYNs are dealt to workers, so that nobody knows to whose.
-    pub(crate) seed: u32,
-    /// Where nobody is let in: see [`crate::listen::Decoy`].
-    pub(crate) decoy: Doors,
+    pub seed: u32,
+    /// Where nobody is let in: see [`crate::Decoy`].
+    pub decoy: Doors,
     /// By [`Which`].
-    pub(crate) interfaces: [Vec<Interface>; 2],
-    pub(crate) crossings: Vec<Crossing>,
-    pub(crate) policies: Vec<Policy>,
-    pub(crate) quic: Quic,
+    pub interfaces: [Vec<Interface>; 2],
+    /// Which new connections are for it.
+    pub crossings: Vec<Crossing>,
+    /// The operator's policies, the first that matches first.
+    pub policies: Vec<Policy>,
+    /// What becomes of QUIC.
+    pub quic: Quic,
     /// The largest segment by leg.
-    pub(crate) mss: [Option<Bytes>; 2],
+    pub mss: [Option<Bytes>; 2],
 }
 
 /// Matches what has a mark or priority (`key`).
@@ -151,7 +157,7 @@ impl Ruleset {
     }
 
     /// Each crossing and profile, and its doors: the order is that of the queues.
-    pub(crate) fn entrances(&self) -> impl Iterator<Item = (Which, usize, &Doors)> {
+    pub fn entrances(&self) -> impl Iterator<Item = (Which, usize, &Doors)> {
         self.crossings.iter().flat_map(|crossing| {
             let doors = crossing.doors.iter().enumerate();
             doors.map(|(profile, doors)| (crossing.leg, profile, doors))
@@ -196,8 +202,11 @@ impl Ruleset {
         let crosses: String = (0..self.crossings.len())
             .map(|number| format!("chain cross_{number} {{\n}}\n"))
             .collect();
-        let (own, passing, standing) = (self.own(), self.passing(), position::standing());
-        let (passed, entering) = (passed::sets(), entering::sets(self.seed, self.queued));
+        let (own, passing, standing) = (self.own(), self.passing(), admission::standing());
+        let (passed, entering) = (
+            passed_syns::sets(),
+            looped_syns::sets(self.seed, self.queued),
+        );
         let holders = is("priority", self.marks.holders());
         let unreachable = self.marks.unreachable();
         let ours = self.marks.intercepted();
@@ -245,7 +254,7 @@ chain after {{
         let looped = is("mark", self.marks.for_workers());
         let astray: String = legs.map(|leg| self.astray(leg)).concat();
         let holders = is("priority", self.marks.holders());
-        let (restore, remember) = (self.restore(), segments::remember(&holders, self.seed));
+        let (restore, remember) = (self.restore(), mss::remember(&holders, self.seed));
         let listeners: String = self
             .entrances()
             .enumerate()
@@ -303,8 +312,8 @@ chain deliver {{
   {SYN} {stands} {deliver}
 }}
 ",
-            segments::map(),
-            segments::bound(self.seed),
+            mss::map(),
+            mss::bound(self.seed),
         )
     }
 
@@ -405,7 +414,7 @@ chain by_kind {{
             commands,
             "add rule {table} choose meta priority & 0xff000000 == 0x62000000 accept"
         );
-        for matches in passed::matches() {
+        for matches in passed_syns::matches() {
             let _ = writeln!(commands, "add rule {table} choose {matches} accept");
         }
         for (number, crossing) in self.crossings.iter().enumerate() {

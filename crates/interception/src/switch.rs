@@ -7,14 +7,14 @@ use std::sync::{Mutex, PoisonError};
 /// The switch as the gateway wants it. Whoever changes that throws it at once, without nft and without
 /// waiting; the watchdog holds it.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub struct Gate {
     switch: Switch,
     /// `None` until the gateway is ready.
     wanted: Mutex<Option<Position>>,
 }
 
 impl Gate {
-    pub(super) fn new(switch: Switch) -> Self {
+    pub(crate) fn new(switch: Switch) -> Self {
         Self {
             switch,
             wanted: Mutex::new(None),
@@ -22,7 +22,7 @@ impl Gate {
     }
 
     /// New connections are treated so from now on.
-    pub(super) fn turn(&self, position: Position) {
+    pub(crate) fn turn(&self, position: Position) {
         let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         let before = wanted.replace(position);
         // A table that is missing is the watchdog's to find out. In this order the switch is always
@@ -34,13 +34,13 @@ impl Gate {
     }
 
     /// Holds the switch in its position for a moment more. Says whether the table is there.
-    pub(crate) fn hold(&self) -> bool {
+    pub fn hold(&self) -> bool {
         let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         wanted.is_none_or(|position| self.switch.hold(position.number()))
     }
 
     /// What the switch adds to the table.
-    pub(super) fn body(&self) -> String {
+    pub(crate) fn body(&self) -> String {
         self.switch.body()
     }
 }

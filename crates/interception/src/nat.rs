@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What is known of it, and that table.
 #[derive(Debug)]
-pub(super) struct Translation {
+pub(crate) struct Translation {
     table: Option<OwnerTable>,
     translates: Arc<AtomicBool>,
 }
 
 impl Translation {
-    pub(super) fn new(translates: Arc<AtomicBool>) -> Self {
+    pub(crate) fn new(translates: Arc<AtomicBool>) -> Self {
         Self {
             table: None,
             translates,
@@ -24,7 +24,7 @@ impl Translation {
     }
 
     /// Looks at the chains of the calling thread's namespace.
-    pub(super) fn look(&mut self, rules: &Ruleset) {
+    pub(crate) fn look(&mut self, rules: &Ruleset) {
         let translates = match nft::translates() {
             Ok(translates) => translates,
             Err(error) => {

@@ -2,15 +2,10 @@
 //! listeners. The nft tables go with the process; rules and routes, inert without it, go with the
 //! value or are swept by the next start.
 
-mod gate;
-mod keeper;
-mod translation;
-
-pub(crate) use gate::Gate;
-pub(crate) use keeper::News;
-
-use crate::listen::Decoy;
+use crate::listeners::Decoy;
 use crate::ruleset::{PLACE, Position, Reason, Ruleset};
+use crate::switch::Gate;
+use crate::table_thread::{Keeper, News};
 use bentpipe_gateway_config::{Config, Interface};
 use bentpipe_os::epoll::Bell;
 use bentpipe_os::netlink::{Diversion, Family, Mark, Netlink, NetlinkError};
@@ -18,7 +13,6 @@ use bentpipe_os::nfqueue::Queues;
 use bentpipe_os::nft::{
     Count, HoldTable, Holding, Hook, NftError, OwnerTable, Switch, TableFamily, Tally,
 };
-use keeper::Keeper;
 use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -50,7 +44,7 @@ pub enum InterceptError {
 
 /// The interception of one gateway: made, but not begun.
 #[derive(Debug)]
-pub(crate) struct Interception {
+pub struct Interception {
     // In this order: without the table, the rule has nothing to divert.
     keeper: Keeper,
     _hold: HoldTable,
@@ -65,16 +59,20 @@ pub(crate) struct Interception {
 
 /// Reads what the table has counted, from any thread.
 #[derive(Debug)]
-pub(crate) struct Passed(Mutex<(Tally, String)>);
+pub struct Passed(Mutex<(Tally, String)>);
 
 impl Passed {
-    pub(crate) fn read(&self) -> io::Result<Vec<Count>> {
+    /// The counters of the table.
+    ///
+    /// # Errors
+    /// When the kernel does not list them.
+    pub fn read(&self) -> io::Result<Vec<Count>> {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (tally, table) = &mut *inner;
         tally.read(TableFamily::Inet, table)
     }
 
-    fn follow(&self, table: &OwnerTable) {
+    pub(crate) fn follow(&self, table: &OwnerTable) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         table.name().clone_into(&mut inner.1);
     }
@@ -83,7 +81,10 @@ impl Passed {
 impl Interception {
     /// Where the kernel cannot hold SYNs, `rules` come to let them in at once. Returns the queues where it can:
     /// for each worker those of its entrances.
-    pub(crate) fn new(
+    ///
+    /// # Errors
+    /// See [`InterceptError`]; nothing is left behind.
+    pub fn new(
         mut rules: Ruleset,
         decoy: Decoy,
         half_open: usize,
@@ -127,48 +128,50 @@ impl Interception {
     }
 
     /// The switch that says what becomes of new connections.
-    pub(crate) fn gate(&self) -> Arc<Gate> {
+    pub fn gate(&self) -> Arc<Gate> {
         Arc::clone(&self.gate)
     }
 
     /// The rules and routes.
-    pub(crate) fn diversion(&self) -> Arc<Diversion> {
+    pub fn diversion(&self) -> Arc<Diversion> {
         Arc::clone(&self.diversion)
     }
 
     /// Whether this namespace translates addresses: then what is dialled is tracked, so that it is translated
     /// as the forwarded SYN would have been.
-    pub(crate) fn translates(&self) -> Arc<AtomicBool> {
+    pub fn translates(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.translates)
     }
 
-    pub(crate) fn passed(&self) -> Arc<Passed> {
+    /// The counters of the table, to be read from any thread.
+    pub fn passed(&self) -> Arc<Passed> {
         Arc::clone(&self.passed)
     }
 
     /// By leg.
-    pub(crate) fn interfaces(&self) -> &[Vec<Interface>; 2] {
+    pub fn interfaces(&self) -> &[Vec<Interface>; 2] {
         &self.rules.interfaces
     }
 
-    pub(crate) fn is_on(&self) -> bool {
+    /// Whether new connections are to be split.
+    pub fn is_on(&self) -> bool {
         self.on
     }
 
     /// From now on new connections are split.
-    pub(crate) fn resume(&mut self) {
+    pub fn resume(&mut self) {
         self.on = true;
         self.gate.turn(Position::Split);
     }
 
     /// From now on new connections pass end to end; those that stand are still delivered.
-    pub(crate) fn suspend(&mut self, reason: Reason) {
+    pub fn suspend(&mut self, reason: Reason) {
         self.on = false;
         self.gate.turn(Position::Pass(reason));
     }
 
     /// Asks for new policies, for connections from when [`News::Renewed`] says that they are in force.
-    pub(crate) fn renew(&mut self, config: &Config) {
+    pub fn renew(&mut self, config: &Config) {
         let mut rules = self.rules.clone();
         rules.policies.clone_from(&config.policies);
         rules.quic = config.quic;
@@ -177,13 +180,13 @@ impl Interception {
     }
 
     /// What the keeper of the table has had to say since the last time.
-    pub(crate) fn news(&self) -> impl Iterator<Item = News> + '_ {
+    pub fn news(&self) -> impl Iterator<Item = News> + '_ {
         self.keeper.news_bell.silence();
         self.keeper.news.try_iter()
     }
 
     /// Rings when there are [`Interception::news`].
-    pub(crate) fn bell(&self) -> &Bell {
+    pub fn bell(&self) -> &Bell {
         &self.keeper.news_bell
     }
 }

@@ -1,12 +1,33 @@
 //! What becomes of new connections, as a position of the switch in the table.
 
-use crate::shared::Limit;
 use bentpipe_os::nft::Switch;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
+
+/// What is met when new flows pass unsplit for want of room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Limit {
+    /// As many flows stand as may.
+    Flows,
+    /// The kernel gives no more descriptors.
+    Descriptors,
+    /// As much waits in buffers as may.
+    Buffered,
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Flows => "flows",
+            Self::Descriptors => "descriptors",
+            Self::Buffered => "buffered bytes",
+        })
+    }
+}
 
 /// Why new connections pass end to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
+pub enum Reason {
     /// There is no room.
     Limit(Limit),
     /// The operator wants it.

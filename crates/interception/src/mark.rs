@@ -38,7 +38,7 @@ const HOLDER: u32 = 0xfff;
 const WORKER: u32 = 0xff;
 
 /// The most workers that a SYN's mark can tell apart.
-pub(crate) const WORKERS: usize = 127;
+pub const WORKERS: usize = 127;
 
 /// The marks of one gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl Marks {
     /// On a packet, from when it is known to be for a socket of ours until the end of prerouting. No routing rule
     /// is for it: who looks in between whether its source is routed back (firewalld does, by the mark) finds what
     /// he would find without us.
-    pub(crate) const fn found(self) -> u32 {
+    pub const fn found(self) -> u32 {
         self.0 | 3
     }
 
@@ -102,7 +102,7 @@ impl Marks {
     }
 
     /// On datagrams that hold the switch of the gateway's table, and that leave its position.
-    pub(crate) const fn switch(self) -> [u32; 2] {
+    pub const fn switch(self) -> [u32; 2] {
         [self.0 | 11, self.0 | 10]
     }
 
@@ -122,7 +122,7 @@ impl Marks {
     }
 
     /// What all marks of SYNs for workers have in common.
-    pub(crate) const fn for_workers(self) -> Mark {
+    pub const fn for_workers(self) -> Mark {
         Mark {
             value: self.0 | FOR_WORKER,
             mask: !(FOR_WORKER - 1),
@@ -130,7 +130,7 @@ impl Marks {
     }
 
     /// The bit that [`Marks::for_worker`] has, and those that tell the worker.
-    pub(crate) const fn steering() -> (u32, u32) {
+    pub const fn steering() -> (u32, u32) {
         (FOR_WORKER, FOR_WORKER - 1)
     }
 
@@ -140,7 +140,7 @@ impl Marks {
     }
 
     /// What the marks of both legs' have in common, and no other.
-    pub(crate) const fn tracked_ones(self) -> Mark {
+    pub const fn tracked_ones(self) -> Mark {
         Mark {
             value: self.0 | TRACKED,
             mask: Self::mask() | TRACKED | FOR_WORKER,
@@ -161,7 +161,7 @@ impl Marks {
     }
 
     /// What all priorities of SYNs that are to be held have in common.
-    pub(crate) const fn holders(self) -> Mark {
+    pub const fn holders(self) -> Mark {
         Mark {
             value: Mark::GATEWAYS.value | (self.0 & (HOLDER << 8)) << 4,
             mask: !HOLDER,
@@ -169,7 +169,7 @@ impl Marks {
     }
 
     /// What the priorities of SYNs of one entrance have in common.
-    pub(crate) const fn entrance(self, entrance: usize) -> Mark {
+    pub const fn entrance(self, entrance: usize) -> Mark {
         Mark {
             value: self.held(entrance, 0),
             mask: !WORKER,
@@ -177,7 +177,7 @@ impl Marks {
     }
 
     /// The priority of SYNs that pass because their destination is translated. No worker has that number.
-    pub(crate) const fn translated(self) -> u32 {
+    pub const fn translated(self) -> u32 {
         self.held(0, WORKER as usize)
     }
 

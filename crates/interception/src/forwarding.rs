@@ -4,7 +4,7 @@ use std::fs;
 
 /// Says in the log where the interfaces of the legs forward nothing: IPv4 at all, and IPv6 where they have a
 /// global address of it.
-pub(crate) fn warn(legs: [&[String]; 2]) {
+pub fn warn(legs: [&[String]; 2]) {
     let names: Vec<&str> = legs.into_iter().flatten().map(String::as_str).collect();
     // Without IPv6 there is no such file.
     let addresses = fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
