@@ -1,18 +1,13 @@
 //! The gateway from start to end: what it makes, in which order, and how that is undone.
 
-mod crew;
 mod start;
+mod threads;
 
 pub use start::StartError;
 
-use crate::budget::{Descriptors, budget};
-use crate::control::Supply;
-use crate::counters::{Counters, Snapshot};
-use crate::ledger::{Distribution, Times};
-use crate::load;
-use crate::orders::{Fixed, Handle, Order, OrderError, Orders, Outcome, Request};
-use crate::room::Bounds;
-use crate::shared::{Settings, Shared, Stage, Standing};
+use crate::congestion::Supply;
+use crate::descriptor_budget::{Descriptors, budget};
+use crate::handle::{Fixed, Handle, Order, OrderError, Orders, Outcome, Request};
 use crate::shutdown::Shutdown;
 use bentpipe_base::Bytes;
 use bentpipe_gateway_config::Config;
@@ -27,11 +22,16 @@ use bentpipe_os::epoll::{Epoll, Events, Interest};
 use bentpipe_os::neighbour::Neighbours;
 use bentpipe_os::nft::Count;
 use bentpipe_os::{sweep, timer};
-use crew::Crew;
+use bentpipe_relay::Bounds;
+use bentpipe_relay::memory_pressure;
+use bentpipe_relay::{Counters, Snapshot};
+use bentpipe_relay::{Distribution, Times};
+use bentpipe_relay::{Settings, Shared, Stage, Standing};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thiserror::Error;
+use threads::Crew;
 
 /// How long after descriptors ran out they are asked for again when no flow has ended since: some
 /// other part of the process, or of the system, may have given them back.
@@ -309,7 +309,8 @@ impl Gateway {
             Err(error) => tracing::warn!(%error, "cannot ask what waits in buffers"),
         }
         let cost = timer::now().since(now);
-        self.scales.next = timer::now() + (cost * load::SHARE).clamp(load::LOOK, load::SELDOM);
+        self.scales.next = timer::now()
+            + (cost * memory_pressure::SHARE).clamp(memory_pressure::LOOK, memory_pressure::SELDOM);
     }
 
     /// Suspends interception at a limit, resumes it well below.

@@ -17,36 +17,16 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod budget;
+mod ack_thinning;
 mod config;
-mod control;
-mod counters;
-mod dial;
-mod flow;
-mod flow_log;
+mod congestion;
+mod descriptor_budget;
 mod gateway;
-mod handshake;
-mod lane;
-mod ledger;
-mod legs;
-mod listen;
-mod load;
+mod handle;
 mod manage;
-mod orders;
-mod room;
-mod shared;
 mod shutdown;
-mod silence;
-mod slab;
 mod status;
-mod thin;
 mod watchdog;
-mod worker;
-
-/// What [`room`] shares; its tests put loom's in their place.
-mod sync {
-    pub(crate) use std::sync::atomic::{AtomicUsize, Ordering, fence};
-}
 
 pub use bentpipe_gateway_config::Leg;
 pub use bentpipe_gateway_config::{
@@ -54,14 +34,12 @@ pub use bentpipe_gateway_config::{
     Which,
 };
 pub use bentpipe_interception::{InterceptError, Limit, Marks, TrialError, lost_over_loopback};
+pub use bentpipe_relay::{Entry, ListenError, Snapshot, Standing};
 pub use config::{ConfigError, load};
-pub use control::ControlError;
-pub use counters::{Entry, Snapshot};
+pub use congestion::ControlError;
 pub use gateway::{Ending, Gateway, Meter, RunError, StartError};
-pub use listen::ListenError;
+pub use handle::{Handle, OrderError};
 pub use manage::protocol;
 pub use manage::{ManageError, Manager, Source};
-pub use orders::{Handle, OrderError};
-pub use shared::Standing;
 pub use shutdown::{Shutdown, SignalError};
 pub use status::{FlowStatus, Flows, Half, LegStatus, LimitsNow, Status, Unsplit};

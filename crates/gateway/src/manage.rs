@@ -4,18 +4,18 @@
 //! Everything here runs on threads of its own, at a lower priority, with bounded seats, lines and
 //! patience: a client that hangs or floods costs its own seat and nothing of the flows'.
 
+mod bounded_server;
 mod deadline;
 mod http;
 mod metrics;
 pub mod protocol;
-mod seats;
 mod socket;
 
-use crate::orders::{Handle, OrderError};
+use crate::handle::{Handle, OrderError};
 use bentpipe_gateway_config::{Config, Control};
+use bounded_server::{Greeting, Rank, Seats};
 use deadline::Deadline;
 use protocol::{Answer, Request};
-use seats::{Greeting, Rank, Seats};
 use socket::Place;
 use std::fmt;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};

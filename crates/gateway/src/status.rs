@@ -5,13 +5,13 @@
 //! but the kernel's time for the list.
 
 use crate::gateway::Meter;
-use crate::shared::{Shared, Standing};
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::Which;
 use bentpipe_interception::Limit;
 use bentpipe_interception::Marks;
 use bentpipe_os::diag::{Connection, Diag, States};
 use bentpipe_os::timer;
+use bentpipe_relay::{Shared, Standing};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::io;

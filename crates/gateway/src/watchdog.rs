@@ -8,7 +8,6 @@
 //!
 //! It never waits for nft, nor for the supervising thread, and nothing that it meets ends the gateway.
 
-use crate::shared::{Impairment, Shared, Stage};
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::{Interface, Which};
 use bentpipe_interception::Gate;
@@ -16,6 +15,7 @@ use bentpipe_os::epoll::{Epoll, Events, Interest};
 use bentpipe_os::netlink::{Diversion, Family, Netlink, NetlinkError, Watch};
 use bentpipe_os::nft::LIFE;
 use bentpipe_os::timer;
+use bentpipe_relay::{Impairment, Shared, Stage};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -221,26 +221,5 @@ impl Legs {
             true => &Family::ALL,
             false => &[Family::V4],
         }
-    }
-}
-
-/// Tells a thread that takes new connections whether it stood still (stopped, frozen, starved) for longer
-/// than the switch stands: the connections that waited for it meanwhile have been let pass since, and
-/// are not to be split.
-#[derive(Debug)]
-pub(crate) struct Standstill {
-    woke: Instant,
-}
-
-impl Standstill {
-    pub(crate) fn new() -> Self {
-        Self { woke: timer::now() }
-    }
-
-    /// The thread works; the watchdog has woken it within [`PERIOD`] unless it stood still.
-    pub(crate) fn wakes(&mut self) -> bool {
-        let now = timer::now();
-        let before = std::mem::replace(&mut self.woke, now);
-        now.since(before) >= LIFE
     }
 }

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-/// The source file of `module::...`: a test file, or a module of this crate, of `interception` or of `gateway-config`, or a test file of the
+/// The source file of `module::...`: a test file, or a module of this crate, of `relay`, of `interception` or of `gateway-config`, or a test file of the
 /// program.
 fn source(crate_root: &Path, test: &str) -> String {
     let (path, _) = test.rsplit_once("::").unwrap();
@@ -13,6 +13,7 @@ fn source(crate_root: &Path, test: &str) -> String {
         format!("tests/{module}.rs"),
         format!("src/{module}.rs"),
         format!("../cli/tests/{module}.rs"),
+        format!("../relay/src/{module}.rs"),
         format!("../interception/src/{module}.rs"),
         format!("../gateway-config/src/{module}.rs"),
         format!("../gateway-config/src/{module}/tests.rs"),
@@ -49,7 +50,7 @@ fn every_promise_names_a_test() {
 
 /// Who asks for the time of day, which anybody may set back and forth, and what for. No deadline is among it.
 const ASKERS: [(&str, &str); 4] = [
-    ("gateway/src/flow_log.rs", "tells when a flow ended"),
+    ("relay/src/flow_log.rs", "tells when a flow ended"),
     ("transfer/src/announce.rs", "tells the date of a stream"),
     (
         "transfer/src/authenticate.rs",
@@ -89,6 +90,7 @@ fn the_time_of_day_decides_nothing() {
         "interception",
         "os",
         "pep",
+        "relay",
         "gateway-config",
         "saratoga",
         "transfer",

@@ -7,12 +7,12 @@
 //! A health check whose request comes in one piece, as they do, is answered at the door: it needs no
 //! seat, so nobody can take one from it.
 
+use super::bounded_server::{Greeting, Rank};
 use super::deadline::Deadline;
 use super::metrics;
-use super::seats::{Greeting, Rank};
-use crate::orders::Handle;
-use crate::shared::Standing;
+use crate::handle::Handle;
 use bentpipe_gateway_config::http::{self, Document, Refusal};
+use bentpipe_relay::Standing;
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;

@@ -1,11 +1,11 @@
 //! What Prometheus reads, in the OpenMetrics text format 1.0: made anew for each scrape from the
 //! counters and the kernel's list of connections.
 
-use crate::ledger::Distribution;
-use crate::orders::Handle;
-use crate::shared::Standing;
+use crate::handle::Handle;
 use crate::status::{LegStatus, Status};
 use bentpipe_gateway_config::Which;
+use bentpipe_relay::Distribution;
+use bentpipe_relay::Standing;
 use std::fmt::{self, Write as _};
 
 const LEGS: [Which; 2] = [Which::Lan, Which::Sat];

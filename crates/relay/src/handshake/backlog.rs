@@ -11,7 +11,7 @@ pub(crate) const LONGEST: u32 = 4096;
 
 /// What the listeners of a worker take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Backlog {
+pub struct Backlog {
     /// Where the listeners began to listen, `net.core.somaxconn` bounded theirs.
     listening: usize,
     /// SYNs that may be unconfirmed at a time.
@@ -22,7 +22,7 @@ pub(crate) struct Backlog {
 
 impl Backlog {
     /// That of listeners that have just begun to listen in the calling thread's namespace.
-    pub(crate) fn measure() -> Self {
+    pub fn measure() -> Self {
         let most = read(Path::new("/proc/sys/net/core/somaxconn")).unwrap_or(LONGEST);
         let mut backlog = Self {
             listening: most.min(LONGEST) as usize,

@@ -23,13 +23,14 @@ const BOUNDS: [u64; 17] = [
 
 /// How often something took how long; one thread writes.
 #[derive(Debug, Default)]
-pub(crate) struct Histogram {
+pub struct Histogram {
     counts: [Counter; BOUNDS.len() + 1],
     micros: Counter,
 }
 
 impl Histogram {
-    pub(crate) fn record(&self, time: Duration) {
+    /// It took `time` once more.
+    pub fn record(&self, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let bucket = BOUNDS.partition_point(|bound| *bound < micros);
         if let Some(count) = self.counts.get(bucket) {
@@ -41,15 +42,16 @@ impl Histogram {
 
 /// What histograms hold together at one moment.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Distribution {
+pub struct Distribution {
     /// Upper bound in seconds, and how many were up to it and above the one before.
-    pub(crate) buckets: Vec<(f64, u64)>,
+    pub buckets: Vec<(f64, u64)>,
     /// All times together, in seconds.
-    pub(crate) sum: f64,
+    pub sum: f64,
 }
 
 impl Distribution {
-    pub(crate) fn of<'h>(histograms: impl Iterator<Item = &'h Histogram>) -> Self {
+    /// Of `histograms`, by whichever threads.
+    pub fn of<'h>(histograms: impl Iterator<Item = &'h Histogram>) -> Self {
         let bounds = BOUNDS.iter().map(|bound| *bound as f64 / 1e6);
         let mut buckets: Vec<(f64, u64)> = bounds.chain([f64::MAX]).map(|at| (at, 0)).collect();
         let mut micros = 0u64;
@@ -68,34 +70,41 @@ impl Distribution {
 
 /// The times of one worker's flows.
 #[derive(Debug, Default)]
-pub(crate) struct Times {
+pub struct Times {
     /// From a client's SYN, or where that is answered early from its connection, until both legs stand.
-    pub(crate) connect: Histogram,
+    pub connect: Histogram,
     /// Smoothed round-trip times by leg: at the end of each flow, and of standing ones now and then.
-    pub(crate) rtt: [Histogram; 2],
+    pub rtt: [Histogram; 2],
     /// Segments sent again by flows that have ended, by leg.
-    pub(crate) retransmitted: [Counter; 2],
+    pub retransmitted: [Counter; 2],
 }
 
 /// A flow that has ended, as the log tells it.
 #[derive(Debug)]
-pub(crate) struct Record {
-    pub(crate) client: Option<SocketAddr>,
-    pub(crate) server: Option<SocketAddr>,
-    pub(crate) from: Which,
-    pub(crate) lasted: Duration,
-    pub(crate) end: &'static str,
-    /// Of the accepted and the dialled socket.
-    pub(crate) near: Info,
-    pub(crate) far: Info,
+pub struct Record {
+    /// Who began it, where that is known still.
+    pub client: Option<SocketAddr>,
+    /// With whom.
+    pub server: Option<SocketAddr>,
+    /// By which leg the client came.
+    pub from: Which,
+    /// From the client's SYN to the end.
+    pub lasted: Duration,
+    /// How it ended, in one word.
+    pub end: &'static str,
+    /// Of the accepted socket.
+    pub near: Info,
+    /// Of the dialled socket.
+    pub far: Info,
 }
 
 /// One worker's ledger.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub struct Ledger {
     /// `None` where nobody has asked: it costs two system calls a flow.
-    pub(crate) times: Option<Arc<Times>>,
-    pub(crate) log: Option<SyncSender<Record>>,
+    pub times: Option<Arc<Times>>,
+    /// Where lines for the flow log go, if there is one.
+    pub log: Option<SyncSender<Record>>,
 }
 
 impl Ledger {

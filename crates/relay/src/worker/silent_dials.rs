@@ -1,4 +1,4 @@
-//! Dials that are met with silence: what the client's own SYN might do better ([`crate::silence`]).
+//! Dials that are met with silence: what the client's own SYN might do better ([`crate::unanswered_dials`]).
 //!
 //! Held, the SYN goes on, if it has come again (who forges one does not repeat it): the dial is given up, and the
 //! client hears its answer, if there is any. Answered early there is no way back, for the client has a connection with
@@ -10,7 +10,7 @@
 
 use super::Worker;
 use crate::handshake::{Held, Ticket};
-use crate::silence::PATIENCE;
+use crate::unanswered_dials::PATIENCE;
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::{Ends, Syn};
 use bentpipe_os::conntrack::Conntrack;

@@ -1,6 +1,6 @@
 //! Dialling on: the far leg, from the client's own address and port.
 
-use crate::legs::Prepared;
+use crate::socket_policy::Prepared;
 use bentpipe_gateway_config::{Ends, Service};
 use bentpipe_os::neighbour;
 use bentpipe_os::socket::{self, Dial};

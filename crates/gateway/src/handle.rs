@@ -3,15 +3,15 @@
 //! Orders go to the supervising thread, which alone changes interception and settings; the workers
 //! never wait for one.
 
-use crate::control::ControlError;
-use crate::counters::Snapshot;
+use crate::congestion::ControlError;
 use crate::gateway::Meter;
-use crate::shared::Shared;
 use crate::status::{Lookout, Status};
 use bentpipe_base::Rate;
 use bentpipe_gateway_config::Handshake;
 use bentpipe_gateway_config::{Config, Control, Intercept, Which};
 use bentpipe_interception::InterceptError;
+use bentpipe_relay::Shared;
+use bentpipe_relay::Snapshot;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;

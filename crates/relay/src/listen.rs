@@ -6,7 +6,7 @@
 //! interception; from this machine a connection to them is told by its destination and thrown out.
 
 use crate::handshake::LONGEST_BACKLOG;
-use crate::legs::{Legs, Prepared};
+use crate::socket_policy::{Legs, Prepared};
 use bentpipe_gateway_config::Which;
 use bentpipe_interception::{Doors, Marks};
 use bentpipe_os::socket;
@@ -22,18 +22,20 @@ const ANSWERS: u32 = 3;
 
 /// One listening socket.
 #[derive(Debug)]
-pub(crate) struct Listener {
-    pub(crate) socket: OwnedFd,
-    pub(crate) address: SocketAddr,
+pub struct Listener {
+    /// The socket.
+    pub socket: OwnedFd,
+    /// Its address on loopback.
+    pub address: SocketAddr,
     /// The leg by which its connections come in.
-    pub(crate) leg: Which,
+    pub leg: Which,
     /// Their profile: see [`Legs::of`].
-    pub(crate) profile: usize,
+    pub profile: usize,
 }
 
 /// All listeners, by worker. They stay open until the last worker has ended: the kernel numbers those that share a
 /// port in the order in which they began, and one that goes would give its number to another.
-pub(crate) type Listeners = Arc<[Vec<Arc<Listener>>]>;
+pub type Listeners = Arc<[Vec<Arc<Listener>>]>;
 
 /// A listening socket could not be made.
 #[derive(Debug, Error)]
@@ -69,7 +71,7 @@ pub enum ListenError {
 
 /// Opens the sockets of one leg and profile for `workers` workers, beginning at `port` or, when 0, at
 /// a port of the kernel's choice. Returns one list a worker.
-pub(crate) fn open(
+pub fn open(
     which: Which,
     (legs, profile): (&Legs, usize),
     port: u16,
@@ -143,7 +145,7 @@ fn door(
 }
 
 /// [`bentpipe_interception::Decoy::open`] has failed.
-pub(crate) fn no_decoy(source: io::Error) -> ListenError {
+pub fn no_decoy(source: io::Error) -> ListenError {
     refused((Ipv4Addr::LOCALHOST, 0).into(), Which::Lan, source)
 }
 

@@ -22,17 +22,23 @@ const TICK: Duration = Duration::from_secs(1);
 const ENDED: Interest = Interest::WRITE.and(Interest::ONCE);
 
 /// What SYNs come by, and those that have come.
-pub(crate) struct Intake {
-    pub(crate) queues: Queues,
+pub struct Intake {
+    /// The kernel's queues.
+    pub queues: Queues,
     /// For each entrance the leg that its SYNs arrive by, and their profile.
-    pub(crate) entrances: Vec<(Which, usize)>,
-    pub(crate) handshake: Handshake,
-    pub(crate) marks: Marks,
-    pub(crate) backlog: Backlog,
-    pub(crate) table: Table,
+    pub entrances: Vec<(Which, usize)>,
+    /// When a SYN is answered.
+    pub handshake: Handshake,
+    /// The marks of the gateway.
+    pub marks: Marks,
+    /// How many the listeners answer.
+    pub backlog: Backlog,
+    /// Those that have come.
+    pub table: Table,
     /// How many workers there are.
-    pub(crate) workers: usize,
-    pub(crate) looked: Instant,
+    pub workers: usize,
+    /// When it was last looked for what is late.
+    pub looked: Instant,
 }
 
 impl Intake {

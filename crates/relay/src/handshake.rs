@@ -14,9 +14,11 @@
 //! and the far side never hears of it.
 
 mod backlog;
-mod shares;
+mod quotas;
 mod table;
 
-pub(crate) use backlog::{Backlog, LONGEST as LONGEST_BACKLOG};
-pub(crate) use shares::Shares;
-pub(crate) use table::{Held, Known, Table, Ticket};
+pub use backlog::Backlog;
+pub(crate) use backlog::LONGEST as LONGEST_BACKLOG;
+pub(crate) use quotas::Shares;
+pub use table::Table;
+pub(crate) use table::{Held, Known, Ticket};

@@ -8,8 +8,8 @@ macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
         /// The live counters of one worker; only that worker adds to them.
         #[derive(Debug, Default)]
-        pub(crate) struct Counters {
-            $(pub(crate) $name: Counter,)+
+        pub struct Counters {
+            $($(#[doc = $doc])+ pub $name: Counter,)+
         }
 
         /// The counters of a gateway, read at one moment. All but `open` only ever grow.
@@ -21,7 +21,8 @@ macro_rules! counters {
         }
 
         impl Snapshot {
-            pub(crate) fn add(&mut self, counters: &Counters) {
+            /// Adds those of one worker.
+            pub fn add(&mut self, counters: &Counters) {
                 $(self.$name += counters.$name.read();)+
             }
 
@@ -123,20 +124,23 @@ counters! {
 
 /// A number that one thread counts up and all may read.
 #[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
+pub struct Counter(AtomicU64);
 
 impl Counter {
-    pub(crate) fn one(&self) {
+    /// One more.
+    pub fn one(&self) {
         self.many(1);
     }
 
-    pub(crate) fn many(&self, count: u64) {
+    /// `count` more.
+    pub fn many(&self, count: u64) {
         // One writer: a plain load and store, without the price of an atomic add.
         let before = self.0.load(Ordering::Relaxed);
         self.0.store(before.wrapping_add(count), Ordering::Relaxed);
     }
 
-    pub(crate) fn read(&self) -> u64 {
+    /// How many so far.
+    pub fn read(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -162,8 +166,8 @@ impl Snapshot {
             + self.over_buffered
     }
 
-    /// SYNs that passed unsplit by a worker's word, by the reason as [`crate::Meter::passed`] names it.
-    pub(crate) fn unsplit(&self) -> [(&'static str, u64); 10] {
+    /// SYNs that passed unsplit by a worker's word, by the reason as `Meter::passed` of the gateway names it.
+    pub fn unsplit(&self) -> [(&'static str, u64); 10] {
         [
             ("limit_flows", self.over_flows),
             ("limit_descriptors", self.over_descriptors),

@@ -1,10 +1,10 @@
 //! Which congestion control a leg gets, and what it is told of the link.
 
-use crate::legs::{Legs, Prepared};
 use bentpipe_bpf::{ChooseError, ConfigureError, Controls, HYBLA, LoadError, RATE, kernel_name};
 use bentpipe_gateway_config::{Config, Leg, Which};
 use bentpipe_interception::Marks;
 use bentpipe_os::{socket, tcp};
+use bentpipe_relay::{Legs, Prepared};
 use std::net::{Ipv4Addr, SocketAddr};
 use thiserror::Error;
 

@@ -1,7 +1,7 @@
 //! How many flows the descriptors of this process carry.
 
-use crate::room::Bounds;
 use bentpipe_gateway_config::Limits;
+use bentpipe_relay::Bounds;
 
 /// Descriptors of an idle flow.
 const OF_A_FLOW: usize = 2;

@@ -1,7 +1,7 @@
 //! The flow log: one line of JSON for each flow that has ended, written by a thread of its own.
 
+use crate::accounting::Record;
 use crate::counters::Counters;
-use crate::ledger::Record;
 use bentpipe_gateway_config::Which;
 use bentpipe_os::sched;
 use bentpipe_os::tcp::Info;
@@ -26,7 +26,7 @@ const TELL: Duration = Duration::from_secs(60);
 
 /// Opens the log at `path`, to be added to; what cannot be written is counted in `counters`. The
 /// thread ends with the last sender.
-pub(crate) fn open(path: &Path, counters: Arc<Counters>) -> io::Result<SyncSender<Record>> {
+pub fn open(path: &Path, counters: Arc<Counters>) -> io::Result<SyncSender<Record>> {
     let file = append(path)?;
     let (sender, records) = sync_channel(WAITING);
     let log = Log {

@@ -1,4 +1,4 @@
-//! Flows whose receivers take nothing, when memory is short ([`mod@crate::load`]).
+//! Flows whose receivers take nothing, when memory is short ([`mod@crate::memory_pressure`]).
 //!
 //! Once a second each worker looks at its flows of which a lane is full, and at those that close. One whose receiver has taken next to
 //! nothing for [`PAUSE`] is shrunk: what waits stays, and no more comes. So are the other full ones of a client
@@ -8,8 +8,8 @@
 
 use super::Worker;
 use crate::flow::{Flow, Phase, Side};
-use crate::legs::{End, Legs};
-use crate::load::{Claims, Client};
+use crate::memory_pressure::{Claims, Client};
+use crate::socket_policy::{End, Legs};
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_os::{socket, tcp, timer};
 use std::collections::HashMap;

@@ -14,11 +14,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// How often the kernel is asked, at most.
-pub(crate) const LOOK: Duration = Duration::from_millis(250);
+pub const LOOK: Duration = Duration::from_millis(250);
 /// How often at least, whatever it costs.
-pub(crate) const SELDOM: Duration = Duration::from_secs(2);
+pub const SELDOM: Duration = Duration::from_secs(2);
 /// Of the time, one part in so many may be spent on asking.
-pub(crate) const SHARE: u32 = 200;
+pub const SHARE: u32 = 200;
 
 /// How long it takes to find out whose flows stand still, with a margin: only then is the bound said to be met.
 const WHOSE: Duration = Duration::from_secs(4);
@@ -39,8 +39,9 @@ impl Client {
 /// What the stalled flows of each client hold, in bytes.
 pub(crate) type Claims = HashMap<Client, u64>;
 
+/// What waits for all flows of a gateway.
 #[derive(Debug)]
-pub(crate) struct Load {
+pub struct Load {
     /// By worker, in bytes.
     pipes: Vec<AtomicU64>,
     /// By worker.
@@ -113,13 +114,13 @@ impl Load {
 
     /// Whether memory would be far from short even if all that TCP of this machine holds were ours. To know
     /// what is ours the kernel has to look at each connection of the machine, those in TIME_WAIT too.
-    pub(crate) fn is_light(&self, all: Bytes) -> bool {
+    pub fn is_light(&self, all: Bytes) -> bool {
         let bound = self.bound().0;
         all.0.saturating_add(self.in_pipes()) <= bound / 2 - bound / 10
     }
 
     /// Bytes between the sockets of flows.
-    pub(crate) fn in_pipes(&self) -> u64 {
+    pub fn in_pipes(&self) -> u64 {
         let pipes = self.pipes.iter().map(|pipes| pipes.load(Ordering::Relaxed));
         pipes.sum()
     }
@@ -167,11 +168,13 @@ impl Load {
         self.held().0.saturating_sub(bound - bound / 4)
     }
 
-    pub(crate) fn held(&self) -> Bytes {
+    /// What waits at the last look.
+    pub fn held(&self) -> Bytes {
         Bytes(self.held.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn bound(&self) -> Bytes {
+    /// From that on new flows pass unsplit.
+    pub fn bound(&self) -> Bytes {
         Bytes(self.bound.load(Ordering::Relaxed))
     }
 

@@ -1,6 +1,6 @@
 //! One split connection: two sockets, two lanes.
 
-use crate::lane::Lane;
+use crate::pump::Lane;
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::Which;
 use bentpipe_os::timer;
@@ -105,7 +105,7 @@ impl Flow {
         (&mut self.lanes[side as usize], from, to)
     }
 
-    /// That of its legs: see [`crate::legs::Legs::of`].
+    /// That of its legs: see [`crate::socket_policy::Legs::of`].
     pub(crate) fn profile(&self) -> usize {
         self.profile.into()
     }

@@ -7,22 +7,22 @@
 mod accept;
 mod breaking;
 mod closing;
-mod heir;
 mod idle;
+mod silent_dials;
 mod stalled;
-mod syn;
-mod unanswered;
+mod syn_queue;
+mod takeover;
 
-pub(crate) use syn::Intake;
+pub use syn_queue::Intake;
 
+use crate::accounting::Ledger;
 use crate::counters::Counters;
 use crate::flow::{Flow, Phase, Side};
-use crate::lane::{Broken, Step, Tools};
-use crate::ledger::Ledger;
 use crate::listen::{Listener, Listeners};
+use crate::pump::{Broken, Step, Tools};
 use crate::shared::{Settings, Shared, Stage};
 use crate::slab::Slab;
-use crate::watchdog::Standstill;
+use crate::standstill::Standstill;
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::Which;
 use bentpipe_os::conntrack::Conntrack;
@@ -31,13 +31,13 @@ use bentpipe_os::splice::Pool;
 use bentpipe_os::{sched, socket, timer};
 use breaking::Breaking;
 use idle::Idle;
+use silent_dials::Dialling;
 use stalled::Stalled;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use unanswered::Dialling;
 
 /// Tokens from here on are listeners; below, a flow's slot and side.
 const LISTENER: u64 = 1 << 40;
@@ -61,20 +61,25 @@ enum Pause {
 }
 
 /// What a worker is made of.
-pub(crate) struct Plan {
-    pub(crate) number: usize,
+pub struct Plan {
+    /// Which of the workers it is, from 0.
+    pub number: usize,
     /// Of all workers.
-    pub(crate) listeners: Listeners,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) counters: Arc<Counters>,
+    pub listeners: Listeners,
+    /// What all threads share.
+    pub shared: Arc<Shared>,
+    /// Its own counters.
+    pub counters: Arc<Counters>,
     /// What is dialled is to be seen by conntrack.
-    pub(crate) translates: Arc<AtomicBool>,
+    pub translates: Arc<AtomicBool>,
     /// Where the kernel can hold SYNs.
-    pub(crate) intake: Option<Intake>,
-    pub(crate) ledger: Ledger,
+    pub intake: Option<Intake>,
+    /// Where it writes what flows were like.
+    pub ledger: Ledger,
 }
 
-pub(crate) struct Worker {
+/// A worker, not at work yet.
+pub struct Worker {
     number: usize,
     epoll: Epoll,
     /// Of all workers; those that this one serves; and whose these are.
@@ -110,7 +115,11 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(plan: Plan) -> io::Result<Self> {
+    /// Made of `plan`.
+    ///
+    /// # Errors
+    /// When the kernel gives no epoll set.
+    pub fn new(plan: Plan) -> io::Result<Self> {
         let epoll = Epoll::new()?;
         epoll.add(plan.shared.wake(), WAKE, Interest::READ | Interest::EDGE)?;
         if let Some(intake) = &plan.intake {
@@ -144,7 +153,7 @@ impl Worker {
             listened: timer::now(),
             tools: Tools {
                 pool: Pool::new(pipes, pipes.min(64), pipe_size),
-                buffer: vec![0; crate::lane::SMALL].into(),
+                buffer: vec![0; crate::pump::SMALL].into(),
                 held: 0,
                 portion: pipe_size,
                 turn: TURN,
@@ -159,7 +168,10 @@ impl Worker {
     }
 
     /// Works until the gateway stops.
-    pub(crate) fn run(mut self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// When it cannot wait for events any more.
+    pub fn run(mut self) -> io::Result<()> {
         sched::leave_signals_to_others();
         let mut events = Events::with_capacity(BATCH);
         loop {

@@ -5,8 +5,6 @@
 //! queue of the kernel, and given to the link at `ack_rate` by [`AckFilter`]: one that waits is replaced by
 //! the next of its flow that says more. When this process ends or the queue is full, packets go on.
 
-use crate::counters::Counters;
-use crate::shared::{Shared, Stage};
 use bentpipe_base::{Bytes, Instant, Machine, Rate};
 use bentpipe_gateway_config::Which;
 use bentpipe_interception::Marks;
@@ -16,6 +14,8 @@ use bentpipe_os::nft::{HoldTable, Holding, Hook, OwnerTable, TableFamily};
 use bentpipe_os::timer;
 use bentpipe_pep::ack_filter::{AckFilter, Config};
 use bentpipe_pep::{Forge, Packet, Segment, Side, View};
+use bentpipe_relay::Counters;
+use bentpipe_relay::{Shared, Stage};
 use bentpipe_wire::Checksums;
 use std::cell::{Cell, RefCell};
 use std::io;

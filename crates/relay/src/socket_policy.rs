@@ -11,30 +11,32 @@ use std::time::Duration;
 
 /// A leg's policy with what this kernel made of it.
 #[derive(Clone, Debug)]
-pub(crate) struct Prepared {
-    pub(crate) mark: u32,
+pub struct Prepared {
+    /// The mark of its sockets.
+    pub mark: u32,
     /// In its place on dialled sockets whose packets conntrack is to see.
-    pub(crate) tracked: u32,
+    pub tracked: u32,
     /// The congestion control to set; `None` leaves the kernel's default.
-    pub(crate) control: Option<String>,
+    pub control: Option<String>,
     /// Whether that is the kernel's default anyway: sockets are born with it.
-    pub(crate) usual_control: bool,
+    pub usual_control: bool,
     /// A ceiling on the pacing of each socket, for controls that do not know the link's rate.
-    pub(crate) ceiling: Option<Rate>,
+    pub ceiling: Option<Rate>,
     /// Where sockets ask for ECN: the priority of SYNs that are not to, because their clients did not.
-    pub(crate) without_ecn: Option<u32>,
+    pub without_ecn: Option<u32>,
     /// When idle connections are probed, if not at the kernel's own time.
-    pub(crate) keepalive: Option<Duration>,
-    pub(crate) leg: Leg,
+    pub keepalive: Option<Duration>,
+    /// The policy as it is configured.
+    pub leg: Leg,
 }
 
 /// The legs of flows.
 #[derive(Debug)]
-pub(crate) struct Legs {
+pub struct Legs {
     /// By [`Which`](bentpipe_gateway_config::Which).
-    pub(crate) plain: [Prepared; 2],
+    pub plain: [Prepared; 2],
     /// Of flows with a profile, in the order of the configuration.
-    pub(crate) profiles: Vec<[Prepared; 2]>,
+    pub profiles: Vec<[Prepared; 2]>,
 }
 
 impl Legs {
@@ -47,7 +49,7 @@ impl Legs {
     }
 
     /// Has all sockets probe peers of which nothing was heard for `time`.
-    pub(crate) fn probe_after(&mut self, time: Duration) {
+    pub fn probe_after(&mut self, time: Duration) {
         for legs in self.profiles.iter_mut().chain([&mut self.plain]) {
             for leg in legs {
                 leg.keepalive = Some(time);

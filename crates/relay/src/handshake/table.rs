@@ -100,7 +100,7 @@ pub(crate) enum Known {
 
 /// The SYNs of one worker.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub struct Table {
     held: Slab<Held>,
     /// Where in `held` the SYN of a connection is.
     places: HashMap<Ends, u32>,
@@ -121,7 +121,7 @@ pub(crate) struct Table {
 
 impl Table {
     /// The table of one of `tables` workers.
-    pub(crate) fn new(tables: usize) -> Self {
+    pub fn new(tables: usize) -> Self {
         Self {
             held: Slab::new(),
             places: HashMap::new(),

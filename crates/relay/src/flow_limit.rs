@@ -9,14 +9,14 @@ use super::sync::{AtomicUsize, Ordering, fence};
 
 /// How many flows a gateway takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bounds {
+pub struct Bounds {
     /// At this many, new flows are no longer intercepted.
-    pub(crate) suspend: usize,
+    pub suspend: usize,
     /// At this many or fewer, they are again.
-    pub(crate) resume: usize,
+    pub resume: usize,
     /// Connections that were intercepted before the suspension took hold are still taken up to
     /// this many.
-    pub(crate) hard: usize,
+    pub hard: usize,
 }
 
 /// Flows and their bounds.

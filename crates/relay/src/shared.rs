@@ -1,10 +1,10 @@
 //! What the workers and the gateway share: the stage of its life, how many flows there are, and
 //! who is to be woken when that matters.
 
-use crate::legs::Legs;
-use crate::load::Load;
-use crate::room::{Bounds, Room};
-use crate::silence::Silence;
+use crate::flow_limit::{Bounds, Room};
+use crate::memory_pressure::Load;
+use crate::socket_policy::Legs;
+use crate::unanswered_dials::Silence;
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_gateway_config::{Limits, Which};
 use bentpipe_interception::Limit;
@@ -23,7 +23,8 @@ const NEVER: usize = usize::MAX;
 
 /// Where the gateway stands in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub enum Stage {
+    /// New flows are taken.
     Serving,
     /// No new flows; those that stand go on.
     Draining,
@@ -49,7 +50,7 @@ pub enum Standing {
 
 /// What is missing while a gateway is [`Standing::Impaired`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Impairment {
+pub enum Impairment {
     /// A thread does not answer.
     Worker,
     /// The rules or routes of the interception.
@@ -105,25 +106,26 @@ impl Standing {
 
 /// What new flows go by. A reload replaces it whole.
 #[derive(Debug)]
-pub(crate) struct Settings {
-    pub(crate) legs: Legs,
+pub struct Settings {
+    /// The policies of their legs.
+    pub legs: Legs,
     /// Pipes of each worker.
-    pub(crate) pipes: usize,
+    pub pipes: usize,
     /// Bytes of each.
-    pub(crate) pipe_size: usize,
+    pub pipe_size: usize,
     /// The most held SYNs and answered connections at a time.
-    pub(crate) half_open: usize,
+    pub half_open: usize,
     /// How long a flow may go without a byte.
-    pub(crate) idle: Option<Duration>,
+    pub idle: Option<Duration>,
     /// How long a receiver may take nothing when memory is short.
-    pub(crate) stalled: Duration,
+    pub stalled: Duration,
     /// What the stalled flows of a client may hold.
-    pub(crate) client_buffered: Option<Bytes>,
+    pub client_buffered: Option<Bytes>,
 }
 
 impl Settings {
     /// With `pipes` for each worker.
-    pub(crate) fn new(legs: Legs, pipes: usize, limits: &Limits) -> Self {
+    pub fn new(legs: Legs, pipes: usize, limits: &Limits) -> Self {
         Self {
             legs,
             pipes,
@@ -136,8 +138,9 @@ impl Settings {
     }
 }
 
+/// The state of one gateway, for all of its threads.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub struct Shared {
     stage: AtomicU8,
     standing: AtomicU8,
     /// When the watchdog last found all well, as [`Instant`]'s nanoseconds.
@@ -167,7 +170,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(
+    /// For `workers` workers.
+    ///
+    /// # Errors
+    /// When the kernel gives no eventfd.
+    pub fn new(
         (bounds, buffered): (Bounds, Bytes),
         settings: Settings,
         workers: usize,
@@ -195,7 +202,8 @@ impl Shared {
         })
     }
 
-    pub(crate) fn stage(&self) -> Stage {
+    /// Where the gateway stands in its life.
+    pub fn stage(&self) -> Stage {
         match self.stage.load(Ordering::Acquire) {
             0 => Stage::Serving,
             1 => Stage::Draining,
@@ -204,13 +212,13 @@ impl Shared {
     }
 
     /// Enters `stage` and wakes the workers.
-    pub(crate) fn enter(&self, stage: Stage) {
+    pub fn enter(&self, stage: Stage) {
         self.stage.store(stage as u8, Ordering::Release);
         self.workers.ring();
     }
 
     /// What becomes of new flows at present.
-    pub(crate) fn standing(&self) -> Standing {
+    pub fn standing(&self) -> Standing {
         let number = usize::from(self.standing.load(Ordering::Relaxed));
         match Standing::ALL[number.min(Standing::ALL.len() - 1)] {
             Standing::Draining => Standing::Draining,
@@ -220,7 +228,7 @@ impl Shared {
     }
 
     /// All that splitting takes is there.
-    pub(crate) fn attend(&self, now: Instant) {
+    pub fn attend(&self, now: Instant) {
         self.well.store(now.as_nanos(), Ordering::Relaxed);
     }
 
@@ -230,17 +238,18 @@ impl Shared {
         timer::now().since(well) >= LIFE
     }
 
-    pub(crate) fn stand(&self, standing: Standing) {
+    /// What becomes of new flows from now on.
+    pub fn stand(&self, standing: Standing) {
         self.standing.store(standing as u8, Ordering::Relaxed);
     }
 
     /// The bounds at present.
-    pub(crate) fn bounds(&self) -> Bounds {
+    pub fn bounds(&self) -> Bounds {
         self.room.bounds()
     }
 
     /// Replaces bounds and settings, and has the workers look at them.
-    pub(crate) fn renew(&self, (bounds, buffered): (Bounds, Bytes), settings: Settings) {
+    pub fn renew(&self, (bounds, buffered): (Bounds, Bytes), settings: Settings) {
         self.load.set_bounds(buffered, settings.client_buffered);
         self.room.set(bounds);
         *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
@@ -253,50 +262,52 @@ impl Shared {
         self.edition.load(Ordering::Acquire)
     }
 
-    pub(crate) fn settings(&self) -> Arc<Settings> {
+    /// The settings at present.
+    pub fn settings(&self) -> Arc<Settings> {
         let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&settings)
     }
 
     /// Asks all workers for a sign of life; `answered` tells who gave it.
-    pub(crate) fn feel_pulse(&self) -> u64 {
+    pub fn feel_pulse(&self) -> u64 {
         let asked = self.pulse.fetch_add(1, Ordering::Relaxed) + 1;
         self.workers.ring();
         asked
     }
 
     /// Worker number `worker` lives.
-    pub(crate) fn beat(&self, worker: usize) {
+    pub fn beat(&self, worker: usize) {
         if let Some(pulse) = self.pulses.get(worker) {
             pulse.store(self.pulse.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
 
     /// Worker number `worker` has ended, and is not to be waited for.
-    pub(crate) fn leave(&self, worker: usize) {
+    pub fn leave(&self, worker: usize) {
         if let Some(pulse) = self.pulses.get(worker) {
             pulse.store(u64::MAX, Ordering::Relaxed);
         }
     }
 
     /// Whether all have answered since `asked`.
-    pub(crate) fn have_answered(&self, asked: u64) -> bool {
+    pub fn have_answered(&self, asked: u64) -> bool {
         let mut pulses = self.pulses.iter();
         pulses.all(|pulse| pulse.load(Ordering::Relaxed) >= asked)
     }
 
     /// Readable, edge-triggered, when a worker has something to look at.
-    pub(crate) fn wake(&self) -> BorrowedFd<'_> {
+    pub fn wake(&self) -> BorrowedFd<'_> {
         self.workers.as_fd()
     }
 
     /// Rings when the number of flows crosses a bound, when descriptors run out, and when a worker
     /// ends.
-    pub(crate) fn gateway_bell(&self) -> &Bell {
+    pub fn gateway_bell(&self) -> &Bell {
         &self.gateway
     }
 
-    pub(crate) fn flows(&self) -> usize {
+    /// How many flows there are.
+    pub fn flows(&self) -> usize {
         self.room.flows()
     }
 
@@ -322,12 +333,12 @@ impl Shared {
     }
 
     /// Whether the kernel has refused a descriptor of late.
-    pub(crate) fn is_exhausted(&self) -> bool {
+    pub fn is_exhausted(&self) -> bool {
         self.exhausted_at.load(Ordering::Relaxed) != NEVER
     }
 
     /// At `now` the kernel holds `sockets` in the buffers of flows. Workers hear of it when that makes memory short.
-    pub(crate) fn weigh(&self, sockets: Bytes, now: Instant) {
+    pub fn weigh(&self, sockets: Bytes, now: Instant) {
         let was_short = self.load.is_short();
         self.load.weigh(sockets, now);
         if self.load.is_short() && !was_short {
@@ -336,7 +347,7 @@ impl Shared {
     }
 
     /// What is in the way of new flows.
-    pub(crate) fn limit(&self) -> Option<Limit> {
+    pub fn limit(&self) -> Option<Limit> {
         if self.is_exhausted() {
             Some(Limit::Descriptors)
         } else if self.room.is_met() {
@@ -347,7 +358,7 @@ impl Shared {
     }
 
     /// What waits in buffers.
-    pub(crate) fn load(&self) -> &Load {
+    pub fn load(&self) -> &Load {
         &self.load
     }
 
@@ -357,7 +368,7 @@ impl Shared {
     }
 
     /// Whether new flows may be intercepted again.
-    pub(crate) fn may_resume(&self) -> bool {
+    pub fn may_resume(&self) -> bool {
         let exhausted_at = self.exhausted_at.load(Ordering::Relaxed);
         // A few flows less than those that were one too many.
         let fits = exhausted_at.saturating_sub(exhausted_at / 20 + 2);
@@ -380,16 +391,17 @@ impl Shared {
     }
 
     /// No more new flows, and no hurry for those that stand.
-    pub(crate) fn retire(&self) {
+    pub fn retire(&self) {
         self.retired.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn is_retired(&self) -> bool {
+    /// Whether a successor has taken over.
+    pub fn is_retired(&self) -> bool {
         self.retired.load(Ordering::Relaxed)
     }
 
     /// Tells the workers of neighbours that did not answer.
-    pub(crate) fn tell_silent(&self, neighbours: &[IpAddr]) {
+    pub fn tell_silent(&self, neighbours: &[IpAddr]) {
         for mailbox in &self.silent {
             let mut mailbox = mailbox.lock().unwrap_or_else(PoisonError::into_inner);
             mailbox.extend_from_slice(neighbours);
@@ -419,7 +431,7 @@ impl Shared {
     }
 
     /// Tries again after [`Shared::out_of_descriptors`].
-    pub(crate) fn forget_exhaustion(&self) {
+    pub fn forget_exhaustion(&self) {
         if self.exhausted_at.swap(NEVER, Ordering::Relaxed) != NEVER {
             self.workers.ring();
         }
@@ -428,18 +440,9 @@ impl Shared {
 
 #[cfg(test)]
 impl Shared {
-    /// With room for few flows.
-    pub(crate) fn for_tests(workers: usize) -> Arc<Self> {
-        let bounds = Bounds {
-            suspend: 4,
-            resume: 2,
-            hard: 5,
-        };
-        Arc::new(Self::with(bounds, workers))
-    }
-
+    /// With nothing but limits.
     fn with(bounds: Bounds, workers: usize) -> Self {
-        let leg = crate::legs::Prepared {
+        let leg = crate::socket_policy::Prepared {
             mark: 0,
             tracked: 0,
             control: None,

@@ -5,7 +5,7 @@
 //! it would have held pass unsplit.
 
 use super::RunError;
-use crate::shared::{Shared, Stage};
+use bentpipe_relay::{Shared, Stage};
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
@@ -117,9 +117,37 @@ fn failure(member: Member) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bentpipe_base::Bytes;
+    use bentpipe_gateway_config::{Leg, Limits};
+    use bentpipe_relay::{Bounds, Legs, Prepared, Settings};
     use std::sync::Arc;
     use std::sync::mpsc::{Sender, channel};
     use std::time::{Duration, Instant};
+
+    /// The state of a gateway with two workers and room for a few flows.
+    fn shared() -> Arc<Shared> {
+        let leg = Prepared {
+            mark: 0,
+            tracked: 0,
+            control: None,
+            usual_control: false,
+            ceiling: None,
+            keepalive: None,
+            without_ecn: None,
+            leg: Leg::terrestrial(),
+        };
+        let legs = Legs {
+            plain: [leg.clone(), leg],
+            profiles: Vec::new(),
+        };
+        let bounds = Bounds {
+            suspend: 4,
+            resume: 2,
+            hard: 5,
+        };
+        let settings = Settings::new(legs, 1, &Limits::default());
+        Arc::new(Shared::new((bounds, Bytes(100)), settings, 2).expect("eventfds"))
+    }
 
     /// A crew of two that split, each of which ends as it is told.
     fn crew(shared: &Arc<Shared>) -> (Crew, Vec<Sender<io::Result<()>>>) {
@@ -160,7 +188,7 @@ mod tests {
     #[test]
     fn a_thread_that_fails_takes_no_other_along() {
         for panics in [true, false] {
-            let shared = Shared::for_tests(2);
+            let shared = shared();
             let (mut crew, mut tell) = crew(&shared);
             crew.look(&shared).unwrap();
             let asked = shared.feel_pulse();
@@ -187,7 +215,7 @@ mod tests {
 
     #[test]
     fn an_orderly_end_is_no_failure() {
-        let shared = Shared::for_tests(2);
+        let shared = shared();
         let (mut crew, tell) = crew(&shared);
         tell.iter().for_each(|tell| tell.send(Ok(())).unwrap());
         crew.stop(&shared).unwrap();

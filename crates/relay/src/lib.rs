@@ -1,0 +1,41 @@
+//! Splits connections and relays their bytes: the data plane of the gateway.
+//!
+//! A [`Worker`] is a thread with one epoll set. Clients' SYNs wait in its queue while it dials on ([`Intake`],
+//! [`Table`]), or are answered at once; what its listeners accept is paired with what it dialled, and makes a flow: two
+//! sockets and, for each direction, a pump that copies or splices. Workers share the limits, the counters and the
+//! stage of the gateway's life ([`Shared`]), and nothing else.
+//!
+//! What brings connections here is `bentpipe-interception`; starting, watching, reloading and ending it all, and
+//! whatever an operator sees, is `bentpipe-gateway`. Begin with `worker.rs`, then `flow.rs` and `pump.rs`.
+#![forbid(unsafe_code)]
+
+mod accounting;
+mod counters;
+mod dial;
+mod flow;
+mod flow_limit;
+pub mod flow_log;
+mod handshake;
+pub mod listen;
+pub mod memory_pressure;
+mod pump;
+mod shared;
+mod slab;
+mod socket_policy;
+mod standstill;
+mod unanswered_dials;
+mod worker;
+
+/// What [`flow_limit`] shares; its tests put loom's in their place.
+mod sync {
+    pub(crate) use std::sync::atomic::{AtomicUsize, Ordering, fence};
+}
+
+pub use accounting::{Distribution, Histogram, Ledger, Record, Times};
+pub use counters::{Counter, Counters, Entry, Snapshot};
+pub use flow_limit::Bounds;
+pub use handshake::{Backlog, Table};
+pub use listen::{ListenError, Listener, Listeners};
+pub use shared::{Impairment, Settings, Shared, Stage, Standing};
+pub use socket_policy::{Legs, Prepared};
+pub use worker::{Intake, Plan, Worker};
