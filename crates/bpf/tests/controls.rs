@@ -2,7 +2,7 @@
 
 use bentpipe_base::Rate;
 use bentpipe_bpf::{Controls, HYBLA, LinkParams, RATE, available, kernel_name};
-use bentpipe_os::{socket, tcp};
+use bentpipe_sockets::{socket, tcp};
 use socket2::{Domain, Socket, Type};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

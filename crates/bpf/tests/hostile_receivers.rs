@@ -14,7 +14,7 @@ use bentpipe_base::Seq;
 use bentpipe_bpf::{Controls, LinkParams, RATE, kernel_name};
 use bentpipe_os::netns::Netns;
 use bentpipe_os::tun::{Tun, TunConfig};
-use bentpipe_os::{socket, tcp};
+use bentpipe_sockets::{socket, tcp};
 use bentpipe_wire::{
     Checksums, Flags, Ip, Ipv4, Packet, Payload, Tcp, TcpOptions, Timestamps, Transport,
 };

@@ -17,7 +17,7 @@ use bentpipe_base::Rate;
 use bentpipe_bpf::{Controls, LinkParams, RATE, kernel_name};
 use bentpipe_os::netlink::{Veth, VethEnd};
 use bentpipe_os::netns::Netns;
-use bentpipe_os::{socket, tcp};
+use bentpipe_sockets::{socket, tcp};
 use socket2::{Domain, Socket, Type};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

@@ -8,14 +8,14 @@
 use bentpipe_base::{Bytes, Instant, Machine, Rate};
 use bentpipe_gateway_config::Which;
 use bentpipe_interception::Marks;
-use bentpipe_os::epoll::{Epoll, Event, Events, Interest};
 use bentpipe_os::nfqueue::{Queues, Verdict};
 use bentpipe_os::nft::{HoldTable, Holding, Hook, OwnerTable, TableFamily};
-use bentpipe_os::timer;
 use bentpipe_pep::ack_filter::{AckFilter, Config};
 use bentpipe_pep::{Forge, Packet, Segment, Side, View};
 use bentpipe_relay::Counters;
 use bentpipe_relay::{Shared, Stage};
+use bentpipe_sockets::epoll::{Epoll, Event, Events, Interest};
+use bentpipe_sockets::timer;
 use bentpipe_wire::Checksums;
 use std::cell::{Cell, RefCell};
 use std::io;

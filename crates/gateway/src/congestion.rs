@@ -3,8 +3,8 @@
 use bentpipe_bpf::{ChooseError, ConfigureError, Controls, HYBLA, LoadError, RATE, kernel_name};
 use bentpipe_gateway_config::{Config, Leg, Which};
 use bentpipe_interception::Marks;
-use bentpipe_os::{socket, tcp};
 use bentpipe_relay::{Legs, Prepared};
+use bentpipe_sockets::{socket, tcp};
 use std::net::{Ipv4Addr, SocketAddr};
 use thiserror::Error;
 

@@ -200,7 +200,7 @@ impl Manager {
 /// Opens the metrics.
 fn offer(listener: TcpListener, handle: &Handle) -> Result<Seats, ManageError> {
     // Those that say nothing take no seat; where the kernel cannot do that, they take one for a while.
-    let _ = bentpipe_os::socket::accept_with_data(&listener, SILENT);
+    let _ = bentpipe_sockets::socket::accept_with_data(&listener, SILENT);
     let (at_door, inside) = (handle.clone(), handle.clone());
     let greet = move |stream: &mut TcpStream| http::greet(stream, &at_door);
     let serve = move |stream: TcpStream| http::answer(&stream, &inside);
@@ -273,7 +273,7 @@ impl Desk {
             }
             let (answer, goes_on) = match protocol::parse(&line) {
                 // A successor that has given up, while this process stood still, is no reason to go.
-                Ok(Request::Retire) if bentpipe_os::socket::has_hung_up(&stream) => return,
+                Ok(Request::Retire) if bentpipe_sockets::socket::has_hung_up(&stream) => return,
                 Ok(request) => (self.answer(&request, may_order), true),
                 Err(error) => (Answer::error(error), false),
             };

@@ -11,11 +11,11 @@
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::{Interface, Which};
 use bentpipe_interception::Gate;
-use bentpipe_os::epoll::{Epoll, Events, Interest};
 use bentpipe_os::netlink::{Diversion, Family, Netlink, NetlinkError, Watch};
 use bentpipe_os::nft::LIFE;
-use bentpipe_os::timer;
 use bentpipe_relay::{Impairment, Shared, Stage};
+use bentpipe_sockets::epoll::{Epoll, Events, Interest};
+use bentpipe_sockets::timer;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;

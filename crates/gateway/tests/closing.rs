@@ -8,7 +8,7 @@ use bentpipe_base::Bytes;
 use bentpipe_os::need;
 use bentpipe_os::netlink::{Prefix, Route};
 use bentpipe_os::sweep::sweep;
-use bentpipe_os::tcp;
+use bentpipe_sockets::tcp;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};

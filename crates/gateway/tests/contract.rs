@@ -93,6 +93,7 @@ fn the_time_of_day_decides_nothing() {
         "relay",
         "gateway-config",
         "saratoga",
+        "sockets",
         "transfer",
         "wire",
     ] {

@@ -7,12 +7,12 @@ use crate::ruleset::{PLACE, Position, Reason, Ruleset};
 use crate::switch::Gate;
 use crate::table_thread::{Keeper, News};
 use bentpipe_gateway_config::{Config, Interface};
-use bentpipe_os::epoll::Bell;
 use bentpipe_os::netlink::{Diversion, Family, Mark, Netlink, NetlinkError};
 use bentpipe_os::nfqueue::Queues;
 use bentpipe_os::nft::{
     Count, HoldTable, Holding, Hook, NftError, OwnerTable, Switch, TableFamily, Tally,
 };
+use bentpipe_sockets::epoll::Bell;
 use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};

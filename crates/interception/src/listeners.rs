@@ -1,6 +1,6 @@
 //! What interception knows of listeners: their addresses, and the one that nobody is let in to.
 
-use bentpipe_os::socket;
+use bentpipe_sockets::socket;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;

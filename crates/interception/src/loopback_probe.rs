@@ -5,7 +5,7 @@
 use crate::mark::Marks;
 use bentpipe_os::netlink::{Family, Mark, Netlink, NetlinkError};
 use bentpipe_os::owner::{Owner, OwnerError};
-use bentpipe_os::socket;
+use bentpipe_sockets::socket;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;

@@ -6,9 +6,9 @@ use crate::legs::Look;
 use crate::plan::{FlowPlan, Plan};
 use crate::result::{Measured, Point, Sample};
 use bentpipe_base::{Bytes, Instant, Rate};
-use bentpipe_os::tcp::Info;
 use bentpipe_outcome::{self as outcome, End, Leg, Traffic};
 use bentpipe_scenario::{Amount, Flow, Scenario};
+use bentpipe_sockets::tcp::Info;
 use std::collections::BTreeMap;
 use std::time::Duration;
 

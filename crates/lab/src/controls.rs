@@ -3,7 +3,7 @@
 use crate::LabError;
 use bentpipe_bpf::{ConfigureError, HYBLA, LinkParams, RATE, available, kernel_name};
 use bentpipe_config::nearest;
-use bentpipe_os::{socket, tcp};
+use bentpipe_sockets::{socket, tcp};
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

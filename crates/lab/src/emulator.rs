@@ -22,8 +22,8 @@ pub use report::{Port, Report};
 
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_link::{End, Link, Settings};
-use bentpipe_os::epoll::Bell;
 use bentpipe_os::tun::{Tun, TunConfig};
+use bentpipe_sockets::epoll::Bell;
 use counters::Counters;
 use engine::Engine;
 use std::io;

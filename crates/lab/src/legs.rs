@@ -4,8 +4,8 @@
 use crate::flow::SAMPLE;
 use bentpipe_base::Instant;
 use bentpipe_os::diag::{Diag, States};
-use bentpipe_os::tcp::Info;
-use bentpipe_os::timer;
+use bentpipe_sockets::tcp::Info;
+use bentpipe_sockets::timer;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -2,9 +2,9 @@
 
 use crate::emulator::{self, Report};
 use bentpipe_base::Bytes;
-use bentpipe_os::tcp::Info;
 use bentpipe_outcome::{Engine, Flow, Line, Proxy, Run, Traffic};
 use bentpipe_scenario::Scenario;
+use bentpipe_sockets::tcp::Info;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 

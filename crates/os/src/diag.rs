@@ -2,8 +2,8 @@
 //! sock_diag(7), asked over netlink.
 
 use crate::message::{self, HEADER, NLMSG_ERROR, attributes, message, refusal, u32_at};
-use crate::tcp::Info;
 use bentpipe_base::Bytes;
+use bentpipe_sockets::tcp::Info;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, netlink, recv, send};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -297,7 +297,7 @@ mod tests {
             near.read_exact(&mut [0; 1]).unwrap();
             let local = near.local_addr().unwrap();
             let seen = find(States::CARRYING, local).unwrap();
-            let inside = crate::tcp::info(&near).unwrap();
+            let inside = bentpipe_sockets::tcp::info(&near).unwrap();
             assert_eq!(seen.peer, listener.local_addr().unwrap());
             assert_eq!(seen.info.bytes_sent, Bytes(50_000));
             assert_eq!(seen.info.cwnd, inside.cwnd);
@@ -331,7 +331,7 @@ mod tests {
         let (far, _) = listener.accept().unwrap();
         let mark = 0x0bad_0000 + std::process::id();
         for end in [&near, &far] {
-            crate::socket::set_mark(end, mark).unwrap();
+            bentpipe_sockets::socket::set_mark(end, mark).unwrap();
         }
         let held = || {
             let mut diag = Diag::open().unwrap();
@@ -362,7 +362,7 @@ mod tests {
                     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
                     let far = listener.accept().unwrap().0;
                     if marked {
-                        crate::socket::set_mark(&near, mark).unwrap();
+                        bentpipe_sockets::socket::set_mark(&near, mark).unwrap();
                     }
                     (near.local_addr().unwrap(), near, far)
                 };

@@ -1,8 +1,8 @@
 //! What the fuzz targets reach of the insides of this crate; compiled for them alone.
 
 use crate::message::{message, refusal};
-use crate::tcp::Info;
 use crate::{diag, neighbour, nfqueue, nft};
+use bentpipe_sockets::tcp::Info;
 
 /// A datagram from netlink, taken for each kind of answer that is read anywhere. Gives the packet
 /// that waits, where it is one from the queues that begin at number `first`.

@@ -1,14 +1,14 @@
-//! Linux, and nothing but Linux: namespaces, interfaces, interception, sockets, splice, timers.
+//! Linux, and nothing but Linux: processes, namespaces, interfaces, routes, nft tables, queues of packets, and the
+//! sweep of what killed runs left.
 //!
-//! The one hand-written crate with `unsafe`. It knows no protocol machine and no policy. Whatever it
-//! makes outside the process (namespaces, interfaces, rules, tables) is undone by a guard when the
-//! value is dropped; what a killed process left behind carries its owner's name ([`owner`]) and is
-//! removed by the next [`sweep`].
+//! It knows no protocol machine and no policy. Whatever it makes outside the process (namespaces, interfaces, rules,
+//! tables) is undone by a guard when the value is dropped; what a killed process left behind carries its owner's name
+//! ([`owner`]) and is removed by the next [`sweep`]. Sockets and waiting for them are in `bentpipe-sockets`; these two
+//! are the hand-written crates with `unsafe`. Begin with [`netns`], [`netlink`] and [`nft`].
 
 pub mod child;
 pub mod conntrack;
 pub mod diag;
-pub mod epoll;
 pub mod folder;
 #[cfg(fuzzing)]
 pub mod fuzzing;
@@ -25,10 +25,5 @@ pub mod nft;
 pub mod owner;
 mod presence;
 pub mod sched;
-pub mod socket;
-pub mod splice;
 pub mod sweep;
-pub mod tcp;
-pub mod timer;
 pub mod tun;
-pub mod udp;

@@ -3,8 +3,8 @@
 use crate::socket_policy::Prepared;
 use bentpipe_gateway_config::{Ends, Service};
 use bentpipe_os::neighbour;
-use bentpipe_os::socket::{self, Dial};
-use bentpipe_os::tcp;
+use bentpipe_sockets::socket::{self, Dial};
+use bentpipe_sockets::tcp;
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;

@@ -3,7 +3,7 @@
 use crate::pump::Lane;
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::Which;
-use bentpipe_os::timer;
+use bentpipe_sockets::timer;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A socket of a flow.

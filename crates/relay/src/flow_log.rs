@@ -4,7 +4,7 @@ use crate::accounting::Record;
 use crate::counters::Counters;
 use bentpipe_gateway_config::Which;
 use bentpipe_os::sched;
-use bentpipe_os::tcp::Info;
+use bentpipe_sockets::tcp::Info;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};

@@ -9,7 +9,7 @@ use crate::handshake::LONGEST_BACKLOG;
 use crate::socket_policy::{Legs, Prepared};
 use bentpipe_gateway_config::Which;
 use bentpipe_interception::{Doors, Marks};
-use bentpipe_os::socket;
+use bentpipe_sockets::socket;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;

@@ -11,9 +11,9 @@
 //! copied if it is less than [`SMALL`], and a pipe counts as full as soon as anything waits in it.
 
 use bentpipe_base::Bytes;
-use bentpipe_os::socket::{self, Received};
-use bentpipe_os::splice::{Pipe, Pool};
-use bentpipe_os::tcp;
+use bentpipe_sockets::socket::{self, Received};
+use bentpipe_sockets::splice::{Pipe, Pool};
+use bentpipe_sockets::tcp;
 use std::io::{self, ErrorKind};
 use std::os::fd::BorrowedFd;
 

@@ -3,7 +3,7 @@
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_gateway_config::Leg;
 use bentpipe_gateway_config::Service;
-use bentpipe_os::{socket, tcp};
+use bentpipe_sockets::{socket, tcp};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;

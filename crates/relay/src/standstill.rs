@@ -2,7 +2,7 @@
 
 use bentpipe_base::Instant;
 use bentpipe_os::nft::LIFE;
-use bentpipe_os::timer;
+use bentpipe_sockets::timer;
 
 /// Tells a thread that takes new connections whether it stood still (stopped, frozen, starved) for longer
 /// than the switch stands: the connections that waited for it meanwhile have been let pass since, and

@@ -2,7 +2,7 @@
 
 use crate::node::network;
 use bentpipe_base::Instant;
-use bentpipe_os::timer;
+use bentpipe_sockets::timer;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};

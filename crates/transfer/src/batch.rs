@@ -1,7 +1,7 @@
 //! Frames on their way out: those of one length to one peer leave in one call.
 
 use crate::ways::{Refusals, Ways};
-use bentpipe_os::udp::{BATCH, SEGMENTS, Udp};
+use bentpipe_sockets::udp::{BATCH, SEGMENTS, Udp};
 use std::io;
 use std::net::SocketAddr;
 

@@ -4,9 +4,9 @@ use crate::seal::{DOUBT, Seal, Side};
 use crate::ways::Refusals;
 use crate::{Error, Key};
 use bentpipe_base::{Bytes, Instant, Rate};
-use bentpipe_os::timer;
-use bentpipe_os::udp::{RECEIVE, Udp, interfaces};
 use bentpipe_saratoga::sender::Failure;
+use bentpipe_sockets::timer;
+use bentpipe_sockets::udp::{RECEIVE, Udp, interfaces};
 use bentpipe_wire::saratoga::{
     Beacon, Capabilities, Frame, FreeSpace, GROUP_V4, GROUP_V6, PORT, Request, RequestKind, Width,
     Willingness,

@@ -22,9 +22,9 @@ use crate::source::{Source, known_size};
 use crate::tree::{Tree, mode, posix_times};
 use crate::{Error, Key as Secret, path};
 use bentpipe_base::Instant;
-use bentpipe_os::timer;
-use bentpipe_os::udp::Udp;
 use bentpipe_saratoga::{Receiver, Sender, refusal};
+use bentpipe_sockets::timer;
+use bentpipe_sockets::udp::Udp;
 use bentpipe_wire::saratoga::{
     Beacon, Code, Entry, EntryKind, Kind, Metadata, Request, RequestKind, Width,
 };

@@ -1,7 +1,7 @@
 //! How peers were heard: at which address of this host, or that nothing listens there.
 
 use bentpipe_base::Instant;
-use bentpipe_os::timer;
+use bentpipe_sockets::timer;
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::io;

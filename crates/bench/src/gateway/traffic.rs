@@ -21,7 +21,7 @@ pub(super) use round_trip::round_trip;
 
 use super::usage;
 use bentpipe_os::netns::{Netns, NetnsError};
-use bentpipe_os::socket;
+use bentpipe_sockets::socket;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpStream};

@@ -1,7 +1,8 @@
 //! A small server: a bounded number of clients of each rank, each with a thread of low priority. Whoever
 //! finds no seat is turned away at once; whoever needs none is served at the door.
 
-use bentpipe_os::{sched, socket};
+use bentpipe_os::sched;
+use bentpipe_sockets::socket;
 use std::io::{self, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};

@@ -2,7 +2,7 @@
 //!
 //! Its permissions (0660) say who may look; orders are for root and the gateway's own user.
 
-use bentpipe_os::socket;
+use bentpipe_sockets::socket;
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;

@@ -308,7 +308,7 @@ impl Stage {
     pub fn dial_transparently(&self, from: SocketAddr, to: SocketAddr) -> TcpStream {
         let dial = || {
             let socket = tcp_socket(to);
-            bentpipe_os::socket::set_transparent(&socket, to).unwrap();
+            bentpipe_sockets::socket::set_transparent(&socket, to).unwrap();
             socket.set_reuse_address(true).unwrap();
             socket.bind(&from.into()).unwrap();
             socket.connect_timeout(&to.into(), PATIENCE).unwrap();

@@ -7,8 +7,8 @@ use bentpipe_link::queue::{Blue, BlueSettings, Discipline, DropTail, Red, RedSet
 use bentpipe_link::{Channel, Direction, Limit};
 use bentpipe_os::need;
 use bentpipe_os::netns::Netns;
-use bentpipe_os::socket::set_receive_buffer;
-use bentpipe_os::timer::now;
+use bentpipe_sockets::socket::set_receive_buffer;
+use bentpipe_sockets::timer::now;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -3,8 +3,8 @@
 use super::wait::Wait;
 use super::{Lost, SAMPLE, Shared};
 use bentpipe_base::Instant;
-use bentpipe_os::{socket, timer};
 use bentpipe_scenario::Amount;
+use bentpipe_sockets::{socket, timer};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;

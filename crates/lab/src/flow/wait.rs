@@ -2,8 +2,8 @@
 
 use super::Lost;
 use bentpipe_base::Instant;
-use bentpipe_os::epoll::{Epoll, Events, Interest};
-use bentpipe_os::timer;
+use bentpipe_sockets::epoll::{Epoll, Events, Interest};
+use bentpipe_sockets::timer;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};

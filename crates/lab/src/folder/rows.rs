@@ -2,8 +2,8 @@
 
 use crate::result::{Point, Sample};
 use bentpipe_base::Rate;
-use bentpipe_os::tcp::Info;
 use bentpipe_outcome::{End, Flow};
+use bentpipe_sockets::tcp::Info;
 use serde::Serialize;
 use std::time::Duration;
 

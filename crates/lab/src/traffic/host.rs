@@ -2,9 +2,9 @@
 
 use crate::flow::{SAMPLE, SocketSettings};
 use bentpipe_base::{Bytes, Instant};
-use bentpipe_os::epoll::{Epoll, Event, Events, Interest};
-use bentpipe_os::{socket, timer};
 use bentpipe_outcome::Traffic;
+use bentpipe_sockets::epoll::{Epoll, Event, Events, Interest};
+use bentpipe_sockets::{socket, timer};
 use bentpipe_traffic::{Source, Transfer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

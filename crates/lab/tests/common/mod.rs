@@ -2,8 +2,8 @@
 #![allow(dead_code, reason = "each test crate uses a part")]
 
 use bentpipe_lab::{Measured, Point, RunOptions, RunResult, run};
-use bentpipe_os::tcp::Info;
 use bentpipe_scenario::Scenario;
+use bentpipe_sockets::tcp::Info;
 use std::time::Duration;
 
 /// server - hub - terminal, 10 Mbit/s and 50 ms on the way to the terminal; the test's own keys are

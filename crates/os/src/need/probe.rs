@@ -3,7 +3,7 @@
 use crate::netlink::{Family, Mark, Netlink};
 use crate::netns::Netns;
 use crate::nft::{HoldTable, Holding, Hook, OwnerTable, TableFamily};
-use crate::socket::{set_transparent, stream};
+use bentpipe_sockets::socket::{set_transparent, stream};
 use std::error::Error;
 use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

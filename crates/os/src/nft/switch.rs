@@ -9,7 +9,7 @@
 //!
 //! Tried with nft 1.0.6 on kernel 6.18: a datagram takes 4 µs.
 
-use crate::socket;
+use bentpipe_sockets::socket;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;

@@ -5,7 +5,7 @@ use crate::slab::Slab;
 use bentpipe_base::{Instant, Seq};
 use bentpipe_gateway_config::{Ends, Syn};
 use bentpipe_os::nfqueue::Waiting;
-use bentpipe_os::tcp;
+use bentpipe_sockets::tcp;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::time::Duration;

@@ -5,9 +5,9 @@ use crate::dial::{Dialled, Silent, dial};
 use crate::flow::{Flow, Phase, Side};
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::{Ends, Service, Syn, Which};
-use bentpipe_os::epoll::{Epoll, Event, Interest};
-use bentpipe_os::socket::{self, Dial};
-use bentpipe_os::timer;
+use bentpipe_sockets::epoll::{Epoll, Event, Interest};
+use bentpipe_sockets::socket::{self, Dial};
+use bentpipe_sockets::timer;
 
 use std::io;
 use std::net::SocketAddr;

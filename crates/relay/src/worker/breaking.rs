@@ -9,7 +9,7 @@
 use super::Worker;
 use crate::flow::{Phase, Side};
 use bentpipe_base::{Bytes, Instant};
-use bentpipe_os::{socket, tcp, timer};
+use bentpipe_sockets::{socket, tcp, timer};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;

@@ -8,7 +8,7 @@
 use super::Worker;
 use crate::flow::{Phase, Side};
 use bentpipe_base::Bytes;
-use bentpipe_os::{socket, tcp};
+use bentpipe_sockets::{socket, tcp};
 
 /// What is left to the kernel: it is in flight already, and most short connections end with no more.
 const LITTLE: Bytes = Bytes(16 << 10);

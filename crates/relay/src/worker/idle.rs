@@ -3,7 +3,7 @@
 use super::Worker;
 use crate::flow::Phase;
 use bentpipe_base::Instant;
-use bentpipe_os::timer;
+use bentpipe_sockets::timer;
 use std::time::Duration;
 
 /// Of the bound: how late a reset may be.

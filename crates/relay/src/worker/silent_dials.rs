@@ -15,7 +15,7 @@ use bentpipe_base::Instant;
 use bentpipe_gateway_config::{Ends, Syn};
 use bentpipe_os::conntrack::Conntrack;
 use bentpipe_os::nfqueue::Verdict;
-use bentpipe_os::timer;
+use bentpipe_sockets::timer;
 use std::io;
 use std::time::Duration;
 

@@ -11,7 +11,7 @@ use crate::flow::{Flow, Phase, Side};
 use crate::memory_pressure::{Claims, Client};
 use crate::socket_policy::{End, Legs};
 use bentpipe_base::{Bytes, Instant};
-use bentpipe_os::{socket, tcp, timer};
+use bentpipe_sockets::{socket, tcp, timer};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;

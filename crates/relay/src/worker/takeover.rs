@@ -4,7 +4,7 @@
 //! the failed worker would hold pass unsplit: its queue has gone.
 
 use super::{LISTENER, Worker};
-use bentpipe_os::epoll::Interest;
+use bentpipe_sockets::epoll::Interest;
 use std::io;
 use std::sync::Arc;
 

@@ -7,9 +7,9 @@ use crate::node::{Key, WIDEST, key, network};
 use crate::path;
 use crate::seal::{Seal, Side};
 use crate::session::{Session, Standing, Work};
-use bentpipe_os::timer;
 use bentpipe_saratoga::sender::Failure;
 use bentpipe_saratoga::{echo, refusal};
+use bentpipe_sockets::timer;
 use bentpipe_wire::saratoga::{
     Code, Data, Frame, Kind, Metadata, Request, RequestKind, Status, Timestamp, Width,
 };

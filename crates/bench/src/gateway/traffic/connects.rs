@@ -7,8 +7,8 @@
 use super::usage;
 use super::worker::{Duty, Worker};
 use super::{Cancel, Doing, PATIENCE, Path, TrafficError};
-use bentpipe_os::epoll::{Epoll, Events, Interest};
-use bentpipe_os::socket;
+use bentpipe_sockets::epoll::{Epoll, Events, Interest};
+use bentpipe_sockets::socket;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;

@@ -1,8 +1,8 @@
 //! One thread that serves many connections in one way.
 
 use super::{Doing, TrafficError};
-use bentpipe_os::epoll::{Epoll, Event, Events, Interest};
-use bentpipe_os::socket;
+use bentpipe_sockets::epoll::{Epoll, Event, Events, Interest};
+use bentpipe_sockets::socket;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{RecvFlags, recv};
 use std::collections::HashMap;

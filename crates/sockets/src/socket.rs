@@ -564,21 +564,4 @@ mod tests {
         };
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     }
-
-    #[test]
-    fn transparent_and_mark_need_a_capability_and_work_with_it() {
-        crate::need!(NetAdmin);
-        for address in LOOPBACK {
-            let address: SocketAddr = address.parse().unwrap();
-            let socket = stream(address).unwrap();
-            set_transparent(&socket, address).unwrap();
-            set_mark(&socket, 0x1234).unwrap();
-            let foreign: SocketAddr = match address {
-                SocketAddr::V4(_) => "192.0.2.7:7777".parse().unwrap(),
-                SocketAddr::V6(_) => "[2001:db8::7]:7777".parse().unwrap(),
-            };
-            bind(&socket, foreign).unwrap();
-            assert_eq!(local_address(&socket).unwrap(), foreign);
-        }
-    }
 }

@@ -94,7 +94,7 @@ pub fn is_unanswered(socket: impl AsFd) -> bool {
 
 impl Info {
     /// Takes the fields out of the kernel's bytes; the offsets are ABI and only ever grow.
-    pub(crate) fn parse(raw: &[u8]) -> Self {
+    pub fn parse(raw: &[u8]) -> Self {
         let u8_at = |at: usize| raw.get(at).copied().unwrap_or(0);
         let u16_at = |at: usize| {
             raw.get(at..at + 2)
