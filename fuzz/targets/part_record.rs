@@ -9,6 +9,6 @@ fuzz_target!(|input: &[u8]| {
         return;
     };
     if let Ok(text) = core::str::from_utf8(record) {
-        bentpipe_transfer::fuzzing::part_record(text, u16::from_be_bytes(*stored).into());
+        bentpipe_saratoga_files::fuzzing::part_record(text, u16::from_be_bytes(*stored).into());
     }
 });

@@ -5,8 +5,8 @@
 
 use bentpipe_base::Rate;
 use bentpipe_saratoga::{HoleEnd, echo, sender::Congestion};
-use bentpipe_transfer::checksum::Algorithm;
-use bentpipe_transfer::{Link, Server, Tree, serve};
+use bentpipe_saratoga_udp::checksum::Algorithm;
+use bentpipe_saratoga_udp::{Link, Server, Tree, serve};
 use bentpipe_wire::saratoga::{Capabilities, Frame, Request, RequestKind};
 use libfuzzer_sys::fuzz_target;
 use std::net::{SocketAddr, UdpSocket};

@@ -51,14 +51,17 @@ fn every_promise_names_a_test() {
 /// Who asks for the time of day, which anybody may set back and forth, and what for. No deadline is among it.
 const ASKERS: [(&str, &str); 4] = [
     ("relay/src/flow_log.rs", "tells when a flow ended"),
-    ("transfer/src/announce.rs", "tells the date of a stream"),
     (
-        "transfer/src/authenticate.rs",
-        "tells how old a REQUEST with a key is, to another machine",
+        "saratoga-files/src/leftovers.rs",
+        "compares the dates of files, by days",
     ),
     (
-        "transfer/src/leftovers.rs",
-        "compares the dates of files, by days",
+        "saratoga-files/src/metadata.rs",
+        "tells the date of a stream",
+    ),
+    (
+        "saratoga-udp/src/authenticate.rs",
+        "tells how old a REQUEST with a key is, to another machine",
     ),
 ];
 
@@ -93,8 +96,9 @@ fn the_time_of_day_decides_nothing() {
         "relay",
         "gateway-config",
         "saratoga",
+        "saratoga-files",
+        "saratoga-udp",
         "sockets",
-        "transfer",
         "wire",
     ] {
         sources(&crates.join(name).join("src"), &mut found);

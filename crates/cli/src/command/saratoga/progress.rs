@@ -1,7 +1,7 @@
 //! How far a transfer has come, how fast it is, and how long it will still take.
 
 use crate::terminal;
-use bentpipe_transfer::client::Progress;
+use bentpipe_saratoga_udp::client::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::VecDeque;
 use std::io::{IsTerminal, stderr};

@@ -1,0 +1,475 @@
+//! A session that receives: the machine, and where the content goes.
+
+use crate::Error;
+use crate::checksum::{Algorithm, Sum};
+use crate::gather::Gather;
+use crate::reservation::Promise;
+use crate::sink::Sink;
+use crate::stdout::Output;
+use crate::task::{Task, aside};
+use bentpipe_base::{Instant, Machine};
+use bentpipe_saratoga::receiver::{Event, Receiver};
+use bentpipe_saratoga::sender::Failure;
+use bentpipe_wire::saratoga::{Code, Data, Frame};
+use core::time::Duration;
+use std::sync::Arc;
+
+/// Between two records of what is stored.
+const RECORD: Duration = Duration::from_secs(1);
+/// What stays free on the disk.
+const RESERVE: u64 = 1 << 20;
+
+/// See the file's head.
+#[derive(Debug)]
+pub struct Incoming {
+    /// The machine.
+    pub receiver: Receiver,
+    sink: Option<Sink>,
+    /// Standard output, which is written as fast as it is read.
+    output: Option<Arc<Output>>,
+    /// What has arrived and is not in the sink yet: until the next record.
+    gathered: Gather,
+    /// The checksum over what has come in order from the beginning, until something did not.
+    sum: Option<Sum>,
+    path: String,
+    max_size: u64,
+    /// The peer is there: what it announces may have room of its own.
+    believed: bool,
+    promise: Option<Promise>,
+    saved: Instant,
+    /// Something that the receiver counts could not be written: the record stays as it was.
+    unwritten: bool,
+    verdict: Option<Task<Result<Vec<u8>, Error>>>,
+    /// What arrived in memory.
+    content: Vec<u8>,
+    fault: Option<Error>,
+    /// The content is right.
+    right: bool,
+    /// Standard output must have it before it counts as verified.
+    wants_reader: bool,
+    verified: bool,
+    end: Option<Result<(), Error>>,
+}
+
+impl Incoming {
+    /// What `receiver` is told goes to `sink`, of which `path` tells in messages; no more than `max_size` octets of it.
+    pub fn new(receiver: Receiver, sink: Sink, path: String, max_size: u64, now: Instant) -> Self {
+        Self {
+            receiver,
+            output: sink.output(),
+            sink: Some(sink),
+            gathered: Gather::default(),
+            sum: None,
+            path,
+            max_size,
+            believed: true,
+            promise: None,
+            saved: now,
+            unwritten: false,
+            verdict: None,
+            content: Vec::new(),
+            fault: None,
+            right: false,
+            wants_reader: false,
+            verified: false,
+            end: None,
+        }
+    }
+
+    /// What it is taken from is deleted at the peer: not before standard output, where it goes there, has all.
+    pub const fn taking(mut self) -> Self {
+        self.wants_reader = self.output.is_some();
+        self
+    }
+
+    /// The peer has shown nothing yet: what it announces takes no room from others.
+    pub const fn doubt(&mut self) {
+        self.believed = false;
+    }
+
+    /// The peer is there.
+    pub fn believe(&mut self) {
+        let believed = std::mem::replace(&mut self.believed, true);
+        if !believed
+            && self.sink.is_some()
+            && self.receiver.metadata().is_some()
+            && let Err(error) = self.claim()
+        {
+            self.fail(error);
+        }
+    }
+
+    /// A frame arrives that is not DATA.
+    pub fn input(&mut self, frame: Frame, now: Instant) {
+        self.receiver.input((), frame, now);
+        self.take_events();
+    }
+
+    /// DATA arrives.
+    pub fn data(&mut self, data: &Data, payload: &[u8], now: Instant) {
+        if self.receiver.input_data(data, now) {
+            self.store(data.offset as u64, payload);
+        }
+        self.take_events();
+    }
+
+    /// Time passes: the record, the verdict, the machine.
+    pub fn timeout(&mut self, now: Instant) {
+        if let Some(verdict) = &self.verdict
+            && let Ok(verdict) = verdict.try_recv()
+        {
+            self.verdict = None;
+            match verdict {
+                Ok(content) => {
+                    self.content = content;
+                    self.right = true;
+                }
+                Err(error) => self.fail(error),
+            }
+        }
+        if self.settles() {
+            match self.is_delivered() {
+                Ok(true) => {
+                    self.verified = true;
+                    self.receiver.verified(now);
+                }
+                Ok(false) => {}
+                Err(error) => self.fail(Error::file("write", "standard output")(error)),
+            }
+        }
+        if now.since(self.saved) >= RECORD {
+            self.saved = now;
+            self.save();
+            if let Some(sink) = &self.sink
+                && let Err(error) = sink.pass_on(self.receiver.arrived())
+            {
+                self.fail(Error::file("write", "standard output")(error));
+            }
+        }
+        self.receiver.timeout(now);
+        self.take_events();
+    }
+
+    /// Writes down how far it has come.
+    pub fn save(&mut self) {
+        self.write();
+        if self.unwritten {
+            return;
+        }
+        if let Some(sink) = &mut self.sink
+            && let Err(error) = sink.save(self.receiver.metadata(), self.receiver.have())
+        {
+            tracing::warn!(path = self.path, %error, "a later session cannot go on from here");
+        }
+    }
+
+    /// Ends without a word: the next session goes on from what is recorded.
+    pub fn let_go(&mut self) {
+        self.save();
+        if let Some(sink) = &self.sink {
+            sink.tidy();
+        }
+    }
+
+    fn take_events(&mut self) {
+        while let Some(event) = self.receiver.event() {
+            match event {
+                Event::Announced { metadata, resumed } => {
+                    tracing::debug!(path = self.path, resumed, size = %metadata.entry.size, "announced");
+                    self.sum = Algorithm::of(&metadata.checksum).map(Sum::new);
+                    if let Some(sink) = self.sink.as_mut().filter(|_| !resumed) {
+                        sink.begin_anew(self.receiver.have());
+                    }
+                    if let Err(error) = self.check() {
+                        self.fail(error);
+                    }
+                }
+                // DATA says it at once.
+                Event::Store { .. } => {}
+                Event::Complete => self.complete(),
+                Event::Done => self.end = Some(Ok(())),
+                Event::Failed(failure) => {
+                    self.let_go();
+                    self.end = Some(self.failed(failure));
+                }
+            }
+        }
+    }
+
+    /// What it comes to that the machine has failed.
+    fn failed(&mut self, failure: Failure) -> Result<(), Error> {
+        // What is verified and under its name is there, whatever the peer says now; but what was to be
+        // deleted there may not be.
+        if self.verified && failure != Failure::Peer(Code::NOT_DELETED) {
+            return match self.receiver.awaits_word() {
+                true => Err(Error::Unconfirmed {
+                    path: self.path.clone(),
+                }),
+                false => Ok(()),
+            };
+        }
+        let fault = self.fault.take();
+        Err(fault.unwrap_or_else(|| Error::session(&self.path, failure)))
+    }
+
+    /// Whether what is announced may come, and there is room for it.
+    fn check(&mut self) -> Result<(), Error> {
+        let size = self.receiver.size().unwrap_or(0);
+        if size > self.max_size {
+            return Err(Error::TooLong {
+                path: self.path.clone(),
+                size,
+                most: self.max_size,
+            });
+        }
+        self.claim()
+    }
+
+    /// Has the room promised that what is announced still takes.
+    fn claim(&mut self) -> Result<(), Error> {
+        // METADATA that changes voids what was promised.
+        self.promise = None;
+        let size = self.receiver.size().unwrap_or(0);
+        let missing = self.missing();
+        let Some((sink, Ok(room))) = self.sink.as_ref().map(|sink| (sink, sink.room())) else {
+            return Ok(());
+        };
+        let room = room.saturating_sub(RESERVE);
+        if missing == 0 {
+            return Ok(());
+        }
+        if missing > room {
+            return Err(Error::NoRoom {
+                path: self.path.clone(),
+                size,
+                room,
+                place: sink.place(),
+            });
+        }
+        let Ok(Some((promises, device))) = sink.promises() else {
+            return Ok(());
+        };
+        let fits = match self.believed {
+            true => {
+                self.promise = promises.promise(device, missing, room);
+                self.promise.is_some()
+            }
+            false => missing <= room.saturating_sub(promises.on(device)),
+        };
+        match fits {
+            true => Ok(()),
+            false => Err(Error::Promised {
+                path: self.path.clone(),
+                size,
+            }),
+        }
+    }
+
+    /// Octets that are announced and not here.
+    fn missing(&self) -> u64 {
+        let size = self.receiver.size().unwrap_or(0);
+        size.saturating_sub(self.receiver.have().total())
+    }
+
+    fn store(&mut self, offset: u64, octets: &[u8]) {
+        let end = offset + octets.len() as u64;
+        if end > self.max_size {
+            return self.fail(Error::TooLong {
+                path: self.path.clone(),
+                size: end,
+                most: self.max_size,
+            });
+        }
+        let mut stored = self.gathered.push(offset, octets);
+        while stored < octets.len() {
+            self.write();
+            stored += self
+                .gathered
+                .push(offset + stored as u64, &octets[stored..]);
+        }
+    }
+
+    /// Puts what is gathered into the sink.
+    fn write(&mut self) {
+        let Gather { from, octets } = &mut self.gathered;
+        if octets.is_empty() {
+            return;
+        }
+        Sum::follow(&mut self.sum, *from, octets);
+        let written = self.sink.as_mut().map(|sink| sink.write(*from, octets));
+        if let Some(promise) = &mut self.promise {
+            promise.lessen(octets.len() as u64);
+        }
+        octets.clear();
+        if let Some(Err(error)) = written {
+            self.unwritten = true;
+            self.fail(Error::file("write", self.path.clone())(error));
+        }
+    }
+
+    fn complete(&mut self) {
+        self.write();
+        self.promise = None;
+        if self.fault.is_some() {
+            return;
+        }
+        let (Some(sink), Some(size)) = (self.sink.take(), self.receiver.size()) else {
+            return;
+        };
+        if let Err(error) = sink.pass_on(self.receiver.arrived()) {
+            return self.fail(Error::file("write", "standard output")(error));
+        }
+        let Some(metadata) = self.receiver.metadata().cloned() else {
+            return;
+        };
+        let begun = self.sum.take();
+        let path = self.path.clone();
+        // What is all here is not given up.
+        let work = move |_: &_| sink.finish(size, &metadata, begun, &path);
+        match aside("verify", work) {
+            Ok(verdict) => self.verdict = Some(verdict),
+            Err(error) => self.fail(Error::file("verify", self.path.clone())(error)),
+        }
+    }
+
+    /// It cannot be received, and the peer is told why; the first reason counts.
+    pub fn fail(&mut self, error: Error) {
+        if self.fault.is_none() {
+            self.promise = None;
+            self.receiver.refuse(error.code());
+            self.fault = Some(error);
+        }
+    }
+
+    /// Whether a thread works on the verdict, or on what must be done before it is told.
+    pub const fn verifies(&self) -> bool {
+        self.verdict.is_some() || self.settles()
+    }
+
+    /// The content is right, and the peer has not been told.
+    const fn settles(&self) -> bool {
+        self.right && !self.verified && self.fault.is_none()
+    }
+
+    /// Whether who must have it before the peer deletes its own has it.
+    fn is_delivered(&self) -> std::io::Result<bool> {
+        match self.output.as_deref().filter(|_| self.wants_reader) {
+            Some(output) => output.is_written(),
+            None => Ok(true),
+        }
+    }
+
+    /// Everything is here, verified and under its name.
+    pub const fn is_verified(&self) -> bool {
+        self.verified
+    }
+
+    /// What came of it where its content is verified, and where it should be, though the peer may not have heard
+    /// of it: what arrived in memory.
+    pub fn settled(&mut self) -> Option<Result<Vec<u8>, Error>> {
+        if !self.verified {
+            return None;
+        }
+        match self.output.as_deref().map(Output::is_written) {
+            Some(Ok(false)) => None,
+            Some(Err(error)) => Some(Err(Error::file("write", "standard output")(error))),
+            Some(Ok(true)) | None => Some(Ok(std::mem::take(&mut self.content))),
+        }
+    }
+
+    /// How it ended, if it has, with what arrived in memory.
+    pub fn ended(&mut self) -> Option<Result<Vec<u8>, Error>> {
+        match self.end.take()? {
+            Err(error) => Some(Err(error)),
+            Ok(()) => {
+                let settled = self.settled();
+                if settled.is_none() {
+                    // Its reader takes its time.
+                    self.end = Some(Ok(()));
+                }
+                settled
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::part::Part;
+    use crate::tree::Tree;
+    use bentpipe_base::Bytes;
+    use bentpipe_saratoga::{HoleEnd, receiver};
+    use bentpipe_wire::saratoga::{Checksum, Entry, EntryKind, Kind, Metadata, Time, Width};
+
+    fn data(offset: u128) -> Data {
+        Data {
+            session: 7,
+            width: Width::Bits32,
+            kind: Kind::File,
+            timestamp: None,
+            status_wanted: false,
+            end: false,
+            offset,
+            len: 1000,
+        }
+    }
+
+    fn announced() -> Frame {
+        Frame::Metadata(Metadata {
+            session: 7,
+            width: Width::Bits32,
+            kind: Kind::File,
+            ended: false,
+            unreliable: false,
+            mode: None,
+            checksum: Checksum::None,
+            entry: Entry {
+                kind: EntryKind::File,
+                width: Width::Bits32,
+                unreliable: false,
+                size: 3000,
+                modified: Time(800_000_000),
+                created: Time(800_000_000),
+                path: "a".to_owned(),
+            },
+        })
+    }
+
+    /// It would be zeros in a file that the next session takes for whole.
+    #[test]
+    fn what_could_not_be_written_is_not_recorded() {
+        let root = tempfile::tempdir().expect("a directory");
+        let tree = Tree::open(root.path()).expect("it opens");
+        let open = || {
+            let (folder, name) = tree.place("a", false).expect("a place");
+            Part::open(folder, name, "a").expect("a part")
+        };
+        let now = Instant::ZERO;
+        let config = receiver::Config {
+            session: 7,
+            request: None,
+            width: Width::Bits32,
+            kept: None,
+            unannounced: Bytes(0),
+            hole_end: HoleEnd::Inclusive,
+            room: 1000,
+            silence: Duration::from_secs(30),
+            linger: Duration::from_secs(1),
+        };
+        let (receiver, sink) = (Receiver::new(config, now), Sink::Part(Box::new(open().0)));
+        let mut incoming = Incoming::new(receiver, sink, "a".to_owned(), 1 << 20, now);
+        incoming.input(announced(), now);
+        incoming.data(&data(0), &[1; 1000], now);
+        incoming.save();
+        if let Some(Sink::Part(part)) = &mut incoming.sink {
+            part.break_off();
+        }
+        incoming.data(&data(2000), &[1; 1000], now);
+        incoming.let_go();
+        assert!(matches!(incoming.fault, Some(Error::File { .. })));
+        drop(incoming);
+        let kept = open().1.expect("it is recorded");
+        assert_eq!(kept.have.total(), 1000);
+    }
+}

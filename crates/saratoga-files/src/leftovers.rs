@@ -1,0 +1,168 @@
+//! What interrupted transfers have left and nobody went on with: removed after a while.
+
+use crate::tree::{Tree, is_of_a_part};
+use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, ResolveFlags};
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::time::{Duration, SystemTime};
+
+/// How long an interrupted transfer may be gone on with.
+const KEEP: Duration = Duration::from_secs(7 * 86_400);
+/// Between two looks at what is there.
+pub const PAUSE: Duration = Duration::from_secs(3600);
+
+/// Removes in `tree` what nobody has gone on with, in a thread.
+pub fn remove_aside(tree: &Tree) {
+    let tree = tree.clone();
+    let work = move || match remove(&tree, SystemTime::now() - KEEP) {
+        Ok(0) => {}
+        Ok(count) => tracing::info!(
+            count,
+            "files of transfers that nobody went on with were removed"
+        ),
+        Err(error) => tracing::warn!(%error, "what nobody went on with cannot be looked for"),
+    };
+    // What cannot be done now is done an hour later.
+    let _ = std::thread::Builder::new()
+        .name("leftovers".to_owned())
+        .spawn(work);
+}
+
+/// Directories one in another that are looked through at most.
+const DEEPEST: usize = 256;
+
+/// Removes parts and records in `tree` that nothing has changed since `before` and that belong to no session, and
+/// the directories that are empty then; how many files that were.
+///
+/// # Errors
+/// A tree that cannot be read at all. What cannot be read in it stays.
+fn remove(tree: &Tree, before: SystemTime) -> io::Result<usize> {
+    let before = before.duration_since(SystemTime::UNIX_EPOCH).ok();
+    let before = before.map_or(0, |since| since.as_secs() as i64);
+    let mut removed = 0;
+    look(
+        tree.root().try_clone_to_owned()?,
+        before,
+        DEEPEST,
+        &mut removed,
+    )?;
+    Ok(removed)
+}
+
+/// Looks through `folder`: whether something was removed there and nothing else is in it.
+fn look(folder: OwnedFd, before: i64, deep: usize, removed: &mut usize) -> io::Result<bool> {
+    let (mut others, mut own) = (0, 0);
+    for entry in Dir::read_from(&folder)? {
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if matches!(name.as_bytes(), b"." | b"..") {
+            continue;
+        }
+        let stat = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW);
+        let kind = stat.map(|stat| FileType::from_raw_mode(stat.st_mode));
+        let gone = match kind {
+            Ok(FileType::Directory) if deep > 0 => {
+                // One that cannot be looked through stays.
+                below(&folder, name)
+                    .and_then(|below| look(below, before, deep - 1, removed))
+                    .unwrap_or(false)
+                    && rustix::fs::unlinkat(&folder, name, AtFlags::REMOVEDIR).is_ok()
+            }
+            Ok(FileType::RegularFile) if is_of_a_part(name) => {
+                let gone = remove_one(&folder, name, before).unwrap_or(false);
+                *removed += usize::from(gone);
+                gone
+            }
+            _ => false,
+        };
+        match gone {
+            true => own += 1,
+            false => others += 1,
+        }
+    }
+    Ok(own > 0 && others == 0)
+}
+
+fn below(folder: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV;
+    Ok(rustix::fs::openat2(
+        folder,
+        name,
+        flags,
+        Mode::empty(),
+        resolve,
+    )?)
+}
+
+/// Removes `name` if it is old and no session has it locked.
+fn remove_one(folder: &OwnedFd, name: &OsStr, before: i64) -> io::Result<bool> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = rustix::fs::openat(folder, name, flags, Mode::empty())?;
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    // Not the time of its content, which is as old as the file that it comes from when all is here.
+    let old = rustix::fs::fstat(file.as_fd())?.st_ctime < before;
+    if old {
+        rustix::fs::unlinkat(folder, name, AtFlags::empty())?;
+    }
+    Ok(old)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, File};
+
+    #[test]
+    fn what_is_old_and_nobodys_goes_with_its_directories_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let tree = Tree::open(root).unwrap();
+        let make = |path: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            File::create(path).unwrap()
+        };
+        for path in [
+            "a/b/.x.saratoga-part",
+            "a/b/.x.saratoga-record",
+            "c/.y.saratoga-part",
+            "c/file",
+            "e/.locked.saratoga-part",
+            "x.saratoga-part",
+            ".hidden",
+        ] {
+            make(path);
+        }
+        fs::create_dir(root.join("empty")).unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        let far = outside.path().join(".far.saratoga-part");
+        File::create(&far).unwrap();
+        std::os::unix::fs::symlink(outside.path(), root.join("way")).unwrap();
+        let held = File::open(root.join("e/.locked.saratoga-part")).unwrap();
+        rustix::fs::flock(&held, FlockOperation::LockExclusive).unwrap();
+        // Times are looked at in whole seconds.
+        std::thread::sleep(Duration::from_millis(1100));
+        let now = SystemTime::now();
+        // All of it is here, of a file that is old.
+        let young = make("d/.z.saratoga-part");
+        young.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        assert_eq!(remove(&tree, now).unwrap(), 3);
+        let stays = |path: &str| root.join(path).exists();
+        assert!(!stays("a") && !stays("c/.y.saratoga-part"));
+        for path in [
+            "c/file",
+            "d/.z.saratoga-part",
+            "e/.locked.saratoga-part",
+            "x.saratoga-part",
+            ".hidden",
+            "empty",
+            "way",
+        ] {
+            assert!(stays(path), "{path}");
+        }
+        assert!(far.exists(), "nothing outside");
+    }
+}

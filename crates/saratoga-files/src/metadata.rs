@@ -1,0 +1,87 @@
+//! What a client says of that which it sends.
+
+use crate::Error;
+use crate::checksum::Algorithm;
+use crate::source::known_size;
+use crate::tree::{mode, posix_times};
+use bentpipe_wire::saratoga::{Checksum, Entry, EntryKind, Kind, Metadata, Time, Width};
+use rustix::fs::OFlags;
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+/// The widest descriptor that this side uses.
+pub const WIDEST: Width = Width::Bits64;
+
+/// What the file at `local` is called and holds.
+pub fn announce(
+    local: &Path,
+    remote: &str,
+    id: u32,
+    algorithm: Algorithm,
+) -> Result<(Metadata, File, std::fs::Metadata), Error> {
+    let name = local.display().to_string();
+    let read = || {
+        // A pipe must not hold us up.
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let file = File::options().read(true).custom_flags(flags).open(local)?;
+        let was = file.metadata()?;
+        if was.is_dir() {
+            return Err(std::io::ErrorKind::IsADirectory.into());
+        }
+        if !was.is_file() {
+            let what = "it is neither a file nor a directory; `-` sends what comes through a pipe";
+            return Err(std::io::Error::other(what));
+        }
+        known_size(&file, &was)?;
+        let checksum = algorithm.sum(&file, was.len())?;
+        Ok((file, was, checksum))
+    };
+    let (file, was, checksum) = read().map_err(Error::file("read", name))?;
+    let (modified, created) = posix_times(&was);
+    let width = Width::holding(was.len().into());
+    let entry = Entry {
+        kind: EntryKind::File,
+        width,
+        unreliable: false,
+        size: was.len().into(),
+        modified,
+        created,
+        path: remote.to_owned(),
+    };
+    let metadata = Metadata {
+        session: id,
+        width,
+        kind: Kind::File,
+        ended: false,
+        unreliable: false,
+        mode: Some(mode(&was)),
+        checksum,
+        entry,
+    };
+    Ok((metadata, file, was))
+}
+
+/// A stream that is `remote` at the server.
+pub fn stream(remote: &str, id: u32) -> Metadata {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = Time::from_posix(now.map_or(0, |time| time.as_secs() as i64));
+    Metadata {
+        session: id,
+        width: WIDEST,
+        kind: Kind::Stream,
+        ended: false,
+        unreliable: false,
+        mode: None,
+        checksum: Checksum::None,
+        entry: Entry {
+            kind: EntryKind::SpecialFile,
+            width: Width::Bits16,
+            unreliable: false,
+            size: 0,
+            modified: now,
+            created: now,
+            path: remote.to_owned(),
+        },
+    }
+}

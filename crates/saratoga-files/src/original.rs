@@ -1,0 +1,265 @@
+//! The file that `give` or `take` deletes once its copy has arrived: exactly what was sent, or nothing.
+//!
+//! It stays open from the first octet read to the end, so that its inode number is not used again. Deleted is
+//! what has this inode under this name, has size and time as when it was opened, sums up to what the peer
+//! has verified, and is open for writing to nobody. When any of it is in doubt the file stays and the error
+//! says why.
+
+use crate::Error;
+use crate::checksum::Algorithm;
+use bentpipe_os::lease::ReadLease;
+use bentpipe_wire::saratoga::Checksum;
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// See the file's head.
+#[derive(Debug)]
+pub struct Original {
+    folder: OwnedFd,
+    name: OsString,
+    file: File,
+    was: Metadata,
+    /// Its path, for messages.
+    path: String,
+}
+
+/// Under which name a file lies between the last look at it and its end: a moment.
+const GOING: &str = ".saratoga-going";
+
+impl Original {
+    /// `file`, which was opened as `name` in `folder` and then was what `was` says.
+    pub(crate) fn new(
+        folder: OwnedFd,
+        name: &OsStr,
+        file: File,
+        was: Metadata,
+        path: &str,
+    ) -> Result<Self, Error> {
+        let original = Self {
+            folder,
+            name: name.to_owned(),
+            file,
+            was,
+            path: path.to_owned(),
+        };
+        // Better said before than when all has been sent.
+        let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+        match rustix::fs::accessat(&original.folder, ".", access, AtFlags::EACCESS) {
+            Ok(()) => Ok(original),
+            Err(_) => Err(original.kept("lies in a directory that cannot be written")),
+        }
+    }
+
+    /// `file`, which was opened at `local`.
+    pub fn at(local: &Path, file: File, was: Metadata) -> Result<Self, Error> {
+        let path = local.display().to_string();
+        let (folder, name) = match (local.parent(), local.file_name()) {
+            (Some(folder), Some(name)) if folder == Path::new("") => (Path::new("."), name),
+            (Some(folder), Some(name)) => (folder, name),
+            _ => {
+                return Err(Error::Kept {
+                    path,
+                    why: "has no name",
+                });
+            }
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rustix::fs::open(folder, flags, Mode::empty());
+        let folder =
+            folder.map_err(|errno| Error::file("open the directory of", &*path)(errno.into()))?;
+        let original = Self::new(folder, name, file, was, &path)?;
+        match original.is_at(name) {
+            true => Ok(original),
+            false => {
+                Err(original
+                    .kept("is a symbolic link (give the file itself), or was just replaced"))
+            }
+        }
+    }
+
+    fn kept(&self, why: &'static str) -> Error {
+        Error::Kept {
+            path: self.path.clone(),
+            why,
+        }
+    }
+
+    /// Deletes it, if it is what arrived: content that sums up to `arrived`. Takes as long as reading it.
+    pub(crate) fn delete(self, arrived: &Checksum) -> Result<(), Error> {
+        let cannot = |error: io::Error| Error::file("delete what arrived", &*self.path)(error);
+        let lease = match ReadLease::take(self.file.as_fd()) {
+            Ok(lease) => lease,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(self.kept("is open for writing"));
+            }
+            Err(error) => return Err(cannot(error)),
+        };
+        self.check(arrived).map_err(cannot)??;
+        if !self.is_at(&self.name) {
+            return Err(self.kept("was replaced or renamed while it was sent"));
+        }
+        if lease.as_ref().is_some_and(|lease| !lease.is_whole()) {
+            return Err(self.kept("is about to be written to"));
+        }
+        self.unlink().map_err(cannot)?
+    }
+
+    /// Whether the open file is what it was, and what arrived.
+    fn check(&self, arrived: &Checksum) -> io::Result<Result<(), Error>> {
+        let (is, was) = (self.file.metadata()?, &self.was);
+        let stamp = |about: &Metadata| (about.mtime(), about.mtime_nsec());
+        let changed = Ok(Err(self.kept("changed after it was sent")));
+        if is.len() != was.len() || stamp(&is) != stamp(was) {
+            return changed;
+        }
+        let same = match Algorithm::of(arrived).filter(|by| *by != Algorithm::None) {
+            Some(algorithm) => algorithm.sum(&self.file, was.len())? == *arrived,
+            // Without a checksum the time of the inode's last change must do.
+            None => (is.ctime(), is.ctime_nsec()) == (was.ctime(), was.ctime_nsec()),
+        };
+        if same { Ok(Ok(())) } else { changed }
+    }
+
+    /// Whether what is called `name` is the open file.
+    fn is_at(&self, name: &OsStr) -> bool {
+        let found = rustix::fs::statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW);
+        found.is_ok_and(|found| (found.st_dev, found.st_ino) == (self.was.dev(), self.was.ino()))
+    }
+
+    /// Takes the name away. Renamed first, it is looked at where nobody replaces it any more.
+    fn unlink(&self) -> io::Result<Result<(), Error>> {
+        let going = OsString::from(format!(".{}{GOING}", self.was.ino()));
+        let rename = |from: &OsStr, to: &OsStr| {
+            let flags = RenameFlags::NOREPLACE;
+            rustix::fs::renameat_with(&self.folder, from, &self.folder, to, flags)
+        };
+        let unlink = |name: &OsStr| rustix::fs::unlinkat(&self.folder, name, AtFlags::empty());
+        match rename(&self.name, &going) {
+            Ok(()) => {}
+            // A file system that knows only the plain rename: the last look was a moment ago.
+            Err(Errno::INVAL | Errno::NOSYS) => return Ok(Ok(unlink(&self.name)?)),
+            Err(errno) => return Err(errno.into()),
+        }
+        if self.is_at(&going) {
+            return Ok(Ok(unlink(&going)?));
+        }
+        Ok(Err(match rename(&going, &self.name) {
+            Ok(()) => self.kept("was replaced while it was sent"),
+            Err(_) => self.kept(
+                "was replaced twice while it was sent; what came first is `.*.saratoga-going`",
+            ),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::io::Write as _;
+    use std::path::PathBuf;
+    use tempfile::TempDir;
+
+    /// A file `a` and its original.
+    fn opened() -> (TempDir, PathBuf, Original) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        fs::write(&path, "what was sent").unwrap();
+        let file = File::open(&path).unwrap();
+        let was = file.metadata().unwrap();
+        let original = Original::at(&path, file, was).unwrap();
+        (folder, path, original)
+    }
+
+    fn arrived() -> Checksum {
+        Algorithm::Crc32c.sum_octets(b"what was sent")
+    }
+
+    fn stays(original: Original, arrived: &Checksum) -> &'static str {
+        match original.delete(arrived) {
+            Err(Error::Kept { why, .. }) => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_arrived_is_deleted_and_leaves_nothing() {
+        for arrived in [arrived(), Checksum::None] {
+            let (folder, _, original) = opened();
+            original.delete(&arrived).unwrap();
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        }
+    }
+
+    #[test]
+    fn what_was_appended_stays() {
+        let (_folder, path, original) = opened();
+        let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(b", and more").unwrap();
+        drop(file);
+        assert_eq!(stays(original, &arrived()), "changed after it was sent");
+        assert_eq!(fs::read(&path).unwrap(), b"what was sent, and more");
+    }
+
+    #[test]
+    fn other_content_of_the_same_size_and_time_stays() {
+        let (_folder, path, original) = opened();
+        let modified = fs::metadata(&path).unwrap().modified().unwrap();
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        (&file).write_all(b"WHAT").unwrap();
+        file.set_modified(modified).unwrap();
+        drop(file);
+        assert_eq!(stays(original, &arrived()), "changed after it was sent");
+        let (_folder, path, original) = opened();
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        (&file).write_all(b"WHAT").unwrap();
+        file.set_modified(original.was.modified().unwrap()).unwrap();
+        drop(file);
+        assert_eq!(
+            stays(original, &Checksum::None),
+            "changed after it was sent"
+        );
+        assert_eq!(fs::read(&path).unwrap(), b"WHAT was sent");
+    }
+
+    #[test]
+    fn what_took_its_name_stays() {
+        let (folder, path, original) = opened();
+        let fresh = folder.path().join("fresh");
+        fs::write(&fresh, "what was sent").unwrap();
+        fs::rename(&fresh, &path).unwrap();
+        assert!(stays(original, &arrived()).contains("replaced"));
+        assert!(path.exists());
+        // Between the last look and the rename.
+        let (folder, path, original) = opened();
+        let fresh = folder.path().join("fresh");
+        fs::write(&fresh, "new").unwrap();
+        fs::rename(&fresh, &path).unwrap();
+        assert!(original.unlink().unwrap().is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_somebody_writes_to_and_what_is_a_link_stay() {
+        let (_folder, path, original) = opened();
+        let writer = fs::OpenOptions::new().append(true).open(&path).unwrap();
+        assert_eq!(stays(original, &arrived()), "is open for writing");
+        drop(writer);
+        let (folder, path, _) = opened();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let file = File::open(&link).unwrap();
+        let was = file.metadata().unwrap();
+        let refused = Original::at(&link, file, was).unwrap_err().to_string();
+        assert!(refused.contains("is a symbolic link"), "{refused}");
+        assert!(path.exists() && link.exists());
+    }
+}

@@ -1,0 +1,213 @@
+//! A session that sends: the machine, and the content behind it.
+
+use crate::Error;
+use crate::original::Original;
+use crate::source::Source;
+use crate::task::{Task, aside};
+use bentpipe_base::{Instant, Machine};
+use bentpipe_saratoga::sender::{Event, Sender};
+use bentpipe_wire::saratoga::{Code, Data, Frame};
+use core::time::Duration;
+use std::sync::mpsc;
+
+/// How long a peer that missed that the original stays is told again: some of its questions.
+const REGRET: Duration = Duration::from_secs(10);
+
+/// See the file's head.
+#[derive(Debug)]
+pub struct Outgoing {
+    /// The machine.
+    pub sender: Sender,
+    source: Source,
+    path: String,
+    /// What went wrong on this side.
+    fault: Option<Error>,
+    after: After,
+}
+
+/// What comes after the content has arrived.
+#[derive(Debug)]
+enum After {
+    /// Nothing.
+    Nothing,
+    /// This is deleted.
+    Delete(Box<Original>),
+    /// A thread deletes it; the peer hears the last word when it has.
+    Deleting(Task<Result<(), Error>>),
+    /// It was not deleted, of which the peer may not have heard until then.
+    Regret(Option<Error>, Instant),
+}
+
+impl Outgoing {
+    /// What `sender` names is read from `source`, of which `path` tells in messages.
+    pub fn new(sender: Sender, source: Source, path: String) -> Self {
+        Self {
+            sender,
+            source,
+            path,
+            fault: None,
+            after: After::Nothing,
+        }
+    }
+
+    /// Deletes `original` once its content has arrived.
+    #[must_use]
+    pub fn deleting(mut self, original: Original) -> Self {
+        self.after = After::Delete(Box::new(original));
+        self
+    }
+
+    /// A frame arrives.
+    pub fn input(&mut self, frame: Frame, now: Instant) {
+        match (&self.after, &frame) {
+            (After::Regret(..), Frame::Status(status)) if status.code == Code::OK => {
+                self.sender.regret(Code::NOT_DELETED);
+            }
+            _ => self.sender.input((), frame, now),
+        }
+    }
+
+    /// The next datagram, appended to `out`; `false` when nothing is due.
+    pub fn transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
+        if matches!(self.after, After::Deleting(_)) {
+            return false;
+        }
+        if let Some(data) = self.sender.transmit_data(now)
+            && self.data(&data, out)
+        {
+            return true;
+        }
+        while let Some(((), frame)) = self.sender.transmit(now) {
+            let done = match frame {
+                Frame::Data(data) => self.data(&data, out),
+                frame => frame.emit(out).is_ok(),
+            };
+            if done {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Appends DATA with its payload; `false`, and the session is over, where that cannot be.
+    fn data(&mut self, data: &Data, out: &mut Vec<u8>) -> bool {
+        let start = out.len();
+        if data.emit(out).is_err() {
+            // A descriptor that does not hold the offset of a stream.
+            self.sender.abort(Code::TOO_LONG);
+            return false;
+        }
+        let (offset, len) = (data.offset as u64, data.len as usize);
+        if let Err(error) = self.source.read(offset, len, &self.path, out) {
+            out.truncate(start);
+            self.fail(error);
+            return false;
+        }
+        true
+    }
+
+    fn fail(&mut self, error: Error) {
+        self.sender.abort(error.code());
+        self.fault = Some(error);
+    }
+
+    /// Time passes, a stream grows, and a checksum becomes known.
+    pub fn timeout(&mut self, now: Instant) {
+        match self.source.available() {
+            Some(Ok((available, ended))) => {
+                self.source.release(self.sender.progress().arrived);
+                self.sender.extend(available, ended);
+            }
+            Some(Err(error)) if self.fault.is_none() => self.fail(error),
+            _ => {}
+        }
+        let sent = self.sender.progress().sent;
+        match self.source.checksum(sent, &self.path) {
+            Some(Ok(checksum)) => self.sender.set_checksum(checksum),
+            Some(Err(error)) if self.fault.is_none() => self.fail(error),
+            _ => {}
+        }
+        self.sender.timeout(now);
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&mut self, now: Instant) -> Option<Result<(), Error>> {
+        match &mut self.after {
+            After::Deleting(verdict) => {
+                let verdict = match verdict.try_recv() {
+                    Err(mpsc::TryRecvError::Empty) => return None,
+                    Err(mpsc::TryRecvError::Disconnected) => Err(self.lost()),
+                    Ok(verdict) => verdict,
+                };
+                self.settle(verdict, now)
+            }
+            After::Regret(error, until) => {
+                let over = *until <= now;
+                over.then(|| error.take().map(Err)).flatten()
+            }
+            After::Nothing | After::Delete(_) => match self.sender.event()? {
+                Event::Done => self.done(now),
+                Event::Failed(failure) => {
+                    let fault = self.fault.take();
+                    Some(Err(
+                        fault.unwrap_or_else(|| Error::session(&self.path, failure))
+                    ))
+                }
+            },
+        }
+    }
+
+    /// All has arrived.
+    fn done(&mut self, now: Instant) -> Option<Result<(), Error>> {
+        let After::Delete(original) = std::mem::replace(&mut self.after, After::Nothing) else {
+            return Some(Ok(()));
+        };
+        let checksum = self.sender.metadata().checksum.clone();
+        match aside("delete", move |_| original.delete(&checksum)) {
+            Ok(verdict) => {
+                self.after = After::Deleting(verdict);
+                None
+            }
+            Err(error) => {
+                let error = Error::file("delete what arrived", &*self.path)(error);
+                self.settle(Err(error), now)
+            }
+        }
+    }
+
+    /// The original is gone, or stays: who took it is told.
+    fn settle(&mut self, verdict: Result<(), Error>, now: Instant) -> Option<Result<(), Error>> {
+        self.after = After::Nothing;
+        match verdict {
+            Err(error) if self.sender.regret(Code::NOT_DELETED) => {
+                self.after = After::Regret(Some(error), now + REGRET);
+                None
+            }
+            verdict => Some(verdict),
+        }
+    }
+
+    /// The thread is gone without a word.
+    fn lost(&self) -> Error {
+        Error::file("delete what arrived", &*self.path)(std::io::ErrorKind::Other.into())
+    }
+
+    /// When it must be asked again.
+    pub fn deadline(&self) -> Option<Instant> {
+        match &self.after {
+            After::Regret(_, until) => Some(*until),
+            _ => self.sender.deadline(),
+        }
+    }
+
+    /// Whether it must be asked now and then what a thread has read.
+    pub const fn waits(&self) -> bool {
+        if matches!(self.after, After::Deleting(_)) {
+            return true;
+        }
+        match self.source {
+            Source::Pipe(_) => self.sender.size().is_none(),
+            _ => self.source.sums(),
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! A file that arrives: hidden beside its place until it is whole and right.
+
+use crate::Error;
+use crate::checksum::{Algorithm, Sum};
+use crate::record::{self, Record};
+use crate::reservation::Promises;
+use crate::task::{Task, aside};
+use crate::tree::{Folder, PART, RECORD};
+use bentpipe_base::Ranges;
+use bentpipe_saratoga::receiver::Kept;
+use bentpipe_wire::saratoga::{Checksum, Metadata};
+use rustix::fs::{FlockOperation, Mode, Timestamps};
+use rustix::time::Timespec;
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
+use std::sync::mpsc::TryRecvError;
+
+/// How often a part that others put under its name meanwhile is opened at most.
+const TRIES: u32 = 100;
+/// Octets of a record that are read at most: far more than the stretches a receiver keeps.
+const MOST_RECORD: u64 = 8 << 20;
+
+/// See the file's head. Locked, so that no two sessions write it.
+#[derive(Debug)]
+pub struct Part {
+    folder: Folder,
+    name: String,
+    /// How the names of its hidden files begin.
+    stem: String,
+    file: File,
+    /// Its path, for messages.
+    path: String,
+    /// What of the content is on the disk.
+    on_disk: Ranges,
+    /// What is, when a thread that puts it there is done.
+    write_back: Option<(Task<io::Result<()>>, Ranges)>,
+    /// Something of the rest could not be written there, and the kernel has thrown it away.
+    lost: bool,
+}
+
+impl Part {
+    /// The part of `name` in `folder`, and what an earlier session has left of it.
+    pub fn open(folder: Folder, name: String, path: &str) -> Result<(Self, Option<Kept>), Error> {
+        if folder.is_directory(&name) {
+            let error = io::Error::from(io::ErrorKind::IsADirectory);
+            return Err(Error::file("write over the directory", path)(error));
+        }
+        let stem = stem(&name);
+        let file = locked(&folder, &format!("{stem}{PART}")).map_err(Error::file("write", path))?;
+        let mut part = Self {
+            folder,
+            name,
+            stem,
+            file,
+            path: path.to_owned(),
+            on_disk: Ranges::default(),
+            write_back: None,
+            lost: false,
+        };
+        let record = part.load();
+        let kept = record.as_ref().map(Record::kept);
+        part.on_disk = record.map(|record| record.on_disk).unwrap_or_default();
+        Ok((part, kept))
+    }
+
+    /// What the record says; nothing when there is none, or it cannot be read.
+    fn load(&self) -> Option<Record> {
+        let file = self.folder.read(&self.record()).ok()?;
+        let mut text = String::new();
+        file.take(MOST_RECORD).read_to_string(&mut text).ok()?;
+        Record::read(&text, self.file.metadata().ok()?.len(), &record::boot())
+    }
+
+    /// What is written from now on, and what was of `have`, is another content than what was kept. That takes no room
+    /// from it any more.
+    pub(crate) fn begin_anew(&mut self, have: &Ranges) {
+        // Where it cannot be cut what comes is written over it.
+        let _ = self.file.set_len(have.last().map_or(0, |(_, to)| to));
+        self.on_disk.clear();
+        self.write_back = None;
+        self.folder.remove(&self.record());
+    }
+
+    /// Writes down what is stored, so that a later session can go on, and begins to put it on the disk.
+    pub(crate) fn save(&mut self, metadata: &Metadata, have: &Ranges) -> io::Result<()> {
+        let put = self.write_back(have);
+        let record = Record {
+            metadata: metadata.clone(),
+            on_disk: self.on_disk.clone(),
+            written: match self.lost {
+                true => self.on_disk.clone(),
+                false => have.clone(),
+            },
+        };
+        let text = record.write(&record::boot()).map_err(io::Error::other)?;
+        let fresh = format!("{}{NEW}{RECORD}", self.record());
+        let mut file = self.folder.create(&fresh)?;
+        let written = file
+            .set_len(0)
+            .and_then(|()| file.write_all(text.as_bytes()))
+            .and_then(|()| self.folder.rename(&fresh, &self.record()));
+        if written.is_err() {
+            self.folder.remove(&fresh);
+        }
+        written.and(put)
+    }
+
+    /// Puts on the disk what has come, in a thread, so that little is left when all has; and takes note of what
+    /// the last such thread has put there.
+    fn write_back(&mut self, have: &Ranges) -> io::Result<()> {
+        if let Some((task, put)) = self.write_back.take() {
+            match task.try_recv() {
+                Ok(Ok(())) => self.on_disk = put,
+                Ok(Err(error)) => {
+                    self.lost = true;
+                    return Err(error);
+                }
+                Err(TryRecvError::Empty) => {
+                    self.write_back = Some((task, put));
+                    return Ok(());
+                }
+                Err(TryRecvError::Disconnected) => {}
+            }
+        }
+        if self.lost || self.on_disk == *have {
+            return Ok(());
+        }
+        // Opened anew: a duplicate would keep the lock when the session is over.
+        let file = File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))?;
+        let task = aside("write-back", move |_| file.sync_data())?;
+        self.write_back = Some((task, have.clone()));
+        Ok(())
+    }
+
+    pub(crate) fn write(&self, offset: u64, octets: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(octets, offset)
+    }
+
+    /// Octets that may still be written where the part lies.
+    pub(crate) fn room(&self) -> io::Result<u64> {
+        self.folder.room()
+    }
+
+    /// What is promised of the disk it lies on, and which one that is.
+    pub(crate) fn promises(&self) -> io::Result<(&Promises, u64)> {
+        self.folder.promises()
+    }
+
+    /// Verifies what has arrived, puts it on the disk, and only then under its name.
+    pub(crate) fn finish(
+        self,
+        size: u64,
+        metadata: &Metadata,
+        begun: Option<Sum>,
+    ) -> Result<(), Error> {
+        self.file
+            .set_len(size)
+            .map_err(Error::file("cut to its size", self.path.clone()))?;
+        if !verify(&self.file, size, &metadata.checksum, begun)
+            .map_err(Error::file("verify", self.path.clone()))?
+        {
+            self.discard();
+            return Err(Error::Checksum { path: self.path });
+        }
+        self.publish(metadata)
+            .map_err(Error::file("put under its name", self.path.clone()))
+    }
+
+    fn publish(&self, metadata: &Metadata) -> io::Result<()> {
+        let modified = Timespec {
+            tv_sec: metadata.entry.modified.posix(),
+            tv_nsec: 0,
+        };
+        let times = Timestamps {
+            last_access: modified,
+            last_modification: modified,
+        };
+        // Until now nobody but its owner could read it. What the peer says of the mode counts as far as this
+        // process would let anybody, as it does for a file that is made.
+        let mode = u32::from(metadata.mode.unwrap_or(0o666)) & !umask();
+        rustix::fs::fchmod(&self.file, Mode::from_bits_truncate(mode))?;
+        rustix::fs::futimens(&self.file, &times)?;
+        self.file.sync_all()?;
+        let renamed = self
+            .folder
+            .rename(&format!("{}{PART}", self.stem), &self.name);
+        if renamed.is_err() {
+            // Such as over a directory that is there by now: it stays its owner's alone.
+            rustix::fs::fchmod(&self.file, Mode::RUSR | Mode::WUSR)?;
+        }
+        renamed?;
+        self.folder.remove(&self.record());
+        self.folder.sync()
+    }
+
+    /// Leaves nothing behind where nothing has come, such as of a name that the peer does not have.
+    pub(crate) fn tidy(&self) {
+        if self.file.metadata().is_ok_and(|about| about.len() == 0) {
+            self.discard();
+            self.folder.unmake();
+        }
+    }
+
+    /// Throws away what has arrived.
+    pub(crate) fn discard(&self) {
+        self.folder.remove(&self.record());
+        self.folder.remove(&format!("{}{PART}", self.stem));
+    }
+
+    fn record(&self) -> String {
+        format!("{}{RECORD}", self.stem)
+    }
+
+    /// From now on nothing can be written.
+    #[cfg(test)]
+    pub(crate) fn break_off(&mut self) {
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        self.file = File::open(path).expect("it is open");
+    }
+}
+
+/// Opens or makes `name` in `folder`, so that no other session writes it.
+fn locked(folder: &Folder, name: &str) -> io::Result<File> {
+    for _ in 0..TRIES {
+        let file = folder.create(name)?;
+        if lock(folder, &file, name)? {
+            return Ok(file);
+        }
+    }
+    Err(is_taken())
+}
+
+/// Locks `file`, which was opened as `name`; whether it still has that name. Who had it locked until now may have
+/// put it under its own name since, or thrown it away: then the next one is another file.
+fn lock(folder: &Folder, file: &File, name: &str) -> io::Result<bool> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(folder.is_at(file, name)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(is_taken()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn is_taken() -> io::Error {
+    io::Error::new(io::ErrorKind::WouldBlock, "another transfer is writing it")
+}
+
+/// What this process takes from the mode of files that it makes; umask(2) tells it only where it is changed.
+fn umask() -> u32 {
+    static KNOWN: OnceLock<u32> = OnceLock::new();
+    *KNOWN.get_or_init(|| {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+        let mask = line.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok());
+        mask.unwrap_or(0o022)
+    })
+}
+
+/// Octets of a name with which the names of its hidden files are not too long, either: 255.
+const MOST_NAME: usize = 255 - ".".len() - 2 * RECORD.len() - NEW.len();
+/// What is between two endings of a record that is being written.
+const NEW: &str = ".new";
+/// Octets that are kept of a longer name.
+const KEPT: usize = 180;
+
+/// How the names of the hidden files of `name` begin: `.NAME`, or where that would be too long, the beginning
+/// of the name and a sum over all of it.
+fn stem(name: &str) -> String {
+    if name.len() <= MOST_NAME {
+        return format!(".{name}");
+    }
+    let kept = (0..=KEPT).rev().find(|at| name.is_char_boundary(*at));
+    let digest = Sha256::digest(name);
+    let sum: String = digest[..8]
+        .iter()
+        .map(|octet| format!("{octet:02x}"))
+        .collect();
+    format!(".{}~{sum}", &name[..kept.unwrap_or(0)])
+}
+
+/// Whether the first `size` octets of `file`, over whose beginning a sum may have `begun`, sum up to
+/// `checksum`; one of an unknown kind is passed over, as the draft says.
+pub(crate) fn verify(
+    file: &File,
+    size: u64,
+    checksum: &Checksum,
+    begun: Option<Sum>,
+) -> io::Result<bool> {
+    let Some(sum) = begun.or_else(|| Algorithm::of(checksum).map(Sum::new)) else {
+        return Ok(true);
+    };
+    Ok(sum.rest(file, size)?.finish() == *checksum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::Tree;
+    use bentpipe_wire::saratoga::{Entry, EntryKind, Kind, Time, Width};
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_part_that_was_put_under_its_name_meanwhile_is_not_written() {
+        let root = tempfile::tempdir().unwrap();
+        let (folder, _) = Tree::open(root.path()).unwrap().place("a", false).unwrap();
+        let part = format!(".a{PART}");
+        let first = locked(&folder, &part).unwrap();
+        // Another session has opened it too, and comes to lock it when the first is done.
+        let second = folder.create(&part).unwrap();
+        assert!(lock(&folder, &second, &part).is_err());
+        folder.rename(&part, "a").unwrap();
+        drop(first);
+        assert!(!lock(&folder, &second, &part).unwrap());
+        // What was thrown away is none, either.
+        let third = folder.create(&part).unwrap();
+        folder.remove(&part);
+        assert!(!lock(&folder, &third, &part).unwrap());
+        assert!(locked(&folder, &part).is_ok());
+    }
+
+    fn metadata() -> Metadata {
+        Metadata {
+            session: 7,
+            width: Width::Bits32,
+            kind: Kind::File,
+            ended: false,
+            unreliable: false,
+            mode: None,
+            checksum: Checksum::None,
+            entry: Entry {
+                kind: EntryKind::File,
+                width: Width::Bits32,
+                unreliable: false,
+                size: 3_000_000,
+                modified: Time(800_000_000),
+                created: Time(800_000_000),
+                path: "a".to_owned(),
+            },
+        }
+    }
+
+    fn ranges(from: u64, to: u64) -> Ranges {
+        let mut ranges = Ranges::default();
+        ranges.insert(from, to);
+        ranges
+    }
+
+    /// After a power cut the machine has another start, and what was not on the disk is gone or zero.
+    #[test]
+    fn what_a_power_cut_may_have_cost_is_not_kept() {
+        let root = tempfile::tempdir().unwrap();
+        let tree = Tree::open(root.path()).unwrap();
+        let open = || {
+            let (folder, name) = tree.place("a", false).unwrap();
+            Part::open(folder, name, "a").unwrap()
+        };
+        let (mut part, kept) = open();
+        assert_eq!(kept, None);
+        part.write(0, &[1; 1_000_000]).unwrap();
+        let first = ranges(0, 1_000_000);
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while part.on_disk != first {
+            part.save(&metadata(), &first).unwrap();
+            assert!(std::time::Instant::now() < until, "it is never on the disk");
+        }
+        part.write(1_000_000, &[2; 1_000_000]).unwrap();
+        part.save(&metadata(), &ranges(0, 2_000_000)).unwrap();
+        drop(part);
+        // A kill costs nothing.
+        let (part, kept) = open();
+        assert_eq!(kept.unwrap().have, ranges(0, 2_000_000));
+        drop(part);
+        let record = root.path().join(".a.saratoga-record");
+        let text = std::fs::read_to_string(&record).unwrap();
+        let cut = text.replace(&record::boot(), "another");
+        assert_ne!(cut, text);
+        std::fs::write(&record, cut).unwrap();
+        let (part, kept) = open();
+        assert_eq!(kept.unwrap().have, first);
+        // Nor is it, where it came to the size of the file.
+        part.file.set_len(1_000_000).unwrap();
+        drop(part);
+        assert_eq!(open().1.unwrap().have, first);
+    }
+
+    #[test]
+    fn what_cannot_be_put_under_its_name_stays_private() {
+        let root = tempfile::tempdir().unwrap();
+        let tree = Tree::open(root.path()).unwrap();
+        let (folder, name) = tree.place("a", false).unwrap();
+        let (part, _) = Part::open(folder, name, "a").unwrap();
+        std::fs::create_dir(root.path().join("a")).unwrap();
+        let file = part.file.try_clone().unwrap();
+        part.finish(0, &metadata(), None).unwrap_err();
+        let mode = file.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn what_was_kept_of_another_content_is_not_on_the_disk() {
+        let root = tempfile::tempdir().unwrap();
+        let tree = Tree::open(root.path()).unwrap();
+        let (folder, name) = tree.place("a", false).unwrap();
+        let (mut part, _) = Part::open(folder, name, "a").unwrap();
+        part.write(0, &[1; 100]).unwrap();
+        part.on_disk = ranges(0, 100);
+        part.begin_anew(&ranges(0, 60));
+        assert_eq!(part.file.metadata().unwrap().len(), 60);
+        part.save(&metadata(), &ranges(0, 60)).unwrap();
+        assert_eq!(part.load().unwrap().on_disk, Ranges::default());
+    }
+}

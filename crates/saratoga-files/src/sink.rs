@@ -1,0 +1,148 @@
+//! Where what arrives goes.
+
+use crate::Error;
+use crate::checksum::{Algorithm, Sum};
+use crate::part::{Part, verify};
+use crate::reservation::Promises;
+use crate::stdout::{Output, Pipe};
+use bentpipe_base::Ranges;
+use bentpipe_wire::saratoga::Metadata;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+/// A directory list longer than this is not believed.
+const MOST_LIST: u64 = 64 << 20;
+
+/// See the file's head.
+#[derive(Debug)]
+pub enum Sink {
+    /// A file of a tree.
+    Part(Box<Part>),
+    /// Memory: a list.
+    Memory(Vec<u8>),
+    /// Standard output, in order; what is out of order waits in a file without a name.
+    Pipe(Pipe),
+}
+
+impl Sink {
+    pub(crate) fn write(&mut self, offset: u64, octets: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Part(part) => part.write(offset, octets),
+            Self::Pipe(pipe) => pipe.spool().write_all_at(octets, offset),
+            Self::Memory(memory) => {
+                let end = offset.saturating_add(octets.len() as u64);
+                if end > MOST_LIST {
+                    return Err(io::ErrorKind::FileTooLarge.into());
+                }
+                if memory.len() < end as usize {
+                    memory.resize(end as usize, 0);
+                }
+                memory[offset as usize..end as usize].copy_from_slice(octets);
+                Ok(())
+            }
+        }
+    }
+
+    /// Passes on what has arrived in order, `[0, arrived)`.
+    pub(crate) fn pass_on(&self, arrived: u64) -> io::Result<()> {
+        match self {
+            Self::Pipe(pipe) => pipe.pass_on(arrived),
+            Self::Part(_) | Self::Memory(_) => Ok(()),
+        }
+    }
+
+    /// Where it goes at the pace of its reader, if it does.
+    pub(crate) fn output(&self) -> Option<Arc<Output>> {
+        match self {
+            Self::Pipe(pipe) => Some(pipe.output()),
+            Self::Part(_) | Self::Memory(_) => None,
+        }
+    }
+
+    /// What an interrupted session should leave behind.
+    pub(crate) fn save(&mut self, metadata: Option<&Metadata>, have: &Ranges) -> io::Result<()> {
+        match (self, metadata) {
+            (Self::Part(part), Some(metadata)) => part.save(metadata, have),
+            _ => Ok(()),
+        }
+    }
+
+    /// Nothing counts of what an interrupted session has left, but for what came in this one already.
+    pub(crate) fn begin_anew(&mut self, have: &Ranges) {
+        if let Self::Part(part) = self {
+            part.begin_anew(have);
+        }
+    }
+
+    /// Takes away what an ended session leaves of which nobody has any use.
+    pub(crate) fn tidy(&self) {
+        if let Self::Part(part) = self {
+            part.tidy();
+        }
+    }
+
+    /// Octets that may still be written.
+    pub(crate) fn room(&self) -> io::Result<u64> {
+        match self {
+            Self::Part(part) => part.room(),
+            Self::Memory(_) => Ok(MOST_LIST),
+            Self::Pipe(pipe) => {
+                let stat = rustix::fs::fstatvfs(pipe.spool())?;
+                Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+            }
+        }
+    }
+
+    /// Where there is that room, for messages; nothing for the folder of the file itself.
+    pub(crate) fn place(&self) -> String {
+        match self {
+            Self::Part(_) | Self::Memory(_) => String::new(),
+            Self::Pipe(_) => format!(
+                " in {}, where it waits for standard output (TMPDIR names another folder)",
+                std::env::temp_dir().display()
+            ),
+        }
+    }
+
+    /// What is promised of the disk it is on, and which one that is; nothing for what nobody else writes beside it.
+    pub(crate) fn promises(&self) -> io::Result<Option<(&Promises, u64)>> {
+        match self {
+            Self::Part(part) => part.promises().map(Some),
+            Self::Memory(_) | Self::Pipe(_) => Ok(None),
+        }
+    }
+
+    /// All has arrived: verifies it, over whose beginning a sum may have `begun`, and gives a part its
+    /// name. Memory is given back.
+    pub(crate) fn finish(
+        self,
+        size: u64,
+        metadata: &Metadata,
+        begun: Option<Sum>,
+        path: &str,
+    ) -> Result<Vec<u8>, Error> {
+        match self {
+            Self::Part(part) => part.finish(size, metadata, begun).map(|()| Vec::new()),
+            Self::Pipe(pipe) => {
+                let right = verify(pipe.spool(), size, &metadata.checksum, begun);
+                match right.map_err(Error::file("verify", path))? {
+                    true => Ok(Vec::new()),
+                    false => Err(Error::Checksum {
+                        path: path.to_owned(),
+                    }),
+                }
+            }
+            Self::Memory(mut memory) => {
+                memory.resize(size as usize, 0);
+                let algorithm = Algorithm::of(&metadata.checksum);
+                match algorithm.map(|algorithm| algorithm.sum_octets(&memory)) {
+                    Some(sum) if sum != metadata.checksum => Err(Error::Checksum {
+                        path: path.to_owned(),
+                    }),
+                    _ => Ok(memory),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,514 @@
+//! A directory that peers may see into, and nothing outside it.
+//!
+//! Every path is opened by openat2(2) beneath the directory's own descriptor, without symbolic links
+//! anywhere: no check and use apart, so nothing can be put between them.
+
+use crate::original::Original;
+use crate::reservation::Promises;
+use crate::{Error, path};
+use bentpipe_wire::saratoga::{Entry, EntryKind, Time, Width};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How the files begin and end in which something arrives: `.NAME.saratoga-part`.
+pub(crate) const PART: &str = ".saratoga-part";
+/// The record beside it.
+pub(crate) const RECORD: &str = ".saratoga-record";
+
+/// A served directory. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Tree(Arc<Root>);
+
+#[derive(Debug)]
+struct Root {
+    fd: OwnedFd,
+    /// Directories in it whose names are on the disk.
+    lasting: Mutex<BTreeSet<String>>,
+    promises: Promises,
+}
+
+/// A directory inside a tree.
+#[derive(Debug)]
+pub struct Folder {
+    fd: OwnedFd,
+    tree: Tree,
+    /// Its path there; empty for the tree itself.
+    path: String,
+    /// The paths of what was made to have it, the outermost first.
+    made: Vec<String>,
+}
+
+/// Directories of which it is remembered that their names are on the disk at most.
+const MOST_LASTING: usize = 4096;
+
+/// Directories in which a new file may lie, one in another.
+const DEEPEST: usize = 64;
+
+const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
+
+impl Tree {
+    /// The directory at `path`.
+    ///
+    /// # Errors
+    /// What opening it gives.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        rustix::fs::open(path, OFlags::RDONLY | DIRECTORY, Mode::empty())
+            .map(|fd| {
+                Self(Arc::new(Root {
+                    fd,
+                    lasting: Mutex::default(),
+                    promises: Promises::default(),
+                }))
+            })
+            .map_err(|errno| {
+                Error::file("open the directory", path.display().to_string())(errno.into())
+            })
+    }
+
+    /// The directory itself.
+    pub(crate) fn root(&self) -> BorrowedFd<'_> {
+        self.0.fd.as_fd()
+    }
+
+    fn lasting(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        // What is in it stays true whatever ended another thread.
+        let lasting = self.0.lasting.lock();
+        lasting.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn folder(&self, fd: OwnedFd, path: &str) -> Folder {
+        Folder {
+            fd,
+            tree: self.clone(),
+            path: path.to_owned(),
+            made: Vec::new(),
+        }
+    }
+
+    /// The file at `path`, to be read, and what it is.
+    pub fn file(&self, path: &str) -> Result<(File, Metadata), Error> {
+        let path = &*check(path)?;
+        let found = || {
+            // A pipe must not hold us up.
+            let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let file = File::from(beneath(self.root(), path, flags)?);
+            let metadata = file.metadata()?;
+            match metadata.is_file() {
+                true => Ok((file, metadata)),
+                false => Err(io::Error::from(io::ErrorKind::IsADirectory)),
+            }
+        };
+        found().map_err(Error::file("read", path))
+    }
+
+    /// `file` at `path`, which was opened as what `was` says and may be deleted later.
+    pub fn original(&self, path: &str, file: &File, was: &Metadata) -> Result<Original, Error> {
+        let (folder, name) = self.place(path, false)?;
+        let file = file.try_clone().map_err(Error::file("read", path))?;
+        Original::new(folder.fd, name.as_ref(), file, was.clone(), path)
+    }
+
+    /// The directory that `path` lies in and its name there; with `create`, made where missing.
+    pub fn place(&self, path: &str, create: bool) -> Result<(Folder, String), Error> {
+        let path = &*check(path)?;
+        let (folder, name) = match path.rsplit_once('/') {
+            Some((folder, name)) => (Some(folder), name),
+            None => (None, path),
+        };
+        let opened = match folder {
+            Some(folder) if create => self.make(folder),
+            Some(folder) => beneath(self.root(), folder, OFlags::RDONLY | DIRECTORY)
+                .map(|fd| self.folder(fd, folder)),
+            None => self
+                .root()
+                .try_clone_to_owned()
+                .map(|fd| self.folder(fd, "")),
+        };
+        let folder = opened.map_err(Error::file("open the directory of", path))?;
+        Ok((folder, name.to_owned()))
+    }
+
+    fn make(&self, path: &str) -> io::Result<Folder> {
+        if path.split('/').count() > DEEPEST {
+            let why = format!("it lies in more than {DEEPEST} directories");
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
+        let mut folder = self.folder(self.root().try_clone_to_owned()?, path);
+        let mut at = 0;
+        let mut step = |name: &str| -> io::Result<()> {
+            at += name.len();
+            match rustix::fs::mkdirat(&folder.fd, name, Mode::from_bits_truncate(0o777)) {
+                Ok(()) => {
+                    self.lasting().remove(&path[..at]);
+                    folder.made.push(path[..at].to_owned());
+                }
+                Err(rustix::io::Errno::EXIST) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            at += 1;
+            folder.fd = beneath(&folder.fd, name, OFlags::RDONLY | DIRECTORY)?;
+            Ok(())
+        };
+        let done = path.split('/').try_for_each(&mut step);
+        if done.is_err() {
+            folder.unmake();
+        }
+        done.map(|()| folder)
+    }
+
+    /// What is in the directory at `path` (the tree itself when empty), as the content of a
+    /// directory record: sizes too great for `widest` are left out, as are links and what arrives.
+    pub fn list(&self, path: &str, widest: Width) -> Result<Vec<u8>, Error> {
+        let path = &*path::normal(path)?;
+        let listed = || -> io::Result<Vec<u8>> {
+            let folder = match path {
+                "" => self.root().try_clone_to_owned()?,
+                path => beneath(self.root(), path, OFlags::RDONLY | DIRECTORY)?,
+            };
+            let mut names = Vec::new();
+            for entry in Dir::read_from(&folder)? {
+                names.push(OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned());
+            }
+            names.sort();
+            let mut content = Vec::new();
+            for name in &names {
+                if let Some(entry) = entry_of(&folder, name, widest) {
+                    // What does not fit an entry cannot be asked for either.
+                    let _ = entry.emit(&mut content);
+                }
+            }
+            Ok(content)
+        };
+        listed().map_err(Error::file("list", path))
+    }
+
+    /// Deletes the file at `path`; one that is not there is as good as deleted.
+    pub fn remove(&self, path: &str) -> Result<(), Error> {
+        let (folder, name) = match self.place(path, false) {
+            Ok(place) => place,
+            Err(Error::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        match rustix::fs::unlinkat(&folder.fd, &name, AtFlags::empty()) {
+            Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
+            Err(errno) => Err(Error::file("delete", path)(errno.into())),
+        }
+    }
+
+    /// Octets that may still be written.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn room(&self) -> io::Result<u64> {
+        room(self.root())
+    }
+}
+
+impl Folder {
+    /// Takes away what was made to have it, as far as nothing is in it.
+    pub(crate) fn unmake(&self) {
+        for path in self.made.iter().rev() {
+            let (folder, name) = path.rsplit_once('/').unwrap_or((".", path));
+            let parent = beneath(self.tree.root(), folder, OFlags::RDONLY | DIRECTORY);
+            let removed = parent
+                .and_then(|folder| Ok(rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR)?));
+            if removed.is_err() {
+                // Somebody else's file is in it.
+                return;
+            }
+        }
+    }
+
+    /// Opens or makes `name`, to be read and written by its owner alone. What somebody else has put there, who may
+    /// have it open or know it by another name, gives way.
+    pub(crate) fn create(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let mode = Mode::from_bits_truncate(0o600);
+        let open = |more| rustix::fs::openat(&self.fd, name, flags | more, mode);
+        match open(OFlags::empty()).map(File::from) {
+            Ok(file) if is_own(&file)? => return Ok(file),
+            Ok(_) | Err(rustix::io::Errno::LOOP | rustix::io::Errno::ACCESS) => self.remove(name),
+            Err(rustix::io::Errno::NOENT) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        match open(OFlags::CREATE | OFlags::EXCL) {
+            // Another session has made it meanwhile.
+            Err(rustix::io::Errno::EXIST) => match File::from(open(OFlags::empty())?) {
+                file if is_own(&file)? => Ok(file),
+                _ => Err(rustix::io::Errno::EXIST.into()),
+            },
+            made => Ok(made?.into()),
+        }
+    }
+
+    /// Opens `name`, which this process or one before it has made.
+    pub(crate) fn read(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = File::from(rustix::fs::openat(&self.fd, name, flags, Mode::empty())?);
+        match is_own(&file)? {
+            true => Ok(file),
+            false => Err(io::ErrorKind::PermissionDenied.into()),
+        }
+    }
+
+    pub(crate) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let flags = RenameFlags::empty();
+        Ok(rustix::fs::renameat_with(
+            &self.fd, from, &self.fd, to, flags,
+        )?)
+    }
+
+    pub(crate) fn remove(&self, name: &str) {
+        // It may not be there, and whoever removes has no better use for an error.
+        let _ = rustix::fs::unlinkat(&self.fd, name, AtFlags::empty());
+    }
+
+    /// Whether `name` is the open `file`.
+    pub(crate) fn is_at(&self, file: &File, name: &str) -> bool {
+        let found = rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW);
+        match (found, rustix::fs::fstat(file)) {
+            (Ok(found), Ok(own)) => (found.st_dev, found.st_ino) == (own.st_dev, own.st_ino),
+            _ => false,
+        }
+    }
+
+    pub(crate) fn is_directory(&self, name: &str) -> bool {
+        rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)
+            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+    }
+
+    /// Puts what was done in this directory on the disk, and the way to it from the tree.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        rustix::fs::fsync(&self.fd)?;
+        let ends = self.path.match_indices('/').map(|(at, _)| at);
+        for end in ends.chain((!self.path.is_empty()).then_some(self.path.len())) {
+            let path = &self.path[..end];
+            if self.tree.lasting().contains(path) {
+                continue;
+            }
+            let parent = path.rsplit_once('/').map_or(".", |(parent, _)| parent);
+            let parent = beneath(self.tree.root(), parent, OFlags::RDONLY | DIRECTORY)?;
+            rustix::fs::fsync(parent)?;
+            let mut lasting = self.tree.lasting();
+            if lasting.len() >= MOST_LASTING {
+                lasting.clear();
+            }
+            lasting.insert(path.to_owned());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn room(&self) -> io::Result<u64> {
+        room(&self.fd)
+    }
+
+    /// What is promised of the file systems of the tree, and which one this directory is on.
+    pub(crate) fn promises(&self) -> io::Result<(&Promises, u64)> {
+        Ok((&self.tree.0.promises, rustix::fs::fstat(&self.fd)?.st_dev))
+    }
+}
+
+/// Whether `file` is a plain one of this user, by no other name.
+fn is_own(file: &File) -> io::Result<bool> {
+    let about = file.metadata()?;
+    Ok(about.is_file() && about.nlink() == 1 && about.uid() == rustix::process::geteuid().as_raw())
+}
+
+fn room(fd: impl AsFd) -> io::Result<u64> {
+    let stat = rustix::fs::fstatvfs(fd)?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+fn beneath(root: impl AsFd, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    Ok(rustix::fs::openat2(
+        root,
+        path,
+        flags,
+        Mode::empty(),
+        resolve,
+    )?)
+}
+
+/// Whether a file of this name is of a transfer that goes on or was interrupted.
+#[must_use]
+pub fn is_of_a_part(name: &OsStr) -> bool {
+    name.to_str().is_some_and(ours)
+}
+
+/// Whether a file is one of those in which something arrives.
+fn ours(name: &str) -> bool {
+    name.starts_with('.') && (name.ends_with(PART) || name.ends_with(RECORD))
+}
+
+/// The normal form of `path`, which is refused unless it is of a file inside a tree. The kernel would refuse it
+/// too; this says why.
+fn check(path: &str) -> Result<String, Error> {
+    let path = path::normal(path)?;
+    let why = if path.is_empty() {
+        "is the directory itself"
+    } else if path.split('/').any(ours) {
+        "has the name of a file that arrives"
+    } else {
+        return Ok(path);
+    };
+    Err(Error::Path { path, why })
+}
+
+/// The entry of `name` in `folder`; none for what is left out. A file or directory whose name is not UTF-8 cannot
+/// be named in Saratoga: it is listed as a special one, with what can be read of its name, so that it is
+/// missed.
+fn entry_of(folder: &OwnedFd, name: &OsStr, widest: Width) -> Option<Entry> {
+    let (path, named) = match name.to_str() {
+        Some("." | "..") => return None,
+        Some(name) if ours(name) => return None,
+        Some(name) => (name.to_owned(), true),
+        None => (name.to_string_lossy().into_owned(), false),
+    };
+    let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    let (kind, size) = match (FileType::from_raw_mode(stat.st_mode), named) {
+        (FileType::RegularFile, true) => (EntryKind::File, stat.st_size as u128),
+        (FileType::Directory, true) => (EntryKind::Directory, 0),
+        (FileType::RegularFile, false) => (EntryKind::SpecialFile, 0),
+        (FileType::Directory, false) => (EntryKind::SpecialDirectory, 0),
+        _ => return None,
+    };
+    let width = Width::holding(size);
+    (width <= widest).then(|| Entry {
+        kind,
+        width,
+        unreliable: false,
+        size,
+        modified: Time::from_posix(stat.st_mtime),
+        created: Time::from_posix(stat.st_ctime),
+        path,
+    })
+}
+
+/// Who may read, write and execute a file, as METADATA says it.
+pub fn mode(metadata: &Metadata) -> u16 {
+    (metadata.mode() & 0o777) as u16
+}
+
+/// Times of last change and (for want of better) of the last change of the inode, as Saratoga counts.
+pub fn posix_times(metadata: &Metadata) -> (Time, Time) {
+    (
+        Time::from_posix(metadata.mtime()),
+        Time::from_posix(metadata.ctime()),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn nothing_outside_is_reached() {
+        let outside = tempfile::tempdir().unwrap();
+        std::fs::write(outside.path().join("secret"), "x").unwrap();
+        let inside = tempfile::tempdir().unwrap();
+        let root = inside.path();
+        std::fs::create_dir(root.join("sub")).unwrap();
+        std::fs::write(root.join("sub/file"), "x").unwrap();
+        symlink(outside.path(), root.join("way")).unwrap();
+        symlink(outside.path().join("secret"), root.join("link")).unwrap();
+        symlink("sub/file", root.join("inner")).unwrap();
+        let tree = Tree::open(root).unwrap();
+        for path in ["sub/file", "sub//file", "./sub/file", "sub/./file/"] {
+            assert!(tree.file(path).is_ok(), "{path:?}");
+        }
+        for path in [
+            "../secret",
+            "sub/../../x",
+            "/etc/passwd",
+            "way/secret",
+            "link",
+            "inner",
+            "",
+            "./",
+            "sub",
+            ".x.saratoga-part",
+        ] {
+            assert!(tree.file(path).is_err(), "{path:?} was read");
+        }
+        for path in ["../new", "way/new", "/tmp/new", "sub/.a.saratoga-record"] {
+            assert!(tree.place(path, true).is_err(), "{path:?} could be made");
+        }
+        assert_eq!(
+            tree.file("way/secret").unwrap_err().code(),
+            bentpipe_wire::saratoga::Code::DENIED
+        );
+        assert!(tree.remove("way/secret").is_err());
+        assert!(outside.path().join("secret").exists());
+        // A link itself may be deleted; what it points to stays.
+        tree.remove("link").unwrap();
+        assert!(outside.path().join("secret").exists() && !root.join("link").exists());
+        tree.remove("never/was").unwrap();
+        let content = tree.list("", Width::Bits64).unwrap();
+        for path in [".", "./", "sub/..", "sub/", "./sub"] {
+            let listed = tree.list(path, Width::Bits64);
+            assert_eq!(listed.is_ok(), path != "sub/..", "{path:?}");
+        }
+        let names = bentpipe_wire::saratoga::entries(&content).map(|entry| entry.unwrap().path);
+        assert_eq!(names.collect::<Vec<_>>(), ["sub"]);
+    }
+
+    #[test]
+    fn what_somebody_else_has_put_in_place_of_a_part_gives_way() {
+        let root = tempfile::tempdir().unwrap();
+        let (folder, _) = Tree::open(root.path()).unwrap().place("x", true).unwrap();
+        let path = |name: &str| root.path().join(name);
+        std::fs::write(path("precious"), "protected").unwrap();
+        let part = ".x.saratoga-part";
+        let places: [&dyn Fn(); 3] = [
+            &|| std::fs::hard_link(path("precious"), path(part)).unwrap(),
+            &|| symlink(path("precious"), path(part)).unwrap(),
+            &|| {
+                let fifo = std::process::Command::new("mkfifo")
+                    .arg(path(part))
+                    .status();
+                assert!(fifo.unwrap().success());
+            },
+        ];
+        for put in places {
+            put();
+            assert!(folder.read(part).is_err());
+            let file = folder.create(part).unwrap();
+            file.set_len(0).unwrap();
+            assert!(is_own(&file).unwrap() && folder.is_at(&file, part));
+            assert_eq!(std::fs::read(path("precious")).unwrap(), b"protected");
+            // Its own it opens again.
+            assert!(folder.is_at(&folder.create(part).unwrap(), part));
+            folder.remove(part);
+        }
+    }
+
+    #[test]
+    fn the_way_to_a_file_is_put_on_the_disk_once_and_again_when_it_is_made_again() {
+        let root = tempfile::tempdir().unwrap();
+        let tree = Tree::open(root.path()).unwrap();
+        let lasting = || tree.lasting().iter().cloned().collect::<Vec<_>>();
+        let (folder, _) = tree.place("a/b/c", true).unwrap();
+        assert_eq!(lasting(), [""; 0]);
+        folder.sync().unwrap();
+        assert_eq!(lasting(), ["a", "a/b"]);
+        std::fs::remove_dir(root.path().join("a/b")).unwrap();
+        let (folder, _) = tree.place("a/b/c", true).unwrap();
+        assert_eq!(lasting(), ["a"]);
+        folder.sync().unwrap();
+        assert_eq!(lasting(), ["a", "a/b"]);
+        tree.place("x", true).unwrap().0.sync().unwrap();
+        assert_eq!(lasting(), ["a", "a/b"]);
+    }
+}

@@ -1,0 +1,582 @@
+//! The side that begins: get, put, take, give, list, delete.
+
+use crate::beacon;
+use crate::endpoint::{Key as SessionKey, Link, Node, Turn, key};
+use crate::job_queue::{Agenda, Entry as Item};
+use crate::session::{Preparing, Session, Work, most_at_once};
+use crate::{Error, Key};
+use bentpipe_base::Rate;
+use bentpipe_saratoga::sender::Failure;
+use bentpipe_saratoga::{Inquiry, Receiver, Sender, refusal};
+use bentpipe_saratoga_files::checksum::Algorithm;
+use bentpipe_saratoga_files::{
+    Incoming, Original, Outgoing, Part, Pipe, Sink, Source, Task, WIDEST, announce, aside, path,
+    stream,
+};
+use bentpipe_sockets::timer;
+use bentpipe_sockets::udp::Udp;
+use bentpipe_wire::saratoga::{Capabilities, Code, Frame, Request, RequestKind, Willingness};
+use core::time::Duration;
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub use crate::job::{Job, Progress, Report, Target};
+
+/// How a client works.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What the way to the server is like.
+    pub link: Link,
+    /// REQUESTs are authenticated with it.
+    pub key: Option<Key>,
+    /// How files that go are summed up.
+    pub checksum: Algorithm,
+    /// Octets of a file that comes at most.
+    pub max_size: u64,
+    /// Jobs at once at most: small files then do not wait for one another's round trips.
+    pub parallel: usize,
+    /// Files go without a REQUEST: for servers that know no other way.
+    pub blind: bool,
+}
+
+/// Talks with one server.
+pub struct Client {
+    node: Node,
+    server: SocketAddr,
+    config: Config,
+}
+
+/// Between two looks at whether to stop.
+const LOOK: Duration = Duration::from_millis(100);
+/// A job whose session the server has forgotten begins anew this often at most.
+const TRIES: u32 = 20;
+
+/// What a server takes that has not said so.
+const ASSUMED: Rate = Rate::from_bits_per_sec(1_000_000);
+/// How long a server is asked for its rate.
+const ASKED_FOR: Duration = Duration::from_secs(10);
+/// When all is here, the last words are said again for so long, so that one is heard: the server needs no
+/// more, and who waits for the files nothing.
+const FAREWELL: Duration = Duration::from_millis(100);
+/// Between two of them.
+const WORDS: Duration = Duration::from_millis(25);
+
+/// What is over of the jobs of one call.
+#[derive(Default)]
+struct Sum {
+    done: u64,
+    known: u64,
+    /// A job ended because the server said nothing, and it was not heard since.
+    silent: bool,
+}
+
+impl Client {
+    /// A client of `server`.
+    ///
+    /// # Errors
+    /// When no port can be had.
+    pub fn new(server: SocketAddr, config: Config) -> Result<Self, Error> {
+        let own = match server.ip() {
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        let port = config.link.peer_port.unwrap_or(0);
+        let node = Node::on(Udp::bind(SocketAddr::new(own, port)), config.link)?;
+        if config.link.peer_port.is_none() {
+            // Nobody else is heard, and the kernel tells when nothing listens there.
+            node.udp
+                .connect(server)
+                .map_err(Error::socket("find a way to the server"))?;
+        }
+        Ok(Self {
+            node,
+            server,
+            config,
+        })
+    }
+
+    /// Does `jobs`, some at once, and tells `watch` now and then how far it has come; what came of each, as
+    /// they end.
+    ///
+    /// # Errors
+    /// The socket, or `stop`, which leaves what has arrived for the next time. What fails a single
+    /// job is in its report.
+    pub fn run(
+        &mut self,
+        jobs: Vec<Job>,
+        stop: &AtomicBool,
+        watch: &mut dyn FnMut(Progress),
+    ) -> Result<Vec<Report>, Error> {
+        let mut reports = Vec::new();
+        self.run_on(jobs, stop, watch, &mut |report| {
+            reports.push(report);
+            Vec::new()
+        })?;
+        Ok(reports)
+    }
+
+    /// As [`Self::run`], but each report goes to `next`, which says what more there is to do: jobs that are
+    /// numbered on.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run_on(
+        &mut self,
+        jobs: Vec<Job>,
+        stop: &AtomicBool,
+        watch: &mut dyn FnMut(Progress),
+        next: &mut dyn FnMut(Report) -> Vec<Job>,
+    ) -> Result<(), Error> {
+        let puts = jobs.iter().all(|job| matches!(job, Job::Put { .. }));
+        let asked = if puts { None } else { self.ask_rate() };
+        let rate = if puts { self.config.link.rate } else { ASSUMED };
+        let mut agenda = Agenda::new(rate, self.config.parallel, most_at_once(), timer::now());
+        agenda.add(jobs);
+        let mut sum = Sum::default();
+        while !agenda.is_empty() {
+            if stop.load(Ordering::Relaxed) {
+                self.stop()?;
+                return Err(Error::Stopped);
+            }
+            if let Some(Ok(Ok(rate))) = asked.as_ref().map(Task::try_recv) {
+                agenda.set_rate(rate);
+            }
+            let mut reports = Vec::new();
+            self.begin_some(&mut agenda, &sum, &mut reports);
+            let pause = agenda.deadline().map(|at| at.since(timer::now()));
+            let mut turn = self
+                .node
+                .turn(pause.map_or(LOOK, |pause| pause.min(LOOK)))?;
+            self.disown(&turn.strays);
+            if self.node.is_refused() {
+                let server = self.server;
+                return Err(Error::Unreachable { server });
+            }
+            self.settle(&mut turn, &mut agenda, &mut sum, &mut reports);
+            self.node.bury(&turn)?;
+            for report in reports {
+                agenda.add(next(report));
+            }
+            watch(self.progress(&agenda, &sum));
+        }
+        self.farewell(stop)
+    }
+
+    /// What comes of sessions that this client has not begun, or no longer knows, is not wanted: somebody else
+    /// may have asked for it in its name.
+    fn disown(&mut self, strays: &[(SessionKey, Vec<u8>)]) {
+        let server = key(self.server, 0).0;
+        for ((from, id), datagram) in strays {
+            let data =
+                matches!(Frame::parse(datagram), Ok((Frame::Data(data), _)) if data.status_wanted);
+            if *from == server && data {
+                let unknown = refusal(*id, Code::UNKNOWN_ID);
+                self.node.reply(&unknown, *from, None);
+            }
+        }
+    }
+
+    /// Asks the server, in a thread, for the rate that it takes.
+    fn ask_rate(&self) -> Option<Task<Result<Rate, Error>>> {
+        let (server, key) = (self.server, self.config.key.clone());
+        let ask = move |_: &_| beacon::ask_rate(server, key.as_ref(), ASKED_FOR);
+        // Without it short files take longer.
+        aside("rate", ask).ok()
+    }
+
+    /// Begins what may be begun.
+    fn begin_some(&mut self, agenda: &mut Agenda, sum: &Sum, reports: &mut Vec<Report>) {
+        let now = timer::now();
+        if sum.silent {
+            // Nothing of ours is heard: what waits would only wait as long.
+            while agenda.under_way().next().is_none()
+                && let Some(Item { number, job, .. }) = agenda.drop_next()
+            {
+                let path = job.remote().to_owned();
+                let result = Err(Error::session(&path, Failure::Silence));
+                reports.push(Report {
+                    number,
+                    path,
+                    result,
+                });
+            }
+            return;
+        }
+        while let Some(entry) = agenda.next(now) {
+            let id = self.id(&entry.job);
+            if agenda.is_under_way(id) || self.node.sessions.contains_key(&key(self.server, id)) {
+                // The same once more, or an Id by chance: when the other is over.
+                return agenda.again(entry);
+            }
+            let path = entry.job.remote().to_owned();
+            let asks = self.asks(&entry.job);
+            let request = asks.then(|| self.request(&entry.job, id));
+            match self.work(&entry.job, id, request.clone()) {
+                Ok(work) => {
+                    let (peer, secret) = (self.server, self.config.key.as_ref());
+                    let session = Session::asking(peer, path, work, request, secret);
+                    self.node.start(key(peer, id), session);
+                    agenda.begun(id, entry);
+                }
+                Err(error) => {
+                    let mut entry = entry;
+                    if error.is_want_of_room() {
+                        say_refused(&path, &error);
+                        match agenda.refused(entry, now) {
+                            Ok(()) => return,
+                            Err(given_up) => entry = given_up,
+                        }
+                    }
+                    agenda.settled(&entry, now);
+                    reports.push(Report {
+                        number: entry.number,
+                        path,
+                        result: Err(error),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Takes what came of sessions: those that are over, and those of which all is here and verified, though
+    /// their last word may not have been heard.
+    fn settle(
+        &mut self,
+        turn: &mut Turn,
+        agenda: &mut Agenda,
+        sum: &mut Sum,
+        reports: &mut Vec<Report>,
+    ) {
+        let now = timer::now();
+        let mut settled: Vec<(u32, Result<Vec<u8>, Error>)> = Vec::new();
+        for ended in &mut turn.ended {
+            let id = ended.key.1;
+            if agenda.is_under_way(id) {
+                settled.push((id, std::mem::replace(&mut ended.result, Ok(Vec::new()))));
+            }
+        }
+        for (id, entry) in agenda.under_way() {
+            let session = self.node.sessions.get_mut(&key(self.server, id));
+            // What is taken is over when the server says what became of its own.
+            if entry.job.kind() != RequestKind::Take
+                && let Some(Work::Receiving(incoming)) = session.map(|session| &mut session.work)
+                && !settled.iter().any(|(over, _)| *over == id)
+                && let Some(result) = incoming.settled()
+            {
+                settled.push((id, result));
+            }
+        }
+        for (id, result) in settled {
+            let (done, known) = self.counts(id);
+            let Some(mut entry) = agenda.over(id) else {
+                continue;
+            };
+            let again = !entry.job.is_stream();
+            // What is sent may lack room once its sender is believed; what is fetched, when something else is.
+            let at_start = done == 0
+                || matches!(entry.job, Job::Put { .. })
+                || matches!(result, Err(Error::Promised { .. }));
+            if again
+                && at_start
+                && let Err(error) = &result
+                && error.is_want_of_room()
+            {
+                say_refused(entry.job.remote(), error);
+                match agenda.refused(entry, now) {
+                    Ok(()) => continue,
+                    Err(given_up) => entry = given_up,
+                }
+            }
+            if again && forgotten(&result) && entry.tries < TRIES {
+                tracing::info!(
+                    path = entry.job.remote(),
+                    "the server began anew; so does this"
+                );
+                entry.tries += 1;
+                agenda.again(entry);
+                continue;
+            }
+            if !entry.job.is_list() {
+                sum.done += done;
+                sum.known += known;
+            }
+            sum.silent = is_silence(&result);
+            agenda.settled(&entry, now);
+            reports.push(Report {
+                number: entry.number,
+                path: entry.job.remote().to_owned(),
+                result,
+            });
+        }
+    }
+
+    /// What is over, under way and still waits.
+    fn progress(&self, agenda: &Agenda, sum: &Sum) -> Progress {
+        let (over, jobs) = agenda.files();
+        let mut progress = Progress {
+            done: sum.done,
+            known: sum.known + agenda.octets_waiting(),
+            over,
+            jobs,
+            waits: agenda.waits(),
+        };
+        for (id, entry) in agenda.under_way() {
+            if !entry.job.is_list() {
+                let (done, known) = self.counts(id);
+                progress.done += done;
+                progress.known += known.max(entry.job.size().unwrap_or(0));
+            }
+        }
+        progress
+    }
+
+    /// Says the last words until they are heard, or were said often enough.
+    fn farewell(&mut self, stop: &AtomicBool) -> Result<(), Error> {
+        let end = timer::now() + FAREWELL;
+        while !self.node.sessions.is_empty() && timer::now() < end && !stop.load(Ordering::Relaxed)
+        {
+            let turn = self.node.turn(WORDS)?;
+            self.node.bury(&turn)?;
+            for session in self.node.sessions.values_mut() {
+                if let Work::Receiving(incoming) = &mut session.work {
+                    incoming.receiver.repeat();
+                }
+            }
+        }
+        self.node.sessions.clear();
+        Ok(())
+    }
+
+    /// Octets of session `id` that have arrived, and all.
+    fn counts(&self, id: u32) -> (u64, u64) {
+        let session = self.node.sessions.get(&key(self.server, id));
+        match session.map(|session| &session.work) {
+            Some(Work::Sending(outgoing)) => {
+                let arrived = outgoing.sender.progress().arrived;
+                (arrived, outgoing.sender.size().unwrap_or(arrived))
+            }
+            Some(Work::Receiving(incoming)) => {
+                let arrived = incoming.receiver.have().total();
+                (arrived, incoming.receiver.size().unwrap_or(arrived))
+            }
+            _ => (0, 0),
+        }
+    }
+
+    /// Tells the server, and leaves what has arrived for the next time.
+    fn stop(&mut self) -> Result<(), Error> {
+        for session in self.node.sessions.values_mut() {
+            match &mut session.work {
+                Work::Sending(outgoing) => outgoing.sender.abort(Code::TERMINATED),
+                Work::Receiving(incoming) if !incoming.is_verified() => {
+                    incoming.save();
+                    incoming.receiver.refuse(Code::NO_LONGER_WANTED);
+                }
+                _ => {}
+            }
+        }
+        self.node.turn(Duration::ZERO)?;
+        // Lets go of the files.
+        self.node.sessions.clear();
+        Ok(())
+    }
+
+    /// Whether `job` begins with a REQUEST.
+    const fn asks(&self, job: &Job) -> bool {
+        !(self.config.blind && matches!(job, Job::Put { .. }))
+    }
+
+    fn work(&self, job: &Job, id: u32, request: Option<Request>) -> Result<Work, Error> {
+        path::normal(job.remote())?;
+        let (now, link) = (timer::now(), self.node.link());
+        let sealed = self.config.key.is_some();
+        Ok(match job {
+            Job::Delete { .. } => {
+                let request = request.unwrap_or_else(|| self.request(job, id));
+                Work::Asking(Box::new(Inquiry::new(request, link.silence, now)))
+            }
+            Job::List { remote } => {
+                let config = Node::receiving(link, id, request, None);
+                let sink = Sink::Memory(Vec::new());
+                Work::Receiving(Box::new(self.incoming(
+                    Receiver::new(config, now),
+                    sink,
+                    remote,
+                )))
+            }
+            Job::Get {
+                remote,
+                target,
+                take,
+                ..
+            } => {
+                let (sink, kept) = match target {
+                    Target::Stdout => {
+                        let pipe = Pipe::new(spool()?);
+                        (Sink::Pipe(pipe), None)
+                    }
+                    Target::File(tree, path) => {
+                        let (folder, name) = tree.place(path, true)?;
+                        let (part, kept) = Part::open(folder, name, path)?;
+                        (Sink::Part(Box::new(part)), kept)
+                    }
+                };
+                let config = Node::receiving(link, id, request, kept);
+                let incoming = self.incoming(Receiver::new(config, now), sink, remote);
+                Work::Receiving(Box::new(match take {
+                    true => incoming.taking(),
+                    false => incoming,
+                }))
+            }
+            Job::Put {
+                local: Some(local),
+                remote,
+                give,
+                ..
+            } => {
+                let (local, remote, give) = (local.clone(), remote.clone(), *give);
+                let (link, peer, algorithm) = (*link, self.server, self.config.checksum);
+                let prepare = move |_: &_| {
+                    let (metadata, file, was) = announce(&local, &remote, id, algorithm)?;
+                    let original = match give {
+                        true => Some(Original::at(
+                            &local,
+                            duplicate(&file, &local)?,
+                            was.clone(),
+                        )?),
+                        false => None,
+                    };
+                    let config = Node::sending(&link, metadata, request, peer, sealed);
+                    let (sender, source) = (
+                        Sender::new(config, timer::now()),
+                        Source::file(file, was, None),
+                    );
+                    let outgoing = Outgoing::new(sender, source, remote);
+                    Ok(Box::new(match original {
+                        Some(original) => outgoing.deleting(original),
+                        None => outgoing,
+                    }))
+                };
+                let prepared = aside("prepare", prepare);
+                let prepared = prepared.map_err(Error::file("prepare", job.remote()))?;
+                // This side waits for itself.
+                Work::Preparing(Preparing::new(prepared, Duration::MAX))
+            }
+            Job::Put {
+                local: None,
+                remote,
+                ..
+            } => {
+                let source = Source::stdin(spool()?);
+                let source = source.map_err(Error::file("read", "standard input"))?;
+                let config = Node::sending(link, stream(remote, id), request, self.server, sealed);
+                let outgoing = Outgoing::new(Sender::new(config, now), source, remote.clone());
+                Work::Sending(Box::new(outgoing))
+            }
+        })
+    }
+
+    fn incoming(&self, receiver: Receiver, sink: Sink, path: &str) -> Incoming {
+        let (most, now) = (self.config.max_size, timer::now());
+        Incoming::new(receiver, sink, path.to_owned(), most, now)
+    }
+
+    fn request(&self, job: &Job, session: u32) -> Request {
+        let mut request = Request {
+            capabilities: Capabilities {
+                width: WIDEST,
+                streams: true,
+                send: Willingness::Willing,
+                receive: Willingness::Willing,
+                udp_lite: false,
+            },
+            session,
+            kind: job.kind(),
+            // A list is short.
+            late_checksum: matches!(job, Job::Get { .. }),
+            path: job.remote().to_owned(),
+            authentication: Vec::new(),
+        };
+        if let Some(key) = &self.config.key {
+            key.sign(&mut request);
+        }
+        request
+    }
+
+    /// The Id of a job's session: the same when the job is begun again on this machine, another for every other.
+    /// Who does not know the machine's own Id cannot guess it.
+    fn id(&self, job: &Job) -> u32 {
+        let here = std::env::current_dir().unwrap_or_default();
+        let what = match job {
+            Job::Get {
+                target: Target::File(_, path),
+                ..
+            } => format!("get {path}"),
+            Job::Get { .. } => format!("get {}", std::process::id()),
+            Job::Put {
+                local: Some(path), ..
+            } => format!("put {}", path.display()),
+            Job::Put { .. } => format!("put {}", std::process::id()),
+            Job::List { .. } => format!("list {}", std::process::id()),
+            Job::Delete { .. } => format!("delete {}", std::process::id()),
+        };
+        let text = format!(
+            "{}\n{}\n{what}\n{}\n{}",
+            machine().trim(),
+            here.display(),
+            job.remote(),
+            self.server
+        );
+        let digest = Sha256::digest(text);
+        u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]])
+    }
+}
+
+/// What tells this machine from others with the same command, such as those behind one NAT.
+fn machine() -> String {
+    let id = std::fs::read_to_string("/etc/machine-id");
+    // Containers often have none; their names differ.
+    id.ok()
+        .filter(|id| !id.trim().is_empty())
+        .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into())
+}
+
+/// For who wonders what a command waits for.
+fn say_refused(path: &str, error: &Error) {
+    tracing::info!(path, %error, "no room: it is asked for again, for ten minutes at most");
+}
+
+/// Whether the server has forgotten the session, as after a start.
+fn forgotten(result: &Result<Vec<u8>, Error>) -> bool {
+    let unknown = Failure::Peer(Code::UNKNOWN_ID);
+    matches!(result, Err(Error::Session { failure, .. }) if *failure == unknown)
+}
+
+/// Whether nothing was heard.
+fn is_silence(result: &Result<Vec<u8>, Error>) -> bool {
+    matches!(
+        result,
+        Err(Error::Session {
+            failure: Failure::Silence,
+            ..
+        })
+    )
+}
+
+/// A file without a name, for what is on its way through.
+fn spool() -> Result<File, Error> {
+    use rustix::fs::{Mode, OFlags};
+    let folder = std::env::temp_dir();
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    rustix::fs::open(&folder, flags, Mode::from_bits_truncate(0o600))
+        .map(File::from)
+        .map_err(|errno| Error::file("make a file in", folder.display().to_string())(errno.into()))
+}
+
+fn duplicate(file: &File, local: &Path) -> Result<File, Error> {
+    let name = local.display().to_string();
+    file.try_clone().map_err(Error::file("read", name))
+}

@@ -1,0 +1,362 @@
+//! One socket, and the sessions that live on it.
+
+use crate::Error;
+use crate::batch::Batch;
+use crate::seal::{SEAL, Seal};
+use crate::session::{Session, Work};
+use bentpipe_base::{Bytes, Instant, Rate};
+use bentpipe_saratoga::sender::Congestion;
+use bentpipe_saratoga::{HoleEnd, receiver, sender};
+use bentpipe_sockets::epoll::{Epoll, Events, Interest};
+use bentpipe_sockets::timer;
+use bentpipe_sockets::udp::{RECEIVE, Udp, path_mtu};
+use bentpipe_wire::saratoga::{Frame, Metadata, Request, Width};
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+
+/// What the way to the peers is like.
+#[derive(Clone, Copy, Debug)]
+pub struct Link {
+    /// What all sessions together may send, IP headers included.
+    pub rate: Rate,
+    /// Octets of an IP packet at most; less where the path to a peer takes less.
+    pub packet: u32,
+    /// Whether the path is shared.
+    pub congestion: Congestion,
+    /// How long a peer may say nothing.
+    pub silence: Duration,
+    /// How ends of holes are written.
+    pub hole_end: HoleEnd,
+    /// Whether DATA has timestamps. Without them nobody can show that it hears us, and a server sends whatever is
+    /// asked for to whatever address asks: for peers that cannot read them, in networks that nobody forges in.
+    pub timestamps: bool,
+    /// Peers are heard and answered as if they sent from this port, and a client sends from it: for those that
+    /// listen at one port and send from another.
+    pub peer_port: Option<u16>,
+}
+
+/// Peer and session Id. Who asks from another port is another peer: a NAT has many behind one address.
+pub(crate) type Key = (SocketAddr, u32);
+
+/// A session that is over.
+pub(crate) struct Ended {
+    pub(crate) key: Key,
+    pub(crate) path: String,
+    /// What arrived in memory.
+    pub(crate) result: Result<Vec<u8>, Error>,
+}
+
+/// What a turn of the loop brought.
+#[derive(Default)]
+pub(crate) struct Turn {
+    /// Datagrams of no session of ours, and those that its owner is to look at.
+    pub(crate) strays: Vec<(Key, Vec<u8>)>,
+    pub(crate) ended: Vec<Ended>,
+    /// Something that was received has been verified, which its owner may have waited for.
+    verified: bool,
+}
+
+/// See the file's head.
+pub struct Node {
+    pub(crate) udp: Udp,
+    epoll: Epoll,
+    events: Events,
+    link: Link,
+    pub(crate) sessions: BTreeMap<Key, Session>,
+    batch: Batch,
+    buffer: Vec<u8>,
+    /// Anything was.
+    heard: bool,
+}
+
+/// Batches that a turn receives at most, before it answers.
+const RECEIVES: usize = 16;
+/// Datagrams that a session sends in a turn at most.
+const SENDS: usize = 256;
+/// What sessions whose peers are quiet may send of the rate while others send.
+const FOR_THE_QUIET: f64 = 1.0 / 16.0;
+/// Between two looks at threads that work for us, and at streams that grow.
+const LOOK: Duration = Duration::from_millis(2);
+/// IPv4 and UDP; IPv6 and UDP.
+const OVERHEAD: [u32; 2] = [28, 48];
+
+impl Node {
+    /// A node that speaks by the socket `udp`.
+    ///
+    /// # Errors
+    /// A socket that could not be had.
+    pub(crate) fn on(udp: io::Result<Udp>, link: Link) -> Result<Self, Error> {
+        let bound = || {
+            let udp = udp?;
+            let epoll = Epoll::new()?;
+            epoll.add(&udp, 0, Interest::READ)?;
+            Ok((udp, epoll))
+        };
+        let (udp, epoll) = bound().map_err(Error::socket("open the UDP port"))?;
+        Ok(Self {
+            udp,
+            epoll,
+            events: Events::with_capacity(4),
+            link,
+            sessions: BTreeMap::new(),
+            batch: Batch::default(),
+            buffer: vec![0; RECEIVE],
+            heard: false,
+        })
+    }
+
+    /// Its own address.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn address(&self) -> Result<SocketAddr, Error> {
+        self.udp
+            .local_address()
+            .map_err(Error::socket("ask for the port"))
+    }
+
+    /// Whether nothing listens at the one peer to which the socket is connected.
+    pub(crate) const fn is_refused(&self) -> bool {
+        !self.heard && self.batch.refusals.are_believed()
+    }
+
+    pub(crate) const fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// How to send what `metadata` announces to `peer`, in packets that reach it whole.
+    pub(crate) fn sending(
+        link: &Link,
+        metadata: Metadata,
+        request: Option<Request>,
+        peer: SocketAddr,
+        sealed: bool,
+    ) -> sender::Config {
+        let overhead = OVERHEAD[usize::from(key(peer, 0).0.is_ipv6())];
+        // Type, session, timestamp and offset.
+        let header = 24 + metadata.width.octets() as u32;
+        let seal = if sealed { SEAL as u32 } else { 0 };
+        // Where there is no way now there may be one later.
+        let packet = path_mtu(peer).map_or(link.packet, |most| most.min(link.packet));
+        sender::Config {
+            metadata,
+            request,
+            rate: link.rate,
+            payload: packet.saturating_sub(overhead + header + seal).max(1),
+            overhead: Bytes((overhead + seal).into()),
+            congestion: link.congestion,
+            silence: link.silence,
+            late_checksum: false,
+            nonce: link.timestamps.then(nonce),
+        }
+    }
+
+    /// How to receive `session`.
+    pub(crate) fn receiving(
+        link: &Link,
+        session: u32,
+        request: Option<Request>,
+        kept: Option<receiver::Kept>,
+    ) -> receiver::Config {
+        receiver::Config {
+            session,
+            request,
+            width: Width::Bits16,
+            kept,
+            unannounced: Bytes(16 << 20),
+            hole_end: link.hole_end,
+            room: (link.packet.saturating_sub(OVERHEAD[1]) as usize).saturating_sub(SEAL),
+            silence: link.silence,
+            linger: Duration::from_secs(10).min(link.silence),
+        }
+    }
+
+    pub(crate) fn start(&mut self, key: Key, session: Session) {
+        self.sessions.insert(key, session);
+    }
+
+    /// Sends `frame` once.
+    pub(crate) fn reply(&mut self, frame: &Frame, to: SocketAddr, seal: Option<&Seal>) {
+        let mut datagram = Vec::new();
+        if frame.emit(&mut datagram).is_ok() {
+            if let Some(seal) = seal {
+                seal.close(&mut datagram, 0);
+            }
+            // A reply that is lost is asked for again.
+            let from = self.batch.ways.to(to);
+            let _ = self.udp.send_from(&datagram, datagram.len(), to, from);
+        }
+    }
+
+    /// What all that send may send is divided evenly. Those whose peer is quiet, perhaps for good, have a small
+    /// part of it together, as long as others can use the rest.
+    fn share(&mut self, now: Instant) {
+        let mut counts = [0u32; 2];
+        for session in self.sessions.values() {
+            if let Work::Sending(_) = session.work {
+                counts[usize::from(session.is_quiet(now))] += 1;
+            }
+        }
+        let parts = match counts {
+            [_, 0] => [1.0, 0.0],
+            [0, _] => [0.0, 1.0],
+            _ => [1.0 - FOR_THE_QUIET, FOR_THE_QUIET],
+        };
+        for session in self.sessions.values_mut() {
+            let quiet = usize::from(session.is_quiet(now));
+            if let Work::Sending(outgoing) = &mut session.work {
+                let part = parts[quiet] / f64::from(counts[quiet]);
+                outgoing.sender.set_rate(self.link.rate.scaled(part));
+            }
+        }
+    }
+
+    /// Takes what has come, sends what is due, and waits for more: until a deadline, or for `limit`.
+    pub(crate) fn turn(&mut self, limit: Duration) -> Result<Turn, Error> {
+        let mut turn = Turn::default();
+        let more = self.receive(&mut turn)?;
+        let now = timer::now();
+        self.timeouts(now, &mut turn);
+        self.share(now);
+        let (sent_all, blocked) = self.transmit(now)?;
+        let idle = turn.strays.is_empty() && turn.ended.is_empty() && !turn.verified;
+        if idle && sent_all && !more {
+            self.wait(limit, blocked)?;
+        }
+        Ok(turn)
+    }
+
+    /// Whether there may be more.
+    fn receive(&mut self, turn: &mut Turn) -> Result<bool, Error> {
+        for _ in 0..RECEIVES {
+            let received = self.udp.receive(&mut self.buffer);
+            let received = self.batch.refusals.or_else(received);
+            let Some(received) = received.map_err(Error::socket("receive"))?.flatten() else {
+                return Ok(false);
+            };
+            self.heard = true;
+            let mut from = received.from;
+            from.set_port(self.link.peer_port.unwrap_or(from.port()));
+            self.batch.ways.note(from, received.at);
+            let now = timer::now();
+            // The session of the datagram before, which nearly always is that of the next too.
+            let mut last: Option<(u32, &mut Session)> = None;
+            for datagram in self.buffer[..received.len].chunks(received.segment) {
+                let Some(id) = session_of(datagram) else {
+                    continue;
+                };
+                let key = key(from, id);
+                if last.as_ref().is_none_or(|(known, _)| *known != id) {
+                    last = self.sessions.get_mut(&key).map(|session| (id, session));
+                }
+                let settled = match &mut last {
+                    Some((_, session)) => session.take(datagram, now),
+                    None => false,
+                };
+                if !settled {
+                    turn.strays.push((key, datagram.to_vec()));
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn timeouts(&mut self, now: Instant, turn: &mut Turn) {
+        for (key, session) in &mut self.sessions {
+            let verified = session.is_verified();
+            let ended = session.timeout(now);
+            turn.verified |= session.is_verified() != verified;
+            if let Some(result) = ended {
+                turn.ended.push(Ended {
+                    key: *key,
+                    path: session.path.clone(),
+                    result,
+                });
+            }
+        }
+    }
+
+    /// Ends the sessions of `turn`, after their last words.
+    pub(crate) fn bury(&mut self, turn: &Turn) -> Result<(), Error> {
+        if turn.ended.is_empty() {
+            return Ok(());
+        }
+        self.transmit(timer::now())?;
+        for ended in &turn.ended {
+            self.sessions.remove(&ended.key);
+        }
+        Ok(())
+    }
+
+    /// Sends what is due: whether that was all, and whether the socket was full.
+    fn transmit(&mut self, now: Instant) -> Result<(bool, bool), Error> {
+        let full = |sent: std::io::Result<bool>| sent.map_err(Error::socket("send"));
+        if !full(self.batch.flush(&self.udp))? {
+            return Ok((true, true));
+        }
+        let mut all = true;
+        for session in self.sessions.values_mut() {
+            let mut count = 0;
+            while count < SENDS && session.transmit(now, self.batch.buffer()) {
+                count += 1;
+                if !full(self.batch.end(session.peer, &self.udp))? {
+                    return Ok((true, true));
+                }
+            }
+            all &= count < SENDS;
+        }
+        Ok((all, !full(self.batch.flush(&self.udp))?))
+    }
+
+    fn wait(&mut self, limit: Duration, blocked: bool) -> Result<(), Error> {
+        let now = timer::now();
+        let mut wait = limit;
+        for session in self.sessions.values() {
+            if let Some(at) = session.deadline().filter(|_| !blocked) {
+                wait = wait.min(at.since(now));
+            }
+            if session.wants_a_look() {
+                wait = wait.min(LOOK);
+            }
+        }
+        let waited = || {
+            if blocked {
+                self.epoll
+                    .modify(&self.udp, 0, Interest::READ | Interest::WRITE)?;
+            }
+            self.epoll.wait(&mut self.events, Some(wait))?;
+            if blocked {
+                self.epoll.modify(&self.udp, 0, Interest::READ)?;
+            }
+            Ok(())
+        };
+        let mut waited = waited;
+        waited().map_err(Error::socket("wait for datagrams"))
+    }
+}
+
+/// A secret for the timestamps of a session.
+fn nonce() -> u32 {
+    // Without random numbers a server does not start; a client has chosen its peer.
+    getrandom::u32().unwrap_or_default()
+}
+
+/// The key of session `id` with `peer`; an IPv4 peer has one address, however the socket shows it.
+pub(crate) fn key(peer: SocketAddr, id: u32) -> Key {
+    match peer {
+        SocketAddr::V6(own) => match own.ip().to_ipv4_mapped() {
+            Some(ip) => ((ip, own.port()).into(), id),
+            None => (peer, id),
+        },
+        SocketAddr::V4(_) => (peer, id),
+    }
+}
+
+/// The Id of the session that `datagram` is of: `None` for beacons and what is not version 1.
+fn session_of(datagram: &[u8]) -> Option<u32> {
+    let (head, rest) = datagram.split_first_chunk::<4>()?;
+    let (id, _) = rest.split_first_chunk()?;
+    matches!(head[0], 0x21..=0x24).then(|| u32::from_be_bytes(*id))
+}

@@ -1,0 +1,30 @@
+//! Saratoga on Linux: sockets and sessions around the machines of `bentpipe_saratoga`, and the files of
+//! `bentpipe_saratoga_files`.
+//!
+//! A [`Node`] owns one UDP socket and any number of sessions, and drives them in one loop: datagrams in, what is due
+//! out, wait for the next deadline. [`serve`] gives it a [`Tree`] of files and what may be done with them; [`client`]
+//! gives it sessions to begin. Who asks shows first that it hears us (`address_validation`); with a [`Key`] requests
+//! are authenticated (`authenticate`) and all else is sealed (`seal`). [`beacon`] finds servers.
+//!
+//! How content is read, written and verified is in `bentpipe-saratoga-files`; what the frames mean is in
+//! `bentpipe-saratoga`. Begin with `endpoint.rs` and `session.rs`.
+#![forbid(unsafe_code)]
+
+mod address_validation;
+mod authenticate;
+mod batch;
+pub mod beacon;
+pub mod client;
+mod endpoint;
+mod job;
+mod job_queue;
+mod seal;
+pub mod serve;
+mod session;
+mod ways;
+
+pub use authenticate::Key;
+pub use bentpipe_saratoga_files::{Error, Tree, checksum, is_of_a_part, path, posix_times};
+pub use client::Client;
+pub use endpoint::{Link, Node};
+pub use serve::Server;

@@ -1,0 +1,407 @@
+//! The side that waits for REQUESTs: what it does with those that are let in.
+
+mod accept;
+mod lists;
+mod taken;
+
+use crate::address_validation::{Admission, Credit};
+use crate::authenticate::Seen;
+use crate::beacon::{self, Herald};
+use crate::endpoint::{Key, Link, Node, key};
+use crate::seal::Seal;
+use crate::session::{Preparing, Session, Standing, Work, most_at_once};
+use crate::{Error, Key as Secret};
+use bentpipe_base::Instant;
+use bentpipe_saratoga::{Receiver, Sender, refusal};
+use bentpipe_saratoga_files::checksum::Algorithm;
+use bentpipe_saratoga_files::{
+    Cancel, Incoming, Late, Outgoing, Part, Sink, Source, Sum, Tree, Turns, WIDEST, aside,
+    known_size, leftovers, mode, path, posix_times,
+};
+use bentpipe_sockets::timer;
+use bentpipe_sockets::udp::Udp;
+use bentpipe_wire::saratoga::{
+    Beacon, Code, Entry, EntryKind, Kind, Metadata, Request, RequestKind, Width,
+};
+use core::time::Duration;
+use lists::Lists;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use taken::Taken;
+
+/// What a server allows, and where.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// What the ways to its peers are like.
+    pub link: Link,
+    /// Peers may write files.
+    pub put: bool,
+    /// Peers may delete files.
+    pub delete: bool,
+    /// REQUESTs must be authenticated with it.
+    pub key: Option<Secret>,
+    /// Octets of a file that comes at most.
+    pub max_size: u64,
+    /// Sessions at once at most; a quarter of them, but at least one, with one peer.
+    pub max_sessions: usize,
+    /// How files that go are summed up.
+    pub checksum: Algorithm,
+    /// Its name in beacons; none: it sends none.
+    pub name: Option<String>,
+}
+
+/// Serves a tree until it is stopped.
+pub struct Server {
+    node: Node,
+    tree: Tree,
+    config: Config,
+    herald: Option<Herald>,
+    seen: Seen,
+    admission: Admission,
+    /// Files are summed up a few at once: they share the processors and the disk.
+    turns: Turns,
+    lists: Lists,
+    /// Takes that are over: their last word may be asked for again.
+    taken: Taken,
+    /// Clocks that differ are not told of before.
+    clocks_at: Option<Instant>,
+}
+
+/// Octets of a name in beacons at most: whoever forges a question has the answer sent to somebody else.
+const MOST_NAME: usize = 200;
+/// Between two looks at whether to stop.
+const LOOK: Duration = Duration::from_millis(200);
+
+impl Server {
+    /// Opens the port.
+    ///
+    /// # Errors
+    /// A port that cannot be had.
+    pub fn new(tree: Tree, mut config: Config) -> Result<Self, Error> {
+        config.max_sessions = config.max_sessions.min(most_at_once());
+        if let Some(name) = config.name.as_ref().filter(|name| name.len() > MOST_NAME) {
+            let long = io::Error::other(format!("the name has more than {MOST_NAME} octets"));
+            return Err(Error::file("send beacons of", name.as_str())(long));
+        }
+        // Who listens for beacons on this host needs the port too.
+        let node = Node::on(Udp::bind_server(config.listen), config.link)?;
+        let herald = match &config.name {
+            Some(_) => Some(Herald::new()?),
+            None => None,
+        };
+        Ok(Self {
+            node,
+            tree,
+            config,
+            herald,
+            seen: Seen::default(),
+            admission: Admission::new().map_err(Error::socket("draw random numbers"))?,
+            turns: Turns::new(std::thread::available_parallelism().map_or(1, usize::from)),
+            lists: Lists::default(),
+            taken: Taken::default(),
+            clocks_at: None,
+        })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn address(&self) -> Result<SocketAddr, Error> {
+        self.node.address()
+    }
+
+    /// Serves until `stop` is set.
+    ///
+    /// # Errors
+    /// What ends the whole: the socket. What ends one session is logged.
+    pub fn run(&mut self, stop: &AtomicBool) -> Result<(), Error> {
+        let mut tidy_at = timer::now();
+        while !stop.load(Ordering::Relaxed) {
+            if tidy_at <= timer::now() {
+                tidy_at = timer::now() + leftovers::PAUSE;
+                leftovers::remove_aside(&self.tree);
+            }
+            let turn = self.node.turn(LOOK)?;
+            for ended in &turn.ended {
+                let (peer, path) = (ended.key.0, &ended.path);
+                match &ended.result {
+                    Ok(_) => tracing::info!(%peer, path, "done"),
+                    Err(error) => tracing::warn!(%peer, %error, "a session failed"),
+                }
+            }
+            self.say_failures(&turn.ended);
+            self.remember_taken(&turn.ended);
+            self.node.bury(&turn)?;
+            for (key, datagram) in turn.strays {
+                self.stray(key, &datagram);
+            }
+            let now = timer::now();
+            if self
+                .herald
+                .as_ref()
+                .is_some_and(|herald| herald.is_due(now))
+            {
+                let beacon = self.beacon();
+                if let Some(herald) = &mut self.herald {
+                    herald.call(beacon, now);
+                }
+            }
+        }
+        for session in self.node.sessions.values_mut() {
+            if let Work::Receiving(incoming) = &mut session.work {
+                incoming.save();
+            }
+        }
+        Ok(())
+    }
+
+    /// What it says of itself.
+    pub(super) fn beacon(&self) -> Beacon {
+        let room = self.tree.room().ok();
+        let name = self.config.name.as_deref().unwrap_or_default();
+        beacon::of(name, self.config.link.rate, self.config.put, room)
+    }
+
+    /// Who took something may have missed that it is deleted here.
+    fn remember_taken(&mut self, ended: &[crate::endpoint::Ended]) {
+        for ended in ended.iter().filter(|ended| ended.result.is_ok()) {
+            if let Some(session) = self.node.sessions.get(&ended.key)
+                && session.takes()
+            {
+                let seal = session.seal().cloned();
+                self.taken.note(ended.key, seal, timer::now());
+            }
+        }
+    }
+
+    /// A preparation that failed has no machine to tell the peer.
+    fn say_failures(&mut self, ended: &[crate::endpoint::Ended]) {
+        for ended in ended {
+            let session = self.node.sessions.get(&ended.key);
+            if let (Err(error), Some(session)) = (&ended.result, session)
+                && matches!(session.work, Work::Preparing(_))
+            {
+                let (code, peer) = (error.code(), session.peer);
+                let seal = session.seal().cloned();
+                self.node
+                    .reply(&refusal(ended.key.1, code), peer, seal.as_ref());
+            }
+        }
+    }
+
+    /// What goes to `from` in the hope that it is still there.
+    fn credit(&self, from: SocketAddr, standing: Standing) -> Option<Credit> {
+        match standing {
+            Standing::Known => self.admission.credit(from, timer::now()),
+            Standing::Unproven | Standing::Proven => None,
+        }
+    }
+
+    pub(super) fn get(
+        &mut self,
+        request: &Request,
+        from: SocketAddr,
+        seal: Option<Seal>,
+        standing: Standing,
+    ) -> Result<(), Error> {
+        self.has_room(from)?;
+        let path = path::normal(&request.path)?;
+        let (file, was) = self.tree.file(&path)?;
+        known_size(&file, &was).map_err(Error::file("read", &*path))?;
+        let asked = request.clone();
+        let original = match request.kind {
+            RequestKind::Take => Some(self.tree.original(&path, &file, &was)?),
+            _ => None,
+        };
+        let (algorithm, link) = (self.config.checksum, *self.node.link());
+        let late = request.late_checksum && algorithm != Algorithm::None;
+        let sealed = seal.is_some();
+        let turns = self.turns.clone();
+        let prepare = move |cancel: &Cancel| {
+            let summed = || {
+                let turns = (&turns, from);
+                Sum::new(algorithm).rest_in_turns(turns, cancel, &file, was.len())
+            };
+            let checksum = match late {
+                true => algorithm.later(),
+                false => summed()
+                    .map(Sum::finish)
+                    .map_err(Error::file("sum up", &*asked.path))?,
+            };
+            let (modified, created) = posix_times(&was);
+            let entry = Entry {
+                kind: EntryKind::File,
+                width: Width::holding(was.len().into()),
+                unreliable: false,
+                size: was.len().into(),
+                modified,
+                created,
+                path: asked.path.clone(),
+            };
+            let mut metadata = announcement(&asked, Kind::File, checksum, entry)?;
+            // Only a peer of our kind asks so, and knows of modes.
+            metadata.mode = asked.late_checksum.then(|| mode(&was));
+            let mut config = Node::sending(&link, metadata, None, from, sealed);
+            config.late_checksum = asked.late_checksum;
+            let sender = Sender::new(config, timer::now());
+            let late = late.then(|| Box::new(Late::new(Sum::new(algorithm), turns.clone(), from)));
+            let source = Source::file(file, was, late);
+            let outgoing = Outgoing::new(sender, source, asked.path);
+            Ok(Box::new(match original {
+                Some(original) => outgoing.deleting(original),
+                None => outgoing,
+            }))
+        };
+        let work = match late {
+            true => Work::Sending(prepare(&Cancel::default())?),
+            false => {
+                let prepared = aside("checksum", prepare);
+                let prepared = prepared.map_err(Error::file("prepare", &*path))?;
+                Work::Preparing(Preparing::new(prepared, self.node.link().silence))
+            }
+        };
+        let asked = Some(request.clone());
+        let session = Session::serving(from, path, work, asked, seal, standing)
+            .on(self.credit(from, standing));
+        self.node.start(key(from, request.session), session);
+        Ok(())
+    }
+
+    pub(super) fn list(
+        &mut self,
+        request: &Request,
+        from: SocketAddr,
+        seal: Option<Seal>,
+        standing: Standing,
+    ) -> Result<(), Error> {
+        self.has_room(from)?;
+        let path = path::normal(&request.path)?;
+        let listed = path.clone();
+        let (tree, lists, turns) = (self.tree.clone(), self.lists.clone(), self.turns.clone());
+        let (algorithm, link) = (self.config.checksum, *self.node.link());
+        let (asked, sealed, came) = (request.clone(), seal.is_some(), timer::now());
+        let prepare = move |cancel: &Cancel| {
+            let turn = turns.take_aside(from, cancel);
+            let _turn = turn.map_err(Error::file("list", &*asked.path))?;
+            let width = asked.capabilities.width;
+            let content = match lists.since(came, &listed, width) {
+                Some(content) => content,
+                None => {
+                    let begun = timer::now();
+                    let content = tree.list(&listed, width)?;
+                    lists.shared(&listed, width, begun, content)
+                }
+            };
+            let entry = Entry {
+                kind: EntryKind::Directory,
+                width: Width::holding(content.len() as u128),
+                unreliable: false,
+                size: content.len() as u128,
+                modified: Default::default(),
+                created: Default::default(),
+                path: asked.path.clone(),
+            };
+            let checksum = algorithm.sum_octets(&content);
+            let metadata = announcement(&asked, Kind::Directory, checksum, entry)?;
+            let config = Node::sending(&link, metadata, None, from, sealed);
+            let sender = Sender::new(config, timer::now());
+            let outgoing = Outgoing::new(sender, Source::Memory(content), asked.path);
+            Ok(Box::new(outgoing))
+        };
+        let prepared = aside("list", prepare).map_err(Error::file("list", &*path))?;
+        let work = Work::Preparing(Preparing::new(prepared, self.node.link().silence));
+        let asked = Some(request.clone());
+        let session = Session::serving(from, path, work, asked, seal, standing)
+            .on(self.credit(from, standing));
+        self.node.start(key(from, request.session), session);
+        Ok(())
+    }
+
+    pub(super) fn receive(
+        &mut self,
+        key: Key,
+        path: &str,
+        request: Option<Request>,
+        seal: Option<Seal>,
+        standing: Standing,
+    ) -> Result<(), Error> {
+        let path = &*path::normal(path)?;
+        self.has_room(key.0)?;
+        self.supersede(key, path, standing);
+        let (folder, name) = self.tree.place(path, true)?;
+        let (part, kept) = Part::open(folder, name, path)?;
+        let now = timer::now();
+        let mut config = Node::receiving(self.node.link(), key.1, None, kept);
+        config.width = request.as_ref().map_or(Width::Bits16, accept::width);
+        let mut receiver = Receiver::new(config, now);
+        receiver.repeat();
+        let sink = Sink::Part(Box::new(part));
+        let incoming = Incoming::new(receiver, sink, path.to_owned(), self.config.max_size, now);
+        let work = Work::Receiving(Box::new(incoming));
+        let asks = request.is_some() && standing == Standing::Unproven;
+        let session = Session::serving(key.0, path.to_owned(), work, request, seal, standing)
+            .on(self.credit(key.0, standing));
+        let session = match asks {
+            true => session.questioning(self.admission.question(key, now)),
+            false => session,
+        };
+        self.node.start(key, session);
+        Ok(())
+    }
+
+    pub(super) fn delete(
+        &mut self,
+        request: &Request,
+        key: Key,
+        seal: Option<&Seal>,
+    ) -> Result<(), Error> {
+        let path = path::normal(&request.path)?;
+        let busy = |session: &Session| session.path == path && !session.is_verified();
+        let code = if self.node.sessions.values().any(busy) {
+            Code::IN_USE
+        } else {
+            match self.tree.remove(&request.path) {
+                Ok(()) => Code::OK,
+                Err(Error::Path { .. }) => Code::DENIED,
+                Err(error) => {
+                    tracing::info!(peer = %key.0, %error, "not deleted");
+                    Code::NOT_DELETED
+                }
+            }
+        };
+        self.seen.answered(request, code);
+        self.refuse_with(key, code, seal);
+        Ok(())
+    }
+}
+
+/// METADATA in answer to `request`, which must be able to take it.
+fn announcement(
+    request: &Request,
+    kind: Kind,
+    checksum: bentpipe_wire::saratoga::Checksum,
+    entry: Entry,
+) -> Result<Metadata, Error> {
+    let widest = request.capabilities.width.min(WIDEST);
+    if entry.width > widest {
+        return Err(Error::TooLong {
+            path: entry.path,
+            size: u64::try_from(entry.size).unwrap_or(u64::MAX),
+            most: u64::try_from(widest.limit()).unwrap_or(u64::MAX),
+        });
+    }
+    Ok(Metadata {
+        session: request.session,
+        width: entry.width,
+        kind,
+        ended: false,
+        unreliable: false,
+        mode: None,
+        checksum,
+        entry,
+    })
+}

@@ -1,0 +1,402 @@
+//! Who is let in: datagrams of no session, from the first REQUEST to the session that it begins.
+
+use super::Server;
+use crate::Error;
+use crate::authenticate::{Novelty, Proof, is_signed, signature};
+use crate::endpoint::{Key, key};
+use crate::seal::{Seal, Side};
+use crate::session::{Session, Standing, Work};
+use bentpipe_saratoga::sender::Failure;
+use bentpipe_saratoga::{echo, refusal};
+use bentpipe_saratoga_files::{WIDEST, network, path};
+use bentpipe_sockets::timer;
+use bentpipe_wire::saratoga::{
+    Code, Data, Frame, Kind, Metadata, Request, RequestKind, Status, Timestamp, Width,
+};
+use core::time::Duration;
+use std::net::SocketAddr;
+
+/// Between two words on clocks.
+const CLOCKS: Duration = Duration::from_secs(60);
+
+impl Server {
+    /// A datagram of no session, or that may be a proof.
+    pub(super) fn stray(&mut self, key: Key, datagram: &[u8]) {
+        let waiting = self.admission.waiting(key).cloned();
+        let seal = waiting.as_ref().and_then(|request| self.seal(request));
+        let opened = seal.as_ref().and_then(|seal| seal.open(datagram));
+        // What a key is to protect counts only under its seal.
+        let trusted = opened.is_some() || self.config.key.is_none();
+        let frame = match Frame::parse(opened.unwrap_or(datagram)) {
+            Ok((frame, _)) => frame,
+            Err(error) => {
+                return tracing::debug!(%error, from = %key.0, "a datagram was dropped");
+            }
+        };
+        if waiting.is_some() && !trusted && !matches!(frame, Frame::Request(_)) {
+            return;
+        }
+        if let Frame::Status(status) = &frame
+            && let Some(stamp) = status.timestamp
+            && trusted
+            && self.admission.proves(key, stamp, timer::now())
+            && self.proven(key, waiting.as_ref(), seal.as_ref())
+        {
+            return;
+        }
+        // A session of it may have begun since it came.
+        let settled = |session: &mut Session| session.take(datagram, timer::now());
+        if self.node.sessions.get_mut(&key).is_some_and(settled) {
+            return;
+        }
+        match (frame, waiting) {
+            (Frame::Request(request), _) => self.request(&request, key.0),
+            (Frame::Metadata(metadata), waiting) => {
+                let asked = waiting.filter(|request| trusted && puts(request));
+                self.announced(key, &metadata, asked, seal);
+            }
+            (Frame::Data(data), Some(request)) if data.status_wanted && puts(&request) => {
+                self.ask(key, &request, seal.as_ref());
+            }
+            (Frame::Data(data), _) if data.status_wanted => {
+                // Who asked before this side began anew, or before a NAT changed the port, asks again. A timestamp
+                // here is a sender's of our kind, which can; or the question of a server that somebody asked
+                // for something in our name, which must not be echoed.
+                let moved = |other: &Key| other.0.ip() == key.0.ip() && other.1 == key.1;
+                let asks = data.timestamp.is_some() || self.node.sessions.keys().any(moved);
+                if self.blind_allowed() && !asks {
+                    // Says that METADATA is wanted, and keeps nothing of it.
+                    let wanted = wanted(data.session, data.width, None, false);
+                    self.node.reply(&wanted, key.0, None);
+                } else {
+                    self.say_unknown(key);
+                }
+            }
+            (Frame::Status(status), None) if status.code == Code::OK => {
+                match self.taken.last_word(key, timer::now()) {
+                    Some(seal) => self.node.reply(&echo(key.1, None), key.0, seal.as_ref()),
+                    None => self.say_unknown(key),
+                }
+            }
+            (Frame::Data(_) | Frame::Status(_) | Frame::Beacon(_), _) => {}
+        }
+    }
+
+    /// The peer of `key` hears us; whether anything is known of what it wants.
+    fn proven(&mut self, key: Key, waiting: Option<&Request>, seal: Option<&Seal>) -> bool {
+        if let Some(session) = self.node.sessions.get_mut(&key) {
+            session.prove();
+            return true;
+        }
+        let Some(request) = waiting else {
+            return false;
+        };
+        self.admission.forget(key);
+        // The same REQUEST may have been let in from where it really came meanwhile.
+        if seal.is_none() || self.seen.novelty(request, key.0) == Novelty::New {
+            self.admit(request, key.0, seal.cloned(), Standing::Proven);
+        }
+        true
+    }
+
+    /// METADATA of no session: of a put that waits for a proof, or a blind one.
+    fn announced(
+        &mut self,
+        key: Key,
+        metadata: &Metadata,
+        asked: Option<Request>,
+        seal: Option<Seal>,
+    ) {
+        let path = match &asked {
+            // Its seal does not show where it comes from.
+            Some(request) if seal.is_some() => return self.ask(key, request, seal.as_ref()),
+            Some(request) => {
+                self.admission.forget(key);
+                request.path.clone()
+            }
+            None if self.blind_allowed() => metadata.entry.path.clone(),
+            None => return self.refuse_with(key, Code::DENIED, None),
+        };
+        if let Err(error) = self.receive(key, &path, asked, None, Standing::Unproven) {
+            return self.refuse(key, &error, None);
+        }
+        if let Some(session) = self.node.sessions.get_mut(&key)
+            && let Work::Receiving(incoming) = &mut session.work
+        {
+            let frame = Frame::Metadata(metadata.clone());
+            incoming.input(frame, timer::now());
+        }
+    }
+
+    const fn blind_allowed(&self) -> bool {
+        self.config.put && self.config.key.is_none()
+    }
+
+    /// What seals the session that `request` begins.
+    fn seal(&self, request: &Request) -> Option<Seal> {
+        let key = self.config.key.as_ref()?;
+        Some(Seal::of_session(key, &request.authentication, Side::Server))
+    }
+
+    fn say_unknown(&mut self, key: Key) {
+        let secret = self.config.key.as_ref();
+        let seal = secret.map(|secret| Seal::of_stranger(secret, key.1, Side::Server));
+        self.refuse_with(key, Code::UNKNOWN_ID, seal.as_ref());
+    }
+
+    pub(super) fn refuse_with(&mut self, key: Key, code: Code, seal: Option<&Seal>) {
+        self.node.reply(&refusal(key.1, code), key.0, seal);
+    }
+
+    fn refuse(&mut self, key: Key, error: &Error, seal: Option<&Seal>) {
+        tracing::info!(peer = %key.0, %error, "refused");
+        self.refuse_with(key, error.code(), seal);
+    }
+
+    /// A REQUEST of no session, or of one that its peer begins anew.
+    fn request(&mut self, request: &Request, from: SocketAddr) {
+        let key = key(from, request.session);
+        tracing::debug!(peer = %from, kind = ?request.kind, path = request.path, "a request");
+        let trusted = match &self.config.key {
+            Some(secret) => {
+                let proof = secret.verify(request);
+                self.say_clocks(from, proof);
+                proof == Proof::Valid
+            }
+            // Who authenticates wants answers under a seal.
+            None => !is_signed(request),
+        };
+        let allowed = match request.kind {
+            RequestKind::Put | RequestKind::Give => self.config.put,
+            RequestKind::Take | RequestKind::Delete => self.config.delete,
+            _ => true,
+        };
+        let seal = self.seal(request).filter(|_| trusted);
+        if !trusted
+            && (self.admission.waiting(key).is_some() || self.node.sessions.contains_key(&key))
+        {
+            // A lie about a peer that has the key.
+            return;
+        }
+        if !trusted || !allowed {
+            tracing::info!(peer = %from, path = request.path, trusted, "denied");
+            return self.refuse_with(key, Code::DENIED, seal.as_ref());
+        }
+        if request.kind == RequestKind::None {
+            // Who asks for nothing wants to know whom it has before it.
+            let mut beacon = self.beacon();
+            if seal.is_some() {
+                // The bit that says so is one of those of its width.
+                beacon.free = None;
+            }
+            return self.node.reply(&Frame::Beacon(beacon), from, seal.as_ref());
+        }
+        if self.admission.waiting(key) == Some(request) {
+            return self.ask(key, request, seal.as_ref());
+        }
+        if self.config.key.is_some() {
+            let session = self.node.sessions.get(&key).and_then(Session::request);
+            let current = self.admission.waiting(key).or(session);
+            if current.is_some_and(|current| signature(current) > signature(request)) {
+                return tracing::info!(peer = %from, path = request.path, "older than what goes on");
+            }
+            match self.seen.novelty(request, from) {
+                Novelty::New => {}
+                Novelty::Answered(code) => {
+                    tracing::info!(peer = %from, path = request.path, %code, "asked before");
+                    return self.refuse_with(key, code, seal.as_ref());
+                }
+                // A word under the seal of its session could be passed on to who has asked.
+                Novelty::Played => {
+                    return tracing::info!(peer = %from, path = request.path, "played again");
+                }
+            }
+        }
+        if let Err(error) = self.make_way(key, request) {
+            return self.refuse(key, &error, seal.as_ref());
+        }
+        let known = self.admission.knows(from, timer::now());
+        // A deletion sends no more than it gets.
+        let at_once = request.kind == RequestKind::Delete && self.config.key.is_none();
+        match known || at_once {
+            _ if !self.node.link().timestamps => self.admit(request, from, seal, Standing::Proven),
+            true => self.admit(request, from, seal, Standing::Known),
+            false => self.ask(key, request, seal.as_ref()),
+        }
+    }
+
+    /// Clocks that differ look like a wrong key to who asks: it is told here, not more often than each minute, for
+    /// what was recorded once can be played for ever.
+    fn say_clocks(&mut self, from: SocketAddr, proof: Proof) {
+        let Proof::Untimely { ahead, by } = proof else {
+            return;
+        };
+        let now = timer::now();
+        if self.clocks_at.is_some_and(|at| now < at) {
+            return;
+        }
+        self.clocks_at = Some(now + CLOCKS);
+        let way = if ahead { "ahead of" } else { "behind" };
+        let seconds = by.as_secs();
+        tracing::warn!(
+            peer = %from,
+            "denied: it has the key, but its clock is {seconds} s {way} ours (or somebody plays an old request again); \
+             REQUESTs are believed for two minutes: set the clocks of both sides"
+        );
+    }
+
+    /// There is room for what `request` begins, and nothing else under its Id.
+    fn make_way(&mut self, key: Key, request: &Request) -> Result<(), Error> {
+        let path = path::normal(&request.path)?;
+        let taken = |session: &Session| session.path != path;
+        match self.node.sessions.get(&key) {
+            // Its REQUEST is of now: whoever has the key begins anew.
+            Some(_) if self.config.key.is_some() => self.let_go(key),
+            Some(session) if taken(session) => {
+                let failure = Failure::Own(Code::IN_USE);
+                return Err(Error::session("the Id of a session", failure));
+            }
+            // It asks for something else to be done with the same file.
+            Some(_) => self.let_go(key),
+            None => {}
+        }
+        self.has_room(key.0)
+    }
+
+    /// Asks who sent `request` to show that it hears us.
+    fn ask(&mut self, key: Key, request: &Request, seal: Option<&Seal>) {
+        let stamp = Some(self.admission.ask(key, request, timer::now()));
+        let question = match puts(request) {
+            true => wanted(key.1, width(request), stamp, true),
+            false => Frame::Data(Data {
+                session: key.1,
+                width: Width::Bits16,
+                kind: match request.kind {
+                    RequestKind::List => Kind::Directory,
+                    _ => Kind::File,
+                },
+                timestamp: stamp,
+                status_wanted: true,
+                end: false,
+                offset: 0,
+                len: 0,
+            }),
+        };
+        self.node.reply(&question, key.0, seal);
+    }
+
+    /// Serves `request`, whose sender is who it says.
+    fn admit(
+        &mut self,
+        request: &Request,
+        from: SocketAddr,
+        seal: Option<Seal>,
+        standing: Standing,
+    ) {
+        let key = key(from, request.session);
+        self.taken.forget(key);
+        if self.config.key.is_some() {
+            self.seen.note(request, from);
+        }
+        let asked = Some(request.clone());
+        let done = match request.kind {
+            RequestKind::Get | RequestKind::Take => self.get(request, from, seal.clone(), standing),
+            RequestKind::List => self.list(request, from, seal.clone(), standing),
+            RequestKind::Put | RequestKind::Give => {
+                self.receive(key, &request.path, asked, seal.clone(), standing)
+            }
+            RequestKind::Delete => self.delete(request, key, seal.as_ref()),
+            RequestKind::None | RequestKind::Other(_) => {
+                return self.refuse_with(key, Code::BAD_REQUEST, seal.as_ref());
+            }
+        };
+        if let Err(error) = done {
+            self.seen.answered(request, error.code());
+            self.refuse(key, &error, seal.as_ref());
+        }
+    }
+
+    /// Whether one session more may begin with `from`. One whose peer has shown nothing of itself and
+    /// was not heard for the longest gives way.
+    pub(super) fn has_room(&mut self, from: SocketAddr) -> Result<(), Error> {
+        let peer = network(from);
+        let same = |key: &Key| network(key.0) == peer;
+        let sessions = &self.node.sessions;
+        let all = sessions.len() >= self.config.max_sessions;
+        let most = (self.config.max_sessions / 4).max(1);
+        let own = sessions.keys().filter(|key| same(key)).count() >= most;
+        if !all && !own {
+            return Ok(());
+        }
+        let now = timer::now();
+        let gives_way = |(key, session): &(&Key, &Session)| {
+            session.gives_way(now) && (!own || same(key)) && session.heard_at().is_some()
+        };
+        let unproven = sessions.iter().filter(gives_way);
+        let oldest = unproven.min_by_key(|(_, session)| session.heard_at());
+        match oldest.map(|(key, _)| *key) {
+            Some(key) => {
+                tracing::info!(peer = %key.0, "a session gave way");
+                self.let_go(key);
+                Ok(())
+            }
+            None => {
+                let failure = Failure::Own(Code::CANNOT_SEND);
+                Err(Error::session("a session more than allowed", failure))
+            }
+        }
+    }
+
+    /// Ends a session without a word; what arrived in it counts for the next.
+    fn let_go(&mut self, key: Key) {
+        if let Some(session) = self.node.sessions.remove(&key)
+            && let Work::Receiving(mut incoming) = session.work
+        {
+            incoming.let_go();
+        }
+    }
+
+    /// A peer that begins anew from another port, as after a kill, still has a session that writes `path`: it
+    /// ends when the peer has shown that it is at the same address, or when nothing more comes in it. So does one
+    /// of whose peer nothing is proven, for whoever has shown that he is there.
+    pub(super) fn supersede(&mut self, key: Key, path: &str, standing: Standing) {
+        let now = timer::now();
+        let proven = standing != Standing::Unproven;
+        let old = self.node.sessions.iter().find(|(other, session)| {
+            let same = other.0.ip() == key.0.ip() && other.1 == key.1;
+            let anew = same && (proven || session.is_quiet(now));
+            let gives_way = anew || proven && !session.is_proven();
+            gives_way && session.path == path && matches!(session.work, Work::Receiving(_))
+        });
+        if let Some(old) = old.map(|(old, _)| *old) {
+            self.let_go(old);
+        }
+    }
+}
+
+/// The width of what is said before METADATA tells that of the session: what who asks can read, and older
+/// implementations read nothing else.
+pub(super) fn width(request: &Request) -> Width {
+    request.capabilities.width.min(WIDEST)
+}
+
+/// Whether `request` sends something.
+const fn puts(request: &Request) -> bool {
+    matches!(request.kind, RequestKind::Put | RequestKind::Give)
+}
+
+/// The STATUS that wants METADATA of `session`.
+fn wanted(session: u32, width: Width, timestamp: Option<Timestamp>, voluntary: bool) -> Frame {
+    Frame::Status(Status {
+        session,
+        width,
+        timestamp,
+        metadata_missing: true,
+        incomplete: false,
+        voluntary,
+        code: Code::OK,
+        progress: 0,
+        in_response_to: 0,
+        holes: Vec::new(),
+    })
+}

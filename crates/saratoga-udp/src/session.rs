@@ -1,0 +1,524 @@
+//! One session: its peer, what is done in it, and what may be sent in it.
+
+use crate::Error;
+use crate::address_validation::Credit;
+use crate::authenticate::Key;
+use crate::seal::{DOUBT, Seal, Side, is_sealed};
+use bentpipe_base::{Instant, Machine};
+use bentpipe_os::limits;
+use bentpipe_saratoga::{Answer, Inquiry, sender};
+use bentpipe_saratoga_files::{Incoming, Outgoing, Task};
+use bentpipe_sockets::timer;
+use bentpipe_wire::saratoga::{Code, Data, Frame, Request, RequestKind, Status, Timestamp};
+use core::time::Duration;
+use std::net::SocketAddr;
+use std::sync::mpsc::TryRecvError;
+
+/// How many times what came in may be sent to a peer that has not shown that it hears us.
+const AMPLIFICATION: u64 = 10;
+/// Octets that an IP and a UDP header have at least.
+const HEADERS: u64 = 28;
+/// A peer that has said nothing for so long has no claim on a share of the rate.
+const QUIET: Duration = Duration::from_millis(2500);
+/// How long one that was known before may hear nothing of a session.
+const UNHEARD: Duration = Duration::from_secs(10);
+
+/// Descriptors that a session takes at most: a file, its directory, its record, and what is deleted afterwards.
+const DESCRIPTORS: usize = 4;
+/// Descriptors for all else.
+const RESERVED: usize = 32;
+
+/// Sessions for which this process has descriptors.
+pub(crate) fn most_at_once() -> usize {
+    let free = limits::descriptors().saturating_sub(RESERVED);
+    (free / DESCRIPTORS).max(1)
+}
+
+/// What a session does.
+pub(crate) enum Work {
+    Sending(Box<Outgoing>),
+    Receiving(Box<Incoming>),
+    Asking(Box<Inquiry>),
+    /// A thread prepares what is to be sent.
+    Preparing(Preparing),
+}
+
+/// See [`Work::Preparing`].
+pub(crate) struct Preparing {
+    task: Task<Result<Box<Outgoing>, Error>>,
+    /// How long it goes on for a peer that does not ask again, and until when.
+    patience: Duration,
+    until: Instant,
+}
+
+impl Preparing {
+    pub(crate) fn new(task: Task<Result<Box<Outgoing>, Error>>, patience: Duration) -> Self {
+        let until = timer::now() + patience;
+        Self {
+            task,
+            patience,
+            until,
+        }
+    }
+}
+
+/// What the peer has shown of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Nothing.
+    Unproven,
+    /// In another session, not long ago: that it hears us.
+    Known,
+    /// In this one; or this side has chosen it.
+    Proven,
+}
+
+/// How frames of a session are sealed.
+struct Seals {
+    session: Seal,
+    /// Of a server that does not know the session.
+    stranger: Option<Seal>,
+    /// Nothing was opened yet: a server with another key can only say so without a seal.
+    unheard: bool,
+    doubtful: Option<Doubtful>,
+}
+
+/// A refusal that is not under the session's own seal. Somebody else may have said it, or had the server say it.
+struct Doubtful {
+    refusal: Status,
+    /// By a stranger's seal.
+    sealed: bool,
+    /// A frame under the session's seal proves it a lie until then.
+    until: Instant,
+}
+
+/// See the file's head.
+pub(crate) struct Session {
+    pub(crate) peer: SocketAddr,
+    pub(crate) path: String,
+    pub(crate) work: Work,
+    /// The REQUEST that began it.
+    request: Option<Request>,
+    seals: Option<Seals>,
+    standing: Standing,
+    /// With what a peer of which nothing is proven is asked to show that it hears us.
+    question: Option<Timestamp>,
+    began: Instant,
+    /// Octets in and out, with their headers.
+    received: u64,
+    sent: u64,
+    /// Of a peer that is known, and what was taken of it.
+    credit: Option<Credit>,
+    drawn: u64,
+}
+
+impl Session {
+    /// Of who asks, by `request`, or begins blindly.
+    pub(crate) fn asking(
+        peer: SocketAddr,
+        path: String,
+        work: Work,
+        request: Option<Request>,
+        key: Option<&Key>,
+    ) -> Self {
+        let seals = key.zip(request.as_ref()).map(|(key, request)| Seals {
+            session: Seal::of_session(key, &request.authentication, Side::Client),
+            stranger: Some(Seal::of_stranger(key, request.session, Side::Client)),
+            unheard: true,
+            doubtful: None,
+        });
+        Self {
+            peer,
+            path,
+            work,
+            request,
+            seals,
+            standing: Standing::Proven,
+            question: None,
+            began: timer::now(),
+            received: 0,
+            sent: 0,
+            credit: None,
+            drawn: 0,
+        }
+    }
+
+    /// Of who is asked, by `request` unless the peer began blindly.
+    pub(crate) fn serving(
+        peer: SocketAddr,
+        path: String,
+        mut work: Work,
+        request: Option<Request>,
+        seal: Option<Seal>,
+        standing: Standing,
+    ) -> Self {
+        if let (Work::Receiving(incoming), Standing::Unproven) = (&mut work, standing) {
+            incoming.doubt();
+        }
+        let seals = seal.map(|session| Seals {
+            session,
+            stranger: None,
+            unheard: false,
+            doubtful: None,
+        });
+        Self {
+            peer,
+            path,
+            work,
+            request,
+            seals,
+            standing,
+            question: None,
+            began: timer::now(),
+            // What made it begin.
+            received: HEADERS,
+            sent: 0,
+            credit: None,
+            drawn: 0,
+        }
+    }
+
+    /// Asks the peer, in every STATUS, to show that it hears us.
+    #[must_use]
+    pub(crate) const fn questioning(mut self, question: Timestamp) -> Self {
+        self.question = Some(question);
+        self
+    }
+
+    /// Until the peer answers in this session, what goes beyond ten times what came in is taken of `credit`.
+    #[must_use]
+    pub(crate) fn on(mut self, credit: Option<Credit>) -> Self {
+        self.credit = credit;
+        self
+    }
+
+    /// What seals its frames.
+    pub(crate) fn seal(&self) -> Option<&Seal> {
+        self.seals.as_ref().map(|seals| &seals.session)
+    }
+
+    /// The REQUEST that began it.
+    pub(crate) const fn request(&self) -> Option<&Request> {
+        self.request.as_ref()
+    }
+
+    /// Whether `request` is the one that this session serves.
+    pub(crate) fn serves(&self, request: &Request) -> bool {
+        self.request.as_ref().is_some_and(|own| {
+            own.kind == request.kind
+                && own.path == request.path
+                && own.authentication == request.authentication
+        })
+    }
+
+    /// Whether it sends what is to be deleted here then.
+    pub(crate) fn takes(&self) -> bool {
+        let request = self.request.as_ref();
+        request.is_some_and(|request| request.kind == RequestKind::Take)
+    }
+
+    /// Whether the peer has shown that it hears us, here or elsewhere.
+    pub(crate) fn is_proven(&self) -> bool {
+        self.standing != Standing::Unproven
+    }
+
+    /// Whether it ends where there is no room for others: its peer has shown nothing, or nothing in this session
+    /// in all the time that was for it.
+    pub(crate) fn gives_way(&self, now: Instant) -> bool {
+        let unheard = || match &self.work {
+            Work::Sending(outgoing) => {
+                !outgoing.sender.is_proven() && now.since(self.began) >= UNHEARD
+            }
+            _ => false,
+        };
+        !self.is_proven() || self.standing == Standing::Known && unheard()
+    }
+
+    /// The peer has shown it.
+    pub(crate) fn prove(&mut self) {
+        self.standing = Standing::Proven;
+        if let Work::Receiving(incoming) = &mut self.work {
+            incoming.believe();
+        }
+    }
+
+    /// When the peer was last heard, as far as that matters to what is done.
+    pub(crate) fn heard_at(&self) -> Option<Instant> {
+        match &self.work {
+            Work::Sending(outgoing) => Some(outgoing.sender.heard_at()),
+            Work::Receiving(incoming) => Some(incoming.receiver.heard_at()),
+            Work::Asking(_) | Work::Preparing(_) => None,
+        }
+    }
+
+    /// Whether nothing was heard of the peer for some time.
+    pub(crate) fn is_quiet(&self, now: Instant) -> bool {
+        self.heard_at().is_some_and(|at| now.since(at) >= QUIET)
+    }
+
+    /// A datagram of this session's peer and Id; whether it is settled, or its owner is to look at it too.
+    pub(crate) fn take(&mut self, datagram: &[u8], now: Instant) -> bool {
+        let Some(octets) = self.open(datagram, now) else {
+            tracing::debug!(from = %self.peer, "a datagram without a right seal was dropped");
+            return true;
+        };
+        self.received += datagram.len() as u64 + HEADERS;
+        if let Some((data, payload)) = Data::of(octets)
+            && let Work::Receiving(incoming) = &mut self.work
+        {
+            incoming.data(&data, payload, now);
+            return true;
+        }
+        let frame = match Frame::parse(octets) {
+            Ok((frame, _)) => frame,
+            Err(error) => {
+                tracing::debug!(%error, from = %self.peer, "a datagram was dropped");
+                return true;
+            }
+        };
+        let settled = match &frame {
+            // Another is of a peer that began anew.
+            Frame::Request(request) if !self.serves(request) => return false,
+            // It may be the proof that was asked for.
+            Frame::Status(status) => self.is_proven() || status.timestamp.is_none(),
+            _ => true,
+        };
+        self.input(frame, now);
+        self.repay();
+        settled
+    }
+
+    /// What is under the seal, where one is wanted; `None` for what is not the peer's.
+    fn open<'a>(&mut self, datagram: &'a [u8], now: Instant) -> Option<&'a [u8]> {
+        let Some(seals) = &mut self.seals else {
+            return Some(datagram);
+        };
+        if let Some(octets) = seals.session.open(datagram) {
+            seals.unheard = false;
+            seals.doubtful = None;
+            return Some(octets);
+        }
+        let stranger = seals.stranger.as_ref();
+        let opened = stranger.and_then(|stranger| stranger.open(datagram));
+        if opened.is_none() && is_sealed(datagram) {
+            return None;
+        }
+        let sealed = opened.is_some();
+        let first = (seals.doubtful.as_ref()).is_none_or(|doubtful| sealed && !doubtful.sealed);
+        if first
+            && (sealed || seals.unheard)
+            && let Ok((Frame::Status(refusal), _)) = Frame::parse(opened.unwrap_or(datagram))
+            && refusal.code != Code::OK
+        {
+            seals.doubtful = Some(Doubtful {
+                refusal,
+                sealed,
+                until: now + DOUBT,
+            });
+        }
+        // A REQUEST is authenticated by itself.
+        let request = matches!(Frame::parse(datagram), Ok((Frame::Request(_), _)));
+        request.then_some(datagram)
+    }
+
+    fn doubtful(&self) -> Option<&Doubtful> {
+        self.seals.as_ref()?.doubtful.as_ref()
+    }
+
+    /// A frame that is not DATA, or for which there is no use.
+    fn input(&mut self, frame: Frame, now: Instant) {
+        match &mut self.work {
+            Work::Sending(outgoing) => outgoing.input(frame, now),
+            Work::Receiving(incoming) => incoming.input(frame, now),
+            Work::Asking(inquiry) => inquiry.input((), frame, now),
+            // It still waits, and will hear of it in time.
+            Work::Preparing(preparing) => preparing.until = now + preparing.patience,
+        }
+    }
+
+    /// The end, if it has come.
+    pub(crate) fn timeout(&mut self, now: Instant) -> Option<Result<Vec<u8>, Error>> {
+        let unsealed = self.doubtful().filter(|doubtful| !doubtful.sealed);
+        let unsealed = unsealed.map(|doubtful| doubtful.refusal.code);
+        if let Some(doubtful) = self.doubtful()
+            && doubtful.until <= now
+        {
+            // Nothing under the session's seal contradicts it.
+            let frame = Frame::Status(doubtful.refusal.clone());
+            self.input(frame, now);
+        }
+        let result = self.advance(now)?;
+        Some(match unsealed {
+            Some(code) => result.map_err(|_| Error::Unsealed {
+                path: self.path.clone(),
+                code,
+            }),
+            None => result,
+        })
+    }
+
+    fn advance(&mut self, now: Instant) -> Option<Result<Vec<u8>, Error>> {
+        match &mut self.work {
+            Work::Sending(outgoing) => {
+                outgoing.timeout(now);
+                let ended = outgoing.ended(now);
+                ended.map(|result| result.map(|()| Vec::new()))
+            }
+            Work::Receiving(incoming) => {
+                incoming.timeout(now);
+                incoming.ended()
+            }
+            Work::Asking(inquiry) => {
+                inquiry.timeout(now);
+                Some(match inquiry.event()? {
+                    Answer::Said(Code::OK) => Ok(Vec::new()),
+                    Answer::Said(code) => {
+                        Err(Error::session(&self.path, sender::Failure::Peer(code)))
+                    }
+                    Answer::Silence => Err(Error::session(&self.path, sender::Failure::Silence)),
+                })
+            }
+            Work::Preparing(preparing) => match preparing.task.try_recv() {
+                Ok(Ok(outgoing)) => {
+                    self.work = Work::Sending(outgoing);
+                    None
+                }
+                Ok(Err(error)) => Some(Err(error)),
+                Err(TryRecvError::Empty) => (preparing.until <= now)
+                    .then(|| Err(Error::session(&self.path, sender::Failure::Silence))),
+                Err(TryRecvError::Disconnected) => {
+                    let failure = sender::Failure::Own(Code::CANNOT_SEND);
+                    Some(Err(Error::session(&self.path, failure)))
+                }
+            },
+        }
+    }
+
+    /// Whether the peer has shown in this session that it hears us.
+    fn is_answered(&self) -> bool {
+        self.standing == Standing::Proven
+            || matches!(&self.work, Work::Sending(outgoing) if outgoing.sender.is_proven())
+    }
+
+    /// Octets that may be sent without credit, beyond those that were.
+    fn earned(&self) -> u64 {
+        let all = AMPLIFICATION.saturating_mul(self.received) + self.drawn;
+        all.saturating_sub(self.sent)
+    }
+
+    /// Octets that may still be sent to this peer.
+    fn allowance(&self) -> u64 {
+        if self.is_answered() {
+            return u64::MAX;
+        }
+        let credit = self.credit.as_ref().map_or(0, Credit::left);
+        self.earned().saturating_add(credit)
+    }
+
+    /// `len` octets are sent.
+    fn spend(&mut self, len: u64) {
+        if let Some(credit) = &self.credit
+            && !self.is_answered()
+        {
+            let beyond = len.saturating_sub(self.earned());
+            credit.draw(beyond);
+            self.drawn += beyond;
+        }
+        self.sent += len;
+    }
+
+    /// What was taken on credit was heard.
+    fn repay(&mut self) {
+        if self.drawn > 0
+            && self.is_answered()
+            && let Some(credit) = &self.credit
+        {
+            credit.repay(std::mem::take(&mut self.drawn));
+        }
+    }
+
+    /// Whether it must hear the peer before more is sent.
+    fn is_held(&self) -> bool {
+        let Work::Sending(outgoing) = &self.work else {
+            return false;
+        };
+        self.allowance() < outgoing.sender.packet().0
+    }
+
+    /// Appends the next datagram to `out`; `false` when none is due.
+    pub(crate) fn transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
+        if self.is_held() {
+            return false;
+        }
+        let start = out.len();
+        while self.emit(now, out) {
+            if let Some(seals) = &self.seals {
+                seals.session.close(out, start);
+            }
+            let len = (out.len() - start) as u64 + HEADERS;
+            if len <= self.allowance() {
+                self.spend(len);
+                return true;
+            }
+            // As if it were lost.
+            out.truncate(start);
+        }
+        false
+    }
+
+    fn emit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
+        let frame = match &mut self.work {
+            Work::Sending(outgoing) => return outgoing.transmit(now, out),
+            Work::Receiving(incoming) => {
+                let (proven, question) = (self.standing != Standing::Unproven, self.question);
+                let frame = incoming.receiver.transmit(now);
+                frame.map(|((), frame)| ((), answered(frame, proven, question)))
+            }
+            Work::Asking(inquiry) => inquiry.transmit(now),
+            Work::Preparing(_) => None,
+        };
+        let start = out.len();
+        let written = frame.is_some_and(|((), frame)| frame.emit(out).is_ok());
+        if !written {
+            out.truncate(start);
+        }
+        written
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        match &self.work {
+            // What ends a session that is held is the silence, for which a look now and then will do.
+            Work::Sending(_) if self.is_held() => None,
+            Work::Sending(outgoing) => outgoing.deadline(),
+            Work::Receiving(incoming) => incoming.receiver.deadline(),
+            Work::Asking(inquiry) => inquiry.deadline(),
+            Work::Preparing(_) => None,
+        }
+    }
+
+    /// What comes in it is here and verified.
+    pub(crate) const fn is_verified(&self) -> bool {
+        matches!(&self.work, Work::Receiving(incoming) if incoming.is_verified())
+    }
+
+    pub(crate) fn wants_a_look(&self) -> bool {
+        match &self.work {
+            Work::Sending(outgoing) => outgoing.waits(),
+            Work::Receiving(incoming) => incoming.verifies(),
+            Work::Asking(_) => false,
+            Work::Preparing(_) => true,
+        }
+    }
+}
+
+/// `frame` as a peer may have it. A timestamp that is echoed proves to who made it that it was heard and wanted:
+/// what comes in another's name must not be answered so, or a server would prove for us that we have asked it.
+fn answered(frame: Frame, proven: bool, question: Option<Timestamp>) -> Frame {
+    match frame {
+        Frame::Status(status) if !proven => Frame::Status(Status {
+            timestamp: question,
+            ..status
+        }),
+        frame => frame,
+    }
+}

@@ -1,0 +1,259 @@
+//! Transfers that are broken off, and files that change or go while they are under way.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use bentpipe_base::Rate;
+use bentpipe_saratoga_udp::checksum::Algorithm;
+use bentpipe_saratoga_udp::{Client, Error, Link, Tree, client, serve};
+use bentpipe_wire::saratoga::Code;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use support::{
+    LINK, Served, client, code, config, content, get, give, names, put, run, run_at, slow, take,
+};
+
+/// A file that changes under the sender's hands must not arrive as a mixture.
+#[test]
+fn a_file_that_changes_is_not_put_under_its_name() {
+    let served = Served::new(serve::Config {
+        link: Link {
+            rate: Rate::from_bits_per_sec(20_000_000),
+            ..LINK
+        },
+        ..config()
+    });
+    std::fs::write(served.file("a"), content(3_000_000)).unwrap();
+    let path = served.file("a");
+    let changer = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        std::fs::write(path, content(2_999_999)).unwrap();
+    });
+    let here = tempfile::tempdir().unwrap();
+    assert_eq!(code(run(&served, get("a", here.path()))), Code::IN_USE);
+    changer.join().unwrap();
+    assert!(!here.path().join("got").exists());
+    run(&served, get("a", here.path())).unwrap();
+    assert_eq!(
+        std::fs::read(here.path().join("got")).unwrap(),
+        content(2_999_999)
+    );
+}
+
+/// A transfer that was stopped goes on with what it has, and a server that was stopped is no
+/// obstacle.
+#[test]
+fn an_interrupted_transfer_goes_on_where_it_was() {
+    let slow = Link {
+        rate: Rate::from_bits_per_sec(16_000_000),
+        ..LINK
+    };
+    let served = Served::new(serve::Config {
+        link: slow,
+        ..config()
+    });
+    std::fs::write(served.file("a"), content(4_000_000)).unwrap();
+    let here = tempfile::tempdir().unwrap();
+    let mut client = Client::new(served.address, client()).unwrap();
+    let stop = AtomicBool::new(false);
+    let stopped = client.run(vec![get("a", here.path())], &stop, &mut |progress| {
+        stop.store(progress.done > 1_000_000, Ordering::Relaxed);
+    });
+    assert!(matches!(stopped, Err(Error::Stopped)));
+    assert_eq!(
+        names(here.path()),
+        [".got.saratoga-part", ".got.saratoga-record"],
+    );
+    let mut least = u64::MAX;
+    let reports = client
+        .run(
+            vec![get("a", here.path())],
+            &AtomicBool::new(false),
+            &mut |progress| {
+                if progress.known == 4_000_000 {
+                    least = least.min(progress.done);
+                }
+            },
+        )
+        .unwrap();
+    assert!(reports[0].result.is_ok());
+    assert!(least > 900_000, "began with {least}");
+    assert_eq!(
+        std::fs::read(here.path().join("got")).unwrap(),
+        content(4_000_000)
+    );
+    assert_eq!(names(here.path()), ["got"]);
+}
+
+/// Server and client in one directory: the copy takes the place of the original and must stay.
+#[test]
+fn a_file_given_or_taken_onto_itself_stays() {
+    let served = Served::new(config());
+    let file = served.file("got");
+    std::fs::write(&file, content(5000)).unwrap();
+    let kept = run(&served, give(&file, "got"));
+    assert!(matches!(kept, Err(Error::Kept { .. })), "{kept:?}");
+    assert_eq!(std::fs::read(&file).unwrap(), content(5000));
+    let taken = run(&served, take("got", served.folder.path()));
+    assert_eq!(code(taken), Code::NOT_DELETED);
+    assert_eq!(std::fs::read(&file).unwrap(), content(5000));
+    assert_eq!(names(served.folder.path()), ["got"]);
+}
+
+#[test]
+fn what_was_appended_to_or_replaced_while_it_went_stays_on_either_side() {
+    let served = Served::new(serve::Config {
+        link: slow(),
+        ..config()
+    });
+    let here = tempfile::tempdir().unwrap();
+    // Replaced at the server while it goes: the peer gets the old one, whole, and the new one stays.
+    let there = served.file("a");
+    std::fs::write(&there, content(3_000_000)).unwrap();
+    let (fresh, place) = (served.file("fresh"), there.clone());
+    let replacer = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        std::fs::write(&fresh, "new").unwrap();
+        std::fs::rename(fresh, place).unwrap();
+    });
+    assert_eq!(
+        code(run(&served, take("a", here.path()))),
+        Code::NOT_DELETED
+    );
+    replacer.join().unwrap();
+    assert_eq!(std::fs::read(&there).unwrap(), b"new");
+    let got = here.path().join("got");
+    assert_eq!(std::fs::read(&got).unwrap(), content(3_000_000));
+    // Appended to when all of it was read, and before the peer has said that all is there.
+    let appended = got.clone();
+    let stop = AtomicBool::new(false);
+    let config = client::Config {
+        link: slow(),
+        ..client()
+    };
+    let mut giver = Client::new(served.address, config).unwrap();
+    let mut file = std::fs::OpenOptions::new();
+    let mut done = false;
+    let reports = giver.run(vec![give(&got, "b")], &stop, &mut |progress| {
+        // The last block is read at once: of 3,000,000 octets the last 116,416.
+        if !done && progress.done > 2_900_000 {
+            done = true;
+            let mut file = file.append(true).open(&appended).unwrap();
+            std::io::Write::write_all(&mut file, b"more").unwrap();
+        }
+    });
+    assert!(done, "it was over before it could be appended to");
+    let result = reports.unwrap().pop().unwrap().result;
+    assert!(
+        matches!(result, Err(Error::Kept { .. } | Error::Changed { .. })),
+        "{result:?}"
+    );
+    assert_eq!(std::fs::metadata(&got).unwrap().len(), 3_000_004);
+}
+
+/// What a killed `take` began must not delete what a `get` of the same file fetches afterwards.
+/// Somebody has it open there. Without a checksum the server says so all the same.
+#[test]
+fn a_take_of_what_stays_there_is_an_error() {
+    for checksum in [Algorithm::Crc32c, Algorithm::None] {
+        let served = Served::new(serve::Config {
+            checksum,
+            ..config()
+        });
+        std::fs::write(served.file("a"), content(1000)).unwrap();
+        let writer = std::fs::File::options().append(true).open(served.file("a"));
+        let here = tempfile::tempdir().unwrap();
+        let taken = run(&served, take("a", here.path()));
+        assert_eq!(code(taken), Code::NOT_DELETED);
+        assert!(here.path().join("got").exists() && served.file("a").exists());
+        drop(writer);
+    }
+}
+
+#[test]
+fn a_get_after_a_stopped_take_deletes_nothing() {
+    let served = Served::new(serve::Config {
+        link: slow(),
+        ..config()
+    });
+    std::fs::write(served.file("a"), content(3_000_000)).unwrap();
+    let here = tempfile::tempdir().unwrap();
+    // As a killed one: nothing is said to the server.
+    let mut killed = Client::new(served.address, client()).unwrap();
+    let died = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let stop = AtomicBool::new(false);
+        let mut watch = |progress: client::Progress| {
+            if progress.done > 1_000_000 {
+                std::panic::resume_unwind(Box::new(()));
+            }
+        };
+        let _ = killed.run(vec![take("a", here.path())], &stop, &mut watch);
+    }));
+    assert!(died.is_err());
+    drop(killed);
+    run(&served, get("a", here.path())).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(std::fs::read(served.file("a")).unwrap(), content(3_000_000));
+    let taken = run(&served, take("a", here.path()));
+    assert!(taken.is_ok(), "{taken:?}");
+    assert!(
+        !served.file("a").exists(),
+        "the answer comes when it is gone"
+    );
+}
+
+/// A server that was started again knows nothing of the put that goes on: the client asks it anew, and goes on.
+#[test]
+fn a_put_goes_on_at_a_server_that_was_started_again() {
+    let here = tempfile::tempdir().unwrap();
+    let local = here.path().join("local");
+    std::fs::write(&local, content(4_000_000)).unwrap();
+    let link = slow();
+    let first = Served::new(serve::Config { link, ..config() });
+    let (address, tree) = (first.address, Tree::open(first.folder.path()).unwrap());
+    let job = put(&local, "a");
+    let client = std::thread::spawn(move || {
+        let config = client::Config { link, ..client() };
+        run_at(address, config, job).result
+    });
+    std::thread::sleep(Duration::from_millis(700));
+    let folder = first.stop();
+    assert!(!folder.path().join("a").exists(), "it was not done before");
+    let began = Instant::now();
+    let _second = Served::of(
+        tree,
+        serve::Config {
+            listen: address,
+            link,
+            ..config()
+        },
+    );
+    client.join().unwrap().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(15));
+    assert!(std::fs::read(folder.path().join("a")).unwrap() == content(4_000_000));
+}
+
+#[test]
+fn a_link_is_not_given_and_nothing_of_it_is_sent() {
+    let served = Served::new(config());
+    let here = tempfile::tempdir().unwrap();
+    let (file, link) = (here.path().join("file"), here.path().join("link"));
+    std::fs::write(&file, content(5000)).unwrap();
+    std::os::unix::fs::symlink("file", &link).unwrap();
+    let kept = run(&served, give(&link, "x")).unwrap_err();
+    assert!(kept.to_string().contains("is a symbolic link"), "{kept}");
+    assert!(file.exists() && link.is_symlink());
+    assert_eq!(names(served.folder.path()), [""; 0]);
+    run(&served, put(&link, "x")).unwrap();
+}
+
+#[test]
+fn what_is_no_file_is_not_called_a_directory() {
+    let served = Served::new(config());
+    let refused = |path| run(&served, put(std::path::Path::new(path), "x")).unwrap_err();
+    let device = refused("/dev/zero").to_string();
+    assert!(device.contains("neither a file nor"), "{device}");
+    let folder = refused("/tmp").to_string();
+    assert!(folder.contains("is a directory"), "{folder}");
+    assert_eq!(names(served.folder.path()), [""; 0]);
+}

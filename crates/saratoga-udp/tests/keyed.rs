@@ -1,0 +1,327 @@
+//! A key: what it covers against somebody between client and server who sees and forges everything.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use bentpipe_base::Rate;
+use bentpipe_saratoga_udp::client::Job;
+use bentpipe_saratoga_udp::{Key, Link, beacon, client, serve};
+use bentpipe_wire::saratoga::{Beacon, Capabilities, Code, Data, Frame, Kind, RequestKind, Width};
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use support::peer::{metadata, octets, request, status};
+use support::{LINK, Served, client, config, content, get, give, run_at, take};
+
+/// Between client and server, forging frames of both in the other's name.
+struct Between {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    /// Nothing gets through to the server.
+    cut: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Passed>>,
+}
+
+/// What came by.
+#[derive(Default)]
+struct Passed {
+    datagrams: usize,
+    /// REQUESTs that ask for something, each once.
+    requests: BTreeSet<Vec<u8>>,
+}
+
+/// What it does beside passing everything on.
+#[derive(Clone, Copy)]
+enum Mischief {
+    /// Answers whatever a client says, before the server can, and tells a lie after each datagram.
+    Lies {
+        answers: fn(u32) -> Vec<Frame>,
+        lies: fn(u32) -> Vec<Frame>,
+    },
+    /// Plays everything from an address of its own first, and the REQUESTs from everywhere again; what the server
+    /// says to that, it says to the client in the server's name.
+    Plays,
+}
+
+impl Between {
+    fn new(server: SocketAddr, mischief: Mischief) -> Self {
+        let [near, far, own] = [(); 3].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let address = near.local_addr().unwrap();
+        for socket in [&near, &far, &own] {
+            socket.set_nonblocking(true).unwrap();
+        }
+        let [stop, cut] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        let (asked, is_cut) = (Arc::clone(&stop), Arc::clone(&cut));
+        let thread = std::thread::spawn(move || {
+            let (mut buffer, mut client, mut passed) = ([0; 70_000], None, Passed::default());
+            while !asked.load(Ordering::Relaxed) {
+                let before = passed.datagrams;
+                for (from, to, toward_server) in [(&near, &far, true), (&far, &near, false)] {
+                    let Ok((len, peer)) = from.recv_from(&mut buffer) else {
+                        continue;
+                    };
+                    let datagram = &buffer[..len];
+                    if toward_server {
+                        client = Some(peer);
+                        if datagram[0] == 0x21 && datagram[3] != 0 {
+                            passed.requests.insert(datagram.to_vec());
+                        }
+                        if is_cut.load(Ordering::Relaxed) {
+                            continue;
+                        }
+                    }
+                    let Some(next) = (if toward_server { Some(server) } else { client }) else {
+                        continue;
+                    };
+                    let id = u32::from_be_bytes(datagram[4..8].try_into().unwrap());
+                    if let Mischief::Lies { answers, .. } = mischief {
+                        for answer in answers(id).iter().filter(|_| toward_server) {
+                            from.send_to(&octets(answer), peer).unwrap();
+                        }
+                    }
+                    if matches!(mischief, Mischief::Plays if toward_server) {
+                        own.send_to(datagram, server).unwrap();
+                    }
+                    to.send_to(datagram, next).unwrap();
+                    match mischief {
+                        // The first word of each is true.
+                        Mischief::Lies { lies, .. } if passed.datagrams > 4 => {
+                            let lies = lies(id);
+                            if !lies.is_empty() {
+                                let lie = &lies[passed.datagrams % lies.len()];
+                                to.send_to(&octets(lie), next).unwrap();
+                            }
+                        }
+                        Mischief::Plays if toward_server => {
+                            for request in &passed.requests {
+                                far.send_to(request, server).unwrap();
+                                own.send_to(request, server).unwrap();
+                            }
+                        }
+                        _ => {}
+                    }
+                    passed.datagrams += 1;
+                }
+                if let Mischief::Plays = mischief
+                    && let (Ok((len, _)), Some(client)) = (own.recv_from(&mut buffer), client)
+                {
+                    near.send_to(&buffer[..len], client).unwrap();
+                }
+                if passed.datagrams == before {
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+            }
+            passed
+        });
+        Self {
+            address,
+            stop,
+            cut,
+            thread: Some(thread),
+        }
+    }
+
+    fn end(mut self) -> Passed {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+/// Everything that changes how a session stands.
+fn lies(session: u32) -> Vec<Frame> {
+    let data = |offset: u32, end| {
+        Frame::Data(Data {
+            session,
+            width: Width::Bits32,
+            kind: Kind::File,
+            timestamp: None,
+            status_wanted: true,
+            end,
+            offset: offset.into(),
+            len: 0,
+        })
+    };
+    vec![
+        metadata(session, "a", 17),
+        status(session, Code::OK, None, 3_000_000),
+        status(session, Code::TERMINATED, None, 0),
+        status(session, Code::UNKNOWN_ID, None, 0),
+        data(17, true),
+        data(4_000_000_000, false),
+        request(session, RequestKind::Delete, "a"),
+        request(session, RequestKind::Get, "a"),
+    ]
+}
+
+fn key(octets: &str) -> Key {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), octets).unwrap();
+    Key::load(file.path()).unwrap()
+}
+
+/// A server that has a key and 1 MB as `a`, and a client's configuration with that key, slow enough for what lies between
+/// them, which reads one datagram at a time.
+fn slow_and_keyed() -> (Served, impl Fn() -> client::Config) {
+    let key = key("0123456789abcdef");
+    let link = Link {
+        rate: Rate::from_bits_per_sec(10_000_000),
+        ..LINK
+    };
+    let served = Served::new(serve::Config {
+        key: Some(key.clone()),
+        link,
+        ..config()
+    });
+    std::fs::write(served.file("a"), content(1_000_000)).unwrap();
+    let keyed = move || client::Config {
+        key: Some(key.clone()),
+        link,
+        ..client()
+    };
+    (served, keyed)
+}
+
+/// With a key no frame counts that who has it has not sent.
+#[test]
+fn a_key_covers_every_frame_that_changes_a_session() {
+    let (served, keyed) = slow_and_keyed();
+    let here = tempfile::tempdir().unwrap();
+    let between = Between::new(
+        served.address,
+        Mischief::Lies {
+            answers: |_| Vec::new(),
+            lies,
+        },
+    );
+    run_at(between.address, keyed(), get("a", here.path()))
+        .result
+        .unwrap();
+    let got = here.path().join("got");
+    assert!(std::fs::read(&got).unwrap() == content(1_000_000));
+    run_at(between.address, keyed(), give(&got, "b"))
+        .result
+        .unwrap();
+    assert!(std::fs::read(served.file("b")).unwrap() == content(1_000_000));
+    run_at(between.address, keyed(), take("b", here.path()))
+        .result
+        .unwrap();
+    let passed = between.end().datagrams;
+    assert!(passed > 2000, "{passed} lies");
+    assert!(served.file("a").exists());
+}
+
+/// A key is of both sides: a server without one says so at once, and a client that has one believes nobody else.
+#[test]
+fn a_client_with_a_key_wants_a_server_with_it() {
+    let served = Served::new(config());
+    std::fs::write(served.file("a"), "a").unwrap();
+    let here = tempfile::tempdir().unwrap();
+    let config = client::Config {
+        key: Some(key("0123456789abcdef")),
+        ..client()
+    };
+    let began = Instant::now();
+    let report = run_at(served.address, config, get("a", here.path()));
+    let said = report.result.unwrap_err().to_string();
+    assert!(
+        said.contains("access denied") && said.contains("without a seal"),
+        "{said}"
+    );
+    assert!(began.elapsed() < Duration::from_secs(6));
+    assert_eq!(support::names(here.path()), [""; 0], "nothing is left");
+}
+
+/// What somebody on the way says without a seal, before the server that has the key can answer, ends nothing, nor
+/// does it lead astray: a refusal, or another's rate.
+#[test]
+fn what_is_said_without_a_seal_before_the_server_answers_is_not_believed() {
+    fn refusals(session: u32) -> Vec<Frame> {
+        let codes = [
+            Code::DENIED,
+            Code::UNKNOWN_ID,
+            Code::CANNOT_SEND,
+            Code::NOT_FOUND,
+        ];
+        let beacon = Frame::Beacon(Beacon {
+            capabilities: Capabilities::default(),
+            free: None,
+            name: "rate=9Gbit/s".to_owned(),
+        });
+        let refusals = codes.map(|code| status(session, code, None, 0));
+        refusals.into_iter().chain([beacon]).collect()
+    }
+    let key = key("0123456789abcdef");
+    let served = Served::new(serve::Config {
+        key: Some(key.clone()),
+        ..config()
+    });
+    std::fs::write(served.file("a"), content(10_000)).unwrap();
+    let keyed = || client::Config {
+        key: Some(key.clone()),
+        ..client()
+    };
+    let here = tempfile::tempdir().unwrap();
+    let between = Between::new(
+        served.address,
+        Mischief::Lies {
+            answers: refusals,
+            lies: |_| Vec::new(),
+        },
+    );
+    let rate = beacon::ask_rate(between.address, Some(&key), Duration::from_secs(5)).unwrap();
+    assert_eq!(rate, LINK.rate);
+    let delete = |remote: &str| Job::Delete {
+        remote: remote.to_owned(),
+    };
+    for job in [
+        get("a", here.path()),
+        give(&here.path().join("got"), "b"),
+        take("b", here.path()),
+        delete("a"),
+    ] {
+        let path = job.remote().to_owned();
+        let report = run_at(between.address, keyed(), job);
+        report
+            .result
+            .unwrap_or_else(|error| panic!("{path}: {error}"));
+    }
+    assert!(std::fs::read(here.path().join("got")).unwrap() == content(10_000));
+    assert_eq!(served.count(), 0);
+    assert!(between.end().datagrams > 20);
+}
+
+/// What a server says to somebody who plays a session again ends that session neither there nor at its client.
+#[test]
+fn what_is_played_again_while_it_goes_on_ends_nothing() {
+    let (served, keyed) = slow_and_keyed();
+    let here = tempfile::tempdir().unwrap();
+    let got = here.path().join("got");
+    for job in [
+        get("a", here.path()),
+        give(&got, "b"),
+        take("b", here.path()),
+    ] {
+        let what = job.remote().to_owned();
+        let between = Between::new(served.address, Mischief::Plays);
+        if what == "a" {
+            // A REQUEST of the same session that the server has never seen.
+            between.cut.store(true, Ordering::Relaxed);
+            let mut config = keyed();
+            config.link.silence = Duration::from_secs(1);
+            let report = run_at(between.address, config, get("a", here.path()));
+            report.result.unwrap_err();
+            between.cut.store(false, Ordering::Relaxed);
+        }
+        let report = run_at(between.address, keyed(), job);
+        report
+            .result
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
+        let requests = between.end().requests.len();
+        assert_eq!(requests, 1 + usize::from(what == "a"), "{what} began anew");
+    }
+    assert!(std::fs::read(&got).unwrap() == content(1_000_000));
+    assert!(!served.file("b").exists());
+}

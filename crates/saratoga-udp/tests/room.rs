@@ -1,0 +1,126 @@
+//! Disks that are too small for all that comes at once.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use bentpipe_saratoga_udp::client::{Job, Target};
+use bentpipe_saratoga_udp::{Error, Tree};
+use bentpipe_wire::saratoga::Code;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount,
+    fsopen,
+};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+use support::peer::{Peer, metadata};
+use support::{Served, client, code, config, content, give, names, put, run, run_with};
+
+/// A disk of 8 MiB that is nowhere but here.
+struct Disk(OwnedFd);
+
+impl Disk {
+    fn new() -> Self {
+        let tmpfs = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC).unwrap();
+        fsconfig_set_string(&tmpfs, "size", "8m").unwrap();
+        fsconfig_create(&tmpfs).unwrap();
+        let flags = FsMountFlags::FSMOUNT_CLOEXEC;
+        Self(fsmount(&tmpfs, flags, MountAttrFlags::empty()).unwrap())
+    }
+
+    fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
+    }
+
+    fn tree(&self) -> Tree {
+        Tree::open(&self.path()).unwrap()
+    }
+}
+
+/// Three files of 5 MB and one of a few octets.
+fn files(folder: &std::path::Path) {
+    for name in ["a", "b", "c"] {
+        std::fs::write(folder.join(name), content(5_000_000)).unwrap();
+    }
+    std::fs::write(folder.join("short"), content(1000)).unwrap();
+}
+
+#[test]
+fn room_for_one_is_not_promised_to_three() {
+    bentpipe_os::need!(Root);
+    let disk = Disk::new();
+    let served = Served::of(disk.tree(), config());
+    let here = tempfile::tempdir().unwrap();
+    files(here.path());
+    let results = std::thread::scope(|scope| {
+        let (served, here) = (&served, here.path());
+        let one = |name: &'static str| {
+            scope.spawn(move || (name, run(served, give(&here.join(name), name))))
+        };
+        let threads = ["a", "b", "c"].map(one);
+        threads.map(|thread| thread.join().unwrap())
+    });
+    let (mut arrived, mut stayed) = (Vec::new(), Vec::new());
+    for (name, result) in results {
+        match result {
+            Ok(_) => arrived.push(name),
+            refused => {
+                assert_eq!(code(refused), Code::CANNOT_RECEIVE, "{name}");
+                assert!(here.path().join(name).exists(), "{name} is lost");
+                stayed.push(name);
+            }
+        }
+    }
+    assert_eq!((arrived.len(), stayed.len()), (1, 2));
+    assert_eq!(
+        std::fs::read(disk.path().join(arrived[0])).unwrap(),
+        content(5_000_000)
+    );
+    assert_eq!(names(&disk.path()), arrived, "nothing else takes room");
+    // What is over has given back what it was promised.
+    run(&served, put(&here.path().join("short"), "short")).unwrap();
+    std::fs::remove_file(disk.path().join(arrived[0])).unwrap();
+    run(&served, put(&here.path().join(stayed[0]), "again")).unwrap();
+}
+
+#[test]
+fn what_is_fetched_at_once_waits_for_room_that_is_promised() {
+    bentpipe_os::need!(Root);
+    let served = Served::new(config());
+    files(served.folder.path());
+    let disk = Disk::new();
+    let tree = disk.tree();
+    let jobs = ["a", "b", "short", "c"].map(|name| Job::Get {
+        remote: name.to_owned(),
+        target: Target::File(tree.clone(), name.to_owned()),
+        take: false,
+        size: None,
+    });
+    let reports = run_with(client(), &served, jobs.into());
+    let (mut arrived, mut refused) = (Vec::new(), 0);
+    for report in reports {
+        match report.result {
+            Ok(_) => arrived.push(report.path),
+            Err(Error::NoRoom { .. }) => refused += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    arrived.sort();
+    assert_eq!((arrived.len(), refused), (2, 2), "{arrived:?}");
+    assert_eq!(names(&disk.path()), arrived);
+}
+
+#[test]
+fn who_has_shown_nothing_takes_no_room_from_others() {
+    bentpipe_os::need!(Root);
+    let disk = Disk::new();
+    let served = Served::of(disk.tree(), config());
+    let mut forger = Peer::new("127.0.0.9:0", served.address);
+    forger.send(&metadata(7, "forged", 7_000_000));
+    forger.hear_all(Duration::from_millis(300));
+    assert!(disk.path().join(".forged.saratoga-part").exists());
+    let here = tempfile::tempdir().unwrap();
+    files(here.path());
+    run(&served, put(&here.path().join("a"), "a")).unwrap();
+    assert!(disk.path().join("a").exists());
+}
