@@ -10,22 +10,16 @@ use crate::descriptor_budget::{Descriptors, budget};
 use crate::handle::{Fixed, Handle, Order, OrderError, Orders, Outcome, Request};
 use crate::shutdown::Shutdown;
 use bentpipe_base::Bytes;
-use bentpipe_gateway_config::Config;
-use bentpipe_gateway_config::Limits;
-use bentpipe_gateway_config::Which;
-use bentpipe_interception::Limit;
-use bentpipe_interception::Marks;
-use bentpipe_interception::Reason;
-use bentpipe_interception::{InterceptError, Interception, News, Passed};
+use bentpipe_gateway_config::{Config, Limits, Which};
+use bentpipe_interception::{InterceptError, Interception, Limit, Marks, News, Passed, Reason};
 use bentpipe_os::diag::{Diag, States};
 use bentpipe_os::neighbour::Neighbours;
 use bentpipe_os::nft::Count;
 use bentpipe_os::sweep;
-use bentpipe_relay::Bounds;
-use bentpipe_relay::memory_pressure;
-use bentpipe_relay::{Counters, Snapshot};
-use bentpipe_relay::{Distribution, Times};
-use bentpipe_relay::{Settings, Shared, Stage, Standing};
+use bentpipe_relay::{
+    Bounds, Counters, Distribution, Settings, Shared, Snapshot, Stage, Standing, Times,
+    memory_pressure,
+};
 use bentpipe_sockets::epoll::{Epoll, Events, Interest};
 use bentpipe_sockets::timer;
 use std::io;

@@ -7,8 +7,7 @@
 use crate::gateway::Meter;
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::Which;
-use bentpipe_interception::Limit;
-use bentpipe_interception::Marks;
+use bentpipe_interception::{Limit, Marks};
 use bentpipe_os::diag::{Connection, Diag, States};
 use bentpipe_relay::{Shared, Standing};
 use bentpipe_sockets::timer;

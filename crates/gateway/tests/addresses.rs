@@ -6,10 +6,9 @@ mod support;
 
 use bentpipe_gateway::{Config, Intercept};
 use bentpipe_os::diag::{Diag, States};
-use bentpipe_os::need;
 use bentpipe_os::netlink::{Prefix, Route};
-use bentpipe_os::nft;
 use bentpipe_os::tun::{Tun, TunConfig};
+use bentpipe_os::{need, nft};
 use bentpipe_sockets::{socket, tcp};
 use bentpipe_wire::{Flags, Ipv4, Ipv6, Packet, Payload, Tcp, Transport};
 use std::io::{ErrorKind, Read as _, Write as _};

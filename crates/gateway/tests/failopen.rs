@@ -10,8 +10,7 @@
 mod support;
 
 use bentpipe_gateway::protocol::{self, Request};
-use bentpipe_os::need;
-use bentpipe_os::sweep;
+use bentpipe_os::{need, sweep};
 use std::collections::HashSet;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener};

@@ -5,11 +5,10 @@
 mod support;
 
 use bentpipe_gateway::Handshake;
-use bentpipe_os::need;
 use bentpipe_os::netlink::{Prefix, Route};
 use bentpipe_os::netns::Netns;
 use bentpipe_os::nfqueue::Queues;
-use bentpipe_os::nft;
+use bentpipe_os::{need, nft};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};

@@ -5,10 +5,9 @@
 
 mod support;
 
-use bentpipe_os::need;
 use bentpipe_os::netlink::{Prefix, Veth, VethEnd};
 use bentpipe_os::netns::Netns;
-use bentpipe_os::nft;
+use bentpipe_os::{need, nft};
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use support::listen::listen_at;

@@ -6,9 +6,8 @@ mod support;
 
 use bentpipe_base::Bytes;
 use bentpipe_gateway::Ending;
-use bentpipe_os::need;
 use bentpipe_os::netns::Netns;
-use bentpipe_os::sweep;
+use bentpipe_os::{need, sweep};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};

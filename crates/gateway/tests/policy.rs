@@ -6,8 +6,7 @@ mod support;
 
 use bentpipe_base::Seq;
 use bentpipe_gateway::{Config, Handshake};
-use bentpipe_os::need;
-use bentpipe_os::nft;
+use bentpipe_os::{need, nft};
 use bentpipe_sockets::socket::set_traffic_class;
 use bentpipe_wire::{
     Flags, Ip as Header, Ipv4, Packet, Payload, RawOptions, Tcp, TcpOptions, Transport,

@@ -6,10 +6,9 @@
 mod support;
 
 use bentpipe_gateway::protocol::{self, Request};
-use bentpipe_os::need;
 use bentpipe_os::netlink::Prefix;
 use bentpipe_os::netns::Netns;
-use bentpipe_os::sweep;
+use bentpipe_os::{need, sweep};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;

@@ -1,8 +1,7 @@
 //! A leg's policy on a real socket.
 
 use bentpipe_base::{Bytes, Rate};
-use bentpipe_gateway_config::Leg;
-use bentpipe_gateway_config::Service;
+use bentpipe_gateway_config::{Leg, Service};
 use bentpipe_sockets::{socket, tcp};
 use std::io;
 use std::net::SocketAddr;

@@ -3,10 +3,9 @@
 use crate::failure::{Blame, Failure};
 use crate::terminal;
 use anyhow::anyhow;
-use bentpipe_os::limits;
 use bentpipe_os::need::{Missing, Need};
 use bentpipe_os::netlink::{Family, Netlink};
-use bentpipe_os::nft;
+use bentpipe_os::{limits, nft};
 use serde::Serialize;
 use std::fs;
 use std::path::Path;

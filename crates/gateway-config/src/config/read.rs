@@ -5,8 +5,7 @@ mod policy;
 
 use super::{Config, Control as Socket, Handshake, Intercept, Limits};
 use bentpipe_base::Bytes;
-use bentpipe_config::Problems;
-use bentpipe_config::{Document, Table, Value, Wrong};
+use bentpipe_config::{Document, Problems, Table, Value, Wrong};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -10,26 +10,20 @@ use crate::manage::protocol::{self, Request};
 use crate::status::{Facts, Lookout};
 use crate::watchdog::{self, Watchdog};
 use bentpipe_base::{Bytes, Rate};
-use bentpipe_gateway_config::Config;
-use bentpipe_gateway_config::{Interface, Which};
-use bentpipe_interception::forwarding;
-use bentpipe_interception::{Crossing, Reason, Ruleset};
-use bentpipe_interception::{Decoy, InterceptError, Interception};
-use bentpipe_interception::{Marks, WORKERS};
+use bentpipe_gateway_config::{Config, Interface, Which};
+use bentpipe_interception::{
+    Crossing, Decoy, InterceptError, Interception, Marks, Reason, Ruleset, WORKERS, forwarding,
+};
 use bentpipe_os::diag::Diag;
 use bentpipe_os::need::{Missing, Need};
 use bentpipe_os::neighbour::Neighbours;
 use bentpipe_os::netlink::{Netlink, NetlinkError};
 use bentpipe_os::owner::{Owner, OwnerError};
 use bentpipe_os::{limits, sched, sweep};
-use bentpipe_relay::Counters;
-use bentpipe_relay::Ledger;
-use bentpipe_relay::Legs;
-use bentpipe_relay::flow_log;
-use bentpipe_relay::{Backlog, Table};
-use bentpipe_relay::{Intake, Plan, Worker};
-use bentpipe_relay::{ListenError, Listener, Listeners, listen};
-use bentpipe_relay::{Settings, Shared, Standing};
+use bentpipe_relay::{
+    Backlog, Counters, Intake, Ledger, Legs, ListenError, Listener, Listeners, Plan, Settings,
+    Shared, Standing, Table, Worker, flow_log, listen,
+};
 use bentpipe_sockets::timer;
 use std::collections::HashSet;
 use std::io;

@@ -4,8 +4,7 @@
 use crate::handle::Handle;
 use crate::status::{LegStatus, Status};
 use bentpipe_gateway_config::Which;
-use bentpipe_relay::Distribution;
-use bentpipe_relay::Standing;
+use bentpipe_relay::{Distribution, Standing};
 use std::fmt::{self, Write as _};
 
 const LEGS: [Which; 2] = [Which::Lan, Which::Sat];

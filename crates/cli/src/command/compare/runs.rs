@@ -3,8 +3,7 @@
 use super::figures::{STEP, Side, on_grid};
 use crate::lateness::Lateness;
 use bentpipe_base::Instant;
-use bentpipe_lab::pool;
-use bentpipe_lab::{Controls, LabError, Measured, Point, RunOptions};
+use bentpipe_lab::{Controls, LabError, Measured, Point, RunOptions, pool};
 use bentpipe_outcome::{self as outcome, End};
 use bentpipe_scenario::{Flow, Scenario, Topology};
 use bentpipe_sim::{EndId, Observer, Options, SimError};
