@@ -3,7 +3,7 @@
 use crate::connection::{Connection, Negotiated};
 use crate::{Cause, Event, Options, Segment, State};
 use bentpipe_base::Instant;
-use bentpipe_wire::Flags;
+use bentpipe_wire::{Flags, SackBlock};
 use std::time::Duration;
 
 /// Challenge acknowledgements allowed in an [`INTERVAL`] (RFC 5961, section 7).
@@ -289,13 +289,14 @@ impl Connection {
             return;
         }
         let mut blocks = [(0, 0); 4];
-        let count = self.blocks(segment, ack, &mut blocks);
+        let (count, duplicate) = self.blocks(segment, ack, &mut blocks);
         let stamp = segment.timestamps.filter(|_| self.agreed.timestamps);
         let echo = stamp.filter(|stamp| stamp.echo != 0).map(|stamp| {
             Duration::from_millis(u64::from(self.clock(now).wrapping_sub(stamp.echo)))
         });
         let mut arrival = self.tx.acknowledge(ack, &blocks[..count], echo, now);
         arrival.stamp = stamp.map(|stamp| stamp.value);
+        arrival.duplicate = duplicate;
         if advanced {
             self.recovery.on_ack(&mut self.tx, &arrival);
             if self.tx.stream.is_real() {
@@ -311,24 +312,33 @@ impl Connection {
         }
     }
 
-    /// The SACK blocks that name bytes in flight, as offsets; returns how many. Others (D-SACK, or
-    /// nonsense) tell nothing that is needed.
-    fn blocks(&self, segment: &Segment, ack: u64, out: &mut [(u64, u64); 4]) -> usize {
+    /// The SACK blocks that name bytes in flight, as offsets; returns how many, and whether the first block tells of
+    /// bytes that arrived twice: they lie below `ack`, or within the second block (RFC 2883, section 4).
+    fn blocks(&self, segment: &Segment, ack: u64, out: &mut [(u64, u64); 4]) -> (usize, bool) {
         let Some(options) = segment.options.as_deref() else {
-            return 0;
+            return (0, false);
         };
         if !self.agreed.sack {
-            return 0;
+            return (0, false);
         }
+        let offsets = |block: &SackBlock| (self.tx.offset(block.left), self.tx.offset(block.right));
         let mut count = 0;
-        for block in options.sack.iter().take(4) {
-            let (left, right) = (self.tx.offset(block.left), self.tx.offset(block.right));
+        for (left, right) in options.sack.iter().take(4).map(offsets) {
             if ack as i64 <= left && left < right && right <= self.tx.max as i64 {
                 out[count] = (left as u64, right as u64);
                 count += 1;
             }
         }
-        count
+        let duplicate = match options.sack.as_slice() {
+            [] => false,
+            [first, rest @ ..] => {
+                let (left, right) = offsets(first);
+                let within = rest.first().map(offsets);
+                let within = within.is_some_and(|(from, to)| from <= left && right <= to);
+                left < right && (right <= ack as i64 || within)
+            }
+        };
+        (count, duplicate)
     }
 
     /// State changes that an acknowledgement brings.

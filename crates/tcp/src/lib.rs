@@ -7,6 +7,7 @@ pub mod config;
 mod connection;
 mod handshake;
 mod input;
+mod least_rtt;
 mod output;
 mod receiver;
 pub mod recovery;

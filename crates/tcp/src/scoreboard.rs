@@ -5,100 +5,15 @@
 //! Segments that were sent at one instant share an entry, a run, while nothing sets one apart: a
 //! long window takes little memory. The first SACK block or retransmission gives each its own.
 
+mod by_time;
+mod sent;
+
+pub(crate) use sent::{Delivery, Sent};
+
 use bentpipe_base::{Instant, Ranges, append};
+use by_time::Resent;
 use std::collections::VecDeque;
 use std::mem;
-
-/// Segments in flight that were sent together, all of one length.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sent {
-    pub(crate) from: u64,
-    /// When it was last sent.
-    pub(crate) at: Instant,
-    /// Bytes of each, a FIN among them.
-    pub(crate) len: u32,
-    /// How many.
-    pub(crate) count: u32,
-    /// How often it was sent.
-    pub(crate) transmits: u16,
-    /// Held by the peer.
-    pub(crate) sacked: bool,
-    /// Taken for lost.
-    pub(crate) lost: bool,
-    /// Sent again since, and on its way.
-    pub(crate) again: bool,
-}
-
-/// What an acknowledgement told about segments in flight.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Delivery {
-    /// Segments acknowledged cumulatively.
-    pub(crate) acked: u32,
-    /// Segments newly known to have arrived, one way or the other.
-    pub(crate) delivered: u32,
-    /// The last segment acknowledged: when it was last sent, and how often it was.
-    pub(crate) last: Option<(Instant, u16)>,
-    /// Of all newly delivered segments the one sent last.
-    pub(crate) latest: Option<Sending>,
-    /// Of the segments acknowledged cumulatively, one was sent more than once.
-    pub(crate) again: bool,
-    /// A SACK block told something new.
-    pub(crate) news: bool,
-}
-
-/// How a segment in flight was last sent.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sending {
-    pub(crate) to: u64,
-    pub(crate) at: Instant,
-    /// How often it was sent.
-    pub(crate) transmits: u16,
-}
-
-impl Sent {
-    /// Where the last of them ends.
-    #[inline]
-    pub(crate) fn to(&self) -> u64 {
-        self.from + u64::from(self.len) * u64::from(self.count)
-    }
-
-    /// Whether `next`, the segment behind them, is one of them.
-    #[inline]
-    fn goes_on_with(&self, next: &Self) -> bool {
-        (self.at, self.len, self.transmits) == (next.at, next.len, next.transmits)
-    }
-
-    /// Takes off those that end at or below `end`, which is not before the end of the first.
-    #[inline]
-    fn take(&mut self, end: u64) -> Self {
-        let count = match self.to() > end {
-            true => ((end - self.from) / u64::from(self.len.max(1))) as u32,
-            false => self.count,
-        };
-        let taken = Self { count, ..*self };
-        self.from = taken.to();
-        self.count -= count;
-        taken
-    }
-}
-
-// Tens of thousands may be in flight.
-const _: () = assert!(size_of::<Sent>() <= 32);
-
-impl Delivery {
-    fn take(&mut self, sent: &Sent) {
-        self.delivered += sent.count;
-        let to = sent.to();
-        let later = |latest: &Sending| (sent.at, to) >= (latest.at, latest.to);
-        if self.latest.as_ref().is_none_or(later) {
-            self.latest = Some(Sending {
-                to,
-                at: sent.at,
-                transmits: sent.transmits,
-            });
-        }
-    }
-}
 
 /// The segments in flight, in order of the stream, without gaps.
 #[derive(Clone, Debug, Default)]
@@ -115,6 +30,9 @@ pub(crate) struct Scoreboard {
     judged: u64,
     /// No lost segment that waits to be sent again begins below this.
     cursor: u64,
+    /// The segments on their way that were sent more than once, in the order of sending; kept from the first
+    /// [`Self::judge_by_time`] on.
+    resent: Option<Resent>,
 }
 
 impl Scoreboard {
@@ -181,11 +99,17 @@ impl Scoreboard {
             if sent.from >= to {
                 break;
             }
+            if let Some(resent) = &mut self.resent {
+                resent.remove(sent);
+            }
             sent.at = now;
             sent.transmits = sent.transmits.saturating_add(1);
             if sent.lost && !sent.again {
                 sent.again = true;
                 self.again_out += 1;
+            }
+            if let Some(resent) = &mut self.resent {
+                resent.insert(sent);
             }
         }
         if from <= self.cursor {
@@ -209,6 +133,9 @@ impl Scoreboard {
             let sent = run.take(una);
             if run.count == 0 {
                 self.ring.pop_front();
+            }
+            if let Some(resent) = &mut self.resent {
+                resent.remove(&sent);
             }
             self.segments -= sent.count;
             delivery.acked += sent.count;
@@ -244,6 +171,9 @@ impl Scoreboard {
                 }
                 if sent.sacked || sent.from < left || sent.to() > right {
                     continue;
+                }
+                if let Some(resent) = &mut self.resent {
+                    resent.remove(&sent);
                 }
                 self.lost_out -= u32::from(sent.lost);
                 self.again_out -= u32::from(sent.again);
@@ -287,6 +217,9 @@ impl Scoreboard {
             }
             self.judged = sent.to();
             if !sent.sacked && !sent.lost {
+                if let Some(resent) = &mut self.resent {
+                    resent.remove(sent);
+                }
                 sent.lost = true;
                 lost += 1;
                 self.cursor = self.cursor.min(sent.from);
@@ -301,6 +234,9 @@ impl Scoreboard {
         self.split();
         match self.ring.front_mut() {
             Some(sent) if !sent.sacked && !sent.lost => {
+                if let Some(resent) = &mut self.resent {
+                    resent.remove(sent);
+                }
                 sent.lost = true;
                 self.lost_out += 1;
                 self.cursor = self.cursor.min(sent.from);
@@ -308,33 +244,6 @@ impl Scoreboard {
             }
             _ => false,
         }
-    }
-
-    /// Segments, up to the last one held by SACK, that `late` finds lost by when they were last
-    /// sent; returns how many.
-    pub(crate) fn judge_by_time(&mut self, late: impl Fn(&Sent) -> bool) -> u32 {
-        let Some((_, edge)) = self.sacked.last() else {
-            return 0;
-        };
-        let mut lost = 0;
-        for sent in self.ring.iter_mut() {
-            if sent.to() > edge {
-                break;
-            }
-            if sent.sacked || (sent.lost && !sent.again) || !late(sent) {
-                continue;
-            }
-            if sent.again {
-                sent.again = false;
-                self.again_out -= 1;
-            } else {
-                sent.lost = true;
-                self.lost_out += 1;
-            }
-            lost += 1;
-            self.cursor = self.cursor.min(sent.from);
-        }
-        lost
     }
 
     /// The retransmission timer expired: all that the peer does not hold is lost, also what was sent
@@ -354,6 +263,8 @@ impl Scoreboard {
         self.sacked_out = self.ring.iter().filter(|sent| sent.sacked).count() as u32;
         self.lost_out = self.segments - self.sacked_out;
         self.again_out = 0;
+        // All that is on its way is taken for lost.
+        self.resent = self.resent.take().map(|_| Resent::default());
         self.judged = self.ring.back().map_or(self.judged, Sent::to);
         self.cursor = self.ring.front().map_or(self.cursor, |sent| sent.from);
     }
@@ -368,6 +279,7 @@ impl Scoreboard {
         let first = self.ring.front().map(|sent| sent.from);
         self.judged = first.unwrap_or(self.judged);
         self.cursor = self.judged;
+        self.resent = self.resent.take().map(|_| Resent::of(&self.ring));
     }
 
     /// The next segment to send again: lost, not held, not on its way.
@@ -387,6 +299,7 @@ impl Scoreboard {
 
 #[cfg(test)]
 mod tests {
+    use super::by_time::Order;
     use super::*;
     use proptest::prelude::*;
 
@@ -466,6 +379,76 @@ mod tests {
                     _ => {}
                 }
                 boards[1].split();
+            }
+        }
+    }
+
+    /// What RFC 8985, section 6.2, step 5, finds lost by a walk of the window, and the last that may yet be.
+    fn walked(board: &Scoreboard, latest: Order, due: Instant) -> (Vec<u64>, Option<Instant>) {
+        let mut split = board.clone();
+        split.split();
+        let out = split.ring.iter().filter(|sent| sent.is_out());
+        let before = out.filter(|sent| (sent.at, sent.to()) < latest);
+        let (lost, rest): (Vec<Sent>, Vec<Sent>) = before.partition(|sent| sent.at <= due);
+        (
+            lost.iter().map(Sent::to).collect(),
+            rest.iter().map(|sent| sent.at).max(),
+        )
+    }
+
+    proptest! {
+        /// Steps as RACK's sender makes them: what is sent again was lost, and what the peer holds is believed.
+        #[test]
+        fn judging_by_time_finds_what_a_walk_of_the_window_finds(
+            steps in prop::collection::vec((0u8..10, 0u64..40, 1u64..9), 1..120),
+        ) {
+            let mut board = Scoreboard::default();
+            let (mut una, mut end, mut clock) = (0, 0, 0);
+            for (step, at, len) in steps {
+                clock += at % 3;
+                let now = Instant::from_nanos(clock);
+                let from = una + at * MSS / 2;
+                let to = end.min(from + len * MSS);
+                match step {
+                    0 | 1 if from < to => {
+                        sack(&mut board, from, to);
+                    }
+                    2 if from <= end => {
+                        board.acknowledge(from, &mut Delivery::default());
+                        una = from;
+                    }
+                    3 if at == 0 => board.lose_all(),
+                    4 | 5 => for _ in 0..len {
+                        if let Some((from, to)) = board.next_lost() {
+                            board.resent(from, to, now);
+                        }
+                    },
+                    6 | 7 => {
+                        let latest = (Instant::from_nanos(clock.saturating_sub(at % 5)), from);
+                        let due = Instant::from_nanos(clock.saturating_sub(len));
+                        let (lost, last) = walked(&board, latest, due);
+                        let waiting = |board: &Scoreboard| {
+                            let sent = board.ring.iter();
+                            sent.filter(|sent| sent.lost && !sent.again).map(Sent::to).collect::<Vec<_>>()
+                        };
+                        let mut expected = waiting(&board);
+                        expected.extend(&lost);
+                        expected.sort_unstable();
+                        prop_assert_eq!(board.judge_by_time(latest, due) as usize, lost.len());
+                        prop_assert_eq!(waiting(&board), expected);
+                        prop_assert_eq!(board.last_out_before(latest), last);
+                    }
+                    _ => for _ in 0..len {
+                        board.push(segment(end, end + MSS, clock));
+                        end += MSS;
+                    },
+                }
+                let counted = |which: fn(&Sent) -> bool| -> u32 {
+                    board.ring.iter().filter(|sent| which(sent)).map(|sent| sent.count).sum()
+                };
+                prop_assert_eq!(board.lost_out(), counted(|sent| sent.lost));
+                prop_assert_eq!(board.sacked_out(), counted(|sent| sent.sacked));
+                prop_assert_eq!(board.pipe(), counted(Sent::is_out));
             }
         }
     }

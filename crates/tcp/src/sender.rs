@@ -6,6 +6,7 @@
 //! FIN follows the last byte.
 
 use crate::buffer::SendBuffer;
+use crate::least_rtt::LeastRtt;
 use crate::rto::Rto;
 use crate::scoreboard::{Delivery, Scoreboard, Sent};
 use crate::{Config, Counters, Growth, LostSyn};
@@ -31,6 +32,8 @@ pub struct Arrival {
     pub(crate) lost: u32,
     /// The highest byte that its SACK blocks name, plus one.
     pub(crate) highest: Option<u64>,
+    /// It told of a segment that arrived twice (RFC 2883).
+    pub(crate) duplicate: bool,
     /// The peer's timestamp, where timestamps were agreed on.
     pub(crate) stamp: Option<u32>,
 }
@@ -71,6 +74,8 @@ pub struct Sender {
     pub(crate) phase: Phase,
     pub(crate) board: Scoreboard,
     pub(crate) rto: Rto,
+    /// The least round-trip time, where the recovery keeps it.
+    pub(crate) least_rtt: LeastRtt,
     /// The retransmission timer, or the persist timer.
     pub(crate) timer: Instant,
     /// The timer is the persist timer (RFC 9293, section 3.8.6.1).
@@ -124,6 +129,7 @@ impl Sender {
             phase: Phase::Open,
             board: Scoreboard::default(),
             rto: Rto::new(&config),
+            least_rtt: LeastRtt::default(),
             timer: Instant::MAX,
             persisting: false,
             reorder: Instant::MAX,
@@ -227,7 +233,10 @@ impl Sender {
         echo: Option<Duration>,
         now: Instant,
     ) -> Arrival {
-        let mut delivery = Delivery::default();
+        let mut delivery = Delivery {
+            certain_until: self.certain_until(echo, now),
+            ..Delivery::default()
+        };
         for &(from, to) in blocks {
             self.board.sack(from, to, &mut delivery);
         }
@@ -251,8 +260,22 @@ impl Sender {
             rtt,
             lost: 0,
             highest: blocks.iter().map(|block| block.1).max(),
+            duplicate: false,
             stamp: None,
         }
+    }
+
+    /// Of a segment that was sent again after this, an acknowledgement that arrives now may mean an earlier transmission:
+    /// the peer echoes a timestamp from before, or it would have been faster than any round trip (RFC 8985, section 6.2,
+    /// step 2).
+    fn certain_until(&self, echo: Option<Duration>, now: Instant) -> Option<Instant> {
+        let least = self.least_rtt.get()?;
+        let since = |time: Duration| now.as_nanos().saturating_sub(time.as_nanos() as u64);
+        // Timestamps count whole milliseconds.
+        let echoed = echo.map_or(u64::MAX, |echo| {
+            since(echo) / 1_000_000 * 1_000_000 + 999_999
+        });
+        Some(Instant::from_nanos(since(least).min(echoed)))
     }
 
     /// Feeds the retransmission timeout (Karn's rule: never from a segment sent twice).

@@ -335,6 +335,87 @@ fn rack_finds_a_retransmission_that_is_lost_too_and_prr_shrinks_in_proportion() 
     assert_eq!(script.tcp.counters().timeouts, 0);
 }
 
+/// Ten segments in flight and nothing to follow them; the first and the last are lost.
+#[test]
+fn rack_finds_what_lies_above_all_that_is_held_by_a_retransmission_that_arrives() {
+    let mut script = Script::open_with(
+        Config {
+            initial_window: 10,
+            ..with("prr-rack")
+        },
+        Options {
+            sack_permitted: true,
+            ..mss(1000)
+        },
+    );
+    script.tcp.write_virtual(10_000);
+    script.expect(1, 10);
+    script.pass(100);
+    script.inject(seg(ACK, 1, 1).sack(&[(1001, 9001)]));
+    assert_eq!(script.data(), [(1, 1000)]);
+    script.pass(100);
+    // RFC 8985, section 6.2, step 5: the last segment was sent before the retransmission.
+    script.inject(seg(ACK, 1, 9001));
+    assert_eq!(script.data(), [(9001, 1000)]);
+    assert_eq!(script.tcp.counters().timeouts, 0);
+}
+
+#[test]
+fn rack_waits_a_quarter_of_the_round_trip_for_what_is_late_and_longer_after_d_sack() {
+    let mut script = flight("prr-rack");
+    // Sent 100 ms ago, and given 25 more; the timer is for the last of them.
+    script.inject(seg(ACK, 1, 1).sack(&[(2001, 3001)]));
+    let mut sent = script.data();
+    assert_eq!(script.expire(), 25, "step 5");
+    assert_eq!(script.data(), [(1, 1000)]);
+    // They were only late; what is resent arrives too, which the peer tells (RFC 2883).
+    script.pass(10);
+    script.inject(seg(ACK, 1, 3001));
+    sent.extend(script.data());
+    let (last, _) = sent.pop().expect("limited transmit sends new data");
+    script.pass(100);
+    script.inject(seg(ACK, 1, i64::from(last) + 1000).sack(&[(1, 1001)]));
+    let sent = script.data();
+    let [(first, _), (second, _), ..] = sent[..] else {
+        panic!("two segments at least: {sent:?}");
+    };
+    script.pass(100);
+    let held = seg(ACK, 1, i64::from(first)).sack(&[(second, second + 1000)]);
+    script.inject(held);
+    script.data();
+    assert_eq!(script.expire(), 50, "step 4: RACK.reo_wnd_mult is 2");
+    assert!(script.data().contains(&(first, 1000)));
+}
+
+#[test]
+fn rack_does_not_take_an_earlier_transmission_for_the_last() {
+    let config = Config {
+        initial_window: 10,
+        timestamps: true,
+        ..with("prr-rack")
+    };
+    let options = Options {
+        sack_permitted: true,
+        ..mss(1012)
+    };
+    for (echo, found) in [(1100, false), (1200, true)] {
+        let mut script = Script::open_with(config.clone(), options.clone());
+        script.tcp.write_virtual(10 * 988);
+        let sent = script.out();
+        assert_eq!((sent.len(), sent[0].len), (10, 988));
+        assert_eq!(sent[0].stamp.map(|stamp| stamp.value), Some(1100));
+        script.pass(100);
+        let sack = seg(ACK, 1, 1).sack(&[(989, 9 * 988 + 1)]);
+        script.inject(sack.stamp(60, 1100));
+        assert_eq!(script.data(), [(1, 988)]);
+        script.pass(110);
+        // The peer echoes the timestamp of the first transmission, or of the second one.
+        script.inject(seg(ACK, 1, 9 * 988 + 1).stamp(70, echo));
+        let again = script.data();
+        assert_eq!(!again.is_empty(), found, "echo of {echo}: {again:?}");
+    }
+}
+
 #[test]
 fn duplicate_sack_blocks_and_nonsense_are_harmless() {
     let mut script = flight("sack");

@@ -1,18 +1,21 @@
-//! RACK's loss detection by time (RFC 8985) with proportional rate reduction (RFC 6937).
+//! RACK's loss detection by time (RFC 8985, section 6.2) with proportional rate reduction (RFC 6937).
 //!
 //! ```text
-//! lost: sent before the latest segment delivered, and longer ago than RTT + reordering window
+//! lost: sent before the segment delivered that was sent last, and longer ago than that one's RTT + reordering window
 //! reordering window = 0 in recovery or with 3 segments held, while no reordering was seen;
-//!                     least RTT / 4 otherwise
+//!                     min(n * least RTT / 4, SRTT) otherwise, n = 1 + round trips in which the peer told of a segment
+//!                     that arrived twice (D-SACK), 1 again after 16 recoveries without
 //! ```
 //!
-//! A segment sent again and lost again is found too, which counts of segments cannot do.
+//! What is not lost yet, but was sent before that segment, is looked at again when the last of it would be due. A
+//! segment sent again and lost again is found too, which counts of segments cannot do.
 //!
 //! As Linux, round-trip times are also taken from segments that SACK blocks name, and one of them
 //! that was sent before the first missing segment was last sent starts the retransmission timer
 //! anew: until what was sent after it arrives, nothing tells that it was lost again.
 //!
-//! Deviations: no tail loss probe (section 7); the reordering window does not adapt to D-SACK.
+//! Deviations: no tail loss probe (section 7); at a timeout all that is not held is lost (section 6.3: only what is
+//! due by time, and the first segment); a D-SACK that comes with nothing in flight is not heard.
 
 use super::sack_recovery::Detect;
 use super::{Arrival, Sender};
@@ -20,56 +23,65 @@ use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
 use std::time::Duration;
 
+/// Recoveries without a D-SACK after which the reordering window is small again (RACK.reo_wnd_persist).
+const PERSIST: u32 = 16;
+
 /// RACK's state.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Rack {
-    /// The segment delivered that was sent last: when, and where it ends.
+    /// The segment delivered that was sent last: when (RACK.xmit_ts), and where it ends (RACK.end_seq).
     latest: (Instant, u64),
-    /// Its round-trip time.
+    /// The round-trip time of what was delivered last (RACK.rtt).
     rtt: Duration,
-    least: Option<Duration>,
-    /// The highest byte delivered.
+    /// The highest byte delivered (RACK.fack).
     highest: u64,
-    /// A segment sent once was delivered after a higher one.
+    /// A segment sent once was delivered after a higher one (RACK.reordering_seen).
     reordered: bool,
+    /// The reordering window, in quarters of the least round-trip time (RACK.reo_wnd_mult).
+    quarters: u32,
+    /// Recoveries until the window is small again (RACK.reo_wnd_persist).
+    persist: u32,
+    /// Until this is acknowledged the window has grown for this round trip (RACK.dsack_round).
+    round: Option<u64>,
+}
+
+impl Default for Rack {
+    fn default() -> Self {
+        Self {
+            latest: (Instant::ZERO, 0),
+            rtt: Duration::ZERO,
+            highest: 0,
+            reordered: false,
+            quarters: 1,
+            persist: PERSIST,
+            round: None,
+        }
+    }
 }
 
 impl Rack {
-    fn update(&mut self, arrival: &Arrival) {
-        let Some(sent) = arrival.delivery.latest else {
-            return;
-        };
-        let rtt = arrival.now.since(sent.at);
-        if sent.transmits > 1 && self.least.is_some_and(|least| rtt < least) {
-            // Of the transmission before.
-            return;
+    /// Step 4.
+    fn reordering_window(&self, tx: &Sender) -> Duration {
+        let recovering = matches!(tx.phase, Phase::Recovery | Phase::Loss);
+        let certain = recovering || tx.board.sacked_out() >= tx.config.dupthresh;
+        if certain && !self.reordered {
+            return Duration::ZERO;
         }
-        self.least = Some(self.least.map_or(rtt, |least| least.min(rtt)));
-        self.reordered |= sent.transmits == 1 && sent.to < self.highest;
-        self.highest = self.highest.max(sent.to);
-        if (sent.at, sent.to) >= self.latest {
-            self.latest = (sent.at, sent.to);
-            self.rtt = rtt;
-        }
+        let quarter = tx.least_rtt.get().unwrap_or_default() / 4;
+        let most = tx.rto.srtt().unwrap_or(Duration::MAX);
+        quarter.saturating_mul(self.quarters).min(most)
     }
 
+    /// Step 5.
     fn judge(&self, tx: &mut Sender, now: Instant) -> u32 {
-        let certain = tx.phase == Phase::Recovery || tx.board.sacked_out() >= tx.config.dupthresh;
-        let window = if certain && !self.reordered {
-            Duration::ZERO
-        } else {
-            self.least.unwrap_or_default() / 4
-        };
-        let (latest, wait) = (self.latest, self.rtt + window);
-        let lost = tx
-            .board
-            .judge_by_time(|sent| (sent.at, sent.to()) < latest && sent.at + wait <= now);
-        let open = !window.is_zero() && !tx.board.sacked.is_empty();
-        tx.reorder = if open && lost == 0 {
-            now + window
-        } else {
-            Instant::MAX
-        };
+        let wait = self.rtt + self.reordering_window(tx);
+        let due = now.as_nanos().checked_sub(wait.as_nanos() as u64);
+        let lost = due.map_or(0, |due| {
+            tx.board
+                .judge_by_time(self.latest, Instant::from_nanos(due))
+        });
+        let last = tx.board.last_out_before(self.latest);
+        tx.reorder = last.map_or(Instant::MAX, |last| last + wait);
         lost
     }
 }
@@ -78,9 +90,39 @@ impl Detect for Rack {
     const NAME: &'static str = "prr-rack";
     const PROPORTIONAL: bool = true;
     const CLOCKED_BY_SACK: bool = true;
+    const COUNTS_DUPACKS: bool = false;
+
+    fn observe(&mut self, tx: &mut Sender, arrival: &Arrival) {
+        // Step 1.
+        if let Some(rtt) = arrival.rtt {
+            tx.least_rtt.observe(rtt, arrival.now);
+        }
+        // Step 2. Transmissions that are not certain are not among them.
+        if let Some(sent) = arrival.delivery.latest {
+            self.rtt = arrival.now.since(sent.at);
+            self.latest = self.latest.max((sent.at, sent.to));
+        }
+        // Step 3. Of the segments that this acknowledgement names, none comes before a lower one.
+        let lowest = arrival.delivery.lowest_once;
+        self.reordered |= lowest.is_some_and(|lowest| lowest < self.highest);
+        self.highest = self.highest.max(arrival.delivery.highest);
+        // Step 4, D-SACK.
+        self.round = self.round.filter(|round| tx.una < *round);
+        if arrival.duplicate && self.round.is_none() {
+            self.round = Some(tx.next);
+            self.quarters = self.quarters.saturating_add(1);
+            self.persist = PERSIST;
+        }
+    }
+
+    fn recovered(&mut self) {
+        self.persist = self.persist.saturating_sub(1);
+        if self.persist == 0 {
+            self.quarters = 1;
+        }
+    }
 
     fn detect(&mut self, tx: &mut Sender, arrival: &Arrival) -> u32 {
-        self.update(arrival);
         self.judge(tx, arrival.now)
     }
 

@@ -21,6 +21,16 @@ pub(super) trait Detect: Debug + Send {
     /// retransmission timer off.
     const CLOCKED_BY_SACK: bool = false;
 
+    /// As many duplicate acknowledgements as the configuration says mean that the first segment is lost, whatever is
+    /// held beyond it.
+    const COUNTS_DUPACKS: bool = true;
+
+    /// An acknowledgement came, in order or not: before [`Self::detect`], if that is asked at all.
+    fn observe(&mut self, _tx: &mut Sender, _arrival: &Arrival) {}
+
+    /// A recovery, or the one after a timeout, is over.
+    fn recovered(&mut self) {}
+
     /// Judges segments after an acknowledgement; returns how many are newly found lost.
     fn detect(&mut self, tx: &mut Sender, arrival: &Arrival) -> u32;
 
@@ -87,11 +97,13 @@ impl<D: Detect> SackRecovery<D> {
         if D::CLOCKED_BY_SACK {
             tx.clock_by_sack(&mut arrival);
         }
+        self.detect.observe(tx, &arrival);
         // A window without holes has nothing to detect.
         if !tx.board.sacked.is_empty() || tx.phase != Phase::Open {
             arrival.lost = self.detect.detect(tx, &arrival);
         }
-        if self.dupacks >= tx.config.dupthresh && tx.phase != Phase::Loss {
+        let counts = D::COUNTS_DUPACKS && self.dupacks >= tx.config.dupthresh;
+        if counts && tx.phase != Phase::Loss {
             arrival.lost += u32::from(tx.board.judge_first());
         }
         tx.window.in_flight = tx.board.pipe();
@@ -121,6 +133,7 @@ impl<D: Detect> SackRecovery<D> {
                 }
                 if tx.una >= self.recover {
                     tx.enter(Phase::Open);
+                    self.detect.recovered();
                 }
             }
         }
@@ -164,6 +177,7 @@ impl<D: Detect> SackRecovery<D> {
         }
         tx.enter(Phase::Open);
         tx.reduced(arrival.now);
+        self.detect.recovered();
     }
 }
 
@@ -206,6 +220,7 @@ impl<D: Detect> Recovery for SackRecovery<D> {
                     rtt: None,
                     lost,
                     highest: None,
+                    duplicate: false,
                     stamp: None,
                 },
             );

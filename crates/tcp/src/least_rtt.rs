@@ -1,0 +1,62 @@
+//! The least round-trip time of late: RACK's min_RTT (RFC 8985, section 6.2, step 1), which must follow a path that
+//! becomes longer. As Linux's (`tcp_min_rtt_wlen`), it forgets in 5 minutes; it is kept for two halves of that time.
+
+use bentpipe_base::Instant;
+use std::time::Duration;
+
+const HALF: Duration = Duration::from_secs(150);
+
+/// The least of the samples of the last 150 to 300 s.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LeastRtt {
+    /// The least of the half that lasts, and of the one before.
+    halves: [Option<Duration>; 2],
+    /// When the half that lasts began.
+    began: Instant,
+}
+
+impl LeastRtt {
+    /// `rtt` was measured at `now`.
+    pub(crate) fn observe(&mut self, rtt: Duration, now: Instant) {
+        let age = now.since(self.began);
+        if age >= HALF {
+            let [last, _] = self.halves;
+            self.halves = [None, last.filter(|_| age < 2 * HALF)];
+            self.began = now;
+        }
+        let least = &mut self.halves[0];
+        *least = Some(least.map_or(rtt, |least| least.min(rtt)));
+    }
+
+    /// The least, if there was any sample.
+    pub(crate) fn get(&self) -> Option<Duration> {
+        let [this, last] = self.halves;
+        match (this, last) {
+            (Some(this), Some(last)) => Some(this.min(last)),
+            (this, last) => this.or(last),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_longer_path_is_believed_after_five_minutes_at_most() {
+        let at = |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000);
+        let mut least = LeastRtt::default();
+        assert_eq!(least.get(), None);
+        least.observe(Duration::from_millis(50), at(1));
+        for second in 2..150 {
+            least.observe(Duration::from_millis(600), at(second));
+            assert_eq!(least.get(), Some(Duration::from_millis(50)));
+        }
+        least.observe(Duration::from_millis(600), at(299));
+        assert_eq!(least.get(), Some(Duration::from_millis(50)), "half is kept");
+        least.observe(Duration::from_millis(700), at(449));
+        assert_eq!(least.get(), Some(Duration::from_millis(600)));
+        least.observe(Duration::from_millis(800), at(10_000));
+        assert_eq!(least.get(), Some(Duration::from_millis(800)), "a silence");
+    }
+}

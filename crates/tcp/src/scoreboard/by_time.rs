@@ -1,0 +1,139 @@
+//! Losses by when segments were sent (RFC 8985, section 6.2, step 5), without a walk of the window.
+//!
+//! A segment may be lost once another one was delivered that was sent after it. Segments that were sent once lie in the
+//! board in the order in which they were sent, so that those found lost are always the next ones above
+//! [`Scoreboard::judged`]. Segments that were sent again are kept beside the board in the order in which they were sent
+//! last, as Linux keeps all of them (`tsorted_sent_queue`).
+
+use super::{Scoreboard, Sent};
+use bentpipe_base::Instant;
+use std::collections::{BTreeSet, VecDeque};
+
+/// Where a transmission stands in the order of sending: when, and, of several at once, where the segment ends.
+pub(crate) type Order = (Instant, u64);
+
+/// Segments on their way that were sent more than once, in the order of their last transmission.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Resent(BTreeSet<Order>);
+
+impl Resent {
+    /// Those of `ring`.
+    pub(super) fn of(ring: &VecDeque<Sent>) -> Self {
+        let theirs = ring.iter().filter(|sent| Self::has(sent));
+        Self(theirs.map(|sent| (sent.at, sent.to())).collect())
+    }
+
+    /// Whether `sent` belongs here.
+    fn has(sent: &Sent) -> bool {
+        sent.transmits > 1 && sent.is_out()
+    }
+
+    pub(super) fn insert(&mut self, sent: &Sent) {
+        if Self::has(sent) {
+            self.0.insert((sent.at, sent.to()));
+        }
+    }
+
+    #[inline]
+    pub(super) fn remove(&mut self, sent: &Sent) {
+        if Self::has(sent) {
+            self.0.remove(&(sent.at, sent.to()));
+        }
+    }
+}
+
+impl Scoreboard {
+    /// Segments that were sent before `latest`, and no later than `due`, are lost; returns how many.
+    pub(crate) fn judge_by_time(&mut self, latest: Order, due: Instant) -> u32 {
+        // Whoever asks once asks again: from now on they are kept in order.
+        self.resent.get_or_insert_with(|| Resent::of(&self.ring));
+        self.judge_resent(latest, due) + self.judge_sent_once(latest, due)
+    }
+
+    fn judge_resent(&mut self, latest: Order, due: Instant) -> u32 {
+        let mut lost = 0;
+        while let Some(resent) = &mut self.resent
+            && let Some(&order) = resent.0.first()
+            && order < latest
+            && order.0 <= due
+        {
+            resent.0.pop_first();
+            // The segment ends at `order.1`, and so holds the byte before.
+            let index = self.index(order.1 - 1);
+            let Some(sent) = self.ring.get_mut(index) else {
+                continue;
+            };
+            if sent.lost {
+                sent.again = false;
+                self.again_out -= 1;
+            } else {
+                sent.lost = true;
+                self.lost_out += 1;
+            }
+            self.cursor = self.cursor.min(sent.from);
+            lost += 1;
+        }
+        lost
+    }
+
+    fn judge_sent_once(&mut self, latest: Order, due: Instant) -> u32 {
+        let mut lost = 0;
+        let mut index = self.index(self.judged);
+        while let Some(sent) = self.ring.get_mut(index) {
+            if sent.transmits == 1 && sent.is_out() {
+                let first = sent.from + u64::from(sent.len);
+                if sent.at > due || (sent.at, first) >= latest {
+                    break;
+                }
+                if sent.count > 1 {
+                    self.split();
+                    index = self.index(self.judged);
+                    continue;
+                }
+                sent.lost = true;
+                self.cursor = self.cursor.min(sent.from);
+                lost += 1;
+            }
+            self.judged = sent.to();
+            index += 1;
+        }
+        self.lost_out += lost;
+        lost
+    }
+
+    /// When the last of the segments on their way was sent that were sent before `latest`.
+    pub(crate) fn last_out_before(&self, latest: Order) -> Option<Instant> {
+        let resent = self.resent.as_ref();
+        let resent = resent.and_then(|resent| resent.0.range(..latest).next_back());
+        let resent = resent.map(|&(at, _)| at);
+        resent.max(self.last_sent_once_before(latest))
+    }
+
+    fn last_sent_once_before(&self, latest: Order) -> Option<Instant> {
+        let start = self.index(self.judged);
+        let before = |sent: &Sent| (sent.at, sent.from + u64::from(sent.len)) < latest;
+        // Nothing above `judged` was sent again.
+        let (mut low, mut end) = (start, self.ring.len());
+        while low < end {
+            let middle = low + (end - low) / 2;
+            match before(&self.ring[middle]) {
+                true => low = middle + 1,
+                false => end = middle,
+            }
+        }
+        while end > start {
+            let sent = &self.ring[end - 1];
+            if sent.transmits == 1 && sent.is_out() {
+                return Some(sent.at);
+            }
+            // What the peer holds is passed over by the stretch, which may begin within a segment.
+            end = match self.sacked.covering(sent.from) {
+                Some((left, _)) if sent.sacked => {
+                    self.ring.partition_point(|sent| sent.from < left)
+                }
+                _ => end - 1,
+            };
+        }
+        None
+    }
+}
