@@ -12,7 +12,8 @@ use bentpipe_saratoga::sender::Congestion;
 use bentpipe_scenario::{
     Amount, Endpoint, Flow, FlowKind, Host, Ip, Path, Preset, Scenario, Topology,
 };
-use bentpipe_tcp::{Config, WireSize, recovery};
+use bentpipe_tcp::ns2::WireSize;
+use bentpipe_tcp::{Config, recovery};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -182,7 +183,7 @@ impl<'s> Maker<'s> {
         }
         let [near, far] = &kind.configs;
         let full = near.payload(far) + Bytes(source.data_header().into());
-        let bare = match source.wire_size {
+        let bare = match source.ns2.wire_size {
             WireSize::Fixed { bare, .. } => bare,
             WireSize::True => source.data_header() - u32::from(source.options()),
         };
@@ -270,13 +271,13 @@ impl<'s> Maker<'s> {
         config: &mut Config,
     ) -> Result<(), SimError> {
         let endpoint = &host.endpoint;
-        let (data, bare) = match config.wire_size {
+        let (data, bare) = match config.ns2.wire_size {
             WireSize::Fixed { data, bare } => (data, bare),
             WireSize::True => (config.data_header(), config.data_header()),
         };
         let told = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0 as u32);
         if endpoint.data_header.is_some() || endpoint.ack_header.is_some() {
-            config.wire_size = WireSize::Fixed {
+            config.ns2.wire_size = WireSize::Fixed {
                 data: told(endpoint.data_header).unwrap_or(data),
                 bare: told(endpoint.ack_header).unwrap_or(bare),
             };
@@ -407,7 +408,7 @@ pub(crate) fn preset(endpoint: &Endpoint, ip: Ip) -> Config {
     set(&mut config.limited_transmit, endpoint.limited_transmit);
     set(&mut config.timestamps, endpoint.timestamps);
     set(&mut config.nagle, endpoint.nagle);
-    config.first_is_syn = endpoint.first_is_syn();
+    config.ns2.first_is_syn = endpoint.first_is_syn();
     // 20 or 40.
     config.ip_header = ip.header().0 as u16;
     // At most the longest packet.

@@ -52,9 +52,9 @@ fn endpoint(scenario: &Scenario, name: &str, split: &Split) -> Result<tcp::Confi
     if let Some(recovery) = &endpoint.recovery {
         config.recovery = endpoints::recovery(recovery, &format!("peps.{name}"))?;
     }
-    if let tcp::WireSize::Fixed { data, bare } = config.wire_size {
+    if let tcp::ns2::WireSize::Fixed { data, bare } = config.ns2.wire_size {
         let told = |bytes: Option<Bytes>, or| bytes.map_or(or, |bytes| bytes.0 as u32);
-        config.wire_size = tcp::WireSize::Fixed {
+        config.ns2.wire_size = tcp::ns2::WireSize::Fixed {
             data: told(endpoint.data_header, data),
             bare: told(endpoint.ack_header, bare),
         };

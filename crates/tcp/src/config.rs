@@ -1,6 +1,7 @@
 //! How an endpoint behaves: the modern RFCs by default, other rules as named presets.
 
 use crate::Segment;
+use crate::ns2::{self, WireSize};
 use crate::recovery;
 use crate::variants::{self, UnknownVariant};
 use bentpipe_base::{Bytes, Rate};
@@ -8,46 +9,8 @@ use bentpipe_cc as cc;
 use bentpipe_wire::{Flags, Ipv4, Tcp};
 use std::time::Duration;
 
-/// What makes the congestion window grow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Growth {
-    /// Each segment's worth of bytes acknowledged, while the window is what limits the sender
-    /// (RFC 5681 with RFC 3465; Linux).
-    Segments,
-    /// Each acknowledgement of new data counts as one segment, whether the window was full or not.
-    Acks,
-}
-
-/// What a lost SYN leaves to the data that follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LostSyn {
-    /// A first window of one segment (RFC 5681, section 3.1) and a timeout of at least 3 s (RFC 6298, section
-    /// 5.7). The slow-start threshold stays as it was: equation 4
-    /// of RFC 5681 is for lost data, of which a SYN has none; Linux restores it too (`tcp_init_metrics`).
-    Cautious,
-    /// A first window of one segment, and what any timeout leaves: the least threshold, two segments, and the
-    /// timeout backed off until a round trip is timed (ns-2 `TcpAgent::timeout`).
-    Timeout,
-    /// As [`Self::Timeout`] with the whole first window (ns-2 `FackTcpAgent::timeout`).
-    WholeWindow,
-}
-
 /// Bytes of the timestamps option with its padding (RFC 7323, appendix A).
 const TIMESTAMPS: u16 = 12;
-
-/// How long segments are on the link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WireSize {
-    /// Headers as they are: IP, and TCP with its options.
-    True,
-    /// As ns-2 configures it.
-    Fixed {
-        /// Bytes added to the payload of a segment that has one.
-        data: u32,
-        /// Bytes of a segment without payload; each SACK block takes 8 more.
-        bare: u32,
-    },
-}
 
 /// Configuration of one endpoint; connections share it behind an `Arc`.
 #[derive(Clone, Debug)]
@@ -58,28 +21,17 @@ pub struct Config {
     pub settings: cc::Settings,
     /// The loss recovery, of [`recovery::REGISTRY`].
     pub recovery: &'static recovery::Algorithm,
-    /// Recoveries are ns-2's where a variant is chosen by [`Config::variant`].
-    pub reference: variants::Reference,
     /// Largest payload of a segment with the timestamps option, where used, counted to it (RFC 6691);
     /// in bytes, at least 1; the peer's MSS option may lower it.
     pub mss: u16,
     /// First congestion window, in segments (RFC 6928: 10).
     pub initial_window: u32,
-    /// What makes the window grow.
-    pub growth: Growth,
     /// Duplicate acknowledgements that mean a loss (RFC 5681: 3).
     pub dupthresh: u32,
     /// The first duplicate acknowledgements each release a new segment (RFC 3042).
     pub limited_transmit: bool,
     /// An acknowledgement waits at most this long for a second segment; zero: never waits.
     pub delayed_ack: Duration,
-    /// The first segment of a connection is taken for a SYN, as ns-2 takes segment 0 of one that did
-    /// no handshake: it is acknowledged at once (`SYN_immediate_ack_`), and its acknowledgement leaves
-    /// the initial window as it is (`delay_growth_`), the latter only in ns-2's recoveries. A handshake
-    /// before it is an exchange of another connection, which tells the RTO nothing, nor does a loss of it.
-    pub first_is_syn: bool,
-    /// What a lost SYN leaves behind.
-    pub lost_syn: LostSyn,
     /// RTO before the first sample (RFC 6298: 1 s).
     pub initial_rto: Duration,
     /// Least RTO.
@@ -89,10 +41,6 @@ pub struct Config {
     pub rto_variance: Duration,
     /// Greatest RTO, backed off.
     pub max_rto: Duration,
-    /// Granularity of the clock that round-trip times are taken with; zero: exact.
-    pub tick: Duration,
-    /// Every acknowledgement samples the round-trip time, not one segment a round trip.
-    pub rtt_per_ack: bool,
     /// Consecutive timeouts of one segment (or of a SYN) after which the connection is given up.
     pub max_retries: u32,
     /// SACK blocks in an acknowledgement, 0 to 4; 0: SACK is not offered.
@@ -115,12 +63,12 @@ pub struct Config {
     pub send_buffer: Bytes,
     /// How long TIME-WAIT lasts: twice the maximum segment lifetime.
     pub time_wait: Duration,
-    /// How long segments are on the link.
-    pub wire_size: WireSize,
     /// Bytes of an IP header: 20, or IPv6's 40. Not heeded where sizes are fixed.
     pub ip_header: u16,
     /// What a SYN takes on the link in place of that, in bytes, headers included.
     pub syn_length: Option<u16>,
+    /// What is reckoned as in ns-2, for comparison with it; nothing of it in the RFCs' endpoint.
+    pub ns2: ns2::Rules,
 }
 
 /// A named configuration.
@@ -162,21 +110,15 @@ impl Config {
             congestion: cc::find("reno").expect("the registry has it, see the test"),
             settings: cc::Settings::default(),
             recovery: recovery::find("sack").expect("the registry has it, see the test"),
-            reference: variants::Reference::Rfc,
             mss: 1460,
             initial_window: 10,
-            growth: Growth::Segments,
             dupthresh: 3,
             limited_transmit: true,
             delayed_ack: Duration::from_millis(40),
-            first_is_syn: false,
-            lost_syn: LostSyn::Cautious,
             initial_rto: Duration::from_secs(1),
             min_rto: Duration::from_secs(1),
             rto_variance: Duration::ZERO,
             max_rto: Duration::from_secs(60),
-            tick: Duration::ZERO,
-            rtt_per_ack: true,
             max_retries: 15,
             sack_blocks: 4,
             timestamps: true,
@@ -187,52 +129,23 @@ impl Config {
             receive_buffer: Bytes(4 << 20),
             send_buffer: Bytes(4 << 20),
             time_wait: Duration::from_secs(60),
-            wire_size: WireSize::True,
             ip_header: Ipv4::BARE as u16,
             syn_length: None,
-        }
-    }
-
-    /// As ns-2 2.35 reckons, with the parameters of its reference runs: 500-byte segments that take
-    /// 516 bytes on the wire, acknowledgements of 40, window that grows by the acknowledgement, RTO
-    /// of 0.2 to 60 s in ticks of 10 ms, delayed acknowledgements of 100 ms, three SACK blocks, no
-    /// timestamps. Both ends start with [`crate::Connection::established`].
-    pub fn ns2() -> Self {
-        Self {
-            congestion: &recovery::NS2_RENO,
-            recovery: recovery::find("ns2-sack").expect("the registry has it, see the test"),
-            reference: variants::Reference::Ns2,
-            mss: 500,
-            initial_window: 2,
-            growth: Growth::Acks,
-            delayed_ack: Duration::from_millis(100),
-            lost_syn: LostSyn::Timeout,
-            initial_rto: Duration::from_secs(3),
-            min_rto: Duration::from_millis(200),
-            tick: Duration::from_millis(10),
-            rtt_per_ack: false,
-            max_retries: u32::MAX,
-            sack_blocks: 3,
-            timestamps: false,
-            nagle: false,
-            // Effectively infinite, and within what a scaled window field can say.
-            receive_buffer: Bytes(1 << 30),
-            wire_size: WireSize::Fixed { data: 16, bare: 40 },
-            ..Self::rfc()
+            ns2: ns2::Rules::NONE,
         }
     }
 
     /// The recovery for a peer that does not speak SACK.
     pub(crate) fn fallback(&self) -> &'static str {
-        match self.reference {
-            variants::Reference::Rfc => "newreno",
-            variants::Reference::Ns2 => "ns2-newreno",
+        match self.ns2.reference {
+            ns2::Reference::Rfc => "newreno",
+            ns2::Reference::Ns2 => "ns2-newreno",
         }
     }
 
     /// Bytes that a segment with payload takes on the link besides the payload.
     pub fn data_header(&self) -> u32 {
-        match self.wire_size {
+        match self.ns2.wire_size {
             WireSize::True => u32::from(self.ip_header + Tcp::BARE as u16 + self.options()),
             WireSize::Fixed { data, .. } => data,
         }
@@ -261,19 +174,16 @@ impl Config {
 
     /// Bytes that `segment` takes on the link, IP and TCP headers included.
     pub fn wire_len(&self, segment: &Segment) -> usize {
-        let payload = segment.payload.len();
         if let Some(length) = self.syn_length
             && segment.flags.contains(Flags::SYN)
         {
             return length.into();
         }
-        match self.wire_size {
-            WireSize::True => usize::from(self.ip_header) + segment.header_len() + payload,
-            WireSize::Fixed { data, .. } if payload > 0 => data as usize + payload,
-            WireSize::Fixed { bare, .. } => {
-                let options = segment.options.as_deref();
-                bare as usize + 8 * options.map_or(0, |options| options.sack.len())
+        match self.ns2.wire_size {
+            WireSize::True => {
+                usize::from(self.ip_header) + segment.header_len() + segment.payload.len()
             }
+            fixed => fixed.of(segment),
         }
     }
 
@@ -281,14 +191,9 @@ impl Config {
     /// of [`variants::VARIANTS`].
     pub fn variant(mut self, name: &str) -> Result<Self, UnknownVariant> {
         let variant = variants::find(name).ok_or_else(|| UnknownVariant::new(name))?;
-        self.congestion = variant.congestion(self.reference, name)?;
-        self.recovery = variant.recovery(self.reference, name)?;
-        if self.recovery.name == "ns2-vegas" {
-            // Its window of two comes with the first acknowledgement of data.
-            self.initial_window = 1;
-        } else if self.recovery.name == "ns2-fack" {
-            self.lost_syn = LostSyn::WholeWindow;
-        }
+        self.congestion = variant.congestion(self.ns2.reference, name)?;
+        self.recovery = variant.recovery(self.ns2.reference, name)?;
+        ns2::adapt(&mut self);
         // A sender without SACK in its recovery gets none, as in ns-2 and the papers.
         if !self.recovery.sack {
             self.sack_blocks = 0;

@@ -9,7 +9,6 @@ use bentpipe_base::{Instant, Seq};
 use bentpipe_cc::Congestion;
 use bentpipe_wire::Timestamps;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// One endpoint of one connection, without I/O.
 ///
@@ -235,13 +234,6 @@ impl Connection {
         let rest = self.expiry.min(self.keep).min(self.paced);
         let first = timers.min(rest);
         (first != Instant::MAX).then_some(first)
-    }
-
-    /// How long the acknowledgement was delayed that is due at [`deadline`](Self::deadline); `None` where
-    /// that is another timer.
-    pub fn ack_delay(&self) -> Option<Duration> {
-        let due = self.deadline() == Some(self.rx.delack);
-        due.then_some(self.config.delayed_ack)
     }
 
     /// Appends to the stream; returns how many bytes the send buffer took. Takes none after

@@ -5,6 +5,7 @@
 
 use crate::Config;
 use crate::buffer::ReceiveBuffer;
+use crate::ns2;
 use bentpipe_base::{Instant, Ranges, Seq};
 use bentpipe_wire::{Payload, SackBlock, Timestamps};
 use std::time::Duration;
@@ -57,8 +58,7 @@ pub(crate) struct Receiver {
     /// Segments not yet acknowledged.
     pending: u32,
     delay: Duration,
-    /// The peer's first segment is acknowledged at once, by [`Config::first_is_syn`].
-    first_is_syn: bool,
+    ns2: ns2::Rules,
     /// TS.Recent, and when it was taken.
     stamp: Option<(u32, Instant)>,
     /// The last offset acknowledged.
@@ -88,7 +88,7 @@ impl Receiver {
             delack: Instant::MAX,
             pending: 0,
             delay: config.delayed_ack,
-            first_is_syn: config.first_is_syn,
+            ns2: config.ns2,
             stamp: None,
             acked: 0,
         }
@@ -211,8 +211,8 @@ impl Receiver {
     #[inline]
     fn owe(&mut self, from: u64, now: Instant) {
         self.pending += 1;
-        let first = self.first_is_syn && from == 1;
-        if self.pending >= 2 || self.delay.is_zero() || first {
+        let at_once = self.delay.is_zero() || self.ns2.acknowledges_at_once(from);
+        if self.pending >= 2 || at_once {
             self.ack_now = true;
         } else if self.delack == Instant::MAX {
             self.delack = now + self.delay;

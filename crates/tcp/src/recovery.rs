@@ -1,9 +1,8 @@
 //! Loss recovery: which segments are taken for lost, when they are sent again, and how the window
 //! is held meanwhile. One file each, apart from congestion control, as in ns-3 and Linux; those of
-//! ns-2, whose rules differ, in [`ns2`](self).
+//! ns-2, whose rules differ, are in [`ns2`].
 
 mod newreno;
-mod ns2;
 mod rack;
 mod reno;
 mod sack_detection;
@@ -11,8 +10,8 @@ mod sack_recovery;
 mod tahoe;
 
 pub use crate::sender::{Arrival, Pick, Sender};
-pub(crate) use ns2::RENO as NS2_RENO;
 
+use crate::ns2;
 use bentpipe_base::Instant;
 use std::fmt::Debug;
 

@@ -44,9 +44,9 @@ fn nanos(time: Duration) -> u64 {
 impl Rto {
     pub(crate) fn new(config: &Config) -> Self {
         Self {
-            tick: nanos(config.tick).max(1),
+            tick: nanos(config.ns2.tick).max(1),
             least: nanos(config.min_rto).max(1),
-            granularity: (nanos(config.rto_variance) / nanos(config.tick).max(1)) as i64,
+            granularity: (nanos(config.rto_variance) / nanos(config.ns2.tick).max(1)) as i64,
             greatest: nanos(config.max_rto).max(1),
             base: nanos(config.initial_rto).max(1),
             srtt8: 0,

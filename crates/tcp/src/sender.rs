@@ -9,7 +9,7 @@ use crate::buffer::SendBuffer;
 use crate::least_rtt::LeastRtt;
 use crate::rto::Rto;
 use crate::scoreboard::{Delivery, Scoreboard, Sent};
-use crate::{Config, Counters, Growth, LostSyn};
+use crate::{Config, Counters};
 use bentpipe_base::{Bytes, Instant, Rate, Seq};
 use bentpipe_cc::{self as cc, Congestion, FirstUnacked, Phase, Signal, Window};
 use std::sync::Arc;
@@ -155,14 +155,12 @@ impl Sender {
         self.window.mss = Bytes(u64::from(self.mss));
         self.window.wire = self.config.on_the_wire(self.mss);
         self.last_sent = now;
-        if self.counters.timeouts > 0 && !self.config.first_is_syn {
-            if self.config.lost_syn != LostSyn::WholeWindow {
-                self.window.cwnd = 1;
-            }
-            match self.config.lost_syn {
-                LostSyn::Cautious => self.rto.start_over(),
-                LostSyn::Timeout | LostSyn::WholeWindow => self.window.ssthresh = 2,
-            }
+        let lost_syn = self.counters.timeouts > 0;
+        if lost_syn && !self.config.ns2.after_lost_syn(&mut self.window) {
+            // RFC 5681, section 3.1, and RFC 6298, section 5.7. The slow-start threshold stays as it was: equation 4 of
+            // RFC 5681 is for lost data, of which a SYN has none; Linux restores it too (`tcp_init_metrics`).
+            self.window.cwnd = 1;
+            self.rto.start_over();
         }
         self.retries = 0;
         let rtt = self.handshake;
@@ -191,11 +189,6 @@ impl Sender {
 
     pub(crate) fn fin_acked(&self) -> bool {
         self.fin && self.una == self.end()
-    }
-
-    /// Whether all that is acknowledged is a first segment that counts as a SYN.
-    pub(crate) fn at_syn(&self) -> bool {
-        self.config.first_is_syn && self.una <= 1 + u64::from(self.mss)
     }
 
     /// Bytes sent and not acknowledged.
@@ -287,11 +280,10 @@ impl Sender {
             if end == 1 {
                 self.handshake = Some(now.since(sent));
             }
-            // What carries data where the first segment is a SYN is a connection of its own.
-            if end > 1 || !self.config.first_is_syn {
+            if self.config.ns2.is_timed(end) {
                 self.rto.sample(sent, now);
             }
-        } else if self.config.rtt_per_ack
+        } else if !self.config.ns2.one_timed_segment
             && let Some((last, _)) = delivery.last
         {
             if !delivery.again {
@@ -327,7 +319,7 @@ impl Sender {
 
     /// Tells congestion control of an acknowledgement.
     pub(crate) fn grow(&mut self, arrival: &Arrival) {
-        let per_ack = self.config.growth == Growth::Acks;
+        let rules = &self.config.ns2;
         let delivered = match self.phase {
             Phase::Open => arrival.delivery.acked,
             // What is acknowledged at a stroke arrived long before (RFC 3465, section 2.3).
@@ -340,11 +332,11 @@ impl Sender {
             next: self.seq(self.next),
             rtt: arrival.rtt,
             srtt: self.rto.srtt(),
-            acked: if per_ack { 1 } else { delivered },
+            acked: rules.growth(delivered),
             lost: arrival.lost,
             sent: self.sent,
             phase: self.phase,
-            cwnd_limited: per_ack || self.cwnd_limited,
+            cwnd_limited: self.cwnd_limited || rules.ignores_use(),
             hungry: self.end().saturating_sub(self.next) > u64::from(self.mss),
             stamp: arrival.stamp,
         };
@@ -465,7 +457,7 @@ impl Sender {
                 lost: false,
                 again: false,
             });
-            if self.timed.is_none() && !self.config.rtt_per_ack {
+            if self.timed.is_none() && self.config.ns2.one_timed_segment {
                 self.timed = Some((to, now));
             }
             self.max = to;
@@ -507,7 +499,7 @@ impl Sender {
         if self.una < self.max {
             return;
         }
-        let restarts = self.config.growth == Growth::Segments;
+        let restarts = !self.config.ns2.ignores_use();
         if restarts && self.max > 1 && now.since(self.last_sent) > self.rto.timeout() {
             let restart = self.window.cwnd.min(self.config.initial_window.max(1));
             self.window.cwnd = restart;

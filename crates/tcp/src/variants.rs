@@ -1,17 +1,9 @@
 //! What the papers call a "TCP variant": a congestion control with a loss recovery.
 
+use crate::ns2::{self, Reference};
 use crate::recovery;
 use bentpipe_cc as cc;
 use thiserror::Error;
-
-/// Whose rules a recovery follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reference {
-    /// The RFCs.
-    Rfc,
-    /// ns-2 2.35.
-    Ns2,
-}
 
 /// A congestion control with a loss recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,8 +83,8 @@ impl Variant {
         reference: Reference,
         name: &str,
     ) -> Result<&'static cc::Algorithm, UnknownVariant> {
-        if reference == Reference::Ns2 && self.congestion == recovery::NS2_RENO.name {
-            return Ok(&recovery::NS2_RENO);
+        if reference == Reference::Ns2 && self.congestion == ns2::RENO.name {
+            return Ok(&ns2::RENO);
         }
         cc::find(self.congestion).ok_or_else(|| UnknownVariant::new(name))
     }

@@ -213,7 +213,10 @@ fn a_lost_syn_leaves_the_threshold_but_not_the_first_window() {
     }
     // Where the set-up is an exchange of another connection, a loss of it leaves nothing.
     let mut script = Script::connect(Config {
-        first_is_syn: true,
+        ns2: bentpipe_tcp::ns2::Rules {
+            first_is_syn: true,
+            ..bentpipe_tcp::ns2::Rules::NONE
+        },
         ..plain()
     });
     script.out();

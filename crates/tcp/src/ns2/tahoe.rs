@@ -2,8 +2,8 @@
 //! from the first segment not acknowledged with a window of one; further ones do nothing. The first
 //! two release one segment each.
 
-use super::super::{Arrival, Pick, Recovery, Sender};
-use super::{Turn, may_begin, newack, timeout};
+use super::turn::{Turn, may_begin, newack, timeout};
+use crate::recovery::{Arrival, Pick, Recovery, Sender};
 use bentpipe_base::Instant;
 use bentpipe_cc::{Phase, Signal};
 

@@ -9,8 +9,8 @@
 //! comes next, never sent, for expired: it goes out twice.
 //! The first window is one segment, and two from the first acknowledgement of data on.
 
-use super::super::{Arrival, Pick, Recovery, Sender};
-use super::{Action, Turn, newack, timeout};
+use super::turn::{Action, Turn, newack, timeout};
+use crate::recovery::{Arrival, Pick, Recovery, Sender};
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
 

@@ -10,8 +10,8 @@
 //! until the recovery point, sends the next segment at each partial acknowledgement, and takes what
 //! that acknowledged off dupwnd and then cwnd.
 
-use super::super::{Arrival, Pick, Recovery, Sender};
-use super::{Action, Turn, may_begin, newack, timeout};
+use super::turn::{Action, Turn, may_begin, newack, timeout};
+use crate::recovery::{Arrival, Pick, Recovery, Sender};
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
 

@@ -1,31 +1,14 @@
-//! Recoveries as ns-2 2.35 does them (`tcp.cc`, `tcp-reno.cc`, `tcp-newreno.cc`, `tcp-sack1.cc`,
-//! `tcp-fack.cc`, `tcp-vegas.cc`), for comparison with its figures. Rules that differ from the RFCs
-//! stand here, in files of their own, not as exceptions in the others.
-//!
-//! ns-2 counts segments, holds the window as a real number ([`window`]), and sends "as much as the
-//! window allows" after most acknowledgements, but only single segments after some: [`Turn`].
+//! What ns-2's recoveries share (`tcp.cc`, `tcp-reno.cc`, `tcp-newreno.cc`, `tcp-sack1.cc`, `tcp-fack.cc`,
+//! `tcp-vegas.cc`). ns-2 counts segments, holds the window as a real number ([`window`](super::window)), and sends "as
+//! much as the window allows" after most acknowledgements, but only single segments after some: [`Turn`].
 
-mod fack;
-mod reno;
-mod sack;
-mod tahoe;
-mod vegas;
-mod window;
-
-pub(super) use fack::Fack;
-pub(super) use reno::Reno;
-pub(super) use sack::Sack;
-pub(super) use tahoe::Tahoe;
-pub(super) use vegas::Vegas;
-pub(crate) use window::RENO;
-
-use super::{Arrival, Pick, Sender};
+use crate::recovery::{Arrival, Pick, Sender};
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
 
 /// What last changed the window (`last_cwnd_action_`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Action {
+pub(super) enum Action {
     #[default]
     None,
     Dupack,
@@ -35,11 +18,11 @@ enum Action {
 
 /// What may be sent in answer to the last event.
 #[derive(Clone, Copy, Debug)]
-struct Turn {
+pub(super) struct Turn {
     /// Segments within the window (`send_much`).
-    within: u32,
+    pub(super) within: u32,
     /// Segments within the window and the duplicate acknowledgements (`send_one`).
-    beyond: u32,
+    pub(super) beyond: u32,
 }
 
 impl Default for Turn {
@@ -50,23 +33,23 @@ impl Default for Turn {
 
 impl Turn {
     /// As much as the window allows.
-    const OPEN: Self = Self {
+    pub(super) const OPEN: Self = Self {
         within: u32::MAX,
         beyond: 0,
     };
     /// Nothing.
-    const SHUT: Self = Self {
+    pub(super) const SHUT: Self = Self {
         within: 0,
         beyond: 0,
     };
     /// One segment beyond the window.
-    const ONE: Self = Self {
+    pub(super) const ONE: Self = Self {
         within: 0,
         beyond: 1,
     };
 
     /// Of a window of `window` segments, `dupacks` more for the single one.
-    fn pick(&self, tx: &Sender, window: u32, dupacks: u32) -> Pick {
+    pub(super) fn pick(&self, tx: &Sender, window: u32, dupacks: u32) -> Pick {
         let flight = tx.flight();
         let within = self.within > 0 && flight < tx.bytes(window);
         let beyond = self.beyond > 0 && flight < tx.bytes(window + dupacks);
@@ -77,7 +60,7 @@ impl Turn {
         }
     }
 
-    fn spend(&mut self) {
+    pub(super) fn spend(&mut self) {
         if self.within > 0 {
             self.within -= 1;
         } else {
@@ -87,13 +70,13 @@ impl Turn {
 }
 
 /// An acknowledgement of new data (`recv_newack_helper`).
-fn newack(tx: &mut Sender, arrival: &Arrival, recover: u64) {
+pub(super) fn newack(tx: &mut Sender, arrival: &Arrival, recover: u64) {
     if tx.phase != Phase::Open && tx.una >= recover {
         tx.enter(Phase::Open);
     }
     tx.settle(arrival.now);
     tx.window.in_flight = tx.segments(tx.flight());
-    if tx.at_syn() {
+    if tx.config.ns2.at_syn(tx) {
         tx.window.cwnd = tx.window.cwnd.max(tx.config.initial_window);
     } else {
         tx.grow(arrival);
@@ -102,12 +85,12 @@ fn newack(tx: &mut Sender, arrival: &Arrival, recover: u64) {
 
 /// Whether duplicate acknowledgements may begin a recovery (`dupack_action`, with `bug_fix_` and
 /// `bugfix_ss_`): what was sent before the last one is acknowledged, or nothing ever was.
-fn may_begin(tx: &Sender, recover: u64) -> bool {
+pub(super) fn may_begin(tx: &Sender, recover: u64) -> bool {
     tx.una > recover || tx.una <= 1
 }
 
 /// The retransmission timer expired (`timeout`).
-fn timeout(tx: &mut Sender, now: Instant) {
+pub(super) fn timeout(tx: &mut Sender, now: Instant) {
     let in_flight = tx.segments(tx.flight());
     tx.enter_loss(in_flight, true, now);
     tx.next = tx.una;

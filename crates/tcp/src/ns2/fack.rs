@@ -10,8 +10,8 @@
 //! is sent until the retransmission timer expires. Duplicate acknowledgements restart that timer and
 //! sample the round-trip time from the last segment that arrived in order, as ns-2's do.
 
-use super::super::{Arrival, Pick, Recovery, Sender};
-use super::newack;
+use super::turn::newack;
+use crate::recovery::{Arrival, Pick, Recovery, Sender};
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
 use std::collections::VecDeque;

@@ -10,8 +10,8 @@
 //! acknowledged; SACK is forgotten and duplicate acknowledgements mean nothing until new data is
 //! acknowledged.
 
-use super::super::{Arrival, Pick, Recovery, Sender};
-use super::{Turn, may_begin, newack, timeout};
+use super::turn::{Turn, may_begin, newack, timeout};
+use crate::recovery::{Arrival, Pick, Recovery, Sender};
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
 
