@@ -298,7 +298,7 @@ impl Connection {
         arrival.stamp = stamp.map(|stamp| stamp.value);
         arrival.duplicate = duplicate;
         if advanced {
-            self.recovery.on_ack(&mut self.tx, &arrival);
+            self.recovery.on_ack(&mut self.tx.view(), &arrival);
             if self.tx.stream.is_real() {
                 self.pending.push(Event::Writable);
             }
@@ -308,7 +308,7 @@ impl Connection {
         let bare = segment.payload.is_empty() && !flags.contains(Flags::FIN) && !moved;
         if bare || arrival.delivery.news {
             self.tx.counters.dupacks += 1;
-            self.recovery.on_dupack(&mut self.tx, &arrival);
+            self.recovery.on_dupack(&mut self.tx.view(), &arrival);
         }
     }
 

@@ -23,8 +23,7 @@ pub(crate) use tahoe::Tahoe;
 pub(crate) use vegas::Vegas;
 pub(crate) use window::RENO;
 
-
-use crate::sender::Sender;
+use crate::sender::SenderView;
 use crate::{Config, Connection, Segment, recovery};
 use bentpipe_base::Bytes;
 use bentpipe_cc::Window;
@@ -168,8 +167,8 @@ impl Rules {
     }
 
     /// Whether all that `tx` knows to have arrived is a first segment that counts as a SYN.
-    fn at_syn(&self, tx: &Sender) -> bool {
-        self.first_is_syn && tx.una <= 1 + u64::from(tx.mss)
+    fn at_syn(&self, tx: &SenderView<'_>) -> bool {
+        self.first_is_syn && tx.una() <= 1 + u64::from(tx.mss())
     }
 }
 

@@ -78,7 +78,7 @@ impl Connection {
         if self.tx.una == self.tx.end() {
             return None;
         }
-        let pick = self.recovery.pick(&mut self.tx);
+        let pick = self.recovery.pick(&mut self.tx.view());
         let (from, to) = match pick {
             Pick::Nothing => {
                 self.tx.cwnd_limited = true;
@@ -122,7 +122,7 @@ impl Connection {
         }
         segment.payload = self.tx.stream.payload(from - 1, len);
         self.tx.sent(from, to, now);
-        self.recovery.on_sent(&mut self.tx, from, to);
+        self.recovery.on_sent(&mut self.tx.view(), from, to);
         self.seal(&mut segment);
         segment
     }
@@ -208,7 +208,7 @@ impl Connection {
         }
         if self.tx.reorder <= now {
             self.tx.reorder = Instant::MAX;
-            self.recovery.on_timer(&mut self.tx, now);
+            self.recovery.on_timer(&mut self.tx.view(), now);
         }
         if self.tx.timer <= now {
             self.expire(now);
@@ -252,7 +252,7 @@ impl Connection {
             self.tx.next = 0;
             self.tx.timer = Instant::MAX;
         } else {
-            self.recovery.on_rto(&mut self.tx, now);
+            self.recovery.on_rto(&mut self.tx.view(), now);
         }
     }
 

@@ -5,6 +5,10 @@
 //! Sequence space is counted in 64-bit offsets: the SYN is 0, byte `k` of the stream `k + 1`, the
 //! FIN follows the last byte.
 
+mod view;
+
+pub use view::SenderView;
+
 use crate::buffer::SendBuffer;
 use crate::least_rtt::LeastRtt;
 use crate::rto::Rto;
@@ -51,7 +55,7 @@ pub enum Pick {
 
 /// The sending half of a connection.
 #[derive(Debug)]
-pub struct Sender {
+pub(crate) struct Sender {
     pub(crate) config: Arc<Config>,
     /// Number of the SYN.
     pub(crate) iss: Seq,
@@ -165,6 +169,12 @@ impl Sender {
         self.retries = 0;
         let rtt = self.handshake;
         self.congestion.init(&mut self.window, now, rtt);
+    }
+
+    /// What the recovery sees of it.
+    #[inline]
+    pub(crate) fn view(&mut self) -> SenderView<'_> {
+        SenderView(self)
     }
 
     /// The sequence number at `offset`.
@@ -379,12 +389,6 @@ impl Sender {
             }
             self.congestion.on_phase(&mut self.window, phase);
         }
-    }
-
-    /// A reduction of the window is complete.
-    pub(crate) fn reduced(&mut self, now: Instant) {
-        self.congestion
-            .on_signal(&mut self.window, Signal::Reduced, now);
     }
 
     /// The retransmission timer expired: one segment, from the first one, in slow start. The

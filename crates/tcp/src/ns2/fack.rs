@@ -11,7 +11,7 @@
 //! sample the round-trip time from the last segment that arrived in order, as ns-2's do.
 
 use super::turn::newack;
-use crate::recovery::{Arrival, Pick, Recovery, Sender};
+use crate::recovery::{Arrival, Pick, Recovery, SenderView};
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
 use std::collections::VecDeque;
@@ -39,18 +39,18 @@ pub(crate) struct Fack {
 
 impl Fack {
     /// What every acknowledgement with SACK blocks, or in recovery, does (`oldack`).
-    fn oldack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+    fn oldack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
         if let Some((last, _)) = arrival.delivery.last {
             self.echo = Some(last);
         }
         tx.settle(arrival.now);
         if let Some(echo) = self.echo {
-            tx.rto.observe(echo, arrival.now);
+            tx.observe_rtt(echo, arrival.now);
         }
-        self.fack = self.fack.max(tx.una).max(arrival.highest.unwrap_or(0));
-        tx.next = tx.next.max(self.fack.min(tx.max));
+        self.fack = self.fack.max(tx.una()).max(arrival.highest.unwrap_or(0));
+        tx.send_from(tx.next().max(self.fack.min(tx.max())));
         let before = self.resent.len();
-        let (una, sacked) = (tx.una, &tx.board.sacked);
+        let (una, sacked) = (tx.una(), &tx.board().sacked);
         self.resent
             .retain(|&(from, _)| from >= una && sacked.covering(from).is_none());
         self.resent_out = self
@@ -58,9 +58,9 @@ impl Fack {
             .saturating_sub((before - self.resent.len()) as u32);
     }
 
-    fn forget(&mut self, tx: &mut Sender) {
-        if !tx.board.sacked.is_empty() {
-            tx.board.clear();
+    fn forget(&mut self, tx: &mut SenderView<'_>) {
+        if !tx.board().sacked.is_empty() {
+            tx.board_mut().clear();
         }
         self.stalled = false;
         self.resent.clear();
@@ -69,22 +69,21 @@ impl Fack {
         self.resend = false;
     }
 
-    fn begin(&mut self, tx: &mut Sender, now: Instant) {
-        self.recover = tx.next;
+    fn begin(&mut self, tx: &mut SenderView<'_>, now: Instant) {
+        self.recover = tx.next();
         self.recovering = true;
         self.resend = true;
         self.shut = true;
-        tx.counters.recoveries += 1;
-        tx.reduce(tx.board.pipe(), now);
+        tx.count_recovery();
+        tx.reduce(tx.board().pipe(), now);
         tx.enter(Phase::Recovery);
-        tx.window.cwnd = 1;
+        tx.set_cwnd(1);
         // The fraction of the window goes with it.
-        tx.congestion
-            .on_signal(&mut tx.window, bentpipe_cc::Signal::Timeout, now);
+        tx.signal(bentpipe_cc::Signal::Timeout, now);
         tx.restart(now);
     }
 
-    fn in_recovery(&mut self, tx: &mut Sender, arrival: &Arrival) {
+    fn in_recovery(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
         self.oldack(tx, arrival);
         if let Some(highest) = arrival.highest {
             let before = self.resent.len();
@@ -93,7 +92,7 @@ impl Fack {
         }
         tx.grow(arrival);
         self.shut = false;
-        if arrival.highest.is_none() && tx.una > self.recover {
+        if arrival.highest.is_none() && tx.una() > self.recover {
             self.recovering = false;
             self.forget(tx);
             tx.enter(Phase::Open);
@@ -101,11 +100,11 @@ impl Fack {
         }
     }
 
-    fn outside(&mut self, tx: &mut Sender, arrival: &Arrival) {
+    fn outside(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
         self.oldack(tx, arrival);
-        let beyond = tx.segments(self.fack - tx.una);
+        let beyond = tx.segments(self.fack - tx.una());
         self.shut = beyond > 1;
-        if beyond > tx.config.dupthresh {
+        if beyond > tx.dupthresh() {
             self.begin(tx, arrival.now);
         }
     }
@@ -116,7 +115,7 @@ impl Recovery for Fack {
         "ns2-fack"
     }
 
-    fn on_ack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+    fn on_ack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
         if self.recovering {
             self.in_recovery(tx, arrival);
         } else if arrival.highest.is_some() {
@@ -124,13 +123,13 @@ impl Recovery for Fack {
         } else {
             self.echo = arrival.delivery.last.map(|(at, _)| at);
             self.forget(tx);
-            self.fack = tx.una;
+            self.fack = tx.una();
             self.shut = false;
             newack(tx, arrival, self.recover);
         }
     }
 
-    fn on_dupack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+    fn on_dupack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
         if self.recovering {
             self.in_recovery(tx, arrival);
         } else {
@@ -138,43 +137,44 @@ impl Recovery for Fack {
         }
     }
 
-    fn on_rto(&mut self, tx: &mut Sender, now: Instant) {
+    fn on_rto(&mut self, tx: &mut SenderView<'_>, now: Instant) {
         self.forget(tx);
         self.shut = false;
         let in_flight = tx.segments(tx.flight());
         tx.enter_loss(in_flight, true, now);
         if self.recovering {
             tx.enter(Phase::Recovery);
-            tx.window.cwnd = 1;
+            tx.set_cwnd(1);
         }
-        self.fack = tx.una;
-        tx.next = tx.una;
+        self.fack = tx.una();
+        tx.send_from(tx.una());
     }
 
-    fn pick(&mut self, tx: &mut Sender) -> Pick {
+    fn pick(&mut self, tx: &mut SenderView<'_>) -> Pick {
         if self.resend {
-            return Pick::Again(tx.una, tx.max);
+            return Pick::Again(tx.una(), tx.max());
         }
-        let window = tx.window.cwnd.saturating_sub(self.resent_out);
-        let flight = tx.next.saturating_sub(self.fack.max(tx.una));
+        let window = tx.cwnd().saturating_sub(self.resent_out);
+        let flight = tx.next().saturating_sub(self.fack.max(tx.una()));
         if self.stalled || self.shut || flight >= tx.bytes(window) {
             return Pick::Nothing;
         }
-        let hole =
-            tx.board.sacked.last().and_then(|(_, highest)| {
-                tx.board.sacked.uncovered(self.cursor.max(tx.una), highest)
-            });
+        let hole = tx.board().sacked.last().and_then(|(_, highest)| {
+            tx.board()
+                .sacked
+                .uncovered(self.cursor.max(tx.una()), highest)
+        });
         match hole {
             Some((from, to)) => Pick::Again(from, to),
             None => Pick::Next,
         }
     }
 
-    fn on_sent(&mut self, tx: &mut Sender, from: u64, to: u64) {
+    fn on_sent(&mut self, tx: &mut SenderView<'_>, from: u64, to: u64) {
         let again = self.resend || (from >= self.cursor && to <= self.fack);
-        if again && !tx.board.sacked.is_empty() {
+        if again && !tx.board().sacked.is_empty() {
             self.resend = false;
-            self.resent.push_back((from, tx.next));
+            self.resent.push_back((from, tx.next()));
             self.resent_out += 1;
             self.cursor = to;
         }

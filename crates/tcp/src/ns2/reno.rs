@@ -11,7 +11,7 @@
 //! that acknowledged off dupwnd and then cwnd.
 
 use super::turn::{Action, Turn, may_begin, newack, timeout};
-use crate::recovery::{Arrival, Pick, Recovery, Sender};
+use crate::recovery::{Arrival, Pick, Recovery, SenderView};
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
 
@@ -38,24 +38,24 @@ impl Reno {
         }
     }
 
-    fn begin(&mut self, tx: &mut Sender, now: Instant) {
-        self.recover = tx.max;
+    fn begin(&mut self, tx: &mut SenderView<'_>, now: Instant) {
+        self.recover = tx.max();
         self.action = Action::Dupack;
-        self.dupwnd = tx.config.dupthresh;
+        self.dupwnd = tx.dupthresh();
         self.resend = true;
-        tx.counters.recoveries += 1;
+        tx.count_recovery();
         tx.reduce(tx.segments(tx.flight()), now);
         tx.enter(Phase::Recovery);
         tx.restart(now);
     }
 
     /// A partial acknowledgement (`partialnewack`).
-    fn deflate(&mut self, tx: &mut Sender, arrival: &Arrival) {
+    fn deflate(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
         let acked = arrival.delivery.acked;
         if self.dupwnd > acked {
             self.dupwnd -= acked.saturating_sub(1);
         } else {
-            tx.window.cwnd = tx.window.cwnd.saturating_sub(acked - self.dupwnd).max(1);
+            tx.set_cwnd(tx.cwnd().saturating_sub(acked - self.dupwnd).max(1));
             self.dupwnd = 1;
         }
         if !self.settled {
@@ -76,9 +76,9 @@ impl Recovery for Reno {
         }
     }
 
-    fn on_ack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+    fn on_ack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
         let recovering = self.partial && self.action == Action::Dupack;
-        if recovering && tx.una < self.recover {
+        if recovering && tx.una() < self.recover {
             self.deflate(tx, arrival);
             return;
         }
@@ -90,17 +90,17 @@ impl Recovery for Reno {
         self.settled = false;
         self.resend = false;
         self.turn = Turn::OPEN;
-        if tx.phase == Phase::Recovery {
+        if tx.phase() == Phase::Recovery {
             tx.enter(Phase::Open);
         }
         newack(tx, arrival, self.recover);
     }
 
-    fn on_dupack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+    fn on_dupack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
         self.dupacks += 1;
-        let dupthresh = tx.config.dupthresh;
+        let dupthresh = tx.dupthresh();
         self.turn = match (self.dupacks < dupthresh, self.partial) {
-            (true, _) if tx.config.limited_transmit => Turn::ONE,
+            (true, _) if tx.limited_transmit() => Turn::ONE,
             (true, _) => Turn::SHUT,
             (false, true) => Turn {
                 within: 2,
@@ -118,25 +118,25 @@ impl Recovery for Reno {
         }
     }
 
-    fn on_rto(&mut self, tx: &mut Sender, now: Instant) {
+    fn on_rto(&mut self, tx: &mut SenderView<'_>, now: Instant) {
         self.dupwnd = 0;
         self.dupacks = 0;
-        self.recover = tx.max;
+        self.recover = tx.max();
         self.action = Action::Timeout;
         self.turn = Turn::OPEN;
         self.resend = false;
         timeout(tx, now);
     }
 
-    fn pick(&mut self, tx: &mut Sender) -> Pick {
+    fn pick(&mut self, tx: &mut SenderView<'_>) -> Pick {
         if self.resend {
-            return Pick::Again(tx.una, tx.max);
+            return Pick::Again(tx.una(), tx.max());
         }
-        let window = tx.window.cwnd + self.dupwnd;
+        let window = tx.cwnd() + self.dupwnd;
         self.turn.pick(tx, window, self.dupacks)
     }
 
-    fn on_sent(&mut self, _tx: &mut Sender, _from: u64, _to: u64) {
+    fn on_sent(&mut self, _tx: &mut SenderView<'_>, _from: u64, _to: u64) {
         if self.resend {
             self.resend = false;
         } else {

@@ -11,7 +11,7 @@
 //! acknowledged.
 
 use super::turn::{Turn, may_begin, newack, timeout};
-use crate::recovery::{Arrival, Pick, Recovery, Sender};
+use crate::recovery::{Arrival, Pick, Recovery, SenderView};
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
 
@@ -31,31 +31,33 @@ pub(crate) struct Sack {
 }
 
 impl Sack {
-    fn begin(&mut self, tx: &mut Sender, now: Instant) {
-        self.recover = tx.max;
-        let outstanding = i64::from(tx.segments(tx.max - tx.una));
-        self.pipe = outstanding - i64::from(tx.config.dupthresh);
-        self.resent = tx.una + u64::from(tx.mss);
+    fn begin(&mut self, tx: &mut SenderView<'_>, now: Instant) {
+        self.recover = tx.max();
+        let outstanding = i64::from(tx.segments(tx.max() - tx.una()));
+        self.pipe = outstanding - i64::from(tx.dupthresh());
+        self.resent = tx.una() + u64::from(tx.mss());
         self.recovering = true;
         self.resend = true;
         self.turn = Turn::SHUT;
-        tx.counters.recoveries += 1;
-        tx.reduce(tx.board.pipe(), now);
+        tx.count_recovery();
+        tx.reduce(tx.board().pipe(), now);
         tx.enter(Phase::Recovery);
         tx.restart(now);
     }
 
     /// A congestion control that governs recovery sets the window there too.
-    fn govern(&mut self, tx: &mut Sender, arrival: &Arrival) {
-        if tx.congestion.governs_recovery() {
-            tx.window.in_flight = u32::try_from(self.pipe.max(0)).unwrap_or(u32::MAX);
+    fn govern(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
+        if tx.governs_recovery() {
+            tx.set_in_flight(u32::try_from(self.pipe.max(0)).unwrap_or(u32::MAX));
             tx.grow(arrival);
         }
     }
 
-    fn hole(&self, tx: &Sender) -> Option<(u64, u64)> {
-        let (_, highest) = tx.board.sacked.last()?;
-        tx.board.sacked.uncovered(self.resent.max(tx.una), highest)
+    fn hole(&self, tx: &SenderView<'_>) -> Option<(u64, u64)> {
+        let (_, highest) = tx.board().sacked.last()?;
+        tx.board()
+            .sacked
+            .uncovered(self.resent.max(tx.una()), highest)
     }
 }
 
@@ -64,20 +66,20 @@ impl Recovery for Sack {
         "ns2-sack"
     }
 
-    fn on_ack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+    fn on_ack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
         self.turn = Turn::OPEN;
-        if self.recovering && tx.una < self.recover {
+        if self.recovering && tx.una() < self.recover {
             self.pipe -= 2;
             tx.settle(arrival.now);
-            tx.rto.reset_backoff();
+            tx.reset_backoff();
             self.govern(tx, arrival);
             return;
         }
         self.dupacks = 0;
         self.timed_out = false;
         self.resend = false;
-        if !tx.board.sacked.is_empty() {
-            tx.board.clear();
+        if !tx.board().sacked.is_empty() {
+            tx.board_mut().clear();
         }
         self.resent = 0;
         if self.recovering {
@@ -92,7 +94,7 @@ impl Recovery for Sack {
         }
     }
 
-    fn on_dupack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+    fn on_dupack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
         if self.recovering {
             self.turn = Turn::OPEN;
             self.pipe -= 1;
@@ -112,35 +114,35 @@ impl Recovery for Sack {
         }
         self.dupacks += 1;
         self.turn = Turn::SHUT;
-        if self.dupacks == tx.config.dupthresh {
+        if self.dupacks == tx.dupthresh() {
             if may_begin(tx, self.recover) {
                 self.begin(tx, arrival.now);
             }
-        } else if self.dupacks < tx.config.dupthresh && tx.config.limited_transmit {
+        } else if self.dupacks < tx.dupthresh() && tx.limited_transmit() {
             self.turn = Turn::ONE;
         }
     }
 
-    fn on_rto(&mut self, tx: &mut Sender, now: Instant) {
+    fn on_rto(&mut self, tx: &mut SenderView<'_>, now: Instant) {
         self.dupacks = 0;
         self.recovering = false;
         self.timed_out = true;
         self.resend = false;
-        self.recover = tx.max;
+        self.recover = tx.max();
         self.resent = 0;
         self.turn = Turn::OPEN;
-        tx.board.clear();
+        tx.board_mut().clear();
         timeout(tx, now);
     }
 
-    fn pick(&mut self, tx: &mut Sender) -> Pick {
+    fn pick(&mut self, tx: &mut SenderView<'_>) -> Pick {
         if self.resend {
-            return Pick::Again(tx.una, tx.max);
+            return Pick::Again(tx.una(), tx.max());
         }
         if !self.recovering {
-            return self.turn.pick(tx, tx.window.cwnd, self.dupacks);
+            return self.turn.pick(tx, tx.cwnd(), self.dupacks);
         }
-        if self.turn.within == 0 || self.pipe >= i64::from(tx.window.cwnd) {
+        if self.turn.within == 0 || self.pipe >= i64::from(tx.cwnd()) {
             return Pick::Nothing;
         }
         match self.hole(tx) {
@@ -149,7 +151,7 @@ impl Recovery for Sack {
         }
     }
 
-    fn on_sent(&mut self, _tx: &mut Sender, from: u64, to: u64) {
+    fn on_sent(&mut self, _tx: &mut SenderView<'_>, from: u64, to: u64) {
         if self.resend {
             self.resend = false;
         } else if self.recovering {

@@ -3,7 +3,7 @@
 //! two release one segment each.
 
 use super::turn::{Turn, may_begin, newack, timeout};
-use crate::recovery::{Arrival, Pick, Recovery, Sender};
+use crate::recovery::{Arrival, Pick, Recovery, SenderView};
 use bentpipe_base::Instant;
 use bentpipe_cc::{Phase, Signal};
 
@@ -20,45 +20,44 @@ impl Recovery for Tahoe {
         "ns2-tahoe"
     }
 
-    fn on_ack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+    fn on_ack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
         self.dupacks = 0;
         self.turn = Turn::OPEN;
         newack(tx, arrival, self.recover);
     }
 
-    fn on_dupack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+    fn on_dupack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
         self.dupacks += 1;
         self.turn = Turn::OPEN;
-        if self.dupacks == tx.config.dupthresh {
+        if self.dupacks == tx.dupthresh() {
             if may_begin(tx, self.recover) {
-                self.recover = tx.max;
-                tx.counters.recoveries += 1;
+                self.recover = tx.max();
+                tx.count_recovery();
                 tx.reduce(tx.segments(tx.flight()), arrival.now);
                 tx.enter(Phase::Loss);
-                tx.window.cwnd = 1;
-                tx.congestion
-                    .on_signal(&mut tx.window, Signal::Timeout, arrival.now);
-                tx.next = tx.una;
+                tx.set_cwnd(1);
+                tx.signal(Signal::Timeout, arrival.now);
+                tx.send_from(tx.una());
                 tx.restart(arrival.now);
             }
-        } else if self.dupacks < tx.config.dupthresh && tx.config.limited_transmit {
+        } else if self.dupacks < tx.dupthresh() && tx.limited_transmit() {
             self.turn.beyond = 1;
         }
     }
 
-    fn on_rto(&mut self, tx: &mut Sender, now: Instant) {
-        self.recover = tx.max;
+    fn on_rto(&mut self, tx: &mut SenderView<'_>, now: Instant) {
+        self.recover = tx.max();
         self.turn = Turn::OPEN;
         timeout(tx, now);
     }
 
-    fn pick(&mut self, tx: &mut Sender) -> Pick {
-        self.turn.pick(tx, tx.window.cwnd, self.dupacks)
+    fn pick(&mut self, tx: &mut SenderView<'_>) -> Pick {
+        self.turn.pick(tx, tx.cwnd(), self.dupacks)
     }
 
-    fn on_sent(&mut self, tx: &mut Sender, from: u64, _to: u64) {
+    fn on_sent(&mut self, tx: &mut SenderView<'_>, from: u64, _to: u64) {
         // What the window allows does not use the single one up.
-        if from - tx.una >= tx.bytes(tx.window.cwnd) {
+        if from - tx.una() >= tx.bytes(tx.cwnd()) {
             self.turn.beyond = 0;
         }
     }

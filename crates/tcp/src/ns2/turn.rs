@@ -2,7 +2,7 @@
 //! `tcp-vegas.cc`). ns-2 counts segments, holds the window as a real number ([`window`](super::window)), and sends "as
 //! much as the window allows" after most acknowledgements, but only single segments after some: [`Turn`].
 
-use crate::recovery::{Arrival, Pick, Sender};
+use crate::recovery::{Arrival, Pick, SenderView};
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
 
@@ -49,7 +49,7 @@ impl Turn {
     };
 
     /// Of a window of `window` segments, `dupacks` more for the single one.
-    pub(super) fn pick(&self, tx: &Sender, window: u32, dupacks: u32) -> Pick {
+    pub(super) fn pick(&self, tx: &SenderView<'_>, window: u32, dupacks: u32) -> Pick {
         let flight = tx.flight();
         let within = self.within > 0 && flight < tx.bytes(window);
         let beyond = self.beyond > 0 && flight < tx.bytes(window + dupacks);
@@ -70,14 +70,14 @@ impl Turn {
 }
 
 /// An acknowledgement of new data (`recv_newack_helper`).
-pub(super) fn newack(tx: &mut Sender, arrival: &Arrival, recover: u64) {
-    if tx.phase != Phase::Open && tx.una >= recover {
+pub(super) fn newack(tx: &mut SenderView<'_>, arrival: &Arrival, recover: u64) {
+    if tx.phase() != Phase::Open && tx.una() >= recover {
         tx.enter(Phase::Open);
     }
     tx.settle(arrival.now);
-    tx.window.in_flight = tx.segments(tx.flight());
-    if tx.config.ns2.at_syn(tx) {
-        tx.window.cwnd = tx.window.cwnd.max(tx.config.initial_window);
+    tx.set_in_flight(tx.segments(tx.flight()));
+    if tx.ns2().at_syn(tx) {
+        tx.set_cwnd(tx.cwnd().max(tx.initial_window()));
     } else {
         tx.grow(arrival);
     }
@@ -85,13 +85,13 @@ pub(super) fn newack(tx: &mut Sender, arrival: &Arrival, recover: u64) {
 
 /// Whether duplicate acknowledgements may begin a recovery (`dupack_action`, with `bug_fix_` and
 /// `bugfix_ss_`): what was sent before the last one is acknowledged, or nothing ever was.
-pub(super) fn may_begin(tx: &Sender, recover: u64) -> bool {
-    tx.una > recover || tx.una <= 1
+pub(super) fn may_begin(tx: &SenderView<'_>, recover: u64) -> bool {
+    tx.una() > recover || tx.una() <= 1
 }
 
 /// The retransmission timer expired (`timeout`).
-pub(super) fn timeout(tx: &mut Sender, now: Instant) {
+pub(super) fn timeout(tx: &mut SenderView<'_>, now: Instant) {
     let in_flight = tx.segments(tx.flight());
     tx.enter_loss(in_flight, true, now);
-    tx.next = tx.una;
+    tx.send_from(tx.una());
 }

@@ -10,7 +10,7 @@
 //! The first window is one segment, and two from the first acknowledgement of data on.
 
 use super::turn::{Action, Turn, newack, timeout};
-use crate::recovery::{Arrival, Pick, Recovery, Sender};
+use crate::recovery::{Arrival, Pick, Recovery, SenderView};
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
 
@@ -35,28 +35,28 @@ pub(crate) struct Vegas {
 }
 
 impl Vegas {
-    fn begin(&mut self, tx: &mut Sender, now: Instant) {
+    fn begin(&mut self, tx: &mut SenderView<'_>, now: Instant) {
         self.action = Action::Dupack;
-        self.recover = tx.max;
+        self.recover = tx.max();
         self.worried = 2;
         let hole = tx.first_unacked(now);
-        let inflated = tx.window.cwnd;
-        tx.counters.recoveries += 1;
+        let inflated = tx.cwnd();
+        tx.count_recovery();
         tx.reduce(tx.segments(tx.flight()), now);
         if self.changed.is_none_or(|changed| changed < hole.sent) {
-            self.cut = tx.window.cwnd;
+            self.cut = tx.cwnd();
             self.changed = Some(now);
             tx.enter(Phase::Recovery);
-            tx.window.cwnd = self.cut + self.dupacks;
+            tx.set_cwnd(self.cut + self.dupacks);
         } else {
             tx.enter(Phase::Recovery);
-            tx.window.cwnd = inflated;
+            tx.set_cwnd(inflated);
         }
-        tx.rto.back_off();
+        tx.back_off();
         tx.restart(now);
         self.resend = true;
         if hole.transmits == 1 {
-            self.dupacks = tx.config.dupthresh;
+            self.dupacks = tx.dupthresh();
         }
     }
 }
@@ -66,14 +66,14 @@ impl Recovery for Vegas {
         "ns2-vegas"
     }
 
-    fn on_ack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+    fn on_ack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
         if !self.started {
             self.started = true;
-            tx.window.cwnd = tx.window.cwnd.max(2);
+            tx.set_cwnd(tx.cwnd().max(2));
         }
-        if self.dupacks > tx.config.dupthresh && tx.window.cwnd > self.cut {
-            tx.window.cwnd = self.cut.max(1);
-            tx.window.ssthresh = 2;
+        if self.dupacks > tx.dupthresh() && tx.cwnd() > self.cut {
+            tx.set_cwnd(self.cut.max(1));
+            tx.set_ssthresh(2);
         }
         self.dupacks = 0;
         self.turn = Turn::OPEN;
@@ -83,9 +83,9 @@ impl Recovery for Vegas {
         newack(tx, arrival, self.recover);
         if self.worried > 0 {
             self.worried -= 1;
-            self.ahead = tx.una == tx.max;
-            if self.ahead || tx.congestion.expired(&tx.first_unacked(arrival.now)) {
-                self.dupacks = tx.config.dupthresh;
+            self.ahead = tx.una() == tx.max();
+            if self.ahead || tx.expired(&tx.first_unacked(arrival.now)) {
+                self.dupacks = tx.dupthresh();
                 self.resend = !self.ahead;
             } else {
                 self.worried = 0;
@@ -93,16 +93,16 @@ impl Recovery for Vegas {
         }
     }
 
-    fn on_dupack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+    fn on_dupack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
         self.dupacks += 1;
         let hole = tx.first_unacked(arrival.now);
-        let dupthresh = tx.config.dupthresh;
-        if self.dupacks == dupthresh || tx.congestion.expired(&hole) {
-            if tx.una > self.recover || self.action != Action::Timeout {
+        let dupthresh = tx.dupthresh();
+        if self.dupacks == dupthresh || tx.expired(&hole) {
+            if tx.una() > self.recover || self.action != Action::Timeout {
                 self.begin(tx, arrival.now);
             }
         } else if self.dupacks > dupthresh {
-            tx.window.cwnd += 1;
+            tx.set_cwnd(tx.cwnd() + 1);
         }
         self.turn = if self.dupacks >= dupthresh {
             Turn::OPEN
@@ -111,9 +111,9 @@ impl Recovery for Vegas {
         };
     }
 
-    fn on_rto(&mut self, tx: &mut Sender, now: Instant) {
+    fn on_rto(&mut self, tx: &mut SenderView<'_>, now: Instant) {
         self.dupacks = 0;
-        self.recover = tx.max;
+        self.recover = tx.max();
         self.action = Action::Timeout;
         self.turn = Turn::OPEN;
         self.resend = false;
@@ -123,21 +123,21 @@ impl Recovery for Vegas {
         timeout(tx, now);
     }
 
-    fn pick(&mut self, tx: &mut Sender) -> Pick {
+    fn pick(&mut self, tx: &mut SenderView<'_>) -> Pick {
         if self.resend {
-            return Pick::Again(tx.una, tx.max);
+            return Pick::Again(tx.una(), tx.max());
         }
         if self.ahead {
             return Pick::Next;
         }
-        self.turn.pick(tx, tx.window.cwnd, 0)
+        self.turn.pick(tx, tx.cwnd(), 0)
     }
 
-    fn on_sent(&mut self, tx: &mut Sender, from: u64, _to: u64) {
+    fn on_sent(&mut self, tx: &mut SenderView<'_>, from: u64, _to: u64) {
         self.resend = false;
         if self.ahead {
             self.ahead = false;
-            tx.next = from;
+            tx.send_from(from);
         }
     }
 }

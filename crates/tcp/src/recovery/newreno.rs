@@ -12,7 +12,7 @@
 //! section 4). Deviation: a congestion control that governs recovery keeps its own window.
 
 use super::reno::Inflation;
-use super::{Arrival, Pick, Recovery, Sender};
+use super::{Arrival, Pick, Recovery, SenderView};
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
 
@@ -29,12 +29,12 @@ impl Recovery for NewReno {
         "newreno"
     }
 
-    fn on_ack(&mut self, tx: &mut Sender, arrival: &Arrival) {
-        if tx.phase != Phase::Recovery {
+    fn on_ack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
+        if tx.phase() != Phase::Recovery {
             self.base.on_ack(tx, arrival);
-        } else if tx.una >= self.base.recover {
+        } else if tx.una() >= self.base.recover {
             let in_flight = tx.segments(tx.flight());
-            let cwnd = tx.window.ssthresh.min(in_flight.max(1) + 1);
+            let cwnd = tx.ssthresh().min(in_flight.max(1) + 1);
             self.partial = false;
             self.base.finish(tx, arrival, cwnd);
         } else {
@@ -42,7 +42,7 @@ impl Recovery for NewReno {
             let acked = arrival.delivery.acked;
             self.base.left = (self.base.left + 1).saturating_sub(acked.max(1));
             self.base.resend = true;
-            tx.window.in_flight = self.base.in_flight(tx);
+            tx.set_in_flight(self.base.in_flight(tx));
             tx.grow(arrival);
             if !self.partial {
                 self.partial = true;
@@ -51,22 +51,22 @@ impl Recovery for NewReno {
         }
     }
 
-    fn on_dupack(&mut self, tx: &mut Sender, arrival: &Arrival) {
-        if tx.phase != Phase::Recovery {
+    fn on_dupack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
+        if tx.phase() != Phase::Recovery {
             self.partial = false;
         }
         self.base.on_dupack(tx, arrival);
     }
 
-    fn on_rto(&mut self, tx: &mut Sender, now: Instant) {
+    fn on_rto(&mut self, tx: &mut SenderView<'_>, now: Instant) {
         self.base.on_rto(tx, now);
     }
 
-    fn pick(&mut self, tx: &mut Sender) -> Pick {
+    fn pick(&mut self, tx: &mut SenderView<'_>) -> Pick {
         self.base.pick(tx)
     }
 
-    fn on_sent(&mut self, _tx: &mut Sender, _from: u64, _to: u64) {
+    fn on_sent(&mut self, _tx: &mut SenderView<'_>, _from: u64, _to: u64) {
         self.base.resend = false;
     }
 }

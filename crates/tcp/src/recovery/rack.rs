@@ -18,7 +18,7 @@
 //! due by time, and the first segment); a D-SACK that comes with nothing in flight is not heard.
 
 use super::sack_recovery::Detect;
-use super::{Arrival, Sender};
+use super::{Arrival, SenderView};
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
 use std::time::Duration;
@@ -61,27 +61,27 @@ impl Default for Rack {
 
 impl Rack {
     /// Step 4.
-    fn reordering_window(&self, tx: &Sender) -> Duration {
-        let recovering = matches!(tx.phase, Phase::Recovery | Phase::Loss);
-        let certain = recovering || tx.board.sacked_out() >= tx.config.dupthresh;
+    fn reordering_window(&self, tx: &SenderView<'_>) -> Duration {
+        let recovering = matches!(tx.phase(), Phase::Recovery | Phase::Loss);
+        let certain = recovering || tx.board().sacked_out() >= tx.dupthresh();
         if certain && !self.reordered {
             return Duration::ZERO;
         }
-        let quarter = tx.least_rtt.get().unwrap_or_default() / 4;
-        let most = tx.rto.srtt().unwrap_or(Duration::MAX);
+        let quarter = tx.least_rtt().unwrap_or_default() / 4;
+        let most = tx.srtt().unwrap_or(Duration::MAX);
         quarter.saturating_mul(self.quarters).min(most)
     }
 
     /// Step 5.
-    fn judge(&self, tx: &mut Sender, now: Instant) -> u32 {
+    fn judge(&self, tx: &mut SenderView<'_>, now: Instant) -> u32 {
         let wait = self.rtt + self.reordering_window(tx);
         let due = now.as_nanos().checked_sub(wait.as_nanos() as u64);
         let lost = due.map_or(0, |due| {
-            tx.board
+            tx.board_mut()
                 .judge_by_time(self.latest, Instant::from_nanos(due))
         });
-        let last = tx.board.last_out_before(self.latest);
-        tx.reorder = last.map_or(Instant::MAX, |last| last + wait);
+        let last = tx.board().last_out_before(self.latest);
+        tx.set_timer(last.map_or(Instant::MAX, |last| last + wait));
         lost
     }
 }
@@ -92,10 +92,10 @@ impl Detect for Rack {
     const CLOCKED_BY_SACK: bool = true;
     const COUNTS_DUPACKS: bool = false;
 
-    fn observe(&mut self, tx: &mut Sender, arrival: &Arrival) {
+    fn observe(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
         // Step 1.
         if let Some(rtt) = arrival.rtt {
-            tx.least_rtt.observe(rtt, arrival.now);
+            tx.observe_least_rtt(rtt, arrival.now);
         }
         // Step 2. Transmissions that are not certain are not among them.
         if let Some(sent) = arrival.delivery.latest {
@@ -107,9 +107,9 @@ impl Detect for Rack {
         self.reordered |= lowest.is_some_and(|lowest| lowest < self.highest);
         self.highest = self.highest.max(arrival.delivery.highest);
         // Step 4, D-SACK.
-        self.round = self.round.filter(|round| tx.una < *round);
+        self.round = self.round.filter(|round| tx.una() < *round);
         if arrival.duplicate && self.round.is_none() {
-            self.round = Some(tx.next);
+            self.round = Some(tx.next());
             self.quarters = self.quarters.saturating_add(1);
             self.persist = PERSIST;
         }
@@ -122,12 +122,12 @@ impl Detect for Rack {
         }
     }
 
-    fn detect(&mut self, tx: &mut Sender, arrival: &Arrival) -> u32 {
+    fn detect(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) -> u32 {
         self.judge(tx, arrival.now)
     }
 
-    fn late(&mut self, tx: &mut Sender, now: Instant) -> u32 {
-        tx.reorder = Instant::MAX;
+    fn late(&mut self, tx: &mut SenderView<'_>, now: Instant) -> u32 {
+        tx.set_timer(Instant::MAX);
         self.judge(tx, now)
     }
 }

@@ -12,7 +12,7 @@
 //! ssthresh.
 
 use super::tahoe::{fits, limited};
-use super::{Arrival, Pick, Recovery, Sender};
+use super::{Arrival, Pick, Recovery, SenderView};
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
 
@@ -30,15 +30,15 @@ pub(super) struct Inflation {
 
 impl Inflation {
     /// A duplicate acknowledgement.
-    pub(super) fn on_dupack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+    pub(super) fn on_dupack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
         self.dupacks += 1;
-        if tx.phase == Phase::Recovery {
+        if tx.phase() == Phase::Recovery {
             self.left += 1;
-        } else if self.dupacks == tx.config.dupthresh && tx.una > self.recover {
-            self.recover = tx.max;
+        } else if self.dupacks == tx.dupthresh() && tx.una() > self.recover {
+            self.recover = tx.max();
             self.left = self.dupacks;
             self.resend = true;
-            tx.counters.recoveries += 1;
+            tx.count_recovery();
             let in_flight = self.in_flight(tx);
             tx.reduce(in_flight, arrival.now);
             tx.enter(Phase::Recovery);
@@ -46,64 +46,64 @@ impl Inflation {
         } else {
             return;
         }
-        if tx.congestion.governs_recovery() {
-            tx.window.in_flight = self.in_flight(tx);
+        if tx.governs_recovery() {
+            tx.set_in_flight(self.in_flight(tx));
             let mut arrival = *arrival;
             arrival.delivery.delivered = arrival.delivery.delivered.max(1);
             tx.grow(&arrival);
         }
     }
 
-    pub(super) fn in_flight(&self, tx: &Sender) -> u32 {
+    pub(super) fn in_flight(&self, tx: &SenderView<'_>) -> u32 {
         tx.segments(tx.flight()).saturating_sub(self.left)
     }
 
     /// New data is acknowledged outside recovery.
-    pub(super) fn on_ack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+    pub(super) fn on_ack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
         self.dupacks = 0;
         self.left = 0;
-        tx.window.in_flight = tx.segments(tx.flight());
+        tx.set_in_flight(tx.segments(tx.flight()));
         tx.grow(arrival);
-        if tx.una >= self.recover {
+        if tx.una() >= self.recover {
             tx.enter(Phase::Open);
         }
         tx.settle(arrival.now);
     }
 
     /// Recovery is over; goes on with `cwnd` segments, unless congestion control governs.
-    pub(super) fn finish(&mut self, tx: &mut Sender, arrival: &Arrival, cwnd: u32) {
+    pub(super) fn finish(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival, cwnd: u32) {
         self.dupacks = 0;
         self.left = 0;
         self.resend = false;
-        tx.window.in_flight = tx.segments(tx.flight());
+        tx.set_in_flight(tx.segments(tx.flight()));
         tx.grow(arrival);
-        if !tx.congestion.governs_recovery() {
-            tx.window.cwnd = cwnd.max(1);
+        if !tx.governs_recovery() {
+            tx.set_cwnd(cwnd.max(1));
         }
         tx.enter(Phase::Open);
         tx.reduced(arrival.now);
         tx.settle(arrival.now);
     }
 
-    pub(super) fn on_rto(&mut self, tx: &mut Sender, now: Instant) {
+    pub(super) fn on_rto(&mut self, tx: &mut SenderView<'_>, now: Instant) {
         self.dupacks = 0;
         self.left = 0;
         self.resend = false;
-        self.recover = tx.max;
+        self.recover = tx.max();
         let in_flight = tx.segments(tx.flight());
         tx.enter_loss(in_flight, false, now);
-        tx.next = tx.una;
+        tx.send_from(tx.una());
     }
 
-    pub(super) fn pick(&self, tx: &Sender) -> Pick {
+    pub(super) fn pick(&self, tx: &SenderView<'_>) -> Pick {
         if self.resend {
-            return Pick::Again(tx.una, tx.max);
+            return Pick::Again(tx.una(), tx.max());
         }
-        let extra = match tx.phase {
+        let extra = match tx.phase() {
             Phase::Recovery => self.left,
             _ => limited(tx, self.dupacks),
         };
-        if fits(tx, tx.window.cwnd.saturating_add(extra)) {
+        if fits(tx, tx.cwnd().saturating_add(extra)) {
             Pick::Next
         } else {
             Pick::Nothing
@@ -120,28 +120,28 @@ impl Recovery for Reno {
         "reno"
     }
 
-    fn on_ack(&mut self, tx: &mut Sender, arrival: &Arrival) {
-        if tx.phase == Phase::Recovery {
-            let ssthresh = tx.window.ssthresh;
+    fn on_ack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
+        if tx.phase() == Phase::Recovery {
+            let ssthresh = tx.ssthresh();
             self.0.finish(tx, arrival, ssthresh);
         } else {
             self.0.on_ack(tx, arrival);
         }
     }
 
-    fn on_dupack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+    fn on_dupack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
         self.0.on_dupack(tx, arrival);
     }
 
-    fn on_rto(&mut self, tx: &mut Sender, now: Instant) {
+    fn on_rto(&mut self, tx: &mut SenderView<'_>, now: Instant) {
         self.0.on_rto(tx, now);
     }
 
-    fn pick(&mut self, tx: &mut Sender) -> Pick {
+    fn pick(&mut self, tx: &mut SenderView<'_>) -> Pick {
         self.0.pick(tx)
     }
 
-    fn on_sent(&mut self, _tx: &mut Sender, _from: u64, _to: u64) {
+    fn on_sent(&mut self, _tx: &mut SenderView<'_>, _from: u64, _to: u64) {
         self.0.resend = false;
     }
 }

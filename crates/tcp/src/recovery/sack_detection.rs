@@ -10,7 +10,7 @@
 //! out.
 
 use super::sack_recovery::Detect;
-use super::{Arrival, Sender};
+use super::{Arrival, SenderView};
 
 /// RFC 6675.
 #[derive(Debug)]
@@ -19,9 +19,9 @@ pub(super) struct Sack;
 impl Detect for Sack {
     const NAME: &'static str = "sack";
 
-    fn detect(&mut self, tx: &mut Sender, _arrival: &Arrival) -> u32 {
-        match tx.board.lost_edge(tx.config.dupthresh, tx.mss) {
-            Some(edge) => tx.board.judge(edge),
+    fn detect(&mut self, tx: &mut SenderView<'_>, _arrival: &Arrival) -> u32 {
+        match tx.board().lost_edge(tx.dupthresh(), tx.mss()) {
+            Some(edge) => tx.board_mut().judge(edge),
             None => 0,
         }
     }
@@ -34,11 +34,11 @@ pub(super) struct Fack;
 impl Detect for Fack {
     const NAME: &'static str = "fack";
 
-    fn detect(&mut self, tx: &mut Sender, _arrival: &Arrival) -> u32 {
-        let Some((_, highest)) = tx.board.sacked.last() else {
+    fn detect(&mut self, tx: &mut SenderView<'_>, _arrival: &Arrival) -> u32 {
+        let Some((_, highest)) = tx.board().sacked.last() else {
             return 0;
         };
-        let beyond = tx.bytes(tx.config.dupthresh);
-        tx.board.judge(highest.saturating_sub(beyond))
+        let beyond = tx.bytes(tx.dupthresh());
+        tx.board_mut().judge(highest.saturating_sub(beyond))
     }
 }

@@ -6,7 +6,7 @@
 //! NextSeg (segments not known to be lost) are left out; after a retransmission timeout what the
 //! peer holds is still believed unless it shows that it discarded it (RFC 2018, section 8).
 
-use super::{Arrival, Pick, Recovery, Sender};
+use super::{Arrival, Pick, Recovery, SenderView};
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
 use std::fmt::Debug;
@@ -26,16 +26,16 @@ pub(super) trait Detect: Debug + Send {
     const COUNTS_DUPACKS: bool = true;
 
     /// An acknowledgement came, in order or not: before [`Self::detect`], if that is asked at all.
-    fn observe(&mut self, _tx: &mut Sender, _arrival: &Arrival) {}
+    fn observe(&mut self, _tx: &mut SenderView<'_>, _arrival: &Arrival) {}
 
     /// A recovery, or the one after a timeout, is over.
     fn recovered(&mut self) {}
 
     /// Judges segments after an acknowledgement; returns how many are newly found lost.
-    fn detect(&mut self, tx: &mut Sender, arrival: &Arrival) -> u32;
+    fn detect(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) -> u32;
 
-    /// Judges segments when [`Sender::reorder`] expires; returns how many.
-    fn late(&mut self, _tx: &mut Sender, _now: Instant) -> u32 {
+    /// Judges segments when the timer of [`SenderView::set_timer`] expires; returns how many.
+    fn late(&mut self, _tx: &mut SenderView<'_>, _now: Instant) -> u32 {
         0
     }
 }
@@ -92,27 +92,27 @@ impl<D: Detect> SackRecovery<D> {
         }
     }
 
-    fn process(&mut self, tx: &mut Sender, arrival: &Arrival, advanced: bool) {
+    fn process(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival, advanced: bool) {
         let mut arrival = *arrival;
         if D::CLOCKED_BY_SACK {
             tx.clock_by_sack(&mut arrival);
         }
         self.detect.observe(tx, &arrival);
         // A window without holes has nothing to detect.
-        if !tx.board.sacked.is_empty() || tx.phase != Phase::Open {
+        if !tx.board().sacked.is_empty() || tx.phase() != Phase::Open {
             arrival.lost = self.detect.detect(tx, &arrival);
         }
-        let counts = D::COUNTS_DUPACKS && self.dupacks >= tx.config.dupthresh;
-        if counts && tx.phase != Phase::Loss {
-            arrival.lost += u32::from(tx.board.judge_first());
+        let counts = D::COUNTS_DUPACKS && self.dupacks >= tx.dupthresh();
+        if counts && tx.phase() != Phase::Loss {
+            arrival.lost += u32::from(tx.board_mut().judge_first());
         }
-        tx.window.in_flight = tx.board.pipe();
-        match tx.phase {
-            Phase::Open | Phase::Disorder | Phase::Cwr if tx.board.lost_out() > 0 => {
+        tx.set_in_flight(tx.board().pipe());
+        match tx.phase() {
+            Phase::Open | Phase::Disorder | Phase::Cwr if tx.board().lost_out() > 0 => {
                 self.begin(tx, &arrival);
             }
             Phase::Open | Phase::Disorder | Phase::Cwr => {
-                let ordered = tx.board.sacked.is_empty();
+                let ordered = tx.board().sacked.is_empty();
                 tx.enter(if ordered {
                     Phase::Open
                 } else {
@@ -122,7 +122,7 @@ impl<D: Detect> SackRecovery<D> {
                     tx.grow(&arrival);
                 }
             }
-            Phase::Recovery if tx.una >= self.recover => self.finish(tx, &arrival),
+            Phase::Recovery if tx.una() >= self.recover => self.finish(tx, &arrival),
             Phase::Recovery => {
                 tx.grow(&arrival);
                 self.shrink(tx, &arrival);
@@ -131,7 +131,7 @@ impl<D: Detect> SackRecovery<D> {
                 if advanced {
                     tx.grow(&arrival);
                 }
-                if tx.una >= self.recover {
+                if tx.una() >= self.recover {
                     tx.enter(Phase::Open);
                     self.detect.recovered();
                 }
@@ -142,38 +142,35 @@ impl<D: Detect> SackRecovery<D> {
         }
     }
 
-    fn begin(&mut self, tx: &mut Sender, arrival: &Arrival) {
-        self.recover = tx.max;
+    fn begin(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
+        self.recover = tx.max();
         self.first = true;
         self.proportion = Prr {
             flight: u64::from(tx.segments(tx.flight())),
             ..Prr::default()
         };
-        tx.counters.recoveries += 1;
-        tx.reduce(tx.board.pipe(), arrival.now);
+        tx.count_recovery();
+        tx.reduce(tx.board().pipe(), arrival.now);
         tx.enter(Phase::Recovery);
         tx.grow(arrival);
         self.shrink(tx, arrival);
         tx.restart(arrival.now);
     }
 
-    fn shrink(&mut self, tx: &mut Sender, arrival: &Arrival) {
-        if D::PROPORTIONAL && !tx.congestion.governs_recovery() {
-            let window = tx.window;
-            tx.window.cwnd = self.proportion.window(
-                window.ssthresh,
-                tx.board.pipe(),
-                arrival.delivery.delivered,
-            );
+    fn shrink(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
+        if D::PROPORTIONAL && !tx.governs_recovery() {
+            let (ssthresh, pipe) = (tx.ssthresh(), tx.board().pipe());
+            let delivered = arrival.delivery.delivered;
+            tx.set_cwnd(self.proportion.window(ssthresh, pipe, delivered));
         }
     }
 
-    fn finish(&mut self, tx: &mut Sender, arrival: &Arrival) {
+    fn finish(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
         self.dupacks = 0;
         self.first = false;
         tx.grow(arrival);
-        if !tx.congestion.governs_recovery() {
-            tx.window.cwnd = tx.window.ssthresh.max(1);
+        if !tx.governs_recovery() {
+            tx.set_cwnd(tx.ssthresh().max(1));
         }
         tx.enter(Phase::Open);
         tx.reduced(arrival.now);
@@ -186,31 +183,31 @@ impl<D: Detect> Recovery for SackRecovery<D> {
         D::NAME
     }
 
-    fn on_ack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+    fn on_ack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
         self.dupacks = 0;
         self.process(tx, arrival, true);
     }
 
-    fn on_dupack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+    fn on_dupack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
         if arrival.delivery.news {
             self.dupacks += 1;
         }
         self.process(tx, arrival, false);
     }
 
-    fn on_rto(&mut self, tx: &mut Sender, now: Instant) {
+    fn on_rto(&mut self, tx: &mut SenderView<'_>, now: Instant) {
         self.dupacks = 0;
         self.first = false;
-        self.recover = tx.max;
-        let pipe = tx.board.pipe();
-        tx.board.lose_all();
-        tx.reorder = Instant::MAX;
+        self.recover = tx.max();
+        let pipe = tx.board().pipe();
+        tx.board_mut().lose_all();
+        tx.set_timer(Instant::MAX);
         tx.enter_loss(pipe, false, now);
     }
 
-    fn on_timer(&mut self, tx: &mut Sender, now: Instant) {
+    fn on_timer(&mut self, tx: &mut SenderView<'_>, now: Instant) {
         let lost = self.detect.late(tx, now);
-        let begins = matches!(tx.phase, Phase::Open | Phase::Disorder | Phase::Cwr);
+        let begins = matches!(tx.phase(), Phase::Open | Phase::Disorder | Phase::Cwr);
         if lost > 0 && begins {
             self.begin(
                 tx,
@@ -227,16 +224,16 @@ impl<D: Detect> Recovery for SackRecovery<D> {
         }
     }
 
-    fn pick(&mut self, tx: &mut Sender) -> Pick {
-        let lost = tx.board.next_lost();
+    fn pick(&mut self, tx: &mut SenderView<'_>) -> Pick {
+        let lost = tx.board_mut().next_lost();
         if self.first
             && let Some((from, to)) = lost
         {
             return Pick::Again(from, to);
         }
-        let quiet = !tx.config.limited_transmit && tx.phase == Phase::Disorder;
-        let kept = if quiet { tx.board.sacked_out() } else { 0 };
-        if tx.board.pipe() + kept >= tx.window.cwnd {
+        let quiet = !tx.limited_transmit() && tx.phase() == Phase::Disorder;
+        let kept = if quiet { tx.board().sacked_out() } else { 0 };
+        if tx.board().pipe() + kept >= tx.cwnd() {
             return Pick::Nothing;
         }
         match lost {
@@ -245,9 +242,9 @@ impl<D: Detect> Recovery for SackRecovery<D> {
         }
     }
 
-    fn on_sent(&mut self, tx: &mut Sender, _from: u64, _to: u64) {
+    fn on_sent(&mut self, tx: &mut SenderView<'_>, _from: u64, _to: u64) {
         self.first = false;
-        if tx.phase == Phase::Recovery {
+        if tx.phase() == Phase::Recovery {
             self.proportion.out += 1;
         }
     }

@@ -8,7 +8,7 @@
 //! Deviations: limited transmit (RFC 3042) where configured; no second fast retransmit before the
 //! recovery point of the last loss is passed (RFC 6582, section 4).
 
-use super::{Arrival, Pick, Recovery, Sender};
+use super::{Arrival, Pick, Recovery, SenderView};
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
 
@@ -20,14 +20,14 @@ pub(super) struct Tahoe {
 }
 
 /// Whether the window of `segments` has room for the next segment.
-pub(super) fn fits(tx: &Sender, segments: u32) -> bool {
-    let left = tx.end().saturating_sub(tx.next).min(u64::from(tx.mss));
+pub(super) fn fits(tx: &SenderView<'_>, segments: u32) -> bool {
+    let left = tx.end().saturating_sub(tx.next()).min(u64::from(tx.mss()));
     tx.flight() + left <= tx.bytes(segments)
 }
 
 /// Segments beyond the window that `dupacks` release by RFC 3042.
-pub(super) fn limited(tx: &Sender, dupacks: u32) -> u32 {
-    if tx.config.limited_transmit && dupacks < tx.config.dupthresh {
+pub(super) fn limited(tx: &SenderView<'_>, dupacks: u32) -> u32 {
+    if tx.limited_transmit() && dupacks < tx.dupthresh() {
         dupacks.min(2)
     } else {
         0
@@ -39,41 +39,41 @@ impl Recovery for Tahoe {
         "tahoe"
     }
 
-    fn on_ack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+    fn on_ack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
         self.dupacks = 0;
-        tx.window.in_flight = tx.segments(tx.flight());
+        tx.set_in_flight(tx.segments(tx.flight()));
         tx.grow(arrival);
-        if tx.una >= self.recover {
+        if tx.una() >= self.recover {
             tx.enter(Phase::Open);
         }
         tx.settle(arrival.now);
     }
 
-    fn on_dupack(&mut self, tx: &mut Sender, arrival: &Arrival) {
+    fn on_dupack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
         self.dupacks += 1;
-        if self.dupacks != tx.config.dupthresh || tx.una <= self.recover {
+        if self.dupacks != tx.dupthresh() || tx.una() <= self.recover {
             return;
         }
-        self.recover = tx.max;
-        tx.counters.recoveries += 1;
+        self.recover = tx.max();
+        tx.count_recovery();
         let in_flight = tx.segments(tx.flight());
         tx.reduce(in_flight, arrival.now);
         tx.enter(Phase::Loss);
-        tx.window.cwnd = 1;
-        tx.next = tx.una;
+        tx.set_cwnd(1);
+        tx.send_from(tx.una());
         tx.restart(arrival.now);
     }
 
-    fn on_rto(&mut self, tx: &mut Sender, now: Instant) {
+    fn on_rto(&mut self, tx: &mut SenderView<'_>, now: Instant) {
         self.dupacks = 0;
-        self.recover = tx.max;
+        self.recover = tx.max();
         let in_flight = tx.segments(tx.flight());
         tx.enter_loss(in_flight, false, now);
-        tx.next = tx.una;
+        tx.send_from(tx.una());
     }
 
-    fn pick(&mut self, tx: &mut Sender) -> Pick {
-        let window = tx.window.cwnd.saturating_add(limited(tx, self.dupacks));
+    fn pick(&mut self, tx: &mut SenderView<'_>) -> Pick {
+        let window = tx.cwnd().saturating_add(limited(tx, self.dupacks));
         if fits(tx, window) {
             Pick::Next
         } else {

@@ -1,0 +1,247 @@
+//! What a loss recovery sees of the sender, and what it may do with it: the sequence space and the scoreboard, the
+//! window, and when timers start anew. The streams, the peer's window, the pacer and the counters are none of its
+//! business.
+
+use super::{Arrival, Sender};
+use crate::ns2;
+use crate::scoreboard::Scoreboard;
+use bentpipe_base::Instant;
+use bentpipe_cc::{FirstUnacked, Phase, Signal};
+use std::time::Duration;
+
+/// The sender, as a [`Recovery`](crate::recovery::Recovery) sees it. Sequence space is counted in 64-bit offsets, the
+/// window in segments.
+#[derive(Debug)]
+pub struct SenderView<'a>(pub(super) &'a mut Sender);
+
+/// What it sees.
+impl SenderView<'_> {
+    /// The first offset not acknowledged (SND.UNA).
+    #[inline]
+    pub(crate) fn una(&self) -> u64 {
+        self.0.una
+    }
+
+    /// The offset to send next (SND.NXT).
+    #[inline]
+    pub(crate) fn next(&self) -> u64 {
+        self.0.next
+    }
+
+    /// The end of all that was ever sent.
+    #[inline]
+    pub(crate) fn max(&self) -> u64 {
+        self.0.max
+    }
+
+    /// The end of all there is to send.
+    #[inline]
+    pub(crate) fn end(&self) -> u64 {
+        self.0.end()
+    }
+
+    /// Payload of a full segment, in bytes.
+    #[inline]
+    pub(crate) fn mss(&self) -> u32 {
+        self.0.mss
+    }
+
+    /// Bytes sent and not acknowledged.
+    #[inline]
+    pub(crate) fn flight(&self) -> u64 {
+        self.0.flight()
+    }
+
+    /// Segments that `bytes` make.
+    #[inline]
+    pub(crate) fn segments(&self, bytes: u64) -> u32 {
+        self.0.segments(bytes)
+    }
+
+    /// Bytes of `segments` full segments.
+    #[inline]
+    pub(crate) fn bytes(&self, segments: u32) -> u64 {
+        self.0.bytes(segments)
+    }
+
+    /// The segments in flight.
+    #[inline]
+    pub(crate) fn board(&self) -> &Scoreboard {
+        &self.0.board
+    }
+
+    /// The segments in flight, to be judged.
+    #[inline]
+    pub(crate) fn board_mut(&mut self) -> &mut Scoreboard {
+        &mut self.0.board
+    }
+
+    /// The segment that acknowledgements ask for.
+    pub(crate) fn first_unacked(&self, now: Instant) -> FirstUnacked {
+        self.0.first_unacked(now)
+    }
+
+    /// The state of loss recovery.
+    #[inline]
+    pub(crate) fn phase(&self) -> Phase {
+        self.0.phase
+    }
+
+    /// The congestion window.
+    #[inline]
+    pub(crate) fn cwnd(&self) -> u32 {
+        self.0.window.cwnd
+    }
+
+    /// The slow-start threshold.
+    #[inline]
+    pub(crate) fn ssthresh(&self) -> u32 {
+        self.0.window.ssthresh
+    }
+
+    /// The congestion control sets the window in recovery too.
+    pub(crate) fn governs_recovery(&self) -> bool {
+        self.0.congestion.governs_recovery()
+    }
+
+    /// Whether the congestion control's own timeout of `first` has passed.
+    pub(crate) fn expired(&self, first: &FirstUnacked) -> bool {
+        self.0.congestion.expired(first)
+    }
+
+    /// Duplicate acknowledgements that mean a loss.
+    #[inline]
+    pub(crate) fn dupthresh(&self) -> u32 {
+        self.0.config.dupthresh
+    }
+
+    /// The first duplicate acknowledgements each release a new segment (RFC 3042).
+    #[inline]
+    pub(crate) fn limited_transmit(&self) -> bool {
+        self.0.config.limited_transmit
+    }
+
+    /// First congestion window.
+    pub(crate) fn initial_window(&self) -> u32 {
+        self.0.config.initial_window
+    }
+
+    /// What is reckoned as in ns-2.
+    pub(crate) fn ns2(&self) -> &ns2::Rules {
+        &self.0.config.ns2
+    }
+
+    /// The smoothed round-trip time.
+    pub(crate) fn srtt(&self) -> Option<Duration> {
+        self.0.rto.srtt()
+    }
+
+    /// The least round-trip time of late, of the samples that [`Self::observe_least_rtt`] was given.
+    pub(crate) fn least_rtt(&self) -> Option<Duration> {
+        self.0.least_rtt.get()
+    }
+}
+
+/// What it does.
+impl SenderView<'_> {
+    /// Goes on sending from `offset`: with what was sent before, or without.
+    pub(crate) fn send_from(&mut self, offset: u64) {
+        self.0.next = offset;
+    }
+
+    /// A recovery begins, for the count of them.
+    pub(crate) fn count_recovery(&mut self) {
+        self.0.counters.recoveries += 1;
+    }
+
+    /// Holds the congestion window at `segments`.
+    #[inline]
+    pub(crate) fn set_cwnd(&mut self, segments: u32) {
+        self.0.window.cwnd = segments;
+    }
+
+    /// Sets the slow-start threshold.
+    pub(crate) fn set_ssthresh(&mut self, segments: u32) {
+        self.0.window.ssthresh = segments;
+    }
+
+    /// Tells the congestion control how many segments are in flight.
+    #[inline]
+    pub(crate) fn set_in_flight(&mut self, segments: u32) {
+        self.0.window.in_flight = segments;
+    }
+
+    /// Tells the congestion control of an acknowledgement.
+    #[inline]
+    pub(crate) fn grow(&mut self, arrival: &Arrival) {
+        self.0.grow(arrival);
+    }
+
+    /// The state of loss recovery changes.
+    #[inline]
+    pub(crate) fn enter(&mut self, phase: Phase) {
+        self.0.enter(phase);
+    }
+
+    /// Takes a new slow-start threshold and the window that goes with it: a loss was found at `now`.
+    pub(crate) fn reduce(&mut self, in_flight: u32, now: Instant) {
+        self.0.reduce(in_flight, now);
+    }
+
+    /// A reduction of the window is complete.
+    pub(crate) fn reduced(&mut self, now: Instant) {
+        self.signal(Signal::Reduced, now);
+    }
+
+    /// Tells the congestion control of `signal`.
+    pub(crate) fn signal(&mut self, signal: Signal, now: Instant) {
+        let tx = &mut *self.0;
+        tx.congestion.on_signal(&mut tx.window, signal, now);
+    }
+
+    /// The retransmission timer expired: see [`Sender::enter_loss`].
+    pub(crate) fn enter_loss(&mut self, in_flight: u32, anew: bool, now: Instant) {
+        self.0.enter_loss(in_flight, anew, now);
+    }
+
+    /// Starts the retransmission timer anew where data is in flight, and stops it where none is.
+    #[inline]
+    pub(crate) fn settle(&mut self, now: Instant) {
+        self.0.settle(now);
+    }
+
+    /// Starts the retransmission timer anew, and takes no round trip of what is sent again.
+    pub(crate) fn restart(&mut self, now: Instant) {
+        self.0.restart(now);
+    }
+
+    /// Wants [`on_timer`](crate::recovery::Recovery::on_timer) to be called `at`; `Instant::MAX`: not at all.
+    pub(crate) fn set_timer(&mut self, at: Instant) {
+        self.0.reorder = at;
+    }
+
+    /// Backs the retransmission timeout off.
+    pub(crate) fn back_off(&mut self) {
+        self.0.rto.back_off();
+    }
+
+    /// What is sent is known to arrive, though no sample could be taken: ends the backoff.
+    pub(crate) fn reset_backoff(&mut self) {
+        self.0.rto.reset_backoff();
+    }
+
+    /// A sample of the round-trip time that leaves the backoff as it is.
+    pub(crate) fn observe_rtt(&mut self, sent: Instant, now: Instant) {
+        self.0.rto.observe(sent, now);
+    }
+
+    /// A sample for the least round-trip time.
+    pub(crate) fn observe_least_rtt(&mut self, rtt: Duration, now: Instant) {
+        self.0.least_rtt.observe(rtt, now);
+    }
+
+    /// Takes samples of what SACK blocks name: see [`Sender::clock_by_sack`].
+    pub(crate) fn clock_by_sack(&mut self, arrival: &mut Arrival) {
+        self.0.clock_by_sack(arrival);
+    }
+}
