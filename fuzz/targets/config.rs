@@ -2,7 +2,7 @@
 //! nft but words, numbers, addresses and sets of them.
 #![no_main]
 
-use bentpipe_gateway_config::{Config, Interface, Which};
+use bentpipe_gateway_config::{Config, Interface, LegId};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
@@ -22,7 +22,7 @@ fn read(text: &str) {
             return;
         }
     };
-    for doubt in config.doubts() {
+    for doubt in config.warnings() {
         assert_eq!(doubt.to_string().lines().count(), 1);
     }
     let interfaces = [&config.lan_interfaces, &config.sat_interfaces].map(|names| {
@@ -35,10 +35,10 @@ fn read(text: &str) {
     for policy in &config.policies {
         let mut said = policy.counter();
         for (v4, leg) in [
-            (true, Which::Lan),
-            (true, Which::Sat),
-            (false, Which::Lan),
-            (false, Which::Sat),
+            (true, LegId::Lan),
+            (true, LegId::Sat),
+            (false, LegId::Lan),
+            (false, LegId::Sat),
         ] {
             said.extend(policy.matches(v4, leg, &interfaces[leg as usize]));
         }

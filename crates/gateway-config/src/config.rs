@@ -38,23 +38,23 @@
 mod read;
 
 use crate::Leg;
-use crate::policy::{Doubt, Policy, Quic, overlaps};
+use crate::policy::{ConfigWarning, Policy, Quic, overlaps};
 use bentpipe_base::Bytes;
 use bentpipe_config::Problems;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Which leg of the split.
+/// One of the two legs of a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum LegId {
     /// Towards the ground.
     Lan,
     /// Towards the satellite.
     Sat,
 }
 
-impl Which {
+impl LegId {
     /// The opposite leg.
     pub fn other(self) -> Self {
         match self {
@@ -86,10 +86,10 @@ pub enum Intercept {
 
 impl Intercept {
     /// Whether new connections that arrive by `leg` are split.
-    pub fn includes(self, leg: Which) -> bool {
+    pub fn includes(self, leg: LegId) -> bool {
         match self {
-            Self::Lan => leg == Which::Lan,
-            Self::Sat => leg == Which::Sat,
+            Self::Lan => leg == LegId::Lan,
+            Self::Sat => leg == LegId::Sat,
             Self::Both => true,
         }
     }
@@ -112,7 +112,7 @@ pub struct Profile {
     /// What policies call it.
     pub name: String,
     /// The leg whose place it takes, and whose keys it has where it gives none.
-    pub like: Which,
+    pub like: LegId,
     /// The leg's policy.
     pub leg: Leg,
 }
@@ -197,7 +197,7 @@ pub struct Config {
     /// How long a gateway that a successor has replaced waits for its flows to end.
     pub retire: Duration,
     /// Where the gateway listens for its operator.
-    pub control: Control,
+    pub control: ControlSocket,
     /// Where Prometheus finds the gateway; `None`: nowhere.
     pub metrics: Option<SocketAddr>,
     /// The file that gets a line for each flow that ends; `None`: none does.
@@ -208,8 +208,8 @@ pub struct Config {
 
 /// The control socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Control {
-    /// At [`Control::DEFAULT`], if that can be had; else none, with a warning.
+pub enum ControlSocket {
+    /// At [`ControlSocket::DEFAULT`], if that can be had; else none, with a warning.
     #[default]
     Usual,
     /// There, or no start.
@@ -218,7 +218,7 @@ pub enum Control {
     Off,
 }
 
-impl Control {
+impl ControlSocket {
     /// Where the control socket is unless the configuration says otherwise.
     pub const DEFAULT: &str = "/run/bentpipe/gateway.sock";
 
@@ -248,7 +248,7 @@ impl Default for Config {
             threads: None,
             drain: Duration::from_secs(30),
             retire: Duration::from_secs(24 * 3600),
-            control: Control::Usual,
+            control: ControlSocket::Usual,
             metrics: None,
             flow_log: None,
             limits: Limits::default(),
@@ -262,27 +262,27 @@ impl Config {
         read::config(file, text)
     }
 
-    /// What is doubtful about it, though it can be used.
-    pub fn doubts(&self) -> Vec<Doubt<'_>> {
-        let mut doubts = overlaps(&self.policies);
+    /// What in it will hardly do what was meant, though it can be used.
+    pub fn warnings(&self) -> Vec<ConfigWarning<'_>> {
+        let mut warnings = overlaps(&self.policies);
         let chosen = |number: usize| {
             let mut policies = self.policies.iter();
             policies.any(|policy| policy.profile == Some(number))
         };
         let profiles = self.profiles.iter().enumerate();
         let unchosen = profiles.filter(|(number, _)| !chosen(*number));
-        doubts.extend(unchosen.map(|(_, profile)| Doubt::Unchosen(&profile.name)));
+        warnings.extend(unchosen.map(|(_, profile)| ConfigWarning::Unchosen(&profile.name)));
         // The command line may name them yet.
         if !self.lan_interfaces.is_empty() && !self.sat_interfaces.is_empty() {
             let both = [&self.lan_interfaces[..], &self.sat_interfaces].concat();
             let elsewhere = self.policies.iter().flat_map(|policy| {
                 let names = policy.interfaces.iter();
                 let strange = names.filter(|name| !both.contains(name));
-                strange.map(move |name| Doubt::Elsewhere(policy, name))
+                strange.map(move |name| ConfigWarning::Elsewhere(policy, name))
             });
-            doubts.extend(elsewhere);
+            warnings.extend(elsewhere);
         }
-        doubts
+        warnings
     }
 
     /// The same configuration between the interfaces `lan` and `sat`.

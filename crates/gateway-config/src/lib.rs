@@ -22,7 +22,7 @@ mod policy;
 pub mod request;
 mod syn;
 
-pub use config::{Config, Control, Handshake, Intercept, Limits, Profile, Which};
+pub use config::{Config, ControlSocket, Handshake, Intercept, LegId, Limits, Profile};
 pub use leg::Leg;
-pub use policy::{Action, Doubt, Interface, Policy, Quic};
-pub use syn::{Ends, Service, Syn};
+pub use policy::{Action, ConfigWarning, Interface, Policy, Quic};
+pub use syn::{Ends, Syn, SynOptions};

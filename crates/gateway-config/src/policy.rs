@@ -4,7 +4,7 @@
 //! The kernel decides, by rules that the gateway writes from these, when it sees a
 //! connection's SYN: a connection is never picked up in mid-stream.
 
-use crate::Which;
+use crate::LegId;
 use bentpipe_base::Prefix;
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
@@ -34,7 +34,7 @@ pub struct Policy {
     /// The differentiated-services code point of the SYN (RFC 2474).
     pub dscp: Option<u8>,
     /// The leg by whose interface the SYN arrives.
-    pub arrives: Option<Which>,
+    pub arrives: Option<LegId>,
     /// The SYN arrives by one of these interfaces; by any, if there are none.
     pub interfaces: Vec<String>,
     /// By an interface of one of these VLANs (IEEE 802.1Q); of any or none, if there are none.
@@ -67,7 +67,7 @@ pub enum Quic {
 
 /// What may not be meant in a list of policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Doubt<'p> {
+pub enum ConfigWarning<'p> {
     /// What it matches, the other has taken: it is never used.
     Shadowed(&'p Policy, &'p Policy),
     /// Some connections match both, neither is the narrower one, and what they do differs: their
@@ -79,7 +79,7 @@ pub enum Doubt<'p> {
     Unchosen(&'p str),
 }
 
-impl std::fmt::Display for Doubt<'_> {
+impl std::fmt::Display for ConfigWarning<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Shadowed(later, earlier) => write!(
@@ -106,18 +106,18 @@ impl std::fmt::Display for Doubt<'_> {
 }
 
 /// What is doubtful about a list of policies.
-pub(crate) fn overlaps(policies: &[Policy]) -> Vec<Doubt<'_>> {
+pub(crate) fn overlaps(policies: &[Policy]) -> Vec<ConfigWarning<'_>> {
     let mut found = Vec::new();
     for (place, later) in policies.iter().enumerate() {
         let before = &policies[..place];
         if let Some(earlier) = before.iter().find(|earlier| earlier.covers(later)) {
-            found.push(Doubt::Shadowed(later, earlier));
+            found.push(ConfigWarning::Shadowed(later, earlier));
             continue;
         }
         let crosses = before.iter().filter(|earlier| {
             earlier.does() != later.does() && earlier.meets(later) && !later.covers(earlier)
         });
-        found.extend(crosses.map(|earlier| Doubt::Crosses(later, earlier)));
+        found.extend(crosses.map(|earlier| ConfigWarning::Crosses(later, earlier)));
     }
     found
 }
@@ -179,7 +179,7 @@ impl Policy {
 
     /// Its match on a SYN of IPv4 (`true`) or IPv6 that arrives by `leg`, whose interfaces are
     /// `interfaces`, in nft(8)'s language; `None` where it cannot match.
-    pub fn matches(&self, v4: bool, leg: Which, interfaces: &[Interface]) -> Option<String> {
+    pub fn matches(&self, v4: bool, leg: LegId, interfaces: &[Interface]) -> Option<String> {
         if !self.is_for(v4) || self.arrives.is_some_and(|arrives| arrives != leg) {
             return None;
         }
@@ -254,7 +254,10 @@ mod tests {
     }
 
     fn said(policies: &[Policy]) -> Vec<String> {
-        overlaps(policies).iter().map(Doubt::to_string).collect()
+        overlaps(policies)
+            .iter()
+            .map(ConfigWarning::to_string)
+            .collect()
     }
 
     #[test]
@@ -330,18 +333,18 @@ mod tests {
             from: prefixes(&["10.0.0.0/8", "fd00::/8"]),
             ports: vec![80..=80, 8000..=8099],
             dscp: Some(46),
-            arrives: Some(Which::Sat),
+            arrives: Some(LegId::Sat),
             ..any()
         };
-        let rule = policy.matches(false, Which::Sat, &[]).unwrap();
+        let rule = policy.matches(false, LegId::Sat, &[]).unwrap();
         let expected = "ip6 saddr { fd00::/8 } tcp dport { 80, 8000-8099 } ip6 dscp 46 ";
         assert_eq!(rule, expected);
-        assert_eq!(policy.matches(true, Which::Lan, &[]), None);
+        assert_eq!(policy.matches(true, LegId::Lan, &[]), None);
         let v4 = Policy {
             to: prefixes(&["192.0.2.1/32"]),
             ..any()
         };
-        assert_eq!(v4.matches(false, Which::Lan, &[]), None);
+        assert_eq!(v4.matches(false, LegId::Lan, &[]), None);
         let by = |name: &str, vlan| Interface {
             name: name.to_owned(),
             vlan,
@@ -363,9 +366,9 @@ mod tests {
                 vlans: vlans.to_vec(),
                 ..any()
             };
-            let rule = policy.matches(true, Which::Lan, &there);
+            let rule = policy.matches(true, LegId::Lan, &there);
             assert_eq!(rule.as_deref(), expected, "{interfaces:?} {vlans:?}");
         }
-        assert_eq!(any().matches(true, Which::Lan, &[]).unwrap(), "");
+        assert_eq!(any().matches(true, LegId::Lan, &[]).unwrap(), "");
     }
 }

@@ -19,7 +19,7 @@ pub struct Syn {
     /// The client's first sequence number: a SYN that comes again has the same.
     pub seq: Seq,
     /// What it asks of the way.
-    pub service: Service,
+    pub service: SynOptions,
     /// The first option that a split would break: Multipath TCP (30), TCP-MD5 (19), TCP-AO (29), and
     /// any that this program does not know.
     pub foreign_option: Option<u8>,
@@ -27,7 +27,7 @@ pub struct Syn {
 
 /// What a SYN asks of the way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Service {
+pub struct SynOptions {
     /// DSCP in the upper six bits; the lower two are 0.
     pub class: u8,
     /// Explicit congestion notification (RFC 3168, section 6.1.1).
@@ -65,7 +65,7 @@ impl Syn {
                 SocketAddr::new(destination, tcp.destination),
             ),
             seq: tcp.seq,
-            service: Service {
+            service: SynOptions {
                 class: traffic_class & !3,
                 ecn: tcp.flags.contains(Flags::ECE | Flags::CWR),
                 mss: tcp.options.mss,
@@ -114,7 +114,7 @@ mod tests {
                 "198.51.100.2:80".parse().unwrap(),
             ),
             seq: Seq(7),
-            service: Service {
+            service: SynOptions {
                 class: 0xb8,
                 ecn: false,
                 mss: Some(1460),

@@ -6,7 +6,7 @@
 //! the next of its flow that says more. When this process ends or the queue is full, packets go on.
 
 use bentpipe_base::{Bytes, Instant, Machine, Rate};
-use bentpipe_gateway_config::Which;
+use bentpipe_gateway_config::LegId;
 use bentpipe_interception::Marks;
 use bentpipe_os::nfqueue::{Queues, Verdict};
 use bentpipe_os::nft::{HoldTable, Holding, Hook, OwnerTable, TableFamily};
@@ -115,7 +115,7 @@ impl Thinner {
 
 /// Rules that tag what is to wait, and take the tag away behind the queue.
 fn rules(marks: Marks) -> String {
-    let (sat, tracked) = (marks.sat(), marks.tracked(Which::Sat));
+    let (sat, tracked) = (marks.sat(), marks.tracked(LegId::Sat));
     let tag = marks.acknowledging();
     format!(
         "\

@@ -1,4 +1,4 @@
-//! The configuration from its file, and its doubts into the log.
+//! Reads the configuration from its file, and puts its warnings into the log.
 
 use bentpipe_base::read_text;
 use bentpipe_config::Problems;
@@ -37,10 +37,10 @@ pub fn load(path: impl AsRef<Path>) -> Result<Config, ConfigError> {
     Ok(Config::parse(&path.display().to_string(), &text)?)
 }
 
-/// Says in the log what is doubtful about `config`, whose legs have these interfaces.
+/// Warns in the log of what in `config` will hardly do what was meant; its legs have these interfaces.
 pub(crate) fn warn(config: &Config, interfaces: &[Vec<Interface>; 2]) {
-    for doubt in config.doubts() {
-        tracing::warn!("{doubt}");
+    for warning in config.warnings() {
+        tracing::warn!("{warning}");
     }
     for policy in &config.policies {
         let mut all = interfaces.iter().flatten();

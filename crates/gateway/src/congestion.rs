@@ -1,7 +1,7 @@
 //! Which congestion control a leg gets, and what it is told of the link.
 
 use bentpipe_bpf::{ChooseError, ConfigureError, Controls, HYBLA, LoadError, RATE, kernel_name};
-use bentpipe_gateway_config::{Config, Leg, Which};
+use bentpipe_gateway_config::{Config, Leg, LegId};
 use bentpipe_interception::Marks;
 use bentpipe_relay::{Legs, Prepared};
 use bentpipe_sockets::{socket, tcp};
@@ -83,24 +83,29 @@ impl Supply {
         marks: Marks,
     ) -> Result<[Prepared; 2], ControlError> {
         Ok([
-            self.prepare(Which::Lan, lan, marks)?,
-            self.prepare(Which::Sat, sat, marks)?,
+            self.prepare(LegId::Lan, lan, marks)?,
+            self.prepare(LegId::Sat, sat, marks)?,
         ])
     }
 
     /// Finds the congestion control of a leg, tells it of the link, and makes the leg's policy ready
     /// for sockets with the leg's mark.
-    fn prepare(&mut self, which: Which, leg: &Leg, marks: Marks) -> Result<Prepared, ControlError> {
+    fn prepare(
+        &mut self,
+        leg_id: LegId,
+        leg: &Leg,
+        marks: Marks,
+    ) -> Result<Prepared, ControlError> {
         let control = match &leg.congestion {
             None => None,
-            Some(wanted) => Some(self.choose(which, wanted, leg.insist)?),
+            Some(wanted) => Some(self.choose(leg_id, wanted, leg.insist)?),
         };
         let knows = control.as_deref().is_some_and(is_ours);
         if knows && let Some(controls) = &mut self.controls {
             controls
-                .configure(marks.leg(which), &leg.link)
+                .configure(marks.leg(leg_id), &leg.link)
                 .map_err(|source| ControlError::Configure {
-                    leg: which.name(),
+                    leg: leg_id.name(),
                     source,
                 })?;
         }
@@ -111,8 +116,8 @@ impl Supply {
         let default = tcp::default_congestion().ok();
         let usual_control = !leg.insist && control.is_some() && control == default;
         Ok(Prepared {
-            mark: marks.leg(which),
-            tracked: marks.tracked(which),
+            mark: marks.leg(leg_id),
+            tracked: marks.tracked(leg_id),
             control,
             usual_control,
             ceiling,
@@ -122,7 +127,7 @@ impl Supply {
         })
     }
 
-    fn choose(&self, which: Which, wanted: &str, insist: bool) -> Result<String, ControlError> {
+    fn choose(&self, leg_id: LegId, wanted: &str, insist: bool) -> Result<String, ControlError> {
         // Asking is what loads the module of a control, where there is one.
         for name in [wanted, "hybla", "bbr", "cubic"] {
             if ask_for(name) {
@@ -132,12 +137,12 @@ impl Supply {
         let choice =
             bentpipe_bpf::choose(wanted, insist, self.failed.as_ref()).map_err(|source| {
                 ControlError::Choose {
-                    leg: which.name(),
+                    leg: leg_id.name(),
                     source,
                 }
             })?;
         if let Some(note) = choice.note {
-            tracing::warn!(leg = which.name(), "{note}");
+            tracing::warn!(leg = leg_id.name(), "{note}");
         }
         Ok(choice.name)
     }

@@ -10,7 +10,7 @@ use crate::descriptor_budget::{Descriptors, budget};
 use crate::handle::{Fixed, Handle, Order, OrderError, Orders, Outcome, Request};
 use crate::shutdown::Shutdown;
 use bentpipe_base::Bytes;
-use bentpipe_gateway_config::{Config, Limits, Which};
+use bentpipe_gateway_config::{Config, LegId, Limits};
 use bentpipe_interception::{InterceptError, Interception, Limit, Marks, News, Passed, Reason};
 use bentpipe_os::diag::{Diag, States};
 use bentpipe_os::neighbour::Neighbours;
@@ -117,18 +117,18 @@ impl Meter {
     }
 
     /// Round-trip times of a leg.
-    pub(crate) fn round_trips(&self, leg: Which) -> Distribution {
+    pub(crate) fn round_trips(&self, leg: LegId) -> Distribution {
         Distribution::of(self.times.iter().map(|times| &times.rtt[leg as usize]))
     }
 
     /// Segments that flows which have ended sent again.
-    pub(crate) fn retransmitted(&self, leg: Which) -> u64 {
+    pub(crate) fn retransmitted(&self, leg: LegId) -> u64 {
         let of = |times: &Arc<Times>| times.retransmitted[leg as usize].read();
         self.times.iter().map(of).sum()
     }
 
     /// Round-trip times sampled now, by leg; only one thread at a time may.
-    pub(crate) fn sample(&self, leg: Which, rtts: impl Iterator<Item = Duration>) {
+    pub(crate) fn sample(&self, leg: LegId, rtts: impl Iterator<Item = Duration>) {
         if let Some(times) = self.times.last() {
             rtts.for_each(|rtt| times.rtt[leg as usize].record(rtt));
         }

@@ -7,7 +7,7 @@ use crate::congestion::ControlError;
 use crate::gateway::Meter;
 use crate::status::{Lookout, Status};
 use bentpipe_base::Rate;
-use bentpipe_gateway_config::{Config, Control, Handshake, Intercept, Which};
+use bentpipe_gateway_config::{Config, ControlSocket, Handshake, Intercept, LegId};
 use bentpipe_interception::InterceptError;
 use bentpipe_relay::{Shared, Snapshot};
 use std::io;
@@ -177,12 +177,12 @@ impl Handle {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fixed {
     interfaces: [Vec<String>; 2],
-    profiles: Vec<(String, Which)>,
+    profiles: Vec<(String, LegId)>,
     intercept: Intercept,
     handshake: Handshake,
     port: u16,
     threads: Option<usize>,
-    control: Control,
+    control: ControlSocket,
     metrics: Option<SocketAddr>,
     flow_log: Option<PathBuf>,
     ack_rate: Option<Rate>,

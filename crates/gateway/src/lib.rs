@@ -30,8 +30,8 @@ mod watchdog;
 
 pub use bentpipe_gateway_config::Leg;
 pub use bentpipe_gateway_config::{
-    Action, Config, Control, Doubt, Handshake, Intercept, Interface, Limits, Policy, Profile, Quic,
-    Which,
+    Action, Config, ConfigWarning, ControlSocket, Handshake, Intercept, Interface, LegId, Limits,
+    Policy, Profile, Quic,
 };
 pub use bentpipe_interception::{InterceptError, Limit, Marks, TrialError, lost_over_loopback};
 pub use bentpipe_relay::{Entry, ListenError, Snapshot, Standing};

@@ -12,7 +12,7 @@ pub mod protocol;
 mod socket;
 
 use crate::handle::{Handle, OrderError};
-use bentpipe_gateway_config::{Config, Control};
+use bentpipe_gateway_config::{Config, ControlSocket};
 use bounded_server::{Greeting, Rank, Seats};
 use deadline::Deadline;
 use protocol::{Answer, Request};
@@ -166,7 +166,7 @@ impl Manager {
                 };
                 match control(path, desk, predecessor) {
                     Err(error @ (ManageError::InUse(_) | ManageError::Socket { .. }))
-                        if config.control == Control::Usual && predecessor.is_none() =>
+                        if config.control == ControlSocket::Usual && predecessor.is_none() =>
                     {
                         tracing::warn!("no control socket: {error}");
                         None

@@ -6,7 +6,7 @@
 
 use crate::gateway::Meter;
 use bentpipe_base::Instant;
-use bentpipe_gateway_config::Which;
+use bentpipe_gateway_config::LegId;
 use bentpipe_interception::{Limit, Marks};
 use bentpipe_os::diag::{Connection, Diag, States};
 use bentpipe_relay::{Shared, Standing};
@@ -212,17 +212,17 @@ impl Lookout {
             return Ok(Arc::clone(status));
         }
         let states = States::HANDSHAKE | States::DIALLING | States::CARRYING;
-        let ended = [Which::Lan, Which::Sat].map(|leg| meter.retransmitted(leg));
+        let ended = [LegId::Lan, LegId::Sat].map(|leg| meter.retransmitted(leg));
         let connections = self.diag.connections(states)?;
         let mut status = self.judge(&connections, shared, meter, now);
         let sample = now.since(self.sampled) >= SAMPLE;
-        for (which, leg) in [(Which::Lan, &mut status.lan), (Which::Sat, &mut status.sat)] {
-            let ever = &mut self.retransmitted[which as usize];
-            *ever = (ended[which as usize] + leg.retransmitted).max(*ever);
+        for (leg_id, leg) in [(LegId::Lan, &mut status.lan), (LegId::Sat, &mut status.sat)] {
+            let ever = &mut self.retransmitted[leg_id as usize];
+            *ever = (ended[leg_id as usize] + leg.retransmitted).max(*ever);
             leg.retransmitted_ever = *ever;
             if sample {
                 self.sampled = now;
-                meter.sample(which, leg.rtts.iter().copied());
+                meter.sample(leg_id, leg.rtts.iter().copied());
             }
         }
         let status = Arc::new(status);
@@ -239,10 +239,10 @@ impl Lookout {
     ) -> Status {
         let settings = shared.settings();
         let snapshot = meter.read();
-        let [mut lan, mut sat] = [Which::Lan, Which::Sat].map(|which| {
-            let prepared = &settings.legs.plain[which as usize];
+        let [mut lan, mut sat] = [LegId::Lan, LegId::Sat].map(|leg_id| {
+            let prepared = &settings.legs.plain[leg_id as usize];
             LegStatus {
-                interface: self.facts.interfaces[which as usize].join(", "),
+                interface: self.facts.interfaces[leg_id as usize].join(", "),
                 congestion_control: prepared.control.clone().unwrap_or_default(),
                 rate: prepared.leg.link.rate.map(|rate| rate.bits_per_sec()),
                 ..LegStatus::default()
@@ -255,12 +255,12 @@ impl Lookout {
         let mut buffered = shared.load().in_pipes();
         let mut pairs: HashMap<Ends, [Option<&Connection>; 2]> = HashMap::new();
         for connection in connections {
-            let Some(which) = self.facts.marks.leg_of(connection.mark) else {
+            let Some(leg_id) = self.facts.marks.leg_of(connection.mark) else {
                 continue;
             };
-            let leg = match which {
-                Which::Lan => &mut lan,
-                Which::Sat => &mut sat,
+            let leg = match leg_id {
+                LegId::Lan => &mut lan,
+                LegId::Sat => &mut sat,
             };
             if connection.info.state == SYN_RECEIVED {
                 flows.handshake += 1;
@@ -268,11 +268,11 @@ impl Lookout {
             }
             leg.count(connection);
             buffered += connection.buffered.0;
-            let ends = match which {
-                Which::Lan => (connection.peer, connection.local),
-                Which::Sat => (connection.local, connection.peer),
+            let ends = match leg_id {
+                LegId::Lan => (connection.peer, connection.local),
+                LegId::Sat => (connection.local, connection.peer),
             };
-            pairs.entry(ends).or_default()[which as usize] = Some(connection);
+            pairs.entry(ends).or_default()[leg_id as usize] = Some(connection);
         }
         pairs.values().for_each(|pair| flows.count(pair));
         lan.finish();
@@ -326,17 +326,17 @@ impl Lookout {
                 };
                 let carried = [lan.info.bytes_received.0, sat.info.bytes_received.0];
                 let was = before.get(&(*ground, *space)).copied().unwrap_or_default();
-                let rate = |which: Which| {
-                    let which = which as usize;
-                    carried[which].saturating_sub(was[which]) as f64 / seconds
+                let rate = |leg_id: LegId| {
+                    let leg_id = leg_id as usize;
+                    carried[leg_id].saturating_sub(was[leg_id]) as f64 / seconds
                 };
                 Some(FlowStatus {
                     ground: *ground,
                     space: *space,
                     to_sat: carried[0],
                     to_lan: carried[1],
-                    to_sat_rate: rate(Which::Lan),
-                    to_lan_rate: rate(Which::Sat),
+                    to_sat_rate: rate(LegId::Lan),
+                    to_lan_rate: rate(LegId::Sat),
                     lan: Half::of(lan),
                     sat: Half::of(sat),
                 })

@@ -9,7 +9,7 @@
 //! It never waits for nft, nor for the supervising thread, and nothing that it meets ends the gateway.
 
 use bentpipe_base::Instant;
-use bentpipe_gateway_config::{Interface, Which};
+use bentpipe_gateway_config::{Interface, LegId};
 use bentpipe_interception::Gate;
 use bentpipe_os::netlink::{Diversion, Family, Netlink, NetlinkError, Watch};
 use bentpipe_os::nft::LIFE;
@@ -168,7 +168,7 @@ impl Watchdog {
 #[derive(Debug)]
 pub(crate) struct Legs {
     netlink: Netlink,
-    /// By [`Which`]: each interface, and whether it is there.
+    /// By [`LegId`]: each interface, and whether it is there.
     interfaces: [Vec<(String, bool)>; 2],
 }
 
@@ -201,12 +201,12 @@ impl Legs {
     }
 
     /// A leg of which no interface is there.
-    fn without_interface(&self) -> Option<Which> {
-        let is_empty = |leg: &Which| {
+    fn without_interface(&self) -> Option<LegId> {
+        let is_empty = |leg: &LegId| {
             let mut all = self.interfaces[*leg as usize].iter();
             !all.any(|(_, is_there)| *is_there)
         };
-        [Which::Lan, Which::Sat].into_iter().find(is_empty)
+        [LegId::Lan, LegId::Sat].into_iter().find(is_empty)
     }
 
     /// The families that may cross: IPv6 may be switched off while we run (`disable_ipv6`), and then the kernel

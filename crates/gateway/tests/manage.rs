@@ -5,7 +5,9 @@
 mod support;
 
 use bentpipe_gateway::protocol::{self, AskError, Request};
-use bentpipe_gateway::{Config, Control, Gateway, Handle, ManageError, Manager, Shutdown, Source};
+use bentpipe_gateway::{
+    Config, ControlSocket, Gateway, Handle, ManageError, Manager, Shutdown, Source,
+};
 use bentpipe_os::{need, nft};
 use rustix::process::{Gid, Uid};
 use serde_json::Value;
@@ -55,7 +57,7 @@ fn start(
         let (text, path) = (Arc::clone(&text), path.clone());
         Source::new(move || {
             let mut config = parse(&text.lock().unwrap())?;
-            config.control = Control::At(path.clone());
+            config.control = ControlSocket::At(path.clone());
             Ok(config)
         })
     };
@@ -64,7 +66,7 @@ fn start(
         let (shutdown, path) = (Arc::clone(&shutdown), path.clone());
         move || {
             let mut config = parse(QUICK).unwrap();
-            config.control = Control::At(path);
+            config.control = ControlSocket::At(path);
             let gateway = Gateway::start(&config).unwrap();
             let manager =
                 Manager::start(&config, &gateway.handle(), &source, predecessor.as_deref())
@@ -490,11 +492,11 @@ fn a_second_gateway_does_not_take_the_control_socket() {
     let stage = Stage::new();
     let gateway = managed(&stage);
     let mut config = parse(QUICK).unwrap();
-    config.control = Control::At(gateway.path.clone());
+    config.control = ControlSocket::At(gateway.path.clone());
     let source = Source::new(|| Err("none".to_owned()));
     let refused = Manager::start(&config, &gateway.handle, &source, None).unwrap_err();
     assert!(matches!(refused, ManageError::InUse(_)), "{refused}");
-    config.control = Control::At(Path::new("/proc/no/such/place").to_owned());
+    config.control = ControlSocket::At(Path::new("/proc/no/such/place").to_owned());
     let refused = Manager::start(&config, &gateway.handle, &source, None).unwrap_err();
     assert!(refused.to_string().contains("/proc/no/such"), "{refused}");
     gateway.status();
@@ -507,7 +509,7 @@ fn a_successor_without_its_metrics_retires_nobody() {
     let stage = Stage::new();
     let gateway = managed(&stage);
     let mut config = parse(QUICK).unwrap();
-    config.control = Control::At(gateway.path.clone());
+    config.control = ControlSocket::At(gateway.path.clone());
     config.metrics = Some("192.0.2.55:9463".parse().unwrap());
     let source = Source::new(|| Err("none".to_owned()));
     let start = || Manager::start(&config, &gateway.handle, &source, Some(&gateway.path));

@@ -24,7 +24,7 @@
 //! state of a BPF congestion control is keyed by the socket's mark and shared by the whole process.
 //! All 32 bits count: a packet of ours is of no use to anybody else's rule.
 
-use bentpipe_gateway_config::Which;
+use bentpipe_gateway_config::LegId;
 use bentpipe_os::netlink::Mark;
 use bentpipe_os::owner::Owner;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -84,10 +84,10 @@ impl Marks {
     }
 
     /// On sockets of a leg.
-    pub const fn leg(self, leg: Which) -> u32 {
+    pub const fn leg(self, leg: LegId) -> u32 {
         match leg {
-            Which::Lan => self.lan(),
-            Which::Sat => self.sat(),
+            LegId::Lan => self.lan(),
+            LegId::Sat => self.sat(),
         }
     }
 
@@ -135,7 +135,7 @@ impl Marks {
     }
 
     /// On sockets dialled by a leg whose packets conntrack is to see.
-    pub const fn tracked(self, leg: Which) -> u32 {
+    pub const fn tracked(self, leg: LegId) -> u32 {
         self.leg(leg) | TRACKED
     }
 
@@ -148,8 +148,8 @@ impl Marks {
     }
 
     /// The leg of a socket with `mark`; `None` when it is not of this gateway.
-    pub fn leg_of(self, mark: u32) -> Option<Which> {
-        [Which::Lan, Which::Sat]
+    pub fn leg_of(self, mark: u32) -> Option<LegId> {
+        [LegId::Lan, LegId::Sat]
             .into_iter()
             .find(|leg| mark == self.leg(*leg) || mark == self.tracked(*leg))
     }
@@ -202,8 +202,8 @@ mod tests {
             one.intercepted(),
             one.lan(),
             one.sat(),
-            one.tracked(Which::Lan),
-            one.tracked(Which::Sat),
+            one.tracked(LegId::Lan),
+            one.tracked(LegId::Sat),
             one.found(),
             one.switch()[0],
             one.switch()[1],
@@ -219,12 +219,12 @@ mod tests {
             assert_eq!(mark >> 24, 0x62);
         }
         assert_eq!(one.sat() & Marks::mask(), one.intercepted());
-        assert_eq!(one.leg_of(one.tracked(Which::Sat)), Some(Which::Sat));
+        assert_eq!(one.leg_of(one.tracked(LegId::Sat)), Some(LegId::Sat));
         assert_eq!(one.leg_of(two.sat()), None);
         let Mark { value, mask } = one.tracked_ones();
         let tracked = all.iter().filter(|mark| **mark & mask == value).count();
         assert_eq!(
-            (tracked, two.tracked(Which::Lan) & mask == value),
+            (tracked, two.tracked(LegId::Lan) & mask == value),
             (2, false)
         );
         let held = one.held(15, WORKERS - 1);

@@ -58,7 +58,7 @@ pub use admission::{Limit, Reason};
 use crate::listeners::Doors;
 use crate::mark::Marks;
 use bentpipe_base::Bytes;
-use bentpipe_gateway_config::{Action, Interface, Policy, Quic, Which};
+use bentpipe_gateway_config::{Action, Interface, LegId, Policy, Quic};
 use bentpipe_os::netlink::Mark;
 use bentpipe_os::nft::Switch;
 use std::fmt::Write as _;
@@ -67,7 +67,7 @@ use std::fmt::Write as _;
 #[derive(Clone, Debug)]
 pub struct Crossing {
     /// By which leg they arrive.
-    pub leg: Which,
+    pub leg: LegId,
     /// Without a profile, then by profile; never empty.
     pub doors: Vec<Doors>,
 }
@@ -131,7 +131,7 @@ pub struct Ruleset {
     pub seed: u32,
     /// Where nobody is let in: see [`crate::Decoy`].
     pub decoy: Doors,
-    /// By [`Which`].
+    /// By [`LegId`].
     pub interfaces: [Vec<Interface>; 2],
     /// Which new connections are for it.
     pub crossings: Vec<Crossing>,
@@ -156,7 +156,7 @@ impl Ruleset {
     }
 
     /// Each crossing and profile, and its doors: the order is that of the queues.
-    pub fn entrances(&self) -> impl Iterator<Item = (Which, usize, &Doors)> {
+    pub fn entrances(&self) -> impl Iterator<Item = (LegId, usize, &Doors)> {
         self.crossings.iter().flat_map(|crossing| {
             let doors = crossing.doors.iter().enumerate();
             doors.map(|(profile, doors)| (crossing.leg, profile, doors))
@@ -164,7 +164,7 @@ impl Ruleset {
     }
 
     /// The number of an entrance.
-    fn entrance(&self, leg: Which, profile: usize) -> usize {
+    fn entrance(&self, leg: LegId, profile: usize) -> usize {
         let place = self
             .entrances()
             .position(|(other, of, _)| (other, of) == (leg, profile));
@@ -172,19 +172,19 @@ impl Ruleset {
     }
 
     /// The interfaces of a leg as an nft set.
-    fn set(&self, leg: Which) -> String {
+    fn set(&self, leg: LegId) -> String {
         format!("{{ {} }}", self.names(leg))
     }
 
     /// Their names, with commas.
-    fn names(&self, leg: Which) -> String {
+    fn names(&self, leg: LegId) -> String {
         let names = self.interfaces[leg as usize].iter();
         let names: Vec<_> = names.map(|one| format!("\"{}\"", one.name)).collect();
         names.join(", ")
     }
 
     /// Matches what goes from `leg` to the other.
-    fn crosses(&self, leg: Which) -> String {
+    fn crosses(&self, leg: LegId) -> String {
         format!(
             "iifname {} oifname {}",
             self.set(leg),
@@ -240,13 +240,13 @@ chain after {{
         let foreign = format!("socket mark & {mask:#x} != {ours:#x}");
         let by_leg = format!(
             "iifname {{ {}, {} }}",
-            self.names(Which::Lan),
-            self.names(Which::Sat)
+            self.names(LegId::Lan),
+            self.names(LegId::Sat)
         );
         let deliver = format!("meta mark set {ours:#x} accept");
         let found = self.marks.found();
         let without_ecn = self.marks.without_ecn();
-        let legs = [Which::Lan, Which::Sat];
+        let legs = [LegId::Lan, LegId::Sat];
         let [lan, sat] = legs.map(|leg| self.marks.leg(leg));
         let [tracked_lan, tracked_sat] = legs.map(|leg| self.marks.tracked(leg));
         let tracked = is("mark", self.marks.tracked_ones());
@@ -318,13 +318,13 @@ chain deliver {{
 
     /// The marks of dials that conntrack sees, as an nft set.
     fn tracked(&self) -> String {
-        let [lan, sat] = [Which::Lan, Which::Sat].map(|leg| self.marks.tracked(leg));
+        let [lan, sat] = [LegId::Lan, LegId::Sat].map(|leg| self.marks.tracked(leg));
         format!("{{ {lan:#x}, {sat:#x} }}")
     }
 
     /// Drops what is dialled by a leg and would leave by an interface that is not the leg's: the client's SYN was
     /// about to leave by one.
-    fn astray(&self, leg: Which) -> String {
+    fn astray(&self, leg: LegId) -> String {
         let (plain, tracked) = (self.marks.leg(leg), self.marks.tracked(leg));
         let set = self.set(leg);
         format!("  meta mark {{ {plain:#x}, {tracked:#x} }} oifname != {set} counter drop\n")
@@ -364,7 +364,7 @@ chain untranslated {{
 
     /// Counts what is forwarded between the legs, and thus not split.
     fn passing(&self) -> String {
-        let [lan, sat] = [Which::Lan, Which::Sat].map(|leg| self.set(leg));
+        let [lan, sat] = [LegId::Lan, LegId::Sat].map(|leg| self.set(leg));
         format!(
             "\
 chain refuse_quic {{
@@ -507,7 +507,7 @@ chain by_kind {{
             .chain(crosses)
             .map(|chain| format!("flush chain {table} {chain}\n"))
             .collect();
-        for leg in [Which::Lan, Which::Sat] {
+        for leg in [LegId::Lan, LegId::Sat] {
             let Some(size) = self.mss[leg as usize] else {
                 continue;
             };
@@ -533,7 +533,7 @@ mod tests {
     #[test]
     fn tproxy_comes_before_the_mark() {
         let crossing = Crossing {
-            leg: Which::Lan,
+            leg: LegId::Lan,
             doors: vec![Doors {
                 v4: "127.0.0.1:1000".parse().unwrap(),
                 v6: "[::1]:1001".parse().ok(),

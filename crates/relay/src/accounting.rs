@@ -7,7 +7,7 @@
 use crate::counters::{Counter, Counters};
 use crate::flow::{Flow, Phase, Side};
 use bentpipe_base::Instant;
-use bentpipe_gateway_config::Which;
+use bentpipe_gateway_config::LegId;
 use bentpipe_sockets::tcp::{self, Info};
 use bentpipe_sockets::{socket, timer};
 use std::net::SocketAddr;
@@ -87,7 +87,7 @@ pub struct Record {
     /// With whom.
     pub server: Option<SocketAddr>,
     /// By which leg the client came.
-    pub from: Which,
+    pub from: LegId,
     /// From the client's SYN to the end.
     pub lasted: Duration,
     /// How it ended, in one word.

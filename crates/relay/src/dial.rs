@@ -1,7 +1,7 @@
 //! Dialling on: the far leg, from the client's own address and port.
 
 use crate::socket_policy::Prepared;
-use bentpipe_gateway_config::{Ends, Service};
+use bentpipe_gateway_config::{Ends, SynOptions};
 use bentpipe_os::neighbour;
 use bentpipe_sockets::socket::{self, Dial};
 use bentpipe_sockets::tcp;
@@ -26,7 +26,7 @@ pub(crate) struct Dialled {
 pub(crate) fn dial(
     leg: &Prepared,
     ends: Ends,
-    service: Service,
+    service: SynOptions,
     tracked: bool,
 ) -> io::Result<Dialled> {
     match attempt(leg, ends, service, tracked) {
@@ -44,7 +44,7 @@ pub(crate) fn dial(
 fn attempt(
     leg: &Prepared,
     (client, server): Ends,
-    service: Service,
+    service: SynOptions,
     tracked: bool,
 ) -> io::Result<Dialled> {
     let socket = socket::stream(server)?;

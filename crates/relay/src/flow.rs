@@ -2,7 +2,7 @@
 
 use crate::pump::Lane;
 use bentpipe_base::Instant;
-use bentpipe_gateway_config::Which;
+use bentpipe_gateway_config::LegId;
 use bentpipe_sockets::timer;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -53,7 +53,7 @@ pub(crate) struct Flow {
     /// When a byte last moved, where that matters.
     pub(crate) active: Instant,
     /// The leg of the near socket.
-    pub(crate) leg: Which,
+    pub(crate) leg: LegId,
     /// See [`Flow::profile`]; there are at most seven.
     profile: u8,
     /// Whether the far socket has all that its leg's policy sets.
@@ -67,7 +67,7 @@ pub(crate) struct Flow {
 impl Flow {
     /// A flow of a client that came in by `leg`, with the legs of `profile`, whose far side is being
     /// dialled.
-    pub(crate) fn new(near: OwnedFd, far: OwnedFd, (leg, profile): (Which, usize)) -> Self {
+    pub(crate) fn new(near: OwnedFd, far: OwnedFd, (leg, profile): (LegId, usize)) -> Self {
         let now = timer::now();
         Self {
             near,
@@ -111,7 +111,7 @@ impl Flow {
     }
 
     /// The leg that the bytes read from `side` go out by.
-    pub(crate) fn outward(&self, side: Side) -> Which {
+    pub(crate) fn outward(&self, side: Side) -> LegId {
         match side {
             Side::Near => self.leg.other(),
             Side::Far => self.leg,

@@ -2,7 +2,7 @@
 
 use crate::accounting::Record;
 use crate::counters::Counters;
-use bentpipe_gateway_config::Which;
+use bentpipe_gateway_config::LegId;
 use bentpipe_os::sched;
 use bentpipe_sockets::tcp::Info;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -113,8 +113,8 @@ impl Log {
 /// The line; bytes by the direction that they went.
 fn line(record: &Record) -> Value {
     let (lan, sat) = match record.from {
-        Which::Lan => (&record.near, &record.far),
-        Which::Sat => (&record.far, &record.near),
+        LegId::Lan => (&record.near, &record.far),
+        LegId::Sat => (&record.far, &record.near),
     };
     let leg = |info: &Info| {
         json!({

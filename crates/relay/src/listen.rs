@@ -7,7 +7,7 @@
 
 use crate::handshake::LONGEST_BACKLOG;
 use crate::socket_policy::{Legs, Prepared};
-use bentpipe_gateway_config::Which;
+use bentpipe_gateway_config::LegId;
 use bentpipe_interception::{Doors, Marks};
 use bentpipe_sockets::socket;
 use std::io;
@@ -28,7 +28,7 @@ pub struct Listener {
     /// Its address on loopback.
     pub address: SocketAddr,
     /// The leg by which its connections come in.
-    pub leg: Which,
+    pub leg: LegId,
     /// Their profile: see [`Legs::of`].
     pub profile: usize,
 }
@@ -72,19 +72,19 @@ pub enum ListenError {
 /// Opens the sockets of one leg and profile for `workers` workers, beginning at `port` or, when 0, at
 /// a port of the kernel's choice. Returns one list a worker.
 pub fn open(
-    which: Which,
+    leg_id: LegId,
     (legs, profile): (&Legs, usize),
     port: u16,
     workers: usize,
 ) -> Result<(Doors, Vec<Vec<Listener>>), ListenError> {
-    let leg = &legs.of(profile)[which as usize];
+    let leg = &legs.of(profile)[leg_id as usize];
     let mut lists: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
     let v4 = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let v6 = SocketAddr::from((Ipv6Addr::LOCALHOST, port));
     let doors = Doors {
-        v4: door(which, leg, v4, &mut lists)?,
+        v4: door(leg_id, leg, v4, &mut lists)?,
         v6: if has(v6) {
-            Some(door(which, leg, v6, &mut lists)?)
+            Some(door(leg_id, leg, v6, &mut lists)?)
         } else {
             tracing::info!("this machine has no IPv6: IPv6 connections pass unsplit");
             None
@@ -104,7 +104,7 @@ fn has(address: SocketAddr) -> bool {
 
 /// Opens one address for all workers; returns it with its port.
 fn door(
-    which: Which,
+    leg_id: LegId,
     leg: &Prepared,
     mut address: SocketAddr,
     lists: &mut [Vec<Listener>],
@@ -112,12 +112,12 @@ fn door(
     if address.port() != 0 {
         // Alone first: SO_REUSEPORT would let us in beside another gateway of the same user, and
         // the kernel would deal its connections to both.
-        let refuse = |source| refused(address, which, source);
+        let refuse = |source| refused(address, leg_id, source);
         let probe = socket::stream(address).map_err(refuse)?;
         socket::bind(&probe, address).map_err(refuse)?;
     }
     for list in &mut *lists {
-        let refuse = |source| refused(address, which, source);
+        let refuse = |source| refused(address, leg_id, source);
         let socket = socket::stream(address).map_err(refuse)?;
         socket::set_reuse_port(&socket, true).map_err(refuse)?;
         socket::save_syns(&socket).map_err(refuse)?;
@@ -128,28 +128,28 @@ fn door(
         list.push(Listener {
             socket,
             address,
-            leg: which,
+            leg: leg_id,
             profile: 0,
         });
     }
     for listener in lists.iter().flat_map(|list| list.last()) {
         socket::listen(&listener.socket, LONGEST_BACKLOG)
-            .map_err(|source| refused(address, which, source))?;
+            .map_err(|source| refused(address, leg_id, source))?;
     }
     if let Some(listener) = lists.first().and_then(|list| list.last()) {
         let (flag, worker) = Marks::steering();
         socket::steer_by_mark(&listener.socket, flag, worker)
-            .map_err(|source| refused(address, which, source))?;
+            .map_err(|source| refused(address, leg_id, source))?;
     }
     Ok(address)
 }
 
 /// [`bentpipe_interception::Decoy::open`] has failed.
 pub fn no_decoy(source: io::Error) -> ListenError {
-    refused((Ipv4Addr::LOCALHOST, 0).into(), Which::Lan, source)
+    refused((Ipv4Addr::LOCALHOST, 0).into(), LegId::Lan, source)
 }
 
-fn refused(address: SocketAddr, leg: Which, source: io::Error) -> ListenError {
+fn refused(address: SocketAddr, leg: LegId, source: io::Error) -> ListenError {
     match source.kind() {
         io::ErrorKind::AddrInUse if address.port() == 0 => ListenError::NoPort(address.ip()),
         io::ErrorKind::AddrInUse => ListenError::PortInUse {

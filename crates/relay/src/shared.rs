@@ -6,7 +6,7 @@ use crate::memory_pressure::Load;
 use crate::socket_policy::Legs;
 use crate::unanswered_dials::Silence;
 use bentpipe_base::{Bytes, Instant};
-use bentpipe_gateway_config::{Limits, Which};
+use bentpipe_gateway_config::{LegId, Limits};
 use bentpipe_interception::Limit;
 use bentpipe_os::nft::LIFE;
 use bentpipe_sockets::epoll::Bell;
@@ -58,7 +58,7 @@ pub enum Impairment {
     /// The nft table.
     Table,
     /// All interfaces of a leg.
-    Interfaces(Which),
+    Interfaces(LegId),
 }
 
 impl std::fmt::Display for Impairment {

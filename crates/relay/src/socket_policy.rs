@@ -1,7 +1,7 @@
 //! A leg's policy on a real socket.
 
 use bentpipe_base::{Bytes, Rate};
-use bentpipe_gateway_config::{Leg, Service};
+use bentpipe_gateway_config::{Leg, SynOptions};
 use bentpipe_sockets::{socket, tcp};
 use std::io;
 use std::net::SocketAddr;
@@ -32,7 +32,7 @@ pub struct Prepared {
 /// The legs of flows.
 #[derive(Debug)]
 pub struct Legs {
-    /// By [`Which`](bentpipe_gateway_config::Which).
+    /// By [`LegId`](bentpipe_gateway_config::LegId).
     pub plain: [Prepared; 2],
     /// Of flows with a profile, in the order of the configuration.
     pub profiles: Vec<[Prepared; 2]>,
@@ -101,7 +101,7 @@ impl Prepared {
     /// what the SYN says. A host says what it can receive itself, so it sends nothing larger either; less than
     /// that is a rule of the operator's (`tcp option maxseg size set`, TCPMSS), for a path that swallows
     /// larger ones.
-    pub(crate) fn segment_for(&self, service: Service) -> Option<Bytes> {
+    pub(crate) fn segment_for(&self, service: SynOptions) -> Option<Bytes> {
         let size = Bytes(service.mss.filter(|size| *size > 0)?.into());
         let usual = self.leg.mss.unwrap_or(LARGEST_SEGMENT);
         (size < usual).then_some(size.max(SMALLEST_SEGMENT))

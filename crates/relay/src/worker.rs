@@ -24,7 +24,7 @@ use crate::shared::{Settings, Shared, Stage};
 use crate::slab::Slab;
 use crate::standstill::Standstill;
 use bentpipe_base::Instant;
-use bentpipe_gateway_config::Which;
+use bentpipe_gateway_config::LegId;
 use bentpipe_os::conntrack::Conntrack;
 use bentpipe_os::sched;
 use bentpipe_sockets::epoll::{Epoll, Event, Events, Interest};
@@ -349,8 +349,8 @@ impl Worker {
             flow.active = self.idle.now;
         }
         match outward {
-            Which::Sat => self.counters.bytes_to_sat.many(moved),
-            Which::Lan => self.counters.bytes_to_lan.many(moved),
+            LegId::Sat => self.counters.bytes_to_sat.many(moved),
+            LegId::Lan => self.counters.bytes_to_lan.many(moved),
         }
         match result {
             Ok(Step::Empty) => true,

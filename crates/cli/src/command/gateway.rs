@@ -10,7 +10,7 @@ use anyhow::anyhow;
 use bentpipe_base::Rate;
 use bentpipe_gateway::protocol::{self, Request};
 use bentpipe_gateway::{
-    Config, ConfigError, Control, Ending, Gateway, Leg, Manager, Shutdown, Source,
+    Config, ConfigError, ControlSocket, Ending, Gateway, Leg, Manager, Shutdown, Source,
 };
 use clap::{Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
@@ -100,7 +100,7 @@ pub(crate) struct Run {
 #[derive(Debug, clap::Args)]
 pub(crate) struct At {
     /// Its control socket, as `control` in its configuration
-    #[arg(long, value_name = "PATH", default_value = Control::DEFAULT)]
+    #[arg(long, value_name = "PATH", default_value = ControlSocket::DEFAULT)]
     control: PathBuf,
 }
 
@@ -139,8 +139,8 @@ fn load(file: &Path) -> Result<Config, Failure> {
 
 fn check(file: &Path) -> Result<(), Failure> {
     let config = load(file)?;
-    for doubt in config.doubts() {
-        terminal::print(&format!("{}: warning: {doubt}", file.display())).or_run()?;
+    for warning in config.warnings() {
+        terminal::print(&format!("{}: warning: {warning}", file.display())).or_run()?;
     }
     for (interfaces, leg) in [
         (&config.lan_interfaces, "lan"),

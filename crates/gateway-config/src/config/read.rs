@@ -3,7 +3,7 @@
 mod leg;
 mod policy;
 
-use super::{Config, Control as Socket, Handshake, Intercept, Limits};
+use super::{Config, ControlSocket, Handshake, Intercept, Limits};
 use bentpipe_base::Bytes;
 use bentpipe_config::{Document, Problems, Table, Value, Wrong};
 use std::net::SocketAddr;
@@ -34,11 +34,11 @@ pub(super) fn config(file: &str, text: &str) -> Result<Config, Problems> {
         .optional("flow_log")
         .and_then(|AbsolutePath(path)| path);
     if let Some(table) = root.table("lan") {
-        (config.lan_interfaces, config.lan) = leg::leg(table, super::Which::Lan, &[]);
+        (config.lan_interfaces, config.lan) = leg::leg(table, super::LegId::Lan, &[]);
     }
     if let Some(table) = root.table("sat") {
         let taken = &config.lan_interfaces;
-        (config.sat_interfaces, config.sat) = leg::leg(table, super::Which::Sat, taken);
+        (config.sat_interfaces, config.sat) = leg::leg(table, super::LegId::Sat, taken);
     }
     if let Some(table) = root.table("limits") {
         config.limits = limits(table);
@@ -128,7 +128,7 @@ impl Value for Handshake {
     }
 }
 
-impl Value for Socket {
+impl Value for ControlSocket {
     fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
         match AbsolutePath::read(value, source) {
             Ok(AbsolutePath(None)) => Ok(Self::Off),

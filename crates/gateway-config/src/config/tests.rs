@@ -74,7 +74,7 @@ fn every_key_is_read() {
     "#;
     let config = Config::parse("gw.toml", text).unwrap();
     assert_eq!(config.port, 4000);
-    assert!(config.intercept.includes(Which::Sat) && !config.intercept.includes(Which::Lan));
+    assert!(config.intercept.includes(LegId::Sat) && !config.intercept.includes(LegId::Lan));
     assert_eq!(config.handshake, crate::Handshake::Early);
     assert_eq!((config.threads, config.drain.as_secs()), (Some(3), 5));
     assert_eq!(config.metrics, "[::1]:9463".parse().ok());
@@ -110,7 +110,7 @@ fn every_key_is_read() {
     let [bulk, office] = config.profiles.as_slice() else {
         panic!("{:?}", config.profiles);
     };
-    assert_eq!((bulk.name.as_str(), bulk.like), ("bulk", Which::Sat));
+    assert_eq!((bulk.name.as_str(), bulk.like), ("bulk", LegId::Sat));
     let expected = Leg {
         congestion: Some("cubic".to_owned()),
         receive_buffer: Bytes(1 << 20),
@@ -118,7 +118,7 @@ fn every_key_is_read() {
         ..config.sat.clone()
     };
     assert_eq!(bulk.leg, expected);
-    assert_eq!((office.name.as_str(), office.like), ("office", Which::Lan));
+    assert_eq!((office.name.as_str(), office.like), ("office", LegId::Lan));
     let expected = Leg {
         mss: None,
         insist: true,
@@ -135,7 +135,7 @@ fn every_key_is_read() {
     assert_eq!(from, ["10.0.0.0/8", "fd00::/8"], "one holds the other");
     assert_eq!(voice.to[0].to_string(), "192.0.2.7/32");
     assert_eq!(voice.ports, [5060..=5060, 6000..=7000]);
-    assert_eq!((voice.dscp, voice.arrives), (Some(46), Some(Which::Sat)));
+    assert_eq!((voice.dscp, voice.arrives), (Some(46), Some(LegId::Sat)));
     assert_eq!(voice.interfaces, ["eth1"]);
     assert_eq!((&voice.vlans[..], voice.profile), (&[20, 30][..], None));
     assert_eq!(voice.action, crate::Action::Bypass);
@@ -213,9 +213,9 @@ fn too_many_legs_are_refused() {
 fn a_policy_on_a_strange_interface_is_doubtful() {
     let policy = "[[policy]]\naction = \"split\"\nname = \"x\"\ninterface = [\"eth0\", \"eth7\"]";
     let config = Config::parse("gw.toml", policy).unwrap();
-    assert!(config.doubts().is_empty(), "the command line may name it");
+    assert!(config.warnings().is_empty(), "the command line may name it");
     let config = config.between("eth0", "eth1");
-    let told: Vec<String> = config.doubts().iter().map(ToString::to_string).collect();
+    let told: Vec<String> = config.warnings().iter().map(ToString::to_string).collect();
     assert_eq!(told.len(), 1);
     assert!(
         told[0].contains("policy `x` matches on interface `eth7`"),
@@ -227,7 +227,7 @@ fn a_policy_on_a_strange_interface_is_doubtful() {
 fn a_leg_that_no_policy_chooses_is_doubtful() {
     let text = "[leg.bulk]\n[leg.rest]\n[[policy]]\naction = \"split\"\nleg = \"rest\"";
     let config = Config::parse("gw.toml", text).unwrap();
-    let told: Vec<String> = config.doubts().iter().map(ToString::to_string).collect();
+    let told: Vec<String> = config.warnings().iter().map(ToString::to_string).collect();
     assert_eq!(
         told,
         ["[leg.bulk] is never used: no policy has `leg = \"bulk\"`"]

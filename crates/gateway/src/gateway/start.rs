@@ -10,7 +10,7 @@ use crate::manage::protocol::{self, Request};
 use crate::status::{Facts, Lookout};
 use crate::watchdog::{self, Watchdog};
 use bentpipe_base::{Bytes, Rate};
-use bentpipe_gateway_config::{Config, Interface, Which};
+use bentpipe_gateway_config::{Config, Interface, LegId};
 use bentpipe_interception::{
     Crossing, Decoy, InterceptError, Interception, Marks, Reason, Ruleset, WORKERS, forwarding,
 };
@@ -283,10 +283,10 @@ fn interfaces(config: &Config) -> Result<[Vec<Interface>; 2], StartError> {
         [] => "none but lo".to_owned(),
         names => format!("`{}`", names.join("`, `")),
     };
-    let find = |which: Which, wanted: &[String]| {
+    let find = |leg_id: LegId, wanted: &[String]| {
         if wanted.is_empty() {
             return Err(StartError::NoInterface {
-                leg: which.name(),
+                leg: leg_id.name(),
                 there: there(),
             });
         }
@@ -295,7 +295,7 @@ fn interfaces(config: &Config) -> Result<[Vec<Interface>; 2], StartError> {
                 .iter()
                 .find(|(other, _)| other == name && other != "lo");
             let (name, vlan) = link.ok_or_else(|| StartError::UnknownInterface {
-                leg: which.name(),
+                leg: leg_id.name(),
                 name: name.clone(),
                 there: there(),
             })?;
@@ -306,8 +306,8 @@ fn interfaces(config: &Config) -> Result<[Vec<Interface>; 2], StartError> {
         });
         found.collect::<Result<Vec<_>, _>>()
     };
-    let lan = find(Which::Lan, &config.lan_interfaces)?;
-    let sat = find(Which::Sat, &config.sat_interfaces)?;
+    let lan = find(LegId::Lan, &config.lan_interfaces)?;
+    let sat = find(LegId::Sat, &config.sat_interfaces)?;
     let named = |one: &&Interface| in_vrfs.contains(&one.name);
     if let Some(one) = lan.iter().chain(&sat).find(named) {
         return Err(StartError::InVrf(one.name.clone()));
@@ -330,7 +330,7 @@ type Doors = (Vec<Crossing>, Vec<Vec<Listener>>);
 fn doors(config: &Config, legs: &Legs, threads: usize) -> Result<Doors, StartError> {
     let mut crossings = Vec::new();
     let mut listeners: Vec<Vec<Listener>> = (0..threads).map(|_| Vec::new()).collect();
-    for leg in [Which::Lan, Which::Sat] {
+    for leg in [LegId::Lan, LegId::Sat] {
         if !config.intercept.includes(leg) {
             continue;
         }

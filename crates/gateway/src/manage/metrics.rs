@@ -3,11 +3,11 @@
 
 use crate::handle::Handle;
 use crate::status::{LegStatus, Status};
-use bentpipe_gateway_config::Which;
+use bentpipe_gateway_config::LegId;
 use bentpipe_relay::{Distribution, Standing};
 use std::fmt::{self, Write as _};
 
-const LEGS: [Which; 2] = [Which::Lan, Which::Sat];
+const LEGS: [LegId; 2] = [LegId::Lan, LegId::Sat];
 
 /// A scrape of the gateway.
 pub(super) fn text(handle: &Handle) -> Result<String, fmt::Error> {

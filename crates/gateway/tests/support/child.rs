@@ -4,7 +4,7 @@
 //! binary that uses it has the test [`crate::gateway_process`], which calls [`be_a_gateway`].
 
 use super::Stage;
-use bentpipe_gateway::{Config, Control, Ending, Gateway, Manager, Shutdown, Source};
+use bentpipe_gateway::{Config, ControlSocket, Ending, Gateway, Manager, Shutdown, Source};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
 
@@ -23,8 +23,8 @@ pub fn be_a_gateway() {
         false => format!("{text}\n[sat]\ncongestion_control = \"cubic\"\n"),
     };
     let mut config = Config::parse("child", &text).unwrap();
-    if config.control == Control::Usual {
-        config.control = Control::Off;
+    if config.control == ControlSocket::Usual {
+        config.control = ControlSocket::Off;
     }
     if config.lan_interfaces.is_empty() {
         config = config.between("lan0", "sat0");

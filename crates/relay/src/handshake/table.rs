@@ -62,7 +62,7 @@ pub(crate) struct Held {
     pub(crate) repeated: bool,
     /// `ticket` is not the first's, but that of one which came after the dial.
     pub(crate) later: bool,
-    /// See [`bentpipe_gateway_config::Service`].
+    /// See [`bentpipe_gateway_config::SynOptions`].
     pub(crate) fragments: bool,
 }
 
@@ -78,7 +78,7 @@ struct LetIn {
     far: Option<(OwnedFd, Instant)>,
     /// The client has not confirmed yet.
     waits: bool,
-    /// See [`bentpipe_gateway_config::Service`]: the copy that is looped does not tell, the kernel sets DF there.
+    /// See [`bentpipe_gateway_config::SynOptions`]: the copy that is looped does not tell, the kernel sets DF there.
     fragments: bool,
     until: Instant,
 }

@@ -4,7 +4,7 @@ use super::{Dialling, LISTENER, Pause, Worker};
 use crate::dial::{Dialled, Silent, dial};
 use crate::flow::{Flow, Phase, Side};
 use bentpipe_base::Instant;
-use bentpipe_gateway_config::{Ends, Service, Syn, Which};
+use bentpipe_gateway_config::{Ends, LegId, Syn, SynOptions};
 use bentpipe_sockets::epoll::{Epoll, Event, Interest};
 use bentpipe_sockets::socket::{self, Dial};
 use bentpipe_sockets::timer;
@@ -22,7 +22,7 @@ const READING: Interest = Interest::READ
 #[derive(Clone, Copy)]
 struct Door {
     address: SocketAddr,
-    leg: Which,
+    leg: LegId,
     profile: usize,
 }
 
@@ -43,7 +43,7 @@ const LONGEST_SYN: usize = 512;
 
 /// Where the client wanted to go, and what its SYN asked of the way; our packets to it are of its
 /// class too.
-fn wish(near: &OwnedFd) -> io::Result<(SocketAddr, Service)> {
+fn wish(near: &OwnedFd) -> io::Result<(SocketAddr, SynOptions)> {
     let mut buffer = [0; LONGEST_SYN];
     let syn = socket::saved_syn(near, &mut buffer)
         .ok()
@@ -51,7 +51,7 @@ fn wish(near: &OwnedFd) -> io::Result<(SocketAddr, Service)> {
     let (server, service) = match syn {
         Some(syn) => (syn.ends.1, syn.service),
         // A connection by a SYN cookie has none.
-        None => (socket::local_address(near)?, Service::default()),
+        None => (socket::local_address(near)?, SynOptions::default()),
     };
     if service.class != 0
         && let Err(error) = socket::set_traffic_class(near, server, service.class)
@@ -129,7 +129,7 @@ impl Worker {
     }
 
     /// The far side had answered before the client was.
-    fn on_pair(&mut self, near: OwnedFd, far: OwnedFd, entered: (Which, usize), begun: Instant) {
+    fn on_pair(&mut self, near: OwnedFd, far: OwnedFd, entered: (LegId, usize), begun: Instant) {
         let mut flow = Flow::new(near, far, entered);
         flow.begun = begun;
         let index = self.flows.insert(flow);
@@ -140,7 +140,7 @@ impl Worker {
         }
     }
 
-    fn on_dialled(&mut self, near: OwnedFd, dialled: Dialled, entered: (Which, usize), ends: Ends) {
+    fn on_dialled(&mut self, near: OwnedFd, dialled: Dialled, entered: (LegId, usize), ends: Ends) {
         if dialled.other_port {
             self.counters.other_port.one();
         }

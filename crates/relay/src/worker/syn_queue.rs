@@ -5,7 +5,7 @@ use crate::counters::{Counter, Counters};
 use crate::dial::{Dialled, Silent, dial};
 use crate::handshake::{Backlog, Held, Known, Table, Ticket};
 use bentpipe_base::{Instant, Seq};
-use bentpipe_gateway_config::{Ends, Handshake, Syn, Which};
+use bentpipe_gateway_config::{Ends, Handshake, LegId, Syn};
 use bentpipe_interception::Marks;
 use bentpipe_os::nfqueue::{Queues, Verdict};
 use bentpipe_sockets::epoll::{Event, Interest};
@@ -26,7 +26,7 @@ pub struct Intake {
     /// The kernel's queues.
     pub queues: Queues,
     /// For each entrance the leg that its SYNs arrive by, and their profile.
-    pub entrances: Vec<(Which, usize)>,
+    pub entrances: Vec<(LegId, usize)>,
     /// When a SYN is answered.
     pub handshake: Handshake,
     /// The marks of the gateway.

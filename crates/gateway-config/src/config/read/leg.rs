@@ -3,14 +3,14 @@
 use super::policy::{Many, Name};
 use super::sized;
 use crate::Leg;
-use crate::config::{Profile, Which};
+use crate::config::{LegId, Profile};
 use bentpipe_base::{Bytes, Probability, Rate};
 use bentpipe_config::{Table, Value, Wrong};
 use std::time::Duration;
 use toml::de::DeValue;
 
 /// `[lan]` or `[sat]`: its interfaces, none of which may be among `taken`, and its policy.
-pub(super) fn leg(mut table: Table<'_, '_>, which: Which, taken: &[String]) -> (Vec<String>, Leg) {
+pub(super) fn leg(mut table: Table<'_, '_>, which: LegId, taken: &[String]) -> (Vec<String>, Leg) {
     let mut interfaces: Vec<String> = Vec::new();
     let Many(named) = table.optional("interface").unwrap_or(Many(Vec::new()));
     for Interface(name) in named {
@@ -23,8 +23,8 @@ pub(super) fn leg(mut table: Table<'_, '_>, which: Which, taken: &[String]) -> (
     }
     let rate = table.optional("rate").map(|LinkRate(rate)| rate);
     let mut leg = match which {
-        Which::Lan => Leg::terrestrial(),
-        Which::Sat => Leg::satellite(rate),
+        LegId::Lan => Leg::terrestrial(),
+        LegId::Sat => Leg::satellite(rate),
     };
     leg.link.rate = rate;
     let Pacing(pacing) = table.or("pacing", Pacing(leg.link.pace));
@@ -39,7 +39,7 @@ pub(super) fn leg(mut table: Table<'_, '_>, which: Which, taken: &[String]) -> (
     if let Some(LinkRate(rate)) = table.optional("receive_rate") {
         leg.receive_buffer = Leg::buffer(rate);
     }
-    if which == Which::Sat {
+    if which == LegId::Sat {
         let rate = table.optional("ack_rate");
         leg.ack_rate = rate.map(|LinkRate(rate)| rate);
     }
@@ -61,7 +61,7 @@ pub(super) fn profiles(root: &mut Table<'_, '_>, legs: [&Leg; 2]) -> Vec<Profile
             let what = format!("there are more than {} of them", Profile::MOST);
             problem(Wrong::new(what, "fewer tables `[leg.NAME]`"));
         }
-        let like = table.or("like", Which::Sat);
+        let like = table.or("like", LegId::Sat);
         let mut leg = legs[like as usize].clone();
         of_flows(&mut table, &mut leg);
         table.finish();

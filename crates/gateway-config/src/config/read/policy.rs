@@ -2,7 +2,7 @@
 
 use super::Whole;
 use super::leg::Interface;
-use crate::config::{Profile, Which};
+use crate::config::{LegId, Profile};
 use crate::policy::{Action, Policy, Quic};
 use bentpipe_base::Prefix;
 use bentpipe_config::{Table, Value, Wrong};
@@ -257,7 +257,7 @@ impl Value for Quic {
     }
 }
 
-impl Value for Which {
+impl Value for LegId {
     fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
         let all = [Self::Lan, Self::Sat].map(|which| (which.name(), which));
         word(value, source, "leg", &all)
