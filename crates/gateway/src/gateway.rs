@@ -11,7 +11,9 @@ use crate::handle::{Fixed, Handle, Order, OrderError, Orders, Outcome, Request};
 use crate::shutdown::Shutdown;
 use bentpipe_base::Bytes;
 use bentpipe_gateway_config::{Config, LegId, Limits};
-use bentpipe_interception::{InterceptError, Interception, Limit, Marks, News, Passed, Reason};
+use bentpipe_interception::{
+    InterceptError, Interception, Limit, Marks, PassCounters, PassReason, TableEvent,
+};
 use bentpipe_os::diag::{Diag, States};
 use bentpipe_os::neighbour::Neighbours;
 use bentpipe_os::nft::Count;
@@ -74,7 +76,7 @@ pub struct Meter {
     /// The workers', and last those that are sampled from standing flows.
     times: Arc<[Arc<Times>]>,
     shared: Arc<Shared>,
-    passed: Arc<Passed>,
+    passed: Arc<PassCounters>,
 }
 
 impl Meter {
@@ -318,7 +320,7 @@ impl Gateway {
         let retry = shared.is_exhausted() && now >= self.scales.retry;
         if let Some(limit) = shared.limit().filter(|_| self.interception.is_on()) {
             self.scales.retry = now + RETRY;
-            self.interception.suspend(Reason::Limit(limit));
+            self.interception.suspend(PassReason::Limit(limit));
             shared.stand(Standing::Suspended);
             self.meter.own.suspended.one();
             tracing::warn!(
@@ -349,7 +351,7 @@ impl Gateway {
                 Request::Pulse => Ok(()),
                 Request::Retire => {
                     self.shared.retire();
-                    self.interception.suspend(Reason::Draining);
+                    self.interception.suspend(PassReason::Draining);
                     Ok(())
                 }
             };
@@ -363,7 +365,7 @@ impl Gateway {
             return Err(OrderError::Draining);
         }
         if on {
-            self.interception.suspend(Reason::Bypassed);
+            self.interception.suspend(PassReason::Bypassed);
             self.shared.stand(Standing::Bypassed);
             tracing::warn!("bypass is on: new flows pass unsplit");
         } else if self.bypassed {
@@ -430,7 +432,7 @@ impl Gateway {
     }
 
     fn drain(mut self, epoll: &Epoll, shutdown: &Shutdown) -> Result<Ending, RunError> {
-        self.interception.suspend(Reason::Draining);
+        self.interception.suspend(PassReason::Draining);
         self.shared.stand(Standing::Draining);
         tracing::info!(
             flows = self.shared.flows(),
@@ -482,11 +484,11 @@ impl Gateway {
 
     /// What the keeper of the table says.
     fn heed_table(&mut self) -> Result<(), RunError> {
-        let news: Vec<News> = self.interception.news().collect();
+        let news: Vec<TableEvent> = self.interception.news().collect();
         for one in news {
             match one {
-                News::Renewed(result) => self.renew(result),
-                News::Lost(error) => return Err(error.into()),
+                TableEvent::Renewed(result) => self.renew(result),
+                TableEvent::Lost(error) => return Err(error.into()),
             }
         }
         Ok(())

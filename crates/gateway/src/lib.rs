@@ -33,7 +33,7 @@ pub use bentpipe_gateway_config::{
     Action, Config, ConfigWarning, ControlSocket, Handshake, Intercept, Interface, LegId, Limits,
     Policy, Profile, Quic,
 };
-pub use bentpipe_interception::{InterceptError, Limit, Marks, TrialError, lost_over_loopback};
+pub use bentpipe_interception::{InterceptError, Limit, Marks, ProbeError, lost_over_loopback};
 pub use bentpipe_relay::{Entry, ListenError, Snapshot, Standing};
 pub use config::{ConfigError, load};
 pub use congestion::ControlError;

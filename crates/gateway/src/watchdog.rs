@@ -10,7 +10,7 @@
 
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::{Interface, LegId};
-use bentpipe_interception::Gate;
+use bentpipe_interception::AdmissionSwitch;
 use bentpipe_os::netlink::{Diversion, Family, Netlink, NetlinkError, Watch};
 use bentpipe_os::nft::LIFE;
 use bentpipe_relay::{Impairment, Shared, Stage};
@@ -30,7 +30,7 @@ const AGAIN: Duration = Duration::from_secs(60);
 
 /// What the watchdog watches.
 pub(crate) struct Watchdog {
-    gate: Arc<Gate>,
+    switch: Arc<AdmissionSwitch>,
     shared: Arc<Shared>,
     diversion: Arc<Diversion>,
     legs: Legs,
@@ -53,7 +53,7 @@ pub(crate) struct Watchdog {
 impl Watchdog {
     /// In the calling thread's namespace; the workers are there already.
     pub(crate) fn new(
-        gate: Arc<Gate>,
+        switch: Arc<AdmissionSwitch>,
         diversion: Arc<Diversion>,
         legs: Legs,
         shared: Arc<Shared>,
@@ -61,7 +61,7 @@ impl Watchdog {
         let (routes, epoll) = (Watch::open()?, Epoll::new()?);
         epoll.add(shared.wake(), 0, Interest::READ | Interest::EDGE)?;
         Ok(Self {
-            gate,
+            switch,
             asked: shared.feel_pulse(),
             shared,
             diversion,
@@ -131,7 +131,7 @@ impl Watchdog {
             return Some(Impairment::Worker);
         }
         self.asked = pulse;
-        (!self.gate.hold()).then_some(Impairment::Table)
+        (!self.switch.hold()).then_some(Impairment::Table)
     }
 
     /// Whether marked packets come to us; where they do not, makes them.

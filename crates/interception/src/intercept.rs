@@ -2,10 +2,10 @@
 //! listeners. The nft tables go with the process; rules and routes, inert without it, go with the
 //! value or are swept by the next start.
 
-use crate::listeners::Decoy;
-use crate::ruleset::{PLACE, Position, Reason, Ruleset};
-use crate::switch::Gate;
-use crate::table_thread::{Keeper, News};
+use crate::listeners::DecoyListener;
+use crate::ruleset::{HOOK_PRIORITY, PassReason, Ruleset, SwitchPosition};
+use crate::switch::AdmissionSwitch;
+use crate::table_thread::{TableEvent, TableThread};
 use bentpipe_gateway_config::{Config, Interface};
 use bentpipe_os::netlink::{Diversion, Family, Mark, Netlink, NetlinkError};
 use bentpipe_os::nfqueue::Queues;
@@ -46,22 +46,22 @@ pub enum InterceptError {
 #[derive(Debug)]
 pub struct Interception {
     // In this order: without the table, the rule has nothing to divert.
-    keeper: Keeper,
+    table_thread: TableThread,
     _hold: HoldTable,
     diversion: Arc<Diversion>,
-    _decoy: Decoy,
-    gate: Arc<Gate>,
+    _decoy: DecoyListener,
+    switch: Arc<AdmissionSwitch>,
     rules: Ruleset,
     on: bool,
-    passed: Arc<Passed>,
+    passed: Arc<PassCounters>,
     translates: Arc<AtomicBool>,
 }
 
 /// Reads what the table has counted, from any thread.
 #[derive(Debug)]
-pub struct Passed(Mutex<(Tally, String)>);
+pub struct PassCounters(Mutex<(Tally, String)>);
 
-impl Passed {
+impl PassCounters {
     /// The counters of the table.
     ///
     /// # Errors
@@ -86,7 +86,7 @@ impl Interception {
     /// See [`InterceptError`]; nothing is left behind.
     pub fn new(
         mut rules: Ruleset,
-        decoy: Decoy,
+        decoy: DecoyListener,
         half_open: usize,
     ) -> Result<(Self, Vec<Queues>), InterceptError> {
         let families = match rules.has_v6() {
@@ -103,22 +103,22 @@ impl Interception {
             }
         };
         let tally = Tally::open().map_err(InterceptError::Tally)?;
-        let passed = Arc::new(Passed(Mutex::new((tally, String::new()))));
+        let passed = Arc::new(PassCounters(Mutex::new((tally, String::new()))));
         let switch = Switch::new(rules.marks.switch()).map_err(InterceptError::Switch)?;
-        let gate = Arc::new(Gate::new(switch));
+        let switch = Arc::new(AdmissionSwitch::new(switch));
         let translates = Arc::<AtomicBool>::default();
-        let keeper = Keeper::start(
+        let table_thread = TableThread::start(
             rules.clone(),
-            Arc::clone(&gate),
+            Arc::clone(&switch),
             Arc::clone(&passed),
             Arc::clone(&translates),
         );
         let interception = Self {
-            keeper: keeper?,
+            table_thread: table_thread?,
             _hold: hold,
             diversion: Arc::new(diversion),
             _decoy: decoy,
-            gate,
+            switch,
             rules,
             on: false,
             passed,
@@ -128,8 +128,8 @@ impl Interception {
     }
 
     /// The switch that says what becomes of new connections.
-    pub fn gate(&self) -> Arc<Gate> {
-        Arc::clone(&self.gate)
+    pub fn switch(&self) -> Arc<AdmissionSwitch> {
+        Arc::clone(&self.switch)
     }
 
     /// The rules and routes.
@@ -144,7 +144,7 @@ impl Interception {
     }
 
     /// The counters of the table, to be read from any thread.
-    pub fn passed(&self) -> Arc<Passed> {
+    pub fn passed(&self) -> Arc<PassCounters> {
         Arc::clone(&self.passed)
     }
 
@@ -161,33 +161,33 @@ impl Interception {
     /// From now on new connections are split.
     pub fn resume(&mut self) {
         self.on = true;
-        self.gate.turn(Position::Split);
+        self.switch.set(SwitchPosition::Split);
     }
 
     /// From now on new connections pass end to end; those that stand are still delivered.
-    pub fn suspend(&mut self, reason: Reason) {
+    pub fn suspend(&mut self, reason: PassReason) {
         self.on = false;
-        self.gate.turn(Position::Pass(reason));
+        self.switch.set(SwitchPosition::Pass(reason));
     }
 
-    /// Asks for new policies, for connections from when [`News::Renewed`] says that they are in force.
+    /// Asks for new policies, for connections from when [`TableEvent::Renewed`] says that they are in force.
     pub fn renew(&mut self, config: &Config) {
         let mut rules = self.rules.clone();
         rules.policies.clone_from(&config.policies);
         rules.quic = config.quic;
         rules.mss = [config.lan.mss, config.sat.mss];
-        self.keeper.renew(rules);
+        self.table_thread.renew(rules);
     }
 
-    /// What the keeper of the table has had to say since the last time.
-    pub fn news(&self) -> impl Iterator<Item = News> + '_ {
-        self.keeper.news_bell.silence();
-        self.keeper.news.try_iter()
+    /// What has happened to the table since the last call.
+    pub fn events(&self) -> impl Iterator<Item = TableEvent> + '_ {
+        self.table_thread.event_bell.silence();
+        self.table_thread.events.try_iter()
     }
 
-    /// Rings when there are [`Interception::news`].
+    /// Rings when there are [`Interception::events`].
     pub fn bell(&self) -> &Bell {
-        &self.keeper.news_bell
+        &self.table_thread.event_bell
     }
 }
 
@@ -227,7 +227,7 @@ fn load_hold(rules: &Ruleset, queues: &[(u32, u16)]) -> Result<HoldTable, NftErr
     };
     let holding = Holding {
         hook: Hook::Forward,
-        place: PLACE + 1,
+        place: HOOK_PRIORITY + 1,
         queues,
         looped: Some(rules.marks.for_workers()),
     };

@@ -1,7 +1,7 @@
 //! What brings new connections to a gateway, and lets them pass without it: nft tables, routing rules and marks.
 //!
 //! [`Ruleset`] is the gateway's table as text, and says in its head which way a packet goes; [`Interception`] puts it
-//! into the kernel with the queues for SYNs and the routes to this machine, and its thread keeps it there; [`Gate`] is
+//! into the kernel with the queues for SYNs and the routes to this machine, and its thread keeps it there; [`AdmissionSwitch`] is
 //! the switch by which new connections are split or pass; [`Marks`] are how packets, sockets and rules know each
 //! other. The packets themselves are not handled here, nor are listeners and dials: `bentpipe-gateway` does that.
 //! Begin with the head of `ruleset.rs`.
@@ -17,10 +17,10 @@ mod ruleset;
 mod switch;
 mod table_thread;
 
-pub use intercept::{InterceptError, Interception, Passed};
-pub use listeners::{Decoy, Doors};
-pub use loopback_probe::{TrialError, lost_over_loopback};
+pub use intercept::{InterceptError, Interception, PassCounters};
+pub use listeners::{DecoyListener, ListenAddresses};
+pub use loopback_probe::{ProbeError, lost_over_loopback};
 pub use mark::{Marks, WORKERS};
-pub use ruleset::{Crossing, Limit, Reason, Ruleset};
-pub use switch::Gate;
-pub use table_thread::News;
+pub use ruleset::{Crossing, Limit, PassReason, Ruleset};
+pub use switch::AdmissionSwitch;
+pub use table_thread::TableEvent;

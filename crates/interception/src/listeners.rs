@@ -1,4 +1,4 @@
-//! What interception knows of listeners: their addresses, and the one that nobody is let in to.
+//! The addresses of the gateway's listeners, and the decoy: a listener that nobody is let in to.
 
 use bentpipe_sockets::socket;
 use std::io;
@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 
 /// Where interception delivers connections that came in by one leg.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Doors {
+pub struct ListenAddresses {
     /// On 127.0.0.1.
     pub v4: SocketAddr,
     /// On ::1; `None` where this machine has no IPv6.
@@ -19,13 +19,13 @@ pub struct Doors {
 /// a SYN where there is a listener, and then refuses this one, which is not transparent. So the SYN goes its
 /// ordinary way.
 #[derive(Debug)]
-pub struct Decoy {
+pub struct DecoyListener {
     _sockets: Vec<OwnedFd>,
     /// Where it listens.
-    pub doors: Doors,
+    pub addresses: ListenAddresses,
 }
 
-impl Decoy {
+impl DecoyListener {
     /// Opens it in the calling thread's namespace, on loopback.
     ///
     /// # Errors
@@ -43,13 +43,13 @@ impl Decoy {
         };
         let v4 = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let v6 = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
-        let doors = Doors {
+        let addresses = ListenAddresses {
             v4: open(v4)?,
             v6: open(v6).ok(),
         };
         Ok(Self {
             _sockets: sockets,
-            doors,
+            addresses,
         })
     }
 }

@@ -1,5 +1,5 @@
-//! A trial whether looped SYNs come back: a connection of our own goes over `lo` between two addresses that nobody has, with
-//! a mark like theirs. An operator's rules that drop or lead away what comes by `lo` do it to this one too. It takes no nft
+//! Probes whether looped SYNs come back: a connection of our own goes over `lo` between two addresses that nobody has,
+//! with a mark like that of looped SYNs. An operator's rules that drop or lead away what comes by `lo` do it to this one too. It takes no nft
 //! table: one that goes has the kernel drop the SYNs that a gateway holds.
 
 use crate::mark::Marks;
@@ -22,9 +22,9 @@ const SLOT: u8 = 3;
 /// It comes at once, unless the machine is busy.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// The trial could not be made.
+/// The probe could not be made.
 #[derive(Debug, Error)]
-pub enum TrialError {
+pub enum ProbeError {
     /// Our own process is unknown.
     #[error(transparent)]
     Owner(#[from] OwnerError),
@@ -39,8 +39,8 @@ pub enum TrialError {
 /// The families of which a SYN over `lo` does not arrive, in the calling thread's namespace.
 ///
 /// # Errors
-/// See [`TrialError`]. Where IPv6 cannot be tried it is left out.
-pub fn lost_over_loopback() -> Result<Vec<Family>, TrialError> {
+/// See [`ProbeError`]. Where IPv6 cannot be tried it is left out.
+pub fn lost_over_loopback() -> Result<Vec<Family>, ProbeError> {
     let mark = Marks::new(Owner::current()?).for_any_worker();
     let mut lost = Vec::new();
     for (family, from, to) in ENDS {
@@ -63,7 +63,7 @@ fn arrives(
     mark: u32,
     from: SocketAddr,
     to: SocketAddr,
-) -> Result<bool, TrialError> {
+) -> Result<bool, ProbeError> {
     let netlink = Netlink::open()?;
     let _led = netlink.turn_back(family, Mark::exact(mark), SLOT)?;
     let listener = transparent(to, mark)?;

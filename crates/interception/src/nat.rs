@@ -1,21 +1,21 @@
-//! Whether addresses are translated in the gateway's namespace, by whoever it is.
+//! Finds out whether anybody translates addresses (NAT) in the gateway's namespace.
 //!
-//! Where they are, conntrack is at work already, and is asked about SYNs by a table of its own; nowhere
-//! else, for to ask would put it to work.
+//! Where somebody does, conntrack is at work already, and a table of ours asks it about SYNs. Elsewhere there is no
+//! such table, because a rule that asks conntrack is what starts it.
 
 use crate::ruleset::Ruleset;
 use bentpipe_os::nft::{self, OwnerTable, TableFamily};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What is known of it, and that table.
+/// Whether addresses are translated, as of the last look, and the table that asks conntrack where they are.
 #[derive(Debug)]
-pub(crate) struct Translation {
+pub(crate) struct NatDetector {
     table: Option<OwnerTable>,
     translates: Arc<AtomicBool>,
 }
 
-impl Translation {
+impl NatDetector {
     pub(crate) fn new(translates: Arc<AtomicBool>) -> Self {
         Self {
             table: None,
@@ -47,7 +47,7 @@ impl Translation {
             warn();
         }
         self.table = None;
-        match OwnerTable::load(TableFamily::Inet, "nat", &rules.translation()) {
+        match OwnerTable::load(TableFamily::Inet, "nat", &rules.nat_table()) {
             Ok(table) => self.table = Some(table),
             Err(error) => {
                 tracing::warn!(%error, "connections whose addresses are translated may fail");
@@ -56,7 +56,7 @@ impl Translation {
     }
 }
 
-/// Names the rules that do not know what is dialled.
+/// Warns of the operator's rules that match forwarded connections and not those that the gateway dials.
 fn warn() {
     // Without it the gateway works as well: the connections pass.
     let Ok(survey) = nft::survey() else {

@@ -5,7 +5,7 @@
 //! leg is ours to split, at the end of the forward hook. What each chain does, in the order in which a SYN meets
 //! them:
 //!
-//! - `hold` (forward, [`PLACE`]): drops what is for our sockets and was led astray by routes that are about to be made
+//! - `hold` (forward, [`HOOK_PRIORITY`]): drops what is for our sockets and was led astray by routes that are about to be made
 //!   again: the other end has a connection of the same four numbers. Asks `choose`, which new connections are for the gateway: SYNs that go from one
 //!   leg's interface out by the other's, and whose answers the routing table sends back by the leg they came
 //!   by. `cross_0`, `cross_1`: for those, that way or this, the operator's policies, of which the first that
@@ -52,10 +52,10 @@ mod looped_syns;
 mod mss;
 mod passed_syns;
 
-pub(crate) use admission::Position;
-pub use admission::{Limit, Reason};
+pub(crate) use admission::SwitchPosition;
+pub use admission::{Limit, PassReason};
 
-use crate::listeners::Doors;
+use crate::listeners::ListenAddresses;
 use crate::mark::Marks;
 use bentpipe_base::Bytes;
 use bentpipe_gateway_config::{Action, Interface, LegId, Policy, Quic};
@@ -63,13 +63,13 @@ use bentpipe_os::netlink::Mark;
 use bentpipe_os::nft::Switch;
 use std::fmt::Write as _;
 
-/// New connections that arrive by `leg` and leave by the other go to one of `doors`.
+/// New connections that arrive by `leg` and leave by the other go to one of `addresses`.
 #[derive(Clone, Debug)]
 pub struct Crossing {
     /// By which leg they arrive.
     pub leg: LegId,
     /// Without a profile, then by profile; never empty.
-    pub doors: Vec<Doors>,
+    pub addresses: Vec<ListenAddresses>,
 }
 
 /// The table's counters beside those of policies.
@@ -100,16 +100,16 @@ const COUNTERS: [&str; 15] = [
 /// nft's words for a family, its own and in a rule on `tproxy`, and a listener of it.
 type Listening = (&'static str, &'static str, std::net::SocketAddr);
 
-impl Doors {
+impl ListenAddresses {
     fn listeners(&self) -> impl Iterator<Item = Listening> {
-        let v6 = self.v6.map(|door| ("ipv6", "ip6", door));
+        let v6 = self.v6.map(|address| ("ipv6", "ip6", address));
         [Some(("ipv4", "ip", self.v4)), v6].into_iter().flatten()
     }
 }
 
 /// Where in the forward hook SYNs are held, and where in the prerouting hook packets are delivered: behind every
 /// chain of an operator.
-pub(crate) const PLACE: i32 = 10_000;
+pub(crate) const HOOK_PRIORITY: i32 = 10_000;
 
 /// Hops that are enough for any way through the Internet: who has fewer left traces the way (traceroute begins at 1
 /// and goes up to 30). Hosts send with 64 or more.
@@ -129,8 +129,8 @@ pub struct Ruleset {
     pub queued: bool,
     /// By which SYNs are dealt to workers, so that nobody knows to whose.
     pub seed: u32,
-    /// Where nobody is let in: see [`crate::Decoy`].
-    pub decoy: Doors,
+    /// Where nobody is let in: see [`crate::DecoyListener`].
+    pub decoy: ListenAddresses,
     /// By [`LegId`].
     pub interfaces: [Vec<Interface>; 2],
     /// Which new connections are for it.
@@ -151,15 +151,18 @@ fn is(key: &str, Mark { value, mask }: Mark) -> String {
 impl Ruleset {
     /// Whether there are listeners of IPv6.
     pub(crate) fn has_v6(&self) -> bool {
-        let mut doors = self.crossings.iter().flat_map(|crossing| &crossing.doors);
-        doors.any(|doors| doors.v6.is_some())
+        let mut addresses = self
+            .crossings
+            .iter()
+            .flat_map(|crossing| &crossing.addresses);
+        addresses.any(|addresses| addresses.v6.is_some())
     }
 
     /// Each crossing and profile, and its doors: the order is that of the queues.
-    pub fn entrances(&self) -> impl Iterator<Item = (LegId, usize, &Doors)> {
+    pub fn entrances(&self) -> impl Iterator<Item = (LegId, usize, &ListenAddresses)> {
         self.crossings.iter().flat_map(|crossing| {
-            let doors = crossing.doors.iter().enumerate();
-            doors.map(|(profile, doors)| (crossing.leg, profile, doors))
+            let addresses = crossing.addresses.iter().enumerate();
+            addresses.map(|(profile, addresses)| (crossing.leg, profile, addresses))
         })
     }
 
@@ -201,7 +204,7 @@ impl Ruleset {
         let crosses: String = (0..self.crossings.len())
             .map(|number| format!("chain cross_{number} {{\n}}\n"))
             .collect();
-        let (own, passing, standing) = (self.own(), self.passing(), admission::standing());
+        let (own, passing, standing) = (self.own(), self.passing(), admission::chain());
         let (passed, entering) = (
             passed_syns::sets(),
             looped_syns::sets(self.seed, self.queued),
@@ -214,7 +217,7 @@ impl Ruleset {
 {counters}{switch}{passed}{entering}{standing}chain choose {{
 }}
 {crosses}chain hold {{
-  type filter hook forward priority {PLACE}; policy accept;
+  type filter hook forward priority {HOOK_PRIORITY}; policy accept;
   meta mark {ours:#x} drop
   {SYN} jump choose
 }}
@@ -226,7 +229,7 @@ chain after {{
   {holders} meta priority set 0
 }}
 {own}{passing}",
-            PLACE + 3,
+            HOOK_PRIORITY + 3,
             self.marks.translated(),
         )
     }
@@ -257,9 +260,9 @@ chain after {{
         let listeners: String = self
             .entrances()
             .enumerate()
-            .map(|(number, (_, _, doors))| {
+            .map(|(number, (_, _, addresses))| {
                 let entrance = is("priority", self.marks.entrance(number));
-                self.to_listeners(doors, &entrance, &deliver)
+                self.to_listeners(addresses, &entrance, &deliver)
             })
             .collect();
         let again = format!("{SYN} socket transparent 1");
@@ -302,7 +305,7 @@ chain late {{
   {by_leg} {deliver}
 }}
 chain deliver {{
-  type filter hook prerouting priority {PLACE}; policy accept;
+  type filter hook prerouting priority {HOOK_PRIORITY}; policy accept;
   meta mark {found:#x} {deliver}
   meta mark {ours:#x} accept
   iifname lo jump to_listener
@@ -333,7 +336,7 @@ chain deliver {{
     /// The body of another table, for where addresses are translated: what conntrack knows of a SYN. And dials keep
     /// their destination, by a translation to itself before all others: what an operator does with the connections
     /// of the gateway's own programs (a proxy for them, say) is not for those that it forwards.
-    pub(crate) fn translation(&self) -> String {
+    pub(crate) fn nat_table(&self) -> String {
         let tracked = self.tracked();
         format!(
             "\
@@ -347,19 +350,19 @@ chain untranslated {{
   meta mark {tracked} dnat ip6 to ip6 daddr
 }}
 ",
-            PLACE - 1,
+            HOOK_PRIORITY - 1,
             self.marks.translated(),
         )
     }
 
-    /// Rules that give the packets of TCP that match `which` to the listeners `doors`, and then do `then`.
-    fn to_listeners(&self, doors: &Doors, which: &str, then: &str) -> String {
-        let rule = |(family, ip, door)| {
+    /// Rules that give the packets of TCP that match `which` to the listeners `addresses`, and then do `then`.
+    fn to_listeners(&self, addresses: &ListenAddresses, which: &str, then: &str) -> String {
+        let rule = |(family, ip, address)| {
             format!(
-                "  meta nfproto {family} meta l4proto tcp {which} tproxy {ip} to {door} {then}\n"
+                "  meta nfproto {family} meta l4proto tcp {which} tproxy {ip} to {address} {then}\n"
             )
         };
-        doors.listeners().map(rule).collect()
+        addresses.listeners().map(rule).collect()
     }
 
     /// Counts what is forwarded between the legs, and thus not split.
@@ -388,8 +391,8 @@ chain by_kind {{
   counter name unsplit_other
 }}
 ",
-            PLACE + 4,
-            PLACE + 5,
+            HOOK_PRIORITY + 4,
+            HOOK_PRIORITY + 5,
         )
     }
 
@@ -405,7 +408,7 @@ chain by_kind {{
             let _ = writeln!(
                 commands,
                 "add rule {table} refuse_quic {} counter name rejected_quic reject with icmpx port-unreachable",
-                Switch::matches(Position::Split.number())
+                Switch::matches(SwitchPosition::Split.number())
             );
         }
         // Another gateway of this namespace has chosen, or it is to pass.
@@ -428,10 +431,10 @@ chain by_kind {{
             );
             let _ = writeln!(commands, "add rule {table} cross_{number} jump standing");
             let families = crossing
-                .doors
+                .addresses
                 .first()
                 .into_iter()
-                .flat_map(Doors::listeners);
+                .flat_map(ListenAddresses::listeners);
             for (family, ..) in families {
                 for rule in self.rules(crossing, family) {
                     let _ = writeln!(
@@ -446,7 +449,7 @@ chain by_kind {{
 
     /// What lets SYNs of one family in to a profile's doors; `None` where it has none.
     fn enter(&self, crossing: &Crossing, family: &str, profile: usize) -> Option<String> {
-        let mut listeners = crossing.doors.get(profile)?.listeners();
+        let mut listeners = crossing.addresses.get(profile)?.listeners();
         let (_, ip, _) = listeners.find(|(other, ..)| *other == family)?;
         let tag = self.marks.held(self.entrance(crossing.leg, profile), 0);
         Some(match self.queued {
@@ -534,7 +537,7 @@ mod tests {
     fn tproxy_comes_before_the_mark() {
         let crossing = Crossing {
             leg: LegId::Lan,
-            doors: vec![Doors {
+            addresses: vec![ListenAddresses {
                 v4: "127.0.0.1:1000".parse().unwrap(),
                 v6: "[::1]:1001".parse().ok(),
             }],
@@ -551,7 +554,7 @@ mod tests {
                 workers,
                 queued,
                 seed: 7,
-                decoy: crossing.doors[0],
+                decoy: crossing.addresses[0],
                 interfaces: interfaces.clone(),
                 crossings: vec![crossing.clone()],
                 policies: Vec::new(),

@@ -1,19 +1,23 @@
-//! Whether new connections are split at present: the position of the switch in the gateway's table.
+//! The switch in the gateway's table by which new connections are split or pass end to end.
+//!
+//! It is a set of nft whose element lives for 0.8 s ([`Switch`]). The gateway changes it by a datagram, without nft
+//! and without waiting, and the watchdog keeps the element alive while all is well. When nobody does so any more,
+//! because the gateway hangs or has died, new connections pass.
 
-use crate::ruleset::Position;
+use crate::ruleset::SwitchPosition;
 use bentpipe_os::nft::Switch;
 use std::sync::{Mutex, PoisonError};
 
-/// The switch as the gateway wants it. Whoever changes that throws it at once, without nft and without
-/// waiting; the watchdog holds it.
+/// The switch and the position that the gateway wants it in. [`AdmissionSwitch::set`] throws it at once;
+/// [`AdmissionSwitch::hold`] keeps it there for a moment more.
 #[derive(Debug)]
-pub struct Gate {
+pub struct AdmissionSwitch {
     switch: Switch,
     /// `None` until the gateway is ready.
-    wanted: Mutex<Option<Position>>,
+    wanted: Mutex<Option<SwitchPosition>>,
 }
 
-impl Gate {
+impl AdmissionSwitch {
     pub(crate) fn new(switch: Switch) -> Self {
         Self {
             switch,
@@ -22,11 +26,11 @@ impl Gate {
     }
 
     /// New connections are treated so from now on.
-    pub(crate) fn turn(&self, position: Position) {
+    pub(crate) fn set(&self, position: SwitchPosition) {
         let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         let before = wanted.replace(position);
-        // A table that is missing is the watchdog's to find out. In this order the switch is always
-        // somewhere.
+        // The new position is taken before the old one is left, so that the switch is always in one. Whether the
+        // table is there at all is for the watchdog to find out.
         self.switch.hold(position.number());
         if let Some(before) = before.filter(|before| *before != position) {
             self.switch.leave(before.number());

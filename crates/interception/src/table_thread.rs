@@ -4,10 +4,10 @@
 //! thread. It gives the table new rules when it is told to, and makes the table again where nft has
 //! ended or does not answer any more.
 
-use crate::intercept::{InterceptError, Passed};
-use crate::nat::Translation;
+use crate::intercept::{InterceptError, PassCounters};
+use crate::nat::NatDetector;
 use crate::ruleset::Ruleset;
-use crate::switch::Gate;
+use crate::switch::AdmissionSwitch;
 use bentpipe_os::nft::{NftError, OwnerTable, TableFamily};
 use bentpipe_sockets::epoll::{Bell, Epoll, Events, Interest};
 use bentpipe_sockets::timer;
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 
 /// What the thread has to say.
 #[derive(Debug)]
-pub enum News {
+pub enum TableEvent {
     /// The rules that were asked for last are in force, or refused.
     Renewed(Result<(), InterceptError>),
     /// The table is gone, and cannot be made again.
@@ -39,68 +39,68 @@ pub enum News {
 
 /// The thread and how to talk to it. Dropping it removes the table.
 #[derive(Debug)]
-pub(crate) struct Keeper {
-    orders: Option<Sender<Ruleset>>,
-    order_bell: Arc<Bell>,
-    pub(crate) news: Receiver<News>,
+pub(crate) struct TableThread {
+    requests: Option<Sender<Ruleset>>,
+    request_bell: Arc<Bell>,
+    pub(crate) events: Receiver<TableEvent>,
     /// Rings when there are news.
-    pub(crate) news_bell: Arc<Bell>,
+    pub(crate) event_bell: Arc<Bell>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Keeper {
+impl TableThread {
     /// Makes the table in the calling thread's namespace.
     pub(crate) fn start(
         rules: Ruleset,
-        gate: Arc<Gate>,
-        passed: Arc<Passed>,
+        switch: Arc<AdmissionSwitch>,
+        passed: Arc<PassCounters>,
         translates: Arc<AtomicBool>,
     ) -> Result<Self, InterceptError> {
-        let mut translation = Translation::new(translates);
-        translation.look(&rules);
-        let table = load(&rules, &gate)?;
+        let mut nat = NatDetector::new(translates);
+        nat.look(&rules);
+        let table = load(&rules, &switch)?;
         passed.follow(&table);
-        let (orders, taken) = channel();
-        let (tell, news) = channel();
-        let (order_bell, news_bell) = bells().map_err(InterceptError::Thread)?;
-        let at_work = AtWork {
+        let (requests, taken) = channel();
+        let (tell, events) = channel();
+        let (request_bell, event_bell) = bells().map_err(InterceptError::Thread)?;
+        let table_loop = TableLoop {
             epoll: Epoll::new().map_err(InterceptError::Thread)?,
             table,
             rules,
-            gate,
+            switch,
             passed,
-            orders: taken,
-            order_bell: Arc::clone(&order_bell),
-            news: tell,
-            news_bell: Arc::clone(&news_bell),
-            mute: false,
-            translation,
+            requests: taken,
+            request_bell: Arc::clone(&request_bell),
+            events: tell,
+            event_bell: Arc::clone(&event_bell),
+            unresponsive: false,
+            nat,
         };
         let thread = std::thread::Builder::new().name("table".to_owned());
-        let thread = thread.spawn(move || at_work.run());
+        let thread = thread.spawn(move || table_loop.run());
         Ok(Self {
-            orders: Some(orders),
-            order_bell,
-            news,
-            news_bell,
+            requests: Some(requests),
+            request_bell,
+            events,
+            event_bell,
             thread: Some(thread.map_err(InterceptError::Thread)?),
         })
     }
 
-    /// Asks for other rules; [`News::Renewed`] tells what became of that.
+    /// Asks for other rules; [`TableEvent::Renewed`] tells what became of that.
     pub(crate) fn renew(&self, rules: Ruleset) {
-        if let Some(orders) = &self.orders {
+        if let Some(requests) = &self.requests {
             // It ends before us only by a panic, which is told where the table is missed.
-            let _ = orders.send(rules);
-            self.order_bell.ring();
+            let _ = requests.send(rules);
+            self.request_bell.ring();
         }
     }
 }
 
-impl Drop for Keeper {
+impl Drop for TableThread {
     fn drop(&mut self) {
-        self.orders = None;
-        self.order_bell.ring();
+        self.requests = None;
+        self.request_bell.ring();
         if let Some(thread) = self.thread.take() {
             // It returns nothing, and its panic has been told already.
             let _ = thread.join();
@@ -113,50 +113,50 @@ fn bells() -> io::Result<(Arc<Bell>, Arc<Bell>)> {
 }
 
 /// A table with its rules.
-fn load(rules: &Ruleset, gate: &Gate) -> Result<OwnerTable, NftError> {
-    let table = OwnerTable::load(TableFamily::Inet, "gateway", &rules.table(&gate.body()))?;
+fn load(rules: &Ruleset, switch: &AdmissionSwitch) -> Result<OwnerTable, NftError> {
+    let table = OwnerTable::load(TableFamily::Inet, "gateway", &rules.table(&switch.body()))?;
     table.apply(&rules.commands(&table.to_string()))?;
     Ok(table)
 }
 
-struct AtWork {
+struct TableLoop {
     epoll: Epoll,
     table: OwnerTable,
     rules: Ruleset,
-    gate: Arc<Gate>,
-    passed: Arc<Passed>,
-    orders: Receiver<Ruleset>,
-    order_bell: Arc<Bell>,
-    news: Sender<News>,
-    news_bell: Arc<Bell>,
+    switch: Arc<AdmissionSwitch>,
+    passed: Arc<PassCounters>,
+    requests: Receiver<Ruleset>,
+    request_bell: Arc<Bell>,
+    events: Sender<TableEvent>,
+    event_bell: Arc<Bell>,
     /// nft has left a command without an answer, and nobody knows what it will do yet.
-    mute: bool,
-    translation: Translation,
+    unresponsive: bool,
+    nat: NatDetector,
 }
 
-impl AtWork {
+impl TableLoop {
     fn run(mut self) {
         if let Err(error) = self.watch() {
-            return self.tell(News::Lost(InterceptError::Thread(error)));
+            return self.tell(TableEvent::Lost(InterceptError::Thread(error)));
         }
         let mut events = Events::with_capacity(2);
         let mut missing_since = None;
         loop {
             let pause = missing_since.map_or(TRANSLATION, |_| RETRY);
             if let Err(error) = self.epoll.wait(&mut events, Some(pause)) {
-                return self.tell(News::Lost(InterceptError::Thread(error)));
+                return self.tell(TableEvent::Lost(InterceptError::Thread(error)));
             }
-            self.translation.look(&self.rules);
-            self.order_bell.silence();
-            match self.orders.try_recv() {
+            self.nat.look(&self.rules);
+            self.request_bell.silence();
+            match self.requests.try_recv() {
                 Ok(rules) => {
                     let result = self.renew(rules);
-                    self.tell(News::Renewed(result));
+                    self.tell(TableEvent::Renewed(result));
                 }
                 Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Disconnected) => return,
             }
-            if self.table.is_held() && !self.mute {
+            if self.table.is_held() && !self.unresponsive {
                 missing_since = None;
                 continue;
             }
@@ -172,8 +172,8 @@ impl AtWork {
                     );
                     missing_since = None;
                 }
-                Err(error) if !self.mute && timer::now().since(since) >= PATIENCE => {
-                    return self.tell(News::Lost(error));
+                Err(error) if !self.unresponsive && timer::now().since(since) >= PATIENCE => {
+                    return self.tell(TableEvent::Lost(error));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the gateway's table cannot be made again yet");
@@ -183,7 +183,8 @@ impl AtWork {
     }
 
     fn watch(&self) -> io::Result<()> {
-        self.epoll.add(&*self.order_bell, ORDERS, Interest::READ)?;
+        self.epoll
+            .add(&*self.request_bell, ORDERS, Interest::READ)?;
         self.epoll.add(&self.table, HOLDER, Interest::READ)
     }
 
@@ -197,7 +198,7 @@ impl AtWork {
             Err(error @ NftError::Refused { .. }) => Err(error.into()),
             Err(error) => {
                 tracing::warn!(%error, "the gateway's table is made again, by another nft");
-                self.mute = true;
+                self.unresponsive = true;
                 self.replace(rules)
             }
         }
@@ -205,7 +206,7 @@ impl AtWork {
 
     /// Makes another table in the place of the one that there is, or was.
     fn replace(&mut self, rules: Ruleset) -> Result<(), InterceptError> {
-        let table = load(&rules, &self.gate)?;
+        let table = load(&rules, &self.switch)?;
         self.epoll
             .add(&table, HOLDER, Interest::READ)
             .map_err(InterceptError::Thread)?;
@@ -213,15 +214,15 @@ impl AtWork {
         // Its descriptor leaves the epoll set, and its nft is killed.
         drop(std::mem::replace(&mut self.table, table));
         // As long as there were two, the old one's switch was thrown.
-        self.gate.hold();
+        self.switch.hold();
         self.rules = rules;
-        self.mute = false;
+        self.unresponsive = false;
         Ok(())
     }
 
-    fn tell(&self, news: News) {
+    fn tell(&self, events: TableEvent) {
         // Whoever does not listen any more has dropped us.
-        let _ = self.news.send(news);
-        self.news_bell.ring();
+        let _ = self.events.send(events);
+        self.event_bell.ring();
     }
 }

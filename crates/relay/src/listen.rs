@@ -8,7 +8,7 @@
 use crate::handshake::LONGEST_BACKLOG;
 use crate::socket_policy::{Legs, Prepared};
 use bentpipe_gateway_config::LegId;
-use bentpipe_interception::{Doors, Marks};
+use bentpipe_interception::{ListenAddresses, Marks};
 use bentpipe_sockets::socket;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -76,15 +76,15 @@ pub fn open(
     (legs, profile): (&Legs, usize),
     port: u16,
     workers: usize,
-) -> Result<(Doors, Vec<Vec<Listener>>), ListenError> {
+) -> Result<(ListenAddresses, Vec<Vec<Listener>>), ListenError> {
     let leg = &legs.of(profile)[leg_id as usize];
     let mut lists: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
     let v4 = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let v6 = SocketAddr::from((Ipv6Addr::LOCALHOST, port));
-    let doors = Doors {
-        v4: door(leg_id, leg, v4, &mut lists)?,
+    let addresses = ListenAddresses {
+        v4: open_address(leg_id, leg, v4, &mut lists)?,
         v6: if has(v6) {
-            Some(door(leg_id, leg, v6, &mut lists)?)
+            Some(open_address(leg_id, leg, v6, &mut lists)?)
         } else {
             tracing::info!("this machine has no IPv6: IPv6 connections pass unsplit");
             None
@@ -93,7 +93,7 @@ pub fn open(
     for listener in lists.iter_mut().flatten() {
         listener.profile = profile;
     }
-    Ok((doors, lists))
+    Ok((addresses, lists))
 }
 
 /// Whether the machine has that address at all, whatever the port.
@@ -103,7 +103,7 @@ fn has(address: SocketAddr) -> bool {
 }
 
 /// Opens one address for all workers; returns it with its port.
-fn door(
+fn open_address(
     leg_id: LegId,
     leg: &Prepared,
     mut address: SocketAddr,
@@ -144,7 +144,7 @@ fn door(
     Ok(address)
 }
 
-/// [`bentpipe_interception::Decoy::open`] has failed.
+/// [`bentpipe_interception::DecoyListener::open`] has failed.
 pub fn no_decoy(source: io::Error) -> ListenError {
     refused((Ipv4Addr::LOCALHOST, 0).into(), LegId::Lan, source)
 }

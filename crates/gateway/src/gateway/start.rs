@@ -12,7 +12,8 @@ use crate::watchdog::{self, Watchdog};
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_gateway_config::{Config, Interface, LegId};
 use bentpipe_interception::{
-    Crossing, Decoy, InterceptError, Interception, Marks, Reason, Ruleset, WORKERS, forwarding,
+    Crossing, DecoyListener, InterceptError, Interception, Marks, PassReason, Ruleset, WORKERS,
+    forwarding,
 };
 use bentpipe_os::diag::Diag;
 use bentpipe_os::need::{Missing, Need};
@@ -168,7 +169,7 @@ impl Gateway {
         };
         // More are never of use, and their SYNs could not be told apart.
         let threads = threads.min(WORKERS);
-        let (crossings, listeners) = doors(config, &legs, threads)?;
+        let (crossings, listeners) = open_listeners(config, &legs, threads)?;
         let connections = Connections {
             diag: Diag::open().map_err(system("ask for connections"))?,
             marks,
@@ -181,13 +182,13 @@ impl Gateway {
         let lookout = Lookout::new(facts).map_err(system("ask for connections"))?;
         let neighbours = Neighbours::watch().map_err(system("watch the neighbours"))?;
         // Before any worker: a suspended interception takes nothing, and most that can fail is here.
-        let decoy = Decoy::open().map_err(listen::no_decoy)?;
+        let decoy = DecoyListener::open().map_err(listen::no_decoy)?;
         let rules = Ruleset {
             marks,
             workers: threads,
             queued: true,
             seed: seed(),
-            decoy: decoy.doors,
+            decoy: decoy.addresses,
             interfaces,
             crossings,
             policies: config.policies.clone(),
@@ -233,7 +234,7 @@ impl Gateway {
         let watched = watch(&mut crew, &interception, &shared);
         match bypassed {
             true => {
-                interception.suspend(Reason::Bypassed);
+                interception.suspend(PassReason::Bypassed);
                 shared.stand(Standing::Bypassed);
             }
             false => {
@@ -324,10 +325,10 @@ fn interfaces(config: &Config) -> Result<[Vec<Interface>; 2], StartError> {
     }
 }
 
-type Doors = (Vec<Crossing>, Vec<Vec<Listener>>);
+type Opened = (Vec<Crossing>, Vec<Vec<Listener>>);
 
 /// Opens the listeners, one list a worker, and says what is to be intercepted into them.
-fn doors(config: &Config, legs: &Legs, threads: usize) -> Result<Doors, StartError> {
+fn open_listeners(config: &Config, legs: &Legs, threads: usize) -> Result<Opened, StartError> {
     let mut crossings = Vec::new();
     let mut listeners: Vec<Vec<Listener>> = (0..threads).map(|_| Vec::new()).collect();
     for leg in [LegId::Lan, LegId::Sat] {
@@ -340,13 +341,16 @@ fn doors(config: &Config, legs: &Legs, threads: usize) -> Result<Doors, StartErr
                 0 => 0,
                 first => first + leg as u16 + 2 * profile as u16,
             };
-            let (doors, lists) = listen::open(leg, (legs, profile), port, threads)?;
-            all.push(doors);
+            let (addresses, lists) = listen::open(leg, (legs, profile), port, threads)?;
+            all.push(addresses);
             for (worker, list) in listeners.iter_mut().zip(lists) {
                 worker.extend(list);
             }
         }
-        crossings.push(Crossing { leg, doors: all });
+        crossings.push(Crossing {
+            leg,
+            addresses: all,
+        });
     }
     Ok((crossings, listeners))
 }
@@ -494,9 +498,9 @@ fn watch(
     interception: &Interception,
     shared: &Arc<Shared>,
 ) -> Result<(), StartError> {
-    let (gate, diversion) = (interception.gate(), interception.diversion());
+    let (switch, diversion) = (interception.switch(), interception.diversion());
     let legs = watchdog::Legs::new(interception.interfaces())?;
-    let watchdog = Watchdog::new(gate, diversion, legs, Arc::clone(shared));
+    let watchdog = Watchdog::new(switch, diversion, legs, Arc::clone(shared));
     let watchdog = watchdog.map_err(system("watch the rules and routes"))?;
     crew.hire("watchdog".to_owned(), Duty::Aid(None), shared, move || {
         watchdog.run();

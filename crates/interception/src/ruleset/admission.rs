@@ -1,9 +1,9 @@
-//! What becomes of new connections, as a position of the switch in the table.
+//! Chain `standing`: what becomes of new connections, by the position of the [switch](crate::AdmissionSwitch).
 
 use bentpipe_os::nft::Switch;
 use std::fmt::{self, Write as _};
 
-/// What is met when new flows pass unsplit for want of room.
+/// The limit at which a gateway stands when new flows pass unsplit for want of room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Limit {
@@ -27,7 +27,7 @@ impl fmt::Display for Limit {
 
 /// Why new connections pass end to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum PassReason {
     /// There is no room.
     Limit(Limit),
     /// The operator wants it.
@@ -38,14 +38,14 @@ pub enum Reason {
 
 /// What becomes of new connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Position {
+pub(crate) enum SwitchPosition {
     /// They are split, unless a policy has it otherwise.
     Split,
     /// They pass end to end.
-    Pass(Reason),
+    Pass(PassReason),
 }
 
-impl Position {
+impl SwitchPosition {
     /// Its number on the switch.
     pub(crate) fn number(self) -> u16 {
         match self {
@@ -55,7 +55,7 @@ impl Position {
     }
 }
 
-impl Reason {
+impl PassReason {
     const ALL: [Self; 5] = [
         Self::Limit(Limit::Flows),
         Self::Limit(Limit::Descriptors),
@@ -87,10 +87,10 @@ impl Reason {
 }
 
 /// The chain that lets new connections pass unless they are to be split.
-pub(super) fn standing() -> String {
-    let split = Switch::matches(Position::Split.number());
+pub(super) fn chain() -> String {
+    let split = Switch::matches(SwitchPosition::Split.number());
     let mut chain = format!("chain standing {{\n  {split} return\n  jump note_passed\n");
-    for reason in Reason::ALL {
+    for reason in PassReason::ALL {
         let matches = Switch::matches(reason.position());
         // Writing to a String cannot fail.
         let _ = writeln!(
@@ -109,13 +109,13 @@ mod tests {
 
     #[test]
     fn each_position_has_a_number_and_a_counter_of_its_own() {
-        let mut numbers: Vec<_> = Reason::ALL.map(Reason::position).into();
-        numbers.push(Position::Split.number());
+        let mut numbers: Vec<_> = PassReason::ALL.map(PassReason::position).into();
+        numbers.push(SwitchPosition::Split.number());
         numbers.sort_unstable();
         assert_eq!(numbers, [1, 2, 3, 4, 5, 6]);
         assert!(
-            Reason::ALL
-                .map(Reason::counter)
+            PassReason::ALL
+                .map(PassReason::counter)
                 .iter()
                 .all(|name| COUNTERS.contains(name))
         );

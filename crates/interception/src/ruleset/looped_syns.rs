@@ -1,4 +1,4 @@
-//! SYNs that wait to be looped: by which entrance each of them came.
+//! Remembers of SYNs that wait to be looped over `lo` by which entrance (leg and profile) each of them came.
 //!
 //! The copy that is looped crosses the operator's output, postrouting and prerouting chains, where its priority, which
 //! tells the entrance, and its mark, which tells the worker, may be set anew (CLASSIFY and MARK, for tc). So the

@@ -1,4 +1,4 @@
-//! Segment sizes: our answer to a SYN asks for no larger segments than the SYN itself.
+//! Bounds the MSS option of our answer to a SYN by that of the SYN.
 //!
 //! An operator's rule that makes the MSS option of forwarded SYNs smaller (`tcp option maxseg size set`, iptables'
 //! TCPMSS), for a path that swallows larger segments without a word, has seen the client's SYN, but does not see

@@ -1,4 +1,5 @@
-//! SYNs that have passed: each is to pass when it comes again, with the same number, whatever has changed meanwhile.
+//! Remembers SYNs that have passed unsplit: a SYN that comes again, with the same sequence number, passes again,
+//! whatever has changed meanwhile.
 //!
 //! The server may have answered the first already, and would take a dial for a stranger on the same four numbers: it ends
 //! the connection that it was about to begin.
