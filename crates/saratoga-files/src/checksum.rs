@@ -139,7 +139,7 @@ impl Sum {
         file: &File,
         len: u64,
     ) -> io::Result<Self> {
-        let mut turn = turns.take_aside(whom, cancel)?;
+        let mut turn = turns.take_in_background(whom, cancel)?;
         self.rest_while(file, len, || turn.pass_on(cancel))
     }
 

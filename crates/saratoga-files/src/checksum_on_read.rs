@@ -1,7 +1,7 @@
-//! The checksum of a file that is sent, made of what is read to be sent.
+//! Makes the checksum of a file of what is read to be sent, so that the file is read once.
 
 use crate::checksum::Sum;
-use crate::task::{Task, Turns, aside};
+use crate::task::{Task, Turns, spawn};
 use bentpipe_wire::saratoga::Checksum;
 use std::fs::File;
 use std::io;
@@ -10,9 +10,9 @@ use std::sync::mpsc;
 
 /// See the file's head.
 #[derive(Debug)]
-pub struct Late {
+pub struct ChecksumOnRead {
     state: State,
-    /// In which threads read, and for whom.
+    /// The turns in which threads read the rest, and the peer for which they do.
     turns: (Turns, SocketAddr),
 }
 
@@ -26,7 +26,7 @@ enum State {
     Told,
 }
 
-impl Late {
+impl ChecksumOnRead {
     /// What is read goes on with `sum`; the rest is read in `turns`, for the peer at `whom`.
     pub const fn new(sum: Sum, turns: Turns, whom: SocketAddr) -> Self {
         Self {
@@ -62,7 +62,7 @@ impl Late {
                 let sum = sum.clone();
                 let (turns, whom) = self.turns.clone();
                 let rest = |file: File| {
-                    aside("sum", move |cancel| {
+                    spawn("sum", move |cancel| {
                         let whole = sum.rest_in_turns((&turns, whom), cancel, &file, len)?;
                         Ok(whole.finish())
                     })
@@ -100,12 +100,12 @@ mod tests {
 
     const CONTENT: &[u8] = b"123456789";
 
-    fn late() -> Late {
+    fn late() -> ChecksumOnRead {
         let whom = "10.0.0.1:7".parse().unwrap();
-        Late::new(Sum::new(Algorithm::Crc32c), Turns::new(1), whom)
+        ChecksumOnRead::new(Sum::new(Algorithm::Crc32c), Turns::new(1), whom)
     }
 
-    fn asked(late: &mut Late, sent: u64) -> Option<Checksum> {
+    fn asked(late: &mut ChecksumOnRead, sent: u64) -> Option<Checksum> {
         let mut file = tempfile::tempfile().expect("a temporary file");
         file.write_all(CONTENT).expect("it can be written");
         let len = CONTENT.len() as u64;

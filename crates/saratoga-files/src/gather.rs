@@ -1,4 +1,4 @@
-//! Neighbouring octets, gathered for one write or one read.
+//! Gathers neighbouring octets, so that one system call writes or reads them all.
 
 /// Octets that are gathered at most; for a write, up to the next multiple of it: whole pages, however
 /// large, need not be cleared first.

@@ -3,10 +3,10 @@
 use crate::Error;
 use crate::checksum::{Algorithm, Sum};
 use crate::gather::Gather;
-use crate::reservation::Promise;
+use crate::reservation::Reservation;
 use crate::sink::Sink;
-use crate::stdout::Output;
-use crate::task::{Task, aside};
+use crate::stdout::StdoutQueue;
+use crate::task::{Task, spawn};
 use bentpipe_base::{Instant, Machine};
 use bentpipe_saratoga::receiver::{Event, Receiver};
 use bentpipe_saratoga::sender::Failure;
@@ -26,7 +26,7 @@ pub struct Incoming {
     pub receiver: Receiver,
     sink: Option<Sink>,
     /// Standard output, which is written as fast as it is read.
-    output: Option<Arc<Output>>,
+    output: Option<Arc<StdoutQueue>>,
     /// What has arrived and is not in the sink yet: until the next record.
     gathered: Gather,
     /// The checksum over what has come in order from the beginning, until something did not.
@@ -35,7 +35,7 @@ pub struct Incoming {
     max_size: u64,
     /// The peer is there: what it announces may have room of its own.
     believed: bool,
-    promise: Option<Promise>,
+    reservation: Option<Reservation>,
     saved: Instant,
     /// Something that the receiver counts could not be written: the record stays as it was.
     unwritten: bool,
@@ -63,7 +63,7 @@ impl Incoming {
             path,
             max_size,
             believed: true,
-            promise: None,
+            reservation: None,
             saved: now,
             unwritten: false,
             verdict: None,
@@ -228,7 +228,7 @@ impl Incoming {
     /// Has the room promised that what is announced still takes.
     fn claim(&mut self) -> Result<(), Error> {
         // METADATA that changes voids what was promised.
-        self.promise = None;
+        self.reservation = None;
         let size = self.receiver.size().unwrap_or(0);
         let missing = self.missing();
         let Some((sink, Ok(room))) = self.sink.as_ref().map(|sink| (sink, sink.room())) else {
@@ -246,15 +246,15 @@ impl Incoming {
                 place: sink.place(),
             });
         }
-        let Ok(Some((promises, device))) = sink.promises() else {
+        let Ok(Some((reservations, device))) = sink.reservations() else {
             return Ok(());
         };
         let fits = match self.believed {
             true => {
-                self.promise = promises.promise(device, missing, room);
-                self.promise.is_some()
+                self.reservation = reservations.reserve(device, missing, room);
+                self.reservation.is_some()
             }
-            false => missing <= room.saturating_sub(promises.on(device)),
+            false => missing <= room.saturating_sub(reservations.on(device)),
         };
         match fits {
             true => Ok(()),
@@ -297,8 +297,8 @@ impl Incoming {
         }
         Sum::follow(&mut self.sum, *from, octets);
         let written = self.sink.as_mut().map(|sink| sink.write(*from, octets));
-        if let Some(promise) = &mut self.promise {
-            promise.lessen(octets.len() as u64);
+        if let Some(reservation) = &mut self.reservation {
+            reservation.release(octets.len() as u64);
         }
         octets.clear();
         if let Some(Err(error)) = written {
@@ -309,7 +309,7 @@ impl Incoming {
 
     fn complete(&mut self) {
         self.write();
-        self.promise = None;
+        self.reservation = None;
         if self.fault.is_some() {
             return;
         }
@@ -326,7 +326,7 @@ impl Incoming {
         let path = self.path.clone();
         // What is all here is not given up.
         let work = move |_: &_| sink.finish(size, &metadata, begun, &path);
-        match aside("verify", work) {
+        match spawn("verify", work) {
             Ok(verdict) => self.verdict = Some(verdict),
             Err(error) => self.fail(Error::file("verify", self.path.clone())(error)),
         }
@@ -335,7 +335,7 @@ impl Incoming {
     /// It cannot be received, and the peer is told why; the first reason counts.
     pub fn fail(&mut self, error: Error) {
         if self.fault.is_none() {
-            self.promise = None;
+            self.reservation = None;
             self.receiver.refuse(error.code());
             self.fault = Some(error);
         }
@@ -370,7 +370,7 @@ impl Incoming {
         if !self.verified {
             return None;
         }
-        match self.output.as_deref().map(Output::is_written) {
+        match self.output.as_deref().map(StdoutQueue::is_written) {
             Some(Ok(false)) => None,
             Some(Err(error)) => Some(Err(Error::file("write", "standard output")(error))),
             Some(Ok(true)) | None => Some(Ok(std::mem::take(&mut self.content))),

@@ -1,4 +1,4 @@
-//! What interrupted transfers have left and nobody went on with: removed after a while.
+//! Removes parts and records of interrupted transfers that nobody has gone on with for a week.
 
 use crate::tree::{Tree, is_of_a_part};
 use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, ResolveFlags};
@@ -14,7 +14,7 @@ const KEEP: Duration = Duration::from_secs(7 * 86_400);
 pub const PAUSE: Duration = Duration::from_secs(3600);
 
 /// Removes in `tree` what nobody has gone on with, in a thread.
-pub fn remove_aside(tree: &Tree) {
+pub fn remove_in_background(tree: &Tree) {
     let tree = tree.clone();
     let work = move || match remove(&tree, SystemTime::now() - KEEP) {
         Ok(0) => {}

@@ -4,7 +4,7 @@
 //! see into and nothing outside it, memory for lists, standard input and output. What arrives lies in a hidden file
 //! beside its place ([`Part`]), with a record of what it is and which stretches are there, and gets its name when its
 //! checksum is verified: a session that was killed, on either side, goes on where it was. Files are read and written
-//! through the page cache; checksums of whole files are made in threads of their own ([`aside`]), which take turns.
+//! through the page cache; checksums of whole files are made in threads of their own ([`spawn`]), which take turns.
 //!
 //! Sockets, sessions by their peers, keys, server and client are in `bentpipe-saratoga-udp`. [`Error`] is that of a whole
 //! transfer, and so here, below both. Begin with `incoming.rs` and `tree.rs`.
@@ -32,7 +32,7 @@ mod task;
 mod tree;
 
 pub use checksum::Sum;
-pub use checksum_on_read::Late;
+pub use checksum_on_read::ChecksumOnRead;
 pub use error::Error;
 pub use incoming::Incoming;
 pub use metadata::{WIDEST, announce, stream};
@@ -41,6 +41,6 @@ pub use outgoing::Outgoing;
 pub use part::Part;
 pub use sink::Sink;
 pub use source::{Source, Spool, known_size};
-pub use stdout::{Output, Pipe};
-pub use task::{Cancel, Task, Turn, Turns, aside, network};
+pub use stdout::{Stdout, StdoutQueue};
+pub use task::{Cancel, Task, Turn, Turns, network, spawn};
 pub use tree::{Folder, Tree, is_of_a_part, mode, posix_times};

@@ -1,4 +1,4 @@
-//! What a client says of that which it sends.
+//! Makes the METADATA by which a client announces what it sends.
 
 use crate::Error;
 use crate::checksum::Algorithm;
@@ -13,7 +13,7 @@ use std::path::Path;
 /// The widest descriptor that this side uses.
 pub const WIDEST: Width = Width::Bits64;
 
-/// What the file at `local` is called and holds.
+/// The METADATA of the file at `local`, that file, and what it was when it was opened.
 pub fn announce(
     local: &Path,
     remote: &str,
@@ -62,7 +62,7 @@ pub fn announce(
     Ok((metadata, file, was))
 }
 
-/// A stream that is `remote` at the server.
+/// The METADATA of a stream that is to be `remote` at the server.
 pub fn stream(remote: &str, id: u32) -> Metadata {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let now = Time::from_posix(now.map_or(0, |time| time.as_secs() as i64));

@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::original::Original;
 use crate::source::Source;
-use crate::task::{Task, aside};
+use crate::task::{Task, spawn};
 use bentpipe_base::{Instant, Machine};
 use bentpipe_saratoga::sender::{Event, Sender};
 use bentpipe_wire::saratoga::{Code, Data, Frame};
@@ -163,7 +163,7 @@ impl Outgoing {
             return Some(Ok(()));
         };
         let checksum = self.sender.metadata().checksum.clone();
-        match aside("delete", move |_| original.delete(&checksum)) {
+        match spawn("delete", move |_| original.delete(&checksum)) {
             Ok(verdict) => {
                 self.after = After::Deleting(verdict);
                 None

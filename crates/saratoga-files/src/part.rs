@@ -1,10 +1,10 @@
-//! A file that arrives: hidden beside its place until it is whole and right.
+//! A part is a file that is still arriving: it is hidden beside its place until it is whole and verified.
 
 use crate::Error;
 use crate::checksum::{Algorithm, Sum};
 use crate::record::{self, Record};
-use crate::reservation::Promises;
-use crate::task::{Task, aside};
+use crate::reservation::Reservations;
+use crate::task::{Task, spawn};
 use crate::tree::{Folder, PART, RECORD};
 use bentpipe_base::Ranges;
 use bentpipe_saratoga::receiver::Kept;
@@ -131,7 +131,7 @@ impl Part {
         }
         // Opened anew: a duplicate would keep the lock when the session is over.
         let file = File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))?;
-        let task = aside("write-back", move |_| file.sync_data())?;
+        let task = spawn("write-back", move |_| file.sync_data())?;
         self.write_back = Some((task, have.clone()));
         Ok(())
     }
@@ -146,8 +146,8 @@ impl Part {
     }
 
     /// What is promised of the disk it lies on, and which one that is.
-    pub(crate) fn promises(&self) -> io::Result<(&Promises, u64)> {
-        self.folder.promises()
+    pub(crate) fn reservations(&self) -> io::Result<(&Reservations, u64)> {
+        self.folder.reservations()
     }
 
     /// Verifies what has arrived, puts it on the disk, and only then under its name.

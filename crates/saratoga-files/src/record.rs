@@ -1,5 +1,5 @@
-//! What is written down beside the part of a file, so that a later session can go on: one line with
-//! the METADATA in hexadecimal digits, then one for each stretch of octets that is on the disk.
+//! The record beside the part of a file, by which a later session goes on: one line with the METADATA in hexadecimal
+//! digits, then one line for each stretch of octets that is on the disk.
 //!
 //! What was written to the file outlives this process, but not a power cut, until it is on the disk. So a
 //! line `boot` with the kernel's number of this start of the machine follows, and one for each stretch that is

@@ -1,10 +1,10 @@
-//! Where what arrives goes.
+//! The sink of a session: a part of a file, memory, or standard output.
 
 use crate::Error;
 use crate::checksum::{Algorithm, Sum};
 use crate::part::{Part, verify};
-use crate::reservation::Promises;
-use crate::stdout::{Output, Pipe};
+use crate::reservation::Reservations;
+use crate::stdout::{Stdout, StdoutQueue};
 use bentpipe_base::Ranges;
 use bentpipe_wire::saratoga::Metadata;
 use std::io;
@@ -22,7 +22,7 @@ pub enum Sink {
     /// Memory: a list.
     Memory(Vec<u8>),
     /// Standard output, in order; what is out of order waits in a file without a name.
-    Pipe(Pipe),
+    Pipe(Stdout),
 }
 
 impl Sink {
@@ -53,7 +53,7 @@ impl Sink {
     }
 
     /// Where it goes at the pace of its reader, if it does.
-    pub(crate) fn output(&self) -> Option<Arc<Output>> {
+    pub(crate) fn output(&self) -> Option<Arc<StdoutQueue>> {
         match self {
             Self::Pipe(pipe) => Some(pipe.output()),
             Self::Part(_) | Self::Memory(_) => None,
@@ -106,9 +106,9 @@ impl Sink {
     }
 
     /// What is promised of the disk it is on, and which one that is; nothing for what nobody else writes beside it.
-    pub(crate) fn promises(&self) -> io::Result<Option<(&Promises, u64)>> {
+    pub(crate) fn reservations(&self) -> io::Result<Option<(&Reservations, u64)>> {
         match self {
-            Self::Part(part) => part.promises().map(Some),
+            Self::Part(part) => part.reservations().map(Some),
             Self::Memory(_) | Self::Pipe(_) => Ok(None),
         }
     }

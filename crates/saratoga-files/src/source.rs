@@ -1,7 +1,7 @@
-//! Where what is sent comes from.
+//! The source of a session: a file, memory, or standard input.
 
 use crate::Error;
-use crate::checksum_on_read::Late;
+use crate::checksum_on_read::ChecksumOnRead;
 use crate::gather::{Gather, MOST};
 use bentpipe_wire::saratoga::Checksum;
 use std::fs::{File, Metadata};
@@ -28,7 +28,7 @@ pub enum Source {
         /// What was read ahead, and around the last repair.
         ahead: [Gather; 2],
         /// Its checksum, when that comes last.
-        late: Option<Box<Late>>,
+        late: Option<Box<ChecksumOnRead>>,
     },
     /// Memory: a list.
     Memory(Arc<[u8]>),
@@ -52,7 +52,7 @@ pub struct Spool {
 
 impl Source {
     /// `file`, which was what `was` says when it was opened; its checksum comes last where `late` makes it.
-    pub fn file(file: File, was: Metadata, late: Option<Box<Late>>) -> Self {
+    pub fn file(file: File, was: Metadata, late: Option<Box<ChecksumOnRead>>) -> Self {
         Self::File {
             file,
             was: Box::new(was),

@@ -1,5 +1,5 @@
-//! Standard output, written by a thread of its own: a reader that takes its time, such as a pager, holds up no
-//! session. What has arrived and was not read waits in a file without a name.
+//! Writes standard output in a thread of its own, so that a reader that takes its time, such as a pager, holds up no
+//! session. What has arrived and has not been read waits in a file without a name.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,11 +11,11 @@ const BLOCK: usize = 64 << 10;
 
 /// See the file's head. Dropped, no more arrives.
 #[derive(Debug)]
-pub struct Pipe(Arc<Output>);
+pub struct Stdout(Arc<StdoutQueue>);
 
 /// What is written by the thread.
 #[derive(Debug)]
-pub struct Output {
+pub struct StdoutQueue {
     spool: File,
     state: Mutex<State>,
     changed: Condvar,
@@ -34,10 +34,10 @@ struct State {
     begun: bool,
 }
 
-impl Pipe {
+impl Stdout {
     /// What arrives is kept in `spool`.
     pub fn new(spool: File) -> Self {
-        Self(Arc::new(Output {
+        Self(Arc::new(StdoutQueue {
             spool,
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -71,19 +71,19 @@ impl Pipe {
     }
 
     /// Tells how far it is written.
-    pub(crate) fn output(&self) -> Arc<Output> {
+    pub(crate) fn output(&self) -> Arc<StdoutQueue> {
         Arc::clone(&self.0)
     }
 }
 
-impl Drop for Pipe {
+impl Drop for Stdout {
     fn drop(&mut self) {
         self.0.state().ended = true;
         self.0.changed.notify_one();
     }
 }
 
-impl Output {
+impl StdoutQueue {
     /// Whether all that has arrived is written.
     ///
     /// # Errors
@@ -154,7 +154,7 @@ mod tests {
         let content: Vec<u8> = (0..200_000u32).map(|i| (i * 7 + i / 251) as u8).collect();
         let mut spool = tempfile::tempfile().unwrap();
         spool.write_all(&content).unwrap();
-        let pipe = Pipe::new(spool);
+        let pipe = Stdout::new(spool);
         pipe.0.state().begun = true;
         let shared = Arc::clone(&pipe.0);
         let writer = std::thread::spawn(move || {

@@ -1,4 +1,5 @@
-//! Work in a thread of its own, beside the loop that drives the sessions.
+//! Runs work in threads of its own beside the loop that drives the sessions, so that a long sum or a slow disk holds up
+//! no session.
 
 use bentpipe_base::Instant;
 use bentpipe_sockets::timer;
@@ -10,15 +11,15 @@ use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Whether what a thread works at is no longer wanted.
+/// Tells a thread whether its work is still wanted.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// What reading gives where the work is no longer wanted.
+    /// To be called between the steps of the work.
     ///
     /// # Errors
-    /// When that is so.
+    /// When the work is no longer wanted.
     pub(crate) fn check(&self) -> io::Result<()> {
         match self.0.load(Ordering::Relaxed) {
             true => Err(io::Error::other("nobody waits for it any more")),
@@ -27,7 +28,7 @@ impl Cancel {
     }
 }
 
-/// Work under way. Dropped, it is cancelled.
+/// Work under way in a thread. Dropping it cancels the work.
 #[derive(Debug)]
 pub struct Task<T> {
     told: Receiver<T>,
@@ -35,7 +36,7 @@ pub struct Task<T> {
 }
 
 impl<T> Task<T> {
-    /// What it has come to.
+    /// The result of the work.
     ///
     /// # Errors
     /// When it is not done, or its thread is gone.
@@ -51,7 +52,7 @@ impl<T> Drop for Task<T> {
 }
 
 /// Does `work` in a thread called `name`, until it is done or the task is dropped.
-pub fn aside<T: Send + 'static>(
+pub fn spawn<T: Send + 'static>(
     name: &str,
     work: impl FnOnce(&Cancel) -> T + Send + 'static,
 ) -> io::Result<Task<T>> {
@@ -66,7 +67,8 @@ pub fn aside<T: Send + 'static>(
     builder.spawn(work).map(|_| Task { told, cancel })
 }
 
-/// The address that `peer` shares what there is with others by: of IPv6 the first 64 bits, for a host has all the rest.
+/// The address by which `peer` has its share of what there is: of an IPv6 address the first 64 bits, because a host has
+/// all the rest to itself.
 pub fn network(peer: SocketAddr) -> IpAddr {
     match peer.ip().to_canonical() {
         IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & (u128::MAX << 64)).into(),
@@ -74,8 +76,8 @@ pub fn network(peer: SocketAddr) -> IpAddr {
     }
 }
 
-/// Lets a few threads work at once, however many there are, and those who wait for them take turns. Clones
-/// share it.
+/// Lets a few threads work at once, however many there are, and has those that wait take turns by the peer that they
+/// work for: a semaphore that is fair among peers. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Turns(Arc<(Mutex<Queue>, Condvar)>);
 
@@ -124,7 +126,7 @@ impl Turns {
     ///
     /// # Errors
     /// As there.
-    pub fn take_aside(&self, whom: SocketAddr, cancel: &Cancel) -> io::Result<Turn> {
+    pub fn take_in_background(&self, whom: SocketAddr, cancel: &Cancel) -> io::Result<Turn> {
         // Where that cannot be, they share.
         let _ = rustix::process::nice(10);
         self.take(network(whom), cancel)
@@ -234,7 +236,7 @@ mod tests {
         assert_eq!(most.into_inner(), 2);
         let _all = [(); 2].map(|()| turns.take(ONE, &Cancel::default()).unwrap());
         let waiting = turns.clone();
-        let task = aside("waits", move |cancel| waiting.take(ONE, cancel).is_err()).unwrap();
+        let task = spawn("waits", move |cancel| waiting.take(ONE, cancel).is_err()).unwrap();
         assert!(matches!(task.try_recv(), Err(TryRecvError::Empty)));
         task.cancel.0.store(true, Ordering::Relaxed);
         assert!(task.told.recv().unwrap());
@@ -272,7 +274,7 @@ mod tests {
         let cancel = Cancel::default();
         let mut long = turns.take(ONE, &cancel).unwrap();
         let waiting = turns.clone();
-        let short = aside("short", move |cancel| waiting.take(OTHER, cancel).is_ok()).unwrap();
+        let short = spawn("short", move |cancel| waiting.take(OTHER, cancel).is_ok()).unwrap();
         let done = loop {
             long.pass_on(&cancel).unwrap();
             if let Ok(done) = short.try_recv() {

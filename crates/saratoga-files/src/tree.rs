@@ -4,7 +4,7 @@
 //! anywhere: no check and use apart, so nothing can be put between them.
 
 use crate::original::Original;
-use crate::reservation::Promises;
+use crate::reservation::Reservations;
 use crate::{Error, path};
 use bentpipe_wire::saratoga::{Entry, EntryKind, Time, Width};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
@@ -32,7 +32,7 @@ struct Root {
     fd: OwnedFd,
     /// Directories in it whose names are on the disk.
     lasting: Mutex<BTreeSet<String>>,
-    promises: Promises,
+    reservations: Reservations,
 }
 
 /// A directory inside a tree.
@@ -65,7 +65,7 @@ impl Tree {
                 Self(Arc::new(Root {
                     fd,
                     lasting: Mutex::default(),
-                    promises: Promises::default(),
+                    reservations: Reservations::default(),
                 }))
             })
             .map_err(|errno| {
@@ -313,8 +313,11 @@ impl Folder {
     }
 
     /// What is promised of the file systems of the tree, and which one this directory is on.
-    pub(crate) fn promises(&self) -> io::Result<(&Promises, u64)> {
-        Ok((&self.tree.0.promises, rustix::fs::fstat(&self.fd)?.st_dev))
+    pub(crate) fn reservations(&self) -> io::Result<(&Reservations, u64)> {
+        Ok((
+            &self.tree.0.reservations,
+            rustix::fs::fstat(&self.fd)?.st_dev,
+        ))
     }
 }
 

@@ -1,4 +1,5 @@
-//! Who is let in: before a REQUEST is served, its sender shows that it hears us.
+//! Address validation: before a REQUEST is served, its sender shows that it receives what is sent to its address (as in
+//! QUIC; RFC 9000, section 8).
 //!
 //! The source address of a datagram is whatever its sender writes. So an address that is not known is sent no
 //! more than a question: an empty DATA frame (a STATUS, where it wants to send) with a timestamp that
@@ -43,7 +44,7 @@ const PROOF: usize = 9;
 
 /// See the file's head.
 #[derive(Debug)]
-pub(crate) struct Admission {
+pub(crate) struct AddressValidation {
     secret: [u8; 32],
     /// By address and session; with when it came.
     waiting: BTreeMap<Key, (Request, Instant)>,
@@ -78,7 +79,7 @@ impl Credit {
     }
 }
 
-impl Admission {
+impl AddressValidation {
     /// Knows nobody.
     ///
     /// # Errors
@@ -224,7 +225,7 @@ mod tests {
     #[test]
     fn only_the_question_of_this_server_address_session_and_time_is_a_proof() {
         let key = ("10.0.0.2:700".parse().unwrap(), 7);
-        let mut door = Admission::new().unwrap();
+        let mut door = AddressValidation::new().unwrap();
         let stamp = door.ask(key, &request(), at(1000));
         assert!(!door.knows(key.0, at(1000)));
         let mut changed = stamp;
@@ -239,7 +240,7 @@ mod tests {
             assert!(!door.proves(from, stamp, at(1600)), "{from:?}");
         }
         assert!(!door.proves(key, stamp, at(40_000)), "late");
-        let mut another = Admission::new().unwrap();
+        let mut another = AddressValidation::new().unwrap();
         assert!(!another.proves(key, stamp, at(1600)));
         assert!(door.proves(key, stamp, at(1600)));
         assert!(door.knows(key.0, at(60_000)) && !door.knows(key.0, at(200_000)));
@@ -247,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_flood_takes_no_more_room_than_there_is_and_the_youngest_stay() {
-        let mut door = Admission::new().unwrap();
+        let mut door = AddressValidation::new().unwrap();
         for i in 0..20_000u64 {
             let ip = std::net::Ipv4Addr::from(0x0a00_0000 + i as u32);
             door.ask((SocketAddr::from((ip, 7)), 7), &request(), at(i));
@@ -259,7 +260,7 @@ mod tests {
 
     #[test]
     fn one_host_forgets_its_own_by_whatever_of_its_addresses() {
-        let mut door = Admission::new().unwrap();
+        let mut door = AddressValidation::new().unwrap();
         let other = ("10.0.0.2:700".parse().unwrap(), 7);
         let stamp = door.ask(other, &request(), at(0));
         assert!(door.proves(other, stamp, at(0)));
@@ -279,7 +280,7 @@ mod tests {
     #[test]
     fn who_answers_no_more_is_asked_again() {
         let key = ("10.0.0.2:700".parse().unwrap(), 7);
-        let mut door = Admission::new().unwrap();
+        let mut door = AddressValidation::new().unwrap();
         let stamp = door.ask(key, &request(), at(0));
         assert!(door.proves(key, stamp, at(600)));
         let credit = door.credit(key.0, at(1000)).unwrap();

@@ -1,6 +1,6 @@
-//! Frames on their way out: those of one length to one peer leave in one call.
+//! Gathers frames on their way out, so that those of one length to one peer leave in one system call.
 
-use crate::ways::{Refusals, Ways};
+use crate::reachability::{LocalAddresses, Refusals};
 use bentpipe_sockets::udp::{BATCH, SEGMENTS, Udp};
 use std::io;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ pub(crate) struct Batch {
     closed: bool,
     /// A datagram for which there was no room.
     waiting: Option<(Vec<u8>, SocketAddr)>,
-    pub(crate) ways: Ways,
+    pub(crate) local_addresses: LocalAddresses,
     pub(crate) refusals: Refusals,
 }
 
@@ -71,7 +71,7 @@ impl Batch {
         let Some(to) = self.to.filter(|_| self.count > 0) else {
             return Ok(true);
         };
-        let from = self.ways.to(to);
+        let from = self.local_addresses.to(to);
         let send = || udp.send_from(&self.octets, self.segment, to, from);
         let mut sent = self.refusals.or_else(send());
         if let Ok(None) = sent {

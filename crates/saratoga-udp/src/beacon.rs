@@ -1,7 +1,7 @@
 //! Beacons: who is there, on the local link.
 
+use crate::reachability::Refusals;
 use crate::seal::{DOUBT, Seal, Side};
-use crate::ways::Refusals;
 use crate::{Error, Key};
 use bentpipe_base::{Bytes, Instant, Rate};
 use bentpipe_saratoga::sender::Failure;
@@ -138,19 +138,19 @@ const RATE_ASKED: &str = "the rate";
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Sends beacons now and then.
-pub(crate) struct Herald {
-    ways: Vec<(Udp, SocketAddr)>,
+pub(crate) struct BeaconSender {
+    local_addresses: Vec<(Udp, SocketAddr)>,
     next: Instant,
 }
 
-impl Herald {
+impl BeaconSender {
     pub(crate) fn new() -> Result<Self, Error> {
-        let ways = [
+        let local_addresses = [
             (IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V4(GROUP_V4)),
             (IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V6(GROUP_V6)),
         ];
         let mut open = Vec::new();
-        for (own, group) in ways {
+        for (own, group) in local_addresses {
             let bound = Udp::bind(SocketAddr::new(own, 0)).and_then(|udp| {
                 udp.keep_local()?;
                 Ok(udp)
@@ -162,7 +162,7 @@ impl Herald {
             }
         }
         Ok(Self {
-            ways: open,
+            local_addresses: open,
             next: Instant::ZERO,
         })
     }
@@ -179,7 +179,7 @@ impl Herald {
         if Frame::Beacon(beacon).emit(&mut datagram).is_ok() {
             // Links come and go.
             let links = interfaces().unwrap_or_default();
-            for (udp, to) in &self.ways {
+            for (udp, to) in &self.local_addresses {
                 for (link, _) in &links {
                     // One that is down, or without that family, is no reason not to serve.
                     let _ = udp

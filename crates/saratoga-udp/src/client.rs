@@ -1,8 +1,8 @@
-//! The side that begins: get, put, take, give, list, delete.
+//! The client: it begins sessions that get, put, take, give, list and delete.
 
 use crate::beacon;
-use crate::endpoint::{Key as SessionKey, Link, Node, Turn, key};
-use crate::job_queue::{Agenda, Entry as Item};
+use crate::endpoint::{Endpoint, Key as SessionKey, Link, Turn, key};
+use crate::job_queue::{Entry as Item, JobQueue};
 use crate::session::{Preparing, Session, Work, most_at_once};
 use crate::{Error, Key};
 use bentpipe_base::Rate;
@@ -10,7 +10,7 @@ use bentpipe_saratoga::sender::Failure;
 use bentpipe_saratoga::{Inquiry, Receiver, Sender, refusal};
 use bentpipe_saratoga_files::checksum::Algorithm;
 use bentpipe_saratoga_files::{
-    Incoming, Original, Outgoing, Part, Pipe, Sink, Source, Task, WIDEST, announce, aside, path,
+    Incoming, Original, Outgoing, Part, Sink, Source, Stdout, Task, WIDEST, announce, path, spawn,
     stream,
 };
 use bentpipe_sockets::timer;
@@ -44,7 +44,7 @@ pub struct Config {
 
 /// Talks with one server.
 pub struct Client {
-    node: Node,
+    endpoint: Endpoint,
     server: SocketAddr,
     config: Config,
 }
@@ -66,7 +66,7 @@ const WORDS: Duration = Duration::from_millis(25);
 
 /// What is over of the jobs of one call.
 #[derive(Default)]
-struct Sum {
+struct Totals {
     done: u64,
     known: u64,
     /// A job ended because the server said nothing, and it was not heard since.
@@ -84,15 +84,16 @@ impl Client {
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
         let port = config.link.peer_port.unwrap_or(0);
-        let node = Node::on(Udp::bind(SocketAddr::new(own, port)), config.link)?;
+        let endpoint = Endpoint::on(Udp::bind(SocketAddr::new(own, port)), config.link)?;
         if config.link.peer_port.is_none() {
             // Nobody else is heard, and the kernel tells when nothing listens there.
-            node.udp
+            endpoint
+                .udp
                 .connect(server)
                 .map_err(Error::socket("find a way to the server"))?;
         }
         Ok(Self {
-            node,
+            endpoint,
             server,
             config,
         })
@@ -133,34 +134,34 @@ impl Client {
         let puts = jobs.iter().all(|job| matches!(job, Job::Put { .. }));
         let asked = if puts { None } else { self.ask_rate() };
         let rate = if puts { self.config.link.rate } else { ASSUMED };
-        let mut agenda = Agenda::new(rate, self.config.parallel, most_at_once(), timer::now());
-        agenda.add(jobs);
-        let mut sum = Sum::default();
-        while !agenda.is_empty() {
+        let mut job_queue = JobQueue::new(rate, self.config.parallel, most_at_once(), timer::now());
+        job_queue.add(jobs);
+        let mut sum = Totals::default();
+        while !job_queue.is_empty() {
             if stop.load(Ordering::Relaxed) {
                 self.stop()?;
                 return Err(Error::Stopped);
             }
             if let Some(Ok(Ok(rate))) = asked.as_ref().map(Task::try_recv) {
-                agenda.set_rate(rate);
+                job_queue.set_rate(rate);
             }
             let mut reports = Vec::new();
-            self.begin_some(&mut agenda, &sum, &mut reports);
-            let pause = agenda.deadline().map(|at| at.since(timer::now()));
+            self.begin_some(&mut job_queue, &sum, &mut reports);
+            let pause = job_queue.deadline().map(|at| at.since(timer::now()));
             let mut turn = self
-                .node
+                .endpoint
                 .turn(pause.map_or(LOOK, |pause| pause.min(LOOK)))?;
             self.disown(&turn.strays);
-            if self.node.is_refused() {
+            if self.endpoint.is_refused() {
                 let server = self.server;
                 return Err(Error::Unreachable { server });
             }
-            self.settle(&mut turn, &mut agenda, &mut sum, &mut reports);
-            self.node.bury(&turn)?;
+            self.settle(&mut turn, &mut job_queue, &mut sum, &mut reports);
+            self.endpoint.remove_ended(&turn)?;
             for report in reports {
-                agenda.add(next(report));
+                job_queue.add(next(report));
             }
-            watch(self.progress(&agenda, &sum));
+            watch(self.progress(&job_queue, &sum));
         }
         self.farewell(stop)
     }
@@ -174,7 +175,7 @@ impl Client {
                 matches!(Frame::parse(datagram), Ok((Frame::Data(data), _)) if data.status_wanted);
             if *from == server && data {
                 let unknown = refusal(*id, Code::UNKNOWN_ID);
-                self.node.reply(&unknown, *from, None);
+                self.endpoint.reply(&unknown, *from, None);
             }
         }
     }
@@ -184,16 +185,16 @@ impl Client {
         let (server, key) = (self.server, self.config.key.clone());
         let ask = move |_: &_| beacon::ask_rate(server, key.as_ref(), ASKED_FOR);
         // Without it short files take longer.
-        aside("rate", ask).ok()
+        spawn("rate", ask).ok()
     }
 
     /// Begins what may be begun.
-    fn begin_some(&mut self, agenda: &mut Agenda, sum: &Sum, reports: &mut Vec<Report>) {
+    fn begin_some(&mut self, job_queue: &mut JobQueue, sum: &Totals, reports: &mut Vec<Report>) {
         let now = timer::now();
         if sum.silent {
             // Nothing of ours is heard: what waits would only wait as long.
-            while agenda.under_way().next().is_none()
-                && let Some(Item { number, job, .. }) = agenda.drop_next()
+            while job_queue.under_way().next().is_none()
+                && let Some(Item { number, job, .. }) = job_queue.drop_next()
             {
                 let path = job.remote().to_owned();
                 let result = Err(Error::session(&path, Failure::Silence));
@@ -205,11 +206,13 @@ impl Client {
             }
             return;
         }
-        while let Some(entry) = agenda.next(now) {
+        while let Some(entry) = job_queue.next(now) {
             let id = self.id(&entry.job);
-            if agenda.is_under_way(id) || self.node.sessions.contains_key(&key(self.server, id)) {
+            if job_queue.is_under_way(id)
+                || self.endpoint.sessions.contains_key(&key(self.server, id))
+            {
                 // The same once more, or an Id by chance: when the other is over.
-                return agenda.again(entry);
+                return job_queue.again(entry);
             }
             let path = entry.job.remote().to_owned();
             let asks = self.asks(&entry.job);
@@ -218,19 +221,19 @@ impl Client {
                 Ok(work) => {
                     let (peer, secret) = (self.server, self.config.key.as_ref());
                     let session = Session::asking(peer, path, work, request, secret);
-                    self.node.start(key(peer, id), session);
-                    agenda.begun(id, entry);
+                    self.endpoint.start(key(peer, id), session);
+                    job_queue.begun(id, entry);
                 }
                 Err(error) => {
                     let mut entry = entry;
                     if error.is_want_of_room() {
                         say_refused(&path, &error);
-                        match agenda.refused(entry, now) {
+                        match job_queue.refused(entry, now) {
                             Ok(()) => return,
                             Err(given_up) => entry = given_up,
                         }
                     }
-                    agenda.settled(&entry, now);
+                    job_queue.settled(&entry, now);
                     reports.push(Report {
                         number: entry.number,
                         path,
@@ -246,20 +249,20 @@ impl Client {
     fn settle(
         &mut self,
         turn: &mut Turn,
-        agenda: &mut Agenda,
-        sum: &mut Sum,
+        job_queue: &mut JobQueue,
+        sum: &mut Totals,
         reports: &mut Vec<Report>,
     ) {
         let now = timer::now();
         let mut settled: Vec<(u32, Result<Vec<u8>, Error>)> = Vec::new();
         for ended in &mut turn.ended {
             let id = ended.key.1;
-            if agenda.is_under_way(id) {
+            if job_queue.is_under_way(id) {
                 settled.push((id, std::mem::replace(&mut ended.result, Ok(Vec::new()))));
             }
         }
-        for (id, entry) in agenda.under_way() {
-            let session = self.node.sessions.get_mut(&key(self.server, id));
+        for (id, entry) in job_queue.under_way() {
+            let session = self.endpoint.sessions.get_mut(&key(self.server, id));
             // What is taken is over when the server says what became of its own.
             if entry.job.kind() != RequestKind::Take
                 && let Some(Work::Receiving(incoming)) = session.map(|session| &mut session.work)
@@ -271,7 +274,7 @@ impl Client {
         }
         for (id, result) in settled {
             let (done, known) = self.counts(id);
-            let Some(mut entry) = agenda.over(id) else {
+            let Some(mut entry) = job_queue.over(id) else {
                 continue;
             };
             let again = !entry.job.is_stream();
@@ -285,7 +288,7 @@ impl Client {
                 && error.is_want_of_room()
             {
                 say_refused(entry.job.remote(), error);
-                match agenda.refused(entry, now) {
+                match job_queue.refused(entry, now) {
                     Ok(()) => continue,
                     Err(given_up) => entry = given_up,
                 }
@@ -296,7 +299,7 @@ impl Client {
                     "the server began anew; so does this"
                 );
                 entry.tries += 1;
-                agenda.again(entry);
+                job_queue.again(entry);
                 continue;
             }
             if !entry.job.is_list() {
@@ -304,7 +307,7 @@ impl Client {
                 sum.known += known;
             }
             sum.silent = is_silence(&result);
-            agenda.settled(&entry, now);
+            job_queue.settled(&entry, now);
             reports.push(Report {
                 number: entry.number,
                 path: entry.job.remote().to_owned(),
@@ -314,16 +317,16 @@ impl Client {
     }
 
     /// What is over, under way and still waits.
-    fn progress(&self, agenda: &Agenda, sum: &Sum) -> Progress {
-        let (over, jobs) = agenda.files();
+    fn progress(&self, job_queue: &JobQueue, sum: &Totals) -> Progress {
+        let (over, jobs) = job_queue.files();
         let mut progress = Progress {
             done: sum.done,
-            known: sum.known + agenda.octets_waiting(),
+            known: sum.known + job_queue.octets_waiting(),
             over,
             jobs,
-            waits: agenda.waits(),
+            waits: job_queue.waits(),
         };
-        for (id, entry) in agenda.under_way() {
+        for (id, entry) in job_queue.under_way() {
             if !entry.job.is_list() {
                 let (done, known) = self.counts(id);
                 progress.done += done;
@@ -336,23 +339,25 @@ impl Client {
     /// Says the last words until they are heard, or were said often enough.
     fn farewell(&mut self, stop: &AtomicBool) -> Result<(), Error> {
         let end = timer::now() + FAREWELL;
-        while !self.node.sessions.is_empty() && timer::now() < end && !stop.load(Ordering::Relaxed)
+        while !self.endpoint.sessions.is_empty()
+            && timer::now() < end
+            && !stop.load(Ordering::Relaxed)
         {
-            let turn = self.node.turn(WORDS)?;
-            self.node.bury(&turn)?;
-            for session in self.node.sessions.values_mut() {
+            let turn = self.endpoint.turn(WORDS)?;
+            self.endpoint.remove_ended(&turn)?;
+            for session in self.endpoint.sessions.values_mut() {
                 if let Work::Receiving(incoming) = &mut session.work {
                     incoming.receiver.repeat();
                 }
             }
         }
-        self.node.sessions.clear();
+        self.endpoint.sessions.clear();
         Ok(())
     }
 
     /// Octets of session `id` that have arrived, and all.
     fn counts(&self, id: u32) -> (u64, u64) {
-        let session = self.node.sessions.get(&key(self.server, id));
+        let session = self.endpoint.sessions.get(&key(self.server, id));
         match session.map(|session| &session.work) {
             Some(Work::Sending(outgoing)) => {
                 let arrived = outgoing.sender.progress().arrived;
@@ -368,7 +373,7 @@ impl Client {
 
     /// Tells the server, and leaves what has arrived for the next time.
     fn stop(&mut self) -> Result<(), Error> {
-        for session in self.node.sessions.values_mut() {
+        for session in self.endpoint.sessions.values_mut() {
             match &mut session.work {
                 Work::Sending(outgoing) => outgoing.sender.abort(Code::TERMINATED),
                 Work::Receiving(incoming) if !incoming.is_verified() => {
@@ -378,9 +383,9 @@ impl Client {
                 _ => {}
             }
         }
-        self.node.turn(Duration::ZERO)?;
+        self.endpoint.turn(Duration::ZERO)?;
         // Lets go of the files.
-        self.node.sessions.clear();
+        self.endpoint.sessions.clear();
         Ok(())
     }
 
@@ -391,7 +396,7 @@ impl Client {
 
     fn work(&self, job: &Job, id: u32, request: Option<Request>) -> Result<Work, Error> {
         path::normal(job.remote())?;
-        let (now, link) = (timer::now(), self.node.link());
+        let (now, link) = (timer::now(), self.endpoint.link());
         let sealed = self.config.key.is_some();
         Ok(match job {
             Job::Delete { .. } => {
@@ -399,7 +404,7 @@ impl Client {
                 Work::Asking(Box::new(Inquiry::new(request, link.silence, now)))
             }
             Job::List { remote } => {
-                let config = Node::receiving(link, id, request, None);
+                let config = Endpoint::receiving(link, id, request, None);
                 let sink = Sink::Memory(Vec::new());
                 Work::Receiving(Box::new(self.incoming(
                     Receiver::new(config, now),
@@ -415,7 +420,7 @@ impl Client {
             } => {
                 let (sink, kept) = match target {
                     Target::Stdout => {
-                        let pipe = Pipe::new(spool()?);
+                        let pipe = Stdout::new(spool()?);
                         (Sink::Pipe(pipe), None)
                     }
                     Target::File(tree, path) => {
@@ -424,7 +429,7 @@ impl Client {
                         (Sink::Part(Box::new(part)), kept)
                     }
                 };
-                let config = Node::receiving(link, id, request, kept);
+                let config = Endpoint::receiving(link, id, request, kept);
                 let incoming = self.incoming(Receiver::new(config, now), sink, remote);
                 Work::Receiving(Box::new(match take {
                     true => incoming.taking(),
@@ -449,7 +454,7 @@ impl Client {
                         )?),
                         false => None,
                     };
-                    let config = Node::sending(&link, metadata, request, peer, sealed);
+                    let config = Endpoint::sending(&link, metadata, request, peer, sealed);
                     let (sender, source) = (
                         Sender::new(config, timer::now()),
                         Source::file(file, was, None),
@@ -460,7 +465,7 @@ impl Client {
                         None => outgoing,
                     }))
                 };
-                let prepared = aside("prepare", prepare);
+                let prepared = spawn("prepare", prepare);
                 let prepared = prepared.map_err(Error::file("prepare", job.remote()))?;
                 // This side waits for itself.
                 Work::Preparing(Preparing::new(prepared, Duration::MAX))
@@ -472,7 +477,8 @@ impl Client {
             } => {
                 let source = Source::stdin(spool()?);
                 let source = source.map_err(Error::file("read", "standard input"))?;
-                let config = Node::sending(link, stream(remote, id), request, self.server, sealed);
+                let config =
+                    Endpoint::sending(link, stream(remote, id), request, self.server, sealed);
                 let outgoing = Outgoing::new(Sender::new(config, now), source, remote.clone());
                 Work::Sending(Box::new(outgoing))
             }

@@ -1,4 +1,4 @@
-//! One socket, and the sessions that live on it.
+//! One UDP socket and all sessions on it, driven by one loop: receive, time out, send, wait for the next deadline.
 
 use crate::Error;
 use crate::batch::Batch;
@@ -59,7 +59,7 @@ pub(crate) struct Turn {
 }
 
 /// See the file's head.
-pub struct Node {
+pub struct Endpoint {
     pub(crate) udp: Udp,
     epoll: Epoll,
     events: Events,
@@ -82,7 +82,7 @@ const LOOK: Duration = Duration::from_millis(2);
 /// IPv4 and UDP; IPv6 and UDP.
 const OVERHEAD: [u32; 2] = [28, 48];
 
-impl Node {
+impl Endpoint {
     /// A node that speaks by the socket `udp`.
     ///
     /// # Errors
@@ -185,7 +185,7 @@ impl Node {
                 seal.close(&mut datagram, 0);
             }
             // A reply that is lost is asked for again.
-            let from = self.batch.ways.to(to);
+            let from = self.batch.local_addresses.to(to);
             let _ = self.udp.send_from(&datagram, datagram.len(), to, from);
         }
     }
@@ -239,7 +239,7 @@ impl Node {
             self.heard = true;
             let mut from = received.from;
             from.set_port(self.link.peer_port.unwrap_or(from.port()));
-            self.batch.ways.note(from, received.at);
+            self.batch.local_addresses.note(from, received.at);
             let now = timer::now();
             // The session of the datagram before, which nearly always is that of the next too.
             let mut last: Option<(u32, &mut Session)> = None;
@@ -279,7 +279,7 @@ impl Node {
     }
 
     /// Ends the sessions of `turn`, after their last words.
-    pub(crate) fn bury(&mut self, turn: &Turn) -> Result<(), Error> {
+    pub(crate) fn remove_ended(&mut self, turn: &Turn) -> Result<(), Error> {
         if turn.ended.is_empty() {
             return Ok(());
         }

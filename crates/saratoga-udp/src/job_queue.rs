@@ -1,9 +1,9 @@
-//! What a client has still to do, and how much of it at once.
+//! The queue of a client's jobs, and how many of them go at once.
 //!
-//! A few files go at once whatever they are. Beyond them, short ones are begun until what is under way
-//! fills the line for [`AHEAD`], so that none waits for another's round trips. A server that has no room
-//! for a session more is not asked for one until one of ours is over, or after a pause where none is:
-//! how many it takes is found out as TCP finds out a window, one more for each full round of them.
+//! A few jobs go at once whatever they are. Beyond these, short ones are begun until what is under way fills the link
+//! for [`AHEAD`], so that none waits for another's round trips. When the server has no room for one more session, it is
+//! asked again only when a session of ours is over, or after a pause where none is under way. How many sessions it
+//! takes is found out as TCP finds out a window: one more for each full round of them.
 
 use crate::job::Job;
 use bentpipe_base::{Bytes, Instant, Rate};
@@ -35,7 +35,7 @@ pub(crate) struct Entry {
 
 /// See the file's head.
 #[derive(Debug)]
-pub(crate) struct Agenda {
+pub(crate) struct JobQueue {
     waiting: VecDeque<Entry>,
     /// By session Id.
     under_way: BTreeMap<u32, Entry>,
@@ -55,7 +55,7 @@ pub(crate) struct Agenda {
     files_over: usize,
 }
 
-impl Agenda {
+impl JobQueue {
     /// Nothing to do yet: over a line of `rate`, `parallel` jobs at once of any length, and short ones beyond
     /// them while there are fewer than `able`.
     pub(crate) fn new(rate: Rate, parallel: usize, able: usize, now: Instant) -> Self {
@@ -220,35 +220,35 @@ mod tests {
 
     const START: Instant = Instant::ZERO;
 
-    fn agenda(count: usize, size: u64) -> Agenda {
-        let mut agenda = Agenda::new(Rate::from_bits_per_sec(8_000_000), 8, 1000, START);
+    fn job_queue(count: usize, size: u64) -> JobQueue {
+        let mut job_queue = JobQueue::new(Rate::from_bits_per_sec(8_000_000), 8, 1000, START);
         let job = |i: usize| Job::Put {
             local: None,
             remote: format!("{i}"),
             give: false,
             size: Some(size),
         };
-        agenda.add((0..count).map(job).collect());
-        agenda
+        job_queue.add((0..count).map(job).collect());
+        job_queue
     }
 
     /// Begins what may be begun; how many are under way then.
-    fn fill(agenda: &mut Agenda, id: &mut u32, now: Instant) -> usize {
-        while let Some(entry) = agenda.next(now) {
+    fn fill(job_queue: &mut JobQueue, id: &mut u32, now: Instant) -> usize {
+        while let Some(entry) = job_queue.next(now) {
             *id += 1;
-            agenda.begun(*id, entry);
+            job_queue.begun(*id, entry);
         }
-        agenda.under_way.len()
+        job_queue.under_way.len()
     }
 
     #[test]
     fn short_files_fill_the_line_and_long_ones_are_few() {
-        assert_eq!(fill(&mut agenda(1000, 1000), &mut 0, START), MOST);
+        assert_eq!(fill(&mut job_queue(1000, 1000), &mut 0, START), MOST);
         // 1.2 s of 8 Mbit/s are 1.2 MB.
-        assert_eq!(fill(&mut agenda(1000, 9500), &mut 0, START), 120);
-        assert_eq!(fill(&mut agenda(1000, 1_000_000_000), &mut 0, START), 8);
-        assert_eq!(fill(&mut agenda(3, 1_000_000_000), &mut 0, START), 3);
-        let mut slow = agenda(1000, 1000);
+        assert_eq!(fill(&mut job_queue(1000, 9500), &mut 0, START), 120);
+        assert_eq!(fill(&mut job_queue(1000, 1_000_000_000), &mut 0, START), 8);
+        assert_eq!(fill(&mut job_queue(3, 1_000_000_000), &mut 0, START), 3);
+        let mut slow = job_queue(1000, 1000);
         slow.set_rate(Rate::from_bits_per_sec(64_000));
         assert_eq!(fill(&mut slow, &mut 0, START), 8);
     }
@@ -256,22 +256,22 @@ mod tests {
     /// A server with room for 16 of ours, of which those over it are refused: all get there.
     #[test]
     fn who_is_refused_waits_until_there_is_room() {
-        let mut agenda = agenda(500, 1000);
+        let mut job_queue = job_queue(500, 1000);
         let (mut id, mut now, mut asked, mut done) = (0, START, 0, 0);
-        while !agenda.is_empty() {
+        while !job_queue.is_empty() {
             let first = id + 1;
-            fill(&mut agenda, &mut id, now);
+            fill(&mut job_queue, &mut id, now);
             asked += id + 1 - first;
             now += Duration::from_millis(600);
             // A refusal is there before the content.
-            let ids: Vec<u32> = agenda.under_way.keys().copied().collect();
+            let ids: Vec<u32> = job_queue.under_way.keys().copied().collect();
             for id in ids.iter().skip(16) {
-                let entry = agenda.over(*id).unwrap();
-                agenda.refused(entry, now).unwrap();
+                let entry = job_queue.over(*id).unwrap();
+                job_queue.refused(entry, now).unwrap();
             }
             for id in ids.iter().take(16) {
-                let entry = agenda.over(*id).unwrap();
-                agenda.settled(&entry, now);
+                let entry = job_queue.over(*id).unwrap();
+                job_queue.settled(&entry, now);
                 done += 1;
             }
         }
@@ -282,16 +282,16 @@ mod tests {
 
     #[test]
     fn a_server_without_any_room_is_asked_now_and_then_and_not_for_ever() {
-        let mut agenda = agenda(3, 1000);
+        let mut job_queue = job_queue(3, 1000);
         let (mut now, mut asked) = (START, 0);
         let given_up = loop {
-            let Some(entry) = agenda.next(now) else {
-                now = agenda.deadline().unwrap();
+            let Some(entry) = job_queue.next(now) else {
+                now = job_queue.deadline().unwrap();
                 continue;
             };
             asked += 1;
-            assert_eq!(agenda.waits(), asked > 1);
-            if let Err(entry) = agenda.refused(entry, now) {
+            assert_eq!(job_queue.waits(), asked > 1);
+            if let Err(entry) = job_queue.refused(entry, now) {
                 break entry;
             }
         };

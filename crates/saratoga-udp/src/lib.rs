@@ -1,7 +1,7 @@
 //! Saratoga on Linux: sockets and sessions around the machines of `bentpipe_saratoga`, and the files of
 //! `bentpipe_saratoga_files`.
 //!
-//! A [`Node`] owns one UDP socket and any number of sessions, and drives them in one loop: datagrams in, what is due
+//! A [`Endpoint`] owns one UDP socket and any number of sessions, and drives them in one loop: datagrams in, what is due
 //! out, wait for the next deadline. [`serve`] gives it a [`Tree`] of files and what may be done with them; [`client`]
 //! gives it sessions to begin. Who asks shows first that it hears us (`address_validation`); with a [`Key`] requests
 //! are authenticated (`authenticate`) and all else is sealed (`seal`). [`beacon`] finds servers.
@@ -18,13 +18,13 @@ pub mod client;
 mod endpoint;
 mod job;
 mod job_queue;
+mod reachability;
 mod seal;
 pub mod serve;
 mod session;
-mod ways;
 
 pub use authenticate::Key;
 pub use bentpipe_saratoga_files::{Error, Tree, checksum, is_of_a_part, path, posix_times};
 pub use client::Client;
-pub use endpoint::{Link, Node};
+pub use endpoint::{Endpoint, Link};
 pub use serve::Server;

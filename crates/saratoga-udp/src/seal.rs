@@ -1,12 +1,11 @@
-//! What proves that a datagram of a session comes from who has the key. Ours: the draft leaves
-//! authentication to the peers, and has a place for it in REQUEST alone.
+//! Seals: the message authentication codes by which a datagram of a session shows that it comes from who has the key.
 //!
-//! Where a REQUEST was authenticated, every other datagram of its session, in either direction, has bit 18
-//! of its first word set, which the draft leaves at zero in all frames but BEACON (where it is a width, so that a
-//! sealed one tells no free space), and ends with 16 octets: the first
-//! of an HMAC-SHA256 over the datagram before them. Each session and each direction has a key of its own, made
-//! from the shared key and the REQUEST's authentication, so that nothing counts that is played again in
-//! another session, or sent back to where it came from.
+//! They are ours: the draft leaves authentication to the peers, and has a place for it in REQUEST alone. Where a
+//! REQUEST was authenticated, every other datagram of its session, in either direction, has bit 18 of its first word
+//! set, which the draft leaves at zero in all frames but BEACON (where it is a width, so that a sealed one tells no free
+//! space), and ends with 16 octets: the first of an HMAC-SHA256 (RFC 2104) over the datagram before them. Each session
+//! and each direction has a key of its own, made from the shared key and the REQUEST's authentication, so that nothing
+//! counts that is played again in another session, or sent back to where it came from.
 
 use crate::Key;
 use core::time::Duration;
@@ -31,7 +30,7 @@ pub(crate) struct Seal {
     into: Hmac<Sha256>,
 }
 
-/// Who asks, and who is asked.
+/// The two ends of a session: who asks, and who is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Client,

@@ -1,22 +1,22 @@
-//! The side that waits for REQUESTs: what it does with those that are let in.
+//! The server: it waits for REQUESTs, and serves a tree of files to those that it accepts ([`accept`]).
 
 mod accept;
 mod lists;
 mod taken;
 
-use crate::address_validation::{Admission, Credit};
+use crate::address_validation::{AddressValidation, Credit};
 use crate::authenticate::Seen;
-use crate::beacon::{self, Herald};
-use crate::endpoint::{Key, Link, Node, key};
+use crate::beacon::{self, BeaconSender};
+use crate::endpoint::{Endpoint, Key, Link, key};
 use crate::seal::Seal;
-use crate::session::{Preparing, Session, Standing, Work, most_at_once};
+use crate::session::{PeerValidation, Preparing, Session, Work, most_at_once};
 use crate::{Error, Key as Secret};
 use bentpipe_base::Instant;
 use bentpipe_saratoga::{Receiver, Sender, refusal};
 use bentpipe_saratoga_files::checksum::Algorithm;
 use bentpipe_saratoga_files::{
-    Cancel, Incoming, Late, Outgoing, Part, Sink, Source, Sum, Tree, Turns, WIDEST, aside,
-    known_size, leftovers, mode, path, posix_times,
+    Cancel, ChecksumOnRead, Incoming, Outgoing, Part, Sink, Source, Sum, Tree, Turns, WIDEST,
+    known_size, leftovers, mode, path, posix_times, spawn,
 };
 use bentpipe_sockets::timer;
 use bentpipe_sockets::udp::Udp;
@@ -55,12 +55,12 @@ pub struct Config {
 
 /// Serves a tree until it is stopped.
 pub struct Server {
-    node: Node,
+    endpoint: Endpoint,
     tree: Tree,
     config: Config,
-    herald: Option<Herald>,
+    beacon_sender: Option<BeaconSender>,
     seen: Seen,
-    admission: Admission,
+    validator: AddressValidation,
     /// Files are summed up a few at once: they share the processors and the disk.
     turns: Turns,
     lists: Lists,
@@ -87,18 +87,18 @@ impl Server {
             return Err(Error::file("send beacons of", name.as_str())(long));
         }
         // Who listens for beacons on this host needs the port too.
-        let node = Node::on(Udp::bind_server(config.listen), config.link)?;
-        let herald = match &config.name {
-            Some(_) => Some(Herald::new()?),
+        let endpoint = Endpoint::on(Udp::bind_server(config.listen), config.link)?;
+        let beacon_sender = match &config.name {
+            Some(_) => Some(BeaconSender::new()?),
             None => None,
         };
         Ok(Self {
-            node,
+            endpoint,
             tree,
             config,
-            herald,
+            beacon_sender,
             seen: Seen::default(),
-            admission: Admission::new().map_err(Error::socket("draw random numbers"))?,
+            validator: AddressValidation::new().map_err(Error::socket("draw random numbers"))?,
             turns: Turns::new(std::thread::available_parallelism().map_or(1, usize::from)),
             lists: Lists::default(),
             taken: Taken::default(),
@@ -111,7 +111,7 @@ impl Server {
     /// # Errors
     /// What the kernel says.
     pub fn address(&self) -> Result<SocketAddr, Error> {
-        self.node.address()
+        self.endpoint.address()
     }
 
     /// Serves until `stop` is set.
@@ -123,9 +123,9 @@ impl Server {
         while !stop.load(Ordering::Relaxed) {
             if tidy_at <= timer::now() {
                 tidy_at = timer::now() + leftovers::PAUSE;
-                leftovers::remove_aside(&self.tree);
+                leftovers::remove_in_background(&self.tree);
             }
-            let turn = self.node.turn(LOOK)?;
+            let turn = self.endpoint.turn(LOOK)?;
             for ended in &turn.ended {
                 let (peer, path) = (ended.key.0, &ended.path);
                 match &ended.result {
@@ -135,23 +135,23 @@ impl Server {
             }
             self.say_failures(&turn.ended);
             self.remember_taken(&turn.ended);
-            self.node.bury(&turn)?;
+            self.endpoint.remove_ended(&turn)?;
             for (key, datagram) in turn.strays {
                 self.stray(key, &datagram);
             }
             let now = timer::now();
             if self
-                .herald
+                .beacon_sender
                 .as_ref()
-                .is_some_and(|herald| herald.is_due(now))
+                .is_some_and(|beacon_sender| beacon_sender.is_due(now))
             {
                 let beacon = self.beacon();
-                if let Some(herald) = &mut self.herald {
-                    herald.call(beacon, now);
+                if let Some(beacon_sender) = &mut self.beacon_sender {
+                    beacon_sender.call(beacon, now);
                 }
             }
         }
-        for session in self.node.sessions.values_mut() {
+        for session in self.endpoint.sessions.values_mut() {
             if let Work::Receiving(incoming) = &mut session.work {
                 incoming.save();
             }
@@ -169,7 +169,7 @@ impl Server {
     /// Who took something may have missed that it is deleted here.
     fn remember_taken(&mut self, ended: &[crate::endpoint::Ended]) {
         for ended in ended.iter().filter(|ended| ended.result.is_ok()) {
-            if let Some(session) = self.node.sessions.get(&ended.key)
+            if let Some(session) = self.endpoint.sessions.get(&ended.key)
                 && session.takes()
             {
                 let seal = session.seal().cloned();
@@ -181,23 +181,23 @@ impl Server {
     /// A preparation that failed has no machine to tell the peer.
     fn say_failures(&mut self, ended: &[crate::endpoint::Ended]) {
         for ended in ended {
-            let session = self.node.sessions.get(&ended.key);
+            let session = self.endpoint.sessions.get(&ended.key);
             if let (Err(error), Some(session)) = (&ended.result, session)
                 && matches!(session.work, Work::Preparing(_))
             {
                 let (code, peer) = (error.code(), session.peer);
                 let seal = session.seal().cloned();
-                self.node
+                self.endpoint
                     .reply(&refusal(ended.key.1, code), peer, seal.as_ref());
             }
         }
     }
 
     /// What goes to `from` in the hope that it is still there.
-    fn credit(&self, from: SocketAddr, standing: Standing) -> Option<Credit> {
-        match standing {
-            Standing::Known => self.admission.credit(from, timer::now()),
-            Standing::Unproven | Standing::Proven => None,
+    fn credit(&self, from: SocketAddr, validation: PeerValidation) -> Option<Credit> {
+        match validation {
+            PeerValidation::Known => self.validator.credit(from, timer::now()),
+            PeerValidation::Unproven | PeerValidation::Proven => None,
         }
     }
 
@@ -206,7 +206,7 @@ impl Server {
         request: &Request,
         from: SocketAddr,
         seal: Option<Seal>,
-        standing: Standing,
+        validation: PeerValidation,
     ) -> Result<(), Error> {
         self.has_room(from)?;
         let path = path::normal(&request.path)?;
@@ -217,7 +217,7 @@ impl Server {
             RequestKind::Take => Some(self.tree.original(&path, &file, &was)?),
             _ => None,
         };
-        let (algorithm, link) = (self.config.checksum, *self.node.link());
+        let (algorithm, link) = (self.config.checksum, *self.endpoint.link());
         let late = request.late_checksum && algorithm != Algorithm::None;
         let sealed = seal.is_some();
         let turns = self.turns.clone();
@@ -245,10 +245,16 @@ impl Server {
             let mut metadata = announcement(&asked, Kind::File, checksum, entry)?;
             // Only a peer of our kind asks so, and knows of modes.
             metadata.mode = asked.late_checksum.then(|| mode(&was));
-            let mut config = Node::sending(&link, metadata, None, from, sealed);
+            let mut config = Endpoint::sending(&link, metadata, None, from, sealed);
             config.late_checksum = asked.late_checksum;
             let sender = Sender::new(config, timer::now());
-            let late = late.then(|| Box::new(Late::new(Sum::new(algorithm), turns.clone(), from)));
+            let late = late.then(|| {
+                Box::new(ChecksumOnRead::new(
+                    Sum::new(algorithm),
+                    turns.clone(),
+                    from,
+                ))
+            });
             let source = Source::file(file, was, late);
             let outgoing = Outgoing::new(sender, source, asked.path);
             Ok(Box::new(match original {
@@ -259,15 +265,15 @@ impl Server {
         let work = match late {
             true => Work::Sending(prepare(&Cancel::default())?),
             false => {
-                let prepared = aside("checksum", prepare);
+                let prepared = spawn("checksum", prepare);
                 let prepared = prepared.map_err(Error::file("prepare", &*path))?;
-                Work::Preparing(Preparing::new(prepared, self.node.link().silence))
+                Work::Preparing(Preparing::new(prepared, self.endpoint.link().silence))
             }
         };
         let asked = Some(request.clone());
-        let session = Session::serving(from, path, work, asked, seal, standing)
-            .on(self.credit(from, standing));
-        self.node.start(key(from, request.session), session);
+        let session = Session::serving(from, path, work, asked, seal, validation)
+            .on(self.credit(from, validation));
+        self.endpoint.start(key(from, request.session), session);
         Ok(())
     }
 
@@ -276,16 +282,16 @@ impl Server {
         request: &Request,
         from: SocketAddr,
         seal: Option<Seal>,
-        standing: Standing,
+        validation: PeerValidation,
     ) -> Result<(), Error> {
         self.has_room(from)?;
         let path = path::normal(&request.path)?;
         let listed = path.clone();
         let (tree, lists, turns) = (self.tree.clone(), self.lists.clone(), self.turns.clone());
-        let (algorithm, link) = (self.config.checksum, *self.node.link());
+        let (algorithm, link) = (self.config.checksum, *self.endpoint.link());
         let (asked, sealed, came) = (request.clone(), seal.is_some(), timer::now());
         let prepare = move |cancel: &Cancel| {
-            let turn = turns.take_aside(from, cancel);
+            let turn = turns.take_in_background(from, cancel);
             let _turn = turn.map_err(Error::file("list", &*asked.path))?;
             let width = asked.capabilities.width;
             let content = match lists.since(came, &listed, width) {
@@ -307,17 +313,17 @@ impl Server {
             };
             let checksum = algorithm.sum_octets(&content);
             let metadata = announcement(&asked, Kind::Directory, checksum, entry)?;
-            let config = Node::sending(&link, metadata, None, from, sealed);
+            let config = Endpoint::sending(&link, metadata, None, from, sealed);
             let sender = Sender::new(config, timer::now());
             let outgoing = Outgoing::new(sender, Source::Memory(content), asked.path);
             Ok(Box::new(outgoing))
         };
-        let prepared = aside("list", prepare).map_err(Error::file("list", &*path))?;
-        let work = Work::Preparing(Preparing::new(prepared, self.node.link().silence));
+        let prepared = spawn("list", prepare).map_err(Error::file("list", &*path))?;
+        let work = Work::Preparing(Preparing::new(prepared, self.endpoint.link().silence));
         let asked = Some(request.clone());
-        let session = Session::serving(from, path, work, asked, seal, standing)
-            .on(self.credit(from, standing));
-        self.node.start(key(from, request.session), session);
+        let session = Session::serving(from, path, work, asked, seal, validation)
+            .on(self.credit(from, validation));
+        self.endpoint.start(key(from, request.session), session);
         Ok(())
     }
 
@@ -327,29 +333,29 @@ impl Server {
         path: &str,
         request: Option<Request>,
         seal: Option<Seal>,
-        standing: Standing,
+        validation: PeerValidation,
     ) -> Result<(), Error> {
         let path = &*path::normal(path)?;
         self.has_room(key.0)?;
-        self.supersede(key, path, standing);
+        self.supersede(key, path, validation);
         let (folder, name) = self.tree.place(path, true)?;
         let (part, kept) = Part::open(folder, name, path)?;
         let now = timer::now();
-        let mut config = Node::receiving(self.node.link(), key.1, None, kept);
+        let mut config = Endpoint::receiving(self.endpoint.link(), key.1, None, kept);
         config.width = request.as_ref().map_or(Width::Bits16, accept::width);
         let mut receiver = Receiver::new(config, now);
         receiver.repeat();
         let sink = Sink::Part(Box::new(part));
         let incoming = Incoming::new(receiver, sink, path.to_owned(), self.config.max_size, now);
         let work = Work::Receiving(Box::new(incoming));
-        let asks = request.is_some() && standing == Standing::Unproven;
-        let session = Session::serving(key.0, path.to_owned(), work, request, seal, standing)
-            .on(self.credit(key.0, standing));
+        let asks = request.is_some() && validation == PeerValidation::Unproven;
+        let session = Session::serving(key.0, path.to_owned(), work, request, seal, validation)
+            .on(self.credit(key.0, validation));
         let session = match asks {
-            true => session.questioning(self.admission.question(key, now)),
+            true => session.questioning(self.validator.question(key, now)),
             false => session,
         };
-        self.node.start(key, session);
+        self.endpoint.start(key, session);
         Ok(())
     }
 
@@ -361,7 +367,7 @@ impl Server {
     ) -> Result<(), Error> {
         let path = path::normal(&request.path)?;
         let busy = |session: &Session| session.path == path && !session.is_verified();
-        let code = if self.node.sessions.values().any(busy) {
+        let code = if self.endpoint.sessions.values().any(busy) {
             Code::IN_USE
         } else {
             match self.tree.remove(&request.path) {

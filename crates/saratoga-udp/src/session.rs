@@ -62,14 +62,14 @@ impl Preparing {
     }
 }
 
-/// What the peer has shown of itself.
+/// How far the address of the peer is validated: see [`crate::address_validation`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// Nothing.
+pub(crate) enum PeerValidation {
+    /// The peer has shown nothing.
     Unproven,
-    /// In another session, not long ago: that it hears us.
+    /// In another session, not long ago, it has shown that it hears us.
     Known,
-    /// In this one; or this side has chosen it.
+    /// It has shown so in this session, or this side has chosen the peer.
     Proven,
 }
 
@@ -100,7 +100,7 @@ pub(crate) struct Session {
     /// The REQUEST that began it.
     request: Option<Request>,
     seals: Option<Seals>,
-    standing: Standing,
+    validation: PeerValidation,
     /// With what a peer of which nothing is proven is asked to show that it hears us.
     question: Option<Timestamp>,
     began: Instant,
@@ -133,7 +133,7 @@ impl Session {
             work,
             request,
             seals,
-            standing: Standing::Proven,
+            validation: PeerValidation::Proven,
             question: None,
             began: timer::now(),
             received: 0,
@@ -150,9 +150,9 @@ impl Session {
         mut work: Work,
         request: Option<Request>,
         seal: Option<Seal>,
-        standing: Standing,
+        validation: PeerValidation,
     ) -> Self {
-        if let (Work::Receiving(incoming), Standing::Unproven) = (&mut work, standing) {
+        if let (Work::Receiving(incoming), PeerValidation::Unproven) = (&mut work, validation) {
             incoming.doubt();
         }
         let seals = seal.map(|session| Seals {
@@ -167,7 +167,7 @@ impl Session {
             work,
             request,
             seals,
-            standing,
+            validation,
             question: None,
             began: timer::now(),
             // What made it begin.
@@ -219,7 +219,7 @@ impl Session {
 
     /// Whether the peer has shown that it hears us, here or elsewhere.
     pub(crate) fn is_proven(&self) -> bool {
-        self.standing != Standing::Unproven
+        self.validation != PeerValidation::Unproven
     }
 
     /// Whether it ends where there is no room for others: its peer has shown nothing, or nothing in this session
@@ -231,12 +231,12 @@ impl Session {
             }
             _ => false,
         };
-        !self.is_proven() || self.standing == Standing::Known && unheard()
+        !self.is_proven() || self.validation == PeerValidation::Known && unheard()
     }
 
     /// The peer has shown it.
     pub(crate) fn prove(&mut self) {
-        self.standing = Standing::Proven;
+        self.validation = PeerValidation::Proven;
         if let Work::Receiving(incoming) = &mut self.work {
             incoming.believe();
         }
@@ -396,7 +396,7 @@ impl Session {
 
     /// Whether the peer has shown in this session that it hears us.
     fn is_answered(&self) -> bool {
-        self.standing == Standing::Proven
+        self.validation == PeerValidation::Proven
             || matches!(&self.work, Work::Sending(outgoing) if outgoing.sender.is_proven())
     }
 
@@ -470,7 +470,8 @@ impl Session {
         let frame = match &mut self.work {
             Work::Sending(outgoing) => return outgoing.transmit(now, out),
             Work::Receiving(incoming) => {
-                let (proven, question) = (self.standing != Standing::Unproven, self.question);
+                let (proven, question) =
+                    (self.validation != PeerValidation::Unproven, self.question);
                 let frame = incoming.receiver.transmit(now);
                 frame.map(|((), frame)| ((), answered(frame, proven, question)))
             }

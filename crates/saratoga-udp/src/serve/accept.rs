@@ -1,11 +1,11 @@
-//! Who is let in: datagrams of no session, from the first REQUEST to the session that it begins.
+//! Accepts sessions: handles datagrams that belong to none, from the first REQUEST to the session that it begins.
 
 use super::Server;
 use crate::Error;
 use crate::authenticate::{Novelty, Proof, is_signed, signature};
 use crate::endpoint::{Key, key};
 use crate::seal::{Seal, Side};
-use crate::session::{Session, Standing, Work};
+use crate::session::{PeerValidation, Session, Work};
 use bentpipe_saratoga::sender::Failure;
 use bentpipe_saratoga::{echo, refusal};
 use bentpipe_saratoga_files::{WIDEST, network, path};
@@ -22,7 +22,7 @@ const CLOCKS: Duration = Duration::from_secs(60);
 impl Server {
     /// A datagram of no session, or that may be a proof.
     pub(super) fn stray(&mut self, key: Key, datagram: &[u8]) {
-        let waiting = self.admission.waiting(key).cloned();
+        let waiting = self.validator.waiting(key).cloned();
         let seal = waiting.as_ref().and_then(|request| self.seal(request));
         let opened = seal.as_ref().and_then(|seal| seal.open(datagram));
         // What a key is to protect counts only under its seal.
@@ -39,14 +39,14 @@ impl Server {
         if let Frame::Status(status) = &frame
             && let Some(stamp) = status.timestamp
             && trusted
-            && self.admission.proves(key, stamp, timer::now())
+            && self.validator.proves(key, stamp, timer::now())
             && self.proven(key, waiting.as_ref(), seal.as_ref())
         {
             return;
         }
         // A session of it may have begun since it came.
         let settled = |session: &mut Session| session.take(datagram, timer::now());
-        if self.node.sessions.get_mut(&key).is_some_and(settled) {
+        if self.endpoint.sessions.get_mut(&key).is_some_and(settled) {
             return;
         }
         match (frame, waiting) {
@@ -63,18 +63,20 @@ impl Server {
                 // here is a sender's of our kind, which can; or the question of a server that somebody asked
                 // for something in our name, which must not be echoed.
                 let moved = |other: &Key| other.0.ip() == key.0.ip() && other.1 == key.1;
-                let asks = data.timestamp.is_some() || self.node.sessions.keys().any(moved);
+                let asks = data.timestamp.is_some() || self.endpoint.sessions.keys().any(moved);
                 if self.blind_allowed() && !asks {
                     // Says that METADATA is wanted, and keeps nothing of it.
                     let wanted = wanted(data.session, data.width, None, false);
-                    self.node.reply(&wanted, key.0, None);
+                    self.endpoint.reply(&wanted, key.0, None);
                 } else {
                     self.say_unknown(key);
                 }
             }
             (Frame::Status(status), None) if status.code == Code::OK => {
                 match self.taken.last_word(key, timer::now()) {
-                    Some(seal) => self.node.reply(&echo(key.1, None), key.0, seal.as_ref()),
+                    Some(seal) => self
+                        .endpoint
+                        .reply(&echo(key.1, None), key.0, seal.as_ref()),
                     None => self.say_unknown(key),
                 }
             }
@@ -84,17 +86,17 @@ impl Server {
 
     /// The peer of `key` hears us; whether anything is known of what it wants.
     fn proven(&mut self, key: Key, waiting: Option<&Request>, seal: Option<&Seal>) -> bool {
-        if let Some(session) = self.node.sessions.get_mut(&key) {
+        if let Some(session) = self.endpoint.sessions.get_mut(&key) {
             session.prove();
             return true;
         }
         let Some(request) = waiting else {
             return false;
         };
-        self.admission.forget(key);
+        self.validator.forget(key);
         // The same REQUEST may have been let in from where it really came meanwhile.
         if seal.is_none() || self.seen.novelty(request, key.0) == Novelty::New {
-            self.admit(request, key.0, seal.cloned(), Standing::Proven);
+            self.admit(request, key.0, seal.cloned(), PeerValidation::Proven);
         }
         true
     }
@@ -111,16 +113,16 @@ impl Server {
             // Its seal does not show where it comes from.
             Some(request) if seal.is_some() => return self.ask(key, request, seal.as_ref()),
             Some(request) => {
-                self.admission.forget(key);
+                self.validator.forget(key);
                 request.path.clone()
             }
             None if self.blind_allowed() => metadata.entry.path.clone(),
             None => return self.refuse_with(key, Code::DENIED, None),
         };
-        if let Err(error) = self.receive(key, &path, asked, None, Standing::Unproven) {
+        if let Err(error) = self.receive(key, &path, asked, None, PeerValidation::Unproven) {
             return self.refuse(key, &error, None);
         }
-        if let Some(session) = self.node.sessions.get_mut(&key)
+        if let Some(session) = self.endpoint.sessions.get_mut(&key)
             && let Work::Receiving(incoming) = &mut session.work
         {
             let frame = Frame::Metadata(metadata.clone());
@@ -145,7 +147,7 @@ impl Server {
     }
 
     pub(super) fn refuse_with(&mut self, key: Key, code: Code, seal: Option<&Seal>) {
-        self.node.reply(&refusal(key.1, code), key.0, seal);
+        self.endpoint.reply(&refusal(key.1, code), key.0, seal);
     }
 
     fn refuse(&mut self, key: Key, error: &Error, seal: Option<&Seal>) {
@@ -173,7 +175,7 @@ impl Server {
         };
         let seal = self.seal(request).filter(|_| trusted);
         if !trusted
-            && (self.admission.waiting(key).is_some() || self.node.sessions.contains_key(&key))
+            && (self.validator.waiting(key).is_some() || self.endpoint.sessions.contains_key(&key))
         {
             // A lie about a peer that has the key.
             return;
@@ -189,14 +191,16 @@ impl Server {
                 // The bit that says so is one of those of its width.
                 beacon.free = None;
             }
-            return self.node.reply(&Frame::Beacon(beacon), from, seal.as_ref());
+            return self
+                .endpoint
+                .reply(&Frame::Beacon(beacon), from, seal.as_ref());
         }
-        if self.admission.waiting(key) == Some(request) {
+        if self.validator.waiting(key) == Some(request) {
             return self.ask(key, request, seal.as_ref());
         }
         if self.config.key.is_some() {
-            let session = self.node.sessions.get(&key).and_then(Session::request);
-            let current = self.admission.waiting(key).or(session);
+            let session = self.endpoint.sessions.get(&key).and_then(Session::request);
+            let current = self.validator.waiting(key).or(session);
             if current.is_some_and(|current| signature(current) > signature(request)) {
                 return tracing::info!(peer = %from, path = request.path, "older than what goes on");
             }
@@ -215,12 +219,14 @@ impl Server {
         if let Err(error) = self.make_way(key, request) {
             return self.refuse(key, &error, seal.as_ref());
         }
-        let known = self.admission.knows(from, timer::now());
+        let known = self.validator.knows(from, timer::now());
         // A deletion sends no more than it gets.
         let at_once = request.kind == RequestKind::Delete && self.config.key.is_none();
         match known || at_once {
-            _ if !self.node.link().timestamps => self.admit(request, from, seal, Standing::Proven),
-            true => self.admit(request, from, seal, Standing::Known),
+            _ if !self.endpoint.link().timestamps => {
+                self.admit(request, from, seal, PeerValidation::Proven)
+            }
+            true => self.admit(request, from, seal, PeerValidation::Known),
             false => self.ask(key, request, seal.as_ref()),
         }
     }
@@ -249,7 +255,7 @@ impl Server {
     fn make_way(&mut self, key: Key, request: &Request) -> Result<(), Error> {
         let path = path::normal(&request.path)?;
         let taken = |session: &Session| session.path != path;
-        match self.node.sessions.get(&key) {
+        match self.endpoint.sessions.get(&key) {
             // Its REQUEST is of now: whoever has the key begins anew.
             Some(_) if self.config.key.is_some() => self.let_go(key),
             Some(session) if taken(session) => {
@@ -265,7 +271,7 @@ impl Server {
 
     /// Asks who sent `request` to show that it hears us.
     fn ask(&mut self, key: Key, request: &Request, seal: Option<&Seal>) {
-        let stamp = Some(self.admission.ask(key, request, timer::now()));
+        let stamp = Some(self.validator.ask(key, request, timer::now()));
         let question = match puts(request) {
             true => wanted(key.1, width(request), stamp, true),
             false => Frame::Data(Data {
@@ -282,7 +288,7 @@ impl Server {
                 len: 0,
             }),
         };
-        self.node.reply(&question, key.0, seal);
+        self.endpoint.reply(&question, key.0, seal);
     }
 
     /// Serves `request`, whose sender is who it says.
@@ -291,7 +297,7 @@ impl Server {
         request: &Request,
         from: SocketAddr,
         seal: Option<Seal>,
-        standing: Standing,
+        validation: PeerValidation,
     ) {
         let key = key(from, request.session);
         self.taken.forget(key);
@@ -300,10 +306,12 @@ impl Server {
         }
         let asked = Some(request.clone());
         let done = match request.kind {
-            RequestKind::Get | RequestKind::Take => self.get(request, from, seal.clone(), standing),
-            RequestKind::List => self.list(request, from, seal.clone(), standing),
+            RequestKind::Get | RequestKind::Take => {
+                self.get(request, from, seal.clone(), validation)
+            }
+            RequestKind::List => self.list(request, from, seal.clone(), validation),
             RequestKind::Put | RequestKind::Give => {
-                self.receive(key, &request.path, asked, seal.clone(), standing)
+                self.receive(key, &request.path, asked, seal.clone(), validation)
             }
             RequestKind::Delete => self.delete(request, key, seal.as_ref()),
             RequestKind::None | RequestKind::Other(_) => {
@@ -321,7 +329,7 @@ impl Server {
     pub(super) fn has_room(&mut self, from: SocketAddr) -> Result<(), Error> {
         let peer = network(from);
         let same = |key: &Key| network(key.0) == peer;
-        let sessions = &self.node.sessions;
+        let sessions = &self.endpoint.sessions;
         let all = sessions.len() >= self.config.max_sessions;
         let most = (self.config.max_sessions / 4).max(1);
         let own = sessions.keys().filter(|key| same(key)).count() >= most;
@@ -349,7 +357,7 @@ impl Server {
 
     /// Ends a session without a word; what arrived in it counts for the next.
     fn let_go(&mut self, key: Key) {
-        if let Some(session) = self.node.sessions.remove(&key)
+        if let Some(session) = self.endpoint.sessions.remove(&key)
             && let Work::Receiving(mut incoming) = session.work
         {
             incoming.let_go();
@@ -359,10 +367,10 @@ impl Server {
     /// A peer that begins anew from another port, as after a kill, still has a session that writes `path`: it
     /// ends when the peer has shown that it is at the same address, or when nothing more comes in it. So does one
     /// of whose peer nothing is proven, for whoever has shown that he is there.
-    pub(super) fn supersede(&mut self, key: Key, path: &str, standing: Standing) {
+    pub(super) fn supersede(&mut self, key: Key, path: &str, validation: PeerValidation) {
         let now = timer::now();
-        let proven = standing != Standing::Unproven;
-        let old = self.node.sessions.iter().find(|(other, session)| {
+        let proven = validation != PeerValidation::Unproven;
+        let old = self.endpoint.sessions.iter().find(|(other, session)| {
             let same = other.0.ip() == key.0.ip() && other.1 == key.1;
             let anew = same && (proven || session.is_quiet(now));
             let gives_way = anew || proven && !session.is_proven();

@@ -1,4 +1,4 @@
-//! Lists of directories that are being sent: those that are the same are in memory once.
+//! Shares the lists of directories that are being sent, so that equal ones are in memory once.
 
 use bentpipe_base::Instant;
 use bentpipe_wire::saratoga::Width;

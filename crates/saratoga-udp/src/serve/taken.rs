@@ -1,5 +1,5 @@
-//! Takes that are over. Who took something waits for the word that it is deleted here, and asks again where that is
-//! lost; the session need not stay for it.
+//! Remembers `take`s that are over. The peer waits to be told that the file is deleted here, and asks again when that
+//! is lost; with this memory the session need not stay for it.
 
 use crate::endpoint::Key;
 use crate::seal::Seal;

@@ -1,4 +1,4 @@
-//! How peers were heard: at which address of this host, or that nothing listens there.
+//! What the network tells of peers: at which address of this host each was heard, and ICMP errors.
 
 use bentpipe_base::Instant;
 use bentpipe_sockets::timer;
@@ -12,9 +12,9 @@ const MOST: usize = 4096;
 
 /// At which address of this host each peer was heard last: answers come from it.
 #[derive(Debug, Default)]
-pub(crate) struct Ways(BTreeMap<SocketAddr, IpAddr>);
+pub(crate) struct LocalAddresses(BTreeMap<SocketAddr, IpAddr>);
 
-impl Ways {
+impl LocalAddresses {
     /// `peer` was heard at `at`, where that is known.
     pub(crate) fn note(&mut self, peer: SocketAddr, at: Option<IpAddr>) {
         let Some(at) = at else {
@@ -109,17 +109,20 @@ mod tests {
 
     #[test]
     fn the_last_address_counts_and_a_flood_takes_no_more_room() {
-        let mut ways = Ways::default();
+        let mut local_addresses = LocalAddresses::default();
         let peer = |port| SocketAddr::from(([10, 0, 0, 1], port));
         let at = |last| Some(IpAddr::from([10, 0, 0, last]));
-        ways.note(peer(1), at(7));
-        ways.note(peer(1), at(8));
-        ways.note(peer(1), None);
-        assert_eq!((ways.to(peer(1)), ways.to(peer(2))), (at(8), None));
+        local_addresses.note(peer(1), at(7));
+        local_addresses.note(peer(1), at(8));
+        local_addresses.note(peer(1), None);
+        assert_eq!(
+            (local_addresses.to(peer(1)), local_addresses.to(peer(2))),
+            (at(8), None)
+        );
         for port in 2..10_000 {
-            ways.note(peer(port), at(9));
-            assert_eq!(ways.to(peer(port)), at(9));
+            local_addresses.note(peer(port), at(9));
+            assert_eq!(local_addresses.to(peer(port)), at(9));
         }
-        assert_eq!(ways.0.len(), MOST);
+        assert_eq!(local_addresses.0.len(), MOST);
     }
 }
