@@ -1,9 +1,9 @@
-//! Fewer acknowledgements on a slow way back: `ack_rate` of the satellite leg.
+//! Thins out acknowledgements on a slow way back: `ack_rate` of the satellite leg.
 //!
-//! Our own sockets acknowledge every second segment of a download; on a link of 50 Mbit/s to us and
-//! 0.5 from us that is more than the way back carries. So their acknowledgements without data are held in a
-//! queue of the kernel, and given to the link at `ack_rate` by [`AckFilter`]: one that waits is replaced by
-//! the next of its flow that says more. When this process ends or the queue is full, packets go on.
+//! The gateway's sockets acknowledge every second segment of a download. On a link of 50 Mbit/s to the gateway and
+//! 0.5 Mbit/s from it, that is more than the way back carries. So the kernel holds acknowledgements without data in a
+//! queue, and [`AckFilter`] gives them to the link at `ack_rate`: one that waits is replaced by the next of its flow
+//! that says more. When this process ends or the queue is full, packets go on as without it.
 
 use bentpipe_base::{Bytes, Instant, Machine, Rate};
 use bentpipe_gateway_config::LegId;
@@ -12,7 +12,7 @@ use bentpipe_os::nfqueue::{Queues, Verdict};
 use bentpipe_os::nft::{HoldTable, Holding, Hook, OwnerTable, TableFamily};
 use bentpipe_pep::ack_filter::{AckFilter, Config};
 use bentpipe_pep::{Forge, Packet, Segment, Side, View};
-use bentpipe_relay::{Counters, Shared, Stage};
+use bentpipe_relay::{Counters, Lifecycle, Shared};
 use bentpipe_sockets::epoll::{Epoll, Event, Events, Interest};
 use bentpipe_sockets::timer;
 use bentpipe_wire::Checksums;
@@ -29,8 +29,8 @@ const MOST: u32 = 1000;
 /// Where in the output hook they are held: before conntrack, and between the two chains.
 const PLACE: i32 = -301;
 
-/// What thins out a gateway's acknowledgements, not at work yet.
-pub(crate) struct Thinner {
+/// Thins out the acknowledgements of one gateway, once it runs.
+pub(crate) struct AckThinner {
     // In this order: without the tables nothing comes to the queue.
     _mark: OwnerTable,
     _hold: HoldTable,
@@ -41,7 +41,7 @@ pub(crate) struct Thinner {
     counters: Arc<Counters>,
 }
 
-impl Thinner {
+impl AckThinner {
     /// Acknowledgements of the satellite leg of the gateway with `marks` get `rate` of the link, which adds
     /// `overhead` to each packet, in the calling thread's namespace.
     ///
@@ -93,7 +93,7 @@ impl Thinner {
         let queues = Rc::new(RefCell::new(self.queues));
         let mut events = Events::with_capacity(2);
         let mut replaced = 0;
-        while self.shared.stage() != Stage::Stopped {
+        while self.shared.lifecycle() != Lifecycle::Stopped {
             let now = timer::now();
             let pause = filter.deadline().map(|due| due.since(now));
             self.epoll.wait(&mut events, pause)?;
@@ -133,7 +133,7 @@ chain behind {{
     )
 }
 
-fn take(queues: &Rc<RefCell<Queues>>, filter: &mut AckFilter<Held>) -> io::Result<()> {
+fn take(queues: &Rc<RefCell<Queues>>, filter: &mut AckFilter<HeldAck>) -> io::Result<()> {
     queues.borrow_mut().receive()?;
     loop {
         let waiting = {
@@ -152,7 +152,7 @@ fn take(queues: &Rc<RefCell<Queues>>, filter: &mut AckFilter<Held>) -> io::Resul
             passes: Cell::new(packet.is_none()),
         };
         if let Some(packet) = packet {
-            let held = Held {
+            let held = HeldAck {
                 packet,
                 ticket: Rc::new(ticket),
             };
@@ -161,7 +161,7 @@ fn take(queues: &Rc<RefCell<Queues>>, filter: &mut AckFilter<Held>) -> io::Resul
     }
 }
 
-fn pass(filter: &mut AckFilter<Held>, now: Instant) {
+fn pass(filter: &mut AckFilter<HeldAck>, now: Instant) {
     while let Some((_, held)) = filter.transmit(now) {
         held.ticket.passes.set(true);
     }
@@ -187,12 +187,12 @@ impl Drop for Ticket {
 }
 
 #[derive(Clone)]
-struct Held {
+struct HeldAck {
     packet: bentpipe_wire::Packet,
     ticket: Rc<Ticket>,
 }
 
-impl Packet for Held {
+impl Packet for HeldAck {
     type Endpoint = SocketAddr;
 
     fn view(&self) -> Option<View<'_, SocketAddr>> {
@@ -204,7 +204,7 @@ impl Packet for Held {
     }
 }
 
-impl Forge for Held {
+impl Forge for HeldAck {
     fn segment(&self) -> Option<Segment> {
         self.packet.segment()
     }

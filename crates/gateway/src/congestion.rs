@@ -1,16 +1,16 @@
-//! Which congestion control a leg gets, and what it is told of the link.
+//! Chooses the congestion control of each leg, and tells it of the link.
 
 use bentpipe_bpf::{ChooseError, ConfigureError, Controls, HYBLA, LoadError, RATE, kernel_name};
 use bentpipe_gateway_config::{Config, Leg, LegId};
 use bentpipe_interception::Marks;
-use bentpipe_relay::{Legs, Prepared};
+use bentpipe_relay::{LegPolicies, SocketPolicy};
 use bentpipe_sockets::{socket, tcp};
 use std::net::{Ipv4Addr, SocketAddr};
 use thiserror::Error;
 
 /// A leg cannot have the congestion control it wants.
 #[derive(Debug, Error)]
-pub enum ControlError {
+pub enum CongestionError {
     /// It is missing, and the leg insists or nothing can stand in for it.
     #[error("the {leg} leg: {source}")]
     Choose {
@@ -31,19 +31,19 @@ pub enum ControlError {
 
 /// The BPF controls, if a leg wants one and the kernel takes them.
 #[derive(Debug, Default)]
-pub(crate) struct Supply {
+pub(crate) struct CongestionControls {
     controls: Option<Controls>,
     failed: Option<LoadError>,
 }
 
-impl Supply {
+impl CongestionControls {
     /// Makes the legs' policies ready for sockets with those marks, profiles included. Loads the BPF
     /// controls if a leg wants one and they are not loaded yet.
     pub(crate) fn prepare_all(
         &mut self,
         config: &Config,
         marks: Marks,
-    ) -> Result<Legs, ControlError> {
+    ) -> Result<LegPolicies, CongestionError> {
         let variants = config.profiles.iter().map(|profile| &profile.leg);
         if [&config.lan, &config.sat]
             .into_iter()
@@ -58,8 +58,8 @@ impl Supply {
             legs[profile.like as usize] = self.prepare(profile.like, &profile.leg, marks)?;
             Ok(legs)
         });
-        let mut legs = Legs {
-            profiles: profiles.collect::<Result<_, ControlError>>()?,
+        let mut legs = LegPolicies {
+            profiles: profiles.collect::<Result<_, CongestionError>>()?,
             plain,
         };
         legs.probe_after(config.limits.keepalive);
@@ -81,7 +81,7 @@ impl Supply {
         lan: &Leg,
         sat: &Leg,
         marks: Marks,
-    ) -> Result<[Prepared; 2], ControlError> {
+    ) -> Result<[SocketPolicy; 2], CongestionError> {
         Ok([
             self.prepare(LegId::Lan, lan, marks)?,
             self.prepare(LegId::Sat, sat, marks)?,
@@ -95,7 +95,7 @@ impl Supply {
         leg_id: LegId,
         leg: &Leg,
         marks: Marks,
-    ) -> Result<Prepared, ControlError> {
+    ) -> Result<SocketPolicy, CongestionError> {
         let control = match &leg.congestion {
             None => None,
             Some(wanted) => Some(self.choose(leg_id, wanted, leg.insist)?),
@@ -104,7 +104,7 @@ impl Supply {
         if knows && let Some(controls) = &mut self.controls {
             controls
                 .configure(marks.leg(leg_id), &leg.link)
-                .map_err(|source| ControlError::Configure {
+                .map_err(|source| CongestionError::Configure {
                     leg: leg_id.name(),
                     source,
                 })?;
@@ -115,7 +115,7 @@ impl Supply {
         let asks = tcp::asks_for_ecn().unwrap_or(false);
         let default = tcp::default_congestion().ok();
         let usual_control = !leg.insist && control.is_some() && control == default;
-        Ok(Prepared {
+        Ok(SocketPolicy {
             mark: marks.leg(leg_id),
             tracked: marks.tracked(leg_id),
             control,
@@ -127,7 +127,7 @@ impl Supply {
         })
     }
 
-    fn choose(&self, leg_id: LegId, wanted: &str, insist: bool) -> Result<String, ControlError> {
+    fn choose(&self, leg_id: LegId, wanted: &str, insist: bool) -> Result<String, CongestionError> {
         // Asking is what loads the module of a control, where there is one.
         for name in [wanted, "hybla", "bbr", "cubic"] {
             if ask_for(name) {
@@ -136,7 +136,7 @@ impl Supply {
         }
         let choice =
             bentpipe_bpf::choose(wanted, insist, self.failed.as_ref()).map_err(|source| {
-                ControlError::Choose {
+                CongestionError::Choose {
                     leg: leg_id.name(),
                     source,
                 }

@@ -1,7 +1,7 @@
-//! How many flows the descriptors of this process carry.
+//! Divides the file descriptors of the process among flows, pipes and the rest, and so finds how many flows fit.
 
 use bentpipe_gateway_config::Limits;
-use bentpipe_relay::Bounds;
+use bentpipe_relay::FlowBounds;
 
 /// Descriptors of an idle flow.
 const OF_A_FLOW: usize = 2;
@@ -10,10 +10,10 @@ const OF_A_PIPE: usize = 2;
 /// Descriptors kept for logs, the operator, questions to the kernel and the like.
 const RESERVE: usize = 24;
 
-/// What the limits come to in this process.
+/// The division.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Budget {
-    pub(crate) bounds: Bounds,
+    pub(crate) bounds: FlowBounds,
     /// Pipes of each worker.
     pub(crate) pipes: usize,
 }
@@ -52,7 +52,7 @@ pub(crate) fn budget(limits: &Limits, descriptors: &Descriptors) -> Option<Budge
         return None;
     }
     Some(Budget {
-        bounds: Bounds {
+        bounds: FlowBounds {
             suspend,
             // A twentieth less: at the limit, interception does not flap with every flow.
             resume: suspend - suspend.div_ceil(20),
@@ -90,7 +90,7 @@ mod tests {
             let limits = Limits { flows, ..Limits::default() };
             let descriptors = Descriptors { available, used, workers };
             if let Some(budget) = budget(&limits, &descriptors) {
-                let Bounds { suspend, resume, hard } = budget.bounds;
+                let FlowBounds { suspend, resume, hard } = budget.bounds;
                 prop_assert!(resume < suspend && suspend < hard);
                 prop_assert!(suspend <= flows);
                 let most = used + 2 * hard + 2 * budget.pipes * workers;

@@ -1,13 +1,15 @@
 //! The gateway from start to end: what it makes, in which order, and how that is undone.
 
 mod start;
-mod threads;
+mod thread_set;
 
 pub use start::StartError;
 
-use crate::congestion::Supply;
+use crate::congestion::CongestionControls;
 use crate::descriptor_budget::{Descriptors, budget};
-use crate::handle::{Fixed, Handle, Order, OrderError, Orders, Outcome, Request};
+use crate::handle::{
+    Command, CommandError, CommandReceiver, Handle, ReplySender, StartSettings, Submission,
+};
 use crate::shutdown::Shutdown;
 use bentpipe_base::Bytes;
 use bentpipe_gateway_config::{Config, LegId, Limits};
@@ -19,8 +21,8 @@ use bentpipe_os::neighbour::Neighbours;
 use bentpipe_os::nft::Count;
 use bentpipe_os::sweep;
 use bentpipe_relay::{
-    Bounds, Counters, Distribution, Settings, Shared, Snapshot, Stage, Standing, Times,
-    memory_pressure,
+    AdmissionMode, Counters, Distribution, FlowBounds, FlowTimes, Lifecycle, Settings, Shared,
+    Snapshot, memory_pressure,
 };
 use bentpipe_sockets::epoll::{Epoll, Events, Interest};
 use bentpipe_sockets::timer;
@@ -28,7 +30,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use threads::Crew;
+use thread_set::ThreadSet;
 
 /// How long after descriptors ran out they are asked for again when no flow has ended since: some
 /// other part of the process, or of the system, may have given them back.
@@ -74,7 +76,7 @@ pub struct Meter {
     own: Arc<Counters>,
     log: Arc<Counters>,
     /// The workers', and last those that are sampled from standing flows.
-    times: Arc<[Arc<Times>]>,
+    times: Arc<[Arc<FlowTimes>]>,
     shared: Arc<Shared>,
     passed: Arc<PassCounters>,
 }
@@ -125,7 +127,7 @@ impl Meter {
 
     /// Segments that flows which have ended sent again.
     pub(crate) fn retransmitted(&self, leg: LegId) -> u64 {
-        let of = |times: &Arc<Times>| times.retransmitted[leg as usize].read();
+        let of = |times: &Arc<FlowTimes>| times.retransmitted[leg as usize].read();
         self.times.iter().map(of).sum()
     }
 
@@ -142,36 +144,36 @@ impl Meter {
 pub struct Gateway {
     // In this order: interception goes before the workers whose sockets it feeds.
     interception: Interception,
-    crew: Crew,
+    thread_set: ThreadSet,
     shared: Arc<Shared>,
     meter: Meter,
     connections: Connections,
     neighbours: Neighbours,
     /// After the workers: without it their controls go.
-    supply: Supply,
+    congestion_controls: CongestionControls,
     marks: Marks,
     handle: Handle,
-    orders: Orders,
-    fixed: Fixed,
+    commands: CommandReceiver,
+    start_settings: StartSettings,
     descriptors: Descriptors,
-    scales: Scales,
+    schedule: Schedule,
     /// The operator wants new flows to pass end to end.
     bypassed: bool,
     /// A reload that waits for the table's new rules.
-    renewal: Option<Renewal>,
-    patience: Patience,
+    reload: Option<Reload>,
+    drain_times: DrainTimes,
 }
 
 /// How long flows have to end by themselves.
 #[derive(Clone, Copy, Debug)]
-struct Patience {
+struct DrainTimes {
     /// After a request to end.
     drain: Duration,
     /// After a successor has taken over.
     retire: Duration,
 }
 
-impl Patience {
+impl DrainTimes {
     fn of(config: &Config) -> Self {
         Self {
             drain: config.drain,
@@ -182,16 +184,16 @@ impl Patience {
 
 /// What a reload changes once the table has its new rules, and who is to be told.
 #[derive(Debug)]
-struct Renewal {
+struct Reload {
     config: Box<Config>,
     settings: Settings,
-    bounds: (Bounds, Bytes),
-    outcome: Outcome,
+    bounds: (FlowBounds, Bytes),
+    reply: ReplySender,
 }
 
 /// When something is to be looked at again.
 #[derive(Debug)]
-struct Scales {
+struct Schedule {
     /// What waits in buffers.
     next: bentpipe_base::Instant,
     /// Whether there are descriptors again.
@@ -269,69 +271,73 @@ impl Gateway {
     fn serve(&mut self, epoll: &Epoll, shutdown: &Shutdown) -> Result<(), RunError> {
         let mut events = Events::with_capacity(4);
         while !self.shared.is_retired() && !shutdown.take() {
-            self.weigh();
-            let patience = self.scales.next.since(timer::now());
+            self.measure_buffers();
+            let patience = self.schedule.next.since(timer::now());
             epoll
                 .wait(&mut events, Some(patience))
                 .map_err(RunError::Wait)?;
-            self.heed()?;
-            self.reconsider();
+            self.handle_events()?;
+            self.reconsider_admission();
         }
         Ok(())
     }
 
     /// Whatever may have woken the supervising thread. Nothing here waits for anybody.
-    fn heed(&mut self) -> Result<(), RunError> {
+    fn handle_events(&mut self) -> Result<(), RunError> {
         self.shared.gateway_bell().silence();
-        self.crew.look(&self.shared)?;
-        self.heed_neighbours();
-        self.heed_table()?;
-        self.heed_orders();
+        self.thread_set.check(&self.shared)?;
+        self.handle_neighbours();
+        self.handle_table_events()?;
+        self.handle_commands();
         Ok(())
     }
 
     /// Has a look at what waits in buffers, when it is time to.
-    fn weigh(&mut self) {
+    fn measure_buffers(&mut self) {
         let now = timer::now();
-        if now < self.scales.next {
+        if now < self.schedule.next {
             return;
         }
         let all = bentpipe_os::limits::tcp_memory();
-        let sockets = match all.ok().filter(|all| self.shared.load().is_light(*all)) {
+        let sockets = match all
+            .ok()
+            .filter(|all| self.shared.memory().is_surely_low(*all))
+        {
             Some(at_most) => Ok(at_most),
             None => self.connections.buffered(),
         };
         match sockets {
-            Ok(sockets) => self.shared.weigh(sockets, now),
+            Ok(sockets) => self.shared.update_memory(sockets, now),
             Err(error) => tracing::warn!(%error, "cannot ask what waits in buffers"),
         }
         let cost = timer::now().since(now);
-        self.scales.next = timer::now()
-            + (cost * memory_pressure::SHARE).clamp(memory_pressure::LOOK, memory_pressure::SELDOM);
+        self.schedule.next = timer::now()
+            + (cost * memory_pressure::TIME_SHARE)
+                .clamp(memory_pressure::MIN_INTERVAL, memory_pressure::MAX_INTERVAL);
     }
 
     /// Suspends interception at a limit, resumes it well below.
-    fn reconsider(&mut self) {
+    fn reconsider_admission(&mut self) {
         let shared = &self.shared;
         if self.bypassed || shared.is_retired() {
             return;
         }
         let now = timer::now();
-        let retry = shared.is_exhausted() && now >= self.scales.retry;
+        let retry = shared.is_exhausted() && now >= self.schedule.retry;
         if let Some(limit) = shared.limit().filter(|_| self.interception.is_on()) {
-            self.scales.retry = now + RETRY;
+            self.schedule.retry = now + RETRY;
             self.interception.suspend(PassReason::Limit(limit));
-            shared.stand(Standing::Suspended);
+            shared.set_mode(AdmissionMode::Suspended);
             self.meter.own.suspended.one();
             tracing::warn!(
                 flows = shared.flows(),
-                buffered = (limit == Limit::Buffered).then(|| shared.load().held().0),
+                buffered = (limit == Limit::Buffered).then(|| shared.memory().held().0),
                 "at the limit of {limit}: new flows pass unsplit"
             );
         } else if !self.interception.is_on() && (shared.may_resume() || retry) {
-            shared.forget_exhaustion();
+            shared.clear_exhaustion();
             self.interception.resume();
-            shared.stand(Standing::Serving);
+            shared.set_mode(AdmissionMode::Serving);
             tracing::info!(
                 flows = shared.flows(),
                 "below the limit: new flows are split again"
@@ -339,38 +345,38 @@ impl Gateway {
         }
     }
 
-    fn heed_orders(&mut self) {
-        while let Ok(Order { request, outcome }) = self.orders.try_recv() {
-            let result = match request {
-                Request::Bypass(on) => self.bypass(on),
-                Request::Reload(config) => match self.prepare(config, &outcome) {
+    fn handle_commands(&mut self) {
+        while let Ok(Submission { command, reply }) = self.commands.try_recv() {
+            let result = match command {
+                Command::Bypass(on) => self.bypass(on),
+                Command::Reload(config) => match self.prepare(config, &reply) {
                     // Told when the table has its new rules.
                     Ok(()) => continue,
                     Err(error) => Err(error),
                 },
-                Request::Pulse => Ok(()),
-                Request::Retire => {
+                Command::Pulse => Ok(()),
+                Command::Retire => {
                     self.shared.retire();
                     self.interception.suspend(PassReason::Draining);
                     Ok(())
                 }
             };
             // Whoever asked may have lost patience.
-            let _ = outcome.try_send(result);
+            let _ = reply.try_send(result);
         }
     }
 
-    fn bypass(&mut self, on: bool) -> Result<(), OrderError> {
-        if self.shared.stage() != Stage::Serving {
-            return Err(OrderError::Draining);
+    fn bypass(&mut self, on: bool) -> Result<(), CommandError> {
+        if self.shared.lifecycle() != Lifecycle::Serving {
+            return Err(CommandError::Draining);
         }
         if on {
             self.interception.suspend(PassReason::Bypassed);
-            self.shared.stand(Standing::Bypassed);
+            self.shared.set_mode(AdmissionMode::Bypassed);
             tracing::warn!("bypass is on: new flows pass unsplit");
         } else if self.bypassed {
             self.interception.resume();
-            self.shared.stand(Standing::Serving);
+            self.shared.set_mode(AdmissionMode::Serving);
             tracing::warn!("bypass is off: new flows are split");
         }
         self.bypassed = on;
@@ -378,16 +384,16 @@ impl Gateway {
     }
 
     /// Checks and prepares a reload, and has the table get its new rules.
-    fn prepare(&mut self, config: Box<Config>, outcome: &Outcome) -> Result<(), OrderError> {
-        if self.shared.stage() != Stage::Serving {
-            return Err(OrderError::Draining);
+    fn prepare(&mut self, config: Box<Config>, reply: &ReplySender) -> Result<(), CommandError> {
+        if self.shared.lifecycle() != Lifecycle::Serving {
+            return Err(CommandError::Draining);
         }
-        if self.renewal.is_some() {
-            return Err(OrderError::Busy);
+        if self.reload.is_some() {
+            return Err(CommandError::Busy);
         }
-        self.fixed.admit(&config)?;
-        let budget = budget(&config.limits, &self.descriptors).ok_or(OrderError::NoRoom)?;
-        let legs = match self.supply.prepare_all(&config, self.marks) {
+        self.start_settings.admit(&config)?;
+        let budget = budget(&config.limits, &self.descriptors).ok_or(CommandError::NoRoom)?;
+        let legs = match self.congestion_controls.prepare_all(&config, self.marks) {
             Ok(legs) => legs,
             Err(error) => {
                 self.undo_preparation();
@@ -395,10 +401,10 @@ impl Gateway {
             }
         };
         self.interception.renew(&config);
-        self.renewal = Some(Renewal {
+        self.reload = Some(Reload {
             settings: Settings::new(legs, budget.pipes, &config.limits),
             bounds: (budget.bounds, buffered(&config.limits)),
-            outcome: outcome.clone(),
+            reply: reply.clone(),
             config,
         });
         Ok(())
@@ -407,7 +413,9 @@ impl Gateway {
     /// One leg's control may know the new link already.
     fn undo_preparation(&mut self) {
         let [lan, sat] = &self.shared.settings().legs.plain;
-        let undone = self.supply.prepare_both(&lan.leg, &sat.leg, self.marks);
+        let undone = self
+            .congestion_controls
+            .prepare_both(&lan.leg, &sat.leg, self.marks);
         if let Err(error) = undone {
             tracing::warn!(%error, "a congestion control may have lost the rate of its link");
         }
@@ -415,31 +423,31 @@ impl Gateway {
 
     /// The table has its new rules, or keeps the old ones.
     fn renew(&mut self, result: Result<(), InterceptError>) {
-        let Some(renewal) = self.renewal.take() else {
+        let Some(reload) = self.reload.take() else {
             return;
         };
         if result.is_ok() {
-            let config = &renewal.config;
+            let config = &reload.config;
             crate::config::warn(config, self.interception.interfaces());
-            self.shared.renew(renewal.bounds, renewal.settings);
-            self.patience = Patience::of(config);
+            self.shared.renew(reload.bounds, reload.settings);
+            self.drain_times = DrainTimes::of(config);
             tracing::info!("reloaded: new flows go by the new configuration");
         } else {
             self.undo_preparation();
         }
         // Whoever asked may have lost patience.
-        let _ = renewal.outcome.try_send(result.map_err(OrderError::from));
+        let _ = reload.reply.try_send(result.map_err(CommandError::from));
     }
 
     fn drain(mut self, epoll: &Epoll, shutdown: &Shutdown) -> Result<Ending, RunError> {
         self.interception.suspend(PassReason::Draining);
-        self.shared.stand(Standing::Draining);
+        self.shared.set_mode(AdmissionMode::Draining);
         tracing::info!(
             flows = self.shared.flows(),
             "draining: new flows pass unsplit"
         );
-        self.shared.enter(Stage::Draining);
-        let Patience { drain, retire } = self.patience;
+        self.shared.enter(Lifecycle::Draining);
+        let DrainTimes { drain, retire } = self.drain_times;
         // One that has retired is in no hurry, until it is told to end.
         let mut in_a_hurry = !self.shared.is_retired();
         let mut until = Instant::now() + if in_a_hurry { drain } else { retire };
@@ -463,19 +471,19 @@ impl Gateway {
             epoll
                 .wait(&mut events, Some(DRAIN_TICK))
                 .map_err(RunError::Wait)?;
-            self.heed()?;
+            self.handle_events()?;
         };
-        self.crew.stop(&self.shared)?;
+        self.thread_set.stop(&self.shared)?;
         Ok(match cut {
             0 => Ending::Drained,
             cut => Ending::Cut(cut),
         })
     }
 
-    fn heed_neighbours(&mut self) {
+    fn handle_neighbours(&mut self) {
         match self.neighbours.failed() {
             Ok(failed) if failed.is_empty() => {}
-            Ok(failed) => self.shared.tell_silent(&failed),
+            Ok(failed) => self.shared.report_dead_neighbours(&failed),
             Err(error) => {
                 tracing::warn!(%error, "cannot hear of neighbours that do not answer");
             }
@@ -483,8 +491,8 @@ impl Gateway {
     }
 
     /// What the keeper of the table says.
-    fn heed_table(&mut self) -> Result<(), RunError> {
-        let news: Vec<TableEvent> = self.interception.news().collect();
+    fn handle_table_events(&mut self) -> Result<(), RunError> {
+        let news: Vec<TableEvent> = self.interception.events().collect();
         for one in news {
             match one {
                 TableEvent::Renewed(result) => self.renew(result),
@@ -497,7 +505,7 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        if let Err(error) = self.crew.stop(&self.shared) {
+        if let Err(error) = self.thread_set.stop(&self.shared) {
             tracing::error!(%error, "the gateway did not end well");
         }
         // Without listeners it is one of those that are gone.

@@ -1,11 +1,10 @@
-//! What an operator may ask of a running gateway, from any thread: bypass, reload, retire, status.
+//! The handle by which any thread commands a running gateway (bypass, reload, retire) and looks at it (status).
 //!
-//! Orders go to the supervising thread, which alone changes interception and settings; the workers
-//! never wait for one.
+//! Commands go to the supervising thread, which alone changes interception and settings; workers never wait for one.
 
-use crate::congestion::ControlError;
+use crate::congestion::CongestionError;
 use crate::gateway::Meter;
-use crate::status::{Lookout, Status};
+use crate::status::{Status, StatusCollector};
 use bentpipe_base::Rate;
 use bentpipe_gateway_config::{Config, ControlSocket, Handshake, Intercept, LegId};
 use bentpipe_interception::InterceptError;
@@ -18,12 +17,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
-/// How long an order may take: loading BPF programs takes a second or two.
+/// How long a command may take: loading BPF programs takes a second or two.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An order was not carried out; the gateway goes on as before.
+/// A command was not carried out; the gateway goes on as before.
 #[derive(Debug, Error)]
-pub enum OrderError {
+pub enum CommandError {
     /// It has ended.
     #[error("the gateway has ended: start it again")]
     Ended,
@@ -46,7 +45,7 @@ pub enum OrderError {
     },
     /// A leg insists on a congestion control that is not to be had.
     #[error(transparent)]
-    Control(#[from] ControlError),
+    Control(#[from] CongestionError),
     /// Interception could not be changed.
     #[error(transparent)]
     Intercept(#[from] InterceptError),
@@ -58,35 +57,35 @@ pub enum OrderError {
     Diag(#[source] io::Error),
 }
 
-/// What is asked.
+/// What the supervising thread is to do.
 #[derive(Debug)]
-pub(crate) enum Request {
+pub(crate) enum Command {
     Bypass(bool),
     Reload(Box<Config>),
     Retire,
-    /// Nothing but an answer.
+    /// Nothing but to answer, as a sign of life.
     Pulse,
 }
 
-/// A request, and where its outcome goes.
+/// A command, and where the reply to it goes.
 #[derive(Debug)]
-pub(crate) struct Order {
-    pub(crate) request: Request,
-    pub(crate) outcome: Outcome,
+pub(crate) struct Submission {
+    pub(crate) command: Command,
+    pub(crate) reply: ReplySender,
 }
 
-/// Where the outcome of an order goes.
-pub(crate) type Outcome = SyncSender<Result<(), OrderError>>;
+/// Where the reply to a command goes.
+pub(crate) type ReplySender = SyncSender<Result<(), CommandError>>;
 
-pub(crate) type Orders = Receiver<Order>;
+pub(crate) type CommandReceiver = Receiver<Submission>;
 
-/// Gives orders to a gateway and looks at it, from any thread. Outlives it harmlessly.
+/// Commands a gateway and looks at it, from any thread. It may outlive the gateway: then every call fails.
 #[derive(Clone, Debug)]
 pub struct Handle {
-    pub(crate) orders: Sender<Order>,
+    pub(crate) commands: Sender<Submission>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) meter: Meter,
-    pub(crate) lookout: Arc<Mutex<Lookout>>,
+    pub(crate) collector: Arc<Mutex<StatusCollector>>,
 }
 
 impl Handle {
@@ -94,8 +93,8 @@ impl Handle {
     ///
     /// # Errors
     /// When the gateway drains or has ended.
-    pub fn bypass(&self, on: bool) -> Result<(), OrderError> {
-        self.order(Request::Bypass(on))
+    pub fn bypass(&self, on: bool) -> Result<(), CommandError> {
+        self.submission(Command::Bypass(on))
     }
 
     /// New flows go by `config`; old ones stay as they are, but for the rate of a link, which is the
@@ -103,8 +102,8 @@ impl Handle {
     ///
     /// # Errors
     /// Then everything stays as it was.
-    pub fn reload(&self, config: &Config) -> Result<(), OrderError> {
-        self.order(Request::Reload(Box::new(config.clone())))
+    pub fn reload(&self, config: &Config) -> Result<(), CommandError> {
+        self.submission(Command::Reload(Box::new(config.clone())))
     }
 
     /// No more new flows; those that stand go on until they end by themselves, at most for the time of
@@ -112,8 +111,8 @@ impl Handle {
     ///
     /// # Errors
     /// When the gateway has ended.
-    pub fn retire(&self) -> Result<(), OrderError> {
-        self.order(Request::Retire)
+    pub fn retire(&self) -> Result<(), CommandError> {
+        self.submission(Command::Retire)
     }
 
     /// Whether it has been told to retire.
@@ -124,9 +123,9 @@ impl Handle {
     /// Whether the supervisor and every worker answer within `patience`.
     pub fn is_alive(&self, patience: Duration) -> bool {
         let until = Instant::now() + patience;
-        let asked = self.shared.feel_pulse();
-        let supervisor = self.order_within(Request::Pulse, patience).is_ok();
-        while supervisor && !self.shared.have_answered(asked) {
+        let asked = self.shared.request_heartbeat();
+        let supervisor = self.submit_within(Command::Pulse, patience).is_ok();
+        while supervisor && !self.shared.all_answered(asked) {
             if Instant::now() >= until {
                 return false;
             }
@@ -145,37 +144,45 @@ impl Handle {
     ///
     /// # Errors
     /// When the kernel does not list the connections.
-    pub fn status(&self) -> Result<Arc<Status>, OrderError> {
-        let mut lookout = self.lookout.lock().unwrap_or_else(PoisonError::into_inner);
-        lookout
-            .look(&self.shared, &self.meter)
-            .map_err(OrderError::Diag)
+    pub fn status(&self) -> Result<Arc<Status>, CommandError> {
+        let mut collector = self
+            .collector
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        collector
+            .collect(&self.shared, &self.meter)
+            .map_err(CommandError::Diag)
     }
 
-    fn order(&self, request: Request) -> Result<(), OrderError> {
-        let outcome = self.order_within(request, PATIENCE);
-        let mut lookout = self.lookout.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever looks next sees what was ordered.
-        lookout.forget();
-        outcome
+    fn submission(&self, command: Command) -> Result<(), CommandError> {
+        let reply = self.submit_within(command, PATIENCE);
+        let mut collector = self
+            .collector
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        // Whoever looks next sees what the command has done.
+        collector.forget();
+        reply
     }
 
-    fn order_within(&self, request: Request, patience: Duration) -> Result<(), OrderError> {
-        let (outcome, answer) = sync_channel(1);
-        let order = Order { request, outcome };
-        self.orders.send(order).map_err(|_| OrderError::Ended)?;
+    fn submit_within(&self, command: Command, patience: Duration) -> Result<(), CommandError> {
+        let (reply, answer) = sync_channel(1);
+        let submission = Submission { command, reply };
+        self.commands
+            .send(submission)
+            .map_err(|_| CommandError::Ended)?;
         self.shared.gateway_bell().ring();
         match answer.recv_timeout(patience) {
-            Ok(outcome) => outcome,
-            Err(RecvTimeoutError::Timeout) => Err(OrderError::Slow),
-            Err(RecvTimeoutError::Disconnected) => Err(OrderError::Ended),
+            Ok(reply) => reply,
+            Err(RecvTimeoutError::Timeout) => Err(CommandError::Slow),
+            Err(RecvTimeoutError::Disconnected) => Err(CommandError::Ended),
         }
     }
 }
 
 /// What a start fixes: a reload that would change it is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fixed {
+pub(crate) struct StartSettings {
     interfaces: [Vec<String>; 2],
     profiles: Vec<(String, LegId)>,
     intercept: Intercept,
@@ -188,7 +195,7 @@ pub(crate) struct Fixed {
     ack_rate: Option<Rate>,
 }
 
-impl Fixed {
+impl StartSettings {
     pub(crate) fn of(config: &Config) -> Self {
         Self {
             interfaces: [config.lan_interfaces.clone(), config.sat_interfaces.clone()],
@@ -209,7 +216,7 @@ impl Fixed {
     }
 
     /// Refuses a configuration that differs here.
-    pub(crate) fn admit(&self, config: &Config) -> Result<(), OrderError> {
+    pub(crate) fn admit(&self, config: &Config) -> Result<(), CommandError> {
         let new = Self::of(config);
         let changed = [
             ("`interface`", self.interfaces != new.interfaces),
@@ -233,7 +240,7 @@ impl Fixed {
             .collect();
         match keys.is_empty() {
             true => Ok(()),
-            false => Err(OrderError::Fixed {
+            false => Err(CommandError::Fixed {
                 keys: keys.join(", "),
             }),
         }

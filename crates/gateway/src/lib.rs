@@ -34,11 +34,11 @@ pub use bentpipe_gateway_config::{
     Policy, Profile, Quic,
 };
 pub use bentpipe_interception::{InterceptError, Limit, Marks, ProbeError, lost_over_loopback};
-pub use bentpipe_relay::{Entry, ListenError, Snapshot, Standing};
+pub use bentpipe_relay::{AdmissionMode, Entry, ListenError, Snapshot};
 pub use config::{ConfigError, load};
-pub use congestion::ControlError;
+pub use congestion::CongestionError;
 pub use gateway::{Ending, Gateway, Meter, RunError, StartError};
-pub use handle::{Handle, OrderError};
+pub use handle::{CommandError, Handle};
 pub use manage::protocol;
 pub use manage::{ManageError, Manager, Source};
 pub use shutdown::{Shutdown, SignalError};

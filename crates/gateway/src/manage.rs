@@ -1,8 +1,8 @@
 //! What an operator sees of a gateway and has it do, off the data plane: a control socket, and metrics
 //! for Prometheus.
 //!
-//! Everything here runs on threads of its own, at a lower priority, with bounded seats, lines and
-//! patience: a client that hangs or floods costs its own seat and nothing of the flows'.
+//! Everything here runs on threads of its own, at a lower priority, with bounds on clients, lines and
+//! time: a client that hangs or floods costs its own slot ([`bounded_server`]) and nothing of the flows.
 
 mod bounded_server;
 mod deadline;
@@ -11,12 +11,12 @@ mod metrics;
 pub mod protocol;
 mod socket;
 
-use crate::handle::{Handle, OrderError};
+use crate::handle::{CommandError, Handle};
 use bentpipe_gateway_config::{Config, ControlSocket};
-use bounded_server::{Greeting, Rank, Seats};
+use bounded_server::{BoundedServer, ClientClass, Triage};
 use deadline::Deadline;
 use protocol::{Answer, Request};
-use socket::Place;
+use socket::SocketFile;
 use std::fmt;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -116,12 +116,12 @@ impl fmt::Debug for Source {
 }
 
 /// The metrics' server: closed when the gateway retires, for its successor to open.
-type Metrics = Arc<Mutex<Option<Seats>>>;
+type Metrics = Arc<Mutex<Option<BoundedServer>>>;
 
 /// The operator's side of a gateway. Dropping it closes the control socket and the metrics.
 #[derive(Debug)]
 pub struct Manager {
-    _control: Option<(Seats, Place)>,
+    _control: Option<(BoundedServer, SocketFile)>,
     _metrics: Metrics,
 }
 
@@ -159,12 +159,12 @@ impl Manager {
         let control = match config.control.path() {
             None => None,
             Some(path) => {
-                let desk = Desk {
+                let server = ControlServer {
                     handle: handle.clone(),
                     source: source.clone(),
                     metrics: Arc::clone(&metrics),
                 };
-                match control(path, desk, predecessor) {
+                match control(path, server, predecessor) {
                     Err(error @ (ManageError::InUse(_) | ManageError::Socket { .. }))
                         if config.control == ControlSocket::Usual && predecessor.is_none() =>
                     {
@@ -187,8 +187,8 @@ impl Manager {
             (listener, _) => listener,
         };
         if let Some(listener) = listener {
-            let seats = offer(listener, handle)?;
-            *metrics.lock().unwrap_or_else(PoisonError::into_inner) = Some(seats);
+            let slots = offer(listener, handle)?;
+            *metrics.lock().unwrap_or_else(PoisonError::into_inner) = Some(slots);
         }
         Ok(Self {
             _control: control,
@@ -198,22 +198,22 @@ impl Manager {
 }
 
 /// Opens the metrics.
-fn offer(listener: TcpListener, handle: &Handle) -> Result<Seats, ManageError> {
-    // Those that say nothing take no seat; where the kernel cannot do that, they take one for a while.
+fn offer(listener: TcpListener, handle: &Handle) -> Result<BoundedServer, ManageError> {
+    // The kernel keeps back clients that say nothing, so that they take no slot; where it cannot, they take one for a while.
     let _ = bentpipe_sockets::socket::accept_with_data(&listener, SILENT);
-    let (at_door, inside) = (handle.clone(), handle.clone());
-    let greet = move |stream: &mut TcpStream| http::greet(stream, &at_door);
-    let serve = move |stream: TcpStream| http::answer(&stream, &inside);
-    let seats = (SCRAPERS, http::BUSY);
-    Seats::open("metrics", listener, seats, greet, serve).map_err(ManageError::Thread)
+    let (early, late) = (handle.clone(), handle.clone());
+    let triage = move |stream: &mut TcpStream| http::triage(stream, &early);
+    let serve = move |stream: TcpStream| http::answer(&stream, &late);
+    let slots = (SCRAPERS, http::BUSY);
+    BoundedServer::open("metrics", listener, slots, triage, serve).map_err(ManageError::Thread)
 }
 
 /// Opens the control socket.
 fn control(
     path: &Path,
-    desk: Desk,
+    server: ControlServer,
     predecessor: Option<&Path>,
-) -> Result<(Seats, Place), ManageError> {
+) -> Result<(BoundedServer, SocketFile), ManageError> {
     let is_predecessors = predecessor == Some(path);
     if !is_predecessors && UnixStream::connect(path).is_ok() {
         return Err(ManageError::InUse(path.to_owned()));
@@ -222,19 +222,19 @@ fn control(
         path: path.to_owned(),
         source,
     };
-    let (listener, making) = Place::make(path).map_err(refused)?;
+    let (listener, pending) = SocketFile::make(path).map_err(refused)?;
     if is_predecessors {
         retire(path)?;
     }
-    let place = making.take().map_err(refused)?;
-    let serve = move |stream| desk.converse(stream);
+    let file = pending.take().map_err(refused)?;
+    let serve = move |stream| server.serve_client(stream);
     // Whoever may only look does not keep out those who may order.
-    let greet = |stream: &mut UnixStream| match socket::may_order(&*stream) {
-        true => Greeting::Seat(Rank::Reserved),
-        false => Greeting::Seat(Rank::Common),
+    let triage = |stream: &mut UnixStream| match socket::may_order(&*stream) {
+        true => Triage::Serve(ClientClass::Reserved),
+        false => Triage::Serve(ClientClass::Common),
     };
-    let seats = Seats::open("control", listener, (CLIENTS, BUSY), greet, serve);
-    Ok((seats.map_err(ManageError::Thread)?, place))
+    let slots = BoundedServer::open("control", listener, (CLIENTS, BUSY), triage, serve);
+    Ok((slots.map_err(ManageError::Thread)?, file))
 }
 
 /// Has the gateway whose control socket is at `path` retire.
@@ -247,15 +247,15 @@ fn retire(path: &Path) -> Result<(), ManageError> {
 }
 
 /// Where clients of the control socket are heard.
-struct Desk {
+struct ControlServer {
     handle: Handle,
     source: Source,
     metrics: Metrics,
 }
 
-impl Desk {
+impl ControlServer {
     /// Answers a client until it ends, is silent for too long, or talks nonsense.
-    fn converse(&self, stream: UnixStream) {
+    fn serve_client(&self, stream: UnixStream) {
         let may_order = socket::may_order(&stream);
         let mut lines = BufReader::new(Deadline::new(&stream, PATIENCE));
         let mut line = Vec::new();
@@ -286,7 +286,7 @@ impl Desk {
     }
 
     fn answer(&self, request: &Request, may_order: bool) -> Answer {
-        let done = |result: Result<(), OrderError>| match result {
+        let done = |result: Result<(), CommandError>| match result {
             Ok(()) => Answer::done(),
             Err(error) => Answer::error(error),
         };

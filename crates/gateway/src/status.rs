@@ -1,15 +1,15 @@
-//! How a gateway stands, for people and scripts.
+//! The status of a gateway, for people and scripts.
 //!
-//! Flows are not asked of the workers but of the kernel (sock_diag): both sockets of a flow carry
-//! this gateway's marks, and have one another's addresses. So looking costs the data plane nothing
-//! but the kernel's time for the list.
+//! It is not the workers that are asked for flows but the kernel (sock_diag): both sockets of a flow carry this
+//! gateway's marks, and have one another's addresses. So the status costs the data plane nothing but the kernel's time
+//! for the list.
 
 use crate::gateway::Meter;
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::LegId;
 use bentpipe_interception::{Limit, Marks};
 use bentpipe_os::diag::{Connection, Diag, States};
-use bentpipe_relay::{Shared, Standing};
+use bentpipe_relay::{AdmissionMode, Shared};
 use bentpipe_sockets::timer;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -38,7 +38,7 @@ pub struct Status {
     /// Seconds since its start.
     pub uptime: f64,
     /// What becomes of new flows.
-    pub standing: Standing,
+    pub standing: AdmissionMode,
     /// How many flows there are, by state.
     pub flows: Flows,
     /// How many there may be.
@@ -163,32 +163,32 @@ pub struct FlowStatus {
 }
 
 /// The host towards the ground and that towards the satellite.
-type Ends = (SocketAddr, SocketAddr);
+type HostPair = (SocketAddr, SocketAddr);
 
-/// What the facts of a start are, for whoever looks.
+/// What is fixed when a gateway starts and its status tells.
 #[derive(Clone, Debug)]
-pub(crate) struct Facts {
+pub(crate) struct StartFacts {
     pub(crate) interfaces: [Vec<String>; 2],
     pub(crate) marks: Marks,
     pub(crate) began: Instant,
 }
 
-/// Looks at the connections of one gateway.
+/// Collects the status of one gateway.
 #[derive(Debug)]
-pub(crate) struct Lookout {
+pub(crate) struct StatusCollector {
     diag: Diag,
-    facts: Facts,
+    facts: StartFacts,
     /// Bytes of each flow some time ago.
-    earlier: (Instant, HashMap<Ends, [u64; 2]>),
+    earlier: (Instant, HashMap<HostPair, [u64; 2]>),
     seen: Option<(Instant, Arc<Status>)>,
     sampled: Instant,
     /// Never to be told less of: flows end between one question and the other.
     retransmitted: [u64; 2],
 }
 
-impl Lookout {
+impl StatusCollector {
     /// For the namespace of the calling thread.
-    pub(crate) fn new(facts: Facts) -> io::Result<Self> {
+    pub(crate) fn new(facts: StartFacts) -> io::Result<Self> {
         Ok(Self {
             diag: Diag::open()?,
             earlier: (facts.began, HashMap::new()),
@@ -204,7 +204,7 @@ impl Lookout {
         self.seen = None;
     }
 
-    pub(crate) fn look(&mut self, shared: &Shared, meter: &Meter) -> io::Result<Arc<Status>> {
+    pub(crate) fn collect(&mut self, shared: &Shared, meter: &Meter) -> io::Result<Arc<Status>> {
         let now = timer::now();
         if let Some((when, status)) = &self.seen
             && now.since(*when) < FRESH
@@ -252,8 +252,8 @@ impl Lookout {
             open: snapshot.open,
             ..Flows::default()
         };
-        let mut buffered = shared.load().in_pipes();
-        let mut pairs: HashMap<Ends, [Option<&Connection>; 2]> = HashMap::new();
+        let mut buffered = shared.memory().in_pipes();
+        let mut pairs: HashMap<HostPair, [Option<&Connection>; 2]> = HashMap::new();
         for connection in connections {
             let Some(leg_id) = self.facts.marks.leg_of(connection.mark) else {
                 continue;
@@ -282,12 +282,12 @@ impl Lookout {
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
             uptime: now.since(self.facts.began).as_secs_f64(),
-            standing: shared.standing(),
+            standing: shared.mode(),
             flows,
             limits: LimitsNow {
                 flows: bounds.suspend,
                 resume: bounds.resume,
-                buffered: shared.load().bound().0,
+                buffered: shared.memory().bound().0,
             },
             buffered,
             limit: shared.limit(),
@@ -313,7 +313,7 @@ impl Lookout {
     /// The flows that carried most since the last look, or since their start.
     fn busiest(
         &mut self,
-        pairs: &HashMap<Ends, [Option<&Connection>; 2]>,
+        pairs: &HashMap<HostPair, [Option<&Connection>; 2]>,
         now: Instant,
     ) -> Vec<FlowStatus> {
         let (when, before) = &self.earlier;

@@ -13,7 +13,7 @@ use bentpipe_gateway_config::{Interface, LegId};
 use bentpipe_interception::AdmissionSwitch;
 use bentpipe_os::netlink::{Diversion, Family, Netlink, NetlinkError, Watch};
 use bentpipe_os::nft::LIFE;
-use bentpipe_relay::{Impairment, Shared, Stage};
+use bentpipe_relay::{Impairment, Lifecycle, Shared};
 use bentpipe_sockets::epoll::{Epoll, Events, Interest};
 use bentpipe_sockets::timer;
 use std::io;
@@ -33,21 +33,21 @@ pub(crate) struct Watchdog {
     switch: Arc<AdmissionSwitch>,
     shared: Arc<Shared>,
     diversion: Arc<Diversion>,
-    legs: Legs,
+    legs: LegInterfaces,
     routes: Watch,
     epoll: Epoll,
     /// What the workers were asked, and have not all answered.
     asked: u64,
     /// How often they were made again, and when that was told.
     restored: u64,
-    told_restored: Option<Instant>,
+    reported_restored: Option<Instant>,
     /// Why rules and routes could not be made again the last time.
     obstacle: Option<NetlinkError>,
     /// When rules and routes were found whole; `None`: they have to be looked at.
     whole: Option<Instant>,
     /// When all was well.
     well: Instant,
-    told: Option<Impairment>,
+    reported: Option<Impairment>,
 }
 
 impl Watchdog {
@@ -55,25 +55,25 @@ impl Watchdog {
     pub(crate) fn new(
         switch: Arc<AdmissionSwitch>,
         diversion: Arc<Diversion>,
-        legs: Legs,
+        legs: LegInterfaces,
         shared: Arc<Shared>,
     ) -> io::Result<Self> {
         let (routes, epoll) = (Watch::open()?, Epoll::new()?);
         epoll.add(shared.wake(), 0, Interest::READ | Interest::EDGE)?;
         Ok(Self {
             switch,
-            asked: shared.feel_pulse(),
+            asked: shared.request_heartbeat(),
             shared,
             diversion,
             legs,
             routes,
             epoll,
             restored: 0,
-            told_restored: None,
+            reported_restored: None,
             obstacle: None,
             whole: None,
             well: timer::now(),
-            told: None,
+            reported: None,
         })
     }
 
@@ -81,7 +81,7 @@ impl Watchdog {
     pub(crate) fn run(mut self) {
         let mut events = Events::with_capacity(1);
         let mut next = timer::now();
-        while self.shared.stage() != Stage::Stopped {
+        while self.shared.lifecycle() != Lifecycle::Stopped {
             let now = timer::now();
             if now < next {
                 // The workers' bell may ring meanwhile: only its last ring, for the end, matters.
@@ -100,13 +100,13 @@ impl Watchdog {
         let impaired = self.impairment(now);
         if impaired.is_none() {
             self.well = now;
-            self.shared.attend(now);
-            if self.told.take().is_some() {
+            self.shared.mark_healthy(now);
+            if self.reported.take().is_some() {
                 tracing::warn!("all is well again: new flows are split as before");
             }
         } else if let Some(why) = impaired
             && now.since(self.well) >= LIFE
-            && self.told.replace(why) != Some(why)
+            && self.reported.replace(why) != Some(why)
         {
             match &self.obstacle {
                 Some(error) if why == Impairment::Routes => {
@@ -119,8 +119,8 @@ impl Watchdog {
 
     /// What is in the way of new flows; with nothing, the switch is held.
     fn impairment(&mut self, now: Instant) -> Option<Impairment> {
-        let answered = self.shared.have_answered(self.asked);
-        let pulse = self.shared.feel_pulse();
+        let answered = self.shared.all_answered(self.asked);
+        let pulse = self.shared.request_heartbeat();
         if !self.is_diverted(now) {
             return Some(Impairment::Routes);
         }
@@ -148,9 +148,9 @@ impl Watchdog {
         match self.diversion.restore(self.legs.families()) {
             Ok(restored) => {
                 self.restored += u64::from(restored);
-                let told = self.told_restored;
-                if restored && told.is_none_or(|told| now.since(told) >= AGAIN) {
-                    self.told_restored = Some(now);
+                let reported = self.reported_restored;
+                if restored && reported.is_none_or(|reported| now.since(reported) >= AGAIN) {
+                    self.reported_restored = Some(now);
                     tracing::warn!(
                         times = self.restored,
                         "somebody removed rules or routes of the gateway, or put a rule before its own: they are made again"
@@ -166,13 +166,13 @@ impl Watchdog {
 
 /// The interfaces of the legs, which others may rename, remove and make again.
 #[derive(Debug)]
-pub(crate) struct Legs {
+pub(crate) struct LegInterfaces {
     netlink: Netlink,
     /// By [`LegId`]: each interface, and whether it is there.
     interfaces: [Vec<(String, bool)>; 2],
 }
 
-impl Legs {
+impl LegInterfaces {
     /// In the calling thread's namespace.
     pub(crate) fn new(interfaces: &[Vec<Interface>; 2]) -> Result<Self, NetlinkError> {
         let there = |leg: &Vec<Interface>| leg.iter().map(|one| (one.name.clone(), true)).collect();

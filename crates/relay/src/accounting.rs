@@ -1,8 +1,8 @@
-//! What is written down of each flow: round-trip times and connect times as histograms, segments sent
-//! again, and where asked one line in the flow log.
+//! What is recorded of each flow: round-trip times and connect times as histograms, retransmitted segments and,
+//! where asked for, one line in the flow log.
 //!
-//! Each worker writes its own [`Times`] without locks. A line for the log goes through a bounded
-//! channel to a thread of its own: a full disk costs lines, counted, and nothing else.
+//! Each worker writes its own [`FlowTimes`] without locks. A line for the log goes through a bounded channel to a
+//! thread of its own, so that a full disk costs lines, which are counted, and nothing else.
 
 use crate::counters::{Counter, Counters};
 use crate::flow::{Flow, Phase, Side};
@@ -70,7 +70,7 @@ impl Distribution {
 
 /// The times of one worker's flows.
 #[derive(Debug, Default)]
-pub struct Times {
+pub struct FlowTimes {
     /// From a client's SYN, or where that is answered early from its connection, until both legs stand.
     pub connect: Histogram,
     /// Smoothed round-trip times by leg: at the end of each flow, and of standing ones now and then.
@@ -81,7 +81,7 @@ pub struct Times {
 
 /// A flow that has ended, as the log tells it.
 #[derive(Debug)]
-pub struct Record {
+pub struct FlowRecord {
     /// Who began it, where that is known still.
     pub client: Option<SocketAddr>,
     /// With whom.
@@ -98,16 +98,16 @@ pub struct Record {
     pub far: Info,
 }
 
-/// One worker's ledger.
+/// What one worker records, and where.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct Accounting {
     /// `None` where nobody has asked: it costs two system calls a flow.
-    pub times: Option<Arc<Times>>,
+    pub times: Option<Arc<FlowTimes>>,
     /// Where lines for the flow log go, if there is one.
-    pub log: Option<SyncSender<Record>>,
+    pub log: Option<SyncSender<FlowRecord>>,
 }
 
-impl Ledger {
+impl Accounting {
     /// The far side of a flow that began at `begun` has answered.
     pub(crate) fn connected(&self, begun: Instant) {
         if let Some(times) = &self.times {
@@ -133,7 +133,7 @@ impl Ledger {
         let Some(log) = &self.log else {
             return;
         };
-        let record = Record {
+        let record = FlowRecord {
             // The peers' addresses are gone after a reset; our own are theirs.
             client: socket::local_address(flow.socket(Side::Far)).ok(),
             server: socket::local_address(flow.socket(Side::Near)).ok(),

@@ -1,6 +1,6 @@
 //! Dialling on: the far leg, from the client's own address and port.
 
-use crate::socket_policy::Prepared;
+use crate::socket_policy::SocketPolicy;
 use bentpipe_gateway_config::{Ends, SynOptions};
 use bentpipe_os::neighbour;
 use bentpipe_sockets::socket::{self, Dial};
@@ -24,7 +24,7 @@ pub(crate) struct Dialled {
 /// Begins a connection between `ends` under the policy of `leg`, with what the client's SYN asks of the way;
 /// with `tracked`, conntrack sees it, and may translate its address.
 pub(crate) fn dial(
-    leg: &Prepared,
+    leg: &SocketPolicy,
     ends: Ends,
     service: SynOptions,
     tracked: bool,
@@ -42,7 +42,7 @@ pub(crate) fn dial(
 }
 
 fn attempt(
-    leg: &Prepared,
+    leg: &SocketPolicy,
     (client, server): Ends,
     service: SynOptions,
     tracked: bool,
@@ -82,13 +82,13 @@ fn attempt(
 
 /// Neighbours that do not answer. The kernel says so only to the address that was dialled from, the client's.
 #[derive(Debug)]
-pub(crate) struct Silent {
+pub(crate) struct DeadNeighbours {
     neighbours: Vec<IpAddr>,
     /// What the routing table has said of servers.
     asked: HashMap<IpAddr, bool>,
 }
 
-impl Silent {
+impl DeadNeighbours {
     pub(crate) fn new(neighbours: Vec<IpAddr>) -> Self {
         Self {
             neighbours,
@@ -97,7 +97,7 @@ impl Silent {
     }
 
     /// Whether `server` is one of them, or is reached by one.
-    pub(crate) fn are_before(&mut self, server: IpAddr) -> bool {
+    pub(crate) fn lead_to(&mut self, server: IpAddr) -> bool {
         let neighbours = &self.neighbours;
         let ask = || {
             let hop = neighbour::next_hop(server).ok().flatten();

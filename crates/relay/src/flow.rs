@@ -1,6 +1,6 @@
-//! One split connection: two sockets, two lanes.
+//! One split connection: two sockets, two pumps.
 
-use crate::pump::Lane;
+use crate::pump::Pump;
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::LegId;
 use bentpipe_sockets::timer;
@@ -46,7 +46,7 @@ pub(crate) struct Flow {
     near: OwnedFd,
     far: OwnedFd,
     /// Near to far, far to near.
-    lanes: [Lane; 2],
+    pumps: [Pump; 2],
     pub(crate) phase: Phase,
     /// When the client's SYN came, where it was held, or the client was accepted.
     pub(crate) begun: Instant,
@@ -72,7 +72,7 @@ impl Flow {
         Self {
             near,
             far,
-            lanes: [Lane::new(), Lane::new()],
+            pumps: [Pump::new(), Pump::new()],
             phase: Phase::Dialling,
             begun: now,
             active: now,
@@ -91,21 +91,21 @@ impl Flow {
         }
     }
 
-    /// The lane that reads from `side`.
-    pub(crate) fn lane(&mut self, side: Side) -> &mut Lane {
-        &mut self.lanes[side as usize]
+    /// The pump that reads from `side`.
+    pub(crate) fn pump(&mut self, side: Side) -> &mut Pump {
+        &mut self.pumps[side as usize]
     }
 
-    /// The lane that reads from `side`, with its source and its sink.
-    pub(crate) fn parts(&mut self, side: Side) -> (&mut Lane, BorrowedFd<'_>, BorrowedFd<'_>) {
+    /// The pump that reads from `side`, with its source and its sink.
+    pub(crate) fn parts(&mut self, side: Side) -> (&mut Pump, BorrowedFd<'_>, BorrowedFd<'_>) {
         let (from, to) = match side {
             Side::Near => (self.near.as_fd(), self.far.as_fd()),
             Side::Far => (self.far.as_fd(), self.near.as_fd()),
         };
-        (&mut self.lanes[side as usize], from, to)
+        (&mut self.pumps[side as usize], from, to)
     }
 
-    /// That of its legs: see [`crate::socket_policy::Legs::of`].
+    /// That of its legs: see [`crate::socket_policy::LegPolicies::of`].
     pub(crate) fn profile(&self) -> usize {
         self.profile.into()
     }
@@ -119,7 +119,7 @@ impl Flow {
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        self.lanes.iter().all(Lane::has_ended)
+        self.pumps.iter().all(Pump::has_ended)
     }
 }
 

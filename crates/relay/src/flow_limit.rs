@@ -1,15 +1,16 @@
-//! How many flows there are, and the bounds on that.
+//! Counts flows, and compares the count with its bounds.
 //!
-//! Workers count, the supervising thread sets the bounds and decides by both. Whoever crosses a bound tells: either a
-//! worker sees a new bound and tells that its flow has crossed it, or the supervising thread, which looks once it has
-//! set the bound, sees the flow. Without the fences both could see what was before. `tests/room.rs` tries every order
+//! Workers count; the supervising thread sets the bounds and decides by both. A bound that is crossed must not go
+//! unnoticed while the bounds change: either the worker sees the new bound and wakes the supervising thread, or that
+//! thread, which looks at the count after it has set the bound, sees the flow. The fences exclude that each sees what
+//! was before. `tests/room.rs` tries every order
 //! that the memory model allows.
 
 use super::sync::{AtomicUsize, Ordering, fence};
 
 /// How many flows a gateway takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
+pub struct FlowBounds {
     /// At this many, new flows are no longer intercepted.
     pub suspend: usize,
     /// At this many or fewer, they are again.
@@ -19,16 +20,16 @@ pub struct Bounds {
     pub hard: usize,
 }
 
-/// Flows and their bounds.
+/// The number of flows, and its bounds.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct FlowCounter {
     flows: AtomicUsize,
     suspend: AtomicUsize,
     resume: AtomicUsize,
     hard: AtomicUsize,
 }
 
-/// Who is to be told that a flow has ended.
+/// Whom the end of a flow concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     /// Few enough are left for new ones.
@@ -37,8 +38,8 @@ pub(crate) struct Ended {
     pub(crate) has_room: bool,
 }
 
-impl Room {
-    pub(crate) fn new(bounds: Bounds) -> Self {
+impl FlowCounter {
+    pub(crate) fn new(bounds: FlowBounds) -> Self {
         Self {
             flows: AtomicUsize::new(0),
             suspend: AtomicUsize::new(bounds.suspend),
@@ -48,15 +49,15 @@ impl Room {
     }
 
     /// Other bounds; the caller looks at the flows afterwards.
-    pub(crate) fn set(&self, bounds: Bounds) {
+    pub(crate) fn set(&self, bounds: FlowBounds) {
         self.suspend.store(bounds.suspend, Ordering::Relaxed);
         self.resume.store(bounds.resume, Ordering::Relaxed);
         self.hard.store(bounds.hard, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    pub(crate) fn bounds(&self) -> Bounds {
-        Bounds {
+    pub(crate) fn bounds(&self) -> FlowBounds {
+        FlowBounds {
             suspend: self.suspend.load(Ordering::Relaxed),
             resume: self.resume.load(Ordering::Relaxed),
             hard: self.hard.load(Ordering::Relaxed),

@@ -1,6 +1,6 @@
 //! The flow log: one line of JSON for each flow that has ended, written by a thread of its own.
 
-use crate::accounting::Record;
+use crate::accounting::FlowRecord;
 use crate::counters::Counters;
 use bentpipe_gateway_config::LegId;
 use bentpipe_os::sched;
@@ -26,7 +26,7 @@ const TELL: Duration = Duration::from_secs(60);
 
 /// Opens the log at `path`, to be added to; what cannot be written is counted in `counters`. The
 /// thread ends with the last sender.
-pub fn open(path: &Path, counters: Arc<Counters>) -> io::Result<SyncSender<Record>> {
+pub fn open(path: &Path, counters: Arc<Counters>) -> io::Result<SyncSender<FlowRecord>> {
     let file = append(path)?;
     let (sender, records) = sync_channel(WAITING);
     let log = Log {
@@ -62,7 +62,7 @@ struct Log {
 }
 
 impl Log {
-    fn write_all(mut self, records: &Receiver<Record>) {
+    fn write_all(mut self, records: &Receiver<FlowRecord>) {
         sched::yield_to_others();
         // Among them SIGXFSZ, which would end the gateway where the file has met a bound on its size.
         sched::leave_signals_to_others();
@@ -111,7 +111,7 @@ impl Log {
 }
 
 /// The line; bytes by the direction that they went.
-fn line(record: &Record) -> Value {
+fn line(record: &FlowRecord) -> Value {
     let (lan, sat) = match record.from {
         LegId::Lan => (&record.near, &record.far),
         LegId::Sat => (&record.far, &record.near),

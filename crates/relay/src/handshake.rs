@@ -9,7 +9,7 @@
 //! that refuses becomes a reset.
 //!
 //! A SYN may be forged. What it can make is bounded, a source prefix and a destination have a share of that
-//! ([`Shares`]), no listener gets more of them than it answers without SYN cookies ([`Backlog`]), and those whose
+//! ([`Quotas`]), no listener gets more of them than it answers without SYN cookies ([`Backlog`]), and those whose
 //! answered connections their clients do not confirm are answered early from then on: a forger proves nothing,
 //! and the far side never hears of it.
 
@@ -19,6 +19,6 @@ mod table;
 
 pub use backlog::Backlog;
 pub(crate) use backlog::LONGEST as LONGEST_BACKLOG;
-pub(crate) use quotas::Shares;
-pub use table::Table;
-pub(crate) use table::{Held, Known, Ticket};
+pub(crate) use quotas::Quotas;
+pub use table::HandshakeTable;
+pub(crate) use table::{HeldSyn, SynStatus, Ticket};

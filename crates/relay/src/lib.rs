@@ -1,7 +1,7 @@
 //! Splits connections and relays their bytes: the data plane of the gateway.
 //!
-//! A [`Worker`] is a thread with one epoll set. Clients' SYNs wait in its queue while it dials on ([`Intake`],
-//! [`Table`]), or are answered at once; what its listeners accept is paired with what it dialled, and makes a flow: two
+//! A [`Worker`] is a thread with one epoll set. Clients' SYNs wait in its queue while it dials on ([`SynQueue`],
+//! [`HandshakeTable`]), or are answered at once; what its listeners accept is paired with what it dialled, and makes a flow: two
 //! sockets and, for each direction, a pump that copies or splices. Workers share the limits, the counters and the
 //! stage of the gateway's life ([`Shared`]), and nothing else.
 //!
@@ -31,11 +31,11 @@ mod sync {
     pub(crate) use std::sync::atomic::{AtomicUsize, Ordering, fence};
 }
 
-pub use accounting::{Distribution, Histogram, Ledger, Record, Times};
+pub use accounting::{Accounting, Distribution, FlowRecord, FlowTimes, Histogram};
 pub use counters::{Counter, Counters, Entry, Snapshot};
-pub use flow_limit::Bounds;
-pub use handshake::{Backlog, Table};
+pub use flow_limit::FlowBounds;
+pub use handshake::{Backlog, HandshakeTable};
 pub use listen::{ListenError, Listener, Listeners};
-pub use shared::{Impairment, Settings, Shared, Stage, Standing};
-pub use socket_policy::{Legs, Prepared};
-pub use worker::{Intake, Plan, Worker};
+pub use shared::{AdmissionMode, Impairment, Lifecycle, Settings, Shared};
+pub use socket_policy::{LegPolicies, SocketPolicy};
+pub use worker::{SynQueue, Worker, WorkerParts};

@@ -6,7 +6,7 @@
 //! interception; from this machine a connection to them is told by its destination and thrown out.
 
 use crate::handshake::LONGEST_BACKLOG;
-use crate::socket_policy::{Legs, Prepared};
+use crate::socket_policy::{LegPolicies, SocketPolicy};
 use bentpipe_gateway_config::LegId;
 use bentpipe_interception::{ListenAddresses, Marks};
 use bentpipe_sockets::socket;
@@ -29,7 +29,7 @@ pub struct Listener {
     pub address: SocketAddr,
     /// The leg by which its connections come in.
     pub leg: LegId,
-    /// Their profile: see [`Legs::of`].
+    /// Their profile: see [`LegPolicies::of`].
     pub profile: usize,
 }
 
@@ -73,7 +73,7 @@ pub enum ListenError {
 /// a port of the kernel's choice. Returns one list a worker.
 pub fn open(
     leg_id: LegId,
-    (legs, profile): (&Legs, usize),
+    (legs, profile): (&LegPolicies, usize),
     port: u16,
     workers: usize,
 ) -> Result<(ListenAddresses, Vec<Vec<Listener>>), ListenError> {
@@ -105,7 +105,7 @@ fn has(address: SocketAddr) -> bool {
 /// Opens one address for all workers; returns it with its port.
 fn open_address(
     leg_id: LegId,
-    leg: &Prepared,
+    leg: &SocketPolicy,
     mut address: SocketAddr,
     lists: &mut [Vec<Listener>],
 ) -> Result<SocketAddr, ListenError> {

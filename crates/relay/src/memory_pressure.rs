@@ -1,10 +1,11 @@
-//! What waits in buffers and pipes for all flows together, the bound on it, and whose it is.
+//! How much waits in buffers and pipes for all flows together, the bound on that, and which clients hold it.
 //!
-//! The kernel is asked now and then what all of its TCP holds together, and where that may be too much, what our
-//! connections do (sock_diag, by the gateway's marks); the workers tell what their pipes hold. Between two looks flows that stand may fill their own buffers: the bound keeps new ones
-//! out. From half of it on memory is short: the workers look for flows whose receivers take nothing
-//! (`worker::stalled`) and tell what those hold, client by client. What a client so holds beyond its share
-//! is about to be taken from it, and keeps nobody out.
+//! The supervising thread asks the kernel from time to time how much memory all of its TCP uses and, where that may be
+//! too much, how much the gateway's own connections use (sock_diag, by their marks); workers report what their pipes
+//! hold. At the bound new flows pass unsplit; flows that stand may still fill their own buffers between two looks.
+//! From half of the bound on the gateway is under memory pressure: workers look for flows whose receivers take nothing
+//! (`worker::stalled`) and report what these hold, by client. What a client so holds beyond its share is about to be
+//! taken from it, and is not counted against new flows.
 
 use bentpipe_base::{Bytes, Instant};
 use std::collections::HashMap;
@@ -13,14 +14,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// How often the kernel is asked, at most.
-pub const LOOK: Duration = Duration::from_millis(250);
-/// How often at least, whatever it costs.
-pub const SELDOM: Duration = Duration::from_secs(2);
-/// Of the time, one part in so many may be spent on asking.
-pub const SHARE: u32 = 200;
+/// The shortest interval between two questions to the kernel.
+pub const MIN_INTERVAL: Duration = Duration::from_millis(250);
+/// The longest interval, whatever a question costs.
+pub const MAX_INTERVAL: Duration = Duration::from_secs(2);
+/// Asking may take one part in so many of the time.
+pub const TIME_SHARE: u32 = 200;
 
-/// How long it takes to find out whose flows stand still, with a margin: only then is the bound said to be met.
+/// How long it takes to find out whose flows are stalled, with a margin; the bound counts as met only after that.
 const WHOSE: Duration = Duration::from_secs(4);
 
 /// A client: an address, or where IPv6 gives each host a network of its own, that network.
@@ -36,43 +37,43 @@ impl Client {
     }
 }
 
-/// What the stalled flows of each client hold, in bytes.
-pub(crate) type Claims = HashMap<Client, u64>;
+/// How much the stalled flows of each client hold, in bytes.
+pub(crate) type StalledBytes = HashMap<Client, u64>;
 
 /// What waits for all flows of a gateway.
 #[derive(Debug)]
-pub struct Load {
+pub struct MemoryPressure {
     /// By worker, in bytes.
     pipes: Vec<AtomicU64>,
     /// By worker.
-    claims: Mutex<Vec<Claims>>,
+    claims: Mutex<Vec<StalledBytes>>,
     /// At the last look, in bytes.
     held: AtomicU64,
     bound: AtomicU64,
     /// Of one client, in bytes.
     client_bound: AtomicU64,
-    short: AtomicBool,
+    under_pressure: AtomicBool,
     over: AtomicBool,
     /// Since when the bound is met, in nanoseconds; 0: it is not.
     met: AtomicU64,
 }
 
-impl Load {
+impl MemoryPressure {
     pub(crate) fn new(bound: Bytes, workers: usize) -> Self {
         Self {
             pipes: (0..workers).map(|_| AtomicU64::new(0)).collect(),
-            claims: Mutex::new(vec![Claims::new(); workers]),
+            claims: Mutex::new(vec![StalledBytes::new(); workers]),
             held: AtomicU64::new(0),
             bound: AtomicU64::new(bound.0),
             client_bound: AtomicU64::new(bound.0 / 4),
-            short: AtomicBool::new(false),
+            under_pressure: AtomicBool::new(false),
             over: AtomicBool::new(false),
             met: AtomicU64::new(0),
         }
     }
 
     /// Worker number `worker` holds `bytes` in pipes and memory.
-    pub(crate) fn worker_holds(&self, worker: usize, bytes: u64) {
+    pub(crate) fn set_worker_usage(&self, worker: usize, bytes: u64) {
         if let Some(pipes) = self.pipes.get(worker) {
             pipes.store(bytes, Ordering::Relaxed);
         }
@@ -80,7 +81,11 @@ impl Load {
 
     /// What stalled flows of worker number `worker` hold; returns that of all workers, and how much of it
     /// a client may.
-    pub(crate) fn claim(&self, worker: usize, claims: Claims) -> (Claims, u64) {
+    pub(crate) fn report_stalled(
+        &self,
+        worker: usize,
+        claims: StalledBytes,
+    ) -> (StalledBytes, u64) {
         let mut all = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(place) = all.get_mut(worker) {
             *place = claims;
@@ -89,8 +94,8 @@ impl Load {
     }
 
     /// All claims by client, and the share of one.
-    fn sum(&self, all: &[Claims]) -> (Claims, u64) {
-        let mut sum = Claims::new();
+    fn sum(&self, all: &[StalledBytes]) -> (StalledBytes, u64) {
+        let mut sum = StalledBytes::new();
         for (client, bytes) in all.iter().flatten() {
             *sum.entry(*client).or_default() += bytes;
         }
@@ -114,7 +119,7 @@ impl Load {
 
     /// Whether memory would be far from short even if all that TCP of this machine holds were ours. To know
     /// what is ours the kernel has to look at each connection of the machine, those in TIME_WAIT too.
-    pub fn is_light(&self, all: Bytes) -> bool {
+    pub fn is_surely_low(&self, all: Bytes) -> bool {
         let bound = self.bound().0;
         all.0.saturating_add(self.in_pipes()) <= bound / 2 - bound / 10
     }
@@ -126,14 +131,14 @@ impl Load {
     }
 
     /// At `now` the kernel holds `sockets` in the buffers of flows.
-    pub(crate) fn weigh(&self, sockets: Bytes, now: Instant) {
+    pub(crate) fn update(&self, sockets: Bytes, now: Instant) {
         let held = sockets.0 + self.in_pipes();
         self.held.store(held, Ordering::Relaxed);
         let bound = self.bound.load(Ordering::Relaxed);
         // A tenth less: at a bound, nothing flaps with every look.
         let less = |on: bool, limit: u64| if on { limit - bound / 10 } else { limit };
-        let short = held > less(self.is_short(), bound / 2);
-        self.short.store(short, Ordering::Relaxed);
+        let under_pressure = held > less(self.is_under_pressure(), bound / 2);
+        self.under_pressure.store(under_pressure, Ordering::Relaxed);
         // Above twice the bound there is no time to ask whose it is.
         let counted = held - self.excess().min(held.min(bound));
         let met = counted > less(self.is_over(), bound);
@@ -158,12 +163,12 @@ impl Load {
     }
 
     /// Whether flows whose receivers take nothing have to make do with less.
-    pub(crate) fn is_short(&self) -> bool {
-        self.short.load(Ordering::Relaxed)
+    pub(crate) fn is_under_pressure(&self) -> bool {
+        self.under_pressure.load(Ordering::Relaxed)
     }
 
     /// What has to be given back at once: more than three quarters of the bound are in use.
-    pub(crate) fn wanted(&self) -> u64 {
+    pub(crate) fn to_reclaim(&self) -> u64 {
         let bound = self.bound().0;
         self.held().0.saturating_sub(bound - bound / 4)
     }
@@ -200,73 +205,76 @@ mod tests {
 
     #[test]
     fn the_bound_is_met_and_left_well_below() {
-        let load = Load::new(Bytes(1000), 2);
-        load.worker_holds(0, 300);
-        load.worker_holds(1, 200);
-        load.weigh(Bytes(500), at(0));
-        assert!(!load.is_over() && load.held() == Bytes(1000));
-        load.weigh(Bytes(501), at(1));
-        assert!(!load.is_over(), "whose it is has yet to be found out");
-        load.weigh(Bytes(501), at(5));
-        assert!(load.is_over());
-        load.worker_holds(0, 200);
-        load.weigh(Bytes(501), at(6));
-        assert!(load.is_over(), "{:?} is not well below", load.held());
-        load.weigh(Bytes(500), at(7));
-        assert!(!load.is_over());
-        load.set_bounds(Bytes(899), None);
-        load.weigh(Bytes(500), at(8));
-        assert!(!load.is_over());
-        load.weigh(Bytes(500), at(12));
-        assert!(load.is_over());
+        let memory = MemoryPressure::new(Bytes(1000), 2);
+        memory.set_worker_usage(0, 300);
+        memory.set_worker_usage(1, 200);
+        memory.update(Bytes(500), at(0));
+        assert!(!memory.is_over() && memory.held() == Bytes(1000));
+        memory.update(Bytes(501), at(1));
+        assert!(!memory.is_over(), "whose it is has yet to be found out");
+        memory.update(Bytes(501), at(5));
+        assert!(memory.is_over());
+        memory.set_worker_usage(0, 200);
+        memory.update(Bytes(501), at(6));
+        assert!(memory.is_over(), "{:?} is not well below", memory.held());
+        memory.update(Bytes(500), at(7));
+        assert!(!memory.is_over());
+        memory.set_bounds(Bytes(899), None);
+        memory.update(Bytes(500), at(8));
+        assert!(!memory.is_over());
+        memory.update(Bytes(500), at(12));
+        assert!(memory.is_over());
     }
 
     #[test]
     fn memory_is_short_from_half_the_bound_on() {
-        let load = Load::new(Bytes(1000), 1);
-        for (held, short) in [(500, false), (501, true), (401, true), (400, false)] {
-            load.weigh(Bytes(held), at(0));
-            assert_eq!(load.is_short(), short, "{held}");
+        let memory = MemoryPressure::new(Bytes(1000), 1);
+        for (held, under_pressure) in [(500, false), (501, true), (401, true), (400, false)] {
+            memory.update(Bytes(held), at(0));
+            assert_eq!(memory.is_under_pressure(), under_pressure, "{held}");
         }
-        load.weigh(Bytes(751), at(0));
-        assert_eq!(load.wanted(), 1);
+        memory.update(Bytes(751), at(0));
+        assert_eq!(memory.to_reclaim(), 1);
     }
 
     #[test]
     fn what_is_light_is_never_short() {
-        let load = Load::new(Bytes(1000), 1);
-        load.worker_holds(0, 100);
-        load.weigh(Bytes(500), at(0));
-        assert!(load.is_short());
-        assert!(load.is_light(Bytes(300)) && !load.is_light(Bytes(301)));
-        assert!(!load.is_light(Bytes(u64::MAX)));
-        load.weigh(Bytes(300), at(1));
-        assert!(!load.is_short());
+        let memory = MemoryPressure::new(Bytes(1000), 1);
+        memory.set_worker_usage(0, 100);
+        memory.update(Bytes(500), at(0));
+        assert!(memory.is_under_pressure());
+        assert!(memory.is_surely_low(Bytes(300)) && !memory.is_surely_low(Bytes(301)));
+        assert!(!memory.is_surely_low(Bytes(u64::MAX)));
+        memory.update(Bytes(300), at(1));
+        assert!(!memory.is_under_pressure());
     }
 
     #[test]
     fn what_a_client_holds_beyond_its_share_keeps_nobody_out() {
-        let load = Load::new(Bytes(1000), 2);
+        let memory = MemoryPressure::new(Bytes(1000), 2);
         let over = |held| {
-            load.weigh(Bytes(held), at(0));
-            load.weigh(Bytes(held), at(4));
-            load.is_over()
+            memory.update(Bytes(held), at(0));
+            memory.update(Bytes(held), at(4));
+            memory.is_over()
         };
-        let (_, share) = load.claim(0, [(client(1), 600)].into());
+        let (_, share) = memory.report_stalled(0, [(client(1), 600)].into());
         assert_eq!(share, 250);
-        let (all, share) = load.claim(1, [(client(1), 200), (client(2), 50)].into());
+        let (all, share) = memory.report_stalled(1, [(client(1), 200), (client(2), 50)].into());
         assert_eq!((all[&client(1)], share), (800, 250));
         assert!(!over(1550), "550 of the 1550 are about to be taken");
         assert!(over(1551), "others hold the bound");
-        load.claim(0, Claims::new());
+        memory.report_stalled(0, StalledBytes::new());
         assert!(over(901), "nobody is over a share");
         // Each of nine has no more than a tenth.
         let nine = (0..9).map(|last| (client(last), 500)).collect();
-        let (_, share) = load.claim(0, nine);
+        let (_, share) = memory.report_stalled(0, nine);
         assert_eq!(share, 100);
         assert!(!over(1899));
-        load.weigh(Bytes(2001), at(5));
-        assert!(load.is_over(), "twice the bound is too much whosever it is");
+        memory.update(Bytes(2001), at(5));
+        assert!(
+            memory.is_over(),
+            "twice the bound is too much whosever it is"
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! One direction of a flow: bytes from one socket to the other, and nothing kept back.
+//! A pump moves the bytes of one direction of a flow from its source, one socket, to its sink, the other, and keeps
+//! none back.
 //!
 //! Reads of up to [`SMALL`] bytes are copied through one buffer of the worker (two system calls,
 //! no pipe); a source that has more is spliced through a borrowed pipe. What the sink does not take
@@ -19,35 +20,35 @@ use std::os::fd::BorrowedFd;
 
 /// The most that is copied rather than spliced, in bytes.
 pub(crate) const SMALL: usize = 16 * 1024;
-/// Short splices in a row after which a lane goes back to copying.
+/// Short splices in a row after which a pump goes back to copying.
 const PATIENCE: u8 = 4;
 
-/// What the lanes of one worker share.
-pub(crate) struct Tools {
+/// What the pumps of one worker share.
+pub(crate) struct PumpBuffers {
     pub(crate) pool: Pool,
     pub(crate) buffer: Box<[u8]>,
-    /// Memory that lanes hold between their sockets, in bytes.
-    pub(crate) held: u64,
+    /// Memory that pumps hold between their sockets, in bytes.
+    pub(crate) pending: u64,
     /// The most one splice takes, in bytes.
     pub(crate) portion: usize,
-    /// The most one lane moves before others have their turn, in bytes.
+    /// The most one pump moves before others have their turn, in bytes.
     pub(crate) turn: usize,
 }
 
-/// Where a lane stands after it was pumped.
+/// What a pump waits for after it has run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum PumpState {
     /// The source has nothing more now.
     Empty,
     /// The sink takes nothing more now.
     Full,
-    /// There is more to move; others first.
+    /// There is more to move, but its turn is over: other flows go first.
     More,
-    /// The source has ended and everything has gone to the sink, which is to be told. Said once.
+    /// The source has ended and everything has gone to the sink, which is to be told. This is returned once.
     Ended,
 }
 
-/// A side failed: reset, timed out.
+/// One side of the flow has failed: it was reset, or timed out.
 #[derive(Debug)]
 pub(crate) struct Broken {
     /// Whether it was the source.
@@ -55,43 +56,43 @@ pub(crate) struct Broken {
     pub(crate) error: io::Error,
 }
 
-/// Bytes read that the sink has not taken.
+/// Bytes that were read from the source and that the sink has not taken yet.
 #[derive(Debug)]
-enum Held {
+enum Pending {
     Nothing,
     Pipe(Pipe),
     Copied { bytes: Box<[u8]>, sent: u32 },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum SourceState {
     Open,
-    /// The source has ended; what is held has still to go.
+    /// The source has ended; what is pending has still to go to the sink.
     Ending,
     Ended,
 }
 
-/// One direction.
+/// See the head of this file.
 #[derive(Debug)]
-pub(crate) struct Lane {
-    held: Held,
-    stage: Stage,
-    /// Short splices that a lane in bulk mode still forgives; 0 is copying mode.
+pub(crate) struct Pump {
+    pending: Pending,
+    source: SourceState,
+    /// How many more short splices it takes until the pump goes back to copying; at 0 it copies.
     bulk: u8,
     /// The source's peer has closed.
     closing: bool,
     full: bool,
-    /// Memory is short, and the sink takes nothing: no pipes for this lane.
+    /// Memory is short, and the sink takes nothing: no pipes for this pump.
     pub(crate) shrunk: bool,
-    /// Bytes read so far, as far as this counts.
+    /// Bytes read so far; the count stops at its maximum.
     read: u16,
 }
 
-impl Lane {
+impl Pump {
     pub(crate) fn new() -> Self {
         Self {
-            held: Held::Nothing,
-            stage: Stage::Open,
+            pending: Pending::Nothing,
+            source: SourceState::Open,
             bulk: 0,
             closing: false,
             full: false,
@@ -100,17 +101,17 @@ impl Lane {
         }
     }
 
-    /// Whether the sink is what the lane waits for.
+    /// Whether the sink is what the pump waits for.
     pub(crate) fn is_full(&self) -> bool {
         self.full
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        self.stage == Stage::Ended
+        self.source == SourceState::Ended
     }
 
-    /// Whether more may follow the first bytes than the source's end.
-    pub(crate) fn goes_on(&self) -> bool {
+    /// Whether the source may still send more than its end after the first bytes.
+    pub(crate) fn expects_more(&self) -> bool {
         self.read > 0 && (!self.closing || self.full || self.bulk > 0)
     }
 
@@ -122,7 +123,7 @@ impl Lane {
 
     /// Whether bytes wait between the sockets.
     pub(crate) fn holds(&self) -> bool {
-        !matches!(self.held, Held::Nothing)
+        !matches!(self.pending, Pending::Nothing)
     }
 
     /// The source's peer has closed its sending side.
@@ -131,38 +132,38 @@ impl Lane {
     }
 
     /// Moves what can be moved, at most a turn. `moved` is counted up by the bytes read.
-    pub(crate) fn pump(
+    pub(crate) fn run(
         &mut self,
         from: BorrowedFd<'_>,
         to: BorrowedFd<'_>,
-        tools: &mut Tools,
+        buffers: &mut PumpBuffers,
         moved: &mut u64,
-    ) -> Result<Step, Broken> {
-        let mut left = tools.turn;
+    ) -> Result<PumpState, Broken> {
+        let mut left = buffers.turn;
         loop {
-            if !self.flush(to, tools).map_err(sink)? {
+            if !self.flush(to, buffers).map_err(sink)? {
                 self.full = true;
-                return Ok(Step::Full);
+                return Ok(PumpState::Full);
             }
             self.full = false;
-            match self.stage {
-                Stage::Open => {}
-                Stage::Ending => {
-                    self.stage = Stage::Ended;
-                    return Ok(Step::Ended);
+            match self.source {
+                SourceState::Open => {}
+                SourceState::Ending => {
+                    self.source = SourceState::Ended;
+                    return Ok(PumpState::Ended);
                 }
-                Stage::Ended => return Ok(Step::Empty),
+                SourceState::Ended => return Ok(PumpState::Empty),
             }
             if left == 0 {
-                return Ok(Step::More);
+                return Ok(PumpState::More);
             }
-            let (count, drained) = self.take(from, to, tools)?;
+            let (count, drained) = self.take(from, to, buffers)?;
             *moved += count as u64;
             let count_as_read = u16::try_from(count).unwrap_or(u16::MAX);
             self.read = self.read.saturating_add(count_as_read);
             left = left.saturating_sub(count);
-            if drained && !self.full && self.stage == Stage::Open {
-                return Ok(Step::Empty);
+            if drained && !self.full && self.source == SourceState::Open {
+                return Ok(PumpState::Empty);
             }
         }
     }
@@ -173,11 +174,11 @@ impl Lane {
         &mut self,
         from: BorrowedFd<'_>,
         to: BorrowedFd<'_>,
-        tools: &mut Tools,
+        buffers: &mut PumpBuffers,
         moved: &mut u64,
     ) -> bool {
-        while self.stage == Stage::Open && matches!(self.flush(to, tools), Ok(true)) {
-            match self.take(from, to, tools) {
+        while self.source == SourceState::Open && matches!(self.flush(to, buffers), Ok(true)) {
+            match self.take(from, to, buffers) {
                 Ok((0, _)) | Err(_) => break,
                 Ok((count, _)) => *moved += count as u64,
             }
@@ -186,32 +187,36 @@ impl Lane {
     }
 
     /// Sends what is held; `true` when nothing is left.
-    pub(crate) fn flush(&mut self, to: BorrowedFd<'_>, tools: &mut Tools) -> io::Result<bool> {
+    pub(crate) fn flush(
+        &mut self,
+        to: BorrowedFd<'_>,
+        buffers: &mut PumpBuffers,
+    ) -> io::Result<bool> {
         if !self.holds() {
             return Ok(true);
         }
         let before = self.waiting();
         let result = self.send(to);
-        tools.held -= before - self.waiting();
+        buffers.pending -= before - self.waiting();
         if let Ok(true) = result {
-            self.release(tools);
+            self.release(buffers);
         }
         result
     }
 
     /// Memory that is held between the sockets, in bytes.
     pub(crate) fn waiting(&self) -> u64 {
-        match &self.held {
-            Held::Nothing => 0,
-            Held::Pipe(pipe) => pipe.capacity() as u64,
-            Held::Copied { bytes, sent } => bytes.len() as u64 - u64::from(*sent),
+        match &self.pending {
+            Pending::Nothing => 0,
+            Pending::Pipe(pipe) => pipe.capacity() as u64,
+            Pending::Copied { bytes, sent } => bytes.len() as u64 - u64::from(*sent),
         }
     }
 
     fn send(&mut self, to: BorrowedFd<'_>) -> io::Result<bool> {
-        match &mut self.held {
-            Held::Nothing => {}
-            Held::Pipe(pipe) => {
+        match &mut self.pending {
+            Pending::Nothing => {}
+            Pending::Pipe(pipe) => {
                 while pipe.held() > 0 {
                     match pipe.drain(to) {
                         Ok(_) => {}
@@ -220,7 +225,7 @@ impl Lane {
                     }
                 }
             }
-            Held::Copied { bytes, sent } => {
+            Pending::Copied { bytes, sent } => {
                 while (*sent as usize) < bytes.len() {
                     match socket::send(to, &bytes[*sent as usize..]) {
                         Ok(0) => return Err(ErrorKind::WriteZero.into()),
@@ -235,10 +240,10 @@ impl Lane {
     }
 
     /// Gives the pipe back, with or without bytes in it.
-    pub(crate) fn release(&mut self, tools: &mut Tools) {
-        tools.held -= self.waiting();
-        if let Held::Pipe(pipe) = std::mem::replace(&mut self.held, Held::Nothing) {
-            tools.pool.give_back(pipe);
+    pub(crate) fn release(&mut self, buffers: &mut PumpBuffers) {
+        buffers.pending -= self.waiting();
+        if let Pending::Pipe(pipe) = std::mem::replace(&mut self.pending, Pending::Nothing) {
+            buffers.pool.give_back(pipe);
         }
     }
 
@@ -247,18 +252,18 @@ impl Lane {
         &mut self,
         from: BorrowedFd<'_>,
         to: BorrowedFd<'_>,
-        tools: &mut Tools,
+        buffers: &mut PumpBuffers,
     ) -> Result<(usize, bool), Broken> {
         if self.bulk > 0
             && !self.shrunk
-            && let Some(pipe) = tools.pool.borrow().ok().flatten()
+            && let Some(pipe) = buffers.pool.borrow().ok().flatten()
         {
-            let count = self.splice((from, to), pipe, tools)?;
+            let count = self.splice((from, to), pipe, buffers)?;
             if count > 0 {
                 return Ok((count, false));
             }
         }
-        self.copy(from, to, tools)
+        self.copy(from, to, buffers)
     }
 
     /// Splices once. 0 says nothing of the source: before an urgent byte splice(2) stops as if the stream
@@ -267,30 +272,30 @@ impl Lane {
         &mut self,
         (from, to): (BorrowedFd<'_>, BorrowedFd<'_>),
         mut pipe: Pipe,
-        tools: &mut Tools,
+        buffers: &mut PumpBuffers,
     ) -> Result<usize, Broken> {
-        match pipe.fill(from, tools.portion) {
+        match pipe.fill(from, buffers.portion) {
             Ok(count @ 1..SMALL) => {
                 self.bulk -= 1;
-                let copied = pipe.read(&mut tools.buffer);
-                tools.pool.give_back(pipe);
+                let copied = pipe.read(&mut buffers.buffer);
+                buffers.pool.give_back(pipe);
                 match copied {
                     Ok(copied) if copied == count => {}
                     // Bytes of the stream are lost with the pipe.
                     Ok(_) => return Err(source(ErrorKind::UnexpectedEof.into())),
                     Err(error) => return Err(source(error)),
                 }
-                self.pass_on(count, to, tools)?;
+                self.pass_on(count, to, buffers)?;
                 Ok(count)
             }
             Ok(count @ 1..) => {
                 self.bulk = PATIENCE;
-                self.held = Held::Pipe(pipe);
-                tools.held += self.waiting();
+                self.pending = Pending::Pipe(pipe);
+                buffers.pending += self.waiting();
                 Ok(count)
             }
             result => {
-                tools.pool.give_back(pipe);
+                buffers.pool.give_back(pipe);
                 match result {
                     // An error of the connection is told once: a read after it would find an orderly end.
                     Err(error) if !would_block(&error) && !tcp::stands(from) => Err(source(error)),
@@ -304,24 +309,24 @@ impl Lane {
         &mut self,
         from: BorrowedFd<'_>,
         to: BorrowedFd<'_>,
-        tools: &mut Tools,
+        buffers: &mut PumpBuffers,
     ) -> Result<(usize, bool), Broken> {
         let Received { count, drained } =
-            match socket::receive_and_rest(from, &mut tools.buffer[..SMALL]) {
+            match socket::receive_and_rest(from, &mut buffers.buffer[..SMALL]) {
                 // No FIN has come: the connection is broken, and somebody has taken the error before.
                 Ok(Received {
                     count: 0,
                     drained: true,
                 }) => return Err(source(ErrorKind::ConnectionReset.into())),
                 Ok(Received { count: 0, .. }) => {
-                    self.stage = Stage::Ending;
+                    self.source = SourceState::Ending;
                     return Ok((0, true));
                 }
                 Ok(received) => received,
                 Err(error) if would_block(&error) => return Ok((0, true)),
                 Err(error) => return Err(source(error)),
             };
-        self.pass_on(count, to, tools)?;
+        self.pass_on(count, to, buffers)?;
         if count == SMALL {
             self.bulk = PATIENCE;
         }
@@ -333,17 +338,17 @@ impl Lane {
         &mut self,
         count: usize,
         to: BorrowedFd<'_>,
-        tools: &mut Tools,
+        buffers: &mut PumpBuffers,
     ) -> Result<(), Broken> {
-        let bytes = &tools.buffer[..count];
+        let bytes = &buffers.buffer[..count];
         let sent = match socket::send(to, bytes) {
             Ok(sent) => sent,
             Err(error) if would_block(&error) => 0,
             Err(error) => return Err(sink(error)),
         };
         if sent < count {
-            tools.held += (count - sent) as u64;
-            self.held = Held::Copied {
+            buffers.pending += (count - sent) as u64;
+            self.pending = Pending::Copied {
                 bytes: bytes[sent..].into(),
                 sent: 0,
             };
@@ -388,20 +393,20 @@ mod tests {
         (near, far)
     }
 
-    fn tools() -> Tools {
-        Tools {
+    fn buffers() -> PumpBuffers {
+        PumpBuffers {
             pool: Pool::new(1, 1, 1 << 20),
             buffer: vec![0; SMALL].into(),
-            held: 0,
+            pending: 0,
             portion: 1 << 20,
             turn: 1 << 20,
         }
     }
 
-    /// A lane that has moved much of late, whose sink takes nothing more.
+    /// A pump that has moved much of late, whose sink takes nothing more.
     struct Stalled {
-        lane: Lane,
-        tools: Tools,
+        pump: Pump,
+        buffers: PumpBuffers,
         source: TcpStream,
         from: TcpStream,
         to: TcpStream,
@@ -417,15 +422,15 @@ mod tests {
                 end.set_nonblocking(true).unwrap();
             }
             tcp::tell_rest(&from).unwrap();
-            let mut lane = Lane::new();
-            lane.bulk = PATIENCE;
+            let mut pump = Pump::new();
+            pump.bulk = PATIENCE;
             let mut before = 0;
             while let Ok(sent) = socket::send(&to, &[2; SMALL]) {
                 before += sent;
             }
             Self {
-                lane,
-                tools: tools(),
+                pump,
+                buffers: buffers(),
                 source,
                 from,
                 to,
@@ -441,14 +446,14 @@ mod tests {
             }
             let mut all = vec![0; bytes.len()];
             while self.from.peek(&mut all).unwrap() < bytes.len() {}
-            let step = self.pump();
-            assert_eq!(step, Step::Full);
+            let step = self.run();
+            assert_eq!(step, PumpState::Full);
         }
 
-        fn pump(&mut self) -> Step {
+        fn run(&mut self) -> PumpState {
             let (from, to) = (self.from.as_fd(), self.to.as_fd());
             let mut moved = 0;
-            let step = self.lane.pump(from, to, &mut self.tools, &mut moved);
+            let step = self.pump.run(from, to, &mut self.buffers, &mut moved);
             step.unwrap()
         }
 
@@ -459,10 +464,10 @@ mod tests {
             self.sink.set_read_timeout(Some(patience)).unwrap();
             while at < all.len() {
                 at += self.sink.read(&mut all[at..]).unwrap_or(0);
-                self.pump();
+                self.run();
             }
             assert!(all[self.before..] == *bytes);
-            assert_eq!((self.tools.held, self.lane.holds()), (0, false));
+            assert_eq!((self.buffers.pending, self.pump.holds()), (0, false));
         }
     }
 
@@ -470,17 +475,17 @@ mod tests {
     fn a_lane_knows_whether_it_has_read_much() {
         for (sent, much) in [(SMALL, false), (SMALL + 1, true), (5 * SMALL, true)] {
             let ((mut source, from), (to, mut sink)) = (pair(), pair());
-            let (mut lane, mut tools) = (Lane::new(), tools());
+            let (mut pump, mut buffers) = (Pump::new(), buffers());
             let sender = std::thread::spawn(move || source.write_all(&vec![7; sent]).unwrap());
             from.set_nonblocking(true).unwrap();
             let mut moved = 0;
             while moved < sent as u64 {
                 let (from, to) = (from.as_fd(), to.as_fd());
-                lane.pump(from, to, &mut tools, &mut moved).unwrap();
+                pump.run(from, to, &mut buffers, &mut moved).unwrap();
             }
             sender.join().unwrap();
             sink.read_exact(&mut vec![0; sent]).unwrap();
-            assert_eq!(lane.has_read_more_than(Bytes(SMALL as u64)), much, "{sent}");
+            assert_eq!(pump.has_read_more_than(Bytes(SMALL as u64)), much, "{sent}");
         }
     }
 
@@ -490,8 +495,11 @@ mod tests {
         let mut stalled = Stalled::new();
         let bytes: Vec<u8> = (0..200).collect();
         stalled.comes(&bytes, 1);
-        assert!(matches!(stalled.lane.held, Held::Copied { .. }));
-        assert_eq!((stalled.tools.pool.lent(), stalled.tools.held), (0, 200));
+        assert!(matches!(stalled.pump.pending, Pending::Copied { .. }));
+        assert_eq!(
+            (stalled.buffers.pool.lent(), stalled.buffers.pending),
+            (0, 200)
+        );
         stalled.ends_with(&bytes);
     }
 
@@ -501,8 +509,8 @@ mod tests {
         let mut stalled = Stalled::new();
         let bytes: Vec<u8> = (0..3 * SMALL).map(|at| (at % 251) as u8).collect();
         stalled.comes(&bytes, bytes.len());
-        assert!(matches!(stalled.lane.held, Held::Pipe(_)));
-        assert_eq!(stalled.tools.held, 1 << 20);
+        assert!(matches!(stalled.pump.pending, Pending::Pipe(_)));
+        assert_eq!(stalled.buffers.pending, 1 << 20);
         stalled.ends_with(&bytes);
     }
 }

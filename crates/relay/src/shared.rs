@@ -1,10 +1,10 @@
 //! What the workers and the gateway share: the stage of its life, how many flows there are, and
 //! who is to be woken when that matters.
 
-use crate::flow_limit::{Bounds, Room};
-use crate::memory_pressure::Load;
-use crate::socket_policy::Legs;
-use crate::unanswered_dials::Silence;
+use crate::flow_limit::{FlowBounds, FlowCounter};
+use crate::memory_pressure::MemoryPressure;
+use crate::socket_policy::LegPolicies;
+use crate::unanswered_dials::UnansweredDials;
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_gateway_config::{LegId, Limits};
 use bentpipe_interception::Limit;
@@ -23,7 +23,7 @@ const NEVER: usize = usize::MAX;
 
 /// Where the gateway stands in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum Lifecycle {
     /// New flows are taken.
     Serving,
     /// No new flows; those that stand go on.
@@ -35,7 +35,7 @@ pub enum Stage {
 /// What becomes of new flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Standing {
+pub enum AdmissionMode {
     /// They are split.
     Serving,
     /// They pass unsplit: a limit is met.
@@ -48,7 +48,7 @@ pub enum Standing {
     Impaired,
 }
 
-/// What is missing while a gateway is [`Standing::Impaired`].
+/// What is missing while a gateway is [`AdmissionMode::Impaired`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Impairment {
     /// A thread does not answer.
@@ -83,7 +83,7 @@ impl std::fmt::Display for Impairment {
     }
 }
 
-impl Standing {
+impl AdmissionMode {
     const ALL: [Self; 5] = [
         Self::Serving,
         Self::Suspended,
@@ -108,7 +108,7 @@ impl Standing {
 #[derive(Debug)]
 pub struct Settings {
     /// The policies of their legs.
-    pub legs: Legs,
+    pub legs: LegPolicies,
     /// Pipes of each worker.
     pub pipes: usize,
     /// Bytes of each.
@@ -125,7 +125,7 @@ pub struct Settings {
 
 impl Settings {
     /// With `pipes` for each worker.
-    pub fn new(legs: Legs, pipes: usize, limits: &Limits) -> Self {
+    pub fn new(legs: LegPolicies, pipes: usize, limits: &Limits) -> Self {
         Self {
             legs,
             pipes,
@@ -141,30 +141,30 @@ impl Settings {
 /// The state of one gateway, for all of its threads.
 #[derive(Debug)]
 pub struct Shared {
-    stage: AtomicU8,
-    standing: AtomicU8,
+    lifecycle: AtomicU8,
+    mode: AtomicU8,
     /// When the watchdog last found all well, as [`Instant`]'s nanoseconds.
     well: AtomicU64,
-    room: Room,
+    flow_counter: FlowCounter,
     settings: Mutex<Arc<Settings>>,
     /// Counted up with each change of the settings.
     edition: AtomicU64,
     /// The flows there were when the kernel gave no more descriptors, whatever the bounds say;
     /// [`NEVER`] when it has not refused of late.
     exhausted_at: AtomicUsize,
-    load: Load,
-    silence: Silence,
+    memory: MemoryPressure,
+    unanswered_dials: UnansweredDials,
     control_lost: AtomicBool,
     /// A successor has taken over.
     retired: AtomicBool,
     /// Workers that have ended, whose listeners nobody serves yet.
-    orphaned: Mutex<Vec<usize>>,
+    abandoned: Mutex<Vec<usize>>,
     /// For each worker, neighbours that did not answer.
-    silent: Vec<Mutex<Vec<IpAddr>>>,
+    dead_neighbours: Vec<Mutex<Vec<IpAddr>>>,
     /// Which pulse was asked for last, and which each worker has answered; [`u64::MAX`] in the place of
     /// one that has never been there.
-    pulse: AtomicU64,
-    pulses: Vec<AtomicU64>,
+    heartbeat: AtomicU64,
+    heartbeats: Vec<AtomicU64>,
     workers: Bell,
     gateway: Bell,
 }
@@ -175,60 +175,60 @@ impl Shared {
     /// # Errors
     /// When the kernel gives no eventfd.
     pub fn new(
-        (bounds, buffered): (Bounds, Bytes),
+        (bounds, buffered): (FlowBounds, Bytes),
         settings: Settings,
         workers: usize,
     ) -> io::Result<Self> {
-        let load = Load::new(buffered, workers);
-        load.set_bounds(buffered, settings.client_buffered);
+        let memory = MemoryPressure::new(buffered, workers);
+        memory.set_bounds(buffered, settings.client_buffered);
         Ok(Self {
-            stage: AtomicU8::new(0),
-            standing: AtomicU8::new(Standing::Suspended as u8),
+            lifecycle: AtomicU8::new(0),
+            mode: AtomicU8::new(AdmissionMode::Suspended as u8),
             well: AtomicU64::new(timer::now().as_nanos()),
-            room: Room::new(bounds),
+            flow_counter: FlowCounter::new(bounds),
             settings: Mutex::new(Arc::new(settings)),
             edition: AtomicU64::new(0),
             exhausted_at: AtomicUsize::new(NEVER),
-            load,
-            silence: Silence::default(),
+            memory,
+            unanswered_dials: UnansweredDials::default(),
             control_lost: AtomicBool::new(false),
             retired: AtomicBool::new(false),
-            orphaned: Mutex::default(),
-            silent: (0..workers).map(|_| Mutex::default()).collect(),
-            pulse: AtomicU64::new(0),
-            pulses: (0..workers).map(|_| AtomicU64::new(u64::MAX)).collect(),
+            abandoned: Mutex::default(),
+            dead_neighbours: (0..workers).map(|_| Mutex::default()).collect(),
+            heartbeat: AtomicU64::new(0),
+            heartbeats: (0..workers).map(|_| AtomicU64::new(u64::MAX)).collect(),
             workers: Bell::new()?,
             gateway: Bell::new()?,
         })
     }
 
     /// Where the gateway stands in its life.
-    pub fn stage(&self) -> Stage {
-        match self.stage.load(Ordering::Acquire) {
-            0 => Stage::Serving,
-            1 => Stage::Draining,
-            _ => Stage::Stopped,
+    pub fn lifecycle(&self) -> Lifecycle {
+        match self.lifecycle.load(Ordering::Acquire) {
+            0 => Lifecycle::Serving,
+            1 => Lifecycle::Draining,
+            _ => Lifecycle::Stopped,
         }
     }
 
-    /// Enters `stage` and wakes the workers.
-    pub fn enter(&self, stage: Stage) {
-        self.stage.store(stage as u8, Ordering::Release);
+    /// Enters `lifecycle` and wakes the workers.
+    pub fn enter(&self, lifecycle: Lifecycle) {
+        self.lifecycle.store(lifecycle as u8, Ordering::Release);
         self.workers.ring();
     }
 
     /// What becomes of new flows at present.
-    pub fn standing(&self) -> Standing {
-        let number = usize::from(self.standing.load(Ordering::Relaxed));
-        match Standing::ALL[number.min(Standing::ALL.len() - 1)] {
-            Standing::Draining => Standing::Draining,
-            _ if self.is_impaired() => Standing::Impaired,
-            standing => standing,
+    pub fn mode(&self) -> AdmissionMode {
+        let number = usize::from(self.mode.load(Ordering::Relaxed));
+        match AdmissionMode::ALL[number.min(AdmissionMode::ALL.len() - 1)] {
+            AdmissionMode::Draining => AdmissionMode::Draining,
+            _ if self.is_impaired() => AdmissionMode::Impaired,
+            mode => mode,
         }
     }
 
     /// All that splitting takes is there.
-    pub fn attend(&self, now: Instant) {
+    pub fn mark_healthy(&self, now: Instant) {
         self.well.store(now.as_nanos(), Ordering::Relaxed);
     }
 
@@ -239,19 +239,19 @@ impl Shared {
     }
 
     /// What becomes of new flows from now on.
-    pub fn stand(&self, standing: Standing) {
-        self.standing.store(standing as u8, Ordering::Relaxed);
+    pub fn set_mode(&self, mode: AdmissionMode) {
+        self.mode.store(mode as u8, Ordering::Relaxed);
     }
 
     /// The bounds at present.
-    pub fn bounds(&self) -> Bounds {
-        self.room.bounds()
+    pub fn bounds(&self) -> FlowBounds {
+        self.flow_counter.bounds()
     }
 
     /// Replaces bounds and settings, and has the workers look at them.
-    pub fn renew(&self, (bounds, buffered): (Bounds, Bytes), settings: Settings) {
-        self.load.set_bounds(buffered, settings.client_buffered);
-        self.room.set(bounds);
+    pub fn renew(&self, (bounds, buffered): (FlowBounds, Bytes), settings: Settings) {
+        self.memory.set_bounds(buffered, settings.client_buffered);
+        self.flow_counter.set(bounds);
         *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
         self.edition.fetch_add(1, Ordering::Release);
         self.workers.ring();
@@ -269,29 +269,29 @@ impl Shared {
     }
 
     /// Asks all workers for a sign of life; `answered` tells who gave it.
-    pub fn feel_pulse(&self) -> u64 {
-        let asked = self.pulse.fetch_add(1, Ordering::Relaxed) + 1;
+    pub fn request_heartbeat(&self) -> u64 {
+        let asked = self.heartbeat.fetch_add(1, Ordering::Relaxed) + 1;
         self.workers.ring();
         asked
     }
 
     /// Worker number `worker` lives.
     pub fn beat(&self, worker: usize) {
-        if let Some(pulse) = self.pulses.get(worker) {
-            pulse.store(self.pulse.load(Ordering::Relaxed), Ordering::Relaxed);
+        if let Some(pulse) = self.heartbeats.get(worker) {
+            pulse.store(self.heartbeat.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
 
     /// Worker number `worker` has ended, and is not to be waited for.
-    pub fn leave(&self, worker: usize) {
-        if let Some(pulse) = self.pulses.get(worker) {
+    pub fn worker_ended(&self, worker: usize) {
+        if let Some(pulse) = self.heartbeats.get(worker) {
             pulse.store(u64::MAX, Ordering::Relaxed);
         }
     }
 
     /// Whether all have answered since `asked`.
-    pub fn have_answered(&self, asked: u64) -> bool {
-        let mut pulses = self.pulses.iter();
+    pub fn all_answered(&self, asked: u64) -> bool {
+        let mut pulses = self.heartbeats.iter();
         pulses.all(|pulse| pulse.load(Ordering::Relaxed) >= asked)
     }
 
@@ -308,17 +308,17 @@ impl Shared {
 
     /// How many flows there are.
     pub fn flows(&self) -> usize {
-        self.room.flows()
+        self.flow_counter.flows()
     }
 
     pub(crate) fn flow_began(&self) {
-        if self.room.began() {
+        if self.flow_counter.began() {
             self.gateway.ring();
         }
     }
 
     pub(crate) fn flow_ended(&self) {
-        let ended = self.room.ended();
+        let ended = self.flow_counter.ended();
         if ended.resumes {
             self.gateway.ring();
         }
@@ -329,7 +329,7 @@ impl Shared {
 
     /// Whether one more connection may be taken.
     pub(crate) fn has_room(&self) -> bool {
-        self.room.is_there()
+        self.flow_counter.is_there()
     }
 
     /// Whether the kernel has refused a descriptor of late.
@@ -338,10 +338,10 @@ impl Shared {
     }
 
     /// At `now` the kernel holds `sockets` in the buffers of flows. Workers hear of it when that makes memory short.
-    pub fn weigh(&self, sockets: Bytes, now: Instant) {
-        let was_short = self.load.is_short();
-        self.load.weigh(sockets, now);
-        if self.load.is_short() && !was_short {
+    pub fn update_memory(&self, sockets: Bytes, now: Instant) {
+        let was_short = self.memory.is_under_pressure();
+        self.memory.update(sockets, now);
+        if self.memory.is_under_pressure() && !was_short {
             self.workers.ring();
         }
     }
@@ -350,21 +350,21 @@ impl Shared {
     pub fn limit(&self) -> Option<Limit> {
         if self.is_exhausted() {
             Some(Limit::Descriptors)
-        } else if self.room.is_met() {
+        } else if self.flow_counter.is_met() {
             Some(Limit::Flows)
         } else {
-            self.load.is_over().then_some(Limit::Buffered)
+            self.memory.is_over().then_some(Limit::Buffered)
         }
     }
 
     /// What waits in buffers.
-    pub fn load(&self) -> &Load {
-        &self.load
+    pub fn memory(&self) -> &MemoryPressure {
+        &self.memory
     }
 
     /// Which clients' dials are met with silence.
-    pub(crate) fn silence(&self) -> &Silence {
-        &self.silence
+    pub(crate) fn unanswered_dials(&self) -> &UnansweredDials {
+        &self.unanswered_dials
     }
 
     /// Whether new flows may be intercepted again.
@@ -372,7 +372,7 @@ impl Shared {
         let exhausted_at = self.exhausted_at.load(Ordering::Relaxed);
         // A few flows less than those that were one too many.
         let fits = exhausted_at.saturating_sub(exhausted_at / 20 + 2);
-        self.room.is_left() && self.flows() <= fits && !self.load.is_over()
+        self.flow_counter.is_left() && self.flows() <= fits && !self.memory.is_over()
     }
 
     /// The kernel refused a descriptor.
@@ -401,8 +401,8 @@ impl Shared {
     }
 
     /// Tells the workers of neighbours that did not answer.
-    pub fn tell_silent(&self, neighbours: &[IpAddr]) {
-        for mailbox in &self.silent {
+    pub fn report_dead_neighbours(&self, neighbours: &[IpAddr]) {
+        for mailbox in &self.dead_neighbours {
             let mut mailbox = mailbox.lock().unwrap_or_else(PoisonError::into_inner);
             mailbox.extend_from_slice(neighbours);
         }
@@ -410,8 +410,8 @@ impl Shared {
     }
 
     /// The neighbours that worker number `worker` has been told of since the last time.
-    pub(crate) fn take_silent(&self, worker: usize) -> Vec<IpAddr> {
-        let Some(mailbox) = self.silent.get(worker) else {
+    pub(crate) fn take_dead_neighbours(&self, worker: usize) -> Vec<IpAddr> {
+        let Some(mailbox) = self.dead_neighbours.get(worker) else {
             return Vec::new();
         };
         let mut mailbox = mailbox.lock().unwrap_or_else(PoisonError::into_inner);
@@ -419,19 +419,25 @@ impl Shared {
     }
 
     /// The listeners of these workers have nobody who serves them, until a worker asks: at the next pulse.
-    pub(crate) fn orphan(&self, workers: &[usize]) {
-        let mut orphaned = self.orphaned.lock().unwrap_or_else(PoisonError::into_inner);
-        orphaned.extend_from_slice(workers);
+    pub(crate) fn abandon_listeners(&self, workers: &[usize]) {
+        let mut abandoned = self
+            .abandoned
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        abandoned.extend_from_slice(workers);
     }
 
     /// Workers whose listeners are to be served, by whoever asks first.
-    pub(crate) fn take_orphans(&self) -> Vec<usize> {
-        let mut orphaned = self.orphaned.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut orphaned)
+    pub(crate) fn take_abandoned(&self) -> Vec<usize> {
+        let mut abandoned = self
+            .abandoned
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut abandoned)
     }
 
     /// Tries again after [`Shared::out_of_descriptors`].
-    pub fn forget_exhaustion(&self) {
+    pub fn clear_exhaustion(&self) {
         if self.exhausted_at.swap(NEVER, Ordering::Relaxed) != NEVER {
             self.workers.ring();
         }
@@ -441,8 +447,8 @@ impl Shared {
 #[cfg(test)]
 impl Shared {
     /// With nothing but limits.
-    fn with(bounds: Bounds, workers: usize) -> Self {
-        let leg = crate::socket_policy::Prepared {
+    fn with(bounds: FlowBounds, workers: usize) -> Self {
+        let leg = crate::socket_policy::SocketPolicy {
             mark: 0,
             tracked: 0,
             control: None,
@@ -453,7 +459,7 @@ impl Shared {
             leg: bentpipe_gateway_config::Leg::terrestrial(),
         };
         let settings = Settings {
-            legs: Legs {
+            legs: LegPolicies {
                 plain: [leg.clone(), leg],
                 profiles: Vec::new(),
             },
@@ -474,7 +480,7 @@ mod tests {
 
     #[test]
     fn interception_stops_at_the_bound_and_resumes_well_below() {
-        let bounds = Bounds {
+        let bounds = FlowBounds {
             suspend: 4,
             resume: 2,
             hard: 5,
@@ -499,10 +505,10 @@ mod tests {
             !shared.may_resume(),
             "as many flows as when they were too many"
         );
-        shared.forget_exhaustion();
+        shared.clear_exhaustion();
         assert!(shared.limit().is_none() && shared.may_resume());
 
-        shared.weigh(Bytes(201), Instant::ZERO);
+        shared.update_memory(Bytes(201), Instant::ZERO);
         assert_eq!(shared.limit(), Some(Limit::Buffered));
         assert!(!shared.may_resume());
     }

@@ -1,4 +1,4 @@
-//! A leg's policy on a real socket.
+//! Puts a leg's policy on a socket: its mark, congestion control, pacing, buffers and segment size.
 
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_gateway_config::{Leg, SynOptions};
@@ -8,9 +8,9 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// A leg's policy with what this kernel made of it.
+/// The policy of one leg, with what this kernel has of it: the congestion control that it gives, for example.
 #[derive(Clone, Debug)]
-pub struct Prepared {
+pub struct SocketPolicy {
     /// The mark of its sockets.
     pub mark: u32,
     /// In its place on dialled sockets whose packets conntrack is to see.
@@ -29,18 +29,18 @@ pub struct Prepared {
     pub leg: Leg,
 }
 
-/// The legs of flows.
+/// The policies of both legs, and those of flows that have a profile.
 #[derive(Debug)]
-pub struct Legs {
+pub struct LegPolicies {
     /// By [`LegId`](bentpipe_gateway_config::LegId).
-    pub plain: [Prepared; 2],
+    pub plain: [SocketPolicy; 2],
     /// Of flows with a profile, in the order of the configuration.
-    pub profiles: Vec<[Prepared; 2]>,
+    pub profiles: Vec<[SocketPolicy; 2]>,
 }
 
-impl Legs {
+impl LegPolicies {
     /// Those of profile number `profile`, from 1 on; 0: none.
-    pub(crate) fn of(&self, profile: usize) -> &[Prepared; 2] {
+    pub(crate) fn of(&self, profile: usize) -> &[SocketPolicy; 2] {
         let chosen = profile
             .checked_sub(1)
             .and_then(|place| self.profiles.get(place));
@@ -57,7 +57,7 @@ impl Legs {
     }
 }
 
-impl Prepared {
+impl SocketPolicy {
     /// Sets everything of the policy on a listening socket: what it accepts inherits it.
     pub(crate) fn apply(&self, socket: impl AsFd, like: SocketAddr) -> io::Result<()> {
         self.apply_to_rest(&socket)?;
@@ -133,7 +133,7 @@ impl Prepared {
         }
     }
 
-    /// Like [`Prepared::apply`], on a listening socket that had another policy before: what this one
+    /// Like [`SocketPolicy::apply`], on a listening socket that had another policy before: what this one
     /// leaves to the kernel is the kernel's again.
     pub(crate) fn renew(&self, socket: impl AsFd, like: SocketAddr) -> io::Result<()> {
         tcp::set_notsent_lowat(&socket, Bytes(u64::MAX))?;

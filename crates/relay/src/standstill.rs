@@ -1,18 +1,18 @@
-//! Whether a worker stood still for so long that others have decided about its connections meanwhile.
+//! Finds out whether a worker stood still for so long that the kernel has let its connections pass meanwhile.
 
 use bentpipe_base::Instant;
 use bentpipe_os::nft::LIFE;
 use bentpipe_sockets::timer;
 
-/// Tells a thread that takes new connections whether it stood still (stopped, frozen, starved) for longer
-/// than the switch stands: the connections that waited for it meanwhile have been let pass since, and
-/// are not to be split.
+/// Tells a thread that takes new connections whether it stood still (was stopped, frozen or starved) for longer
+/// than the admission switch keeps its position. Clients that waited for it meanwhile have sent again and were let
+/// pass, so that their first SYNs are not to be split.
 #[derive(Debug)]
-pub(crate) struct Standstill {
+pub(crate) struct StallDetector {
     woke: Instant,
 }
 
-impl Standstill {
+impl StallDetector {
     pub(crate) fn new() -> Self {
         Self { woke: timer::now() }
     }

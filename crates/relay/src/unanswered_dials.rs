@@ -1,14 +1,14 @@
-//! Clients whose dials are met with silence, although their own SYNs might be answered.
+//! Remembers clients for which dials go unanswered although their own SYNs might be answered.
 //!
 //! A dial is not quite the SYN that it stands for: it comes by no interface and has a mark of ours. Where an
 //! operator's translation or routes ask for either, it leaves with another address, or does not leave at all, and
 //! nobody answers. That shows when a dial has been silent for [`PATIENCE`]; what is remembered of it here lets the
 //! connections that follow pass at once.
 //!
-//! Nor does everything reach our listeners: what an operator does with packets that come by `lo` is done to looped SYNs too.
+//! Looped SYNs may be lost as well: what an operator's rules do to packets that come by `lo` they do to these too.
 //!
-//! It is remembered for each client alone: what one does, or is said to have done by who forges its
-//! address, has no bearing on others. Nothing is split for it meanwhile: that is all it can lose.
+//! Each client is remembered by itself: what one does, or what somebody does who forges its address, has no bearing on
+//! the others. All that a remembered client loses is that its connections are not split for a while.
 
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::Ends;
@@ -33,13 +33,13 @@ const ANSWERED: usize = usize::MAX / 2;
 const CLIENTS: usize = 4096;
 const DESTINATIONS: usize = 8;
 
-/// What is remembered by all workers.
+/// What all workers together remember.
 #[derive(Debug, Default)]
-pub(crate) struct Silence {
+pub(crate) struct UnansweredDials {
     clients: Mutex<HashMap<IpAddr, Client>>,
-    /// How many they are: where there is none, nobody waits for the lock.
+    /// How many clients there are; workers take the lock only when there are some.
     count: AtomicUsize,
-    /// Lost SYNs were told of.
+    /// The log has been told of lost SYNs.
     told: AtomicBool,
     /// Silent dials while none was answered; [`ANSWERED`] from then on.
     unheard: AtomicUsize,
@@ -60,9 +60,9 @@ impl Client {
     }
 }
 
-impl Silence {
+impl UnansweredDials {
     /// Whether a connection between `ends` is to pass. Once a while it is not, to see whether it is answered now.
-    pub(crate) fn is_before(&self, (client, server): &Ends, now: Instant) -> bool {
+    pub(crate) fn should_pass(&self, (client, server): &Ends, now: Instant) -> bool {
         if self.count.load(Ordering::Relaxed) == 0 {
             return false;
         }
@@ -79,7 +79,7 @@ impl Silence {
     }
 
     /// A dial between `ends` was silent.
-    pub(crate) fn was_met(&self, (client, server): &Ends, now: Instant) {
+    pub(crate) fn record_silence(&self, (client, server): &Ends, now: Instant) {
         if self.unheard.fetch_add(1, Ordering::Relaxed) + 1 == SEVERAL {
             tracing::warn!(
                 "not one dial has been answered so far: does the firewall let this machine's own connections out, and their answers in? (`bentpipe doctor`)"
@@ -110,8 +110,8 @@ impl Silence {
     }
 
     /// A SYN between `ends` that was looped came to no listener.
-    pub(crate) fn has_lost(&self, ends: &Ends, now: Instant) {
-        self.was_met(ends, now);
+    pub(crate) fn record_lost_syn(&self, ends: &Ends, now: Instant) {
+        self.record_silence(ends, now);
         if !self.told.swap(true, Ordering::Relaxed) {
             let (client, server) = ends;
             tracing::warn!(
@@ -122,7 +122,7 @@ impl Silence {
     }
 
     /// A connection between `ends` stands, or was refused.
-    pub(crate) fn was_broken(&self, (client, server): &Ends) {
+    pub(crate) fn record_answer(&self, (client, server): &Ends) {
         if self.unheard.load(Ordering::Relaxed) < ANSWERED {
             self.unheard.store(ANSWERED, Ordering::Relaxed);
         }
@@ -157,41 +157,41 @@ mod tests {
 
     #[test]
     fn a_silent_destination_is_passed_to_and_tried_again_by_one() {
-        let silence = Silence::default();
+        let silence = UnansweredDials::default();
         let (one, other) = (ends("10.0.0.1", 1), ends("10.0.0.1", 2));
         let mut now = Instant::ZERO + Duration::from_secs(9);
-        assert!(!silence.is_before(&one, now));
-        silence.was_met(&one, now);
-        assert!(silence.is_before(&one, now) && !silence.is_before(&other, now));
-        assert!(!silence.is_before(&ends("10.0.0.2", 1), now));
+        assert!(!silence.should_pass(&one, now));
+        silence.record_silence(&one, now);
+        assert!(silence.should_pass(&one, now) && !silence.should_pass(&other, now));
+        assert!(!silence.should_pass(&ends("10.0.0.2", 1), now));
         now += MEMORY;
-        let passing = (0..9).filter(|_| silence.is_before(&one, now)).count();
+        let passing = (0..9).filter(|_| silence.should_pass(&one, now)).count();
         assert_eq!(passing, 8, "one tries");
-        silence.was_broken(&other);
+        silence.record_answer(&other);
         assert!(
-            silence.is_before(&one, now),
+            silence.should_pass(&one, now),
             "another's answer is not its own"
         );
-        silence.was_broken(&one);
-        assert!(!silence.is_before(&one, now));
+        silence.record_answer(&one);
+        assert!(!silence.should_pass(&one, now));
         assert_eq!(silence.count.load(Ordering::Relaxed), 0);
     }
 
     #[test]
     fn several_in_a_row_are_the_clients_way_and_memory_is_bounded() {
-        let silence = Silence::default();
+        let silence = UnansweredDials::default();
         let now = Instant::ZERO;
         for server in 1..=SEVERAL {
-            assert!(!silence.is_before(&ends("10.0.0.1", 99), now));
-            silence.was_met(&ends("10.0.0.1", server), now);
+            assert!(!silence.should_pass(&ends("10.0.0.1", 99), now));
+            silence.record_silence(&ends("10.0.0.1", server), now);
         }
-        assert!(silence.is_before(&ends("10.0.0.1", 99), now));
-        silence.was_broken(&ends("10.0.0.1", 99));
-        assert!(!silence.is_before(&ends("10.0.0.1", 99), now));
-        assert!(silence.is_before(&ends("10.0.0.1", 1), now));
+        assert!(silence.should_pass(&ends("10.0.0.1", 99), now));
+        silence.record_answer(&ends("10.0.0.1", 99));
+        assert!(!silence.should_pass(&ends("10.0.0.1", 99), now));
+        assert!(silence.should_pass(&ends("10.0.0.1", 1), now));
         for number in 0..2 * CLIENTS {
             let client = format!("10.1.{}.{}", number >> 8, number & 255);
-            (0..20).for_each(|server| silence.was_met(&ends(&client, server), now));
+            (0..20).for_each(|server| silence.record_silence(&ends(&client, server), now));
         }
         let clients = silence.lock();
         assert!(clients.len() <= CLIENTS);

@@ -13,16 +13,16 @@ mod stalled;
 mod syn_queue;
 mod takeover;
 
-pub use syn_queue::Intake;
+pub use syn_queue::SynQueue;
 
-use crate::accounting::Ledger;
+use crate::accounting::Accounting;
 use crate::counters::Counters;
 use crate::flow::{Flow, Phase, Side};
 use crate::listen::{Listener, Listeners};
-use crate::pump::{Broken, Step, Tools};
-use crate::shared::{Settings, Shared, Stage};
+use crate::pump::{Broken, PumpBuffers, PumpState};
+use crate::shared::{Lifecycle, Settings, Shared};
 use crate::slab::Slab;
-use crate::standstill::Standstill;
+use crate::standstill::StallDetector;
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::LegId;
 use bentpipe_os::conntrack::Conntrack;
@@ -49,7 +49,7 @@ const QUEUE: u64 = 1 << 42;
 const DIAL: u64 = 1 << 43;
 /// Events taken from the kernel at once.
 const BATCH: usize = 256;
-/// The most a lane moves before others have their turn.
+/// The most a pump moves before others have their turn.
 const TURN: usize = 1 << 20;
 
 /// Why no connections are accepted at present; they wait at the listeners.
@@ -61,8 +61,8 @@ enum Pause {
     Room { until: Instant },
 }
 
-/// What a worker is made of.
-pub struct Plan {
+/// Everything that a worker is made of.
+pub struct WorkerParts {
     /// Which of the workers it is, from 0.
     pub number: usize,
     /// Of all workers.
@@ -74,9 +74,9 @@ pub struct Plan {
     /// What is dialled is to be seen by conntrack.
     pub translates: Arc<AtomicBool>,
     /// Where the kernel can hold SYNs.
-    pub intake: Option<Intake>,
+    pub syn_queue: Option<SynQueue>,
     /// Where it writes what flows were like.
-    pub ledger: Ledger,
+    pub accounting: Accounting,
 }
 
 /// A worker, not at work yet.
@@ -98,17 +98,17 @@ pub struct Worker {
     shared: Arc<Shared>,
     counters: Arc<Counters>,
     translates: Arc<AtomicBool>,
-    intake: Option<Intake>,
-    standstill: Standstill,
-    ledger: Ledger,
+    syn_queue: Option<SynQueue>,
+    standstill: StallDetector,
+    accounting: Accounting,
     flows: Slab<Flow>,
     /// Flows in [`Phase::Dialling`], and what is dialled for them.
     dialling: HashMap<u32, Dialling>,
     /// Opened when a dial that conntrack has seen is first given up.
     conntrack: Option<Conntrack>,
-    /// When it was last looked for dials that are silent.
+    /// When the dials were last searched for silent ones.
     listened: Instant,
-    tools: Tools,
+    buffers: PumpBuffers,
     again: VecDeque<u32>,
     breaking: Breaking,
     idle: Idle,
@@ -120,11 +120,11 @@ impl Worker {
     ///
     /// # Errors
     /// When the kernel gives no epoll set.
-    pub fn new(plan: Plan) -> io::Result<Self> {
+    pub fn new(plan: WorkerParts) -> io::Result<Self> {
         let epoll = Epoll::new()?;
         epoll.add(plan.shared.wake(), WAKE, Interest::READ | Interest::EDGE)?;
-        if let Some(intake) = &plan.intake {
-            epoll.add(&intake.queues, QUEUE, Interest::READ)?;
+        if let Some(syn_queue) = &plan.syn_queue {
+            epoll.add(&syn_queue.queues, QUEUE, Interest::READ)?;
         }
         plan.shared.beat(plan.number);
         let edition = plan.shared.edition();
@@ -145,17 +145,17 @@ impl Worker {
             shared: plan.shared,
             counters: plan.counters,
             translates: plan.translates,
-            standstill: Standstill::new(),
-            intake: plan.intake,
-            ledger: plan.ledger,
+            standstill: StallDetector::new(),
+            syn_queue: plan.syn_queue,
+            accounting: plan.accounting,
             flows: Slab::new(),
             dialling: HashMap::new(),
             conntrack: None,
             listened: timer::now(),
-            tools: Tools {
+            buffers: PumpBuffers {
                 pool: Pool::new(pipes, pipes.min(64), pipe_size),
                 buffer: vec![0; crate::pump::SMALL].into(),
-                held: 0,
+                pending: 0,
                 portion: pipe_size,
                 turn: TURN,
             },
@@ -195,13 +195,13 @@ impl Worker {
             self.on_breaking();
             self.on_idle();
             self.on_stalled();
-            self.on_late();
+            self.on_syn_tick();
             self.tell_verdicts();
             self.flows.settle();
             self.shared
-                .load()
-                .worker_holds(self.number, self.tools.held);
-            if self.shared.stage() == Stage::Stopped {
+                .memory()
+                .set_worker_usage(self.number, self.buffers.pending);
+            if self.shared.lifecycle() == Lifecycle::Stopped {
                 // Dropping the flows that are left resets them.
                 return Ok(());
             }
@@ -228,7 +228,7 @@ impl Worker {
             self.idle_tick(),
             self.stalled_tick(),
             self.dial_tick(),
-            self.intake.as_ref().and_then(Intake::tick),
+            self.syn_queue.as_ref().and_then(SynQueue::tick),
         ];
         all.into_iter().flatten().min()
     }
@@ -239,8 +239,8 @@ impl Worker {
             WAKE => {
                 self.shared.beat(self.number);
                 self.on_renewal();
-                self.on_silent();
-                self.on_orphans();
+                self.on_dead_neighbours();
+                self.on_abandoned_listeners();
                 self.on_retirement();
             }
             token if token & DIAL != 0 => self.on_dial_ended(event),
@@ -288,8 +288,8 @@ impl Worker {
         let Settings {
             pipes, pipe_size, ..
         } = *self.settings;
-        self.tools.pool.resize(pipes, pipes.min(64), pipe_size);
-        self.tools.portion = pipe_size;
+        self.buffers.pool.resize(pipes, pipes.min(64), pipe_size);
+        self.buffers.portion = pipe_size;
     }
 
     fn on_open(&mut self, index: u32, side: Side, event: Event) {
@@ -300,11 +300,11 @@ impl Worker {
             return self.break_flow(index, side, None);
         }
         if event.peer_closed() {
-            flow.lane(side).source_closes();
+            flow.pump(side).source_closes();
         }
-        // What waits for room goes first: room may be all that the other lane needs to end.
-        let room = event.writable() && flow.lane(side.other()).is_full();
-        let data = event.readable() && !flow.lane(side).is_full();
+        // What waits for room goes first: room may be all that the other pump needs to end.
+        let room = event.writable() && flow.pump(side.other()).is_full();
+        let data = event.readable() && !flow.pump(side).is_full();
         if room && !self.pump(index, side.other()) {
             return;
         }
@@ -322,18 +322,18 @@ impl Worker {
             let Some(flow) = self.flows.get_mut(index) else {
                 return;
             };
-            if flow.phase == Phase::Open && !flow.lane(side).is_full() && !self.pump(index, side) {
+            if flow.phase == Phase::Open && !flow.pump(side).is_full() && !self.pump(index, side) {
                 return;
             }
         }
     }
 
-    /// Pumps the lane that reads from `side`; `false` when the flow is gone or breaking.
+    /// Pumps the pump that reads from `side`; `false` when the flow is gone or breaking.
     fn pump(&mut self, index: u32, side: Side) -> bool {
         let Some(flow) = self.flows.get_mut(index) else {
             return false;
         };
-        if !flow.far_complete && flow.lane(side).goes_on() {
+        if !flow.far_complete && flow.pump(side).expects_more() {
             flow.far_complete = true;
             let leg = &self.settings.legs.of(flow.profile())[flow.leg.other() as usize];
             if let Err(error) = leg.apply_to_rest(flow.socket(Side::Far)) {
@@ -342,9 +342,9 @@ impl Worker {
         }
         let mut moved = 0;
         let outward = flow.outward(side);
-        let (lane, from, to) = flow.parts(side);
-        let was_full = lane.is_full();
-        let result = lane.pump(from, to, &mut self.tools, &mut moved);
+        let (pump, from, to) = flow.parts(side);
+        let was_full = pump.is_full();
+        let result = pump.run(from, to, &mut self.buffers, &mut moved);
         if moved > 0 {
             flow.active = self.idle.now;
         }
@@ -353,25 +353,25 @@ impl Worker {
             LegId::Lan => self.counters.bytes_to_lan.many(moved),
         }
         match result {
-            Ok(Step::Empty) => true,
-            Ok(Step::Full) => {
+            Ok(PumpState::Empty) => true,
+            Ok(PumpState::Full) => {
                 if !was_full {
                     self.counters.held_back.one();
                 }
                 self.watch_room(index, side.other())
             }
-            Ok(Step::More) => {
+            Ok(PumpState::More) => {
                 if !std::mem::replace(&mut flow.queued, true) {
                     self.again.push_back(index);
                 }
                 true
             }
             // The close that follows tells the sink.
-            Ok(Step::Ended) if flow.has_ended() => {
+            Ok(PumpState::Ended) if flow.has_ended() => {
                 self.finish(index);
                 false
             }
-            Ok(Step::Ended) => match socket::shutdown_send(flow.socket(side.other())) {
+            Ok(PumpState::Ended) => match socket::shutdown_send(flow.socket(side.other())) {
                 Ok(()) => true,
                 Err(error) => {
                     self.break_flow(index, side.other(), Some(error));
@@ -392,9 +392,9 @@ impl Worker {
             return;
         };
         self.dialling.remove(&index);
-        self.ledger.closes(&flow, &self.counters);
+        self.accounting.closes(&flow, &self.counters);
         for side in Side::BOTH {
-            flow.lane(side).release(&mut self.tools);
+            flow.pump(side).release(&mut self.buffers);
         }
         drop(flow);
         self.shared.flow_ended();
@@ -405,13 +405,13 @@ impl Drop for Worker {
     /// Also by a panic: what it held is closed with it, and counts no more.
     fn drop(&mut self) {
         let held = self
-            .intake
+            .syn_queue
             .as_ref()
-            .map_or(0, |intake| intake.table.flows());
+            .map_or(0, |syn_queue| syn_queue.table.flows());
         for _ in 0..self.flows.numbers().len() + held {
             self.shared.flow_ended();
         }
-        self.shared.load().worker_holds(self.number, 0);
-        self.shared.orphan(&self.serves);
+        self.shared.memory().set_worker_usage(self.number, 0);
+        self.shared.abandon_listeners(&self.serves);
     }
 }

@@ -14,12 +14,12 @@ mod sync {
 #[path = "../src/flow_limit.rs"]
 mod flow_limit;
 
-use flow_limit::{Bounds, Room};
+use flow_limit::{FlowBounds, FlowCounter};
 use loom::sync::Arc;
 use loom::thread;
 
-fn bounds(suspend: usize, resume: usize) -> Bounds {
-    Bounds {
+fn bounds(suspend: usize, resume: usize) -> FlowBounds {
+    FlowBounds {
         suspend,
         resume,
         hard: suspend + 10,
@@ -30,8 +30,8 @@ fn bounds(suspend: usize, resume: usize) -> Bounds {
 #[test]
 fn a_bound_that_is_lowered_while_flows_begin_is_met() {
     loom::model(|| {
-        let room = Arc::new(Room::new(bounds(10, 5)));
-        let begin = |room: &Arc<Room>| {
+        let room = Arc::new(FlowCounter::new(bounds(10, 5)));
+        let begin = |room: &Arc<FlowCounter>| {
             let room = Arc::clone(room);
             thread::spawn(move || room.began())
         };
@@ -47,7 +47,7 @@ fn a_bound_that_is_lowered_while_flows_begin_is_met() {
 #[test]
 fn a_bound_that_is_raised_while_a_flow_ends_is_left() {
     loom::model(|| {
-        let room = Arc::new(Room::new(bounds(2, 0)));
+        let room = Arc::new(FlowCounter::new(bounds(2, 0)));
         room.began();
         room.began();
         let worker = {
@@ -65,7 +65,7 @@ fn a_bound_that_is_raised_while_a_flow_ends_is_left() {
 #[test]
 fn every_flow_is_counted_once() {
     loom::model(|| {
-        let room = Arc::new(Room::new(bounds(2, 1)));
+        let room = Arc::new(FlowCounter::new(bounds(2, 1)));
         let worker = {
             let room = Arc::clone(&room);
             thread::spawn(move || {

@@ -1,13 +1,13 @@
 //! Starting a gateway.
 
-use super::threads::{Crew, Duty};
-use super::{Connections, Gateway, Meter, Patience, Scales, buffered};
-use crate::ack_thinning::Thinner;
-use crate::congestion::{ControlError, Supply};
+use super::thread_set::{Role, ThreadSet};
+use super::{Connections, DrainTimes, Gateway, Meter, Schedule, buffered};
+use crate::ack_thinning::AckThinner;
+use crate::congestion::{CongestionControls, CongestionError};
 use crate::descriptor_budget::{Descriptors, budget};
-use crate::handle::{Fixed, Handle};
+use crate::handle::{Handle, StartSettings};
 use crate::manage::protocol::{self, Request};
-use crate::status::{Facts, Lookout};
+use crate::status::{StartFacts, StatusCollector};
 use crate::watchdog::{self, Watchdog};
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_gateway_config::{Config, Interface, LegId};
@@ -22,8 +22,8 @@ use bentpipe_os::netlink::{Netlink, NetlinkError};
 use bentpipe_os::owner::{Owner, OwnerError};
 use bentpipe_os::{limits, sched, sweep};
 use bentpipe_relay::{
-    Backlog, Counters, Intake, Ledger, Legs, ListenError, Listener, Listeners, Plan, Settings,
-    Shared, Standing, Table, Worker, flow_log, listen,
+    Accounting, AdmissionMode, Backlog, Counters, HandshakeTable, LegPolicies, ListenError,
+    Listener, Listeners, Settings, Shared, SynQueue, Worker, WorkerParts, flow_log, listen,
 };
 use bentpipe_sockets::timer;
 use std::collections::HashSet;
@@ -78,7 +78,7 @@ pub enum StartError {
     SameInterface(String),
     /// A leg insists on a congestion control that is not to be had.
     #[error(transparent)]
-    Control(#[from] ControlError),
+    Control(#[from] CongestionError),
     /// A listening socket could not be made.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -159,8 +159,8 @@ impl Gateway {
             tracing::info!("{line}");
         }
         let marks = Marks::new(Owner::current()?);
-        let mut supply = Supply::default();
-        let legs = supply.prepare_all(config, marks)?;
+        let mut congestion_controls = CongestionControls::default();
+        let legs = congestion_controls.prepare_all(config, marks)?;
         let threads = match config.threads {
             Some(threads) => threads,
             None => sched::allowed_cpus()
@@ -174,12 +174,12 @@ impl Gateway {
             diag: Diag::open().map_err(system("ask for connections"))?,
             marks,
         };
-        let facts = Facts {
+        let facts = StartFacts {
             interfaces: [config.lan_interfaces.clone(), config.sat_interfaces.clone()],
             marks,
             began: timer::now(),
         };
-        let lookout = Lookout::new(facts).map_err(system("ask for connections"))?;
+        let collector = StatusCollector::new(facts).map_err(system("ask for connections"))?;
         let neighbours = Neighbours::watch().map_err(system("watch the neighbours"))?;
         // Before any worker: a suspended interception takes nothing, and most that can fail is here.
         let decoy = DecoyListener::open().map_err(listen::no_decoy)?;
@@ -201,67 +201,67 @@ impl Gateway {
         let (mut interception, queues) =
             Interception::new(rules, decoy, config.limits.half_open).map_err(explain)?;
         let backlog = Backlog::measure();
-        let intakes = queues
+        let syn_queues = queues
             .into_iter()
-            .map(|queues| Intake {
+            .map(|queues| SynQueue {
                 queues,
                 entrances: entrances.clone(),
                 handshake: config.handshake,
                 marks,
                 backlog,
-                table: Table::new(threads),
+                table: HandshakeTable::new(threads),
                 workers: threads,
                 looked: timer::now(),
             })
             .collect();
         let descriptors = descriptors(threads)?;
-        let (shared, meter, mut crew) = spawn(
+        let (shared, meter, mut thread_set) = spawn(
             config,
             legs,
             listeners,
-            intakes,
+            syn_queues,
             &descriptors,
             marks,
             &interception,
         )?;
-        let (orders, taken) = mpsc::channel();
+        let (commands, taken) = mpsc::channel();
         let handle = Handle {
-            orders,
+            commands,
             shared: Arc::clone(&shared),
             meter: meter.clone(),
-            lookout: Arc::new(Mutex::new(lookout)),
+            collector: Arc::new(Mutex::new(collector)),
         };
-        let watched = watch(&mut crew, &interception, &shared);
+        let watched = spawn_watchdog(&mut thread_set, &interception, &shared);
         match bypassed {
             true => {
                 interception.suspend(PassReason::Bypassed);
-                shared.stand(Standing::Bypassed);
+                shared.set_mode(AdmissionMode::Bypassed);
             }
             false => {
                 interception.resume();
-                shared.stand(Standing::Serving);
+                shared.set_mode(AdmissionMode::Serving);
             }
         }
         let gateway = Self {
             interception,
-            crew,
+            thread_set,
             shared,
             meter,
             connections,
             neighbours,
-            supply,
+            congestion_controls,
             marks,
             handle,
-            orders: taken,
-            fixed: Fixed::of(config),
+            commands: taken,
+            start_settings: StartSettings::of(config),
             descriptors,
-            scales: Scales {
+            schedule: Schedule {
                 next: timer::now(),
                 retry: timer::now(),
             },
             bypassed,
-            renewal: None,
-            patience: Patience::of(config),
+            reload: None,
+            drain_times: DrainTimes::of(config),
         };
         watched?;
         forwarding::warn([&config.lan_interfaces, &config.sat_interfaces]);
@@ -328,7 +328,11 @@ fn interfaces(config: &Config) -> Result<[Vec<Interface>; 2], StartError> {
 type Opened = (Vec<Crossing>, Vec<Vec<Listener>>);
 
 /// Opens the listeners, one list a worker, and says what is to be intercepted into them.
-fn open_listeners(config: &Config, legs: &Legs, threads: usize) -> Result<Opened, StartError> {
+fn open_listeners(
+    config: &Config,
+    legs: &LegPolicies,
+    threads: usize,
+) -> Result<Opened, StartError> {
     let mut crossings = Vec::new();
     let mut listeners: Vec<Vec<Listener>> = (0..threads).map(|_| Vec::new()).collect();
     for leg in [LegId::Lan, LegId::Sat] {
@@ -369,13 +373,13 @@ fn descriptors(workers: usize) -> Result<Descriptors, StartError> {
 
 fn spawn(
     config: &Config,
-    legs: Legs,
+    legs: LegPolicies,
     listeners: Vec<Vec<Listener>>,
-    intakes: Vec<Intake>,
+    syn_queues: Vec<SynQueue>,
     descriptors: &Descriptors,
     marks: Marks,
     interception: &Interception,
-) -> Result<(Arc<Shared>, Meter, Crew), StartError> {
+) -> Result<(Arc<Shared>, Meter, ThreadSet), StartError> {
     let Descriptors {
         available,
         used,
@@ -409,43 +413,43 @@ fn spawn(
         }
     };
     // Without queues no worker has an intake.
-    let intakes = intakes
+    let syn_queues = syn_queues
         .into_iter()
         .map(Some)
         .chain(std::iter::repeat_with(|| None));
     let own = |list: Vec<Listener>| list.into_iter().map(Arc::new).collect();
     let listeners: Listeners = listeners.into_iter().map(own).collect();
-    let kept = intakes.zip(counters.iter().zip(meter.times.iter()));
+    let kept = syn_queues.zip(counters.iter().zip(meter.times.iter()));
     let plans = kept
         .enumerate()
         .take(threads)
-        .map(|(number, (intake, (counters, times)))| Plan {
+        .map(|(number, (syn_queue, (counters, times)))| WorkerParts {
             number,
             listeners: Arc::clone(&listeners),
-            intake,
+            syn_queue,
             translates: interception.translates(),
             shared: Arc::clone(&shared),
             counters: Arc::clone(counters),
-            ledger: Ledger {
+            accounting: Accounting {
                 times: config.metrics.map(|_| Arc::clone(times)),
                 log: log.clone(),
             },
         });
-    let mut crew = Crew::default();
-    let hired = hire(&mut crew, &shared, plans).and_then(|()| {
+    let mut thread_set = ThreadSet::default();
+    let started = spawn_workers(&mut thread_set, &shared, plans).and_then(|()| {
         let rate = config.sat.ack_rate;
         let counters = Arc::clone(&counters[threads]);
         rate.map_or(Ok(()), |rate| {
             let link = (rate, config.sat.link.overhead);
-            thin(&mut crew, &shared, (link, marks), counters)
+            spawn_ack_thinner(&mut thread_set, &shared, (link, marks), counters)
         })
     });
-    if let Err(error) = hired {
+    if let Err(error) = started {
         // They were told to end at once; how they ended does not matter any more.
-        let _ = crew.stop(&shared);
+        let _ = thread_set.stop(&shared);
         return Err(error);
     }
-    Ok((shared, meter, crew))
+    Ok((shared, meter, thread_set))
 }
 
 /// By which SYNs are dealt to workers: chance, so that nobody can send all of theirs to one.
@@ -456,33 +460,35 @@ fn seed() -> u32 {
 }
 
 /// Starts the workers.
-fn hire(
-    crew: &mut Crew,
+fn spawn_workers(
+    thread_set: &mut ThreadSet,
     shared: &Arc<Shared>,
-    plans: impl Iterator<Item = Plan>,
+    plans: impl Iterator<Item = WorkerParts>,
 ) -> Result<(), StartError> {
     let refused = || system("start a thread");
     for plan in plans {
         let number = plan.number;
         let worker = Worker::new(plan).map_err(system("make an epoll set"))?;
         let name = format!("split-{number}");
-        crew.hire(name, Duty::Split(number), shared, move || worker.run())
+        thread_set
+            .spawn(name, Role::Split(number), shared, move || worker.run())
             .map_err(refused())?;
     }
     Ok(())
 }
 
 /// Starts the thread that thins out acknowledgements, where they can be held.
-fn thin(
-    crew: &mut Crew,
+fn spawn_ack_thinner(
+    thread_set: &mut ThreadSet,
     shared: &Arc<Shared>,
     (link, marks): ((Rate, Bytes), Marks),
     counters: Arc<Counters>,
 ) -> Result<(), StartError> {
-    match Thinner::new(link, marks, Arc::clone(shared), counters) {
+    match AckThinner::new(link, marks, Arc::clone(shared), counters) {
         Ok(thinner) => {
             let work = move || thinner.run();
-            crew.hire("acks".to_owned(), Duty::Aid(None), shared, work)
+            thread_set
+                .spawn("acks".to_owned(), Role::Aid(None), shared, work)
                 .map_err(system("start a thread"))
         }
         Err(why) => {
@@ -493,20 +499,21 @@ fn thin(
 }
 
 /// Starts the watchdog.
-fn watch(
-    crew: &mut Crew,
+fn spawn_watchdog(
+    thread_set: &mut ThreadSet,
     interception: &Interception,
     shared: &Arc<Shared>,
 ) -> Result<(), StartError> {
     let (switch, diversion) = (interception.switch(), interception.diversion());
-    let legs = watchdog::Legs::new(interception.interfaces())?;
+    let legs = watchdog::LegInterfaces::new(interception.interfaces())?;
     let watchdog = Watchdog::new(switch, diversion, legs, Arc::clone(shared));
     let watchdog = watchdog.map_err(system("watch the rules and routes"))?;
-    crew.hire("watchdog".to_owned(), Duty::Aid(None), shared, move || {
-        watchdog.run();
-        Ok(())
-    })
-    .map_err(system("start a thread"))
+    thread_set
+        .spawn("watchdog".to_owned(), Role::Aid(None), shared, move || {
+            watchdog.run();
+            Ok(())
+        })
+        .map_err(system("start a thread"))
 }
 
 /// Names what the machine lacks, where that is why interception failed.

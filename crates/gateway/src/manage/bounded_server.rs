@@ -1,5 +1,9 @@
-//! A small server: a bounded number of clients of each rank, each with a thread of low priority. Whoever
-//! finds no seat is turned away at once; whoever needs none is served at the door.
+//! A small server for the operator's side: it serves a bounded number of clients of each class at a time, each in a
+//! thread of low priority.
+//!
+//! A client that finds no free slot is turned away at once. What can be answered without waiting is answered by the
+//! thread that accepts, and takes no slot. So a client that hangs or floods costs its own slot, and nothing of the
+//! flows.
 
 use bentpipe_os::sched;
 use bentpipe_sockets::socket;
@@ -15,71 +19,71 @@ use std::time::Duration;
 /// How long to wait when the kernel refuses a client, most often for want of descriptors.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Where clients come in.
-pub(super) trait Door: AsFd + Send + 'static {
+/// A listening socket, of whichever family.
+pub(super) trait Acceptor: AsFd + Send + 'static {
     type Stream: Write + Send + 'static;
-    fn welcome(&self) -> io::Result<Self::Stream>;
+    fn accept_client(&self) -> io::Result<Self::Stream>;
 }
 
-impl Door for UnixListener {
+impl Acceptor for UnixListener {
     type Stream = UnixStream;
-    fn welcome(&self) -> io::Result<UnixStream> {
+    fn accept_client(&self) -> io::Result<UnixStream> {
         Ok(self.accept()?.0)
     }
 }
 
-impl Door for TcpListener {
+impl Acceptor for TcpListener {
     type Stream = TcpStream;
-    fn welcome(&self) -> io::Result<TcpStream> {
+    fn accept_client(&self) -> io::Result<TcpStream> {
         Ok(self.accept()?.0)
     }
 }
 
-/// What a client is given at the door.
+/// What becomes of a client that has just been accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Greeting {
-    /// It has all that it wanted.
+pub(super) enum Triage {
+    /// It has its answer already.
     Served,
-    /// A seat of one of two ranks, of which neither takes the other's.
-    Seat(Rank),
+    /// It takes a slot of its class; neither class can use up the slots of the other.
+    Serve(ClientClass),
 }
 
-/// Whose seats they are.
+/// Of which clients a slot is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rank {
-    /// Anybody's.
+pub(super) enum ClientClass {
+    /// Any client.
     Common,
-    /// Those of clients that must not be kept out by the others.
+    /// Clients that the others must not keep out.
     Reserved,
 }
 
-/// A server at work. Dropping it closes the door; clients that are seated finish.
+/// A server at work. Dropping it closes its listener; clients that have a slot finish.
 #[derive(Debug)]
-pub(super) struct Seats {
-    door: OwnedFd,
-    doorkeeper: Option<JoinHandle<()>>,
+pub(super) struct BoundedServer {
+    listener: OwnedFd,
+    accept_thread: Option<JoinHandle<()>>,
 }
 
-impl Seats {
-    /// Serves at most `seats` clients of `door` of each rank at a time by `serve`, those to whom `greet`
-    /// gives a seat; those beyond get `full` and the door. `greet` waits for nobody.
-    pub(super) fn open<D: Door>(
+impl BoundedServer {
+    /// Serves by `serve` those clients of `listener` to which `triage` gives a slot, at most `slots` of each class at
+    /// a time. A client beyond that is sent `full` and closed. `triage` must not wait for the client.
+    pub(super) fn open<D: Acceptor>(
         name: &str,
-        door: D,
-        (seats, full): (usize, &'static [u8]),
-        greet: impl Fn(&mut D::Stream) -> Greeting + Send + 'static,
+        listener: D,
+        (slots, full): (usize, &'static [u8]),
+        triage: impl Fn(&mut D::Stream) -> Triage + Send + 'static,
         serve: impl Fn(D::Stream) + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        let handle = door.as_fd().try_clone_to_owned()?;
+        let handle = listener.as_fd().try_clone_to_owned()?;
         let serve = Arc::new(serve);
         let taken = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
         let client = format!("{name}-client");
-        let doorkeeper = thread::Builder::new()
+        let accept_thread = thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || {
                 sched::yield_to_others();
                 loop {
-                    let mut stream = match door.welcome() {
+                    let mut stream = match listener.accept_client() {
                         Ok(stream) => stream,
                         // Closed: see `drop`.
                         Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
@@ -88,47 +92,47 @@ impl Seats {
                             continue;
                         }
                     };
-                    let taken = match greet(&mut stream) {
-                        Greeting::Served => continue,
-                        Greeting::Seat(rank) => &taken[rank as usize],
+                    let taken = match triage(&mut stream) {
+                        Triage::Served => continue,
+                        Triage::Serve(class) => &taken[class as usize],
                     };
-                    if taken.load(Ordering::Relaxed) >= seats {
+                    if taken.load(Ordering::Relaxed) >= slots {
                         // A new connection has room for it, unless its client has gone.
                         let _ = stream.write_all(full);
                         continue;
                     }
                     taken.fetch_add(1, Ordering::Relaxed);
-                    let seat = Seat(Arc::clone(taken));
+                    let slot = Slot(Arc::clone(taken));
                     let serve = Arc::clone(&serve);
-                    // Without a thread the client is turned away, its seat free again.
+                    // When the kernel gives no thread the client is turned away, and its slot is free again.
                     let _ = thread::Builder::new().name(client.clone()).spawn(move || {
-                        let _seat = seat;
+                        let _slot = slot;
                         serve(stream);
                     });
                 }
             })?;
         Ok(Self {
-            door: handle,
-            doorkeeper: Some(doorkeeper),
+            listener: handle,
+            accept_thread: Some(accept_thread),
         })
     }
 }
 
-/// One client's; free again when dropped.
-struct Seat(Arc<AtomicUsize>);
+/// The slot of one client; it is free again when dropped.
+struct Slot(Arc<AtomicUsize>);
 
-impl Drop for Seat {
+impl Drop for Slot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Drop for Seats {
+impl Drop for BoundedServer {
     fn drop(&mut self) {
-        let closed = socket::stop_listening(&self.door);
-        if let (Ok(()), Some(doorkeeper)) = (closed, self.doorkeeper.take()) {
+        let closed = socket::stop_listening(&self.listener);
+        if let (Ok(()), Some(accept_thread)) = (closed, self.accept_thread.take()) {
             // It returns nothing, and its panic has been told already.
-            let _ = doorkeeper.join();
+            let _ = accept_thread.join();
         }
     }
 }

@@ -4,15 +4,15 @@
 //! Two fixed documents do not need an HTTP stack, nor its hundred crates and its threads in the
 //! gateway's process.
 //!
-//! A health check whose request comes in one piece, as they do, is answered at the door: it needs no
-//! seat, so nobody can take one from it.
+//! A health check whose request comes in one piece, as they do, is answered by the thread that accepts: it needs no slot,
+//! so that no other client can keep it out.
 
-use super::bounded_server::{Greeting, Rank};
+use super::bounded_server::{ClientClass, Triage};
 use super::deadline::Deadline;
 use super::metrics;
 use crate::handle::Handle;
 use bentpipe_gateway_config::http::{self, Document, Refusal};
-use bentpipe_relay::Standing;
+use bentpipe_relay::AdmissionMode;
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -20,20 +20,20 @@ use std::time::Duration;
 /// How long a client has for its request, and then for its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// For clients beyond the seats.
+/// For clients beyond the slots.
 pub(super) const BUSY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
 /// How long a client that has its answer may take to hang up.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Answers a health check whose request is there; others get a seat. Waits for nobody.
-pub(super) fn greet(stream: &mut TcpStream, handle: &Handle) -> Greeting {
-    let greeting = check(stream, handle);
-    greeting.unwrap_or(Greeting::Seat(Rank::Common))
+/// Answers a health check whose request is there; any other request gets a slot. It does not wait for the client.
+pub(super) fn triage(stream: &mut TcpStream, handle: &Handle) -> Triage {
+    let triage = check(stream, handle);
+    triage.unwrap_or(Triage::Serve(ClientClass::Common))
 }
 
-fn check(stream: &mut TcpStream, handle: &Handle) -> io::Result<Greeting> {
+fn check(stream: &mut TcpStream, handle: &Handle) -> io::Result<Triage> {
     let mut head = [0; 1024];
     stream.set_nonblocking(true)?;
     let there = stream.peek(&mut head).unwrap_or(0);
@@ -45,12 +45,12 @@ fn check(stream: &mut TcpStream, handle: &Handle) -> io::Result<Greeting> {
         // There is room for it in a new connection.
         stream.write_all(&health(handle))?;
         stream.shutdown(std::net::Shutdown::Write)?;
-        return Ok(Greeting::Served);
+        return Ok(Triage::Served);
     }
     stream.set_nonblocking(false)?;
-    Ok(Greeting::Seat(match checks {
-        true => Rank::Reserved,
-        false => Rank::Common,
+    Ok(Triage::Serve(match checks {
+        true => ClientClass::Reserved,
+        false => ClientClass::Common,
     }))
 }
 
@@ -99,9 +99,9 @@ fn respond(head: &[u8], handle: &Handle) -> Vec<u8> {
 /// Bypassed and suspended are healthy: connections work. One that drains takes no new ones, and of one
 /// that is impaired those that stand may hang.
 fn health(handle: &Handle) -> Vec<u8> {
-    let standing = handle.shared.standing();
+    let standing = handle.shared.mode();
     let status = match standing {
-        Standing::Draining | Standing::Impaired => "503 Service Unavailable",
+        AdmissionMode::Draining | AdmissionMode::Impaired => "503 Service Unavailable",
         _ => "200 OK",
     };
     response(status, PLAIN, &format!("{}\n", standing.name()))

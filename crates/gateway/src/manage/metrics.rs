@@ -4,7 +4,7 @@
 use crate::handle::Handle;
 use crate::status::{LegStatus, Status};
 use bentpipe_gateway_config::LegId;
-use bentpipe_relay::{Distribution, Standing};
+use bentpipe_relay::{AdmissionMode, Distribution};
 use std::fmt::{self, Write as _};
 
 const LEGS: [LegId; 2] = [LegId::Lan, LegId::Sat];
@@ -167,7 +167,7 @@ fn standing(status: &Status, page: &mut Page) -> fmt::Result {
     page.gauge(
         "splits",
         "1 while new connections are split, 0 while they pass.",
-        f64::from(u8::from(status.standing == Standing::Serving)),
+        f64::from(u8::from(status.standing == AdmissionMode::Serving)),
     )?;
     page.gauge("uptime_seconds", "Time since the start.", status.uptime)?;
     let unsplit = status.unsplit.iter();

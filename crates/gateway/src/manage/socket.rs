@@ -1,4 +1,4 @@
-//! The place of the control socket in the file system, and who may do what there.
+//! The file of the control socket, and who may do what over it.
 //!
 //! Its permissions (0660) say who may look; orders are for root and the gateway's own user.
 
@@ -15,57 +15,57 @@ const MODE: u32 = 0o660;
 
 /// A control socket at its path; gone when dropped, unless another gateway has taken its place.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct SocketFile {
     path: PathBuf,
     file: (u64, u64),
 }
 
 /// A socket that is not at its path yet.
 #[derive(Debug)]
-pub(super) struct Making {
+pub(super) struct PendingSocketFile {
     path: PathBuf,
     aside: PathBuf,
 }
 
-impl Place {
-    /// Makes the socket beside `path`, which may be another gateway's until [`Making::take`].
-    pub(super) fn make(path: &Path) -> io::Result<(UnixListener, Making)> {
+impl SocketFile {
+    /// Makes the socket beside `path`, which may be another gateway's until [`PendingSocketFile::take`].
+    pub(super) fn make(path: &Path) -> io::Result<(UnixListener, PendingSocketFile)> {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
         }
         let mut aside = path.as_os_str().to_owned();
         aside.push(format!(".{}", std::process::id()));
-        let making = Making {
+        let pending = PendingSocketFile {
             path: path.to_owned(),
             aside: PathBuf::from(aside),
         };
-        remove(&making.aside)?;
-        let listener = UnixListener::bind(&making.aside)?;
-        fs::set_permissions(&making.aside, fs::Permissions::from_mode(MODE))?;
-        Ok((listener, making))
+        remove(&pending.aside)?;
+        let listener = UnixListener::bind(&pending.aside)?;
+        fs::set_permissions(&pending.aside, fs::Permissions::from_mode(MODE))?;
+        Ok((listener, pending))
     }
 }
 
-impl Making {
+impl PendingSocketFile {
     /// Puts the socket in its place, over what a dead or retired gateway left there.
-    pub(super) fn take(self) -> io::Result<Place> {
+    pub(super) fn take(self) -> io::Result<SocketFile> {
         let file = identity(&self.aside)?;
         fs::rename(&self.aside, &self.path)?;
-        Ok(Place {
+        Ok(SocketFile {
             path: self.path.clone(),
             file,
         })
     }
 }
 
-impl Drop for Making {
+impl Drop for PendingSocketFile {
     fn drop(&mut self) {
         // Renamed, it is not there any more.
         let _ = remove(&self.aside);
     }
 }
 
-impl Drop for Place {
+impl Drop for SocketFile {
     fn drop(&mut self) {
         if identity(&self.path).is_ok_and(|file| file == self.file)
             && let Err(error) = remove(&self.path)

@@ -1,7 +1,7 @@
-//! How much of what SYNs may make belongs to one source prefix and to one destination.
+//! Quotas of half-open connections, by source prefix and by destination.
 //!
-//! Like a congestion window: each begins with little, earns more by connections that clients confirm, and a
-//! prefix whose connections are not confirmed loses half of that.
+//! They work like a congestion window: each begins with little and earns more by every connection that its client
+//! confirms; a prefix whose connections are not confirmed in time loses half of what it has earned.
 
 use bentpipe_gateway_config::Ends;
 use std::collections::HashMap;
@@ -9,9 +9,9 @@ use std::collections::hash_map::Entry;
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Of a source prefix or a destination.
+/// The quota of one source prefix or one destination, and what is used of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Share {
+pub(crate) struct Quota {
     /// SYNs that are held, and those let in whose clients have yet to confirm.
     pub(crate) pending: usize,
     /// Of these the ones whose far side has accepted: it sees a connection.
@@ -27,14 +27,14 @@ const MOST: usize = 65_536;
 
 /// Counts by source prefix and by destination.
 #[derive(Debug, Default)]
-pub(crate) struct Shares {
-    prefixes: HashMap<IpAddr, Share>,
-    destinations: HashMap<SocketAddr, Share>,
+pub(crate) struct Quotas {
+    prefixes: HashMap<IpAddr, Quota>,
+    destinations: HashMap<SocketAddr, Quota>,
 }
 
-impl Shares {
+impl Quotas {
     /// The share of the source prefix of `ends`, and of its destination.
-    pub(crate) fn of(&self, (client, server): &Ends) -> (Share, Share) {
+    pub(crate) fn of(&self, (client, server): &Ends) -> (Quota, Quota) {
         let prefix = self.prefixes.get(&prefix(client.ip()));
         let destination = self.destinations.get(server);
         (
@@ -45,32 +45,32 @@ impl Shares {
 
     /// One more is pending.
     pub(crate) fn begin(&mut self, ends: &Ends) {
-        self.change(ends, |share| share.pending += 1);
+        self.change(ends, |quota| quota.pending += 1);
     }
 
     /// The far side of one that is pending has accepted.
     pub(crate) fn answer(&mut self, ends: &Ends) {
-        self.change(ends, |share| share.unconfirmed += 1);
+        self.change(ends, |quota| quota.unconfirmed += 1);
     }
 
     /// The far side of such a one is reset.
     pub(crate) fn reset(&mut self, ends: &Ends) {
-        self.change(ends, |share| {
-            share.unconfirmed = share.unconfirmed.saturating_sub(1);
+        self.change(ends, |quota| {
+            quota.unconfirmed = quota.unconfirmed.saturating_sub(1);
         });
     }
 
     /// One is no longer pending.
     pub(crate) fn end(&mut self, ends: &Ends) {
-        self.change(ends, |share| {
-            share.pending = share.pending.saturating_sub(1);
+        self.change(ends, |quota| {
+            quota.pending = quota.pending.saturating_sub(1);
         });
     }
 
     /// The client of one has confirmed.
     pub(crate) fn earn(&mut self, ends: &Ends) {
-        self.change(ends, |share| {
-            share.credit = (share.credit + EARNS).min(MOST);
+        self.change(ends, |quota| {
+            quota.credit = (quota.credit + EARNS).min(MOST);
         });
     }
 
@@ -79,20 +79,20 @@ impl Shares {
         adjust(
             &mut self.prefixes,
             prefix(client.ip()),
-            |share: &mut Share| {
-                share.credit /= 2;
+            |quota: &mut Quota| {
+                quota.credit /= 2;
             },
         );
     }
 
     /// What was earned is forgotten by and by. To be called once a second.
     pub(crate) fn age(&mut self) {
-        let age = |share: &mut Share| {
-            share.credit -= share.credit.div_ceil(16);
-            *share != Share::default()
+        let age = |quota: &mut Quota| {
+            quota.credit -= quota.credit.div_ceil(16);
+            *quota != Quota::default()
         };
-        self.prefixes.retain(|_, share| age(share));
-        self.destinations.retain(|_, share| age(share));
+        self.prefixes.retain(|_, quota| age(quota));
+        self.destinations.retain(|_, quota| age(quota));
     }
 
     /// Whether there is nothing to forget.
@@ -100,24 +100,24 @@ impl Shares {
         self.prefixes.is_empty() && self.destinations.is_empty()
     }
 
-    fn change(&mut self, (client, server): &Ends, change: impl Fn(&mut Share)) {
+    fn change(&mut self, (client, server): &Ends, change: impl Fn(&mut Quota)) {
         adjust(&mut self.prefixes, prefix(client.ip()), &change);
         adjust(&mut self.destinations, *server, &change);
     }
 }
 
-fn adjust<K: Hash + Eq>(map: &mut HashMap<K, Share>, key: K, change: impl Fn(&mut Share)) {
+fn adjust<K: Hash + Eq>(map: &mut HashMap<K, Quota>, key: K, change: impl Fn(&mut Quota)) {
     match map.entry(key) {
         Entry::Vacant(entry) => {
-            let mut share = Share::default();
-            change(&mut share);
-            if share != Share::default() {
-                entry.insert(share);
+            let mut quota = Quota::default();
+            change(&mut quota);
+            if quota != Quota::default() {
+                entry.insert(quota);
             }
         }
         Entry::Occupied(mut entry) => {
             change(entry.get_mut());
-            if *entry.get() == Share::default() {
+            if *entry.get() == Quota::default() {
                 entry.remove();
             }
         }
@@ -146,21 +146,21 @@ mod tests {
         let ends =
             |client: &str| -> Ends { (client.parse().unwrap(), "192.0.2.1:80".parse().unwrap()) };
         let near = [ends("10.0.0.1:1"), ends("10.0.0.200:2"), ends("10.0.1.1:3")];
-        let mut shares = Shares::default();
-        near.iter().for_each(|ends| shares.begin(ends));
-        shares.answer(&near[0]);
-        let (prefix, destination) = shares.of(&near[1]);
+        let mut quotas = Quotas::default();
+        near.iter().for_each(|ends| quotas.begin(ends));
+        quotas.answer(&near[0]);
+        let (prefix, destination) = quotas.of(&near[1]);
         assert_eq!((prefix.pending, prefix.unconfirmed), (2, 1));
         assert_eq!((destination.pending, destination.unconfirmed), (3, 1));
-        shares.reset(&near[0]);
-        near.iter().for_each(|ends| shares.end(ends));
-        assert!(shares.prefixes.is_empty() && shares.destinations.is_empty());
-        near.iter().for_each(|ends| shares.earn(ends));
-        shares.lose(&near[0]);
-        let (prefix, destination) = shares.of(&near[1]);
+        quotas.reset(&near[0]);
+        near.iter().for_each(|ends| quotas.end(ends));
+        assert!(quotas.prefixes.is_empty() && quotas.destinations.is_empty());
+        near.iter().for_each(|ends| quotas.earn(ends));
+        quotas.lose(&near[0]);
+        let (prefix, destination) = quotas.of(&near[1]);
         assert_eq!((prefix.credit, destination.credit), (1, 3));
-        (0..3).for_each(|_| shares.age());
-        assert!(shares.prefixes.is_empty() && shares.destinations.is_empty());
+        (0..3).for_each(|_| quotas.age());
+        assert!(quotas.prefixes.is_empty() && quotas.destinations.is_empty());
         let six = ["fd00:0:0:1::1", "fd00:0:0:2::1", "fd00:0:0:101::1"];
         let [one, two, other] = six.map(|address| super::prefix(address.parse().unwrap()));
         assert!(one == two && one != other);

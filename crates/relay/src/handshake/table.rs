@@ -1,6 +1,6 @@
 //! The SYNs that one worker has taken and whose connections do not stand yet.
 
-use super::{Backlog, Shares};
+use super::{Backlog, Quotas};
 use crate::slab::Slab;
 use bentpipe_base::{Instant, Seq};
 use bentpipe_gateway_config::{Ends, Syn};
@@ -52,7 +52,7 @@ impl Ticket {
 
 /// A SYN in a queue, and the dial that decides about it.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldSyn {
     pub(crate) ends: Ends,
     pub(crate) seq: Seq,
     pub(crate) ticket: Ticket,
@@ -68,7 +68,7 @@ pub(crate) struct Held {
 
 /// A SYN that has gone on to a listener.
 #[derive(Debug)]
-struct LetIn {
+struct LoopedSyn {
     seq: Seq,
     begun: Instant,
     /// When it was last let in, and whether it was more than once.
@@ -85,13 +85,13 @@ struct LetIn {
 
 /// What is known of a SYN that comes.
 #[derive(Debug)]
-pub(crate) enum Known {
+pub(crate) enum SynStatus {
     /// Nothing: it begins a connection.
     New,
     /// One of its ends is held already; this is the ticket of the one that is not needed of the two.
     Held(Ticket),
     /// It comes again after it was let in.
-    LetIn,
+    Looped,
     /// It was let in twice, and no listener has it: then it would not be here.
     Lost,
     /// It was dropped, and is to pass now.
@@ -100,13 +100,13 @@ pub(crate) enum Known {
 
 /// The SYNs of one worker.
 #[derive(Debug)]
-pub struct Table {
-    held: Slab<Held>,
+pub struct HandshakeTable {
+    held: Slab<HeldSyn>,
     /// Where in `held` the SYN of a connection is.
     places: HashMap<Ends, u32>,
     /// SYNs let in of late. One that comes again may have waited in the queue while the first became
     /// a connection.
-    let_in: HashMap<Ends, LetIn>,
+    let_in: HashMap<Ends, LoopedSyn>,
     /// SYNs that were dropped and are to pass when they come again, and until when.
     passing: HashMap<Ends, (Seq, Instant)>,
     /// How many of these wait for their clients, and how many have a far side.
@@ -114,12 +114,12 @@ pub struct Table {
     unconfirmed: usize,
     /// How many were given up of late; halves every four seconds.
     abandoned: usize,
-    shares: Shares,
+    quotas: Quotas,
     /// How many tables the limits are shared by.
     tables: usize,
 }
 
-impl Table {
+impl HandshakeTable {
     /// The table of one of `tables` workers.
     pub fn new(tables: usize) -> Self {
         Self {
@@ -130,7 +130,7 @@ impl Table {
             waiting: 0,
             unconfirmed: 0,
             abandoned: 0,
-            shares: Shares::default(),
+            quotas: Quotas::default(),
             tables,
         }
     }
@@ -141,7 +141,7 @@ impl Table {
             && self.let_in.is_empty()
             && self.passing.is_empty()
             && self.abandoned == 0
-            && self.shares.are_empty()
+            && self.quotas.are_empty()
     }
 
     /// How many are counted as flows: those that are held, and those whose far side has accepted.
@@ -151,47 +151,53 @@ impl Table {
 
     /// What is known of `syn`, which waits with `ticket`. Of a SYN that comes again the first is kept where dials are
     /// `tracked`: conntrack takes the others for a part of the dial.
-    pub(crate) fn meet(&mut self, ticket: Ticket, syn: &Syn, tracked: bool, now: Instant) -> Known {
+    pub(crate) fn meet(
+        &mut self,
+        ticket: Ticket,
+        syn: &Syn,
+        tracked: bool,
+        now: Instant,
+    ) -> SynStatus {
         let place = self.places.get(&syn.ends).copied();
         if let Some(held) = place.and_then(|index| self.held.get_mut(index)) {
             // A client that has begun anew listens to the new one alone.
             held.repeated = true;
             if tracked && held.seq == syn.seq {
-                return Known::Held(ticket);
+                return SynStatus::Held(ticket);
             }
             held.seq = syn.seq;
             held.later = true;
-            return Known::Held(std::mem::replace(&mut held.ticket, ticket));
+            return SynStatus::Held(std::mem::replace(&mut held.ticket, ticket));
         }
         match self.let_in.get_mut(&syn.ends) {
             Some(before) if before.waits && before.seq != syn.seq => {
                 // Its client has reset what we answered, and begins anew.
                 (before.seq, before.looped, before.again) = (syn.seq, now, false);
                 before.until = now + UNCONFIRMED;
-                Known::LetIn
+                SynStatus::Looped
             }
             Some(before) if before.waits => {
                 if now.since(before.looped) >= PROMPT {
                     if before.again {
-                        return Known::Lost;
+                        return SynStatus::Lost;
                     }
                     (before.looped, before.again) = (now, true);
                 }
                 before.until = now + UNCONFIRMED;
-                Known::LetIn
+                SynStatus::Looped
             }
-            Some(before) if before.seq == syn.seq => Known::LetIn,
+            Some(before) if before.seq == syn.seq => SynStatus::Looped,
             _ => self.meet_passing(syn, now),
         }
     }
 
-    fn meet_passing(&mut self, syn: &Syn, now: Instant) -> Known {
+    fn meet_passing(&mut self, syn: &Syn, now: Instant) -> SynStatus {
         match self.passing.get_mut(&syn.ends) {
             Some((seq, until)) if *seq == syn.seq => {
                 *until = now + PASSING;
-                Known::Passes
+                SynStatus::Passes
             }
-            _ => Known::New,
+            _ => SynStatus::New,
         }
     }
 
@@ -206,7 +212,7 @@ impl Table {
     /// quarter of it, one destination half; both begin with [`INITIAL`].
     pub(crate) fn has_room(&self, ends: &Ends, half_open: usize) -> bool {
         let most = half_open.div_ceil(self.tables);
-        let (prefix, destination) = self.shares.of(ends);
+        let (prefix, destination) = self.quotas.of(ends);
         let initial = INITIAL.div_ceil(self.tables);
         self.places.len() + self.waiting < most
             && prefix.pending < most.div_ceil(4).min(initial + prefix.credit)
@@ -221,7 +227,7 @@ impl Table {
     /// Whether a client between `ends` is to prove first that it is there.
     pub(crate) fn wants_proof(&self, ends: &Ends) -> bool {
         let of_each = |all: usize| all.div_ceil(self.tables);
-        let (prefix, destination) = self.shares.of(ends);
+        let (prefix, destination) = self.quotas.of(ends);
         self.abandoned >= SUSPECT
             || self.unconfirmed >= of_each(UNCONFIRMED_AT_ALL)
             || prefix.unconfirmed >= of_each(UNCONFIRMED_FROM_ONE)
@@ -229,23 +235,23 @@ impl Table {
     }
 
     /// Holds a SYN; returns its number.
-    pub(crate) fn hold(&mut self, held: Held) -> u32 {
-        self.shares.begin(&held.ends);
+    pub(crate) fn hold(&mut self, held: HeldSyn) -> u32 {
+        self.quotas.begin(&held.ends);
         let ends = held.ends;
         let index = self.held.insert(held);
         self.places.insert(ends, index);
         index
     }
 
-    pub(crate) fn held(&mut self, index: u32) -> Option<&mut Held> {
+    pub(crate) fn held(&mut self, index: u32) -> Option<&mut HeldSyn> {
         self.held.get_mut(index)
     }
 
     /// Lets go of a held SYN.
-    pub(crate) fn release(&mut self, index: u32) -> Option<Held> {
+    pub(crate) fn release(&mut self, index: u32) -> Option<HeldSyn> {
         let held = self.held.remove(index)?;
         self.places.remove(&held.ends);
-        self.shares.end(&held.ends);
+        self.quotas.end(&held.ends);
         Some(held)
     }
 
@@ -261,16 +267,16 @@ impl Table {
         if self.let_in.len() >= REMEMBERED {
             self.let_in.retain(|_, before| before.waits);
         }
-        self.shares.begin(&ends);
+        self.quotas.begin(&ends);
         self.waiting += 1;
         if far.is_some() {
-            self.shares.answer(&ends);
+            self.quotas.answer(&ends);
             self.unconfirmed += 1;
         }
         let begun = far.as_ref().map_or(now, |(_, begun)| *begun);
         let far = far.map(|(socket, _)| (socket, now + CONFIRMATION));
         let until = now + UNCONFIRMED;
-        let entry = LetIn {
+        let entry = LoopedSyn {
             seq,
             begun,
             looped: now,
@@ -290,11 +296,11 @@ impl Table {
         entry.waits = false;
         entry.until = now + MEMORY;
         self.waiting -= 1;
-        self.shares.end(ends);
-        self.shares.earn(ends);
+        self.quotas.end(ends);
+        self.quotas.earn(ends);
         let (far, _) = entry.far.take()?;
         self.unconfirmed -= 1;
-        self.shares.reset(ends);
+        self.quotas.reset(ends);
         Some((far, entry.begun))
     }
 
@@ -309,17 +315,17 @@ impl Table {
             return false;
         };
         self.waiting -= 1;
-        self.shares.end(ends);
+        self.quotas.end(ends);
         if entry.far.is_none() {
             return false;
         }
         self.unconfirmed -= 1;
-        self.shares.reset(ends);
+        self.quotas.reset(ends);
         true
     }
 
     /// Held SYNs to whom `is_meant` applies, by number.
-    pub(crate) fn find(&mut self, is_meant: impl Fn(&Held) -> bool) -> Vec<u32> {
+    pub(crate) fn find(&mut self, is_meant: impl Fn(&HeldSyn) -> bool) -> Vec<u32> {
         let mut numbers = self.held.numbers();
         numbers.retain(|index| self.held.get_mut(*index).is_some_and(|held| is_meant(held)));
         numbers
@@ -348,7 +354,7 @@ impl Table {
     /// once a second.
     pub(crate) fn expire(&mut self, now: Instant) -> usize {
         self.abandoned -= self.abandoned.div_ceil(6);
-        self.shares.age();
+        self.quotas.age();
         self.passing.retain(|_, (_, until)| now < *until);
         let mut reset = 0;
         self.let_in.retain(|ends, entry| {
@@ -357,8 +363,8 @@ impl Table {
                 reset += 1;
                 self.abandoned += 1;
                 self.unconfirmed -= 1;
-                self.shares.reset(ends);
-                self.shares.lose(ends);
+                self.quotas.reset(ends);
+                self.quotas.lose(ends);
             }
             if now < entry.until {
                 return true;
@@ -366,7 +372,7 @@ impl Table {
             if entry.waits {
                 self.abandoned += 1;
                 self.waiting -= 1;
-                self.shares.end(ends);
+                self.quotas.end(ends);
             }
             false
         });

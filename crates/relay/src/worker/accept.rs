@@ -1,7 +1,7 @@
 //! New flows: accept, dial on, and what becomes of the dial.
 
 use super::{Dialling, LISTENER, Pause, Worker};
-use crate::dial::{Dialled, Silent, dial};
+use crate::dial::{DeadNeighbours, Dialled, dial};
 use crate::flow::{Flow, Phase, Side};
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::{Ends, LegId, Syn, SynOptions};
@@ -20,7 +20,7 @@ const READING: Interest = Interest::READ
 
 /// A listener that a client came by.
 #[derive(Clone, Copy)]
-struct Door {
+struct Entrance {
     address: SocketAddr,
     leg: LegId,
     profile: usize,
@@ -43,7 +43,7 @@ const LONGEST_SYN: usize = 512;
 
 /// Where the client wanted to go, and what its SYN asked of the way; our packets to it are of its
 /// class too.
-fn wish(near: &OwnedFd) -> io::Result<(SocketAddr, SynOptions)> {
+fn read_syn(near: &OwnedFd) -> io::Result<(SocketAddr, SynOptions)> {
     let mut buffer = [0; LONGEST_SYN];
     let syn = socket::saved_syn(near, &mut buffer)
         .ok()
@@ -79,16 +79,16 @@ impl Worker {
                 let until = timer::now() + CROWDED;
                 return self.pause(Some(Pause::Room { until }));
             }
-            let door = Door {
+            let entrance = Entrance {
                 address: listener.address,
                 leg: listener.leg,
                 profile: listener.profile,
             };
             match socket::accept(&listener.socket) {
-                Ok((near, client)) => self.on_client(near, client, door),
+                Ok((near, client)) => self.on_client(near, client, entrance),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // Idle pipes are a luxury now.
-                Err(error) if socket::is_exhausted(&error) && self.tools.pool.trim() > 0 => {}
+                Err(error) if socket::is_exhausted(&error) && self.buffers.pool.trim() > 0 => {}
                 Err(error) if socket::is_exhausted(&error) => {
                     self.shared.out_of_descriptors();
                     return self.pause(Some(Pause::Descriptors));
@@ -99,20 +99,21 @@ impl Worker {
         }
     }
 
-    fn on_client(&mut self, near: OwnedFd, client: SocketAddr, door: Door) {
+    fn on_client(&mut self, near: OwnedFd, client: SocketAddr, entrance: Entrance) {
         self.counters.accepted.one();
         // Whatever ends here, ends by a reset: accepted sockets abort on close.
-        let Ok((server, mut service)) = wish(&near) else {
+        let Ok((server, mut service)) = read_syn(&near) else {
             return self.counters.reset.one();
         };
-        if server == door.address {
+        if server == entrance.address {
             // Not intercepted but dialled straight to us: an open relay would serve it.
             return self.counters.direct.one();
         }
-        let entered = (door.leg, door.profile);
+        let entered = (entrance.leg, entrance.profile);
         let ends = (client, server);
-        let intake = self.intake.as_ref();
-        service.fragments = intake.is_some_and(|intake| intake.table.allows_fragments(&ends));
+        let syn_queue = self.syn_queue.as_ref();
+        service.fragments =
+            syn_queue.is_some_and(|syn_queue| syn_queue.table.allows_fragments(&ends));
         if service.fragments
             && let Err(error) = socket::allow_fragments(&near)
         {
@@ -121,7 +122,7 @@ impl Worker {
         if let Some((far, begun)) = self.confirm(&ends) {
             return self.on_pair(near, far, entered, begun);
         }
-        let leg = &self.settings.legs.of(door.profile)[door.leg.other() as usize];
+        let leg = &self.settings.legs.of(entrance.profile)[entrance.leg.other() as usize];
         match dial(leg, ends, service, self.tracks_dials()) {
             Ok(dialled) => self.on_dialled(near, dialled, entered, ends),
             Err(error) => self.on_no_dial(client, server, &error),
@@ -202,7 +203,7 @@ impl Worker {
                     io::ErrorKind::ConnectionRefused => {
                         self.counters.refused.one();
                         if let Some(dialling) = self.dialling.get(&index) {
-                            self.shared.silence().was_broken(&dialling.ends);
+                            self.shared.unanswered_dials().record_answer(&dialling.ends);
                         }
                     }
                     _ => self.counters.unreachable.one(),
@@ -217,16 +218,16 @@ impl Worker {
     }
 
     /// Dials to or by neighbours that do not answer are over.
-    pub(super) fn on_silent(&mut self) {
-        let silent = self.shared.take_silent(self.number);
-        if silent.is_empty() {
+    pub(super) fn on_dead_neighbours(&mut self) {
+        let dead_neighbours = self.shared.take_dead_neighbours(self.number);
+        if dead_neighbours.is_empty() {
             return;
         }
-        let mut silent = Silent::new(silent);
-        self.release_silent(&mut silent);
+        let mut dead_neighbours = DeadNeighbours::new(dead_neighbours);
+        self.release_to_dead_neighbours(&mut dead_neighbours);
         let dialling = self.dialling.iter();
         let over: Vec<u32> = dialling
-            .filter(|(_, dialling)| silent.are_before(dialling.ends.1.ip()))
+            .filter(|(_, dialling)| dead_neighbours.lead_to(dialling.ends.1.ip()))
             .map(|(index, _)| *index)
             .collect();
         for index in over {
@@ -243,13 +244,13 @@ impl Worker {
         };
         flow.phase = Phase::Open;
         if let Some(dialling) = self.dialling.remove(&index) {
-            self.shared.silence().was_broken(&dialling.ends);
+            self.shared.unanswered_dials().record_answer(&dialling.ends);
         }
-        self.begin_modestly(index);
+        self.begin_shrunk(index);
         let Some(flow) = self.flows.get_mut(index) else {
             return false;
         };
-        self.ledger.connected(flow.begun);
+        self.accounting.connected(flow.begun);
         self.counters.connected.one();
         self.watch(index, Side::Near)
     }

@@ -63,9 +63,9 @@ impl Worker {
         }
         tracing::debug!(?side, ?error, "a side broke");
         let mut moved = 0;
-        let (lane, from, to) = flow.parts(side);
-        let holds = lane.rescue(from, to, &mut self.tools, &mut moved);
-        flow.lane(side.other()).release(&mut self.tools);
+        let (pump, from, to) = flow.parts(side);
+        let holds = pump.rescue(from, to, &mut self.buffers, &mut moved);
+        flow.pump(side.other()).release(&mut self.buffers);
         let alive = side.other();
         if !holds && delivered(flow.socket(alive)) {
             return self.drop_flow(index);
@@ -109,10 +109,10 @@ impl Worker {
             return true;
         };
         // What did not fit at first still lies in the broken socket.
-        let (lane, from, to) = flow.parts(alive.other());
-        match lane.flush(to, &mut self.tools) {
+        let (pump, from, to) = flow.parts(alive.other());
+        match pump.flush(to, &mut self.buffers) {
             Ok(_) => {
-                !lane.rescue(from, to, &mut self.tools, &mut 0) && delivered(flow.socket(alive))
+                !pump.rescue(from, to, &mut self.buffers, &mut 0) && delivered(flow.socket(alive))
             }
             Err(_) => true,
         }

@@ -22,7 +22,7 @@ impl Worker {
         self.counters.finished.one();
         let owes = |side: Side| {
             // The kernel need not be asked where no more was ever sent.
-            flow.lane(side.other()).has_read_more_than(LITTLE)
+            flow.pump(side.other()).has_read_more_than(LITTLE)
                 && tcp::unacknowledged(flow.socket(side)).is_ok_and(|waiting| waiting > LITTLE)
         };
         if !Side::BOTH.into_iter().any(owes) {
@@ -34,7 +34,7 @@ impl Worker {
                 // Without it the peer never hears the end; the kernel's own close says it.
                 return self.close(index);
             }
-            flow.lane(side).release(&mut self.tools);
+            flow.pump(side).release(&mut self.buffers);
         }
         flow.phase = Phase::Closing;
         self.on_closing(index);

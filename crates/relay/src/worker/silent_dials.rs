@@ -1,15 +1,15 @@
-//! Dials that are met with silence: what the client's own SYN might do better ([`crate::unanswered_dials`]).
+//! Gives up dials that nobody answers, where the client's own SYN might do better ([`crate::unanswered_dials`]).
 //!
-//! Held, the SYN goes on, if it has come again (who forges one does not repeat it): the dial is given up, and the
-//! client hears its answer, if there is any. Answered early there is no way back, for the client has a connection with
-//! us: it waits as for any silent server, and those after it pass.
+//! A SYN that is held goes on unsplit once it has come again (who forges a SYN does not repeat it): the dial is given
+//! up, and the client hears whatever answer there is. A client that was answered early already has a connection with
+//! us, so there is no way back: it waits as for any silent server, and the connections after it pass.
 //!
-//! So it is with SYNs that were looped and come to no listener, because the operator's rules drop or lead away what
+//! The same is done with SYNs that were looped and come to no listener, because the operator's rules drop or lead away what
 //! comes by `lo`. A client's SYN that has been answered meets the answer's socket when it comes again, and does not
 //! get into a queue.
 
 use super::Worker;
-use crate::handshake::{Held, Ticket};
+use crate::handshake::{HeldSyn, Ticket};
 use crate::unanswered_dials::PATIENCE;
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::{Ends, Syn};
@@ -34,8 +34,8 @@ pub(super) struct Dialling {
 impl Worker {
     /// How long may be slept for the sake of dials.
     pub(super) fn dial_tick(&self) -> Option<Duration> {
-        let intake = self.intake.as_ref()?;
-        (intake.table.holds() || !self.dialling.is_empty()).then_some(TICK)
+        let syn_queue = self.syn_queue.as_ref()?;
+        (syn_queue.table.holds() || !self.dialling.is_empty()).then_some(TICK)
     }
 
     /// Looks for dials that are silent.
@@ -44,32 +44,34 @@ impl Worker {
             return;
         }
         self.listened = now;
-        let Some(intake) = &mut self.intake else {
+        let Some(syn_queue) = &mut self.syn_queue else {
             return;
         };
-        for index in intake.table.silent_for(PATIENCE, now) {
+        for index in syn_queue.table.silent_for(PATIENCE, now) {
             self.on_silent_dial(index, now);
         }
         for dialling in self.dialling.values_mut() {
             if !dialling.told && now.since(dialling.begun) >= PATIENCE {
                 dialling.told = true;
-                self.shared.silence().was_met(&dialling.ends, now);
+                self.shared
+                    .unanswered_dials()
+                    .record_silence(&dialling.ends, now);
             }
         }
     }
 
     /// The SYN that is held for it passes.
     fn on_silent_dial(&mut self, index: u32, now: Instant) {
-        let Some(intake) = &mut self.intake else {
+        let Some(syn_queue) = &mut self.syn_queue else {
             return;
         };
-        let Some(&mut Held { ends, .. }) = intake.table.held(index) else {
+        let Some(&mut HeldSyn { ends, .. }) = syn_queue.table.held(index) else {
             return;
         };
         let (client, server) = ends;
         tracing::debug!(%client, %server, "a dial is silent: the client's own SYN passes");
         self.counters.unanswered.one();
-        self.shared.silence().was_met(&ends, now);
+        self.shared.unanswered_dials().record_silence(&ends, now);
         self.release(index, Verdict::Pass);
     }
 
@@ -77,11 +79,13 @@ impl Worker {
     pub(super) fn on_lost(&mut self, ticket: Ticket, syn: &Syn) {
         self.counters.repeated.one();
         self.counters.unanswered.one();
-        self.shared.silence().has_lost(&syn.ends, timer::now());
-        let Some(intake) = &mut self.intake else {
+        self.shared
+            .unanswered_dials()
+            .record_lost_syn(&syn.ends, timer::now());
+        let Some(syn_queue) = &mut self.syn_queue else {
             return;
         };
-        match intake.table.lose(&syn.ends) {
+        match syn_queue.table.lose(&syn.ends) {
             true => self.after_dial(ticket, (syn.ends, syn.seq), true, Verdict::Pass),
             false => self.give(ticket, Verdict::Pass),
         }

@@ -1,6 +1,6 @@
 //! Flows whose receivers take nothing, when memory is short ([`mod@crate::memory_pressure`]).
 //!
-//! Once a second each worker looks at its flows of which a lane is full, and at those that close. One whose receiver has taken next to
+//! Once a second each worker looks at its flows of which a pump is full, and at those that close. One whose receiver has taken next to
 //! nothing for [`PAUSE`] is shrunk: what waits stays, and no more comes. So are the other full ones of a client
 //! whose stalled flows hold more than its share, and those that it begins. When three quarters of the bound are
 //! in use, the longest stalled are reset: after the time configured, and after a tenth of it those of clients over
@@ -8,8 +8,8 @@
 
 use super::Worker;
 use crate::flow::{Flow, Phase, Side};
-use crate::memory_pressure::{Claims, Client};
-use crate::socket_policy::{End, Legs};
+use crate::memory_pressure::{Client, StalledBytes};
+use crate::socket_policy::{End, LegPolicies};
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_sockets::{socket, tcp, timer};
 use std::collections::HashMap;
@@ -28,7 +28,7 @@ const LONG: u64 = 8;
 /// The part of the time configured after which a flow of a client over its share is reset.
 const PART: u32 = 10;
 
-/// A lane that is full, or shrunk.
+/// A pump that is full, or shrunk.
 #[derive(Debug)]
 struct Watched {
     /// When its flow began: another one may have its number.
@@ -46,32 +46,32 @@ struct Watched {
     held: u64,
 }
 
-/// What a worker knows of full lanes, by number and source; nothing while memory is not short.
+/// What a worker knows of full pumps, by number and source; nothing while memory is not short.
 #[derive(Debug, Default)]
 pub(super) struct Stalled {
-    lanes: HashMap<(u32, Side), Watched>,
+    pumps: HashMap<(u32, Side), Watched>,
     looked: Option<Instant>,
     /// What the stalled flows of all workers held when last looked at, and how much a client may.
-    claims: Claims,
+    stalled_bytes: StalledBytes,
     share: u64,
 }
 
 impl Stalled {
     fn is_over_share(&self, client: Client) -> bool {
-        self.claims
+        self.stalled_bytes
             .get(&client)
-            .is_some_and(|claim| *claim > self.share)
+            .is_some_and(|bytes| *bytes > self.share)
     }
 }
 
 impl Worker {
     /// How long the worker may sleep for the sake of stalled flows.
     pub(super) fn stalled_tick(&self) -> Option<Duration> {
-        let due = self.shared.load().is_short() || !self.stalled.lanes.is_empty();
+        let due = self.shared.memory().is_under_pressure() || !self.stalled.pumps.is_empty();
         due.then_some(LOOK)
     }
 
-    /// Looks at full lanes, shrinks those that stand still, and makes room where it is wanted.
+    /// Looks at full pumps, shrinks those that stand still, and makes room where it is wanted.
     pub(super) fn on_stalled(&mut self) {
         if self.stalled_tick().is_none() {
             return;
@@ -83,21 +83,24 @@ impl Worker {
         }
         self.stalled.looked = Some(now);
         self.watch_full_lanes(now);
-        let mut claims = Claims::new();
-        for lane in self.stalled.lanes.values() {
-            if lane.holds_too_much(now) {
-                *claims.entry(lane.client).or_default() += lane.held;
+        let mut stalled_bytes = StalledBytes::new();
+        for pump in self.stalled.pumps.values() {
+            if pump.holds_too_much(now) {
+                *stalled_bytes.entry(pump.client).or_default() += pump.held;
             }
         }
-        (self.stalled.claims, self.stalled.share) = self.shared.load().claim(self.number, claims);
+        (self.stalled.stalled_bytes, self.stalled.share) = self
+            .shared
+            .memory()
+            .report_stalled(self.number, stalled_bytes);
         self.resize_lanes(now);
         self.make_room(now);
     }
 
     /// A flow that begins has less room from the start if memory is short and its client's stalled flows hold
     /// more than its share.
-    pub(super) fn begin_modestly(&mut self, index: u32) {
-        if self.stalled.claims.is_empty() || !self.shared.load().is_short() {
+    pub(super) fn begin_shrunk(&mut self, index: u32) {
+        if self.stalled.stalled_bytes.is_empty() || !self.shared.memory().is_under_pressure() {
             return;
         }
         let Some(flow) = self.flows.get_mut(index) else {
@@ -121,25 +124,25 @@ impl Worker {
                 looked: now,
                 held: 0,
             };
-            self.stalled.lanes.insert((index, side), watched);
+            self.stalled.pumps.insert((index, side), watched);
             self.counters.shrunk.one();
             set_room(flow, side, &self.settings.legs, true);
         }
     }
 
     fn watch_full_lanes(&mut self, now: Instant) {
-        let lanes = &mut self.stalled.lanes;
-        if self.shared.load().is_short() {
+        let pumps = &mut self.stalled.pumps;
+        if self.shared.memory().is_under_pressure() {
             for (index, flow) in self.flows.iter_mut() {
                 for side in Side::BOTH {
                     let waits = match flow.phase {
-                        Phase::Open => flow.lane(side).is_full(),
+                        Phase::Open => flow.pump(side).is_full(),
                         Phase::Closing => true,
                         Phase::Dialling | Phase::Breaking { .. } => false,
                     };
                     if waits {
                         // A socket that cannot be asked is about to break.
-                        let _ = watch(lanes.entry((index, side)), flow, side, now);
+                        let _ = watch(pumps.entry((index, side)), flow, side, now);
                     }
                 }
             }
@@ -147,11 +150,11 @@ impl Worker {
         // Lanes that are not full any more stay until they have their room back.
     }
 
-    /// Gives less room to lanes that are to have less, and the usual one to the others.
+    /// Gives less room to pumps that are to have less, and the usual one to the others.
     fn resize_lanes(&mut self, now: Instant) {
-        let mut lanes = std::mem::take(&mut self.stalled.lanes);
-        let short = self.shared.load().is_short();
-        lanes.retain(|(index, side), watched| {
+        let mut pumps = std::mem::take(&mut self.stalled.pumps);
+        let short = self.shared.memory().is_under_pressure();
+        pumps.retain(|(index, side), watched| {
             let Some(flow) = self.flows.get_mut(*index) else {
                 return false;
             };
@@ -160,7 +163,7 @@ impl Worker {
             }
             let over = short && self.stalled.is_over_share(watched.client);
             let shrunk = over || watched.holds_too_much(now);
-            if flow.lane(*side).shrunk != shrunk {
+            if flow.pump(*side).shrunk != shrunk {
                 if shrunk {
                     self.counters.shrunk.one();
                 }
@@ -168,23 +171,23 @@ impl Worker {
             }
             shrunk || watched.looked == now
         });
-        self.stalled.lanes = lanes;
+        self.stalled.pumps = pumps;
     }
 
     /// Resets stalled flows, those that stand still longest first.
     fn make_room(&mut self, now: Instant) {
-        let load = self.shared.load();
+        let load = self.shared.memory();
         // Every worker gives its part.
-        let wanted = load.wanted().div_ceil(load.workers());
+        let wanted = load.to_reclaim().div_ceil(load.workers());
         if wanted == 0 {
             return;
         }
         let bound = self.settings.stalled;
         let soon = (bound / PART).max(PAUSE).min(bound);
-        let stalled = self.stalled.lanes.iter();
+        let stalled = self.stalled.pumps.iter();
         let mut stalled: Vec<_> = stalled
-            .filter(|(_, lane)| lane.looked == now && now.since(lane.since) >= soon)
-            .map(|((index, _), lane)| (lane.since, *index, lane.client, lane.held))
+            .filter(|(_, pump)| pump.looked == now && now.since(pump.since) >= soon)
+            .map(|((index, _), pump)| (pump.since, *index, pump.client, pump.held))
             .collect();
         stalled.sort_unstable_by_key(|(since, ..)| *since);
         let mut given = 0;
@@ -195,8 +198,8 @@ impl Worker {
             if now.since(since) < bound && !self.stalled.is_over_share(client) {
                 continue;
             }
-            if let Some(claim) = self.stalled.claims.get_mut(&client) {
-                *claim = claim.saturating_sub(held);
+            if let Some(bytes) = self.stalled.stalled_bytes.get_mut(&client) {
+                *bytes = bytes.saturating_sub(held);
             }
             given += held;
             if self.flows.get_mut(index).is_some() {
@@ -220,16 +223,16 @@ fn client(flow: &Flow) -> io::Result<Client> {
     Ok(Client::of(address.ip()))
 }
 
-/// Writes down how a full lane stands.
+/// Writes down how a full pump stands.
 fn watch(
     entry: Entry<'_, (u32, Side), Watched>,
     flow: &mut Flow,
     side: Side,
     now: Instant,
 ) -> io::Result<()> {
-    let (lane, from, to) = flow.parts(side);
+    let (pump, from, to) = flow.parts(side);
     let waiting = socket::waiting(from)?.received + socket::waiting(to)?.queued;
-    let held = waiting.0 + lane.waiting();
+    let held = waiting.0 + pump.waiting();
     let acked = tcp::info(to)?.bytes_acked;
     let begun = flow.begun;
     let new = |client| Watched {
@@ -262,11 +265,11 @@ fn watch(
     Ok(())
 }
 
-/// Gives the lane that reads from `side`, and both its sockets, less room or the usual one.
-fn set_room(flow: &mut Flow, side: Side, legs: &Legs, shrunk: bool) {
+/// Gives the pump that reads from `side`, and both its sockets, less room or the usual one.
+fn set_room(flow: &mut Flow, side: Side, legs: &LegPolicies, shrunk: bool) {
     let (outward, legs) = (flow.outward(side), legs.of(flow.profile()));
-    let (lane, from, to) = flow.parts(side);
-    lane.shrunk = shrunk;
+    let (pump, from, to) = flow.parts(side);
+    pump.shrunk = shrunk;
     let result = legs[outward.other() as usize]
         .resize(from, End::Receives, shrunk)
         .and_then(|()| legs[outward as usize].resize(to, End::Sends, shrunk));

@@ -1,9 +1,12 @@
-//! Clients' SYNs, as far as the kernel can hold them: each waits for this worker's word.
+//! The queue in which the kernel holds clients' SYNs until this worker has decided about them.
+//!
+//! A SYN is dropped, goes on unsplit, or is looped to a listener of this worker; which of these, most often the far
+//! side decides by how it answers the dial.
 
 use super::Worker;
 use crate::counters::{Counter, Counters};
-use crate::dial::{Dialled, Silent, dial};
-use crate::handshake::{Backlog, Held, Known, Table, Ticket};
+use crate::dial::{DeadNeighbours, Dialled, dial};
+use crate::handshake::{Backlog, HandshakeTable, HeldSyn, SynStatus, Ticket};
 use bentpipe_base::{Instant, Seq};
 use bentpipe_gateway_config::{Ends, Handshake, LegId, Syn};
 use bentpipe_interception::Marks;
@@ -16,13 +19,13 @@ use std::time::Duration;
 
 /// More than any queue holds.
 const QUEUED: usize = 65_536;
-/// How often it is looked for what is late, and for settings of the kernel.
+/// How often expired SYNs and the kernel's settings are looked at.
 const TICK: Duration = Duration::from_secs(1);
 /// Of a dial: it has come to its end.
 const ENDED: Interest = Interest::WRITE.and(Interest::ONCE);
 
-/// What SYNs come by, and those that have come.
-pub struct Intake {
+/// The kernel's queues of SYNs for one worker, and the SYNs that have come by them.
+pub struct SynQueue {
     /// The kernel's queues.
     pub queues: Queues,
     /// For each entrance the leg that its SYNs arrive by, and their profile.
@@ -34,14 +37,14 @@ pub struct Intake {
     /// How many the listeners answer.
     pub backlog: Backlog,
     /// Those that have come.
-    pub table: Table,
+    pub table: HandshakeTable,
     /// How many workers there are.
     pub workers: usize,
     /// When it was last looked for what is late.
     pub looked: Instant,
 }
 
-impl Intake {
+impl SynQueue {
     /// How long may be slept for its sake.
     pub(super) fn tick(&self) -> Option<Duration> {
         (!self.table.is_idle()).then_some(TICK)
@@ -80,20 +83,20 @@ fn warn_of(told: io::Result<()>) {
 impl Worker {
     /// SYNs have come to wait.
     pub(super) fn on_syns(&mut self) -> io::Result<()> {
-        if let Some(intake) = &mut self.intake {
-            intake.queues.receive()?;
+        if let Some(syn_queue) = &mut self.syn_queue {
+            syn_queue.queues.receive()?;
         }
-        while let Some(intake) = &mut self.intake
-            && let Some(waiting) = intake.queues.next_packet()
+        while let Some(syn_queue) = &mut self.syn_queue
+            && let Some(waiting) = syn_queue.queues.next_packet()
         {
             let ticket = Ticket::of(&waiting);
             match Syn::parse(waiting.packet) {
                 Some(syn) => self.on_syn(ticket, &syn),
-                None => intake.give(ticket, Verdict::Pass),
+                None => syn_queue.give(ticket, Verdict::Pass),
             }
         }
-        if let Some(intake) = &mut self.intake {
-            let overrun = intake.queues.take_overrun();
+        if let Some(syn_queue) = &mut self.syn_queue {
+            let overrun = syn_queue.queues.take_overrun();
             self.counters.queue_overrun.many(overrun);
         }
         Ok(())
@@ -101,16 +104,16 @@ impl Worker {
 
     /// Lets all go that waits in the queues: their clients have sent again, and were let pass.
     pub(super) fn pass_all(&mut self) -> io::Result<()> {
-        let Some(intake) = &mut self.intake else {
+        let Some(syn_queue) = &mut self.syn_queue else {
             return Ok(());
         };
         let mut left = QUEUED;
-        while left > 0 && intake.queues.receive()? > 0 {
-            while let Some(waiting) = intake.queues.next_packet() {
+        while left > 0 && syn_queue.queues.receive()? > 0 {
+            while let Some(waiting) = syn_queue.queues.next_packet() {
                 let ticket = Ticket::of(&waiting);
                 self.counters.unattended.one();
                 left = left.saturating_sub(1);
-                intake.give(ticket, Verdict::Pass);
+                syn_queue.give(ticket, Verdict::Pass);
             }
         }
         Ok(())
@@ -118,65 +121,65 @@ impl Worker {
 
     /// Tells the kernel what was decided in this turn, all at once.
     pub(super) fn tell_verdicts(&self) {
-        if let Some(intake) = &self.intake {
-            warn_of(intake.queues.tell());
+        if let Some(syn_queue) = &self.syn_queue {
+            warn_of(syn_queue.queues.tell());
         }
     }
 
     fn on_syn(&mut self, ticket: Ticket, syn: &Syn) {
         let (deliver, tracked) = (self.deliver(), self.tracks_dials());
-        let Some(intake) = &mut self.intake else {
+        let Some(syn_queue) = &mut self.syn_queue else {
             return;
         };
-        match intake.table.meet(ticket, syn, tracked, timer::now()) {
-            Known::New => {}
-            Known::Held(before) => {
+        match syn_queue.table.meet(ticket, syn, tracked, timer::now()) {
+            SynStatus::New => {}
+            SynStatus::Held(before) => {
                 self.counters.repeated.one();
-                return intake.give(before, Verdict::Drop);
+                return syn_queue.give(before, Verdict::Drop);
             }
-            Known::Passes => {
+            SynStatus::Passes => {
                 self.counters.repeated.one();
-                return intake.give(ticket, Verdict::Pass);
+                return syn_queue.give(ticket, Verdict::Pass);
             }
-            Known::LetIn => {
+            SynStatus::Looped => {
                 // Our answer was lost, or is on its way.
                 self.counters.repeated.one();
-                return intake.give(ticket, deliver);
+                return syn_queue.give(ticket, deliver);
             }
-            Known::Lost => return self.on_lost(ticket, syn),
+            SynStatus::Lost => return self.on_lost(ticket, syn),
         }
         let retired = self.shared.is_retired();
         let refusal = retired.then_some(&self.counters.unattended);
         let refusal =
-            refusal.or_else(|| intake.refusal(syn, self.settings.half_open, &self.counters));
+            refusal.or_else(|| syn_queue.refusal(syn, self.settings.half_open, &self.counters));
         let limit = || self.shared.limit().map(|limit| self.counters.over(limit));
         let silence = || {
-            let silence = self.shared.silence();
-            let is_before = silence.is_before(&syn.ends, timer::now());
+            let silence = self.shared.unanswered_dials();
+            let is_before = silence.should_pass(&syn.ends, timer::now());
             is_before.then_some(&self.counters.unanswered)
         };
         if let Some(counter) = refusal.or_else(limit).or_else(silence) {
             counter.one();
-            return intake.give(ticket, Verdict::Pass);
+            return syn_queue.give(ticket, Verdict::Pass);
         }
-        if intake.handshake == Handshake::Early || intake.table.wants_proof(&syn.ends) {
+        if syn_queue.handshake == Handshake::Early || syn_queue.table.wants_proof(&syn.ends) {
             self.counters.early.one();
             let now = timer::now();
             let said = (syn.seq, syn.service.fragments);
-            intake.table.let_in(syn.ends, said, None, now);
-            return intake.give(ticket, deliver);
+            syn_queue.table.let_in(syn.ends, said, None, now);
+            return syn_queue.give(ticket, deliver);
         }
         self.dial_for(ticket, syn);
     }
 
     /// Holds a SYN and dials for it.
     fn dial_for(&mut self, ticket: Ticket, syn: &Syn) {
-        let Some(intake) = &self.intake else {
+        let Some(syn_queue) = &self.syn_queue else {
             return;
         };
-        let entrance = usize::from(ticket.queue) / intake.workers;
-        let Some(&(leg, profile)) = intake.entrances.get(entrance) else {
-            return intake.give(ticket, Verdict::Pass);
+        let entrance = usize::from(ticket.queue) / syn_queue.workers;
+        let Some(&(leg, profile)) = syn_queue.entrances.get(entrance) else {
+            return syn_queue.give(ticket, Verdict::Pass);
         };
         let leg = &self.settings.legs.of(profile)[leg.other() as usize];
         let tracked = self.tracks_dials();
@@ -190,14 +193,14 @@ impl Worker {
     }
 
     pub(super) fn give(&self, ticket: Ticket, verdict: Verdict) {
-        if let Some(intake) = &self.intake {
-            intake.give(ticket, verdict);
+        if let Some(syn_queue) = &self.syn_queue {
+            syn_queue.give(ticket, verdict);
         }
     }
 
     /// To a listener of this worker.
     fn deliver(&self) -> Verdict {
-        let marks = self.intake.as_ref().map(|intake| intake.marks);
+        let marks = self.syn_queue.as_ref().map(|syn_queue| syn_queue.marks);
         let mark = marks.map_or(0, |marks| marks.for_worker(self.number));
         Verdict::PassMarked(mark)
     }
@@ -211,11 +214,11 @@ impl Worker {
             self.counters.other_control.one();
             self.shared.control_lost();
         }
-        let Some(intake) = &mut self.intake else {
+        let Some(syn_queue) = &mut self.syn_queue else {
             return;
         };
         self.shared.flow_began();
-        let held = Held {
+        let held = HeldSyn {
             ends: syn.ends,
             seq: syn.seq,
             ticket,
@@ -225,8 +228,8 @@ impl Worker {
             later: false,
             fragments: syn.service.fragments,
         };
-        let index = intake.table.hold(held);
-        let watched = intake.table.held(index).map(|held| {
+        let index = syn_queue.table.hold(held);
+        let watched = syn_queue.table.held(index).map(|held| {
             let token = super::DIAL | u64::from(index);
             self.epoll.add(&held.far, token, ENDED)
         });
@@ -248,7 +251,9 @@ impl Worker {
         match error.kind() {
             io::ErrorKind::ConnectionRefused => {
                 self.counters.refused.one();
-                self.shared.silence().was_broken(&(client, server));
+                self.shared
+                    .unanswered_dials()
+                    .record_answer(&(client, server));
             }
             _ => self.counters.unreachable.one(),
         }
@@ -258,10 +263,10 @@ impl Worker {
     /// The far side of a held SYN has something to say.
     pub(super) fn on_dial_ended(&mut self, event: Event) {
         let index = event.token as u32;
-        let Some(intake) = &mut self.intake else {
+        let Some(syn_queue) = &mut self.syn_queue else {
             return;
         };
-        let Some(held) = intake.table.held(index) else {
+        let Some(held) = syn_queue.table.held(index) else {
             return;
         };
         let error = match event.failed() {
@@ -284,41 +289,41 @@ impl Worker {
             return self.release(index, verdict);
         }
         let deliver = self.deliver();
-        let Some(intake) = &mut self.intake else {
+        let Some(syn_queue) = &mut self.syn_queue else {
             return;
         };
-        let Some(held) = intake.table.release(index) else {
+        let Some(held) = syn_queue.table.release(index) else {
             return;
         };
         // Its connection waits for the client, whose SYN goes on.
         let far = Some((held.far, held.begun));
         let now = timer::now();
         let said = (held.seq, held.fragments);
-        intake.table.let_in(held.ends, said, far, now);
-        intake.give(held.ticket, deliver);
+        syn_queue.table.let_in(held.ends, said, far, now);
+        syn_queue.give(held.ticket, deliver);
     }
 
     /// The client of `ends` is there: the far side that accepted before, and when its SYN came.
     pub(super) fn confirm(&mut self, ends: &Ends) -> Option<(OwnedFd, Instant)> {
-        let intake = self.intake.as_mut()?;
-        let confirmed = intake.table.confirm(ends, timer::now())?;
-        self.shared.silence().was_broken(ends);
+        let syn_queue = self.syn_queue.as_mut()?;
+        let confirmed = syn_queue.table.confirm(ends, timer::now())?;
+        self.shared.unanswered_dials().record_answer(ends);
         Some(confirmed)
     }
 
     /// Dials to or by neighbours that do not answer are over. Passed on, their SYNs would have the
     /// kernel ask for the neighbour again before it tells the client.
-    pub(super) fn release_silent(&mut self, silent: &mut Silent) {
-        let Some(intake) = &mut self.intake else {
+    pub(super) fn release_to_dead_neighbours(&mut self, dead_neighbours: &mut DeadNeighbours) {
+        let Some(syn_queue) = &mut self.syn_queue else {
             return;
         };
-        let told = Verdict::PassMarked(intake.marks.unreachable());
-        for index in intake.table.find(|_| true) {
-            let Some(intake) = &mut self.intake else {
+        let told = Verdict::PassMarked(syn_queue.marks.unreachable());
+        for index in syn_queue.table.find(|_| true) {
+            let Some(syn_queue) = &mut self.syn_queue else {
                 return;
             };
-            let server = intake.table.held(index).map(|held| held.ends.1.ip());
-            if server.is_some_and(|server| silent.are_before(server)) {
+            let server = syn_queue.table.held(index).map(|held| held.ends.1.ip());
+            if server.is_some_and(|server| dead_neighbours.lead_to(server)) {
                 self.counters.unreachable.one();
                 self.release(index, told);
             }
@@ -332,9 +337,9 @@ impl Worker {
             return;
         }
         let held = self
-            .intake
+            .syn_queue
             .as_mut()
-            .map(|intake| intake.table.find(|_| true));
+            .map(|syn_queue| syn_queue.table.find(|_| true));
         for index in held.into_iter().flatten() {
             self.counters.unattended.one();
             self.release(index, Verdict::Pass);
@@ -342,19 +347,19 @@ impl Worker {
     }
 
     /// Gives up those who have not answered for too long: to silence, silence.
-    pub(super) fn on_late(&mut self) {
+    pub(super) fn on_syn_tick(&mut self) {
         let now = timer::now();
         self.on_silent_dials(now);
-        let Some(intake) = &mut self.intake else {
+        let Some(syn_queue) = &mut self.syn_queue else {
             return;
         };
-        if now.since(intake.looked) < TICK {
-            return intake.table.settle();
+        if now.since(syn_queue.looked) < TICK {
+            return syn_queue.table.settle();
         }
-        intake.looked = now;
-        intake.backlog.look();
-        let reset = intake.table.expire(now);
-        for index in intake.table.silent(now) {
+        syn_queue.looked = now;
+        syn_queue.backlog.look();
+        let reset = syn_queue.table.expire(now);
+        for index in syn_queue.table.silent(now) {
             self.counters.abandoned.one();
             self.release(index, Verdict::Drop);
         }
@@ -362,20 +367,20 @@ impl Worker {
             self.counters.abandoned.one();
             self.shared.flow_ended();
         }
-        if let Some(intake) = &mut self.intake {
-            intake.table.settle();
+        if let Some(syn_queue) = &mut self.syn_queue {
+            syn_queue.table.settle();
         }
     }
 
     /// Ends a dial, then decides about its SYN, whose answer must not meet the dial's socket.
     pub(super) fn release(&mut self, index: u32, verdict: Verdict) {
-        let Some(intake) = &mut self.intake else {
+        let Some(syn_queue) = &mut self.syn_queue else {
             return;
         };
-        let Some(held) = intake.table.release(index) else {
+        let Some(held) = syn_queue.table.release(index) else {
             return;
         };
-        let Held { ticket, ends, .. } = held;
+        let HeldSyn { ticket, ends, .. } = held;
         let (seq, later) = (held.seq, held.later);
         drop(held.far);
         self.after_dial(ticket, (ends, seq), later, verdict);
@@ -399,8 +404,8 @@ impl Worker {
         }
         // Conntrack has taken it for a part of the dial; the next one it takes for a connection of its own.
         self.give(ticket, Verdict::Drop);
-        if let Some(intake) = &mut self.intake {
-            intake.table.pass_next(ends, seq, timer::now());
+        if let Some(syn_queue) = &mut self.syn_queue {
+            syn_queue.table.pass_next(ends, seq, timer::now());
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Listeners of workers that have failed: another one serves them.
+//! A worker takes over the listeners of workers that have failed.
 //!
-//! Clients whose SYN was looped before the failure are accepted, and dialled for anew. Of new connections those that
-//! the failed worker would hold pass unsplit: its queue has gone.
+//! So clients whose SYN was looped before the failure are accepted, and dialled for anew. New connections that the
+//! failed worker would hold pass unsplit, because its queue went with it.
 
 use super::{LISTENER, Worker};
 use bentpipe_sockets::epoll::Interest;
@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 impl Worker {
     /// Takes the listeners of workers that have failed.
-    pub(super) fn on_orphans(&mut self) {
-        for worker in self.shared.take_orphans() {
+    pub(super) fn on_abandoned_listeners(&mut self) {
+        for worker in self.shared.take_abandoned() {
             if let Err(error) = self.serve(worker) {
                 tracing::warn!(%error, "connections of a thread that failed have to wait");
                 // It is tried again at the next pulse.
-                self.shared.orphan(&[worker]);
+                self.shared.abandon_listeners(&[worker]);
             }
         }
     }

@@ -1,66 +1,66 @@
-//! The threads of a gateway, and what becomes of it when one of them fails.
+//! The threads of a gateway, and what becomes of the gateway when one of them fails.
 //!
-//! A thread that fails takes along what it held: its flows, by a reset. The others, and their flows, do
-//! not suffer for it. New connections are for those that are left: one of them serves its listeners, and those that
-//! it would have held pass unsplit.
+//! A thread that fails takes its flows along, which are reset. The other threads and their flows go on, and one of
+//! them takes over its listeners; new connections that the failed thread would have held pass unsplit. A gateway
+//! without any thread that splits ends.
 
 use super::RunError;
-use bentpipe_relay::{Shared, Stage};
+use bentpipe_relay::{Lifecycle, Shared};
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
 /// What a thread is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Duty {
-    /// It splits connections: a gateway without one such thread is none. Its number.
+pub(super) enum Role {
+    /// It splits connections, and has this number. A gateway ends when none such is left.
     Split(usize),
-    /// Something that the others go on without. Its number, where it answers pulses.
+    /// It helps, and the others go on without it. Its number, where it answers heartbeats.
     Aid(Option<usize>),
 }
 
 #[derive(Debug)]
-struct Member {
+struct GatewayThread {
     name: String,
-    duty: Duty,
+    role: Role,
     thread: JoinHandle<io::Result<()>>,
 }
 
-/// The threads.
+/// The threads of one gateway.
 #[derive(Debug, Default)]
-pub(super) struct Crew {
-    members: Vec<Member>,
+pub(super) struct ThreadSet {
+    members: Vec<GatewayThread>,
     /// Why the first that failed did.
     failed: Option<String>,
 }
 
-/// Wakes the gateway when a thread ends, also by a panic, and has nobody wait for its answer.
-struct AtEnd(std::sync::Arc<Shared>, Duty);
+/// When a thread ends, also by a panic, wakes the supervising thread and has nobody wait for its heartbeat.
+struct EndGuard(std::sync::Arc<Shared>, Role);
 
-impl Drop for AtEnd {
+impl Drop for EndGuard {
     fn drop(&mut self) {
-        if let Duty::Split(number) | Duty::Aid(Some(number)) = self.1 {
-            self.0.leave(number);
+        if let Role::Split(number) | Role::Aid(Some(number)) = self.1 {
+            self.0.worker_ended(number);
         }
         self.0.gateway_bell().ring();
     }
 }
 
-impl Crew {
+impl ThreadSet {
     /// Starts a thread.
-    pub(super) fn hire(
+    pub(super) fn spawn(
         &mut self,
         name: String,
-        duty: Duty,
+        role: Role,
         shared: &std::sync::Arc<Shared>,
         work: impl FnOnce() -> io::Result<()> + Send + 'static,
     ) -> io::Result<()> {
-        let at_end = AtEnd(std::sync::Arc::clone(shared), duty);
+        let at_end = EndGuard(std::sync::Arc::clone(shared), role);
         let work = move || {
             let _at_end = at_end;
             work()
         };
         let thread = Builder::new().name(name.clone()).spawn(work)?;
-        self.members.push(Member { name, duty, thread });
+        self.members.push(GatewayThread { name, role, thread });
         Ok(())
     }
 
@@ -68,7 +68,7 @@ impl Crew {
     ///
     /// # Errors
     /// When none is left that splits: all are ended.
-    pub(super) fn look(&mut self, shared: &Shared) -> Result<(), RunError> {
+    pub(super) fn check(&mut self, shared: &Shared) -> Result<(), RunError> {
         for member in self
             .members
             .extract_if(.., |member| member.thread.is_finished())
@@ -80,7 +80,7 @@ impl Crew {
             );
             self.failed.get_or_insert(why);
         }
-        let splits = |member: &Member| matches!(member.duty, Duty::Split(_));
+        let splits = |member: &GatewayThread| matches!(member.role, Role::Split(_));
         match self.members.iter().any(splits) {
             true => Ok(()),
             false => self.stop(shared),
@@ -92,7 +92,7 @@ impl Crew {
     /// # Errors
     /// When one of them has failed, now or before.
     pub(super) fn stop(&mut self, shared: &Shared) -> Result<(), RunError> {
-        shared.enter(Stage::Stopped);
+        shared.enter(Lifecycle::Stopped);
         for member in self.members.drain(..) {
             if let Some(why) = failure(member) {
                 self.failed.get_or_insert(why);
@@ -105,7 +105,7 @@ impl Crew {
 }
 
 /// How a thread that ends has failed, if it has.
-fn failure(member: Member) -> Option<String> {
+fn failure(member: GatewayThread) -> Option<String> {
     let what = match member.thread.join() {
         Ok(Ok(())) => return None,
         Ok(Err(error)) => error.to_string(),
@@ -119,14 +119,14 @@ mod tests {
     use super::*;
     use bentpipe_base::Bytes;
     use bentpipe_gateway_config::{Leg, Limits};
-    use bentpipe_relay::{Bounds, Legs, Prepared, Settings};
+    use bentpipe_relay::{FlowBounds, LegPolicies, Settings, SocketPolicy};
     use std::sync::Arc;
     use std::sync::mpsc::{Sender, channel};
     use std::time::{Duration, Instant};
 
     /// The state of a gateway with two workers and room for a few flows.
     fn shared() -> Arc<Shared> {
-        let leg = Prepared {
+        let leg = SocketPolicy {
             mark: 0,
             tracked: 0,
             control: None,
@@ -136,11 +136,11 @@ mod tests {
             without_ecn: None,
             leg: Leg::terrestrial(),
         };
-        let legs = Legs {
+        let legs = LegPolicies {
             plain: [leg.clone(), leg],
             profiles: Vec::new(),
         };
-        let bounds = Bounds {
+        let bounds = FlowBounds {
             suspend: 4,
             resume: 2,
             hard: 5,
@@ -150,30 +150,31 @@ mod tests {
     }
 
     /// A crew of two that split, each of which ends as it is told.
-    fn crew(shared: &Arc<Shared>) -> (Crew, Vec<Sender<io::Result<()>>>) {
-        let mut crew = Crew::default();
+    fn thread_set(shared: &Arc<Shared>) -> (ThreadSet, Vec<Sender<io::Result<()>>>) {
+        let mut thread_set = ThreadSet::default();
         let tell = (0..2).map(|number| {
             let (tell, told) = channel::<io::Result<()>>();
             shared.beat(number);
-            crew.hire(
-                format!("split-{number}"),
-                Duty::Split(number),
-                shared,
-                move || {
-                    // Without a word it panics.
-                    told.recv().expect("a word")
-                },
-            )
-            .unwrap();
+            thread_set
+                .spawn(
+                    format!("split-{number}"),
+                    Role::Split(number),
+                    shared,
+                    move || {
+                        // Without a word it panics.
+                        told.recv().expect("a word")
+                    },
+                )
+                .unwrap();
             tell
         });
         let tell = tell.collect();
-        (crew, tell)
+        (thread_set, tell)
     }
 
-    fn ended(crew: &Crew, count: usize) {
+    fn ended(thread_set: &ThreadSet, count: usize) {
         let until = Instant::now() + Duration::from_secs(10);
-        while crew
+        while thread_set
             .members
             .iter()
             .filter(|member| member.thread.is_finished())
@@ -189,35 +190,35 @@ mod tests {
     fn a_thread_that_fails_takes_no_other_along() {
         for panics in [true, false] {
             let shared = shared();
-            let (mut crew, mut tell) = crew(&shared);
-            crew.look(&shared).unwrap();
-            let asked = shared.feel_pulse();
+            let (mut thread_set, mut tell) = thread_set(&shared);
+            thread_set.check(&shared).unwrap();
+            let asked = shared.request_heartbeat();
             shared.beat(1);
-            assert!(!shared.have_answered(asked), "the first has not");
+            assert!(!shared.all_answered(asked), "the first has not");
             let first = tell.remove(0);
             match panics {
                 true => drop(first),
                 false => first.send(Err(io::Error::other("out of luck"))).unwrap(),
             }
-            ended(&crew, 1);
+            ended(&thread_set, 1);
             assert!(shared.gateway_bell().silence(), "the supervisor is woken");
-            assert!(shared.have_answered(asked), "nobody waits for the dead");
-            crew.look(&shared).unwrap();
-            assert_eq!(shared.stage(), Stage::Serving);
+            assert!(shared.all_answered(asked), "nobody waits for the dead");
+            thread_set.check(&shared).unwrap();
+            assert_eq!(shared.lifecycle(), Lifecycle::Serving);
             drop(tell);
-            ended(&crew, 1);
-            let error = crew.look(&shared).unwrap_err().to_string();
+            ended(&thread_set, 1);
+            let error = thread_set.check(&shared).unwrap_err().to_string();
             let first = ["`split-0`: out of luck", "`split-0`: it panicked"];
             assert!(error.contains(first[usize::from(panics)]), "{error}");
-            assert_eq!(shared.stage(), Stage::Stopped);
+            assert_eq!(shared.lifecycle(), Lifecycle::Stopped);
         }
     }
 
     #[test]
     fn an_orderly_end_is_no_failure() {
         let shared = shared();
-        let (mut crew, tell) = crew(&shared);
+        let (mut thread_set, tell) = thread_set(&shared);
         tell.iter().for_each(|tell| tell.send(Ok(())).unwrap());
-        crew.stop(&shared).unwrap();
+        thread_set.stop(&shared).unwrap();
     }
 }
