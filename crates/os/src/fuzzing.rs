@@ -18,5 +18,6 @@ pub fn netlink(datagram: &[u8], first: u16) -> Option<&[u8]> {
         let _ = Info::parse(body);
         rest = next;
     }
+    let _ = nfqueue::gone(datagram, first);
     nfqueue::waiting(datagram, first).map(|waiting| waiting.packet)
 }

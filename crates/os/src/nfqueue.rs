@@ -3,13 +3,14 @@
 //!
 //! What sends packets here is a rule, [`crate::nft::HoldTable`]. A queue is open: what it cannot
 //! hold, and everything while nobody has it, goes on as if there were no rule. When its socket
-//! closes, the packets that wait are dropped.
+//! closes, the packets that wait are dropped. So they are, in all queues of the namespace, when any base chain or
+//! other hook of netfilter goes from it (`nf_hook_drop`): the kernel says so when their verdicts come, [`Queues::gone`].
 //!
 //! Own code rather than the `nfq` crate (0.2.5, of 2023): that has 1,700 lines, mostly generated
 //! bindings read by unsafe casts, keeps the whole receive buffer of each packet that waits, and
 //! leaves out the errors that an overrun socket reports. Here are three messages.
 
-use crate::message::{self, MANY, attributes, message, put, u16_at};
+use crate::message::{self, HEADER, MANY, NLMSG_ERROR, attributes, message, put, refusal, u16_at};
 use crate::netfilter::{self, CHANGE, GENERAL, REQUEST};
 use rustix::net::{SendFlags, send, sockopt};
 use std::cell::RefCell;
@@ -177,13 +178,20 @@ impl Queues {
         }
     }
 
+    /// Packets that were gone when the kernel heard of their verdicts, each by its queue and its name there, as far as
+    /// that is among what the last [`Queues::receive`] took.
+    pub fn gone(&self) -> impl Iterator<Item = (u16, u32)> + '_ {
+        let messages = self.slots.chunks_exact(SLOT).zip(&self.lengths);
+        messages.filter_map(|(slot, length)| gone(&slot[..*length], self.first))
+    }
+
     /// The next of the packets taken by [`Queues::receive`].
     pub fn next_packet(&mut self) -> Option<Waiting<'_>> {
         let waiting = loop {
             let length = *self.lengths.get(self.read)?;
             let message = &self.slots[self.read * SLOT..][..length];
             self.read += 1;
-            // Others are the kernel's answers to verdicts on packets that had gone.
+            // Others are of packets that had gone.
             if is_packet(message)
                 && let Some(waiting) = waiting(message, self.first)
             {
@@ -199,8 +207,8 @@ impl Queues {
         Some(waiting)
     }
 
-    /// Decides about packet `id` of queue `queue`. A packet that has gone meanwhile is no error. The kernel hears of it
-    /// at [`Queues::tell`], or when many verdicts have gathered.
+    /// Decides about packet `id` of queue `queue`. A packet that has gone meanwhile is no error, but one of
+    /// [`Queues::gone`]. The kernel hears of it at [`Queues::tell`], or when many verdicts have gathered.
     ///
     /// # Errors
     /// Those of [`Queues::tell`].
@@ -289,6 +297,25 @@ pub(crate) fn waiting(bytes: &[u8], first: u16) -> Option<Waiting<'_>> {
     })
 }
 
+/// Reads the kernel's answer to a verdict on a packet that it has no more: the queue and the packet. It
+/// answers with the verdict itself, and only where that fails.
+pub(crate) fn gone(bytes: &[u8], first: u16) -> Option<(u16, u32)> {
+    let (NLMSG_ERROR, body, _) = message(bytes)? else {
+        return None;
+    };
+    let error = refusal(body)?;
+    let verdict = body.get(4..)?;
+    if error.raw_os_error() != Some(libc::ENOENT) || u16_at(verdict, 4) != Some(VERDICT) {
+        return None;
+    }
+    let body = verdict.get(HEADER..)?;
+    let queue = u16::from_be_bytes(body.get(2..GENERAL)?.try_into().ok()?);
+    let mut attributes = attributes(body.get(GENERAL..)?);
+    let (_, header) = attributes.find(|(kind, _)| *kind == VERDICT_HEADER)?;
+    let id = u32::from_be_bytes(header.get(4..8)?.try_into().ok()?);
+    Some((queue.checked_sub(first)?, id))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -336,5 +363,27 @@ mod tests {
             assert!(cut.is_none(), "{length}");
         }
         assert!(!is_packet(&bytes[..5]));
+    }
+
+    #[test]
+    fn the_answer_to_a_verdict_tells_whose_it_was() {
+        let answer = |code: i32, kind: u16| {
+            let mut verdict = Vec::new();
+            netfilter::put(&mut verdict, (kind, REQUEST), (0, 7), |bytes| {
+                put(bytes, VERDICT_HEADER, &[0, 0, 0, 1, 0, 0, 0, 9]);
+            });
+            let length = HEADER + 4 + verdict.len();
+            let header = message::header(length, NLMSG_ERROR, 0);
+            [&header[..], &(-code).to_ne_bytes(), &verdict].concat()
+        };
+        let bytes = answer(libc::ENOENT, VERDICT);
+        assert_eq!(gone(&bytes, 6), Some((1, 9)));
+        assert_eq!(gone(&bytes, 8), None, "a queue of somebody else");
+        for (code, kind) in [(0, VERDICT), (libc::EPERM, VERDICT), (libc::ENOENT, CONFIG)] {
+            assert_eq!(gone(&answer(code, kind), 6), None);
+        }
+        for length in 0..bytes.len() {
+            assert_eq!(gone(&bytes[..length], 6), None, "{length}");
+        }
     }
 }

@@ -230,6 +230,42 @@ fn a_held_packet_waits_for_its_verdict() {
         .unwrap();
 }
 
+/// Another table of this kind that comes takes nothing that waits along; one that goes does, and that is told.
+fn other_tables_come_and_go(
+    (queues, first): (&mut Queues, u16),
+    receiver: &UdpSocket,
+    sender: &UdpSocket,
+) {
+    let held = [(0x6200_0020, first)];
+    let holding = Holding {
+        hook: Hook::Output,
+        place: 0,
+        queues: &held,
+        looped: None,
+    };
+    let mut wait = || {
+        sender
+            .send_to(b"held", receiver.local_addr().unwrap())
+            .unwrap();
+        assert_eq!(queues.receive().unwrap(), 1);
+        queues.next_packet().map(|waiting| waiting.id).unwrap()
+    };
+    let [first, second] = [wait(), wait()];
+    let mut let_go = |id| {
+        queues.give(1, id, Verdict::Pass).unwrap();
+        queues.tell().unwrap();
+        queues.receive().unwrap();
+        let gone: Vec<_> = queues.gone().collect();
+        let arrived = receiver.recv(&mut [0; 8]).is_ok();
+        assert_eq!(gone, if arrived { vec![] } else { vec![(1, id)] });
+        arrived
+    };
+    let another = HoldTable::load(&[TableFamily::Ip], &holding).unwrap();
+    assert!(let_go(first), "a table that came took it along");
+    drop(another);
+    assert!(!let_go(second), "this kernel keeps what waits");
+}
+
 /// What waits is taken in batches, every packet once and in order, and told in one.
 fn many_packets_take_few_calls(queues: &mut Queues, receiver: &UdpSocket, sender: &UdpSocket) {
     const MANY: u8 = 100;
@@ -313,13 +349,17 @@ fn hold_packets_to(family: TableFamily, host: &str) {
         assert!(!arrived(), "the verdict has not been told");
         queues.tell().unwrap();
         assert_eq!(arrived(), verdict != Verdict::Drop, "{verdict:?}");
+        queues.receive().unwrap();
+        assert_eq!(queues.gone().count(), 0);
         // A second word on it is no harm.
         queues.give(queue, id, verdict).unwrap();
         queues.tell().unwrap();
         queues.receive().unwrap();
         assert_eq!(queues.next_packet(), None);
+        assert_eq!(queues.gone().collect::<Vec<_>>(), [(queue, id)]);
         assert_eq!(queues.receive().unwrap(), 0);
     }
+    other_tables_come_and_go((&mut queues, first), &receiver, &sender);
     many_packets_take_few_calls(&mut queues, &receiver, &sender);
     assert!(
         table.list().unwrap().contains("packets 1 bytes"),

@@ -400,6 +400,11 @@ impl Shared {
         self.retired.load(Ordering::Relaxed)
     }
 
+    /// Whether SYNs that cross now are split.
+    pub(crate) fn splits(&self) -> bool {
+        self.mode() == AdmissionMode::Serving && !self.is_retired()
+    }
+
     /// Tells the workers of neighbours that did not answer.
     pub fn report_dead_neighbours(&self, neighbours: &[IpAddr]) {
         for mailbox in &self.dead_neighbours {

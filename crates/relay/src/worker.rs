@@ -7,6 +7,7 @@
 mod accept;
 mod breaking;
 mod closing;
+mod dropped;
 mod idle;
 mod silent_dials;
 mod stalled;
@@ -242,6 +243,7 @@ impl Worker {
                 self.on_dead_neighbours();
                 self.on_abandoned_listeners();
                 self.on_retirement();
+                self.make_way();
             }
             token if token & DIAL != 0 => self.on_dial_ended(event),
             token if token >= LISTENER => self.on_clients((token - LISTENER) as usize),

@@ -102,13 +102,14 @@ impl HoldTable {
     pub fn load(families: &[TableFamily], holding: &Holding<'_>) -> Result<Self, NftError> {
         let name = Owner::current()?.unique_name("hold");
         let attempt = |way| {
-            let socket = netfilter::open()?;
-            let batch = batch(way, families, &name, holding);
-            // The kernel takes no more in one message than the socket's buffer for sending holds.
-            sockopt::set_socket_send_buffer_size_force(&socket, batch.len() + HEADROOM).or_else(
-                |_| sockopt::set_socket_send_buffer_size(&socket, batch.len() + HEADROOM),
-            )?;
-            netfilter::request(&socket, &batch).map(|()| Self { _socket: socket })
+            // A batch that fails with a chain in a hook has that chain go again, and all that waits in any queue of the
+            // namespace with it: first it is seen without hooks what the kernel has.
+            let trial = Holding {
+                queues: holding.queues.get(..1).unwrap_or_default(),
+                ..*holding
+            };
+            Self::send(&batch((way, false), families, &name, &trial))?;
+            Self::send(&batch((way, true), families, &name, holding))
         };
         attempt(Way::Queue)
             .or_else(|_| attempt(Way::Target))
@@ -120,11 +121,25 @@ impl HoldTable {
                 source,
             })
     }
+
+    fn send(batch: &[u8]) -> std::io::Result<Self> {
+        let socket = netfilter::open()?;
+        // The kernel takes no more in one message than the socket's buffer for sending holds.
+        sockopt::set_socket_send_buffer_size_force(&socket, batch.len() + HEADROOM)
+            .or_else(|_| sockopt::set_socket_send_buffer_size(&socket, batch.len() + HEADROOM))?;
+        netfilter::request(&socket, batch)?;
+        Ok(Self { _socket: socket })
+    }
 }
 
 /// Nothing in it asks for an acknowledgement: those of a thousand rules would overrun the socket. What fails is
-/// told of anyhow, and then nothing of the batch is done.
-fn batch(way: Way, families: &[TableFamily], name: &str, holding: &Holding<'_>) -> Vec<u8> {
+/// told of anyhow, and then nothing of the batch is done. Unless its chains are `hooked` no packet ever comes to them.
+fn batch(
+    (way, hooked): (Way, bool),
+    families: &[TableFamily],
+    name: &str,
+    holding: &Holding<'_>,
+) -> Vec<u8> {
     let mut batch = Vec::new();
     let table = [name.as_bytes(), b"\0"].concat();
     netfilter::put(&mut batch, (BATCH_BEGIN, REQUEST), (0, NFTABLES), |_| {});
@@ -140,10 +155,11 @@ fn batch(way: Way, families: &[TableFamily], name: &str, holding: &Holding<'_>) 
             table: &table,
             family: number,
         };
-        rules.chain(HOLD, (holding.hook, holding.place));
+        let place = |place| hooked.then_some((holding.hook, place));
+        rules.chain(HOLD, place(holding.place));
         rules.hold(way, holding.queues);
         if let Some(mark) = holding.looped {
-            rules.chain(LOOP, (holding.hook, holding.place + 1));
+            rules.chain(LOOP, place(holding.place + 1));
             rules.rule(LOOP, |list| looping(list, *family, mark));
         }
     }
@@ -159,16 +175,19 @@ struct Rules<'a> {
 }
 
 impl Rules<'_> {
-    fn chain(&mut self, name: &[u8], (hook, place): (Hook, i32)) {
-        // NF_INET_FORWARD, NF_INET_LOCAL_OUT.
-        let number: u32 = match hook {
-            Hook::Forward => 2,
-            Hook::Output => 3,
-        };
+    fn chain(&mut self, name: &[u8], place: Option<(Hook, i32)>) {
         let header = ((NEW_CHAIN, REQUEST | CREATE), (self.family, 0));
         netfilter::put(self.batch, header.0, header.1, |bytes| {
             put(bytes, 1, self.table);
             put(bytes, 3, name);
+            let Some((hook, place)) = place else {
+                return;
+            };
+            // NF_INET_FORWARD, NF_INET_LOCAL_OUT.
+            let number: u32 = match hook {
+                Hook::Forward => 2,
+                Hook::Output => 3,
+            };
             nest(bytes, 4 | NESTED, |hook| {
                 put(hook, 1, &number.to_be_bytes());
                 put(hook, 2, &place.to_be_bytes());

@@ -35,7 +35,7 @@ const PROMPT: Duration = Duration::from_millis(250);
 const SUSPECT: usize = 8;
 
 /// A packet in a queue.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     pub(crate) queue: u16,
     pub(crate) id: u32,
@@ -62,6 +62,9 @@ pub(crate) struct HeldSyn {
     pub(crate) repeated: bool,
     /// `ticket` is not the first's, but that of one which came after the dial.
     pub(crate) later: bool,
+    /// The last that came again, where `ticket` is still the first's: to let in, they are as good as one another, and
+    /// the kernel may have dropped the first.
+    pub(crate) spare: Option<Ticket>,
     /// See [`bentpipe_gateway_config::SynOptions`].
     pub(crate) fragments: bool,
 }
@@ -71,9 +74,12 @@ pub(crate) struct HeldSyn {
 struct LoopedSyn {
     seq: Seq,
     begun: Instant,
-    /// When it was last let in, and whether it was more than once.
+    /// When it was last let in, with which packet, and whether it was more than once.
     looped: Instant,
+    ticket: Ticket,
     again: bool,
+    /// The kernel had dropped that packet.
+    dropped: bool,
     /// The far side that has accepted, until then.
     far: Option<(OwnedFd, Instant)>,
     /// The client has not confirmed yet.
@@ -88,8 +94,8 @@ struct LoopedSyn {
 pub(crate) enum SynStatus {
     /// Nothing: it begins a connection.
     New,
-    /// One of its ends is held already; this is the ticket of the one that is not needed of the two.
-    Held(Ticket),
+    /// One of its ends is held already; these are the tickets of those that are not needed.
+    Held([Option<Ticket>; 2]),
     /// It comes again after it was let in.
     Looped,
     /// It was let in twice, and no listener has it: then it would not be here.
@@ -112,6 +118,8 @@ pub struct HandshakeTable {
     /// How many of these wait for their clients, and how many have a far side.
     waiting: usize,
     unconfirmed: usize,
+    /// Of how many of these the kernel has dropped the SYN, as far as it has not come again.
+    dropped: usize,
     /// How many were given up of late; halves every four seconds.
     abandoned: usize,
     quotas: Quotas,
@@ -129,6 +137,7 @@ impl HandshakeTable {
             passing: HashMap::new(),
             waiting: 0,
             unconfirmed: 0,
+            dropped: 0,
             abandoned: 0,
             quotas: Quotas::default(),
             tables,
@@ -149,7 +158,7 @@ impl HandshakeTable {
         self.places.len() + self.unconfirmed
     }
 
-    /// What is known of `syn`, which waits with `ticket`. Of a SYN that comes again the first is kept where dials are
+    /// What is known of `syn`, which waits with `ticket`. Of a SYN that comes again the first is kept too where dials are
     /// `tracked`: conntrack takes the others for a part of the dial.
     pub(crate) fn meet(
         &mut self,
@@ -163,26 +172,33 @@ impl HandshakeTable {
             // A client that has begun anew listens to the new one alone.
             held.repeated = true;
             if tracked && held.seq == syn.seq {
-                return SynStatus::Held(ticket);
+                return SynStatus::Held([held.spare.replace(ticket), None]);
             }
             held.seq = syn.seq;
             held.later = true;
-            return SynStatus::Held(std::mem::replace(&mut held.ticket, ticket));
+            let before = std::mem::replace(&mut held.ticket, ticket);
+            return SynStatus::Held([Some(before), held.spare.take()]);
         }
         match self.let_in.get_mut(&syn.ends) {
-            Some(before) if before.waits && before.seq != syn.seq => {
-                // Its client has reset what we answered, and begins anew.
-                (before.seq, before.looped, before.again) = (syn.seq, now, false);
-                before.until = now + UNCONFIRMED;
-                SynStatus::Looped
-            }
             Some(before) if before.waits => {
-                if now.since(before.looped) >= PROMPT {
+                let dropped = std::mem::take(&mut before.dropped);
+                self.dropped -= usize::from(dropped);
+                if before.seq != syn.seq {
+                    // Its client has reset what we answered, and begins anew.
+                    (before.seq, before.looped, before.again) = (syn.seq, now, false);
+                } else if dropped {
+                    before.looped = now;
+                } else if now.since(before.looped) >= PROMPT {
                     if before.again {
                         return SynStatus::Lost;
                     }
                     (before.looped, before.again) = (now, true);
                 }
+                if dropped && let Some((_, until)) = &mut before.far {
+                    // From now on its client can know of it.
+                    *until = now + CONFIRMATION;
+                }
+                before.ticket = ticket;
                 before.until = now + UNCONFIRMED;
                 SynStatus::Looped
             }
@@ -259,7 +275,7 @@ impl HandshakeTable {
     /// has confirmed.
     pub(crate) fn let_in(
         &mut self,
-        ends: Ends,
+        (ends, ticket): (Ends, Ticket),
         (seq, fragments): (Seq, bool),
         far: Option<(OwnedFd, Instant)>,
         now: Instant,
@@ -280,7 +296,9 @@ impl HandshakeTable {
             seq,
             begun,
             looped: now,
+            ticket,
             again: false,
+            dropped: false,
             far,
             waits: true,
             fragments,
@@ -295,6 +313,7 @@ impl HandshakeTable {
         let entry = self.let_in.get_mut(ends).filter(|entry| entry.waits)?;
         entry.waits = false;
         entry.until = now + MEMORY;
+        self.dropped -= usize::from(std::mem::take(&mut entry.dropped));
         self.waiting -= 1;
         self.quotas.end(ends);
         self.quotas.earn(ends);
@@ -315,6 +334,7 @@ impl HandshakeTable {
             return false;
         };
         self.waiting -= 1;
+        self.dropped -= usize::from(entry.dropped);
         self.quotas.end(ends);
         if entry.far.is_none() {
             return false;
@@ -322,6 +342,26 @@ impl HandshakeTable {
         self.unconfirmed -= 1;
         self.quotas.reset(ends);
         true
+    }
+
+    /// The kernel had dropped these packets before it heard that they were let in: their clients' SYNs come again, as if
+    /// for the first time.
+    pub(crate) fn were_dropped(&mut self, tickets: &[Ticket]) {
+        for entry in self.let_in.values_mut() {
+            if entry.waits && !entry.dropped && tickets.contains(&entry.ticket) {
+                entry.dropped = true;
+                self.dropped += 1;
+            }
+        }
+    }
+
+    /// Those whose SYNs the kernel has dropped, and which have not come again.
+    pub(crate) fn dropped(&self) -> Vec<Ends> {
+        if self.dropped == 0 {
+            return Vec::new();
+        }
+        let all = self.let_in.iter().filter(|(_, entry)| entry.dropped);
+        all.map(|(ends, _)| *ends).collect()
     }
 
     /// Held SYNs to whom `is_meant` applies, by number.
@@ -358,20 +398,25 @@ impl HandshakeTable {
         self.passing.retain(|_, (_, until)| now < *until);
         let mut reset = 0;
         self.let_in.retain(|ends, entry| {
+            // One whose SYN was dropped has no part in that nobody came.
+            let forged = usize::from(!entry.dropped);
             if entry.far.as_ref().is_some_and(|(_, until)| *until <= now) {
                 entry.far = None;
                 reset += 1;
-                self.abandoned += 1;
+                self.abandoned += forged;
                 self.unconfirmed -= 1;
                 self.quotas.reset(ends);
-                self.quotas.lose(ends);
+                if !entry.dropped {
+                    self.quotas.lose(ends);
+                }
             }
             if now < entry.until {
                 return true;
             }
             if entry.waits {
-                self.abandoned += 1;
+                self.abandoned += forged;
                 self.waiting -= 1;
+                self.dropped -= usize::from(entry.dropped);
                 self.quotas.end(ends);
             }
             false

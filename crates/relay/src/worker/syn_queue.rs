@@ -86,6 +86,7 @@ impl Worker {
         if let Some(syn_queue) = &mut self.syn_queue {
             syn_queue.queues.receive()?;
         }
+        self.on_gone();
         while let Some(syn_queue) = &mut self.syn_queue
             && let Some(waiting) = syn_queue.queues.next_packet()
         {
@@ -133,9 +134,10 @@ impl Worker {
         };
         match syn_queue.table.meet(ticket, syn, tracked, timer::now()) {
             SynStatus::New => {}
-            SynStatus::Held(before) => {
+            SynStatus::Held(others) => {
                 self.counters.repeated.one();
-                return syn_queue.give(before, Verdict::Drop);
+                let others = others.into_iter().flatten();
+                return others.for_each(|other| syn_queue.give(other, Verdict::Drop));
             }
             SynStatus::Passes => {
                 self.counters.repeated.one();
@@ -166,7 +168,7 @@ impl Worker {
             self.counters.early.one();
             let now = timer::now();
             let said = (syn.seq, syn.service.fragments);
-            syn_queue.table.let_in(syn.ends, said, None, now);
+            syn_queue.table.let_in((syn.ends, ticket), said, None, now);
             return syn_queue.give(ticket, deliver);
         }
         self.dial_for(ticket, syn);
@@ -226,6 +228,7 @@ impl Worker {
             begun: timer::now(),
             repeated: false,
             later: false,
+            spare: None,
             fragments: syn.service.fragments,
         };
         let index = syn_queue.table.hold(held);
@@ -299,8 +302,15 @@ impl Worker {
         let far = Some((held.far, held.begun));
         let now = timer::now();
         let said = (held.seq, held.fragments);
-        syn_queue.table.let_in(held.ends, said, far, now);
-        syn_queue.give(held.ticket, deliver);
+        let (ticket, other) = match held.spare {
+            Some(spare) => (spare, Some(held.ticket)),
+            None => (held.ticket, None),
+        };
+        syn_queue.table.let_in((held.ends, ticket), said, far, now);
+        syn_queue.give(ticket, deliver);
+        if let Some(other) = other {
+            syn_queue.give(other, Verdict::Drop);
+        }
     }
 
     /// The client of `ends` is there: the far side that accepted before, and when its SYN came.
@@ -383,6 +393,9 @@ impl Worker {
         let HeldSyn { ticket, ends, .. } = held;
         let (seq, later) = (held.seq, held.later);
         drop(held.far);
+        if let Some(spare) = held.spare {
+            self.give(spare, Verdict::Drop);
+        }
         self.after_dial(ticket, (ends, seq), later, verdict);
     }
 
