@@ -171,7 +171,7 @@ impl Manager {
                         tracing::warn!("no control socket: {error}");
                         None
                     }
-                    result => Some(result?),
+                    result => result?,
                 }
             }
         };
@@ -186,10 +186,15 @@ impl Manager {
                 .ok(),
             (listener, _) => listener,
         };
-        if let Some(listener) = listener {
-            let slots = offer(listener, handle)?;
-            *metrics.lock().unwrap_or_else(PoisonError::into_inner) = Some(slots);
-        }
+        let slots = match listener.map(|listener| offer(listener, handle)) {
+            // The predecessor has retired: without this gateway there would be none.
+            Some(Err(error)) if predecessor.is_some() => {
+                tracing::error!("no metrics: {error}");
+                None
+            }
+            offered => offered.transpose()?,
+        };
+        *metrics.lock().unwrap_or_else(PoisonError::into_inner) = slots;
         Ok(Self {
             _control: control,
             _metrics: metrics,
@@ -208,12 +213,12 @@ fn offer(listener: TcpListener, handle: &Handle) -> Result<BoundedServer, Manage
     BoundedServer::open("metrics", listener, slots, triage, serve).map_err(ManageError::Thread)
 }
 
-/// Opens the control socket.
+/// Opens the control socket, which the predecessor's place may be, who retires then.
 fn control(
     path: &Path,
     server: ControlServer,
     predecessor: Option<&Path>,
-) -> Result<(BoundedServer, SocketFile), ManageError> {
+) -> Result<Option<(BoundedServer, SocketFile)>, ManageError> {
     let is_predecessors = predecessor == Some(path);
     if !is_predecessors && UnixStream::connect(path).is_ok() {
         return Err(ManageError::InUse(path.to_owned()));
@@ -223,10 +228,6 @@ fn control(
         source,
     };
     let (listener, pending) = SocketFile::make(path).map_err(refused)?;
-    if is_predecessors {
-        retire(path)?;
-    }
-    let file = pending.take().map_err(refused)?;
     let serve = move |stream| server.serve_client(stream);
     // Whoever may only look does not keep out those who may order.
     let triage = |stream: &mut UnixStream| match socket::may_order(&*stream) {
@@ -234,7 +235,19 @@ fn control(
         false => Triage::Serve(ClientClass::Common),
     };
     let slots = BoundedServer::open("control", listener, (CLIENTS, BUSY), triage, serve);
-    Ok((slots.map_err(ManageError::Thread)?, file))
+    let slots = slots.map_err(ManageError::Thread)?;
+    if is_predecessors {
+        retire(path)?;
+    }
+    match pending.take().map_err(refused) {
+        Ok(file) => Ok(Some((slots, file))),
+        // It has retired: without this gateway there would be none.
+        Err(error) if is_predecessors => {
+            tracing::error!("no control socket: {error}");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Has the gateway whose control socket is at `path` retire.

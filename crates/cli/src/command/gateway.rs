@@ -13,6 +13,7 @@ use bentpipe_gateway::{
     Config, ConfigError, ControlSocket, Ending, Gateway, Leg, Manager, Shutdown, Source,
 };
 use clap::{Subcommand, ValueEnum};
+use service::Service;
 use std::path::{Path, PathBuf};
 
 /// What to do with the gateway.
@@ -193,10 +194,11 @@ fn split(args: &Run) -> Result<(), Failure> {
     };
     let gateway = gateway.or_usage()?;
     let (handle, source) = (gateway.handle(), source(args.clone()));
-    let _manager = Manager::start(&config, &handle, &source, predecessor).or_usage()?;
     // Without a file there is nothing that a successor could have otherwise.
     let successor = args.config.is_some().then(|| control.map(Path::to_owned));
-    service::begin(&handle, source, successor).or_usage()?;
+    let service = Service::prepare(&handle, source.clone(), successor).or_usage()?;
+    let _manager = Manager::start(&config, &handle, &source, predecessor).or_usage()?;
+    service.begin();
     terminal::print("ready").or_run()?;
     let ending = gateway.run_until(&shutdown).or_run()?;
     // A retired one is not the service any more.

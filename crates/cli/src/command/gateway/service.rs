@@ -10,23 +10,36 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-/// Tells the manager that new connections are split, and heeds signals from now on: SIGHUP reloads,
-/// SIGUSR2 starts a successor, where there may be one, which has this one retire by its control socket.
-pub(super) fn begin(
-    handle: &Handle,
-    source: Source,
-    successor: Option<Option<PathBuf>>,
-) -> anyhow::Result<()> {
-    let mut signals = Signals::new([SIGHUP, SIGUSR2]).context("cannot catch SIGHUP and SIGUSR2")?;
-    let heed = {
-        let handle = handle.clone();
-        move || {
+/// What heeds signals and tells the service manager, but does not yet.
+pub(super) struct Service {
+    handle: Handle,
+    /// Threads that wait for a word, without which they end.
+    waiting: Vec<SyncSender<()>>,
+}
+
+impl Service {
+    /// Prepares to heed signals: SIGHUP reloads, SIGUSR2 starts a successor, where there may be one, which has this one retire by
+    /// its control socket. All that may fail is here: where a predecessor is to retire, before that.
+    pub(super) fn prepare(
+        handle: &Handle,
+        source: Source,
+        successor: Option<Option<PathBuf>>,
+    ) -> anyhow::Result<Self> {
+        let mut signals =
+            Signals::new([SIGHUP, SIGUSR2]).context("cannot catch SIGHUP and SIGUSR2")?;
+        let mut service = Self {
+            handle: handle.clone(),
+            waiting: Vec::new(),
+        };
+        let heeding = handle.clone();
+        service.spawn("signals", move || {
             for signal in signals.forever() {
                 match (signal, &successor) {
-                    (SIGHUP, _) => reload(&handle, &source),
+                    (SIGHUP, _) => reload(&heeding, &source),
                     (_, Some(Some(control))) => succeed(control),
                     (_, Some(None)) => {
                         tracing::error!("no successor: the gateway has no control socket")
@@ -36,24 +49,39 @@ pub(super) fn begin(
                     }
                 }
             }
+        })?;
+        if let Some(interval) = notify::watchdog() {
+            let handle = handle.clone();
+            service.spawn("watchdog", move || watch(&handle, interval / 3))?;
         }
-    };
-    spawn("signals", heed)?;
-    if let Some(interval) = notify::watchdog() {
-        let handle = handle.clone();
-        spawn("watchdog", move || watch(&handle, interval / 3))?;
+        Ok(service)
     }
-    // A successor says here that it is the main process from now on.
-    let ready = format!("MAINPID={}\nREADY=1", std::process::id());
-    let handle = handle.clone();
-    notify::tell_in_the_end(ready, move || !handle.is_retired());
-    Ok(())
-}
 
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
-    let builder = thread::Builder::new().name(name.to_owned());
-    builder.spawn(work).context("cannot start a thread")?;
-    Ok(())
+    /// A thread that does `work` once the service begins.
+    fn spawn(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
+        let (begin, begun) = sync_channel(1);
+        let work = move || {
+            if begun.recv().is_ok() {
+                work();
+            }
+        };
+        let builder = thread::Builder::new().name(name.to_owned());
+        builder.spawn(work).context("cannot start a thread")?;
+        self.waiting.push(begin);
+        Ok(())
+    }
+
+    /// Tells the manager that new connections are split, and heeds signals from now on.
+    pub(super) fn begin(self) {
+        for thread in &self.waiting {
+            // Each takes one word.
+            let _ = thread.try_send(());
+        }
+        // A successor says here that it is the main process from now on.
+        let ready = format!("MAINPID={}\nREADY=1", std::process::id());
+        let handle = self.handle;
+        notify::tell_in_the_end(ready, move || !handle.is_retired());
+    }
 }
 
 fn reload(handle: &Handle, source: &Source) {
