@@ -14,6 +14,7 @@ fn source(crate_root: &Path, test: &str) -> String {
         format!("src/{module}.rs"),
         format!("../cli/tests/{module}.rs"),
         format!("../relay/src/{module}.rs"),
+        format!("../relay/tests/{module}.rs"),
         format!("../interception/src/{module}.rs"),
         format!("../gateway-config/src/{module}.rs"),
         format!("../gateway-config/src/{module}/tests.rs"),
