@@ -411,6 +411,34 @@ fn an_mss_clamp_in_the_forward_chain_holds() {
     }
 }
 
+/// Also for a port that was used before the rule came.
+#[test]
+fn an_mss_clamp_that_comes_holds_for_a_port_used_again() {
+    need!(Root, Tproxy);
+    for handshake in HANDSHAKES {
+        let stage = Stage::new();
+        let _gateway = stage.split_after(handshake);
+        let listeners = Ip::BOTH.map(|ip| (stage.listen(ip), SocketAddr::new(ip.client(), 5555)));
+        for clamped in [false, true] {
+            if clamped {
+                stage.apply(
+                    "table inet clamp { chain forward { type filter hook forward priority mangle; policy accept;
+                       tcp flags & (syn | rst) == syn tcp option maxseg size set 1000
+                     } }",
+                );
+            }
+            for (listener, from) in &listeners {
+                let mut client = stage.connect_from(*from, listener.address());
+                converse(&mut client, &mut listener.accept());
+                let segment = bentpipe_sockets::tcp::info(&client).unwrap().mss;
+                assert_eq!(segment.0 <= 1000, clamped, "{handshake:?}: {segment:?}");
+                support::abort(client);
+            }
+            support::eventually("their end", || stage.connections().is_empty());
+        }
+    }
+}
+
 /// A transparent proxy of this machine that listens at a port of all addresses takes nothing from the connections to that
 /// port that pass unsplit, nor from those that are split.
 #[test]

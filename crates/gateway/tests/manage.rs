@@ -39,18 +39,22 @@ fn parse(text: &str) -> Result<Config, String> {
 }
 
 fn managed(stage: &Stage) -> Managed {
+    managed_by(stage, QUICK)
+}
+
+fn managed_by(stage: &Stage, text: &'static str) -> Managed {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run/gateway.sock");
-    start(stage, folder, path, None)
+    start(stage, folder, (path, text), None)
 }
 
 fn start(
     stage: &Stage,
     folder: tempfile::TempDir,
-    path: PathBuf,
+    (path, first): (PathBuf, &'static str),
     predecessor: Option<&Path>,
 ) -> Managed {
-    let text = Arc::new(Mutex::new(QUICK.to_owned()));
+    let text = Arc::new(Mutex::new(first.to_owned()));
     let shutdown = Arc::new(Shutdown::new().unwrap());
     let (ready, readied) = mpsc::channel();
     let source = {
@@ -65,7 +69,7 @@ fn start(
     let work = {
         let (shutdown, path) = (Arc::clone(&shutdown), path.clone());
         move || {
-            let mut config = parse(QUICK).unwrap();
+            let mut config = parse(first).unwrap();
             config.control = ControlSocket::At(path);
             let gateway = Gateway::start(&config).unwrap();
             let manager =
@@ -243,11 +247,37 @@ fn a_reload_is_for_new_flows_and_harms_no_old_one() {
     assert_eq!(gateway.handle.counters().reset, 0);
 }
 
+/// A client's port that is used again has the new policy too, whoever remembers the connection before.
+#[test]
+fn a_port_used_again_after_a_reload_goes_by_the_new_policy() {
+    const LEGS: &str = "drain = \"1s\"\n[sat]\ncongestion_control = \"cubic\"\n\
+        [leg.a]\ncongestion_control = \"cubic\"\n[leg.b]\ncongestion_control = \"reno\"\n";
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = managed_by(&stage, LEGS);
+    for (leg, control) in [("a", "cubic"), ("b", "reno"), ("a", "cubic")] {
+        let policy = format!("[[policy]]\naction = \"split\"\nleg = \"{leg}\"\n");
+        *gateway.text.lock().unwrap() = format!("{LEGS}{policy}");
+        gateway.ask(&Request::Reload).unwrap();
+        for ip in Ip::BOTH {
+            let listener = support::listen::listen_at(&stage.server, ip.server(), 7000);
+            let from = std::net::SocketAddr::new(ip.client(), 5555);
+            let client = stage.connect_from(from, listener.address());
+            let mut pair = (client, listener.accept());
+            exchange(&mut pair);
+            assert!(sat_controls(&stage).contains(control), "{leg}");
+            support::abort(pair.0);
+            eventually("the end", || stage.connections().is_empty());
+        }
+    }
+}
+
 /// The congestion controls of the connections on the satellite's side, as `ss` names them.
 fn sat_controls(stage: &Stage) -> String {
     let mut ss = stage.gateway.command("ss");
     let output = ss
-        .args(["-tinH", "state", "established", "dst", "10.77.1.2"])
+        .args(["-tinH", "state", "established"])
+        .args(["(", "dst", "10.77.1.2", "or", "dst", "[fd77:1::2]", ")"])
         .output();
     String::from_utf8(output.unwrap().stdout).unwrap()
 }

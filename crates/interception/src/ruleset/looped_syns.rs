@@ -4,7 +4,7 @@
 //! tells the entrance, and its mark, which tells the worker, may be set anew (CLASSIFY and MARK, for tc). So the
 //! priority is remembered by the connection, and the worker told by the hash that chose it.
 
-use super::mss::{HEADERS, connection};
+use super::mss::{HEADERS, syn};
 use super::{Ruleset, SYN, is};
 use crate::mark::Marks;
 use bentpipe_os::netlink::Mark;
@@ -13,16 +13,17 @@ use bentpipe_os::netlink::Mark;
 const REMEMBERED: u32 = 1 << 16;
 const SECONDS: u32 = 16;
 
-/// The map from connections to priorities (of its key, see [`super::mss`]), and chain `enter`, where SYNs that
-/// have their priority end. Without queues no worker sees that one comes again, which is then in no listener: it passes.
+/// The map from SYNs to priorities (of its key, see [`super::mss`]; the kernel's `update` leaves the value of a key
+/// that is there as it is, so that the SYN's number is a part of it: the next connection of the same four numbers has another),
+/// and chain `enter`, where SYNs that have their priority end. Without queues no worker sees that one comes again, which is then in no listener: it passes.
 pub(super) fn sets(seed: u32, queued: bool) -> String {
     let passes = match queued {
         true => "",
         false => "  jump note_passed\n",
     };
     let remember = HEADERS.map(|ip| {
-        let connection = connection(ip, seed);
-        format!("  update @entering {{ {connection} : meta priority }}\n")
+        let syn = syn(ip, seed);
+        format!("  update @entering {{ {syn} : meta priority }}\n")
     });
     format!(
         "\
@@ -60,12 +61,12 @@ impl Ruleset {
         let (ours, mask) = (self.marks.intercepted(), Marks::mask());
         let foreign = format!("  {any} meta mark & {mask:#x} != {ours:#x} accept\n");
         let rule = |ip| {
-            let connection = connection(ip, self.seed);
+            let syn = syn(ip, self.seed);
             let mark = match self.queued {
                 true => self.deal("mark", ip, self.marks.for_worker(0)),
                 false => format!("meta mark set {:#x}", self.marks.for_any_worker()),
             };
-            format!("  {SYN} meta priority set {connection} map @entering\n  {holders} {mark}\n")
+            format!("  {SYN} meta priority set {syn} map @entering\n  {holders} {mark}\n")
         };
         foreign + &HEADERS.map(rule).concat()
     }

@@ -29,11 +29,14 @@ map segments {{
     )
 }
 
-/// Rules that remember what the SYNs that match `which` say.
+/// Rules that remember what the SYNs that match `which` say, and no more what the connection before it said: the kernel's `update`
+/// leaves the value of a key that is there as it is.
 pub(super) fn remember(which: &str, seed: u32) -> String {
     let rule = |ip| {
         let connection = connection(ip, seed);
-        format!("  {which} update @segments {{ {connection} : tcp option maxseg size }}\n")
+        format!(
+            "  {which} delete @segments {{ {connection} : 0 }}\n  {which} update @segments {{ {connection} : tcp option maxseg size }}\n"
+        )
     };
     HEADERS.map(rule).concat()
 }
@@ -50,8 +53,16 @@ pub(super) fn bound(seed: u32) -> String {
     HEADERS.map(rule).concat()
 }
 
+/// That of a SYN, by its number too.
+pub(super) fn syn(ip: &str, seed: u32) -> String {
+    hash(
+        &format!("{ip} saddr . {ip} daddr . tcp sport . tcp dport . tcp sequence"),
+        seed,
+    )
+}
+
 /// That of a packet of the client's.
-pub(super) fn connection(ip: &str, seed: u32) -> String {
+fn connection(ip: &str, seed: u32) -> String {
     hash(
         &format!("{ip} saddr . {ip} daddr . tcp sport . tcp dport"),
         seed,
