@@ -19,6 +19,7 @@ use bentpipe_interception::{
 use bentpipe_os::diag::{Diag, States};
 use bentpipe_os::neighbour::Neighbours;
 use bentpipe_os::nft::Count;
+use bentpipe_os::process::Process;
 use bentpipe_os::sweep;
 use bentpipe_relay::{
     AdmissionMode, Counters, Distribution, FlowBounds, FlowTimes, Lifecycle, Settings, Shared,
@@ -161,6 +162,8 @@ pub struct Gateway {
     bypassed: bool,
     /// A reload that waits for the table's new rules.
     reload: Option<Reload>,
+    /// Whose place it has taken, if that is another process: it ends with this one, when that is told to.
+    predecessor: Option<Process>,
     drain_times: DrainTimes,
 }
 
@@ -451,18 +454,23 @@ impl Gateway {
         // One that has retired is in no hurry, until it is told to end.
         let mut in_a_hurry = !self.shared.is_retired();
         let mut until = Instant::now() + if in_a_hurry { drain } else { retire };
+        if in_a_hurry {
+            self.end_predecessor();
+        }
         let mut events = Events::with_capacity(4);
         let cut = loop {
             let flows = self.shared.flows();
+            let waits = in_a_hurry && self.predecessor_drains() && Instant::now() < until;
             // Asked only at the end: the answer is a list of all connections of the machine.
             let left = match flows {
-                0 => self.connections.count().map_err(RunError::Wait)?,
+                0 if !waits => self.connections.count().map_err(RunError::Wait)?,
                 flows => flows,
             };
-            if left == 0 || Instant::now() >= until {
+            if (left == 0 && !waits) || Instant::now() >= until {
                 break left;
             }
             if shutdown.take() {
+                self.end_predecessor();
                 if std::mem::replace(&mut in_a_hurry, true) {
                     break left;
                 }
@@ -478,6 +486,27 @@ impl Gateway {
             0 => Ending::Drained,
             cut => Ending::Cut(cut),
         })
+    }
+
+    /// The predecessor, which has retired, is in a hurry now too, or is to end at once: a service manager would kill it when
+    /// this process, its main one, has ended.
+    fn end_predecessor(&mut self) {
+        let predecessor = self.predecessor.take();
+        let Some(predecessor) = predecessor.filter(|one| !one.has_ended()) else {
+            return;
+        };
+        match predecessor.terminate() {
+            Ok(()) => {
+                tracing::info!("the predecessor is to end too");
+                self.predecessor = Some(predecessor);
+            }
+            Err(error) => tracing::warn!(%error, "the predecessor cannot be told to end"),
+        }
+    }
+
+    fn predecessor_drains(&self) -> bool {
+        let predecessor = self.predecessor.as_ref();
+        predecessor.is_some_and(|predecessor| !predecessor.has_ended())
     }
 
     fn handle_neighbours(&mut self) {

@@ -306,6 +306,42 @@ fn the_kernels_limit_on_descriptors_is_survived() {
     old.iter_mut().for_each(exchange);
 }
 
+/// Who is told to end tells the one whose place it has taken, and waits for that one's flows too: a service manager kills
+/// what is left of the service when its main process has ended.
+#[test]
+fn sigterm_drains_the_predecessor_too() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gateway.sock");
+    let config = format!("drain = \"5s\"\ncontrol = \"{}\"\n", path.display());
+    let mut retired = child::start(&stage, &config);
+    let mut old = stage.pair(Ip::V4);
+    let mut running = child::start_in_place(&stage, &config);
+    let mut new = stage.pair(Ip::V6);
+    running.signal("-TERM");
+    std::thread::sleep(Duration::from_millis(300));
+    exchange(&mut old);
+    exchange(&mut new);
+    drop(new);
+    std::thread::sleep(Duration::from_millis(700));
+    assert!(running.child.try_wait().unwrap().is_none());
+    exchange(&mut old);
+    drop(old);
+    for gateway in [&mut retired, &mut running] {
+        assert_eq!(gateway.child.wait().unwrap().code(), Some(0));
+    }
+
+    // What has not ended by itself is reset in time.
+    let mut retired = child::start(&stage, &config);
+    let mut old = stage.pair(Ip::V4);
+    let mut running = child::start_in_place(&stage, &config);
+    running.signal("-TERM");
+    assert_eq!(retired.child.wait().unwrap().code(), Some(7));
+    running.child.wait().unwrap();
+    assert!(old.0.read(&mut [0]).is_err());
+}
+
 #[test]
 fn sigterm_drains() {
     need!(Root, Tproxy);

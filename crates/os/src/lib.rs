@@ -24,6 +24,7 @@ pub mod nfqueue;
 pub mod nft;
 pub mod owner;
 mod presence;
+pub mod process;
 pub mod sched;
 pub mod sweep;
 pub mod tun;

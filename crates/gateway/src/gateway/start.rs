@@ -20,6 +20,7 @@ use bentpipe_os::need::{Missing, Need};
 use bentpipe_os::neighbour::Neighbours;
 use bentpipe_os::netlink::{Netlink, NetlinkError};
 use bentpipe_os::owner::{Owner, OwnerError};
+use bentpipe_os::process::Process;
 use bentpipe_os::{limits, sched, sweep};
 use bentpipe_relay::{
     Accounting, AdmissionMode, Backlog, Counters, HandshakeTable, LegPolicies, ListenError,
@@ -28,6 +29,7 @@ use bentpipe_relay::{
 use bentpipe_sockets::timer;
 use std::collections::HashSet;
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, mpsc};
 use thiserror::Error;
@@ -149,7 +151,11 @@ impl Gateway {
                 "new flows pass unsplit, as before: `bentpipe gateway bypass off` ends that"
             );
         }
-        Self::begin(config, bypassed)
+        let process = UnixStream::connect(predecessor).and_then(Process::peer);
+        let mut gateway = Self::begin(config, bypassed)?;
+        // One of another pid namespace is left to its own.
+        gateway.predecessor = process.ok().flatten();
+        Ok(gateway)
     }
 
     fn begin(config: &Config, bypassed: bool) -> Result<Self, StartError> {
@@ -261,6 +267,7 @@ impl Gateway {
             },
             bypassed,
             reload: None,
+            predecessor: None,
             drain_times: DrainTimes::of(config),
         };
         watched?;
