@@ -58,13 +58,21 @@ fn escaped(text: &str, stays: impl Fn(char) -> bool) -> String {
 /// # Errors
 /// When stdout cannot be written; a reader that closed its pipe early is no error.
 pub(crate) fn print(text: &str) -> io::Result<()> {
+    show(text).map(drop)
+}
+
+/// As [`print`]; says whether anybody reads.
+///
+/// # Errors
+/// As [`print`].
+pub(crate) fn show(text: &str) -> io::Result<bool> {
     let written = around_bar(|| {
         let mut out = io::stdout().lock();
         writeln!(out, "{text}").and_then(|()| out.flush())
     });
     match written {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written,
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        written => written.map(|()| true),
     }
 }
 

@@ -243,6 +243,47 @@ fn a_service_manager_is_told_of_start_reload_and_successor() {
     drop(end);
 }
 
+/// Whoever looks all the while ends when nobody reads it any more (`status --watch | head -1`).
+#[test]
+fn a_status_that_nobody_reads_any_more_ends() {
+    bentpipe_os::need!(Root, Nft, Tproxy);
+    let (netns, _veth) = gateway_stage();
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let config = format!("control = \"{}\"\n", path("gateway.sock").display());
+    std::fs::write(path("gateway.toml"), config).unwrap();
+    let mut gateway = netns
+        .command(PROGRAM)
+        .args(RUN)
+        .arg("--config")
+        .arg(path("gateway.toml"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(gateway.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    for more in [&["--json"][..], &[]] {
+        let mut status = Command::new(PROGRAM)
+            .args(["gateway", "status", "--watch", "--control"])
+            .arg(path("gateway.sock"))
+            .args(more)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut read = BufReader::new(status.stdout.take().unwrap());
+        read.read_line(&mut String::new()).unwrap();
+        drop(read);
+        let ended = (0..100).find_map(|_| {
+            std::thread::sleep(Duration::from_millis(100));
+            status.try_wait().unwrap()
+        });
+        let _ = status.kill();
+        assert_eq!(ended.expect("it goes on for ever").code(), Some(0));
+    }
+    send_signal(gateway.id(), "TERM");
+    assert_eq!(gateway.wait().unwrap().code(), Some(0));
+}
+
 /// A service manager whose queue is full is told of the start when it reads again.
 #[test]
 fn a_service_manager_that_reads_late_hears_of_the_start() {

@@ -48,7 +48,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             true => "\x1b[H\x1b[2J",
             false => "",
         };
-        terminal::print(&format!("{clear}{text}")).or_run()?;
+        let is_read = terminal::show(&format!("{clear}{text}")).or_run()?;
+        if !is_read {
+            return Ok(());
+        }
         let until = Instant::now() + TICK;
         while args.watch && !stop.asked() && Instant::now() < until {
             thread::sleep(Duration::from_millis(50));
