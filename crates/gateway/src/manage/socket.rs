@@ -6,7 +6,7 @@ use bentpipe_sockets::socket;
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,8 @@ pub(super) struct PendingSocketFile {
 }
 
 impl SocketFile {
-    /// Makes the socket beside `path`, which may be another gateway's until [`PendingSocketFile::take`].
+    /// Makes the socket beside `path`, which may be another gateway's until [`PendingSocketFile::take`]. What is there and is no
+    /// socket stays, and is refused.
     pub(super) fn make(path: &Path) -> io::Result<(UnixListener, PendingSocketFile)> {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
@@ -39,6 +40,9 @@ impl SocketFile {
             path: path.to_owned(),
             aside: PathBuf::from(aside),
         };
+        for place in [&pending.path, &pending.aside] {
+            only_a_socket(place)?;
+        }
         remove(&pending.aside)?;
         let listener = UnixListener::bind(&pending.aside)?;
         fs::set_permissions(&pending.aside, fs::Permissions::from_mode(MODE))?;
@@ -50,6 +54,7 @@ impl PendingSocketFile {
     /// Puts the socket in its place, over what a dead or retired gateway left there.
     pub(super) fn take(self) -> io::Result<SocketFile> {
         let file = identity(&self.aside)?;
+        only_a_socket(&self.path)?;
         fs::rename(&self.aside, &self.path)?;
         Ok(SocketFile {
             path: self.path.clone(),
@@ -80,6 +85,18 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((about.dev(), about.ino()))
 }
 
+/// Refuses a path where there is something else than a socket: somebody's file, or a link to one.
+fn only_a_socket(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(about) if !about.file_type().is_socket() => Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "there is a file that is no socket",
+        )),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -90,4 +107,37 @@ fn remove(path: &Path) -> io::Result<()> {
 /// Whether the process at the other end may give orders.
 pub(super) fn may_order(stream: impl AsFd) -> bool {
     socket::peer_user(stream).is_ok_and(|user| user == 0 || user == socket::own_user())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_no_socket_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gateway.sock");
+        let make = || SocketFile::make(&path);
+        let refused = || assert_eq!(make().unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        fs::write(&path, "precious").unwrap();
+        refused();
+        let aim = folder.path().join("aim");
+        fs::rename(&path, &aim).unwrap();
+        std::os::unix::fs::symlink(&aim, &path).unwrap();
+        refused();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+        fs::remove_file(&path).unwrap();
+        // It may come while the socket is made.
+        let (_listener, making) = make().unwrap();
+        fs::write(&path, "precious").unwrap();
+        assert!(making.take().is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+        fs::remove_file(&path).unwrap();
+        // What a killed gateway left is one.
+        drop(UnixListener::bind(&path).unwrap());
+        let place = make().unwrap().1.take().unwrap();
+        drop(place);
+        assert!(!path.exists());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "the aim");
+    }
 }
