@@ -81,6 +81,8 @@ const FOR_THE_QUIET: f64 = 1.0 / 16.0;
 const LOOK: Duration = Duration::from_millis(2);
 /// IPv4 and UDP; IPv6 and UDP.
 const OVERHEAD: [u32; 2] = [28, 48];
+/// Octets of an IP packet with a STATUS at most: no probe finds out what the way back carries (RFC 8899's BASE_PLPMTU).
+const STATUS_PACKET: u32 = 1200;
 
 impl Endpoint {
     /// A node that speaks by the socket `udp`.
@@ -134,18 +136,13 @@ impl Endpoint {
         peer: SocketAddr,
         sealed: bool,
     ) -> sender::Config {
-        let overhead = OVERHEAD[usize::from(key(peer, 0).0.is_ipv6())];
-        // Type, session, timestamp and offset.
-        let header = 24 + metadata.width.octets() as u32;
-        let seal = if sealed { SEAL as u32 } else { 0 };
-        // Where there is no way now there may be one later.
-        let packet = path_mtu(peer).map_or(link.packet, |most| most.min(link.packet));
+        let (most, overhead) = content(link, &metadata, peer, sealed);
         sender::Config {
             metadata,
             request,
             rate: link.rate,
-            payload: packet.saturating_sub(overhead + header + seal).max(1),
-            overhead: Bytes((overhead + seal).into()),
+            payload: most,
+            overhead: Bytes(overhead.into()),
             congestion: link.congestion,
             silence: link.silence,
             late_checksum: false,
@@ -167,7 +164,7 @@ impl Endpoint {
             kept,
             unannounced: Bytes(16 << 20),
             hole_end: link.hole_end,
-            room: (link.packet.saturating_sub(OVERHEAD[1]) as usize).saturating_sub(SEAL),
+            room: link.packet.min(STATUS_PACKET) as usize - OVERHEAD[1] as usize - SEAL,
             silence: link.silence,
             linger: Duration::from_secs(10).min(link.silence),
         }
@@ -307,7 +304,23 @@ impl Endpoint {
             }
             all &= count < SENDS;
         }
-        Ok((all, !full(self.batch.flush(&self.udp))?))
+        let blocked = !full(self.batch.flush(&self.udp))?;
+        if self.udp.was_too_long() {
+            self.limit();
+        }
+        Ok((all, blocked))
+    }
+
+    /// No packet is longer from now on than what the kernel knows of the path to its peer.
+    fn limit(&mut self) {
+        for session in self.sessions.values_mut() {
+            let sealed = session.seal().is_some();
+            if let Work::Sending(outgoing) = &mut session.work {
+                let sender = &mut outgoing.sender;
+                let (most, _) = content(&self.link, sender.metadata(), session.peer, sealed);
+                sender.limit(most);
+            }
+        }
     }
 
     fn wait(&mut self, limit: Duration, blocked: bool) -> Result<(), Error> {
@@ -335,6 +348,19 @@ impl Endpoint {
         let mut waited = waited;
         waited().map_err(Error::socket("wait for datagrams"))
     }
+}
+
+/// Octets of content in a DATA frame to `peer` at most, as far as the kernel knows the path, and octets that IP, UDP and a seal
+/// add to each frame.
+fn content(link: &Link, metadata: &Metadata, peer: SocketAddr, sealed: bool) -> (u32, u32) {
+    let overhead = OVERHEAD[usize::from(key(peer, 0).0.is_ipv6())];
+    let seal = if sealed { SEAL as u32 } else { 0 };
+    // Type, session, timestamp and offset.
+    let header = 24 + metadata.width.octets() as u32;
+    // Where there is no way now there may be one later.
+    let packet = path_mtu(peer).map_or(link.packet, |most| most.min(link.packet));
+    let most = packet.saturating_sub(overhead + header + seal).max(1);
+    (most, overhead + seal)
 }
 
 /// A secret for the timestamps of a session.

@@ -10,6 +10,7 @@
 //! - `pace`: when the next packet may go; open loop at a fixed rate, or under `tfrc` (RFC 5348).
 //! - `repair`: what was reported missing, and what has been sent again since.
 //! - `window`: what may be under way unreported.
+//! - `reach`, `plpmtu`: how long packets may be to reach the peer (RFC 8899).
 //! - `report`: STATUS frames from what has arrived.
 //! - `stamp`: the timestamps of DATA, which only somebody whom DATA reaches can echo.
 //!
@@ -18,6 +19,7 @@
 
 mod inquiry;
 mod pace;
+mod plpmtu;
 mod reach;
 pub mod receiver;
 mod repair;

@@ -1,30 +1,29 @@
 //! The side of a session that has the content.
 
 mod interface;
+mod status;
 
 pub use interface::{Config, Congestion, Event, Failure, Progress};
 
 use crate::pace::Pacer;
-use crate::reach::{Reach, shorter};
-use crate::repair::{Horizon, Repairs};
+use crate::reach::Reach;
+use crate::repair::Repairs;
 use crate::report::{echo, refusal};
 use crate::stamp;
-use crate::tfrc::{Feedback, Tfrc};
+use crate::tfrc::Tfrc;
 use crate::timing::Timing;
 use crate::window::Window;
 use bentpipe_base::{Bytes, Instant, Machine, Rate};
-use bentpipe_wire::saratoga::{Checksum, Code, Data, Frame, Kind, Metadata, Status, Timestamp};
+use bentpipe_wire::saratoga::{Checksum, Code, Data, Frame, Kind, Metadata, Timestamp};
 use core::time::Duration;
 
 /// How often a repair goes out when the line would be idle otherwise.
 const COPIES: u8 = 3;
-/// METADATA is sent this often at most for peers that say they cannot do without.
-const MOST_METADATA: u32 = 1000;
-/// A round trip of which nothing is known takes at most so long, about.
-const UNKNOWN: Duration = Duration::from_secs(1);
 /// Questions that go unanswered for so long may be lost with the packets that carry them: long ones may not reach the
 /// peer at all. They go alone then.
 const UNANSWERED: Duration = Duration::from_secs(2);
+/// Nor does an answer take much longer than two round trips, where these are known.
+const SLACK: Duration = Duration::from_millis(200);
 /// What a frame other than DATA takes on the line, about.
 const SMALL: u64 = 100;
 
@@ -86,6 +85,7 @@ impl Sender {
         let stream = config.metadata.kind == Kind::Stream;
         let size = u64::try_from(config.metadata.entry.size).unwrap_or(u64::MAX);
         let packet = Bytes(u64::from(config.payload)) + config.overhead;
+        let headers = header(&config.metadata) + config.overhead.0;
         Self {
             state: match config.request {
                 Some(_) => State::Asking,
@@ -102,7 +102,7 @@ impl Sender {
             ended: !stream,
             progress: Progress::default(),
             window: Window::new(now),
-            reach: Reach::default(),
+            reach: Reach::new(config.payload, headers as u32),
             held: false,
             number: 1,
             answered: 0,
@@ -180,9 +180,8 @@ impl Sender {
 
     /// Octets of its longest packet.
     pub fn packet(&self) -> Bytes {
-        // Type, session, timestamp and offset.
-        let header = 24 + self.config.metadata.width.octets() as u64;
-        Bytes(header + u64::from(self.config.payload)) + self.config.overhead
+        let content = u64::from(self.config.payload);
+        Bytes(header(&self.config.metadata) + content) + self.config.overhead
     }
 
     /// Whether the peer has shown that DATA reaches it.
@@ -246,158 +245,6 @@ impl Sender {
         }
     }
 
-    fn status(&mut self, status: &Status, now: Instant) {
-        let echo = status.timestamp.and_then(|stamp| self.echo(stamp));
-        // A peer of our kind echoes in every report: one without is of somebody else.
-        if self.echoes && self.acknowledges && echo.is_none() && status.code == Code::OK {
-            return;
-        }
-        // Nor does what anybody could have sent keep the session alive.
-        if !self.echoes || echo.is_some() {
-            self.timing.hear(now);
-        }
-        // "METADATA required" ends a session by the letter, but its mend is at hand. One revision of
-        // the draft writes 10 for 0x10.
-        let strict = [Code::METADATA_REQUIRED, Code::BAD_FRAME].contains(&status.code);
-        if strict && self.state == State::Sending && self.metadata_sent < MOST_METADATA {
-            return self.want_metadata(now);
-        }
-        if status.code != Code::OK {
-            return self.end(Event::Failed(Failure::Peer(status.code)));
-        }
-        if self.state == State::Asking {
-            self.state = State::Sending;
-            (self.ask_at, self.answered_at) = (now, now);
-        }
-        // A timestamp that is not ours is the question of a peer which was asked, whether we hear it.
-        if self.config.request.is_some() && echo.is_none() {
-            self.echo_due = status.timestamp;
-        }
-        if status.metadata_missing {
-            self.want_metadata(now);
-        }
-        // Whatever else it says: a peer that lacks nothing has all, even if an older list of holes
-        // comes in later.
-        if self.completes(status) && self.knows_the_end(echo, now) {
-            self.progress.arrived = self.available;
-            // A peer that was asked to receive would remember the session for long without the word; one of
-            // another kind has no use for it.
-            if self.acknowledges || self.config.request.is_some() {
-                self.farewell = Some(self.heard());
-            }
-            return self.end(Event::Done);
-        }
-        // A peer that was sent no timestamps cannot say which question it answers.
-        if echo.is_some() || self.config.nonce.is_none() {
-            self.answered_at = now;
-        }
-        self.learn(status, echo, now);
-    }
-
-    /// What tells the peer that it need not repeat its last word.
-    fn heard(&self) -> Frame {
-        echo(self.config.metadata.session, None)
-    }
-
-    fn completes(&self, status: &Status) -> bool {
-        self.ended
-            && self.metadata_sent > 0
-            && !self.config.metadata.checksum.is_later()
-            && !status.metadata_missing
-            && !status.incomplete
-            && status.holes.is_empty()
-            && status.progress >= self.available.into()
-    }
-
-    /// Whether the report is of after the peer knew where the content ends: of a stream it may have all that was
-    /// sent and wait for more.
-    fn knows_the_end(&self, echo: Option<(u64, Instant)>, now: Instant) -> bool {
-        if self.config.metadata.kind != Kind::Stream {
-            return true;
-        }
-        self.end_sent.is_some_and(|(number, at)| match echo {
-            Some((answered, _)) => answered >= number,
-            // It does not say what it answers: then an answer takes as long as others took.
-            None => now >= at + self.timing.round_trip().unwrap_or(UNKNOWN),
-        })
-    }
-
-    /// Takes what the report says of octets.
-    fn learn(&mut self, status: &Status, echo: Option<(u64, Instant)>, now: Instant) {
-        if let Some((number, sent)) = echo {
-            self.echoes = true;
-            if number < self.answered {
-                // Overtaken by a later one.
-                return;
-            }
-            self.answered = number;
-            if !status.voluntary {
-                self.timing.sample(now.since(sent));
-                // The first questions are asked without knowing how long an answer takes.
-                self.ask_at = self.ask_at.min(now + self.timing.interval(now));
-            }
-            let least = self.timing.least();
-            self.window.told(number, self.rate(), least, now);
-            self.held = false;
-        }
-        let clipped = |value: u128| {
-            u64::try_from(value).map_or(self.available, |value| value.min(self.available))
-        };
-        // The peer has seen octets that this sender has not sent: it resumes.
-        let seen = clipped(status.in_response_to);
-        self.progress.sent = self.progress.sent.max(seen);
-        let sent = self.progress.sent;
-        let progress = clipped(status.progress);
-        let lowest = status
-            .holes
-            .first()
-            .map_or(progress, |hole| clipped(hole.first));
-        self.progress.arrived = self.progress.arrived.max(progress.min(lowest).min(sent));
-        // An end that is exclusive costs an octet too many, which is less than one missing.
-        let holes = status.holes.iter().filter(|hole| hole.first <= hole.last);
-        let holes = holes.map(|hole| {
-            let to = clipped(hole.last.saturating_add(1)).min(sent);
-            (clipped(hole.first), to)
-        });
-        let horizon = match echo {
-            Some((number, _)) => Horizon::Packet(number),
-            None => {
-                let pause = self.timing.round_trip().unwrap_or(UNKNOWN);
-                let before = now.as_nanos().saturating_sub(pause.as_nanos() as u64);
-                Horizon::Time(Instant::from_nanos(before))
-            }
-        };
-        let holes: Vec<(u64, u64)> = holes.filter(|(from, to)| from < to).collect();
-        if let Some((number, _)) = echo {
-            let lacking: u64 = holes.iter().map(|(from, to)| to - from).sum();
-            let have = seen.max(progress) - lacking.min(seen.max(progress));
-            if have == self.available || status.incomplete {
-                self.reach.arrives();
-            } else if self.reach.told(number, have, progress) {
-                self.config.payload = shorter(self.config.payload);
-            }
-        }
-        let lost = self.repairs.report(holes.into_iter(), horizon);
-        if let (Some(tfrc), Some((number, _)), Some(round_trip)) =
-            (&mut self.tfrc, echo, self.timing.round_trip())
-        {
-            let feedback = Feedback {
-                number,
-                lost,
-                round_trip,
-                interval: self.timing.interval(now),
-            };
-            tfrc.report(feedback, now);
-            self.pacer.hasten(self.rate());
-        }
-    }
-
-    /// Number and time of the DATA whose timestamp this is; `None` if it was never sent.
-    fn echo(&self, stamp: Timestamp) -> Option<(u64, Instant)> {
-        let (number, at) = stamp::read(stamp, self.config.nonce?)?;
-        (number > 0 && number < self.number).then_some((number, at))
-    }
-
     fn data(&mut self, offset: u64, len: u32, ask: bool, now: Instant) -> Data {
         let data = Data {
             session: self.config.metadata.session,
@@ -415,14 +262,16 @@ impl Sender {
             self.end_sent.get_or_insert((self.number, now));
         }
         if len > 0 && self.echoes {
-            self.reach.sent(self.number, now);
+            self.reach.sent(self.number, len, now);
+        }
+        if ask {
+            self.reach.asked(self.number);
         }
         self.number += 1;
         self.progress.transmitted += u64::from(len);
         if ask {
             self.ask_at = now + self.timing.interval(now);
             self.ask_now = false;
-            self.reach.asked();
         }
         let size = Bytes((data.header_len() + len as usize) as u64) + self.config.overhead;
         self.pacer.sent(size, self.rate(), now);
@@ -451,11 +300,15 @@ impl Sender {
 
     /// Repairs first, then what is new, then copies of open repairs, then a question.
     fn due_data(&mut self, now: Instant) -> Option<Data> {
-        let (most, number) = (self.config.payload, self.number);
+        let (most, number) = (self.reach.content(), self.number);
         let fresh = self.progress.sent < self.available;
         let mut open = self.window.has_room();
         self.held = !open;
-        if now.since(self.answered_at) >= UNANSWERED {
+        let patience = self
+            .timing
+            .round_trip()
+            .map(|round_trip| 2 * round_trip + SLACK);
+        if now.since(self.answered_at) >= patience.map_or(UNANSWERED, |it| it.min(UNANSWERED)) {
             self.reach.doubt();
         }
         if let Some(tried) = self.reach.careful() {
@@ -474,6 +327,9 @@ impl Sender {
             return Some(self.data(offset, len, false, now));
         }
         let due = self.ask_at <= now || open && self.window.wants_a_report();
+        if open && let Some(probe) = self.probe(now) {
+            return Some(probe);
+        }
         if open && fresh {
             let offset = self.progress.sent;
             let len = (self.available - offset).min(most.into()) as u32;
@@ -490,9 +346,28 @@ impl Sender {
         if open && self.copies() {
             let (offset, len) = self.repairs.another(COPIES, number, now)?;
             self.ask_now = !self.copies();
-            return Some(self.data(offset, len, false, now));
+            let data = self.data(offset, len, false, now);
+            self.reach.copied(len);
+            return Some(data);
         }
         None
+    }
+
+    /// A longer packet than others, if one is to be tried: with new content, and without a question, which follows in a
+    /// packet that arrives.
+    fn probe(&mut self, now: Instant) -> Option<Data> {
+        if self.ask_at <= now {
+            return None;
+        }
+        let (number, offset) = (self.number, self.progress.sent);
+        let more = self.available - offset;
+        let len = self.reach.probe(now).filter(|&len| more > len.into())?;
+        let end = offset + u64::from(len);
+        self.progress.sent = end;
+        let data = self.data(offset, len, false, now);
+        self.reach.probed(number, offset, end, now);
+        self.ask_at = now;
+        Some(data)
     }
 
     /// Whether copies of repairs may go out: at the end, on a path that is not shared.
@@ -500,10 +375,20 @@ impl Sender {
         self.ended && self.tfrc.is_none() && self.repairs.has_another(COPIES)
     }
 
+    /// What goes out has no more than `most` octets of content from now on, in each packet.
+    pub fn limit(&mut self, most: u32) {
+        self.reach.limit(most);
+    }
+
     fn small(&mut self, frame: Frame, now: Instant) -> Frame {
         self.pacer.sent(Bytes(SMALL), self.rate(), now);
         frame
     }
+}
+
+/// Octets before the content of DATA: type, session, timestamp and offset.
+const fn header(metadata: &Metadata) -> u64 {
+    24 + metadata.width.octets() as u64
 }
 
 impl Machine for Sender {

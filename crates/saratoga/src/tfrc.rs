@@ -74,6 +74,13 @@ impl Tfrc {
         }
     }
 
+    /// Packets have this length now.
+    pub(crate) const fn resize(&mut self, segment: Bytes) {
+        if segment.0 > 0 {
+            self.segment = segment.0 as f64;
+        }
+    }
+
     pub(crate) fn rate(&self) -> Rate {
         Rate::from_bits_per_sec((self.rate * 8.0).max(1.0) as u64)
     }

@@ -19,6 +19,7 @@ fn transfer(round_trip: Duration) -> Run {
         bit_errors: 0.0,
         seed: 1,
         longest: None,
+        seldom: None,
     };
     path.transfer(sender::Config {
         rate,
@@ -41,7 +42,7 @@ fn without_loss_the_rate_doubles_each_round_trip() {
         let doublings = (line.1.bits_per_sec() as f64 / begun.1.bits_per_sec() as f64).log2();
         let round_trips = line.0.since(begun.0).as_secs_f64() / round_trip.as_secs_f64();
         assert!(
-            round_trips < doublings + 1.6,
+            round_trips < doublings + 1.8,
             "{ms} ms: {doublings} doublings in {round_trips} round trips"
         );
         // Never more than that: all reports within one round trip double it once.

@@ -20,6 +20,9 @@ pub const SEGMENTS: usize = 64;
 /// Octets that one call receives at most.
 pub const RECEIVE: usize = 65_536;
 
+/// Octets of a datagram that goes in fragments, where the path carries no packet of its length, at most.
+const FRAGMENTED: usize = 1200;
+
 /// What the kernel sends for us while we are busy.
 const SEND: Bytes = Bytes(8 << 20);
 /// What it keeps for us: several times what a sender of ours lets wait for a near peer.
@@ -30,6 +33,8 @@ pub struct Udp {
     fd: OwnedFd,
     /// The kernel cuts batches into datagrams; without, each goes by itself.
     segments: AtomicBool,
+    /// The kernel has said that a packet was too long for its path.
+    too_long: AtomicBool,
 }
 
 /// Datagrams that came together: all of one length but the last, which may be shorter.
@@ -66,6 +71,7 @@ impl Udp {
         let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, Some(ipproto::UDP))?;
         socket::set_send_buffer(&fd, SEND)?;
         socket::set_receive_buffer(&fd, KEEP)?;
+        set_fragments(&fd, false)?;
         // Without it datagrams come one by one.
         let _ = set_u32(&fd, libc::SOL_UDP, libc::UDP_GRO, 1);
         if address.ip().is_unspecified() {
@@ -74,6 +80,7 @@ impl Udp {
         Ok(Self {
             fd,
             segments: AtomicBool::new(true),
+            too_long: AtomicBool::new(false),
         })
     }
 
@@ -113,11 +120,12 @@ impl Udp {
     }
 
     /// Sends `datagrams` to `to`, cut into pieces of `segment` octets of which the last may be
-    /// shorter; at most [`BATCH`] octets and [`SEGMENTS`] pieces.
+    /// shorter; at most [`BATCH`] octets and [`SEGMENTS`] pieces. No router may fragment them. What is longer than the path
+    /// takes, as far as the kernel knows, goes in fragments if it has no more than 1200 octets, and not at all otherwise.
     ///
     /// # Errors
-    /// `WouldBlock` when the socket's buffer is full: all are to be sent again. Otherwise what the
-    /// kernel says.
+    /// `WouldBlock` when the socket's buffer is full: all are to be sent again. EMSGSIZE for what is too long. Otherwise
+    /// what the kernel says.
     pub fn send(&self, datagrams: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
         self.send_from(datagrams, segment, to, None)
     }
@@ -137,24 +145,66 @@ impl Udp {
         let cut = datagrams.len() > segment;
         let mut refused = false;
         if cut && self.segments.load(Ordering::Relaxed) {
-            match self.send_one(datagrams, Some(segment as u16), to, from) {
+            match self.send_known(datagrams, Some(segment as u16), to, from) {
                 // Neither card nor kernel can cut them, or the address is none.
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) => {
                     refused = true;
                 }
-                // They are longer than a path of theirs takes now: each is fragmented by itself.
+                // They are longer than a path of theirs takes now.
                 Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {}
                 sent => return sent,
             }
         }
         for datagram in datagrams.chunks(segment.max(1)) {
-            self.send_one(datagram, None, to, from)?;
+            match self.send_known(datagram, None, to, from) {
+                Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
+                    if datagram.len() > FRAGMENTED {
+                        return Err(error);
+                    }
+                    self.send_in_fragments(datagram, to, from)?;
+                }
+                sent => sent?,
+            }
             // One by one they go there: it was the cutting that was refused.
             if refused {
                 self.segments.store(false, Ordering::Relaxed);
             }
         }
         Ok(())
+    }
+
+    /// Whether the kernel has said since the last call that a packet was too long for its path: [`path_mtu`] tells more.
+    pub fn was_too_long(&self) -> bool {
+        self.too_long.swap(false, Ordering::Relaxed)
+    }
+
+    /// Sends, once more if what the kernel says may be of an earlier packet: that it was too long.
+    fn send_known(
+        &self,
+        octets: &[u8],
+        segment: Option<u16>,
+        to: SocketAddr,
+        from: Option<IpAddr>,
+    ) -> io::Result<()> {
+        match self.send_one(octets, segment, to, from) {
+            Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
+                self.too_long.store(true, Ordering::Relaxed);
+                self.send_one(octets, segment, to, from)
+            }
+            sent => sent,
+        }
+    }
+
+    fn send_in_fragments(
+        &self,
+        datagram: &[u8],
+        to: SocketAddr,
+        from: Option<IpAddr>,
+    ) -> io::Result<()> {
+        set_fragments(&self.fd, true)?;
+        let sent = self.send_one(datagram, None, to, from);
+        set_fragments(&self.fd, false)?;
+        sent
     }
 
     fn send_one(
@@ -328,6 +378,23 @@ pub fn interfaces() -> io::Result<Vec<(u32, String)>> {
         libc::if_freenameindex(first);
     }
     Ok(found)
+}
+
+/// Whether packets that are longer than their path takes go in fragments. Where they do not, all have IPv4's DF, which the
+/// kernel otherwise leaves out of batches (`__ip_make_skb` compares the length of a whole batch): routers would fragment these
+/// and drop what goes alone.
+fn set_fragments(fd: &OwnedFd, fragments: bool) -> io::Result<()> {
+    let value = if fragments {
+        libc::IP_PMTUDISC_WANT
+    } else {
+        libc::IP_PMTUDISC_DO
+    } as u32;
+    // A socket of IPv6 may have IPv4 peers.
+    set_u32(fd, libc::SOL_IP, libc::IP_MTU_DISCOVER, value)?;
+    match socket::local_address(fd)? {
+        SocketAddr::V4(_) => Ok(()),
+        SocketAddr::V6(_) => set_u32(fd, libc::SOL_IPV6, libc::IPV6_MTU_DISCOVER, value),
+    }
 }
 
 /// Lets the kernel tell to which address of the host each datagram came.

@@ -1,5 +1,7 @@
 //! Two machines that a wire joins: namespaces.
 
+#![allow(dead_code, reason = "not every test binary needs all of it")]
+
 use bentpipe_os::netlink::{Veth, VethEnd};
 use bentpipe_os::netns::{Netns, spawn_bound};
 use std::process::{Child, Command, Stdio};

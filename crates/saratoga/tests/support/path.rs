@@ -18,6 +18,8 @@ pub(crate) struct Path {
     pub(crate) seed: u64,
     /// Packets longer than that vanish without a word, from then on.
     pub(crate) longest: Option<(Bytes, Instant)>,
+    /// But for one in so many of them.
+    pub(crate) seldom: Option<u64>,
 }
 
 /// A transfer that failed.
@@ -65,11 +67,17 @@ impl Path {
         let mut sender = Sender::new(config, now);
         let mut receiver = Receiver::new(receiving(), now);
         let (mut complete, mut rates) = (None, vec![(now, sender.rate())]);
+        let mut long = 0;
         for _ in 0..5_000_000 {
             while let Some(((), frame)) = sender.transmit(now) {
                 let length = length(&frame);
                 let passes = |(longest, from)| length <= longest || now < from;
-                if self.longest.is_none_or(passes) {
+                let mut passes = self.longest.is_none_or(passes);
+                if !passes {
+                    long += 1;
+                    passes = self.seldom.is_some_and(|seldom| long % seldom == 0);
+                }
+                if passes {
                     there.push(frame, length, now);
                 }
             }

@@ -1,0 +1,175 @@
+//! What a STATUS tells the sender: that the peer lives, that it has all, or what it lacks.
+
+use super::{Event, Failure, Sender, State};
+use crate::reach::Heard;
+use crate::repair::Horizon;
+use crate::report::echo;
+use crate::stamp;
+use crate::tfrc::Feedback;
+use bentpipe_base::{Bytes, Instant};
+use bentpipe_wire::saratoga::{Code, Frame, Kind, Status, Timestamp};
+use core::time::Duration;
+
+/// METADATA is sent this often at most for peers that say they cannot do without.
+const MOST_METADATA: u32 = 1000;
+/// A round trip of which nothing is known takes at most so long, about.
+const UNKNOWN: Duration = Duration::from_secs(1);
+
+impl Sender {
+    /// A STATUS arrives.
+    pub(super) fn status(&mut self, status: &Status, now: Instant) {
+        let echo = status.timestamp.and_then(|stamp| self.echo(stamp));
+        // A peer of our kind echoes in every report: one without is of somebody else.
+        if self.echoes && self.acknowledges && echo.is_none() && status.code == Code::OK {
+            return;
+        }
+        // Nor does what anybody could have sent keep the session alive.
+        if !self.echoes || echo.is_some() {
+            self.timing.hear(now);
+        }
+        // "METADATA required" ends a session by the letter, but its mend is at hand. One revision of
+        // the draft writes 10 for 0x10.
+        let strict = [Code::METADATA_REQUIRED, Code::BAD_FRAME].contains(&status.code);
+        if strict && self.state == State::Sending && self.metadata_sent < MOST_METADATA {
+            return self.want_metadata(now);
+        }
+        if status.code != Code::OK {
+            return self.end(Event::Failed(Failure::Peer(status.code)));
+        }
+        if self.state == State::Asking {
+            self.state = State::Sending;
+            (self.ask_at, self.answered_at) = (now, now);
+        }
+        // A timestamp that is not ours is the question of a peer which was asked, whether we hear it.
+        if self.config.request.is_some() && echo.is_none() {
+            self.echo_due = status.timestamp;
+        }
+        if status.metadata_missing {
+            self.want_metadata(now);
+        }
+        // Whatever else it says: a peer that lacks nothing has all, even if an older list of holes
+        // comes in later.
+        if self.completes(status) && self.knows_the_end(echo, now) {
+            self.progress.arrived = self.available;
+            // A peer that was asked to receive would remember the session for long without the word; one of
+            // another kind has no use for it.
+            if self.acknowledges || self.config.request.is_some() {
+                self.farewell = Some(self.heard());
+            }
+            return self.end(Event::Done);
+        }
+        // A peer that was sent no timestamps cannot say which question it answers.
+        if echo.is_some() || self.config.nonce.is_none() {
+            self.answered_at = now;
+        }
+        self.learn(status, echo, now);
+    }
+
+    /// What tells the peer that it need not repeat its last word.
+    fn heard(&self) -> Frame {
+        echo(self.config.metadata.session, None)
+    }
+
+    fn completes(&self, status: &Status) -> bool {
+        self.ended
+            && self.metadata_sent > 0
+            && !self.config.metadata.checksum.is_later()
+            && !status.metadata_missing
+            && !status.incomplete
+            && status.holes.is_empty()
+            && status.progress >= self.available.into()
+    }
+
+    /// Whether the report is of after the peer knew where the content ends: of a stream it may have all that was
+    /// sent and wait for more.
+    fn knows_the_end(&self, echo: Option<(u64, Instant)>, now: Instant) -> bool {
+        if self.config.metadata.kind != Kind::Stream {
+            return true;
+        }
+        self.end_sent.is_some_and(|(number, at)| match echo {
+            Some((answered, _)) => answered >= number,
+            // It does not say what it answers: then an answer takes as long as others took.
+            None => now >= at + self.timing.round_trip().unwrap_or(UNKNOWN),
+        })
+    }
+
+    /// Takes what the report says of octets.
+    fn learn(&mut self, status: &Status, echo: Option<(u64, Instant)>, now: Instant) {
+        if let Some((number, sent)) = echo {
+            self.echoes = true;
+            if number < self.answered {
+                // Overtaken by a later one.
+                return;
+            }
+            self.answered = number;
+            if !status.voluntary {
+                self.timing.sample(now.since(sent));
+                // The first questions are asked without knowing how long an answer takes.
+                self.ask_at = self.ask_at.min(now + self.timing.interval(now));
+            }
+            let least = self.timing.least();
+            self.window.told(number, self.rate(), least, now);
+            self.held = false;
+        }
+        let clipped = |value: u128| {
+            u64::try_from(value).map_or(self.available, |value| value.min(self.available))
+        };
+        // The peer has seen octets that this sender has not sent: it resumes.
+        let seen = clipped(status.in_response_to);
+        self.progress.sent = self.progress.sent.max(seen);
+        let sent = self.progress.sent;
+        let progress = clipped(status.progress);
+        let lowest = status
+            .holes
+            .first()
+            .map_or(progress, |hole| clipped(hole.first));
+        self.progress.arrived = self.progress.arrived.max(progress.min(lowest).min(sent));
+        // An end that is exclusive costs an octet too many, which is less than one missing.
+        let holes = status.holes.iter().filter(|hole| hole.first <= hole.last);
+        let holes = holes.map(|hole| {
+            let to = clipped(hole.last.saturating_add(1)).min(sent);
+            (clipped(hole.first), to)
+        });
+        let horizon = match echo {
+            Some((number, _)) => Horizon::Packet(number),
+            None => {
+                let pause = self.timing.round_trip().unwrap_or(UNKNOWN);
+                let before = now.as_nanos().saturating_sub(pause.as_nanos() as u64);
+                Horizon::Time(Instant::from_nanos(before))
+            }
+        };
+        let holes: Vec<(u64, u64)> = holes.filter(|(from, to)| from < to).collect();
+        let heard = Heard {
+            number: echo.map(|(number, _)| number),
+            horizon,
+            holes: &holes,
+            end: seen.max(progress),
+            incomplete: status.incomplete,
+            in_order: progress,
+            available: self.available,
+        };
+        let probe = self.reach.told(&heard, now);
+        let lost = self.repairs.report(holes.into_iter(), horizon);
+        let lost = lost.saturating_sub(probe);
+        if let (Some(tfrc), Some((number, _)), Some(round_trip)) =
+            (&mut self.tfrc, echo, self.timing.round_trip())
+        {
+            let feedback = Feedback {
+                number,
+                lost,
+                round_trip,
+                interval: self.timing.interval(now),
+            };
+            let content = u64::from(self.reach.content());
+            tfrc.resize(Bytes(content) + self.config.overhead);
+            tfrc.report(feedback, now);
+            self.pacer.hasten(self.rate());
+        }
+    }
+
+    /// Number and time of the DATA whose timestamp this is; `None` if it was never sent.
+    fn echo(&self, stamp: Timestamp) -> Option<(u64, Instant)> {
+        let (number, at) = stamp::read(stamp, self.config.nonce?)?;
+        (number > 0 && number < self.number).then_some((number, at))
+    }
+}
