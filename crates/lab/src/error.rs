@@ -1,3 +1,4 @@
+use crate::result::RunResult;
 use bentpipe_config::Problems;
 use bentpipe_os::need::Missing;
 use bentpipe_os::netlink::NetlinkError;
@@ -175,6 +176,17 @@ pub enum LabError {
         /// Why.
         source: io::Error,
     },
+    /// The run came to its end, and its results could not be written.
+    #[error("{source}")]
+    Unwritten {
+        /// What it found.
+        result: Box<RunResult>,
+        /// Why.
+        source: Box<LabError>,
+    },
+    /// Another run has the result folder.
+    #[error("another run writes its results to {}: give a folder of its own for these", .0.display())]
+    Busy(PathBuf),
     /// The result folder holds something else.
     #[error(
         "{} is not of a run of the lab, and would be lost: give a folder of its own for the results",

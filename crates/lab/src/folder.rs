@@ -60,9 +60,15 @@ struct ResultFile<'a> {
 }
 
 /// Makes the folder, and takes an earlier run's results out of it: a run that fails must not leave
-/// another's. What was run stays until there is something in its place, for it may be what is run now.
-pub(crate) fn prepare(out: &Path) -> Result<(), LabError> {
+/// another's. What was run stays until there is something in its place, for it may be what is run now. No other run
+/// has the folder as long as what this returns is there.
+pub(crate) fn prepare(out: &Path) -> Result<fs::File, LabError> {
     fs::create_dir_all(out).map_err(|e| error(out, e))?;
+    let held = fs::File::open(out).map_err(|e| error(out, e))?;
+    // A file system without locks has none to respect.
+    if matches!(held.try_lock(), Err(fs::TryLockError::WouldBlock)) {
+        return Err(LabError::Busy(out.to_owned()));
+    }
     if !is_of_a_run(&out.join(MANIFEST)) {
         let mut names = INPUTS.iter().chain(&RESULTS);
         if let Some(name) = names.find(|name| out.join(name).exists()) {
@@ -77,7 +83,7 @@ pub(crate) fn prepare(out: &Path) -> Result<(), LabError> {
             _ => {}
         }
     }
-    Ok(())
+    Ok(held)
 }
 
 /// Whether `manifest` is one that [`write()`] has written.
@@ -215,6 +221,16 @@ mod tests {
             assert!(refused.to_string().contains(name), "{refused}");
             assert_eq!(names(folder.path()).len(), 2, "{name}");
         }
+    }
+
+    #[test]
+    fn two_runs_do_not_have_one_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let held = prepare(folder.path()).unwrap();
+        let refused = prepare(folder.path()).unwrap_err();
+        assert!(matches!(refused, LabError::Busy(_)), "{refused}");
+        drop(held);
+        prepare(folder.path()).unwrap();
     }
 
     #[test]

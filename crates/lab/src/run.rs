@@ -102,9 +102,7 @@ pub fn run(scenario: &Scenario, options: &RunOptions) -> Result<RunResult, LabEr
     if scenario.links.values().any(Link::is_emulated) {
         Need::Tun.check()?;
     }
-    if let Some(out) = &options.out {
-        folder::prepare(out)?;
-    }
+    let _held = options.out.as_deref().map(folder::prepare).transpose()?;
     let swept = bentpipe_os::sweep::sweep();
     if !swept.is_empty() {
         tracing::info!("swept what a killed run left:\n{swept}");
@@ -119,10 +117,14 @@ pub fn run(scenario: &Scenario, options: &RunOptions) -> Result<RunResult, LabEr
     // Who asks to stop may have asked our programs too, as Ctrl-C does: that they ended is no failure then.
     run.go_on()?;
     let result = result?;
-    if let Some(out) = &options.out {
-        folder::write(out, &scenario, &result)?;
+    let out = options.out.as_deref();
+    match out.map_or(Ok(()), |out| folder::write(out, &scenario, &result)) {
+        Ok(()) => Ok(result),
+        Err(source) => Err(LabError::Unwritten {
+            result: Box::new(result),
+            source: Box::new(source),
+        }),
     }
-    Ok(result)
 }
 
 struct Run<'a> {

@@ -79,8 +79,15 @@ fn run_file(args: &Run) -> Result<(), Failure> {
         }
         result
     };
-    let result = result.map_err(blame)?;
-    report(&scenario, &result, args)
+    match result {
+        Ok(result) => report(&scenario, &result, args, true),
+        // What it found is lost otherwise.
+        Err(LabError::Unwritten { result, source }) => {
+            report(&scenario, &result, args, false)?;
+            Err(blame(*source))
+        }
+        Err(error) => Err(blame(error)),
+    }
 }
 
 /// Reads the gateways' own keys as the gateway will: a mistake there is one of the file.
@@ -152,6 +159,7 @@ fn blame(error: LabError) -> Failure {
         | LabError::NoPath(_)
         | LabError::Control { .. }
         | LabError::Foreign { .. }
+        | LabError::Busy(_)
         | LabError::Output { .. } => Failure::Usage(error.into()),
         _ => Failure::Run(error.into()),
     }
@@ -176,13 +184,18 @@ fn show(bar: &ProgressBar, progress: &Progress) {
     ));
 }
 
-/// Prints what was found, and fails when the run is no result.
-fn report(scenario: &Scenario, result: &RunResult, args: &Run) -> Result<(), Failure> {
+/// Prints what was found, and where it was `written`; fails when the run is no result.
+fn report(
+    scenario: &Scenario,
+    result: &RunResult,
+    args: &Run,
+    written: bool,
+) -> Result<(), Failure> {
     let measured = result
         .measured()
         .map_err(|reasons| anyhow!("the run is no result: {}", reasons.join("; ")))
         .or_run()?;
-    if let Some(out) = &args.out {
+    if let Some(out) = args.out.as_ref().filter(|_| written) {
         terminal::say(&format!("Results: {}", out.display()));
     }
     figures::report(&measured.outcome(scenario), args.json.as_deref())
