@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::checksum_on_read::ChecksumOnRead;
-use crate::gather::{Gather, MOST};
+use crate::gather::Gather;
 use bentpipe_wire::saratoga::Checksum;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -120,11 +120,13 @@ impl Source {
                 let [fresh, again] = ahead;
                 let beyond = offset + len as u64 > fresh.end();
                 let (block, most) = match beyond || fresh.get(offset, len).is_some() {
-                    true => (fresh, MOST),
+                    true => (fresh, usize::MAX),
                     false => (again, AROUND),
                 };
                 if block.get(offset, len).is_none() {
-                    read_block(file, was, offset, most.max(len), path, block)?;
+                    block.octets.clear();
+                    let most = block.most().min(most).max(len);
+                    read_block(file, was, offset, most, path, block)?;
                     if let Some(late) = late {
                         late.follow(block.from, &block.octets);
                     }
