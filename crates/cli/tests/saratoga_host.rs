@@ -7,6 +7,7 @@ mod support;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 use support::PROGRAM;
 
 /// A server; killed when dropped.
@@ -19,7 +20,12 @@ struct Server {
 impl Server {
     /// Of `folder`, begun by the shell after `before`.
     fn start(before: &str, folder: &Path, arguments: &[&str]) -> Self {
-        let mut child = shell(before)
+        Self::begin(shell(before), folder, arguments)
+    }
+
+    /// Of `folder`, by `program`.
+    fn begin(mut program: Command, folder: &Path, arguments: &[&str]) -> Self {
+        let mut child = program
             .args(["saratoga", "serve"])
             .arg(folder)
             .args(["--rate", "100Mbit/s", "--listen", "127.0.0.1:0"])
@@ -56,8 +62,13 @@ impl Drop for Server {
 
 /// The program with what follows, begun by the shell after `before`.
 fn shell(before: &str) -> Command {
+    under(&format!("{before} exec"))
+}
+
+/// The program with what follows, begun by what `before` ends with.
+fn under(before: &str) -> Command {
     let mut shell = Command::new("sh");
-    shell.arg("-c").arg(format!("{before} exec \"$@\""));
+    shell.arg("-c").arg(format!("{before} \"$@\""));
     shell.args(["sh", PROGRAM]);
     shell
 }
@@ -175,5 +186,53 @@ fn few_descriptors_make_it_slow_and_nothing_else() {
         for folder in folders {
             assert_eq!(count(&folder), FILES, "{}", folder.display());
         }
+    }
+}
+
+/// A process that has descriptors for no session at all says so, and does not wait for ten minutes.
+#[test]
+fn too_few_descriptors_for_anything_are_an_error() {
+    let there = tempfile::tempdir().unwrap();
+    std::fs::write(there.path().join("a"), "content").unwrap();
+    let server = Server::start("", there.path(), &[]);
+    for (few, code) in [(5, 2), (6, 1)] {
+        let begun = Instant::now();
+        let got = under(&format!("ulimit -n {few}; exec timeout 40"))
+            .args(["saratoga", "get", &server.address, "a", "--to", "-"])
+            .output()
+            .unwrap();
+        let said = assert_code(&got, code);
+        assert!(said.contains("ulimit -n"), "{few}: {said}");
+        assert!(begun.elapsed() < Duration::from_secs(30), "{few}: {said}");
+    }
+}
+
+/// What is to be deleted and cannot be keeps its name, on the side that has it.
+#[test]
+fn what_cannot_be_deleted_keeps_its_name() {
+    bentpipe_os::need!(Program("strace"));
+    let fails = "strace -D -qqf -o /dev/null -e trace=unlinkat -e inject=unlinkat:error=EIO";
+    for (at_server, what) in [(true, "take"), (false, "give")] {
+        let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (own, fault, before) = match at_server {
+            true => (there.path(), format!("exec {fails}"), "exec".to_owned()),
+            false => (here.path(), "exec".to_owned(), format!("exec {fails}")),
+        };
+        std::fs::write(own.join("a"), "content").unwrap();
+        let server = Server::begin(under(&fault), there.path(), &["--allow=put,delete"]);
+        let mut moved = under(&before);
+        moved.args(["saratoga", what, &server.address, "a"]);
+        if what == "give" {
+            moved.args(["--rate=10Mbit/s", "--to=b"]);
+        }
+        let moved = moved.current_dir(here.path()).output().unwrap();
+        assert_code(&moved, 1);
+        assert_eq!(std::fs::read(own.join("a")).unwrap(), b"content", "{what}");
+        let mut names = std::fs::read_dir(own).unwrap();
+        let going = names.find(|entry| {
+            let name = entry.as_ref().unwrap().file_name();
+            name.to_string_lossy().ends_with("-going")
+        });
+        assert!(going.is_none(), "{what}: {going:?}");
     }
 }

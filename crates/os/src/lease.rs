@@ -13,11 +13,11 @@ const F_SETSIG: i32 = 10;
 pub struct ReadLease<'a>(BorrowedFd<'a>);
 
 impl<'a> ReadLease<'a> {
-    /// A lease on `file`, which is open for reading alone; `None` where the file system has none, or gives
-    /// none to other users than the owner.
+    /// A lease on `file`, which is open for reading alone; `None` where the file system has none.
     ///
     /// # Errors
-    /// `WouldBlock` when somebody has it open for writing.
+    /// `WouldBlock` when somebody has it open for writing; `PermissionDenied` to who is neither its owner nor has
+    /// CAP_LEASE.
     pub fn take(file: BorrowedFd<'a>) -> io::Result<Option<Self>> {
         // Who waits makes the kernel send a signal: one that is ignored unless it is asked for.
         control(file, F_SETSIG, libc::SIGURG)?;
@@ -25,7 +25,7 @@ impl<'a> ReadLease<'a> {
             Ok(_) => Ok(Some(Self(file))),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(error),
             Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
-                Some(Errno::INVAL | Errno::ACCESS | Errno::NOLCK | Errno::OPNOTSUPP) => Ok(None),
+                Some(Errno::INVAL | Errno::NOLCK | Errno::OPNOTSUPP) => Ok(None),
                 _ => Err(error),
             },
         }

@@ -8,7 +8,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum Error {
     /// The operating system refused something on this side.
-    #[error("cannot {action} `{path}`: {source}")]
+    #[error("cannot {action} `{path}`: {source}{}", hint(.source))]
     File {
         /// What was being done.
         action: &'static str,
@@ -18,7 +18,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The socket.
-    #[error("cannot {action}: {source}")]
+    #[error("cannot {action}: {source}{}", hint(.source))]
     Socket {
         /// What was being done.
         action: &'static str,
@@ -227,6 +227,15 @@ impl Error {
             Self::TooLong { .. } => Code::TOO_LONG,
             Self::Stopped => Code::TERMINATED,
         }
+    }
+}
+
+/// What to do about `error`, where that is known.
+fn hint(error: &io::Error) -> &'static str {
+    use rustix::io::Errno;
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::MFILE) => "; raise the limit on open files (`ulimit -n`), 64 will do",
+        _ => "",
     }
 }
 

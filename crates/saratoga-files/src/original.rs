@@ -31,6 +31,13 @@ pub struct Original {
 
 /// Under which name a file lies between the last look at it and its end: a moment.
 const GOING: &str = ".saratoga-going";
+/// Why a file stays of which the kernel does not say who writes to it.
+const OF_ANOTHER: &str = "belongs to another user, and may be open for writing";
+
+/// Whether only the file's owner may ask what `error` was the answer to.
+fn is_of_another(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
+}
 
 impl Original {
     /// `file`, which was opened as `name` in `folder` and then was what `was` says.
@@ -50,10 +57,14 @@ impl Original {
         };
         // Better said before than when all has been sent.
         let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
-        match rustix::fs::accessat(&original.folder, ".", access, AtFlags::EACCESS) {
-            Ok(()) => Ok(original),
-            Err(_) => Err(original.kept("lies in a directory that cannot be written")),
+        if rustix::fs::accessat(&original.folder, ".", access, AtFlags::EACCESS).is_err() {
+            return Err(original.kept("lies in a directory that cannot be written"));
         }
+        let lease = ReadLease::take(original.file.as_fd());
+        if lease.is_err_and(|error| is_of_another(&error)) {
+            return Err(original.kept(OF_ANOTHER));
+        }
+        Ok(original)
     }
 
     /// `file`, which was opened at `local`.
@@ -98,6 +109,7 @@ impl Original {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 return Err(self.kept("is open for writing"));
             }
+            Err(error) if is_of_another(&error) => return Err(self.kept(OF_ANOTHER)),
             Err(error) => return Err(cannot(error)),
         };
         self.check(arrived).map_err(cannot)??;
@@ -147,7 +159,15 @@ impl Original {
             Err(errno) => return Err(errno.into()),
         }
         if self.is_at(&going) {
-            return Ok(Ok(unlink(&going)?));
+            let Err(errno) = unlink(&going) else {
+                return Ok(Ok(()));
+            };
+            return match rename(&going, &self.name) {
+                Ok(()) => Err(errno.into()),
+                Err(_) => Ok(Err(self.kept(
+                    "could not be deleted, and its name was taken meanwhile; it is `.*.saratoga-going`",
+                ))),
+            };
         }
         Ok(Err(match rename(&going, &self.name) {
             Ok(()) => self.kept("was replaced while it was sent"),
@@ -163,6 +183,7 @@ mod tests {
     use super::*;
     use std::fs;
     use std::io::Write as _;
+    use std::os::unix::fs::PermissionsExt as _;
     use std::path::PathBuf;
     use tempfile::TempDir;
 
@@ -245,6 +266,43 @@ mod tests {
         assert!(original.unlink().unwrap().is_err());
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    /// Nobody but its owner and root can know whether somebody writes to it.
+    #[test]
+    fn what_belongs_to_another_user_stays() {
+        bentpipe_os::need!(Root);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        fs::write(&path, "what was sent").unwrap();
+        let open = fs::Permissions::from_mode(0o777);
+        fs::set_permissions(folder.path(), open).unwrap();
+        let all = || {
+            let file = File::open(&path).unwrap();
+            let was = file.metadata().unwrap();
+            Original::at(&path, file, was)
+        };
+        let before = all().unwrap();
+        let as_nobody = || {
+            let nobody = rustix::process::Uid::from_raw(65_534);
+            // Of this thread alone, with the capabilities that root has.
+            rustix::thread::set_thread_uid(nobody).unwrap();
+            (all(), before.delete(&arrived()))
+        };
+        let (begun, ended) = std::thread::scope(|scope| scope.spawn(as_nobody).join().unwrap());
+        for refused in [begun.map(|_| ()), ended] {
+            assert!(
+                matches!(
+                    refused,
+                    Err(Error::Kept {
+                        why: OF_ANOTHER,
+                        ..
+                    })
+                ),
+                "{refused:?}"
+            );
+        }
+        assert!(path.exists());
     }
 
     #[test]

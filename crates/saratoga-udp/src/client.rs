@@ -2,7 +2,7 @@
 
 use crate::beacon;
 use crate::endpoint::{Endpoint, Key as SessionKey, Link, Turn, key};
-use crate::job_queue::{Entry as Item, JobQueue};
+use crate::job_queue::{Entry as Item, Full, JobQueue};
 use crate::session::{Preparing, Session, Work, most_at_once};
 use crate::{Error, Key};
 use bentpipe_base::Rate;
@@ -228,7 +228,7 @@ impl Client {
                     let mut entry = entry;
                     if error.is_want_of_room() {
                         say_refused(&path, &error);
-                        match job_queue.refused(entry, now) {
+                        match job_queue.refused(entry, Full::Here, now) {
                             Ok(()) => return,
                             Err(given_up) => entry = given_up,
                         }
@@ -288,7 +288,11 @@ impl Client {
                 && error.is_want_of_room()
             {
                 say_refused(entry.job.remote(), error);
-                match job_queue.refused(entry, now) {
+                let full = match error {
+                    Error::File { .. } => Full::Here,
+                    _ => Full::There,
+                };
+                match job_queue.refused(entry, full, now) {
                     Ok(()) => continue,
                     Err(given_up) => entry = given_up,
                 }

@@ -23,6 +23,17 @@ const UNKNOWN: u64 = 16 << 10;
 const PAUSE: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(5)];
 /// How long a server may have no room while nothing of ours is under way there.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// How long this side may: nobody else's work ends here.
+const OWN_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Who has no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Full {
+    /// The server.
+    There,
+    /// This process.
+    Here,
+}
 
 /// A job that waits or is under way.
 #[derive(Debug)]
@@ -134,8 +145,8 @@ impl JobQueue {
         self.under_way.remove(&id)
     }
 
-    /// `entry` was refused for want of room and waits; an error when that was tried for too long.
-    pub(crate) fn refused(&mut self, entry: Entry, now: Instant) -> Result<(), Entry> {
+    /// `entry` was refused for want of room, `full`, and waits; an error when that was tried for too long.
+    pub(crate) fn refused(&mut self, entry: Entry, full: Full, now: Instant) -> Result<(), Entry> {
         let count = self.under_way.len();
         self.room = self.room.min(count as f64);
         if count > 0 {
@@ -143,7 +154,11 @@ impl JobQueue {
             self.again(entry);
             return Ok(());
         }
-        if now.since(self.taken_at) >= PATIENCE {
+        let patience = match full {
+            Full::There => PATIENCE,
+            Full::Here => OWN_PATIENCE,
+        };
+        if now.since(self.taken_at) >= patience {
             return Err(entry);
         }
         let [first, longest] = PAUSE;
@@ -267,7 +282,7 @@ mod tests {
             let ids: Vec<u32> = job_queue.under_way.keys().copied().collect();
             for id in ids.iter().skip(16) {
                 let entry = job_queue.over(*id).unwrap();
-                job_queue.refused(entry, now).unwrap();
+                job_queue.refused(entry, Full::There, now).unwrap();
             }
             for id in ids.iter().take(16) {
                 let entry = job_queue.over(*id).unwrap();
@@ -280,23 +295,31 @@ mod tests {
         assert!(now < START + Duration::from_secs(25), "took {now:?}");
     }
 
-    #[test]
-    fn a_server_without_any_room_is_asked_now_and_then_and_not_for_ever() {
+    /// Asks again and again, and nothing is ever taken: how often, and when it is given up.
+    fn in_vain(full: Full) -> (u32, Instant) {
         let mut job_queue = job_queue(3, 1000);
         let (mut now, mut asked) = (START, 0);
-        let given_up = loop {
+        loop {
             let Some(entry) = job_queue.next(now) else {
                 now = job_queue.deadline().unwrap();
                 continue;
             };
             asked += 1;
             assert_eq!(job_queue.waits(), asked > 1);
-            if let Err(entry) = job_queue.refused(entry, now) {
-                break entry;
+            if let Err(entry) = job_queue.refused(entry, full, now) {
+                assert_eq!(entry.number, 0);
+                return (asked, now);
             }
-        };
-        assert_eq!(given_up.number, 0);
+        }
+    }
+
+    #[test]
+    fn a_server_without_any_room_is_asked_now_and_then_and_not_for_ever() {
+        let (asked, until) = in_vain(Full::There);
         assert!((100..140).contains(&asked), "{asked}");
-        assert!(now >= START + PATIENCE);
+        assert!(until >= START + PATIENCE);
+        let (asked, until) = in_vain(Full::Here);
+        assert!((4..10).contains(&asked), "{asked}");
+        assert!(until < START + 2 * OWN_PATIENCE);
     }
 }
