@@ -236,3 +236,21 @@ fn what_cannot_be_deleted_keeps_its_name() {
         assert!(going.is_none(), "{what}: {going:?}");
     }
 }
+
+/// The client is told that the server's log says why: it does, without `-v`.
+#[test]
+fn what_the_server_could_not_do_is_in_its_log() {
+    let there = tempfile::tempdir().unwrap();
+    std::fs::create_dir(there.path().join("folder")).unwrap();
+    let server = Server::start("", there.path(), &["--allow", "delete"]);
+    let removed = Command::new(PROGRAM)
+        .args(["saratoga", "rm", &server.address, "folder"])
+        .output()
+        .unwrap();
+    assert!(assert_code(&removed, 1).contains("the server's log says why"));
+    let said = server.end();
+    assert!(
+        said.contains("not deleted") && said.contains("folder"),
+        "{said}"
+    );
+}

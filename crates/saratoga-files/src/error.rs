@@ -181,13 +181,13 @@ impl Error {
                 "the server decides with --allow and --key-file; a path must stay inside its directory, in 64 others at most, and one of a directory needs -r"
             }
             Failure::Peer(Code::IN_USE) => {
-                "it changes there while it is sent, or another session has it; try again when that is over"
+                "it changes there while it is sent, another session has it (try again when that is over), or what has just come is in its place there under another name"
             }
             Failure::Peer(Code::NOT_DELETED) => {
-                "the server's log says why (a directory is not deleted); what is there stays, and a copy here is whole"
+                "the server's log says why (a directory is not deleted); what is there stays, and what has come here is whole"
             }
             Failure::Peer(Code::CANNOT_RECEIVE | Code::TOO_LONG) => {
-                "the server is out of room, or allows less with --max-size"
+                "the server is out of room or quota, or allows less with --max-size"
             }
             Failure::Peer(Code::CANNOT_SEND) => {
                 "the server has no room for a session more (--max-sessions), or on its disk beside what is on its way; try again later"
@@ -245,7 +245,8 @@ fn code(error: &io::Error) -> Code {
     match error.kind() {
         io::ErrorKind::NotFound => Code::NOT_FOUND,
         io::ErrorKind::PermissionDenied | io::ErrorKind::IsADirectory => Code::DENIED,
-        io::ErrorKind::WouldBlock => Code::IN_USE,
+        // Somebody has it, or what has just come is there.
+        io::ErrorKind::WouldBlock | io::ErrorKind::AlreadyExists => Code::IN_USE,
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
             Code::CANNOT_RECEIVE
         }

@@ -23,6 +23,7 @@ mod original;
 mod outgoing;
 mod part;
 pub mod path;
+mod placed;
 mod record;
 mod reservation;
 mod sink;

@@ -166,8 +166,12 @@ impl Part {
             self.discard();
             return Err(Error::Checksum { path: self.path });
         }
-        self.publish(metadata)
-            .map_err(Error::file("put under its name", self.path.clone()))
+        let published = self.publish(metadata);
+        if matches!(&published, Err(error) if error.kind() == io::ErrorKind::AlreadyExists) {
+            // It would be refused again.
+            self.discard();
+        }
+        published.map_err(Error::file("put under its name", self.path.clone()))
     }
 
     fn publish(&self, metadata: &Metadata) -> io::Result<()> {
@@ -185,9 +189,8 @@ impl Part {
         rustix::fs::fchmod(&self.file, Mode::from_bits_truncate(mode))?;
         rustix::fs::futimens(&self.file, &times)?;
         self.file.sync_all()?;
-        let renamed = self
-            .folder
-            .rename(&format!("{}{PART}", self.stem), &self.name);
+        let part = format!("{}{PART}", self.stem);
+        let renamed = self.folder.publish(&self.file, &part, &self.name);
         if renamed.is_err() {
             // Such as over a directory that is there by now: it stays its owner's alone.
             rustix::fs::fchmod(&self.file, Mode::RUSR | Mode::WUSR)?;

@@ -4,6 +4,7 @@
 //! anywhere: no check and use apart, so nothing can be put between them.
 
 use crate::original::Original;
+use crate::placed::Placed;
 use crate::reservation::Reservations;
 use crate::{Error, path};
 use bentpipe_wire::saratoga::{Entry, EntryKind, Time, Width};
@@ -33,6 +34,7 @@ struct Root {
     /// Directories in it whose names are on the disk.
     lasting: Mutex<BTreeSet<String>>,
     reservations: Reservations,
+    placed: Mutex<Placed>,
 }
 
 /// A directory inside a tree.
@@ -66,6 +68,7 @@ impl Tree {
                     fd,
                     lasting: Mutex::default(),
                     reservations: Reservations::default(),
+                    placed: Mutex::default(),
                 }))
             })
             .map_err(|errno| {
@@ -266,6 +269,38 @@ impl Folder {
         Ok(rustix::fs::renameat_with(
             &self.fd, from, &self.fd, to, flags,
         )?)
+    }
+
+    /// Puts `file`, whose name is `from`, at `to`, where something else may be: but for what this process has put
+    /// there under another name.
+    ///
+    /// # Errors
+    /// `AlreadyExists` for that; what renaming gives.
+    pub(crate) fn publish(&self, file: &File, from: &str, to: &str) -> io::Result<()> {
+        let root = &self.tree.0;
+        let path = match &*self.path {
+            "" => to.to_owned(),
+            folder => format!("{folder}/{to}"),
+        };
+        let own = file.metadata()?;
+        // Nobody comes in between.
+        let mut placed = root.placed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(there) = rustix::fs::statat(&self.fd, to, AtFlags::SYMLINK_NOFOLLOW)
+            // Of what has two names in earnest the other stays.
+            && there.st_nlink == 1
+            && let Some(other) = placed.path((there.st_dev, there.st_ino))
+            && other != path
+            && let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC
+            && let Ok(found) = beneath(self.tree.root(), other, flags)
+            && let Ok(found) = rustix::fs::fstat(&found)
+            && (found.st_dev, found.st_ino) == (there.st_dev, there.st_ino)
+        {
+            let why = format!("`{other}`, which has just come, is in the same place there");
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
+        }
+        self.rename(from, to)?;
+        placed.put((own.dev(), own.ino()), path);
+        Ok(())
     }
 
     pub(crate) fn remove(&self, name: &str) {

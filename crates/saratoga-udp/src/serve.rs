@@ -374,7 +374,7 @@ impl Server {
                 Ok(()) => Code::OK,
                 Err(Error::Path { .. }) => Code::DENIED,
                 Err(error) => {
-                    tracing::info!(peer = %key.0, %error, "not deleted");
+                    tracing::warn!(peer = %key.0, %error, "not deleted");
                     Code::NOT_DELETED
                 }
             }

@@ -257,3 +257,68 @@ fn what_is_no_file_is_not_called_a_directory() {
     assert!(folder.contains("is a directory"), "{folder}");
     assert_eq!(names(served.folder.path()), [""; 0]);
 }
+
+/// A directory that is mounted at a second place, until dropped.
+struct Bound(std::path::PathBuf);
+
+impl Bound {
+    fn new(folder: &std::path::Path, at: &std::path::Path) -> Self {
+        for path in [folder, at] {
+            std::fs::create_dir_all(path).unwrap();
+        }
+        rustix::mount::mount_bind(folder, at).unwrap();
+        Self(at.to_owned())
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+/// As on a file system that takes X and x for one name: what comes second does not replace what came first, whose
+/// original may be gone.
+#[test]
+fn of_two_files_that_would_meet_in_one_place_the_second_stays() {
+    bentpipe_os::need!(Root);
+    let served = Served::new(config());
+    let _one = Bound::new(&served.file("X"), &served.file("x"));
+    let here = tempfile::tempdir().unwrap();
+    for name in ["first", "second"] {
+        std::fs::write(here.path().join(name), name).unwrap();
+    }
+    run(&served, give(&here.path().join("first"), "X/f")).unwrap();
+    let refused = run(&served, give(&here.path().join("second"), "x/f"));
+    assert_eq!(code(refused), Code::IN_USE);
+    assert_eq!(std::fs::read(served.file("X/f")).unwrap(), b"first");
+    assert_eq!(names(&served.file("X")), ["f"]);
+    assert_eq!(names(here.path()), ["second"]);
+    // The same name again is another matter, and so is what has two names in earnest.
+    run(&served, put(&here.path().join("second"), "X/f")).unwrap();
+    std::fs::hard_link(served.file("X/f"), served.file("X/g")).unwrap();
+    run(&served, put(&here.path().join("second"), "x/g")).unwrap();
+}
+
+/// The same on the side that takes: both are asked for by one command.
+#[test]
+fn of_two_files_that_are_taken_to_one_place_the_second_stays() {
+    bentpipe_os::need!(Root);
+    let served = Served::new(config());
+    let here = tempfile::tempdir().unwrap();
+    let _one = Bound::new(&here.path().join("X"), &here.path().join("x"));
+    let tree = Tree::open(here.path()).unwrap();
+    for name in ["first", "second"] {
+        std::fs::write(served.file(name), name).unwrap();
+    }
+    let job = |remote: &str, place: &str| client::Job::Get {
+        remote: remote.to_owned(),
+        target: client::Target::File(tree.clone(), place.to_owned()),
+        take: true,
+        size: None,
+    };
+    run(&served, job("first", "X/f")).unwrap();
+    assert!(run(&served, job("second", "x/f")).is_err());
+    assert_eq!(std::fs::read(here.path().join("X/f")).unwrap(), b"first");
+    assert_eq!(names(served.folder.path()), ["second"]);
+}

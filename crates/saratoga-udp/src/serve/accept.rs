@@ -151,8 +151,15 @@ impl Server {
     }
 
     fn refuse(&mut self, key: Key, error: &Error, seal: Option<&Seal>) {
-        tracing::info!(peer = %key.0, %error, "refused");
-        self.refuse_with(key, error.code(), seal);
+        let code = error.code();
+        match code {
+            // For this host's own reasons, of which the peer is told that they are in the log.
+            Code::UNSPECIFIED | Code::NOT_DELETED | Code::CANNOT_RECEIVE => {
+                tracing::warn!(peer = %key.0, %error, "refused");
+            }
+            _ => tracing::info!(peer = %key.0, %error, "refused"),
+        }
+        self.refuse_with(key, code, seal);
     }
 
     /// A REQUEST of no session, or of one that its peer begins anew.
