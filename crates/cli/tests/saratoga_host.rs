@@ -192,13 +192,14 @@ fn few_descriptors_make_it_slow_and_nothing_else() {
 /// A process that has descriptors for no session at all says so, and does not wait for ten minutes.
 #[test]
 fn too_few_descriptors_for_anything_are_an_error() {
-    let there = tempfile::tempdir().unwrap();
+    let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     std::fs::write(there.path().join("a"), "content").unwrap();
     let server = Server::start("", there.path(), &[]);
     for (few, code) in [(5, 2), (6, 1)] {
         let begun = Instant::now();
         let got = under(&format!("ulimit -n {few}; exec timeout 40"))
-            .args(["saratoga", "get", &server.address, "a", "--to", "-"])
+            .args(["saratoga", "get", &server.address, "a", "--to"])
+            .arg(here.path())
             .output()
             .unwrap();
         let said = assert_code(&got, code);

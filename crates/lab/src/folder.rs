@@ -11,6 +11,8 @@ use bentpipe_base::read_whole;
 use bentpipe_outcome::Document;
 use bentpipe_scenario::{Scenario, Traffic, TrafficSource};
 use rows::{FlowRow, SampleRow};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -66,7 +68,8 @@ pub(crate) fn prepare(out: &Path) -> Result<fs::File, LabError> {
     fs::create_dir_all(out).map_err(|e| error(out, e))?;
     let held = fs::File::open(out).map_err(|e| error(out, e))?;
     // A file system without locks has none to respect.
-    if matches!(held.try_lock(), Err(fs::TryLockError::WouldBlock)) {
+    let lock = rustix::fs::flock(&held, FlockOperation::NonBlockingLockExclusive);
+    if lock == Err(Errno::WOULDBLOCK) {
         return Err(LabError::Busy(out.to_owned()));
     }
     if !is_of_a_run(&out.join(MANIFEST)) {

@@ -360,6 +360,31 @@ fn results_are_written_with_units() {
     assert!(matches!(error, LabError::Output { .. }), "{error}");
 }
 
+/// What an hour has found is not lost for want of room: whoever asked has it.
+#[test]
+fn what_cannot_be_written_is_not_lost() {
+    need!(Root, Tun);
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let gone = out.clone();
+    let options = RunOptions {
+        out: Some(out),
+        progress: Some(Arc::new(move |progress: &Progress| {
+            if progress.phase == Phase::Ending {
+                let _ = std::fs::remove_dir_all(&gone);
+            }
+        })),
+        ..RunOptions::default()
+    };
+    let flows = "[[flows]]\nfrom = \"server\"\nto = \"terminal\"\nbytes = \"100kB\"\n";
+    let error = run(&scenario("unwritten", "", flows), &options).unwrap_err();
+    let LabError::Unwritten { result, source } = error else {
+        panic!("{error}");
+    };
+    assert!(matches!(*source, LabError::Output { .. }), "{source}");
+    assert_eq!(result.measured_anyway().flows.len(), 1);
+}
+
 /// Run by the test below in a process of its own; on its own it does nothing.
 #[test]
 fn in_a_process_of_its_own() {
