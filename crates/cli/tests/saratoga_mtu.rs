@@ -137,7 +137,6 @@ const MOST: Duration = Duration::from_secs(2 * 2 + 10);
 fn tried(label: &str, mtu: u64, rules: &[&str]) {
     need!(Root);
     let took = Routed::new(label, mtu, rules).move_all();
-    println!("{label}: {took:?}");
     assert!(
         took.iter().all(|(_, took)| *took < MOST),
         "{label}: {took:?}"
