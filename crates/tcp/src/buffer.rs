@@ -89,15 +89,15 @@ pub(crate) struct ReceiveBuffer {
 
 impl ReceiveBuffer {
     /// Puts `payload`, without its first `skip` bytes, at stream offset `at`; `len` bytes of it.
+    #[inline]
     pub(crate) fn put(&mut self, at: u64, payload: &Payload, skip: usize, len: usize) {
-        if let Payload::Bytes(_) = payload
-            && !self.real
-        {
-            self.real = true;
+        self.real |= matches!(payload, Payload::Bytes(_));
+        if self.real {
+            self.store(at, payload, skip, len);
         }
-        if !self.real {
-            return;
-        }
+    }
+
+    fn store(&mut self, at: u64, payload: &Payload, skip: usize, len: usize) {
         let offset = (at - self.start) as usize;
         if self.bytes.len() < offset + len {
             // Virtual bytes that came before, or a gap that will be filled.

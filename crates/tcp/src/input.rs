@@ -1,6 +1,7 @@
 //! What arrives: RFC 9293, section 3.10.7, with the checks of RFC 5961 and 7323.
 
 use crate::connection::{Connection, Negotiated};
+use crate::recovery::Arrival;
 use crate::{Cause, Event, Options, Segment, State};
 use bentpipe_base::Instant;
 use bentpipe_wire::{Flags, SackBlock};
@@ -26,40 +27,66 @@ impl Connection {
             State::Closed => {}
             State::Listen => self.on_listen(segment, now),
             State::SynSent => self.on_syn_sent(segment, now),
-            State::Established if self.predicts(segment) => self.fast_path(segment, now),
+            State::Established if self.predicts(segment, now) => self.on_predicted(segment, now),
             _ => self.on_segment(segment, now),
         }
     }
 
-    /// Whether `segment` is what mostly comes to the side that sends nothing: counted bytes that are expected next,
-    /// and no news of what was sent (V. Jacobson's header prediction).
+    /// V. Jacobson's header prediction (RFC 1323, appendix A; Linux `tcp_rcv_established`): whether `segment` is what
+    /// mostly comes, the next bytes in order or an acknowledgement of new ones, with no flag but ACK and PSH, no option
+    /// but the timestamps agreed on, and nothing missing before it. Unlike there the window may change: to take it costs
+    /// no more than to compare it.
     #[inline]
-    fn predicts(&self, segment: &Segment) -> bool {
+    fn predicts(&self, segment: &Segment, now: Instant) -> bool {
         let (tx, rx) = (&self.tx, &self.rx);
-        let plain = segment.flags == Flags::ACK || segment.flags == Flags::ACK | Flags::PSH;
-        plain
-            && segment.seq == rx.irs + rx.next as u32
-            && segment.ack == tx.seq(tx.max)
-            && tx.una == tx.max
-            && !self.agreed.timestamps
-            && rx.predicts(&segment.payload)
+        let plain = segment.flags | Flags::PSH == Flags::ACK | Flags::PSH;
+        if !plain || segment.options.is_some() || segment.seq != rx.irs + rx.next as u32 {
+            return false;
+        }
+        let timely = |stamp| !rx.outdated(stamp, now);
+        if self.agreed.timestamps && !segment.timestamps.is_some_and(timely) {
+            return false;
+        }
+        let acked = (segment.ack - tx.seq(tx.una).0).0;
+        match segment.payload.len() as u64 {
+            // More than nothing, and no more than was sent.
+            0 => u64::from(acked.wrapping_sub(1)) < tx.max - tx.una,
+            len => acked == 0 && rx.predicts(len),
+        }
     }
 
     /// What [`Self::on_segment`] comes to for such a segment.
     #[inline]
-    fn fast_path(&mut self, segment: &Segment, now: Instant) {
+    fn on_predicted(&mut self, segment: &Segment, now: Instant) {
+        self.tx.counters.predicted += 1;
         self.heard = now;
         self.probes = 0;
-        let next = (self.rx.next as i64, self.tx.una);
-        if self.snd_wl <= next {
-            self.snd_wl = next;
-            let window = u64::from(segment.window) << self.agreed.scale;
-            self.tx.offer(self.tx.una, window);
+        let from = self.rx.next as i64;
+        if self.agreed.timestamps
+            && let Some(stamp) = segment.timestamps
+        {
+            self.rx.remember(stamp, from, now);
         }
-        self.tx.retries = 0;
+        let ack = self.tx.una + u64::from((segment.ack - self.tx.seq(self.tx.una).0).0);
+        if self.snd_wl <= (from, ack) {
+            self.snd_wl = (from, ack);
+            let window = u64::from(segment.window) << self.agreed.scale;
+            // Nearly always of data: the window is what it was.
+            if ack + window != self.tx.limit {
+                self.tx.offer(ack, window);
+            }
+        }
+        if ack > self.tx.una {
+            self.on_new(segment, ack, &[], false, now);
+            self.after_ack(now);
+            return;
+        }
+        // Data that repeats the acknowledgement is no duplicate of it (RFC 5681, section 2).
+        if self.tx.una == self.tx.max {
+            self.tx.retries = 0;
+        }
         self.after_ack(now);
-        let len = segment.payload.len() as u64;
-        self.rx.advance(len, now);
+        let len = self.rx.take_next(&segment.payload, now);
         let counters = &mut self.tx.counters;
         counters.data_received += 1;
         counters.bytes_delivered += len;
@@ -290,26 +317,55 @@ impl Connection {
         }
         let mut blocks = [(0, 0); 4];
         let (count, duplicate) = self.blocks(segment, ack, &mut blocks);
-        let stamp = segment.timestamps.filter(|_| self.agreed.timestamps);
-        let echo = stamp.filter(|stamp| stamp.echo != 0).map(|stamp| {
-            Duration::from_millis(u64::from(self.clock(now).wrapping_sub(stamp.echo)))
-        });
-        let mut arrival = self.tx.acknowledge(ack, &blocks[..count], echo, now);
-        arrival.stamp = stamp.map(|stamp| stamp.value);
-        arrival.duplicate = duplicate;
+        let blocks = &blocks[..count];
         if advanced {
-            self.recovery.on_ack(&mut self.tx.view(), &arrival);
-            if self.tx.stream.is_real() {
-                self.pending.push(Event::Writable);
-            }
+            self.on_new(segment, ack, blocks, duplicate, now);
             return;
         }
+        let arrival = self.arrival(segment, ack, blocks, duplicate, now);
         let flags = segment.flags;
         let bare = segment.payload.is_empty() && !flags.contains(Flags::FIN) && !moved;
         if bare || arrival.delivery.news {
             self.tx.counters.dupacks += 1;
             self.recovery.on_dupack(&mut self.tx.view(), &arrival);
         }
+    }
+
+    /// New bytes are acknowledged.
+    #[inline]
+    fn on_new(
+        &mut self,
+        segment: &Segment,
+        ack: u64,
+        blocks: &[(u64, u64)],
+        duplicate: bool,
+        now: Instant,
+    ) {
+        let arrival = self.arrival(segment, ack, blocks, duplicate, now);
+        self.recovery.on_ack(&mut self.tx.view(), &arrival);
+        if self.tx.stream.is_real() {
+            self.pending.push(Event::Writable);
+        }
+    }
+
+    /// What `segment` tells of those in flight.
+    #[inline]
+    fn arrival(
+        &mut self,
+        segment: &Segment,
+        ack: u64,
+        blocks: &[(u64, u64)],
+        duplicate: bool,
+        now: Instant,
+    ) -> Arrival {
+        let stamp = segment.timestamps.filter(|_| self.agreed.timestamps);
+        let echo = stamp.filter(|stamp| stamp.echo != 0).map(|stamp| {
+            Duration::from_millis(u64::from(self.clock(now).wrapping_sub(stamp.echo)))
+        });
+        let mut arrival = self.tx.acknowledge(ack, blocks, echo, now);
+        arrival.stamp = stamp.map(|stamp| stamp.value);
+        arrival.duplicate = duplicate;
+        arrival
     }
 
     /// The SACK blocks that name bytes in flight, as offsets; returns how many, and whether the first block tells of

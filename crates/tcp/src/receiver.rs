@@ -219,23 +219,21 @@ impl Receiver {
         }
     }
 
-    /// Whether `payload`, where it begins with the byte expected next, can only be taken whole, and by
-    /// counting it: no gap or end is known, and bytes do not matter.
+    /// Whether `len` bytes that begin with the one expected next can only be taken whole: they fit the window, and
+    /// no gap or end is known.
     #[inline]
-    pub(crate) fn predicts(&self, payload: &Payload) -> bool {
-        let Payload::Virtual { len, .. } = payload else {
-            return false;
-        };
-        let fits = self.next + u64::from(*len) <= self.edge;
-        fits && self.beyond.is_empty() && self.fin.is_none() && !self.buffer.is_real()
+    pub(crate) fn predicts(&self, len: u64) -> bool {
+        self.next + len <= self.edge && self.beyond.is_empty() && self.fin.is_none()
     }
 
-    /// Takes `len` bytes foreseen so.
+    /// Takes a payload foreseen so; returns how many bytes.
     #[inline]
-    pub(crate) fn advance(&mut self, len: u64, now: Instant) {
-        let old = self.next;
-        self.next += len;
+    pub(crate) fn take_next(&mut self, payload: &Payload, now: Instant) -> u64 {
+        let (old, len) = (self.next, payload.len());
+        self.buffer.put(old - 1, payload, 0, len);
+        self.next += len as u64;
         self.owe(old, now);
+        len as u64
     }
 
     /// Stores bytes `[start, end)` of a payload that begins at `from`; whether any is new.

@@ -69,6 +69,8 @@ pub struct Counters {
     pub segments_sent: u64,
     /// Segments received, all kinds.
     pub segments_received: u64,
+    /// Of these, segments that header prediction took.
+    pub predicted: u64,
     /// Data segments sent, retransmissions included.
     pub data_sent: u64,
     /// Payload bytes sent, retransmissions included.
