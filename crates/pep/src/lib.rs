@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod ack_filter;
+mod flow_table;
 mod packet;
 mod proxy;
 mod registry;

@@ -21,13 +21,14 @@ mod standard;
 
 pub use config::{Config, Gain, Preset, Rules, Toward};
 
+use crate::flow_table::{FlowId, FlowTable};
 use crate::{Packet, Pep, Side, View};
 use bentpipe_base::{Bytes, Instant, Machine};
 use bentpipe_wire::Flags;
 use core::convert::Infallible;
 use core::time::Duration;
 use half::{Desk, Half};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 /// What an agent has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,25 +62,16 @@ enum Verdict {
 type Key<E> = (E, E);
 
 struct Flow<P: Packet> {
-    key: Key<P::Endpoint>,
     /// Data towards space, and towards the ground.
     halves: [Half<P>; 2],
     /// When its last packet came.
     active: Instant,
-    /// Where it stands in `deadlines`: never later than what is due.
-    entry: Instant,
 }
 
 /// The agent: see the module's head.
 pub struct Snoop<P: Packet> {
     config: Config,
-    index: BTreeMap<Key<P::Endpoint>, usize>,
-    flows: Vec<Option<Flow<P>>>,
-    free: Vec<usize>,
-    /// The flow of the last packet: most packets follow one of their own flow.
-    recent: Option<(Key<P::Endpoint>, usize)>,
-    /// One entry a flow.
-    deadlines: BTreeSet<(Instant, usize)>,
+    flows: FlowTable<Key<P::Endpoint>, Flow<P>>,
     out: VecDeque<(Side, P)>,
     buffered: Bytes,
     counters: Counters,
@@ -90,11 +82,7 @@ impl<P: Packet> Snoop<P> {
     pub fn new(config: Config) -> Self {
         Self {
             config,
-            index: BTreeMap::new(),
-            flows: Vec::new(),
-            free: Vec::new(),
-            recent: None,
-            deadlines: BTreeSet::new(),
+            flows: FlowTable::new(),
             out: VecDeque::new(),
             buffered: Bytes(0),
             counters: Counters::default(),
@@ -108,7 +96,7 @@ impl<P: Packet> Snoop<P> {
 
     /// Flows that it watches.
     pub fn flows(&self) -> usize {
-        self.index.len()
+        self.flows.len()
     }
 
     fn watch(
@@ -123,8 +111,9 @@ impl<P: Packet> Snoop<P> {
             Side::Space => (view.destination, view.source),
         };
         // Ports are used again: a SYN begins another connection.
-        if view.flags.contains(Flags::RST) || view.flags.contains(Flags::SYN) {
-            self.forget(key);
+        let begins = view.flags.contains(Flags::RST) || view.flags.contains(Flags::SYN);
+        if begins && let Some(id) = self.flows.find(key) {
+            self.forget(id);
         }
         if !view.flags.contains(Flags::ACK) || view.flags.contains(Flags::RST) {
             return Verdict::Pass;
@@ -138,17 +127,18 @@ impl<P: Packet> Snoop<P> {
             Verdict::Pass
         });
         let judged = self.on_half(id, from, now, |half, desk| half.on_ack(view, desk));
-        if let Some(flow) = &mut self.flows[id] {
+        if let Some(flow) = self.flows.get_mut(id) {
             flow.active = now;
+            let due = flow.due(self.config.idle);
+            self.flows.schedule(id, due);
         }
-        self.schedule(id);
         judged.or(verdict).unwrap_or(Verdict::Pass)
     }
 
     /// Runs `work` on the half of flow `id` whose data goes to `to`, if that is watched.
     fn on_half<R>(
         &mut self,
-        id: usize,
+        id: FlowId,
         to: Side,
         now: Instant,
         work: impl FnOnce(&mut Half<P>, &mut Desk<'_, P>) -> R,
@@ -156,7 +146,7 @@ impl<P: Packet> Snoop<P> {
         if to == Side::Ground && self.config.toward == Toward::Space {
             return None;
         }
-        let half = &mut self.flows[id].as_mut()?.halves[side(to)];
+        let half = &mut self.flows.get_mut(id)?.halves[side(to)];
         let before = half.bytes();
         let mut desk = Desk {
             config: &self.config,
@@ -171,78 +161,31 @@ impl<P: Packet> Snoop<P> {
         Some(result)
     }
 
-    fn find_or_add(&mut self, key: Key<P::Endpoint>, now: Instant) -> Option<usize> {
-        if let Some((recent, id)) = self.recent
-            && recent == key
-        {
-            return Some(id);
-        }
-        let known = self.index.get(&key).copied();
-        let id = known.or_else(|| self.add(key, now))?;
-        self.recent = Some((key, id));
-        Some(id)
-    }
-
-    fn add(&mut self, key: Key<P::Endpoint>, now: Instant) -> Option<usize> {
-        if self.index.len() >= self.config.flows {
-            return None;
+    fn find_or_add(&mut self, key: Key<P::Endpoint>, now: Instant) -> Option<FlowId> {
+        let known = self.flows.find(key);
+        if known.is_some() || self.flows.len() >= self.config.flows {
+            return known;
         }
         let flow = Flow {
-            key,
             halves: [Half::new(&self.config), Half::new(&self.config)],
             active: now,
-            entry: now + self.config.idle,
         };
-        let entry = flow.entry;
-        let id = match self.free.pop() {
-            Some(id) => {
-                self.flows[id] = Some(flow);
-                id
-            }
-            None => {
-                self.flows.push(Some(flow));
-                self.flows.len() - 1
-            }
-        };
-        self.index.insert(key, id);
-        self.deadlines.insert((entry, id));
-        Some(id)
+        Some(self.flows.insert(key, flow, now + self.config.idle))
     }
 
-    fn forget(&mut self, key: Key<P::Endpoint>) {
-        let Some(id) = self.index.remove(&key) else {
-            return;
-        };
-        self.recent = None;
-        if let Some(flow) = self.flows[id].take() {
-            self.deadlines.remove(&(flow.entry, id));
+    fn forget(&mut self, id: FlowId) {
+        if let Some(flow) = self.flows.remove(id) {
             let held: Bytes = flow.halves.iter().map(Half::bytes).sum();
             self.buffered = self.buffered - held;
-            self.free.push(id);
-        }
-    }
-
-    /// Moves the flow's entry when something is due earlier; one that is too early is left until
-    /// it comes up.
-    fn schedule(&mut self, id: usize) {
-        let Some(flow) = &mut self.flows[id] else {
-            return;
-        };
-        let due = flow.due(self.config.idle);
-        if due < flow.entry {
-            self.deadlines.remove(&(flow.entry, id));
-            flow.entry = due;
-            self.deadlines.insert((due, id));
         }
     }
 
     /// The flow's entry has come up.
-    fn wake(&mut self, id: usize, now: Instant) {
-        let Some(flow) = &self.flows[id] else {
-            return;
-        };
-        if flow.active + self.config.idle <= now {
-            self.forget(flow.key);
+    fn wake(&mut self, id: FlowId, now: Instant) {
+        let idle = self.config.idle;
+        let silent = |flow: &Flow<P>| flow.active + idle <= now;
+        if self.flows.get(id).is_none_or(silent) {
+            self.forget(id);
             return;
         }
         for to in [Side::Space, Side::Ground] {
@@ -252,11 +195,9 @@ impl<P: Packet> Snoop<P> {
                 }
             });
         }
-        if let Some(flow) = &mut self.flows[id] {
-            self.deadlines.remove(&(flow.entry, id));
-            let later = now + Duration::from_nanos(1);
-            flow.entry = flow.due(self.config.idle).max(later);
-            self.deadlines.insert((flow.entry, id));
+        if let Some(flow) = self.flows.get(id) {
+            let due = flow.due(idle);
+            self.flows.reschedule(id, due, now);
         }
     }
 }
@@ -297,10 +238,7 @@ impl<P: Packet> Machine for Snoop<P> {
     }
 
     fn timeout(&mut self, now: Instant) {
-        while let Some(&(at, id)) = self.deadlines.first() {
-            if at > now {
-                break;
-            }
+        while let Some(id) = self.flows.due(now) {
             self.wake(id, now);
         }
     }
@@ -314,7 +252,7 @@ impl<P: Packet> Machine for Snoop<P> {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.deadlines.first().map(|&(at, _)| at)
+        self.flows.deadline()
     }
 }
 

@@ -25,6 +25,7 @@ mod opening;
 pub use config::{Config, Setup};
 pub use leg_config::{LegError, tcp_config};
 
+use crate::flow_table::{FlowId, FlowTable};
 use crate::{Forge, Pep, Side};
 use bentpipe_base::{Bytes, Instant, Machine, Stream};
 use bentpipe_tcp::{Connection, Handshake, Segment};
@@ -33,7 +34,7 @@ use core::convert::Infallible;
 use core::time::Duration;
 use legs::Legs;
 use opening::{Opening, Seen};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// What a split has done.
@@ -66,13 +67,10 @@ pub struct Counters {
 /// A flow's two ends: on the ground, in space.
 type Key<E> = (E, E);
 
-struct Flow<E> {
-    key: Key<E>,
+struct Flow {
     stage: Stage,
     /// When its last packet came.
     active: Instant,
-    /// Where it stands in `deadlines`: never later than what is due.
-    entry: Instant,
 }
 
 enum Stage {
@@ -83,11 +81,7 @@ enum Stage {
 /// The proxy: see the module's head.
 pub struct Split<P: Forge> {
     config: Config,
-    index: BTreeMap<Key<P::Endpoint>, usize>,
-    flows: Vec<Option<Flow<P::Endpoint>>>,
-    free: Vec<usize>,
-    /// One entry a flow.
-    deadlines: BTreeSet<(Instant, usize)>,
+    flows: FlowTable<Key<P::Endpoint>, Flow>,
     out: VecDeque<(Side, P)>,
     /// Payload bytes held for all flows.
     held: u64,
@@ -104,10 +98,7 @@ impl<P: Forge> Split<P> {
         Self {
             chance: Stream::new(config.seed, "pep.split"),
             config: config.bounded(),
-            index: BTreeMap::new(),
-            flows: Vec::new(),
-            free: Vec::new(),
-            deadlines: BTreeSet::new(),
+            flows: FlowTable::new(),
             out: VecDeque::new(),
             held: 0,
             counters: Counters::default(),
@@ -121,7 +112,7 @@ impl<P: Forge> Split<P> {
 
     /// Connections that it knows: opening, split, or waiting for their last packets to die out.
     pub fn flows(&self) -> usize {
-        self.index.len()
+        self.flows.len()
     }
 
     /// Takes the packet in, or says that it is to pass.
@@ -136,7 +127,7 @@ impl<P: Forge> Split<P> {
         };
         let syn = segment.flags.contains(Flags::SYN);
         let opens = syn && !segment.flags.contains(Flags::ACK);
-        let mut known = self.index.get(&key).copied();
+        let mut known = self.flows.find(key);
         if let Some(id) = known
             && opens
             && self.is_over(id)
@@ -148,7 +139,7 @@ impl<P: Forge> Split<P> {
         let Some(id) = known else {
             return self.meet(from, key, packet, segment, now);
         };
-        let Some(flow) = &mut self.flows[id] else {
+        let Some(flow) = self.flows.get_mut(id) else {
             return false;
         };
         flow.active = now;
@@ -165,8 +156,8 @@ impl<P: Forge> Split<P> {
         }
     }
 
-    fn is_over(&self, id: usize) -> bool {
-        match &self.flows[id] {
+    fn is_over(&self, id: FlowId) -> bool {
+        match self.flows.get(id) {
             Some(Flow {
                 stage: Stage::Split(legs),
                 ..
@@ -221,7 +212,7 @@ impl<P: Forge> Split<P> {
     }
 
     fn is_full(&mut self) -> bool {
-        let full = self.index.len() >= self.config.flows;
+        let full = self.flows.len() >= self.config.flows;
         self.counters.refused += u64::from(full);
         full
     }
@@ -241,11 +232,11 @@ impl<P: Forge> Split<P> {
         true
     }
 
-    fn feed(&mut self, id: usize, from: Side, segment: Segment, now: Instant) {
+    fn feed(&mut self, id: FlowId, from: Side, segment: Segment, now: Instant) {
         if let Some(Flow {
             stage: Stage::Split(legs),
             ..
-        }) = &mut self.flows[id]
+        }) = self.flows.get_mut(id)
         {
             legs.input(from, segment, now);
         }
@@ -253,7 +244,7 @@ impl<P: Forge> Split<P> {
     }
 
     /// What follows from a packet of a handshake; whether it is taken in.
-    fn open(&mut self, id: usize, from: Side, seen: Seen, segment: Segment, now: Instant) -> bool {
+    fn open(&mut self, id: FlowId, from: Side, seen: Seen, segment: Segment, now: Instant) -> bool {
         match seen {
             Seen::Part => false,
             Seen::Stray => {
@@ -262,7 +253,7 @@ impl<P: Forge> Split<P> {
             }
             Seen::Done { near, far } => {
                 let legs = self.taken_over(from, &near, &far, now);
-                if let Some(flow) = &mut self.flows[id] {
+                if let Some(flow) = self.flows.get_mut(id) {
                     flow.stage = Stage::Split(Box::new(legs));
                 }
                 self.counters.split += 1;
@@ -296,52 +287,37 @@ impl<P: Forge> Split<P> {
         )
     }
 
-    fn add(&mut self, key: Key<P::Endpoint>, stage: Stage, now: Instant) -> usize {
+    fn add(&mut self, key: Key<P::Endpoint>, stage: Stage, now: Instant) -> FlowId {
         let silence = match stage {
             Stage::Opening(_) => OPENING,
             Stage::Split(_) => self.config.idle,
         };
-        let flow = Flow {
-            key,
-            stage,
-            active: now,
-            entry: now + silence,
-        };
-        let entry = flow.entry;
-        let id = self.free.pop().unwrap_or(self.flows.len());
-        match self.flows.get_mut(id) {
-            Some(slot) => *slot = Some(flow),
-            None => self.flows.push(Some(flow)),
-        }
-        self.index.insert(key, id);
-        self.deadlines.insert((entry, id));
-        id
+        let flow = Flow { stage, active: now };
+        self.flows.insert(key, flow, now + silence)
     }
 
-    fn forget(&mut self, id: usize) {
-        let Some(flow) = self.flows[id].take() else {
-            return;
-        };
-        self.index.remove(&flow.key);
-        self.deadlines.remove(&(flow.entry, id));
-        self.free.push(id);
-        if let Stage::Split(legs) = flow.stage {
+    fn forget(&mut self, id: FlowId) {
+        if let Some(flow) = self.flows.remove(id)
+            && let Stage::Split(legs) = flow.stage
+        {
             self.held -= legs.held;
         }
     }
 
     /// Something happened to the legs of a flow: relays, sends, and notes when it is due.
-    fn settle(&mut self, id: usize, now: Instant) {
+    fn settle(&mut self, id: FlowId, now: Instant) {
+        let Some((ground, space)) = self.flows.key(id) else {
+            return;
+        };
         let Some(Flow {
-            key,
             stage: Stage::Split(legs),
             ..
-        }) = &mut self.flows[id]
+        }) = self.flows.get_mut(id)
         else {
             return;
         };
         let before = legs.held;
-        let (out, (ground, space)) = (&mut self.out, *key);
+        let out = &mut self.out;
         legs.settle(
             self.config.buffer,
             &mut self.counters,
@@ -360,29 +336,16 @@ impl<P: Forge> Split<P> {
         self.counters.most_held = self.counters.most_held.max(self.held);
         if legs.is_closed() {
             self.forget(id);
-        } else {
-            self.schedule(id);
-        }
-    }
-
-    /// Moves the flow's entry when something is due earlier; one that is too early is left until
-    /// it comes up.
-    fn schedule(&mut self, id: usize) {
-        let idle = self.config.idle;
-        if let Some(flow) = &mut self.flows[id] {
-            let due = flow.due(idle);
-            if due < flow.entry {
-                self.deadlines.remove(&(flow.entry, id));
-                flow.entry = due;
-                self.deadlines.insert((due, id));
-            }
+        } else if let Some(flow) = self.flows.get(id) {
+            let due = flow.due(self.config.idle);
+            self.flows.schedule(id, due);
         }
     }
 
     /// The flow's entry has come up.
-    fn wake(&mut self, id: usize, now: Instant) {
+    fn wake(&mut self, id: FlowId, now: Instant) {
         let idle = self.config.idle;
-        let Some(flow) = &mut self.flows[id] else {
+        let Some(flow) = self.flows.get_mut(id) else {
             return;
         };
         let silent = flow.silent(idle) <= now;
@@ -396,15 +359,14 @@ impl<P: Forge> Split<P> {
             Stage::Split(legs) => legs.timeout(now),
         }
         self.settle(id, now);
-        if let Some(flow) = &mut self.flows[id] {
-            self.deadlines.remove(&(flow.entry, id));
-            flow.entry = flow.due(idle).max(now + Duration::from_nanos(1));
-            self.deadlines.insert((flow.entry, id));
+        if let Some(flow) = self.flows.get(id) {
+            let due = flow.due(idle);
+            self.flows.reschedule(id, due, now);
         }
     }
 }
 
-impl<E> Flow<E> {
+impl Flow {
     /// When it has been silent for too long.
     fn silent(&self, idle: Duration) -> Instant {
         let most = match self.stage {
@@ -436,10 +398,7 @@ impl<P: Forge> Machine for Split<P> {
     }
 
     fn timeout(&mut self, now: Instant) {
-        while let Some(&(at, id)) = self.deadlines.first() {
-            if at > now {
-                break;
-            }
+        while let Some(id) = self.flows.due(now) {
             self.wake(id, now);
         }
     }
@@ -453,7 +412,7 @@ impl<P: Forge> Machine for Split<P> {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.deadlines.first().map(|&(at, _)| at)
+        self.flows.deadline()
     }
 }
 
