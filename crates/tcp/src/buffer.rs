@@ -128,14 +128,24 @@ impl ReceiveBuffer {
         self.real
     }
 
+    /// The first `len` bytes, all of which have arrived: in two pieces, for they lie in a ring. Nothing where all bytes
+    /// are but a count.
+    pub(crate) fn peek(&self, len: usize) -> [&[u8]; 2] {
+        let (front, back) = self.bytes.as_slices();
+        let split = len.min(front.len());
+        [&front[..split], &back[..(len - split).min(back.len())]]
+    }
+
     /// Reads `out.len()` bytes, all of which have arrived.
     pub(crate) fn read(&mut self, out: &mut [u8]) {
-        for (i, byte) in out.iter_mut().enumerate() {
-            let at = self.start + i as u64;
-            *byte = match self.bytes.get(i) {
-                Some(byte) => *byte,
-                None => Payload::pattern(at),
-            };
+        let real = out.len().min(self.bytes.len());
+        let (front, back) = self.bytes.as_slices();
+        let split = real.min(front.len());
+        out[..split].copy_from_slice(&front[..split]);
+        out[split..real].copy_from_slice(&back[..real - split]);
+        // Counted bytes, of which nothing is stored.
+        for (byte, at) in out[real..].iter_mut().zip(self.start + real as u64..) {
+            *byte = Payload::pattern(at);
         }
         self.consume(out.len() as u64);
     }

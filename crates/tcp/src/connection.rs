@@ -268,6 +268,12 @@ impl Connection {
         self.rx.readable()
     }
 
+    /// The bytes in order that wait to be read, where they are more than a count, without a copy: in two pieces, for they
+    /// lie in a ring. They stay until [`consume`](Self::consume) takes them.
+    pub fn peek(&self) -> [&[u8]; 2] {
+        self.rx.peek()
+    }
+
     /// Reads into `out`; returns how many bytes.
     pub fn read(&mut self, out: &mut [u8]) -> usize {
         self.rx.read(out)

@@ -325,6 +325,11 @@ impl Receiver {
         end.saturating_sub(1).saturating_sub(self.buffer.start)
     }
 
+    pub(crate) fn peek(&self) -> [&[u8]; 2] {
+        self.buffer
+            .peek(usize::try_from(self.readable()).unwrap_or(usize::MAX))
+    }
+
     pub(crate) fn read(&mut self, out: &mut [u8]) -> usize {
         let len = usize::try_from(self.readable()).map_or(out.len(), |most| most.min(out.len()));
         self.buffer.read(&mut out[..len]);

@@ -5,9 +5,6 @@ use crate::Side;
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_tcp::{Cause, Connection, Event, Segment, State};
 
-/// Real bytes are copied from leg to leg in pieces of so many.
-const PIECE: usize = 4096;
-
 pub(super) struct Legs {
     /// Towards the ground, towards space.
     legs: [Leg; 2],
@@ -163,23 +160,22 @@ impl Legs {
         };
         let (source, sink) = (&mut near.connection, &mut far.connection);
         let room = most.map_or(u64::MAX, |most| most.saturating_sub(sink.unacknowledged()));
-        let mut left = source.readable().min(room);
-        let moved = left;
+        let moved = source.readable().min(room);
         if source.has_bytes() {
-            let mut piece = [0; PIECE];
-            while left > 0 {
-                let len = left.min(PIECE as u64) as usize;
-                let read = source.read(&mut piece[..len]);
-                if sink.write(&piece[..read]) < read {
-                    // Bytes after a stream that is but a count; no driver mixes them.
-                    source.abort(now);
-                    sink.abort(now);
-                    break;
-                }
-                left -= read as u64;
+            let mut left = usize::try_from(moved).unwrap_or(usize::MAX);
+            let fits = source.peek().into_iter().all(|piece| {
+                let piece = &piece[..piece.len().min(left)];
+                left -= piece.len();
+                sink.write(piece) == piece.len()
+            });
+            source.consume(moved);
+            if !fits {
+                // Bytes after a stream that is but a count; no driver mixes them.
+                source.abort(now);
+                sink.abort(now);
             }
-        } else if left > 0 {
-            sink.write_virtual(source.consume(left));
+        } else if moved > 0 {
+            sink.write_virtual(source.consume(moved));
         }
         if most.is_some() {
             source.hold(sink.unacknowledged());
