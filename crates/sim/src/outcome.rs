@@ -129,6 +129,7 @@ const fn why(cause: Cause) -> &'static str {
     match cause {
         Cause::Reset => "the other side reset the connection",
         Cause::Refused => "the other side refused the connection",
+        Cause::Unreachable => "no way leads to the other side",
         Cause::TimedOut => "what it sent was never acknowledged",
         Cause::Local => "its application gave up",
     }

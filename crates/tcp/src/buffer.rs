@@ -24,6 +24,11 @@ impl SendBuffer {
         !self.virtually
     }
 
+    /// Bytes that take room.
+    pub(crate) fn stored(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
     /// Takes what `most` leaves room for; returns how many bytes.
     pub(crate) fn write(&mut self, bytes: &[u8], most: u64) -> usize {
         if self.virtually {
@@ -121,6 +126,11 @@ impl ReceiveBuffer {
                 back[from..from + len - split].copy_from_slice(&bytes[split..]);
             }
         }
+    }
+
+    /// Bytes that take room.
+    pub(crate) fn stored(&self) -> u64 {
+        self.bytes.len() as u64
     }
 
     /// Whether bytes arrived that are more than a count.

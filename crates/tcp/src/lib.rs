@@ -1,5 +1,5 @@
 //! A full TCP endpoint without I/O: segments and the time go in, segments, events and a deadline
-//! come out. The simulator runs it in virtual time, the gateway's packet plane on real packets.
+//! come out. The simulator runs it in virtual time, crates `host` and `driver` on real packets.
 #![forbid(unsafe_code)]
 
 mod buffer;
@@ -10,6 +10,7 @@ mod input;
 mod least_rtt;
 pub mod ns2;
 mod output;
+mod path;
 mod receiver;
 pub mod recovery;
 mod report;
@@ -22,6 +23,7 @@ pub mod variants;
 pub use config::{Config, PRESETS, Preset};
 pub use connection::Connection;
 pub use handshake::Handshake;
+pub use path::Closed;
 pub use report::{Cause, Counters, Event, Gauges, State};
 pub use segment::{Options, Segment};
 pub use variants::{UnknownVariant, VARIANTS, Variant};

@@ -114,6 +114,16 @@ impl Receiver {
         self.ample_window = ample_window(self.capacity, self.mss);
     }
 
+    /// Bytes that take room, those beyond gaps among them.
+    pub(crate) fn stored(&self) -> u64 {
+        self.buffer.stored()
+    }
+
+    /// TS.Recent (RFC 7323, section 4.3).
+    pub(crate) fn latest_stamp(&self) -> Option<u32> {
+        self.stamp.map(|(stamp, _)| stamp)
+    }
+
     /// Whether bytes arrived that are more than a count.
     pub(crate) fn has_bytes(&self) -> bool {
         self.buffer.is_real()

@@ -56,6 +56,8 @@ pub enum Cause {
     Reset,
     /// The peer refused the connection.
     Refused,
+    /// The network says that no way leads to the peer.
+    Unreachable,
     /// Retransmissions or probes went unanswered.
     TimedOut,
     /// The application gave up.

@@ -91,6 +91,34 @@ impl Scoreboard {
         }
     }
 
+    /// Segments longer than `most` bytes are taken for so many shorter ones; whether there were any that the peer does
+    /// not hold.
+    pub(crate) fn cut_anew(&mut self, most: u32) -> bool {
+        if self.ring.iter().all(|sent| sent.len <= most) {
+            return false;
+        }
+        self.split();
+        let mut missing = false;
+        for whole in mem::take(&mut self.ring) {
+            let end = whole.to();
+            let mut from = whole.from;
+            missing |= whole.len > most && !whole.sacked;
+            while from < end {
+                // At most what was one segment's length.
+                let len = (end - from).min(most.into()) as u32;
+                append(&mut self.ring, Sent { from, len, ..whole });
+                from += u64::from(len);
+            }
+            let more = whole.len.div_ceil(most.max(1)).max(1) - 1;
+            self.segments += more;
+            self.sacked_out += if whole.sacked { more } else { 0 };
+            self.lost_out += if whole.lost { more } else { 0 };
+            self.again_out += if whole.again { more } else { 0 };
+        }
+        self.resent = self.resent.take().map(|_| Resent::of(&self.ring));
+        missing
+    }
+
     /// Bytes were sent again.
     pub(crate) fn resent(&mut self, from: u64, to: u64, now: Instant) {
         self.split();

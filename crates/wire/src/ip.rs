@@ -8,10 +8,14 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Numbers of the protocols that this crate reads (IANA).
 pub mod protocol {
+    /// ICMP.
+    pub const ICMP: u8 = 1;
     /// TCP.
     pub const TCP: u8 = 6;
     /// UDP.
     pub const UDP: u8 = 17;
+    /// ICMP for IPv6.
+    pub const ICMPV6: u8 = 58;
 }
 
 /// The network header.

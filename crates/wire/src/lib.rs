@@ -7,12 +7,13 @@
 //! bytes on untouched.
 //!
 //! Lengths, checksums and the layout of TCP options are not part of a packet: they follow from the
-//! rest when it is emitted. Sources: RFC 791, 8200, 9293, 7323, 2018, 768, 1071.
+//! rest when it is emitted. Sources: RFC 791, 8200, 9293, 7323, 2018, 768, 792, 4443, 1071.
 #![forbid(unsafe_code)]
 
 mod bytes;
 pub mod checksum;
 mod error;
+mod icmp;
 mod ip;
 mod ipv6_extensions;
 mod packet;
@@ -23,6 +24,7 @@ mod tcp;
 mod udp;
 
 pub use error::Error;
+pub use icmp::{IcmpError, IcmpKind};
 pub use ip::{Ip, Ipv4, Ipv6, protocol};
 pub use ipv6_extensions::Extensions;
 pub use packet::{Checksums, Packet, Transport};
