@@ -1,0 +1,576 @@
+//! The host: what applications call, and the contract of a machine.
+
+use crate::config::Config;
+use crate::counters::Counters;
+use crate::listener::{Listener, ListenerId};
+use crate::path_mtu::PathMtus;
+use crate::ports::Ports;
+use crate::rate_limit::RateLimit;
+use crate::secret::Secret;
+use crate::table::{ConnectionId, Entry, Owner, Table};
+use crate::time_wait::TimeWaits;
+use crate::{Tuple, codec, isn};
+use bentpipe_base::{Instant, Machine, Seq};
+use bentpipe_tcp::{self as tcp, Connection, State};
+use bentpipe_wire::{Packet, Tcp};
+use core::cmp::Reverse;
+use core::net::{IpAddr, SocketAddr};
+use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
+use std::sync::Arc;
+use thiserror::Error;
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// To a connection that the application holds. What happened before it was accepted is not told: who accepts a
+    /// connection looks at it once.
+    Connection(ConnectionId, tcp::Event),
+    /// A listener has one more connection to accept.
+    Incoming(ListenerId),
+}
+
+/// No connection could be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ConnectError {
+    /// The host has no address of the family of the destination, or not the one that was asked for.
+    #[error("no address of this host to reach {0} from: give it one of that family")]
+    NoAddress(IpAddr),
+    /// All ports towards the destination are in use.
+    #[error("all ports towards {0} are in use: close connections, or widen the range of ports")]
+    NoPort(SocketAddr),
+    /// The port that was asked for is in use towards the destination.
+    #[error("port {0} is in use towards that destination")]
+    PortInUse(u16),
+    /// There are as many connections as there may be.
+    #[error("there are {0} connections already, as many as the host may have")]
+    TooMany(usize),
+}
+
+/// No connections can be listened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ListenError {
+    /// The address is not the host's.
+    #[error("{0} is no address of this host")]
+    NotHere(IpAddr),
+    /// Somebody listens there.
+    #[error("somebody listens at {0} already")]
+    InUse(SocketAddr),
+}
+
+/// A host's half of TCP; see the head of the crate.
+///
+/// Beside the calls of [`Machine`] there are those of applications: [`listen`](Self::listen), [`accept`](Self::accept),
+/// [`connect`](Self::connect), [`connection_mut`](Self::connection_mut) and [`release`](Self::release). After each of
+/// them the driver drains `transmit` and `event` as after a packet.
+#[derive(Debug)]
+pub struct Host {
+    pub(crate) config: Config,
+    pub(crate) secret: Secret,
+    pub(crate) addresses: BTreeSet<IpAddr>,
+    pub(crate) table: Table,
+    pub(crate) listeners: Vec<Option<Listener>>,
+    pub(crate) listening: HashMap<SocketAddr, ListenerId>,
+    pub(crate) ports: Ports,
+    pub(crate) paths: PathMtus,
+    pub(crate) time_waits: TimeWaits,
+    pub(crate) replies: RateLimit,
+    /// Packets of no connection: resets, cookies, answers from TIME-WAIT.
+    pub(crate) out: VecDeque<Packet>,
+    /// Connections that may have packets to send.
+    pub(crate) ready: VecDeque<ConnectionId>,
+    /// At most one entry counts for each connection ([`Entry::armed`]); the others are passed over.
+    deadlines: BinaryHeap<Reverse<(Instant, ConnectionId)>>,
+    pub(crate) events: VecDeque<Event>,
+    /// Bytes that all connections hold.
+    buffered: u64,
+    /// Connections that were told to offer no more room.
+    pressed: Vec<ConnectionId>,
+    pub(crate) orphans: usize,
+    pub(crate) counters: Counters,
+}
+
+impl Host {
+    /// A host without addresses.
+    pub fn new(config: Config, secret: Secret) -> Self {
+        Self {
+            paths: PathMtus::new(config.path_mtu_for),
+            time_waits: TimeWaits::new(config.time_wait, config.time_wait_for),
+            replies: RateLimit::new(config.replies_per_second),
+            addresses: BTreeSet::new(),
+            table: Table::default(),
+            listeners: Vec::new(),
+            listening: HashMap::new(),
+            ports: Ports::new(),
+            out: VecDeque::new(),
+            ready: VecDeque::new(),
+            deadlines: BinaryHeap::new(),
+            events: VecDeque::new(),
+            buffered: 0,
+            pressed: Vec::new(),
+            orphans: 0,
+            counters: Counters::default(),
+            config,
+            secret,
+        }
+    }
+
+    /// The host has this address from now on.
+    pub fn add_address(&mut self, address: IpAddr) {
+        self.addresses.insert(address);
+    }
+
+    /// Takes connections to `at` from now on; an unspecified address means all of this host's of that family. `backlog`:
+    /// handshakes under way at most, past which cookies are sent, and connections that wait to be accepted, past which
+    /// SYNs are dropped; at least 1.
+    ///
+    /// # Errors
+    /// An address that is not the host's, or one that is listened at.
+    pub fn listen(
+        &mut self,
+        at: SocketAddr,
+        config: &Arc<tcp::Config>,
+        backlog: usize,
+    ) -> Result<ListenerId, ListenError> {
+        if !at.ip().is_unspecified() && !self.addresses.contains(&at.ip()) {
+            return Err(ListenError::NotHere(at.ip()));
+        }
+        if self.listening.contains_key(&at) {
+            return Err(ListenError::InUse(at));
+        }
+        let id = ListenerId(self.listeners.len());
+        self.listeners.push(Some(Listener {
+            at,
+            config: self.fitted(config, at.ip()),
+            backlog: backlog.max(1),
+            half_open: Default::default(),
+            waiting: VecDeque::new(),
+            cookie_sent: None,
+        }));
+        self.listening.insert(at, id);
+        Ok(id)
+    }
+
+    /// Takes no more connections there; those that nobody has accepted are reset.
+    pub fn close_listener(&mut self, listener: ListenerId, now: Instant) {
+        let Some(room) = self.listeners.get_mut(listener.0) else {
+            return;
+        };
+        let Some(listener) = room.take() else {
+            return;
+        };
+        self.listening.remove(&listener.at);
+        let mut ids: Vec<_> = listener.half_open.into_iter().collect();
+        ids.sort_unstable();
+        ids.extend(listener.waiting);
+        for id in ids {
+            if let Some(entry) = self.table.get_mut(id) {
+                entry.owner = Owner::Nobody;
+                self.orphans += 1;
+                entry.connection.abort(now);
+                self.wake(id);
+            }
+        }
+    }
+
+    /// The connection that has waited longest, and whose it is.
+    pub fn accept(&mut self, listener: ListenerId) -> Option<(ConnectionId, Tuple)> {
+        let listener = self.listeners.get_mut(listener.0)?.as_mut()?;
+        let id = listener.waiting.pop_front()?;
+        let entry = self.table.get_mut(id)?;
+        entry.owner = Owner::Application;
+        Some((id, entry.tuple))
+    }
+
+    /// Opens a connection to `to`, from the address and port `from`: unspecified and 0 where the host shall choose.
+    ///
+    /// # Errors
+    /// No address, no port, or too many connections.
+    pub fn connect(
+        &mut self,
+        from: SocketAddr,
+        to: SocketAddr,
+        config: &Arc<tcp::Config>,
+        now: Instant,
+    ) -> Result<ConnectionId, ConnectError> {
+        if self.table.len() >= self.config.connections {
+            return Err(ConnectError::TooMany(self.table.len()));
+        }
+        let local = self.source(from.ip(), to.ip());
+        let local = local.ok_or(ConnectError::NoAddress(to.ip()))?;
+        let (table, time_waits) = (&self.table, &self.time_waits);
+        let free = |port| {
+            let tuple = Tuple {
+                local: SocketAddr::new(local, port),
+                remote: to,
+            };
+            tuple.local != to && table.find(&tuple).is_none() && !time_waits.contains(&tuple)
+        };
+        let port = match from.port() {
+            0 => {
+                let (secret, range) = (&self.secret, &self.config.ports);
+                let port = self.ports.choose(secret, range, local, to, free);
+                port.ok_or(ConnectError::NoPort(to))?
+            }
+            port if free(port) => port,
+            port => return Err(ConnectError::PortInUse(port)),
+        };
+        let tuple = Tuple {
+            local: SocketAddr::new(local, port),
+            remote: to,
+        };
+        let config = self.fitted(config, to.ip());
+        let iss = isn::initial(&self.secret, &tuple, now);
+        let mut connection = Connection::connect(config, iss, now);
+        connection.set_clock(isn::clock_offset(&self.secret, &tuple));
+        let id = self.table.insert(tuple, connection, Owner::Application);
+        self.wake(id);
+        Ok(id)
+    }
+
+    /// The address to reach `to` from.
+    fn source(&self, asked: IpAddr, to: IpAddr) -> Option<IpAddr> {
+        let fits = |address: &&IpAddr| {
+            address.is_ipv4() == to.is_ipv4() && (asked.is_unspecified() || **address == asked)
+        };
+        self.addresses.iter().find(fits).copied()
+    }
+
+    /// `config` for a peer of the family of `address`: headers as they are there, and segments that the interface takes.
+    fn fitted(&self, config: &Arc<tcp::Config>, address: IpAddr) -> Arc<tcp::Config> {
+        let header = if address.is_ipv4() { 20 } else { 40 };
+        let most = largest_segment(self.config.mtu, header);
+        if config.ip_header == header && config.mss <= most {
+            return Arc::clone(config);
+        }
+        Arc::new(tcp::Config {
+            ip_header: header,
+            mss: config.mss.min(most),
+            ..tcp::Config::clone(config)
+        })
+    }
+
+    /// A connection, to look at.
+    pub fn connection(&self, id: ConnectionId) -> Option<&Connection> {
+        self.table.get(id).map(|entry| &entry.connection)
+    }
+
+    /// Whose a connection is.
+    pub fn tuple(&self, id: ConnectionId) -> Option<Tuple> {
+        self.table.get(id).map(|entry| entry.tuple)
+    }
+
+    /// A connection, to read from, write to, close or abort.
+    pub fn connection_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        self.wake(id);
+        self.table.get_mut(id).map(|entry| &mut entry.connection)
+    }
+
+    /// The application has done with a connection. It is closed; what was written is delivered still. Where bytes wait
+    /// that nobody read, or come, the peer hears so by a reset (RFC 2525, section 2.17).
+    pub fn release(&mut self, id: ConnectionId, now: Instant) {
+        let Some(entry) = self.table.get_mut(id) else {
+            return;
+        };
+        if entry.owner != Owner::Application {
+            return;
+        }
+        entry.owner = Owner::Nobody;
+        self.orphans += 1;
+        let connection = &mut entry.connection;
+        if connection.readable() > 0 {
+            connection.abort(now);
+        } else {
+            connection.close(now);
+        }
+        if self.orphans > self.config.orphans {
+            connection.abort(now);
+            self.counters.orphans_reset += 1;
+        }
+        self.wake(id);
+    }
+
+    /// What the host did with packets.
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Connections, and how many more are in TIME-WAIT.
+    pub fn connections(&self) -> (usize, usize) {
+        (self.table.len(), self.time_waits.len())
+    }
+
+    /// The connection is asked for packets, and looked at.
+    pub(crate) fn wake(&mut self, id: ConnectionId) {
+        if let Some(entry) = self.table.get_mut(id)
+            && !entry.ready
+        {
+            entry.ready = true;
+            self.ready.push_back(id);
+        }
+    }
+
+    /// After a connection has sent all that it had to send: takes its events, and what follows from its state.
+    fn settle(&mut self, id: ConnectionId, now: Instant) {
+        while let Some(event) = self.table.get_mut(id).and_then(|e| e.connection.event()) {
+            self.on_event(id, event, now);
+        }
+        let Some(entry) = self.table.get_mut(id) else {
+            return;
+        };
+        let state = entry.connection.state();
+        let over = match entry.owner {
+            // A reset has returned it to LISTEN.
+            Owner::Listener(_) => matches!(state, State::Listen | State::Closed),
+            Owner::Nobody => matches!(state, State::Listen | State::Closed | State::TimeWait),
+            Owner::Application => false,
+        };
+        if over {
+            return self.forget(id, now);
+        }
+        if entry.owner == Owner::Nobody && entry.connection.readable() > 0 {
+            entry.connection.abort(now);
+            return self.wake(id);
+        }
+        self.watch_path(id, now);
+        self.weigh(id);
+        self.arm(id, now);
+    }
+
+    fn on_event(&mut self, id: ConnectionId, event: tcp::Event, now: Instant) {
+        let Some(entry) = self.table.get_mut(id) else {
+            return;
+        };
+        if event == tcp::Event::Connected {
+            let (tuple, mtu) = (entry.tuple, self.config.mtu);
+            let path = self.paths.get(tuple.remote.ip(), mtu, now);
+            if path < mtu {
+                let size = largest_segment(path, tuple.ip_header());
+                entry.connection.lower_segment_size(size, now);
+            }
+        }
+        match entry.owner {
+            Owner::Application => self.events.push_back(Event::Connection(id, event)),
+            Owner::Listener(at) if event == tcp::Event::Connected => {
+                if let Some(Some(listener)) = self.listeners.get_mut(at.0) {
+                    listener.half_open.remove(&id);
+                    listener.waiting.push_back(id);
+                    self.events.push_back(Event::Incoming(at));
+                }
+            }
+            Owner::Listener(_) | Owner::Nobody => {}
+        }
+    }
+
+    /// A connection is over.
+    fn forget(&mut self, id: ConnectionId, now: Instant) {
+        let Some(entry) = self.table.remove(id) else {
+            return;
+        };
+        self.buffered -= entry.buffered;
+        match entry.owner {
+            Owner::Nobody => self.orphans -= 1,
+            Owner::Listener(at) => {
+                if let Some(Some(listener)) = self.listeners.get_mut(at.0) {
+                    listener.half_open.remove(&id);
+                    listener.waiting.retain(|waiting| *waiting != id);
+                }
+            }
+            Owner::Application => {}
+        }
+        if let Some(closed) = entry.connection.in_time_wait() {
+            self.time_waits.insert(entry.tuple, closed, now);
+        }
+    }
+
+    /// Timeouts in a row, of segments larger than any path has to take, mean that the path swallows them.
+    fn watch_path(&mut self, id: ConnectionId, now: Instant) {
+        let Some(entry) = self.table.get_mut(id) else {
+            return;
+        };
+        let counters = entry.connection.counters();
+        if counters.bytes_acked > entry.acknowledged || entry.timeouts > counters.timeouts {
+            (entry.acknowledged, entry.timeouts) = (counters.bytes_acked, counters.timeouts);
+        }
+        let (after, since) = (
+            self.config.black_hole_after,
+            counters.timeouts - entry.timeouts,
+        );
+        if after == 0 || since < u64::from(after) || !is_synchronised(entry.connection.state()) {
+            return;
+        }
+        entry.timeouts = counters.timeouts;
+        let (remote, header) = (entry.tuple.remote.ip(), entry.tuple.ip_header());
+        let flight = entry.connection.gauges().flight;
+        let least = crate::path_mtu::least(remote);
+        if flight <= u64::from(largest_segment(least, header)) {
+            return;
+        }
+        if let Some(path) = self.paths.black_hole(remote, self.config.mtu, now) {
+            self.counters.black_holes += 1;
+            self.lower_paths(remote, path, now);
+        }
+    }
+
+    /// All connections to `remote` send packets of at most `path` bytes from now on.
+    pub(crate) fn lower_paths(&mut self, remote: IpAddr, path: u16, now: Instant) {
+        for id in self.table.ids() {
+            if let Some(entry) = self.table.get_mut(id)
+                && entry.tuple.remote.ip() == remote
+                && is_synchronised(entry.connection.state())
+            {
+                let size = largest_segment(path, entry.tuple.ip_header());
+                entry.connection.lower_segment_size(size, now);
+                self.wake(id);
+            }
+        }
+    }
+
+    /// Counts what the connection holds, and where all hold too much, has it offer its peer no more room.
+    pub(crate) fn weigh(&mut self, id: ConnectionId) {
+        let most = self.config.buffered.0;
+        let Some(entry) = self.table.get_mut(id) else {
+            return;
+        };
+        let connection = &mut entry.connection;
+        let buffered = connection.buffered();
+        self.buffered = self.buffered - entry.buffered + buffered;
+        entry.buffered = buffered;
+        if self.buffered > most {
+            if !entry.pressed {
+                entry.pressed = true;
+                let room = connection.config().receive_buffer.0;
+                connection.hold(room);
+                self.pressed.push(id);
+            }
+        } else if self.buffered <= most - most / 4 {
+            for id in std::mem::take(&mut self.pressed) {
+                if let Some(entry) = self.table.get_mut(id) {
+                    entry.pressed = false;
+                    entry.connection.hold(0);
+                    self.wake(id);
+                }
+            }
+        }
+    }
+
+    /// All connections together hold too much.
+    pub(crate) const fn is_crowded(&self) -> bool {
+        self.buffered > self.config.buffered.0
+    }
+
+    fn arm(&mut self, id: ConnectionId, now: Instant) {
+        let Some(entry) = self.table.get_mut(id) else {
+            return;
+        };
+        let mut deadline = entry.connection.deadline();
+        if entry.owner == Owner::Nobody && entry.connection.state() == State::FinWait2 {
+            // A peer that never closes is not waited for (Linux: `tcp_fin_timeout`).
+            let linger = *entry.linger.get_or_insert(now + self.config.time_wait_for);
+            deadline = Some(deadline.map_or(linger, |deadline| deadline.min(linger)));
+        }
+        if let Some(deadline) = deadline
+            && deadline < entry.armed
+        {
+            entry.armed = deadline;
+            self.deadlines.push(Reverse((deadline, id)));
+        }
+    }
+
+    /// The packet with which a segment of `tuple` leaves.
+    pub(crate) fn packet(&mut self, tuple: &Tuple, segment: tcp::Segment) -> Packet {
+        self.counters.sent += 1;
+        codec::packet(tuple, segment, self.config.hop_limit)
+    }
+
+    /// Where a connection of `tuple` begins to count; beyond `after`, where that was the last number of one before it.
+    pub(crate) fn first_number(&self, tuple: &Tuple, after: Option<Seq>, now: Instant) -> Seq {
+        let first = isn::initial(&self.secret, tuple, now);
+        match after {
+            Some(after) if first <= after => after + 1,
+            _ => first,
+        }
+    }
+}
+
+impl Machine for Host {
+    type Packet = Packet;
+    type Port = ();
+    type Event = Event;
+
+    fn input(&mut self, (): (), packet: Packet, now: Instant) {
+        self.counters.received += 1;
+        self.receive(packet, now);
+    }
+
+    fn timeout(&mut self, now: Instant) {
+        self.time_waits.expire(now);
+        while let Some(Reverse((at, id))) = self.deadlines.peek().copied()
+            && at <= now
+        {
+            self.deadlines.pop();
+            let Some(entry) = self.table.get_mut(id) else {
+                continue;
+            };
+            if entry.armed != at {
+                continue;
+            }
+            entry.armed = Instant::MAX;
+            if entry.linger.is_some_and(|linger| linger <= now) {
+                entry.connection.abort(now);
+            } else {
+                entry.connection.timeout(now);
+            }
+            self.wake(id);
+        }
+    }
+
+    fn transmit(&mut self, now: Instant) -> Option<((), Packet)> {
+        if let Some(packet) = self.out.pop_front() {
+            return Some(((), packet));
+        }
+        // One packet a connection and turn, so that none keeps the others waiting.
+        while let Some(id) = self.ready.pop_front() {
+            let Some(entry) = self.table.get_mut(id) else {
+                continue;
+            };
+            if let Some(segment) = entry.connection.transmit(now) {
+                let tuple = entry.tuple;
+                self.ready.push_back(id);
+                return Some(((), self.packet(&tuple, segment)));
+            }
+            entry.ready = false;
+            self.settle(id, now);
+        }
+        None
+    }
+
+    fn event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let connections = self.deadlines.peek().map(|Reverse((at, _))| *at);
+        let time_waits = self.time_waits.deadline();
+        [connections, time_waits].into_iter().flatten().min()
+    }
+}
+
+/// The largest segment in packets of `mtu` bytes, options counted to it.
+pub(crate) fn largest_segment(mtu: u16, ip_header: u16) -> u16 {
+    mtu.saturating_sub(ip_header + Tcp::BARE as u16).max(1)
+}
+
+/// Both sides know of it.
+const fn is_synchronised(state: State) -> bool {
+    !matches!(
+        state,
+        State::Closed | State::Listen | State::SynSent | State::SynReceived
+    )
+}
+
+impl Entry {
+    /// Whether an error about `seq` can be about a packet of this connection (RFC 5927, section 4.1).
+    pub(crate) fn sent(&self, seq: Seq) -> bool {
+        self.connection.is_in_flight(seq)
+    }
+}

@@ -1,0 +1,49 @@
+//! What routers and hosts say of packets of ours. Anyone can forge it: only what is about bytes on their way is heard,
+//! and none of it ends a connection that stands (RFC 5927).
+
+use crate::Tuple;
+use crate::host::Host;
+use bentpipe_base::Instant;
+use bentpipe_tcp::{Cause, State};
+use bentpipe_wire::{IcmpError, IcmpKind, Ip};
+
+impl Host {
+    pub(crate) fn on_icmp_message(&mut self, ip: &Ip, body: &[u8], now: Instant) {
+        let Ok(Some(error)) = IcmpError::parse(ip, body) else {
+            self.counters.icmp_ignored += 1;
+            return;
+        };
+        let tuple = Tuple {
+            local: error.source,
+            remote: error.destination,
+        };
+        let found = self.table.find(&tuple).and_then(|id| {
+            let entry = self.table.get_mut(id)?;
+            entry.sent(error.seq).then_some((id, entry))
+        });
+        let Some((id, entry)) = found else {
+            self.counters.icmp_ignored += 1;
+            return;
+        };
+        self.counters.icmp += 1;
+        match error.kind {
+            IcmpKind::TooBig(told) => {
+                let (remote, mtu) = (tuple.remote.ip(), self.config.mtu);
+                if let Some(path) = self.paths.too_big(remote, told.0, mtu, now) {
+                    self.lower_paths(remote, path, now);
+                }
+            }
+            kind if entry.connection.state() == State::SynSent => {
+                // RFC 1122, section 4.2.3.9; Linux too gives up a connection that does not stand yet.
+                let cause = match kind {
+                    IcmpKind::Refused => Cause::Refused,
+                    _ => Cause::Unreachable,
+                };
+                entry.connection.give_up(cause);
+                self.wake(id);
+            }
+            // RFC 5927, section 5.2: retransmissions find out.
+            _ => {}
+        }
+    }
+}

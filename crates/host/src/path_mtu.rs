@@ -1,0 +1,144 @@
+//! What is known of the paths to other hosts: the largest packet that gets through (RFC 1191, RFC 8201), told by ICMP
+//! or found out where routers swallow in silence (RFC 8899).
+
+use bentpipe_base::Instant;
+use core::net::IpAddr;
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// Paths that are remembered at most.
+const PATHS: usize = 4_096;
+
+/// The least that is believed: what every IPv6 link takes (RFC 8200, section 5), and of IPv4 what Linux believes
+/// (`net.ipv4.route.min_pmtu`, 512 + 20 + 20); smaller packets would serve an attacker more than a user.
+pub(crate) const fn least(remote: IpAddr) -> u16 {
+    match remote {
+        IpAddr::V4(_) => 552,
+        IpAddr::V6(_) => 1_280,
+    }
+}
+
+/// What a path is taken for that swallows larger packets in silence: as [`least`], of IPv4 what tunnels leave (RFC
+/// 8899, section 5.1.2, BASE_PLPMTU, less in doubt).
+pub(crate) const fn base(remote: IpAddr) -> u16 {
+    match remote {
+        IpAddr::V4(_) => 1_200,
+        IpAddr::V6(_) => 1_280,
+    }
+}
+
+/// The sizes of links that are met (RFC 1191, section 7.1), for routers that do not say theirs.
+const PLATEAUS: [u16; 7] = [8_166, 4_352, 2_002, 1_492, 1_006, 576, 552];
+
+#[derive(Clone, Debug)]
+pub(crate) struct PathMtus {
+    paths: HashMap<IpAddr, (u16, Instant)>,
+    keep: Duration,
+}
+
+impl PathMtus {
+    pub(crate) fn new(keep: Duration) -> Self {
+        Self {
+            paths: HashMap::new(),
+            keep,
+        }
+    }
+
+    /// The largest packet to `remote`, of an interface that takes `mtu`.
+    pub(crate) fn get(&self, remote: IpAddr, mtu: u16, now: Instant) -> u16 {
+        match self.paths.get(&remote) {
+            Some((path, since)) if now.since(*since) < self.keep => mtu.min(*path),
+            _ => mtu,
+        }
+    }
+
+    /// Packets of `size` are too large for the path, which takes `told` (0: unknown). Returns what it is taken for, where
+    /// that is less than it was.
+    pub(crate) fn too_big(
+        &mut self,
+        remote: IpAddr,
+        told: u64,
+        mtu: u16,
+        now: Instant,
+    ) -> Option<u16> {
+        let before = self.get(remote, mtu, now);
+        let told = match told {
+            0 => PLATEAUS.into_iter().find(|size| *size < before)?,
+            told => u16::try_from(told).unwrap_or(u16::MAX),
+        };
+        self.lower(remote, told.max(least(remote)), before, now)
+    }
+
+    /// Full-sized packets vanish.
+    pub(crate) fn black_hole(&mut self, remote: IpAddr, mtu: u16, now: Instant) -> Option<u16> {
+        let before = self.get(remote, mtu, now);
+        let base = base(remote);
+        let next = if before > base { base } else { least(remote) };
+        self.lower(remote, next, before, now)
+    }
+
+    fn lower(&mut self, remote: IpAddr, to: u16, before: u16, now: Instant) -> Option<u16> {
+        if to >= before {
+            return None;
+        }
+        if self.paths.len() >= PATHS {
+            let keep = self.keep;
+            self.paths.retain(|_, (_, since)| now.since(*since) < keep);
+        }
+        if self.paths.len() >= PATHS {
+            // The oldest knowledge gives way.
+            let oldest = self.paths.iter().min_by_key(|(ip, (_, at))| (*at, **ip));
+            let oldest = oldest.map(|(ip, _)| *ip);
+            oldest.and_then(|oldest| self.paths.remove(&oldest));
+        }
+        self.paths.insert(remote, (to, now));
+        Some(to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REMOTE: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(10, 0, 0, 2));
+
+    #[test]
+    fn what_is_told_is_kept_for_its_time() {
+        let mut paths = PathMtus::new(Duration::from_secs(600));
+        let now = Instant::ZERO;
+        assert_eq!(paths.too_big(REMOTE, 1_400, 1_500, now), Some(1_400));
+        assert_eq!(paths.get(REMOTE, 1_500, now), 1_400);
+        // What is no less tells nothing.
+        assert_eq!(paths.too_big(REMOTE, 1_450, 1_500, now), None);
+        let later = now + Duration::from_secs(600);
+        assert_eq!(paths.get(REMOTE, 1_500, later), 1_500);
+    }
+
+    #[test]
+    fn absurdly_small_sizes_are_not_believed() {
+        let mut paths = PathMtus::new(Duration::from_secs(600));
+        assert_eq!(paths.too_big(REMOTE, 68, 1_500, Instant::ZERO), Some(552));
+        let remote = IpAddr::V6(core::net::Ipv6Addr::LOCALHOST);
+        assert_eq!(
+            paths.too_big(remote, 500, 1_500, Instant::ZERO),
+            Some(1_280)
+        );
+    }
+
+    #[test]
+    fn a_router_that_does_not_say_is_answered_by_the_next_plateau() {
+        let mut paths = PathMtus::new(Duration::from_secs(600));
+        assert_eq!(paths.too_big(REMOTE, 0, 1_500, Instant::ZERO), Some(1_492));
+        assert_eq!(paths.too_big(REMOTE, 0, 1_500, Instant::ZERO), Some(1_006));
+    }
+
+    #[test]
+    fn no_more_paths_are_remembered_than_the_bound() {
+        let mut paths = PathMtus::new(Duration::from_secs(600));
+        for host in 0..10_000u32 {
+            let remote = IpAddr::V4((0x0a00_0000 + host).into());
+            paths.too_big(remote, 1_400, 1_500, Instant::from_nanos(host.into()));
+        }
+        assert_eq!(paths.paths.len(), PATHS);
+    }
+}

@@ -1,0 +1,57 @@
+use crate::Tuple;
+use crate::tuple::address;
+use core::net::SocketAddr;
+use siphasher::sip::SipHasher24;
+
+/// The key of all that outsiders must not guess: sequence numbers, ports, cookies, clocks. Made once from a good
+/// source of chance when the host starts; where runs are to be repeated, from their seed.
+#[derive(Clone)]
+pub struct Secret([u8; 16]);
+
+/// What a hash is for: one key serves all, and no answer tells another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Purpose {
+    SequenceNumber,
+    Clock,
+    PortOffset,
+    PortIndex,
+    Cookie,
+}
+
+impl Secret {
+    /// A key of 128 bits.
+    pub const fn new(key: [u8; 16]) -> Self {
+        Self(key)
+    }
+
+    /// SipHash-2-4 of `tuple` and `more`.
+    pub(crate) fn of_tuple(&self, purpose: Purpose, tuple: &Tuple, more: &[u8]) -> u64 {
+        let mut octets = Vec::with_capacity(64);
+        octets.push(purpose as u8);
+        tuple.octets(&mut octets);
+        octets.extend_from_slice(more);
+        SipHasher24::new_with_key(&self.0).hash(&octets)
+    }
+
+    /// The same of where a connection comes from and goes to, whose own port is still to be chosen.
+    pub(crate) fn of_ends(
+        &self,
+        purpose: Purpose,
+        local: core::net::IpAddr,
+        remote: SocketAddr,
+    ) -> u64 {
+        let mut octets = Vec::with_capacity(64);
+        octets.push(purpose as u8);
+        address(local, &mut octets);
+        address(remote.ip(), &mut octets);
+        octets.extend_from_slice(&remote.port().to_be_bytes());
+        SipHasher24::new_with_key(&self.0).hash(&octets)
+    }
+}
+
+impl core::fmt::Debug for Secret {
+    /// The key is not told.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Secret")
+    }
+}

@@ -1,0 +1,131 @@
+use crate::Tuple;
+use crate::listener::ListenerId;
+use bentpipe_base::Instant;
+use bentpipe_tcp::Connection;
+use std::collections::HashMap;
+
+/// Names a connection of a host; no later one has the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnectionId {
+    pub(crate) place: u32,
+    /// How many had that place before.
+    generation: u32,
+}
+
+/// Who cares for a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// Its listener, until it is accepted.
+    Listener(ListenerId),
+    /// The application that opened or accepted it.
+    Application,
+    /// Nobody any more: it delivers what it has, and ends.
+    Nobody,
+}
+
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) tuple: Tuple,
+    pub(crate) connection: Connection,
+    pub(crate) owner: Owner,
+    /// The earliest deadline that the host's queue of them has for it.
+    pub(crate) armed: Instant,
+    /// It waits to be asked for packets.
+    pub(crate) ready: bool,
+    /// Bytes that it held when the host last looked.
+    pub(crate) buffered: u64,
+    /// It was told to offer its peer no more room.
+    pub(crate) pressed: bool,
+    /// Retransmission timeouts when the last byte was acknowledged.
+    pub(crate) timeouts: u64,
+    /// Bytes that were acknowledged when the host last looked.
+    pub(crate) acknowledged: u64,
+    /// When nobody waits for the peer to close any more.
+    pub(crate) linger: Option<Instant>,
+}
+
+/// The connections of a host, by their four numbers and by name.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    places: Vec<(u32, Option<Box<Entry>>)>,
+    free: Vec<u32>,
+    by_tuple: HashMap<Tuple, ConnectionId>,
+}
+
+impl Table {
+    pub(crate) fn len(&self) -> usize {
+        self.by_tuple.len()
+    }
+
+    pub(crate) fn find(&self, tuple: &Tuple) -> Option<ConnectionId> {
+        self.by_tuple.get(tuple).copied()
+    }
+
+    pub(crate) fn get(&self, id: ConnectionId) -> Option<&Entry> {
+        let (generation, entry) = self.places.get(id.place as usize)?;
+        entry.as_deref().filter(|_| *generation == id.generation)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Entry> {
+        let (generation, entry) = self.places.get_mut(id.place as usize)?;
+        let same = *generation == id.generation;
+        entry.as_deref_mut().filter(|_| same)
+    }
+
+    /// A connection begins; none has its four numbers.
+    pub(crate) fn insert(
+        &mut self,
+        tuple: Tuple,
+        connection: Connection,
+        owner: Owner,
+    ) -> ConnectionId {
+        let entry = Box::new(Entry {
+            tuple,
+            connection,
+            owner,
+            armed: Instant::MAX,
+            ready: false,
+            buffered: 0,
+            pressed: false,
+            timeouts: 0,
+            acknowledged: 0,
+            linger: None,
+        });
+        let place = match self.free.pop() {
+            Some(place) => place,
+            None => {
+                self.places.push((0, None));
+                // Bounded by `Config::connections`, and by the tuples that there are.
+                (self.places.len() - 1) as u32
+            }
+        };
+        let (generation, room) = &mut self.places[place as usize];
+        *room = Some(entry);
+        let id = ConnectionId {
+            place,
+            generation: *generation,
+        };
+        self.by_tuple.insert(tuple, id);
+        id
+    }
+
+    pub(crate) fn remove(&mut self, id: ConnectionId) -> Option<Box<Entry>> {
+        let (generation, room) = self.places.get_mut(id.place as usize)?;
+        if *generation != id.generation {
+            return None;
+        }
+        let entry = room.take()?;
+        *generation = generation.wrapping_add(1);
+        self.free.push(id.place);
+        self.by_tuple.remove(&entry.tuple);
+        Some(entry)
+    }
+
+    /// The names of all.
+    pub(crate) fn ids(&self) -> Vec<ConnectionId> {
+        let mut ids: Vec<_> = self.by_tuple.values().copied().collect();
+        // The same order in every run.
+        ids.sort_unstable();
+        ids
+    }
+}

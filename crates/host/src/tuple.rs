@@ -1,0 +1,36 @@
+use core::net::{IpAddr, SocketAddr};
+
+/// The four numbers of a connection, as this host sees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Tuple {
+    /// This host's end.
+    pub local: SocketAddr,
+    /// The peer's.
+    pub remote: SocketAddr,
+}
+
+impl Tuple {
+    /// Appends address and port of both ends to `out`.
+    pub(crate) fn octets(&self, out: &mut Vec<u8>) {
+        for end in [self.local, self.remote] {
+            address(end.ip(), out);
+            out.extend_from_slice(&end.port().to_be_bytes());
+        }
+    }
+
+    /// Bytes of the bare IP header of its packets.
+    pub(crate) const fn ip_header(&self) -> u16 {
+        match self.remote {
+            SocketAddr::V4(_) => 20,
+            SocketAddr::V6(_) => 40,
+        }
+    }
+}
+
+/// Appends `address` to `out`.
+pub(crate) fn address(address: IpAddr, out: &mut Vec<u8>) {
+    match address {
+        IpAddr::V4(address) => out.extend_from_slice(&address.octets()),
+        IpAddr::V6(address) => out.extend_from_slice(&address.octets()),
+    }
+}
