@@ -1,7 +1,7 @@
 //! The command line.
 
 use crate::command::{
-    bench, compare, demo, doctor, gateway, lab, list, manual, saratoga, sim, study, traffic,
+    bench, compare, demo, doctor, gateway, lab, list, manual, saratoga, sim, study, tcp, traffic,
 };
 use crate::deferred::Deferred;
 use clap::{ArgAction, Parser, Subcommand};
@@ -62,6 +62,9 @@ pub(crate) enum Command {
     /// Move files at line rate over a satellite, whatever the delay and the errors
     #[command(subcommand)]
     Saratoga(Deferred<saratoga::Command>),
+    /// Move a stream by our own TCP, over an interface of its own, with whoever speaks TCP
+    #[command(subcommand)]
+    Tcp(Deferred<tcp::Command>),
     /// Make profiles of cross traffic, for scenarios to replay
     #[command(subcommand)]
     Traffic(Deferred<traffic::Command>),

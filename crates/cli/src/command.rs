@@ -12,6 +12,7 @@ pub(crate) mod manual;
 pub(crate) mod saratoga;
 pub(crate) mod sim;
 pub(crate) mod study;
+pub(crate) mod tcp;
 pub(crate) mod traffic;
 
 use crate::failure::{Blame, Failure};

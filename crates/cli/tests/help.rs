@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-const COMMANDS: [&[&str]; 18] = [
+const COMMANDS: [&[&str]; 22] = [
     &[],
     &["gateway"],
     &["gateway", "run"],
@@ -17,6 +17,10 @@ const COMMANDS: [&[&str]; 18] = [
     &["bench", "gateway"],
     &["bench", "saratoga"],
     &["demo"],
+    &["tcp"],
+    &["tcp", "send"],
+    &["tcp", "get"],
+    &["tcp", "serve"],
     &["saratoga"],
     &["saratoga", "serve"],
     &["saratoga", "get"],

@@ -1,5 +1,5 @@
-//! Performance-enhancing proxies as machines without I/O: the simulator runs them in virtual time,
-//! the gateway's packet plane on real packets.
+//! Performance-enhancing proxies as machines without I/O; the simulator runs them in virtual time, and
+//! nothing yet runs them on real packets.
 //!
 //! A proxy sits at the ground end of a satellite link ([`Side::Ground`] is the terrestrial network,
 //! [`Side::Space`] the link), or at its other end with the sides exchanged. It is generic over the

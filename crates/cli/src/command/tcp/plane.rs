@@ -1,0 +1,433 @@
+//! The host, its interface, and the loop around them.
+
+use super::stream::{Sink, Source, Stream};
+use super::{Common, variant};
+use crate::failure::{Blame, Failure};
+use crate::stop::Stop;
+use crate::terminal;
+use anyhow::{Context, anyhow};
+use bentpipe_base::{Instant, Machine, Prefix};
+use bentpipe_cc::{LinkParams, Settings};
+use bentpipe_driver::{Capture, Driver, DriverError};
+use bentpipe_host::{Config, ConnectionId, Event, Host, ListenerId, Secret};
+use bentpipe_os::need::Need;
+use bentpipe_os::netlink::Netlink;
+use bentpipe_os::tun::{Tun, TunConfig};
+use bentpipe_sockets::epoll::Bell;
+use bentpipe_tcp::{self as tcp, Cause};
+use serde_json::json;
+use std::fs::File;
+use std::io::{BufWriter, Write, stdout};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Handshakes under way and connections that wait, at a listener.
+const BACKLOG: usize = 128;
+/// For how long the end of a connection is waited for once all has arrived.
+const LINGER: Duration = Duration::from_secs(2);
+/// Between two rows of a trace.
+const TRACE: Duration = Duration::from_millis(10);
+/// Nothing is shown of what takes no longer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Between two lines of progress.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// Our TCP on an interface of its own.
+pub(super) struct Plane<'a> {
+    driver: Driver<Host>,
+    common: &'a Common,
+    tcp: Arc<tcp::Config>,
+    local: IpAddr,
+    listener: Option<ListenerId>,
+    bell: Arc<Bell>,
+    stop: Stop,
+    trace: Option<BufWriter<File>>,
+    began: Instant,
+    traced: Instant,
+    said: Instant,
+    sums: Sums,
+}
+
+/// Of all streams that are over.
+#[derive(Default)]
+struct Sums {
+    sent: u64,
+    acknowledged: u64,
+    received: u64,
+    retransmitted: u64,
+    timeouts: u64,
+    connections: u64,
+}
+
+/// What is done for who connects: a file to send, or a file to write.
+pub(super) type Service = (Option<PathBuf>, Option<Sink>);
+
+impl<'a> Plane<'a> {
+    pub(super) fn new(common: &'a Common) -> Result<Self, Failure> {
+        let (control, recovery) = variant(common).or_usage()?;
+        let kernel = kernel_address(common).or_usage()?;
+        Need::check_all(&[Need::NetAdmin, Need::Tun]).or_usage()?;
+        let stop = Stop::on_signals().or_usage()?;
+        let local = common.address.address();
+        let config = TunConfig {
+            mtu: common.mtu,
+            ..TunConfig::default()
+        };
+        let tun = Tun::open(&common.tun, config).or_usage()?;
+        let netlink = Netlink::open().or_usage()?;
+        netlink.add_address(tun.name(), kernel).or_usage()?;
+        let mut key = [0; 16];
+        getrandom::fill(&mut key)
+            .map_err(|e| anyhow!("the kernel gives no random numbers: {e}"))
+            .or_run()?;
+        let mut host = Host::new(
+            Config {
+                mtu: u16::try_from(common.mtu.0).unwrap_or(u16::MAX),
+                ..Config::default()
+            },
+            Secret::new(key),
+        );
+        host.add_address(local);
+        let mut driver = Driver::new(host, tun).map_err(failed)?;
+        let bell = Arc::new(Bell::new().or_run()?);
+        driver.watch(&*bell).map_err(failed)?;
+        let now = driver.now();
+        if let Some(path) = &common.pcap {
+            let capture = Capture::create(path, &common.tun, now);
+            driver.capture(capture.with_context(|| cannot_write(path)).or_usage()?);
+        }
+        let tcp = Arc::new(tcp::Config {
+            congestion: control,
+            settings: Settings {
+                link: LinkParams {
+                    rate: common.rate,
+                    ..LinkParams::default()
+                },
+                ..Settings::default()
+            },
+            recovery,
+            // As Linux: its delays and timeouts are those of a path, not of a paper.
+            min_rto: Duration::from_millis(200),
+            rto_variance: Duration::from_millis(200),
+            mss: u16::MAX,
+            receive_buffer: common.buffer,
+            send_buffer: common.buffer,
+            ..tcp::Config::rfc()
+        });
+        Ok(Self {
+            trace: common
+                .trace
+                .as_deref()
+                .map(begin_trace)
+                .transpose()
+                .or_usage()?,
+            driver,
+            common,
+            tcp,
+            local,
+            listener: None,
+            bell,
+            stop,
+            began: now,
+            traced: now,
+            said: now,
+            sums: Sums::default(),
+        })
+    }
+
+    pub(super) fn connect(&mut self, to: SocketAddr) -> Result<ConnectionId, Failure> {
+        let from = SocketAddr::new(self.local, 0);
+        let now = self.driver.now();
+        let host = self.driver.machine_mut();
+        host.connect(from, to, &self.tcp, now).or_usage()
+    }
+
+    pub(super) fn listen(&mut self, port: u16) -> Result<(), Failure> {
+        let at = SocketAddr::new(self.local, port);
+        let listener = self.driver.machine_mut().listen(at, &self.tcp, BACKLOG);
+        self.listener = Some(listener.or_usage()?);
+        terminal::say(&format!(
+            "our TCP listens at {at}, over `{}`",
+            self.common.tun
+        ));
+        Ok(())
+    }
+
+    /// Serves `streams`, and who connects, until all is done; with `once` also a listener ends after the first.
+    pub(super) fn run(
+        mut self,
+        mut streams: Vec<Stream>,
+        mut service: Option<Service>,
+        once: bool,
+    ) -> Result<(), Failure> {
+        streams
+            .iter_mut()
+            .for_each(|stream| stream.start(&self.bell));
+        let mut failed_why = None;
+        loop {
+            if self.stop.asked() {
+                self.abort(&streams)?;
+                return Err(Failure::Interrupted);
+            }
+            self.accept(&mut streams, &mut service)?;
+            self.events(&streams, &mut failed_why);
+            let now = self.driver.now();
+            let (driver, sums) = (&mut self.driver, &mut self.sums);
+            let mut served = false;
+            streams.retain_mut(|stream| {
+                let host = driver.machine_mut();
+                let over = stream.step(host, now);
+                if over {
+                    host.release(stream.id, now);
+                    stream.join();
+                    sums.add(stream);
+                    served = true;
+                }
+                if let Some(error) = stream.trouble() {
+                    failed_why.get_or_insert(anyhow!("cannot read or write the file: {error}"));
+                }
+                !over
+            });
+            if let Some(why) = failed_why.take() {
+                // A server goes on with the others.
+                if service.is_none() || once {
+                    self.abort(&streams)?;
+                    return Err(Failure::Run(why));
+                }
+                terminal::say(&format!("warning: {why}"));
+            }
+            if streams.is_empty() && (service.is_none() || once && served) {
+                break;
+            }
+            self.tell(&streams)?;
+            let most = if self.trace.is_some() {
+                TRACE
+            } else {
+                Duration::from_millis(250)
+            };
+            self.turn(most)?;
+        }
+        self.finish()
+    }
+
+    fn turn(&mut self, most: Duration) -> Result<(), Failure> {
+        self.driver.turn(Some(most)).map_err(failed)?;
+        self.bell.silence();
+        Ok(())
+    }
+
+    /// Takes who has connected.
+    fn accept(
+        &mut self,
+        streams: &mut Vec<Stream>,
+        service: &mut Option<Service>,
+    ) -> Result<(), Failure> {
+        let (Some(listener), Some((file, sink))) = (self.listener, service) else {
+            return Ok(());
+        };
+        while let Some((id, tuple)) = self.driver.machine_mut().accept(listener) {
+            let source = file.as_deref().map(Source::open).transpose().or_run()?;
+            let mut stream = Stream::new(id, tuple.remote, source, sink.take());
+            stream.start(&self.bell);
+            streams.push(stream);
+        }
+        Ok(())
+    }
+
+    /// Why a connection ended before it should.
+    fn events(&mut self, streams: &[Stream], why: &mut Option<anyhow::Error>) {
+        while let Some(event) = self.driver.machine_mut().event() {
+            let Event::Connection(id, tcp::Event::Aborted(cause)) = event else {
+                continue;
+            };
+            if let Some(stream) = streams.iter().find(|stream| stream.id == id) {
+                let peer = stream.peer;
+                why.get_or_insert(match cause {
+                    Cause::Refused => {
+                        anyhow!("{peer} refused the connection: does anybody listen there?")
+                    }
+                    Cause::Unreachable => {
+                        anyhow!("no way leads to {peer}: routes, ip_forward and translation decide")
+                    }
+                    Cause::TimedOut => anyhow!("{peer} does not answer any more"),
+                    Cause::Reset => anyhow!("{peer} reset the connection"),
+                    Cause::Local => anyhow!("the connection to {peer} was given up"),
+                });
+            }
+        }
+    }
+
+    /// Resets what is under way.
+    fn abort(&mut self, streams: &[Stream]) -> Result<(), Failure> {
+        let now = self.driver.now();
+        for stream in streams {
+            if let Some(connection) = self.driver.machine_mut().connection_mut(stream.id) {
+                connection.abort(now);
+            }
+        }
+        self.turn(Duration::ZERO)
+    }
+
+    /// A row of the trace, and a line of progress, when they are due.
+    fn tell(&mut self, streams: &[Stream]) -> Result<(), Failure> {
+        let now = self.driver.now();
+        let Some(stream) = streams.first() else {
+            return Ok(());
+        };
+        if let Some(trace) = &mut self.trace
+            && now.since(self.traced) >= TRACE
+        {
+            self.traced = now;
+            let row = row(now.since(self.began), stream);
+            let written = writeln!(trace, "{row}");
+            written.context("cannot write the trace").or_run()?;
+        }
+        if now.since(self.began) > PATIENCE && now.since(self.said) > PAUSE {
+            self.said = now;
+            let gone = now.since(self.began).as_secs_f64();
+            let moved = (stream.counters.bytes_acked + stream.received) as f64;
+            let (mb, mbps) = (moved / 1e6, moved * 8.0 / gone / 1e6);
+            terminal::say(&format!("[{mb:.1} MB in {gone:.0} s, {mbps:.2} Mbit/s]"));
+        }
+        Ok(())
+    }
+
+    /// Lets the last acknowledgements go, and says what was measured.
+    fn finish(mut self) -> Result<(), Failure> {
+        let ended = self.driver.now();
+        while self.driver.machine().connections().0 > 0 && self.driver.now().since(ended) < LINGER {
+            self.turn(Duration::from_millis(50))?;
+        }
+        if let Some(mut trace) = self.trace.take() {
+            trace.flush().context("cannot write the trace").or_run()?;
+        }
+        let elapsed = ended.since(self.began).as_secs_f64();
+        let sums = self.sums;
+        let (packets, host) = (*self.driver.counters(), *self.driver.machine().counters());
+        self.driver.finish().map_err(failed)?;
+        let moved = sums.acknowledged + sums.received;
+        let mbps = moved as f64 * 8.0 / elapsed.max(1e-9) / 1e6;
+        let said = format!(
+            "{moved} bytes in {elapsed:.3} s: {mbps:.3} Mbit/s; {} segments sent again, {} timeouts",
+            sums.retransmitted, sums.timeouts
+        );
+        let Some(path) = &self.common.json else {
+            terminal::say(&said);
+            return Ok(());
+        };
+        let figures = json!({
+            "connections": sums.connections,
+            "sent_bytes": sums.sent,
+            "acknowledged_bytes": sums.acknowledged,
+            "received_bytes": sums.received,
+            "elapsed_s": elapsed,
+            "goodput_mbps": mbps,
+            "segments_again": sums.retransmitted,
+            "timeouts": sums.timeouts,
+            "packets": {
+                "received": packets.received,
+                "unreadable": packets.unreadable,
+                "sent": packets.sent,
+                "refused": packets.refused,
+                "resets_sent": host.resets_sent,
+                "cookies_sent": host.cookies_sent,
+            },
+        });
+        write_json(path, &figures)
+    }
+}
+
+impl Sums {
+    fn add(&mut self, stream: &Stream) {
+        let counters = &stream.counters;
+        self.sent += counters.bytes_sent;
+        self.acknowledged += counters.bytes_acked;
+        self.received += stream.received;
+        self.retransmitted += counters.retransmitted;
+        self.timeouts += counters.timeouts;
+        self.connections += 1;
+    }
+}
+
+/// The kernel's address on the interface, with the length of its network.
+fn kernel_address(common: &Common) -> anyhow::Result<Prefix> {
+    let (ours, bits) = (common.address.address(), common.address.bits());
+    let address = match common.kernel {
+        Some(address) => address,
+        None => first(ours, bits),
+    };
+    if address.is_ipv4() != ours.is_ipv4() {
+        return Err(anyhow!(
+            "--kernel {address} and --address {ours} are of different families"
+        ));
+    }
+    if address == ours {
+        return Err(anyhow!(
+            "{ours} would be the kernel's address and ours: give --kernel another, or --address a wider network"
+        ));
+    }
+    format!("{address}/{bits}")
+        .parse()
+        .with_context(|| format!("{address}/{bits} is no network"))
+}
+
+/// The first address of a network that a host may have.
+fn first(address: IpAddr, bits: u8) -> IpAddr {
+    match address {
+        IpAddr::V4(address) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+            IpAddr::V4(Ipv4Addr::from((u32::from(address) & mask) + 1))
+        }
+        IpAddr::V6(address) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+            IpAddr::V6(Ipv6Addr::from((u128::from(address) & mask) + 1))
+        }
+    }
+}
+
+fn cannot_write(path: &Path) -> String {
+    format!("cannot write `{}`", path.display())
+}
+
+fn begin_trace(path: &Path) -> anyhow::Result<BufWriter<File>> {
+    let mut file = BufWriter::new(File::create(path).with_context(|| cannot_write(path))?);
+    writeln!(
+        file,
+        "time_s,cwnd_segments,ssthresh_segments,srtt_ms,flight_bytes,peer_window_bytes,acknowledged_bytes,segments_again"
+    )?;
+    Ok(file)
+}
+
+fn row(time: Duration, stream: &Stream) -> String {
+    let (gauges, counters) = (&stream.gauges, &stream.counters);
+    let ssthresh = gauges
+        .ssthresh
+        .map_or(String::new(), |value| value.to_string());
+    let srtt = gauges.srtt.map_or(String::new(), |srtt| {
+        format!("{:.3}", srtt.as_secs_f64() * 1e3)
+    });
+    format!(
+        "{:.6},{},{ssthresh},{srtt},{},{},{},{}",
+        time.as_secs_f64(),
+        gauges.cwnd,
+        gauges.flight,
+        gauges.peer_window,
+        counters.bytes_acked,
+        counters.retransmitted
+    )
+}
+
+fn write_json(path: &Path, figures: &serde_json::Value) -> Result<(), Failure> {
+    let text = format!("{figures:#}\n");
+    let written = match path.as_os_str() == "-" {
+        true => stdout().write_all(text.as_bytes()),
+        false => std::fs::write(path, text),
+    };
+    written.with_context(|| cannot_write(path)).or_run()
+}
+
+fn failed(error: DriverError) -> Failure {
+    Failure::Run(error.into())
+}

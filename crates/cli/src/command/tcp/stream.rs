@@ -1,0 +1,301 @@
+//! One connection with what it sends and where it writes; files are read and written by threads of their own, so that
+//! a pipe that stands still never keeps packets waiting.
+
+use anyhow::Context;
+use bentpipe_base::Instant;
+use bentpipe_host::{ConnectionId, Host};
+use bentpipe_sockets::epoll::Bell;
+use bentpipe_tcp::{Counters, Gauges, State};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+/// Bytes that are read from a file at once.
+const CHUNK: usize = 1 << 16;
+/// Chunks that wait between a thread and the connection.
+const CHUNKS: usize = 16;
+
+/// What is to be sent.
+pub(super) struct Source {
+    input: Box<dyn Read + Send>,
+}
+
+impl Source {
+    pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
+        if path.as_os_str() == "-" {
+            return Ok(Self {
+                input: Box::new(io::stdin()),
+            });
+        }
+        let name = path.display();
+        let file = File::open(path).with_context(|| format!("cannot read `{name}`"))?;
+        if file.metadata().is_ok_and(|about| about.is_dir()) {
+            anyhow::bail!("`{name}` is a directory: give a file, or a `tar` of it to `-`");
+        }
+        Ok(Self {
+            input: Box::new(file),
+        })
+    }
+}
+
+/// Where what arrives goes.
+pub(super) struct Sink {
+    output: Box<dyn Write + Send>,
+}
+
+impl Sink {
+    pub(super) fn create(path: &Path) -> anyhow::Result<Self> {
+        if path.as_os_str() == "-" {
+            return Ok(Self {
+                output: Box::new(io::stdout()),
+            });
+        }
+        let name = path.display();
+        let file = File::create(path).with_context(|| format!("cannot write `{name}`"))?;
+        Ok(Self {
+            output: Box::new(file),
+        })
+    }
+}
+
+/// What a thread that reads or writes met.
+type Trouble = Arc<Mutex<Option<io::Error>>>;
+
+/// Chunks of the source, and those of which a part is written.
+struct Reading {
+    chunks: Receiver<Vec<u8>>,
+    chunk: Vec<u8>,
+    done: usize,
+}
+
+/// Chunks for the sink, and one for which there was no room.
+struct Writing {
+    chunks: Option<SyncSender<Vec<u8>>>,
+    waits: Option<Vec<u8>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+/// A connection on its way.
+pub(super) struct Stream {
+    pub(super) id: ConnectionId,
+    pub(super) peer: SocketAddr,
+    source: Option<Source>,
+    sink: Option<Sink>,
+    reading: Option<Reading>,
+    writing: Option<Writing>,
+    trouble: Trouble,
+    closed: bool,
+    pub(super) received: u64,
+    /// The connection stood.
+    pub(super) connected: Option<Instant>,
+    /// Its counters and gauges when it was last looked at.
+    pub(super) counters: Counters,
+    pub(super) gauges: Gauges,
+}
+
+impl Stream {
+    pub(super) fn new(
+        id: ConnectionId,
+        peer: SocketAddr,
+        source: Option<Source>,
+        sink: Option<Sink>,
+    ) -> Self {
+        Self {
+            id,
+            peer,
+            source,
+            sink,
+            reading: None,
+            writing: None,
+            trouble: Trouble::default(),
+            closed: false,
+            received: 0,
+            connected: None,
+            counters: Counters::default(),
+            gauges: Gauges::default(),
+        }
+    }
+
+    /// Starts the threads; each rings `bell` when there is something to do.
+    pub(super) fn start(&mut self, bell: &Arc<Bell>) {
+        if let Some(source) = self.source.take() {
+            let (sender, chunks) = sync_channel(CHUNKS);
+            let (bell, trouble) = (Arc::clone(bell), Arc::clone(&self.trouble));
+            thread::spawn(move || {
+                note(&trouble, feed(source.input, &sender, &bell));
+                drop(sender);
+                bell.ring();
+            });
+            self.reading = Some(Reading {
+                chunks,
+                chunk: Vec::new(),
+                done: 0,
+            });
+        }
+        if let Some(sink) = self.sink.take() {
+            let (sender, chunks) = sync_channel(CHUNKS);
+            let (bell, trouble) = (Arc::clone(bell), Arc::clone(&self.trouble));
+            let thread = thread::spawn(move || {
+                note(&trouble, drain(sink.output, &chunks, &bell));
+                bell.ring();
+            });
+            self.writing = Some(Writing {
+                chunks: Some(sender),
+                waits: None,
+                thread: Some(thread),
+            });
+        }
+    }
+
+    /// What reading or writing a file met.
+    pub(super) fn trouble(&self) -> Option<io::Error> {
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        trouble.take()
+    }
+
+    /// Moves what can be moved; whether all is done.
+    pub(super) fn step(&mut self, host: &mut Host, now: Instant) -> bool {
+        self.send(host, now);
+        self.receive(host);
+        let Some(connection) = host.connection(self.id) else {
+            return true;
+        };
+        self.counters = *connection.counters();
+        self.gauges = connection.gauges();
+        let state = connection.state();
+        let stands = !matches!(state, State::SynSent | State::SynReceived);
+        if stands && self.connected.is_none() {
+            self.connected = Some(now);
+        }
+        let peer_done = matches!(
+            state,
+            State::CloseWait | State::Closing | State::LastAck | State::TimeWait | State::Closed
+        );
+        let drained = connection.readable() == 0;
+        if peer_done && drained && self.is_written() {
+            // End of the stream for the thread that writes.
+            if let Some(writing) = &mut self.writing {
+                writing.chunks = None;
+            }
+            if self.reading.is_none() && !self.closed {
+                self.closed = true;
+                if let Some(connection) = host.connection_mut(self.id) {
+                    connection.close(now);
+                }
+            }
+        }
+        // Who sends is done when all is acknowledged, whether the peer closes or not.
+        let sent = self.closed && matches!(state, State::FinWait2);
+        let over = matches!(state, State::TimeWait | State::Closed);
+        (over && drained && self.is_written()) || (sent && self.writing.is_none())
+    }
+
+    fn is_written(&self) -> bool {
+        self.writing
+            .as_ref()
+            .is_none_or(|writing| writing.waits.is_none())
+    }
+
+    /// Waits until the thread has written all.
+    pub(super) fn join(&mut self) {
+        if let Some(mut writing) = self.writing.take() {
+            writing.chunks = None;
+            if let Some(thread) = writing.thread.take() {
+                // It has noted what it met.
+                let _ = thread.join();
+            }
+        }
+    }
+
+    fn send(&mut self, host: &mut Host, now: Instant) {
+        let Some(reading) = &mut self.reading else {
+            return;
+        };
+        loop {
+            if reading.done == reading.chunk.len() {
+                match reading.chunks.try_recv() {
+                    Ok(chunk) => (reading.chunk, reading.done) = (chunk, 0),
+                    Err(TryRecvError::Empty) => return,
+                    Err(TryRecvError::Disconnected) => break,
+                }
+            }
+            let Some(connection) = host.connection_mut(self.id) else {
+                return;
+            };
+            let taken = connection.write(&reading.chunk[reading.done..]);
+            if taken == 0 {
+                return;
+            }
+            reading.done += taken;
+        }
+        self.reading = None;
+        self.closed = true;
+        if let Some(connection) = host.connection_mut(self.id) {
+            connection.close(now);
+        }
+    }
+
+    fn receive(&mut self, host: &mut Host) {
+        loop {
+            if let Some(writing) = &mut self.writing
+                && let Some(chunk) = writing.waits.take()
+                && let Some(chunks) = &writing.chunks
+                && let Err(TrySendError::Full(chunk)) = chunks.try_send(chunk)
+            {
+                writing.waits = Some(chunk);
+                return;
+            }
+            let waits = host.connection(self.id).map_or(0, |c| c.readable());
+            if waits == 0 {
+                return;
+            }
+            let mut chunk = vec![0; CHUNK.min(usize::try_from(waits).unwrap_or(CHUNK))];
+            let Some(connection) = host.connection_mut(self.id) else {
+                return;
+            };
+            let got = connection.read(&mut chunk);
+            chunk.truncate(got);
+            self.received += got as u64;
+            if let Some(writing) = &mut self.writing {
+                writing.waits = Some(chunk);
+            }
+        }
+    }
+}
+
+fn note(trouble: &Trouble, result: io::Result<()>) {
+    if let Err(error) = result {
+        let mut trouble = trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        trouble.get_or_insert(error);
+    }
+}
+
+/// Reads until the end, or until nobody wants more.
+fn feed(mut input: impl Read, chunks: &SyncSender<Vec<u8>>, bell: &Bell) -> io::Result<()> {
+    loop {
+        let mut chunk = vec![0; CHUNK];
+        match input.read(&mut chunk) {
+            Ok(0) => return Ok(()),
+            Ok(got) => chunk.truncate(got),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(e),
+        }
+        if chunks.send(chunk).is_err() {
+            return Ok(());
+        }
+        bell.ring();
+    }
+}
+
+/// Writes until no more comes.
+fn drain(mut output: impl Write, chunks: &Receiver<Vec<u8>>, bell: &Bell) -> io::Result<()> {
+    while let Ok(chunk) = chunks.recv() {
+        output.write_all(&chunk)?;
+        bell.ring();
+    }
+    output.flush()
+}

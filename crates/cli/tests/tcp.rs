@@ -1,0 +1,191 @@
+//! `bentpipe tcp`: our TCP and the kernel's, in a namespace of their own.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use bentpipe_os::need;
+use bentpipe_os::netns::Netns;
+use serde_json::Value;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+use support::PROGRAM;
+
+const LENGTH: usize = 2_000_000;
+
+fn content() -> Vec<u8> {
+    (0..LENGTH).map(|i| (i * 31 + i / 251) as u8).collect()
+}
+
+fn ours() -> SocketAddr {
+    "100.64.0.2:5000".parse().unwrap()
+}
+
+/// `bentpipe tcp` with `words`, in `netns`.
+fn program(netns: &Netns, words: &[&str]) -> Command {
+    let mut command = netns.command(PROGRAM);
+    command.arg("tcp").args(words);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn connected(at: SocketAddr) -> TcpStream {
+    let began = Instant::now();
+    loop {
+        match TcpStream::connect(at) {
+            Ok(stream) => return stream,
+            Err(e) => assert!(began.elapsed() < Duration::from_secs(20), "{e}"),
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn done(child: Child) -> Output {
+    let out = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(0), "{said}");
+    out
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn a_file_goes_to_the_kernel_with_its_figures() {
+    need!(Root, Tun);
+    let netns = Netns::create("tcp-send").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let [file, figures, trace, pcap] =
+        ["file", "figures.json", "trace.csv", "all.pcapng"].map(|name| folder.path().join(name));
+    fs::write(&file, content()).unwrap();
+    // Before the interface is there: any address.
+    let listener = netns
+        .run(|| TcpListener::bind("0.0.0.0:5000").unwrap())
+        .unwrap();
+    let words = [
+        "send",
+        text(&file),
+        "100.64.0.1:5000",
+        "--json",
+        text(&figures),
+        "--trace",
+        text(&trace),
+        "--pcap",
+        text(&pcap),
+        "--control",
+        "hybla",
+    ];
+    let child = program(&netns, &words).spawn().unwrap();
+    let mut got = Vec::new();
+    let (mut stream, from) = listener.accept().unwrap();
+    assert_eq!(from.ip(), ours().ip());
+    stream.read_to_end(&mut got).unwrap();
+    drop(stream);
+    done(child);
+    assert!(got == content());
+    let figures: Value = serde_json::from_slice(&fs::read(&figures).unwrap()).unwrap();
+    assert_eq!(figures["acknowledged_bytes"], LENGTH);
+    assert_eq!(figures["packets"]["unreadable"], 0);
+    let trace = fs::read_to_string(&trace).unwrap();
+    assert!(trace.starts_with("time_s,cwnd_segments,"), "{trace}");
+    assert!(fs::metadata(&pcap).unwrap().len() > LENGTH as u64);
+}
+
+#[test]
+fn a_stream_comes_from_the_kernel_to_standard_output() {
+    need!(Root, Tun);
+    let netns = Netns::create("tcp-get").unwrap();
+    let listener = netns
+        .run(|| TcpListener::bind("0.0.0.0:5000").unwrap())
+        .unwrap();
+    let child = program(&netns, &["get", "100.64.0.1:5000"])
+        .spawn()
+        .unwrap();
+    let sends = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(&content()).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).unwrap();
+    });
+    let out = done(child);
+    sends.join().unwrap();
+    assert!(out.stdout == content());
+}
+
+#[test]
+fn a_server_sends_its_file_to_everyone_and_takes_one() {
+    need!(Root, Tun);
+    let netns = Netns::create("tcp-serve").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let [file, copy] = ["file", "copy"].map(|name| folder.path().join(name));
+    fs::write(&file, content()).unwrap();
+    let mut server = program(&netns, &["serve", "5000", "--send", text(&file)])
+        .spawn()
+        .unwrap();
+    for _ in 0..3 {
+        let mut stream = netns.run(|| connected(ours())).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut got = Vec::new();
+        stream.read_to_end(&mut got).unwrap();
+        assert!(got == content());
+    }
+    // Ctrl-C: the interface goes, and the exit code says why.
+    let interrupted = Command::new("kill")
+        .args(["-INT", &server.id().to_string()])
+        .status();
+    assert!(interrupted.unwrap().success());
+    assert_eq!(server.wait().unwrap().code(), Some(130));
+    let server = program(&netns, &["serve", "5000", "--to", text(&copy), "--once"])
+        .spawn()
+        .unwrap();
+    let mut stream = netns.run(|| connected(ours())).unwrap();
+    stream.write_all(&content()).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).unwrap();
+    done(server);
+    assert!(fs::read(&copy).unwrap() == content());
+}
+
+#[test]
+fn mistakes_are_told_with_the_next_step() {
+    need!(Root, Tun);
+    let netns = Netns::create("tcp-bad").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let folder = text(folder.path());
+    for (words, code, said) in [
+        (
+            &["send", "/no/such/file", "100.64.0.1:5000"][..],
+            2,
+            "cannot read `/no/such/file`",
+        ),
+        (&["send", folder, "100.64.0.1:5000"], 2, "is a directory"),
+        (
+            &["get", "100.64.0.1:5000", "--control", "nope"],
+            2,
+            "no congestion control `nope`",
+        ),
+        (
+            &["get", "100.64.0.1:5000", "--address", "100.64.0.1/30"],
+            2,
+            "give --kernel another",
+        ),
+        (&["get", "100.64.0.1:5000"], 1, "does anybody listen there?"),
+        (&["get", "[fd00::1]:5000"], 2, "give it one of that family"),
+        (&["serve", "0"], 2, "0 is not in 1..=65535"),
+    ] {
+        let out = program(&netns, words).output().unwrap();
+        let text = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.code(), Some(code), "{words:?}: {text}");
+        assert!(text.contains(said), "{words:?}: {text}");
+    }
+}

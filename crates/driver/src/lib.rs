@@ -1,0 +1,16 @@
+//! Drives a machine ([`bentpipe_base::Machine`]) on real packets: a TUN interface is its port, the monotonic clock its
+//! time, a timer its deadline.
+//!
+//! [`Driver::turn`] is one round of the loop that every machine asks for. The caller owns the loop: what moves bytes
+//! between connections and files stands beside it, in the same thread. A packet that the machine's crate cannot read
+//! is dropped and counted, for behind a TUN there is nobody to pass it on to.
+//!
+//! It leaves out what the machine is for (a host of TCP connections is one), and links: the lab's emulator
+//! has a loop of its own, which puts real time on the links of a scenario.
+#![forbid(unsafe_code)]
+
+mod capture;
+mod driver;
+
+pub use capture::Capture;
+pub use driver::{Counters, Driver, DriverError};
