@@ -186,7 +186,8 @@ impl<P: Forge> Split<P> {
             }
             match self.config.setup {
                 Setup::EndToEnd => {
-                    let opening = Opening::new(from, &segment, now);
+                    let default_mss = self.config.leg(from).default_mss();
+                    let opening = Opening::new(from, &segment, default_mss, now);
                     self.add(key, Stage::Opening(opening), now);
                     return false;
                 }

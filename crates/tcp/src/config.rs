@@ -6,7 +6,7 @@ use crate::recovery;
 use crate::variants::{self, UnknownVariant};
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_cc as cc;
-use bentpipe_wire::{Flags, Ipv4, Tcp};
+use bentpipe_wire::{Flags, Ipv4, Ipv6, Tcp};
 use std::time::Duration;
 
 /// Bytes of the timestamps option with its padding (RFC 7323, appendix A).
@@ -159,6 +159,16 @@ impl Config {
     /// Bytes of the options that every segment has, which count to [`Self::mss`].
     pub const fn options(&self) -> u16 {
         if self.timestamps { TIMESTAMPS } else { 0 }
+    }
+
+    /// The largest segment that a peer takes that does not say: 536 bytes over IPv4, 1220 over IPv6 (RFC 9293, section
+    /// 3.7.1).
+    pub const fn default_mss(&self) -> u16 {
+        if self.ip_header >= Ipv6::BARE as u16 {
+            1220
+        } else {
+            536
+        }
     }
 
     /// Payload of a full segment between ends of this configuration and of `peer`.

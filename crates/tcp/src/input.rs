@@ -10,8 +10,6 @@ use std::time::Duration;
 /// Challenge acknowledgements allowed in an [`INTERVAL`] (RFC 5961, section 7).
 const CHALLENGES: u32 = 10;
 const INTERVAL: Duration = Duration::from_secs(5);
-/// What a peer takes that does not say (RFC 9293, section 3.7.1).
-const DEFAULT_MSS: u16 = 536;
 
 impl Connection {
     /// A segment of the peer arrived. Nothing it holds can make this panic.
@@ -115,7 +113,8 @@ impl Connection {
         // A SYN's window is never scaled.
         self.tx.offer(self.tx.una, u64::from(segment.window));
         self.snd_wl = (0, 0);
-        options.mss.unwrap_or(DEFAULT_MSS).max(1)
+        let default = self.config.default_mss();
+        options.mss.unwrap_or(default).max(1)
     }
 
     fn on_listen(&mut self, segment: &Segment, now: Instant) {

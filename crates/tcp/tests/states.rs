@@ -62,6 +62,18 @@ fn a_peer_without_the_mss_option_gets_536_bytes() {
 }
 
 #[test]
+fn over_ipv6_a_peer_without_the_mss_option_gets_1220_bytes() {
+    let config = Config {
+        mss: 1440,
+        ip_header: 40,
+        ..plain()
+    };
+    let mut script = Script::open_with(config, Options::default());
+    script.tcp.write_virtual(1300);
+    assert_eq!(script.data(), [(1, 1220), (1221, 80)]);
+}
+
+#[test]
 fn both_may_open_at_once() {
     let mut script = Script::connect(plain());
     script.out();

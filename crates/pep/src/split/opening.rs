@@ -5,15 +5,14 @@ use bentpipe_base::{Instant, Seq};
 use bentpipe_tcp::{Config, Connection, Handshake, Segment};
 use bentpipe_wire::Flags;
 
-/// What a peer takes that does not say (RFC 9293, section 3.7.1).
-const DEFAULT_MSS: u16 = 536;
-
 /// A handshake under way.
 pub(super) struct Opening {
     /// Whence the SYN came.
     opener: Side,
     syn: Greeting,
     answer: Option<Greeting>,
+    /// The largest segment that an end takes that does not say.
+    default_mss: u16,
 }
 
 /// What a packet meant to a handshake.
@@ -39,12 +38,13 @@ struct Greeting {
 }
 
 impl Greeting {
-    fn new(segment: &Segment, now: Instant) -> Self {
+    /// `default_mss` is what its sender takes where it does not say.
+    fn new(segment: &Segment, default_mss: u16, now: Instant) -> Self {
         let options = segment.options.as_deref();
         let mss = options.and_then(|options| options.mss);
         Self {
             seq: segment.seq,
-            mss: mss.unwrap_or(DEFAULT_MSS),
+            mss: mss.unwrap_or(default_mss),
             sack: options.is_some_and(|options| options.sack_permitted),
             scale: options
                 .and_then(|options| options.window_scale)
@@ -62,11 +62,12 @@ impl Greeting {
 }
 
 impl Opening {
-    pub(super) fn new(opener: Side, syn: &Segment, now: Instant) -> Self {
+    pub(super) fn new(opener: Side, syn: &Segment, default_mss: u16, now: Instant) -> Self {
         Self {
             opener,
-            syn: Greeting::new(syn, now),
+            syn: Greeting::new(syn, default_mss, now),
             answer: None,
+            default_mss,
         }
     }
 
@@ -80,7 +81,7 @@ impl Opening {
         }
         match (syn, ack, from == self.opener) {
             (true, false, true) => {
-                let again = Greeting::new(segment, now);
+                let again = Greeting::new(segment, self.default_mss, now);
                 if again.seq != self.syn.seq {
                     self.answer = None;
                 }
@@ -88,7 +89,7 @@ impl Opening {
                 Seen::Part
             }
             (true, true, false) if segment.ack == self.syn.seq + 1 => {
-                self.answer = Some(Greeting::new(segment, now));
+                self.answer = Some(Greeting::new(segment, self.default_mss, now));
                 Seen::Part
             }
             (false, true, true) => self.finish(segment, now),
