@@ -21,7 +21,7 @@ static SERVED: LazyLock<(SocketAddr, PathBuf)> = LazyLock::new(|| {
     std::fs::create_dir_all(&folder).expect("a directory can be made");
     std::fs::write(folder.join("a"), [7; 5000]).expect("a file can be written");
     let tree = Tree::open(&folder).expect("it can be opened");
-    let config = serve::Config {
+    let config = serve::ServerConfig {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         link: Link {
             rate: Rate::from_bits_per_sec(100_000_000),

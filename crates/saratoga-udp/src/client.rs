@@ -27,7 +27,7 @@ pub use crate::job::{Job, Progress, Report, Target};
 
 /// How a client works.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct ClientConfig {
     /// What the way to the server is like.
     pub link: Link,
     /// REQUESTs are authenticated with it.
@@ -46,7 +46,7 @@ pub struct Config {
 pub struct Client {
     endpoint: Endpoint,
     server: SocketAddr,
-    config: Config,
+    config: ClientConfig,
 }
 
 /// Between two looks at whether to stop.
@@ -78,7 +78,7 @@ impl Client {
     ///
     /// # Errors
     /// When no port can be had.
-    pub fn new(server: SocketAddr, config: Config) -> Result<Self, Error> {
+    pub fn new(server: SocketAddr, config: ClientConfig) -> Result<Self, Error> {
         let own = match server.ip() {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),

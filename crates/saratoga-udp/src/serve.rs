@@ -32,7 +32,7 @@ use taken::Taken;
 
 /// What a server allows, and where.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct ServerConfig {
     /// Where it listens.
     pub listen: SocketAddr,
     /// What the ways to its peers are like.
@@ -57,7 +57,7 @@ pub struct Config {
 pub struct Server {
     endpoint: Endpoint,
     tree: Tree,
-    config: Config,
+    config: ServerConfig,
     beacon_sender: Option<BeaconSender>,
     seen: Seen,
     validator: AddressValidation,
@@ -80,7 +80,7 @@ impl Server {
     ///
     /// # Errors
     /// A port that cannot be had.
-    pub fn new(tree: Tree, mut config: Config) -> Result<Self, Error> {
+    pub fn new(tree: Tree, mut config: ServerConfig) -> Result<Self, Error> {
         config.max_sessions = config.max_sessions.min(most_at_once());
         if let Some(name) = config.name.as_ref().filter(|name| name.len() > MOST_NAME) {
             let long = io::Error::other(format!("the name has more than {MOST_NAME} octets"));

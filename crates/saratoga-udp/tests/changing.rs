@@ -16,7 +16,7 @@ use support::{
 /// A file that changes under the sender's hands must not arrive as a mixture.
 #[test]
 fn a_file_that_changes_is_not_put_under_its_name() {
-    let served = Served::new(serve::Config {
+    let served = Served::new(serve::ServerConfig {
         link: Link {
             rate: Rate::from_bits_per_sec(20_000_000),
             ..LINK
@@ -48,7 +48,7 @@ fn an_interrupted_transfer_goes_on_where_it_was() {
         rate: Rate::from_bits_per_sec(16_000_000),
         ..LINK
     };
-    let served = Served::new(serve::Config {
+    let served = Served::new(serve::ServerConfig {
         link: slow,
         ..config()
     });
@@ -102,7 +102,7 @@ fn a_file_given_or_taken_onto_itself_stays() {
 
 #[test]
 fn what_was_appended_to_or_replaced_while_it_went_stays_on_either_side() {
-    let served = Served::new(serve::Config {
+    let served = Served::new(serve::ServerConfig {
         link: slow(),
         ..config()
     });
@@ -127,7 +127,7 @@ fn what_was_appended_to_or_replaced_while_it_went_stays_on_either_side() {
     // Appended to when all of it was read, and before the peer has said that all is there.
     let appended = got.clone();
     let stop = AtomicBool::new(false);
-    let config = client::Config {
+    let config = client::ClientConfig {
         link: slow(),
         ..client()
     };
@@ -156,7 +156,7 @@ fn what_was_appended_to_or_replaced_while_it_went_stays_on_either_side() {
 #[test]
 fn a_take_of_what_stays_there_is_an_error() {
     for checksum in [Algorithm::Crc32c, Algorithm::None] {
-        let served = Served::new(serve::Config {
+        let served = Served::new(serve::ServerConfig {
             checksum,
             ..config()
         });
@@ -172,7 +172,7 @@ fn a_take_of_what_stays_there_is_an_error() {
 
 #[test]
 fn a_get_after_a_stopped_take_deletes_nothing() {
-    let served = Served::new(serve::Config {
+    let served = Served::new(serve::ServerConfig {
         link: slow(),
         ..config()
     });
@@ -209,11 +209,11 @@ fn a_put_goes_on_at_a_server_that_was_started_again() {
     let local = here.path().join("local");
     std::fs::write(&local, content(4_000_000)).unwrap();
     let link = slow();
-    let first = Served::new(serve::Config { link, ..config() });
+    let first = Served::new(serve::ServerConfig { link, ..config() });
     let (address, tree) = (first.address, Tree::open(first.folder.path()).unwrap());
     let job = put(&local, "a");
     let client = std::thread::spawn(move || {
-        let config = client::Config { link, ..client() };
+        let config = client::ClientConfig { link, ..client() };
         run_at(address, config, job).result
     });
     std::thread::sleep(Duration::from_millis(700));
@@ -222,7 +222,7 @@ fn a_put_goes_on_at_a_server_that_was_started_again() {
     let began = Instant::now();
     let _second = Served::of(
         tree,
-        serve::Config {
+        serve::ServerConfig {
             listen: address,
             link,
             ..config()

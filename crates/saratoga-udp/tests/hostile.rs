@@ -72,7 +72,7 @@ fn a_forged_request_brings_no_more_than_ten_times_what_came() {
 #[test]
 fn without_timestamps_nothing_is_asked_first() {
     for timestamps in [true, false] {
-        let served = Served::new(serve::Config {
+        let served = Served::new(serve::ServerConfig {
             link: Link { timestamps, ..LINK },
             ..config()
         });
@@ -251,7 +251,7 @@ fn what_arrives_is_in_use_by_whatever_path() {
 /// What others send in its name, and to it, does not end a transfer, from whichever port and address.
 #[test]
 fn a_transfer_survives_everybody_else() {
-    let served = Served::new(serve::Config {
+    let served = Served::new(serve::ServerConfig {
         link: slow(),
         ..config()
     });
@@ -267,7 +267,7 @@ fn a_transfer_survives_everybody_else() {
         let line = Line::new(served.address);
         let address = line.address;
         let transfer = std::thread::spawn(move || {
-            let config = client::Config {
+            let config = client::ClientConfig {
                 link: slow(),
                 ..client()
             };
@@ -346,7 +346,7 @@ fn clients_behind_one_address_with_one_command_do_not_meet() {
 /// What is asked for and never comes leaves nothing behind, however deep its path.
 #[test]
 fn puts_that_bring_nothing_leave_nothing() {
-    let served = Served::new(serve::Config {
+    let served = Served::new(serve::ServerConfig {
         link: Link {
             silence: Duration::from_secs(2),
             ..LINK
@@ -431,7 +431,7 @@ fn a_proof_of_nothing_that_is_known_is_answered() {
 /// Who was heard once, and does not show in its sessions that it hears them, keeps no place in the end.
 #[test]
 fn a_session_that_nobody_hears_gives_way_in_the_end() {
-    let served = Served::new(serve::Config {
+    let served = Served::new(serve::ServerConfig {
         max_sessions: 4,
         ..config()
     });
@@ -501,7 +501,7 @@ impl Chance {
 /// ends nor falls silent, and who comes after is served.
 #[test]
 fn a_crowd_that_says_anything_does_not_disturb_who_comes_after() {
-    let served = Served::new(serve::Config {
+    let served = Served::new(serve::ServerConfig {
         link: Link {
             silence: Duration::from_secs(1),
             ..LINK

@@ -164,19 +164,19 @@ fn key(octets: &str) -> Key {
 
 /// A server that has a key and 1 MB as `a`, and a client's configuration with that key, slow enough for what lies between
 /// them, which reads one datagram at a time.
-fn slow_and_keyed() -> (Served, impl Fn() -> client::Config) {
+fn slow_and_keyed() -> (Served, impl Fn() -> client::ClientConfig) {
     let key = key("0123456789abcdef");
     let link = Link {
         rate: Rate::from_bits_per_sec(10_000_000),
         ..LINK
     };
-    let served = Served::new(serve::Config {
+    let served = Served::new(serve::ServerConfig {
         key: Some(key.clone()),
         link,
         ..config()
     });
     std::fs::write(served.file("a"), content(1_000_000)).unwrap();
-    let keyed = move || client::Config {
+    let keyed = move || client::ClientConfig {
         key: Some(key.clone()),
         link,
         ..client()
@@ -219,7 +219,7 @@ fn a_client_with_a_key_wants_a_server_with_it() {
     let served = Served::new(config());
     std::fs::write(served.file("a"), "a").unwrap();
     let here = tempfile::tempdir().unwrap();
-    let config = client::Config {
+    let config = client::ClientConfig {
         key: Some(key("0123456789abcdef")),
         ..client()
     };
@@ -254,12 +254,12 @@ fn what_is_said_without_a_seal_before_the_server_answers_is_not_believed() {
         refusals.into_iter().chain([beacon]).collect()
     }
     let key = key("0123456789abcdef");
-    let served = Served::new(serve::Config {
+    let served = Served::new(serve::ServerConfig {
         key: Some(key.clone()),
         ..config()
     });
     std::fs::write(served.file("a"), content(10_000)).unwrap();
-    let keyed = || client::Config {
+    let keyed = || client::ClientConfig {
         key: Some(key.clone()),
         ..client()
     };

@@ -141,7 +141,7 @@ fn asked(served: &Served, path: &str) -> Code {
 
 #[test]
 fn what_is_not_allowed_is_denied() {
-    let served = Served::new(serve::Config {
+    let served = Served::new(serve::ServerConfig {
         put: false,
         delete: false,
         ..config()
@@ -179,13 +179,13 @@ fn a_key_is_wanted_where_one_is_set() {
     };
     let right = key("right", "0123456789abcdef\n");
     let wrong = key("wrong", "0123456789abcdeX");
-    let served = Served::new(serve::Config {
+    let served = Served::new(serve::ServerConfig {
         key: Some(right.clone()),
         ..config()
     });
     std::fs::write(served.file("a"), "a").unwrap();
     let attempt = |key: Option<Key>| {
-        let config = client::Config { key, ..client() };
+        let config = client::ClientConfig { key, ..client() };
         let mut reports = run_with(config, &served, vec![get("a", here.path())]);
         reports.pop().unwrap().result
     };
@@ -202,7 +202,7 @@ fn a_key_is_wanted_where_one_is_set() {
 
 #[test]
 fn files_beyond_the_limit_are_refused_on_either_side() {
-    let served = Served::new(serve::Config {
+    let served = Served::new(serve::ServerConfig {
         max_size: 1000,
         ..config()
     });
@@ -212,7 +212,7 @@ fn files_beyond_the_limit_are_refused_on_either_side() {
     assert_eq!(code(run(&served, put(&local, "b"))), Code::TOO_LONG);
     assert!(!served.file("b").exists());
     std::fs::write(served.file("c"), content(5000)).unwrap();
-    let small = client::Config {
+    let small = client::ClientConfig {
         max_size: 4999,
         ..client()
     };
@@ -278,7 +278,7 @@ fn the_checksum_comes_last_only_to_who_takes_it_so() {
 #[test]
 fn all_sessions_together_keep_to_the_rate() {
     for checksum in [Algorithm::None, Algorithm::Crc32c] {
-        let served = Served::new(serve::Config {
+        let served = Served::new(serve::ServerConfig {
             link: Link {
                 rate: Rate::from_bits_per_sec(8_000_000),
                 ..LINK
@@ -310,7 +310,7 @@ fn all_sessions_together_keep_to_the_rate() {
 /// 221 to 255 octets, also of letters that take two: the names of the hidden files are shorter.
 #[test]
 fn the_longest_names_go_both_ways_and_go_on_where_they_were() {
-    let served = Served::new(serve::Config {
+    let served = Served::new(serve::ServerConfig {
         link: slow(),
         ..config()
     });
@@ -372,7 +372,7 @@ fn a_path_that_is_too_long_is_named_at_once() {
 /// Who may read a file stays so, also while it arrives; what this process takes from new files it takes here too.
 #[test]
 fn modes_go_along_and_parts_are_private() {
-    let served = Served::new(serve::Config {
+    let served = Served::new(serve::ServerConfig {
         link: slow(),
         ..config()
     });

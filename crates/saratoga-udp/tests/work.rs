@@ -21,7 +21,7 @@ fn threads(name: &str) -> usize {
 /// A file that is asked for with its checksum first, by somebody who does not ask again: it is not summed up to its end.
 #[test]
 fn what_nobody_asks_for_again_is_not_prepared() {
-    let served = Served::new(serve::Config {
+    let served = Served::new(serve::ServerConfig {
         link: Link {
             silence: Duration::from_secs(1),
             ..LINK
@@ -92,7 +92,7 @@ fn lists_do_not_wait_for_sums_over_whole_files() {
 /// Many lists of a large directory, asked for by one: others are served meanwhile.
 #[test]
 fn lists_of_a_large_directory_hold_nobody_up() {
-    let served = Served::new(serve::Config {
+    let served = Served::new(serve::ServerConfig {
         max_sessions: 1024,
         ..config()
     });
@@ -124,7 +124,7 @@ fn lists_of_a_large_directory_hold_nobody_up() {
 /// A directory whose path is written in many ways is in memory once.
 #[test]
 fn a_list_is_in_memory_once_however_its_path_is_written() {
-    let served = Served::new(serve::Config {
+    let served = Served::new(serve::ServerConfig {
         max_sessions: 1024,
         ..config()
     });
@@ -160,7 +160,7 @@ fn a_list_is_in_memory_once_however_its_path_is_written() {
 /// than is allowed, and the work for those that end is not done to its end.
 #[test]
 fn a_request_from_another_port_ends_nothing_and_stays_within_the_bounds() {
-    let served = Served::new(serve::Config {
+    let served = Served::new(serve::ServerConfig {
         max_sessions: 8,
         link: Link {
             silence: Duration::from_secs(3),

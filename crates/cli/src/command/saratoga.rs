@@ -14,7 +14,7 @@ use bentpipe_os::limits;
 use bentpipe_saratoga::HoleEnd;
 use bentpipe_saratoga::sender::Congestion;
 use bentpipe_saratoga_udp::checksum::Algorithm;
-use bentpipe_saratoga_udp::serve::Config;
+use bentpipe_saratoga_udp::serve::ServerConfig;
 use bentpipe_saratoga_udp::{Key, Link, Server, Tree, beacon};
 use bentpipe_wire::saratoga::PORT;
 use clap::{Subcommand, ValueEnum};
@@ -216,7 +216,7 @@ fn serve(args: &Serve) -> Result<(), Failure> {
         0 => PORT,
         port => port,
     };
-    let config = Config {
+    let config = ServerConfig {
         listen: args.listen,
         link: args.way.link(args.rate, port),
         put: args.allow.contains(&Allow::Put),

@@ -38,8 +38,8 @@ pub(crate) struct Served {
     thread: Option<JoinHandle<()>>,
 }
 
-pub(crate) fn config() -> serve::Config {
-    serve::Config {
+pub(crate) fn config() -> serve::ServerConfig {
+    serve::ServerConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
         link: LINK,
         put: true,
@@ -53,18 +53,18 @@ pub(crate) fn config() -> serve::Config {
 }
 
 impl Served {
-    pub(crate) fn new(config: serve::Config) -> Self {
+    pub(crate) fn new(config: serve::ServerConfig) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let tree = Tree::open(folder.path()).unwrap();
         Self::start(folder, tree, config)
     }
 
     /// Of another directory than its own.
-    pub(crate) fn of(tree: Tree, config: serve::Config) -> Self {
+    pub(crate) fn of(tree: Tree, config: serve::ServerConfig) -> Self {
         Self::start(tempfile::tempdir().unwrap(), tree, config)
     }
 
-    fn start(folder: TempDir, tree: Tree, config: serve::Config) -> Self {
+    fn start(folder: TempDir, tree: Tree, config: serve::ServerConfig) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&stop);
         let (tell, told) = mpsc::channel();
@@ -113,8 +113,8 @@ impl Drop for Served {
     }
 }
 
-pub(crate) fn client() -> client::Config {
-    client::Config {
+pub(crate) fn client() -> client::ClientConfig {
+    client::ClientConfig {
         link: LINK,
         key: None,
         checksum: Algorithm::Md5,
@@ -130,14 +130,18 @@ pub(crate) fn run(served: &Served, job: Job) -> Result<Vec<u8>, Error> {
 }
 
 /// Does one job at whoever is at `address`.
-pub(crate) fn run_at(address: SocketAddr, config: client::Config, job: Job) -> Report {
+pub(crate) fn run_at(address: SocketAddr, config: client::ClientConfig, job: Job) -> Report {
     let mut client = Client::new(address, config).unwrap();
     let reports = client.run(vec![job], &AtomicBool::new(false), &mut |_| {});
     reports.unwrap().pop().unwrap()
 }
 
 /// Does several side by side.
-pub(crate) fn run_with(config: client::Config, served: &Served, jobs: Vec<Job>) -> Vec<Report> {
+pub(crate) fn run_with(
+    config: client::ClientConfig,
+    served: &Served,
+    jobs: Vec<Job>,
+) -> Vec<Report> {
     let mut client = Client::new(served.address, config).unwrap();
     client
         .run(jobs, &AtomicBool::new(false), &mut |_| {})

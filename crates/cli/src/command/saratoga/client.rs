@@ -7,7 +7,7 @@ use crate::stop::Stop;
 use crate::terminal;
 use anyhow::{Context, anyhow};
 use bentpipe_base::{Bytes, Rate};
-use bentpipe_saratoga_udp::client::{Config, Job, Report};
+use bentpipe_saratoga_udp::client::{ClientConfig, Job, Report};
 use bentpipe_saratoga_udp::{Client, Error, path};
 use bentpipe_wire::saratoga::{Entry, EntryKind, PORT, entries};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -75,7 +75,7 @@ impl Session {
         blind: bool,
     ) -> Result<Self, Failure> {
         let address = resolve(server).or_usage()?;
-        let config = Config {
+        let config = ClientConfig {
             link: common.way.link(rate, address.port()),
             key: common.way.key()?,
             checksum: common.way.checksum,
