@@ -1,11 +1,15 @@
-//! The split-TCP gateway: it ends connections in the middle of the path, unseen, and carries their
-//! bytes over two legs, each with the congestion control, buffers and pacing that suit it.
+//! The split-TCP gateway: it ends connections in the middle of the path, unseen, and carries their bytes over two legs,
+//! each with the congestion control, buffers and pacing that suit it.
 //!
-//! The way of a connection: its SYN crosses from one leg's interface to the other's; nft hands it to
-//! a listener of ours ([`Gateway::start`] sets that up); a worker accepts it, dials on from the
-//! client's own address and port, and then moves bytes both ways until both sides have ended or one
-//! has broken. Everything that the two ends can observe (addresses, half-close, resets, back-pressure)
-//! stays as without us; `docs/contract.md` lists the promises and their tests.
+//! The way of a connection: its SYN crosses from one leg's interface to the other's; nft holds it for a worker, which
+//! dials on from the client's own address and port; when the far side has accepted, the SYN goes to a listener of the
+//! same worker, and the worker then moves bytes both ways until both sides have ended or one has broken. Everything that
+//! the two ends can observe (addresses, half-close, resets, back-pressure) stays as without the gateway;
+//! `docs/contract.md` lists the promises and their tests.
+//!
+//! This crate starts, watches, reloads, drains and ends a gateway ([`Gateway`]), and serves its operator ([`Handle`],
+//! [`Manager`]). What brings connections to it is in `bentpipe-interception`, what carries them in `bentpipe-relay`, and
+//! what the configuration says in `bentpipe-gateway-config`. Begin with `gateway.rs` and `gateway/start.rs`.
 //!
 //! ```no_run
 //! use bentpipe_gateway::{Gateway, Shutdown, load};

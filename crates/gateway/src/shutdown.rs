@@ -13,24 +13,24 @@ pub struct SignalError(#[from] io::Error);
 /// A request to end that can be made from any thread, and by signals.
 #[derive(Debug)]
 pub struct Shutdown {
-    told: UnixStream,
-    tell: UnixStream,
+    receiver: UnixStream,
+    sender: UnixStream,
 }
 
 impl Shutdown {
     /// No request yet, and no signals caught.
     pub fn new() -> Result<Self, SignalError> {
-        let (told, tell) = UnixStream::pair()?;
-        told.set_nonblocking(true)?;
-        tell.set_nonblocking(true)?;
-        Ok(Self { told, tell })
+        let (receiver, sender) = UnixStream::pair()?;
+        receiver.set_nonblocking(true)?;
+        sender.set_nonblocking(true)?;
+        Ok(Self { receiver, sender })
     }
 
     /// Like [`Shutdown::new`]; from now on SIGTERM and SIGINT are requests.
     pub fn on_signals() -> Result<Self, SignalError> {
         let shutdown = Self::new()?;
         for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
-            signal_hook::low_level::pipe::register(signal, shutdown.tell.try_clone()?)?;
+            signal_hook::low_level::pipe::register(signal, shutdown.sender.try_clone()?)?;
         }
         Ok(shutdown)
     }
@@ -38,13 +38,13 @@ impl Shutdown {
     /// Requests the end: the first time drain, the second time at once.
     pub fn request(&self) {
         // A full pipe holds more requests than anybody can mean.
-        let _ = (&self.tell).write(&[0]);
+        let _ = (&self.sender).write(&[0]);
     }
 
     /// Takes one request, if there is one.
     pub(crate) fn take(&self) -> bool {
         loop {
-            match (&self.told).read(&mut [0; 1]) {
+            match (&self.receiver).read(&mut [0; 1]) {
                 Ok(count) => return count > 0,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return false,
@@ -56,7 +56,7 @@ impl Shutdown {
 impl AsFd for Shutdown {
     /// Readable while a request waits.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.told.as_fd()
+        self.receiver.as_fd()
     }
 }
 

@@ -33,7 +33,7 @@ pub fn open(path: &Path, counters: Arc<Counters>) -> io::Result<SyncSender<FlowR
         path: path.to_owned(),
         file,
         looked: Instant::now(),
-        told: None,
+        logged: None,
         counters,
     };
     thread::Builder::new()
@@ -57,7 +57,7 @@ struct Log {
     path: PathBuf,
     file: File,
     looked: Instant,
-    told: Option<Instant>,
+    logged: Option<Instant>,
     counters: Arc<Counters>,
 }
 
@@ -79,7 +79,7 @@ impl Log {
             self.follow();
             if let Err(error) = self.file.write_all(&text) {
                 self.counters.log_lost.many(lines);
-                self.tell(&error);
+                self.log(&error);
             }
         }
     }
@@ -97,13 +97,13 @@ impl Log {
         }
         match append(&self.path) {
             Ok(file) => self.file = file,
-            Err(error) => self.tell(&error),
+            Err(error) => self.log(&error),
         }
     }
 
-    fn tell(&mut self, error: &io::Error) {
-        if self.told.is_none_or(|told| told.elapsed() > TELL) {
-            self.told = Some(Instant::now());
+    fn log(&mut self, error: &io::Error) {
+        if self.logged.is_none_or(|logged| logged.elapsed() > TELL) {
+            self.logged = Some(Instant::now());
             let path = self.path.display();
             tracing::warn!(%error, "the flow log {path} cannot be written: lines are lost");
         }

@@ -40,7 +40,7 @@ pub(crate) struct UnansweredDials {
     /// How many clients there are; workers take the lock only when there are some.
     count: AtomicUsize,
     /// The log has been told of lost SYNs.
-    told: AtomicBool,
+    logged: AtomicBool,
     /// Silent dials while none was answered; [`ANSWERED`] from then on.
     unheard: AtomicUsize,
 }
@@ -112,7 +112,7 @@ impl UnansweredDials {
     /// A SYN between `ends` that was looped came to no listener.
     pub(crate) fn record_lost_syn(&self, ends: &Ends, now: Instant) {
         self.record_silence(ends, now);
-        if !self.told.swap(true, Ordering::Relaxed) {
+        if !self.logged.swap(true, Ordering::Relaxed) {
             let (client, server) = ends;
             tracing::warn!(
                 %client, %server,

@@ -92,8 +92,8 @@ impl Record {
 /// The kernel's number of this start of the machine. Empty where it tells none: then nothing counts but what is on
 /// the disk.
 pub(crate) fn boot() -> String {
-    let told = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-    told.unwrap_or_default().trim().to_owned()
+    let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    boot_id.unwrap_or_default().trim().to_owned()
 }
 
 fn from_hex(text: &str) -> Option<Vec<u8>> {

@@ -31,7 +31,7 @@ impl Cancel {
 /// Work under way in a thread. Dropping it cancels the work.
 #[derive(Debug)]
 pub struct Task<T> {
-    told: Receiver<T>,
+    receiver: Receiver<T>,
     cancel: Cancel,
 }
 
@@ -41,7 +41,7 @@ impl<T> Task<T> {
     /// # Errors
     /// When it is not done, or its thread is gone.
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
-        self.told.try_recv()
+        self.receiver.try_recv()
     }
 }
 
@@ -56,15 +56,15 @@ pub fn spawn<T: Send + 'static>(
     name: &str,
     work: impl FnOnce(&Cancel) -> T + Send + 'static,
 ) -> io::Result<Task<T>> {
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let cancel = Cancel::default();
     let seen = cancel.clone();
     let work = move || {
         // Nobody waits for it any more when the session is over.
-        let _ = tell.send(work(&seen));
+        let _ = sender.send(work(&seen));
     };
     let builder = std::thread::Builder::new().name(name.to_owned());
-    builder.spawn(work).map(|_| Task { told, cancel })
+    builder.spawn(work).map(|_| Task { receiver, cancel })
 }
 
 /// The address by which `peer` has its share of what there is: of an IPv6 address the first 64 bits, because a host has
@@ -239,7 +239,7 @@ mod tests {
         let task = spawn("waits", move |cancel| waiting.take(ONE, cancel).is_err()).unwrap();
         assert!(matches!(task.try_recv(), Err(TryRecvError::Empty)));
         task.cancel.0.store(true, Ordering::Relaxed);
-        assert!(task.told.recv().unwrap());
+        assert!(task.receiver.recv().unwrap());
         assert!(turns.queue().waiting.is_empty());
     }
 

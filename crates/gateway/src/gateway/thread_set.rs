@@ -152,8 +152,8 @@ mod tests {
     /// A crew of two that split, each of which ends as it is told.
     fn thread_set(shared: &Arc<Shared>) -> (ThreadSet, Vec<Sender<io::Result<()>>>) {
         let mut thread_set = ThreadSet::default();
-        let tell = (0..2).map(|number| {
-            let (tell, told) = channel::<io::Result<()>>();
+        let sender = (0..2).map(|number| {
+            let (sender, receiver) = channel::<io::Result<()>>();
             shared.beat(number);
             thread_set
                 .spawn(
@@ -162,14 +162,14 @@ mod tests {
                     shared,
                     move || {
                         // Without a word it panics.
-                        told.recv().expect("a word")
+                        receiver.recv().expect("a word")
                     },
                 )
                 .unwrap();
-            tell
+            sender
         });
-        let tell = tell.collect();
-        (thread_set, tell)
+        let sender = sender.collect();
+        (thread_set, sender)
     }
 
     fn ended(thread_set: &ThreadSet, count: usize) {
@@ -190,12 +190,12 @@ mod tests {
     fn a_thread_that_fails_takes_no_other_along() {
         for panics in [true, false] {
             let shared = shared();
-            let (mut thread_set, mut tell) = thread_set(&shared);
+            let (mut thread_set, mut sender) = thread_set(&shared);
             thread_set.check(&shared).unwrap();
             let asked = shared.request_heartbeat();
             shared.beat(1);
             assert!(!shared.all_answered(asked), "the first has not");
-            let first = tell.remove(0);
+            let first = sender.remove(0);
             match panics {
                 true => drop(first),
                 false => first.send(Err(io::Error::other("out of luck"))).unwrap(),
@@ -205,7 +205,7 @@ mod tests {
             assert!(shared.all_answered(asked), "nobody waits for the dead");
             thread_set.check(&shared).unwrap();
             assert_eq!(shared.lifecycle(), Lifecycle::Serving);
-            drop(tell);
+            drop(sender);
             ended(&thread_set, 1);
             let error = thread_set.check(&shared).unwrap_err().to_string();
             let first = ["`split-0`: out of luck", "`split-0`: it panicked"];
@@ -217,8 +217,10 @@ mod tests {
     #[test]
     fn an_orderly_end_is_no_failure() {
         let shared = shared();
-        let (mut thread_set, tell) = thread_set(&shared);
-        tell.iter().for_each(|tell| tell.send(Ok(())).unwrap());
+        let (mut thread_set, sender) = thread_set(&shared);
+        sender
+            .iter()
+            .for_each(|sender| sender.send(Ok(())).unwrap());
         thread_set.stop(&shared).unwrap();
     }
 }

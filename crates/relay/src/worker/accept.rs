@@ -159,7 +159,7 @@ impl Worker {
         let dialling = Dialling {
             ends,
             begun: timer::now(),
-            told: false,
+            recorded: false,
         };
         self.dialling.insert(index, dialling);
         if begun == Dial::Connected {

@@ -29,8 +29,8 @@ impl Worker {
             return self.close(index);
         }
         for side in Side::BOTH {
-            let told = socket::shutdown_send(flow.socket(side));
-            if told.is_err() && !tcp::is_over(flow.socket(side)) {
+            let shut = socket::shutdown_send(flow.socket(side));
+            if shut.is_err() && !tcp::is_over(flow.socket(side)) {
                 // Without it the peer never hears the end; the kernel's own close says it.
                 return self.close(index);
             }

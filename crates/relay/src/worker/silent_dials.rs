@@ -27,8 +27,8 @@ const TICK: Duration = Duration::from_millis(250);
 pub(super) struct Dialling {
     pub(super) ends: Ends,
     pub(super) begun: Instant,
-    /// It has been called silent.
-    pub(super) told: bool,
+    /// Its silence has been recorded.
+    pub(super) recorded: bool,
 }
 
 impl Worker {
@@ -51,8 +51,8 @@ impl Worker {
             self.on_silent_dial(index, now);
         }
         for dialling in self.dialling.values_mut() {
-            if !dialling.told && now.since(dialling.begun) >= PATIENCE {
-                dialling.told = true;
+            if !dialling.recorded && now.since(dialling.begun) >= PATIENCE {
+                dialling.recorded = true;
                 self.shared
                     .unanswered_dials()
                     .record_silence(&dialling.ends, now);

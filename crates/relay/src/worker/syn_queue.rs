@@ -74,8 +74,8 @@ impl SynQueue {
     }
 }
 
-fn warn_of(told: io::Result<()>) {
-    if let Err(error) = told {
+fn warn_of(result: io::Result<()>) {
+    if let Err(error) = result {
         tracing::warn!(%error, "SYNs wait until the kernel gives them up");
     }
 }
@@ -327,7 +327,7 @@ impl Worker {
         let Some(syn_queue) = &mut self.syn_queue else {
             return;
         };
-        let told = Verdict::PassMarked(syn_queue.marks.unreachable());
+        let verdict = Verdict::PassMarked(syn_queue.marks.unreachable());
         for index in syn_queue.table.find(|_| true) {
             let Some(syn_queue) = &mut self.syn_queue else {
                 return;
@@ -335,7 +335,7 @@ impl Worker {
             let server = syn_queue.table.held(index).map(|held| held.ends.1.ip());
             if server.is_some_and(|server| dead_neighbours.lead_to(server)) {
                 self.counters.unreachable.one();
-                self.release(index, told);
+                self.release(index, verdict);
             }
         }
     }
