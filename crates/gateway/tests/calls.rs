@@ -127,16 +127,28 @@ impl Drop for Injector {
     }
 }
 
-/// The threads of a gateway that carry flows, or begin them.
+/// The threads of a gateway that carry flows, and begin them. Whoever gives one another name, or adds one, says here
+/// which it is.
 fn working_threads(pid: u32) -> Vec<String> {
+    const OTHERS: [&str; 5] = [
+        "table",
+        "spawner",
+        "watchdog",
+        "flow-log",
+        "gateway_process",
+    ];
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let working = tasks.filter_map(|task| {
         let path = task.unwrap().path();
-        let name = std::fs::read_to_string(path.join("comm")).unwrap();
-        let works = ["split-", "porter", "hold"]
-            .iter()
-            .any(|kind| name.starts_with(kind));
-        works.then(|| path.file_name().unwrap().to_str().unwrap().to_owned())
+        // It may have ended meanwhile.
+        let name = std::fs::read_to_string(path.join("comm")).ok()?;
+        let thread = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let name = name.trim();
+        let works = name.starts_with("split-");
+        // The first thread of all is the test program's.
+        let is_known = works || thread == pid.to_string() || OTHERS.contains(&name);
+        assert!(is_known, "is `{name}` a thread that works?");
+        works.then_some(thread)
     });
     working.collect()
 }
@@ -224,6 +236,7 @@ fn calls_fail_and_nothing_else_does(config: &str, calls: &[(&str, &[&str])]) {
         let _stop = StopAtEnd(&stop);
         assert!(load(&stage, to) > 0);
         let threads = working_threads(pid);
+        assert_eq!(threads.len(), 2, "as the configuration says");
         let settled = || support::connections_of(&stage) == 0;
         eventually("the end of what stood", settled);
         let before = support::descriptors_of(pid);
