@@ -182,19 +182,28 @@ impl LegInterfaces {
         })
     }
 
-    /// Looks which are there, and says which have gone and come.
+    /// Looks which are there, and says which have gone and come. A port of a bridge is not there: what comes in by it comes
+    /// by the bridge to whoever routes.
     fn look(&mut self) {
+        let ports = match self.netlink.ports() {
+            Ok(ports) => ports,
+            Err(error) => return tracing::debug!(%error, "cannot ask for the interfaces"),
+        };
         for (name, is_there) in self.interfaces.iter_mut().flatten() {
-            let now = match self.netlink.has_link_named(name) {
-                Ok(now) => now,
+            let exists = match self.netlink.has_link_named(name) {
+                Ok(exists) => exists,
                 Err(error) => return tracing::debug!(%error, "cannot ask for the interfaces"),
             };
-            let before = std::mem::replace(is_there, now);
-            match (before, *is_there) {
-                (true, false) => tracing::warn!(
+            let port = ports.iter().find(|(port, _)| port == name);
+            let before = std::mem::replace(is_there, exists && port.is_none());
+            match (before, *is_there, port) {
+                (true, false, Some((_, of))) => tracing::warn!(
+                    "interface {name} has become a port of {of}: nothing that crosses it is split until it is none any more; name {of} in the leg instead"
+                ),
+                (true, false, None) => tracing::warn!(
                     "interface {name} is gone: nothing that crosses it is split until it is there again under that name"
                 ),
-                (false, true) => tracing::warn!("interface {name} is there again"),
+                (false, true, _) => tracing::warn!("interface {name} is there again"),
                 _ => {}
             }
         }

@@ -284,3 +284,21 @@ fn the_satellite_leg_gets_its_control() {
 fn gateway_process() {
     child::be_a_gateway();
 }
+
+/// Where two network namespaces have one configuration, the gateway of the other is none whose place may be taken.
+#[test]
+fn a_gateway_of_another_namespace_is_not_replaced() {
+    need!(Root, Tproxy);
+    let (stage, other) = (Stage::new(), Stage::new());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gateway.sock");
+    let config = format!("control = \"{}\"\n", path.display());
+    let _running = child::start(&stage, &config);
+    let config = Stage::config();
+    let succeed = || Gateway::succeed(&config, &path).map(drop);
+    let error = other.gateway.run(succeed).unwrap().unwrap_err();
+    assert!(
+        error.to_string().contains("another network namespace"),
+        "{error}"
+    );
+}

@@ -259,6 +259,21 @@ fn an_interface_that_is_gone_is_told() {
     assert!(health().contains("200 OK"), "{}", health());
 }
 
+/// So is one that becomes a port of a bridge: packets come by the bridge then. Out of it, it is the leg's again.
+#[test]
+fn an_interface_that_becomes_a_port_is_told() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let (_gateway, health) = start_with_health(&stage);
+    for command in ["link add br0 type bridge", "link set sat0 master br0"] {
+        assert!(ip(&stage.gateway, command), "{command}");
+    }
+    eventually("a word about it", || health().ends_with("impaired\n"));
+    assert!(ip(&stage.gateway, "link set sat0 nomaster"));
+    split_again(&stage, &mut Vec::new());
+    assert!(health().contains("200 OK"), "{}", health());
+}
+
 /// IPv6 that is switched off while the gateway works takes no IPv4 along; on again, it is split again.
 #[test]
 fn ipv6_that_is_switched_off_takes_no_ipv4_along() {

@@ -75,7 +75,7 @@ impl std::fmt::Display for Impairment {
                 let leg = leg.name();
                 return write!(
                     f,
-                    "no interface of the {leg} leg is there: was it renamed or removed? (`ip link`)"
+                    "no interface of the {leg} leg is there: was it renamed, removed or made a port of a bridge? (`ip link`)"
                 );
             }
         };

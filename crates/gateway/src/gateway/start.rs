@@ -65,6 +65,11 @@ pub enum StartError {
         "interface `{0}` is in a VRF, by whose table the gateway cannot dial: run it in a network namespace of its own in place of the VRF"
     )]
     InVrf(String),
+    /// Whose place is to be taken works in another network namespace, where nobody would split then.
+    #[error(
+        "the gateway at {} is one of another network namespace: start this one with a `control` of its own, without `--replace`", .0.display()
+    )]
+    Elsewhere(PathBuf),
     /// A leg's interface is a port of a bridge, or the like.
     #[error(
         "interface `{port}` is a port of `{of}`, by which its packets come: name that one instead"
@@ -152,9 +157,13 @@ impl Gateway {
             );
         }
         let process = UnixStream::connect(predecessor).and_then(Process::peer);
-        let mut gateway = Self::begin(config, bypassed)?;
         // One of another pid namespace is left to its own.
-        gateway.predecessor = process.ok().flatten();
+        let process = process.ok().flatten();
+        if process.as_ref().and_then(Process::shares_network) == Some(false) {
+            return Err(StartError::Elsewhere(predecessor.to_owned()));
+        }
+        let mut gateway = Self::begin(config, bypassed)?;
+        gateway.predecessor = process;
         Ok(gateway)
     }
 
