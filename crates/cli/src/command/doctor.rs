@@ -8,6 +8,7 @@ use bentpipe_os::netlink::{Family, Netlink};
 use bentpipe_os::{limits, nft};
 use serde::Serialize;
 use std::fs;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;
 
 /// Options of `doctor`.
@@ -230,6 +231,15 @@ fn routes() -> Finding {
 /// Rules that let no copy of a client's SYN come by `lo`.
 fn loopback() -> Finding {
     let what = "SYNs over lo";
+    // Only an address of this machine, of an interface that is up, may be had.
+    if let Err(error) = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)) {
+        return lack(
+            what,
+            Verdict::Bad,
+            format!("`lo` is down, or has not the address 127.0.0.1 ({error})"),
+            "the gateway does not start; `ip link set lo up`, `ip address add 127.0.0.1/8 dev lo`",
+        );
+    }
     match bentpipe_gateway::lost_over_loopback() {
         Ok(lost) if lost.is_empty() => good(what, "one arrives"),
         Ok(lost) => {

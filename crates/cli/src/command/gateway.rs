@@ -199,7 +199,9 @@ fn split(args: &Run) -> Result<(), Failure> {
     let service = Service::prepare(&handle, source.clone(), successor).or_usage()?;
     let _manager = Manager::start(&config, &handle, &source, predecessor).or_usage()?;
     service.begin();
-    terminal::print("ready").or_run()?;
+    if let Err(error) = terminal::print("ready") {
+        tracing::warn!(%error, "cannot print `ready` to standard output: the gateway works all the same");
+    }
     let ending = gateway.run_until(&shutdown).or_run()?;
     // A retired one is not the service any more.
     if !handle.is_retired() {
