@@ -8,7 +8,7 @@ use crate::ruleset::SwitchPosition;
 use bentpipe_os::nft::Switch;
 use std::sync::{Mutex, PoisonError};
 
-/// The switch and the position that the gateway wants it in. [`AdmissionSwitch::set`] throws it at once;
+/// The switch and the position that the gateway wants it in. `set` throws it at once;
 /// [`AdmissionSwitch::hold`] keeps it there for a moment more.
 #[derive(Debug)]
 pub struct AdmissionSwitch {

@@ -29,7 +29,7 @@ pub struct Listener {
     pub address: SocketAddr,
     /// The leg by which its connections come in.
     pub leg: LegId,
-    /// Their profile: see [`LegPolicies::of`].
+    /// Their profile: see `LegPolicies::of`.
     pub profile: usize,
 }
 

@@ -441,7 +441,7 @@ impl Shared {
         std::mem::take(&mut abandoned)
     }
 
-    /// Tries again after [`Shared::out_of_descriptors`].
+    /// Tries again after `out_of_descriptors`.
     pub fn clear_exhaustion(&self) {
         if self.exhausted_at.swap(NEVER, Ordering::Relaxed) != NEVER {
             self.workers.ring();

@@ -1,7 +1,7 @@
 //! Pages and figures of reports: HTML that carries its figures, style, script and uPlot and loads nothing from
 //! anywhere, and the same figures as SVG files.
 //!
-//! Here are the page of a study ([`study`]), a figure as the page and the file draw it ([`figure`], [`svg`]), and
+//! Here are the page of a study ([`study`]), a figure as the page and the file draw it ([`figure`], [`svg()`]), and
 //! [`page`], which makes any page whole; the templates are in `web/`. What a report says is for others to find out:
 //! `bentpipe-study` makes tables and lines, `bentpipe-demo` and `bentpipe compare` have pages of their own beside
 //! their figures. Begin with [`page`].

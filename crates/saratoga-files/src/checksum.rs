@@ -128,7 +128,7 @@ impl Sum {
         self.rest_while(file, len, || Ok(()))
     }
 
-    /// As [`Self::rest`], for the peer at `whom`, in `turns` with others and as long as it is wanted.
+    /// As `rest`, for the peer at `whom`, in `turns` with others and as long as it is wanted.
     ///
     /// # Errors
     /// What reading gives, or that it is not wanted any more.

@@ -1,4 +1,4 @@
-//! The server: it waits for REQUESTs, and serves a tree of files to those that it accepts ([`accept`]).
+//! The server: it waits for REQUESTs, and serves a tree of files to those that it accepts (`accept`).
 
 mod accept;
 mod lists;
