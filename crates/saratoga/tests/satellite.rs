@@ -194,3 +194,34 @@ fn losses_do_not_make_packets_shorter() {
         run.transmitted
     );
 }
+
+/// At the border of descriptors of 32 and 64 bits, with holes there too: all arrives.
+#[test]
+fn files_of_about_4_gib_arrive() {
+    for (i, size) in [(1 << 32) - 1, 1 << 32, (1 << 32) + 1]
+        .into_iter()
+        .enumerate()
+    {
+        let rate = Rate::from_bits_per_sec(10_000_000_000);
+        let path = Path {
+            rate,
+            round_trip: Duration::from_millis(20),
+            // One packet of 60 kB in 50.
+            bit_errors: 4e-8,
+            seed: i as u64,
+            longest: None,
+            seldom: None,
+        };
+        let run = path.transfer(sender::Config {
+            rate,
+            payload: 60_000,
+            ..sending(size)
+        });
+        assert!(
+            run.transmitted > size + size / 100,
+            "{size}: some were lost"
+        );
+        let took = run.known.since(Instant::ZERO);
+        assert!(took < Duration::from_secs(5), "{size}: {took:?}");
+    }
+}
