@@ -12,7 +12,7 @@ mod intercept;
 mod listeners;
 mod loopback_probe;
 mod mark;
-mod nat;
+mod nat_detection;
 mod ruleset;
 mod switch;
 mod table_thread;

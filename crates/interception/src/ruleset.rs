@@ -48,9 +48,9 @@
 //!   catch those of new connections.
 
 mod admission;
-mod looped_syns;
 mod mss;
 mod passed_syns;
+mod syn_entrance;
 
 pub(crate) use admission::SwitchPosition;
 pub use admission::{Limit, PassReason};
@@ -207,7 +207,7 @@ impl Ruleset {
         let (own, passing, standing) = (self.own(), self.passing(), admission::chain());
         let (passed, entering) = (
             passed_syns::sets(),
-            looped_syns::sets(self.seed, self.queued),
+            syn_entrance::sets(self.seed, self.queued),
         );
         let holders = is("priority", self.marks.holders());
         let unreachable = self.marks.unreachable();

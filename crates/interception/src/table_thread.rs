@@ -5,7 +5,7 @@
 //! ended or does not answer any more.
 
 use crate::intercept::{InterceptError, PassCounters};
-use crate::nat::NatDetector;
+use crate::nat_detection::NatDetector;
 use crate::ruleset::Ruleset;
 use crate::switch::AdmissionSwitch;
 use bentpipe_os::nft::{NftError, OwnerTable, TableFamily};

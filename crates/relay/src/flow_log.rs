@@ -1,7 +1,7 @@
 //! The flow log: one line of JSON for each flow that has ended, written by a thread of its own.
 
-use crate::accounting::FlowRecord;
 use crate::counters::Counters;
+use crate::flow_stats::FlowRecord;
 use bentpipe_gateway_config::LegId;
 use bentpipe_os::sched;
 use bentpipe_sockets::tcp::Info;

@@ -13,12 +13,12 @@
 //! answered connections their clients do not confirm are answered early from then on: a forger proves nothing,
 //! and the far side never hears of it.
 
-mod backlog;
 mod quotas;
+mod syn_backlog;
 mod table;
 
-pub use backlog::Backlog;
-pub(crate) use backlog::LONGEST as LONGEST_BACKLOG;
 pub(crate) use quotas::Quotas;
+pub use syn_backlog::Backlog;
+pub(crate) use syn_backlog::LONGEST as LONGEST_BACKLOG;
 pub use table::HandshakeTable;
 pub(crate) use table::{HeldSyn, SynStatus, Ticket};

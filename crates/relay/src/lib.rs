@@ -9,12 +9,12 @@
 //! whatever an operator sees, is `bentpipe-gateway`. Begin with `worker.rs`, then `flow.rs` and `pump.rs`.
 #![forbid(unsafe_code)]
 
-mod accounting;
 mod counters;
 mod dial;
 mod flow;
 mod flow_limit;
 pub mod flow_log;
+mod flow_stats;
 mod handshake;
 pub mod listen;
 pub mod memory_pressure;
@@ -22,18 +22,18 @@ mod pump;
 mod shared;
 mod slab;
 mod socket_policy;
-mod standstill;
 mod unanswered_dials;
 mod worker;
+mod worker_freeze;
 
 /// What [`flow_limit`] shares; its tests put loom's in their place.
 mod sync {
     pub(crate) use std::sync::atomic::{AtomicUsize, Ordering, fence};
 }
 
-pub use accounting::{Accounting, Distribution, FlowRecord, FlowTimes, Histogram};
 pub use counters::{Counter, Counters, Entry, Snapshot};
 pub use flow_limit::FlowBounds;
+pub use flow_stats::{Accounting, Distribution, FlowRecord, FlowTimes, Histogram};
 pub use handshake::{Backlog, HandshakeTable};
 pub use listen::{ListenError, Listener, Listeners};
 pub use shared::{AdmissionMode, Impairment, Lifecycle, Settings, Shared};

@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_knows_whether_it_has_read_much() {
+    fn a_pump_knows_whether_it_has_read_much() {
         for (sent, much) in [(SMALL, false), (SMALL + 1, true), (5 * SMALL, true)] {
             let ((mut source, from), (to, mut sink)) = (pair(), pair());
             let (mut pump, mut buffers) = (Pump::new(), buffers());

@@ -7,7 +7,7 @@
 mod accept;
 mod breaking;
 mod closing;
-mod dropped;
+mod dropped_syns;
 mod idle;
 mod silent_dials;
 mod stalled;
@@ -16,14 +16,14 @@ mod takeover;
 
 pub use syn_queue::SynQueue;
 
-use crate::accounting::Accounting;
 use crate::counters::Counters;
 use crate::flow::{Flow, Phase, Side};
+use crate::flow_stats::Accounting;
 use crate::listen::{Listener, Listeners};
 use crate::pump::{Broken, PumpBuffers, PumpState};
 use crate::shared::{Lifecycle, Settings, Shared};
 use crate::slab::Slab;
-use crate::standstill::StallDetector;
+use crate::worker_freeze::StallDetector;
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::LegId;
 use bentpipe_os::conntrack::Conntrack;

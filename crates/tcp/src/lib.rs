@@ -5,12 +5,12 @@
 mod buffer;
 pub mod config;
 mod connection;
-mod handshake;
+mod established;
+mod host_calls;
 mod input;
 mod least_rtt;
 pub mod ns2;
 mod output;
-mod path;
 mod receiver;
 pub mod recovery;
 mod report;
@@ -22,8 +22,8 @@ pub mod variants;
 
 pub use config::{Config, PRESETS, Preset};
 pub use connection::Connection;
-pub use handshake::Handshake;
-pub use path::Closed;
+pub use established::Handshake;
+pub use host_calls::Closed;
 pub use report::{Cause, Counters, Event, Gauges, State};
 pub use segment::{Options, Segment};
 pub use variants::{UnknownVariant, VARIANTS, Variant};

@@ -51,7 +51,7 @@ pub enum AskError {
     },
     /// It does not answer, or not sensibly.
     #[error("the gateway at {} does not answer ({what})", .path.display())]
-    DeadNeighbours {
+    NoReply {
         /// The control socket.
         path: PathBuf,
         /// What came instead.
@@ -71,7 +71,7 @@ pub fn ask(path: &Path, request: &Request) -> Result<Value, AskError> {
         path: path.to_owned(),
         source,
     })?;
-    let silent = |what: String| AskError::DeadNeighbours {
+    let silent = |what: String| AskError::NoReply {
         path: path.to_owned(),
         what,
     };

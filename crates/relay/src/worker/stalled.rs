@@ -82,7 +82,7 @@ impl Worker {
             return;
         }
         self.stalled.looked = Some(now);
-        self.watch_full_lanes(now);
+        self.watch_full_pumps(now);
         let mut stalled_bytes = StalledBytes::new();
         for pump in self.stalled.pumps.values() {
             if pump.holds_too_much(now) {
@@ -93,7 +93,7 @@ impl Worker {
             .shared
             .memory()
             .report_stalled(self.number, stalled_bytes);
-        self.resize_lanes(now);
+        self.resize_pumps(now);
         self.make_room(now);
     }
 
@@ -130,7 +130,7 @@ impl Worker {
         }
     }
 
-    fn watch_full_lanes(&mut self, now: Instant) {
+    fn watch_full_pumps(&mut self, now: Instant) {
         let pumps = &mut self.stalled.pumps;
         if self.shared.memory().is_under_pressure() {
             for (index, flow) in self.flows.iter_mut() {
@@ -147,11 +147,11 @@ impl Worker {
                 }
             }
         }
-        // Lanes that are not full any more stay until they have their room back.
+        // Pumps that are not full any more stay until they have their room back.
     }
 
     /// Gives less room to pumps that are to have less, and the usual one to the others.
-    fn resize_lanes(&mut self, now: Instant) {
+    fn resize_pumps(&mut self, now: Instant) {
         let mut pumps = std::mem::take(&mut self.stalled.pumps);
         let short = self.shared.memory().is_under_pressure();
         pumps.retain(|(index, side), watched| {

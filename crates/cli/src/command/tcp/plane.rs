@@ -228,6 +228,10 @@ impl<'a> Plane<'a> {
             return Ok(());
         };
         while let Some((id, tuple)) = self.driver.machine_mut().accept(listener) {
+            if streams.is_empty() && self.sums.connections == 0 {
+                // What comes before the first connection is nobody's time.
+                self.began = self.driver.now();
+            }
             let source = file.as_deref().map(Source::open).transpose().or_run()?;
             let mut stream = Stream::new(id, tuple.remote, source, sink.take());
             stream.start(&self.bell);
