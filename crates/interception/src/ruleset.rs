@@ -11,7 +11,7 @@
 //!   by. `cross_0`, `cross_1`: for those, that way or this, the operator's policies, of which the first that
 //!   matches decides, and what is done without any. What is to be split gets a priority of ours, which tells
 //!   entrance (leg and profile) and worker. Not a mark: a SYN that passes in the end keeps the operator's. `enter`
-//!   remembers it ([`looped_syns`]).
+//!   remembers it ([`syn_entrance`]).
 //! - `standing`: the first thing that these are asked: whether the gateway splits new flows at present.
 //!   That is the [`Switch`]'s position, which needs no nft to change; where nobody holds it, the
 //!   gateway does not attend. What is not split passes end to end, counted by the reason, and `deliver`
