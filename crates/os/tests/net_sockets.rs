@@ -31,25 +31,28 @@ fn transparent_and_mark_need_a_capability_and_work_with_it() {
 }
 
 #[test]
-fn what_a_path_carries_is_known_and_longer_batches_arrive_all_the_same() {
+fn what_a_path_carries_is_known_and_what_is_longer_goes_in_fragments_or_not_at_all() {
     need!(Root);
     let netns = Netns::create("path_mtu").unwrap();
-    netns.netlink().unwrap().set_mtu("lo", Bytes(1300)).unwrap();
+    netns.netlink().unwrap().set_mtu("lo", Bytes(1100)).unwrap();
     let arrived = netns.run(|| {
         let near = Udp::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let far = Udp::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let to = far.local_address().unwrap();
-        assert_eq!(path_mtu(to).unwrap(), 1300);
-        near.send(&[7; 14_000], 1400, to).unwrap();
+        assert_eq!(path_mtu(to).unwrap(), 1100);
+        let refused = near.send(&[7; 1300], 1300, to).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EMSGSIZE));
+        assert!(near.was_too_long());
+        near.send(&[7; 12_000], 1200, to).unwrap();
         let mut buffer = vec![0; RECEIVE];
         let mut arrived = 0;
         while let Some(received) = far.receive(&mut buffer).unwrap() {
-            assert_eq!(received.segment, 1400);
+            assert_eq!(received.segment, 1200);
             arrived += received.len;
         }
         arrived
     });
-    assert_eq!(arrived.unwrap(), 14_000);
+    assert_eq!(arrived.unwrap(), 12_000);
 }
 
 /// A datagram whose source port is 0 can be forged, and no answer to it can be sent: it is passed over.
