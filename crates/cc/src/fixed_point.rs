@@ -36,8 +36,7 @@ pub const CWND_LIMITED: u32 = 1;
 /// [`RawAck::flags`]: more data waits than the share of the link could carry.
 pub const HUNGRY: u32 = 2;
 
-/// How a link is to be used: `struct bp_params`, without who configured it and the overhead, which
-/// no rule reads.
+/// How a link is to be used: `struct bp_params`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Params {
     /// Bytes a second on the wire; 0: unknown.
@@ -48,6 +47,8 @@ pub struct Params {
     pub pace_q16: u32,
     /// Queueing delay at which the rate control yields, in microseconds; 0: never.
     pub guard_us: u32,
+    /// Bytes that the link adds to a packet. No rule reads it: [`RawWindow::wire`] has it.
+    pub overhead: u32,
     /// [`AGGRESSIVE`], [`UNCAPPED`].
     pub flags: u32,
     /// Window of the rate control, in bandwidth-delay products.
@@ -146,6 +147,7 @@ impl From<&LinkParams> for Params {
             rtt0_us: micros(link.rtt0),
             pace_q16: (link.pace.value() * 65_536.0) as u32,
             guard_us: link.guard.map_or(0, micros),
+            overhead: narrow(link.overhead),
             flags,
             windows: link.windows,
         }

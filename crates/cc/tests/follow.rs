@@ -151,6 +151,7 @@ impl World {
             rtt0_us: 25_000,
             pace_q16: 64_553,
             guard_us: 60_000,
+            overhead: 0,
             flags: 0,
             windows: 3,
         };

@@ -152,7 +152,7 @@ impl Config {
     }
 
     /// Bytes that a segment with `payload` bytes takes of the link's rate: headers, and what the link adds.
-    pub(crate) fn on_the_wire(&self, payload: u32) -> Bytes {
+    pub fn on_the_wire(&self, payload: u32) -> Bytes {
         Bytes(u64::from(self.data_header()) + u64::from(payload)) + self.settings.link.overhead
     }
 

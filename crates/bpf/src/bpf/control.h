@@ -92,6 +92,15 @@ static __always_inline u64 bp_link_rate(const struct bp_params *p)
 	return (rate * bp_min(p->pace_q16, 65536u)) >> 16;
 }
 
+/*
+ * A full segment on the wire: payload, the TCP header with the options of every segment, the IP header, and
+ * what the link adds.
+ */
+static __always_inline u32 bp_wire(const struct bp_params *p, u32 mss, u32 tcp_header, u32 ipv6)
+{
+	return mss + tcp_header + (ipv6 ? 40 : 20) + p->overhead;
+}
+
 /* Payload rate whose segments take `wire` bytes a second on the wire. */
 static __always_inline u64 bp_payload_rate(const struct bp_window *w, u64 wire)
 {

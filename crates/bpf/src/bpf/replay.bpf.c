@@ -21,6 +21,8 @@ struct step {
 	struct bp_ack ack;
 	u32 what;
 	u32 receiver;
+	u32 tcp_header;		/* 0: the window says what a segment takes on the wire */
+	u32 ipv6;
 };
 
 struct hybla_step {
@@ -49,6 +51,16 @@ struct {
 	__type(value, struct rate_step);
 } rate_steps SEC(".maps");
 
+/* The window as a socket with such headers has it. */
+static __always_inline struct bp_window window_of(const struct step *step)
+{
+	struct bp_window w = step->window;
+
+	if (step->tcp_header)
+		w.wire = bp_wire(&step->params, w.mss, step->tcp_header, step->ipv6);
+	return w;
+}
+
 SEC("syscall")
 int replay_hybla(void *ctx)
 {
@@ -62,7 +74,7 @@ int replay_hybla(void *ctx)
 	if (!at)
 		return 1;
 	p = at->step.params;
-	w = at->step.window;
+	w = window_of(&at->step);
 	a = at->step.ack;
 	h = at->hybla;
 	if (at->step.what == REPLAY_INIT)
@@ -91,7 +103,7 @@ int replay_rate(void *ctx)
 	if (!at)
 		return 1;
 	p = &at->step.params;
-	w = at->step.window;
+	w = window_of(&at->step);
 	a = at->step.ack;
 	r = at->rate;
 	s = &at->share;

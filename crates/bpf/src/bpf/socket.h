@@ -41,13 +41,13 @@ static __always_inline void bp_window_of(struct sock *sk, const struct bp_params
 					 struct bp_window *w)
 {
 	struct tcp_sock *tp = bp_tcp(sk);
-	u32 ip = sk->__sk_common.skc_family == AF_INET6 ? 40 : 20;
+	u32 ipv6 = sk->__sk_common.skc_family == AF_INET6;
 
 	w->cwnd = tp->snd_cwnd;
 	w->ssthresh = tp->snd_ssthresh;
 	w->in_flight = tp->packets_out - tp->sacked_out - tp->lost_out + tp->retrans_out;
 	w->mss = tp->mss_cache;
-	w->wire = w->mss + tp->tcp_header_len + ip + p->overhead;
+	w->wire = bp_wire(p, w->mss, tp->tcp_header_len, ipv6);
 	w->pad = 0;
 	w->pacing = 0;
 }

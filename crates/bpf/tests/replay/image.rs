@@ -52,7 +52,7 @@ impl Image for Params {
             Word(&mut self.rtt0_us),
             Word(&mut self.pace_q16),
             Word(&mut self.guard_us),
-            Pad, // overhead
+            Word(&mut self.overhead),
             Word(&mut self.flags),
             Word(&mut self.windows),
         ]
@@ -190,26 +190,35 @@ impl Image for Share {
     }
 }
 
-/// `struct step`.
+/// `struct step`. With `headers` the C side has to find by itself how long a full segment of `window` is on the wire.
 pub(crate) fn context(
     params: &Params,
     window: &RawWindow,
     ack: &RawAck,
     what: u32,
     receiver: u32,
+    headers: [u32; 2],
 ) -> Vec<u8> {
     let mut bytes = Vec::new();
     params.write(&mut bytes);
-    window.write(&mut bytes);
+    let untold = RawWindow {
+        wire: 0,
+        ..*window
+    };
+    match headers {
+        [0, _] => window.write(&mut bytes),
+        _ => untold.write(&mut bytes),
+    }
     ack.write(&mut bytes);
     bytes.extend(what.to_ne_bytes());
     bytes.extend(receiver.to_ne_bytes());
+    bytes.extend(headers.map(u32::to_ne_bytes).concat());
     bytes
 }
 
 /// Where in it the window lies, and where it ends.
 pub(crate) const WINDOW_AT: usize = 32;
-pub(crate) const STEP: usize = 112;
+pub(crate) const STEP: usize = 120;
 /// Of `struct rate_step`: where `yields` lies, behind the flow, and the share.
 pub(crate) const YIELDS_AT: usize = STEP + 44;
 pub(crate) const SHARE_AT: usize = STEP + 48;

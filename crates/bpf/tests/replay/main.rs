@@ -13,6 +13,8 @@ use bentpipe_cc::rate_control::{self, rate_apply, rate_forget, rate_init, rate_y
 use bentpipe_cc::share::{Share, budget, join, share_ack, turn};
 use image::Field::{Long, Pad, Word};
 use image::{Image, SHARE_AT, STEP, WINDOW_AT, YIELDS_AT, context, read};
+use bentpipe_base::Bytes;
+use bentpipe_tcp as tcp;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use std::cell::Cell;
@@ -39,9 +41,42 @@ struct Step {
     window: Option<RawWindow>,
 }
 
+/// The headers of a sender, of which each side finds by itself how long its segments are on the wire.
+#[derive(Clone, Copy, Debug)]
+struct Headers {
+    ipv6: bool,
+    timestamps: bool,
+}
+
+impl Headers {
+    /// What a socket of the kernel has of them: `tcp_header_len`, and whether it is of IPv6; nothing where the
+    /// window has a segment that no sender has, and says itself how long it is.
+    fn of_socket(self, w: &RawWindow) -> [u32; 2] {
+        let options = if self.timestamps { 12 } else { 0 };
+        match w.mss {
+            1..=9000 => [20 + options, u32::from(self.ipv6)],
+            _ => [0, 0],
+        }
+    }
+
+    /// The window as the simulator's sender has it.
+    fn fill(self, p: &Params, w: &mut RawWindow) {
+        let mut config = tcp::Config {
+            ip_header: if self.ipv6 { 40 } else { 20 },
+            timestamps: self.timestamps,
+            ..tcp::Config::rfc()
+        };
+        config.settings.link.overhead = Bytes(p.overhead.into());
+        if (1..=9000).contains(&w.mss) {
+            w.wire = config.on_the_wire(w.mss).0 as u32;
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Trace {
     params: Params,
+    headers: Headers,
     window: RawWindow,
     /// The state that nothing has set yet, as bytes; `None`: zeroes.
     garbage: Option<Vec<u8>>,
@@ -121,12 +156,14 @@ fn params() -> impl Strategy<Value = Params> {
     let guard = prop_oneof![1 => Just(0), 6 => 10_000..100_000_u32, 1 => wild()];
     let flags = prop::sample::select(vec![0, AGGRESSIVE, UNCAPPED, AGGRESSIVE | UNCAPPED]);
     let windows = prop_oneof![6 => 1..=16_u32, 1 => wild()];
-    (rate, rtt0, pace, guard, flags, windows).prop_map(
-        |(rate, rtt0_us, pace_q16, guard_us, flags, windows)| Params {
+    let overhead = prop_oneof![1 => Just(0), 3 => 1..=1500_u32];
+    (rate, rtt0, pace, guard, overhead, flags, windows).prop_map(
+        |(rate, rtt0_us, pace_q16, guard_us, overhead, flags, windows)| Params {
             rate,
             rtt0_us,
             pace_q16,
             guard_us,
+            overhead,
             flags,
             windows,
         },
@@ -228,10 +265,10 @@ fn trace() -> impl Strategy<Value = Trace> {
     let steps = prop::collection::vec(step(), STEPS / 2..=STEPS);
     let rtt_us = prop_oneof![1 => 1_000..5_000_u32, 9 => 5_000..700_000_u32];
     let times = (0..1_u64 << 40, rtt_us, queue, drained);
-    let manner = any::<[bool; 2]>();
+    let manner = any::<[bool; 4]>();
     (params(), window(), garbage, times, steps, manner).prop_map(
         |(params, window, garbage, (start_ns, rtt_us, queue_us, drained), mut steps, manner)| {
-            let [calm, hungry] = manner;
+            let [calm, hungry, ipv6, timestamps] = manner;
             if calm {
                 steps.iter_mut().for_each(Step::calm);
                 if hungry {
@@ -249,6 +286,7 @@ fn trace() -> impl Strategy<Value = Trace> {
             }
             Trace {
                 params,
+                headers: Headers { ipv6, timestamps },
                 window,
                 calm: calm && garbage.is_none() && start_ns & 1 == 0,
                 garbage,
@@ -316,15 +354,18 @@ fn hybla_is_the_same_in_the_kernel_and_in_rust() {
             // Close enough for Hoe's estimate.
             now_ns = now_ns.wrapping_add(step.after_ns / 64);
             let ack = trace.ack(at, now_ns);
-            if sender(&mut window, step, &mut phase) {
-                let mut bytes = context(&trace.params, &window, &ack, SSTHRESH, 0);
+            let reduces = sender(&mut window, step, &mut phase);
+            let headers = trace.headers.of_socket(&window);
+            trace.headers.fill(&trace.params, &mut window);
+            if reduces {
+                let mut bytes = context(&trace.params, &window, &ack, SSTHRESH, 0, headers);
                 state.write(&mut bytes);
                 kernel.run("hybla", &mut bytes).unwrap();
                 window.ssthresh = hybla_ssthresh(&mut state, &window);
                 same("threshold", at, &read(&bytes[WINDOW_AT..]), &window)?;
                 same("state at it", at, &read(&bytes[STEP..]), &state)?;
             }
-            let mut bytes = context(&trace.params, &window, &ack, what, 0);
+            let mut bytes = context(&trace.params, &window, &ack, what, 0, headers);
             state.write(&mut bytes);
             kernel.run("hybla", &mut bytes).unwrap();
             let before = window;
@@ -397,7 +438,9 @@ fn the_rate_control_is_the_same_in_the_kernel_and_in_rust() {
             sender(w, step, phase);
             // The last two flows have one receiver.
             let receiver = step.flow.min(1) as u32 + 1;
-            let mut bytes = context(p, w, &ack, step.what, receiver);
+            trace.headers.fill(p, w);
+            let headers = trace.headers.of_socket(w);
+            let mut bytes = context(p, w, &ack, step.what, receiver, headers);
             r.write(&mut bytes);
             bytes.extend([0; 4]);
             share.write(&mut bytes);
