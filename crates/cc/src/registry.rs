@@ -104,6 +104,21 @@ pub const REGISTRY: &[Algorithm] = &[
     },
 ];
 
+impl Algorithm {
+    /// One for a connection that shares `link` with others by the same control; `None` where the control
+    /// does not share.
+    pub fn sharing(
+        &self,
+        link: &rate_control::Link,
+        settings: &Settings,
+    ) -> Option<Box<dyn Congestion>> {
+        match self.rate {
+            RateUse::Shares => Some(Box::new(RateControl::on(link.clone(), settings))),
+            RateUse::Ignores | RateUse::Heeds => None,
+        }
+    }
+}
+
 /// The control called `name`, here or on kernel sockets.
 pub fn find(name: &str) -> Option<&'static Algorithm> {
     { REGISTRY.iter() }.find(|variant| variant.name == name || variant.kernel == Some(name))

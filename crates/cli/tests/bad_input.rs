@@ -136,7 +136,7 @@ fn a_mistake_in_a_gateways_own_keys_is_placed_in_the_scenario() {
 
     let text = split("split = { sat = { rate = \"10MB\" } }");
     let said = refused(&bentpipe(&["lab", "run", &file(folder.path(), &text)]), 2);
-    assert!(said.contains("input.toml, gateways.g.split:"), "{said}");
+    assert!(said.contains("input.toml:8:26:"), "{said}");
     assert!(said.contains("10Mbit/s"), "{said}");
 }
 

@@ -40,7 +40,7 @@ mod read;
 use crate::Leg;
 use crate::policy::{ConfigWarning, Policy, Quic, overlaps};
 use bentpipe_base::Bytes;
-use bentpipe_config::Problems;
+use bentpipe_config::{Problems, Table};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -183,7 +183,7 @@ pub struct Config {
     pub intercept: Intercept,
     /// When a client's SYN is answered.
     pub handshake: Handshake,
-    /// Which new connections are split; what matches none is.
+    /// LegId new connections are split; what matches none is.
     pub policies: Vec<Policy>,
     /// What becomes of QUIC.
     pub quic: Quic,
@@ -259,7 +259,22 @@ impl Default for Config {
 impl Config {
     /// Reads `text`; `file` is its name in messages.
     pub fn parse(file: &str, text: &str) -> Result<Self, Problems> {
-        read::config(file, text)
+        read::file(file, text)
+    }
+
+    /// Reads the split of a gateway in a scenario, a `table` of a larger file: the keys of a gateway's own file, and
+    /// those that only simulated legs have (`variant`, `initial_window`, buffers that are `"infinite"`). Problems
+    /// are recorded in the table's document.
+    pub fn of_scenario(table: Table<'_, '_>) -> Self {
+        read::config(table, read::Keys::Scenario)
+    }
+
+    /// The first key that only the legs of a simulated gateway have, by its name in the file.
+    pub fn simulated_key(&self) -> Option<String> {
+        let legs = [(LegId::Lan, &self.lan), (LegId::Sat, &self.sat)];
+        let mut keys = { legs.into_iter() }
+            .filter_map(|(which, leg)| Some(format!("{}.{}", which.name(), leg.simulated_key()?)));
+        keys.next()
     }
 
     /// What in it will hardly do what was meant, though it can be used.

@@ -41,6 +41,20 @@ pub struct Leg {
 }
 
 impl Leg {
+    /// The size of a buffer without bound, which only simulated legs have.
+    pub const UNBOUNDED: Bytes = Bytes(u64::MAX);
+
+    /// The first key that it has and that only simulated legs know.
+    pub fn simulated_key(&self) -> Option<&'static str> {
+        let keys = [
+            ("variant", self.variant.is_some()),
+            ("initial_window", self.initial_window.is_some()),
+            ("send_buffer", self.send_buffer == Self::UNBOUNDED),
+            ("receive_buffer", self.receive_buffer == Self::UNBOUNDED),
+        ];
+        keys.iter().find(|(_, said)| *said).map(|(key, _)| *key)
+    }
+
     /// The satellite leg.
     ///
     /// The [rate control](RATE). With the rate known: [buffers](Self::buffer) for it, of which no more than

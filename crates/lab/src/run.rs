@@ -258,9 +258,10 @@ impl Run<'_> {
     fn gateways(&self, stage: &Stage) -> Result<BTreeMap<String, Process>, LabError> {
         let mut started = BTreeMap::new();
         for (name, gateway) in &self.scenario.gateways {
-            let Some(split) = self.scenario.split_of(name) else {
+            let Some(split) = gateway.splits() else {
                 continue;
             };
+            let split = split.written();
             let program = self.program()?;
             let netns = stage.node(name);
             let cancel = &self.options.cancel;
@@ -351,7 +352,7 @@ impl Run<'_> {
         };
         let splitting = self.scenario.gateways.iter();
         let gateways = splitting
-            .filter(|(name, _)| self.scenario.split_of(name).is_some())
+            .filter(|(_, gateway)| gateway.splits().is_some())
             .map(|(name, _)| {
                 let opened = stage.node(name).run(Diag::open);
                 let diag = opened.unwrap_or_else(|e| Err(io::Error::other(e)))?;

@@ -3,13 +3,16 @@
 //! be those of the scenario. `preset` and `tcp` of hosts tune the simulator's TCP and mean nothing here.
 
 use crate::LabError;
-use bentpipe_scenario::{Amount, FlowKind, Pep, Scenario};
+use bentpipe_scenario::{Amount, FlowKind, Scenario};
 
 /// Refuses what the lab cannot do.
 pub(crate) fn refuse(scenario: &Scenario) -> Result<(), LabError> {
-    let only_there = |pep: &Pep| pep.enabled && !scenario.stands_for_gateway(pep);
-    let peps = scenario.peps.iter().filter(|(_, pep)| only_there(pep));
+    let peps = scenario.peps.iter().filter(|(_, pep)| pep.enabled);
     let mut peps = peps.map(|(name, _)| format!("the PEP `{name}`"));
+    let mut legs = scenario.gateways.iter().filter_map(|(name, gateway)| {
+        let key = gateway.splits()?.config().simulated_key()?;
+        Some(format!("`{key}` as it stands in [gateways.{name}.split]"))
+    });
     let mut flows = scenario.flows.iter().filter_map(|flow| {
         let what = match (&flow.variant, flow.kind, flow.amount) {
             (Some(variant), _, _) => format!("the variant `{variant}`"),
@@ -25,6 +28,7 @@ pub(crate) fn refuse(scenario: &Scenario) -> Result<(), LabError> {
         .map(|variant| format!("the variant `{variant}` of the traffic"));
     match peps
         .next()
+        .or_else(|| legs.next())
         .or_else(|| flows.next())
         .or_else(|| traffic.next())
     {

@@ -5,7 +5,8 @@ use crate::snoop::{Config, Preset, Snoop};
 use crate::split::{self, Split};
 use crate::{Forge, Proxy};
 use bentpipe_base::{Bytes, Rate};
-use bentpipe_gateway_config::Leg;
+use bentpipe_gateway_config::{self as gateway_config, Leg};
+use bentpipe_tcp as tcp;
 use core::time::Duration;
 
 /// What a scenario says about a proxy and its link.
@@ -61,14 +62,14 @@ fn filter_config(settings: &Settings) -> ack_filter::Config {
     }
 }
 
-/// The gateway's legs, with the paper's buffer without bound.
+/// The gateway of a link of that rate, as it is where its operator says nothing else.
 fn split_config(settings: &Settings) -> split::Config {
-    let legs = (Leg::terrestrial(), Leg::satellite(settings.rate));
-    let config = split::Config::of_legs(&legs.0, &legs.1);
-    split::Config {
-        buffer: None,
-        ..config.expect("the registry of controls has Hybla and rate, see the test")
-    }
+    let gateway = gateway_config::Config {
+        sat: Leg::satellite(settings.rate),
+        ..gateway_config::Config::default()
+    };
+    let config = split::Config::of_gateway(&gateway, &tcp::Config::rfc());
+    config.unwrap_or_else(|(_, why)| unreachable!("the registry of controls has the legs', see the test: {why}"))
 }
 
 /// The kind called `name`.

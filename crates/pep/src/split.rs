@@ -7,8 +7,12 @@
 //! a reset on one side resets the other.
 //!
 //! Set-up is end to end by default, as in the paper: SYN, SYN-ACK and ACK pass, then both legs go on
-//! with the numbers, options and clocks that the ends have seen ([`Setup::EndToEnd`]); or the SYN is
-//! answered at once and the other side dialled ([`Setup::Early`]).
+//! with the numbers, options and clocks that the ends have seen ([`Handshake::EndToEnd`](bentpipe_gateway_config::Handshake)); or
+//! the SYN is answered at once and the other side dialled (`Early`).
+//!
+//! What the gateway does with sockets, the legs do with endpoints: each has its policy ([`bentpipe_gateway_config::Leg`]), takes no more
+//! from its peer than its receive buffer holds, and is given no more than its send buffer holds. Flows whose control
+//! shares its link's rate share it among all flows of their leg.
 //!
 //! What cannot be read, belongs to no flow that was seen from its SYN on, or comes with a SYN that
 //! bears what the legs do not speak (unknown options, data, both ends at once) passes untouched. So
@@ -22,16 +26,18 @@ mod leg_config;
 mod legs;
 mod opening;
 
-pub use config::{Config, Setup};
+pub use config::Config;
 pub use leg_config::{LegError, tcp_config};
 
 use crate::flow_table::{FlowId, FlowTable};
 use crate::{Forge, Pep, Side};
 use bentpipe_base::{Bytes, Instant, Machine, Stream};
+use bentpipe_gateway_config as gateway_config;
 use bentpipe_tcp::{Connection, Handshake, Segment};
 use bentpipe_wire::Flags;
 use core::convert::Infallible;
 use core::time::Duration;
+use config::Links;
 use legs::Legs;
 use opening::{Opening, Seen};
 use std::collections::VecDeque;
@@ -81,6 +87,7 @@ enum Stage {
 /// The proxy: see the module's head.
 pub struct Split<P: Forge> {
     config: Config,
+    links: Links,
     flows: FlowTable<Key<P::Endpoint>, Flow>,
     out: VecDeque<(Side, P)>,
     /// Payload bytes held for all flows.
@@ -97,7 +104,8 @@ impl<P: Forge> Split<P> {
     pub fn new(config: Config) -> Self {
         Self {
             chance: Stream::new(config.seed, "pep.split"),
-            config: config.bounded(),
+            config,
+            links: Links::default(),
             flows: FlowTable::new(),
             out: VecDeque::new(),
             held: 0,
@@ -181,17 +189,17 @@ impl<P: Forge> Split<P> {
         }
         let opens = flags.contains(Flags::SYN) && !flags.contains(Flags::ACK);
         if opens && packet.is_plain() && segment.payload.is_empty() && !flags.contains(Flags::FIN) {
-            if self.is_full() {
+            if !self.config.intercepts(from) || self.is_full() {
                 return false;
             }
-            match self.config.setup {
-                Setup::EndToEnd => {
+            match self.config.handshake {
+                gateway_config::Handshake::EndToEnd => {
                     let default_mss = self.config.leg(from).default_mss();
                     let opening = Opening::new(from, &segment, default_mss, now);
                     self.add(key, Stage::Opening(opening), now);
                     return false;
                 }
-                Setup::Early => {
+                gateway_config::Handshake::Early => {
                     let legs = self.dial(from, &segment, now);
                     return self.split(key, legs, from, segment, now);
                 }
@@ -202,7 +210,7 @@ impl<P: Forge> Split<P> {
             && stands
             && !segment.payload.is_empty()
         {
-            if self.is_full() {
+            if !self.config.intercepts(from) || self.is_full() {
                 return false;
             }
             let [near, far] = opening::unseen(&segment, &ends);
@@ -271,7 +279,8 @@ impl<P: Forge> Split<P> {
     /// Both legs of a connection that stands: `near` on side `from`.
     fn taken_over(&self, from: Side, near: &Handshake, far: &Handshake, now: Instant) -> Legs {
         let leg = |side, standing| {
-            Connection::taken_over(Arc::clone(self.config.leg(side)), standing, now)
+            let config = Arc::clone(self.config.leg(side));
+            self.shared(side, Connection::taken_over(config, standing, now))
         };
         Legs::new(from, leg(from, near), leg(from.opposite(), far))
     }
@@ -281,20 +290,29 @@ impl<P: Forge> Split<P> {
         // Any 32 of the bits.
         let iss = bentpipe_base::Seq(self.chance.bits() as u32);
         let config = |side| Arc::clone(self.config.leg(side));
+        let far = from.opposite();
         Legs::new(
             from,
-            Connection::listen(config(from), iss, now),
-            Connection::connect(config(from.opposite()), syn.seq, now),
+            self.shared(from, Connection::listen(config(from), iss, now)),
+            self.shared(far, Connection::connect(config(far), syn.seq, now)),
         )
+    }
+
+    /// `leg`, which shares the link on its `side` with the other flows where its control does that.
+    fn shared(&self, side: Side, mut leg: Connection) -> Connection {
+        if let Some(control) = self.links.control(side, leg.config()) {
+            leg.set_congestion(control);
+        }
+        leg
     }
 
     fn add(&mut self, key: Key<P::Endpoint>, stage: Stage, now: Instant) -> FlowId {
         let silence = match stage {
-            Stage::Opening(_) => OPENING,
+            Stage::Opening(_) => Some(OPENING),
             Stage::Split(_) => self.config.idle,
         };
         let flow = Flow { stage, active: now };
-        self.flows.insert(key, flow, now + silence)
+        self.flows.insert(key, flow, after(now, silence))
     }
 
     fn forget(&mut self, id: FlowId) {
@@ -320,7 +338,6 @@ impl<P: Forge> Split<P> {
         let before = legs.held;
         let out = &mut self.out;
         legs.settle(
-            self.config.buffer,
             &mut self.counters,
             now,
             |side, segment, length| {
@@ -367,17 +384,22 @@ impl<P: Forge> Split<P> {
     }
 }
 
+/// The time `wait` after `from`; `None` is never.
+fn after(from: Instant, wait: Option<Duration>) -> Instant {
+    wait.map_or(Instant::MAX, |wait| from + wait)
+}
+
 impl Flow {
     /// When it has been silent for too long.
-    fn silent(&self, idle: Duration) -> Instant {
+    fn silent(&self, idle: Option<Duration>) -> Instant {
         let most = match self.stage {
-            Stage::Opening(_) => OPENING.min(idle),
+            Stage::Opening(_) => Some(idle.map_or(OPENING, |idle| OPENING.min(idle))),
             Stage::Split(_) => idle,
         };
-        self.active + most
+        after(self.active, most)
     }
 
-    fn due(&self, idle: Duration) -> Instant {
+    fn due(&self, idle: Option<Duration>) -> Instant {
         let timers = match &self.stage {
             Stage::Opening(_) => Instant::MAX,
             Stage::Split(legs) => legs.deadline(),
@@ -413,7 +435,7 @@ impl<P: Forge> Machine for Split<P> {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.flows.deadline()
+        self.flows.deadline().filter(|at| *at != Instant::MAX)
     }
 }
 

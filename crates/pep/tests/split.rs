@@ -1,8 +1,9 @@
 //! Streams through a split: two endpoints, one on either side, and links that lose.
 
 use bentpipe_base::{Bytes, Instant, Machine, Seq};
-use bentpipe_pep::split::{Config, Setup, Split};
+use bentpipe_pep::split::{Config, Split};
 use bentpipe_pep::{Forge, Pep, Side};
+use bentpipe_gateway_config::{Handshake, Intercept};
 use bentpipe_tcp::{self as tcp, Cause, Connection, Event, State};
 use bentpipe_wire::{Packet, Payload, Transport};
 use core::time::Duration;
@@ -180,6 +181,13 @@ fn net(opener: usize, config: Config, amounts: [usize; 2], first: [bool; 2]) -> 
     }
 }
 
+fn handshake(early: bool) -> Handshake {
+    match early {
+        true => Handshake::Early,
+        false => Handshake::EndToEnd,
+    }
+}
+
 fn stock() -> Config {
     Config::new(tcp::Config::rfc(), tcp::Config::rfc())
 }
@@ -202,10 +210,14 @@ proptest! {
             9 => prop::collection::vec(prop::bool::weighted(0.08), 997..1009),
         ],
     ) {
+        let leg = tcp::Config {
+            send_buffer: Bytes(bound.unwrap_or(u64::MAX)),
+            receive_buffer: Bytes(bound.unwrap_or(4 << 20)),
+            ..tcp::Config::rfc()
+        };
         let config = Config {
-            setup: if early { Setup::Early } else { Setup::EndToEnd },
-            buffer: bound.map(Bytes),
-            ..stock()
+            handshake: handshake(early),
+            ..Config::new(leg.clone(), leg)
         };
         let mut net = net(opener, config, amounts, first);
         net.losses = losses;
@@ -217,7 +229,8 @@ proptest! {
                 side, net.ends[1 - side].read.len(), want.len());
         }
         if let Some(bound) = bound {
-            prop_assert!(net.most <= 2 * bound, "{} of {bound}", net.most);
+            // A send and a receive buffer each way.
+            prop_assert!(net.most <= 4 * bound, "{} of {bound}", net.most);
         }
         if net.losses.iter().all(|lost| !lost) {
             prop_assert_eq!(net.split.tally().split, 1);
@@ -234,9 +247,10 @@ proptest! {
             0..80,
         ),
     ) {
-        let setup = if early { Setup::Early } else { Setup::EndToEnd };
         let standing = Some(Arc::new(tcp::Config::ns2())).filter(|_| !early);
-        let mut split = Split::<Packet>::new(Config { setup, standing, flows: 1, ..stock() });
+        let mut split = Split::<Packet>::new(Config {
+            handshake: handshake(early), standing, flows: 1, idle: Some(Duration::from_secs(7200)), ..stock()
+        });
         let mut now = Instant::ZERO;
         for (ground, other, flags, seq, ack, window, payload, wait) in packets {
             let (from, to) = if ground { (0, 1) } else { (1, 0) };
@@ -299,7 +313,7 @@ fn the_sender_is_done_before_the_receiver_has_begun() {
 #[test]
 fn a_silent_connection_is_given_up_on_both_sides() {
     let config = Config {
-        idle: Duration::from_secs(30),
+        idle: Some(Duration::from_secs(30)),
         ..stock()
     };
     let mut net = net(0, config, [1000, 1000], [false, false]);
@@ -307,4 +321,25 @@ fn a_silent_connection_is_given_up_on_both_sides() {
     let broken = [0, 1].map(|side| net.ends[side].broken);
     assert_eq!(broken, [Some(Cause::Reset); 2]);
     assert_eq!(net.split.tally().expired, 1);
+}
+
+/// By the side from which the connection is opened.
+#[test]
+fn only_connections_of_the_configured_side_are_split() {
+    for (intercept, split) in [
+        (Intercept::Lan, [1, 0]),
+        (Intercept::Sat, [0, 1]),
+        (Intercept::Both, [1, 1]),
+    ] {
+        for opener in 0..2 {
+            let config = Config {
+                intercept,
+                ..stock()
+            };
+            let mut net = net(opener, config, [5_000, 5_000], [true, true]);
+            net.run(Duration::from_secs(60));
+            assert_eq!(net.ends.each_ref().map(|end| end.read.len()), [5_000; 2]);
+            assert_eq!(net.split.tally().split, split[opener], "{intercept:?} {opener}");
+        }
+    }
 }

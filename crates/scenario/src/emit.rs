@@ -2,8 +2,7 @@
 
 use crate::model::{
     AckFilter, Amount, BufferRange, Change, Direction, Endpoint, Flow, FlowKind, Gateway, Gilbert,
-    Ip, Link, Outage, Pep, PepKind, Queue, QueueLimit, Red, Scenario, Snoop, Split, SplitLeg,
-    TcpSettings, Traffic, TrafficSource,
+    Ip, Link, Outage, Pep, PepKind, Queue, QueueLimit, Red, Scenario, Snoop, TcpSettings, Traffic, TrafficSource,
 };
 use bentpipe_base::Bytes;
 use core::fmt::{self, Write};
@@ -71,6 +70,8 @@ fn gateway(out: &mut String, name: &str, gateway: &Gateway) -> fmt::Result {
     writeln!(out, "\n[gateways.{name}]")?;
     writeln!(out, "sat = \"{}\"\nlan = \"{}\"", gateway.sat, gateway.lan)?;
     tcp(out, &gateway.tcp)?;
+    writeln!(out, "enabled = {}", gateway.enabled)?;
+    endpoint(out, &format!("gateways.{name}"), &gateway.endpoint)?;
     let Some(split) = &gateway.split else {
         return Ok(());
     };
@@ -78,7 +79,7 @@ fn gateway(out: &mut String, name: &str, gateway: &Gateway) -> fmt::Result {
     let nest = |key: &str, table: toml::Table| {
         toml::Table::from_iter([(key.to_owned(), toml::Value::Table(table))])
     };
-    let nested = nest("gateways", nest(name, nest("split", split.clone())));
+    let nested = nest("gateways", nest(name, nest("split", split.written().clone())));
     write!(out, "\n{nested}")
 }
 
@@ -138,45 +139,7 @@ fn pep(out: &mut String, name: &str, pep: &Pep) -> fmt::Result {
             None => Ok(()),
         },
         PepKind::Snoop(settings) => snoop(out, settings),
-        PepKind::Split(settings) => split(out, name, settings),
     }
-}
-
-fn split(out: &mut String, name: &str, split: &Split) -> fmt::Result {
-    writeln!(out, "setup = \"{}\"", split.setup.name())?;
-    match split.buffer {
-        Some(size) => writeln!(out, "buffer = \"{size}\"")?,
-        None => writeln!(out, "buffer = \"infinite\"")?,
-    }
-    if let Some(flows) = split.flows {
-        writeln!(out, "flows = {flows}")?;
-    }
-    if let Some(idle) = split.idle {
-        writeln!(out, "idle = \"{}\"", time(idle))?;
-    }
-    endpoint(out, &format!("peps.{name}"), &split.endpoint)?;
-    for (side, leg) in [("ground", &split.ground), ("space", &split.space)] {
-        if *leg == SplitLeg::default() {
-            continue;
-        }
-        writeln!(out, "[peps.{name}.{side}]")?;
-        let text =
-            |key, value: &Option<String>| value.as_ref().map(|it| format!("{key} = \"{it}\""));
-        let lines = [
-            text("variant", &leg.variant),
-            text("congestion_control", &leg.congestion_control),
-            leg.initial_window
-                .map(|segments| format!("initial_window = {segments}")),
-            leg.rate.map(|rate| format!("rate = \"{rate}\"")),
-            leg.pacing.map(|share| format!("pacing = \"{share}\"")),
-            leg.receive_window
-                .map(|size| format!("receive_window = \"{size}\"")),
-        ];
-        for line in lines.into_iter().flatten() {
-            writeln!(out, "{line}")?;
-        }
-    }
-    Ok(())
 }
 
 fn snoop(out: &mut String, snoop: &Snoop) -> fmt::Result {

@@ -38,7 +38,7 @@ mod topology;
 pub use model::{
     AckFilter, Amount, Blue, BufferRange, Change, Direction, Endpoint, Flow, FlowKind, Gateway,
     Gilbert, Host, Ip, Link, Outage, Pep, PepKind, Preset, Queue, QueueLimit, Red, RedKind, Router,
-    SARATOGA, Scenario, Snoop, SnoopPreset, Split, SplitLeg, SplitSetup, TcpSettings, Traffic,
+    SARATOGA, Scenario, Snoop, SnoopPreset, Split, TcpSettings, Traffic,
     TrafficSource,
 };
 pub use parse::Known;

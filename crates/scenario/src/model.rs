@@ -5,12 +5,14 @@ mod channel;
 mod endpoint;
 mod flow;
 mod pep;
+mod split;
 mod traffic;
 
 pub use channel::{Blue, Change, Gilbert, Outage, Queue, QueueLimit, Red, RedKind};
 pub use endpoint::{Endpoint, Preset};
 pub use flow::{Amount, Flow, FlowKind, SARATOGA};
-pub use pep::{AckFilter, Pep, PepKind, Snoop, SnoopPreset, Split, SplitLeg, SplitSetup};
+pub use pep::{AckFilter, Pep, PepKind, Snoop, SnoopPreset};
+pub use split::Split;
 pub use traffic::{Traffic, TrafficSource};
 
 use bentpipe_base::{Bytes, Probability, Rate};
@@ -78,24 +80,6 @@ impl Scenario {
     }
 }
 
-impl Scenario {
-    /// What the real gateway called `name` is configured with, where it splits: nothing where a
-    /// [proxy that stands for it](Self::stands_for_gateway) is switched off.
-    pub fn split_of(&self, name: &str) -> Option<&toml::Table> {
-        let split = self.gateways.get(name)?.split.as_ref()?;
-        let mut stand_ins = self.peps.values().filter(|pep| pep.node == name);
-        let off = stand_ins.any(|pep| self.stands_for_gateway(pep) && !pep.enabled);
-        (!off).then_some(split)
-    }
-
-    /// Whether `pep` is a split at a gateway that has one of its own: the simulator's and the lab's
-    /// form of one thing, which `enabled` switches on either side.
-    pub fn stands_for_gateway(&self, pep: &Pep) -> bool {
-        let gateway = self.gateways.get(&pep.node);
-        matches!(pep.kind, PepKind::Split(_)) && gateway.is_some_and(|it| it.split.is_some())
-    }
-}
-
 /// The Internet protocol in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ip {
@@ -159,8 +143,19 @@ pub struct Gateway {
     pub lan: String,
     /// What its own sockets start from.
     pub tcp: TcpSettings,
-    /// The configuration of the split, in the gateway's own keys: handed to it as it is.
-    pub split: Option<toml::Table>,
+    /// The TCP of its legs in the simulator.
+    pub endpoint: Endpoint,
+    /// Whether it splits, where it has a `split`; a sweep may switch it. Default yes.
+    pub enabled: bool,
+    /// How it splits.
+    pub split: Option<Split>,
+}
+
+impl Gateway {
+    /// How it splits, where it does.
+    pub fn splits(&self) -> Option<&Split> {
+        self.split.as_ref().filter(|_| self.enabled)
+    }
 }
 
 /// TCP settings of one node. The defaults are those of a stock Linux (Debian 12, kernel 6.1, with

@@ -5,9 +5,9 @@ mod endpoint;
 mod flows;
 mod links;
 mod nodes;
+mod old_split;
 mod peps;
 mod queue;
-mod split;
 mod traffic;
 
 use crate::model::{Ip, Scenario};

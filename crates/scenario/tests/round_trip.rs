@@ -4,7 +4,7 @@ use bentpipe_base::{Bytes, Probability, Rate};
 use bentpipe_scenario::{
     AckFilter, Amount, Blue, BufferRange, Change, Direction, Endpoint, Flow, FlowKind, Gateway,
     Gilbert, Host, Ip, Link, Outage, Pep, PepKind, Preset, Queue, QueueLimit, Red, RedKind, Router,
-    Scenario, Snoop, SnoopPreset, Split, SplitLeg, SplitSetup, TcpSettings, Traffic, TrafficSource,
+    Scenario, Snoop, SnoopPreset, Split, TcpSettings, Traffic, TrafficSource,
 };
 use bentpipe_traffic::Model;
 use core::time::Duration;
@@ -222,58 +222,38 @@ fn snoop() -> impl Strategy<Value = Pep> {
         )
 }
 
-fn split_leg() -> impl Strategy<Value = SplitLeg> {
-    use prop::option::of;
+/// How a gateway splits, in its own keys and those that only simulated legs have.
+fn split() -> impl Strategy<Value = Split> {
     let control = prop_oneof![
-        Just((None, None)),
-        Just((Some("sack".to_owned()), None)),
-        Just((None, Some("cubic".to_owned()))),
+        Just(""),
+        Just("variant = \"sack\", initial_window = 30, "),
+        Just("congestion_control = \"cubic\", insist = true, "),
     ];
-    let rate = of((1u64..1 << 40, of(1u32..1000)));
-    (control, of(1u32..1000), rate, of(bytes(1..1 << 29))).prop_map(
-        |((variant, congestion_control), initial_window, rate, receive_window)| SplitLeg {
-            variant,
-            congestion_control,
-            initial_window,
-            rate: rate.map(|(rate, _)| Rate::from_bits_per_sec(rate)),
-            pacing: rate
-                .and_then(|(_, pacing)| pacing)
-                .map(|share| Probability::new(f64::from(share) / 1000.0).expect("it is below 1")),
-            receive_window,
-        },
-    )
-}
-
-fn split_pep() -> impl Strategy<Value = Pep> {
-    use prop::option::of;
-    let bounds = (
-        of(bytes(1..1 << 40)),
-        of(1u32..=10_000_000),
-        of(duration(1..1 << 42)),
-    );
-    (
-        endpoint(),
-        any::<[bool; 2]>(),
-        bounds,
-        split_leg(),
-        split_leg(),
-    )
-        .prop_map(
-            |(endpoint, [enabled, early], (buffer, flows, idle), ground, space)| Pep {
-                node: "hub".to_owned(),
-                link: "space".to_owned(),
-                enabled,
-                kind: PepKind::Split(Box::new(Split {
-                    endpoint,
-                    setup: SplitSetup::ALL[usize::from(early)],
-                    buffer,
-                    flows,
-                    idle,
-                    ground,
-                    space,
-                })),
-            },
-        )
+    let rate = prop::option::of(8_000u64..1 << 30);
+    let buffer = prop_oneof![
+        Just("infinite".to_owned()),
+        (4u64 << 10..1 << 30).prop_map(|size| format!("{size}B")),
+    ];
+    let head = prop_oneof![
+        Just(""),
+        Just("handshake = \"early\", intercept = \"lan\", limits = { flows = 9, idle = \"30s\" }, "),
+        Just("flow_log = '/a\"b\\c', policy = [{ port = [80, \"6000-6999\"], action = \"bypass\" }], "),
+    ];
+    (head, control, rate, buffer).prop_map(|(head, control, rate, buffer)| {
+        let rate = rate.map_or_else(String::new, |rate| {
+            format!("rate = \"{rate}bit/s\", pacing = 0.99, ")
+        });
+        let legs = format!(
+            "sat = {{ {control}{rate}send_buffer = \"{buffer}\" }}, lan = {{ receive_buffer = \"{buffer}\" }}"
+        );
+        let text = format!(
+            "name = \"split\"\n[hosts.a]\n[hosts.b]\n[gateways.g]\nsat = \"x\"\nlan = \"y\"\n\
+             split = {{ {head}{legs} }}\n\
+             [links.x]\nends = [\"a\", \"g\"]\n[links.y]\nends = [\"g\", \"b\"]\n"
+        );
+        let read = Scenario::parse("split.toml", &text).unwrap_or_else(|all| panic!("{all}"));
+        read.gateways["g"].split.clone().expect("it has one")
+    })
 }
 
 fn traffic() -> impl Strategy<Value = Traffic> {
@@ -373,16 +353,7 @@ fn flow() -> impl Strategy<Value = Flow> {
 }
 
 fn scenario() -> impl Strategy<Value = Scenario> {
-    let split = prop::option::of("[a-z\"\n\\\\]{0,9}").prop_map(|text| {
-        text.map(|text| {
-            let legs = toml::toml! { sat = { rate = "10Mbit/s", pace = 0.99 } lan = {} };
-            toml::Table::from_iter([
-                ("flows".to_owned(), toml::Value::Integer(9)),
-                ("note".to_owned(), toml::Value::String(text)),
-                ("legs".to_owned(), toml::Value::Table(legs)),
-            ])
-        })
-    });
+    let split = (prop::option::of(split()), any::<bool>(), endpoint());
     let links = (
         link("terminal", "near"),
         link("hub", "near"),
@@ -390,10 +361,9 @@ fn scenario() -> impl Strategy<Value = Scenario> {
     );
     let flows = prop::collection::vec(flow(), 0..4);
     let settings = (tcp(), tcp(), tcp());
-    let pep = prop_oneof![pep(), split_pep()];
     let extras = (
         endpoint(),
-        prop::option::of(pep),
+        prop::option::of(pep()),
         prop::option::of(traffic()),
     );
     let heads = ("[a-zA-Z][a-zA-Z0-9_-]{3,14}", 0..1u64 << 63, any::<bool>());
@@ -402,7 +372,7 @@ fn scenario() -> impl Strategy<Value = Scenario> {
             (name, seed, six),
             (terminal, server, hub),
             (endpoint, pep, traffic),
-            split,
+            (split, enabled, legs),
             links,
             mut flows,
         )| {
@@ -413,7 +383,10 @@ fn scenario() -> impl Strategy<Value = Scenario> {
                 sat: "space".into(),
                 lan: "ground".into(),
                 tcp: hub,
-                split,
+                endpoint: legs,
+                enabled,
+                // A node and link have one proxy.
+                split: split.filter(|_| pep.is_none()),
             };
             let host = |tcp, endpoint| Host { tcp, endpoint };
             Scenario {

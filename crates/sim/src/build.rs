@@ -12,7 +12,7 @@ use crate::split;
 use crate::traffic;
 use crate::zero_delay;
 use crate::{
-    EndId, FlowOutcome, LinkCounters, LinkOutcome, Observer, Options, Outcome, PepOutcome,
+    EndId, FlowOutcome, LinkCounters, LinkOutcome, Observer, Options, Outcome, Packet, PepOutcome,
     SimError, Status,
 };
 use bentpipe_base::{Bytes, Instant, Rate};
@@ -24,7 +24,7 @@ use bentpipe_pep::{self as pep, Pep as _, Proxy};
 use bentpipe_plan::addresses::{MOST_FLOWS, MOST_LINKS};
 use bentpipe_plan::links;
 use bentpipe_scenario::{
-    Amount, Flow, PepKind, QueueLimit, SARATOGA, Scenario, SnoopPreset, Topology,
+    Amount, Direction, Flow, PepKind, QueueLimit, SARATOGA, Scenario, SnoopPreset, Topology,
 };
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -137,16 +137,6 @@ pub(crate) fn warnings(scenario: &Scenario) -> Result<Vec<String>, SimError> {
 }
 
 fn check(scenario: &Scenario) -> Result<(), SimError> {
-    let stood_for = |name: &str| {
-        let mut peps = scenario.peps.values();
-        peps.any(|pep| pep.node == name && scenario.stands_for_gateway(pep))
-    };
-    let mut splits = scenario.gateways.iter();
-    let split = splits.find(|(name, gateway)| gateway.split.is_some() && !stood_for(name));
-    if let Some((gateway, _)) = split {
-        let gateway = gateway.clone();
-        return Err(SimError::Split { gateway });
-    }
     let forwarding = scenario.routers.len() + scenario.gateways.len();
     let nodes = scenario.hosts.len().max(forwarding);
     let flows = traffic::flows(scenario, scenario.seed).len();
@@ -187,7 +177,7 @@ fn lines(scenario: &Scenario, nodes: &Nodes<'_>, seed: u64) -> Result<Vec<Line>,
     Ok(lines)
 }
 
-/// The proxies that are enabled, each put on both directions of its link.
+/// The gateways that split, and the other proxies that are enabled: each put on both directions of its link.
 fn peps(
     scenario: &Scenario,
     nodes: &Nodes<'_>,
@@ -195,59 +185,97 @@ fn peps(
     seed: u64,
 ) -> Result<Vec<PepNode>, SimError> {
     let mut peps = Vec::new();
-    for (name, pep) in scenario.peps.iter().filter(|(_, pep)| pep.enabled) {
-        let links = scenario.links.iter().enumerate();
-        let Some((number, (_, link))) = { links }.find(|(_, (link, _))| **link == pep.link) else {
-            continue;
-        };
-        let second = usize::from(link.ends[1] == pep.node);
-        let (out, back) = (2 * number + second, 2 * number + 1 - second);
-        if let Some(other) = lines[out].pep_before.replace(peps.len()) {
-            let other: &PepNode = &peps[other];
-            return Err(SimError::Proxies {
-                names: [other.name.clone(), name.clone()],
-                node: pep.node.clone(),
-                link: pep.link.clone(),
-            });
+    for (name, gateway) in &scenario.gateways {
+        if let Some(split) = gateway.splits() {
+            let config = split::config(scenario, name, gateway, split.config(), seed)?;
+            let proxy = Proxy::Split(Box::new(Split::new(config)));
+            let Some(site) = Site::new(scenario, name, &gateway.sat) else {
+                continue;
+            };
+            site.put(&mut peps, (name, proxy), nodes, lines)?;
         }
-        lines[back].pep_behind = Some(peps.len());
-        let direction = if second == 0 {
-            &link.forward
-        } else {
-            &link.reverse
-        };
-        let settings = pep::Settings {
-            rate: direction.rate,
-            rtt: Some(link.forward.delay + link.reverse.delay),
-            ..pep::Settings::default()
+    }
+    for (name, pep) in scenario.peps.iter().filter(|(_, pep)| pep.enabled) {
+        let Some(site) = Site::new(scenario, &pep.node, &pep.link) else {
+            continue;
         };
         let proxy = match &pep.kind {
             PepKind::AckFilter(filter) => {
                 let default = ack_filter::Config::default();
                 let config = ack_filter::Config {
-                    rate: direction.rate,
-                    overhead: direction.overhead,
+                    rate: site.way.rate,
+                    overhead: site.way.overhead,
                     packets: filter.packets.map_or(default.packets, |it| it as usize),
                     ..default
                 };
                 Proxy::AckFilter(Box::new(AckFilter::new(config)))
             }
             PepKind::Snoop(snoop) => {
+                let settings = pep::Settings {
+                    rate: site.way.rate,
+                    rtt: Some(site.link.forward.delay + site.link.reverse.delay),
+                    ..pep::Settings::default()
+                };
                 Proxy::Snoop(Box::new(Snoop::new(snoop_config(snoop, settings))))
             }
-            PepKind::Split(split) => {
-                let config = split::config(scenario, name, split, seed)?;
-                Proxy::Split(Box::new(Split::new(config)))
-            }
         };
-        peps.push(PepNode {
-            name: name.clone(),
-            proxy,
-            node: nodes.of(&pep.node),
-            line: out,
-        });
+        site.put(&mut peps, (name, proxy), nodes, lines)?;
     }
     Ok(peps)
+}
+
+/// Where a proxy stands: at a node, on a link of that.
+struct Site<'s> {
+    node: &'s str,
+    name: &'s str,
+    link: &'s bentpipe_scenario::Link,
+    /// The direction that leaves the node.
+    way: &'s Direction,
+    /// The lines that leave the node and that lead to it.
+    lines: [usize; 2],
+}
+
+impl<'s> Site<'s> {
+    /// `None` where there is no such link.
+    fn new(scenario: &'s Scenario, node: &'s str, name: &'s str) -> Option<Self> {
+        let number = scenario.links.keys().position(|link| link == name)?;
+        let link = scenario.links.get(name)?;
+        let second = usize::from(link.ends[1] == node);
+        Some(Self {
+            node,
+            name,
+            link,
+            way: if second == 0 { &link.forward } else { &link.reverse },
+            lines: [2 * number + second, 2 * number + 1 - second],
+        })
+    }
+
+    /// Puts a proxy there, behind the others of `peps`.
+    fn put(
+        &self,
+        peps: &mut Vec<PepNode>,
+        (name, proxy): (&str, Proxy<Packet>),
+        nodes: &Nodes<'_>,
+        lines: &mut [Line],
+    ) -> Result<(), SimError> {
+        let [out, back] = self.lines;
+        if let Some(other) = lines[out].pep_before.replace(peps.len()) {
+            let other: &PepNode = &peps[other];
+            return Err(SimError::Proxies {
+                names: [other.name.clone(), name.to_owned()],
+                node: self.node.to_owned(),
+                link: self.name.to_owned(),
+            });
+        }
+        lines[back].pep_behind = Some(peps.len());
+        peps.push(PepNode {
+            name: name.to_owned(),
+            proxy,
+            node: nodes.of(self.node),
+            line: out,
+        });
+        Ok(())
+    }
 }
 
 fn snoop_config(snoop: &bentpipe_scenario::Snoop, link: pep::Settings) -> snoop::Config {

@@ -205,13 +205,12 @@ impl<'s> Maker<'s> {
         path: &Path<'_>,
         config: &Config,
     ) -> Option<Box<dyn cc::Congestion>> {
-        let of = Some(config.congestion.rate).filter(|of| *of == RateUse::Shares)?;
-        let link = self.shares.entry(rates::told(flow, of, path)?);
-        let link = link.or_default().clone();
-        Some(Box::new(cc::rate_control::RateControl::on(
-            link,
-            &config.settings,
-        )))
+        let control = config.congestion;
+        if control.rate != RateUse::Shares {
+            return None;
+        }
+        let link = self.shares.entry(rates::told(flow, control.rate, path)?);
+        control.sharing(link.or_default(), &config.settings)
     }
 
     pub(crate) fn path(&self, from: &str, to: &str) -> Result<Path<'s>, SimError> {

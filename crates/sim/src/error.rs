@@ -5,27 +5,29 @@ use thiserror::Error;
 /// Why a scenario cannot be simulated.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum SimError {
-    /// A gateway that splits TCP.
+    /// A gateway whose split does what only the real one does.
     #[error(
-        "the simulator cannot run gateway `{gateway}`: splitting TCP needs the lab; use `bentpipe lab run`, \
-         remove [gateways.{gateway}.split], or put a [peps.NAME] of kind \"split\" at it, which stands for it here"
+        "a simulated gateway does not know `{key}` in [gateways.{gateway}.split]: run this scenario with `bentpipe lab run`, \
+         or leave it out"
     )]
-    Split {
+    Gateway {
         /// Its name.
         gateway: String,
+        /// The key.
+        key: &'static str,
     },
     /// Cross traffic without handshakes over a split.
     #[error(
-        "[traffic] without handshakes crosses the split `{pep}`, which cannot tell where a flow's next transfer \
-         begins: give its hosts `handshake = true`"
+        "[traffic] without handshakes crosses gateway `{gateway}`, which splits and cannot tell where a flow's next \
+         transfer begins: give its hosts `handshake = true`"
     )]
     Renewed {
-        /// The split.
-        pep: String,
+        /// Its name.
+        gateway: String,
     },
     /// Two proxies in one place.
     #[error(
-        "PEPs `{}` and `{}` are both at `{node}` on link `{link}`: enable one of them", .names[0], .names[1]
+        "`{}` and PEP `{}` are both at `{node}` on link `{link}`: enable one of them", .names[0], .names[1]
     )]
     Proxies {
         /// Their names.
@@ -94,12 +96,12 @@ pub enum SimError {
         flow: String,
     },
     /// A leg of a split that nothing can follow.
-    #[error("the {side} leg of `peps.{pep}`: {why}")]
+    #[error("[gateways.{gateway}.split.{leg}]: {why}")]
     Leg {
-        /// The proxy.
-        pep: String,
-        /// `ground` or `space`.
-        side: String,
+        /// The gateway.
+        gateway: String,
+        /// `lan` or `sat`.
+        leg: &'static str,
         /// What is wrong, and what there is.
         why: bentpipe_pep::split::LegError,
     },

@@ -1,56 +1,74 @@
-//! From a split of a scenario to the machine.
+//! From a gateway that splits, in a scenario, to the machine.
 
 use crate::SimError;
 use crate::endpoints;
 use bentpipe_base::Bytes;
-use bentpipe_gateway_config::Leg;
-use bentpipe_pep::split::{Config, Setup, tcp_config};
-use bentpipe_scenario::{Preset, Scenario, Split, SplitLeg, SplitSetup};
+use bentpipe_pep::Side;
+use bentpipe_pep::split::Config;
+use bentpipe_gateway_config as gateway_config;
+use bentpipe_scenario::{Endpoint, Gateway, Preset, Scenario};
 use bentpipe_tcp as tcp;
 use bentpipe_wire::Tcp;
 use std::sync::Arc;
 
-/// The configuration of the split called `name`.
+/// The image of the gateway called `name`, which splits as `split` says.
 pub(crate) fn config(
     scenario: &Scenario,
     name: &str,
-    split: &Split,
+    gateway: &Gateway,
+    split: &gateway_config::Config,
     seed: u64,
 ) -> Result<Config, SimError> {
-    let base = endpoint(scenario, name, split)?;
-    let policy = |side: &str, settings: &SplitLeg| {
-        let endpoint = tcp_config(&leg(settings, &base), base.clone());
-        endpoint.map_err(|why| SimError::Leg {
-            pep: name.to_owned(),
-            side: side.to_owned(),
-            why,
-        })
+    refuse(name, split)?;
+    let base = endpoint(scenario, name, &gateway.endpoint)?;
+    let mut split = split.clone();
+    for leg in [&mut split.lan, &mut split.sat] {
+        // The default of the node's kernel.
+        let control = || gateway.tcp.congestion_control.clone();
+        leg.congestion.get_or_insert_with(control);
+    }
+    let config = Config::of_gateway(&split, &base);
+    let mut config = config.map_err(|(side, why)| SimError::Leg {
+        gateway: name.to_owned(),
+        leg: match side {
+            Side::Ground => gateway_config::LegId::Lan,
+            Side::Space => gateway_config::LegId::Sat,
+        }
+        .name(),
+        why,
+    })?;
+    if let Some(window) = gateway.endpoint.receive_window {
+        for leg in [&mut config.ground, &mut config.space] {
+            Arc::make_mut(leg).receive_buffer = window;
+        }
+    }
+    config.standing = (!gateway.endpoint.handshakes()).then(|| Arc::new(base));
+    config.seed = seed;
+    Ok(config)
+}
+
+/// What a simulated gateway does not do, and what would come out otherwise for it.
+fn refuse(name: &str, split: &gateway_config::Config) -> Result<(), SimError> {
+    let key = match split {
+        gateway_config::Config { policies, .. } if !policies.is_empty() => "policy",
+        gateway_config::Config { sat, .. } if sat.ack_rate.is_some() => "sat.ack_rate",
+        _ => return Ok(()),
     };
-    let (ground, space) = (
-        policy("ground", &split.ground)?,
-        policy("space", &split.space)?,
-    );
-    let stock = Config::new(ground, space);
-    Ok(Config {
-        setup: match split.setup {
-            SplitSetup::EndToEnd => Setup::EndToEnd,
-            SplitSetup::Early => Setup::Early,
-        },
-        buffer: split.buffer,
-        standing: (!split.endpoint.handshakes()).then(|| Arc::new(base)),
-        flows: split.flows.map_or(stock.flows, |flows| flows as usize),
-        idle: split.idle.unwrap_or(stock.idle),
-        seed,
-        ..stock
+    Err(SimError::Gateway {
+        gateway: name.to_owned(),
+        key,
     })
 }
 
 /// What both legs start from.
-fn endpoint(scenario: &Scenario, name: &str, split: &Split) -> Result<tcp::Config, SimError> {
-    let endpoint = &split.endpoint;
+fn endpoint(
+    scenario: &Scenario,
+    name: &str,
+    endpoint: &Endpoint,
+) -> Result<tcp::Config, SimError> {
     let mut config = endpoints::preset(endpoint, scenario.ip);
     if let Some(recovery) = &endpoint.recovery {
-        config.recovery = endpoints::recovery(recovery, &format!("peps.{name}"))?;
+        config.recovery = endpoints::recovery(recovery, &format!("gateways.{name}"))?;
     }
     if let tcp::ns2::WireSize::Fixed { data, bare } = config.ns2.wire_size {
         let told = |bytes: Option<Bytes>, or| bytes.map_or(or, |bytes| bytes.0 as u32);
@@ -69,17 +87,4 @@ fn endpoint(scenario: &Scenario, name: &str, split: &Split) -> Result<tcp::Confi
     };
     config.mss = u16::try_from(mss.0).unwrap_or(u16::MAX).max(1);
     Ok(config)
-}
-
-/// The policy of a leg, its buffers those of `base` where nothing else is said.
-fn leg(settings: &SplitLeg, base: &tcp::Config) -> Leg {
-    let mut leg = Leg::terrestrial();
-    leg.congestion = settings.congestion_control.clone();
-    leg.variant = settings.variant.clone();
-    leg.initial_window = settings.initial_window;
-    leg.link.rate = settings.rate;
-    leg.link.pace = settings.pacing.unwrap_or(leg.link.pace);
-    // Half of it counts as payload.
-    leg.receive_buffer = settings.receive_window.unwrap_or(base.receive_buffer) * 2;
-    leg
 }

@@ -1,7 +1,7 @@
 //! The flows of cross traffic: behind those of the scenario, and renewed when they end.
 
 use crate::SimError;
-use bentpipe_scenario::{Amount, Flow, Pep, PepKind, Scenario, Topology};
+use bentpipe_scenario::{Amount, Flow, Scenario, Topology};
 use bentpipe_traffic::Source;
 
 /// The flows of `scenario`, and behind them those of its cross traffic with their first transfers.
@@ -37,15 +37,17 @@ pub(crate) fn check(scenario: &Scenario, topology: &Topology<'_>) -> Result<(), 
     {
         return Ok(());
     }
-    let crossed = |pep: &Pep| {
-        let hops = path.iter().flat_map(|path| &path.hops);
-        let mut at = hops.filter(|hop| hop.name == pep.link);
-        pep.enabled
-            && matches!(pep.kind, PepKind::Split(_))
-            && at.any(|hop| [hop.from, hop.to].contains(&pep.node.as_str()))
-    };
-    match scenario.peps.iter().find(|(_, pep)| crossed(pep)) {
-        Some((pep, _)) => Err(SimError::Renewed { pep: pep.clone() }),
+    let hops = path.iter().flat_map(|path| &path.hops);
+    let mut crossed = hops.filter_map(|hop| {
+        [hop.from, hop.to].into_iter().find(|node| {
+            let gateway = scenario.gateways.get(*node);
+            gateway.is_some_and(|it| it.splits().is_some() && it.sat == hop.name)
+        })
+    });
+    match crossed.next() {
+        Some(gateway) => Err(SimError::Renewed {
+            gateway: gateway.to_owned(),
+        }),
         None => Ok(()),
     }
 }

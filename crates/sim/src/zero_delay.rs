@@ -1,7 +1,8 @@
 //! Flows and cross traffic that would go on for ever at one instant, for nothing on their way takes time.
 
 use crate::SimError;
-use bentpipe_scenario::{Amount, Direction, Flow, FlowKind, Hop, PepKind, Scenario, Topology};
+use bentpipe_gateway_config::Leg;
+use bentpipe_scenario::{Amount, Direction, Flow, FlowKind, Hop, Scenario, Topology};
 use core::time::Duration;
 
 /// A pause or a delay below this counts as none: it would let thousands of millions of exchanges into a run of an hour,
@@ -58,17 +59,23 @@ fn is_timeless(scenario: &Scenario, topology: &Topology<'_>, flow: &Flow) -> boo
     let Some(path) = topology.path(&flow.from, &flow.to) else {
         return false;
     };
-    let bottomless = |node: &str| {
-        scenario.peps.values().any(|pep| {
-            let holds = matches!(&pep.kind, PepKind::Split(split) if split.buffer.is_none());
-            holds && pep.enabled && pep.node == node
+    // What comes over one leg is held by the other.
+    let bottomless = |node: &str, link: &str| {
+        let gateway = scenario.gateways.get(node);
+        gateway.is_some_and(|gateway| {
+            gateway.splits().is_some_and(|split| {
+                let from_space = gateway.sat == link;
+                let config = split.config();
+                let onward = if from_space { &config.lan } else { &config.sat };
+                onward.send_buffer == Leg::UNBOUNDED
+            })
         })
     };
     for hop in &path.hops {
         if takes_time(hop) {
             return false;
         }
-        if bottomless(hop.to) {
+        if bottomless(hop.to, hop.name) {
             return true;
         }
     }

@@ -6,7 +6,15 @@ use bentpipe_sim::{FlowOutcome, Options, Outcome, SimError, Status, run};
 
 /// A file over 8 Mbit/s and 600 ms; `link` and `flow` are put in.
 fn scenario(link: &str, flow: &str) -> Scenario {
-    let text = format!(
+    parse(&text(link, flow))
+}
+
+fn parse(text: &str) -> Scenario {
+    Scenario::parse("file.toml", text).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+fn text(link: &str, flow: &str) -> String {
+    format!(
         r#"
 name = "file"
 time_limit = "180s"
@@ -28,8 +36,7 @@ to = "terminal"
 app = "saratoga"
 {flow}
 "#
-    );
-    Scenario::parse("file.toml", &text).unwrap_or_else(|problems| panic!("{problems}"))
+    )
 }
 
 fn outcome(link: &str, flow: &str, wire: bool) -> Outcome {
@@ -84,10 +91,12 @@ fn on_the_wire_nothing_differs() {
 /// A proxy that splits TCP lets it pass.
 #[test]
 fn a_split_on_the_way_changes_nothing() {
-    let pep = "[peps.split]\nkind = \"split\"\nnode = \"hub\"\nlink = \"space\"\n";
     let flow = "bytes = \"500kB\"\nopened_by = \"terminal\"\n";
     let plain = outcome("", flow, false);
-    let split = outcome("", &format!("{flow}{pep}"), false);
+    let gateway = "[gateways.hub]\nsat = \"space\"\nlan = \"ground\"\nsplit = {}\n";
+    let text = text("", flow).replace("[routers.hub]\n", gateway);
+    let split = run(&parse(&text), &Options::default()).unwrap();
+    assert_eq!(split.peps.len(), 1);
     assert_eq!(split.flows, plain.flows);
 }
 

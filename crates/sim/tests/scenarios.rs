@@ -29,12 +29,22 @@ fn the_geostationary_download_runs() {
 }
 
 #[test]
-fn a_split_is_refused_with_the_way_out() {
-    let said = refusal(include_str!("../../../scenarios/split.toml"));
-    assert!(
-        said.contains("`hub`") && said.contains("bentpipe lab run"),
-        "{said}"
-    );
+fn what_only_the_real_gateway_does_is_refused_with_the_way_out() {
+    let split = include_str!("../../../scenarios/split.toml");
+    let policy = "[[gateways.hub.split.policy]]\naction = \"bypass\"\nport = 80\n";
+    for (key, text) in [
+        ("policy", format!("{split}\n{policy}")),
+        (
+            "sat.ack_rate",
+            split.replace("rate = \"10Mbit/s\"\n\n", "rate = \"10Mbit/s\"\nack_rate = \"1Mbit/s\"\n\n"),
+        ),
+    ] {
+        let said = refusal(&text);
+        assert!(
+            said.contains(&format!("`{key}` in [gateways.hub.split]")) && said.contains("bentpipe lab run"),
+            "{said}"
+        );
+    }
 }
 
 /// What is read from a file was asked before; what is built in code was not.
@@ -52,7 +62,7 @@ fn two_proxies_in_one_place_are_refused_with_both_names() {
     scenario.peps.insert("other".to_owned(), pep(true));
     let said = run(&scenario, &Options::default()).unwrap_err().to_string();
     assert!(
-        said.contains("`agent` and `other` are both at `hub` on link `space`"),
+        said.contains("`agent` and PEP `other` are both at `hub` on link `space`"),
         "{said}"
     );
     scenario.peps.insert("other".to_owned(), pep(false));
@@ -96,8 +106,8 @@ fn what_would_never_end_for_time_stands_still_is_refused_with_words() {
     // Nor does a lossy link take time; and a split whose buffer has no bound takes all at once.
     let said = refusal(&beside("packet_error_rate = \"1%\"", "duration = \"1s\""));
     assert!(said.contains("flow `f`"), "{said}");
-    let split = "[peps.p]\nkind = \"split\"\nnode = \"r\"\nlink = \"two\"\nsetup = \"early\"\nbuffer = \"infinite\"";
-    let text = beside("rate = \"1Mbit/s\"\ndelay = \"10ms\"", "duration = \"1s\"") + split;
+    let split = "[gateways.r]\nsat = \"two\"\nlan = \"one\"\nsplit = { sat = { send_buffer = \"infinite\" } }\n";
+    let text = beside("rate = \"1Mbit/s\"\ndelay = \"10ms\"", "duration = \"1s\"").replace("[routers.r]\n", split);
     let said = refusal(&text);
     assert!(said.contains("before a split"), "{said}");
     // What ends by its amount ends here too, and what takes time does.

@@ -9,9 +9,13 @@ use bentpipe_tcp::{Connection, Segment};
 
 const MSS: u64 = 1460;
 
-/// h5 sends to h1 over the Internet (1.5 Mb/s, 69 ms) and the satellite (T1, 250 ms); the proxy of
-/// `settings` stands between them. ns-2's queues of 64 and 17 packets count the one being sent.
-fn topology(preset: &str, amount: &str, settings: &str) -> Scenario {
+/// The paper's split: both legs by SACK, with buffers that never limit.
+const PAPER: &str = "lan = { variant = \"sack\", send_buffer = \"infinite\", receive_buffer = \"infinite\" }\n\
+    sat = { variant = \"sack\", send_buffer = \"infinite\", receive_buffer = \"infinite\" }\n";
+
+/// h5 sends to h1 over the Internet (1.5 Mb/s, 69 ms) and the satellite (T1, 250 ms); between them a gateway that
+/// splits as `split` says. ns-2's queues of 64 and 17 packets count the one being sent.
+fn topology(preset: &str, amount: &str, enabled: bool, split: &str) -> Scenario {
     let tcp = match preset {
         "ns2" => {
             "tcp = { mss = \"1460B\", data_header = \"40B\", ack_header = \"40B\", handshake = false }"
@@ -43,7 +47,14 @@ fn topology(preset: &str, amount: &str, settings: &str) -> Scenario {
         preset = "{preset}"
         {tcp}
         [routers.r1]
-        [routers.r2]
+        [gateways.r2]
+        sat = "satellite"
+        lan = "e2"
+        enabled = {enabled}
+        preset = "{preset}"
+        {tcp}
+        [gateways.r2.split]
+        {split}
         [routers.r3]
         [routers.r4]
         [routers.r5]
@@ -63,13 +74,6 @@ fn topology(preset: &str, amount: &str, settings: &str) -> Scenario {
         from = "h5"
         to = "h1"
         {amount}
-        [peps.spoofer]
-        kind = "split"
-        node = "r2"
-        link = "satellite"
-        preset = "{preset}"
-        {tcp}
-        {settings}
         "#
     ))
 }
@@ -103,12 +107,9 @@ impl Observer for Times {
 }
 
 /// Seconds at the sender and at the receiver, and what else came of it.
-fn times(segments: u64, settings: &str) -> ([f64; 2], Outcome) {
-    let scenario = topology(
-        "ns2",
-        &format!("segments = {segments}\nvariant = \"sack\""),
-        settings,
-    );
+fn times(segments: u64, enabled: bool, tail: &str) -> ([f64; 2], Outcome) {
+    let amount = format!("segments = {segments}\nvariant = \"sack\"\n{tail}");
+    let scenario = topology("ns2", &amount, enabled, PAPER);
     let watch = Times {
         segments,
         ..Times::default()
@@ -138,15 +139,15 @@ const NS2: [(u64, [f64; 2], [f64; 2]); 6] = [
 )]
 fn transfers_take_as_long_as_in_ns2() {
     for (segments, regular, spoofed) in NS2 {
-        for (settings, theirs) in [("enabled = false", regular), ("", spoofed)] {
-            let (ours, _) = times(segments, settings);
-            println!("{segments} {settings:?}: {ours:.3?}, ns-2 {theirs:.3?}");
+        for (splits, theirs) in [(false, regular), (true, spoofed)] {
+            let (ours, _) = times(segments, splits, "");
+            println!("{segments} {splits}: {ours:.3?}, ns-2 {theirs:.3?}");
             for (ours, theirs) in ours.into_iter().zip(theirs) {
                 // ns-2 leaves the header off the first segment, and takes spoofed data over the
                 // Ethernet to h2 and back: 2.5 ms a round trip, which slow start repeats.
-                let most = if settings.is_empty() { 0.013 } else { 0.001 };
+                let most = if splits { 0.013 } else { 0.001 };
                 let off = (ours - theirs).abs();
-                assert!(off < most, "{segments} {settings}: {ours} {theirs}");
+                assert!(off < most, "{segments} {splits}: {ours} {theirs}");
             }
         }
     }
@@ -156,8 +157,8 @@ fn transfers_take_as_long_as_in_ns2() {
 /// than without the proxy, also where queues overflow.
 #[test]
 fn a_spoofed_sender_is_done_first_and_the_receiver_gains() {
-    let ([sender, receiver], outcome) = times(400, "");
-    let ([_, regular], _) = times(400, "enabled = false");
+    let ([sender, receiver], outcome) = times(400, true, "");
+    let ([_, regular], _) = times(400, false, "");
     assert!(sender < 0.6 * receiver, "{sender} {receiver}");
     assert!(receiver < 0.9 * regular, "{receiver} {regular}");
     assert_eq!(count(&outcome, "split"), 1);
@@ -173,7 +174,7 @@ fn count(outcome: &Outcome, name: &str) -> u64 {
 /// Without a handshake nothing but the numbers tells the proxy that there was a segment before.
 #[test]
 fn a_first_segment_that_is_lost_before_the_proxy_is_waited_for() {
-    let (_, outcome) = times(10, "[links.internet.reverse]\ndrops = [0]");
+    let (_, outcome) = times(10, true, "[links.internet.reverse]\ndrops = [0]");
     assert_eq!(count(&outcome, "to_space"), 10 * MSS);
     assert_eq!(outcome.flows[0].received, Bytes(10 * MSS));
 }
@@ -181,29 +182,86 @@ fn a_first_segment_that_is_lost_before_the_proxy_is_waited_for() {
 /// With handshakes, every byte on the wire checked: set up end to end or early, bounded or not.
 #[test]
 fn streams_arrive_whole_and_the_bound_holds() {
-    for (settings, most) in [
-        ("", u64::MAX),
-        ("buffer = \"60kB\"", 60_000),
-        ("setup = \"early\"\nbuffer = \"30kB\"", 30_000),
+    let legs = |lan: &str, sat: &str| {
+        format!(
+            "lan = {{ congestion_control = \"reno\", {lan} }}\nsat = {{ {sat} }}\n[gateways.r2.split.limits]\nflows = 9\n"
+        )
+    };
+    let unbounded = "send_buffer = \"infinite\"";
+    let bounded = |size: &str| {
+        legs(
+            &format!("receive_buffer = \"{size}\""),
+            &format!("congestion_control = \"reno\", send_buffer = \"{size}\""),
+        )
+    };
+    // Half of each buffer is payload.
+    for (split, most) in [
         (
-            "[peps.spoofer.space]\nvariant = \"cubic\"\nrate = \"1500kbit/s\"",
+            legs(
+                unbounded,
+                &format!("congestion_control = \"reno\", {unbounded}"),
+            ),
+            u64::MAX,
+        ),
+        (bounded("60kB"), 60_000),
+        (format!("handshake = \"early\"\n{}", bounded("30kB")), 30_000),
+        (
+            legs(
+                unbounded,
+                &format!("variant = \"cubic\", rate = \"1500kbit/s\", {unbounded}"),
+            ),
             u64::MAX,
         ),
     ] {
-        let scenario = topology("rfc", "bytes = \"600kB\"", settings);
+        let scenario = topology("rfc", "bytes = \"600kB\"", true, &split);
         let wire = Options {
             wire: true,
             ..Options::default()
         };
         let outcome = run(&scenario, &wire).expect("it runs");
-        assert_eq!(outcome.flows[0].status, Status::Finished, "{settings}");
-        assert_eq!(count(&outcome, "to_space"), 600_000, "{settings}");
+        assert_eq!(outcome.flows[0].status, Status::Finished, "{split}");
+        assert_eq!(count(&outcome, "to_space"), 600_000, "{split}");
         let held = count(&outcome, "most_held");
-        assert!(held <= most && held > 10_000, "{settings}: {held}");
-        assert_eq!(
-            run(&scenario, &Options::default()),
-            Ok(outcome),
-            "{settings}"
-        );
+        assert!(held <= most && held > 10_000, "{split}: {held}");
+        assert_eq!(run(&scenario, &Options::default()), Ok(outcome), "{split}");
     }
+}
+
+/// The scenarios of the lab with a gateway that splits.
+#[test]
+fn a_scenario_of_the_lab_runs_as_it_is() {
+    let text = include_str!("../../../scenarios/split.toml");
+    let scenario = Scenario::parse("split.toml", text).expect("it is right");
+    let outcome = run(&scenario, &Options::default()).expect("it runs");
+    // `bentpipe_rate` over 10 Mbit/s of which 1% is lost; the demo's table has 8.87 of the kernel.
+    let mbps = outcome.flows[0].goodput.mbps();
+    assert!((8.4..9.3).contains(&mbps), "{mbps}");
+}
+
+/// Flows of one leg by a control that shares send together what one of them would, and each its part. IPv6's header and
+/// what the link adds to packets count, or the queue would fill.
+#[test]
+fn flows_of_a_leg_share_its_rate() {
+    let text = include_str!("../../../scenarios/split.toml")
+        .replace("packet_error_rate = \"1%\"", "overhead = \"150B\"")
+        .replace("rate = \"10Mbit/s\"\n\n", "rate = \"10Mbit/s\"\noverhead = \"150B\"\n\n")
+        .replace("name = \"download\"", "name = \"download\"\ncount = 3")
+        .replace("seed = 1", "seed = 1\nip = 6");
+    let scenario = Scenario::parse("split.toml", &text).expect("it is right");
+    assert_eq!(scenario.gateways["hub"].split.as_ref().map(|split| split.config().sat.link.overhead), Some(Bytes(150)));
+    let outcome = run(&scenario, &Options::default()).expect("it runs");
+    let rates: Vec<f64> = { outcome.flows.iter() }
+        .map(|flow| flow.goodput.mbps())
+        .collect();
+    let total: f64 = rates.iter().sum();
+    // 98.5% of 10 Mbit/s, of which 1428 of 1650 bytes are payload, less three seconds of 30 for the start.
+    let most = 9.85 * 1428.0 / 1650.0;
+    assert!((0.85 * most..most).contains(&total), "{total} {most}");
+    assert!(rates.iter().all(|rate| (rate / total - 1.0 / 3.0).abs() < 0.05), "{rates:?}");
+    let dropped: u64 = { outcome.links.iter() }
+        .filter(|link| link.link == "space")
+        .map(|link| link.counters.refused)
+        .sum();
+    assert_eq!(dropped, 0);
+    assert!(outcome.flows.iter().all(|flow| flow.source.retransmitted == 0));
 }

@@ -24,8 +24,8 @@ fn paper(segments: u64, flows: usize, options: &Options) -> Outcome {
 /// As the study sets its mode.
 fn spoofed(segments: u64) -> Scenario {
     let mut scenario = scenario(segments, 0);
-    for pep in scenario.peps.values_mut() {
-        pep.enabled = true;
+    for gateway in scenario.gateways.values_mut() {
+        gateway.enabled = true;
     }
     for host in ["h1", "h5"] {
         let host = scenario.hosts.get_mut(host).unwrap();
@@ -90,7 +90,7 @@ fn traffic_without_handshakes_does_not_cross_a_split() {
     assert!(crossing(true).is_ok());
     let refused = crossing(false).unwrap_err().to_string();
     assert!(
-        refused.contains("split `h2`") && refused.contains("`handshake = true`"),
+        refused.contains("gateway `r2`") && refused.contains("`handshake = true`"),
         "{refused}"
     );
 }

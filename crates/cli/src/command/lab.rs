@@ -13,7 +13,6 @@ use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, stderr};
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 
 /// What to do in the lab.
@@ -60,7 +59,6 @@ fn run_file(args: &Run) -> Result<(), Failure> {
     let text = super::read(&args.file)?;
     let mut scenario = super::parse(&name, &text)?;
     super::traffic::load(&mut scenario, &args.file).or_usage()?;
-    check_splits(&name, &text, &scenario)?;
     let stop = Stop::on_signals().or_usage()?;
     needs(&scenario).or_usage()?;
     let result = {
@@ -90,48 +88,6 @@ fn run_file(args: &Run) -> Result<(), Failure> {
     }
 }
 
-/// Reads the gateways' own keys as the gateway will: a mistake there is one of the file.
-fn check_splits(file: &str, text: &str, scenario: &Scenario) -> Result<(), Failure> {
-    for (name, gateway) in &scenario.gateways {
-        let Some(split) = &gateway.split else {
-            continue;
-        };
-        let checked = match in_place(text, name, split) {
-            Some(text) => bentpipe_gateway::Config::parse(file, &text),
-            // Written in another form: told by where it stands in the table alone.
-            None => {
-                let place = format!("{file}, gateways.{name}.split");
-                bentpipe_gateway::Config::parse(&place, &split.to_string())
-            }
-        };
-        checked.map_err(Failure::Mistakes)?;
-    }
-    Ok(())
-}
-
-/// The table `split` of gateway `name` as a document of its own whose lines are where they are in
-/// `text`; `None` where it does not stand under headers of its own.
-fn in_place<T: FromStr + PartialEq>(text: &str, name: &str, split: &T) -> Option<String> {
-    let whole = format!("[gateways.{name}.split]");
-    let part = format!("[gateways.{name}.split.");
-    let mut inside = false;
-    let mut document = String::new();
-    for line in text.lines() {
-        let header = line.trim_start();
-        if header.starts_with('[') {
-            inside = header.starts_with(&whole) || header.starts_with(&part);
-            if let Some(rest) = header.strip_prefix(&part) {
-                document.push('[');
-                document.push_str(rest);
-            }
-        } else if inside {
-            document.push_str(line);
-        }
-        document.push('\n');
-    }
-    (document.parse::<T>().ok()? == *split).then_some(document)
-}
-
 pub(crate) fn needs(scenario: &Scenario) -> Result<(), bentpipe_os::need::Missing> {
     Need::Root.check()?;
     if scenario.links.values().any(|link| link.is_emulated()) {
@@ -140,7 +96,7 @@ pub(crate) fn needs(scenario: &Scenario) -> Result<(), bentpipe_os::need::Missin
     if scenario
         .gateways
         .values()
-        .any(|gateway| gateway.split.is_some())
+        .any(|gateway| gateway.splits().is_some())
     {
         Need::check_all(&[Need::Nft, Need::Tproxy])?;
     }

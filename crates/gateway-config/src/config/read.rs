@@ -11,12 +11,26 @@ use std::path::PathBuf;
 use std::time::Duration;
 use toml::de::DeValue;
 
-pub(super) fn config(file: &str, text: &str) -> Result<Config, Problems> {
+/// Whose keys are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keys {
+    /// Those that a gateway understands.
+    Gateway,
+    /// Also those that only the legs of a simulated gateway have.
+    Scenario,
+}
+
+pub(super) fn file(file: &str, text: &str) -> Result<Config, Problems> {
     let document = Document::new(file, text);
     if document.is_broken() {
         return document.finish(None);
     }
-    let mut root = document.root();
+    let config = config(document.root(), Keys::Gateway);
+    document.finish(Some(config))
+}
+
+/// What `root` says; problems are recorded in its document.
+pub(super) fn config(mut root: Table<'_, '_>, keys: Keys) -> Config {
     let mut config = Config::default();
     config.port = root.or("port", Whole::<0, 65_520>(0)).0 as u16;
     config.intercept = root.or("intercept", config.intercept);
@@ -34,11 +48,11 @@ pub(super) fn config(file: &str, text: &str) -> Result<Config, Problems> {
         .optional("flow_log")
         .and_then(|AbsolutePath(path)| path);
     if let Some(table) = root.table("lan") {
-        (config.lan_interfaces, config.lan) = leg::leg(table, super::LegId::Lan, &[]);
+        (config.lan_interfaces, config.lan) = leg::leg(table, super::LegId::Lan, &[], keys);
     }
     if let Some(table) = root.table("sat") {
         let taken = &config.lan_interfaces;
-        (config.sat_interfaces, config.sat) = leg::leg(table, super::LegId::Sat, taken);
+        (config.sat_interfaces, config.sat) = leg::leg(table, super::LegId::Sat, taken, keys);
     }
     if let Some(table) = root.table("limits") {
         config.limits = limits(table);
@@ -47,7 +61,7 @@ pub(super) fn config(file: &str, text: &str) -> Result<Config, Problems> {
     config.profiles = leg::profiles(&mut root, [&config.lan, &config.sat]);
     config.policies = policy::list(&mut root, &config.profiles);
     root.finish();
-    document.finish(Some(config))
+    config
 }
 
 fn limits(mut table: Table<'_, '_>) -> Limits {

@@ -2,34 +2,12 @@
 
 use super::leg_config::{LegError, tcp_config};
 use crate::Side;
-use bentpipe_base::Bytes;
-use bentpipe_gateway_config::Leg;
+use bentpipe_cc::Congestion;
+use bentpipe_cc::rate_control::Link;
+use bentpipe_gateway_config::{self as gateway_config, Handshake, Intercept, Leg, Limits};
 use bentpipe_tcp as tcp;
 use core::time::Duration;
 use std::sync::Arc;
-
-/// Who answers a SYN.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Setup {
-    /// The far end; the proxy takes over when the handshake is done, and neither end notices.
-    #[default]
-    EndToEnd,
-    /// The proxy, at once; then it connects to the far end.
-    Early,
-}
-
-impl Setup {
-    /// All of them.
-    pub const ALL: [Self; 2] = [Self::EndToEnd, Self::Early];
-
-    /// As scenarios write it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::EndToEnd => "end-to-end",
-            Self::Early => "early",
-        }
-    }
-}
 
 /// How a split behaves.
 #[derive(Clone, Debug)]
@@ -38,51 +16,58 @@ pub struct Config {
     pub ground: Arc<tcp::Config>,
     /// The endpoint towards space.
     pub space: Arc<tcp::Config>,
-    /// Who answers a SYN.
-    pub setup: Setup,
-    /// Payload bytes held at most of each flow and direction: received in order and not acknowledged
-    /// by the far end. The window that the sender sees shrinks as they fill. `None`: without bound.
-    pub buffer: Option<Bytes>,
+    /// Who answers a SYN: the far end, and then the proxy takes over when the handshake is done and neither end
+    /// notices; or the proxy, at once, and then it connects to the far end.
+    pub handshake: Handshake,
+    /// Whose connections are split, by the side from which their first packet comes.
+    pub intercept: Intercept,
     /// Both ends of every connection stand from the start and are configured like this: a flow is
     /// split at its first data segment. `None`: connections have handshakes.
     pub standing: Option<Arc<tcp::Config>>,
     /// Most connections known at once.
     pub flows: usize,
-    /// A connection this long without a packet is reset and forgotten.
-    pub idle: Duration,
-    /// Keys the initial sequence numbers of [`Setup::Early`].
+    /// A connection this long without a packet is reset and forgotten; `None`: never.
+    pub idle: Option<Duration>,
+    /// Keys the initial sequence numbers where the proxy answers SYNs.
     pub seed: u64,
 }
 
 impl Config {
-    /// As the paper has it: set-up end to end, a buffer without bound; 65,536 connections, two hours
-    /// of silence.
+    /// Between endpoints `ground` and `space`: set-up end to end, and the gateway's bounds.
     pub fn new(ground: tcp::Config, space: tcp::Config) -> Self {
+        let Limits { flows, idle, .. } = Limits::default();
         Self {
             ground: Arc::new(ground),
             space: Arc::new(space),
-            setup: Setup::EndToEnd,
-            buffer: None,
+            handshake: Handshake::EndToEnd,
+            intercept: Intercept::Both,
             standing: None,
-            flows: 1 << 16,
-            idle: Duration::from_secs(7200),
+            flows,
+            idle,
             seed: 0,
         }
     }
 
-    /// As the gateway with the same policies: its buffers are what a direction holds, those of the
-    /// receiving and of the sending leg together, half of them payload.
+    /// As the gateway that is configured like this, its legs on endpoints like `base`.
     ///
     /// # Errors
-    /// A control or variant that there is not.
-    pub fn of_legs(ground: &Leg, space: &Leg) -> Result<Self, LegError> {
-        let policy = |leg: &Leg| tcp_config(leg, tcp::Config::rfc());
-        let (near, far) = (policy(ground)?, policy(space)?);
-        let there = near.receive_buffer + far.send_buffer;
-        let back = far.receive_buffer + near.send_buffer;
+    /// A leg that no endpoint can follow, and which.
+    pub fn of_gateway(
+        gateway: &gateway_config::Config,
+        base: &tcp::Config,
+    ) -> Result<Self, (Side, LegError)> {
+        let endpoint = |side, leg: &Leg| {
+            let config = tcp_config(leg, base.clone());
+            config.map_err(|why| (side, why))
+        };
+        let ground = endpoint(Side::Ground, &gateway.lan)?;
+        let space = endpoint(Side::Space, &gateway.sat)?;
         Ok(Self {
-            buffer: Some(there.max(back)),
-            ..Self::new(near, far)
+            handshake: gateway.handshake,
+            intercept: gateway.intercept,
+            flows: gateway.limits.flows,
+            idle: gateway.limits.idle,
+            ..Self::new(ground, space)
         })
     }
 
@@ -93,15 +78,29 @@ impl Config {
         }
     }
 
-    /// The legs' buffers within the bound: they receive no more, and send all that is given to them.
-    pub(super) fn bounded(mut self) -> Self {
-        for leg in [&mut self.ground, &mut self.space] {
-            let leg = Arc::make_mut(leg);
-            leg.send_buffer = Bytes(u64::MAX);
-            if let Some(most) = self.buffer {
-                leg.receive_buffer = leg.receive_buffer.min(most).max(Bytes(1));
-            }
-        }
-        self
+    /// Whether a connection is split whose first packet comes from `side`.
+    pub(super) fn intercepts(&self, side: Side) -> bool {
+        self.intercept.includes(match side {
+            Side::Ground => gateway_config::LegId::Lan,
+            Side::Space => gateway_config::LegId::Sat,
+        })
+    }
+}
+
+/// The links of the two legs, each as the flows of its leg share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Links {
+    ground: Link,
+    space: Link,
+}
+
+impl Links {
+    /// The congestion control of one more flow of the leg `config` on `side`, where its flows share the link.
+    pub(super) fn control(&self, side: Side, config: &tcp::Config) -> Option<Box<dyn Congestion>> {
+        let link = match side {
+            Side::Ground => &self.ground,
+            Side::Space => &self.space,
+        };
+        config.congestion.sharing(link, &config.settings)
     }
 }

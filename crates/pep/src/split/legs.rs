@@ -91,11 +91,10 @@ impl Legs {
         due(&self.legs[0]).min(due(&self.legs[1]))
     }
 
-    /// Hears both legs, relays within `buffer`, and sends what is due: to which side, the segment,
+    /// Hears both legs, relays within their buffers, and sends what is due: to which side, the segment,
     /// its bytes on the link.
     pub(super) fn settle(
         &mut self,
-        buffer: Option<Bytes>,
         counters: &mut Counters,
         now: Instant,
         mut send: impl FnMut(Side, Segment, Bytes),
@@ -104,9 +103,8 @@ impl Legs {
             counters.broken += 1;
             self.abort(now);
         }
-        let most = buffer.map(|buffer| buffer.0);
-        counters.to_space += self.relay(0, most, now);
-        counters.to_ground += self.relay(1, most, now);
+        counters.to_space += self.relay(0, now);
+        counters.to_ground += self.relay(1, now);
         for side in [Side::Ground, Side::Space] {
             let connection = &mut self.legs[index(side)].connection;
             while let Some(segment) = connection.transmit(now) {
@@ -150,8 +148,9 @@ impl Legs {
         broken
     }
 
-    /// Moves what arrived on leg `from` to the other, as far as there is room; returns how much.
-    fn relay(&mut self, from: usize, most: Option<u64>, now: Instant) -> u64 {
+    /// Moves what arrived on leg `from` to the other, as far as that one's send buffer has room; returns how much. What is
+    /// left stays in the receive buffer of `from`, whose window shrinks by it.
+    fn relay(&mut self, from: usize, now: Instant) -> u64 {
         let [ground, space] = &mut self.legs;
         let (near, far) = if from == 0 {
             (ground, space)
@@ -159,7 +158,8 @@ impl Legs {
             (space, ground)
         };
         let (source, sink) = (&mut near.connection, &mut far.connection);
-        let room = most.map_or(u64::MAX, |most| most.saturating_sub(sink.unacknowledged()));
+        let buffer = sink.config().send_buffer.0;
+        let room = buffer.saturating_sub(sink.unacknowledged());
         let moved = source.readable().min(room);
         if source.has_bytes() {
             let mut left = usize::try_from(moved).unwrap_or(usize::MAX);
@@ -176,9 +176,6 @@ impl Legs {
             }
         } else if moved > 0 {
             sink.write_virtual(source.consume(moved));
-        }
-        if most.is_some() {
-            source.hold(sink.unacknowledged());
         }
         // A leg that still dials would be given up, with what it was given.
         let stands = !matches!(sink.state(), State::SynSent | State::Listen);

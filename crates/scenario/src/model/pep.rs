@@ -1,7 +1,6 @@
-//! Proxies that work on packets as they pass a router.
+//! Proxies that work on packets as they pass a router. What ends connections is no such proxy but a gateway ([`Split`](super::Split)).
 
-use super::{Endpoint, QueueLimit};
-use bentpipe_base::{Bytes, Probability, Rate};
+use super::QueueLimit;
 use core::time::Duration;
 
 /// A proxy at a router or gateway, on what passes between one of its links and the rest.
@@ -24,8 +23,6 @@ pub enum PepKind {
     AckFilter(AckFilter),
     /// Caches segments and retransmits them over its link.
     Snoop(Snoop),
-    /// Ends connections on both sides and relays between them.
-    Split(Box<Split>),
 }
 
 impl PepKind {
@@ -34,7 +31,6 @@ impl PepKind {
         match self {
             Self::AckFilter(_) => "ack-filter",
             Self::Snoop(_) => "snoop",
-            Self::Split(_) => "split",
         }
     }
 }
@@ -78,65 +74,6 @@ impl SnoopPreset {
         match self {
             Self::Standard => "standard",
             Self::Ns2 => "ns2",
-        }
-    }
-}
-
-/// Settings of a split; `None` is as the preset has it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Split {
-    /// Where both legs start from.
-    pub endpoint: Endpoint,
-    /// Who answers a SYN.
-    pub setup: SplitSetup,
-    /// Payload that it holds at most of each flow and direction; `None`: without bound.
-    pub buffer: Option<Bytes>,
-    /// Most connections known at once.
-    pub flows: Option<u32>,
-    /// A connection this long without a packet is given up.
-    pub idle: Option<Duration>,
-    /// What is particular to the leg towards the ground.
-    pub ground: SplitLeg,
-    /// What is particular to the leg towards space.
-    pub space: SplitLeg,
-}
-
-/// Settings of one leg of a split; `None` is as both legs have it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct SplitLeg {
-    /// A TCP of the papers by name; excludes `congestion_control`.
-    pub variant: Option<String>,
-    /// The congestion control.
-    pub congestion_control: Option<String>,
-    /// First congestion window, in full segments.
-    pub initial_window: Option<u32>,
-    /// What the link carries for the leg's flows together; each is paced below it.
-    pub rate: Option<Rate>,
-    /// The part of `rate` that flows are paced at.
-    pub pacing: Option<Probability>,
-    /// What the leg offers its peer at most.
-    pub receive_window: Option<Bytes>,
-}
-
-/// Who answers a SYN that a split sees.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SplitSetup {
-    /// The far end.
-    #[default]
-    EndToEnd,
-    /// The split, at once; then it connects to the far end.
-    Early,
-}
-
-impl SplitSetup {
-    /// All of them.
-    pub const ALL: [Self; 2] = [Self::EndToEnd, Self::Early];
-
-    /// As scenarios write it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::EndToEnd => "end-to-end",
-            Self::Early => "early",
         }
     }
 }

@@ -2,7 +2,7 @@
 //! ends before the run does.
 
 use super::{Known, Places};
-use crate::model::{Amount, Flow, FlowKind, Pep, Scenario};
+use crate::model::{Amount, Flow, FlowKind, Scenario};
 use crate::topology::Topology;
 use bentpipe_cc::{RateUse, twin};
 use bentpipe_config::{Document, Place, Wrong};
@@ -93,7 +93,10 @@ impl Check<'_, '_> {
         let forwarding = routers.keys().chain(gateways.keys());
         let forwarding: Vec<&str> = forwarding.map(String::as_str).collect();
         let mut right = true;
-        let mut sites: BTreeMap<[&str; 2], &str> = BTreeMap::new();
+        let mut sites: BTreeMap<[&str; 2], &str> = { gateways.iter() }
+            .filter(|(_, gateway)| gateway.splits().is_some())
+            .map(|(name, gateway)| ([name.as_str(), &gateway.sat], name.as_str()))
+            .collect();
         for (name, pep) in &self.scenario.peps {
             let [node, link] = &self.places.peps[name];
             let site = [pep.node.as_str(), pep.link.as_str()];
@@ -101,7 +104,7 @@ impl Check<'_, '_> {
                 && let Some(other) = sites.insert(site, name)
             {
                 let what = format!(
-                    "PEPs `{other}` and `{name}` both at `{}` on link `{}`",
+                    "`{other}` and PEP `{name}` both at `{}` on link `{}`",
                     site[0], site[1]
                 );
                 let expected =
@@ -117,22 +120,9 @@ impl Check<'_, '_> {
             if !own.contains(&pep.link.as_str()) {
                 let what = format!("`{}` is no link of `{}`", pep.link, pep.node);
                 right = self.problem(link, Wrong::name(what, &pep.link, &own));
-            } else if let Some(sat) = self.other_side(pep) {
-                let what = format!(
-                    "PEP `{name}` stands for gateway `{}`, whose `sat` is `{sat}`",
-                    pep.node
-                );
-                right = self.problem(link, Wrong::new(what, format!("`link = \"{sat}\"`")));
             }
         }
         right
-    }
-
-    /// The link that `pep` has to be at, where it stands for a gateway and is at another.
-    fn other_side(&self, pep: &Pep) -> Option<&str> {
-        let gateway = self.scenario.gateways.get(&pep.node)?;
-        let stands = self.scenario.stands_for_gateway(pep) && pep.link != gateway.sat;
-        stands.then_some(&gateway.sat)
     }
 
     /// The names of the links that end at `node`.

@@ -1,10 +1,11 @@
 //! `[hosts.NAME]`, `[routers.NAME]`, `[gateways.NAME]`.
 
 use super::{Places, named};
-use crate::model::{BufferRange, Gateway, Host, Router, TcpSettings};
+use crate::model::{BufferRange, Gateway, Host, Router, Split, TcpSettings};
 use crate::names::{Control, Name};
 use bentpipe_base::Bytes;
 use bentpipe_config::{Place, Table, Wrong};
+use bentpipe_gateway_config::Config;
 use std::collections::BTreeMap;
 
 pub(super) fn hosts(
@@ -44,13 +45,18 @@ pub(super) fn gateways(
         let legs = [table.place_of("sat"), table.place_of("lan")];
         places.legs.insert(name.to_owned(), legs);
         let tcp = tcp(&mut table);
-        let split = table.opaque("split");
+        let endpoint = super::endpoint::endpoint(&mut table);
+        let enabled = table.or("enabled", true);
+        let written = table.opaque("split");
+        let config = table.table("split").map(Config::of_scenario);
         table.finish();
         Some(Gateway {
             sat: sat?.0,
             lan: lan?.0,
             tcp,
-            split,
+            endpoint,
+            enabled,
+            split: { written.zip(config) }.map(|(written, config)| Split::new(written, config)),
         })
     })
 }

@@ -1,7 +1,7 @@
 //! `[peps.NAME]`.
 
 use super::queue::limit;
-use super::split::split;
+use super::old_split;
 use super::{LONGEST, Places, named};
 use crate::model::{AckFilter, Pep, PepKind, Snoop, SnoopPreset};
 use crate::names::Name;
@@ -37,10 +37,13 @@ fn kind(table: &mut Table<'_, '_>) -> Option<fn(&mut Table<'_, '_>) -> PepKind> 
     match kind.as_str() {
         "ack-filter" => Some(|table| PepKind::AckFilter(ack_filter(table))),
         "snoop" => Some(|table| PepKind::Snoop(snoop(table))),
-        "split" => Some(|table| PepKind::Split(Box::new(split(table)))),
+        "split" => {
+            old_split::refuse(table);
+            None
+        }
         _ => {
             let what = format!("unknown kind of PEP `{}`", brief(&kind));
-            let names = ["ack-filter", "snoop", "split"];
+            let names = ["ack-filter", "snoop"];
             table.problem("kind", Wrong::name(what, &kind, &names));
             None
         }

@@ -242,18 +242,42 @@ pub(crate) const CASES: &[(&str, &str, &[&str])] = &[
         "[peps.agent]\nkind = \"snoop\"\nnode = \"hub\"\nlink = \"space\"\n\
          [peps.other]\nkind = \"ack-filter\"\nnode = \"hub\"\nlink = \"space\"\n[[flows]]",
         &[
-            "25:8: PEPs `agent` and `other` both at `hub` on link `space`",
+            "25:8: `agent` and PEP `other` both at `hub` on link `space`",
             "`enabled = false`",
         ],
     ),
-    // The simulator's legs would be the lab's the other way round.
     (
-        "[links.space]",
-        "[gateways.hub.split]\n[peps.agent]\nkind = \"split\"\nnode = \"hub\"\nlink = \"ground\"\n\
-         [links.space]",
+        "[[flows]]",
+        "[gateways.hub.split]\n[peps.agent]\nkind = \"snoop\"\nnode = \"hub\"\nlink = \"space\"\n[[flows]]",
+        &["22:8: `hub` and PEP `agent` both at `hub` on link `space`"],
+    ),
+    // A gateway's own keys, placed where they stand in the scenario.
+    (
+        "[[flows]]",
+        "[gateways.hub.split.sat]\nraet = \"1Mbit/s\"\n[[flows]]",
         &[
-            "15:8: PEP `agent` stands for gateway `hub`, whose `sat` is `space`",
-            "expected `link = \"space\"`",
+            "20:1: unknown key `raet` in [gateways.hub.split.sat]",
+            "did you mean `rate`?",
+        ],
+    ),
+    (
+        "[[flows]]",
+        "[gateways.hub.split.sat]\nvariant = \"sack\"\ncongestion_control = \"reno\"\n[[flows]]",
+        &["20:11: `variant` beside `congestion_control`: expected one of the two"],
+    ),
+    // The form of older files.
+    (
+        "[[flows]]",
+        "[peps.agent]\nkind = \"split\"\nnode = \"hub\"\nlink = \"space\"\nsetup = \"early\"\nbuffer = \"185kB\"\n\
+         [peps.agent.space]\nrate = \"1Mbit/s\"\nreceive_window = \"1MB\"\n[[flows]]",
+        &[
+            "20:8: a split is a gateway",
+            "`[gateways.hub]` in place of this table and of [routers.hub], with `sat = \"space\"`",
+            "in `[gateways.hub.split]`",
+            "23:9: `setup` of a split: expected `handshake` in [gateways.hub.split]",
+            "24:10: `buffer` of a split: expected `send_buffer` and `receive_buffer`",
+            "25:1: `space` of a split: expected the same keys in [gateways.hub.split.sat]",
+            "27:18: `receive_window` of a leg: expected twice as much as `receive_buffer`",
         ],
     ),
     (
@@ -454,61 +478,17 @@ pub(crate) const CASES: &[(&str, &str, &[&str])] = &[
     // Splits.
     (
         "[[flows]]",
-        "[peps.agent]\nkind = \"split\"\nnode = \"hub\"\nlink = \"space\"\nsetup = \"erly\"\n[[flows]]",
-        &[
-            "geo.toml:23:9: unknown set-up `erly`",
-            "did you mean `early`?",
-        ],
+        "[gateways.hub.split]\nhandshake = \"erly\"\n[[flows]]",
+        &["20:13: `erly` is no way to answer a SYN", "did you mean `early`?"],
     ),
     (
         "[[flows]]",
-        "[peps.agent]\nkind = \"split\"\nnode = \"hub\"\nlink = \"space\"\nbuffer = \"0B\"\n[[flows]]",
-        &[
-            "geo.toml:23:10: a buffer that holds nothing",
-            "\"infinite\"",
-        ],
+        "[gateways.hub.split.limits]\nflows = 0\n[[flows]]",
+        &["20:9: `0` is out of range: expected a whole number from 1 to"],
     ),
     (
         "[[flows]]",
-        "[peps.agent]\nkind = \"split\"\nnode = \"hub\"\nlink = \"space\"\nflows = 0\n[[flows]]",
-        &["geo.toml:23:9: a split of 0 connections: expected 1 to 10000000"],
-    ),
-    (
-        "[[flows]]",
-        "[peps.agent]\nkind = \"split\"\nnode = \"hub\"\nlink = \"space\"\nidle = \"0s\"\n[[flows]]",
-        &["geo.toml:23:8: `idle` of no time"],
-    ),
-    (
-        "[[flows]]",
-        "[peps.agent]\nkind = \"split\"\nnode = \"hub\"\nlink = \"space\"\nspace = { pacing = 0.9 }\n[[flows]]",
-        &[
-            "geo.toml:23:",
-            "`pacing` without the `rate`",
-            "both, or neither",
-        ],
-    ),
-    (
-        "[[flows]]",
-        "[peps.agent]\nkind = \"split\"\nnode = \"hub\"\nlink = \"space\"\nspace = { rate = \"1Mbit/s\", pacing = 0 }\n[[flows]]",
-        &["geo.toml:23:", "paced at nothing"],
-    ),
-    (
-        "[[flows]]",
-        "[peps.agent]\nkind = \"split\"\nnode = \"hub\"\nlink = \"space\"\nground = { variant = \"sack\", congestion_control = \"cubic\" }\n[[flows]]",
-        &[
-            "geo.toml:23:",
-            "`variant` beside `congestion_control`",
-            "one of the two",
-        ],
-    ),
-    (
-        "[[flows]]",
-        "[peps.agent]\nkind = \"split\"\nnode = \"hub\"\nlink = \"space\"\nspace = { initial_window = 0 }\n[[flows]]",
-        &["geo.toml:23:", "an initial window of 0 segments"],
-    ),
-    (
-        "[[flows]]",
-        "[peps.agent]\nkind = \"split\"\nnode = \"hub\"\nlink = \"space\"\ntcp = { first_is_syn = 1 }\n[[flows]]",
-        &["geo.toml:23:", "neither true nor false"],
+        "[gateways.hub.split.lan]\ninitial_window = 0\nsend_buffer = \"0B\"\n[[flows]]",
+        &["20:18: `0` is out of range", "21:15: `0B` is out of range"],
     ),
 ];

@@ -1,7 +1,7 @@
 //! `[lan]`, `[sat]` and `[leg.NAME]`.
 
 use super::policy::{Many, Name};
-use super::sized;
+use super::{Keys, Whole, sized};
 use crate::Leg;
 use crate::config::{LegId, Profile};
 use bentpipe_base::{Bytes, Probability, Rate};
@@ -10,7 +10,12 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 /// `[lan]` or `[sat]`: its interfaces, none of which may be among `taken`, and its policy.
-pub(super) fn leg(mut table: Table<'_, '_>, which: LegId, taken: &[String]) -> (Vec<String>, Leg) {
+pub(super) fn leg(
+    mut table: Table<'_, '_>,
+    which: LegId,
+    taken: &[String],
+    keys: Keys,
+) -> (Vec<String>, Leg) {
     let mut interfaces: Vec<String> = Vec::new();
     let Many(named) = table.optional("interface").unwrap_or(Many(Vec::new()));
     for Interface(name) in named {
@@ -43,9 +48,28 @@ pub(super) fn leg(mut table: Table<'_, '_>, which: LegId, taken: &[String]) -> (
         let rate = table.optional("ack_rate");
         leg.ack_rate = rate.map(|LinkRate(rate)| rate);
     }
-    of_flows(&mut table, &mut leg);
+    let unbounded = match keys {
+        Keys::Gateway => [false; 2],
+        Keys::Scenario => ["send_buffer", "receive_buffer"].map(|key| table.says(key, "infinite")),
+    };
+    of_flows(&mut table, &mut leg, unbounded);
+    if keys == Keys::Scenario {
+        simulated(&mut table, &mut leg);
+    }
     table.finish();
     (interfaces, leg)
+}
+
+/// What only simulated legs know.
+fn simulated(table: &mut Table<'_, '_>, leg: &mut Leg) {
+    leg.variant = table.optional("variant").map(|Variant(name)| name);
+    if leg.variant.is_some() && table.has("congestion_control") {
+        let what = "`variant` beside `congestion_control`";
+        table.problem("variant", Wrong::new(what, "one of the two"));
+    }
+    leg.initial_window = table
+        .optional("initial_window")
+        .map(|Whole::<1, 1_000_000>(segments)| segments as u32);
 }
 
 /// The tables `[leg.NAME]`: variants of `legs`, that of the ground before that of the satellite.
@@ -63,7 +87,7 @@ pub(super) fn profiles(root: &mut Table<'_, '_>, legs: [&Leg; 2]) -> Vec<Profile
         }
         let like = table.or("like", LegId::Sat);
         let mut leg = legs[like as usize].clone();
-        of_flows(&mut table, &mut leg);
+        of_flows(&mut table, &mut leg, [false; 2]);
         table.finish();
         profiles.push(Profile {
             name: name.to_owned(),
@@ -74,8 +98,8 @@ pub(super) fn profiles(root: &mut Table<'_, '_>, legs: [&Leg; 2]) -> Vec<Profile
     profiles
 }
 
-/// What may differ between the flows of a leg.
-fn of_flows(table: &mut Table<'_, '_>, leg: &mut Leg) {
+/// What may differ between the flows of a leg, whose buffers to send and to receive may be `unbounded`.
+fn of_flows(table: &mut Table<'_, '_>, leg: &mut Leg, unbounded: [bool; 2]) {
     if let Some(Control(control)) = table.optional("congestion_control") {
         leg.congestion = Some(control);
     }
@@ -89,10 +113,15 @@ fn of_flows(table: &mut Table<'_, '_>, leg: &mut Leg) {
             ),
         );
     }
-    let Buffer(send) = table.or("send_buffer", Buffer(leg.send_buffer));
-    leg.send_buffer = send;
-    let Buffer(receive) = table.or("receive_buffer", Buffer(leg.receive_buffer));
-    leg.receive_buffer = receive;
+    let [send, receive] = unbounded;
+    leg.send_buffer = match send {
+        true => Leg::UNBOUNDED,
+        false => table.or("send_buffer", Buffer(leg.send_buffer)).0,
+    };
+    leg.receive_buffer = match receive {
+        true => Leg::UNBOUNDED,
+        false => table.or("receive_buffer", Buffer(leg.receive_buffer)).0,
+    };
     leg.notsent_lowat = table
         .optional("notsent_lowat")
         .map(|Buffer(size)| size)
@@ -139,6 +168,24 @@ impl Value for Control {
                 name.escape_default()
             );
             return Err(Wrong::new(what, "1 to 15 letters, such as \"cubic\""));
+        }
+        Ok(Self(name))
+    }
+}
+
+/// The name of a TCP of the papers, such as `sack`.
+struct Variant(String);
+
+impl Value for Variant {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let name = String::read(value, source)?;
+        let fits = (1..=40).contains(&name.len())
+            && name
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '+'));
+        if !fits {
+            let what = format!("`{}` is not a name", name.escape_default());
+            return Err(Wrong::new(what, "letters, digits, `-`, `_` or `+`"));
         }
         Ok(Self(name))
     }
