@@ -45,7 +45,7 @@ fn everything_in_the_registries_has_a_page() {
             "recoveries",
             recoveries.iter().map(|one| one.name).collect(),
         ),
-        ("queues", queues.iter().map(|one| one.name).collect()),
+        ("queues", queues.iter().map(|one| one.spec.name).collect()),
         (
             "channels",
             channel::REGISTRY.iter().map(|one| one.name).collect(),

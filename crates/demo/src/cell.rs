@@ -264,7 +264,7 @@ mod tests {
                 assert_eq!(link.forward, link.reverse);
                 assert_eq!(
                     link.forward.queue,
-                    Queue::DropTail(QueueLimit::Bytes(Bytes(750_000)))
+                    Queue::drop_tail(QueueLimit::Bytes(Bytes(750_000)))
                 );
                 assert_eq!(link.forward.packet_error_rate, cell.loss());
                 assert_eq!(read.flows[0].opened_by, "terminal");

@@ -4,10 +4,11 @@ mod common;
 
 use bentpipe_base::{Bytes, Instant, Probability, Silent};
 use bentpipe_lab::Point;
+use bentpipe_link::queue::Value;
 use bentpipe_link::{Direction, Settings};
 use bentpipe_os::need;
 use bentpipe_plan::links;
-use bentpipe_scenario::{Blue, Queue, QueueLimit, Red, RedKind};
+use bentpipe_scenario::{Queue, QueueLimit};
 use common::{last_of, measure, scenario, valid};
 use std::time::Duration;
 
@@ -48,16 +49,12 @@ fn a_link_has_bursts_and_early_drops_as_in_the_simulator() {
     let mut scenario = scenario("bursts", link, flows);
     let space = scenario.links.get_mut("space").unwrap();
     // Twice the link's BDP: a window that Reno or Cubic reaches between two bursts, and the limit never.
-    space.forward.queue = Queue::Red(Red {
-        kind: RedKind::Published,
-        limit: QueueLimit::Packets(1000),
-        min_threshold: 5,
-        max_threshold: 15,
-        max_probability: Probability::new(0.1).unwrap(),
-        weight: 0.02,
-        gentle: true,
-        mean_packet: None,
-    });
+    let red = [
+        ("min_threshold", Value::Length(5)),
+        ("max_threshold", Value::Length(15)),
+        ("weight", Value::Number(0.02)),
+    ];
+    space.forward.queue = Queue::new("red", QueueLimit::Packets(1000), &red).unwrap();
     let result = measure(&scenario);
     let sent = &valid(&result).links["space"].from_a;
     assert!(sent.dropped_queue > 0, "{sent:?}");
@@ -85,12 +82,13 @@ fn nothing_arrives_in_an_outage() {
     let link = "outage = [{ start = \"2s\", length = \"1s\" }]\n[links.space.reverse]\noutage = []";
     let mut scenario = scenario("outage", link, flows);
     let space = scenario.links.get_mut("space").unwrap();
-    space.forward.queue = Queue::Blue(Blue {
-        limit: QueueLimit::Packets(60),
-        increment: Probability::new(0.01).unwrap(),
-        decrement: Probability::new(0.001).unwrap(),
-        freeze: Duration::from_millis(50),
-    });
+    let chance = |value| Value::Chance(Probability::new(value).unwrap());
+    let blue = [
+        ("increment", chance(0.01)),
+        ("decrement", chance(0.001)),
+        ("freeze", Value::Time(Duration::from_millis(50))),
+    ];
+    space.forward.queue = Queue::new("blue", QueueLimit::Packets(60), &blue).unwrap();
     let result = measure(&scenario);
     let measured = valid(&result);
     let sent = &measured.links["space"].from_a;

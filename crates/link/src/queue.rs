@@ -1,13 +1,15 @@
 //! Queues: what waits for the serialiser, and who is refused.
 //!
-//! A new queue is one file here and one line in [`registry`].
+//! A new queue is one file here, with its keys in scenarios ([`Kind`]), and one line in [`registry`].
 
 mod blue;
 mod drop_tail;
+mod keys;
 mod red;
 
 pub use blue::{Blue, BlueSettings};
 pub use drop_tail::DropTail;
+pub use keys::{Entry, Fault, Key, Kind, Line, Otherwise, Spec, Value, Values};
 pub use red::{Red, RedError, RedLinux, RedNs2, RedSettings, Thresholds};
 
 use bentpipe_base::{Bytes, Instant, Stream};
@@ -132,55 +134,45 @@ impl<P: Send> Queue<P> for Discipline<P> {
     }
 }
 
-/// One kind of queue.
-pub struct Entry<P> {
-    /// As scenarios name it.
-    pub name: &'static str,
-    /// One line about it.
-    pub summary: &'static str,
-    /// The queue bounded by a limit, everything else as its file recommends.
-    pub build: fn(Limit) -> Discipline<P>,
-}
-
 /// Every kind of queue.
 pub const fn registry<P: Send + 'static>() -> &'static [Entry<P>] {
-    &[
-        Entry {
-            name: "drop-tail",
-            summary: "first in, first out; the newcomer is dropped when full",
-            build: |limit| Discipline::DropTail(DropTail::new(limit)),
-        },
-        Entry {
-            name: "blue",
-            summary: "drops at random as often as overflow and idle time have taught it",
-            build: |limit| {
-                let blue = Blue::new(BlueSettings::recommended(limit));
-                Discipline::Other(Box::new(blue))
-            },
-        },
-        Entry {
-            name: "red",
-            summary: "drops at random before it is full, by its average length (Floyd and Jacobson, 1993)",
-            build: |limit| {
-                let red = Red::new(RedSettings::recommended(limit));
-                Discipline::Other(Box::new(red.expect("5 is below 15")))
-            },
-        },
-        Entry {
-            name: "red-linux",
-            summary: "RED as Linux does it: one random number from drop to drop, never gentle",
-            build: |limit| {
-                let red = RedLinux::new(RedSettings::recommended(limit));
-                Discipline::Other(Box::new(red.expect("5 is below 15")))
-            },
-        },
-        Entry {
-            name: "red-ns2",
-            summary: "RED as ns-2 2.35 does it: waits between drops, never drops with one packet waiting",
-            build: |limit| {
-                let red = RedNs2::new(RedSettings::recommended(limit));
-                Discipline::Other(Box::new(red.expect("5 is below 15")))
-            },
-        },
-    ]
+    const {
+        &[
+            Entry::of::<DropTail<P>>(),
+            Entry::of::<Blue<P>>(),
+            Entry::of::<Red<P>>(),
+            Entry::of::<RedLinux<P>>(),
+            Entry::of::<RedNs2<P>>(),
+        ]
+    }
+}
+
+/// The kind of queue called `name`.
+pub fn find(name: &str) -> Option<Spec> {
+    let mut kinds = registry::<()>().iter().map(|entry| entry.spec);
+    kinds.find(|spec| spec.name == name)
+}
+
+/// The queue of that kind, limit and values in the direction `line`.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn build<P: Send + 'static>(
+    spec: &Spec,
+    limit: Limit,
+    values: &Values,
+    line: &Line,
+) -> Result<Discipline<P>, Fault> {
+    if let Some(fault) = (spec.faults)(limit, values).into_iter().next() {
+        return Err(fault);
+    }
+    let mut kinds = registry::<P>().iter();
+    match kinds.find(|entry| entry.spec == *spec) {
+        Some(entry) => (entry.build)(limit, values, line),
+        None => Err(Fault {
+            key: "kind",
+            what: format!("unknown queue `{}`", spec.name),
+            expected: "a kind of the registry".to_owned(),
+        }),
+    }
 }

@@ -69,7 +69,9 @@ fn split_config(settings: &Settings) -> split::Config {
         ..gateway_config::Config::default()
     };
     let config = split::Config::of_gateway(&gateway, &tcp::Config::rfc());
-    config.unwrap_or_else(|(_, why)| unreachable!("the registry of controls has the legs', see the test: {why}"))
+    config.unwrap_or_else(|(_, why)| {
+        unreachable!("the registry of controls has the legs', see the test: {why}")
+    })
 }
 
 /// The kind called `name`.

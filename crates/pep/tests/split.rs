@@ -1,9 +1,9 @@
 //! Streams through a split: two endpoints, one on either side, and links that lose.
 
 use bentpipe_base::{Bytes, Instant, Machine, Seq};
+use bentpipe_gateway_config::{Handshake, Intercept};
 use bentpipe_pep::split::{Config, Split};
 use bentpipe_pep::{Forge, Pep, Side};
-use bentpipe_gateway_config::{Handshake, Intercept};
 use bentpipe_tcp::{self as tcp, Cause, Connection, Event, State};
 use bentpipe_wire::{Packet, Payload, Transport};
 use core::time::Duration;
@@ -339,7 +339,11 @@ fn only_connections_of_the_configured_side_are_split() {
             let mut net = net(opener, config, [5_000, 5_000], [true, true]);
             net.run(Duration::from_secs(60));
             assert_eq!(net.ends.each_ref().map(|end| end.read.len()), [5_000; 2]);
-            assert_eq!(net.split.tally().split, split[opener], "{intercept:?} {opener}");
+            assert_eq!(
+                net.split.tally().split,
+                split[opener],
+                "{intercept:?} {opener}"
+            );
         }
     }
 }

@@ -1,24 +1,18 @@
 //! From the links of a scenario to the settings of their directions.
 
-use bentpipe_base::{Bytes, Probability, Rate};
+use bentpipe_base::Bytes;
 use bentpipe_link::channel::{self, BitError, BurstError, Chain, PacketError, PeriodError, Replay};
-use bentpipe_link::queue::{
-    Blue, BlueSettings, Discipline, DropTail, Red, RedError, RedLinux, RedNs2, RedSettings,
-    Thresholds,
-};
-use bentpipe_link::{Change, Channel, Limit, Settings, queue};
-use bentpipe_scenario::{self as scenario, Direction, Gilbert, Outage, Queue, QueueLimit, RedKind};
+use bentpipe_link::queue::{self, Fault, Line};
+use bentpipe_link::{Change, Channel, Settings};
+use bentpipe_scenario::{self as scenario, Direction, Gilbert, Outage};
 use thiserror::Error;
 
 /// A property of a link that cannot be.
-#[derive(Clone, Copy, Debug, PartialEq, Error)]
+#[derive(Clone, Debug, PartialEq, Error)]
 pub enum LinkError {
-    /// Of a RED queue.
+    /// Of a queue.
     #[error(transparent)]
-    Red(#[from] RedError),
-    /// A RED queue's weight.
-    #[error("a weight of {0} in RED; give one in (0, 1]")]
-    Weight(f64),
+    Queue(#[from] Fault),
     /// Bursts of errors.
     #[error(transparent)]
     Burst(#[from] BurstError),
@@ -41,10 +35,13 @@ fn direction<P: Send + 'static>(way: &Direction, mtu: Bytes) -> Result<Settings<
         rate: way.rate,
         delay: way.delay,
         overhead: way.overhead,
-        queue: match way.queue {
-            Queue::DropTail(size) => DropTail::new(limit(size)).into(),
-            Queue::Red(red) => self::red(&red, mtu, way.rate)?,
-            Queue::Blue(blue) => self::blue(&blue),
+        queue: {
+            let line = Line {
+                rate: way.rate,
+                mtu,
+            };
+            let queue = &way.queue;
+            queue::build(queue.spec(), queue.limit().into(), queue.values(), &line)?
         },
         channels: channels(way)?,
         changes: { way.changes.iter() }
@@ -55,62 +52,6 @@ fn direction<P: Send + 'static>(way: &Direction, mtu: Bytes) -> Result<Settings<
             })
             .collect(),
     })
-}
-
-const fn limit(size: QueueLimit) -> Limit {
-    match size {
-        QueueLimit::Packets(packets) => Limit::Packets(packets as usize),
-        QueueLimit::Bytes(bytes) => Limit::Bytes(bytes),
-    }
-}
-
-fn red<P: Send + 'static>(
-    red: &scenario::Red,
-    mtu: Bytes,
-    rate: Option<Rate>,
-) -> Result<Discipline<P>, LinkError> {
-    let (min, max) = (red.min_threshold, red.max_threshold);
-    let mean = red.mean_packet.or(match red.kind {
-        RedKind::Published => None,
-        RedKind::Linux => Some(Bytes(1000)),
-        RedKind::Ns2 => Some(Bytes(500)),
-    });
-    let settings = RedSettings {
-        limit: limit(red.limit),
-        thresholds: match red.limit {
-            QueueLimit::Packets(_) => Thresholds::Packets {
-                min: min as f64,
-                max: max as f64,
-            },
-            QueueLimit::Bytes(_) => Thresholds::Bytes {
-                min: Bytes(min),
-                max: Bytes(max),
-                typical: mean.unwrap_or(mtu),
-            },
-        },
-        max_p: red.max_probability,
-        weight: Probability::new(red.weight).ok_or(LinkError::Weight(red.weight))?,
-        gentle: red.gentle,
-        slot: rate.zip(mean).map(|(rate, mean)| rate.serialisation(mean)),
-    };
-    Ok(match red.kind {
-        RedKind::Published => boxed(Red::new(settings)?),
-        RedKind::Linux => boxed(RedLinux::new(settings)?),
-        RedKind::Ns2 => boxed(RedNs2::new(settings)?),
-    })
-}
-
-fn boxed<P>(queue: impl queue::Queue<P> + 'static) -> Discipline<P> {
-    Discipline::Other(Box::new(queue))
-}
-
-fn blue<P: Send + 'static>(blue: &scenario::Blue) -> Discipline<P> {
-    boxed(Blue::new(BlueSettings {
-        limit: limit(blue.limit),
-        increment: blue.increment,
-        decrement: blue.decrement,
-        freeze: blue.freeze,
-    }))
 }
 
 /// In the order of the fields; those that do nothing are left out.

@@ -2,9 +2,11 @@
 
 use crate::model::{
     AckFilter, Amount, BufferRange, Change, Direction, Endpoint, Flow, FlowKind, Gateway, Gilbert,
-    Ip, Link, Outage, Pep, PepKind, Queue, QueueLimit, Red, Scenario, Snoop, TcpSettings, Traffic, TrafficSource,
+    Ip, Link, Outage, Pep, PepKind, Queue, QueueLimit, Scenario, Snoop, TcpSettings, Traffic,
+    TrafficSource,
 };
 use bentpipe_base::Bytes;
+use bentpipe_link::queue::Value;
 use core::fmt::{self, Write};
 use core::time::Duration;
 
@@ -79,7 +81,10 @@ fn gateway(out: &mut String, name: &str, gateway: &Gateway) -> fmt::Result {
     let nest = |key: &str, table: toml::Table| {
         toml::Table::from_iter([(key.to_owned(), toml::Value::Table(table))])
     };
-    let nested = nest("gateways", nest(name, nest("split", split.written().clone())));
+    let nested = nest(
+        "gateways",
+        nest(name, nest("split", split.written().clone())),
+    );
     write!(out, "\n{nested}")
 }
 
@@ -214,42 +219,26 @@ fn limit(limit: QueueLimit) -> String {
 }
 
 fn queue(queue: &Queue) -> String {
-    let red = match queue {
-        Queue::DropTail(most) => return format!("kind = \"drop-tail\", {}", limit(*most)),
-        Queue::Red(red) => red,
-        Queue::Blue(blue) => {
-            return format!(
-                "kind = \"blue\", {}, increment = \"{}\", decrement = \"{}\", freeze = \"{}\"",
-                limit(blue.limit),
-                blue.increment,
-                blue.decrement,
-                time(blue.freeze),
-            );
-        }
-    };
-    let Red {
-        kind,
-        limit: most,
-        min_threshold,
-        max_threshold,
-        max_probability,
-        weight,
-        gentle,
-        mean_packet,
-    } = red;
-    let mean = mean_packet.map_or_else(String::new, |size| format!(", mean_packet = \"{size}\""));
-    let threshold = |count: u64| match most {
-        QueueLimit::Bytes(_) => format!("\"{}\"", Bytes(count)),
-        QueueLimit::Packets(_) => count.to_string(),
-    };
-    format!(
-        "kind = \"{}\", {}, min_threshold = {}, max_threshold = {}, \
-         max_probability = \"{max_probability}\", weight = {weight:?}, gentle = {gentle}{mean}",
-        kind.name(),
-        limit(*most),
-        threshold(*min_threshold),
-        threshold(*max_threshold),
-    )
+    let limit = queue.limit();
+    let in_bytes = matches!(limit, QueueLimit::Bytes(_));
+    let mut text = format!("kind = \"{}\", {}", queue.spec().name, self::limit(limit));
+    for (key, said) in queue.values().iter() {
+        text += &format!(", {key} = {}", value(said, in_bytes));
+    }
+    text
+}
+
+/// As a scenario says it of a queue that is measured in bytes, or not.
+pub(crate) fn value(value: Value, in_bytes: bool) -> String {
+    match value {
+        Value::Chance(chance) => format!("\"{chance}\""),
+        Value::Time(span) => format!("\"{}\"", time(span)),
+        Value::Size(size) => format!("\"{size}\""),
+        Value::Number(number) => format!("{number:?}"),
+        Value::Flag(flag) => flag.to_string(),
+        Value::Length(length) if in_bytes => format!("\"{}\"", Bytes(length)),
+        Value::Length(length) => length.to_string(),
+    }
 }
 
 fn gilbert(gilbert: &Gilbert) -> String {

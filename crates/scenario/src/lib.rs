@@ -36,10 +36,9 @@ pub mod study;
 mod topology;
 
 pub use model::{
-    AckFilter, Amount, Blue, BufferRange, Change, Direction, Endpoint, Flow, FlowKind, Gateway,
-    Gilbert, Host, Ip, Link, Outage, Pep, PepKind, Preset, Queue, QueueLimit, Red, RedKind, Router,
-    SARATOGA, Scenario, Snoop, SnoopPreset, Split, TcpSettings, Traffic,
-    TrafficSource,
+    AckFilter, Amount, BufferRange, Change, Direction, Endpoint, Flow, FlowKind, Gateway, Gilbert,
+    Host, Ip, Link, Outage, Pep, PepKind, Preset, Queue, QueueLimit, Router, SARATOGA, Scenario,
+    Snoop, SnoopPreset, Split, TcpSettings, Traffic, TrafficSource,
 };
 pub use parse::Known;
 pub use study::Study;

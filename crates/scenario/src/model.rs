@@ -8,7 +8,7 @@ mod pep;
 mod split;
 mod traffic;
 
-pub use channel::{Blue, Change, Gilbert, Outage, Queue, QueueLimit, Red, RedKind};
+pub use channel::{Change, Gilbert, Outage, Queue, QueueLimit};
 pub use endpoint::{Endpoint, Preset};
 pub use flow::{Amount, Flow, FlowKind, SARATOGA};
 pub use pep::{AckFilter, Pep, PepKind, Snoop, SnoopPreset};

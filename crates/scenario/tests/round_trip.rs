@@ -1,10 +1,11 @@
 //! What is written reads back the same; the example scenarios are right.
 
 use bentpipe_base::{Bytes, Probability, Rate};
+use bentpipe_link::queue::{self, Otherwise, Value};
 use bentpipe_scenario::{
-    AckFilter, Amount, Blue, BufferRange, Change, Direction, Endpoint, Flow, FlowKind, Gateway,
-    Gilbert, Host, Ip, Link, Outage, Pep, PepKind, Preset, Queue, QueueLimit, Red, RedKind, Router,
-    Scenario, Snoop, SnoopPreset, Split, TcpSettings, Traffic, TrafficSource,
+    AckFilter, Amount, BufferRange, Change, Direction, Endpoint, Flow, FlowKind, Gateway, Gilbert,
+    Host, Ip, Link, Outage, Pep, PepKind, Preset, Queue, QueueLimit, Router, Scenario, Snoop,
+    SnoopPreset, Split, TcpSettings, Traffic, TrafficSource,
 };
 use bentpipe_traffic::Model;
 use core::time::Duration;
@@ -45,35 +46,42 @@ fn limit() -> impl Strategy<Value = QueueLimit> {
     ]
 }
 
+/// A value as a key has it that is like `example`.
+fn value(example: Value) -> BoxedStrategy<Value> {
+    match example {
+        Value::Chance(_) => share().prop_map(Value::Chance).boxed(),
+        Value::Time(_) => duration(1..1 << 42).prop_map(Value::Time).boxed(),
+        Value::Size(_) => bytes(1..65_536).prop_map(Value::Size).boxed(),
+        Value::Number(_) => (0.001..=1.0f64).prop_map(Value::Number).boxed(),
+        Value::Flag(_) => any::<bool>().prop_map(Value::Flag).boxed(),
+        Value::Length(_) => (0u64..50).prop_map(Value::Length).boxed(),
+    }
+}
+
+/// Of any kind there is, with any of its keys said that fit together.
 fn queue() -> impl Strategy<Value = Queue> {
-    let red = (limit(), 0u64..50, share(), 0.001..=1.0f64, any::<bool>()).prop_map(
-        |(limit, min_threshold, max_probability, weight, gentle)| Red {
-            kind: RedKind::ALL[min_threshold as usize % if gentle { 1 } else { 3 }],
-            mean_packet: (min_threshold % 2 == 1).then_some(Bytes(1 + min_threshold % 65_535)),
-            limit: match limit {
-                QueueLimit::Packets(packets) => QueueLimit::Packets(packets.max(50)),
-                QueueLimit::Bytes(size) => QueueLimit::Bytes(size.max(Bytes(50))),
-            },
-            min_threshold,
-            max_threshold: 50,
-            max_probability,
-            weight,
-            gentle,
-        },
-    );
-    let blue = (limit(), share(), share(), duration(1..1 << 42)).prop_map(
-        |(limit, increment, decrement, freeze)| Blue {
-            limit,
-            increment,
-            decrement,
-            freeze,
-        },
-    );
-    prop_oneof![
-        limit().prop_map(Queue::DropTail),
-        red.prop_map(Queue::Red),
-        blue.prop_map(Queue::Blue)
-    ]
+    let kinds = queue::registry::<()>().iter().map(|entry| entry.spec);
+    let kinds: Vec<_> = kinds.collect();
+    let keys = |spec: &queue::Spec| -> Vec<_> {
+        let keys = spec.keys.iter();
+        keys.map(|key| (Just(key.name), value((key.example)()), any::<bool>()))
+            .collect()
+    };
+    let kind = prop::sample::select(kinds);
+    (kind, limit()).prop_flat_map(move |(spec, limit)| {
+        keys(&spec).prop_map(move |keys| {
+            let required = |name| {
+                let mut keys = spec.keys.iter();
+                keys.any(|key| key.name == name && key.otherwise == Otherwise::Required)
+            };
+            let said = keys
+                .into_iter()
+                .filter(|(name, _, said)| *said || required(*name));
+            let said: Vec<_> = said.map(|(name, value, _)| (name, value)).collect();
+            Queue::new(spec.name, limit, &said)
+                .unwrap_or_else(|_| Queue::new("drop-tail", limit, &[]).expect("it has no keys"))
+        })
+    })
 }
 
 fn gilbert() -> impl Strategy<Value = Gilbert> {
@@ -132,7 +140,7 @@ fn direction() -> impl Strategy<Value = Direction> {
     (rate, way, errors, bytes(0..9999)).prop_map(
         |(rate, (delay, changes), (packet, bit, gilbert, outages, drops), overhead)| Direction {
             changes: if rate.is_some() { changes } else { Vec::new() },
-            rate: rate.map(|(rate, _)| Rate::from_bits_per_sec(rate)),
+            rate: { rate.as_ref() }.map(|(rate, _)| Rate::from_bits_per_sec(*rate)),
             queue: rate.map_or_else(Queue::default, |(_, queue)| queue),
             delay,
             packet_error_rate: packet,
@@ -236,8 +244,12 @@ fn split() -> impl Strategy<Value = Split> {
     ];
     let head = prop_oneof![
         Just(""),
-        Just("handshake = \"early\", intercept = \"lan\", limits = { flows = 9, idle = \"30s\" }, "),
-        Just("flow_log = '/a\"b\\c', policy = [{ port = [80, \"6000-6999\"], action = \"bypass\" }], "),
+        Just(
+            "handshake = \"early\", intercept = \"lan\", limits = { flows = 9, idle = \"30s\" }, "
+        ),
+        Just(
+            "flow_log = '/a\"b\\c', policy = [{ port = [80, \"6000-6999\"], action = \"bypass\" }], "
+        ),
     ];
     (head, control, rate, buffer).prop_map(|(head, control, rate, buffer)| {
         let rate = rate.map_or_else(String::new, |rate| {
@@ -476,7 +488,7 @@ fn what_a_file_leaves_out_is_what_the_documentation_says() {
     assert_eq!(read.flows[0].name, "flow1");
     assert_eq!(
         Direction::default().queue,
-        Queue::DropTail(QueueLimit::Packets(1000))
+        Queue::drop_tail(QueueLimit::Packets(1000))
     );
 }
 
@@ -488,7 +500,7 @@ fn the_reverse_is_as_forward_save_what_it_says() {
     assert_eq!(space.reverse.rate.unwrap().mbps(), 5.0);
     assert_eq!(
         space.reverse.queue,
-        Queue::DropTail(QueueLimit::Packets(100))
+        Queue::drop_tail(QueueLimit::Packets(100))
     );
     assert_eq!(space.reverse.delay, space.forward.delay);
     assert_eq!(space.reverse.bit_error_rate, space.forward.bit_error_rate);

@@ -245,7 +245,11 @@ impl<'s> Site<'s> {
             node,
             name,
             link,
-            way: if second == 0 { &link.forward } else { &link.reverse },
+            way: if second == 0 {
+                &link.forward
+            } else {
+                &link.reverse
+            },
             lines: [2 * number + second, 2 * number + 1 - second],
         })
     }

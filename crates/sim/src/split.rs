@@ -3,9 +3,9 @@
 use crate::SimError;
 use crate::endpoints;
 use bentpipe_base::Bytes;
+use bentpipe_gateway_config as gateway_config;
 use bentpipe_pep::Side;
 use bentpipe_pep::split::Config;
-use bentpipe_gateway_config as gateway_config;
 use bentpipe_scenario::{Endpoint, Gateway, Preset, Scenario};
 use bentpipe_tcp as tcp;
 use bentpipe_wire::Tcp;
@@ -61,11 +61,7 @@ fn refuse(name: &str, split: &gateway_config::Config) -> Result<(), SimError> {
 }
 
 /// What both legs start from.
-fn endpoint(
-    scenario: &Scenario,
-    name: &str,
-    endpoint: &Endpoint,
-) -> Result<tcp::Config, SimError> {
+fn endpoint(scenario: &Scenario, name: &str, endpoint: &Endpoint) -> Result<tcp::Config, SimError> {
     let mut config = endpoints::preset(endpoint, scenario.ip);
     if let Some(recovery) = &endpoint.recovery {
         config.recovery = endpoints::recovery(recovery, &format!("gateways.{name}"))?;

@@ -36,12 +36,16 @@ fn what_only_the_real_gateway_does_is_refused_with_the_way_out() {
         ("policy", format!("{split}\n{policy}")),
         (
             "sat.ack_rate",
-            split.replace("rate = \"10Mbit/s\"\n\n", "rate = \"10Mbit/s\"\nack_rate = \"1Mbit/s\"\n\n"),
+            split.replace(
+                "rate = \"10Mbit/s\"\n\n",
+                "rate = \"10Mbit/s\"\nack_rate = \"1Mbit/s\"\n\n",
+            ),
         ),
     ] {
         let said = refusal(&text);
         assert!(
-            said.contains(&format!("`{key}` in [gateways.hub.split]")) && said.contains("bentpipe lab run"),
+            said.contains(&format!("`{key}` in [gateways.hub.split]"))
+                && said.contains("bentpipe lab run"),
             "{said}"
         );
     }
@@ -107,7 +111,8 @@ fn what_would_never_end_for_time_stands_still_is_refused_with_words() {
     let said = refusal(&beside("packet_error_rate = \"1%\"", "duration = \"1s\""));
     assert!(said.contains("flow `f`"), "{said}");
     let split = "[gateways.r]\nsat = \"two\"\nlan = \"one\"\nsplit = { sat = { send_buffer = \"infinite\" } }\n";
-    let text = beside("rate = \"1Mbit/s\"\ndelay = \"10ms\"", "duration = \"1s\"").replace("[routers.r]\n", split);
+    let text = beside("rate = \"1Mbit/s\"\ndelay = \"10ms\"", "duration = \"1s\"")
+        .replace("[routers.r]\n", split);
     let said = refusal(&text);
     assert!(said.contains("before a split"), "{said}");
     // What ends by its amount ends here too, and what takes time does.

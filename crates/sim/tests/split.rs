@@ -204,7 +204,10 @@ fn streams_arrive_whole_and_the_bound_holds() {
             u64::MAX,
         ),
         (bounded("60kB"), 60_000),
-        (format!("handshake = \"early\"\n{}", bounded("30kB")), 30_000),
+        (
+            format!("handshake = \"early\"\n{}", bounded("30kB")),
+            30_000,
+        ),
         (
             legs(
                 unbounded,
@@ -244,11 +247,20 @@ fn a_scenario_of_the_lab_runs_as_it_is() {
 fn flows_of_a_leg_share_its_rate() {
     let text = include_str!("../../../scenarios/split.toml")
         .replace("packet_error_rate = \"1%\"", "overhead = \"150B\"")
-        .replace("rate = \"10Mbit/s\"\n\n", "rate = \"10Mbit/s\"\noverhead = \"150B\"\n\n")
+        .replace(
+            "rate = \"10Mbit/s\"\n\n",
+            "rate = \"10Mbit/s\"\noverhead = \"150B\"\n\n",
+        )
         .replace("name = \"download\"", "name = \"download\"\ncount = 3")
         .replace("seed = 1", "seed = 1\nip = 6");
     let scenario = Scenario::parse("split.toml", &text).expect("it is right");
-    assert_eq!(scenario.gateways["hub"].split.as_ref().map(|split| split.config().sat.link.overhead), Some(Bytes(150)));
+    assert_eq!(
+        scenario.gateways["hub"]
+            .split
+            .as_ref()
+            .map(|split| split.config().sat.link.overhead),
+        Some(Bytes(150))
+    );
     let outcome = run(&scenario, &Options::default()).expect("it runs");
     let rates: Vec<f64> = { outcome.flows.iter() }
         .map(|flow| flow.goodput.mbps())
@@ -257,11 +269,21 @@ fn flows_of_a_leg_share_its_rate() {
     // 98.5% of 10 Mbit/s, of which 1428 of 1650 bytes are payload, less three seconds of 30 for the start.
     let most = 9.85 * 1428.0 / 1650.0;
     assert!((0.85 * most..most).contains(&total), "{total} {most}");
-    assert!(rates.iter().all(|rate| (rate / total - 1.0 / 3.0).abs() < 0.05), "{rates:?}");
+    assert!(
+        rates
+            .iter()
+            .all(|rate| (rate / total - 1.0 / 3.0).abs() < 0.05),
+        "{rates:?}"
+    );
     let dropped: u64 = { outcome.links.iter() }
         .filter(|link| link.link == "space")
         .map(|link| link.counters.refused)
         .sum();
     assert_eq!(dropped, 0);
-    assert!(outcome.flows.iter().all(|flow| flow.source.retransmitted == 0));
+    assert!(
+        outcome
+            .flows
+            .iter()
+            .all(|flow| flow.source.retransmitted == 0)
+    );
 }

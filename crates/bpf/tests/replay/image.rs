@@ -201,10 +201,7 @@ pub(crate) fn context(
 ) -> Vec<u8> {
     let mut bytes = Vec::new();
     params.write(&mut bytes);
-    let untold = RawWindow {
-        wire: 0,
-        ..*window
-    };
+    let untold = RawWindow { wire: 0, ..*window };
     match headers {
         [0, _] => window.write(&mut bytes),
         _ => untold.write(&mut bytes),

@@ -3,6 +3,7 @@
 
 mod image;
 
+use bentpipe_base::Bytes;
 use bentpipe_bpf::replay::Replay;
 use bentpipe_cc::fixed_point::{
     AGGRESSIVE, CWR, HUNGRY, LOSS, OPEN, Params, RECOVERY, RawAck, RawWindow, UNCAPPED, link_rate,
@@ -11,10 +12,9 @@ use bentpipe_cc::guard::{CALM, GROW};
 use bentpipe_cc::hybla::{self, ESTIMATED, hybla_ack, hybla_init, hybla_ssthresh};
 use bentpipe_cc::rate_control::{self, rate_apply, rate_forget, rate_init, rate_yields};
 use bentpipe_cc::share::{Share, budget, join, share_ack, turn};
+use bentpipe_tcp as tcp;
 use image::Field::{Long, Pad, Word};
 use image::{Image, SHARE_AT, STEP, WINDOW_AT, YIELDS_AT, context, read};
-use bentpipe_base::Bytes;
-use bentpipe_tcp as tcp;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use std::cell::Cell;

@@ -80,7 +80,9 @@ fn of_links() -> Vec<Kind> {
         (
             "queues",
             "Queues (`queue` of links)",
-            entries(queue::registry::<()>(), |one| (one.name, one.summary)),
+            entries(queue::registry::<()>(), |one| {
+                (one.spec.name, one.spec.summary)
+            }),
         ),
         (
             "channels",

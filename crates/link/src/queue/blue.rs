@@ -18,7 +18,7 @@
 //! comes a freeze time after the last one left and finds nobody waiting; idle time counts from when the packet
 //! before it began to leave.
 
-use super::{DropTail, Limit, Queue, Waiting};
+use super::{Discipline, DropTail, Fault, Key, Kind, Limit, Line, Queue, Value, Values, Waiting};
 use bentpipe_base::{Bytes, Instant, Probability, Stream};
 use core::time::Duration;
 
@@ -101,6 +101,43 @@ impl<P> Blue<P> {
             1.0
         };
         self.change(-times * self.settings.decrement.value(), now);
+    }
+}
+
+impl<P: Send + 'static> Kind<P> for Blue<P> {
+    const NAME: &'static str = "blue";
+    const SUMMARY: &'static str =
+        "drops at random as often as overflow and idle time have taught it";
+    const KEYS: &'static [Key] = &[
+        Key::or("increment", || {
+            Value::Chance(BlueSettings::recommended(Limit::Infinite).increment)
+        }),
+        Key::or("decrement", || {
+            Value::Chance(BlueSettings::recommended(Limit::Infinite).decrement)
+        }),
+        Key::or("freeze", || {
+            Value::Time(BlueSettings::recommended(Limit::Infinite).freeze)
+        }),
+    ];
+
+    fn faults(_limit: Limit, values: &Values) -> Vec<Fault> {
+        let freeze = values.time("freeze");
+        let fault = Fault {
+            key: "freeze",
+            what: "a freeze time of nothing or of more than a day".to_owned(),
+            expected: "at most a day (86400s), such as \"100ms\"".to_owned(),
+        };
+        let wrong = freeze.is_zero() || freeze > Duration::from_secs(86_400);
+        wrong.then_some(fault).into_iter().collect()
+    }
+
+    fn build(limit: Limit, values: &Values, _line: &Line) -> Result<Discipline<P>, Fault> {
+        Ok(Discipline::Other(Box::new(Self::new(BlueSettings {
+            limit,
+            increment: values.chance("increment"),
+            decrement: values.chance("decrement"),
+            freeze: values.time("freeze"),
+        }))))
     }
 }
 

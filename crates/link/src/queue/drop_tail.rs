@@ -1,4 +1,4 @@
-use super::{Limit, Queue, Waiting};
+use super::{Discipline, Fault, Kind, Limit, Line, Queue, Values, Waiting};
 use bentpipe_base::{Bytes, Instant, Stream};
 use std::collections::VecDeque;
 
@@ -23,6 +23,15 @@ impl<P> DropTail<P> {
     /// What it holds at most.
     pub const fn limit(&self) -> Limit {
         self.limit
+    }
+}
+
+impl<P> Kind<P> for DropTail<P> {
+    const NAME: &'static str = "drop-tail";
+    const SUMMARY: &'static str = "first in, first out; the newcomer is dropped when full";
+
+    fn build(limit: Limit, _values: &Values, _line: &Line) -> Result<Discipline<P>, Fault> {
+        Ok(Discipline::DropTail(Self::new(limit)))
     }
 }
 

@@ -17,7 +17,7 @@ pub use floyd::Red;
 pub use linux::RedLinux;
 pub use ns2::RedNs2;
 
-use super::{DropTail, Limit, Queue};
+use super::{DropTail, Fault, Key, Limit, Line, Queue, Value, Values};
 use bentpipe_base::{Bytes, Instant, Probability};
 use core::time::Duration;
 use thiserror::Error;
@@ -95,6 +95,101 @@ pub enum RedError {
     /// A typical packet of no length.
     #[error("the typical packet of a RED queue in bytes must have a length: give one above 0B")]
     Typical,
+}
+
+/// The keys of RED in scenarios, `gentle` unless told otherwise or not; of what length packets typically are it is told, or has
+/// a default of its own.
+const fn keys(gentle: fn() -> Value, mean_packet: Key) -> [Key; 6] {
+    [
+        Key::required("min_threshold", || Value::Length(5)),
+        Key::required("max_threshold", || Value::Length(15)),
+        Key::or("max_probability", || {
+            Value::Chance(RedSettings::recommended(Limit::Infinite).max_p)
+        }),
+        Key::or("weight", || {
+            Value::Number(RedSettings::recommended(Limit::Infinite).weight.value())
+        }),
+        Key::or("gentle", gentle),
+        mean_packet,
+    ]
+}
+
+/// What is wrong with values of these keys.
+fn faults(limit: Limit, values: &Values) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let mut fault = |key, what, expected: &str| {
+        let expected = expected.to_owned();
+        faults.push(Fault {
+            key,
+            what,
+            expected,
+        });
+    };
+    let weight = values.number("weight");
+    if !(weight > 0.0 && weight <= 1.0) {
+        let expected = "more than 0 and at most 1, such as 0.002";
+        fault("weight", format!("a weight of {weight}"), expected);
+    }
+    let mean = values.size("mean_packet");
+    if let Some(mean) = mean.filter(|mean| !(1..=65_535).contains(&mean.0)) {
+        let what = format!("`mean_packet` of {mean}");
+        fault("mean_packet", what, "1B to 65535B");
+    }
+    let (min, max) = (
+        values.length("min_threshold"),
+        values.length("max_threshold"),
+    );
+    let most = match limit {
+        Limit::Packets(packets) => packets as u64,
+        Limit::Bytes(bytes) => bytes.0,
+        Limit::Infinite => u64::MAX,
+    };
+    if min >= max || max > most {
+        let what = format!("thresholds of {min} and {max} in a queue of {most}");
+        let expected = "`min_threshold` below `max_threshold`, and that at most the queue's size";
+        fault("max_threshold", what, expected);
+    }
+    faults
+}
+
+impl RedSettings {
+    /// Those of `values` of these keys, in the direction `line`.
+    fn of(limit: Limit, values: &Values, line: &Line) -> Self {
+        let (min, max) = (
+            values.length("min_threshold"),
+            values.length("max_threshold"),
+        );
+        let mean = values.size("mean_packet");
+        Self {
+            limit,
+            thresholds: match limit {
+                Limit::Bytes(_) => Thresholds::Bytes {
+                    min: Bytes(min),
+                    max: Bytes(max),
+                    typical: mean.unwrap_or(line.mtu),
+                },
+                Limit::Packets(_) | Limit::Infinite => Thresholds::Packets {
+                    min: min as f64,
+                    max: max as f64,
+                },
+            },
+            max_p: values.chance("max_probability"),
+            weight: Probability::new(values.number("weight")).unwrap_or_default(),
+            gentle: values.flag("gentle"),
+            slot: { line.rate.zip(mean) }.map(|(rate, mean)| rate.serialisation(mean)),
+        }
+    }
+}
+
+impl From<RedError> for Fault {
+    fn from(error: RedError) -> Self {
+        Self {
+            key: "min_threshold",
+            what: error.to_string(),
+            expected: "thresholds one above the other, and a typical packet with a length"
+                .to_owned(),
+        }
+    }
 }
 
 /// The thresholds, and the probability p_b between them.

@@ -1,23 +1,100 @@
 //! What happens to packets on a link: queues, bursts of errors, outages; and to the link itself.
 
 use bentpipe_base::{Bytes, Probability, Rate};
+use bentpipe_link::Limit;
+use bentpipe_link::queue::{self, Fault, Otherwise, Spec, Value, Values, registry};
 use core::time::Duration;
 
-/// A queue and how it decides.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Queue {
+/// A queue and how it decides: a kind of the link's [registry](bentpipe_link::queue::registry), and what is said of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Queue {
+    spec: Spec,
+    limit: QueueLimit,
+    values: Values,
+}
+
+impl Queue {
     /// First in, first out; a packet that finds no room is dropped.
-    DropTail(QueueLimit),
-    /// Random early detection.
-    Red(Red),
-    /// Learns from overflow and idle time how often to drop.
-    Blue(Blue),
+    pub fn drop_tail(limit: QueueLimit) -> Self {
+        let kind = { registry::<()>().iter() }.find(|entry| entry.spec.name == "drop-tail");
+        Self {
+            spec: kind.expect("the registry has it, see the test").spec,
+            limit,
+            values: Values::default(),
+        }
+    }
+
+    /// A queue of the kind called `name`, whose keys are as in `said`; what is not said there has its default.
+    ///
+    /// # Errors
+    /// What is wrong with it, or that there is no such kind, or no such key, or that one lacks.
+    pub fn new(
+        name: &str,
+        limit: QueueLimit,
+        said: &[(&'static str, Value)],
+    ) -> Result<Self, Fault> {
+        let fault = |what: String, expected: &str| Fault {
+            key: "kind",
+            what,
+            expected: expected.to_owned(),
+        };
+        let spec = queue::find(name).ok_or_else(|| {
+            fault(
+                format!("unknown queue `{name}`"),
+                "a kind of `bentpipe list`",
+            )
+        })?;
+        let mut values = Values::default();
+        for key in spec.keys {
+            let value = said.iter().find(|(name, _)| *name == key.name);
+            match (value, key.otherwise) {
+                (Some((_, value)), _) => values.set(key.name, *value),
+                (None, Otherwise::Example) => values.set(key.name, (key.example)()),
+                (None, Otherwise::Unsaid) => {}
+                (None, Otherwise::Required) => {
+                    return Err(fault(format!("`{}` is not said", key.name), "a value"));
+                }
+            }
+        }
+        let known = |name: &str| spec.keys.iter().any(|key| key.name == name);
+        if let Some((name, _)) = said.iter().find(|(name, _)| !known(name)) {
+            return Err(fault(format!("unknown key `{name}`"), "a key of the queue"));
+        }
+        match (spec.faults)(limit.into(), &values).into_iter().next() {
+            Some(fault) => Err(fault),
+            None => Ok(Self::of(spec, limit, values)),
+        }
+    }
+
+    /// Of what was read and found right.
+    pub(crate) const fn of(spec: Spec, limit: QueueLimit, values: Values) -> Self {
+        Self {
+            spec,
+            limit,
+            values,
+        }
+    }
+
+    /// Its kind.
+    pub const fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// Most that it holds.
+    pub const fn limit(&self) -> QueueLimit {
+        self.limit
+    }
+
+    /// What its keys are.
+    pub const fn values(&self) -> &Values {
+        &self.values
+    }
 }
 
 impl Default for Queue {
     /// Drop-tail of 1000 packets, the `txqueuelen` of Linux interfaces.
     fn default() -> Self {
-        Self::DropTail(QueueLimit::Packets(1000))
+        Self::drop_tail(QueueLimit::Packets(1000))
     }
 }
 
@@ -30,79 +107,13 @@ pub enum QueueLimit {
     Bytes(Bytes),
 }
 
-impl QueueLimit {
-    /// Its number of packets, or of bytes.
-    pub const fn count(self) -> u64 {
-        match self {
-            Self::Packets(packets) => packets as u64,
-            Self::Bytes(bytes) => bytes.0,
+impl From<QueueLimit> for Limit {
+    fn from(limit: QueueLimit) -> Self {
+        match limit {
+            QueueLimit::Packets(packets) => Self::Packets(packets as usize),
+            QueueLimit::Bytes(bytes) => Self::Bytes(bytes),
         }
     }
-}
-
-/// Whose random early detection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RedKind {
-    /// As S. Floyd and V. Jacobson published it, 1993.
-    #[default]
-    Published,
-    /// As Linux does it.
-    Linux,
-    /// As ns-2 2.35 does it.
-    Ns2,
-}
-
-impl RedKind {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Published, Self::Linux, Self::Ns2];
-
-    /// As scenarios write it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Published => "red",
-            Self::Linux => "red-linux",
-            Self::Ns2 => "red-ns2",
-        }
-    }
-}
-
-/// Random early detection. Between the thresholds the chance that a packet is dropped grows with the
-/// average length of the queue.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Red {
-    /// By whose rules.
-    pub kind: RedKind,
-    /// Most that it holds; its unit is also that of the thresholds.
-    pub limit: QueueLimit,
-    /// Average length from which packets are dropped, in packets or bytes as `limit`.
-    pub min_threshold: u64,
-    /// Average length at which the chance of a drop reaches `max_probability`.
-    pub max_threshold: u64,
-    /// Chance of a drop at `max_threshold`. Default 10%.
-    pub max_probability: Probability,
-    /// Weight of the present length in the average, in (0, 1]. Default 0.002.
-    pub weight: f64,
-    /// Whether above `max_threshold` the chance grows on to 1 at twice that, rather than at once.
-    /// Default yes; Linux's is never.
-    pub gentle: bool,
-    /// The length of a typical packet: what idle time is counted in, at the rate of the link, and what the chance
-    /// in bytes is meant for. Default: of the published one the link's MTU, and idle time in the
-    /// transmission time that was measured last; 1000 B of Linux's (`avpkt` of tc), 500 B of ns-2's (`mean_pktsize_`).
-    pub mean_packet: Option<Bytes>,
-}
-
-/// BLUE (Feng, Kandlur, Saha and Shin, 1999): every packet is dropped with a chance that overflow
-/// raises and an idle link lowers.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Blue {
-    /// Most that it holds.
-    pub limit: QueueLimit,
-    /// What an overflow adds to the chance. Default 0.25%.
-    pub increment: Probability,
-    /// What an idle link takes from it. Default 0.025%.
-    pub decrement: Probability,
-    /// Least time between two changes of the chance. Default 100 ms.
-    pub freeze: Duration,
 }
 
 /// Two-state errors (Gilbert and Elliott): packets are lost with a chance that depends on a state

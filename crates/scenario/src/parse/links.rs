@@ -85,7 +85,7 @@ fn direction(table: &mut Table<'_, '_>, like: &Direction) -> Direction {
         rate,
         delay,
         queue: match rate {
-            Some(_) => queue.unwrap_or(like.queue),
+            Some(_) => queue.unwrap_or_else(|| like.queue.clone()),
             None => Queue::default(),
         },
         packet_error_rate: table.or("packet_error_rate", like.packet_error_rate),

@@ -44,7 +44,10 @@ pub(super) fn refuse(table: &mut Table<'_, '_>) {
         table.document().problem(place, Wrong::new(what, expected));
         if old.has("receive_window") {
             let expected = format!("twice as much as `receive_buffer` in {here}");
-            old.problem("receive_window", Wrong::new("`receive_window` of a leg", expected));
+            old.problem(
+                "receive_window",
+                Wrong::new("`receive_window` of a leg", expected),
+            );
         }
     }
 }

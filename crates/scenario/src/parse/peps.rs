@@ -1,7 +1,7 @@
 //! `[peps.NAME]`.
 
-use super::queue::limit;
 use super::old_split;
+use super::queue::limit;
 use super::{LONGEST, Places, named};
 use crate::model::{AckFilter, Pep, PepKind, Snoop, SnoopPreset};
 use crate::names::Name;

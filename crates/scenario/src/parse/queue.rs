@@ -1,30 +1,82 @@
 //! `queue` of a direction, and the sizes of what holds packets.
 
-use super::LONGEST;
-use super::endpoint::sized;
-use crate::model::{Blue, Queue, QueueLimit, Red, RedKind};
+use crate::model::{Queue, QueueLimit};
 use bentpipe_base::{Bytes, Probability};
 use bentpipe_config::{Number, Table, Wrong, brief};
+use bentpipe_link::queue::{self, Key, Otherwise, Spec, Value, Values};
 use core::time::Duration;
 
-const KINDS: [&str; 5] = ["blue", "drop-tail", "red", "red-linux", "red-ns2"];
-
 pub(super) fn queue(table: &mut Table<'_, '_>) -> Option<Queue> {
-    let mut queue = table.table("queue")?;
-    let kind = queue.or("kind", "drop-tail".to_owned());
-    if !KINDS.contains(&kind.as_str()) {
-        let what = format!("unknown queue `{}`", brief(&kind));
-        queue.problem("kind", Wrong::name(what, &kind, &KINDS));
+    let mut table = table.table("queue")?;
+    let name = table.or("kind", "drop-tail".to_owned());
+    let spec = queue::find(&name);
+    if spec.is_none() {
+        let what = format!("unknown queue `{}`", brief(&name));
+        let kinds = queue::registry::<()>().iter();
+        let mut names: Vec<&str> = kinds.map(|entry| entry.spec.name).collect();
+        names.sort_unstable();
+        table.problem("kind", Wrong::name(what, &name, &names));
     }
-    let limit = limit(&mut queue, "the queue's size");
-    let red_kind = RedKind::ALL.into_iter().find(|red| red.name() == kind);
-    let made = match (red_kind, kind.as_str()) {
-        (Some(kind), _) => red(&mut queue, kind, limit).map(Queue::Red),
-        (None, "blue") => blue(&mut queue, limit).map(Queue::Blue),
-        (None, _) => limit.map(Queue::DropTail),
-    };
-    queue.finish();
-    made
+    let limit = limit(&mut table, "the queue's size");
+    let read = spec.map(|spec| (spec, values(&mut table, &spec)));
+    let mut right = true;
+    if let (Some((spec, Some(values))), Some(limit)) = (&read, limit) {
+        for fault in (spec.faults)(limit.into(), values) {
+            table.problem(fault.key, Wrong::new(fault.what, fault.expected));
+            right = false;
+        }
+    }
+    table.finish();
+    let (spec, values) = read?;
+    Some(Queue::of(spec, limit?, values?)).filter(|_| right)
+}
+
+/// What `table` says of the keys of `spec`; `None` where one lacks or is wrong.
+fn values(table: &mut Table<'_, '_>, spec: &Spec) -> Option<Values> {
+    let mut values = Values::default();
+    let mut whole = true;
+    for key in spec.keys {
+        let said = value(table, key);
+        match (said, key.otherwise) {
+            (Some(value), _) => values.set(key.name, value),
+            (None, _) if table.has(key.name) => whole = false,
+            (None, Otherwise::Example) => values.set(key.name, (key.example)()),
+            (None, Otherwise::Unsaid) => {}
+            (None, Otherwise::Required) => {
+                let what = format!("{} lacks `{}`", table.title(), key.name);
+                let example = example(key, table.has("bytes"));
+                let wrong = Wrong::new(what, format!("`{} = {example}`", key.name));
+                table.document().problem(table.place(), wrong);
+                whole = false;
+            }
+        }
+    }
+    whole.then_some(values)
+}
+
+/// The value of `key`, if it is said and right.
+fn value(table: &mut Table<'_, '_>, key: &Key) -> Option<Value> {
+    match (key.example)() {
+        Value::Chance(_) => table.optional::<Probability>(key.name).map(Value::Chance),
+        Value::Time(_) => table.optional::<Duration>(key.name).map(Value::Time),
+        Value::Size(_) => table.optional::<Bytes>(key.name).map(Value::Size),
+        Value::Number(_) => {
+            { table.optional::<Number>(key.name) }.map(|Number(number)| Value::Number(number))
+        }
+        Value::Flag(_) => table.optional::<bool>(key.name).map(Value::Flag),
+        Value::Length(_) if table.has("bytes") => {
+            { table.optional::<Bytes>(key.name) }.map(|Bytes(length)| Value::Length(length))
+        }
+        Value::Length(_) => table.optional::<u64>(key.name).map(Value::Length),
+    }
+}
+
+/// A right value of a key that must be said, as it is written.
+fn example(key: &Key, in_bytes: bool) -> String {
+    match (key.example)() {
+        Value::Length(length) if in_bytes => format!("\"{length}kB\""),
+        value => crate::emit::value(value, in_bytes),
+    }
 }
 
 /// `bytes` or `packets` of `table`; `what` is their size.
@@ -46,74 +98,4 @@ pub(super) fn limit(table: &mut Table<'_, '_>, what: &str) -> Option<QueueLimit>
         table.document().problem(table.place(), wrong);
     }
     limit
-}
-
-fn red(table: &mut Table<'_, '_>, kind: RedKind, limit: Option<QueueLimit>) -> Option<Red> {
-    let in_bytes = table.has("bytes");
-    let min = threshold(table, "min_threshold", in_bytes);
-    let max = threshold(table, "max_threshold", in_bytes);
-    let tenth = Probability::new(0.1).expect("0.1 lies in [0, 1]");
-    let max_probability = table.or("max_probability", tenth);
-    let weight = table.or("weight", Number(0.002)).0;
-    if !(weight > 0.0 && weight <= 1.0) {
-        let wrong = Wrong::new(
-            format!("a weight of {weight}"),
-            "more than 0 and at most 1, such as 0.002",
-        );
-        table.problem("weight", wrong);
-    }
-    let gentle = table.or("gentle", kind != RedKind::Linux);
-    if gentle && kind == RedKind::Linux {
-        let wrong = Wrong::new("Linux's RED is never gentle", "`red` or `red-ns2`");
-        table.problem("gentle", wrong);
-    }
-    let mean_packet = sized(table, "mean_packet", 1..=65_535);
-    let (limit, min, max) = (limit?, min?, max?);
-    if min >= max || max > limit.count() {
-        let what = format!(
-            "thresholds of {min} and {max} in a queue of {}",
-            limit.count()
-        );
-        let expected = "`min_threshold` below `max_threshold`, and that at most the queue's size";
-        table.problem("max_threshold", Wrong::new(what, expected));
-        return None;
-    }
-    Some(Red {
-        kind,
-        limit,
-        min_threshold: min,
-        max_threshold: max,
-        max_probability,
-        weight,
-        gentle,
-        mean_packet,
-    })
-}
-
-fn blue(table: &mut Table<'_, '_>, limit: Option<QueueLimit>) -> Option<Blue> {
-    let share = |value| Probability::new(value).expect("lies in [0, 1]");
-    let increment = table.or("increment", share(0.0025));
-    let decrement = table.or("decrement", share(0.000_25));
-    let freeze = table.or("freeze", Duration::from_millis(100));
-    if freeze.is_zero() || freeze > LONGEST {
-        let what = "a freeze time of nothing or of more than a day";
-        table.problem(
-            "freeze",
-            Wrong::new(what, "at most a day (86400s), such as \"100ms\""),
-        );
-    }
-    Some(Blue {
-        limit: limit?,
-        increment,
-        decrement,
-        freeze,
-    })
-}
-
-fn threshold(table: &mut Table<'_, '_>, key: &'static str, in_bytes: bool) -> Option<u64> {
-    if in_bytes {
-        table.required::<Bytes>(key, "\"50kB\"").map(|size| size.0)
-    } else {
-        table.required::<u64>(key, "50")
-    }
 }

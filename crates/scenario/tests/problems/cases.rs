@@ -174,7 +174,7 @@ pub(crate) const CASES: &[(&str, &str, &[&str])] = &[
     (
         "\"drop-tail\", bytes",
         "\"red\", bytes",
-        &["15:9: [links.space.queue] lacks `min_threshold`: expected `min_threshold = \"50kB\"`"],
+        &["15:9: [links.space.queue] lacks `min_threshold`: expected `min_threshold = \"5kB\"`"],
     ),
     (
         "\"drop-tail\", bytes = \"750kB\"",
@@ -479,7 +479,10 @@ pub(crate) const CASES: &[(&str, &str, &[&str])] = &[
     (
         "[[flows]]",
         "[gateways.hub.split]\nhandshake = \"erly\"\n[[flows]]",
-        &["20:13: `erly` is no way to answer a SYN", "did you mean `early`?"],
+        &[
+            "20:13: `erly` is no way to answer a SYN",
+            "did you mean `early`?",
+        ],
     ),
     (
         "[[flows]]",

@@ -23,7 +23,9 @@
 //! begins to leave. A packet refused by the hard limit sets count to 0, as a random drop does.
 
 use super::{Curve, RedError, RedSettings, Slot};
-use crate::queue::{DropTail, Queue, Waiting};
+use crate::queue::{
+    Discipline, DropTail, Fault, Key, Kind, Limit, Line, Queue, Value, Values, Waiting,
+};
 use bentpipe_base::{Bytes, Instant, Stream};
 
 /// RED as Floyd and Jacobson published it. One draw a packet.
@@ -97,6 +99,25 @@ impl<P: Send> Red<P> {
                 self.average += self.weight * (length - self.average);
             }
         }
+    }
+}
+
+impl<P: Send + 'static> Kind<P> for Red<P> {
+    const NAME: &'static str = "red";
+    const SUMMARY: &'static str =
+        "drops at random before it is full, by its average length (Floyd and Jacobson, 1993)";
+    const KEYS: &'static [Key] = &super::keys(
+        || Value::Flag(true),
+        Key::optional("mean_packet", || Value::Size(Bytes(1500))),
+    );
+
+    fn faults(limit: Limit, values: &Values) -> Vec<Fault> {
+        super::faults(limit, values)
+    }
+
+    fn build(limit: Limit, values: &Values, line: &Line) -> Result<Discipline<P>, Fault> {
+        let queue = Self::new(RedSettings::of(limit, values, line))?;
+        Ok(Discipline::Other(Box::new(queue)))
     }
 }
 

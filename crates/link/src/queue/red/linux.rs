@@ -17,7 +17,9 @@
 //! all are real numbers. No ECN, no `adaptative`, no nodrop.
 
 use super::{Curve, RedError, RedSettings, Slot};
-use crate::queue::{DropTail, Queue, Waiting};
+use crate::queue::{
+    Discipline, DropTail, Fault, Key, Kind, Limit, Line, Queue, Value, Values, Waiting,
+};
 use bentpipe_base::{Bytes, Instant, Stream};
 
 /// RED as Linux does it. One draw a packet.
@@ -91,6 +93,33 @@ impl<P: Send> RedLinux<P> {
             let length = self.curve.length(&self.fifo);
             self.average += self.weight * (length - self.average);
         }
+    }
+}
+
+impl<P: Send + 'static> Kind<P> for RedLinux<P> {
+    const NAME: &'static str = "red-linux";
+    const SUMMARY: &'static str =
+        "RED as Linux does it: one random number from drop to drop, never gentle";
+    const KEYS: &'static [Key] = &super::keys(
+        || Value::Flag(false),
+        Key::or("mean_packet", || Value::Size(Bytes(1000))),
+    );
+
+    fn faults(limit: Limit, values: &Values) -> Vec<Fault> {
+        let mut faults = super::faults(limit, values);
+        if values.flag("gentle") {
+            faults.push(Fault {
+                key: "gentle",
+                what: "Linux's RED is never gentle".to_owned(),
+                expected: "`red` or `red-ns2`".to_owned(),
+            });
+        }
+        faults
+    }
+
+    fn build(limit: Limit, values: &Values, line: &Line) -> Result<Discipline<P>, Fault> {
+        let queue = Self::new(RedSettings::of(limit, values, line))?;
+        Ok(Discipline::Other(Box::new(queue)))
     }
 }
 

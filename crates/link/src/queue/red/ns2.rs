@@ -19,7 +19,9 @@
 //! here: ECN, adaptive RED, `cautious_`, and the weight by the link's rate (`q_weight_ -1`, the default of 2.35).
 
 use super::{Curve, RedError, RedSettings, Slot};
-use crate::queue::{DropTail, Limit, Queue, Waiting};
+use crate::queue::{
+    Discipline, DropTail, Fault, Key, Kind, Limit, Line, Queue, Value, Values, Waiting,
+};
 use bentpipe_base::{Bytes, Instant, Stream};
 
 /// RED as ns-2 does it. One draw a packet.
@@ -119,6 +121,25 @@ impl<P: Send> RedNs2<P> {
             Limit::Bytes(most) => self.fifo.bytes() >= most,
             Limit::Infinite => false,
         }
+    }
+}
+
+impl<P: Send + 'static> Kind<P> for RedNs2<P> {
+    const NAME: &'static str = "red-ns2";
+    const SUMMARY: &'static str =
+        "RED as ns-2 2.35 does it: waits between drops, never drops with one packet waiting";
+    const KEYS: &'static [Key] = &super::keys(
+        || Value::Flag(true),
+        Key::or("mean_packet", || Value::Size(Bytes(500))),
+    );
+
+    fn faults(limit: Limit, values: &Values) -> Vec<Fault> {
+        super::faults(limit, values)
+    }
+
+    fn build(limit: Limit, values: &Values, line: &Line) -> Result<Discipline<P>, Fault> {
+        let queue = Self::new(RedSettings::of(limit, values, line))?;
+        Ok(Discipline::Other(Box::new(queue)))
     }
 }
 
