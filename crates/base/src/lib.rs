@@ -16,7 +16,7 @@ mod units;
 mod whole;
 
 pub use append::append;
-pub use machine::Machine;
+pub use machine::{Machine, Output};
 pub use observe::{DropCause, Fact, Observer, Silent};
 pub use prefix::{Family, ParsePrefixError, Prefix};
 pub use random::Stream;

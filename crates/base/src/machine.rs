@@ -3,9 +3,8 @@ use crate::Instant;
 /// The one contract of every protocol machine: packets and the time go in, packets, events and a
 /// deadline come out. A machine knows no socket, no clock, no thread.
 ///
-/// The run loop is everywhere the same: after each `input` or `timeout`, drain `transmit` and
-/// `event` until both return `None`, then sleep until `deadline` or the next packet. `now` never
-/// goes backwards.
+/// Who drives one calls [`turn`](Self::turn) when a packet arrives and when the time has come that the last turn named, and
+/// does with the [`Output`] what its world is for. `now` never goes backwards.
 pub trait Machine {
     /// What travels through the machine.
     type Packet;
@@ -28,4 +27,101 @@ pub trait Machine {
 
     /// When to call `timeout` next, if ever.
     fn deadline(&self) -> Option<Instant>;
+
+    /// One turn of the run loop, whole: what is due by `now` is done, then what `arrived` is taken in, then everything that
+    /// leaves and every event goes to `out`. Returns when the next turn is due if nothing arrives before.
+    fn turn(
+        &mut self,
+        arrived: Option<(Self::Port, Self::Packet)>,
+        now: Instant,
+        mut out: impl FnMut(Output<Self::Port, Self::Packet, Self::Event>),
+    ) -> Option<Instant>
+    where
+        Self: Sized,
+    {
+        if self.deadline().is_some_and(|due| due <= now) {
+            self.timeout(now);
+        }
+        if let Some((port, packet)) = arrived {
+            self.input(port, packet, now);
+        }
+        while let Some((port, packet)) = self.transmit(now) {
+            out(Output::Packet(port, packet));
+        }
+        while let Some(event) = self.event() {
+            out(Output::Event(event));
+        }
+        self.deadline()
+    }
+}
+
+/// What comes out of a machine in one [turn](Machine::turn): first the packets, then the events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output<Port, Packet, Event> {
+    /// A packet, and the port that it leaves by.
+    Packet(Port, Packet),
+    /// What the driver is told.
+    Event(Event),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::time::Duration;
+
+    /// Holds each packet for a second, and tells when it has none left.
+    #[derive(Default)]
+    struct Delay {
+        held: Vec<(Instant, u8)>,
+        out: Vec<u8>,
+        empty: bool,
+    }
+
+    impl Machine for Delay {
+        type Packet = u8;
+        type Port = ();
+        type Event = &'static str;
+
+        fn input(&mut self, (): (), packet: u8, now: Instant) {
+            self.held.push((now + Duration::from_secs(1), packet));
+        }
+
+        fn timeout(&mut self, now: Instant) {
+            let due = self.held.iter().take_while(|(at, _)| *at <= now).count();
+            self.out
+                .extend(self.held.drain(..due).map(|(_, packet)| packet));
+            self.empty = self.held.is_empty();
+        }
+
+        fn transmit(&mut self, _now: Instant) -> Option<((), u8)> {
+            (!self.out.is_empty()).then(|| ((), self.out.remove(0)))
+        }
+
+        fn event(&mut self) -> Option<&'static str> {
+            core::mem::take(&mut self.empty).then_some("empty")
+        }
+
+        fn deadline(&self) -> Option<Instant> {
+            self.held.first().map(|(at, _)| *at)
+        }
+    }
+
+    #[test]
+    fn a_turn_does_what_is_due_before_it_takes_in_what_arrived_and_leaves_nothing() {
+        let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
+        let mut machine = Delay::default();
+        let mut seen = Vec::new();
+        let mut turn = |arrived: Option<u8>, now| {
+            let arrived = arrived.map(|packet| ((), packet));
+            let next = machine.turn(arrived, now, |output| seen.push(output));
+            (core::mem::take(&mut seen), next)
+        };
+        assert_eq!(turn(Some(1), at(0)), (vec![], Some(at(1))));
+        // Nothing is due yet.
+        assert_eq!(turn(None, Instant::ZERO), (vec![], Some(at(1))));
+        let first = vec![Output::Packet((), 1), Output::Event("empty")];
+        assert_eq!(turn(Some(2), at(1)), (first, Some(at(2))));
+        let last = vec![Output::Packet((), 2), Output::Event("empty")];
+        assert_eq!(turn(None, at(3)), (last, None));
+    }
 }

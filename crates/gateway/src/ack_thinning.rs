@@ -5,7 +5,7 @@
 //! queue, and [`AckFilter`] gives them to the link at `ack_rate`: one that waits is replaced by the next of its flow
 //! that says more. When this process ends or the queue is full, packets go on as without it.
 
-use bentpipe_base::{Bytes, Instant, Machine, Rate};
+use bentpipe_base::{Bytes, Machine, Output, Rate};
 use bentpipe_gateway_config::LegId;
 use bentpipe_interception::Marks;
 use bentpipe_os::nfqueue::{Queues, Verdict};
@@ -17,6 +17,7 @@ use bentpipe_sockets::epoll::{Epoll, Event, Events, Interest};
 use bentpipe_sockets::timer;
 use bentpipe_wire::Checksums;
 use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -101,9 +102,7 @@ impl AckThinner {
             if (0..events.len()).any(|index| came(events.at(index))) {
                 take(&queues, &mut filter)?;
             }
-            let now = timer::now();
-            filter.timeout(now);
-            pass(&mut filter, now);
+            filter.turn(None, timer::now(), pass);
             // Without a verdict they go when the queue does: acknowledgements like those lost on the link.
             let _ = queues.borrow().tell();
             let before = std::mem::replace(&mut replaced, filter.tally().replaced);
@@ -156,14 +155,16 @@ fn take(queues: &Rc<RefCell<Queues>>, filter: &mut AckFilter<HeldAck>) -> io::Re
                 packet,
                 ticket: Rc::new(ticket),
             };
-            filter.input(Side::Ground, held, timer::now());
+            filter.turn(Some((Side::Ground, held)), timer::now(), pass);
         }
     }
 }
 
-fn pass(filter: &mut AckFilter<HeldAck>, now: Instant) {
-    while let Some((_, held)) = filter.transmit(now) {
-        held.ticket.passes.set(true);
+/// Lets go on what the filter sends.
+fn pass(output: Output<Side, HeldAck, Infallible>) {
+    match output {
+        Output::Packet(_, held) => held.ticket.passes.set(true),
+        Output::Event(never) => match never {},
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::addresses::Addresses;
 use crate::codec::Codec;
-use crate::end::End;
+use crate::end::{End, Party};
 use crate::endpoints::Maker;
 use crate::engine::{Course, Engine, PepNode};
 use crate::event_queue::EventQueue;
@@ -109,6 +109,7 @@ pub(crate) fn engine<O: Observer>(
         ends,
         peps,
         flows,
+        leaving: Vec::new(),
     })
 }
 
@@ -448,9 +449,15 @@ fn flow_outcome<O: Observer>(
     let elapsed = since(course.over.unwrap_or(end));
     let completion = sink.done.and(sink.record.last).map(since);
     let received = Bytes(sink.record.received);
-    let mss = match &source.file {
-        Some(file) => file.payload(),
-        None => source.config.payload(&sink.config).max(Bytes(1)),
+    let (mss, control, recovery, headers) = match &source.party {
+        Party::Saratoga(file) => (file.payload(), file.control(), SARATOGA, None),
+        Party::Tcp(tcp) => {
+            let peer = sink.tcp().map_or(&tcp.config, |peer| &peer.config);
+            let config = &tcp.config;
+            let mss = config.payload(peer).max(Bytes(1));
+            let headers = Some(Bytes(config.data_header().into()));
+            (mss, config.congestion.name, config.recovery.name, headers)
+        }
     };
     let broken = opener.record.broken.or(acceptor.record.broken);
     let status = match (course.over, broken) {
@@ -459,22 +466,15 @@ fn flow_outcome<O: Observer>(
         (Some(_), Some(cause)) if !course.cut => Status::Broken(cause),
         (Some(_), _) => Status::Finished,
     };
-    let counters = |end: &End| match (&end.connection, &end.file) {
-        (Some(connection), _) => *connection.counters(),
-        (None, Some(file)) => file.counters(),
-        (None, None) => Default::default(),
+    let counters = |end: &End| match &end.party {
+        Party::Tcp(_) => end.connection().map_or_else(Default::default, |it| *it.counters()),
+        Party::Saratoga(file) => file.counters(),
     };
     let path = topology.path(&flow.from, &flow.to);
     FlowOutcome {
         name: flow.name.clone(),
-        control: source
-            .file
-            .as_ref()
-            .map_or(source.config.congestion.name, |file| file.control()),
-        recovery: source
-            .file
-            .as_ref()
-            .map_or(source.config.recovery.name, |_| SARATOGA),
+        control,
+        recovery,
         status,
         size: match flow.amount {
             Amount::Bytes(size) => Some(size),
@@ -490,12 +490,9 @@ fn flow_outcome<O: Observer>(
         mss,
         // The flow's end comes later: its sender still has to hear that all arrived.
         goodput: rate(received, completion.unwrap_or(elapsed)),
-        limit: path.and_then(|path| match source.file {
-            Some(_) => path.goodput_limit(path.mtu(), path.mtu() - mss),
-            None => {
-                let headers = Bytes(source.config.data_header().into());
-                path.goodput_limit(mss + headers, headers)
-            }
+        limit: path.and_then(|path| match headers {
+            None => path.goodput_limit(path.mtu(), path.mtu() - mss),
+            Some(headers) => path.goodput_limit(mss + headers, headers),
         }),
         connect: opener.record.connected.map(since),
         completion,
@@ -503,14 +500,11 @@ fn flow_outcome<O: Observer>(
         final_ack: sink
             .record
             .final_ack
-            .or(sink.file.as_ref().and(sink.done))
+            .or(sink.done.filter(|_| sink.tcp().is_none()))
             .map(since),
         source: counters(source),
         receiver: counters(sink),
-        gauges: source
-            .connection
-            .as_ref()
-            .map_or_else(Default::default, |connection| connection.gauges()),
+        gauges: source.connection().map_or_else(Default::default, |it| it.gauges()),
     }
 }
 

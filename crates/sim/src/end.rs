@@ -1,23 +1,16 @@
-//! One end of a flow: its connection, its application, and when it is due.
+//! One end of a flow: what sends or receives there, a connection with its application or a machine of Saratoga, and when
+//! it is due.
 
 use crate::app::{App, Application};
 use crate::saratoga::SaratogaEndpoint;
 use crate::socket::{Record, Socket};
-use bentpipe_base::{Bytes, Instant, Seq};
+use bentpipe_base::{Bytes, Instant, Machine, Seq};
 use bentpipe_cc::Congestion;
 use bentpipe_tcp::{Config, Connection};
 use std::sync::Arc;
 
 pub(crate) struct End {
-    pub(crate) config: Arc<Config>,
-    /// In place of the congestion control of `config`, until the flow starts: one that shares its
-    /// link with other flows.
-    pub(crate) shared: Option<Box<dyn Congestion>>,
-    /// None before the flow starts.
-    pub(crate) connection: Option<Connection>,
-    pub(crate) app: Application,
-    /// In place of connection and application, where the flow is a file by Saratoga.
-    pub(crate) file: Option<Box<SaratogaEndpoint>>,
+    pub(crate) party: Party,
     pub(crate) record: Record,
     /// Number of its first byte less one.
     pub(crate) iss: Seq,
@@ -35,17 +28,69 @@ pub(crate) struct End {
     pub(crate) peer_host: u16,
 }
 
+/// What sends or receives at an end.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "nearly all ends are of TCP, whose packets find their connection without a pointer more"
+)]
+pub(crate) enum Party {
+    /// A connection and the application that uses it.
+    Tcp(Tcp),
+    /// The machine of a file.
+    Saratoga(Box<SaratogaEndpoint>),
+}
+
+/// An end of TCP.
+pub(crate) struct Tcp {
+    pub(crate) config: Arc<Config>,
+    /// In place of the congestion control of `config`, until the flow starts: one that shares its
+    /// link with other flows.
+    pub(crate) shared: Option<Box<dyn Congestion>>,
+    /// None before the flow starts.
+    pub(crate) connection: Option<Connection>,
+    pub(crate) app: Application,
+}
+
 impl End {
+    /// Its TCP, if it is an end of that.
+    #[inline]
+    pub(crate) fn tcp(&self) -> Option<&Tcp> {
+        match &self.party {
+            Party::Tcp(tcp) => Some(tcp),
+            Party::Saratoga(_) => None,
+        }
+    }
+
+    /// The same, to be changed.
+    #[inline]
+    pub(crate) fn tcp_mut(&mut self) -> Option<&mut Tcp> {
+        match &mut self.party {
+            Party::Tcp(tcp) => Some(tcp),
+            Party::Saratoga(_) => None,
+        }
+    }
+
+    /// Its connection, if it is an end of TCP whose flow has started.
+    #[inline]
+    pub(crate) fn connection(&self) -> Option<&Connection> {
+        self.tcp()?.connection.as_ref()
+    }
+
+    /// The same, to be changed.
+    #[inline]
+    pub(crate) fn connection_mut(&mut self) -> Option<&mut Connection> {
+        self.tcp_mut()?.connection.as_mut()
+    }
+
     /// When it has something to do next.
     #[inline]
     pub(crate) fn due(&self) -> Instant {
-        let Some(connection) = &self.connection else {
-            let own = self.file.as_ref().filter(|file| file.is_open());
-            return match own {
-                Some(file) => file.deadline().unwrap_or(Instant::MAX),
-                None if self.opens => self.start,
-                None => Instant::MAX,
-            };
+        let started = match &self.party {
+            Party::Tcp(tcp) => tcp.connection.as_ref(),
+            Party::Saratoga(file) => return file.deadline().unwrap_or(Instant::MAX),
+        };
+        let Some(connection) = started else {
+            return if self.opens { self.start } else { Instant::MAX };
         };
         let timer = connection.deadline().unwrap_or(Instant::MAX);
         let app = self.app_due();
@@ -56,16 +101,18 @@ impl End {
     /// When its application wants to be called.
     #[inline]
     pub(crate) fn app_due(&self) -> Instant {
-        match self.record.connected {
-            Some(_) => self.app.deadline().unwrap_or(Instant::MAX),
-            None => Instant::MAX,
+        match (&self.party, self.record.connected) {
+            (Party::Tcp(tcp), Some(_)) => tcp.app.deadline().unwrap_or(Instant::MAX),
+            _ => Instant::MAX,
         }
     }
 
     /// Becomes an end of a new connection that starts at `start` and carries `amount`.
     pub(crate) fn renew(&mut self, start: Instant, amount: Bytes) {
-        self.connection = None;
-        self.app.renew(amount);
+        if let Some(tcp) = self.tcp_mut() {
+            tcp.connection = None;
+            tcp.app.renew(amount);
+        }
         self.record = Record::new(self.record.until, self.record.reads);
         // Far from the last connection's, of which packets may still be under way.
         self.iss = self.iss + Connection::ROUND;
@@ -76,7 +123,11 @@ impl End {
     /// Hears the events of the connection; whether there were any.
     #[inline]
     pub(crate) fn hear(&mut self, now: Instant) -> bool {
-        let Some(connection) = &mut self.connection else {
+        let Party::Tcp(Tcp {
+            connection: Some(connection),
+            ..
+        }) = &mut self.party
+        else {
             return false;
         };
         let mut any = false;
@@ -91,14 +142,19 @@ impl End {
     /// business of it.
     #[inline]
     pub(crate) fn call(&mut self, now: Instant) {
-        let stands = self.record.connected.is_some();
-        if let Some(connection) = self.connection.as_mut().filter(|_| stands) {
+        if let Party::Tcp(Tcp {
+            connection: Some(connection),
+            app,
+            ..
+        }) = &mut self.party
+            && self.record.connected.is_some()
+        {
             let mut socket = Socket {
                 connection,
                 record: &mut self.record,
                 now,
             };
-            self.app.ready(&mut socket, now);
+            app.ready(&mut socket, now);
         }
     }
 }

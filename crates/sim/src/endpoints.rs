@@ -2,7 +2,7 @@
 
 use crate::SimError;
 use crate::app::{Application, Bulk, OnOff, Pattern, Requester, Responder, Sink};
-use crate::end::End;
+use crate::end::{End, Party, Tcp};
 use crate::saratoga::{Plan, SaratogaEndpoint};
 use crate::socket::Record;
 use bentpipe_base::{Bytes, Instant, Seq, Stream};
@@ -82,11 +82,21 @@ impl<'s> Maker<'s> {
         } else {
             (sink, source)
         };
+        let tcp = |config: &Arc<Config>, app| {
+            Party::Tcp(Tcp {
+                config: Arc::clone(config),
+                shared: None,
+                connection: None,
+                app,
+            })
+        };
         let mut ends = [
-            self.end(flow, near, opens, true),
-            self.end(flow, far, accepts, false),
+            self.end(flow, tcp(near, opens), true),
+            self.end(flow, tcp(far, accepts), false),
         ];
-        ends[usize::from(flow.opened_by != flow.from)].shared = shared;
+        if let Some(tcp) = ends[usize::from(flow.opened_by != flow.from)].tcp_mut() {
+            tcp.shared = shared;
+        }
         let sink = &mut ends[usize::from(flow.opened_by == flow.from)];
         sink.record.expects = match flow.amount {
             Amount::Bytes(bytes) => Some(bytes.0),
@@ -160,14 +170,10 @@ impl<'s> Maker<'s> {
             },
             puts: flow.opened_by == flow.from,
         };
-        Ok([true, false].map(|opens| End {
-            file: Some(Box::new(SaratogaEndpoint::new(plan.clone(), opens))),
-            ..self.end(
-                flow,
-                &Arc::new(Config::rfc()),
-                Application::Sink(Sink::default()),
-                opens,
-            )
+        Ok([true, false].map(|opens| {
+            let start = opens.then_some(Instant::ZERO + flow.start);
+            let file = SaratogaEndpoint::new(plan.clone(), start);
+            self.end(flow, Party::Saratoga(Box::new(file)), opens)
         }))
     }
 
@@ -220,7 +226,7 @@ impl<'s> Maker<'s> {
         })
     }
 
-    fn end(&self, flow: &Flow, config: &Arc<Config>, app: Application, opens: bool) -> End {
+    fn end(&self, flow: &Flow, party: Party, opens: bool) -> End {
         let start = Instant::ZERO + flow.start;
         let cut = match flow.amount {
             Amount::Duration(duration) => Some(start + duration),
@@ -230,11 +236,7 @@ impl<'s> Maker<'s> {
         let role = if opens { "opener" } else { "acceptor" };
         let draw = Stream::new(self.seed, &format!("flow.{}.{role}", flow.name)).bits();
         End {
-            config: Arc::clone(config),
-            shared: None,
-            connection: None,
-            app,
-            file: None,
+            party,
             record: Record::new(cut.unwrap_or(Instant::MAX), self.wire),
             // Any 32 of the bits.
             iss: Seq(draw as u32),

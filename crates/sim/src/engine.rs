@@ -6,12 +6,12 @@
 //! called once for nothing, and only then takes its place.
 
 use crate::app::App;
-use crate::end::End;
+use crate::end::{End, Party, Tcp};
 use crate::network::{Arrival, Network};
 use crate::packet::NOWHERE;
 use crate::packet_slab::Handle;
 use crate::{Content, EndId, Observer, Packet, SimError};
-use bentpipe_base::{Bytes, Instant, Machine};
+use bentpipe_base::{Bytes, Instant, Machine, Output};
 use bentpipe_link::Length;
 use bentpipe_pep::{Proxy, Side};
 use bentpipe_tcp::Connection;
@@ -33,6 +33,8 @@ pub(crate) struct Engine<O> {
     pub(crate) open: usize,
     /// What draws the next transfer of each flow of cross traffic; these are behind the others.
     pub(crate) traffic: Vec<Source>,
+    /// What a proxy sends in a turn: empty between turns.
+    pub(crate) leaving: Vec<(Side, Packet)>,
 }
 
 /// A proxy at a router, on one of its links.
@@ -145,27 +147,33 @@ impl<O: Observer> Engine<O> {
     /// `packet` reaches a proxy from `side`.
     #[inline(never)]
     fn pass(&mut self, pep: usize, side: Side, packet: Handle, now: Instant) {
-        // As in `precede`.
-        if self.peps[pep]
-            .proxy
-            .deadline()
-            .is_some_and(|due| due <= now)
-        {
-            self.peps[pep].proxy.timeout(now);
-            self.drain(pep, now);
-        }
         let packet = self.network.packets.take(packet);
-        self.peps[pep].proxy.input(side, packet, now);
-        self.drain(pep, now);
-        let due = self.peps[pep].proxy.deadline().unwrap_or(Instant::MAX);
+        let due = self.turn(pep, Some((side, packet)), now);
         let source = self.network.lines.len() + pep;
         self.network.schedule.schedule_earlier(source, due);
     }
 
-    /// Sends what a proxy has to send.
-    fn drain(&mut self, pep: usize, now: Instant) {
-        let PepNode { node, line, .. } = self.peps[pep];
-        while let Some((side, mut packet)) = self.peps[pep].proxy.transmit(now) {
+    /// The entry of a proxy has come up.
+    fn wake_pep(&mut self, pep: usize, now: Instant) {
+        let due = self.turn(pep, None, now);
+        let source = self.network.lines.len() + pep;
+        self.network.schedule.set(source, due);
+    }
+
+    /// A turn of a proxy: sends what it has to send, and says when it is due again. What is due at the same moment as a packet
+    /// that arrives comes first, as in `precede`.
+    fn turn(&mut self, pep: usize, arrived: Option<(Side, Packet)>, now: Instant) -> Instant {
+        // What one proxy sends may reach another within the turn.
+        let mut leaving = core::mem::take(&mut self.leaving);
+        let PepNode {
+            node, line, proxy, ..
+        } = &mut self.peps[pep];
+        let (node, line) = (*node, *line);
+        let due = proxy.turn(arrived, now, |output| match output {
+            Output::Packet(side, packet) => leaving.push((side, packet)),
+            Output::Event(never) => match never {},
+        });
+        for (side, mut packet) in leaving.drain(..) {
             if packet.host == NOWHERE {
                 packet.host = self.ends[packet.to.peer().index()].peer_host;
             }
@@ -176,18 +184,8 @@ impl<O: Observer> Engine<O> {
                 Side::Ground => self.forward(node, packet, len, now),
             }
         }
-    }
-
-    /// The entry of a proxy has come up.
-    fn wake_pep(&mut self, pep: usize, now: Instant) {
-        let proxy = &mut self.peps[pep].proxy;
-        if proxy.deadline().is_some_and(|due| due <= now) {
-            proxy.timeout(now);
-            self.drain(pep, now);
-        }
-        let due = self.peps[pep].proxy.deadline().unwrap_or(Instant::MAX);
-        let source = self.network.lines.len() + pep;
-        self.network.schedule.set(source, due);
+        self.leaving = leaving;
+        due.unwrap_or(Instant::MAX)
     }
 
     /// A packet has come over `line` to the host `node`, which forwards none.
@@ -207,7 +205,7 @@ impl<O: Observer> Engine<O> {
         }
         match &self.network.packets.get(&handle).content {
             Content::Tcp(segment) => {
-                if let Some(connection) = &mut self.ends[id.index()].connection {
+                if let Some(connection) = self.ends[id.index()].connection_mut() {
                     connection.receive(segment, now);
                     self.settle(id, false, now);
                     self.schedule_earlier(id);
@@ -229,7 +227,7 @@ impl<O: Observer> Engine<O> {
     fn precede(&mut self, id: EndId, line: usize, len: Bytes, now: Instant) {
         let passage = self.network.lines[line].direction.passage(len);
         let first = |end: &End| {
-            let tcp = end.connection.as_ref()?;
+            let tcp = end.tcp()?.connection.as_ref()?;
             let older = tcp.ack_delay().is_none_or(|delay| delay >= passage);
             Some(older && tcp.deadline()? <= now)
         };
@@ -272,7 +270,11 @@ impl<O: Observer> Engine<O> {
     #[inline]
     fn send(&mut self, id: EndId, now: Instant) -> bool {
         let end = &mut self.ends[id.index()];
-        let Some(connection) = &mut end.connection else {
+        let Party::Tcp(Tcp {
+            connection: Some(connection),
+            ..
+        }) = &mut end.party
+        else {
             return false;
         };
         let mut last = false;
@@ -307,15 +309,13 @@ impl<O: Observer> Engine<O> {
     /// The entry of an end has come up.
     fn wake(&mut self, index: usize, now: Instant) {
         let id = EndId(index as u32);
-        if self.ends[index].file.is_some() {
-            self.wake_file(id, now);
-        } else if self.ends[index].connection.is_none() {
+        let end = &self.ends[index];
+        match &end.party {
+            Party::Saratoga(_) => self.wake_file(id, now),
             // An entry may be left of the flow's last connection.
-            if self.ends[index].due() <= now {
-                self.open(id, now);
-            }
-        } else if self.ends[index].due() <= now {
-            self.act(id, now);
+            Party::Tcp(_) if end.due() > now => {}
+            Party::Tcp(tcp) if tcp.connection.is_none() => self.open(id, now),
+            Party::Tcp(_) => self.act(id, now),
         }
         let due = self.ends[index].due();
         self.network.schedule.set(self.first_end + index, due);
@@ -324,7 +324,11 @@ impl<O: Observer> Engine<O> {
     /// A deadline of an end has come.
     fn act(&mut self, id: EndId, now: Instant) {
         let end = &mut self.ends[id.index()];
-        let Some(connection) = &mut end.connection else {
+        let Party::Tcp(Tcp {
+            connection: Some(connection),
+            ..
+        }) = &mut end.party
+        else {
             return;
         };
         if end.cut.is_some_and(|cut| cut <= now) {
@@ -343,26 +347,21 @@ impl<O: Observer> Engine<O> {
     fn open(&mut self, id: EndId, now: Instant) {
         let established = self.flows[id.flow()].established;
         let [iss, irs] = [id, id.peer()].map(|id| self.ends[id.index()].iss);
-        let [near, far] = [id, id.peer()].map(|id| Arc::clone(&self.ends[id.index()].config));
-        let shared = [id, id.peer()].map(|id| self.ends[id.index()].shared.take());
-        let (mut near, mut far) = if established {
-            (
-                Connection::established(near, iss, irs, now),
-                Connection::established(far, irs, iss, now),
-            )
-        } else {
-            (
-                Connection::connect(near, iss, now),
-                Connection::listen(far, irs, now),
-            )
-        };
-        for (connection, shared) in [&mut near, &mut far].into_iter().zip(shared) {
-            if let Some(control) = shared {
+        for (end, iss, irs) in [(id, iss, irs), (id.peer(), irs, iss)] {
+            let Some(tcp) = self.ends[end.index()].tcp_mut() else {
+                return;
+            };
+            let config = Arc::clone(&tcp.config);
+            let mut connection = match (established, end == id) {
+                (true, _) => Connection::established(config, iss, irs, now),
+                (false, true) => Connection::connect(config, iss, now),
+                (false, false) => Connection::listen(config, iss, now),
+            };
+            if let Some(control) = tcp.shared.take() {
                 connection.set_congestion(control);
             }
+            tcp.connection = Some(connection);
         }
-        self.ends[id.peer().index()].connection = Some(far);
-        self.ends[id.index()].connection = Some(near);
         for id in [id.peer(), id] {
             if established {
                 self.ends[id.index()].record.connected = Some(now);
@@ -375,40 +374,35 @@ impl<O: Observer> Engine<O> {
     /// A frame of Saratoga reaches an end.
     #[cold]
     fn hear_file(&mut self, id: EndId, frame: Frame, now: Instant) {
-        if let Some(file) = &mut self.ends[id.index()].file {
-            // As in `precede`.
-            if file.deadline().is_some_and(|due| due <= now) {
-                file.timeout(now);
-            }
-            file.input(frame, now);
-            self.settle_file(id, now);
-            self.schedule_earlier(id);
-        }
+        self.turn_file(id, Some(frame), now);
+        self.schedule_earlier(id);
     }
 
     /// The entry of an end of a file has come up.
     #[cold]
     fn wake_file(&mut self, id: EndId, now: Instant) {
-        let end = &mut self.ends[id.index()];
-        let (due, opens) = (end.due(), end.opens);
-        if let Some(file) = end.file.as_mut().filter(|_| due <= now) {
-            match file.is_open() {
-                true => file.timeout(now),
-                false if opens => file.open(now),
-                false => return,
-            }
-            self.settle_file(id, now);
-        }
+        self.turn_file(id, None, now);
     }
 
-    /// Sends what an end of a file has to send, and looks whether its flow is over.
-    fn settle_file(&mut self, id: EndId, now: Instant) {
+    /// A turn of an end of a file: sends what it has to send, and looks whether its flow is over. What is due at the same moment as
+    /// a frame that arrives comes first, as in `precede`.
+    fn turn_file(&mut self, id: EndId, arrived: Option<Frame>, now: Instant) {
         let end = &mut self.ends[id.index()];
         let (host, line) = (end.peer_host, end.line);
-        let Some(file) = &mut end.file else {
+        let Party::Saratoga(file) = &mut end.party else {
             return;
         };
-        while let Some((frame, length)) = file.transmit(now) {
+        let mut leaving = Vec::new();
+        file.turn(
+            arrived.map(|frame| ((), frame)),
+            now,
+            |output| match output {
+                Output::Packet((), frame) => leaving.push(frame),
+                Output::Event(never) => match never {},
+            },
+        );
+        for frame in leaving {
+            let length = file.length(&frame);
             let packet = self.network.packets.put(Packet {
                 content: Content::Saratoga(Box::new(frame)),
                 to: id.peer(),
@@ -436,7 +430,7 @@ impl<O: Observer> Engine<O> {
     /// Whether an end is done, and its flow with it.
     fn judge(&mut self, id: EndId, now: Instant) {
         let end = &mut self.ends[id.index()];
-        if end.done.is_none() && end.app.done() {
+        if end.done.is_none() && end.tcp().is_some_and(|tcp| tcp.app.done()) {
             end.done = Some(now);
         }
         let broken = end.record.broken.is_some() || end.record.damaged;

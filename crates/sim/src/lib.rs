@@ -47,7 +47,6 @@ pub use time_sequence::{FlowSeries, Progress, Sent, Series};
 use bentpipe_base::Instant;
 use bentpipe_scenario::Scenario;
 use engine::Engine;
-use std::mem;
 
 /// How to run a scenario.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,10 +56,20 @@ pub struct Options {
     /// At every hop each packet becomes the bytes that would be on the wire, and is read again; the
     /// receiver compares each byte with what was sent. Results are the same, several times later.
     pub wire: bool,
-    /// The process ends after this run: what it holds is left to the kernel, which takes it back at
-    /// once. Of a long queue that saves a twentieth of the run.
-    pub last: bool,
 }
+
+/// A run that is over, and all that it held. To let go of that after a long queue takes a twentieth of the run: a
+/// process that ends after it may leave it to the kernel, which takes it back at once ([`core::mem::forget`]).
+pub struct Finished<O> {
+    /// What came of it.
+    pub outcome: Outcome,
+    /// What the observer saw.
+    pub observer: O,
+    _held: Held,
+}
+
+/// Links with what waits on them, packets, and the ends of flows.
+type Held = (Vec<network::Line>, packet_slab::Packets, Vec<end::End>);
 
 /// Runs `scenario` in virtual time.
 ///
@@ -87,13 +96,27 @@ pub fn observe<O: Observer>(
     options: &Options,
     observer: O,
 ) -> Result<(Outcome, O), SimError> {
+    let finished = finish(scenario, options, observer)?;
+    Ok((finished.outcome, finished.observer))
+}
+
+/// As [`observe`], with what the run held.
+///
+/// # Errors
+/// As [`run`].
+pub fn finish<O: Observer>(
+    scenario: &Scenario,
+    options: &Options,
+    observer: O,
+) -> Result<Finished<O>, SimError> {
     let mut engine = build::engine(scenario, options, observer)?;
     let horizon = Instant::ZERO + scenario.time_limit;
     let end = engine.run(horizon)?;
     let outcome = build::outcome(scenario, options, &engine, end);
     let Engine { network, ends, .. } = engine;
-    if options.last {
-        mem::forget((network.lines, network.packets, ends));
-    }
-    Ok((outcome, network.observer))
+    Ok(Finished {
+        outcome,
+        observer: network.observer,
+        _held: (network.lines, network.packets, ends),
+    })
 }

@@ -9,6 +9,7 @@ use bentpipe_wire::saratoga::{
     Capabilities, Checksum, Code, Entry, EntryKind, Frame, Kind, Metadata, Request, RequestKind,
     Time, Width, Willingness,
 };
+use core::convert::Infallible;
 use core::time::Duration;
 
 /// What a flow moves, and how.
@@ -32,7 +33,8 @@ pub(crate) struct Plan {
 pub(crate) struct SaratogaEndpoint {
     plan: Plan,
     sends: bool,
-    opens: bool,
+    /// When it begins by itself: of the opener.
+    start: Option<Instant>,
     machine: Option<Party>,
     /// How it ended, if badly.
     pub(crate) broken: Option<Cause>,
@@ -56,12 +58,12 @@ const LINGER: Duration = Duration::from_secs(10);
 const UNANNOUNCED: Bytes = Bytes(16 << 20);
 
 impl SaratogaEndpoint {
-    /// The opener's or the acceptor's end.
-    pub(crate) const fn new(plan: Plan, opens: bool) -> Self {
+    /// The opener's end, which begins at `start`, or the acceptor's, which begins when a REQUEST comes.
+    pub(crate) const fn new(plan: Plan, start: Option<Instant>) -> Self {
         Self {
-            sends: opens == plan.puts,
+            sends: start.is_some() == plan.puts,
             plan,
-            opens,
+            start,
             machine: None,
             broken: None,
             done: None,
@@ -70,19 +72,14 @@ impl SaratogaEndpoint {
         }
     }
 
-    /// Whether it has begun.
-    pub(crate) const fn is_open(&self) -> bool {
-        self.machine.is_some()
-    }
-
-    /// Begins at `now`.
-    pub(crate) fn open(&mut self, now: Instant) {
-        let request = self.opens.then(|| self.request());
+    fn open(&mut self, now: Instant) {
+        let opens = self.start.is_some();
+        let request = opens.then(|| self.request());
         self.machine = Some(match self.sends {
             true => Party::Sender(Box::new(Sender::new(self.sending(request), now))),
             false => {
                 let mut receiver = Receiver::new(self.receiving(request), now);
-                if !self.opens {
+                if !opens {
                     receiver.repeat();
                 }
                 Party::Receiver(Box::new(receiver))
@@ -165,37 +162,6 @@ impl SaratogaEndpoint {
         }
     }
 
-    /// A frame arrives.
-    pub(crate) fn input(&mut self, frame: Frame, now: Instant) {
-        self.frames[1] += 1;
-        self.heard.get_or_insert(now);
-        if self.machine.is_none() {
-            if matches!(frame, Frame::Request(_)) {
-                self.open(now);
-            }
-            return;
-        }
-        match &mut self.machine {
-            Some(Party::Sender(sender)) => match frame {
-                Frame::Request(_) => sender.repeat(now),
-                frame => sender.input((), frame, now),
-            },
-            Some(Party::Receiver(receiver)) => receiver.input((), frame, now),
-            None => {}
-        }
-        self.hear(now);
-    }
-
-    /// The time is `now`.
-    pub(crate) fn timeout(&mut self, now: Instant) {
-        match &mut self.machine {
-            Some(Party::Sender(sender)) => sender.timeout(now),
-            Some(Party::Receiver(receiver)) => receiver.timeout(now),
-            None => {}
-        }
-        self.hear(now);
-    }
-
     fn hear(&mut self, now: Instant) {
         let failed = |failure: Failure| match failure {
             Failure::Silence | Failure::Vain => Cause::TimedOut,
@@ -227,14 +193,9 @@ impl SaratogaEndpoint {
         }
     }
 
-    /// The next frame to send, with the bytes of its IP packet.
-    pub(crate) fn transmit(&mut self, now: Instant) -> Option<(Frame, Bytes)> {
-        let ((), frame) = match self.machine.as_mut()? {
-            Party::Sender(sender) => sender.transmit(now)?,
-            Party::Receiver(receiver) => receiver.transmit(now)?,
-        };
-        self.frames[0] += 1;
-        let octets = match &frame {
+    /// Bytes of the IP packet that `frame` goes in.
+    pub(crate) fn length(&self, frame: &Frame) -> Bytes {
+        let octets = match frame {
             Frame::Data(data) => data.header_len() + data.len as usize,
             other => {
                 let mut octets = Vec::new();
@@ -243,15 +204,7 @@ impl SaratogaEndpoint {
                 octets.len()
             }
         };
-        Some((frame, self.plan.overhead + Bytes(octets as u64)))
-    }
-
-    /// When it has something to do next.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        match self.machine.as_ref()? {
-            Party::Sender(sender) => sender.deadline(),
-            Party::Receiver(receiver) => receiver.deadline(),
-        }
+        self.plan.overhead + Bytes(octets as u64)
     }
 
     /// Bytes of content that are here, of a receiver.
@@ -293,6 +246,62 @@ impl SaratogaEndpoint {
             bytes_retransmitted: sent.saturating_sub(first),
             bytes_delivered: self.received(),
             ..Counters::default()
+        }
+    }
+}
+
+impl Machine for SaratogaEndpoint {
+    type Packet = Frame;
+    type Port = ();
+    type Event = Infallible;
+
+    fn input(&mut self, (): (), frame: Frame, now: Instant) {
+        self.frames[1] += 1;
+        self.heard.get_or_insert(now);
+        if self.machine.is_none() {
+            if matches!(frame, Frame::Request(_)) {
+                self.open(now);
+            }
+            return;
+        }
+        match &mut self.machine {
+            Some(Party::Sender(sender)) => match frame {
+                Frame::Request(_) => sender.repeat(now),
+                frame => sender.input((), frame, now),
+            },
+            Some(Party::Receiver(receiver)) => receiver.input((), frame, now),
+            None => {}
+        }
+        self.hear(now);
+    }
+
+    fn timeout(&mut self, now: Instant) {
+        match &mut self.machine {
+            Some(Party::Sender(sender)) => sender.timeout(now),
+            Some(Party::Receiver(receiver)) => receiver.timeout(now),
+            None => self.open(now),
+        }
+        self.hear(now);
+    }
+
+    fn transmit(&mut self, now: Instant) -> Option<((), Frame)> {
+        let ((), frame) = match self.machine.as_mut()? {
+            Party::Sender(sender) => sender.transmit(now)?,
+            Party::Receiver(receiver) => receiver.transmit(now)?,
+        };
+        self.frames[0] += 1;
+        Some(((), frame))
+    }
+
+    fn event(&mut self) -> Option<Infallible> {
+        None
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match &self.machine {
+            Some(Party::Sender(sender)) => sender.deadline(),
+            Some(Party::Receiver(receiver)) => receiver.deadline(),
+            None => self.start,
         }
     }
 }

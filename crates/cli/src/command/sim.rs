@@ -66,10 +66,13 @@ fn simulate(scenario: &Scenario, args: &Run) -> Result<Outcome, Failure> {
     let options = Options {
         seed: args.seed,
         wire: args.wire,
-        last: true,
     };
     if args.pcap.is_none() && args.trace.is_none() {
-        return bentpipe_sim::run(scenario, &options).or_usage();
+        let finished = bentpipe_sim::finish(scenario, &options, ()).or_usage()?;
+        let outcome = finished.outcome.clone();
+        // The program ends after this run.
+        std::mem::forget(finished);
+        return Ok(outcome);
     }
     let captures = args
         .pcap
