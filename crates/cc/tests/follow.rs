@@ -151,9 +151,8 @@ impl World {
             rtt0_us: 25_000,
             pace_q16: 64_553,
             guard_us: 60_000,
-            overhead: 0,
-            flags: 0,
             windows: 3,
+            ..Params::default()
         };
         let window = RawWindow {
             cwnd: 10,

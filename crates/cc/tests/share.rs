@@ -17,9 +17,8 @@ fn link() -> Params {
         rtt0_us: 25_000,
         pace_q16: 65_536,
         guard_us: 60_000,
-        overhead: 0,
-        flags: 0,
         windows: 3,
+        ..Params::default()
     }
 }
 

@@ -331,7 +331,7 @@ fn only_connections_of_the_configured_side_are_split() {
         (Intercept::Sat, [0, 1]),
         (Intercept::Both, [1, 1]),
     ] {
-        for opener in 0..2 {
+        for (opener, split) in split.into_iter().enumerate() {
             let config = Config {
                 intercept,
                 ..stock()
@@ -341,7 +341,7 @@ fn only_connections_of_the_configured_side_are_split() {
             assert_eq!(net.ends.each_ref().map(|end| end.read.len()), [5_000; 2]);
             assert_eq!(
                 net.split.tally().split,
-                split[opener],
+                split,
                 "{intercept:?} {opener}"
             );
         }

@@ -467,7 +467,9 @@ fn flow_outcome<O: Observer>(
         (Some(_), _) => Status::Finished,
     };
     let counters = |end: &End| match &end.party {
-        Party::Tcp(_) => end.connection().map_or_else(Default::default, |it| *it.counters()),
+        Party::Tcp(_) => end
+            .connection()
+            .map_or_else(Default::default, |it| *it.counters()),
         Party::Saratoga(file) => file.counters(),
     };
     let path = topology.path(&flow.from, &flow.to);
@@ -504,7 +506,9 @@ fn flow_outcome<O: Observer>(
             .map(since),
         source: counters(source),
         receiver: counters(sink),
-        gauges: source.connection().map_or_else(Default::default, |it| it.gauges()),
+        gauges: source
+            .connection()
+            .map_or_else(Default::default, |it| it.gauges()),
     }
 }
 

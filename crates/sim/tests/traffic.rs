@@ -115,7 +115,6 @@ fn traffic_follows_from_the_seed_and_survives_the_wire() {
     let options = |seed, wire| Options {
         seed: Some(seed),
         wire,
-        ..Options::default()
     };
     let first = paper(40, 50, &options(3, false));
     assert_eq!(first, paper(40, 50, &options(3, false)));
