@@ -337,19 +337,13 @@ impl<P: Forge> Split<P> {
         };
         let before = legs.held;
         let out = &mut self.out;
-        legs.settle(
-            &mut self.counters,
-            now,
-            |side, segment, length| {
-                let (source, destination) = match side {
-                    Side::Ground => (space, ground),
-                    Side::Space => (ground, space),
-                };
-                out.extend(
-                    P::forge(source, destination, segment, length).map(|packet| (side, packet)),
-                );
-            },
-        );
+        legs.settle(&mut self.counters, now, |side, segment, length| {
+            let (source, destination) = match side {
+                Side::Ground => (space, ground),
+                Side::Space => (ground, space),
+            };
+            out.extend(P::forge(source, destination, segment, length).map(|packet| (side, packet)));
+        });
         self.held = self.held - before + legs.held;
         self.counters.most_held = self.counters.most_held.max(self.held);
         if legs.is_closed() {

@@ -339,11 +339,7 @@ fn only_connections_of_the_configured_side_are_split() {
             let mut net = net(opener, config, [5_000, 5_000], [true, true]);
             net.run(Duration::from_secs(60));
             assert_eq!(net.ends.each_ref().map(|end| end.read.len()), [5_000; 2]);
-            assert_eq!(
-                net.split.tally().split,
-                split,
-                "{intercept:?} {opener}"
-            );
+            assert_eq!(net.split.tally().split, split, "{intercept:?} {opener}");
         }
     }
 }

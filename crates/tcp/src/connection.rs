@@ -294,6 +294,12 @@ impl Connection {
         self.rx.has_bytes()
     }
 
+    /// `held` bytes that were read still take room in the receive buffer: whoever read them has not
+    /// passed them on. Replaces what was said before.
+    pub fn hold(&mut self, held: u64) {
+        self.rx.hold(held);
+    }
+
     /// Nothing more will be written: a FIN follows the last byte. What the peer sends is still
     /// received (half-close).
     pub fn close(&mut self, _now: Instant) {

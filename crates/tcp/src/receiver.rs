@@ -44,6 +44,8 @@ pub(crate) struct Receiver {
     capacity: u64,
     /// A window so wide that the rest of the buffer does not matter.
     ample_window: u64,
+    /// Bytes that were read and still take room.
+    held: u64,
     /// The shift of our window field.
     pub(crate) scale: u8,
     /// The offset of the peer's FIN.
@@ -78,6 +80,7 @@ impl Receiver {
             recent: [0; 4],
             capacity,
             ample_window: ample_window(capacity, mss),
+            held: 0,
             scale,
             fin: None,
             mss,
@@ -124,6 +127,15 @@ impl Receiver {
     /// Whether bytes arrived that are more than a count.
     pub(crate) fn has_bytes(&self) -> bool {
         self.buffer.is_real()
+    }
+
+    /// So many bytes that were read still take room.
+    pub(crate) fn hold(&mut self, held: u64) {
+        let less = held < self.held;
+        self.held = held;
+        if less {
+            self.opened();
+        }
     }
 
     /// The offset that `seq` stands for, by its distance from what is expected.
@@ -349,7 +361,8 @@ impl Receiver {
             .next
             .saturating_sub(1)
             .saturating_sub(self.buffer.start);
-        let edge = self.next + self.capacity.saturating_sub(unread);
+        let used = unread.saturating_add(self.held);
+        let edge = self.next + self.capacity.saturating_sub(used);
         if edge >= self.edge + self.mss.min((self.capacity / 2).max(1)) {
             edge
         } else {
