@@ -61,10 +61,10 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
     show(text).map(drop)
 }
 
-/// As [`print`]; says whether anybody reads.
+/// As [`print()`]; says whether anybody reads.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub(crate) fn show(text: &str) -> io::Result<bool> {
     let written = around_bar(|| {
         let mut out = io::stdout().lock();

@@ -49,7 +49,7 @@ Ends by Ctrl-C, or with --once after the first connection.")]
 pub(crate) struct Send {
     /// The file; `-`: standard input
     file: PathBuf,
-    /// Who listens, such as 100.64.0.1:5000 or [fd00::1]:5000
+    /// Who listens: address and port, such as 100.64.0.1:5000
     to: SocketAddr,
     #[command(flatten)]
     common: Common,
