@@ -365,10 +365,14 @@ fn hold_packets_to(family: TableFamily, host: &str) {
         table.list().unwrap().contains("packets 1 bytes"),
         "marked once"
     );
-    // With nobody listening packets pass, and with the value the rule is gone.
+    // With nobody listening packets pass, and with the value the rule is gone. What is sent while the kernel still
+    // ends the queues may be lost with them.
     drop(queues);
-    sender.send_to(b"free", to).unwrap();
-    assert!(arrived());
+    let passes = within(Duration::from_secs(1), || {
+        sender.send_to(b"free", to).unwrap();
+        arrived()
+    });
+    assert!(passes.is_some());
     drop(hold);
     drop(table);
     assert_eq!(tables(), "");

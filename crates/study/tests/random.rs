@@ -62,13 +62,15 @@ fn scenario() -> impl Strategy<Value = String> {
     let flows = prop::collection::vec(flow(), 1..4);
     let preset = prop::sample::select(vec!["rfc", "ns2"]);
     (link(), link(), flows, pep, preset).prop_map(|(ground, space, flows, pep, preset)| {
-        let pep = match pep {
-            "" => String::new(),
-            kind => format!("[peps.p]\nkind = \"{kind}\"\nnode = \"r\"\nlink = \"space\"\n"),
+        // A split is a gateway, the others stand at a router.
+        let middle = match pep {
+            "" => "[routers.r]\n".to_owned(),
+            "split" => "[gateways.r]\nlan = \"ground\"\nsat = \"space\"\n".to_owned(),
+            kind => format!("[routers.r]\n[peps.p]\nkind = \"{kind}\"\nnode = \"r\"\nlink = \"space\"\n"),
         };
         format!(
             "name = \"random\"\ntime_limit = \"5s\"\n[hosts.a]\npreset = \"{preset}\"\n[hosts.b]\npreset = \"{preset}\"\n\
-             [routers.r]\n[links.ground]\nends = [\"a\", \"r\"]\n{ground}\n[links.space]\nends = [\"r\", \"b\"]\n{space}\n{pep}{}",
+             {middle}[links.ground]\nends = [\"a\", \"r\"]\n{ground}\n[links.space]\nends = [\"r\", \"b\"]\n{space}\n{}",
             flows.concat()
         )
     })
