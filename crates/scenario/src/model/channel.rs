@@ -5,7 +5,7 @@ use bentpipe_link::Limit;
 use bentpipe_link::queue::{self, Fault, Otherwise, Spec, Value, Values, registry};
 use core::time::Duration;
 
-/// A queue and how it decides: a kind of the link's [registry](bentpipe_link::queue::registry), and what is said of it.
+/// A queue and how it decides: a kind of the link's [registry], and what is said of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Queue {
     spec: Spec,
