@@ -5,7 +5,7 @@
 use arbitrary::Arbitrary;
 use bentpipe_base::{Bytes, Instant, Machine, Seq};
 use bentpipe_pep::snoop::{Config, Snoop, Toward};
-use bentpipe_pep::{Packet, Pep, Side, View};
+use bentpipe_pep::{Packet, Pep, SegmentView, Side};
 use bentpipe_wire::{Flags, SackBlock};
 use core::time::Duration;
 use libfuzzer_sys::fuzz_target;
@@ -64,14 +64,14 @@ struct Numbered {
 impl Packet for Numbered {
     type Endpoint = u8;
 
-    fn view(&self) -> Option<View<'_, u8>> {
+    fn view(&self) -> Option<SegmentView<'_, u8>> {
         let segment = &self.segment;
         let (ground, space) = (segment.port % 3, 10 + segment.port % 3);
         let (source, destination) = match self.from {
             Side::Ground => (ground, space),
             Side::Space => (space, ground),
         };
-        segment.readable.then_some(View {
+        segment.readable.then_some(SegmentView {
             source,
             destination,
             seq: Seq(segment.seq),

@@ -11,7 +11,7 @@ use bentpipe_interception::Marks;
 use bentpipe_os::nfqueue::{Queues, Verdict};
 use bentpipe_os::nft::{HoldTable, Holding, Hook, OwnerTable, TableFamily};
 use bentpipe_pep::ack_filter::{AckFilter, Config};
-use bentpipe_pep::{Forge, Packet, Segment, Side, View};
+use bentpipe_pep::{BuildPacket, Packet, Segment, SegmentView, Side};
 use bentpipe_relay::{Counters, Lifecycle, Shared};
 use bentpipe_sockets::epoll::{Epoll, Event, Events, Interest};
 use bentpipe_sockets::timer;
@@ -196,7 +196,7 @@ struct HeldAck {
 impl Packet for HeldAck {
     type Endpoint = SocketAddr;
 
-    fn view(&self) -> Option<View<'_, SocketAddr>> {
+    fn view(&self) -> Option<SegmentView<'_, SocketAddr>> {
         self.packet.view()
     }
 
@@ -205,7 +205,7 @@ impl Packet for HeldAck {
     }
 }
 
-impl Forge for HeldAck {
+impl BuildPacket for HeldAck {
     fn segment(&self) -> Option<Segment> {
         self.packet.segment()
     }
@@ -214,7 +214,7 @@ impl Forge for HeldAck {
         self.packet.is_plain()
     }
 
-    fn forge(_: SocketAddr, _: SocketAddr, _: Segment, _: Bytes) -> Option<Self> {
+    fn build(_: SocketAddr, _: SocketAddr, _: Segment, _: Bytes) -> Option<Self> {
         None
     }
 }

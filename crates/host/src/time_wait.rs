@@ -4,7 +4,7 @@
 
 use crate::Tuple;
 use bentpipe_base::{Instant, Seq};
-use bentpipe_tcp::{Closed, Segment};
+use bentpipe_tcp::{Segment, TimeWaitState};
 use bentpipe_wire::{Flags, Timestamps};
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(crate) struct TimeWaits {
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    closed: Closed,
+    closed: TimeWaitState,
     until: Instant,
 }
 
@@ -56,7 +56,7 @@ impl TimeWaits {
     }
 
     /// A connection goes into TIME-WAIT.
-    pub(crate) fn insert(&mut self, tuple: Tuple, closed: Closed, now: Instant) {
+    pub(crate) fn insert(&mut self, tuple: Tuple, closed: TimeWaitState, now: Instant) {
         while self.entries.len() >= self.most {
             let Some((_, oldest)) = self.order.pop_front() else {
                 return;
@@ -122,7 +122,7 @@ impl TimeWaits {
 
 /// Whether `syn` can be no echo of the old connection (RFC 6191, section 2): by its timestamp where both have one, or by
 /// its number.
-fn is_newer(syn: &Segment, closed: &Closed) -> bool {
+fn is_newer(syn: &Segment, closed: &TimeWaitState) -> bool {
     match (syn.timestamps, closed.clocks) {
         (Some(stamp), Some((_, peer))) if stamp.value != peer => {
             stamp.value.wrapping_sub(peer) as i32 > 0
@@ -131,7 +131,7 @@ fn is_newer(syn: &Segment, closed: &Closed) -> bool {
     }
 }
 
-fn acknowledgement(closed: &Closed, now: Instant) -> Segment {
+fn acknowledgement(closed: &TimeWaitState, now: Instant) -> Segment {
     let milliseconds = (now.as_nanos() / 1_000_000) as u32;
     Segment {
         seq: closed.next,
@@ -157,8 +157,8 @@ mod tests {
         }
     }
 
-    fn closed(clocks: Option<(u32, u32)>) -> Closed {
-        Closed {
+    fn closed(clocks: Option<(u32, u32)>) -> TimeWaitState {
+        TimeWaitState {
             next: Seq(1_000),
             expected: Seq(5_000),
             window: 100,

@@ -13,7 +13,7 @@
 //! other options, data, SYN, FIN, RST and ECN flags, and what cannot be read. What is forgotten of a flow
 //! costs one acknowledgement that is not replaced.
 
-use crate::{Forge, Pep, Side, View};
+use crate::{BuildPacket, Pep, SegmentView, Side};
 use bentpipe_base::{Bytes, Instant, Machine, Rate, Seq};
 use bentpipe_wire::Flags;
 use core::convert::Infallible;
@@ -72,7 +72,7 @@ struct Flow {
 }
 
 /// The agent: see the module's head.
-pub struct AckFilter<P: Forge> {
+pub struct AckFilter<P: BuildPacket> {
     config: Config,
     waiting: VecDeque<P>,
     /// Number of the first that waits: packets towards space are numbered as they come.
@@ -85,7 +85,7 @@ pub struct AckFilter<P: Forge> {
     counters: Counters,
 }
 
-impl<P: Forge> AckFilter<P> {
+impl<P: BuildPacket> AckFilter<P> {
     /// An agent that has seen nothing.
     pub const fn new(config: Config) -> Self {
         Self {
@@ -153,7 +153,7 @@ impl<P: Forge> AckFilter<P> {
         replaces.then_some((flow.last - self.head) as usize)
     }
 
-    fn learn(&mut self, key: Key<P::Endpoint>, view: &View<'_, P::Endpoint>, number: u64) {
+    fn learn(&mut self, key: Key<P::Endpoint>, view: &SegmentView<'_, P::Endpoint>, number: u64) {
         let ends = view.flags.contains(Flags::RST) || !view.flags.contains(Flags::ACK);
         if ends || self.config.flows == 0 {
             return;
@@ -223,7 +223,7 @@ impl<P: Forge> AckFilter<P> {
     }
 }
 
-impl<P: Forge> Machine for AckFilter<P> {
+impl<P: BuildPacket> Machine for AckFilter<P> {
     type Packet = P;
     type Port = Side;
     type Event = Infallible;
@@ -252,7 +252,7 @@ impl<P: Forge> Machine for AckFilter<P> {
     }
 }
 
-impl<P: Forge> Pep for AckFilter<P> {
+impl<P: BuildPacket> Pep for AckFilter<P> {
     fn kind(&self) -> &'static str {
         "ack-filter"
     }

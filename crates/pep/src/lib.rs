@@ -16,6 +16,6 @@ pub mod snoop;
 pub mod split;
 
 pub use bentpipe_tcp::Segment;
-pub use packet::{Forge, Packet, View};
-pub use proxy::{Pep, Proxy, Side};
-pub use registry::{Entry, Settings, find, registry};
+pub use packet::{BuildPacket, Packet, SegmentView};
+pub use proxy::{AnyPep, Pep, Side};
+pub use registry::{RegistryEntry, Settings, find, registry};

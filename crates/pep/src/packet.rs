@@ -15,14 +15,14 @@ pub trait Packet: Clone {
 
     /// Its TCP segment, or `None` when it carries none that can be read (another protocol, a
     /// fragment, encrypted).
-    fn view(&self) -> Option<View<'_, Self::Endpoint>>;
+    fn view(&self) -> Option<SegmentView<'_, Self::Endpoint>>;
 
     /// Bytes on the wire, from the first of the IP header to the last of the payload.
     fn wire_length(&self) -> Bytes;
 }
 
 /// A packet that a proxy can also make: for those that end connections themselves.
-pub trait Forge: Packet {
+pub trait BuildPacket: Packet {
     /// Its TCP segment, as an endpoint takes it; `None` when it carries none that can be read.
     fn segment(&self) -> Option<Segment>;
 
@@ -31,7 +31,7 @@ pub trait Forge: Packet {
 
     /// A packet with `segment` that takes `length` bytes on the wire where that does not follow from
     /// the segment. `None`: no packet can go from the one to the other.
-    fn forge(
+    fn build(
         source: Self::Endpoint,
         destination: Self::Endpoint,
         segment: Segment,
@@ -41,7 +41,7 @@ pub trait Forge: Packet {
 
 /// A TCP segment as proxies read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct View<'a, E> {
+pub struct SegmentView<'a, E> {
     /// Who sent it.
     pub source: E,
     /// Who shall get it.
@@ -60,7 +60,7 @@ pub struct View<'a, E> {
     pub sack: &'a [SackBlock],
 }
 
-impl<E> View<'_, E> {
+impl<E> SegmentView<'_, E> {
     /// Sequence numbers that it takes: payload, SYN and FIN (RFC 9293, SEG.LEN).
     pub fn sequence_length(&self) -> u32 {
         let counts = |flag| u32::from(self.flags.contains(flag));
@@ -77,12 +77,12 @@ impl<E> View<'_, E> {
 impl Packet for bentpipe_wire::Packet {
     type Endpoint = SocketAddr;
 
-    fn view(&self) -> Option<View<'_, SocketAddr>> {
+    fn view(&self) -> Option<SegmentView<'_, SocketAddr>> {
         let Transport::Tcp(tcp) = &self.transport else {
             return None;
         };
         let (source, destination): (IpAddr, IpAddr) = (self.ip.source(), self.ip.destination());
-        Some(View {
+        Some(SegmentView {
             source: SocketAddr::new(source, tcp.source),
             destination: SocketAddr::new(destination, tcp.destination),
             seq: tcp.seq,
@@ -99,7 +99,7 @@ impl Packet for bentpipe_wire::Packet {
     }
 }
 
-impl Forge for bentpipe_wire::Packet {
+impl BuildPacket for bentpipe_wire::Packet {
     fn segment(&self) -> Option<Segment> {
         let Transport::Tcp(tcp) = &self.transport else {
             return None;
@@ -128,7 +128,7 @@ impl Forge for bentpipe_wire::Packet {
         }
     }
 
-    fn forge(from: SocketAddr, to: SocketAddr, segment: Segment, _: Bytes) -> Option<Self> {
+    fn build(from: SocketAddr, to: SocketAddr, segment: Segment, _: Bytes) -> Option<Self> {
         let ip = match (from.ip(), to.ip()) {
             (IpAddr::V4(from), IpAddr::V4(to)) => Ip::V4(Ipv4::new(from, to)),
             (IpAddr::V6(from), IpAddr::V6(to)) => Ip::V6(Box::new(Ipv6::new(from, to))),

@@ -1,4 +1,4 @@
-use crate::Forge;
+use crate::BuildPacket;
 use crate::ack_filter::AckFilter;
 use crate::snoop::Snoop;
 use crate::split::Split;
@@ -38,7 +38,7 @@ pub trait Pep: Machine<Port = Side> {
 
 /// A proxy by name: the built-in ones by value, so that the simulator's hot path is inlined, any
 /// other behind a pointer.
-pub enum Proxy<P: Forge> {
+pub enum AnyPep<P: BuildPacket> {
     /// Old acknowledgements replaced by newer ones.
     AckFilter(Box<AckFilter<P>>),
     /// Local retransmission.
@@ -53,15 +53,15 @@ pub enum Proxy<P: Forge> {
 macro_rules! either {
     ($self:expr, $pep:ident => $call:expr) => {
         match $self {
-            Proxy::AckFilter($pep) => $call,
-            Proxy::Snoop($pep) => $call,
-            Proxy::Split($pep) => $call,
-            Proxy::Other($pep) => $call,
+            AnyPep::AckFilter($pep) => $call,
+            AnyPep::Snoop($pep) => $call,
+            AnyPep::Split($pep) => $call,
+            AnyPep::Other($pep) => $call,
         }
     };
 }
 
-impl<P: Forge> Machine for Proxy<P> {
+impl<P: BuildPacket> Machine for AnyPep<P> {
     type Packet = P;
     type Port = Side;
     type Event = Infallible;
@@ -87,7 +87,7 @@ impl<P: Forge> Machine for Proxy<P> {
     }
 }
 
-impl<P: Forge> Pep for Proxy<P> {
+impl<P: BuildPacket> Pep for AnyPep<P> {
     fn kind(&self) -> &'static str {
         either!(self, pep => pep.kind())
     }

@@ -3,7 +3,7 @@
 use crate::ack_filter::{self, AckFilter};
 use crate::snoop::{Config, Preset, Snoop};
 use crate::split::{self, Split};
-use crate::{Forge, Proxy};
+use crate::{AnyPep, BuildPacket};
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_gateway_config::{self as gateway_config, Leg};
 use bentpipe_tcp as tcp;
@@ -25,32 +25,32 @@ pub struct Settings {
 }
 
 /// One kind of proxy.
-pub struct Entry<P: Forge> {
+pub struct RegistryEntry<P: BuildPacket> {
     /// As scenarios name it.
     pub name: &'static str,
     /// One line about it.
     pub summary: &'static str,
     /// Makes one.
-    pub build: fn(&Settings) -> Proxy<P>,
+    pub build: fn(&Settings) -> AnyPep<P>,
 }
 
 /// Every kind of proxy.
-pub const fn registry<P: Forge>() -> &'static [Entry<P>] {
+pub const fn registry<P: BuildPacket>() -> &'static [RegistryEntry<P>] {
     &[
-        Entry {
+        RegistryEntry {
             name: "ack-filter",
             summary: "keeps of a flow's acknowledgements that wait for a slow link the newest alone",
-            build: |settings| Proxy::AckFilter(Box::new(AckFilter::new(filter_config(settings)))),
+            build: |settings| AnyPep::AckFilter(Box::new(AckFilter::new(filter_config(settings)))),
         },
-        Entry {
+        RegistryEntry {
             name: "snoop",
             summary: "keeps copies of TCP segments under way and sends lost ones again itself",
-            build: |settings| Proxy::Snoop(Box::new(Snoop::new(Config::of(settings)))),
+            build: |settings| AnyPep::Snoop(Box::new(Snoop::new(Config::of(settings)))),
         },
-        Entry {
+        RegistryEntry {
             name: "split",
             summary: "ends TCP connections on both sides and relays between them (spoofing)",
-            build: |settings| Proxy::Split(Box::new(Split::new(split_config(settings)))),
+            build: |settings| AnyPep::Split(Box::new(Split::new(split_config(settings)))),
         },
     ]
 }
@@ -75,6 +75,6 @@ fn split_config(settings: &Settings) -> split::Config {
 }
 
 /// The kind called `name`.
-pub fn find<P: Forge>(name: &str) -> Option<&'static Entry<P>> {
+pub fn find<P: BuildPacket>(name: &str) -> Option<&'static RegistryEntry<P>> {
     registry().iter().find(|entry| entry.name == name)
 }

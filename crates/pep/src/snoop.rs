@@ -3,7 +3,7 @@
 //! H. Balakrishnan, S. Seshan, R. Katz, "Improving reliable transport and handoff performance in
 //! cellular wireless networks", Wireless Networks 1(4), 1995; applied to geostationary links by
 //! J. Sing, B. Soh, "On the use of Snoop with Geostationary Satellite Links", 2005. The two sets of
-//! rules are in `standard.rs` and `ns2.rs`; each says where it departs from the paper.
+//! rules are in `sack_aware.rs` and `ns2.rs`; each says where it departs from the paper.
 //!
 //! What holds for both: a packet is forwarded as it came, in its order, or it is a duplicate
 //! acknowledgement and is suppressed; what cannot be read is forwarded; nothing is made up, only
@@ -14,20 +14,20 @@
 
 mod cache;
 mod config;
-mod half;
+mod flow_direction;
 mod ns2;
 mod rtt;
-mod standard;
+mod sack_aware;
 
 pub use config::{Config, Gain, Preset, Rules, Toward};
 
 use crate::flow_table::{FlowId, FlowTable};
-use crate::{Packet, Pep, Side, View};
+use crate::{Packet, Pep, SegmentView, Side};
 use bentpipe_base::{Bytes, Instant, Machine};
 use bentpipe_wire::Flags;
 use core::convert::Infallible;
 use core::time::Duration;
-use half::{Desk, Half};
+use flow_direction::{Context, FlowDirection};
 use std::collections::VecDeque;
 
 /// What an agent has done.
@@ -63,7 +63,7 @@ type Key<E> = (E, E);
 
 struct Flow<P: Packet> {
     /// Data towards space, and towards the ground.
-    halves: [Half<P>; 2],
+    directions: [FlowDirection<P>; 2],
     /// When its last packet came.
     active: Instant,
 }
@@ -102,7 +102,7 @@ impl<P: Packet> Snoop<P> {
     fn watch(
         &mut self,
         from: Side,
-        view: &View<'_, P::Endpoint>,
+        view: &SegmentView<'_, P::Endpoint>,
         packet: &P,
         now: Instant,
     ) -> Verdict {
@@ -122,11 +122,13 @@ impl<P: Packet> Snoop<P> {
             self.counters.unwatched += 1;
             return Verdict::Pass;
         };
-        let verdict = self.on_half(id, from.opposite(), now, |half, desk| {
-            half.on_data(view, packet, desk);
+        let verdict = self.on_direction(id, from.opposite(), now, |direction, context| {
+            direction.on_data(view, packet, context);
             Verdict::Pass
         });
-        let judged = self.on_half(id, from, now, |half, desk| half.on_ack(view, desk));
+        let judged = self.on_direction(id, from, now, |direction, context| {
+            direction.on_ack(view, context)
+        });
         if let Some(flow) = self.flows.get_mut(id) {
             flow.active = now;
             let due = flow.due(self.config.idle);
@@ -135,20 +137,20 @@ impl<P: Packet> Snoop<P> {
         judged.or(verdict).unwrap_or(Verdict::Pass)
     }
 
-    /// Runs `work` on the half of flow `id` whose data goes to `to`, if that is watched.
-    fn on_half<R>(
+    /// Runs `work` on the direction of flow `id` whose data goes to `to`, if that is watched.
+    fn on_direction<R>(
         &mut self,
         id: FlowId,
         to: Side,
         now: Instant,
-        work: impl FnOnce(&mut Half<P>, &mut Desk<'_, P>) -> R,
+        work: impl FnOnce(&mut FlowDirection<P>, &mut Context<'_, P>) -> R,
     ) -> Option<R> {
         if to == Side::Ground && self.config.toward == Toward::Space {
             return None;
         }
-        let half = &mut self.flows.get_mut(id)?.halves[side(to)];
-        let before = half.bytes();
-        let mut desk = Desk {
+        let direction = &mut self.flows.get_mut(id)?.directions[side(to)];
+        let before = direction.bytes();
+        let mut context = Context {
             config: &self.config,
             now,
             to,
@@ -156,8 +158,8 @@ impl<P: Packet> Snoop<P> {
             out: &mut self.out,
             counters: &mut self.counters,
         };
-        let result = work(half, &mut desk);
-        self.buffered = self.buffered - before + half.bytes();
+        let result = work(direction, &mut context);
+        self.buffered = self.buffered - before + direction.bytes();
         Some(result)
     }
 
@@ -167,7 +169,10 @@ impl<P: Packet> Snoop<P> {
             return known;
         }
         let flow = Flow {
-            halves: [Half::new(&self.config), Half::new(&self.config)],
+            directions: [
+                FlowDirection::new(&self.config),
+                FlowDirection::new(&self.config),
+            ],
             active: now,
         };
         Some(self.flows.insert(key, flow, now + self.config.idle))
@@ -175,7 +180,7 @@ impl<P: Packet> Snoop<P> {
 
     fn forget(&mut self, id: FlowId) {
         if let Some(flow) = self.flows.remove(id) {
-            let held: Bytes = flow.halves.iter().map(Half::bytes).sum();
+            let held: Bytes = flow.directions.iter().map(FlowDirection::bytes).sum();
             self.buffered = self.buffered - held;
         }
     }
@@ -189,9 +194,9 @@ impl<P: Packet> Snoop<P> {
             return;
         }
         for to in [Side::Space, Side::Ground] {
-            self.on_half(id, to, now, |half, desk| {
-                if half.deadline().is_some_and(|deadline| deadline <= now) {
-                    half.on_timeout(desk);
+            self.on_direction(id, to, now, |direction, context| {
+                if direction.deadline().is_some_and(|deadline| deadline <= now) {
+                    direction.on_timeout(context);
                 }
             });
         }
@@ -204,14 +209,14 @@ impl<P: Packet> Snoop<P> {
 
 impl<P: Packet> Flow<P> {
     fn due(&self, idle: Duration) -> Instant {
-        let [space, ground] = &self.halves;
+        let [space, ground] = &self.directions;
         let silent = self.active + idle;
-        let timer = |half: &Half<P>| half.deadline().unwrap_or(Instant::MAX);
+        let timer = |direction: &FlowDirection<P>| direction.deadline().unwrap_or(Instant::MAX);
         silent.min(timer(space)).min(timer(ground))
     }
 }
 
-/// The index of the half whose data goes to `to`.
+/// The index of the direction whose data goes to `to`.
 const fn side(to: Side) -> usize {
     match to {
         Side::Space => 0,

@@ -22,24 +22,24 @@
 //! scale lets it be; ECN and urgent data end at the proxy.
 
 mod config;
+mod handshake_tracker;
 mod leg_config;
 mod legs;
-mod opening;
 
 pub use config::Config;
 pub use leg_config::{LegError, tcp_config};
 
 use crate::flow_table::{FlowId, FlowTable};
-use crate::{Forge, Pep, Side};
+use crate::{BuildPacket, Pep, Side};
 use bentpipe_base::{Bytes, Instant, Machine, Stream};
 use bentpipe_gateway_config as gateway_config;
-use bentpipe_tcp::{Connection, Handshake, Segment};
+use bentpipe_tcp::{Connection, EstablishedState, Segment};
 use bentpipe_wire::Flags;
 use config::Links;
 use core::convert::Infallible;
 use core::time::Duration;
+use handshake_tracker::{HandshakeTracker, Progress};
 use legs::Legs;
-use opening::{Opening, Seen};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -80,12 +80,12 @@ struct Flow {
 }
 
 enum Stage {
-    Opening(Opening),
+    Handshake(HandshakeTracker),
     Split(Box<Legs>),
 }
 
 /// The proxy: see the module's head.
-pub struct Split<P: Forge> {
+pub struct Split<P: BuildPacket> {
     config: Config,
     links: Links,
     flows: FlowTable<Key<P::Endpoint>, Flow>,
@@ -97,9 +97,9 @@ pub struct Split<P: Forge> {
 }
 
 /// How long the three segments of a handshake may take, retransmissions included.
-const OPENING: Duration = Duration::from_secs(180);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(180);
 
-impl<P: Forge> Split<P> {
+impl<P: BuildPacket> Split<P> {
     /// A proxy that has seen nothing.
     pub fn new(config: Config) -> Self {
         Self {
@@ -157,9 +157,9 @@ impl<P: Forge> Split<P> {
                 self.settle(id, now);
                 true
             }
-            Stage::Opening(opening) => {
-                let seen = opening.see(from, &segment, packet.is_plain(), now);
-                self.open(id, from, seen, segment, now)
+            Stage::Handshake(tracker) => {
+                let progress = tracker.see(from, &segment, packet.is_plain(), now);
+                self.open(id, from, progress, segment, now)
             }
         }
     }
@@ -195,8 +195,8 @@ impl<P: Forge> Split<P> {
             match self.config.handshake {
                 gateway_config::Handshake::EndToEnd => {
                     let default_mss = self.config.leg(from).default_mss();
-                    let opening = Opening::new(from, &segment, default_mss, now);
-                    self.add(key, Stage::Opening(opening), now);
+                    let tracker = HandshakeTracker::new(from, &segment, default_mss, now);
+                    self.add(key, Stage::Handshake(tracker), now);
                     return false;
                 }
                 gateway_config::Handshake::Early => {
@@ -206,14 +206,14 @@ impl<P: Forge> Split<P> {
             }
         }
         let stands = flags.contains(Flags::ACK) && !flags.contains(Flags::SYN);
-        if let Some(ends) = self.config.standing.clone()
+        if let Some(ends) = self.config.without_handshake.clone()
             && stands
             && !segment.payload.is_empty()
         {
             if !self.config.intercepts(from) || self.is_full() {
                 return false;
             }
-            let [near, far] = opening::unseen(&segment, &ends);
+            let [near, far] = handshake_tracker::unseen(&segment, &ends);
             let legs = self.taken_over(from, &near, &far, now);
             return self.split(key, legs, from, segment, now);
         }
@@ -253,14 +253,21 @@ impl<P: Forge> Split<P> {
     }
 
     /// What follows from a packet of a handshake; whether it is taken in.
-    fn open(&mut self, id: FlowId, from: Side, seen: Seen, segment: Segment, now: Instant) -> bool {
-        match seen {
-            Seen::Part => false,
-            Seen::Stray => {
+    fn open(
+        &mut self,
+        id: FlowId,
+        from: Side,
+        progress: Progress,
+        segment: Segment,
+        now: Instant,
+    ) -> bool {
+        match progress {
+            Progress::Continues => false,
+            Progress::NotSplit => {
                 self.forget(id);
                 false
             }
-            Seen::Done { near, far } => {
+            Progress::Complete { near, far } => {
                 let legs = self.taken_over(from, &near, &far, now);
                 if let Some(flow) = self.flows.get_mut(id) {
                     flow.stage = Stage::Split(Box::new(legs));
@@ -277,10 +284,16 @@ impl<P: Forge> Split<P> {
     }
 
     /// Both legs of a connection that stands: `near` on side `from`.
-    fn taken_over(&self, from: Side, near: &Handshake, far: &Handshake, now: Instant) -> Legs {
-        let leg = |side, standing| {
+    fn taken_over(
+        &self,
+        from: Side,
+        near: &EstablishedState,
+        far: &EstablishedState,
+        now: Instant,
+    ) -> Legs {
+        let leg = |side, state| {
             let config = Arc::clone(self.config.leg(side));
-            self.shared(side, Connection::taken_over(config, standing, now))
+            self.shared(side, Connection::taken_over(config, state, now))
         };
         Legs::new(from, leg(from, near), leg(from.opposite(), far))
     }
@@ -308,7 +321,7 @@ impl<P: Forge> Split<P> {
 
     fn add(&mut self, key: Key<P::Endpoint>, stage: Stage, now: Instant) -> FlowId {
         let silence = match stage {
-            Stage::Opening(_) => Some(OPENING),
+            Stage::Handshake(_) => Some(HANDSHAKE_TIMEOUT),
             Stage::Split(_) => self.config.idle,
         };
         let flow = Flow { stage, active: now };
@@ -342,7 +355,7 @@ impl<P: Forge> Split<P> {
                 Side::Ground => (space, ground),
                 Side::Space => (ground, space),
             };
-            out.extend(P::forge(source, destination, segment, length).map(|packet| (side, packet)));
+            out.extend(P::build(source, destination, segment, length).map(|packet| (side, packet)));
         });
         self.held = self.held - before + legs.held;
         self.counters.most_held = self.counters.most_held.max(self.held);
@@ -362,8 +375,8 @@ impl<P: Forge> Split<P> {
         };
         let silent = flow.silent(idle) <= now;
         match &mut flow.stage {
-            Stage::Opening(_) if silent => return self.forget(id),
-            Stage::Opening(_) => {}
+            Stage::Handshake(_) if silent => return self.forget(id),
+            Stage::Handshake(_) => {}
             Stage::Split(legs) if silent => {
                 self.counters.expired += 1;
                 legs.abort(now);
@@ -387,7 +400,9 @@ impl Flow {
     /// When it has been silent for too long.
     fn silent(&self, idle: Option<Duration>) -> Instant {
         let most = match self.stage {
-            Stage::Opening(_) => Some(idle.map_or(OPENING, |idle| OPENING.min(idle))),
+            Stage::Handshake(_) => {
+                Some(idle.map_or(HANDSHAKE_TIMEOUT, |idle| HANDSHAKE_TIMEOUT.min(idle)))
+            }
             Stage::Split(_) => idle,
         };
         after(self.active, most)
@@ -395,14 +410,14 @@ impl Flow {
 
     fn due(&self, idle: Option<Duration>) -> Instant {
         let timers = match &self.stage {
-            Stage::Opening(_) => Instant::MAX,
+            Stage::Handshake(_) => Instant::MAX,
             Stage::Split(legs) => legs.deadline(),
         };
         self.silent(idle).min(timers)
     }
 }
 
-impl<P: Forge> Machine for Split<P> {
+impl<P: BuildPacket> Machine for Split<P> {
     type Packet = P;
     type Port = Side;
     type Event = Infallible;
@@ -433,7 +448,7 @@ impl<P: Forge> Machine for Split<P> {
     }
 }
 
-impl<P: Forge> Pep for Split<P> {
+impl<P: BuildPacket> Pep for Split<P> {
     fn kind(&self) -> &'static str {
         "split"
     }

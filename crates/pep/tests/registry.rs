@@ -4,7 +4,7 @@ mod support;
 
 use bentpipe_base::{Bytes, Instant, Machine, Rate};
 use bentpipe_pep::snoop::{Config, Preset};
-use bentpipe_pep::{Pep, Proxy, Settings, Side, find, registry};
+use bentpipe_pep::{AnyPep, Pep, Settings, Side, find, registry};
 use bentpipe_wire::Packet;
 use core::time::Duration;
 use support::data;
@@ -31,7 +31,7 @@ fn every_proxy_is_what_its_entry_says_and_forwards() {
 #[test]
 fn a_proxy_of_others_is_driven_alike() {
     let built_in = || bentpipe_pep::snoop::Snoop::<Packet>::new(Config::standard());
-    let mut other = Proxy::Other(Box::new(built_in()));
+    let mut other = AnyPep::Other(Box::new(built_in()));
     other.input(Side::Ground, data(0), Instant::ZERO);
     assert_eq!(other.transmit(Instant::ZERO), Some((Side::Space, data(0))));
     assert_eq!(other.buffered(), Bytes(540));

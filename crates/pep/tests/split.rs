@@ -3,7 +3,7 @@
 use bentpipe_base::{Bytes, Instant, Machine, Seq};
 use bentpipe_gateway_config::{Handshake, Intercept};
 use bentpipe_pep::split::{Config, Split};
-use bentpipe_pep::{Forge, Pep, Side};
+use bentpipe_pep::{BuildPacket, Pep, Side};
 use bentpipe_tcp::{self as tcp, Cause, Connection, Event, State};
 use bentpipe_wire::{Packet, Payload, Transport};
 use core::time::Duration;
@@ -102,7 +102,7 @@ impl Net {
         for side in 0..2 {
             self.ends[side].act(self.now);
             while let Some(segment) = self.ends[side].connection.transmit(self.now) {
-                let packet = Packet::forge(address(side), address(1 - side), segment, Bytes(0));
+                let packet = Packet::build(address(side), address(1 - side), segment, Bytes(0));
                 self.fly(side, 2, packet.expect("both are of one family"));
             }
             self.ends[side].act(self.now);
@@ -247,14 +247,14 @@ proptest! {
             0..80,
         ),
     ) {
-        let standing = Some(Arc::new(tcp::Config::ns2())).filter(|_| !early);
+        let without_handshake = Some(Arc::new(tcp::Config::ns2())).filter(|_| !early);
         let mut split = Split::<Packet>::new(Config {
-            handshake: handshake(early), standing, flows: 1, idle: Some(Duration::from_secs(7200)), ..stock()
+            handshake: handshake(early), without_handshake, flows: 1, idle: Some(Duration::from_secs(7200)), ..stock()
         });
         let mut now = Instant::ZERO;
         for (ground, other, flags, seq, ack, window, payload, wait) in packets {
             let (from, to) = if ground { (0, 1) } else { (1, 0) };
-            let mut bytes = Packet::forge(address(from), address(to), tcp::Segment {
+            let mut bytes = Packet::build(address(from), address(to), tcp::Segment {
                 seq: Seq(seq), ack: Seq(ack), window,
                 payload: Payload::from(payload.as_slice()),
                 ..tcp::Segment::default()

@@ -1,32 +1,26 @@
-//! From a scenario to an engine that stands at its start, and from one at its end to the outcome.
+//! Builds the engine of a scenario, ready to run: nodes, simplex links, proxies, routes and the ends of flows.
 
 use crate::addresses::Addresses;
 use crate::codec::Codec;
-use crate::end::{End, Party};
-use crate::endpoints::Maker;
-use crate::engine::{Course, Engine, PepNode};
+use crate::cross_traffic;
+use crate::endpoint_builder::EndpointBuilder;
+use crate::engine::{Engine, FlowProgress, PepNode};
 use crate::event_queue::EventQueue;
-use crate::network::{Line, Network, Routes};
+use crate::flow_end::FlowEnd;
+use crate::network::{Network, Routes, SimplexLink};
 use crate::packet_slab::Packets;
-use crate::split;
-use crate::traffic;
+use crate::split_config;
 use crate::zero_delay;
-use crate::{
-    EndId, FlowOutcome, LinkCounters, LinkOutcome, Observer, Options, Outcome, Packet, PepOutcome,
-    SimError, Status,
-};
-use bentpipe_base::{Bytes, Instant, Rate};
+use crate::{LinkCounters, Observer, Options, Packet, SimError};
+use bentpipe_base::{Bytes, Instant};
 use bentpipe_link::Link;
 use bentpipe_pep::ack_filter::{self, AckFilter};
 use bentpipe_pep::snoop::{self, Snoop};
 use bentpipe_pep::split::Split;
-use bentpipe_pep::{self as pep, Pep as _, Proxy};
+use bentpipe_pep::{self as pep, AnyPep};
 use bentpipe_plan::addresses::{MOST_FLOWS, MOST_LINKS};
 use bentpipe_plan::links;
-use bentpipe_scenario::{
-    Amount, Direction, Flow, PepKind, QueueLimit, SARATOGA, Scenario, SnoopPreset, Topology,
-};
-use core::time::Duration;
+use bentpipe_scenario::{Direction, PepKind, QueueLimit, Scenario, SnoopPreset, Topology};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most hosts, and most routers.
@@ -62,18 +56,18 @@ pub(crate) fn engine<O: Observer>(
     let seed = options.seed.unwrap_or(scenario.seed);
     let nodes = Nodes::new(scenario);
     let topology = Topology::new(scenario);
-    traffic::check(scenario, &topology)?;
+    cross_traffic::check(scenario, &topology)?;
     zero_delay::check(scenario, &topology)?;
-    let mut lines = lines(scenario, &nodes, seed)?;
-    let peps = peps(scenario, &nodes, &mut lines, seed)?;
+    let mut simplex_links = simplex_links(scenario, &nodes, seed)?;
+    let peps = peps(scenario, &nodes, &mut simplex_links, seed)?;
     let routes = routes(scenario, &nodes, &topology);
-    let mut maker = maker(scenario, &topology, seed, options);
+    let mut builder = builder(scenario, &topology, seed, options);
     let mut ends = Vec::new();
     let mut flows = Vec::new();
-    let all = traffic::flows(scenario, seed);
-    let traffic = traffic::sources(scenario, seed)?;
+    let all = cross_traffic::flows(scenario, seed);
+    let traffic = cross_traffic::sources(scenario, seed)?;
     for flow in &all {
-        let ([mut opener, mut acceptor], established) = maker.ends(flow)?;
+        let ([mut opener, mut acceptor], established) = builder.ends(flow)?;
         let (near, far) = (&flow.opened_by, flow.acceptor());
         place(&mut opener, nodes.of(near), nodes.of(far), &routes)
             .and_then(|()| place(&mut acceptor, nodes.of(far), nodes.of(near), &routes))
@@ -82,15 +76,15 @@ pub(crate) fn engine<O: Observer>(
                 to: flow.to.clone(),
             })?;
         ends.extend([opener, acceptor]);
-        flows.push(Course {
+        flows.push(FlowProgress {
             established,
-            ..Course::default()
+            ..FlowProgress::default()
         });
     }
     if !O::PACKETS && !options.wire {
-        feed(scenario, &mut lines, &peps, &ends, &routes);
+        feed(scenario, &mut simplex_links, &peps, &ends, &routes);
     }
-    let first_end = lines.len() + peps.len();
+    let first_end = simplex_links.len() + peps.len();
     Ok(Engine {
         hosts: scenario.hosts.len(),
         first_end,
@@ -99,7 +93,7 @@ pub(crate) fn engine<O: Observer>(
         network: Network {
             own: scenario.flows.len(),
             schedule: EventQueue::new(first_end, ends.len()),
-            lines,
+            links: simplex_links,
             routes,
             observer,
             codec: options.wire.then(|| Codec::new(Addresses::new(scenario))),
@@ -113,13 +107,13 @@ pub(crate) fn engine<O: Observer>(
     })
 }
 
-fn maker<'s>(
+fn builder<'s>(
     scenario: &'s Scenario,
     topology: &'s Topology<'s>,
     seed: u64,
     options: &Options,
-) -> Maker<'s> {
-    Maker {
+) -> EndpointBuilder<'s> {
+    EndpointBuilder {
         scenario,
         topology,
         seed,
@@ -131,16 +125,16 @@ fn maker<'s>(
 
 pub(crate) fn warnings(scenario: &Scenario) -> Result<Vec<String>, SimError> {
     let topology = Topology::new(scenario);
-    let mut maker = maker(scenario, &topology, scenario.seed, &Options::default());
+    let mut builder = builder(scenario, &topology, scenario.seed, &Options::default());
     let flows = scenario.flows.iter();
-    let all: Result<Vec<_>, _> = flows.map(|flow| maker.short_syn(flow)).collect();
+    let all: Result<Vec<_>, _> = flows.map(|flow| builder.short_syn(flow)).collect();
     Ok(all?.into_iter().flatten().collect())
 }
 
 fn check(scenario: &Scenario) -> Result<(), SimError> {
     let forwarding = scenario.routers.len() + scenario.gateways.len();
     let nodes = scenario.hosts.len().max(forwarding);
-    let flows = traffic::flows(scenario, scenario.seed).len();
+    let flows = cross_traffic::flows(scenario, scenario.seed).len();
     let links = scenario.links.len();
     if nodes > MOST_NODES || links > MOST_LINKS || flows > MOST_FLOWS {
         return Err(SimError::TooLarge {
@@ -152,8 +146,12 @@ fn check(scenario: &Scenario) -> Result<(), SimError> {
     Ok(())
 }
 
-fn lines(scenario: &Scenario, nodes: &Nodes<'_>, seed: u64) -> Result<Vec<Line>, SimError> {
-    let mut lines = Vec::new();
+fn simplex_links(
+    scenario: &Scenario,
+    nodes: &Nodes<'_>,
+    seed: u64,
+) -> Result<Vec<SimplexLink>, SimError> {
+    let mut simplex_links = Vec::new();
     for (name, link) in &scenario.links {
         let settings = links::settings(link).map_err(|why| SimError::Link {
             link: name.clone(),
@@ -164,7 +162,7 @@ fn lines(scenario: &Scenario, nodes: &Nodes<'_>, seed: u64) -> Result<Vec<Line>,
         both.begin(Instant::ZERO);
         let [a, b] = &link.ends;
         for (direction, to) in both.into_directions().into_iter().zip([b, a]) {
-            lines.push(Line {
+            simplex_links.push(SimplexLink {
                 direction,
                 to: nodes.of(to),
                 refused_data: 0,
@@ -175,25 +173,25 @@ fn lines(scenario: &Scenario, nodes: &Nodes<'_>, seed: u64) -> Result<Vec<Line>,
             });
         }
     }
-    Ok(lines)
+    Ok(simplex_links)
 }
 
 /// The gateways that split, and the other proxies that are enabled: each put on both directions of its link.
 fn peps(
     scenario: &Scenario,
     nodes: &Nodes<'_>,
-    lines: &mut [Line],
+    simplex_links: &mut [SimplexLink],
     seed: u64,
 ) -> Result<Vec<PepNode>, SimError> {
     let mut peps = Vec::new();
     for (name, gateway) in &scenario.gateways {
         if let Some(split) = gateway.splits() {
-            let config = split::config(scenario, name, gateway, split.config(), seed)?;
-            let proxy = Proxy::Split(Box::new(Split::new(config)));
+            let config = split_config::of_gateway(scenario, name, gateway, split.config(), seed)?;
+            let proxy = AnyPep::Split(Box::new(Split::new(config)));
             let Some(site) = Site::new(scenario, name, &gateway.sat) else {
                 continue;
             };
-            site.put(&mut peps, (name, proxy), nodes, lines)?;
+            site.put(&mut peps, (name, proxy), nodes, simplex_links)?;
         }
     }
     for (name, pep) in scenario.peps.iter().filter(|(_, pep)| pep.enabled) {
@@ -209,7 +207,7 @@ fn peps(
                     packets: filter.packets.map_or(default.packets, |it| it as usize),
                     ..default
                 };
-                Proxy::AckFilter(Box::new(AckFilter::new(config)))
+                AnyPep::AckFilter(Box::new(AckFilter::new(config)))
             }
             PepKind::Snoop(snoop) => {
                 let settings = pep::Settings {
@@ -217,10 +215,10 @@ fn peps(
                     rtt: Some(site.link.forward.delay + site.link.reverse.delay),
                     ..pep::Settings::default()
                 };
-                Proxy::Snoop(Box::new(Snoop::new(snoop_config(snoop, settings))))
+                AnyPep::Snoop(Box::new(Snoop::new(snoop_config(snoop, settings))))
             }
         };
-        site.put(&mut peps, (name, proxy), nodes, lines)?;
+        site.put(&mut peps, (name, proxy), nodes, simplex_links)?;
     }
     Ok(peps)
 }
@@ -232,8 +230,8 @@ struct Site<'s> {
     link: &'s bentpipe_scenario::Link,
     /// The direction that leaves the node.
     way: &'s Direction,
-    /// The lines that leave the node and that lead to it.
-    lines: [usize; 2],
+    /// The simplex links that leave the node and that lead to it.
+    simplex_links: [usize; 2],
 }
 
 impl<'s> Site<'s> {
@@ -251,7 +249,7 @@ impl<'s> Site<'s> {
             } else {
                 &link.reverse
             },
-            lines: [2 * number + second, 2 * number + 1 - second],
+            simplex_links: [2 * number + second, 2 * number + 1 - second],
         })
     }
 
@@ -259,12 +257,12 @@ impl<'s> Site<'s> {
     fn put(
         &self,
         peps: &mut Vec<PepNode>,
-        (name, proxy): (&str, Proxy<Packet>),
+        (name, proxy): (&str, AnyPep<Packet>),
         nodes: &Nodes<'_>,
-        lines: &mut [Line],
+        simplex_links: &mut [SimplexLink],
     ) -> Result<(), SimError> {
-        let [out, back] = self.lines;
-        if let Some(other) = lines[out].pep_before.replace(peps.len()) {
+        let [out, back] = self.simplex_links;
+        if let Some(other) = simplex_links[out].pep_before.replace(peps.len()) {
             let other: &PepNode = &peps[other];
             return Err(SimError::Proxies {
                 names: [other.name.clone(), name.to_owned()],
@@ -272,12 +270,12 @@ impl<'s> Site<'s> {
                 link: self.name.to_owned(),
             });
         }
-        lines[back].pep_behind = Some(peps.len());
+        simplex_links[back].pep_behind = Some(peps.len());
         peps.push(PepNode {
             name: name.to_owned(),
             proxy,
             node: nodes.of(self.node),
-            line: out,
+            link: out,
         });
         Ok(())
     }
@@ -331,17 +329,23 @@ fn routes(scenario: &Scenario, nodes: &Nodes<'_>, topology: &Topology<'_>) -> Ro
                 .position(|name| name == hop.name)
                 .unwrap_or_default();
             let back = usize::from(hop.link.ends[0] != hop.from);
-            // At most 2 * MOST_LINKS lines.
+            // At most 2 * MOST_LINKS simplex links.
             routes.set(*number, nodes.of(host), (2 * link + back) as u16);
         }
     }
     routes
 }
 
-/// Finds the lines that feed another: one carries all that the other does, and nothing else. A proxy
-/// between them has its own time. Over a feeder a packet takes some time, so that none which is sent as the run
-/// ends goes on. Of three in a row two are a pair.
-fn feed(scenario: &Scenario, lines: &mut [Line], peps: &[PepNode], ends: &[End], routes: &Routes) {
+/// Finds the simplex links that feed another: both carry the same packets, and no proxy, which has timers of its own,
+/// is between them. A feeder has a delay above zero, so that no packet that is sent at the very end of the run goes on.
+/// Feeding is not transitive: in a chain of three links only the first two are a pair.
+fn feed(
+    scenario: &Scenario,
+    simplex_links: &mut [SimplexLink],
+    peps: &[PepNode],
+    ends: &[FlowEnd],
+    routes: &Routes,
+) {
     let ways = { scenario.links.values() }.flat_map(|link| [&link.forward, &link.reverse]);
     let takes_time: Vec<bool> = ways
         .map(|way| {
@@ -350,21 +354,21 @@ fn feed(scenario: &Scenario, lines: &mut [Line], peps: &[PepNode], ends: &[End],
         })
         .collect();
     let hosts: BTreeSet<u16> = ends.iter().map(|end| end.peer_host).collect();
-    let sent = ends.iter().map(|end| (end.line, end.peer_host));
+    let sent = ends.iter().map(|end| (end.link, end.peer_host));
     let forged = peps.iter().flat_map(|pep| {
-        let line = |host: &u16| Some((routes.line(pep.node, *host)?, *host));
-        hosts.iter().filter_map(line)
+        let first = |host: &u16| Some((routes.link(pep.node, *host)?, *host));
+        hosts.iter().filter_map(first)
     });
-    // Each line with the next one; `None` before the first and behind the last.
+    // Each simplex link with the next one; `None` before the first and behind the last.
     let mut steps = BTreeSet::new();
     for (first, host) in sent.chain(forged).collect::<BTreeSet<_>>() {
         let (mut last, mut next) = (None, Some(first));
-        while let Some(line) = next {
+        while let Some(simplex) = next {
             steps.insert((last, next));
-            let to = lines[line].to;
+            let to = simplex_links[simplex].to;
             (last, next) = (
                 next,
-                routes.line(to, host).filter(|_| to != usize::from(host)),
+                routes.link(to, host).filter(|_| to != usize::from(host)),
             );
         }
         steps.insert((last, None));
@@ -373,160 +377,34 @@ fn feed(scenario: &Scenario, lines: &mut [Line], peps: &[PepNode], ends: &[End],
         let alone = |&&(a, b): &&(Option<usize>, Option<usize>)| a == from || b == to;
         if let (Some(feeder), Some(fed), 1) = (from, to, steps.iter().filter(alone).count())
             && takes_time[feeder]
-            && lines[feeder].pep_behind.or(lines[feeder].fed_by).is_none()
-            && lines[fed].pep_before.or(lines[fed].feeds).is_none()
+            && simplex_links[feeder]
+                .pep_behind
+                .or(simplex_links[feeder].fed_by)
+                .is_none()
+            && simplex_links[fed]
+                .pep_before
+                .or(simplex_links[fed].feeds)
+                .is_none()
         {
-            lines[feeder].feeds = to;
-            lines[fed].fed_by = from;
+            simplex_links[feeder].feeds = to;
+            simplex_links[fed].fed_by = from;
         }
     }
 }
 
-/// Puts an end at host `at`, its peer at host `peer`; `None` when no line leads there.
-fn place(end: &mut End, at: usize, peer: usize, routes: &Routes) -> Option<()> {
+/// Puts an end at host `at`, its peer at host `peer`; `None` when no route leads there.
+fn place(end: &mut FlowEnd, at: usize, peer: usize, routes: &Routes) -> Option<()> {
     // At most MOST_NODES hosts.
     end.peer_host = peer as u16;
-    end.line = routes.line(at, end.peer_host)?;
+    end.link = routes.link(at, end.peer_host)?;
     Some(())
-}
-
-pub(crate) fn outcome<O: Observer>(
-    scenario: &Scenario,
-    options: &Options,
-    engine: &Engine<O>,
-    end: Instant,
-) -> Outcome {
-    let topology = Topology::new(scenario);
-    let flows = scenario.flows.iter().enumerate();
-    let links = scenario.links.iter().flat_map(|(name, link)| {
-        let [a, b] = &link.ends;
-        [(name, a, b), (name, b, a)]
-    });
-    Outcome {
-        name: scenario.name.clone(),
-        seed: options.seed.unwrap_or(scenario.seed),
-        elapsed: end - Instant::ZERO,
-        flows: flows
-            .map(|(index, flow)| flow_outcome(&topology, engine, end, flow, index))
-            .collect(),
-        links: links
-            .zip(&engine.network.lines)
-            .map(|((link, from, to), line)| LinkOutcome {
-                link: link.clone(),
-                from: from.clone(),
-                to: to.clone(),
-                refused_data: line.refused_data,
-                counters: *line.direction.observer(),
-            })
-            .collect(),
-        peps: engine
-            .peps
-            .iter()
-            .map(|pep| PepOutcome {
-                name: pep.name.clone(),
-                counters: pep.proxy.counters(),
-            })
-            .collect(),
-    }
-}
-
-fn flow_outcome<O: Observer>(
-    topology: &Topology<'_>,
-    engine: &Engine<O>,
-    end: Instant,
-    flow: &Flow,
-    index: usize,
-) -> FlowOutcome {
-    let opener = &engine.ends[EndId::opener(index).index()];
-    let acceptor = &engine.ends[EndId::acceptor(index).index()];
-    let (source, sink) = if flow.opened_by == flow.from {
-        (opener, acceptor)
-    } else {
-        (acceptor, opener)
-    };
-    let course = engine.flows[index];
-    let since = |at: Instant| at - opener.start;
-    let elapsed = since(course.over.unwrap_or(end));
-    let completion = sink.done.and(sink.record.last).map(since);
-    let received = Bytes(sink.record.received);
-    let (mss, control, recovery, headers) = match &source.party {
-        Party::Saratoga(file) => (file.payload(), file.control(), SARATOGA, None),
-        Party::Tcp(tcp) => {
-            let peer = sink.tcp().map_or(&tcp.config, |peer| &peer.config);
-            let config = &tcp.config;
-            let mss = config.payload(peer).max(Bytes(1));
-            let headers = Some(Bytes(config.data_header().into()));
-            (mss, config.congestion.name, config.recovery.name, headers)
-        }
-    };
-    let broken = opener.record.broken.or(acceptor.record.broken);
-    let status = match (course.over, broken) {
-        _ if opener.record.damaged || acceptor.record.damaged => Status::Damaged,
-        (None, _) => Status::CutOff,
-        (Some(_), Some(cause)) if !course.cut => Status::Broken(cause),
-        (Some(_), _) => Status::Finished,
-    };
-    let counters = |end: &End| match &end.party {
-        Party::Tcp(_) => end
-            .connection()
-            .map_or_else(Default::default, |it| *it.counters()),
-        Party::Saratoga(file) => file.counters(),
-    };
-    let path = topology.path(&flow.from, &flow.to);
-    FlowOutcome {
-        name: flow.name.clone(),
-        control,
-        recovery,
-        status,
-        size: match flow.amount {
-            Amount::Bytes(size) => Some(size),
-            Amount::Segments(segments) => Some(mss * segments),
-            Amount::Duration(_) => None,
-        },
-        round_trip: topology
-            .round_trip(&flow.from, &flow.to)
-            .unwrap_or_default(),
-        elapsed,
-        received,
-        segments: received.0.div_ceil(mss.0),
-        mss,
-        // The flow's end comes later: its sender still has to hear that all arrived.
-        goodput: rate(received, completion.unwrap_or(elapsed)),
-        limit: path.and_then(|path| match headers {
-            None => path.goodput_limit(path.mtu(), path.mtu() - mss),
-            Some(headers) => path.goodput_limit(mss + headers, headers),
-        }),
-        connect: opener.record.connected.map(since),
-        completion,
-        acknowledged: source.done.map(since),
-        final_ack: sink
-            .record
-            .final_ack
-            .or(sink.done.filter(|_| sink.tcp().is_none()))
-            .map(since),
-        source: counters(source),
-        receiver: counters(sink),
-        gauges: source
-            .connection()
-            .map_or_else(Default::default, |it| it.gauges()),
-    }
-}
-
-fn rate(bytes: Bytes, time: Duration) -> Rate {
-    let seconds = time.as_secs_f64();
-    let bits = if seconds > 0.0 {
-        bytes.bits() as f64 / seconds
-    } else {
-        0.0
-    };
-    Rate::from_bits_per_sec(bits as u64)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Of a – r – s – b, with c at s too, the feeder of each line that has one.
+    /// Of a – r – s – b, with c at s too, the feeder of each simplex link that has one.
     fn feeders(flows: &str) -> Vec<(usize, usize)> {
         let link =
             |name, a, b| format!("[links.{name}]\nends = [\"{a}\", \"{b}\"]\ndelay = \"1ms\"\n");
@@ -542,15 +420,15 @@ mod tests {
         );
         let scenario = Scenario::parse("test.toml", &text).unwrap_or_else(|all| panic!("{all}"));
         let engine = engine(&scenario, &Options::default(), ()).expect("it can run");
-        let lines = engine.network.lines.iter().enumerate();
-        lines
-            .filter_map(|(line, it)| Some((line, it.fed_by?)))
+        let links = engine.network.links.iter().enumerate();
+        links
+            .filter_map(|(link, it)| Some((link, it.fed_by?)))
             .collect()
     }
 
-    /// Lines: one 0 and back 1, two 2 and 3, x 4 and 5, y 6 and 7.
+    /// Simplex links: one 0 and back 1, two 2 and 3, x 4 and 5, y 6 and 7.
     #[test]
-    fn a_line_feeds_another_that_carries_the_same() {
+    fn a_link_feeds_another_that_carries_the_same() {
         let flow = |from, to| {
             format!(
                 "[[flows]]\nname = \"{from}{to}\"\nfrom = \"{from}\"\nto = \"{to}\"\nbytes = \"1kB\"\n"

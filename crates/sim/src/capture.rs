@@ -81,12 +81,12 @@ fn broken(error: &SimError) -> io::Error {
 }
 
 impl<W: Write> Observer for Captures<W> {
-    fn sent(&mut self, now: Instant, line: usize, packet: &Packet) {
-        // Line 2i leaves the first end, line 2i + 1 the second.
-        self.write(line, now, packet);
+    fn sent(&mut self, now: Instant, link: usize, packet: &Packet) {
+        // Simplex link 2i leaves the first end of link i, 2i + 1 the second.
+        self.write(link, now, packet);
     }
 
-    fn arrived(&mut self, now: Instant, line: usize, packet: &Packet) {
-        self.write(line ^ 1, now, packet);
+    fn arrived(&mut self, now: Instant, link: usize, packet: &Packet) {
+        self.write(link ^ 1, now, packet);
     }
 }

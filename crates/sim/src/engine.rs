@@ -6,14 +6,14 @@
 //! called once for nothing, and only then takes its place.
 
 use crate::app::App;
-use crate::end::{End, Party, Tcp};
+use crate::flow_end::{FlowEnd, Protocol, Tcp};
 use crate::network::{Arrival, Network};
 use crate::packet::NOWHERE;
 use crate::packet_slab::Handle;
 use crate::{Content, EndId, Observer, Packet, SimError};
 use bentpipe_base::{Bytes, Instant, Machine, Output};
 use bentpipe_link::Length;
-use bentpipe_pep::{Proxy, Side};
+use bentpipe_pep::{AnyPep, Side};
 use bentpipe_tcp::Connection;
 use bentpipe_traffic::Source;
 use bentpipe_wire::saratoga::Frame;
@@ -21,10 +21,10 @@ use std::sync::Arc;
 
 pub(crate) struct Engine<O> {
     pub(crate) network: Network<O>,
-    pub(crate) ends: Vec<End>,
+    pub(crate) ends: Vec<FlowEnd>,
     pub(crate) peps: Vec<PepNode>,
     /// Of each flow.
-    pub(crate) flows: Vec<Course>,
+    pub(crate) flows: Vec<FlowProgress>,
     /// Nodes below this number are hosts.
     pub(crate) hosts: usize,
     /// The source that the first end is.
@@ -40,16 +40,16 @@ pub(crate) struct Engine<O> {
 /// A proxy at a router, on one of its links.
 pub(crate) struct PepNode {
     pub(crate) name: String,
-    pub(crate) proxy: Proxy<Packet>,
+    pub(crate) proxy: AnyPep<Packet>,
     /// The router.
     pub(crate) node: usize,
-    /// The line towards space.
-    pub(crate) line: usize,
+    /// The link towards space.
+    pub(crate) link: usize,
 }
 
 /// How far a flow is.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Course {
+pub(crate) struct FlowProgress {
     /// When it was over, if it is.
     pub(crate) over: Option<Instant>,
     /// Whether it was over because its time was.
@@ -62,18 +62,18 @@ impl<O: Observer> Engine<O> {
     /// Runs until every flow is over, but not beyond `horizon`. Returns when it ended.
     pub(crate) fn run(&mut self, horizon: Instant) -> Result<Instant, SimError> {
         let (end, last) = self.play(horizon)?;
-        for line in 0..self.network.lines.len() {
-            if let Some(feeder) = self.network.lines[line].fed_by {
+        for link in 0..self.network.links.len() {
+            if let Some(feeder) = self.network.links[link].fed_by {
                 // At the end itself those had their turn that come before the last.
                 let early = u64::from(feeder >= last);
                 let until = Instant::from_nanos(end.as_nanos().saturating_sub(early));
-                self.network.pull(line, feeder, until);
+                self.network.pull(link, feeder, until);
             }
         }
         self.network.fault.take().map_or(Ok(end), Err)
     }
 
-    /// As [`Self::run`], but for what still is where a line feeds another; says too which source acted last.
+    /// As [`Self::run`], but for what still is where a link feeds another; says too which source acted last.
     fn play(&mut self, horizon: Instant) -> Result<(Instant, usize), SimError> {
         for end in 0..self.ends.len() {
             let due = self.ends[end].due();
@@ -86,11 +86,11 @@ impl<O: Observer> Engine<O> {
                 return Ok((horizon, usize::MAX));
             }
             last = (now, source);
-            let lines = self.network.lines.len();
-            if source < lines {
+            let links = self.network.links.len();
+            if source < links {
                 self.arrivals(source, now);
             } else if source < self.first_end {
-                self.wake_pep(source - lines, now);
+                self.wake_pep(source - links, now);
             } else {
                 self.wake(source - self.first_end, now);
             }
@@ -101,13 +101,13 @@ impl<O: Observer> Engine<O> {
         self.network.fault.take().map_or(Ok(last), Err)
     }
 
-    /// Everything that `line` delivers now.
+    /// Everything that `link` delivers now.
     #[inline]
-    fn arrivals(&mut self, line: usize, now: Instant) {
+    fn arrivals(&mut self, link: usize, now: Instant) {
         loop {
-            let (arrival, due) = self.network.arrival(line, now);
+            let (arrival, due) = self.network.arrival(link, now);
             if let Some(arrival) = arrival {
-                self.receive(line, arrival, now);
+                self.receive(link, arrival, now);
             }
             if due > now {
                 return;
@@ -116,7 +116,7 @@ impl<O: Observer> Engine<O> {
     }
 
     #[inline]
-    fn receive(&mut self, line: usize, arrival: Arrival, now: Instant) {
+    fn receive(&mut self, link: usize, arrival: Arrival, now: Instant) {
         let Arrival {
             packet,
             len,
@@ -128,19 +128,19 @@ impl<O: Observer> Engine<O> {
         } else if node >= self.hosts {
             self.forward(node, packet, len, now);
         } else {
-            self.deliver(node, line, packet, len, now);
+            self.deliver(node, link, packet, len, now);
         }
     }
 
     #[inline]
     fn forward(&mut self, node: usize, packet: Handle, len: Bytes, now: Instant) {
         let host = self.network.packets.get(&packet).host;
-        let Some(line) = self.network.routes.line(node, host) else {
+        let Some(link) = self.network.routes.link(node, host) else {
             return self.network.packets.free(packet);
         };
-        match self.network.lines[line].pep_before {
+        match self.network.links[link].pep_before {
             Some(pep) => self.pass(pep, Side::Ground, packet, now),
-            None => self.network.push(line, packet, len, now),
+            None => self.network.push(link, packet, len, now),
         }
     }
 
@@ -149,14 +149,14 @@ impl<O: Observer> Engine<O> {
     fn pass(&mut self, pep: usize, side: Side, packet: Handle, now: Instant) {
         let packet = self.network.packets.take(packet);
         let due = self.turn(pep, Some((side, packet)), now);
-        let source = self.network.lines.len() + pep;
+        let source = self.network.links.len() + pep;
         self.network.schedule.schedule_earlier(source, due);
     }
 
     /// The entry of a proxy has come up.
     fn wake_pep(&mut self, pep: usize, now: Instant) {
         let due = self.turn(pep, None, now);
-        let source = self.network.lines.len() + pep;
+        let source = self.network.links.len() + pep;
         self.network.schedule.set(source, due);
     }
 
@@ -166,9 +166,9 @@ impl<O: Observer> Engine<O> {
         // What one proxy sends may reach another within the turn.
         let mut leaving = core::mem::take(&mut self.leaving);
         let PepNode {
-            node, line, proxy, ..
+            node, link, proxy, ..
         } = &mut self.peps[pep];
-        let (node, line) = (*node, *line);
+        let (node, link) = (*node, *link);
         let due = proxy.turn(arrived, now, |output| match output {
             Output::Packet(side, packet) => leaving.push((side, packet)),
             Output::Event(never) => match never {},
@@ -180,7 +180,7 @@ impl<O: Observer> Engine<O> {
             let len = packet.length();
             let packet = self.network.packets.put(packet);
             match side {
-                Side::Space => self.network.push(line, packet, len, now),
+                Side::Space => self.network.push(link, packet, len, now),
                 Side::Ground => self.forward(node, packet, len, now),
             }
         }
@@ -188,9 +188,9 @@ impl<O: Observer> Engine<O> {
         due.unwrap_or(Instant::MAX)
     }
 
-    /// A packet has come over `line` to the host `node`, which forwards none.
+    /// A packet has come over `link` to the host `node`, which forwards none.
     #[inline]
-    fn deliver(&mut self, node: usize, line: usize, handle: Handle, len: Bytes, now: Instant) {
+    fn deliver(&mut self, node: usize, link: usize, handle: Handle, len: Bytes, now: Instant) {
         let packet = self.network.packets.get(&handle);
         if usize::from(packet.host) != node {
             return self.network.packets.free(handle);
@@ -201,7 +201,7 @@ impl<O: Observer> Engine<O> {
             .schedule
             .is_due(self.first_end + id.index(), now)
         {
-            self.precede(id, line, len, now);
+            self.precede(id, link, len, now);
         }
         match &self.network.packets.get(&handle).content {
             Content::Tcp(segment) => {
@@ -220,13 +220,13 @@ impl<O: Observer> Engine<O> {
     }
 
     /// Of what falls on one moment comes first what was set in motion first, as in ns-2's list of events:
-    /// a timer before the arrival of a packet of `len` bytes over `line`, but for the delay of an
+    /// a timer before the arrival of a packet of `len` bytes over `link`, but for the delay of an
     /// acknowledgement that is shorter than the packet's passage. The entry of an end is never later
     /// than the end is due, but may be earlier.
     #[cold]
-    fn precede(&mut self, id: EndId, line: usize, len: Bytes, now: Instant) {
-        let passage = self.network.lines[line].direction.passage(len);
-        let first = |end: &End| {
+    fn precede(&mut self, id: EndId, link: usize, len: Bytes, now: Instant) {
+        let passage = self.network.links[link].direction.passage(len);
+        let first = |end: &FlowEnd| {
             let tcp = end.tcp()?.connection.as_ref()?;
             let older = tcp.ack_delay().is_none_or(|delay| delay >= passage);
             Some(older && tcp.deadline()? <= now)
@@ -270,10 +270,10 @@ impl<O: Observer> Engine<O> {
     #[inline]
     fn send(&mut self, id: EndId, now: Instant) -> bool {
         let end = &mut self.ends[id.index()];
-        let Party::Tcp(Tcp {
+        let Protocol::Tcp(Tcp {
             connection: Some(connection),
             ..
-        }) = &mut end.party
+        }) = &mut end.protocol
         else {
             return false;
         };
@@ -292,7 +292,7 @@ impl<O: Observer> Engine<O> {
                 host: end.peer_host,
                 len,
             });
-            self.network.push(end.line, packet, Bytes(len.into()), now);
+            self.network.push(end.link, packet, Bytes(len.into()), now);
         }
         self.network.observer.acted(now, id, connection);
         last
@@ -310,12 +310,12 @@ impl<O: Observer> Engine<O> {
     fn wake(&mut self, index: usize, now: Instant) {
         let id = EndId(index as u32);
         let end = &self.ends[index];
-        match &end.party {
-            Party::Saratoga(_) => self.wake_file(id, now),
+        match &end.protocol {
+            Protocol::Saratoga(_) => self.wake_file(id, now),
             // An entry may be left of the flow's last connection.
-            Party::Tcp(_) if end.due() > now => {}
-            Party::Tcp(tcp) if tcp.connection.is_none() => self.open(id, now),
-            Party::Tcp(_) => self.act(id, now),
+            Protocol::Tcp(_) if end.due() > now => {}
+            Protocol::Tcp(tcp) if tcp.connection.is_none() => self.open(id, now),
+            Protocol::Tcp(_) => self.act(id, now),
         }
         let due = self.ends[index].due();
         self.network.schedule.set(self.first_end + index, due);
@@ -324,10 +324,10 @@ impl<O: Observer> Engine<O> {
     /// A deadline of an end has come.
     fn act(&mut self, id: EndId, now: Instant) {
         let end = &mut self.ends[id.index()];
-        let Party::Tcp(Tcp {
+        let Protocol::Tcp(Tcp {
             connection: Some(connection),
             ..
-        }) = &mut end.party
+        }) = &mut end.protocol
         else {
             return;
         };
@@ -388,8 +388,8 @@ impl<O: Observer> Engine<O> {
     /// a frame that arrives comes first, as in `precede`.
     fn turn_file(&mut self, id: EndId, arrived: Option<Frame>, now: Instant) {
         let end = &mut self.ends[id.index()];
-        let (host, line) = (end.peer_host, end.line);
-        let Party::Saratoga(file) = &mut end.party else {
+        let (host, link) = (end.peer_host, end.link);
+        let Protocol::Saratoga(file) = &mut end.protocol else {
             return;
         };
         let mut leaving = Vec::new();
@@ -410,7 +410,7 @@ impl<O: Observer> Engine<O> {
                 // Links have an MTU of at most 65,535 bytes.
                 len: length.0 as u16,
             });
-            self.network.push(line, packet, length, now);
+            self.network.push(link, packet, length, now);
         }
         let received = file.received();
         end.record.connected = end.record.connected.or(file.heard);
@@ -451,9 +451,9 @@ impl<O: Observer> Engine<O> {
         if flow >= self.network.own {
             return self.renew(flow, now);
         }
-        let course = &mut self.flows[flow];
-        if course.over.is_none() {
-            course.over = Some(now);
+        let progress = &mut self.flows[flow];
+        if progress.over.is_none() {
+            progress.over = Some(now);
             self.open -= 1;
         }
     }

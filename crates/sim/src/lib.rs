@@ -3,7 +3,7 @@
 //!
 //! A [`Scenario`] becomes nodes joined by the directions of links ([`bentpipe_link::Direction`]).
 //! Hosts hold the ends of flows, each a [`bentpipe_tcp::Connection`] with an application ([`App`]);
-//! routers pass packets on by static routes; proxies ([`bentpipe_pep::Proxy`]) sit at routers on one
+//! routers pass packets on by static routes; proxies ([`bentpipe_pep::AnyPep`]) sit at routers on one
 //! link. What is due first acts (`engine`); who is due first, a winner tree knows (`event_queue`).
 //!
 //! Time is in nanoseconds; chance comes from streams named after what draws. So a scenario and a
@@ -16,12 +16,13 @@ pub mod app;
 mod build;
 mod capture;
 mod codec;
-mod counters;
-mod end;
-mod endpoints;
+mod cross_traffic;
+mod endpoint_builder;
 mod engine;
 mod error;
 mod event_queue;
+mod flow_end;
+mod link_counters;
 mod network;
 mod observer;
 mod outcome;
@@ -29,15 +30,14 @@ mod packet;
 mod packet_slab;
 mod saratoga;
 mod socket;
-mod split;
+mod split_config;
 mod time_sequence;
-mod traffic;
 mod zero_delay;
 
 pub use app::App;
 pub use capture::Captures;
-pub use counters::LinkCounters;
 pub use error::SimError;
+pub use link_counters::LinkCounters;
 pub use observer::Observer;
 pub use outcome::{FlowOutcome, LinkOutcome, Outcome, PepOutcome, Status};
 pub use packet::{Content, EndId, Packet};
@@ -69,7 +69,11 @@ pub struct Finished<O> {
 }
 
 /// Links with what waits on them, packets, and the ends of flows.
-type Held = (Vec<network::Line>, packet_slab::Packets, Vec<end::End>);
+type Held = (
+    Vec<network::SimplexLink>,
+    packet_slab::Packets,
+    Vec<flow_end::FlowEnd>,
+);
 
 /// Runs `scenario` in virtual time.
 ///
@@ -112,11 +116,11 @@ pub fn finish<O: Observer>(
     let mut engine = build::engine(scenario, options, observer)?;
     let horizon = Instant::ZERO + scenario.time_limit;
     let end = engine.run(horizon)?;
-    let outcome = build::outcome(scenario, options, &engine, end);
+    let outcome = outcome::of_run(scenario, options, &engine, end);
     let Engine { network, ends, .. } = engine;
     Ok(Finished {
         outcome,
         observer: network.observer,
-        _held: (network.lines, network.packets, ends),
+        _held: (network.links, network.packets, ends),
     })
 }

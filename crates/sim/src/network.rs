@@ -1,36 +1,37 @@
 //! Nodes, links and routes, and the schedule of everything that waits for its time.
 
 use crate::codec::Codec;
-use crate::counters::LinkCounters;
 use crate::event_queue::EventQueue;
+use crate::link_counters::LinkCounters;
 use crate::packet_slab::{Handle, Packets};
 use crate::{Observer, SimError};
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_link::Direction;
 
-/// One direction of a link, and where it leads.
-pub(crate) struct Line {
+/// One direction of a link, and where it leads (`SimplexLink` of ns-2). The simplex link 2i leads from the first end of
+/// link i to its second, 2i + 1 back.
+pub(crate) struct SimplexLink {
     pub(crate) direction: Direction<Handle, LinkCounters>,
     /// The node it leads to.
     pub(crate) to: usize,
     /// Data segments of the scenario's flows for which its queue had no room.
     pub(crate) refused_data: u64,
-    /// The proxy at the node it leaves: what goes over this line passes through it first.
+    /// The proxy at the node it leaves: what goes over this link passes through it first.
     pub(crate) pep_before: Option<usize>,
-    /// The proxy at the node it leads to: what comes over this line passes through it first.
+    /// The proxy at the node it leads to: what comes over this link passes through it first.
     pub(crate) pep_behind: Option<usize>,
-    /// The line that all that comes over this one goes on over, where that carries nothing else. What has
-    /// arrived waits here until that line has something to do, and costs no event.
+    /// The link that all that comes over this one goes on over, where that carries nothing else. What has
+    /// arrived waits here until that link has something to do, and costs no event.
     pub(crate) feeds: Option<usize>,
-    /// The line that feeds this one so; nothing feeds that.
+    /// The link that feeds this one so; nothing feeds that.
     pub(crate) fed_by: Option<usize>,
 }
 
-/// Packets and where they go next. Players of the schedule are the lines, in the order of their
+/// Packets and where they go next. Players of the schedule are the links, in the order of their
 /// links, then whoever the engine numbers behind them.
 pub(crate) struct Network<O> {
-    pub(crate) lines: Vec<Line>,
-    /// By node, then by destination host: the line to take.
+    pub(crate) links: Vec<SimplexLink>,
+    /// By node, then by destination host: the link to take.
     pub(crate) routes: Routes,
     pub(crate) schedule: EventQueue,
     /// How many flows the scenario has; those behind them are cross traffic.
@@ -43,7 +44,7 @@ pub(crate) struct Network<O> {
     pub(crate) packets: Packets,
 }
 
-/// A packet that came over a line.
+/// A packet that came over a link.
 pub(crate) struct Arrival {
     pub(crate) packet: Handle,
     /// Bytes, link framing not counted.
@@ -54,10 +55,10 @@ pub(crate) struct Arrival {
     pub(crate) pep: Option<usize>,
 }
 
-/// Which line leads from each node to each host.
+/// Which link leads from each node to each host.
 pub(crate) struct Routes {
     hosts: usize,
-    lines: Vec<u16>,
+    links: Vec<u16>,
 }
 
 impl Routes {
@@ -67,22 +68,22 @@ impl Routes {
     pub(crate) fn new(nodes: usize, hosts: usize) -> Self {
         Self {
             hosts,
-            lines: vec![Self::NONE; nodes * hosts],
+            links: vec![Self::NONE; nodes * hosts],
         }
     }
 
-    pub(crate) fn set(&mut self, node: usize, host: usize, line: u16) {
-        self.lines[node * self.hosts + host] = line;
+    pub(crate) fn set(&mut self, node: usize, host: usize, link: u16) {
+        self.links[node * self.hosts + host] = link;
     }
 
     #[inline]
-    pub(crate) fn line(&self, node: usize, host: u16) -> Option<usize> {
-        let line = self.lines[node * self.hosts + usize::from(host)];
-        (line != Self::NONE).then_some(usize::from(line))
+    pub(crate) fn link(&self, node: usize, host: u16) -> Option<usize> {
+        let link = self.links[node * self.hosts + usize::from(host)];
+        (link != Self::NONE).then_some(usize::from(link))
     }
 }
 
-impl Line {
+impl SimplexLink {
     /// `packet` of `len` bytes enters the queue. `own` is how many flows the scenario has.
     #[inline]
     fn enter(
@@ -107,18 +108,18 @@ impl Line {
 }
 
 impl<O: Observer> Network<O> {
-    /// `packet` of `len` bytes enters the queue of `line`.
+    /// `packet` of `len` bytes enters the queue of `link`.
     #[inline]
-    pub(crate) fn push(&mut self, line: usize, packet: Handle, len: Bytes, now: Instant) {
+    pub(crate) fn push(&mut self, link: usize, packet: Handle, len: Bytes, now: Instant) {
         if O::PACKETS {
-            self.observer.sent(now, line, self.packets.get(&packet));
+            self.observer.sent(now, link, self.packets.get(&packet));
         }
         if self.codec.is_some() {
             if let Some(packet) = self.rewritten(packet) {
-                self.enter(line, packet, len, now);
+                self.enter(link, packet, len, now);
             }
         } else {
-            self.enter(line, packet, len, now);
+            self.enter(link, packet, len, now);
         }
     }
 
@@ -134,35 +135,35 @@ impl<O: Observer> Network<O> {
 
     #[inline]
     fn enter(&mut self, number: usize, packet: Handle, len: Bytes, now: Instant) {
-        let line = &mut self.lines[number];
-        if line.direction.carries() {
+        let link = &mut self.links[number];
+        if link.direction.carries() {
             // Behind others it changes nothing of what arrives first.
-            return line.enter(&mut self.packets, self.own, packet, len, now);
+            return link.enter(&mut self.packets, self.own, packet, len, now);
         }
-        let before = line.direction.deadline();
-        line.enter(&mut self.packets, self.own, packet, len, now);
-        let due = line.direction.deadline();
+        let before = link.direction.deadline();
+        link.enter(&mut self.packets, self.own, packet, len, now);
+        let due = link.direction.deadline();
         if due != before {
             self.reschedule(number, due.unwrap_or(Instant::MAX));
         }
     }
 
-    /// `line` is due at `due`; where it feeds another, that one is, unless it is busy.
+    /// `link` is due at `due`; where it feeds another, that one is, unless it is busy.
     #[inline]
-    fn reschedule(&mut self, line: usize, due: Instant) {
-        let Some(fed) = self.lines[line].feeds else {
-            return self.schedule.set(line, due);
+    fn reschedule(&mut self, link: usize, due: Instant) {
+        let Some(fed) = self.links[link].feeds else {
+            return self.schedule.set(link, due);
         };
-        if self.lines[fed].direction.deadline().is_none() {
+        if self.links[fed].direction.deadline().is_none() {
             self.schedule.set(fed, due);
         }
     }
 
-    /// What arrived until `now` over `feeder`, which feeds `line`, goes on, all at its time. Whoever calls it
-    /// schedules `line`.
+    /// What arrived until `now` over `feeder`, which feeds `link`, goes on, all at its time. Whoever calls it
+    /// schedules `link`.
     #[inline]
-    pub(crate) fn pull(&mut self, line: usize, feeder: usize, now: Instant) {
-        let Ok([from, to]) = self.lines.get_disjoint_mut([feeder, line]) else {
+    pub(crate) fn pull(&mut self, link: usize, feeder: usize, now: Instant) {
+        let Ok([from, to]) = self.links.get_disjoint_mut([feeder, link]) else {
             return;
         };
         while let Some((at, packet, len)) = from.direction.deliver_due(now) {
@@ -170,25 +171,25 @@ impl<O: Observer> Network<O> {
         }
     }
 
-    /// Takes the next packet that `line` delivers at `now`, with the node and the proxy that it
-    /// reaches; and says when the line is due next.
+    /// Takes the next packet that `link` delivers at `now`, with the node and the proxy that it
+    /// reaches; and says when the link is due next.
     #[inline]
-    pub(crate) fn arrival(&mut self, line: usize, now: Instant) -> (Option<Arrival>, Instant) {
-        let fed_by = self.lines[line].fed_by;
+    pub(crate) fn arrival(&mut self, link: usize, now: Instant) -> (Option<Arrival>, Instant) {
+        let fed_by = self.links[link].fed_by;
         if let Some(feeder) = fed_by {
-            self.pull(line, feeder, now);
+            self.pull(link, feeder, now);
         }
-        let Line {
+        let SimplexLink {
             direction,
             to,
             pep_behind,
             ..
-        } = &mut self.lines[line];
+        } = &mut self.links[link];
         let arrived = direction.deliver_sized(now);
         let due = direction.deadline();
         let arrival = arrived.map(|(_, packet, len)| {
             if O::PACKETS {
-                self.observer.arrived(now, line, self.packets.get(&packet));
+                self.observer.arrived(now, link, self.packets.get(&packet));
             }
             Arrival {
                 packet,
@@ -199,11 +200,11 @@ impl<O: Observer> Network<O> {
         });
         // While it carries nothing, what feeds it tells when it has something to do.
         let due = match (due, fed_by) {
-            (None, Some(feeder)) => self.lines[feeder].direction.deadline(),
+            (None, Some(feeder)) => self.links[feeder].direction.deadline(),
             (due, _) => due,
         };
         let due = due.unwrap_or(Instant::MAX);
-        self.schedule.set(line, due);
+        self.schedule.set(link, due);
         (arrival, due)
     }
 }

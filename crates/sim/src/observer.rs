@@ -5,20 +5,20 @@ use bentpipe_tcp::{Connection, Segment};
 /// Whoever wants to see more of a run than its counters. Every method does nothing unless written
 /// anew; `()` is the observer of nothing, and costs nothing.
 ///
-/// Lines are the directions of links: 2i from the first end of link i (in the order of their names)
-/// to its second, 2i + 1 back.
+/// A link here is one direction of a link (ns-2's simplex link): number 2i leads from the first end of link i (in the
+/// order of their names) to its second, 2i + 1 back.
 pub trait Observer {
-    /// Whether it wants to see packets. One that does not lets a packet wait at the end of a line until it
+    /// Whether it wants to see packets. One that does not lets a packet wait at the end of a link until it
     /// changes anything, and saves the run that event.
     const PACKETS: bool = true;
 
-    /// `packet` enters the queue of `line`.
+    /// `packet` enters the queue of `link`.
     #[inline]
-    fn sent(&mut self, _now: Instant, _line: usize, _packet: &Packet) {}
+    fn sent(&mut self, _now: Instant, _link: usize, _packet: &Packet) {}
 
-    /// `packet` arrives over `line`.
+    /// `packet` arrives over `link`.
     #[inline]
-    fn arrived(&mut self, _now: Instant, _line: usize, _packet: &Packet) {}
+    fn arrived(&mut self, _now: Instant, _link: usize, _packet: &Packet) {}
 
     /// `end` sends `segment`.
     #[inline]
@@ -41,14 +41,14 @@ impl Observer for () {
 impl<A: Observer, B: Observer> Observer for (A, B) {
     const PACKETS: bool = A::PACKETS || B::PACKETS;
 
-    fn sent(&mut self, now: Instant, line: usize, packet: &Packet) {
-        self.0.sent(now, line, packet);
-        self.1.sent(now, line, packet);
+    fn sent(&mut self, now: Instant, link: usize, packet: &Packet) {
+        self.0.sent(now, link, packet);
+        self.1.sent(now, link, packet);
     }
 
-    fn arrived(&mut self, now: Instant, line: usize, packet: &Packet) {
-        self.0.arrived(now, line, packet);
-        self.1.arrived(now, line, packet);
+    fn arrived(&mut self, now: Instant, link: usize, packet: &Packet) {
+        self.0.arrived(now, link, packet);
+        self.1.arrived(now, link, packet);
     }
 
     fn segment(&mut self, now: Instant, end: EndId, segment: &Segment) {
@@ -71,15 +71,15 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
 impl<O: Observer> Observer for Option<O> {
     const PACKETS: bool = O::PACKETS;
 
-    fn sent(&mut self, now: Instant, line: usize, packet: &Packet) {
+    fn sent(&mut self, now: Instant, link: usize, packet: &Packet) {
         if let Some(observer) = self {
-            observer.sent(now, line, packet);
+            observer.sent(now, link, packet);
         }
     }
 
-    fn arrived(&mut self, now: Instant, line: usize, packet: &Packet) {
+    fn arrived(&mut self, now: Instant, link: usize, packet: &Packet) {
         if let Some(observer) = self {
-            observer.arrived(now, line, packet);
+            observer.arrived(now, link, packet);
         }
     }
 

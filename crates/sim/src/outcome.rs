@@ -1,12 +1,16 @@
-//! What a run brings.
+//! What a run found, of each flow, link and proxy; taken from the engine at its end.
 
-use crate::LinkCounters;
-use bentpipe_base::{Bytes, Rate};
+use crate::engine::Engine;
+use crate::flow_end::{FlowEnd, Protocol};
+use crate::{EndId, LinkCounters, Observer, Options};
+use bentpipe_base::{Bytes, Instant, Rate};
 use bentpipe_outcome as outcome;
+use bentpipe_pep::Pep as _;
+use bentpipe_scenario::{Amount, Flow, SARATOGA, Scenario, Topology};
 use bentpipe_tcp::{Cause, Counters, Gauges};
 use core::time::Duration;
 
-/// What a run brings.
+/// What a run found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// The scenario's name.
@@ -103,6 +107,139 @@ pub struct PepOutcome {
     pub name: String,
     /// Its own counts by name, always in the same order.
     pub counters: Vec<(&'static str, u64)>,
+}
+
+/// What the run found that `engine` holds, which ended at `end`.
+pub(crate) fn of_run<O: Observer>(
+    scenario: &Scenario,
+    options: &Options,
+    engine: &Engine<O>,
+    end: Instant,
+) -> Outcome {
+    let topology = Topology::new(scenario);
+    let flows = scenario.flows.iter().enumerate();
+    let links = scenario.links.iter().flat_map(|(name, link)| {
+        let [a, b] = &link.ends;
+        [(name, a, b), (name, b, a)]
+    });
+    Outcome {
+        name: scenario.name.clone(),
+        seed: options.seed.unwrap_or(scenario.seed),
+        elapsed: end - Instant::ZERO,
+        flows: flows
+            .map(|(index, flow)| flow_outcome(&topology, engine, end, flow, index))
+            .collect(),
+        links: links
+            .zip(&engine.network.links)
+            .map(|((link, from, to), simplex)| LinkOutcome {
+                link: link.clone(),
+                from: from.clone(),
+                to: to.clone(),
+                refused_data: simplex.refused_data,
+                counters: *simplex.direction.observer(),
+            })
+            .collect(),
+        peps: engine
+            .peps
+            .iter()
+            .map(|pep| PepOutcome {
+                name: pep.name.clone(),
+                counters: pep.proxy.counters(),
+            })
+            .collect(),
+    }
+}
+
+fn flow_outcome<O: Observer>(
+    topology: &Topology<'_>,
+    engine: &Engine<O>,
+    end: Instant,
+    flow: &Flow,
+    index: usize,
+) -> FlowOutcome {
+    let opener = &engine.ends[EndId::opener(index).index()];
+    let acceptor = &engine.ends[EndId::acceptor(index).index()];
+    let (source, sink) = if flow.opened_by == flow.from {
+        (opener, acceptor)
+    } else {
+        (acceptor, opener)
+    };
+    let progress = engine.flows[index];
+    let since = |at: Instant| at - opener.start;
+    let elapsed = since(progress.over.unwrap_or(end));
+    let completion = sink.done.and(sink.record.last).map(since);
+    let received = Bytes(sink.record.received);
+    let (mss, control, recovery, headers) = match &source.protocol {
+        Protocol::Saratoga(file) => (file.payload(), file.control(), SARATOGA, None),
+        Protocol::Tcp(tcp) => {
+            let peer = sink.tcp().map_or(&tcp.config, |peer| &peer.config);
+            let config = &tcp.config;
+            let mss = config.payload(peer).max(Bytes(1));
+            let headers = Some(Bytes(config.data_header().into()));
+            (mss, config.congestion.name, config.recovery.name, headers)
+        }
+    };
+    let broken = opener.record.broken.or(acceptor.record.broken);
+    let status = match (progress.over, broken) {
+        _ if opener.record.damaged || acceptor.record.damaged => Status::Damaged,
+        (None, _) => Status::CutOff,
+        (Some(_), Some(cause)) if !progress.cut => Status::Broken(cause),
+        (Some(_), _) => Status::Finished,
+    };
+    let counters = |end: &FlowEnd| match &end.protocol {
+        Protocol::Tcp(_) => end
+            .connection()
+            .map_or_else(Default::default, |it| *it.counters()),
+        Protocol::Saratoga(file) => file.counters(),
+    };
+    let path = topology.path(&flow.from, &flow.to);
+    FlowOutcome {
+        name: flow.name.clone(),
+        control,
+        recovery,
+        status,
+        size: match flow.amount {
+            Amount::Bytes(size) => Some(size),
+            Amount::Segments(segments) => Some(mss * segments),
+            Amount::Duration(_) => None,
+        },
+        round_trip: topology
+            .round_trip(&flow.from, &flow.to)
+            .unwrap_or_default(),
+        elapsed,
+        received,
+        segments: received.0.div_ceil(mss.0),
+        mss,
+        // The flow's end comes later: its sender still has to hear that all arrived.
+        goodput: rate(received, completion.unwrap_or(elapsed)),
+        limit: path.and_then(|path| match headers {
+            None => path.goodput_limit(path.mtu(), path.mtu() - mss),
+            Some(headers) => path.goodput_limit(mss + headers, headers),
+        }),
+        connect: opener.record.connected.map(since),
+        completion,
+        acknowledged: source.done.map(since),
+        final_ack: sink
+            .record
+            .final_ack
+            .or(sink.done.filter(|_| sink.tcp().is_none()))
+            .map(since),
+        source: counters(source),
+        receiver: counters(sink),
+        gauges: source
+            .connection()
+            .map_or_else(Default::default, |it| it.gauges()),
+    }
+}
+
+fn rate(bytes: Bytes, time: Duration) -> Rate {
+    let seconds = time.as_secs_f64();
+    let bits = if seconds > 0.0 {
+        bytes.bits() as f64 / seconds
+    } else {
+        0.0
+    };
+    Rate::from_bits_per_sec(bits as u64)
 }
 
 impl From<&Outcome> for outcome::Run {

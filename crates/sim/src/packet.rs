@@ -1,6 +1,6 @@
 use bentpipe_base::Bytes;
 use bentpipe_link::Length;
-use bentpipe_pep::View;
+use bentpipe_pep::SegmentView;
 use bentpipe_tcp::Segment;
 use bentpipe_wire::saratoga::Frame;
 
@@ -108,7 +108,7 @@ impl bentpipe_pep::Packet for Packet {
     type Endpoint = EndId;
 
     #[inline]
-    fn view(&self) -> Option<View<'_, EndId>> {
+    fn view(&self) -> Option<SegmentView<'_, EndId>> {
         let Segment {
             seq,
             ack,
@@ -118,7 +118,7 @@ impl bentpipe_pep::Packet for Packet {
             payload,
             ..
         } = Packet::segment(self)?;
-        Some(View {
+        Some(SegmentView {
             source: self.to.peer(),
             destination: self.to,
             seq: *seq,
@@ -137,7 +137,7 @@ impl bentpipe_pep::Packet for Packet {
     }
 }
 
-impl bentpipe_pep::Forge for Packet {
+impl bentpipe_pep::BuildPacket for Packet {
     fn segment(&self) -> Option<Segment> {
         Packet::segment(self).cloned()
     }
@@ -146,7 +146,7 @@ impl bentpipe_pep::Forge for Packet {
         true
     }
 
-    fn forge(_: EndId, to: EndId, segment: Segment, length: Bytes) -> Option<Self> {
+    fn build(_: EndId, to: EndId, segment: Segment, length: Bytes) -> Option<Self> {
         Some(Self {
             content: Content::Tcp(segment),
             to,

@@ -35,7 +35,7 @@ pub(crate) struct SaratogaEndpoint {
     sends: bool,
     /// When it begins by itself: of the opener.
     start: Option<Instant>,
-    machine: Option<Party>,
+    machine: Option<Session>,
     /// How it ended, if badly.
     pub(crate) broken: Option<Cause>,
     /// When it had or knew of everything.
@@ -46,7 +46,7 @@ pub(crate) struct SaratogaEndpoint {
 }
 
 #[derive(Debug)]
-enum Party {
+enum Session {
     Sender(Box<Sender>),
     Receiver(Box<Receiver>),
 }
@@ -76,13 +76,13 @@ impl SaratogaEndpoint {
         let opens = self.start.is_some();
         let request = opens.then(|| self.request());
         self.machine = Some(match self.sends {
-            true => Party::Sender(Box::new(Sender::new(self.sending(request), now))),
+            true => Session::Sender(Box::new(Sender::new(self.sending(request), now))),
             false => {
                 let mut receiver = Receiver::new(self.receiving(request), now);
                 if !opens {
                     receiver.repeat();
                 }
-                Party::Receiver(Box::new(receiver))
+                Session::Receiver(Box::new(receiver))
             }
         });
     }
@@ -169,12 +169,12 @@ impl SaratogaEndpoint {
             Failure::Peer(_) => Cause::Reset,
         };
         match &mut self.machine {
-            Some(Party::Sender(sender)) => match sender.event() {
+            Some(Session::Sender(sender)) => match sender.event() {
                 Some(sender::Event::Done) => self.done = Some(now),
                 Some(sender::Event::Failed(failure)) => self.broken = Some(failed(failure)),
                 None => {}
             },
-            Some(Party::Receiver(receiver)) => {
+            Some(Session::Receiver(receiver)) => {
                 while let Some(event) = receiver.event() {
                     match event {
                         receiver::Event::Complete => {
@@ -210,7 +210,7 @@ impl SaratogaEndpoint {
     /// Bytes of content that are here, of a receiver.
     pub(crate) fn received(&self) -> u64 {
         match &self.machine {
-            Some(Party::Receiver(receiver)) => receiver.have().total(),
+            Some(Session::Receiver(receiver)) => receiver.have().total(),
             _ => 0,
         }
     }
@@ -231,12 +231,12 @@ impl SaratogaEndpoint {
     /// What it sent and received, frames in place of segments.
     pub(crate) fn counters(&self) -> Counters {
         let sent = match &self.machine {
-            Some(Party::Sender(sender)) => sender.progress().transmitted,
+            Some(Session::Sender(sender)) => sender.progress().transmitted,
             _ => 0,
         };
         let [segments_sent, segments_received] = self.frames;
         let first = match &self.machine {
-            Some(Party::Sender(sender)) => sender.progress().sent,
+            Some(Session::Sender(sender)) => sender.progress().sent,
             _ => 0,
         };
         Counters {
@@ -265,11 +265,11 @@ impl Machine for SaratogaEndpoint {
             return;
         }
         match &mut self.machine {
-            Some(Party::Sender(sender)) => match frame {
+            Some(Session::Sender(sender)) => match frame {
                 Frame::Request(_) => sender.repeat(now),
                 frame => sender.input((), frame, now),
             },
-            Some(Party::Receiver(receiver)) => receiver.input((), frame, now),
+            Some(Session::Receiver(receiver)) => receiver.input((), frame, now),
             None => {}
         }
         self.hear(now);
@@ -277,8 +277,8 @@ impl Machine for SaratogaEndpoint {
 
     fn timeout(&mut self, now: Instant) {
         match &mut self.machine {
-            Some(Party::Sender(sender)) => sender.timeout(now),
-            Some(Party::Receiver(receiver)) => receiver.timeout(now),
+            Some(Session::Sender(sender)) => sender.timeout(now),
+            Some(Session::Receiver(receiver)) => receiver.timeout(now),
             None => self.open(now),
         }
         self.hear(now);
@@ -286,8 +286,8 @@ impl Machine for SaratogaEndpoint {
 
     fn transmit(&mut self, now: Instant) -> Option<((), Frame)> {
         let ((), frame) = match self.machine.as_mut()? {
-            Party::Sender(sender) => sender.transmit(now)?,
-            Party::Receiver(receiver) => receiver.transmit(now)?,
+            Session::Sender(sender) => sender.transmit(now)?,
+            Session::Receiver(receiver) => receiver.transmit(now)?,
         };
         self.frames[0] += 1;
         Some(((), frame))
@@ -299,8 +299,8 @@ impl Machine for SaratogaEndpoint {
 
     fn deadline(&self) -> Option<Instant> {
         match &self.machine {
-            Some(Party::Sender(sender)) => sender.deadline(),
-            Some(Party::Receiver(receiver)) => receiver.deadline(),
+            Some(Session::Sender(sender)) => sender.deadline(),
+            Some(Session::Receiver(receiver)) => receiver.deadline(),
             None => self.start,
         }
     }

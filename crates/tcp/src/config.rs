@@ -137,9 +137,9 @@ impl Config {
 
     /// The recovery for a peer that does not speak SACK.
     pub(crate) fn fallback(&self) -> &'static str {
-        match self.ns2.reference {
-            ns2::Reference::Rfc => "newreno",
-            ns2::Reference::Ns2 => "ns2-newreno",
+        match self.ns2.recovery_rules {
+            ns2::RecoveryRules::Rfc => "newreno",
+            ns2::RecoveryRules::Ns2 => "ns2-newreno",
         }
     }
 
@@ -201,8 +201,8 @@ impl Config {
     /// of [`variants::VARIANTS`].
     pub fn variant(mut self, name: &str) -> Result<Self, UnknownVariant> {
         let variant = variants::find(name).ok_or_else(|| UnknownVariant::new(name))?;
-        self.congestion = variant.congestion(self.ns2.reference, name)?;
-        self.recovery = variant.recovery(self.ns2.reference, name)?;
+        self.congestion = variant.congestion(self.ns2.recovery_rules, name)?;
+        self.recovery = variant.recovery(self.ns2.recovery_rules, name)?;
         ns2::adapt(&mut self);
         // A sender without SACK in its recovery gets none, as in ns-2 and the papers.
         if !self.recovery.sack {

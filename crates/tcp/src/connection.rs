@@ -4,7 +4,7 @@ use crate::output::milliseconds;
 use crate::receiver::Receiver;
 use crate::recovery::{self, Recovery};
 use crate::sender::Sender;
-use crate::{Cause, Config, Counters, Event, Gauges, Handshake, Segment, State};
+use crate::{Cause, Config, Counters, EstablishedState, Event, Gauges, Segment, State};
 use bentpipe_base::{Instant, Seq};
 use bentpipe_cc::Congestion;
 use bentpipe_wire::Timestamps;
@@ -167,23 +167,23 @@ impl Connection {
         }
     }
 
-    /// A connection whose handshake others did: takes it over as `handshake` says, before the first
+    /// A connection whose handshake others did: takes it over in `state`, before the first
     /// byte in either direction.
-    pub fn taken_over(config: Arc<Config>, handshake: &Handshake, now: Instant) -> Self {
-        let mut connection = Self::new(config, State::Established, handshake.iss, now);
+    pub fn taken_over(config: Arc<Config>, state: &EstablishedState, now: Instant) -> Self {
+        let mut connection = Self::new(config, State::Established, state.iss, now);
         let (tx, rx) = (&mut connection.tx, &mut connection.rx);
-        rx.synchronise(handshake.irs);
-        rx.scaled(handshake.scales.map_or(0, |(ours, _)| ours));
+        rx.synchronise(state.irs);
+        rx.scaled(state.scales.map_or(0, |(ours, _)| ours));
         rx.acknowledge();
         (tx.una, tx.next, tx.max) = (1, 1, 1);
-        tx.offer(1, handshake.window);
+        tx.offer(1, state.window);
         connection.agreed = Negotiated {
-            timestamps: handshake.clocks.is_some(),
-            sack: handshake.sack && connection.config.sack_blocks > 0,
-            scale: handshake.scales.map_or(0, |(_, peer)| peer.min(14)),
-            scaled: handshake.scales.is_some(),
+            timestamps: state.clocks.is_some(),
+            sack: state.sack && connection.config.sack_blocks > 0,
+            scale: state.scales.map_or(0, |(_, peer)| peer.min(14)),
+            scaled: state.scales.is_some(),
         };
-        if let Some((ours, peer)) = handshake.clocks {
+        if let Some((ours, peer)) = state.clocks {
             connection.epoch = ours.wrapping_sub(milliseconds(now));
             let stamp = Timestamps {
                 value: peer,
@@ -191,7 +191,7 @@ impl Connection {
             };
             connection.rx.remember(stamp, 0, now);
         }
-        connection.settle_on(handshake.mss, now);
+        connection.settle_on(state.mss, now);
         connection
     }
 

@@ -6,7 +6,7 @@ use bentpipe_base::{Bytes, Instant, Seq};
 
 /// What is left of a connection in TIME-WAIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Closed {
+pub struct TimeWaitState {
     /// SND.NXT: the number behind our FIN.
     pub next: Seq,
     /// RCV.NXT: the number behind the peer's.
@@ -68,7 +68,7 @@ impl Connection {
             return;
         }
         let rto = tx.rto.clone();
-        self.recovery.on_rto(&mut self.tx.view(), now);
+        self.recovery.on_rto(&mut self.tx.recovery_context(), now);
         let tx = &mut self.tx;
         (tx.window.cwnd, tx.window.ssthresh) = (cwnd, ssthresh);
         tx.rto = rto;
@@ -83,12 +83,12 @@ impl Connection {
     }
 
     /// What is left of the connection, where it is in TIME-WAIT.
-    pub fn in_time_wait(&self) -> Option<Closed> {
+    pub fn in_time_wait(&self) -> Option<TimeWaitState> {
         if self.state != State::TimeWait {
             return None;
         }
         let peer = self.rx.latest_stamp().filter(|_| self.agreed.timestamps);
-        Some(Closed {
+        Some(TimeWaitState {
             next: self.tx.seq(self.tx.max),
             expected: self.rx.irs + self.rx.next as u32,
             window: (self.rx.window() >> self.rx.scale).min(65_535) as u16,

@@ -1,7 +1,7 @@
 //! What arrives: RFC 9293, section 3.10.7, with the checks of RFC 5961 and 7323.
 
 use crate::connection::{Connection, Negotiated};
-use crate::recovery::Arrival;
+use crate::recovery::AckSample;
 use crate::{Cause, Event, Options, Segment, State};
 use bentpipe_base::Instant;
 use bentpipe_wire::{Flags, SackBlock};
@@ -321,12 +321,13 @@ impl Connection {
             self.on_new(segment, ack, blocks, duplicate, now);
             return;
         }
-        let arrival = self.arrival(segment, ack, blocks, duplicate, now);
+        let sample = self.sample(segment, ack, blocks, duplicate, now);
         let flags = segment.flags;
         let bare = segment.payload.is_empty() && !flags.contains(Flags::FIN) && !moved;
-        if bare || arrival.delivery.news {
+        if bare || sample.delivery.news {
             self.tx.counters.dupacks += 1;
-            self.recovery.on_dupack(&mut self.tx.view(), &arrival);
+            self.recovery
+                .on_dupack(&mut self.tx.recovery_context(), &sample);
         }
     }
 
@@ -340,8 +341,9 @@ impl Connection {
         duplicate: bool,
         now: Instant,
     ) {
-        let arrival = self.arrival(segment, ack, blocks, duplicate, now);
-        self.recovery.on_ack(&mut self.tx.view(), &arrival);
+        let sample = self.sample(segment, ack, blocks, duplicate, now);
+        self.recovery
+            .on_ack(&mut self.tx.recovery_context(), &sample);
         if self.tx.stream.is_real() {
             self.pending.push(Event::Writable);
         }
@@ -349,22 +351,22 @@ impl Connection {
 
     /// What `segment` tells of those in flight.
     #[inline]
-    fn arrival(
+    fn sample(
         &mut self,
         segment: &Segment,
         ack: u64,
         blocks: &[(u64, u64)],
         duplicate: bool,
         now: Instant,
-    ) -> Arrival {
+    ) -> AckSample {
         let stamp = segment.timestamps.filter(|_| self.agreed.timestamps);
         let echo = stamp.filter(|stamp| stamp.echo != 0).map(|stamp| {
             Duration::from_millis(u64::from(self.clock(now).wrapping_sub(stamp.echo)))
         });
-        let mut arrival = self.tx.acknowledge(ack, blocks, echo, now);
-        arrival.stamp = stamp.map(|stamp| stamp.value);
-        arrival.duplicate = duplicate;
-        arrival
+        let mut sample = self.tx.acknowledge(ack, blocks, echo, now);
+        sample.stamp = stamp.map(|stamp| stamp.value);
+        sample.duplicate = duplicate;
+        sample
     }
 
     /// The SACK blocks that name bytes in flight, as offsets; returns how many, and whether the first block tells of

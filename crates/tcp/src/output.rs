@@ -1,7 +1,7 @@
 //! What goes out, and when timers expire (RFC 9293, sections 3.8 and 3.10.8).
 
 use crate::connection::Connection;
-use crate::sender::Pick;
+use crate::sender::NextSend;
 use crate::{Cause, Event, Options, Segment, State};
 use bentpipe_base::Instant;
 use bentpipe_wire::{Flags, Payload, Timestamps};
@@ -78,13 +78,13 @@ impl Connection {
         if self.tx.una == self.tx.end() {
             return None;
         }
-        let pick = self.recovery.pick(&mut self.tx.view());
+        let pick = self.recovery.pick(&mut self.tx.recovery_context());
         let (from, to) = match pick {
-            Pick::Nothing => {
+            NextSend::Nothing => {
                 self.tx.cwnd_limited = true;
                 return None;
             }
-            Pick::Next => match self.tx.cut() {
+            NextSend::Next => match self.tx.cut() {
                 Some(to) => (self.tx.next, to),
                 None => {
                     self.tx.cwnd_limited = false;
@@ -92,7 +92,7 @@ impl Connection {
                     return None;
                 }
             },
-            Pick::Again(from, to) => {
+            NextSend::Again(from, to) => {
                 let end = self.tx.data_end();
                 let most = from + u64::from(self.tx.mss);
                 // The FIN goes again with the last bytes, or alone.
@@ -122,7 +122,8 @@ impl Connection {
         }
         segment.payload = self.tx.stream.payload(from - 1, len);
         self.tx.sent(from, to, now);
-        self.recovery.on_sent(&mut self.tx.view(), from, to);
+        self.recovery
+            .on_sent(&mut self.tx.recovery_context(), from, to);
         self.seal(&mut segment);
         segment
     }
@@ -208,7 +209,7 @@ impl Connection {
         }
         if self.tx.reorder <= now {
             self.tx.reorder = Instant::MAX;
-            self.recovery.on_timer(&mut self.tx.view(), now);
+            self.recovery.on_timer(&mut self.tx.recovery_context(), now);
         }
         if self.tx.timer <= now {
             self.expire(now);
@@ -252,7 +253,7 @@ impl Connection {
             self.tx.next = 0;
             self.tx.timer = Instant::MAX;
         } else {
-            self.recovery.on_rto(&mut self.tx.view(), now);
+            self.recovery.on_rto(&mut self.tx.recovery_context(), now);
         }
     }
 

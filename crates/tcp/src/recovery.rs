@@ -9,7 +9,7 @@ mod sack_detection;
 mod sack_recovery;
 mod tahoe;
 
-pub use crate::sender::{Arrival, Pick, SenderView};
+pub use crate::sender::{AckSample, NextSend, RecoveryContext};
 
 use crate::ns2;
 use bentpipe_base::Instant;
@@ -20,25 +20,25 @@ pub trait Recovery: Debug + Send {
     /// Its name in [`REGISTRY`].
     fn name(&self) -> &'static str;
 
-    /// New data was acknowledged, `arrival` tells what; lets the window grow by `SenderView::grow`,
+    /// New data was acknowledged, `sample` tells what; lets the window grow by `RecoveryContext::grow`,
     /// and sees to the retransmission timer.
-    fn on_ack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival);
+    fn on_ack(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample);
 
     /// An acknowledgement repeated the last one with data in flight (RFC 5681, section 2), or told
     /// something new by SACK.
-    fn on_dupack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival);
+    fn on_dupack(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample);
 
     /// The retransmission timer expired.
-    fn on_rto(&mut self, tx: &mut SenderView<'_>, now: Instant);
+    fn on_rto(&mut self, tx: &mut RecoveryContext<'_>, now: Instant);
 
-    /// What to send next; asked until [`Pick::Nothing`].
-    fn pick(&mut self, tx: &mut SenderView<'_>) -> Pick;
+    /// What to send next; asked until [`NextSend::Nothing`].
+    fn pick(&mut self, tx: &mut RecoveryContext<'_>) -> NextSend;
 
     /// Bytes `[from, to)` were sent, as picked.
-    fn on_sent(&mut self, _tx: &mut SenderView<'_>, _from: u64, _to: u64) {}
+    fn on_sent(&mut self, _tx: &mut RecoveryContext<'_>, _from: u64, _to: u64) {}
 
     /// The recovery's own timer expired.
-    fn on_timer(&mut self, _tx: &mut SenderView<'_>, _now: Instant) {}
+    fn on_timer(&mut self, _tx: &mut RecoveryContext<'_>, _now: Instant) {}
 }
 
 /// One loss recovery by name.

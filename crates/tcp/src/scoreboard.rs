@@ -6,9 +6,11 @@
 //! long window takes little memory. The first SACK block or retransmission gives each its own.
 
 mod by_time;
-mod sent;
+mod delivery;
+mod sent_run;
 
-pub(crate) use sent::{Delivery, Sent};
+pub(crate) use delivery::Delivery;
+pub(crate) use sent_run::SentRun;
 
 use bentpipe_base::{Instant, Ranges, append};
 use by_time::Resent;
@@ -18,7 +20,7 @@ use std::mem;
 /// The segments in flight, in order of the stream, without gaps.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scoreboard {
-    ring: VecDeque<Sent>,
+    ring: VecDeque<SentRun>,
     /// Those of all runs together.
     segments: u32,
     /// What the peer holds beyond what it acknowledges.
@@ -61,13 +63,13 @@ impl Scoreboard {
     }
 
     /// The segment that byte `at` was last sent in, or its run.
-    pub(crate) fn get(&self, at: u64) -> Option<&Sent> {
+    pub(crate) fn get(&self, at: u64) -> Option<&SentRun> {
         self.ring.get(self.index(at))
     }
 
     /// A segment of new bytes was sent; they follow the last ones.
     #[inline]
-    pub(crate) fn push(&mut self, sent: Sent) {
+    pub(crate) fn push(&mut self, sent: SentRun) {
         self.segments += sent.count;
         let alike = self.sacked.is_empty() && self.lost_out == 0;
         match self.ring.back_mut() {
@@ -106,7 +108,7 @@ impl Scoreboard {
             while from < end {
                 // At most what was one segment's length.
                 let len = (end - from).min(most.into()) as u32;
-                append(&mut self.ring, Sent { from, len, ..whole });
+                append(&mut self.ring, SentRun { from, len, ..whole });
                 from += u64::from(len);
             }
             let more = whole.len.div_ceil(most.max(1)).max(1) - 1;
@@ -207,7 +209,7 @@ impl Scoreboard {
                 self.again_out -= u32::from(sent.again);
                 self.sacked_out += 1;
                 delivery.take(&sent);
-                *held = Sent {
+                *held = SentRun {
                     sacked: true,
                     lost: false,
                     again: false,
@@ -293,7 +295,7 @@ impl Scoreboard {
         self.again_out = 0;
         // All that is on its way is taken for lost.
         self.resent = self.resent.take().map(|_| Resent::default());
-        self.judged = self.ring.back().map_or(self.judged, Sent::to);
+        self.judged = self.ring.back().map_or(self.judged, SentRun::to);
         self.cursor = self.ring.front().map_or(self.cursor, |sent| sent.from);
     }
 
@@ -342,8 +344,8 @@ mod tests {
         board
     }
 
-    fn segment(from: u64, to: u64, at: u64) -> Sent {
-        Sent {
+    fn segment(from: u64, to: u64, at: u64) -> SentRun {
+        SentRun {
             from,
             at: Instant::from_nanos(at),
             len: (to - from) as u32,
@@ -417,9 +419,9 @@ mod tests {
         split.split();
         let out = split.ring.iter().filter(|sent| sent.is_out());
         let before = out.filter(|sent| (sent.at, sent.to()) < latest);
-        let (lost, rest): (Vec<Sent>, Vec<Sent>) = before.partition(|sent| sent.at <= due);
+        let (lost, rest): (Vec<SentRun>, Vec<SentRun>) = before.partition(|sent| sent.at <= due);
         (
-            lost.iter().map(Sent::to).collect(),
+            lost.iter().map(SentRun::to).collect(),
             rest.iter().map(|sent| sent.at).max(),
         )
     }
@@ -457,7 +459,7 @@ mod tests {
                         let (lost, last) = walked(&board, latest, due);
                         let waiting = |board: &Scoreboard| {
                             let sent = board.ring.iter();
-                            sent.filter(|sent| sent.lost && !sent.again).map(Sent::to).collect::<Vec<_>>()
+                            sent.filter(|sent| sent.lost && !sent.again).map(SentRun::to).collect::<Vec<_>>()
                         };
                         let mut expected = waiting(&board);
                         expected.extend(&lost);
@@ -471,12 +473,12 @@ mod tests {
                         end += MSS;
                     },
                 }
-                let counted = |which: fn(&Sent) -> bool| -> u32 {
+                let counted = |which: fn(&SentRun) -> bool| -> u32 {
                     board.ring.iter().filter(|sent| which(sent)).map(|sent| sent.count).sum()
                 };
                 prop_assert_eq!(board.lost_out(), counted(|sent| sent.lost));
                 prop_assert_eq!(board.sacked_out(), counted(|sent| sent.sacked));
-                prop_assert_eq!(board.pipe(), counted(Sent::is_out));
+                prop_assert_eq!(board.pipe(), counted(SentRun::is_out));
             }
         }
     }

@@ -5,14 +5,14 @@
 //! Sequence space is counted in 64-bit offsets: the SYN is 0, byte `k` of the stream `k + 1`, the
 //! FIN follows the last byte.
 
-mod view;
+mod recovery_context;
 
-pub use view::SenderView;
+pub use recovery_context::RecoveryContext;
 
 use crate::buffer::SendBuffer;
-use crate::least_rtt::LeastRtt;
+use crate::min_rtt::MinRtt;
 use crate::rto::Rto;
-use crate::scoreboard::{Delivery, Scoreboard, Sent};
+use crate::scoreboard::{Delivery, Scoreboard, SentRun};
 use crate::{Config, Counters};
 use bentpipe_base::{Bytes, Instant, Rate, Seq};
 use bentpipe_cc::{self as cc, Congestion, FirstUnacked, Phase, Signal, Window};
@@ -25,7 +25,7 @@ const UNPACED: u32 = 10;
 
 /// What one acknowledgement told.
 #[derive(Clone, Copy, Debug)]
-pub struct Arrival {
+pub struct AckSample {
     /// When it arrived.
     pub(crate) now: Instant,
     /// What it told of segments in flight.
@@ -44,7 +44,7 @@ pub struct Arrival {
 
 /// What to send next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pick {
+pub enum NextSend {
     /// Nothing now.
     Nothing,
     /// What follows `Sender::next`: new bytes, or old ones after going back.
@@ -79,7 +79,7 @@ pub(crate) struct Sender {
     pub(crate) board: Scoreboard,
     pub(crate) rto: Rto,
     /// The least round-trip time, where the recovery keeps it.
-    pub(crate) least_rtt: LeastRtt,
+    pub(crate) min_rtt: MinRtt,
     /// The retransmission timer, or the persist timer.
     pub(crate) timer: Instant,
     /// The timer is the persist timer (RFC 9293, section 3.8.6.1).
@@ -133,7 +133,7 @@ impl Sender {
             phase: Phase::Open,
             board: Scoreboard::default(),
             rto: Rto::new(&config),
-            least_rtt: LeastRtt::default(),
+            min_rtt: MinRtt::default(),
             timer: Instant::MAX,
             persisting: false,
             reorder: Instant::MAX,
@@ -173,8 +173,8 @@ impl Sender {
 
     /// What the recovery sees of it.
     #[inline]
-    pub(crate) fn view(&mut self) -> SenderView<'_> {
-        SenderView(self)
+    pub(crate) fn recovery_context(&mut self) -> RecoveryContext<'_> {
+        RecoveryContext(self)
     }
 
     /// The sequence number at `offset`.
@@ -235,7 +235,7 @@ impl Sender {
         blocks: &[(u64, u64)],
         echo: Option<Duration>,
         now: Instant,
-    ) -> Arrival {
+    ) -> AckSample {
         let mut delivery = Delivery {
             certain_until: self.certain_until(echo, now),
             ..Delivery::default()
@@ -257,7 +257,7 @@ impl Sender {
             .filter(|(_, transmits)| *transmits == 1)
             .map(|(at, _)| now.since(at));
         self.clock(ack, &delivery, echo, now);
-        Arrival {
+        AckSample {
             now,
             delivery,
             rtt,
@@ -272,7 +272,7 @@ impl Sender {
     /// the peer echoes a timestamp from before, or it would have been faster than any round trip (RFC 8985, section 6.2,
     /// step 2).
     fn certain_until(&self, echo: Option<Duration>, now: Instant) -> Option<Instant> {
-        let least = self.least_rtt.get()?;
+        let least = self.min_rtt.get()?;
         let since = |time: Duration| now.as_nanos().saturating_sub(time.as_nanos() as u64);
         // Timestamps count whole milliseconds.
         let echoed = echo.map_or(u64::MAX, |echo| {
@@ -308,15 +308,15 @@ impl Sender {
     /// A segment sent once that the peer holds by SACK is a sample as good as one acknowledged, where
     /// the acknowledgement gave none. While such segments are older than what the first missing one
     /// was last sent in, its retransmission timer starts anew (Linux `tcp_clean_rtx_queue`).
-    pub(crate) fn clock_by_sack(&mut self, arrival: &mut Arrival) {
-        let Some(sent) = arrival.delivery.latest else {
+    pub(crate) fn clock_by_sack(&mut self, sample: &mut AckSample) {
+        let Some(sent) = sample.delivery.latest else {
             return;
         };
-        if !arrival.delivery.news || arrival.rtt.is_some() || sent.transmits > 1 {
+        if !sample.delivery.news || sample.rtt.is_some() || sent.transmits > 1 {
             return;
         }
-        let now = arrival.now;
-        arrival.rtt = Some(now.since(sent.at));
+        let now = sample.now;
+        sample.rtt = Some(now.since(sent.at));
         self.rto.observe(sent.at, now);
         if self
             .board
@@ -328,27 +328,27 @@ impl Sender {
     }
 
     /// Tells congestion control of an acknowledgement.
-    pub(crate) fn grow(&mut self, arrival: &Arrival) {
+    pub(crate) fn grow(&mut self, sample: &AckSample) {
         let rules = &self.config.ns2;
         let delivered = match self.phase {
-            Phase::Open => arrival.delivery.acked,
+            Phase::Open => sample.delivery.acked,
             // What is acknowledged at a stroke arrived long before (RFC 3465, section 2.3).
-            Phase::Loss => arrival.delivery.delivered.min(1),
-            _ => arrival.delivery.delivered,
+            Phase::Loss => sample.delivery.delivered.min(1),
+            _ => sample.delivery.delivered,
         };
         let ack = cc::Ack {
-            now: arrival.now,
+            now: sample.now,
             una: self.seq(self.una),
             next: self.seq(self.next),
-            rtt: arrival.rtt,
+            rtt: sample.rtt,
             srtt: self.rto.srtt(),
             acked: rules.growth(delivered),
-            lost: arrival.lost,
+            lost: sample.lost,
             sent: self.sent,
             phase: self.phase,
             cwnd_limited: self.cwnd_limited || rules.ignores_use(),
             hungry: self.end().saturating_sub(self.next) > u64::from(self.mss),
-            stamp: arrival.stamp,
+            stamp: sample.stamp,
         };
         self.congestion.on_ack(&mut self.window, &ack);
     }
@@ -450,7 +450,7 @@ impl Sender {
         }
         if to > self.max {
             let from = from.max(self.max);
-            self.board.push(Sent {
+            self.board.push(SentRun {
                 from,
                 at: now,
                 // A segment's payload fits 32 bits, and a FIN is one more than less than that.

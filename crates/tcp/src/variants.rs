@@ -1,6 +1,6 @@
 //! What the papers call a "TCP variant": a congestion control with a loss recovery.
 
-use crate::ns2::{self, Reference};
+use crate::ns2::{self, RecoveryRules};
 use crate::recovery;
 use bentpipe_cc as cc;
 use thiserror::Error;
@@ -80,10 +80,10 @@ pub fn find(name: &str) -> Option<&'static Variant> {
 impl Variant {
     pub(crate) fn congestion(
         &self,
-        reference: Reference,
+        recovery_rules: RecoveryRules,
         name: &str,
     ) -> Result<&'static cc::Algorithm, UnknownVariant> {
-        if reference == Reference::Ns2 && self.congestion == ns2::RENO.name {
+        if recovery_rules == RecoveryRules::Ns2 && self.congestion == ns2::RENO.name {
             return Ok(&ns2::RENO);
         }
         cc::find(self.congestion).ok_or_else(|| UnknownVariant::new(name))
@@ -91,12 +91,12 @@ impl Variant {
 
     pub(crate) fn recovery(
         &self,
-        reference: Reference,
+        recovery_rules: RecoveryRules,
         name: &str,
     ) -> Result<&'static recovery::Algorithm, UnknownVariant> {
-        recovery::find(match reference {
-            Reference::Rfc => self.recovery,
-            Reference::Ns2 => self.ns2,
+        recovery::find(match recovery_rules {
+            RecoveryRules::Rfc => self.recovery,
+            RecoveryRules::Ns2 => self.ns2,
         })
         .ok_or_else(|| UnknownVariant::new(name))
     }

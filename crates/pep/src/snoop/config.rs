@@ -37,8 +37,8 @@ impl Preset {
 /// How acknowledgements are judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rules {
-    /// By order of transmission and SACK blocks: see `standard.rs`.
-    Standard,
+    /// By order of transmission and SACK blocks: see `sack_aware.rs`.
+    SackAware,
     /// By counting as ns-2 does: see `ns2.rs`.
     Ns2,
 }
@@ -81,7 +81,7 @@ pub struct Config {
     /// A flow without packets for so long is forgotten.
     pub idle: Duration,
     /// Later transmissions, or duplicate acknowledgements, that have to arrive before a segment is
-    /// taken for lost; at least 1. Heeded by [`Rules::Standard`].
+    /// taken for lost; at least 1. Heeded by [`Rules::SackAware`].
     pub threshold: u32,
     /// Local retransmissions of one segment, after which its sender has to help.
     pub tries: u8,
@@ -102,7 +102,7 @@ impl Config {
     /// 200 ms above SRTT, as long as receivers usually delay an acknowledgement.
     pub const fn standard() -> Self {
         Self {
-            rules: Rules::Standard,
+            rules: Rules::SackAware,
             gain: Gain::Rfc6298,
             toward: Toward::Space,
             bytes: Self::CACHE,

@@ -17,8 +17,8 @@
 
 use super::Verdict;
 use super::cache::{Cached, Place};
-use super::half::{Desk, Track};
-use crate::{Packet, View};
+use super::flow_direction::{Context, DirectionState};
+use crate::{Packet, SegmentView};
 
 /// State of one direction. Places in the ring are counted on and on, not modulo its size.
 #[derive(Default)]
@@ -36,58 +36,58 @@ pub(super) struct Ns2 {
 impl Ns2 {
     pub(super) fn on_data<P: Packet>(
         &mut self,
-        track: &mut Track<P>,
-        view: &View<'_, P::Endpoint>,
+        state: &mut DirectionState<P>,
+        view: &SegmentView<'_, P::Endpoint>,
         packet: &P,
-        desk: &mut Desk<'_, P>,
+        context: &mut Context<'_, P>,
     ) {
         // ns-2 knows where a flow begins.
-        track.ack.get_or_insert(view.seq);
-        if !track.has_room(packet.wire_length(), desk) {
-            desk.counters.uncached += 1;
+        state.ack.get_or_insert(view.seq);
+        if !state.has_room(packet.wire_length(), context) {
+            context.counters.uncached += 1;
             return;
         }
-        if self.insert(track, view, packet, desk) {
-            track.deadline = None;
+        if self.insert(state, view, packet, context) {
+            state.deadline = None;
         }
-        if track.deadline.is_none() {
-            track.restart(desk.now);
+        if state.deadline.is_none() {
+            state.restart(context.now);
         }
     }
 
     /// Returns whether the timer is to start anew.
     fn insert<P: Packet>(
         &mut self,
-        track: &mut Track<P>,
-        view: &View<'_, P::Endpoint>,
+        state: &mut DirectionState<P>,
+        view: &SegmentView<'_, P::Endpoint>,
         packet: &P,
-        desk: &mut Desk<'_, P>,
+        context: &mut Context<'_, P>,
     ) -> bool {
-        let mut place = track.cache.place(view.seq, view.end());
+        let mut place = state.cache.place(view.seq, view.end());
         if place == Place::Overlaps {
-            track.cache.cut(view.seq, view.end());
-            place = track.cache.place(view.seq, view.end());
+            state.cache.cut(view.seq, view.end());
+            place = state.cache.place(view.seq, view.end());
         }
         let index = match place {
             Place::Same(index) => {
-                desk.counters.resent += 1;
-                if let Some(entry) = track.cache.get_mut(index) {
+                context.counters.resent += 1;
+                if let Some(entry) = state.cache.get_mut(index) {
                     entry.tries = 0;
                     entry.resent = true;
-                    entry.sent = desk.now;
+                    entry.sent = context.now;
                 }
                 return true;
             }
             Place::Free(index) => index,
             Place::Overlaps => return false,
         };
-        let below = track.seen.is_some_and(|seen| view.end() < seen);
-        let append = index == track.cache.len();
-        desk.counters.cached += 1;
-        desk.counters.resent += u64::from(below);
-        let mut entry = Cached::new(view.seq, view.end(), packet.clone(), desk.now);
+        let below = state.seen.is_some_and(|seen| view.end() < seen);
+        let append = index == state.cache.len();
+        context.counters.cached += 1;
+        context.counters.resent += u64::from(below);
+        let mut entry = Cached::new(view.seq, view.end(), packet.clone(), context.now);
         entry.resent = below && index == 0;
-        track.cache.insert(index, entry);
+        state.cache.insert(index, entry);
         if !append {
             self.tail -= 1;
         }
@@ -99,31 +99,31 @@ impl Ns2 {
 
     pub(super) fn advance<P: Packet>(
         &mut self,
-        track: &mut Track<P>,
-        view: &View<'_, P::Endpoint>,
-        desk: &mut Desk<'_, P>,
+        state: &mut DirectionState<P>,
+        view: &SegmentView<'_, P::Endpoint>,
+        context: &mut Context<'_, P>,
     ) {
         let mut sent = None;
-        while let Some(entry) = track.cache.pop_before(view.ack) {
+        while let Some(entry) = state.cache.pop_before(view.ack) {
             self.tail += 1;
             sent = Some(entry.sent);
         }
-        track.restart(desk.now);
+        state.restart(context.now);
         if let Some(sent) = sent {
-            track.rtt.sample(desk.now - sent);
+            state.rtt.sample(context.now - sent);
         }
         self.expected = 0;
         self.from = self.tail;
-        track.ack = Some(view.ack);
+        state.ack = Some(view.ack);
     }
 
     pub(super) fn duplicate<P: Packet>(
         &mut self,
-        track: &mut Track<P>,
-        _view: &View<'_, P::Endpoint>,
-        desk: &mut Desk<'_, P>,
+        state: &mut DirectionState<P>,
+        _view: &SegmentView<'_, P::Endpoint>,
+        context: &mut Context<'_, P>,
     ) -> Verdict {
-        let Some(head) = track.awaited() else {
+        let Some(head) = state.awaited() else {
             return Verdict::Pass;
         };
         let (tries, resent) = (head.tries, head.resent);
@@ -133,12 +133,12 @@ impl Ns2 {
                 if self.warned || resent {
                     return Verdict::Pass;
                 }
-                let ring = i64::try_from(desk.config.packets).unwrap_or(i64::MAX);
-                let head = self.tail + track.cache.len() as i64;
+                let ring = i64::try_from(context.config.packets).unwrap_or(i64::MAX);
+                let head = self.tail + state.cache.len() as i64;
                 self.expected = (head - self.from).rem_euclid(ring.max(1)) - 2;
                 self.from = self.tail + 1;
                 if tries == 0 {
-                    self.again(track, false, desk)
+                    self.again(state, false, context)
                 } else {
                     Verdict::Pass
                 }
@@ -147,16 +147,20 @@ impl Ns2 {
                 self.expected -= 1;
                 Verdict::Suppress
             }
-            -1 if tries < 2 => self.again(track, false, desk),
+            -1 if tries < 2 => self.again(state, false, context),
             _ => Verdict::Pass,
         };
-        desk.counters.suppressed += u64::from(verdict == Verdict::Suppress);
+        context.counters.suppressed += u64::from(verdict == Verdict::Suppress);
         verdict
     }
 
-    pub(super) fn on_timeout<P: Packet>(&mut self, track: &mut Track<P>, desk: &mut Desk<'_, P>) {
-        let awaited = track.awaited().is_some();
-        if awaited && self.again(track, true, desk) == Verdict::Suppress {
+    pub(super) fn on_timeout<P: Packet>(
+        &mut self,
+        state: &mut DirectionState<P>,
+        context: &mut Context<'_, P>,
+    ) {
+        let awaited = state.awaited().is_some();
+        if awaited && self.again(state, true, context) == Verdict::Suppress {
             self.from = self.tail + 1;
         }
     }
@@ -164,14 +168,14 @@ impl Ns2 {
     /// Sends the first copy again.
     fn again<P: Packet>(
         &self,
-        track: &mut Track<P>,
+        state: &mut DirectionState<P>,
         timed: bool,
-        desk: &mut Desk<'_, P>,
+        context: &mut Context<'_, P>,
     ) -> Verdict {
-        if track.retransmit(0, timed, desk).is_none() {
+        if state.retransmit(0, timed, context).is_none() {
             return Verdict::Pass;
         }
-        track.restart(desk.now);
+        state.restart(context.now);
         Verdict::Suppress
     }
 }

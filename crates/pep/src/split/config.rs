@@ -23,7 +23,7 @@ pub struct Config {
     pub intercept: Intercept,
     /// Both ends of every connection stand from the start and are configured like this: a flow is
     /// split at its first data segment. `None`: connections have handshakes.
-    pub standing: Option<Arc<tcp::Config>>,
+    pub without_handshake: Option<Arc<tcp::Config>>,
     /// Most connections known at once.
     pub flows: usize,
     /// A connection this long without a packet is reset and forgotten; `None`: never.
@@ -41,7 +41,7 @@ impl Config {
             space: Arc::new(space),
             handshake: Handshake::EndToEnd,
             intercept: Intercept::Both,
-            standing: None,
+            without_handshake: None,
             flows,
             idle,
             seed: 0,

@@ -10,8 +10,8 @@
 //! is sent until the retransmission timer expires. Duplicate acknowledgements restart that timer and
 //! sample the round-trip time from the last segment that arrived in order, as ns-2's do.
 
-use super::turn::newack;
-use crate::recovery::{Arrival, Pick, Recovery, SenderView};
+use super::agent::newack;
+use crate::recovery::{AckSample, NextSend, Recovery, RecoveryContext};
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
 use std::collections::VecDeque;
@@ -39,15 +39,15 @@ pub(crate) struct Fack {
 
 impl Fack {
     /// What every acknowledgement with SACK blocks, or in recovery, does (`oldack`).
-    fn oldack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
-        if let Some((last, _)) = arrival.delivery.last {
+    fn oldack(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
+        if let Some((last, _)) = sample.delivery.last {
             self.echo = Some(last);
         }
-        tx.settle(arrival.now);
+        tx.settle(sample.now);
         if let Some(echo) = self.echo {
-            tx.observe_rtt(echo, arrival.now);
+            tx.observe_rtt(echo, sample.now);
         }
-        self.fack = self.fack.max(tx.una()).max(arrival.highest.unwrap_or(0));
+        self.fack = self.fack.max(tx.una()).max(sample.highest.unwrap_or(0));
         tx.send_from(tx.next().max(self.fack.min(tx.max())));
         let before = self.resent.len();
         let (una, sacked) = (tx.una(), &tx.board().sacked);
@@ -58,7 +58,7 @@ impl Fack {
             .saturating_sub((before - self.resent.len()) as u32);
     }
 
-    fn forget(&mut self, tx: &mut SenderView<'_>) {
+    fn forget(&mut self, tx: &mut RecoveryContext<'_>) {
         if !tx.board().sacked.is_empty() {
             tx.board_mut().clear();
         }
@@ -69,7 +69,7 @@ impl Fack {
         self.resend = false;
     }
 
-    fn begin(&mut self, tx: &mut SenderView<'_>, now: Instant) {
+    fn begin(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
         self.recover = tx.next();
         self.recovering = true;
         self.resend = true;
@@ -83,29 +83,29 @@ impl Fack {
         tx.restart(now);
     }
 
-    fn in_recovery(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
-        self.oldack(tx, arrival);
-        if let Some(highest) = arrival.highest {
+    fn in_recovery(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
+        self.oldack(tx, sample);
+        if let Some(highest) = sample.highest {
             let before = self.resent.len();
             self.resent.retain(|&(_, next)| next >= highest);
             self.stalled |= self.resent.len() < before;
         }
-        tx.grow(arrival);
+        tx.grow(sample);
         self.shut = false;
-        if arrival.highest.is_none() && tx.una() > self.recover {
+        if sample.highest.is_none() && tx.una() > self.recover {
             self.recovering = false;
             self.forget(tx);
             tx.enter(Phase::Open);
-            tx.reduced(arrival.now);
+            tx.reduced(sample.now);
         }
     }
 
-    fn outside(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
-        self.oldack(tx, arrival);
+    fn outside(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
+        self.oldack(tx, sample);
         let beyond = tx.segments(self.fack - tx.una());
         self.shut = beyond > 1;
         if beyond > tx.dupthresh() {
-            self.begin(tx, arrival.now);
+            self.begin(tx, sample.now);
         }
     }
 }
@@ -115,29 +115,29 @@ impl Recovery for Fack {
         "ns2-fack"
     }
 
-    fn on_ack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
+    fn on_ack(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
         if self.recovering {
-            self.in_recovery(tx, arrival);
-        } else if arrival.highest.is_some() {
-            self.outside(tx, arrival);
+            self.in_recovery(tx, sample);
+        } else if sample.highest.is_some() {
+            self.outside(tx, sample);
         } else {
-            self.echo = arrival.delivery.last.map(|(at, _)| at);
+            self.echo = sample.delivery.last.map(|(at, _)| at);
             self.forget(tx);
             self.fack = tx.una();
             self.shut = false;
-            newack(tx, arrival, self.recover);
+            newack(tx, sample, self.recover);
         }
     }
 
-    fn on_dupack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
+    fn on_dupack(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
         if self.recovering {
-            self.in_recovery(tx, arrival);
+            self.in_recovery(tx, sample);
         } else {
-            self.outside(tx, arrival);
+            self.outside(tx, sample);
         }
     }
 
-    fn on_rto(&mut self, tx: &mut SenderView<'_>, now: Instant) {
+    fn on_rto(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
         self.forget(tx);
         self.shut = false;
         let in_flight = tx.segments(tx.flight());
@@ -150,14 +150,14 @@ impl Recovery for Fack {
         tx.send_from(tx.una());
     }
 
-    fn pick(&mut self, tx: &mut SenderView<'_>) -> Pick {
+    fn pick(&mut self, tx: &mut RecoveryContext<'_>) -> NextSend {
         if self.resend {
-            return Pick::Again(tx.una(), tx.max());
+            return NextSend::Again(tx.una(), tx.max());
         }
         let window = tx.cwnd().saturating_sub(self.resent_out);
         let flight = tx.next().saturating_sub(self.fack.max(tx.una()));
         if self.stalled || self.shut || flight >= tx.bytes(window) {
-            return Pick::Nothing;
+            return NextSend::Nothing;
         }
         let hole = tx.board().sacked.last().and_then(|(_, highest)| {
             tx.board()
@@ -165,12 +165,12 @@ impl Recovery for Fack {
                 .uncovered(self.cursor.max(tx.una()), highest)
         });
         match hole {
-            Some((from, to)) => Pick::Again(from, to),
-            None => Pick::Next,
+            Some((from, to)) => NextSend::Again(from, to),
+            None => NextSend::Next,
         }
     }
 
-    fn on_sent(&mut self, tx: &mut SenderView<'_>, from: u64, to: u64) {
+    fn on_sent(&mut self, tx: &mut RecoveryContext<'_>, from: u64, to: u64) {
         let again = self.resend || (from >= self.cursor && to <= self.fack);
         if again && !tx.board().sacked.is_empty() {
             self.resend = false;

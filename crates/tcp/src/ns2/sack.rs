@@ -10,8 +10,8 @@
 //! acknowledged; SACK is forgotten and duplicate acknowledgements mean nothing until new data is
 //! acknowledged.
 
-use super::turn::{Turn, may_begin, newack, timeout};
-use crate::recovery::{Arrival, Pick, Recovery, SenderView};
+use super::agent::{SendAllowance, may_begin, newack, timeout};
+use crate::recovery::{AckSample, NextSend, Recovery, RecoveryContext};
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
 
@@ -27,18 +27,18 @@ pub(crate) struct Sack {
     /// Holes below this were sent again.
     resent: u64,
     resend: bool,
-    turn: Turn,
+    allowance: SendAllowance,
 }
 
 impl Sack {
-    fn begin(&mut self, tx: &mut SenderView<'_>, now: Instant) {
+    fn begin(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
         self.recover = tx.max();
         let outstanding = i64::from(tx.segments(tx.max() - tx.una()));
         self.pipe = outstanding - i64::from(tx.dupthresh());
         self.resent = tx.una() + u64::from(tx.mss());
         self.recovering = true;
         self.resend = true;
-        self.turn = Turn::SHUT;
+        self.allowance = SendAllowance::SHUT;
         tx.count_recovery();
         tx.reduce(tx.board().pipe(), now);
         tx.enter(Phase::Recovery);
@@ -46,14 +46,14 @@ impl Sack {
     }
 
     /// A congestion control that governs recovery sets the window there too.
-    fn govern(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
+    fn govern(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
         if tx.governs_recovery() {
             tx.set_in_flight(u32::try_from(self.pipe.max(0)).unwrap_or(u32::MAX));
-            tx.grow(arrival);
+            tx.grow(sample);
         }
     }
 
-    fn hole(&self, tx: &SenderView<'_>) -> Option<(u64, u64)> {
+    fn hole(&self, tx: &RecoveryContext<'_>) -> Option<(u64, u64)> {
         let (_, highest) = tx.board().sacked.last()?;
         tx.board()
             .sacked
@@ -66,13 +66,13 @@ impl Recovery for Sack {
         "ns2-sack"
     }
 
-    fn on_ack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
-        self.turn = Turn::OPEN;
+    fn on_ack(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
+        self.allowance = SendAllowance::OPEN;
         if self.recovering && tx.una() < self.recover {
             self.pipe -= 2;
-            tx.settle(arrival.now);
+            tx.settle(sample.now);
             tx.reset_backoff();
-            self.govern(tx, arrival);
+            self.govern(tx, sample);
             return;
         }
         self.dupacks = 0;
@@ -85,73 +85,73 @@ impl Recovery for Sack {
         if self.recovering {
             self.recovering = false;
             self.recover = 0;
-            self.govern(tx, arrival);
+            self.govern(tx, sample);
             tx.enter(Phase::Open);
-            tx.reduced(arrival.now);
-            tx.settle(arrival.now);
+            tx.reduced(sample.now);
+            tx.settle(sample.now);
         } else {
-            newack(tx, arrival, self.recover);
+            newack(tx, sample, self.recover);
         }
     }
 
-    fn on_dupack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
+    fn on_dupack(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
         if self.recovering {
-            self.turn = Turn::OPEN;
+            self.allowance = SendAllowance::OPEN;
             self.pipe -= 1;
-            if arrival.delivery.news && self.dupacks > 0 {
+            if sample.delivery.news && self.dupacks > 0 {
                 self.dupacks += 1;
             }
-            self.govern(tx, arrival);
+            self.govern(tx, sample);
             return;
         }
-        self.turn = if self.dupacks == 0 {
-            Turn::OPEN
+        self.allowance = if self.dupacks == 0 {
+            SendAllowance::OPEN
         } else {
-            Turn::SHUT
+            SendAllowance::SHUT
         };
-        if self.timed_out || !arrival.delivery.news {
+        if self.timed_out || !sample.delivery.news {
             return;
         }
         self.dupacks += 1;
-        self.turn = Turn::SHUT;
+        self.allowance = SendAllowance::SHUT;
         if self.dupacks == tx.dupthresh() {
             if may_begin(tx, self.recover) {
-                self.begin(tx, arrival.now);
+                self.begin(tx, sample.now);
             }
         } else if self.dupacks < tx.dupthresh() && tx.limited_transmit() {
-            self.turn = Turn::ONE;
+            self.allowance = SendAllowance::ONE;
         }
     }
 
-    fn on_rto(&mut self, tx: &mut SenderView<'_>, now: Instant) {
+    fn on_rto(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
         self.dupacks = 0;
         self.recovering = false;
         self.timed_out = true;
         self.resend = false;
         self.recover = tx.max();
         self.resent = 0;
-        self.turn = Turn::OPEN;
+        self.allowance = SendAllowance::OPEN;
         tx.board_mut().clear();
         timeout(tx, now);
     }
 
-    fn pick(&mut self, tx: &mut SenderView<'_>) -> Pick {
+    fn pick(&mut self, tx: &mut RecoveryContext<'_>) -> NextSend {
         if self.resend {
-            return Pick::Again(tx.una(), tx.max());
+            return NextSend::Again(tx.una(), tx.max());
         }
         if !self.recovering {
-            return self.turn.pick(tx, tx.cwnd(), self.dupacks);
+            return self.allowance.pick(tx, tx.cwnd(), self.dupacks);
         }
-        if self.turn.within == 0 || self.pipe >= i64::from(tx.cwnd()) {
-            return Pick::Nothing;
+        if self.allowance.within == 0 || self.pipe >= i64::from(tx.cwnd()) {
+            return NextSend::Nothing;
         }
         match self.hole(tx) {
-            Some((from, to)) => Pick::Again(from, to),
-            None => Pick::Next,
+            Some((from, to)) => NextSend::Again(from, to),
+            None => NextSend::Next,
         }
     }
 
-    fn on_sent(&mut self, _tx: &mut SenderView<'_>, from: u64, to: u64) {
+    fn on_sent(&mut self, _tx: &mut RecoveryContext<'_>, from: u64, to: u64) {
         if self.resend {
             self.resend = false;
         } else if self.recovering {
@@ -161,7 +161,7 @@ impl Recovery for Sack {
                 self.resent = to;
             }
         } else {
-            self.turn.spend();
+            self.allowance.spend();
         }
     }
 }

@@ -2,8 +2,8 @@
 //! from the first segment not acknowledged with a window of one; further ones do nothing. The first
 //! two release one segment each.
 
-use super::turn::{Turn, may_begin, newack, timeout};
-use crate::recovery::{Arrival, Pick, Recovery, SenderView};
+use super::agent::{SendAllowance, may_begin, newack, timeout};
+use crate::recovery::{AckSample, NextSend, Recovery, RecoveryContext};
 use bentpipe_base::Instant;
 use bentpipe_cc::{Phase, Signal};
 
@@ -12,7 +12,7 @@ use bentpipe_cc::{Phase, Signal};
 pub(crate) struct Tahoe {
     dupacks: u32,
     recover: u64,
-    turn: Turn,
+    allowance: SendAllowance,
 }
 
 impl Recovery for Tahoe {
@@ -20,45 +20,45 @@ impl Recovery for Tahoe {
         "ns2-tahoe"
     }
 
-    fn on_ack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
+    fn on_ack(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
         self.dupacks = 0;
-        self.turn = Turn::OPEN;
-        newack(tx, arrival, self.recover);
+        self.allowance = SendAllowance::OPEN;
+        newack(tx, sample, self.recover);
     }
 
-    fn on_dupack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
+    fn on_dupack(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
         self.dupacks += 1;
-        self.turn = Turn::OPEN;
+        self.allowance = SendAllowance::OPEN;
         if self.dupacks == tx.dupthresh() {
             if may_begin(tx, self.recover) {
                 self.recover = tx.max();
                 tx.count_recovery();
-                tx.reduce(tx.segments(tx.flight()), arrival.now);
+                tx.reduce(tx.segments(tx.flight()), sample.now);
                 tx.enter(Phase::Loss);
                 tx.set_cwnd(1);
-                tx.signal(Signal::Timeout, arrival.now);
+                tx.signal(Signal::Timeout, sample.now);
                 tx.send_from(tx.una());
-                tx.restart(arrival.now);
+                tx.restart(sample.now);
             }
         } else if self.dupacks < tx.dupthresh() && tx.limited_transmit() {
-            self.turn.beyond = 1;
+            self.allowance.beyond = 1;
         }
     }
 
-    fn on_rto(&mut self, tx: &mut SenderView<'_>, now: Instant) {
+    fn on_rto(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
         self.recover = tx.max();
-        self.turn = Turn::OPEN;
+        self.allowance = SendAllowance::OPEN;
         timeout(tx, now);
     }
 
-    fn pick(&mut self, tx: &mut SenderView<'_>) -> Pick {
-        self.turn.pick(tx, tx.cwnd(), self.dupacks)
+    fn pick(&mut self, tx: &mut RecoveryContext<'_>) -> NextSend {
+        self.allowance.pick(tx, tx.cwnd(), self.dupacks)
     }
 
-    fn on_sent(&mut self, tx: &mut SenderView<'_>, from: u64, _to: u64) {
+    fn on_sent(&mut self, tx: &mut RecoveryContext<'_>, from: u64, _to: u64) {
         // What the window allows does not use the single one up.
         if from - tx.una() >= tx.bytes(tx.cwnd()) {
-            self.turn.beyond = 0;
+            self.allowance.beyond = 0;
         }
     }
 }

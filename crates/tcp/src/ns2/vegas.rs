@@ -9,8 +9,8 @@
 //! comes next, never sent, for expired: it goes out twice.
 //! The first window is one segment, and two from the first acknowledgement of data on.
 
-use super::turn::{Action, Turn, newack, timeout};
-use crate::recovery::{Arrival, Pick, Recovery, SenderView};
+use super::agent::{Action, SendAllowance, newack, timeout};
+use crate::recovery::{AckSample, NextSend, Recovery, RecoveryContext};
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
 
@@ -20,7 +20,7 @@ pub(crate) struct Vegas {
     dupacks: u32,
     recover: u64,
     action: Action,
-    turn: Turn,
+    allowance: SendAllowance,
     resend: bool,
     /// The next segment goes out without being counted as sent.
     ahead: bool,
@@ -35,7 +35,7 @@ pub(crate) struct Vegas {
 }
 
 impl Vegas {
-    fn begin(&mut self, tx: &mut SenderView<'_>, now: Instant) {
+    fn begin(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
         self.action = Action::Dupack;
         self.recover = tx.max();
         self.worried = 2;
@@ -66,7 +66,7 @@ impl Recovery for Vegas {
         "ns2-vegas"
     }
 
-    fn on_ack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
+    fn on_ack(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
         if !self.started {
             self.started = true;
             tx.set_cwnd(tx.cwnd().max(2));
@@ -76,15 +76,15 @@ impl Recovery for Vegas {
             tx.set_ssthresh(2);
         }
         self.dupacks = 0;
-        self.turn = Turn::OPEN;
+        self.allowance = SendAllowance::OPEN;
         self.resend = false;
         self.ahead = false;
         tx.enter(Phase::Open);
-        newack(tx, arrival, self.recover);
+        newack(tx, sample, self.recover);
         if self.worried > 0 {
             self.worried -= 1;
             self.ahead = tx.una() == tx.max();
-            if self.ahead || tx.expired(&tx.first_unacked(arrival.now)) {
+            if self.ahead || tx.expired(&tx.first_unacked(sample.now)) {
                 self.dupacks = tx.dupthresh();
                 self.resend = !self.ahead;
             } else {
@@ -93,29 +93,29 @@ impl Recovery for Vegas {
         }
     }
 
-    fn on_dupack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
+    fn on_dupack(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
         self.dupacks += 1;
-        let hole = tx.first_unacked(arrival.now);
+        let hole = tx.first_unacked(sample.now);
         let dupthresh = tx.dupthresh();
         if self.dupacks == dupthresh || tx.expired(&hole) {
             if tx.una() > self.recover || self.action != Action::Timeout {
-                self.begin(tx, arrival.now);
+                self.begin(tx, sample.now);
             }
         } else if self.dupacks > dupthresh {
             tx.set_cwnd(tx.cwnd() + 1);
         }
-        self.turn = if self.dupacks >= dupthresh {
-            Turn::OPEN
+        self.allowance = if self.dupacks >= dupthresh {
+            SendAllowance::OPEN
         } else {
-            Turn::SHUT
+            SendAllowance::SHUT
         };
     }
 
-    fn on_rto(&mut self, tx: &mut SenderView<'_>, now: Instant) {
+    fn on_rto(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
         self.dupacks = 0;
         self.recover = tx.max();
         self.action = Action::Timeout;
-        self.turn = Turn::OPEN;
+        self.allowance = SendAllowance::OPEN;
         self.resend = false;
         self.ahead = false;
         self.cut = 0;
@@ -123,17 +123,17 @@ impl Recovery for Vegas {
         timeout(tx, now);
     }
 
-    fn pick(&mut self, tx: &mut SenderView<'_>) -> Pick {
+    fn pick(&mut self, tx: &mut RecoveryContext<'_>) -> NextSend {
         if self.resend {
-            return Pick::Again(tx.una(), tx.max());
+            return NextSend::Again(tx.una(), tx.max());
         }
         if self.ahead {
-            return Pick::Next;
+            return NextSend::Next;
         }
-        self.turn.pick(tx, tx.cwnd(), 0)
+        self.allowance.pick(tx, tx.cwnd(), 0)
     }
 
-    fn on_sent(&mut self, tx: &mut SenderView<'_>, from: u64, _to: u64) {
+    fn on_sent(&mut self, tx: &mut RecoveryContext<'_>, from: u64, _to: u64) {
         self.resend = false;
         if self.ahead {
             self.ahead = false;

@@ -12,7 +12,7 @@
 //! section 4). Deviation: a congestion control that governs recovery keeps its own window.
 
 use super::reno::Inflation;
-use super::{Arrival, Pick, Recovery, SenderView};
+use super::{AckSample, NextSend, Recovery, RecoveryContext};
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
 
@@ -29,44 +29,44 @@ impl Recovery for NewReno {
         "newreno"
     }
 
-    fn on_ack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
+    fn on_ack(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
         if tx.phase() != Phase::Recovery {
-            self.base.on_ack(tx, arrival);
+            self.base.on_ack(tx, sample);
         } else if tx.una() >= self.base.recover {
             let in_flight = tx.segments(tx.flight());
             let cwnd = tx.ssthresh().min(in_flight.max(1) + 1);
             self.partial = false;
-            self.base.finish(tx, arrival, cwnd);
+            self.base.finish(tx, sample, cwnd);
         } else {
             // What was acknowledged has left, and so has the segment found lost.
-            let acked = arrival.delivery.acked;
+            let acked = sample.delivery.acked;
             self.base.left = (self.base.left + 1).saturating_sub(acked.max(1));
             self.base.resend = true;
             tx.set_in_flight(self.base.in_flight(tx));
-            tx.grow(arrival);
+            tx.grow(sample);
             if !self.partial {
                 self.partial = true;
-                tx.settle(arrival.now);
+                tx.settle(sample.now);
             }
         }
     }
 
-    fn on_dupack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
+    fn on_dupack(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
         if tx.phase() != Phase::Recovery {
             self.partial = false;
         }
-        self.base.on_dupack(tx, arrival);
+        self.base.on_dupack(tx, sample);
     }
 
-    fn on_rto(&mut self, tx: &mut SenderView<'_>, now: Instant) {
+    fn on_rto(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
         self.base.on_rto(tx, now);
     }
 
-    fn pick(&mut self, tx: &mut SenderView<'_>) -> Pick {
+    fn pick(&mut self, tx: &mut RecoveryContext<'_>) -> NextSend {
         self.base.pick(tx)
     }
 
-    fn on_sent(&mut self, _tx: &mut SenderView<'_>, _from: u64, _to: u64) {
+    fn on_sent(&mut self, _tx: &mut RecoveryContext<'_>, _from: u64, _to: u64) {
         self.base.resend = false;
     }
 }

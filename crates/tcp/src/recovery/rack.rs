@@ -18,7 +18,7 @@
 //! due by time, and the first segment); a D-SACK that comes with nothing in flight is not heard.
 
 use super::sack_recovery::Detect;
-use super::{Arrival, SenderView};
+use super::{AckSample, RecoveryContext};
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
 use std::time::Duration;
@@ -61,19 +61,19 @@ impl Default for Rack {
 
 impl Rack {
     /// Step 4.
-    fn reordering_window(&self, tx: &SenderView<'_>) -> Duration {
+    fn reordering_window(&self, tx: &RecoveryContext<'_>) -> Duration {
         let recovering = matches!(tx.phase(), Phase::Recovery | Phase::Loss);
         let certain = recovering || tx.board().sacked_out() >= tx.dupthresh();
         if certain && !self.reordered {
             return Duration::ZERO;
         }
-        let quarter = tx.least_rtt().unwrap_or_default() / 4;
+        let quarter = tx.min_rtt().unwrap_or_default() / 4;
         let most = tx.srtt().unwrap_or(Duration::MAX);
         quarter.saturating_mul(self.quarters).min(most)
     }
 
     /// Step 5.
-    fn judge(&self, tx: &mut SenderView<'_>, now: Instant) -> u32 {
+    fn judge(&self, tx: &mut RecoveryContext<'_>, now: Instant) -> u32 {
         let wait = self.rtt + self.reordering_window(tx);
         let due = now.as_nanos().checked_sub(wait.as_nanos() as u64);
         let lost = due.map_or(0, |due| {
@@ -92,23 +92,23 @@ impl Detect for Rack {
     const CLOCKED_BY_SACK: bool = true;
     const COUNTS_DUPACKS: bool = false;
 
-    fn observe(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
+    fn observe(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
         // Step 1.
-        if let Some(rtt) = arrival.rtt {
-            tx.observe_least_rtt(rtt, arrival.now);
+        if let Some(rtt) = sample.rtt {
+            tx.observe_min_rtt(rtt, sample.now);
         }
         // Step 2. Transmissions that are not certain are not among them.
-        if let Some(sent) = arrival.delivery.latest {
-            self.rtt = arrival.now.since(sent.at);
+        if let Some(sent) = sample.delivery.latest {
+            self.rtt = sample.now.since(sent.at);
             self.latest = self.latest.max((sent.at, sent.to));
         }
         // Step 3. Of the segments that this acknowledgement names, none comes before a lower one.
-        let lowest = arrival.delivery.lowest_once;
+        let lowest = sample.delivery.lowest_once;
         self.reordered |= lowest.is_some_and(|lowest| lowest < self.highest);
-        self.highest = self.highest.max(arrival.delivery.highest);
+        self.highest = self.highest.max(sample.delivery.highest);
         // Step 4, D-SACK.
         self.round = self.round.filter(|round| tx.una() < *round);
-        if arrival.duplicate && self.round.is_none() {
+        if sample.duplicate && self.round.is_none() {
             self.round = Some(tx.next());
             self.quarters = self.quarters.saturating_add(1);
             self.persist = PERSIST;
@@ -122,11 +122,11 @@ impl Detect for Rack {
         }
     }
 
-    fn detect(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) -> u32 {
-        self.judge(tx, arrival.now)
+    fn detect(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) -> u32 {
+        self.judge(tx, sample.now)
     }
 
-    fn late(&mut self, tx: &mut SenderView<'_>, now: Instant) -> u32 {
+    fn late(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) -> u32 {
         tx.set_timer(Instant::MAX);
         self.judge(tx, now)
     }

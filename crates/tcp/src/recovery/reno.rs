@@ -12,7 +12,7 @@
 //! ssthresh.
 
 use super::tahoe::{fits, limited};
-use super::{Arrival, Pick, Recovery, SenderView};
+use super::{AckSample, NextSend, Recovery, RecoveryContext};
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
 
@@ -30,7 +30,7 @@ pub(super) struct Inflation {
 
 impl Inflation {
     /// A duplicate acknowledgement.
-    pub(super) fn on_dupack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
+    pub(super) fn on_dupack(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
         self.dupacks += 1;
         if tx.phase() == Phase::Recovery {
             self.left += 1;
@@ -40,52 +40,52 @@ impl Inflation {
             self.resend = true;
             tx.count_recovery();
             let in_flight = self.in_flight(tx);
-            tx.reduce(in_flight, arrival.now);
+            tx.reduce(in_flight, sample.now);
             tx.enter(Phase::Recovery);
-            tx.restart(arrival.now);
+            tx.restart(sample.now);
         } else {
             return;
         }
         if tx.governs_recovery() {
             tx.set_in_flight(self.in_flight(tx));
-            let mut arrival = *arrival;
-            arrival.delivery.delivered = arrival.delivery.delivered.max(1);
-            tx.grow(&arrival);
+            let mut sample = *sample;
+            sample.delivery.delivered = sample.delivery.delivered.max(1);
+            tx.grow(&sample);
         }
     }
 
-    pub(super) fn in_flight(&self, tx: &SenderView<'_>) -> u32 {
+    pub(super) fn in_flight(&self, tx: &RecoveryContext<'_>) -> u32 {
         tx.segments(tx.flight()).saturating_sub(self.left)
     }
 
     /// New data is acknowledged outside recovery.
-    pub(super) fn on_ack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
+    pub(super) fn on_ack(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
         self.dupacks = 0;
         self.left = 0;
         tx.set_in_flight(tx.segments(tx.flight()));
-        tx.grow(arrival);
+        tx.grow(sample);
         if tx.una() >= self.recover {
             tx.enter(Phase::Open);
         }
-        tx.settle(arrival.now);
+        tx.settle(sample.now);
     }
 
     /// Recovery is over; goes on with `cwnd` segments, unless congestion control governs.
-    pub(super) fn finish(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival, cwnd: u32) {
+    pub(super) fn finish(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample, cwnd: u32) {
         self.dupacks = 0;
         self.left = 0;
         self.resend = false;
         tx.set_in_flight(tx.segments(tx.flight()));
-        tx.grow(arrival);
+        tx.grow(sample);
         if !tx.governs_recovery() {
             tx.set_cwnd(cwnd.max(1));
         }
         tx.enter(Phase::Open);
-        tx.reduced(arrival.now);
-        tx.settle(arrival.now);
+        tx.reduced(sample.now);
+        tx.settle(sample.now);
     }
 
-    pub(super) fn on_rto(&mut self, tx: &mut SenderView<'_>, now: Instant) {
+    pub(super) fn on_rto(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
         self.dupacks = 0;
         self.left = 0;
         self.resend = false;
@@ -95,18 +95,18 @@ impl Inflation {
         tx.send_from(tx.una());
     }
 
-    pub(super) fn pick(&self, tx: &SenderView<'_>) -> Pick {
+    pub(super) fn pick(&self, tx: &RecoveryContext<'_>) -> NextSend {
         if self.resend {
-            return Pick::Again(tx.una(), tx.max());
+            return NextSend::Again(tx.una(), tx.max());
         }
         let extra = match tx.phase() {
             Phase::Recovery => self.left,
             _ => limited(tx, self.dupacks),
         };
         if fits(tx, tx.cwnd().saturating_add(extra)) {
-            Pick::Next
+            NextSend::Next
         } else {
-            Pick::Nothing
+            NextSend::Nothing
         }
     }
 }
@@ -120,28 +120,28 @@ impl Recovery for Reno {
         "reno"
     }
 
-    fn on_ack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
+    fn on_ack(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
         if tx.phase() == Phase::Recovery {
             let ssthresh = tx.ssthresh();
-            self.0.finish(tx, arrival, ssthresh);
+            self.0.finish(tx, sample, ssthresh);
         } else {
-            self.0.on_ack(tx, arrival);
+            self.0.on_ack(tx, sample);
         }
     }
 
-    fn on_dupack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
-        self.0.on_dupack(tx, arrival);
+    fn on_dupack(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
+        self.0.on_dupack(tx, sample);
     }
 
-    fn on_rto(&mut self, tx: &mut SenderView<'_>, now: Instant) {
+    fn on_rto(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
         self.0.on_rto(tx, now);
     }
 
-    fn pick(&mut self, tx: &mut SenderView<'_>) -> Pick {
+    fn pick(&mut self, tx: &mut RecoveryContext<'_>) -> NextSend {
         self.0.pick(tx)
     }
 
-    fn on_sent(&mut self, _tx: &mut SenderView<'_>, _from: u64, _to: u64) {
+    fn on_sent(&mut self, _tx: &mut RecoveryContext<'_>, _from: u64, _to: u64) {
         self.0.resend = false;
     }
 }

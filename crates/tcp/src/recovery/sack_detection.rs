@@ -10,7 +10,7 @@
 //! out.
 
 use super::sack_recovery::Detect;
-use super::{Arrival, SenderView};
+use super::{AckSample, RecoveryContext};
 
 /// RFC 6675.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(super) struct Sack;
 impl Detect for Sack {
     const NAME: &'static str = "sack";
 
-    fn detect(&mut self, tx: &mut SenderView<'_>, _arrival: &Arrival) -> u32 {
+    fn detect(&mut self, tx: &mut RecoveryContext<'_>, _arrival: &AckSample) -> u32 {
         match tx.board().lost_edge(tx.dupthresh(), tx.mss()) {
             Some(edge) => tx.board_mut().judge(edge),
             None => 0,
@@ -34,7 +34,7 @@ pub(super) struct Fack;
 impl Detect for Fack {
     const NAME: &'static str = "fack";
 
-    fn detect(&mut self, tx: &mut SenderView<'_>, _arrival: &Arrival) -> u32 {
+    fn detect(&mut self, tx: &mut RecoveryContext<'_>, _arrival: &AckSample) -> u32 {
         let Some((_, highest)) = tx.board().sacked.last() else {
             return 0;
         };

@@ -6,7 +6,7 @@
 //! NextSeg (segments not known to be lost) are left out; after a retransmission timeout what the
 //! peer holds is still believed unless it shows that it discarded it (RFC 2018, section 8).
 
-use super::{Arrival, Pick, Recovery, SenderView};
+use super::{AckSample, NextSend, Recovery, RecoveryContext};
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
 use std::fmt::Debug;
@@ -26,16 +26,16 @@ pub(super) trait Detect: Debug + Send {
     const COUNTS_DUPACKS: bool = true;
 
     /// An acknowledgement came, in order or not: before [`Self::detect`], if that is asked at all.
-    fn observe(&mut self, _tx: &mut SenderView<'_>, _arrival: &Arrival) {}
+    fn observe(&mut self, _tx: &mut RecoveryContext<'_>, _arrival: &AckSample) {}
 
     /// A recovery, or the one after a timeout, is over.
     fn recovered(&mut self) {}
 
     /// Judges segments after an acknowledgement; returns how many are newly found lost.
-    fn detect(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) -> u32;
+    fn detect(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) -> u32;
 
-    /// Judges segments when the timer of [`SenderView::set_timer`] expires; returns how many.
-    fn late(&mut self, _tx: &mut SenderView<'_>, _now: Instant) -> u32 {
+    /// Judges segments when the timer of [`RecoveryContext::set_timer`] expires; returns how many.
+    fn late(&mut self, _tx: &mut RecoveryContext<'_>, _now: Instant) -> u32 {
         0
     }
 }
@@ -92,24 +92,24 @@ impl<D: Detect> SackRecovery<D> {
         }
     }
 
-    fn process(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival, advanced: bool) {
-        let mut arrival = *arrival;
+    fn process(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample, advanced: bool) {
+        let mut sample = *sample;
         if D::CLOCKED_BY_SACK {
-            tx.clock_by_sack(&mut arrival);
+            tx.clock_by_sack(&mut sample);
         }
-        self.detect.observe(tx, &arrival);
+        self.detect.observe(tx, &sample);
         // A window without holes has nothing to detect.
         if !tx.board().sacked.is_empty() || tx.phase() != Phase::Open {
-            arrival.lost = self.detect.detect(tx, &arrival);
+            sample.lost = self.detect.detect(tx, &sample);
         }
         let counts = D::COUNTS_DUPACKS && self.dupacks >= tx.dupthresh();
         if counts && tx.phase() != Phase::Loss {
-            arrival.lost += u32::from(tx.board_mut().judge_first());
+            sample.lost += u32::from(tx.board_mut().judge_first());
         }
         tx.set_in_flight(tx.board().pipe());
         match tx.phase() {
             Phase::Open | Phase::Disorder | Phase::Cwr if tx.board().lost_out() > 0 => {
-                self.begin(tx, &arrival);
+                self.begin(tx, &sample);
             }
             Phase::Open | Phase::Disorder | Phase::Cwr => {
                 let ordered = tx.board().sacked.is_empty();
@@ -119,17 +119,17 @@ impl<D: Detect> SackRecovery<D> {
                     Phase::Disorder
                 });
                 if advanced {
-                    tx.grow(&arrival);
+                    tx.grow(&sample);
                 }
             }
-            Phase::Recovery if tx.una() >= self.recover => self.finish(tx, &arrival),
+            Phase::Recovery if tx.una() >= self.recover => self.finish(tx, &sample),
             Phase::Recovery => {
-                tx.grow(&arrival);
-                self.shrink(tx, &arrival);
+                tx.grow(&sample);
+                self.shrink(tx, &sample);
             }
             Phase::Loss => {
                 if advanced {
-                    tx.grow(&arrival);
+                    tx.grow(&sample);
                 }
                 if tx.una() >= self.recover {
                     tx.enter(Phase::Open);
@@ -138,11 +138,11 @@ impl<D: Detect> SackRecovery<D> {
             }
         }
         if advanced {
-            tx.settle(arrival.now);
+            tx.settle(sample.now);
         }
     }
 
-    fn begin(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
+    fn begin(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
         self.recover = tx.max();
         self.first = true;
         self.proportion = Prr {
@@ -150,30 +150,30 @@ impl<D: Detect> SackRecovery<D> {
             ..Prr::default()
         };
         tx.count_recovery();
-        tx.reduce(tx.board().pipe(), arrival.now);
+        tx.reduce(tx.board().pipe(), sample.now);
         tx.enter(Phase::Recovery);
-        tx.grow(arrival);
-        self.shrink(tx, arrival);
-        tx.restart(arrival.now);
+        tx.grow(sample);
+        self.shrink(tx, sample);
+        tx.restart(sample.now);
     }
 
-    fn shrink(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
+    fn shrink(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
         if D::PROPORTIONAL && !tx.governs_recovery() {
             let (ssthresh, pipe) = (tx.ssthresh(), tx.board().pipe());
-            let delivered = arrival.delivery.delivered;
+            let delivered = sample.delivery.delivered;
             tx.set_cwnd(self.proportion.window(ssthresh, pipe, delivered));
         }
     }
 
-    fn finish(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
+    fn finish(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
         self.dupacks = 0;
         self.first = false;
-        tx.grow(arrival);
+        tx.grow(sample);
         if !tx.governs_recovery() {
             tx.set_cwnd(tx.ssthresh().max(1));
         }
         tx.enter(Phase::Open);
-        tx.reduced(arrival.now);
+        tx.reduced(sample.now);
         self.detect.recovered();
     }
 }
@@ -183,19 +183,19 @@ impl<D: Detect> Recovery for SackRecovery<D> {
         D::NAME
     }
 
-    fn on_ack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
+    fn on_ack(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
         self.dupacks = 0;
-        self.process(tx, arrival, true);
+        self.process(tx, sample, true);
     }
 
-    fn on_dupack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
-        if arrival.delivery.news {
+    fn on_dupack(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
+        if sample.delivery.news {
             self.dupacks += 1;
         }
-        self.process(tx, arrival, false);
+        self.process(tx, sample, false);
     }
 
-    fn on_rto(&mut self, tx: &mut SenderView<'_>, now: Instant) {
+    fn on_rto(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
         self.dupacks = 0;
         self.first = false;
         self.recover = tx.max();
@@ -205,13 +205,13 @@ impl<D: Detect> Recovery for SackRecovery<D> {
         tx.enter_loss(pipe, false, now);
     }
 
-    fn on_timer(&mut self, tx: &mut SenderView<'_>, now: Instant) {
+    fn on_timer(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
         let lost = self.detect.late(tx, now);
         let begins = matches!(tx.phase(), Phase::Open | Phase::Disorder | Phase::Cwr);
         if lost > 0 && begins {
             self.begin(
                 tx,
-                &Arrival {
+                &AckSample {
                     now,
                     delivery: crate::scoreboard::Delivery::default(),
                     rtt: None,
@@ -224,25 +224,25 @@ impl<D: Detect> Recovery for SackRecovery<D> {
         }
     }
 
-    fn pick(&mut self, tx: &mut SenderView<'_>) -> Pick {
+    fn pick(&mut self, tx: &mut RecoveryContext<'_>) -> NextSend {
         let lost = tx.board_mut().next_lost();
         if self.first
             && let Some((from, to)) = lost
         {
-            return Pick::Again(from, to);
+            return NextSend::Again(from, to);
         }
         let quiet = !tx.limited_transmit() && tx.phase() == Phase::Disorder;
         let kept = if quiet { tx.board().sacked_out() } else { 0 };
         if tx.board().pipe() + kept >= tx.cwnd() {
-            return Pick::Nothing;
+            return NextSend::Nothing;
         }
         match lost {
-            Some((from, to)) => Pick::Again(from, to),
-            None => Pick::Next,
+            Some((from, to)) => NextSend::Again(from, to),
+            None => NextSend::Next,
         }
     }
 
-    fn on_sent(&mut self, tx: &mut SenderView<'_>, _from: u64, _to: u64) {
+    fn on_sent(&mut self, tx: &mut RecoveryContext<'_>, _from: u64, _to: u64) {
         self.first = false;
         if tx.phase() == Phase::Recovery {
             self.proportion.out += 1;

@@ -8,7 +8,7 @@
 //! Deviations: limited transmit (RFC 3042) where configured; no second fast retransmit before the
 //! recovery point of the last loss is passed (RFC 6582, section 4).
 
-use super::{Arrival, Pick, Recovery, SenderView};
+use super::{AckSample, NextSend, Recovery, RecoveryContext};
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
 
@@ -20,13 +20,13 @@ pub(super) struct Tahoe {
 }
 
 /// Whether the window of `segments` has room for the next segment.
-pub(super) fn fits(tx: &SenderView<'_>, segments: u32) -> bool {
+pub(super) fn fits(tx: &RecoveryContext<'_>, segments: u32) -> bool {
     let left = tx.end().saturating_sub(tx.next()).min(u64::from(tx.mss()));
     tx.flight() + left <= tx.bytes(segments)
 }
 
 /// Segments beyond the window that `dupacks` release by RFC 3042.
-pub(super) fn limited(tx: &SenderView<'_>, dupacks: u32) -> u32 {
+pub(super) fn limited(tx: &RecoveryContext<'_>, dupacks: u32) -> u32 {
     if tx.limited_transmit() && dupacks < tx.dupthresh() {
         dupacks.min(2)
     } else {
@@ -39,17 +39,17 @@ impl Recovery for Tahoe {
         "tahoe"
     }
 
-    fn on_ack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
+    fn on_ack(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
         self.dupacks = 0;
         tx.set_in_flight(tx.segments(tx.flight()));
-        tx.grow(arrival);
+        tx.grow(sample);
         if tx.una() >= self.recover {
             tx.enter(Phase::Open);
         }
-        tx.settle(arrival.now);
+        tx.settle(sample.now);
     }
 
-    fn on_dupack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
+    fn on_dupack(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
         self.dupacks += 1;
         if self.dupacks != tx.dupthresh() || tx.una() <= self.recover {
             return;
@@ -57,14 +57,14 @@ impl Recovery for Tahoe {
         self.recover = tx.max();
         tx.count_recovery();
         let in_flight = tx.segments(tx.flight());
-        tx.reduce(in_flight, arrival.now);
+        tx.reduce(in_flight, sample.now);
         tx.enter(Phase::Loss);
         tx.set_cwnd(1);
         tx.send_from(tx.una());
-        tx.restart(arrival.now);
+        tx.restart(sample.now);
     }
 
-    fn on_rto(&mut self, tx: &mut SenderView<'_>, now: Instant) {
+    fn on_rto(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
         self.dupacks = 0;
         self.recover = tx.max();
         let in_flight = tx.segments(tx.flight());
@@ -72,12 +72,12 @@ impl Recovery for Tahoe {
         tx.send_from(tx.una());
     }
 
-    fn pick(&mut self, tx: &mut SenderView<'_>) -> Pick {
+    fn pick(&mut self, tx: &mut RecoveryContext<'_>) -> NextSend {
         let window = tx.cwnd().saturating_add(limited(tx, self.dupacks));
         if fits(tx, window) {
-            Pick::Next
+            NextSend::Next
         } else {
-            Pick::Nothing
+            NextSend::Nothing
         }
     }
 }

@@ -5,7 +5,7 @@
 //! [`Scoreboard::judged`]. Segments that were sent again are kept beside the board in the order in which they were sent
 //! last, as Linux keeps all of them (`tsorted_sent_queue`).
 
-use super::{Scoreboard, Sent};
+use super::{Scoreboard, SentRun};
 use bentpipe_base::Instant;
 use std::collections::{BTreeSet, VecDeque};
 
@@ -18,24 +18,24 @@ pub(super) struct Resent(BTreeSet<Order>);
 
 impl Resent {
     /// Those of `ring`.
-    pub(super) fn of(ring: &VecDeque<Sent>) -> Self {
+    pub(super) fn of(ring: &VecDeque<SentRun>) -> Self {
         let theirs = ring.iter().filter(|sent| Self::has(sent));
         Self(theirs.map(|sent| (sent.at, sent.to())).collect())
     }
 
     /// Whether `sent` belongs here.
-    fn has(sent: &Sent) -> bool {
+    fn has(sent: &SentRun) -> bool {
         sent.transmits > 1 && sent.is_out()
     }
 
-    pub(super) fn insert(&mut self, sent: &Sent) {
+    pub(super) fn insert(&mut self, sent: &SentRun) {
         if Self::has(sent) {
             self.0.insert((sent.at, sent.to()));
         }
     }
 
     #[inline]
-    pub(super) fn remove(&mut self, sent: &Sent) {
+    pub(super) fn remove(&mut self, sent: &SentRun) {
         if Self::has(sent) {
             self.0.remove(&(sent.at, sent.to()));
         }
@@ -111,7 +111,7 @@ impl Scoreboard {
 
     fn last_sent_once_before(&self, latest: Order) -> Option<Instant> {
         let start = self.index(self.judged);
-        let before = |sent: &Sent| (sent.at, sent.from + u64::from(sent.len)) < latest;
+        let before = |sent: &SentRun| (sent.at, sent.from + u64::from(sent.len)) < latest;
         // Nothing above `judged` was sent again.
         let (mut low, mut end) = (start, self.ring.len());
         while low < end {

@@ -2,32 +2,35 @@
 
 use crate::Side;
 use bentpipe_base::{Instant, Seq};
-use bentpipe_tcp::{Config, Connection, Handshake, Segment};
+use bentpipe_tcp::{Config, Connection, EstablishedState, Segment};
 use bentpipe_wire::Flags;
 
 /// A handshake under way.
-pub(super) struct Opening {
+pub(super) struct HandshakeTracker {
     /// Whence the SYN came.
     opener: Side,
-    syn: Greeting,
-    answer: Option<Greeting>,
+    syn: SynInfo,
+    answer: Option<SynInfo>,
     /// The largest segment that an end takes that does not say.
     default_mss: u16,
 }
 
 /// What a packet meant to a handshake.
-pub(super) enum Seen {
+pub(super) enum Progress {
     /// A part of it.
-    Part,
+    Continues,
     /// The connection is none to split.
-    Stray,
+    NotSplit,
     /// It is done: the legs towards the opener, and towards the other end.
-    Done { near: Handshake, far: Handshake },
+    Complete {
+        near: EstablishedState,
+        far: EstablishedState,
+    },
 }
 
 /// What a SYN tells.
 #[derive(Clone, Copy)]
-struct Greeting {
+struct SynInfo {
     seq: Seq,
     mss: u16,
     sack: bool,
@@ -37,7 +40,7 @@ struct Greeting {
     clock: Option<(u32, Instant)>,
 }
 
-impl Greeting {
+impl SynInfo {
     /// `default_mss` is what its sender takes where it does not say.
     fn new(segment: &Segment, default_mss: u16, now: Instant) -> Self {
         let options = segment.options.as_deref();
@@ -61,52 +64,58 @@ impl Greeting {
     }
 }
 
-impl Opening {
+impl HandshakeTracker {
     pub(super) fn new(opener: Side, syn: &Segment, default_mss: u16, now: Instant) -> Self {
         Self {
             opener,
-            syn: Greeting::new(syn, default_mss, now),
+            syn: SynInfo::new(syn, default_mss, now),
             answer: None,
             default_mss,
         }
     }
 
     /// A packet of the connection from side `from`; `plain`: without what the legs do not speak.
-    pub(super) fn see(&mut self, from: Side, segment: &Segment, plain: bool, now: Instant) -> Seen {
+    pub(super) fn see(
+        &mut self,
+        from: Side,
+        segment: &Segment,
+        plain: bool,
+        now: Instant,
+    ) -> Progress {
         let flags = segment.flags;
         let (syn, ack) = (flags.contains(Flags::SYN), flags.contains(Flags::ACK));
         let data = !segment.payload.is_empty() || flags.contains(Flags::FIN);
         if flags.contains(Flags::RST) || syn && (!plain || data) {
-            return Seen::Stray;
+            return Progress::NotSplit;
         }
         match (syn, ack, from == self.opener) {
             (true, false, true) => {
-                let again = Greeting::new(segment, self.default_mss, now);
+                let again = SynInfo::new(segment, self.default_mss, now);
                 if again.seq != self.syn.seq {
                     self.answer = None;
                 }
                 self.syn = again;
-                Seen::Part
+                Progress::Continues
             }
             (true, true, false) if segment.ack == self.syn.seq + 1 => {
-                self.answer = Some(Greeting::new(segment, self.default_mss, now));
-                Seen::Part
+                self.answer = Some(SynInfo::new(segment, self.default_mss, now));
+                Progress::Continues
             }
             (false, true, true) => self.finish(segment, now),
             // An old answer, or a challenge to the SYN (RFC 5961).
-            (_, true, false) if !data => Seen::Part,
-            _ => Seen::Stray,
+            (_, true, false) if !data => Progress::Continues,
+            _ => Progress::NotSplit,
         }
     }
 
     /// The opener acknowledges, and may send data.
-    fn finish(&self, segment: &Segment, now: Instant) -> Seen {
+    fn finish(&self, segment: &Segment, now: Instant) -> Progress {
         let Some(answer) = self.answer else {
-            return Seen::Stray;
+            return Progress::NotSplit;
         };
         let ahead = segment.seq.offset_from(self.syn.seq + 1);
         if segment.ack != answer.seq + 1 || ahead < 0 {
-            return Seen::Stray;
+            return Progress::NotSplit;
         }
         let syn = self.syn;
         let (mss, sack) = (syn.mss.min(answer.mss), syn.sack && answer.sack);
@@ -118,8 +127,8 @@ impl Opening {
             .zip(answer.clock(now))
             .filter(|_| syn.clock.is_some());
         let window = u64::from(segment.window) << scales.map_or(0, |(opener, _)| opener);
-        Seen::Done {
-            near: Handshake {
+        Progress::Complete {
+            near: EstablishedState {
                 iss: answer.seq,
                 irs: syn.seq,
                 mss,
@@ -128,7 +137,7 @@ impl Opening {
                 scales: scales.map(|(opener, other)| (other, opener)),
                 window,
             },
-            far: Handshake {
+            far: EstablishedState {
                 iss: syn.seq,
                 irs: answer.seq,
                 mss,
@@ -144,13 +153,13 @@ impl Opening {
 
 /// The legs towards the sender of the first data segment that came and towards the other end, where both
 /// ends were configured like `ends` and there was no handshake.
-pub(super) fn unseen(segment: &Segment, ends: &Config) -> [Handshake; 2] {
+pub(super) fn unseen(segment: &Segment, ends: &Config) -> [EstablishedState; 2] {
     let scale = ends.window_scale();
     // The first of its segments may have been lost on the way here.
     let begin = |next: Seq| Seq(next.0.wrapping_sub(1) / Connection::ROUND * Connection::ROUND);
     let (first, expected) = (begin(segment.seq), begin(segment.ack));
     let stamps = segment.timestamps.filter(|_| ends.timestamps);
-    let near = Handshake {
+    let near = EstablishedState {
         iss: expected,
         irs: first,
         mss: ends.mss,
@@ -159,7 +168,7 @@ pub(super) fn unseen(segment: &Segment, ends: &Config) -> [Handshake; 2] {
         scales: ends.window_scaling.then_some((scale, scale)),
         window: ends.receive_buffer.0,
     };
-    let far = Handshake {
+    let far = EstablishedState {
         iss: first,
         irs: expected,
         clocks: near.clocks.map(|(ours, peer)| (peer, ours)),

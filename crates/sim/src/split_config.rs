@@ -1,7 +1,7 @@
 //! From a gateway that splits, in a scenario, to the machine.
 
 use crate::SimError;
-use crate::endpoints;
+use crate::endpoint_builder;
 use bentpipe_base::Bytes;
 use bentpipe_gateway_config as gateway_config;
 use bentpipe_pep::Side;
@@ -12,7 +12,7 @@ use bentpipe_wire::Tcp;
 use std::sync::Arc;
 
 /// The image of the gateway called `name`, which splits as `split` says.
-pub(crate) fn config(
+pub(crate) fn of_gateway(
     scenario: &Scenario,
     name: &str,
     gateway: &Gateway,
@@ -42,7 +42,7 @@ pub(crate) fn config(
             Arc::make_mut(leg).receive_buffer = window;
         }
     }
-    config.standing = (!gateway.endpoint.handshakes()).then(|| Arc::new(base));
+    config.without_handshake = (!gateway.endpoint.handshakes()).then(|| Arc::new(base));
     config.seed = seed;
     Ok(config)
 }
@@ -62,9 +62,9 @@ fn refuse(name: &str, split: &gateway_config::Config) -> Result<(), SimError> {
 
 /// What both legs start from.
 fn endpoint(scenario: &Scenario, name: &str, endpoint: &Endpoint) -> Result<tcp::Config, SimError> {
-    let mut config = endpoints::preset(endpoint, scenario.ip);
+    let mut config = endpoint_builder::preset(endpoint, scenario.ip);
     if let Some(recovery) = &endpoint.recovery {
-        config.recovery = endpoints::recovery(recovery, &format!("gateways.{name}"))?;
+        config.recovery = endpoint_builder::recovery(recovery, &format!("gateways.{name}"))?;
     }
     if let tcp::ns2::WireSize::Fixed { data, bare } = config.ns2.wire_size {
         let told = |bytes: Option<Bytes>, or| bytes.map_or(or, |bytes| bytes.0 as u32);

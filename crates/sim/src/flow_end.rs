@@ -9,8 +9,8 @@ use bentpipe_cc::Congestion;
 use bentpipe_tcp::{Config, Connection};
 use std::sync::Arc;
 
-pub(crate) struct End {
-    pub(crate) party: Party,
+pub(crate) struct FlowEnd {
+    pub(crate) protocol: Protocol,
     pub(crate) record: Record,
     /// Number of its first byte less one.
     pub(crate) iss: Seq,
@@ -22,8 +22,8 @@ pub(crate) struct End {
     pub(crate) cut: Option<Instant>,
     /// When its application was done.
     pub(crate) done: Option<Instant>,
-    /// The line its packets leave by.
-    pub(crate) line: usize,
+    /// The link its packets leave by.
+    pub(crate) link: usize,
     /// The host of the other end.
     pub(crate) peer_host: u16,
 }
@@ -33,7 +33,7 @@ pub(crate) struct End {
     clippy::large_enum_variant,
     reason = "nearly all ends are of TCP, whose packets find their connection without a pointer more"
 )]
-pub(crate) enum Party {
+pub(crate) enum Protocol {
     /// A connection and the application that uses it.
     Tcp(Tcp),
     /// The machine of a file.
@@ -51,22 +51,22 @@ pub(crate) struct Tcp {
     pub(crate) app: Application,
 }
 
-impl End {
+impl FlowEnd {
     /// Its TCP, if it is an end of that.
     #[inline]
     pub(crate) fn tcp(&self) -> Option<&Tcp> {
-        match &self.party {
-            Party::Tcp(tcp) => Some(tcp),
-            Party::Saratoga(_) => None,
+        match &self.protocol {
+            Protocol::Tcp(tcp) => Some(tcp),
+            Protocol::Saratoga(_) => None,
         }
     }
 
     /// The same, to be changed.
     #[inline]
     pub(crate) fn tcp_mut(&mut self) -> Option<&mut Tcp> {
-        match &mut self.party {
-            Party::Tcp(tcp) => Some(tcp),
-            Party::Saratoga(_) => None,
+        match &mut self.protocol {
+            Protocol::Tcp(tcp) => Some(tcp),
+            Protocol::Saratoga(_) => None,
         }
     }
 
@@ -85,9 +85,9 @@ impl End {
     /// When it has something to do next.
     #[inline]
     pub(crate) fn due(&self) -> Instant {
-        let started = match &self.party {
-            Party::Tcp(tcp) => tcp.connection.as_ref(),
-            Party::Saratoga(file) => return file.deadline().unwrap_or(Instant::MAX),
+        let started = match &self.protocol {
+            Protocol::Tcp(tcp) => tcp.connection.as_ref(),
+            Protocol::Saratoga(file) => return file.deadline().unwrap_or(Instant::MAX),
         };
         let Some(connection) = started else {
             return if self.opens { self.start } else { Instant::MAX };
@@ -101,8 +101,8 @@ impl End {
     /// When its application wants to be called.
     #[inline]
     pub(crate) fn app_due(&self) -> Instant {
-        match (&self.party, self.record.connected) {
-            (Party::Tcp(tcp), Some(_)) => tcp.app.deadline().unwrap_or(Instant::MAX),
+        match (&self.protocol, self.record.connected) {
+            (Protocol::Tcp(tcp), Some(_)) => tcp.app.deadline().unwrap_or(Instant::MAX),
             _ => Instant::MAX,
         }
     }
@@ -123,10 +123,10 @@ impl End {
     /// Hears the events of the connection; whether there were any.
     #[inline]
     pub(crate) fn hear(&mut self, now: Instant) -> bool {
-        let Party::Tcp(Tcp {
+        let Protocol::Tcp(Tcp {
             connection: Some(connection),
             ..
-        }) = &mut self.party
+        }) = &mut self.protocol
         else {
             return false;
         };
@@ -142,11 +142,11 @@ impl End {
     /// business of it.
     #[inline]
     pub(crate) fn call(&mut self, now: Instant) {
-        if let Party::Tcp(Tcp {
+        if let Protocol::Tcp(Tcp {
             connection: Some(connection),
             app,
             ..
-        }) = &mut self.party
+        }) = &mut self.protocol
             && self.record.connected.is_some()
         {
             let mut socket = Socket {

@@ -10,8 +10,8 @@
 //! until the recovery point, sends the next segment at each partial acknowledgement, and takes what
 //! that acknowledged off dupwnd and then cwnd.
 
-use super::turn::{Action, Turn, may_begin, newack, timeout};
-use crate::recovery::{Arrival, Pick, Recovery, SenderView};
+use super::agent::{Action, SendAllowance, may_begin, newack, timeout};
+use crate::recovery::{AckSample, NextSend, Recovery, RecoveryContext};
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
 
@@ -24,7 +24,7 @@ pub(crate) struct Reno {
     dupwnd: u32,
     recover: u64,
     action: Action,
-    turn: Turn,
+    allowance: SendAllowance,
     resend: bool,
     /// A partial acknowledgement has started the timer anew.
     settled: bool,
@@ -38,7 +38,7 @@ impl Reno {
         }
     }
 
-    fn begin(&mut self, tx: &mut SenderView<'_>, now: Instant) {
+    fn begin(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
         self.recover = tx.max();
         self.action = Action::Dupack;
         self.dupwnd = tx.dupthresh();
@@ -50,8 +50,8 @@ impl Reno {
     }
 
     /// A partial acknowledgement (`partialnewack`).
-    fn deflate(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
-        let acked = arrival.delivery.acked;
+    fn deflate(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
+        let acked = sample.delivery.acked;
         if self.dupwnd > acked {
             self.dupwnd -= acked.saturating_sub(1);
         } else {
@@ -60,10 +60,10 @@ impl Reno {
         }
         if !self.settled {
             self.settled = true;
-            tx.settle(arrival.now);
+            tx.settle(sample.now);
         }
         self.resend = true;
-        self.turn.within = 2;
+        self.allowance.within = 2;
     }
 }
 
@@ -76,10 +76,10 @@ impl Recovery for Reno {
         }
     }
 
-    fn on_ack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
+    fn on_ack(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
         let recovering = self.partial && self.action == Action::Dupack;
         if recovering && tx.una() < self.recover {
-            self.deflate(tx, arrival);
+            self.deflate(tx, sample);
             return;
         }
         if self.action == Action::Dupack && (!self.partial || self.dupwnd > 0) {
@@ -89,58 +89,58 @@ impl Recovery for Reno {
         self.dupacks = 0;
         self.settled = false;
         self.resend = false;
-        self.turn = Turn::OPEN;
+        self.allowance = SendAllowance::OPEN;
         if tx.phase() == Phase::Recovery {
             tx.enter(Phase::Open);
         }
-        newack(tx, arrival, self.recover);
+        newack(tx, sample, self.recover);
     }
 
-    fn on_dupack(&mut self, tx: &mut SenderView<'_>, arrival: &Arrival) {
+    fn on_dupack(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
         self.dupacks += 1;
         let dupthresh = tx.dupthresh();
-        self.turn = match (self.dupacks < dupthresh, self.partial) {
-            (true, _) if tx.limited_transmit() => Turn::ONE,
-            (true, _) => Turn::SHUT,
-            (false, true) => Turn {
+        self.allowance = match (self.dupacks < dupthresh, self.partial) {
+            (true, _) if tx.limited_transmit() => SendAllowance::ONE,
+            (true, _) => SendAllowance::SHUT,
+            (false, true) => SendAllowance {
                 within: 2,
                 beyond: 0,
             },
-            (false, false) => Turn::OPEN,
+            (false, false) => SendAllowance::OPEN,
         };
         if self.dupacks == dupthresh {
             let again = !self.partial && self.action == Action::Dupack;
             if again || may_begin(tx, self.recover) {
-                self.begin(tx, arrival.now);
+                self.begin(tx, sample.now);
             }
         } else if self.dupacks > dupthresh && self.action == Action::Dupack {
             self.dupwnd += 1;
         }
     }
 
-    fn on_rto(&mut self, tx: &mut SenderView<'_>, now: Instant) {
+    fn on_rto(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
         self.dupwnd = 0;
         self.dupacks = 0;
         self.recover = tx.max();
         self.action = Action::Timeout;
-        self.turn = Turn::OPEN;
+        self.allowance = SendAllowance::OPEN;
         self.resend = false;
         timeout(tx, now);
     }
 
-    fn pick(&mut self, tx: &mut SenderView<'_>) -> Pick {
+    fn pick(&mut self, tx: &mut RecoveryContext<'_>) -> NextSend {
         if self.resend {
-            return Pick::Again(tx.una(), tx.max());
+            return NextSend::Again(tx.una(), tx.max());
         }
         let window = tx.cwnd() + self.dupwnd;
-        self.turn.pick(tx, window, self.dupacks)
+        self.allowance.pick(tx, window, self.dupacks)
     }
 
-    fn on_sent(&mut self, _tx: &mut SenderView<'_>, _from: u64, _to: u64) {
+    fn on_sent(&mut self, _tx: &mut RecoveryContext<'_>, _from: u64, _to: u64) {
         if self.resend {
             self.resend = false;
         } else {
-            self.turn.spend();
+            self.allowance.spend();
         }
     }
 }

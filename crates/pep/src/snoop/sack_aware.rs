@@ -15,15 +15,15 @@
 
 use super::Verdict;
 use super::cache::{Cached, Place};
-use super::half::{Desk, Track};
-use crate::{Packet, View};
+use super::flow_direction::{Context, DirectionState};
+use crate::{Packet, SegmentView};
 use bentpipe_base::{Instant, Seq};
 use core::time::Duration;
 use std::collections::VecDeque;
 
 /// State of one direction.
 #[derive(Default)]
-pub(super) struct Standard {
+pub(super) struct SackAware {
     /// Duplicates since the acknowledgement advanced.
     dupacks: u32,
     /// The highest number of a transmission that surely arrived.
@@ -41,106 +41,106 @@ pub(super) struct Standard {
 /// The timer doubles so many times at most.
 const MOST_BACKOFF: u32 = 6;
 
-impl Standard {
+impl SackAware {
     pub(super) fn on_data<P: Packet>(
         &mut self,
-        track: &mut Track<P>,
-        view: &View<'_, P::Endpoint>,
+        state: &mut DirectionState<P>,
+        view: &SegmentView<'_, P::Endpoint>,
         packet: &P,
-        desk: &mut Desk<'_, P>,
+        context: &mut Context<'_, P>,
     ) {
-        let in_order = track.seen.is_none_or(|seen| view.seq >= seen);
-        let mut place = track.cache.place(view.seq, view.end());
+        let in_order = state.seen.is_none_or(|seen| view.seq >= seen);
+        let mut place = state.cache.place(view.seq, view.end());
         let size = packet.wire_length();
         if place == Place::Overlaps {
-            track.cache.cut(view.seq, view.end());
-            place = track.cache.place(view.seq, view.end());
+            state.cache.cut(view.seq, view.end());
+            place = state.cache.place(view.seq, view.end());
         }
         match place {
             Place::Same(index) => {
-                desk.counters.resent += 1;
-                let grows = track
+                context.counters.resent += 1;
+                let grows = state
                     .cache
                     .get(index)
                     .is_some_and(|entry| entry.size < size);
-                if !grows || track.has_room(size, desk) {
-                    track.cache.refresh(index, packet.clone(), size);
+                if !grows || state.has_room(size, context) {
+                    state.cache.refresh(index, packet.clone(), size);
                 }
-                if let Some(entry) = track.cache.get_mut(index) {
+                if let Some(entry) = state.cache.get_mut(index) {
                     entry.resent = true;
                     entry.tries = 0;
                     entry.timed = false;
-                    entry.order = track.order;
-                    entry.sent = desk.now;
+                    entry.order = state.order;
+                    entry.sent = context.now;
                 }
                 if index == 0 {
-                    self.restart(track, desk.now);
+                    self.restart(state, context.now);
                 }
             }
-            Place::Free(index) if track.has_room(size, desk) => {
-                desk.counters.cached += 1;
-                desk.counters.resent += u64::from(!in_order);
-                let mut entry = Cached::new(view.seq, view.end(), packet.clone(), desk.now);
-                entry.first = track.order;
-                entry.order = track.order;
+            Place::Free(index) if state.has_room(size, context) => {
+                context.counters.cached += 1;
+                context.counters.resent += u64::from(!in_order);
+                let mut entry = Cached::new(view.seq, view.end(), packet.clone(), context.now);
+                entry.first = state.order;
+                entry.order = state.order;
                 entry.resent = !in_order;
-                track.cache.insert(index, entry);
+                state.cache.insert(index, entry);
                 if in_order {
-                    self.log.push_back((track.order, view.seq));
+                    self.log.push_back((state.order, view.seq));
                 }
             }
-            Place::Free(_) | Place::Overlaps => desk.counters.uncached += 1,
+            Place::Free(_) | Place::Overlaps => context.counters.uncached += 1,
         }
-        if track.deadline.is_none() {
-            self.restart(track, desk.now);
+        if state.deadline.is_none() {
+            self.restart(state, context.now);
         }
     }
 
     /// The acknowledgement advances.
     pub(super) fn advance<P: Packet>(
         &mut self,
-        track: &mut Track<P>,
-        view: &View<'_, P::Endpoint>,
-        desk: &mut Desk<'_, P>,
+        state: &mut DirectionState<P>,
+        view: &SegmentView<'_, P::Endpoint>,
+        context: &mut Context<'_, P>,
     ) {
-        track.ack = Some(view.ack);
+        state.ack = Some(view.ack);
         let mut sent = None;
         let mut smooth = true;
-        while let Some(entry) = track.cache.pop_before(view.ack) {
+        while let Some(entry) = state.cache.pop_before(view.ack) {
             // Karn's rule; and what waited behind a gap tells nothing about the link.
             smooth &= entry.tries == 0 && !entry.resent && !entry.sacked;
             sent = Some(entry.sent);
-            self.arrived(&entry, desk.now, track.rtt.least());
+            self.arrived(&entry, context.now, state.rtt.least());
         }
         if let Some(sent) = sent.filter(|_| smooth) {
-            track.rtt.sample(desk.now - sent);
+            state.rtt.sample(context.now - sent);
         }
         self.dupacks = 0;
         self.backoff = 0;
         if !self.ranges.is_empty() {
             self.ranges.retain(|&(_, right)| right > view.ack);
         }
-        self.take_sack(track, view, desk);
-        self.repair(track, desk);
-        self.restart(track, desk.now);
+        self.take_sack(state, view, context);
+        self.repair(state, context);
+        self.restart(state, context.now);
     }
 
     /// A duplicate of the last acknowledgement.
     pub(super) fn duplicate<P: Packet>(
         &mut self,
-        track: &mut Track<P>,
-        view: &View<'_, P::Endpoint>,
-        desk: &mut Desk<'_, P>,
+        state: &mut DirectionState<P>,
+        view: &SegmentView<'_, P::Endpoint>,
+        context: &mut Context<'_, P>,
     ) -> Verdict {
-        if self.take_sack(track, view, desk) {
+        if self.take_sack(state, view, context) {
             // It reports a duplicate segment, not a missing one (RFC 2883).
             return Verdict::Pass;
         }
         self.dupacks = self.dupacks.saturating_add(1);
-        self.repair(track, desk);
-        match track.awaited() {
-            Some(head) if !head.resent && head.tries < desk.config.tries => {
-                desk.counters.suppressed += 1;
+        self.repair(state, context);
+        match state.awaited() {
+            Some(head) if !head.resent && head.tries < context.config.tries => {
+                context.counters.suppressed += 1;
                 Verdict::Suppress
             }
             _ => Verdict::Pass,
@@ -150,33 +150,37 @@ impl Standard {
     /// The same acknowledgement with news for the sender: only its SACK blocks concern us.
     pub(super) fn news<P: Packet>(
         &mut self,
-        track: &mut Track<P>,
-        view: &View<'_, P::Endpoint>,
-        desk: &mut Desk<'_, P>,
+        state: &mut DirectionState<P>,
+        view: &SegmentView<'_, P::Endpoint>,
+        context: &mut Context<'_, P>,
     ) {
-        self.take_sack(track, view, desk);
-        self.repair(track, desk);
+        self.take_sack(state, view, context);
+        self.repair(state, context);
     }
 
-    pub(super) fn on_timeout<P: Packet>(&mut self, track: &mut Track<P>, desk: &mut Desk<'_, P>) {
-        if track.awaited().is_none() {
+    pub(super) fn on_timeout<P: Packet>(
+        &mut self,
+        state: &mut DirectionState<P>,
+        context: &mut Context<'_, P>,
+    ) {
+        if state.awaited().is_none() {
             return;
         }
-        let Some(order) = track.retransmit(0, true, desk) else {
+        let Some(order) = state.retransmit(0, true, context) else {
             return;
         };
-        if let Some(head) = track.cache.get_mut(0) {
+        if let Some(head) = state.cache.get_mut(0) {
             // A receiver may take a SACK block back (RFC 2018, section 8).
             head.sacked = false;
             self.log.push_back((order, head.seq));
         }
         self.backoff = (self.backoff + 1).min(MOST_BACKOFF);
-        self.restart(track, desk.now);
+        self.restart(state, context.now);
     }
 
-    fn restart<P: Packet>(&self, track: &mut Track<P>, now: Instant) {
-        let timeout = track.rtt.timeout() * (1 << self.backoff);
-        track.deadline = (!track.cache.is_empty()).then(|| now + timeout);
+    fn restart<P: Packet>(&self, state: &mut DirectionState<P>, now: Instant) {
+        let timeout = state.rtt.timeout() * (1 << self.backoff);
+        state.deadline = (!state.cache.is_empty()).then(|| now + timeout);
     }
 
     /// `entry` is known to have arrived. Which of its transmissions was it?
@@ -192,9 +196,9 @@ impl Standard {
     /// Learns from SACK blocks. Returns whether the first reports a duplicate segment.
     fn take_sack<P: Packet>(
         &mut self,
-        track: &mut Track<P>,
-        view: &View<'_, P::Endpoint>,
-        desk: &Desk<'_, P>,
+        state: &mut DirectionState<P>,
+        view: &SegmentView<'_, P::Endpoint>,
+        context: &Context<'_, P>,
     ) -> bool {
         let Some(first) = view.sack.first() else {
             return false;
@@ -204,10 +208,10 @@ impl Standard {
         };
         let duplicate = first.right <= view.ack || view.sack.get(1).is_some_and(inside);
         for block in view.sack.iter().skip(usize::from(duplicate)) {
-            let sent = track.seen.is_some_and(|seen| block.right <= seen);
+            let sent = state.seen.is_some_and(|seen| block.right <= seen);
             if view.ack < block.left && block.left < block.right && sent {
                 self.sacks = true;
-                self.cover(track, block.left, block.right, desk);
+                self.cover(state, block.left, block.right, context);
             }
         }
         duplicate
@@ -216,10 +220,10 @@ impl Standard {
     /// Everything from `left` up to `right` has arrived. Touches only what is new.
     fn cover<P: Packet>(
         &mut self,
-        track: &mut Track<P>,
+        state: &mut DirectionState<P>,
         left: Seq,
         right: Seq,
-        desk: &Desk<'_, P>,
+        context: &Context<'_, P>,
     ) {
         let from = self.ranges.partition_point(|range| range.1 < left);
         let touched = self.ranges[from..]
@@ -230,14 +234,14 @@ impl Standard {
             return;
         }
         // Whoever invents ranges shall not fill our memory.
-        if touched == 0 && self.ranges.len() > track.cache.len() + 4 {
+        if touched == 0 && self.ranges.len() > state.cache.len() + 4 {
             return;
         }
         let mut merged = (left, right);
         let mut gap = left;
         for index in from..from + touched {
             let range = self.ranges[index];
-            self.mark(track, gap, range.0, desk.now);
+            self.mark(state, gap, range.0, context.now);
             gap = range.1;
             if range.0 < merged.0 {
                 merged.0 = range.0;
@@ -246,38 +250,38 @@ impl Standard {
                 merged.1 = range.1;
             }
         }
-        self.mark(track, gap, right, desk.now);
+        self.mark(state, gap, right, context.now);
         self.ranges.splice(from..from + touched, [merged]);
         // What was too much for the cache was sent after the last that is in it.
-        if let Some(back) = track.cache.back().filter(|back| back.end < right) {
-            let passed = back.first + u64::from(desk.config.threshold);
+        if let Some(back) = state.cache.back().filter(|back| back.end < right) {
+            let passed = back.first + u64::from(context.config.threshold);
             self.delivered = self.delivered.max(passed);
         }
     }
 
-    fn mark<P>(&mut self, track: &mut Track<P>, left: Seq, right: Seq, now: Instant) {
-        let mut index = track.cache.after(left);
-        while let Some(entry) = track.cache.get_mut(index) {
+    fn mark<P>(&mut self, state: &mut DirectionState<P>, left: Seq, right: Seq, now: Instant) {
+        let mut index = state.cache.after(left);
+        while let Some(entry) = state.cache.get_mut(index) {
             if entry.end > right {
                 break;
             }
             if entry.seq >= left && !entry.sacked {
                 entry.sacked = true;
                 let entry = &*entry;
-                self.arrived(entry, now, track.rtt.least());
+                self.arrived(entry, now, state.rtt.least());
             }
             index += 1;
         }
     }
 
     /// Sends again what is known to be lost.
-    fn repair<P: Packet>(&mut self, track: &mut Track<P>, desk: &mut Desk<'_, P>) {
-        let Some(ack) = track.ack else {
+    fn repair<P: Packet>(&mut self, state: &mut DirectionState<P>, context: &mut Context<'_, P>) {
+        let Some(ack) = state.ack else {
             return;
         };
-        let threshold = u64::from(desk.config.threshold);
+        let threshold = u64::from(context.config.threshold);
         while let Some(&(order, seq)) = self.log.front() {
-            let acknowledged = seq < ack && track.cache.front().is_none_or(|head| seq < head.seq);
+            let acknowledged = seq < ack && state.cache.front().is_none_or(|head| seq < head.seq);
             if !acknowledged && (!self.sacks || order + threshold > self.delivered) {
                 break;
             }
@@ -285,22 +289,22 @@ impl Standard {
             if acknowledged {
                 continue;
             }
-            let index = track.cache.after(seq);
-            let lost = track.cache.get(index).is_some_and(|entry| {
+            let index = state.cache.after(seq);
+            let lost = state.cache.get(index).is_some_and(|entry| {
                 entry.order == order && entry.seq == seq && !entry.sacked && !entry.resent
             });
             if lost {
-                self.again(track, index, desk);
+                self.again(state, index, context);
             }
         }
-        if !self.sacks && self.head_is_lost(track, threshold) {
-            self.again(track, 0, desk);
+        if !self.sacks && self.head_is_lost(state, threshold) {
+            self.again(state, 0, context);
         }
     }
 
     /// Without SACK: whether the segment that the receiver waits for is lost.
-    fn head_is_lost<P: Packet>(&self, track: &Track<P>, threshold: u64) -> bool {
-        let Some(head) = track.awaited().filter(|head| !head.resent) else {
+    fn head_is_lost<P: Packet>(&self, state: &DirectionState<P>, threshold: u64) -> bool {
+        let Some(head) = state.awaited().filter(|head| !head.resent) else {
             return false;
         };
         // Each transmission since the last that surely arrived, other than its own, explains one
@@ -313,15 +317,20 @@ impl Standard {
         head.order + threshold <= self.delivered || u64::from(self.dupacks) >= explained + threshold
     }
 
-    fn again<P: Packet>(&mut self, track: &mut Track<P>, index: usize, desk: &mut Desk<'_, P>) {
-        let Some(order) = track.retransmit(index, false, desk) else {
+    fn again<P: Packet>(
+        &mut self,
+        state: &mut DirectionState<P>,
+        index: usize,
+        context: &mut Context<'_, P>,
+    ) {
+        let Some(order) = state.retransmit(index, false, context) else {
             return;
         };
-        if let Some(entry) = track.cache.get(index) {
+        if let Some(entry) = state.cache.get(index) {
             self.log.push_back((order, entry.seq));
         }
         if index == 0 {
-            self.restart(track, desk.now);
+            self.restart(state, context.now);
         }
     }
 }

@@ -8,14 +8,14 @@ const HALF: Duration = Duration::from_secs(150);
 
 /// The least of the samples of the last 150 to 300 s.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct LeastRtt {
+pub(crate) struct MinRtt {
     /// The least of the half that lasts, and of the one before.
     halves: [Option<Duration>; 2],
     /// When the half that lasts began.
     began: Instant,
 }
 
-impl LeastRtt {
+impl MinRtt {
     /// `rtt` was measured at `now`.
     pub(crate) fn observe(&mut self, rtt: Duration, now: Instant) {
         let age = now.since(self.began);
@@ -45,7 +45,7 @@ mod tests {
     #[test]
     fn a_longer_path_is_believed_after_five_minutes_at_most() {
         let at = |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000);
-        let mut least = LeastRtt::default();
+        let mut least = MinRtt::default();
         assert_eq!(least.get(), None);
         least.observe(Duration::from_millis(50), at(1));
         for second in 2..150 {

@@ -4,15 +4,15 @@ use super::cache::Cache;
 use super::config::{Config, Rules};
 use super::ns2::Ns2;
 use super::rtt::Rtt;
-use super::standard::Standard;
+use super::sack_aware::SackAware;
 use super::{Counters, Verdict};
-use crate::{Packet, Side, View};
+use crate::{Packet, SegmentView, Side};
 use bentpipe_base::{Bytes, Instant, Seq};
 use bentpipe_wire::Flags;
 use std::collections::VecDeque;
 
-/// What a half may use of the agent while it handles one packet.
-pub(super) struct Desk<'a, P> {
+/// What a direction may use of the agent while it handles one packet.
+pub(super) struct Context<'a, P> {
     pub(super) config: &'a Config,
     pub(super) now: Instant,
     /// Where the data goes.
@@ -24,7 +24,7 @@ pub(super) struct Desk<'a, P> {
 }
 
 /// What both sets of rules keep.
-pub(super) struct Track<P> {
+pub(super) struct DirectionState<P> {
     pub(super) cache: Cache<P>,
     pub(super) rtt: Rtt,
     /// The highest acknowledgement.
@@ -37,15 +37,15 @@ pub(super) struct Track<P> {
     pub(super) deadline: Option<Instant>,
 }
 
-enum Judge {
-    Standard(Standard),
+enum AckRules {
+    SackAware(SackAware),
     Ns2(Ns2),
 }
 
 /// One direction of a flow.
-pub(super) struct Half<P> {
-    track: Track<P>,
-    judge: Judge,
+pub(super) struct FlowDirection<P> {
+    state: DirectionState<P>,
+    rules: AckRules,
     /// Window and flags of the last acknowledgement: another one with others carries news.
     last: Option<(u16, Flags)>,
 }
@@ -55,10 +55,10 @@ const PLAUSIBLE: u32 = 1 << 30;
 /// No packet carries more.
 const LONGEST: u32 = 1 << 24;
 
-impl<P: Packet> Half<P> {
+impl<P: Packet> FlowDirection<P> {
     pub(super) fn new(config: &Config) -> Self {
         Self {
-            track: Track {
+            state: DirectionState {
                 cache: Cache::new(),
                 rtt: Rtt::new(config),
                 ack: None,
@@ -66,9 +66,9 @@ impl<P: Packet> Half<P> {
                 order: 0,
                 deadline: None,
             },
-            judge: match config.rules {
-                Rules::Standard => Judge::Standard(Standard::default()),
-                Rules::Ns2 => Judge::Ns2(Ns2::default()),
+            rules: match config.rules {
+                Rules::SackAware => AckRules::SackAware(SackAware::default()),
+                Rules::Ns2 => AckRules::Ns2(Ns2::default()),
             },
             last: None,
         }
@@ -76,108 +76,110 @@ impl<P: Packet> Half<P> {
 
     /// Bytes on the wire of its copies.
     pub(super) const fn bytes(&self) -> Bytes {
-        self.track.cache.bytes()
+        self.state.cache.bytes()
     }
 
     pub(super) const fn deadline(&self) -> Option<Instant> {
-        self.track.deadline
+        self.state.deadline
     }
 
     /// A packet goes towards the receiver: `snoop_data` of the papers.
     pub(super) fn on_data(
         &mut self,
-        view: &View<'_, P::Endpoint>,
+        view: &SegmentView<'_, P::Endpoint>,
         packet: &P,
-        desk: &mut Desk<'_, P>,
+        context: &mut Context<'_, P>,
     ) {
         let len = view.sequence_length();
         if len == 0 || len > LONGEST {
             return;
         }
-        let known = self.track.ack.or(self.track.seen);
+        let known = self.state.ack.or(self.state.seen);
         if known.is_some_and(|known| !plausible(view.end(), known)) {
-            *self = Self::new(desk.config);
+            *self = Self::new(context.config);
         }
-        let track = &mut self.track;
-        track.order += 1;
+        let state = &mut self.state;
+        state.order += 1;
         if view.flags.contains(Flags::SYN) {
             // Its losses take no window down, and a round-trip time is not known yet.
-            track.seen = Some(view.end());
+            state.seen = Some(view.end());
             return;
         }
-        if track.ack.is_some_and(|ack| view.end() <= ack) {
+        if state.ack.is_some_and(|ack| view.end() <= ack) {
             return;
         }
-        match &mut self.judge {
-            Judge::Standard(rules) => rules.on_data(track, view, packet, desk),
-            Judge::Ns2(rules) => rules.on_data(track, view, packet, desk),
+        match &mut self.rules {
+            AckRules::SackAware(rules) => rules.on_data(state, view, packet, context),
+            AckRules::Ns2(rules) => rules.on_data(state, view, packet, context),
         }
-        if track.seen.is_none_or(|seen| view.end() > seen) {
-            track.seen = Some(view.end());
+        if state.seen.is_none_or(|seen| view.end() > seen) {
+            state.seen = Some(view.end());
         }
     }
 
     /// A packet comes from the receiver: `snoop_ack` of the papers.
     pub(super) fn on_ack(
         &mut self,
-        view: &View<'_, P::Endpoint>,
-        desk: &mut Desk<'_, P>,
+        view: &SegmentView<'_, P::Endpoint>,
+        context: &mut Context<'_, P>,
     ) -> Verdict {
         if !view.flags.contains(Flags::ACK) {
             return Verdict::Pass;
         }
-        let known = self.track.ack.or(self.track.seen);
+        let known = self.state.ack.or(self.state.seen);
         if known.is_some_and(|known| !plausible(view.ack, known)) {
-            *self = Self::new(desk.config);
+            *self = Self::new(context.config);
         }
-        let before = self.track.ack;
+        let before = self.state.ack;
         if before.is_some_and(|before| view.ack < before) {
             return Verdict::Pass;
         }
         let duplicate = before == Some(view.ack) && self.is_plain(view);
-        self.last = Some((view.window, state(view.flags)));
-        let track = &mut self.track;
-        if track.seen.is_none_or(|seen| seen < view.ack) {
-            track.seen = Some(view.ack);
+        self.last = Some((view.window, significant_flags(view.flags)));
+        let state = &mut self.state;
+        if state.seen.is_none_or(|seen| seen < view.ack) {
+            state.seen = Some(view.ack);
         }
         let advances = before != Some(view.ack);
-        match &mut self.judge {
-            Judge::Standard(rules) if advances => rules.advance(track, view, desk),
-            Judge::Ns2(rules) if advances => rules.advance(track, view, desk),
-            Judge::Standard(rules) if duplicate => return rules.duplicate(track, view, desk),
-            Judge::Ns2(rules) if duplicate => return rules.duplicate(track, view, desk),
-            Judge::Standard(rules) => rules.news(track, view, desk),
-            Judge::Ns2(_) => {}
+        match &mut self.rules {
+            AckRules::SackAware(rules) if advances => rules.advance(state, view, context),
+            AckRules::Ns2(rules) if advances => rules.advance(state, view, context),
+            AckRules::SackAware(rules) if duplicate => {
+                return rules.duplicate(state, view, context);
+            }
+            AckRules::Ns2(rules) if duplicate => return rules.duplicate(state, view, context),
+            AckRules::SackAware(rules) => rules.news(state, view, context),
+            AckRules::Ns2(_) => {}
         }
         Verdict::Pass
     }
 
     /// The deadline has come.
-    pub(super) fn on_timeout(&mut self, desk: &mut Desk<'_, P>) {
-        self.track.deadline = None;
-        match &mut self.judge {
-            Judge::Standard(rules) => rules.on_timeout(&mut self.track, desk),
-            Judge::Ns2(rules) => rules.on_timeout(&mut self.track, desk),
+    pub(super) fn on_timeout(&mut self, context: &mut Context<'_, P>) {
+        self.state.deadline = None;
+        match &mut self.rules {
+            AckRules::SackAware(rules) => rules.on_timeout(&mut self.state, context),
+            AckRules::Ns2(rules) => rules.on_timeout(&mut self.state, context),
         }
     }
 
     /// Whether it says nothing but what the last acknowledgement said, SACK blocks apart. With a
     /// window of zero, an answer to a probe looks like that, and its sender waits for it.
-    fn is_plain(&self, view: &View<'_, P::Endpoint>) -> bool {
+    fn is_plain(&self, view: &SegmentView<'_, P::Endpoint>) -> bool {
         let speaks = [Flags::SYN, Flags::FIN, Flags::RST, Flags::URG];
         view.payload == 0
             && view.window != 0
             && !speaks.iter().any(|&flag| view.flags.contains(flag))
-            && self.last == Some((view.window, state(view.flags)))
+            && self.last == Some((view.window, significant_flags(view.flags)))
     }
 }
 
-impl<P: Packet> Track<P> {
+impl<P: Packet> DirectionState<P> {
     /// Whether a copy of `size` may be kept.
-    pub(super) fn has_room(&self, size: Bytes, desk: &Desk<'_, P>) -> bool {
-        self.cache.len() < desk.config.packets
-            && self.cache.bytes() + size <= desk.config.bytes
-            && desk.buffered + size <= desk.config.total
+    pub(super) fn has_room(&self, size: Bytes, context: &Context<'_, P>) -> bool {
+        self.cache.len() < context.config.packets
+            && self.cache.bytes() + size <= context.config.bytes
+            && context.buffered + size <= context.config.total
     }
 
     /// The first copy, if it is what the receiver waits for.
@@ -191,22 +193,22 @@ impl<P: Packet> Track<P> {
         &mut self,
         index: usize,
         timed: bool,
-        desk: &mut Desk<'_, P>,
+        context: &mut Context<'_, P>,
     ) -> Option<u64> {
         let entry = self.cache.get_mut(index)?;
-        if entry.tries >= desk.config.tries {
+        if entry.tries >= context.config.tries {
             return None;
         }
         self.order += 1;
         entry.tries += 1;
         entry.order = self.order;
-        entry.sent = desk.now;
+        entry.sent = context.now;
         entry.timed = timed;
-        desk.out.push_back((desk.to, entry.packet.clone()));
+        context.out.push_back((context.to, entry.packet.clone()));
         if timed {
-            desk.counters.timeouts += 1;
+            context.counters.timeouts += 1;
         } else {
-            desk.counters.retransmitted += 1;
+            context.counters.retransmitted += 1;
         }
         Some(self.order)
     }
@@ -222,6 +224,6 @@ fn plausible(seq: Seq, known: Seq) -> bool {
 }
 
 /// The flags that tell of the receiver's state; PSH tells nothing.
-fn state(flags: Flags) -> Flags {
+fn significant_flags(flags: Flags) -> Flags {
     Flags::from_bits(flags.bits() & !Flags::PSH.bits())
 }

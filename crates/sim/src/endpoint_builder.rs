@@ -2,7 +2,7 @@
 
 use crate::SimError;
 use crate::app::{Application, Bulk, OnOff, Pattern, Requester, Responder, Sink};
-use crate::end::{End, Party, Tcp};
+use crate::flow_end::{FlowEnd, Protocol, Tcp};
 use crate::saratoga::{Plan, SaratogaEndpoint};
 use crate::socket::Record;
 use bentpipe_base::{Bytes, Instant, Seq, Stream};
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What the ends of one flow are made from.
-pub(crate) struct Maker<'s> {
+pub(crate) struct EndpointBuilder<'s> {
     pub(crate) scenario: &'s Scenario,
     pub(crate) topology: &'s Topology<'s>,
     pub(crate) seed: u64,
@@ -64,10 +64,10 @@ impl Kind<'_> {
     }
 }
 
-impl<'s> Maker<'s> {
+impl<'s> EndpointBuilder<'s> {
     /// The two ends of `flow`, the opener first, and whether they stand from the start. Where they
     /// are and how they reach each other is not filled in.
-    pub(crate) fn ends(&mut self, flow: &Flow) -> Result<([End; 2], bool), SimError> {
+    pub(crate) fn ends(&mut self, flow: &Flow) -> Result<([FlowEnd; 2], bool), SimError> {
         if let Some(app) = &flow.app {
             let path = self.path(&flow.from, &flow.to)?;
             return Ok((self.file(flow, app, &path)?, false));
@@ -83,7 +83,7 @@ impl<'s> Maker<'s> {
             (sink, source)
         };
         let tcp = |config: &Arc<Config>, app| {
-            Party::Tcp(Tcp {
+            Protocol::Tcp(Tcp {
                 config: Arc::clone(config),
                 shared: None,
                 connection: None,
@@ -140,7 +140,7 @@ impl<'s> Maker<'s> {
     }
 
     /// The two ends of a file by Saratoga.
-    fn file(&self, flow: &Flow, app: &str, path: &Path<'_>) -> Result<[End; 2], SimError> {
+    fn file(&self, flow: &Flow, app: &str, path: &Path<'_>) -> Result<[FlowEnd; 2], SimError> {
         let (true, Amount::Bytes(size)) = (flow.is_saratoga(), flow.amount) else {
             return Err(SimError::App {
                 flow: flow.name.clone(),
@@ -173,7 +173,7 @@ impl<'s> Maker<'s> {
         Ok([true, false].map(|opens| {
             let start = opens.then_some(Instant::ZERO + flow.start);
             let file = SaratogaEndpoint::new(plan.clone(), start);
-            self.end(flow, Party::Saratoga(Box::new(file)), opens)
+            self.end(flow, Protocol::Saratoga(Box::new(file)), opens)
         }))
     }
 
@@ -226,7 +226,7 @@ impl<'s> Maker<'s> {
         })
     }
 
-    fn end(&self, flow: &Flow, party: Party, opens: bool) -> End {
+    fn end(&self, flow: &Flow, protocol: Protocol, opens: bool) -> FlowEnd {
         let start = Instant::ZERO + flow.start;
         let cut = match flow.amount {
             Amount::Duration(duration) => Some(start + duration),
@@ -235,8 +235,8 @@ impl<'s> Maker<'s> {
         let source = opens == (flow.opened_by == flow.from);
         let role = if opens { "opener" } else { "acceptor" };
         let draw = Stream::new(self.seed, &format!("flow.{}.{role}", flow.name)).bits();
-        End {
-            party,
+        FlowEnd {
+            protocol,
             record: Record::new(cut.unwrap_or(Instant::MAX), self.wire),
             // Any 32 of the bits.
             iss: Seq(draw as u32),
@@ -244,7 +244,7 @@ impl<'s> Maker<'s> {
             opens,
             cut: cut.filter(|_| source),
             done: None,
-            line: 0,
+            link: 0,
             peer_host: 0,
         }
     }

@@ -2,7 +2,7 @@
 //! window, and when timers start anew. The streams, the peer's window, the pacer and the counters are none of its
 //! business.
 
-use super::{Arrival, Sender};
+use super::{AckSample, Sender};
 use crate::ns2;
 use crate::scoreboard::Scoreboard;
 use bentpipe_base::Instant;
@@ -12,10 +12,10 @@ use std::time::Duration;
 /// The sender, as a [`Recovery`](crate::recovery::Recovery) sees it. Sequence space is counted in 64-bit offsets, the
 /// window in segments.
 #[derive(Debug)]
-pub struct SenderView<'a>(pub(super) &'a mut Sender);
+pub struct RecoveryContext<'a>(pub(super) &'a mut Sender);
 
 /// What it sees.
-impl SenderView<'_> {
+impl RecoveryContext<'_> {
     /// The first offset not acknowledged (SND.UNA).
     #[inline]
     pub(crate) fn una(&self) -> u64 {
@@ -136,14 +136,14 @@ impl SenderView<'_> {
         self.0.rto.srtt()
     }
 
-    /// The least round-trip time of late, of the samples that [`Self::observe_least_rtt`] was given.
-    pub(crate) fn least_rtt(&self) -> Option<Duration> {
-        self.0.least_rtt.get()
+    /// The least round-trip time of late, of the samples that [`Self::observe_min_rtt`] was given.
+    pub(crate) fn min_rtt(&self) -> Option<Duration> {
+        self.0.min_rtt.get()
     }
 }
 
 /// What it does.
-impl SenderView<'_> {
+impl RecoveryContext<'_> {
     /// Goes on sending from `offset`: with what was sent before, or without.
     pub(crate) fn send_from(&mut self, offset: u64) {
         self.0.next = offset;
@@ -173,8 +173,8 @@ impl SenderView<'_> {
 
     /// Tells the congestion control of an acknowledgement.
     #[inline]
-    pub(crate) fn grow(&mut self, arrival: &Arrival) {
-        self.0.grow(arrival);
+    pub(crate) fn grow(&mut self, sample: &AckSample) {
+        self.0.grow(sample);
     }
 
     /// The state of loss recovery changes.
@@ -236,12 +236,12 @@ impl SenderView<'_> {
     }
 
     /// A sample for the least round-trip time.
-    pub(crate) fn observe_least_rtt(&mut self, rtt: Duration, now: Instant) {
-        self.0.least_rtt.observe(rtt, now);
+    pub(crate) fn observe_min_rtt(&mut self, rtt: Duration, now: Instant) {
+        self.0.min_rtt.observe(rtt, now);
     }
 
     /// Takes samples of what SACK blocks name: see [`Sender::clock_by_sack`].
-    pub(crate) fn clock_by_sack(&mut self, arrival: &mut Arrival) {
-        self.0.clock_by_sack(arrival);
+    pub(crate) fn clock_by_sack(&mut self, sample: &mut AckSample) {
+        self.0.clock_by_sack(sample);
     }
 }

@@ -1,0 +1,59 @@
+//! A run of segments in flight: one entry of the scoreboard.
+
+use bentpipe_base::Instant;
+
+/// Consecutive segments in flight that were sent at one instant, all of one length.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SentRun {
+    pub(crate) from: u64,
+    /// When it was last sent.
+    pub(crate) at: Instant,
+    /// Bytes of each, a FIN among them.
+    pub(crate) len: u32,
+    /// How many.
+    pub(crate) count: u32,
+    /// How often it was sent.
+    pub(crate) transmits: u16,
+    /// Held by the peer.
+    pub(crate) sacked: bool,
+    /// Taken for lost.
+    pub(crate) lost: bool,
+    /// Sent again since, and on its way.
+    pub(crate) again: bool,
+}
+
+impl SentRun {
+    /// Where the last of them ends.
+    #[inline]
+    pub(crate) fn to(&self) -> u64 {
+        self.from + u64::from(self.len) * u64::from(self.count)
+    }
+
+    /// Whether it is on its way as far as is known: neither held by the peer nor taken for lost, or sent again since.
+    #[inline]
+    pub(super) fn is_out(&self) -> bool {
+        !self.sacked && (!self.lost || self.again)
+    }
+
+    /// Whether `next`, the segment behind them, is one of them.
+    #[inline]
+    pub(super) fn goes_on_with(&self, next: &Self) -> bool {
+        (self.at, self.len, self.transmits) == (next.at, next.len, next.transmits)
+    }
+
+    /// Takes off those that end at or below `end`, which is not before the end of the first.
+    #[inline]
+    pub(super) fn take(&mut self, end: u64) -> Self {
+        let count = match self.to() > end {
+            true => ((end - self.from) / u64::from(self.len.max(1))) as u32,
+            false => self.count,
+        };
+        let taken = Self { count, ..*self };
+        self.from = taken.to();
+        self.count -= count;
+        taken
+    }
+}
+
+// Tens of thousands may be in flight.
+const _: () = assert!(size_of::<SentRun>() <= 32);
