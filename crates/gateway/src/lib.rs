@@ -38,12 +38,14 @@ pub use bentpipe_gateway_config::{
     Policy, Profile, Quic,
 };
 pub use bentpipe_interception::{InterceptError, Limit, Marks, ProbeError, lost_over_loopback};
-pub use bentpipe_relay::{AdmissionMode, Entry, ListenError, Snapshot};
+pub use bentpipe_relay::{AdmissionMode, ListenError, NamedCounter, Snapshot};
 pub use config::{ConfigError, load};
 pub use congestion::CongestionError;
 pub use gateway::{Ending, Gateway, Meter, RunError, StartError};
 pub use handle::{CommandError, Handle};
 pub use manage::protocol;
-pub use manage::{ManageError, Manager, Source};
+pub use manage::{ConfigSource, ManageError, Manager};
 pub use shutdown::{Shutdown, SignalError};
-pub use status::{FlowStatus, Flows, Half, LegStatus, LimitsNow, Status, Unsplit};
+pub use status::{
+    FlowCounts, FlowLegStatus, FlowStatus, LegStatus, LimitsNow, Status, UnsplitCount,
+};

@@ -87,9 +87,9 @@ pub enum ManageError {
 
 /// Where a reload takes the configuration from.
 #[derive(Clone)]
-pub struct Source(Arc<dyn Fn() -> Result<Config, String> + Send + Sync>);
+pub struct ConfigSource(Arc<dyn Fn() -> Result<Config, String> + Send + Sync>);
 
-impl Source {
+impl ConfigSource {
     /// From `read`, which says in words why there is none.
     pub fn new(read: impl Fn() -> Result<Config, String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(read))
@@ -109,9 +109,9 @@ impl Source {
     }
 }
 
-impl fmt::Debug for Source {
+impl fmt::Debug for ConfigSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Source")
+        f.write_str("ConfigSource")
     }
 }
 
@@ -134,7 +134,7 @@ impl Manager {
     pub fn start(
         config: &Config,
         handle: &Handle,
-        source: &Source,
+        source: &ConfigSource,
         predecessor: Option<&Path>,
     ) -> Result<Self, ManageError> {
         if let Some(path) = predecessor.filter(|path| UnixStream::connect(path).is_err()) {
@@ -262,7 +262,7 @@ fn retire(path: &Path) -> Result<(), ManageError> {
 /// Where clients of the control socket are heard.
 struct ControlServer {
     handle: Handle,
-    source: Source,
+    source: ConfigSource,
     metrics: Metrics,
 }
 

@@ -38,9 +38,9 @@ pub struct Status {
     /// Seconds since its start.
     pub uptime: f64,
     /// What becomes of new flows.
-    pub standing: AdmissionMode,
+    pub admission: AdmissionMode,
     /// How many flows there are, by state.
-    pub flows: Flows,
+    pub flows: FlowCounts,
     /// How many there may be.
     pub limits: LimitsNow,
     /// Bytes that wait in buffers and pipes, the kernel's overhead included.
@@ -56,7 +56,7 @@ pub struct Status {
     /// What has passed unsplit, by kind, reason and policy: packets.
     pub passed: BTreeMap<String, u64>,
     /// What has passed unsplit, by reason.
-    pub unsplit: Vec<Unsplit>,
+    pub unsplit: Vec<UnsplitCount>,
     /// The flows that carry most, those first.
     pub busiest: Vec<FlowStatus>,
     /// Seconds that their rates are over: since somebody looked before, or since the start.
@@ -65,7 +65,7 @@ pub struct Status {
 
 /// Flows by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Flows {
+pub struct FlowCounts {
     /// In the gateway's books.
     pub open: u64,
     /// Clients in the middle of their handshake with the gateway.
@@ -84,7 +84,7 @@ pub struct Flows {
 
 /// What has passed unsplit for one reason: the kernel's count.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Unsplit {
+pub struct UnsplitCount {
     /// Which: see `docs/gateway.md`.
     pub reason: String,
     /// Packets; of connections, their SYNs.
@@ -132,7 +132,7 @@ pub struct LegStatus {
 
 /// One leg of one flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Half {
+pub struct FlowLegStatus {
     /// Smoothed round-trip time, in seconds.
     pub rtt: f64,
     /// Segments sent again.
@@ -145,9 +145,9 @@ pub struct Half {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FlowStatus {
     /// The host towards the ground.
-    pub ground: SocketAddr,
+    pub lan_host: SocketAddr,
     /// The host towards the satellite.
-    pub space: SocketAddr,
+    pub sat_host: SocketAddr,
     /// Bytes from the ground to the satellite.
     pub to_sat: u64,
     /// Bytes from the satellite to the ground.
@@ -157,9 +157,9 @@ pub struct FlowStatus {
     /// Of late, in bytes a second.
     pub to_lan_rate: f64,
     /// The terrestrial leg.
-    pub lan: Half,
+    pub lan: FlowLegStatus,
     /// The satellite leg.
-    pub sat: Half,
+    pub sat: FlowLegStatus,
 }
 
 /// The host towards the ground and that towards the satellite.
@@ -248,9 +248,9 @@ impl StatusCollector {
                 ..LegStatus::default()
             }
         });
-        let mut flows = Flows {
+        let mut flows = FlowCounts {
             open: snapshot.open,
-            ..Flows::default()
+            ..FlowCounts::default()
         };
         let mut buffered = shared.memory().in_pipes();
         let mut pairs: HashMap<HostPair, [Option<&Connection>; 2]> = HashMap::new();
@@ -282,7 +282,7 @@ impl StatusCollector {
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
             uptime: now.since(self.facts.began).as_secs_f64(),
-            standing: shared.mode(),
+            admission: shared.mode(),
             flows,
             limits: LimitsNow {
                 flows: bounds.suspend,
@@ -320,36 +320,39 @@ impl StatusCollector {
         let seconds = now.since(*when).as_secs_f64().max(1e-3);
         let mut flows: Vec<FlowStatus> = pairs
             .iter()
-            .filter_map(|((ground, space), pair)| {
+            .filter_map(|((lan_host, sat_host), pair)| {
                 let [Some(lan), Some(sat)] = pair else {
                     return None;
                 };
                 let carried = [lan.info.bytes_received.0, sat.info.bytes_received.0];
-                let was = before.get(&(*ground, *space)).copied().unwrap_or_default();
+                let was = before
+                    .get(&(*lan_host, *sat_host))
+                    .copied()
+                    .unwrap_or_default();
                 let rate = |leg_id: LegId| {
                     let leg_id = leg_id as usize;
                     carried[leg_id].saturating_sub(was[leg_id]) as f64 / seconds
                 };
                 Some(FlowStatus {
-                    ground: *ground,
-                    space: *space,
+                    lan_host: *lan_host,
+                    sat_host: *sat_host,
                     to_sat: carried[0],
                     to_lan: carried[1],
                     to_sat_rate: rate(LegId::Lan),
                     to_lan_rate: rate(LegId::Sat),
-                    lan: Half::of(lan),
-                    sat: Half::of(sat),
+                    lan: FlowLegStatus::of(lan),
+                    sat: FlowLegStatus::of(sat),
                 })
             })
             .collect();
         if now.since(*when) >= SPAN {
             let carried =
-                |flow: &FlowStatus| ((flow.ground, flow.space), [flow.to_sat, flow.to_lan]);
+                |flow: &FlowStatus| ((flow.lan_host, flow.sat_host), [flow.to_sat, flow.to_lan]);
             self.earlier = (now, flows.iter().map(carried).collect());
         }
         let busy = |flow: &FlowStatus| flow.to_sat_rate + flow.to_lan_rate;
         flows.sort_by(|a, b| {
-            let ends = |flow: &FlowStatus| (flow.ground, flow.space);
+            let ends = |flow: &FlowStatus| (flow.lan_host, flow.sat_host);
             busy(b).total_cmp(&busy(a)).then(ends(a).cmp(&ends(b)))
         });
         flows.truncate(BUSIEST);
@@ -357,12 +360,12 @@ impl StatusCollector {
     }
 }
 
-fn unsplit(meter: &Meter) -> Vec<Unsplit> {
+fn unsplit(meter: &Meter) -> Vec<UnsplitCount> {
     let counts = meter.passed().unwrap_or_else(|error| {
         tracing::warn!(%error, "what passes unsplit cannot be counted");
         Vec::new()
     });
-    let unsplit = counts.into_iter().map(|count| Unsplit {
+    let unsplit = counts.into_iter().map(|count| UnsplitCount {
         reason: count.name,
         packets: count.packets,
         bytes: count.bytes.0,
@@ -375,7 +378,7 @@ const ESTABLISHED: u8 = 1;
 const SYN_SENT: u8 = 2;
 const SYN_RECEIVED: u8 = 3;
 
-impl Flows {
+impl FlowCounts {
     fn count(&mut self, pair: &[Option<&Connection>; 2]) {
         if pair.iter().flatten().any(|connection| !connection.held) {
             self.closing += 1;
@@ -418,7 +421,7 @@ impl LegStatus {
     }
 }
 
-impl Half {
+impl FlowLegStatus {
     fn of(connection: &Connection) -> Self {
         Self {
             rtt: connection.info.rtt.as_secs_f64(),

@@ -526,7 +526,7 @@ fn hand_over_bypassed(stage: &Stage, path: &Path, config: &str) {
     std::thread::sleep(Duration::from_millis(100));
     let status = protocol::ask(path, &Request::Status).unwrap();
     let status = &status["status"];
-    assert_eq!(status["standing"], "bypassed");
+    assert_eq!(status["admission"], "bypassed");
     assert_eq!(status["counters"]["accepted"], 0, "{status}");
 }
 

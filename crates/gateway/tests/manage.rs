@@ -6,7 +6,7 @@ mod support;
 
 use bentpipe_gateway::protocol::{self, AskError, Request};
 use bentpipe_gateway::{
-    Config, ControlSocket, Gateway, Handle, ManageError, Manager, Shutdown, Source,
+    Config, ConfigSource, ControlSocket, Gateway, Handle, ManageError, Manager, Shutdown,
 };
 use bentpipe_os::{need, nft};
 use rustix::process::{Gid, Uid};
@@ -59,7 +59,7 @@ fn start(
     let (ready, readied) = mpsc::channel();
     let source = {
         let (text, path) = (Arc::clone(&text), path.clone());
-        Source::new(move || {
+        ConfigSource::new(move || {
             let mut config = parse(&text.lock().unwrap())?;
             config.control = ControlSocket::At(path.clone());
             Ok(config)
@@ -141,7 +141,7 @@ fn the_status_shows_flows_by_state_and_the_busiest_first() {
     let _dialling = stage.burst(1, (Ip::V4.beyond(), 80).into());
 
     let status = gateway.status();
-    assert_eq!(status["standing"], "serving");
+    assert_eq!(status["admission"], "serving");
     assert_eq!(status["pid"], std::process::id());
     assert_eq!(status["flows"]["established"], 5, "{status}");
     assert_eq!(status["flows"]["half_closed"], 1, "{status}");
@@ -152,11 +152,11 @@ fn the_status_shows_flows_by_state_and_the_busiest_first() {
     // The client is on the satellite's side of the stage.
     let busiest = &status["busiest"][0];
     assert_eq!(
-        busiest["space"],
+        busiest["sat_host"],
         pairs[3].0.local_addr().unwrap().to_string()
     );
     assert_eq!(
-        busiest["ground"],
+        busiest["lan_host"],
         pairs[3].0.peer_addr().unwrap().to_string()
     );
     assert_eq!(busiest["to_lan"], 300_000);
@@ -204,10 +204,10 @@ fn bypass_lets_new_flows_pass_and_takes_them_back() {
     let mut old = stage.pair(Ip::V4);
     // The kernel has connected a client before the gateway accepts it.
     eventually("the first flow", || gateway.accepted() == 1);
-    assert_eq!(gateway.status()["standing"], "serving");
+    assert_eq!(gateway.status()["admission"], "serving");
     gateway.ask(&Request::Bypass { on: true }).unwrap();
     // However short a time ago it was looked at.
-    assert_eq!(gateway.status()["standing"], "bypassed");
+    assert_eq!(gateway.status()["admission"], "bypassed");
     let mut new: Vec<_> = Ip::BOTH.map(|ip| stage.pair(ip)).into();
     assert!(!stage.intercepts());
     exchange(&mut old);
@@ -303,7 +303,7 @@ fn a_reload_does_not_need_an_nft_that_hangs() {
         pairs.push(stage.pair(Ip::V4));
         pairs.iter_mut().for_each(exchange);
         assert!(begun.elapsed() < Duration::from_secs(2));
-        assert_eq!(gateway.status()["standing"], "serving");
+        assert_eq!(gateway.status()["admission"], "serving");
     }
     reload.join().unwrap();
     assert!(gateway.accepted() > before, "split meanwhile");
@@ -370,7 +370,7 @@ fn a_bad_file_changes_nothing_and_says_why() {
     *gateway.text.lock().unwrap() = QUICK.to_owned();
     gateway.ask(&Request::Reload).unwrap();
     let after = gateway.status();
-    for part in ["standing", "limits", "sat", "lan"] {
+    for part in ["admission", "limits", "sat", "lan"] {
         assert_eq!(before[part], after[part]);
     }
 }
@@ -385,7 +385,7 @@ fn a_retired_gateway_ends_with_its_last_flow() {
     let before = gateway.accepted();
     let mut new = stage.pair(Ip::V4);
     assert_eq!(gateway.accepted(), before, "new flows pass");
-    eventually("draining", || gateway.status()["standing"] == "draining");
+    eventually("draining", || gateway.status()["admission"] == "draining");
     let refused = gateway.ask(&Request::Bypass { on: false }).unwrap_err();
     assert!(refused.to_string().contains("drains"), "{refused}");
     exchange(&mut old);
@@ -513,7 +513,7 @@ fn the_control_socket_is_for_its_owner_and_group() {
     let watcher = stranger(&[0]);
     assert_eq!(watcher[0], "ok");
     assert!(watcher[1].contains("only root"), "{watcher:?}");
-    assert_eq!(gateway.status()["standing"], "serving");
+    assert_eq!(gateway.status()["admission"], "serving");
 }
 
 #[test]
@@ -523,7 +523,7 @@ fn a_second_gateway_does_not_take_the_control_socket() {
     let gateway = managed(&stage);
     let mut config = parse(QUICK).unwrap();
     config.control = ControlSocket::At(gateway.path.clone());
-    let source = Source::new(|| Err("none".to_owned()));
+    let source = ConfigSource::new(|| Err("none".to_owned()));
     let refused = Manager::start(&config, &gateway.handle, &source, None).unwrap_err();
     assert!(matches!(refused, ManageError::InUse(_)), "{refused}");
     config.control = ControlSocket::At(Path::new("/proc/no/such/place").to_owned());
@@ -541,7 +541,7 @@ fn a_successor_without_its_metrics_retires_nobody() {
     let mut config = parse(QUICK).unwrap();
     config.control = ControlSocket::At(gateway.path.clone());
     config.metrics = Some("192.0.2.55:9463".parse().unwrap());
-    let source = Source::new(|| Err("none".to_owned()));
+    let source = ConfigSource::new(|| Err("none".to_owned()));
     let start = || Manager::start(&config, &gateway.handle, &source, Some(&gateway.path));
     let refused = stage.gateway.run(start).unwrap().unwrap_err();
     assert!(matches!(refused, ManageError::Metrics { .. }), "{refused}");

@@ -4,7 +4,7 @@
 
 mod support;
 
-use bentpipe_gateway::{Config, Gateway, Handle, Manager, Shutdown, Source};
+use bentpipe_gateway::{Config, ConfigSource, Gateway, Handle, Manager, Shutdown};
 use bentpipe_os::need;
 use bentpipe_os::netns::Netns;
 use serde_json::Value;
@@ -40,7 +40,7 @@ fn watched(stage: &Stage, more: &str) -> Watched {
         let shutdown = Arc::clone(&shutdown);
         move || {
             let gateway = Gateway::start(&config).unwrap();
-            let source = Source::new(|| Err("none".to_owned()));
+            let source = ConfigSource::new(|| Err("none".to_owned()));
             let _manager = Manager::start(&config, &gateway.handle(), &source, None).unwrap();
             ready.send(gateway.handle()).unwrap();
             gateway.run_until(&shutdown).unwrap();

@@ -323,7 +323,7 @@ fn nothing_waits_for_an_nft_that_hangs() {
     let ask = |request| protocol::ask(&socket, &request);
     let standing = || {
         std::thread::sleep(Duration::from_millis(210));
-        ask(Request::Status).unwrap()["status"]["standing"].clone()
+        ask(Request::Status).unwrap()["status"]["admission"].clone()
     };
     assert_eq!(standing(), "suspended");
     pairs.truncate(1);

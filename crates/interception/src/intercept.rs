@@ -2,9 +2,9 @@
 //! listeners. The nft tables go with the process; rules and routes, inert without it, go with the
 //! value or are swept by the next start.
 
-use crate::listeners::DecoyListener;
+use crate::admission_switch::AdmissionSwitch;
+use crate::decoy_listener::DecoyListener;
 use crate::ruleset::{HOOK_PRIORITY, PassReason, Ruleset, SwitchPosition};
-use crate::switch::AdmissionSwitch;
 use crate::table_thread::{TableEvent, TableThread};
 use bentpipe_gateway_config::{Config, Interface};
 use bentpipe_os::netlink::{Diversion, Family, Mark, Netlink, NetlinkError};

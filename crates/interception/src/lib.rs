@@ -7,20 +7,22 @@
 //! Begin with the head of `ruleset.rs`.
 #![forbid(unsafe_code)]
 
+mod admission_switch;
+mod decoy_listener;
 pub mod forwarding;
 mod intercept;
-mod listeners;
+mod listen_addresses;
 mod loopback_probe;
 mod mark;
 mod nat_detection;
 mod ruleset;
-mod switch;
 mod table_thread;
 
+pub use admission_switch::AdmissionSwitch;
+pub use decoy_listener::DecoyListener;
 pub use intercept::{InterceptError, Interception, PassCounters};
-pub use listeners::{DecoyListener, ListenAddresses};
+pub use listen_addresses::ListenAddresses;
 pub use loopback_probe::{ProbeError, lost_over_loopback};
 pub use mark::{Marks, WORKERS};
-pub use ruleset::{Crossing, Limit, PassReason, Ruleset};
-pub use switch::AdmissionSwitch;
+pub use ruleset::{Ingress, Limit, PassReason, Ruleset};
 pub use table_thread::TableEvent;

@@ -12,7 +12,7 @@
 //!   matches decides, and what is done without any. What is to be split gets a priority of ours, which tells
 //!   entrance (leg and profile) and worker. Not a mark: a SYN that passes in the end keeps the operator's. `enter`
 //!   remembers it ([`syn_entrance`]).
-//! - `standing`: the first thing that these are asked: whether the gateway splits new flows at present.
+//! - `admission`: the first thing that these are asked: whether the gateway splits new flows at present.
 //!   That is the [`Switch`]'s position, which needs no nft to change; where nobody holds it, the
 //!   gateway does not attend. What is not split passes end to end, counted by the reason, and `deliver`
 //!   still serves the flows that stand.
@@ -47,15 +47,15 @@
 //!   delivered here. SYNs only to sockets that have a mark: those in TIME_WAIT have none, and would
 //!   catch those of new connections.
 
-mod admission;
 mod mss;
 mod passed_syns;
+mod switch_position;
 mod syn_entrance;
 
-pub(crate) use admission::SwitchPosition;
-pub use admission::{Limit, PassReason};
+pub(crate) use switch_position::SwitchPosition;
+pub use switch_position::{Limit, PassReason};
 
-use crate::listeners::ListenAddresses;
+use crate::listen_addresses::ListenAddresses;
 use crate::mark::Marks;
 use bentpipe_base::Bytes;
 use bentpipe_gateway_config::{Action, Interface, LegId, Policy, Quic};
@@ -65,7 +65,7 @@ use std::fmt::Write as _;
 
 /// New connections that arrive by `leg` and leave by the other go to one of `addresses`.
 #[derive(Clone, Debug)]
-pub struct Crossing {
+pub struct Ingress {
     /// By which leg they arrive.
     pub leg: LegId,
     /// Without a profile, then by profile; never empty.
@@ -97,16 +97,6 @@ const COUNTERS: [&str; 15] = [
     "unsplit_other",
 ];
 
-/// nft's words for a family, its own and in a rule on `tproxy`, and a listener of it.
-type Listening = (&'static str, &'static str, std::net::SocketAddr);
-
-impl ListenAddresses {
-    fn listeners(&self) -> impl Iterator<Item = Listening> {
-        let v6 = self.v6.map(|address| ("ipv6", "ip6", address));
-        [Some(("ipv4", "ip", self.v4)), v6].into_iter().flatten()
-    }
-}
-
 /// Where in the forward hook SYNs are held, and where in the prerouting hook packets are delivered: behind every
 /// chain of an operator.
 pub(crate) const HOOK_PRIORITY: i32 = 10_000;
@@ -134,7 +124,7 @@ pub struct Ruleset {
     /// By [`LegId`].
     pub interfaces: [Vec<Interface>; 2],
     /// Which new connections are for it.
-    pub crossings: Vec<Crossing>,
+    pub ingresses: Vec<Ingress>,
     /// The operator's policies, the first that matches first.
     pub policies: Vec<Policy>,
     /// What becomes of QUIC.
@@ -151,18 +141,15 @@ fn is(key: &str, Mark { value, mask }: Mark) -> String {
 impl Ruleset {
     /// Whether there are listeners of IPv6.
     pub(crate) fn has_v6(&self) -> bool {
-        let mut addresses = self
-            .crossings
-            .iter()
-            .flat_map(|crossing| &crossing.addresses);
+        let mut addresses = self.ingresses.iter().flat_map(|ingress| &ingress.addresses);
         addresses.any(|addresses| addresses.v6.is_some())
     }
 
-    /// Each crossing and profile, and its doors: the order is that of the queues.
+    /// Each ingress and profile, and its doors: the order is that of the queues.
     pub fn entrances(&self) -> impl Iterator<Item = (LegId, usize, &ListenAddresses)> {
-        self.crossings.iter().flat_map(|crossing| {
-            let addresses = crossing.addresses.iter().enumerate();
-            addresses.map(|(profile, addresses)| (crossing.leg, profile, addresses))
+        self.ingresses.iter().flat_map(|ingress| {
+            let addresses = ingress.addresses.iter().enumerate();
+            addresses.map(|(profile, addresses)| (ingress.leg, profile, addresses))
         })
     }
 
@@ -201,10 +188,10 @@ impl Ruleset {
             .iter()
             .map(|name| format!("counter {name} {{\n}}\n"))
             .collect();
-        let crosses: String = (0..self.crossings.len())
+        let crosses: String = (0..self.ingresses.len())
             .map(|number| format!("chain cross_{number} {{\n}}\n"))
             .collect();
-        let (own, passing, standing) = (self.own(), self.passing(), admission::chain());
+        let (own, passing, admission) = (self.own(), self.passing(), switch_position::chain());
         let (passed, entering) = (
             passed_syns::sets(),
             syn_entrance::sets(self.seed, self.queued),
@@ -214,7 +201,7 @@ impl Ruleset {
         let ours = self.marks.intercepted();
         format!(
             "\
-{counters}{switch}{passed}{entering}{standing}chain choose {{
+{counters}{switch}{passed}{entering}{admission}chain choose {{
 }}
 {crosses}chain hold {{
   type filter hook forward priority {HOOK_PRIORITY}; policy accept;
@@ -419,8 +406,8 @@ chain by_kind {{
         for matches in passed_syns::matches() {
             let _ = writeln!(commands, "add rule {table} choose {matches} accept");
         }
-        for (number, crossing) in self.crossings.iter().enumerate() {
-            let (crosses, back) = (self.crosses(crossing.leg), self.set(crossing.leg));
+        for (number, ingress) in self.ingresses.iter().enumerate() {
+            let (crosses, back) = (self.crosses(ingress.leg), self.set(ingress.leg));
             let _ = writeln!(
                 commands,
                 "add rule {table} choose {crosses} fib saddr oifname != {back} counter name asymmetric accept"
@@ -429,14 +416,14 @@ chain by_kind {{
                 commands,
                 "add rule {table} choose {crosses} goto cross_{number}"
             );
-            let _ = writeln!(commands, "add rule {table} cross_{number} jump standing");
-            let families = crossing
+            let _ = writeln!(commands, "add rule {table} cross_{number} jump admission");
+            let families = ingress
                 .addresses
                 .first()
                 .into_iter()
                 .flat_map(ListenAddresses::listeners);
             for (family, ..) in families {
-                for rule in self.rules(crossing, family) {
+                for rule in self.rules(ingress, family) {
                     let _ = writeln!(
                         commands,
                         "add rule {table} cross_{number} meta nfproto {family} {rule}"
@@ -448,10 +435,10 @@ chain by_kind {{
     }
 
     /// What lets SYNs of one family in to a profile's doors; `None` where it has none.
-    fn enter(&self, crossing: &Crossing, family: &str, profile: usize) -> Option<String> {
-        let mut listeners = crossing.addresses.get(profile)?.listeners();
+    fn enter(&self, ingress: &Ingress, family: &str, profile: usize) -> Option<String> {
+        let mut listeners = ingress.addresses.get(profile)?.listeners();
         let (_, ip, _) = listeners.find(|(other, ..)| *other == family)?;
-        let tag = self.marks.held(self.entrance(crossing.leg, profile), 0);
+        let tag = self.marks.held(self.entrance(ingress.leg, profile), 0);
         Some(match self.queued {
             false => {
                 let any = self.marks.for_any_worker();
@@ -462,8 +449,8 @@ chain by_kind {{
     }
 
     /// What becomes of SYNs of one family that cross.
-    fn rules(&self, crossing: &Crossing, family: &str) -> Vec<String> {
-        let leg = crossing.leg;
+    fn rules(&self, ingress: &Ingress, family: &str) -> Vec<String> {
+        let leg = ingress.leg;
         let interfaces = &self.interfaces[leg as usize];
         let mut rules = Vec::new();
         if !self.queued {
@@ -487,7 +474,7 @@ chain by_kind {{
             }
             let profile = policy.profile.map_or(0, |place| place + 1);
             let action = match policy.action {
-                Action::Split => self.enter(crossing, family, profile).unwrap_or_default(),
+                Action::Split => self.enter(ingress, family, profile).unwrap_or_default(),
                 Action::Bypass => "return".to_owned(),
                 Action::Reject => "meta l4proto tcp reject with tcp reset".to_owned(),
             };
@@ -497,13 +484,13 @@ chain by_kind {{
             ));
         }
         rules.push(few);
-        rules.extend(self.enter(crossing, family, 0));
+        rules.extend(self.enter(ingress, family, 0));
         rules
     }
 
     /// Commands that take all such rules away, and give those that stand either way.
     fn clear(&self, table: &str) -> String {
-        let crosses = (0..self.crossings.len()).map(|number| format!("cross_{number}"));
+        let crosses = (0..self.ingresses.len()).map(|number| format!("cross_{number}"));
         let chains = ["choose", "refuse_quic", "clamp"].map(str::to_owned);
         let mut commands: String = chains
             .into_iter()
@@ -535,7 +522,7 @@ mod tests {
 
     #[test]
     fn tproxy_comes_before_the_mark() {
-        let crossing = Crossing {
+        let ingress = Ingress {
             leg: LegId::Lan,
             addresses: vec![ListenAddresses {
                 v4: "127.0.0.1:1000".parse().unwrap(),
@@ -554,9 +541,9 @@ mod tests {
                 workers,
                 queued,
                 seed: 7,
-                decoy: crossing.addresses[0],
+                decoy: ingress.addresses[0],
                 interfaces: interfaces.clone(),
-                crossings: vec![crossing.clone()],
+                ingresses: vec![ingress.clone()],
                 policies: Vec::new(),
                 quic: Quic::Count,
                 mss: [None; 2],

@@ -4,10 +4,10 @@
 //! thread. It gives the table new rules when it is told to, and makes the table again where nft has
 //! ended or does not answer any more.
 
+use crate::admission_switch::AdmissionSwitch;
 use crate::intercept::{InterceptError, PassCounters};
 use crate::nat_detection::NatDetector;
 use crate::ruleset::Ruleset;
-use crate::switch::AdmissionSwitch;
 use bentpipe_os::nft::{NftError, OwnerTable, TableFamily};
 use bentpipe_sockets::epoll::{Bell, Epoll, Events, Interest};
 use bentpipe_sockets::timer;

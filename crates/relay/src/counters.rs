@@ -27,8 +27,8 @@ macro_rules! counters {
             }
 
             /// Every counter that only grows, by its name.
-            pub fn entries(&self) -> Vec<Entry> {
-                vec![$(Entry {
+            pub fn entries(&self) -> Vec<NamedCounter> {
+                vec![$(NamedCounter {
                     name: stringify!($name),
                     what: concat!($($doc),+).trim(),
                     value: self.$name,
@@ -40,7 +40,7 @@ macro_rules! counters {
 
 /// One counter of a [`Snapshot`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct NamedCounter {
     /// Its name, as in [`Snapshot`].
     pub name: &'static str,
     /// What it counts, in a sentence.

@@ -100,14 +100,14 @@ pub struct FlowRecord {
 
 /// What one worker records, and where.
 #[derive(Debug)]
-pub struct Accounting {
+pub struct FlowStats {
     /// `None` where nobody has asked: it costs two system calls a flow.
     pub times: Option<Arc<FlowTimes>>,
     /// Where lines for the flow log go, if there is one.
     pub log: Option<SyncSender<FlowRecord>>,
 }
 
-impl Accounting {
+impl FlowStats {
     /// The far side of a flow that began at `begun` has answered.
     pub(crate) fn connected(&self, begun: Instant) {
         if let Some(times) = &self.times {

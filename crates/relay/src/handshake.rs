@@ -9,16 +9,16 @@
 //! that refuses becomes a reset.
 //!
 //! A SYN may be forged. What it can make is bounded, a source prefix and a destination have a share of that
-//! ([`Quotas`]), no listener gets more of them than it answers without SYN cookies ([`Backlog`]), and those whose
+//! ([`Quotas`]), no listener gets more of them than it answers without SYN cookies ([`SynBacklogLimit`]), and those whose
 //! answered connections their clients do not confirm are answered early from then on: a forger proves nothing,
 //! and the far side never hears of it.
 
 mod quotas;
-mod syn_backlog;
+mod syn_backlog_limit;
 mod table;
 
 pub(crate) use quotas::Quotas;
-pub use syn_backlog::Backlog;
-pub(crate) use syn_backlog::LONGEST as LONGEST_BACKLOG;
+pub(crate) use syn_backlog_limit::LONGEST as LONGEST_BACKLOG;
+pub use syn_backlog_limit::SynBacklogLimit;
 pub use table::HandshakeTable;
-pub(crate) use table::{HeldSyn, SynStatus, Ticket};
+pub(crate) use table::{HeldSyn, QueuedPacket, SynStatus};

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod counters;
+mod deferred_slab;
 mod dial;
 mod flow;
 mod flow_limit;
@@ -20,9 +21,8 @@ pub mod listen;
 pub mod memory_pressure;
 mod pump;
 mod shared;
-mod slab;
 mod socket_policy;
-mod unanswered_dials;
+mod unanswered_clients;
 mod worker;
 mod worker_freeze;
 
@@ -31,10 +31,10 @@ mod sync {
     pub(crate) use std::sync::atomic::{AtomicUsize, Ordering, fence};
 }
 
-pub use counters::{Counter, Counters, Entry, Snapshot};
+pub use counters::{Counter, Counters, NamedCounter, Snapshot};
 pub use flow_limit::FlowBounds;
-pub use flow_stats::{Accounting, Distribution, FlowRecord, FlowTimes, Histogram};
-pub use handshake::{Backlog, HandshakeTable};
+pub use flow_stats::{Distribution, FlowRecord, FlowStats, FlowTimes, Histogram};
+pub use handshake::{HandshakeTable, SynBacklogLimit};
 pub use listen::{ListenError, Listener, Listeners};
 pub use shared::{AdmissionMode, Impairment, Lifecycle, Settings, Shared};
 pub use socket_policy::{LegPolicies, SocketPolicy};

@@ -9,21 +9,21 @@ mod breaking;
 mod closing;
 mod dropped_syns;
 mod idle;
+mod listener_takeover;
 mod silent_dials;
 mod stalled;
 mod syn_queue;
-mod takeover;
 
 pub use syn_queue::SynQueue;
 
 use crate::counters::Counters;
+use crate::deferred_slab::DeferredSlab;
 use crate::flow::{Flow, Phase, Side};
-use crate::flow_stats::Accounting;
+use crate::flow_stats::FlowStats;
 use crate::listen::{Listener, Listeners};
 use crate::pump::{Broken, PumpBuffers, PumpState};
 use crate::shared::{Lifecycle, Settings, Shared};
-use crate::slab::Slab;
-use crate::worker_freeze::StallDetector;
+use crate::worker_freeze::FreezeDetector;
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::LegId;
 use bentpipe_os::conntrack::Conntrack;
@@ -77,7 +77,7 @@ pub struct WorkerParts {
     /// Where the kernel can hold SYNs.
     pub syn_queue: Option<SynQueue>,
     /// Where it writes what flows were like.
-    pub accounting: Accounting,
+    pub flow_stats: FlowStats,
 }
 
 /// A worker, not at work yet.
@@ -100,9 +100,9 @@ pub struct Worker {
     counters: Arc<Counters>,
     translates: Arc<AtomicBool>,
     syn_queue: Option<SynQueue>,
-    standstill: StallDetector,
-    accounting: Accounting,
-    flows: Slab<Flow>,
+    freeze_detector: FreezeDetector,
+    flow_stats: FlowStats,
+    flows: DeferredSlab<Flow>,
     /// Flows in [`Phase::Dialling`], and what is dialled for them.
     dialling: HashMap<u32, Dialling>,
     /// Opened when a dial that conntrack has seen is first given up.
@@ -146,10 +146,10 @@ impl Worker {
             shared: plan.shared,
             counters: plan.counters,
             translates: plan.translates,
-            standstill: StallDetector::new(),
+            freeze_detector: FreezeDetector::new(),
             syn_queue: plan.syn_queue,
-            accounting: plan.accounting,
-            flows: Slab::new(),
+            flow_stats: plan.flow_stats,
+            flows: DeferredSlab::new(),
             dialling: HashMap::new(),
             conntrack: None,
             listened: timer::now(),
@@ -178,7 +178,7 @@ impl Worker {
         let mut events = Events::with_capacity(BATCH);
         loop {
             self.epoll.wait(&mut events, self.patience())?;
-            if self.standstill.wakes() {
+            if self.freeze_detector.wakes() {
                 self.pass_all()?;
             }
             self.wakes += 1;
@@ -394,7 +394,7 @@ impl Worker {
             return;
         };
         self.dialling.remove(&index);
-        self.accounting.closes(&flow, &self.counters);
+        self.flow_stats.closes(&flow, &self.counters);
         for side in Side::BOTH {
             flow.pump(side).release(&mut self.buffers);
         }

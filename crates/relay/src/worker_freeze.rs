@@ -8,11 +8,11 @@ use bentpipe_sockets::timer;
 /// than the admission switch keeps its position. Clients that waited for it meanwhile have sent again and were let
 /// pass, so that their first SYNs are not to be split.
 #[derive(Debug)]
-pub(crate) struct StallDetector {
+pub(crate) struct FreezeDetector {
     woke: Instant,
 }
 
-impl StallDetector {
+impl FreezeDetector {
     pub(crate) fn new() -> Self {
         Self { woke: timer::now() }
     }

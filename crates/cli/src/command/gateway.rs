@@ -10,7 +10,7 @@ use anyhow::anyhow;
 use bentpipe_base::Rate;
 use bentpipe_gateway::protocol::{self, Request};
 use bentpipe_gateway::{
-    Config, ConfigError, ControlSocket, Ending, Gateway, Leg, Manager, Shutdown, Source,
+    Config, ConfigError, ConfigSource, ControlSocket, Ending, Gateway, Leg, Manager, Shutdown,
 };
 use clap::{Subcommand, ValueEnum};
 use service::Service;
@@ -215,8 +215,8 @@ fn split(args: &Run) -> Result<(), Failure> {
 }
 
 /// Where a reload reads from: the same file, with the same options of the command line.
-fn source(args: Run) -> Source {
-    Source::new(move || match &args.config {
+fn source(args: Run) -> ConfigSource {
+    ConfigSource::new(move || match &args.config {
         // A pipe was read once and for all.
         Some(file) if file.exists() && !file.is_file() => Err(format!(
             "{} is no regular file: nothing to read again",

@@ -12,7 +12,7 @@ use crate::watchdog::{self, Watchdog};
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_gateway_config::{Config, Interface, LegId};
 use bentpipe_interception::{
-    Crossing, DecoyListener, InterceptError, Interception, Marks, PassReason, Ruleset, WORKERS,
+    DecoyListener, Ingress, InterceptError, Interception, Marks, PassReason, Ruleset, WORKERS,
     forwarding,
 };
 use bentpipe_os::diag::Diag;
@@ -23,8 +23,8 @@ use bentpipe_os::owner::{Owner, OwnerError};
 use bentpipe_os::process::Process;
 use bentpipe_os::{limits, sched, sweep};
 use bentpipe_relay::{
-    Accounting, AdmissionMode, Backlog, Counters, HandshakeTable, LegPolicies, ListenError,
-    Listener, Listeners, Settings, Shared, SynQueue, Worker, WorkerParts, flow_log, listen,
+    AdmissionMode, Counters, FlowStats, HandshakeTable, LegPolicies, ListenError, Listener,
+    Listeners, Settings, Shared, SynBacklogLimit, SynQueue, Worker, WorkerParts, flow_log, listen,
 };
 use bentpipe_sockets::timer;
 use std::collections::HashSet;
@@ -150,7 +150,7 @@ impl Gateway {
     pub fn succeed(config: &Config, predecessor: &Path) -> Result<Self, StartError> {
         // One that does not answer is told of when it is to retire.
         let status = protocol::ask(predecessor, &Request::Status);
-        let bypassed = status.is_ok_and(|answer| answer["status"]["standing"] == "bypassed");
+        let bypassed = status.is_ok_and(|answer| answer["status"]["admission"] == "bypassed");
         if bypassed {
             tracing::warn!(
                 "new flows pass unsplit, as before: `bentpipe gateway bypass off` ends that"
@@ -184,7 +184,7 @@ impl Gateway {
         };
         // More are never of use, and their SYNs could not be told apart.
         let threads = threads.min(WORKERS);
-        let (crossings, listeners) = open_listeners(config, &legs, threads)?;
+        let (ingresses, listeners) = open_listeners(config, &legs, threads)?;
         let connections = Connections {
             diag: Diag::open().map_err(system("ask for connections"))?,
             marks,
@@ -205,7 +205,7 @@ impl Gateway {
             seed: seed(),
             decoy: decoy.addresses,
             interfaces,
-            crossings,
+            ingresses,
             policies: config.policies.clone(),
             quic: config.quic,
             mss: [config.lan.mss, config.sat.mss],
@@ -215,7 +215,7 @@ impl Gateway {
         crate::config::warn(config, &rules.interfaces);
         let (mut interception, queues) =
             Interception::new(rules, decoy, config.limits.half_open).map_err(explain)?;
-        let backlog = Backlog::measure();
+        let backlog_limit = SynBacklogLimit::measure();
         let syn_queues = queues
             .into_iter()
             .map(|queues| SynQueue {
@@ -223,7 +223,7 @@ impl Gateway {
                 entrances: entrances.clone(),
                 handshake: config.handshake,
                 marks,
-                backlog,
+                backlog_limit,
                 table: HandshakeTable::new(threads),
                 workers: threads,
                 looked: timer::now(),
@@ -341,7 +341,7 @@ fn interfaces(config: &Config) -> Result<[Vec<Interface>; 2], StartError> {
     }
 }
 
-type Opened = (Vec<Crossing>, Vec<Vec<Listener>>);
+type Opened = (Vec<Ingress>, Vec<Vec<Listener>>);
 
 /// Opens the listeners, one list a worker, and says what is to be intercepted into them.
 fn open_listeners(
@@ -349,7 +349,7 @@ fn open_listeners(
     legs: &LegPolicies,
     threads: usize,
 ) -> Result<Opened, StartError> {
-    let mut crossings = Vec::new();
+    let mut ingresses = Vec::new();
     let mut listeners: Vec<Vec<Listener>> = (0..threads).map(|_| Vec::new()).collect();
     for leg in [LegId::Lan, LegId::Sat] {
         if !config.intercept.includes(leg) {
@@ -367,12 +367,12 @@ fn open_listeners(
                 worker.extend(list);
             }
         }
-        crossings.push(Crossing {
+        ingresses.push(Ingress {
             leg,
             addresses: all,
         });
     }
-    Ok((crossings, listeners))
+    Ok((ingresses, listeners))
 }
 
 /// What there is and what is open, before the workers start.
@@ -446,7 +446,7 @@ fn spawn(
             translates: interception.translates(),
             shared: Arc::clone(&shared),
             counters: Arc::clone(counters),
-            accounting: Accounting {
+            flow_stats: FlowStats {
                 times: config.metrics.map(|_| Arc::clone(times)),
                 log: log.clone(),
             },

@@ -99,12 +99,12 @@ fn respond(head: &[u8], handle: &Handle) -> Vec<u8> {
 /// Bypassed and suspended are healthy: connections work. One that drains takes no new ones, and of one
 /// that is impaired those that stand may hang.
 fn health(handle: &Handle) -> Vec<u8> {
-    let standing = handle.shared.mode();
-    let status = match standing {
+    let mode = handle.shared.mode();
+    let status = match mode {
         AdmissionMode::Draining | AdmissionMode::Impaired => "503 Service Unavailable",
         _ => "200 OK",
     };
-    response(status, PLAIN, &format!("{}\n", standing.name()))
+    response(status, PLAIN, &format!("{}\n", mode.name()))
 }
 
 const PLAIN: &str = "text/plain; charset=utf-8";

@@ -15,7 +15,7 @@ pub(super) fn text(handle: &Handle) -> Result<String, fmt::Error> {
     counters(handle, &mut page)?;
     times(handle, &mut page)?;
     match handle.status() {
-        Ok(status) => standing(&status, &mut page)?,
+        Ok(status) => status_families(&status, &mut page)?,
         // The counters are there still.
         Err(error) => tracing::warn!(%error, "the metrics lack the flows"),
     }
@@ -134,7 +134,7 @@ fn times(handle: &Handle, page: &mut Page) -> fmt::Result {
 }
 
 /// What the status tells.
-fn standing(status: &Status, page: &mut Page) -> fmt::Result {
+fn status_families(status: &Status, page: &mut Page) -> fmt::Result {
     let flows = &status.flows;
     page.family(
         ("flows", Kind::Gauge, "Flows by state."),
@@ -167,7 +167,7 @@ fn standing(status: &Status, page: &mut Page) -> fmt::Result {
     page.gauge(
         "splits",
         "1 while new connections are split, 0 while they pass.",
-        f64::from(u8::from(status.standing == AdmissionMode::Serving)),
+        f64::from(u8::from(status.admission == AdmissionMode::Serving)),
     )?;
     page.gauge("uptime_seconds", "Time since the start.", status.uptime)?;
     let unsplit = status.unsplit.iter();

@@ -4,7 +4,7 @@
 //! binary that uses it has the test [`crate::gateway_process`], which calls [`be_a_gateway`].
 
 use super::Stage;
-use bentpipe_gateway::{Config, ControlSocket, Ending, Gateway, Manager, Shutdown, Source};
+use bentpipe_gateway::{Config, ConfigSource, ControlSocket, Ending, Gateway, Manager, Shutdown};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
 
@@ -45,7 +45,7 @@ pub fn be_a_gateway() {
             std::process::exit(2);
         }
     };
-    let source = Source::new(|| Err("none".to_owned()));
+    let source = ConfigSource::new(|| Err("none".to_owned()));
     let manager = Manager::start(&config, &gateway.handle(), &source, predecessor);
     if let Err(error) = &manager {
         let _ = writeln!(std::io::stderr(), "{error}");

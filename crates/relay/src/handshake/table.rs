@@ -1,7 +1,7 @@
 //! The SYNs that one worker has taken and whose connections do not stand yet.
 
-use super::{Backlog, Quotas};
-use crate::slab::Slab;
+use super::{Quotas, SynBacklogLimit};
+use crate::deferred_slab::DeferredSlab;
 use bentpipe_base::{Instant, Seq};
 use bentpipe_gateway_config::{Ends, Syn};
 use bentpipe_os::nfqueue::Waiting;
@@ -36,12 +36,12 @@ const SUSPECT: usize = 8;
 
 /// A packet in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ticket {
+pub(crate) struct QueuedPacket {
     pub(crate) queue: u16,
     pub(crate) id: u32,
 }
 
-impl Ticket {
+impl QueuedPacket {
     pub(crate) fn of(waiting: &Waiting<'_>) -> Self {
         Self {
             queue: waiting.queue,
@@ -55,16 +55,16 @@ impl Ticket {
 pub(crate) struct HeldSyn {
     pub(crate) ends: Ends,
     pub(crate) seq: Seq,
-    pub(crate) ticket: Ticket,
+    pub(crate) packet: QueuedPacket,
     pub(crate) far: OwnedFd,
     pub(crate) begun: Instant,
     /// It has come again meanwhile.
     pub(crate) repeated: bool,
-    /// `ticket` is not the first's, but that of one which came after the dial.
+    /// `packet` is not the first's, but that of one which came after the dial.
     pub(crate) later: bool,
-    /// The last that came again, where `ticket` is still the first's: to let in, they are as good as one another, and
+    /// The last that came again, where `packet` is still the first's: to let in, they are as good as one another, and
     /// the kernel may have dropped the first.
-    pub(crate) spare: Option<Ticket>,
+    pub(crate) spare: Option<QueuedPacket>,
     /// See [`bentpipe_gateway_config::SynOptions`].
     pub(crate) fragments: bool,
 }
@@ -76,7 +76,7 @@ struct LoopedSyn {
     begun: Instant,
     /// When it was last let in, with which packet, and whether it was more than once.
     looped: Instant,
-    ticket: Ticket,
+    packet: QueuedPacket,
     again: bool,
     /// The kernel had dropped that packet.
     dropped: bool,
@@ -94,8 +94,8 @@ struct LoopedSyn {
 pub(crate) enum SynStatus {
     /// Nothing: it begins a connection.
     New,
-    /// One of its ends is held already; these are the tickets of those that are not needed.
-    Held([Option<Ticket>; 2]),
+    /// One of its ends is held already; these are the packets of those that are not needed.
+    Held([Option<QueuedPacket>; 2]),
     /// It comes again after it was let in.
     Looped,
     /// It was let in twice, and no listener has it: then it would not be here.
@@ -107,7 +107,7 @@ pub(crate) enum SynStatus {
 /// The SYNs of one worker.
 #[derive(Debug)]
 pub struct HandshakeTable {
-    held: Slab<HeldSyn>,
+    held: DeferredSlab<HeldSyn>,
     /// Where in `held` the SYN of a connection is.
     places: HashMap<Ends, u32>,
     /// SYNs let in of late. One that comes again may have waited in the queue while the first became
@@ -131,7 +131,7 @@ impl HandshakeTable {
     /// The table of one of `tables` workers.
     pub fn new(tables: usize) -> Self {
         Self {
-            held: Slab::new(),
+            held: DeferredSlab::new(),
             places: HashMap::new(),
             let_in: HashMap::new(),
             passing: HashMap::new(),
@@ -158,11 +158,11 @@ impl HandshakeTable {
         self.places.len() + self.unconfirmed
     }
 
-    /// What is known of `syn`, which waits with `ticket`. Of a SYN that comes again the first is kept too where dials are
+    /// What is known of `syn`, which waits with `packet`. Of a SYN that comes again the first is kept too where dials are
     /// `tracked`: conntrack takes the others for a part of the dial.
     pub(crate) fn meet(
         &mut self,
-        ticket: Ticket,
+        packet: QueuedPacket,
         syn: &Syn,
         tracked: bool,
         now: Instant,
@@ -172,11 +172,11 @@ impl HandshakeTable {
             // A client that has begun anew listens to the new one alone.
             held.repeated = true;
             if tracked && held.seq == syn.seq {
-                return SynStatus::Held([held.spare.replace(ticket), None]);
+                return SynStatus::Held([held.spare.replace(packet), None]);
             }
             held.seq = syn.seq;
             held.later = true;
-            let before = std::mem::replace(&mut held.ticket, ticket);
+            let before = std::mem::replace(&mut held.packet, packet);
             return SynStatus::Held([Some(before), held.spare.take()]);
         }
         match self.let_in.get_mut(&syn.ends) {
@@ -198,7 +198,7 @@ impl HandshakeTable {
                     // From now on its client can know of it.
                     *until = now + CONFIRMATION;
                 }
-                before.ticket = ticket;
+                before.packet = packet;
                 before.until = now + UNCONFIRMED;
                 SynStatus::Looped
             }
@@ -236,7 +236,7 @@ impl HandshakeTable {
     }
 
     /// Whether the listeners answer one more.
-    pub(crate) fn fits(&self, backlog: &Backlog) -> bool {
+    pub(crate) fn fits(&self, backlog: &SynBacklogLimit) -> bool {
         self.places.len() + self.waiting < backlog.capacity
     }
 
@@ -275,7 +275,7 @@ impl HandshakeTable {
     /// has confirmed.
     pub(crate) fn let_in(
         &mut self,
-        (ends, ticket): (Ends, Ticket),
+        (ends, packet): (Ends, QueuedPacket),
         (seq, fragments): (Seq, bool),
         far: Option<(OwnedFd, Instant)>,
         now: Instant,
@@ -296,7 +296,7 @@ impl HandshakeTable {
             seq,
             begun,
             looped: now,
-            ticket,
+            packet,
             again: false,
             dropped: false,
             far,
@@ -346,9 +346,9 @@ impl HandshakeTable {
 
     /// The kernel had dropped these packets before it heard that they were let in: their clients' SYNs come again, as if
     /// for the first time.
-    pub(crate) fn were_dropped(&mut self, tickets: &[Ticket]) {
+    pub(crate) fn were_dropped(&mut self, packets: &[QueuedPacket]) {
         for entry in self.let_in.values_mut() {
-            if entry.waits && !entry.dropped && tickets.contains(&entry.ticket) {
+            if entry.waits && !entry.dropped && packets.contains(&entry.packet) {
                 entry.dropped = true;
                 self.dropped += 1;
             }

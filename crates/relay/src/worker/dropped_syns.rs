@@ -6,7 +6,7 @@
 //! a connection of its own four numbers, and wait until that is given up: what was dialled goes at once.
 
 use super::Worker;
-use crate::handshake::Ticket;
+use crate::handshake::QueuedPacket;
 
 impl Worker {
     /// Hears of SYNs that were gone when their verdicts came.
@@ -15,7 +15,7 @@ impl Worker {
             return;
         };
         let gone = syn_queue.queues.gone();
-        let gone: Vec<_> = gone.map(|(queue, id)| Ticket { queue, id }).collect();
+        let gone: Vec<_> = gone.map(|(queue, id)| QueuedPacket { queue, id }).collect();
         if gone.is_empty() {
             return;
         }

@@ -1,4 +1,4 @@
-//! Gives up dials that nobody answers, where the client's own SYN might do better ([`crate::unanswered_dials`]).
+//! Gives up dials that nobody answers, where the client's own SYN might do better ([`crate::unanswered_clients`]).
 //!
 //! A SYN that is held goes on unsplit once it has come again (who forges a SYN does not repeat it): the dial is given
 //! up, and the client hears whatever answer there is. A client that was answered early already has a connection with
@@ -9,8 +9,8 @@
 //! get into a queue.
 
 use super::Worker;
-use crate::handshake::{HeldSyn, Ticket};
-use crate::unanswered_dials::PATIENCE;
+use crate::handshake::{HeldSyn, QueuedPacket};
+use crate::unanswered_clients::PATIENCE;
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::{Ends, Syn};
 use bentpipe_os::conntrack::Conntrack;
@@ -54,7 +54,7 @@ impl Worker {
             if !dialling.recorded && now.since(dialling.begun) >= PATIENCE {
                 dialling.recorded = true;
                 self.shared
-                    .unanswered_dials()
+                    .unanswered_clients()
                     .record_silence(&dialling.ends, now);
             }
         }
@@ -71,23 +71,23 @@ impl Worker {
         let (client, server) = ends;
         tracing::debug!(%client, %server, "a dial is silent: the client's own SYN passes");
         self.counters.unanswered.one();
-        self.shared.unanswered_dials().record_silence(&ends, now);
+        self.shared.unanswered_clients().record_silence(&ends, now);
         self.release(index, Verdict::Pass);
     }
 
     /// A SYN that was let in has come to no listener, and passes: whoever was dialled for it is reset.
-    pub(super) fn on_lost(&mut self, ticket: Ticket, syn: &Syn) {
+    pub(super) fn on_lost(&mut self, packet: QueuedPacket, syn: &Syn) {
         self.counters.repeated.one();
         self.counters.unanswered.one();
         self.shared
-            .unanswered_dials()
+            .unanswered_clients()
             .record_lost_syn(&syn.ends, timer::now());
         let Some(syn_queue) = &mut self.syn_queue else {
             return;
         };
         match syn_queue.table.lose(&syn.ends) {
-            true => self.after_dial(ticket, (syn.ends, syn.seq), true, Verdict::Pass),
-            false => self.give(ticket, Verdict::Pass),
+            true => self.after_dial(packet, (syn.ends, syn.seq), true, Verdict::Pass),
+            false => self.give(packet, Verdict::Pass),
         }
     }
 

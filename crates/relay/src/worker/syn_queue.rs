@@ -6,7 +6,7 @@
 use super::Worker;
 use crate::counters::{Counter, Counters};
 use crate::dial::{DeadNeighbours, Dialled, dial};
-use crate::handshake::{Backlog, HandshakeTable, HeldSyn, SynStatus, Ticket};
+use crate::handshake::{HandshakeTable, HeldSyn, QueuedPacket, SynBacklogLimit, SynStatus};
 use bentpipe_base::{Instant, Seq};
 use bentpipe_gateway_config::{Ends, Handshake, LegId, Syn};
 use bentpipe_interception::Marks;
@@ -35,7 +35,7 @@ pub struct SynQueue {
     /// The marks of the gateway.
     pub marks: Marks,
     /// How many the listeners answer.
-    pub backlog: Backlog,
+    pub backlog_limit: SynBacklogLimit,
     /// Those that have come.
     pub table: HandshakeTable,
     /// How many workers there are.
@@ -50,8 +50,8 @@ impl SynQueue {
         (!self.table.is_idle()).then_some(TICK)
     }
 
-    pub(super) fn give(&self, ticket: Ticket, verdict: Verdict) {
-        warn_of(self.queues.give(ticket.queue, ticket.id, verdict));
+    pub(super) fn give(&self, packet: QueuedPacket, verdict: Verdict) {
+        warn_of(self.queues.give(packet.queue, packet.id, verdict));
     }
 
     /// Why a SYN is to pass unsplit, by the counter of the reason.
@@ -64,13 +64,13 @@ impl SynQueue {
         if syn.foreign_option.is_some() {
             return Some(&counters.foreign_options);
         }
-        if self.backlog.cookies {
+        if self.backlog_limit.cookies {
             return Some(&counters.syn_cookies);
         }
         if !self.table.has_room(&syn.ends, half_open) {
             return Some(&counters.over_half_open);
         }
-        (!self.table.fits(&self.backlog)).then_some(&counters.over_backlog)
+        (!self.table.fits(&self.backlog_limit)).then_some(&counters.over_backlog)
     }
 }
 
@@ -90,10 +90,10 @@ impl Worker {
         while let Some(syn_queue) = &mut self.syn_queue
             && let Some(waiting) = syn_queue.queues.next_packet()
         {
-            let ticket = Ticket::of(&waiting);
+            let packet = QueuedPacket::of(&waiting);
             match Syn::parse(waiting.packet) {
-                Some(syn) => self.on_syn(ticket, &syn),
-                None => syn_queue.give(ticket, Verdict::Pass),
+                Some(syn) => self.on_syn(packet, &syn),
+                None => syn_queue.give(packet, Verdict::Pass),
             }
         }
         if let Some(syn_queue) = &mut self.syn_queue {
@@ -111,10 +111,10 @@ impl Worker {
         let mut left = QUEUED;
         while left > 0 && syn_queue.queues.receive()? > 0 {
             while let Some(waiting) = syn_queue.queues.next_packet() {
-                let ticket = Ticket::of(&waiting);
+                let packet = QueuedPacket::of(&waiting);
                 self.counters.unattended.one();
                 left = left.saturating_sub(1);
-                syn_queue.give(ticket, Verdict::Pass);
+                syn_queue.give(packet, Verdict::Pass);
             }
         }
         Ok(())
@@ -127,12 +127,12 @@ impl Worker {
         }
     }
 
-    fn on_syn(&mut self, ticket: Ticket, syn: &Syn) {
+    fn on_syn(&mut self, packet: QueuedPacket, syn: &Syn) {
         let (deliver, tracked) = (self.deliver(), self.tracks_dials());
         let Some(syn_queue) = &mut self.syn_queue else {
             return;
         };
-        match syn_queue.table.meet(ticket, syn, tracked, timer::now()) {
+        match syn_queue.table.meet(packet, syn, tracked, timer::now()) {
             SynStatus::New => {}
             SynStatus::Held(others) => {
                 self.counters.repeated.one();
@@ -141,14 +141,14 @@ impl Worker {
             }
             SynStatus::Passes => {
                 self.counters.repeated.one();
-                return syn_queue.give(ticket, Verdict::Pass);
+                return syn_queue.give(packet, Verdict::Pass);
             }
             SynStatus::Looped => {
                 // Our answer was lost, or is on its way.
                 self.counters.repeated.one();
-                return syn_queue.give(ticket, deliver);
+                return syn_queue.give(packet, deliver);
             }
-            SynStatus::Lost => return self.on_lost(ticket, syn),
+            SynStatus::Lost => return self.on_lost(packet, syn),
         }
         let retired = self.shared.is_retired();
         let refusal = retired.then_some(&self.counters.unattended);
@@ -156,47 +156,47 @@ impl Worker {
             refusal.or_else(|| syn_queue.refusal(syn, self.settings.half_open, &self.counters));
         let limit = || self.shared.limit().map(|limit| self.counters.over(limit));
         let silence = || {
-            let silence = self.shared.unanswered_dials();
+            let silence = self.shared.unanswered_clients();
             let is_before = silence.should_pass(&syn.ends, timer::now());
             is_before.then_some(&self.counters.unanswered)
         };
         if let Some(counter) = refusal.or_else(limit).or_else(silence) {
             counter.one();
-            return syn_queue.give(ticket, Verdict::Pass);
+            return syn_queue.give(packet, Verdict::Pass);
         }
         if syn_queue.handshake == Handshake::Early || syn_queue.table.wants_proof(&syn.ends) {
             self.counters.early.one();
             let now = timer::now();
             let said = (syn.seq, syn.service.fragments);
-            syn_queue.table.let_in((syn.ends, ticket), said, None, now);
-            return syn_queue.give(ticket, deliver);
+            syn_queue.table.let_in((syn.ends, packet), said, None, now);
+            return syn_queue.give(packet, deliver);
         }
-        self.dial_for(ticket, syn);
+        self.dial_for(packet, syn);
     }
 
     /// Holds a SYN and dials for it.
-    fn dial_for(&mut self, ticket: Ticket, syn: &Syn) {
+    fn dial_for(&mut self, packet: QueuedPacket, syn: &Syn) {
         let Some(syn_queue) = &self.syn_queue else {
             return;
         };
-        let entrance = usize::from(ticket.queue) / syn_queue.workers;
+        let entrance = usize::from(packet.queue) / syn_queue.workers;
         let Some(&(leg, profile)) = syn_queue.entrances.get(entrance) else {
-            return syn_queue.give(ticket, Verdict::Pass);
+            return syn_queue.give(packet, Verdict::Pass);
         };
         let leg = &self.settings.legs.of(profile)[leg.other() as usize];
         let tracked = self.tracks_dials();
         match dial(leg, syn.ends, syn.service, tracked) {
-            Ok(dialled) => self.on_dial(ticket, syn, dialled),
+            Ok(dialled) => self.on_dial(packet, syn, dialled),
             Err(error) => {
                 let verdict = self.on_failure(syn.ends, &error);
-                self.give(ticket, verdict);
+                self.give(packet, verdict);
             }
         }
     }
 
-    pub(super) fn give(&self, ticket: Ticket, verdict: Verdict) {
+    pub(super) fn give(&self, packet: QueuedPacket, verdict: Verdict) {
         if let Some(syn_queue) = &self.syn_queue {
-            syn_queue.give(ticket, verdict);
+            syn_queue.give(packet, verdict);
         }
     }
 
@@ -207,7 +207,7 @@ impl Worker {
         Verdict::PassMarked(mark)
     }
 
-    fn on_dial(&mut self, ticket: Ticket, syn: &Syn, dialled: Dialled) {
+    fn on_dial(&mut self, packet: QueuedPacket, syn: &Syn, dialled: Dialled) {
         self.counters.held.one();
         if dialled.other_port {
             self.counters.other_port.one();
@@ -223,7 +223,7 @@ impl Worker {
         let held = HeldSyn {
             ends: syn.ends,
             seq: syn.seq,
-            ticket,
+            packet,
             far: dialled.socket,
             begun: timer::now(),
             repeated: false,
@@ -255,7 +255,7 @@ impl Worker {
             io::ErrorKind::ConnectionRefused => {
                 self.counters.refused.one();
                 self.shared
-                    .unanswered_dials()
+                    .unanswered_clients()
                     .record_answer(&(client, server));
             }
             _ => self.counters.unreachable.one(),
@@ -302,12 +302,12 @@ impl Worker {
         let far = Some((held.far, held.begun));
         let now = timer::now();
         let said = (held.seq, held.fragments);
-        let (ticket, other) = match held.spare {
-            Some(spare) => (spare, Some(held.ticket)),
-            None => (held.ticket, None),
+        let (packet, other) = match held.spare {
+            Some(spare) => (spare, Some(held.packet)),
+            None => (held.packet, None),
         };
-        syn_queue.table.let_in((held.ends, ticket), said, far, now);
-        syn_queue.give(ticket, deliver);
+        syn_queue.table.let_in((held.ends, packet), said, far, now);
+        syn_queue.give(packet, deliver);
         if let Some(other) = other {
             syn_queue.give(other, Verdict::Drop);
         }
@@ -317,7 +317,7 @@ impl Worker {
     pub(super) fn confirm(&mut self, ends: &Ends) -> Option<(OwnedFd, Instant)> {
         let syn_queue = self.syn_queue.as_mut()?;
         let confirmed = syn_queue.table.confirm(ends, timer::now())?;
-        self.shared.unanswered_dials().record_answer(ends);
+        self.shared.unanswered_clients().record_answer(ends);
         Some(confirmed)
     }
 
@@ -367,7 +367,7 @@ impl Worker {
             return syn_queue.table.settle();
         }
         syn_queue.looked = now;
-        syn_queue.backlog.look();
+        syn_queue.backlog_limit.look();
         let reset = syn_queue.table.expire(now);
         for index in syn_queue.table.silent(now) {
             self.counters.abandoned.one();
@@ -390,33 +390,33 @@ impl Worker {
         let Some(held) = syn_queue.table.release(index) else {
             return;
         };
-        let HeldSyn { ticket, ends, .. } = held;
+        let HeldSyn { packet, ends, .. } = held;
         let (seq, later) = (held.seq, held.later);
         drop(held.far);
         if let Some(spare) = held.spare {
             self.give(spare, Verdict::Drop);
         }
-        self.after_dial(ticket, (ends, seq), later, verdict);
+        self.after_dial(packet, (ends, seq), later, verdict);
     }
 
     /// The dial between `ends` is no more, `later` than which their SYN came.
     pub(super) fn after_dial(
         &mut self,
-        ticket: Ticket,
+        packet: QueuedPacket,
         (ends, seq): (Ends, Seq),
         later: bool,
         verdict: Verdict,
     ) {
         self.shared.flow_ended();
         if !self.tracks_dials() {
-            return self.give(ticket, verdict);
+            return self.give(packet, verdict);
         }
         self.forget_tracked(ends);
         if verdict != Verdict::Pass || !later {
-            return self.give(ticket, verdict);
+            return self.give(packet, verdict);
         }
         // Conntrack has taken it for a part of the dial; the next one it takes for a connection of its own.
-        self.give(ticket, Verdict::Drop);
+        self.give(packet, Verdict::Drop);
         if let Some(syn_queue) = &mut self.syn_queue {
             syn_queue.table.pass_next(ends, seq, timer::now());
         }

@@ -2,7 +2,7 @@
 
 use crate::notify;
 use anyhow::Context;
-use bentpipe_gateway::{Handle, Source};
+use bentpipe_gateway::{ConfigSource, Handle};
 use signal_hook::consts::{SIGHUP, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::env;
@@ -26,7 +26,7 @@ impl Service {
     /// its control socket. All that may fail is here: where a predecessor is to retire, before that.
     pub(super) fn prepare(
         handle: &Handle,
-        source: Source,
+        source: ConfigSource,
         successor: Option<Option<PathBuf>>,
     ) -> anyhow::Result<Self> {
         let mut signals =
@@ -84,7 +84,7 @@ impl Service {
     }
 }
 
-fn reload(handle: &Handle, source: &Source) {
+fn reload(handle: &Handle, source: &ConfigSource) {
     notify::tell("RELOADING=1");
     // A refusal is in the log already.
     let _ = source.reload(handle);

@@ -113,8 +113,8 @@ fn page(status: &Value) -> String {
         number(status, "/pid"),
         duration(number(status, "/uptime")),
         match text(status, "/limit") {
-            "" => text(status, "/standing").to_owned(),
-            limit => format!("{} (limit of {limit})", text(status, "/standing")),
+            "" => text(status, "/admission").to_owned(),
+            limit => format!("{} (limit of {limit})", text(status, "/admission")),
         },
     );
     let flow = |state: &str| number(status, &format!("/flows/{state}"));
@@ -237,8 +237,8 @@ fn busiest(status: &Value) -> String {
     for flow in flows {
         let of = |key: &str| number(flow, &format!("/{key}"));
         table.add_row([
-            text(flow, "/ground").to_owned(),
-            text(flow, "/space").to_owned(),
+            text(flow, "/lan_host").to_owned(),
+            text(flow, "/sat_host").to_owned(),
             bytes(of("to_sat_rate")),
             bytes(of("to_lan_rate")),
             bytes(of("to_sat")),
@@ -279,8 +279,8 @@ mod tests {
     }
 
     #[test]
-    fn the_first_line_tells_uptime_and_standing_apart() {
-        let status = json!({ "version": "1", "pid": 7, "uptime": 65.0, "standing": "bypassed" });
+    fn the_first_line_tells_uptime_and_admission_apart() {
+        let status = json!({ "version": "1", "pid": 7, "uptime": 65.0, "admission": "bypassed" });
         let page = page(&status);
         assert!(
             page.starts_with("bentpipe 1, process 7, up 1 min 5 s: bypassed\n"),
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn what_an_older_gateway_does_not_say_is_left_out() {
         let page =
-            page(&json!({ "standing": "serving", "counters": { "refused": 3, "reset": 0 } }));
+            page(&json!({ "admission": "serving", "counters": { "refused": 3, "reset": 0 } }));
         assert!(
             page.contains("serving") && page.contains("so far   refused 3\n"),
             "{page}"

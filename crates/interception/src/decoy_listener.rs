@@ -1,18 +1,10 @@
-//! The addresses of the gateway's listeners, and the decoy: a listener that nobody is let in to.
+//! The decoy listener, to which nothing connects: with it a SYN that meets one of our sockets in TIME_WAIT is forwarded.
 
+use crate::listen_addresses::ListenAddresses;
 use bentpipe_sockets::socket;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
-
-/// Where interception delivers connections that came in by one leg.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ListenAddresses {
-    /// On 127.0.0.1.
-    pub v4: SocketAddr,
-    /// On ::1; `None` where this machine has no IPv6.
-    pub v6: Option<SocketAddr>,
-}
 
 /// A listener that nobody is let in to. A SYN whose four numbers wait out a TIME_WAIT at us would not be forwarded:
 /// before the kernel forwards a packet it looks for a socket of those numbers. nft's `tproxy` ends such a wait for

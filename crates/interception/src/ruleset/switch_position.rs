@@ -1,4 +1,4 @@
-//! Chain `standing`: what becomes of new connections, by the position of the [switch](crate::AdmissionSwitch).
+//! Chain `admission`: what becomes of new connections, by the position of the [switch](crate::AdmissionSwitch).
 
 use bentpipe_os::nft::Switch;
 use std::fmt::{self, Write as _};
@@ -89,7 +89,7 @@ impl PassReason {
 /// The chain that lets new connections pass unless they are to be split.
 pub(super) fn chain() -> String {
     let split = Switch::matches(SwitchPosition::Split.number());
-    let mut chain = format!("chain standing {{\n  {split} return\n  jump note_passed\n");
+    let mut chain = format!("chain admission {{\n  {split} return\n  jump note_passed\n");
     for reason in PassReason::ALL {
         let matches = Switch::matches(reason.position());
         // Writing to a String cannot fail.

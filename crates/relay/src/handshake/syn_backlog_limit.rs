@@ -11,7 +11,7 @@ pub(crate) const LONGEST: u32 = 4096;
 
 /// What the listeners of a worker take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Backlog {
+pub struct SynBacklogLimit {
     /// Where the listeners began to listen, `net.core.somaxconn` bounded theirs.
     listening: usize,
     /// SYNs that may be unconfirmed at a time.
@@ -20,17 +20,17 @@ pub struct Backlog {
     pub(crate) cookies: bool,
 }
 
-impl Backlog {
+impl SynBacklogLimit {
     /// That of listeners that have just begun to listen in the calling thread's namespace.
     pub fn measure() -> Self {
         let most = read(Path::new("/proc/sys/net/core/somaxconn")).unwrap_or(LONGEST);
-        let mut backlog = Self {
+        let mut limit = Self {
             listening: most.min(LONGEST) as usize,
             capacity: 0,
             cookies: false,
         };
-        backlog.look();
-        backlog
+        limit.look();
+        limit
     }
 
     /// Looks at the settings that may have changed since.

@@ -1,17 +1,17 @@
-//! Values in numbered slots; a freed slot is used again, but only after [`Slab::settle`].
+//! Values in numbered slots; a freed slot is used again, but only after [`DeferredSlab::settle`].
 //!
 //! The delay is the point: the events of one epoll wait may name a flow that an earlier event of
 //! the same wait has ended, and must not meet a new flow in its place.
 
 /// Numbered slots.
 #[derive(Debug)]
-pub(crate) struct Slab<T> {
+pub(crate) struct DeferredSlab<T> {
     slots: Vec<Option<T>>,
     free: Vec<u32>,
     freed: Vec<u32>,
 }
 
-impl<T> Slab<T> {
+impl<T> DeferredSlab<T> {
     pub(crate) fn new() -> Self {
         Self {
             slots: Vec::new(),
@@ -57,7 +57,7 @@ impl<T> Slab<T> {
             .collect()
     }
 
-    /// Makes the slots removed so far free for [`Slab::insert`].
+    /// Makes the slots removed so far free for [`DeferredSlab::insert`].
     pub(crate) fn settle(&mut self) {
         self.free.append(&mut self.freed);
     }
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn a_slot_is_used_again_only_once_settled() {
-        let mut slab = Slab::new();
+        let mut slab = DeferredSlab::new();
         let first = slab.insert("a");
         assert_eq!(slab.remove(first), Some("a"));
         assert_eq!(slab.remove(first), None);
