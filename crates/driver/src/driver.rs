@@ -1,9 +1,10 @@
 use crate::Capture;
+use crate::segmentation::Segments;
 use bentpipe_base::{Instant, Machine};
 use bentpipe_os::tun::Tun;
 use bentpipe_sockets::epoll::{Epoll, Events, Interest};
 use bentpipe_sockets::timer::{self, Timer};
-use bentpipe_wire::{Checksums, Packet};
+use bentpipe_wire::{Checksums, Packet, VirtioHeader};
 use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -11,8 +12,8 @@ use thiserror::Error;
 
 /// Packets that are read before the machine's deadlines are looked at again.
 const BATCH: usize = 64;
-/// The largest packet of any TUN interface.
-const LARGEST: usize = 65_535;
+/// The largest packet of any TUN interface, with its virtio header.
+const LARGEST: usize = VirtioHeader::LEN + 65_535;
 const TUN: u64 = 0;
 const TIMER: u64 = 1;
 /// Tokens of the caller's own descriptors begin here.
@@ -25,8 +26,10 @@ pub struct Counters {
     pub received: u64,
     /// Of those, such as could not be read.
     pub unreadable: u64,
-    /// Packets that the kernel took.
+    /// Packets that the kernel took; with offloads one may stand for several segments.
     pub sent: u64,
+    /// Segments that they were.
+    pub segments: u64,
     /// Packets that it refused.
     pub refused: u64,
 }
@@ -67,12 +70,14 @@ pub struct Driver<M> {
     events: Events,
     incoming: Vec<u8>,
     outgoing: Vec<u8>,
+    segments: Segments,
     capture: Option<Capture>,
     counters: Counters,
 }
 
 impl<M: Machine<Packet = Packet, Port = ()>> Driver<M> {
-    /// Drives `machine` on the packets of `tun`.
+    /// Drives `machine` on the packets of `tun`. With its offloads a packet that comes in may stand for several segments:
+    /// for machines that do not mind.
     ///
     /// # Errors
     /// Fails when descriptors run out.
@@ -95,6 +100,7 @@ impl<M: Machine<Packet = Packet, Port = ()>> Driver<M> {
             events: Events::with_capacity(16),
             incoming: vec![0; LARGEST],
             outgoing: Vec::new(),
+            segments: Segments::default(),
             capture: None,
             counters: Counters::default(),
         })
@@ -177,11 +183,20 @@ impl<M: Machine<Packet = Packet, Port = ()>> Driver<M> {
                 break;
             };
             self.counters.received += 1;
-            let bytes = &self.incoming[..length];
+            let (bytes, checksums) = match self.tun.has_offloads() {
+                false => (&self.incoming[..length], Checksums::Verify),
+                true => match VirtioHeader::parse(&self.incoming[..length]) {
+                    Ok((header, bytes)) => (bytes, trust(&header)),
+                    Err(_) => {
+                        self.counters.unreadable += 1;
+                        continue;
+                    }
+                },
+            };
             if let Some(capture) = &mut self.capture {
                 capture.packet(bytes, now).map_err(DriverError::Capture)?;
             }
-            match Packet::parse(bytes, Checksums::Verify) {
+            match Packet::parse(bytes, checksums) {
                 Ok(packet) => self.machine.input((), packet, now),
                 Err(_) => self.counters.unreadable += 1,
             }
@@ -192,20 +207,38 @@ impl<M: Machine<Packet = Packet, Port = ()>> Driver<M> {
     fn send(&mut self) -> Result<(), DriverError> {
         loop {
             let now = timer::now();
-            let Some(((), packet)) = self.machine.transmit(now) else {
-                return Ok(());
-            };
-            self.outgoing.clear();
-            packet.emit(&mut self.outgoing)?;
-            if let Some(capture) = &mut self.capture {
-                let written = capture.packet(&self.outgoing, now);
-                written.map_err(DriverError::Capture)?;
+            let next = self.machine.transmit(now);
+            if !self.tun.has_offloads() {
+                let Some(((), packet)) = next else {
+                    return Ok(());
+                };
+                self.outgoing.clear();
+                packet.emit(&mut self.outgoing)?;
+                hand_over(&self.tun, &self.outgoing, 1, &mut self.counters)?;
+                if let Some(capture) = &mut self.capture {
+                    let written = capture.packet(&self.outgoing, now);
+                    written.map_err(DriverError::Capture)?;
+                }
+                continue;
             }
-            match self.tun.send(&self.outgoing) {
-                Ok(()) => self.counters.sent += 1,
-                // The kernel has no room for it: it is lost as in a full queue.
-                Err(e) if is_passing(&e) => self.counters.refused += 1,
-                Err(source) => return Err(gone(&self.tun, source)),
+            let rest = match next {
+                Some(((), packet)) => match self.segments.push(packet) {
+                    None => continue,
+                    rest => rest,
+                },
+                None => None,
+            };
+            if let Some((bytes, count)) = self.segments.take()? {
+                hand_over(&self.tun, bytes, count, &mut self.counters)?;
+                if let Some(capture) = &mut self.capture {
+                    let written = capture.packet(&bytes[VirtioHeader::LEN..], now);
+                    written.map_err(DriverError::Capture)?;
+                }
+            }
+            match rest {
+                // Nothing is gathered: it is the first.
+                Some(packet) => drop(self.segments.push(packet)),
+                None => return Ok(()),
             }
         }
     }
@@ -228,6 +261,37 @@ impl<M> core::fmt::Debug for Driver<M> {
             .field("tun", &self.tun)
             .field("counters", &self.counters)
             .finish_non_exhaustive()
+    }
+}
+
+/// Hands the kernel what stands for `count` segments.
+fn hand_over(
+    tun: &Tun,
+    bytes: &[u8],
+    count: u64,
+    counters: &mut Counters,
+) -> Result<(), DriverError> {
+    match tun.send(bytes) {
+        Ok(()) => {
+            counters.sent += 1;
+            counters.segments += count;
+            Ok(())
+        }
+        // The kernel has no room for it: it is lost as in a full queue.
+        Err(e) if is_passing(&e) => {
+            counters.refused += 1;
+            Ok(())
+        }
+        Err(source) => Err(gone(tun, source)),
+    }
+}
+
+/// Whether the checksums are still to be looked at. What the kernel itself sends has a part of them only.
+const fn trust(header: &VirtioHeader) -> Checksums {
+    if header.partial_checksum.is_some() || header.checksum_is_valid {
+        Checksums::Ignore
+    } else {
+        Checksums::Verify
     }
 }
 

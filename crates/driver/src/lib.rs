@@ -11,6 +11,7 @@
 
 mod capture;
 mod driver;
+mod segmentation;
 
 pub use capture::Capture;
 pub use driver::{Counters, Driver, DriverError};

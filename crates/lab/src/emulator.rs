@@ -126,6 +126,7 @@ pub const fn port_config(mtu: Bytes) -> TunConfig {
     TunConfig {
         mtu,
         queue_packets: 30_000,
+        offloads: false,
     }
 }
 

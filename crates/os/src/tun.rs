@@ -1,8 +1,7 @@
 //! TUN interfaces: the kernel routes packets into one, and a program reads and writes them whole.
 //!
-//! A port of the emulator and the packet plane. Packets are bare IP (no packet-information header,
-//! no virtio header), at most the MTU long and with good checksums, because no offload is
-//! announced. The interface lives as long as the value: when the descriptor closes, also by a kill,
+//! A port of the emulator and the packet plane. Packets are bare IP (no packet-information header), at most the MTU
+//! long and with good checksums, unless offloads are announced ([`TunConfig::offloads`]). The interface lives as long as the value: when the descriptor closes, also by a kill,
 //! the kernel removes it.
 
 use crate::netlink::{LinkStats, Netlink, NetlinkError};
@@ -23,6 +22,10 @@ pub struct TunConfig {
     /// The packets that wait for the program at most; more are dropped and counted
     /// ([`LinkStats::tx_dropped`]).
     pub queue_packets: u32,
+    /// What is read and written begins with a virtio header (`IFF_VNET_HDR`). A packet may then stand for several
+    /// segments of one flow and leave its checksum to be computed, in both directions: only for programs that do not
+    /// count segments.
+    pub offloads: bool,
 }
 
 impl Default for TunConfig {
@@ -32,6 +35,7 @@ impl Default for TunConfig {
         Self {
             mtu: Bytes(1500),
             queue_packets: 1000,
+            offloads: false,
         }
     }
 }
@@ -41,6 +45,7 @@ pub struct Tun {
     device: SyncDevice,
     netlink: Netlink,
     name: String,
+    offloads: bool,
 }
 
 /// A TUN interface could not be made.
@@ -99,7 +104,13 @@ impl Tun {
             device,
             netlink,
             name: name.to_owned(),
+            offloads: config.offloads,
         })
+    }
+
+    /// Whether packets come and go behind a virtio header.
+    pub const fn has_offloads(&self) -> bool {
+        self.offloads
     }
 
     /// Its name.
@@ -108,7 +119,7 @@ impl Tun {
     }
 
     /// Reads one packet into `buffer` and returns its length, `None` when none waits. What does not
-    /// fit the buffer is cut off: give it the MTU.
+    /// fit the buffer is cut off: give it the MTU, or with offloads 65,535 bytes more than the virtio header has.
     ///
     /// # Errors
     /// Fails when the interface was removed.
@@ -120,10 +131,10 @@ impl Tun {
         }
     }
 
-    /// Hands the kernel one packet, which it takes or drops at once.
+    /// Hands the kernel one packet, behind a virtio header with offloads, which it takes or drops at once.
     ///
     /// # Errors
-    /// Fails when `packet` is not an IP packet, or the interface was switched off or removed.
+    /// Fails when `packet` is not an IP packet or its virtio header contradicts it, or the interface was switched off or removed.
     pub fn send(&self, packet: &[u8]) -> io::Result<()> {
         self.device.send(packet).map(drop)
     }
@@ -141,7 +152,7 @@ fn open_device(name: &str, config: TunConfig) -> io::Result<SyncDevice> {
     let device = DeviceBuilder::new()
         .name(name)
         .packet_information(false)
-        .offload(false)
+        .offload(config.offloads)
         .tx_queue_len(config.queue_packets)
         .enable(false)
         .build_sync()?;

@@ -408,6 +408,7 @@ fn a_packet_goes_round_through_tun() {
     let config = TunConfig {
         mtu: Bytes(1300),
         queue_packets: 16,
+        ..TunConfig::default()
     };
     let tun = netns.run(|| Tun::open("sat0", config).unwrap()).unwrap();
     let netlink = netns.netlink().unwrap();
@@ -468,7 +469,7 @@ fn tun_takes_no_name_twice_and_sends_no_packet_over_its_mtu() {
                     "sat0",
                     TunConfig {
                         mtu: Bytes(1280),
-                        queue_packets: 1000,
+                        ..TunConfig::default()
                     },
                 )
             };

@@ -212,17 +212,18 @@ impl Receiver {
         if fin || gaps || !self.beyond.is_empty() || taken.stale {
             self.ack_now = true;
         } else if len > 0 {
-            self.owe(old, now);
+            self.owe(old, len as u64, now);
         }
         taken
     }
 
-    /// An acknowledgement is due, of a segment in order that begins at `from`.
+    /// An acknowledgement is due, of a segment in order of `len` bytes that begins at `from`. A longer one than we take
+    /// is several, gathered on the way (generic receive offload).
     #[inline]
-    fn owe(&mut self, from: u64, now: Instant) {
+    fn owe(&mut self, from: u64, len: u64, now: Instant) {
         self.pending += 1;
         let at_once = self.delay.is_zero() || self.ns2.acknowledges_at_once(from);
-        if self.pending >= 2 || at_once {
+        if self.pending >= 2 || len > self.mss || at_once {
             self.ack_now = true;
         } else if self.delack == Instant::MAX {
             self.delack = now + self.delay;
@@ -242,7 +243,7 @@ impl Receiver {
         let (old, len) = (self.next, payload.len());
         self.buffer.put(old - 1, payload, 0, len);
         self.next += len as u64;
-        self.owe(old, now);
+        self.owe(old, len as u64, now);
         len as u64
     }
 

@@ -7,7 +7,8 @@
 //! bytes on untouched.
 //!
 //! Lengths, checksums and the layout of TCP options are not part of a packet: they follow from the
-//! rest when it is emitted. Sources: RFC 791, 8200, 9293, 7323, 2018, 768, 792, 4443, 1071.
+//! rest when it is emitted. Sources: RFC 791, 8200, 9293, 7323, 2018, 768, 792, 4443, 1071;
+//! virtio 1.2, section 5.1.6.
 #![forbid(unsafe_code)]
 
 mod bytes;
@@ -22,6 +23,7 @@ pub mod pcapng;
 pub mod saratoga;
 mod tcp;
 mod udp;
+mod virtio;
 
 pub use error::Error;
 pub use icmp::{IcmpError, IcmpKind};
@@ -31,3 +33,4 @@ pub use packet::{Checksums, Packet, Transport};
 pub use payload::Payload;
 pub use tcp::{Flags, RawOptions, SackBlock, SackBlocks, Tcp, TcpOptions, Timestamps};
 pub use udp::Udp;
+pub use virtio::{PartialChecksum, Segmentation, SegmentedProtocol, VirtioHeader};

@@ -1,5 +1,5 @@
 use crate::ip::{Ipv4, Ipv6, protocol};
-use crate::{Error, Ip, Payload, Tcp, Udp};
+use crate::{Error, Ip, PartialChecksum, Payload, Tcp, Udp};
 use bentpipe_base::Bytes;
 
 /// One packet, from its IP header to the end of its payload.
@@ -102,31 +102,74 @@ impl Packet {
         Bytes((headers + self.payload.len()) as u64)
     }
 
-    fn emit_parts(&self, out: &mut Vec<u8>) -> Result<(), Error> {
-        self.check()?;
-        let body = self.transport.header_len() + self.payload.len();
-        let protocol = self.transport.protocol();
-        self.ip.emit(protocol, body, out)?;
+    /// Appends the headers of the packet as if `payload` bytes stood behind them, in place of its own; the transport
+    /// checksum covers the pseudo-header alone, and is left to who segments the packet or sends it. `out` is unchanged on
+    /// error.
+    ///
+    /// # Errors
+    /// As [`Self::emit`].
+    pub fn emit_headers(
+        &self,
+        payload: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<PartialChecksum>, Error> {
         let start = out.len();
-        let checksum_at = match &self.transport {
+        let done = self.emit_heads(payload, out);
+        if done.is_err() {
+            out.truncate(start);
+        }
+        let partial = done?;
+        if let Some(partial) = partial {
+            let at = start + partial.start + partial.offset;
+            let body = self.transport.header_len() + payload;
+            let sum = !self
+                .ip
+                .pseudo_header(self.transport.protocol(), body)
+                .finish();
+            out[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+        }
+        Ok(partial)
+    }
+
+    /// Headers with a checksum of zero, and where it stands.
+    fn emit_heads(
+        &self,
+        payload: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<PartialChecksum>, Error> {
+        self.check()?;
+        let packet = out.len();
+        let body = self.transport.header_len() + payload;
+        self.ip.emit(self.transport.protocol(), body, out)?;
+        let start = out.len() - packet;
+        let at = |offset| Some(PartialChecksum { start, offset });
+        Ok(match &self.transport {
             Transport::Tcp(tcp) => {
                 tcp.emit(out)?;
-                Some(start + 16)
+                at(16)
             }
             Transport::Udp(udp) => {
-                udp.emit(self.payload.len(), out);
-                Some(start + 6)
+                udp.emit(payload, out);
+                at(6)
             }
             Transport::Other { .. } => None,
-        };
+        })
+    }
+
+    fn emit_parts(&self, out: &mut Vec<u8>) -> Result<(), Error> {
+        let packet = out.len();
+        let partial = self.emit_heads(self.payload.len(), out)?;
         self.payload.emit(out);
-        if let Some(at) = checksum_at {
-            let pseudo = self.ip.pseudo_header(protocol, body);
-            let mut sum = pseudo.with(&out[start..]).finish();
+        if let Some(PartialChecksum { start, offset }) = partial {
+            let body = &out[packet + start..];
+            let protocol = self.transport.protocol();
+            let pseudo = self.ip.pseudo_header(protocol, body.len());
+            let mut sum = pseudo.with(body).finish();
             // In UDP zero means "not computed".
             if sum == 0 && matches!(self.transport, Transport::Udp(_)) {
                 sum = 0xffff;
             }
+            let at = packet + start + offset;
             out[at..at + 2].copy_from_slice(&sum.to_be_bytes());
         }
         Ok(())

@@ -44,7 +44,8 @@ impl Payload {
         (word >> (offset % 8 * 8)) as u8
     }
 
-    pub(crate) fn emit(&self, out: &mut Vec<u8>) {
+    /// Appends the bytes to `out`.
+    pub fn emit(&self, out: &mut Vec<u8>) {
         match self {
             Self::Absent => {}
             Self::Virtual { offset, len } => {

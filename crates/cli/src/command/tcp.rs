@@ -101,6 +101,9 @@ pub(crate) struct Common {
     /// The largest packet
     #[arg(long, value_name = "SIZE", default_value = "1500B")]
     mtu: Bytes,
+    /// Exchange single segments with the kernel, not packets of up to 64 kB that stand for several
+    #[arg(long)]
+    no_offloads: bool,
     /// Congestion control, of `bentpipe list`
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     control: String,

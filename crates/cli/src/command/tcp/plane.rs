@@ -73,6 +73,7 @@ impl<'a> Plane<'a> {
         let local = common.address.address();
         let config = TunConfig {
             mtu: common.mtu,
+            offloads: !common.no_offloads,
             ..TunConfig::default()
         };
         let tun = Tun::open(&common.tun, config).or_usage()?;
@@ -334,6 +335,7 @@ impl<'a> Plane<'a> {
                 "received": packets.received,
                 "unreadable": packets.unreadable,
                 "sent": packets.sent,
+                "segments": packets.segments,
                 "refused": packets.refused,
                 "resets_sent": host.resets_sent,
                 "cookies_sent": host.cookies_sent,
