@@ -136,9 +136,9 @@ impl<'t> Document<'t> {
         Err(Problems(problems.collect()))
     }
 
-    /// The text at `place`.
+    /// The text at `place`, which is of this document.
     pub fn source(&self, place: &Place) -> &'t str {
-        self.text.get(place.clone()).unwrap_or_default()
+        &self.text[place.clone()]
     }
 }
 

@@ -58,8 +58,10 @@ impl Contrast {
     }
 
     fn line(&self, key: &str) -> String {
-        let title = plan::VARIANTS.iter().find(|variant| variant.key == key);
-        let title = title.map(plan::Variant::title).unwrap_or_default();
+        let variant = plan::VARIANTS.iter().find(|variant| variant.key == key);
+        let title = variant
+            .expect("the contrast is of variants of the plan")
+            .title();
         let mark = |run: &Figures| match run.host_paused_ms {
             Some(pause) => format!(" ({})", paused(pause)),
             None => String::new(),

@@ -48,7 +48,7 @@ impl CongestionControls {
         if [&config.lan, &config.sat]
             .into_iter()
             .chain(variants)
-            .any(|leg| is_ours(leg.congestion.as_deref().unwrap_or_default()))
+            .any(|leg| leg.congestion.as_deref().is_some_and(is_ours))
         {
             self.load();
         }

@@ -145,7 +145,7 @@ impl Ruleset {
         addresses.any(|addresses| addresses.v6.is_some())
     }
 
-    /// Each ingress and profile, and its doors: the order is that of the queues.
+    /// Each ingress and profile, and where its listeners are: the order is that of the queues.
     pub fn entrances(&self) -> impl Iterator<Item = (LegId, usize, &ListenAddresses)> {
         self.ingresses.iter().flat_map(|ingress| {
             let addresses = ingress.addresses.iter().enumerate();
@@ -158,7 +158,7 @@ impl Ruleset {
         let place = self
             .entrances()
             .position(|(other, of, _)| (other, of) == (leg, profile));
-        place.unwrap_or(0)
+        place.expect("every ingress and each of its profiles is an entrance")
     }
 
     /// The interfaces of a leg as an nft set.
@@ -422,8 +422,8 @@ chain by_kind {{
                 .first()
                 .into_iter()
                 .flat_map(ListenAddresses::listeners);
-            for (family, ..) in families {
-                for rule in self.rules(ingress, family) {
+            for (family, ip, _) in families {
+                for rule in self.rules(ingress.leg, family, ip) {
                     let _ = writeln!(
                         commands,
                         "add rule {table} cross_{number} meta nfproto {family} {rule}"
@@ -434,23 +434,21 @@ chain by_kind {{
         commands
     }
 
-    /// What lets SYNs of one family in to a profile's doors; `None` where it has none.
-    fn enter(&self, ingress: &Ingress, family: &str, profile: usize) -> Option<String> {
-        let mut listeners = ingress.addresses.get(profile)?.listeners();
-        let (_, ip, _) = listeners.find(|(other, ..)| *other == family)?;
-        let tag = self.marks.held(self.entrance(ingress.leg, profile), 0);
-        Some(match self.queued {
+    /// What lets SYNs whose header is `ip` (nft's word) in to the listeners of a profile, which have the same families as
+    /// those of the others.
+    fn enter(&self, leg: LegId, ip: &str, profile: usize) -> String {
+        let tag = self.marks.held(self.entrance(leg, profile), 0);
+        match self.queued {
             false => {
                 let any = self.marks.for_any_worker();
                 format!("meta priority set {tag:#x} meta mark set {any:#x} goto enter")
             }
             true => format!("{} goto enter", self.deal("priority", ip, tag)),
-        })
+        }
     }
 
-    /// What becomes of SYNs of one family that cross.
-    fn rules(&self, ingress: &Ingress, family: &str) -> Vec<String> {
-        let leg = ingress.leg;
+    /// What becomes of SYNs of one family, whose header is `ip`, that arrive by `leg`.
+    fn rules(&self, leg: LegId, family: &str, ip: &str) -> Vec<String> {
         let interfaces = &self.interfaces[leg as usize];
         let mut rules = Vec::new();
         if !self.queued {
@@ -474,7 +472,7 @@ chain by_kind {{
             }
             let profile = policy.profile.map_or(0, |place| place + 1);
             let action = match policy.action {
-                Action::Split => self.enter(ingress, family, profile).unwrap_or_default(),
+                Action::Split => self.enter(leg, ip, profile),
                 Action::Bypass => "return".to_owned(),
                 Action::Reject => "meta l4proto tcp reject with tcp reset".to_owned(),
             };
@@ -484,7 +482,7 @@ chain by_kind {{
             ));
         }
         rules.push(few);
-        rules.extend(self.enter(ingress, family, 0));
+        rules.push(self.enter(leg, ip, 0));
         rules
     }
 

@@ -86,11 +86,9 @@ fn queueing(samples: &[Sample], round_trip: Duration) -> outcome::Samples {
 
 /// What a program's flow uses: the control of its route, or Saratoga's own.
 fn own_control(scenario: &Scenario, flow: &Flow) -> String {
-    let control = match flow.is_saratoga() {
-        true => Some(flow.congestion_control.as_deref().unwrap_or("none")),
-        false => scenario.sender_control(flow),
-    };
-    control.unwrap_or_default().to_owned()
+    let of_saratoga = || flow.congestion_control.as_deref().unwrap_or("none");
+    let control = scenario.sender_control(flow).unwrap_or_else(of_saratoga);
+    control.to_owned()
 }
 
 fn result(

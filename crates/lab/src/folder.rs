@@ -9,7 +9,7 @@ use crate::emulator::Report;
 use crate::result::{Measured, RunResult};
 use bentpipe_base::read_whole;
 use bentpipe_outcome::Document;
-use bentpipe_scenario::{Scenario, Traffic, TrafficSource};
+use bentpipe_scenario::{Scenario, Traffic, TrafficSource, UnreadProfile};
 use rows::{FlowRow, SampleRow};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -130,11 +130,10 @@ pub(crate) fn write(out: &Path, scenario: &Scenario, result: &RunResult) -> Resu
         .map_err(|e| error(&out.join("scenario.toml"), e))?;
     let traffic = scenario.traffic.as_ref();
     if let Some((traffic, file)) = traffic.and_then(|traffic| Some((traffic, traffic.file()?))) {
-        let text = traffic
-            .profile(scenario.seed)
-            .map(|profile| profile.to_string());
+        let profile = traffic.profile(scenario.seed);
+        let profile = profile.map_err(|UnreadProfile(file)| LabError::Profile(file))?;
         let path = out.join(file);
-        fs::write(&path, text.unwrap_or_default()).map_err(|e| error(&path, e))?;
+        fs::write(&path, profile.to_string()).map_err(|e| error(&path, e))?;
     }
     json(
         &out.join(MANIFEST),

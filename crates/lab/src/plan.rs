@@ -231,12 +231,13 @@ impl Atlas<'_> {
         let no_path = || LabError::NoPath(flow.name.clone());
         let (dialled, there) = ways.ok_or_else(no_path)?;
         let round_trip = topology.round_trip(&flow.from, &flow.to);
+        let round_trip = round_trip.ok_or_else(no_path)?;
         let [_, asked] = self.addresses.ends(&dialled);
         Ok(FlowPlan {
             to: SocketAddr::new(asked, port),
             limit: there.goodput_limit(there.mtu(), self.header(flow)),
             told: self.told(flow, &there),
-            round_trip: round_trip.unwrap_or_default(),
+            round_trip,
             rate: rates::of_file(flow, &there),
             mtu: there.mtu(),
         })

@@ -284,13 +284,13 @@ impl Run<'_> {
         flows
             .map(|(flow, plan)| {
                 self.go_on()?;
-                if flow.app.is_some() {
+                if let Some(app) = &flow.app {
                     let ends = FileEnds {
                         opener: stage.node(&flow.opened_by),
                         acceptor: stage.node(flow.acceptor()),
                         program: &self.program()?,
                     };
-                    let file = Prepared::prepare(flow, plan, &ends, &pattern)?;
+                    let file = Prepared::prepare((flow, app), plan, &ends, &pattern)?;
                     return Ok(Ready::File(Box::new(file)));
                 }
                 let end = |host: &str| EndPlan {
@@ -313,14 +313,14 @@ impl Run<'_> {
         marks: &BTreeMap<Told, Mark>,
     ) -> SocketSettings {
         let sends = host == flow.from;
-        let own = Some(self.scenario.hosts[host].tcp.congestion_control.as_str());
-        let control = match sends {
-            true => self.scenario.sender_control(flow),
-            false => own,
+        let own = self.scenario.hosts[host].tcp.congestion_control.as_str();
+        let control = match flow.congestion_control.as_deref() {
+            Some(of_flow) if sends => of_flow,
+            _ => own,
         };
         let mark = plan.told.as_ref().and_then(|told| marks.get(told));
         SocketSettings {
-            control: control.unwrap_or_default().to_owned(),
+            control: control.to_owned(),
             mark: mark.filter(|_| sends).map(Mark::value),
         }
     }

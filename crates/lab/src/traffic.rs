@@ -13,7 +13,7 @@ use crate::plan::FlowPlan;
 use bentpipe_base::Instant;
 use bentpipe_os::netns::Netns;
 use bentpipe_outcome::Traffic;
-use bentpipe_scenario::Scenario;
+use bentpipe_scenario::{Scenario, UnreadProfile};
 use bentpipe_sockets::socket;
 use bentpipe_traffic::{Profile, Source, Transfer};
 use host::{Flow, Host};
@@ -34,8 +34,7 @@ pub(crate) fn profile(scenario: &Scenario) -> Result<Option<Profile>, LabError> 
         return Ok(None);
     };
     let profile = traffic.profile(scenario.seed);
-    let profile =
-        profile.ok_or_else(|| LabError::Profile(traffic.file().unwrap_or_default().to_owned()))?;
+    let profile = profile.map_err(|UnreadProfile(file)| LabError::Profile(file))?;
     match profile.transfers.len() {
         flows if flows > MOST_FLOWS => Err(LabError::Traffic {
             flows,

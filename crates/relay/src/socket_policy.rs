@@ -41,10 +41,11 @@ pub struct LegPolicies {
 impl LegPolicies {
     /// Those of profile number `profile`, from 1 on; 0: none.
     pub(crate) fn of(&self, profile: usize) -> &[SocketPolicy; 2] {
-        let chosen = profile
-            .checked_sub(1)
-            .and_then(|place| self.profiles.get(place));
-        chosen.unwrap_or(&self.plain)
+        match profile.checked_sub(1) {
+            None => &self.plain,
+            // A listener has one of the profiles that the gateway began with, and a reload leaves their number.
+            Some(place) => &self.profiles[place],
+        }
     }
 
     /// Has all sockets probe peers of which nothing was heard for `time`.

@@ -38,7 +38,7 @@ mod topology;
 pub use model::{
     AckFilter, Amount, BufferRange, Change, Direction, Endpoint, Flow, FlowKind, Gateway, Gilbert,
     Host, Ip, Link, Outage, Pep, PepKind, Preset, Queue, QueueLimit, Router, SARATOGA, Scenario,
-    Snoop, SnoopPreset, Split, TcpSettings, Traffic, TrafficSource,
+    Snoop, SnoopPreset, Split, TcpSettings, Traffic, TrafficSource, UnreadProfile,
 };
 pub use parse::Known;
 pub use study::Study;

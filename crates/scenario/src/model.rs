@@ -13,7 +13,7 @@ pub use endpoint::{Endpoint, Preset};
 pub use flow::{Amount, Flow, FlowKind, SARATOGA};
 pub use pep::{AckFilter, Pep, PepKind, Snoop, SnoopPreset};
 pub use split::Split;
-pub use traffic::{Traffic, TrafficSource};
+pub use traffic::{Traffic, TrafficSource, UnreadProfile};
 
 use bentpipe_base::{Bytes, Probability, Rate};
 use core::time::Duration;

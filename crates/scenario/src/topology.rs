@@ -127,7 +127,7 @@ impl Path<'_> {
     /// The largest packet that passes whole.
     pub fn mtu(&self) -> Bytes {
         let mtus = self.hops.iter().map(|hop| hop.link.mtu);
-        mtus.min().unwrap_or_default()
+        mtus.min().expect("a path has a link at least")
     }
 
     /// The share of full packets that arrive, queue losses aside.

@@ -1,6 +1,6 @@
 //! The addresses and ports that packets would have, by the end of a flow that they reach.
 
-use crate::{EndId, cross_traffic};
+use crate::{EndId, SimError, cross_traffic};
 use bentpipe_plan::addresses::{self, ACCEPTED_ON, OPENED_FROM};
 use bentpipe_scenario::{Flow, Scenario, Topology};
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,7 +12,10 @@ pub(crate) struct Addresses(Vec<SocketAddr>);
 impl Addresses {
     /// Those of every flow's two ends. At most [`addresses::MOST_FLOWS`] flows and [`addresses::MOST_LINKS`]
     /// links, and every flow with a path; others get no address that anyone asks for.
-    pub(crate) fn new(scenario: &Scenario) -> Self {
+    ///
+    /// # Errors
+    /// The profile of the cross traffic was not read.
+    pub(crate) fn new(scenario: &Scenario) -> Result<Self, SimError> {
         let topology = Topology::new(scenario);
         let links = addresses::Addresses::new(scenario);
         let ends = |flow: &Flow| {
@@ -22,7 +25,7 @@ impl Addresses {
             })
         };
         // Where flows go does not depend on the seed.
-        let flows = cross_traffic::flows(scenario, scenario.seed);
+        let flows = cross_traffic::flows(scenario, scenario.seed)?;
         let all = flows.iter().zip(0u16..).flat_map(|(flow, index)| {
             let [opener, acceptor] = ends(flow);
             [
@@ -30,7 +33,7 @@ impl Addresses {
                 SocketAddr::new(acceptor, ACCEPTED_ON.wrapping_add(index)),
             ]
         });
-        Self(all.collect())
+        Ok(Self(all.collect()))
     }
 
     /// That of `end`.

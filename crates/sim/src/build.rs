@@ -43,7 +43,7 @@ impl<'s> Nodes<'s> {
 
     /// The scenario's checks leave no link to a node that is not there.
     fn of(&self, name: &str) -> usize {
-        self.0.get(name).copied().unwrap_or_default()
+        self.0[name]
     }
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn engine<O: Observer>(
     let mut builder = builder(scenario, &topology, seed, options);
     let mut ends = Vec::new();
     let mut flows = Vec::new();
-    let all = cross_traffic::flows(scenario, seed);
+    let all = cross_traffic::flows(scenario, seed)?;
     let traffic = cross_traffic::sources(scenario, seed)?;
     for flow in &all {
         let ([mut opener, mut acceptor], established) = builder.ends(flow)?;
@@ -85,6 +85,10 @@ pub(crate) fn engine<O: Observer>(
         feed(scenario, &mut simplex_links, &peps, &ends, &routes);
     }
     let first_end = simplex_links.len() + peps.len();
+    let codec = match options.wire {
+        true => Some(Codec::new(Addresses::new(scenario)?)),
+        false => None,
+    };
     Ok(Engine {
         hosts: scenario.hosts.len(),
         first_end,
@@ -96,7 +100,7 @@ pub(crate) fn engine<O: Observer>(
             links: simplex_links,
             routes,
             observer,
-            codec: options.wire.then(|| Codec::new(Addresses::new(scenario))),
+            codec,
             fault: None,
             packets: Packets::new(),
         },
@@ -134,7 +138,7 @@ pub(crate) fn warnings(scenario: &Scenario) -> Result<Vec<String>, SimError> {
 fn check(scenario: &Scenario) -> Result<(), SimError> {
     let forwarding = scenario.routers.len() + scenario.gateways.len();
     let nodes = scenario.hosts.len().max(forwarding);
-    let flows = cross_traffic::flows(scenario, scenario.seed).len();
+    let flows = cross_traffic::flows(scenario, scenario.seed)?.len();
     let links = scenario.links.len();
     if nodes > MOST_NODES || links > MOST_LINKS || flows > MOST_FLOWS {
         return Err(SimError::TooLarge {
@@ -318,16 +322,14 @@ fn routes(scenario: &Scenario, nodes: &Nodes<'_>, topology: &Topology<'_>) -> Ro
     let ends = flows.flat_map(|flow| [&flow.from, &flow.to]);
     let traffic = scenario.traffic.iter().flat_map(|it| &it.between);
     let ends: BTreeSet<&String> = ends.chain(traffic).collect();
+    let links: BTreeMap<&str, usize> = scenario.links.keys().map(String::as_str).zip(0..).collect();
     for host in ends {
         for (node, number) in &nodes.0 {
             let Some(path) = topology.path(node, host) else {
                 continue;
             };
             let hop = &path.hops[0];
-            let links = scenario.links.keys();
-            let link = { links }
-                .position(|name| name == hop.name)
-                .unwrap_or_default();
+            let link = links[hop.name];
             let back = usize::from(hop.link.ends[0] != hop.from);
             // At most 2 * MOST_LINKS simplex links.
             routes.set(*number, nodes.of(host), (2 * link + back) as u16);

@@ -26,11 +26,12 @@ impl<W: Write> Captures<W> {
     /// Begins a capture in what `open` gives for each pair of a link and a node at its end.
     ///
     /// # Errors
-    /// What `open` and writing give.
+    /// What `open` and writing give; the profile of the scenario's cross traffic was not read.
     pub fn new(
         scenario: &Scenario,
         mut open: impl FnMut(&str, &str) -> io::Result<W>,
     ) -> io::Result<Self> {
+        let addresses = Addresses::new(scenario).map_err(io::Error::other)?;
         let mut files = Vec::new();
         for (name, link) in &scenario.links {
             for end in &link.ends {
@@ -40,7 +41,7 @@ impl<W: Write> Captures<W> {
             }
         }
         Ok(Self {
-            codec: Codec::new(Addresses::new(scenario)),
+            codec: Codec::new(addresses),
             files,
             fault: None,
         })

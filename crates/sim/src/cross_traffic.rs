@@ -1,24 +1,27 @@
 //! The flows of cross traffic: behind those of the scenario, and renewed when they end.
 
 use crate::SimError;
-use bentpipe_scenario::{Amount, Flow, Scenario, Topology};
+use bentpipe_scenario::{Amount, Flow, Scenario, Topology, UnreadProfile};
 use bentpipe_traffic::Source;
 
 /// The flows of `scenario`, and behind them those of its cross traffic with their first transfers.
-/// None of the latter while their profile was not read.
-pub(crate) fn flows(scenario: &Scenario, seed: u64) -> Vec<Flow> {
+pub(crate) fn flows(scenario: &Scenario, seed: u64) -> Result<Vec<Flow>, SimError> {
     let mut flows = scenario.flows.clone();
     let Some(traffic) = &scenario.traffic else {
-        return flows;
+        return Ok(flows);
     };
-    let profile = traffic.profile(seed);
-    let transfers = profile.iter().flat_map(|profile| &profile.transfers);
+    let transfers = traffic.profile(seed).map_err(unread)?.transfers;
+    let transfers = transfers.iter();
     flows.extend(transfers.enumerate().map(|(index, transfer)| Flow {
         start: transfer.start,
         amount: Amount::Bytes(transfer.bytes),
         ..traffic.flow(&format!("traffic-{index}"), transfer.direction)
     }));
-    flows
+    Ok(flows)
+}
+
+fn unread(UnreadProfile(file): UnreadProfile) -> SimError {
+    SimError::Profile { file }
 }
 
 /// Whether what crosses a split can be told apart: with no handshake, nothing says that a flow's next transfer
@@ -57,9 +60,7 @@ pub(crate) fn sources(scenario: &Scenario, seed: u64) -> Result<Vec<Source>, Sim
     let Some(traffic) = &scenario.traffic else {
         return Ok(Vec::new());
     };
-    let profile = traffic.profile(seed).ok_or_else(|| SimError::Profile {
-        file: traffic.file().unwrap_or_default().to_owned(),
-    })?;
+    let profile = traffic.profile(seed).map_err(unread)?;
     let flows = 0..profile.transfers.len();
     Ok(flows
         .map(|flow| Source::new(profile.model, seed, flow))

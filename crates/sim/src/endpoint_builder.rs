@@ -117,7 +117,7 @@ impl<'s> EndpointBuilder<'s> {
             return Ok(Arc::clone(kind));
         }
         let path = self.path(&flow.from, &flow.to)?;
-        let host = |name: &str| self.scenario.hosts.get(name).cloned().unwrap_or_default();
+        let host = |name: &str| &self.scenario.hosts[name];
         let hosts = [host(&flow.opened_by), host(flow.acceptor())];
         let [first, second] = hosts.each_ref().map(|host| {
             let Endpoint { preset, .. } = host.endpoint;
@@ -336,7 +336,8 @@ impl<'s> EndpointBuilder<'s> {
         if let Some(name) = recovery {
             config.recovery = self::recovery(name, &flow.name)?;
         }
-        let name = self.scenario.sender_control(flow).unwrap_or("reno");
+        let name = self.scenario.sender_control(flow);
+        let name = name.expect("a flow of TCP that has no control of its own has its host's");
         config.congestion = cc::find(name).ok_or_else(|| {
             let known: Vec<&str> = cc::REGISTRY.iter().map(|variant| variant.name).collect();
             SimError::Control {

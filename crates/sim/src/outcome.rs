@@ -205,7 +205,7 @@ fn flow_outcome<O: Observer>(
         },
         round_trip: topology
             .round_trip(&flow.from, &flow.to)
-            .unwrap_or_default(),
+            .expect("without paths both ways the flow would not have been placed"),
         elapsed,
         received,
         segments: received.0.div_ceil(mss.0),

@@ -74,8 +74,9 @@ fn endpoint(scenario: &Scenario, name: &str, endpoint: &Endpoint) -> Result<tcp:
         };
     }
     // With a handshake it is the smaller of the two ends' that counts.
-    let mtu = scenario.links.values().map(|link| link.mtu).min();
-    let fits = mtu.unwrap_or(Bytes(1500)) - scenario.ip.header() - Bytes(Tcp::BARE as u64);
+    let mtus = scenario.links.values().map(|link| link.mtu);
+    let mtu = mtus.min().expect("a gateway is between two links");
+    let fits = mtu - scenario.ip.header() - Bytes(Tcp::BARE as u64);
     let mss = match (endpoint.mss, endpoint.preset) {
         (Some(mss), _) => mss,
         (None, Preset::Ns2) => Bytes(u64::from(config.mss)),

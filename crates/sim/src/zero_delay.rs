@@ -24,7 +24,8 @@ pub(crate) fn check(scenario: &Scenario, topology: &Topology<'_>) -> Result<(), 
 /// A transfer is renewed when its receiver, too, has all of it: a single link on the way that takes time is enough,
 /// wherever a split stands. What its model draws as a pause is enough too.
 fn cross_traffic(scenario: &Scenario, topology: &Topology<'_>) -> Result<(), SimError> {
-    let profile = { scenario.traffic.iter() }.find_map(|it| Some((it, it.profile(scenario.seed)?)));
+    let profile =
+        { scenario.traffic.iter() }.find_map(|it| Some((it, it.profile(scenario.seed).ok()?)));
     let Some((traffic, profile)) = profile.filter(|(_, profile)| !profile.transfers.is_empty())
     else {
         return Ok(());

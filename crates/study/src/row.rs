@@ -32,7 +32,7 @@ impl Key {
         let traffic = scenario.traffic.as_ref();
         if let Some(profile) = traffic
             .filter(|traffic| traffic.file().is_some())
-            .and_then(|traffic| traffic.profile(scenario.seed))
+            .and_then(|traffic| traffic.profile(scenario.seed).ok())
         {
             // Writing to a String cannot fail.
             let _ = write!(text, "{profile}");

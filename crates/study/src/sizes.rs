@@ -14,7 +14,7 @@ const POINTS: usize = 400;
 /// The sizes of the cross traffic's transfers, in segments of 1460 bytes, in order: 20 000 drawn from
 /// its model by the scenario's seed. `None` without cross traffic.
 pub fn sizes(scenario: &Scenario) -> Option<Vec<f64>> {
-    let profile = scenario.traffic.as_ref()?.profile(scenario.seed)?;
+    let profile = scenario.traffic.as_ref()?.profile(scenario.seed).ok()?;
     let mut chance = Stream::new(scenario.seed, "sizes");
     let drawn = (0..DRAWN).map(|_| (profile.model.size(&mut chance).0 as f64 / SEGMENT).ceil());
     let mut sizes: Vec<f64> = drawn.collect();

@@ -43,7 +43,7 @@ fn customary(page: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let lines = page.lines().map(|line| match line.strip_prefix(".TH ") {
         Some(title) => {
-            let name = title.split(' ').next().unwrap_or(title);
+            let name = title.split_once(' ').map_or(title, |(name, _)| name);
             format!(".TH {name} 1 \"\" \"bentpipe {version}\"")
         }
         None => line.to_owned(),

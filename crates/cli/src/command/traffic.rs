@@ -7,6 +7,7 @@ use bentpipe_base::{Bytes, read_text};
 use bentpipe_scenario::{Scenario, Traffic};
 use bentpipe_traffic::{Kind, Model, Profile};
 use clap::Subcommand;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -35,8 +36,8 @@ pub(crate) struct Ftp {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Where parameters come from: `ftp`, ours, or `reference`, those of the ns-2 runs
-    #[arg(long, value_name = "NAME", default_value = "ftp", value_parser = ["ftp", "reference"])]
-    model: String,
+    #[arg(long, value_name = "NAME", default_value = "ftp", value_parser = kind())]
+    model: Kind,
     /// Mean of log2 of the bytes
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     log2_mean: Option<f64>,
@@ -77,9 +78,14 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     }
 }
 
+/// Reads the name of a model; its help lists the names.
+fn kind() -> impl TypedValueParser<Value = Kind> {
+    let names = PossibleValuesParser::new(Kind::ALL.map(Kind::name));
+    names.try_map(|name| Kind::find(&name).ok_or("no model has that name"))
+}
+
 fn model(args: &Ftp) -> anyhow::Result<Model> {
-    let kind = Kind::find(&args.model).unwrap_or_default();
-    let stock = Model::of(kind);
+    let stock = Model::of(args.model);
     let model = Model {
         log2_mean: args.log2_mean.unwrap_or(stock.log2_mean),
         log2_sd: args.log2_sd.unwrap_or(stock.log2_sd),

@@ -37,7 +37,7 @@ fn check(stream: &mut TcpStream, handle: &Handle) -> io::Result<Triage> {
     let mut head = [0; 1024];
     stream.set_nonblocking(true)?;
     let there = stream.peek(&mut head).unwrap_or(0);
-    let head = head.get(..there).unwrap_or_default();
+    let head = &head[..there];
     let checks = http::parse(head) == Ok(Document::Health);
     if checks && http::is_whole(head) {
         // Unread, a close would reset the connection and take our answer along.

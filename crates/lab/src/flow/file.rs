@@ -62,15 +62,14 @@ pub(super) struct Shown {
 }
 
 impl Prepared {
-    /// Makes the file of `flow` and starts its server, and waits until that listens.
+    /// Makes the file of `flow`, which the program `app` moves, and starts its server, and waits until that listens.
     pub(crate) fn prepare(
-        flow: &Flow,
+        (flow, app): (&Flow, &str),
         plan: &FlowPlan,
         ends: &Ends<'_>,
         pattern: &Arc<Pattern>,
     ) -> Result<Self, LabError> {
-        let name = flow.app.as_deref().unwrap_or_default();
-        let app = find(flow, name)?;
+        let app = find(flow, app)?;
         app.needs.iter().try_for_each(|need| need.check())?;
         let failed = |error: io::Error| LabError::Program {
             flow: flow.name.clone(),

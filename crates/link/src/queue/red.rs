@@ -174,7 +174,8 @@ impl RedSettings {
                 },
             },
             max_p: values.chance("max_probability"),
-            weight: Probability::new(values.number("weight")).unwrap_or_default(),
+            weight: Probability::new(values.number("weight"))
+                .expect("`faults` lets no weight pass that is none"),
             gentle: values.flag("gentle"),
             slot: { line.rate.zip(mean) }.map(|(rate, mean)| rate.serialisation(mean)),
         }

@@ -40,7 +40,7 @@ fn read(listing: &str) -> Survey {
     for line in listing.lines() {
         let indented = line.len() - line.trim_start_matches('\t').len();
         // A comment on the program that made a table may follow.
-        let line = line.split(" # ").next().unwrap_or_default().trim();
+        let line = line.split_once(" # ").map_or(line, |(rule, _)| rule).trim();
         match (indented, line.strip_suffix('{').map(str::trim)) {
             (0, Some(head)) => table = head.strip_prefix("table ").unwrap_or(head),
             (0, None) if line == "}" => survey.take(table, &mem::take(&mut chains)),

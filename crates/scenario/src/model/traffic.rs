@@ -4,6 +4,7 @@ use super::{Amount, Flow, FlowKind};
 use bentpipe_base::Bytes;
 use bentpipe_traffic::{Direction, Model, Profile, ProfileError};
 use core::time::Duration;
+use thiserror::Error;
 
 /// Transfers between two hosts, one after another in each of a number of flows.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +35,11 @@ pub enum TrafficSource {
         profile: Option<Profile>,
     },
 }
+
+/// The file of a traffic profile that nobody has read, as the scenario gives it.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("the traffic profile `{0}` was not read")]
+pub struct UnreadProfile(pub String);
 
 impl Traffic {
     /// Takes `text` for the content of the profile, if that is the source; `length` is that of the
@@ -80,11 +86,16 @@ impl Traffic {
         }
     }
 
-    /// The first transfers in a run with `seed`; `None` while the profile was not read.
-    pub fn profile(&self, seed: u64) -> Option<Profile> {
+    /// The first transfers in a run with `seed`.
+    ///
+    /// # Errors
+    /// The profile stands in a file that was not read yet ([`Self::load`]).
+    pub fn profile(&self, seed: u64) -> Result<Profile, UnreadProfile> {
         match &self.source {
-            TrafficSource::Model { model, flows } => Some(Profile::draw(*model, *flows, seed)),
-            TrafficSource::Profile { profile, .. } => profile.clone(),
+            TrafficSource::Model { model, flows } => Ok(Profile::draw(*model, *flows, seed)),
+            TrafficSource::Profile { file, profile } => {
+                profile.clone().ok_or_else(|| UnreadProfile(file.clone()))
+            }
         }
     }
 }

@@ -247,9 +247,11 @@ impl Check<'_, '_> {
     }
 
     fn rate_is_heard(&self, flow: &Flow, places: &super::flows::Places) {
-        let control = self.scenario.sender_control(flow).unwrap_or_default();
-        let hears = flow.is_saratoga()
-            || twin(control).is_some_and(|control| control.rate != RateUse::Ignores);
+        let Some(control) = self.scenario.sender_control(flow) else {
+            // Saratoga has a rate of its own, and of an unknown host it is said elsewhere that it is unknown.
+            return;
+        };
+        let hears = twin(control).is_some_and(|control| control.rate != RateUse::Ignores);
         if flow.path_rate.is_some() && !hears {
             let what = format!("`{control}` does not ask for the rate of its path");
             let wrong = Wrong::new(

@@ -106,7 +106,8 @@ impl Fetch {
     fn asked(&mut self, path: &str, recursive: bool) -> Result<Option<Job>, Refused> {
         let remote = normal(path).map_err(Refused::Path)?;
         // The directory itself comes along: `get -r a/b` makes `b`. The served one has no name.
-        let place = remote.rsplit('/').next().unwrap_or_default().to_owned();
+        let place = { remote.rsplit_once('/') }.map_or(&*remote, |(_, name)| name);
+        let place = place.to_owned();
         if recursive {
             return Ok(Some(self.list(remote, place)));
         }
