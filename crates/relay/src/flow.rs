@@ -1,5 +1,6 @@
 //! One split connection: two sockets, two pumps.
 
+use crate::flow_guard::FlowGuard;
 use crate::pump::Pump;
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::LegId;
@@ -62,12 +63,19 @@ pub(crate) struct Flow {
     pub(crate) near_room: bool,
     /// In the queue of flows that have more to move.
     pub(crate) queued: bool,
+    /// Dropped last: the sockets are closed by then.
+    _guard: FlowGuard,
 }
 
 impl Flow {
     /// A flow of a client that came in by `leg`, with the legs of `profile`, whose far side is being
     /// dialled.
-    pub(crate) fn new(near: OwnedFd, far: OwnedFd, (leg, profile): (LegId, usize)) -> Self {
+    pub(crate) fn new(
+        near: OwnedFd,
+        far: OwnedFd,
+        (leg, profile): (LegId, usize),
+        guard: FlowGuard,
+    ) -> Self {
         let now = timer::now();
         Self {
             near,
@@ -81,6 +89,7 @@ impl Flow {
             far_complete: false,
             near_room: false,
             queued: false,
+            _guard: guard,
         }
     }
 

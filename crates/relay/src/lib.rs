@@ -13,6 +13,7 @@ mod counters;
 mod deferred_slab;
 mod dial;
 mod flow;
+mod flow_guard;
 mod flow_limit;
 pub mod flow_log;
 mod flow_stats;

@@ -311,12 +311,14 @@ impl Shared {
         self.flow_counter.flows()
     }
 
+    /// One flow more; called by [`FlowGuard`](crate::flow_guard::FlowGuard) alone.
     pub(crate) fn flow_began(&self) {
         if self.flow_counter.began() {
             self.gateway.ring();
         }
     }
 
+    /// One flow less; called by [`FlowGuard`](crate::flow_guard::FlowGuard) alone.
     pub(crate) fn flow_ended(&self) {
         let ended = self.flow_counter.ended();
         if ended.resumes {
@@ -452,7 +454,7 @@ impl Shared {
 #[cfg(test)]
 impl Shared {
     /// With nothing but limits.
-    fn with(bounds: FlowBounds, workers: usize) -> Self {
+    pub(crate) fn with(bounds: FlowBounds, workers: usize) -> Self {
         let leg = crate::socket_policy::SocketPolicy {
             mark: 0,
             tracked: 0,

@@ -398,21 +398,12 @@ impl Worker {
         for side in Side::BOTH {
             flow.pump(side).release(&mut self.buffers);
         }
-        drop(flow);
-        self.shared.flow_ended();
     }
 }
 
 impl Drop for Worker {
-    /// Also by a panic: what it held is closed with it, and counts no more.
+    /// Also by a panic: what it held is closed with it.
     fn drop(&mut self) {
-        let held = self
-            .syn_queue
-            .as_ref()
-            .map_or(0, |syn_queue| syn_queue.table.flows());
-        for _ in 0..self.flows.numbers().len() + held {
-            self.shared.flow_ended();
-        }
         self.shared.memory().set_worker_usage(self.number, 0);
         self.shared.abandon_listeners(&self.serves);
     }

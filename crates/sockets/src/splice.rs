@@ -8,13 +8,14 @@ use rustix::pipe::{PipeFlags, SpliceFlags};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// A pipe, and how many bytes wait in it.
+/// A pipe, and how many bytes wait in it. The kernel makes none longer than 2^31 bytes (fcntl(2)), and 32 bits for both
+/// figures keep what lends a pipe small.
 #[derive(Debug)]
 pub struct Pipe {
     read: OwnedFd,
     write: OwnedFd,
-    held: usize,
-    capacity: usize,
+    held: u32,
+    capacity: u32,
 }
 
 impl Pipe {
@@ -28,19 +29,19 @@ impl Pipe {
             read,
             write,
             held: 0,
-            capacity: granted,
+            capacity: u32::try_from(granted).unwrap_or(u32::MAX),
         })
     }
 
     /// Bytes that wait in the pipe.
     pub fn held(&self) -> usize {
-        self.held
+        self.held as usize
     }
 
     /// Bytes the pipe was sized for: a page for each of its slots. A slot takes one piece of a segment, however
     /// short, with the page that it lies in: this is what a pipe may keep from others, whatever waits in it.
     pub fn capacity(&self) -> usize {
-        self.capacity
+        self.capacity as usize
     }
 
     /// Moves at most `limit` bytes from socket `from` into the pipe. 0 and `WouldBlock` say neither that
@@ -48,17 +49,21 @@ impl Pipe {
     /// before one once the peer has closed. Only a read tells.
     pub fn fill(&mut self, from: impl AsFd, limit: usize) -> io::Result<usize> {
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+        let limit = limit.min((u32::MAX - self.held) as usize);
         let moved = rustix::io::retry_on_intr(|| {
             rustix::pipe::splice(&from, None, &self.write, None, limit, flags)
         })?;
-        self.held += moved;
+        // At most the limit.
+        self.held += moved as u32;
         Ok(moved)
     }
 
     /// Copies what waits in the pipe into `buffer`, as far as it fits: the pages it lay in are free then.
     pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = rustix::io::retry_on_intr(|| rustix::io::read(&self.read, &mut *buffer))?;
-        self.held = self.held.saturating_sub(count);
+        self.held = self
+            .held
+            .saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
         Ok(count)
     }
 
@@ -72,12 +77,13 @@ impl Pipe {
         }
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
         let moved = rustix::io::retry_on_intr(|| {
-            rustix::pipe::splice(&self.read, None, &to, None, self.held, flags)
+            rustix::pipe::splice(&self.read, None, &to, None, self.held(), flags)
         })?;
         if moved == 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }
-        self.held -= moved;
+        // At most what was held.
+        self.held -= moved as u32;
         Ok(moved)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Quotas, SynBacklogLimit};
 use crate::deferred_slab::DeferredSlab;
+use crate::flow_guard::FlowGuard;
 use bentpipe_base::{Instant, Seq};
 use bentpipe_gateway_config::{Ends, Syn};
 use bentpipe_os::nfqueue::Waiting;
@@ -67,21 +68,30 @@ pub(crate) struct HeldSyn {
     pub(crate) spare: Option<QueuedPacket>,
     /// See [`bentpipe_gateway_config::SynOptions`].
     pub(crate) fragments: bool,
+    pub(crate) guard: FlowGuard,
+}
+
+/// A far side that has accepted, and whose client has yet to confirm.
+#[derive(Debug)]
+pub(crate) struct AcceptedFar {
+    pub(crate) socket: OwnedFd,
+    /// When the client's SYN came.
+    pub(crate) begun: Instant,
+    pub(crate) guard: FlowGuard,
 }
 
 /// A SYN that has gone on to a listener.
 #[derive(Debug)]
 struct LoopedSyn {
     seq: Seq,
-    begun: Instant,
     /// When it was last let in, with which packet, and whether it was more than once.
     looped: Instant,
     packet: QueuedPacket,
     again: bool,
     /// The kernel had dropped that packet.
     dropped: bool,
-    /// The far side that has accepted, until then.
-    far: Option<(OwnedFd, Instant)>,
+    /// The far side that has accepted, and until when its client may confirm.
+    far: Option<(AcceptedFar, Instant)>,
     /// The client has not confirmed yet.
     waits: bool,
     /// See [`bentpipe_gateway_config::SynOptions`]: the copy that is looped does not tell, the kernel sets DF there.
@@ -151,11 +161,6 @@ impl HandshakeTable {
             && self.passing.is_empty()
             && self.abandoned == 0
             && self.quotas.are_empty()
-    }
-
-    /// How many are counted as flows: those that are held, and those whose far side has accepted.
-    pub(crate) fn flows(&self) -> usize {
-        self.places.len() + self.unconfirmed
     }
 
     /// What is known of `syn`, which waits with `packet`. Of a SYN that comes again the first is kept too where dials are
@@ -277,7 +282,7 @@ impl HandshakeTable {
         &mut self,
         (ends, packet): (Ends, QueuedPacket),
         (seq, fragments): (Seq, bool),
-        far: Option<(OwnedFd, Instant)>,
+        far: Option<AcceptedFar>,
         now: Instant,
     ) {
         if self.let_in.len() >= REMEMBERED {
@@ -289,12 +294,10 @@ impl HandshakeTable {
             self.quotas.answer(&ends);
             self.unconfirmed += 1;
         }
-        let begun = far.as_ref().map_or(now, |(_, begun)| *begun);
-        let far = far.map(|(socket, _)| (socket, now + CONFIRMATION));
+        let far = far.map(|far| (far, now + CONFIRMATION));
         let until = now + UNCONFIRMED;
         let entry = LoopedSyn {
             seq,
-            begun,
             looped: now,
             packet,
             again: false,
@@ -307,9 +310,8 @@ impl HandshakeTable {
         self.let_in.insert(ends, entry);
     }
 
-    /// The client of `ends` has confirmed: returns the far side, if that has accepted already, and when the SYN
-    /// came.
-    pub(crate) fn confirm(&mut self, ends: &Ends, now: Instant) -> Option<(OwnedFd, Instant)> {
+    /// The client of `ends` has confirmed: returns the far side, if that has accepted already.
+    pub(crate) fn confirm(&mut self, ends: &Ends, now: Instant) -> Option<AcceptedFar> {
         let entry = self.let_in.get_mut(ends).filter(|entry| entry.waits)?;
         entry.waits = false;
         entry.until = now + MEMORY;
@@ -320,7 +322,7 @@ impl HandshakeTable {
         let (far, _) = entry.far.take()?;
         self.unconfirmed -= 1;
         self.quotas.reset(ends);
-        Some((far, entry.begun))
+        Some(far)
     }
 
     /// Whether the SYN between `ends` that was let in said that packets may be cut into fragments.

@@ -3,7 +3,8 @@
 use super::{Dialling, LISTENER, Pause, Worker};
 use crate::dial::{DeadNeighbours, Dialled, dial};
 use crate::flow::{Flow, Phase, Side};
-use bentpipe_base::Instant;
+use crate::flow_guard::FlowGuard;
+use crate::handshake::AcceptedFar;
 use bentpipe_gateway_config::{Ends, LegId, Syn, SynOptions};
 use bentpipe_sockets::epoll::{Epoll, Event, Interest};
 use bentpipe_sockets::socket::{self, Dial};
@@ -119,8 +120,8 @@ impl Worker {
         {
             tracing::debug!(%error, "a connection looks for the path's MTU");
         }
-        if let Some((far, begun)) = self.confirm(&ends) {
-            return self.on_pair(near, far, entered, begun);
+        if let Some(far) = self.confirm(&ends) {
+            return self.on_pair(near, far, entered);
         }
         let leg = &self.settings.legs.of(entrance.profile)[entrance.leg.other() as usize];
         match dial(leg, ends, service, self.tracks_dials()) {
@@ -130,9 +131,9 @@ impl Worker {
     }
 
     /// The far side had answered before the client was.
-    fn on_pair(&mut self, near: OwnedFd, far: OwnedFd, entered: (LegId, usize), begun: Instant) {
-        let mut flow = Flow::new(near, far, entered);
-        flow.begun = begun;
+    fn on_pair(&mut self, near: OwnedFd, far: AcceptedFar, entered: (LegId, usize)) {
+        let mut flow = Flow::new(near, far.socket, entered, far.guard);
+        flow.begun = far.begun;
         let index = self.flows.insert(flow);
         if self.register(index, Side::Far, |epoll, socket, token, interest| {
             epoll.modify(socket, token, interest)
@@ -150,9 +151,9 @@ impl Worker {
             self.shared.control_lost();
         }
         let begun = dialled.begun;
-        let flow = Flow::new(near, dialled.socket, entered);
+        let guard = FlowGuard::new(&self.shared);
+        let flow = Flow::new(near, dialled.socket, entered, guard);
         let index = self.flows.insert(flow);
-        self.shared.flow_began();
         if !self.watch(index, Side::Far) {
             return;
         }

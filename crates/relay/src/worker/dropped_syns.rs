@@ -40,7 +40,6 @@ impl Worker {
                 return;
             };
             if syn_queue.table.lose(&ends) {
-                self.shared.flow_ended();
                 self.forget_tracked(ends);
             }
         }

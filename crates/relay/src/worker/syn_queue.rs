@@ -6,7 +6,10 @@
 use super::Worker;
 use crate::counters::{Counter, Counters};
 use crate::dial::{DeadNeighbours, Dialled, dial};
-use crate::handshake::{HandshakeTable, HeldSyn, QueuedPacket, SynBacklogLimit, SynStatus};
+use crate::flow_guard::FlowGuard;
+use crate::handshake::{
+    AcceptedFar, HandshakeTable, HeldSyn, QueuedPacket, SynBacklogLimit, SynStatus,
+};
 use bentpipe_base::{Instant, Seq};
 use bentpipe_gateway_config::{Ends, Handshake, LegId, Syn};
 use bentpipe_interception::Marks;
@@ -14,7 +17,6 @@ use bentpipe_os::nfqueue::{Queues, Verdict};
 use bentpipe_sockets::epoll::{Event, Interest};
 use bentpipe_sockets::{socket, tcp, timer};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 /// More than any queue holds.
@@ -219,7 +221,6 @@ impl Worker {
         let Some(syn_queue) = &mut self.syn_queue else {
             return;
         };
-        self.shared.flow_began();
         let held = HeldSyn {
             ends: syn.ends,
             seq: syn.seq,
@@ -230,6 +231,7 @@ impl Worker {
             later: false,
             spare: None,
             fragments: syn.service.fragments,
+            guard: FlowGuard::new(&self.shared),
         };
         let index = syn_queue.table.hold(held);
         let watched = syn_queue.table.held(index).map(|held| {
@@ -299,7 +301,11 @@ impl Worker {
             return;
         };
         // Its connection waits for the client, whose SYN goes on.
-        let far = Some((held.far, held.begun));
+        let far = Some(AcceptedFar {
+            socket: held.far,
+            begun: held.begun,
+            guard: held.guard,
+        });
         let now = timer::now();
         let said = (held.seq, held.fragments);
         let (packet, other) = match held.spare {
@@ -313,8 +319,8 @@ impl Worker {
         }
     }
 
-    /// The client of `ends` is there: the far side that accepted before, and when its SYN came.
-    pub(super) fn confirm(&mut self, ends: &Ends) -> Option<(OwnedFd, Instant)> {
+    /// The client of `ends` is there: the far side that accepted before.
+    pub(super) fn confirm(&mut self, ends: &Ends) -> Option<AcceptedFar> {
         let syn_queue = self.syn_queue.as_mut()?;
         let confirmed = syn_queue.table.confirm(ends, timer::now())?;
         self.shared.unanswered_clients().record_answer(ends);
@@ -375,7 +381,6 @@ impl Worker {
         }
         for _ in 0..reset {
             self.counters.abandoned.one();
-            self.shared.flow_ended();
         }
         if let Some(syn_queue) = &mut self.syn_queue {
             syn_queue.table.settle();
@@ -392,7 +397,7 @@ impl Worker {
         };
         let HeldSyn { packet, ends, .. } = held;
         let (seq, later) = (held.seq, held.later);
-        drop(held.far);
+        drop((held.far, held.guard));
         if let Some(spare) = held.spare {
             self.give(spare, Verdict::Drop);
         }
@@ -407,7 +412,6 @@ impl Worker {
         later: bool,
         verdict: Verdict,
     ) {
-        self.shared.flow_ended();
         if !self.tracks_dials() {
             return self.give(packet, verdict);
         }
