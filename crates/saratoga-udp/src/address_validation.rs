@@ -50,6 +50,8 @@ pub(crate) struct AddressValidation {
     waiting: BTreeMap<Key, (Request, Instant)>,
     /// Until when, and with what credit.
     known: BTreeMap<SocketAddr, (Instant, Credit)>,
+    /// When what waits was looked through last.
+    tidied: Instant,
 }
 
 /// What may go to an address in the hope that it is still there. Clones share it.
@@ -91,6 +93,7 @@ impl AddressValidation {
             secret,
             waiting: BTreeMap::new(),
             known: BTreeMap::new(),
+            tidied: Instant::ZERO,
         })
     }
 
@@ -101,6 +104,16 @@ impl AddressValidation {
         }
         self.waiting.insert(key, (request.clone(), now));
         self.stamp(key, now.as_nanos() / 1000)
+    }
+
+    /// Forgets what nobody can prove any more, so that the memory of a flood is given back. To be called now and then.
+    pub(crate) fn tidy(&mut self, now: Instant) {
+        if now.since(self.tidied) >= ANSWERED_WITHIN {
+            self.tidied = now;
+            self.waiting
+                .retain(|_, (_, at)| now.since(*at) <= ANSWERED_WITHIN);
+            self.known.retain(|_, (until, _)| *until > now);
+        }
     }
 
     /// The timestamp with which `key`, which is served before it has proved anything, is asked meanwhile.
@@ -256,6 +269,20 @@ mod tests {
         }
         let last = std::net::Ipv4Addr::from(0x0a00_0000 + 19_999);
         assert!(door.waiting((SocketAddr::from((last, 7)), 7)).is_some());
+    }
+
+    #[test]
+    fn what_nobody_can_prove_any_more_is_forgotten_without_a_flood() {
+        let key = ("10.0.0.2:700".parse().unwrap(), 7);
+        let mut door = AddressValidation::new().unwrap();
+        let stamp = door.ask(key, &request(), at(0));
+        assert!(door.proves(key, stamp, at(100)));
+        door.tidy(at(29_000));
+        assert!(door.waiting(key).is_some() && door.knows(key.0, at(29_000)));
+        door.tidy(at(31_000));
+        assert!(door.waiting(key).is_none() && door.knows(key.0, at(31_000)));
+        door.tidy(at(130_000));
+        assert!(door.known.is_empty());
     }
 
     #[test]

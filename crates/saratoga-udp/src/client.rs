@@ -307,8 +307,8 @@ impl Client {
                 continue;
             }
             if !entry.job.is_list() {
-                sum.done += done;
-                sum.known += known;
+                sum.done = sum.done.saturating_add(done);
+                sum.known = sum.known.saturating_add(known);
             }
             sum.silent = is_silence(&result);
             job_queue.settled(&entry, now);
@@ -325,7 +325,7 @@ impl Client {
         let (over, jobs) = job_queue.files();
         let mut progress = Progress {
             done: sum.done,
-            known: sum.known + job_queue.octets_waiting(),
+            known: sum.known.saturating_add(job_queue.octets_waiting()),
             over,
             jobs,
             waits: job_queue.waits(),
@@ -333,8 +333,9 @@ impl Client {
         for (id, entry) in job_queue.under_way() {
             if !entry.job.is_list() {
                 let (done, known) = self.counts(id);
-                progress.done += done;
-                progress.known += known.max(entry.job.size().unwrap_or(0));
+                let known = known.max(entry.job.size().unwrap_or(0));
+                progress.done = progress.done.saturating_add(done);
+                progress.known = progress.known.saturating_add(known);
             }
         }
         progress

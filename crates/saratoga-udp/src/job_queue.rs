@@ -116,9 +116,9 @@ impl JobQueue {
         }
         let cost = cost(&self.waiting.front()?.job);
         let count = self.under_way.len();
-        let under_way = || self.under_way.values().map(cost_of).sum::<u64>();
+        let costs = || sum(self.under_way.values().map(cost_of).chain([cost]));
         let Bytes(budget) = self.rate.over(AHEAD);
-        let fits = count < self.parallel || under_way() + cost <= budget;
+        let fits = count < self.parallel || costs() <= budget;
         let room = count < (self.room as usize).clamp(1, self.most);
         (fits && room).then(|| self.waiting.pop_front()).flatten()
     }
@@ -193,10 +193,7 @@ impl JobQueue {
 
     /// Octets of what waits, as far as they are known.
     pub(crate) fn octets_waiting(&self) -> u64 {
-        self.waiting
-            .iter()
-            .filter_map(|entry| entry.job.size())
-            .sum()
+        sum(self.waiting.iter().filter_map(|entry| entry.job.size()))
     }
 
     /// Files that are over, and all.
@@ -214,6 +211,11 @@ impl JobQueue {
         let (until, _) = self.pause?;
         (!self.waiting.is_empty()).then_some(until)
     }
+}
+
+/// The sum of `sizes`, which a server names: as many as can be counted, where there are more.
+fn sum(sizes: impl Iterator<Item = u64>) -> u64 {
+    sizes.fold(0, u64::saturating_add)
 }
 
 fn cost_of(entry: &Entry) -> u64 {
@@ -266,6 +268,13 @@ mod tests {
         let mut slow = job_queue(1000, 1000);
         slow.set_rate(Rate::from_bits_per_sec(64_000));
         assert_eq!(fill(&mut slow, &mut 0, START), 8);
+    }
+
+    #[test]
+    fn sizes_that_a_server_makes_up_are_counted_as_far_as_that_goes() {
+        let mut job_queue = job_queue(20, u64::MAX / 2);
+        assert_eq!(job_queue.octets_waiting(), u64::MAX);
+        assert_eq!(fill(&mut job_queue, &mut 0, START), 8);
     }
 
     /// A server with room for 16 of ours, of which those over it are refused: all get there.

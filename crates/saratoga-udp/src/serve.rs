@@ -140,6 +140,7 @@ impl Server {
                 self.stray(key, &datagram);
             }
             let now = timer::now();
+            self.validator.tidy(now);
             if self
                 .beacon_sender
                 .as_ref()

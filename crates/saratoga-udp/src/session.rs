@@ -207,7 +207,7 @@ impl Session {
         self.request.as_ref().is_some_and(|own| {
             own.kind == request.kind
                 && own.path == request.path
-                && own.authentication == request.authentication
+                && (self.seals.is_none() || own.authentication == request.authentication)
         })
     }
 

@@ -148,7 +148,9 @@ impl Reach {
         let end = Some(heard.end).filter(|_| !heard.incomplete);
         let lost = self.plpmtu.told(heard.holes, end, heard.horizon, now);
         if let Some(number) = heard.number {
-            let lacking: u64 = heard.holes.iter().map(|(from, to)| to - from).sum();
+            // A peer may name the same hole again and again.
+            let holes = heard.holes.iter().map(|(from, to)| to - from);
+            let lacking = holes.fold(0, u64::saturating_add);
             let have = heard.end - lacking.min(heard.end);
             if have == heard.available || heard.incomplete {
                 self.arrives();

@@ -131,9 +131,18 @@ pub(crate) fn run(served: &Served, job: Job) -> Result<Vec<u8>, Error> {
 
 /// Does one job at whoever is at `address`.
 pub(crate) fn run_at(address: SocketAddr, config: client::ClientConfig, job: Job) -> Report {
+    run_all_at(address, config, vec![job]).pop().unwrap()
+}
+
+/// Does several side by side at whoever is at `address`.
+pub(crate) fn run_all_at(
+    address: SocketAddr,
+    config: client::ClientConfig,
+    jobs: Vec<Job>,
+) -> Vec<Report> {
     let mut client = Client::new(address, config).unwrap();
-    let reports = client.run(vec![job], &AtomicBool::new(false), &mut |_| {});
-    reports.unwrap().pop().unwrap()
+    let reports = client.run(jobs, &AtomicBool::new(false), &mut |_| {});
+    reports.unwrap()
 }
 
 /// Does several side by side.
@@ -142,10 +151,7 @@ pub(crate) fn run_with(
     served: &Served,
     jobs: Vec<Job>,
 ) -> Vec<Report> {
-    let mut client = Client::new(served.address, config).unwrap();
-    client
-        .run(jobs, &AtomicBool::new(false), &mut |_| {})
-        .unwrap()
+    run_all_at(served.address, config, jobs)
 }
 
 pub(crate) fn get(remote: &str, to: &Path) -> Job {
