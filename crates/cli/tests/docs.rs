@@ -191,3 +191,101 @@ fn the_tests_that_the_validation_names_exist() {
     }
     assert!(count > 50, "only {count} tests are named");
 }
+
+/// The crates whose tests `docs/contract.md` and `docs/security.md` name without the crate, in the order in which they
+/// are looked for.
+const GATEWAY: [&str; 7] = [
+    "gateway",
+    "relay",
+    "interception",
+    "gateway-config",
+    "cli",
+    "saratoga-udp",
+    "saratoga-files",
+];
+
+/// The source of the tests called `path`, as the docs write it: `FILE` of a crate's `tests`, or `MODULE::tests` of its
+/// `src`, which may be a file of their own.
+fn source_of(krate: &str, path: &str) -> Option<String> {
+    let root = root().join("crates").join(krate);
+    let files = match path.strip_suffix("::tests") {
+        Some(module) => {
+            let module = module.replace("::", "/");
+            vec![format!("src/{module}.rs"), format!("src/{module}/tests.rs")]
+        }
+        None => vec![format!("tests/{}.rs", path.replace("::", "/"))],
+    };
+    let texts = files
+        .iter()
+        .filter_map(|file| fs::read_to_string(root.join(file)).ok());
+    let text: String = texts.collect();
+    (text.contains("#[test]") || text.contains("mod tests")).then_some(text)
+}
+
+/// What is wrong with `name`, if it is one of a test: `CRATE/FILE::TEST`, `CRATE/MODULE::tests::TEST`, each also without the
+/// crate, with `{TEST, TEST}` or `*` for several tests, or with none for all of a module.
+fn is_missing(name: &str) -> Option<String> {
+    let (krate, rest) = match name.split_once('/') {
+        Some((krate, rest)) if !krate.contains(':') => (Some(krate), rest),
+        _ => (None, name),
+    };
+    let (path, tests) = match rest.split_once("::{") {
+        Some((path, all)) => (path, all.trim_end_matches('}').split(", ").collect()),
+        None if rest.ends_with("::tests") => (rest, Vec::new()),
+        None => match rest.rsplit_once("::")? {
+            (path, "*") => (path, Vec::new()),
+            (path, test) => (path, vec![test]),
+        },
+    };
+    let words = path.split("::").flat_map(|part| part.split('/'));
+    if !words.chain(tests.iter().copied()).all(is_name) {
+        // A name of the code, or of something else.
+        return None;
+    }
+    let crates = krate.map_or(GATEWAY.to_vec(), |krate| vec![krate]);
+    let path = path.replace('/', "::");
+    let texts: Vec<String> = { crates.iter() }
+        .filter_map(|krate| source_of(krate, &path))
+        .collect();
+    if texts.is_empty() {
+        return Some(format!("`{name}`: there is no such file with tests"));
+    }
+    let is_there = |test: &&str| {
+        texts
+            .iter()
+            .any(|text| text.contains(&format!("fn {test}(")))
+    };
+    let missing = tests.into_iter().find(|test| !is_there(test))?;
+    Some(format!("`{name}`: there is no test `{missing}`"))
+}
+
+/// All that pages of promises name as a test is one.
+#[test]
+fn the_tests_that_promises_name_exist() {
+    let mut named = 0;
+    let mut missing = Vec::new();
+    for page in ["contract.md", "saratoga.md", "security.md"] {
+        let text = read(&root().join("docs").join(page));
+        for name in quoted(&text).filter(|name| name.contains("::")) {
+            named += 1;
+            missing.extend(is_missing(name).map(|what| format!("docs/{page}: {what}")));
+        }
+    }
+    assert!(named > 300, "only {named} names");
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+#[test]
+fn a_test_that_is_not_there_is_noticed() {
+    let own = "cli/docs::a_test_that_is_not_there_is_noticed";
+    assert_eq!(is_missing(own), None);
+    assert_eq!(is_missing("docs::{links_of_the_docs_lead_somewhere}"), None);
+    for none in [
+        "cli/docs::no_such_test",
+        "cli/no_such_file::tests",
+        "cli/docs::{links_of_the_docs_lead_somewhere, no_such_test}",
+        "no_such_file::no_such_test",
+    ] {
+        assert!(is_missing(none).is_some(), "{none}");
+    }
+}
