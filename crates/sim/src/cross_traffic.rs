@@ -1,10 +1,11 @@
-//! The flows of cross traffic: behind those of the scenario, and renewed when they end.
+//! Adds the flows of cross traffic behind those of the scenario. The engine gives such a flow its next transfer when one
+//! ends.
 
 use crate::SimError;
 use bentpipe_scenario::{Amount, Flow, Scenario, Topology, UnreadProfile};
 use bentpipe_traffic::Source;
 
-/// The flows of `scenario`, and behind them those of its cross traffic with their first transfers.
+/// The flows of `scenario`, and behind them those of its cross traffic, each with its first transfer.
 pub(crate) fn flows(scenario: &Scenario, seed: u64) -> Result<Vec<Flow>, SimError> {
     let mut flows = scenario.flows.clone();
     let Some(traffic) = &scenario.traffic else {
@@ -24,7 +25,7 @@ fn unread(UnreadProfile(file): UnreadProfile) -> SimError {
     SimError::Profile { file }
 }
 
-/// Whether what crosses a split can be told apart: with no handshake, nothing says that a flow's next transfer
+/// Refuses cross traffic that crosses a split without handshakes: nothing would tell the split that a flow's next transfer
 /// is a new connection.
 pub(crate) fn check(scenario: &Scenario, topology: &Topology<'_>) -> Result<(), SimError> {
     let Some(traffic) = &scenario.traffic else {

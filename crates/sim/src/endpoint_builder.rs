@@ -1,4 +1,5 @@
-//! From the hosts and flows of a scenario to the two ends of each flow.
+//! Makes the two ends of each flow from the hosts and flows of a scenario: configuration of TCP, application, congestion
+//! control that is shared.
 
 use crate::SimError;
 use crate::app::{Application, Bulk, OnOff, Pattern, Requester, Responder, Sink};
@@ -17,34 +18,34 @@ use bentpipe_tcp::{Config, recovery};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What the ends of one flow are made from.
+/// Makes the ends of flows, one flow after another.
 pub(crate) struct EndpointBuilder<'s> {
     pub(crate) scenario: &'s Scenario,
     pub(crate) topology: &'s Topology<'s>,
     pub(crate) seed: u64,
-    /// Whether bytes travel, to be checked.
+    /// Whether packets carry real bytes, which the receiver checks.
     pub(crate) wire: bool,
-    /// What flows by the rate control have in common that are told the same of a link.
+    /// The shared state of flows by `bentpipe_rate` that are told the same of a link.
     pub(crate) shares: BTreeMap<Told, cc::rate_control::Link>,
-    /// What flows so far have of their kind.
+    /// The kinds of the flows so far, the latest last.
     pub(crate) kinds: Vec<Arc<Kind<'s>>>,
 }
 
-/// What flows have in common that differ in no more than their names, times and amounts, as those of cross
-/// traffic do: hundreds of connections then read one configuration, which stays at hand.
+/// What flows share that differ in their names, times and amounts alone, as those of cross traffic do. Hundreds of
+/// connections then read one configuration, which stays in the processor's cache.
 pub(crate) struct Kind<'s> {
-    /// The first of them.
+    /// The first flow of this kind.
     first: Flow,
     path: Path<'s>,
-    /// The opener's before the acceptor's.
+    /// The configuration of the opener, then of the acceptor.
     configs: [Arc<Config>; 2],
     /// The connections begin with a handshake.
     handshakes: bool,
-    /// The source closes them: ns-2 knows no FIN.
+    /// The source closes the connections; ns-2 knows no FIN.
     closes: bool,
 }
 
-/// Among so many kinds that came last a flow looks for its own.
+/// How many of the latest kinds are searched for that of a new flow.
 const RECENT: usize = 4;
 
 impl Kind<'_> {
@@ -349,7 +350,7 @@ impl<'s> EndpointBuilder<'s> {
         Ok(config)
     }
 
-    /// Those of the source and of the receiver.
+    /// The applications of the source and of the receiver.
     fn applications(&self, flow: &Flow, piece: Bytes, closes: bool) -> (Application, Application) {
         let amount = match flow.amount {
             Amount::Bytes(bytes) => Some(bytes),
@@ -392,7 +393,7 @@ impl<'s> EndpointBuilder<'s> {
     }
 }
 
-/// The preset of `endpoint` with what differs from it, over `ip`, segment sizes and controls not counted.
+/// The preset of `endpoint` over `ip`, with the keys that differ from it, but without segment sizes and congestion control.
 pub(crate) fn preset(endpoint: &Endpoint, ip: Ip) -> Config {
     let mut config = match endpoint.preset {
         Preset::Rfc => Config::rfc(),

@@ -1,9 +1,9 @@
-//! The run loop: what is due first acts, and what follows from it is scheduled.
+//! The run loop: the source of events that is due first acts, and what follows from that is scheduled.
 //!
-//! The players of the schedule, in the order in which ties are broken: the directions of the links
-//! (each due when the head of its ring arrives), the proxies, the ends of the flows. A packet in
-//! flight is nobody's entry. Timers are lazy: an end whose deadline moved on keeps its old entry, is
-//! called once for nothing, and only then takes its place.
+//! The sources, in the order in which ties are broken: the simplex links (each due when its next packet arrives), the
+//! proxies, the ends of the flows. A packet in flight has no entry in the event queue of its own: its link has. Timers are
+//! lazy: where the deadline of an end moves to a later time, its old entry stays, the end is woken once in vain, and only
+//! then its entry moves.
 
 use crate::app::App;
 use crate::flow_end::{FlowEnd, Protocol, Tcp};
@@ -23,17 +23,17 @@ pub(crate) struct Engine<O> {
     pub(crate) network: Network<O>,
     pub(crate) ends: Vec<FlowEnd>,
     pub(crate) peps: Vec<PepNode>,
-    /// Of each flow.
+    /// How far each flow is.
     pub(crate) flows: Vec<FlowProgress>,
     /// Nodes below this number are hosts.
     pub(crate) hosts: usize,
-    /// The source that the first end is.
+    /// The number of the first end among the event queue's sources.
     pub(crate) first_end: usize,
     /// Flows of the scenario that are not over.
     pub(crate) open: usize,
-    /// What draws the next transfer of each flow of cross traffic; these are behind the others.
+    /// Draws the next transfer of each flow of cross traffic. The numbers of these flows follow those of the scenario's own.
     pub(crate) traffic: Vec<Source>,
-    /// What a proxy sends in a turn: empty between turns.
+    /// What a proxy sends in one turn. Empty between turns; kept for its memory.
     pub(crate) leaving: Vec<(Side, Packet)>,
 }
 
@@ -50,9 +50,9 @@ pub(crate) struct PepNode {
 /// How far a flow is.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FlowProgress {
-    /// When it was over, if it is.
+    /// When it ended, if it has.
     pub(crate) over: Option<Instant>,
-    /// Whether it was over because its time was.
+    /// Whether it ended because its duration was over.
     pub(crate) cut: bool,
     /// Whether both ends start with an established connection.
     pub(crate) established: bool,
@@ -64,7 +64,7 @@ impl<O: Observer> Engine<O> {
         let (end, last) = self.play(horizon)?;
         for link in 0..self.network.links.len() {
             if let Some(feeder) = self.network.links[link].fed_by {
-                // At the end itself those had their turn that come before the last.
+                // Of the sources that are due at the very end of the run only those before the last one have acted.
                 let early = u64::from(feeder >= last);
                 let until = Instant::from_nanos(end.as_nanos().saturating_sub(early));
                 self.network.pull(link, feeder, until);
@@ -73,7 +73,8 @@ impl<O: Observer> Engine<O> {
         self.network.fault.take().map_or(Ok(end), Err)
     }
 
-    /// As [`Self::run`], but for what still is where a link feeds another; says too which source acted last.
+    /// As [`Self::run`], but for packets that still wait at the end of a link that feeds another; returns the source that
+    /// acted last too.
     fn play(&mut self, horizon: Instant) -> Result<(Instant, usize), SimError> {
         for end in 0..self.ends.len() {
             let due = self.ends[end].due();
@@ -153,17 +154,17 @@ impl<O: Observer> Engine<O> {
         self.network.schedule.schedule_earlier(source, due);
     }
 
-    /// The entry of a proxy has come up.
+    /// A proxy is due.
     fn wake_pep(&mut self, pep: usize, now: Instant) {
         let due = self.turn(pep, None, now);
         let source = self.network.links.len() + pep;
         self.network.schedule.set(source, due);
     }
 
-    /// A turn of a proxy: sends what it has to send, and says when it is due again. What is due at the same moment as a packet
-    /// that arrives comes first, as in `precede`.
+    /// A turn of a proxy: sends what it has to send, and returns when it is due again. Where a timer and the arrival of a
+    /// packet fall on one instant, the timer comes first, as in `run_timers_before`.
     fn turn(&mut self, pep: usize, arrived: Option<(Side, Packet)>, now: Instant) -> Instant {
-        // What one proxy sends may reach another within the turn.
+        // What one proxy sends may reach another within this turn, which then needs a buffer too.
         let mut leaving = core::mem::take(&mut self.leaving);
         let PepNode {
             node, link, proxy, ..
@@ -188,7 +189,7 @@ impl<O: Observer> Engine<O> {
         due.unwrap_or(Instant::MAX)
     }
 
-    /// A packet has come over `link` to the host `node`, which forwards none.
+    /// A packet has arrived over `link` at the host `node`. Hosts forward nothing.
     #[inline]
     fn deliver(&mut self, node: usize, link: usize, handle: Handle, len: Bytes, now: Instant) {
         let packet = self.network.packets.get(&handle);
@@ -201,7 +202,7 @@ impl<O: Observer> Engine<O> {
             .schedule
             .is_due(self.first_end + id.index(), now)
         {
-            self.precede(id, link, len, now);
+            self.run_timers_before(id, link, len, now);
         }
         match &self.network.packets.get(&handle).content {
             Content::Tcp(segment) => {
@@ -213,18 +214,18 @@ impl<O: Observer> Engine<O> {
             }
             Content::Saratoga(frame) => {
                 let frame = Frame::clone(frame);
-                self.hear_file(id, frame, now);
+                self.on_frame(id, frame, now);
             }
         }
         self.network.packets.free(handle);
     }
 
-    /// Of what falls on one moment comes first what was set in motion first, as in ns-2's list of events:
-    /// a timer before the arrival of a packet of `len` bytes over `link`, but for the delay of an
-    /// acknowledgement that is shorter than the packet's passage. The entry of an end is never later
-    /// than the end is due, but may be earlier.
+    /// Runs the timers of end `id` that expire at the instant at which a packet of `len` bytes arrives over `link`, where
+    /// they come before the packet. As in ns-2's list of events the one that was scheduled first comes first: nearly always
+    /// the timer, but not a delayed acknowledgement whose delay is shorter than the packet's passage over its last link. The
+    /// entry of an end in the event queue is never later than the end is due, but may be earlier.
     #[cold]
-    fn precede(&mut self, id: EndId, link: usize, len: Bytes, now: Instant) {
+    fn run_timers_before(&mut self, id: EndId, link: usize, len: Bytes, now: Instant) {
         let passage = self.network.links[link].direction.passage(len);
         let first = |end: &FlowEnd| {
             let tcp = end.tcp()?.connection.as_ref()?;
@@ -236,11 +237,11 @@ impl<O: Observer> Engine<O> {
         }
     }
 
-    /// After anything happened at an end: lets its application act, if something changed or its own
-    /// time has come (`called`), and sends what there is to send.
+    /// To be called after anything happened at an end: calls its application if the connection had an event, or if
+    /// the application's own deadline has come (`called`), and sends what there is to send.
     #[inline]
     fn settle(&mut self, id: EndId, called: bool, now: Instant) {
-        let mut call = self.ends[id.index()].hear(now) || called;
+        let mut call = self.ends[id.index()].take_events(now) || called;
         loop {
             if call {
                 let end = &mut self.ends[id.index()];
@@ -253,20 +254,20 @@ impl<O: Observer> Engine<O> {
             }
             let last = self.send(id, now);
             if call || last {
-                self.judge(id, now);
+                self.end_if_done(id, now);
             }
             if !call {
                 return;
             }
-            call = self.ends[id.index()].hear(now);
+            call = self.ends[id.index()].take_events(now);
             if !call {
                 return;
             }
         }
     }
 
-    /// Drains the connection into its first link. Whether the acknowledgement of the last byte went
-    /// out.
+    /// Drains the connection into its first link. Returns whether the acknowledgement of the last byte was among what
+    /// was sent.
     #[inline]
     fn send(&mut self, id: EndId, now: Instant) -> bool {
         let end = &mut self.ends[id.index()];
@@ -298,7 +299,7 @@ impl<O: Observer> Engine<O> {
         last
     }
 
-    /// Notes when an end is due, if that is sooner than noted.
+    /// Schedules an end for its deadline, if that is sooner than its entry.
     #[inline]
     fn schedule_earlier(&mut self, id: EndId) {
         let due = self.ends[id.index()].due();
@@ -306,13 +307,13 @@ impl<O: Observer> Engine<O> {
         self.network.schedule.schedule_earlier(source, due);
     }
 
-    /// The entry of an end has come up.
+    /// The entry of an end is due.
     fn wake(&mut self, index: usize, now: Instant) {
         let id = EndId(index as u32);
         let end = &self.ends[index];
         match &end.protocol {
             Protocol::Saratoga(_) => self.wake_file(id, now),
-            // An entry may be left of the flow's last connection.
+            // The entry may be one that the flow's last connection has left.
             Protocol::Tcp(_) if end.due() > now => {}
             Protocol::Tcp(tcp) if tcp.connection.is_none() => self.open(id, now),
             Protocol::Tcp(_) => self.act(id, now),
@@ -343,7 +344,7 @@ impl<O: Observer> Engine<O> {
         self.settle(id, called, now);
     }
 
-    /// A flow starts: both of its ends come to life.
+    /// A flow starts: makes the connections of both of its ends.
     fn open(&mut self, id: EndId, now: Instant) {
         let established = self.flows[id.flow()].established;
         let [iss, irs] = [id, id.peer()].map(|id| self.ends[id.index()].iss);
@@ -373,19 +374,19 @@ impl<O: Observer> Engine<O> {
 
     /// A frame of Saratoga reaches an end.
     #[cold]
-    fn hear_file(&mut self, id: EndId, frame: Frame, now: Instant) {
+    fn on_frame(&mut self, id: EndId, frame: Frame, now: Instant) {
         self.turn_file(id, Some(frame), now);
         self.schedule_earlier(id);
     }
 
-    /// The entry of an end of a file has come up.
+    /// The entry of an end of a file is due.
     #[cold]
     fn wake_file(&mut self, id: EndId, now: Instant) {
         self.turn_file(id, None, now);
     }
 
-    /// A turn of an end of a file: sends what it has to send, and looks whether its flow is over. What is due at the same moment as
-    /// a frame that arrives comes first, as in `precede`.
+    /// A turn of an end of a file: sends what it has to send, and ends the flow where both ends are done. Where a timer and
+    /// the arrival of a frame fall on one instant, the timer comes first, as in `run_timers_before`.
     fn turn_file(&mut self, id: EndId, arrived: Option<Frame>, now: Instant) {
         let end = &mut self.ends[id.index()];
         let (host, link) = (end.peer_host, end.link);
@@ -427,8 +428,8 @@ impl<O: Observer> Engine<O> {
         }
     }
 
-    /// Whether an end is done, and its flow with it.
-    fn judge(&mut self, id: EndId, now: Instant) {
+    /// Notes that an end is done, if it is, and ends its flow where both are.
+    fn end_if_done(&mut self, id: EndId, now: Instant) {
         let end = &mut self.ends[id.index()];
         if end.done.is_none() && end.tcp().is_some_and(|tcp| tcp.app.done()) {
             end.done = Some(now);

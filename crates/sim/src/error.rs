@@ -5,7 +5,7 @@ use thiserror::Error;
 /// Why a scenario cannot be simulated.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum SimError {
-    /// A gateway whose split does what only the real one does.
+    /// A key of a gateway's split that only the real gateway follows.
     #[error(
         "a simulated gateway does not know `{key}` in [gateways.{gateway}.split]: run this scenario with `bentpipe lab run`, \
          or leave it out"
@@ -25,7 +25,7 @@ pub enum SimError {
         /// Its name.
         gateway: String,
     },
-    /// Two proxies in one place.
+    /// Two proxies at one node and link.
     #[error(
         "`{}` and PEP `{}` are both at `{node}` on link `{link}`: enable one of them", .names[0], .names[1]
     )]
@@ -49,7 +49,7 @@ pub enum SimError {
         /// What there is.
         known: String,
     },
-    /// A program that the simulator has not.
+    /// A program that the simulator does not have.
     #[error(
         "flow `{flow}` is moved by `{app}`, and of programs the simulator has only saratoga: run this \
          scenario with `bentpipe lab run`"
@@ -60,7 +60,7 @@ pub enum SimError {
         /// Its program.
         app: String,
     },
-    /// A file whose rate nothing tells.
+    /// A file by Saratoga without a rate.
     #[error(
         "flow `{flow}` by saratoga must be told a rate, and no link on its way has one: say `path_rate`"
     )]
@@ -68,7 +68,7 @@ pub enum SimError {
         /// The flow.
         flow: String,
     },
-    /// A loss recovery that there is not.
+    /// An unknown loss recovery.
     #[error("there is no loss recovery `{recovery}` for flow `{flow}`; there are {known}")]
     Recovery {
         /// The flow.
@@ -78,7 +78,7 @@ pub enum SimError {
         /// What there is.
         known: String,
     },
-    /// A name that is no TCP of the papers.
+    /// An unknown TCP variant.
     #[error("flow `{flow}`: {why}")]
     Variant {
         /// The flow.
@@ -86,7 +86,7 @@ pub enum SimError {
         /// What is wrong, and what there is.
         why: bentpipe_tcp::UnknownVariant,
     },
-    /// Two ends that cannot talk to each other.
+    /// Two ends with presets that do not work together.
     #[error(
         "flow `{flow}` joins hosts of different presets, of which only one does a handshake; give both \
          the same `preset`"
@@ -95,7 +95,7 @@ pub enum SimError {
         /// The flow.
         flow: String,
     },
-    /// A leg of a split that nothing can follow.
+    /// A leg's policy that the simulated split cannot follow.
     #[error("[gateways.{gateway}.split.{leg}]: {why}")]
     Leg {
         /// The gateway.
@@ -105,7 +105,7 @@ pub enum SimError {
         /// What is wrong, and what there is.
         why: bentpipe_pep::split::LegError,
     },
-    /// A profile of traffic that nobody read.
+    /// A traffic profile in a file that was not read.
     #[error("the profile of traffic `{file}` was not read; give a path relative to the scenario")]
     Profile {
         /// As the scenario names it.
@@ -132,7 +132,7 @@ pub enum SimError {
         /// The destination.
         to: String,
     },
-    /// A property of a link that cannot be.
+    /// An impossible property of a link.
     #[error("link `{link}`: {why}")]
     Link {
         /// The link.

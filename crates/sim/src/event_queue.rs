@@ -1,8 +1,8 @@
-//! A winner tree: which of a fixed set of sources is due first.
+//! The event queue: tells which of a fixed set of event sources is due first, by a winner tree (a tournament).
 //!
-//! Moving one source costs a comparison a level; a heap would keep the entries that a moved deadline
-//! leaves behind. Of sources that are due together the one with
-//! the lowest number wins, so that results never hang on the order in which entries were made.
+//! Each source has one entry, which moves with its deadline: that costs a comparison a level, where a heap would keep the
+//! stale entries that a moved deadline leaves behind. Of sources that are due at one instant the one with the lowest number
+//! comes first, so that results never depend on the order in which entries were made.
 //!
 //! Source: D. E. Knuth, The Art of Computer Programming, volume 3, section 5.4.1 (replacement
 //! selection by a tree of losers; this one keeps winners, for any source may move, not only the
@@ -10,10 +10,10 @@
 
 use bentpipe_base::Instant;
 
-/// Players 0, 1, 2, ... with the time each is due; [`Instant::MAX`] is never. So is any time that the bits
-/// beside the source's number do not hold: with 500 sources what lies more than a year ahead.
+/// Sources 0, 1, 2, ... with the time at which each is due; [`Instant::MAX`] means never. A time and the source's number
+/// share 64 bits, so that with 500 sources a time more than a year ahead means never too.
 ///
-/// The first sources move all the time, and have a tree of their own: few sources meet in few rounds.
+/// The first sources, links and proxies, move all the time: they have a tree of their own, which has few levels.
 #[derive(Clone, Debug)]
 pub(crate) struct EventQueue {
     busy: Tree,
@@ -38,8 +38,8 @@ impl EventQueue {
         event_queue
     }
 
-    /// The time due and below it the number of the source: the least key comes first, and no
-    /// comparison is left to be foreseen.
+    /// The time due in the high bits, the number of the source in the low ones: the least key comes first, and two keys are
+    /// compared without a branch.
     #[inline]
     fn key(&self, source: usize, due: Instant) -> u64 {
         due.as_nanos().min(u64::MAX >> self.bits) << self.bits | source as u64
@@ -90,7 +90,7 @@ impl EventQueue {
     }
 }
 
-/// A tree of keys; the greatest is that of nobody.
+/// A tree of keys. The greatest key stands for no source.
 #[derive(Clone, Debug)]
 struct Tree {
     /// Nodes of a binary tree, root at 1, the children of i at 2i and 2i + 1; the second half are the
@@ -104,7 +104,7 @@ struct Tree {
 }
 
 impl Tree {
-    /// Of `sources`, none of whom has a key.
+    /// A tree for `sources`, none of which has a key.
     fn new(sources: usize) -> Self {
         let leaves = sources.max(2);
         Self {
@@ -128,7 +128,7 @@ impl Tree {
         self.tree[leaf / 2][leaf % 2]
     }
 
-    /// Plays anew as far up as anything changes.
+    /// Replays the matches on the way to the root, as far up as anything changes.
     #[inline]
     fn set(&mut self, source: usize, key: u64) {
         let (mut node, mut first) = (self.leaves + source, key);

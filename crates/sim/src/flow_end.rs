@@ -1,5 +1,4 @@
-//! One end of a flow: what sends or receives there, a connection with its application or a machine of Saratoga, and when
-//! it is due.
+//! One end of a flow, at a host: a TCP connection with its application, or an end of a Saratoga file; and when it is due.
 
 use crate::app::{App, Application};
 use crate::saratoga::SaratogaEndpoint;
@@ -12,13 +11,13 @@ use std::sync::Arc;
 pub(crate) struct FlowEnd {
     pub(crate) protocol: Protocol,
     pub(crate) record: Record,
-    /// Number of its first byte less one.
+    /// The initial sequence number.
     pub(crate) iss: Seq,
     /// When the flow starts.
     pub(crate) start: Instant,
-    /// Whether it is the end that starts it.
+    /// Whether this end opens the connection.
     pub(crate) opens: bool,
-    /// When the flow's time is over: then it resets the connection. Only at the flow's source.
+    /// When the flow's duration is over and the connection is reset. Only at the flow's source.
     pub(crate) cut: Option<Instant>,
     /// When its application was done.
     pub(crate) done: Option<Instant>,
@@ -36,7 +35,7 @@ pub(crate) struct FlowEnd {
 pub(crate) enum Protocol {
     /// A connection and the application that uses it.
     Tcp(Tcp),
-    /// The machine of a file.
+    /// An end of a file that Saratoga moves.
     Saratoga(Box<SaratogaEndpoint>),
 }
 
@@ -52,7 +51,7 @@ pub(crate) struct Tcp {
 }
 
 impl FlowEnd {
-    /// Its TCP, if it is an end of that.
+    /// Its TCP, if it is an end of TCP.
     #[inline]
     pub(crate) fn tcp(&self) -> Option<&Tcp> {
         match &self.protocol {
@@ -98,7 +97,7 @@ impl FlowEnd {
         timer.min(app).min(cut)
     }
 
-    /// When its application wants to be called.
+    /// The deadline of its application.
     #[inline]
     pub(crate) fn app_due(&self) -> Instant {
         match (&self.protocol, self.record.connected) {
@@ -107,22 +106,22 @@ impl FlowEnd {
         }
     }
 
-    /// Becomes an end of a new connection that starts at `start` and carries `amount`.
+    /// Makes it an end of a new connection that starts at `start` and carries `amount`.
     pub(crate) fn renew(&mut self, start: Instant, amount: Bytes) {
         if let Some(tcp) = self.tcp_mut() {
             tcp.connection = None;
             tcp.app.renew(amount);
         }
         self.record = Record::new(self.record.until, self.record.reads);
-        // Far from the last connection's, of which packets may still be under way.
+        // Far from the numbers of the last connection, of which packets may still be in flight.
         self.iss = self.iss + Connection::ROUND;
         self.start = start;
         self.done = None;
     }
 
-    /// Hears the events of the connection; whether there were any.
+    /// Takes the events of the connection; returns whether there were any.
     #[inline]
-    pub(crate) fn hear(&mut self, now: Instant) -> bool {
+    pub(crate) fn take_events(&mut self, now: Instant) -> bool {
         let Protocol::Tcp(Tcp {
             connection: Some(connection),
             ..
@@ -138,8 +137,8 @@ impl FlowEnd {
         any
     }
 
-    /// Calls the application, once the connection stands: like `connect()`, the handshake is no
-    /// business of it.
+    /// Calls the application, once the connection is established: as with `connect()`, applications see nothing of the
+    /// handshake.
     #[inline]
     pub(crate) fn call(&mut self, now: Instant) {
         if let Protocol::Tcp(Tcp {

@@ -1,10 +1,15 @@
 //! The deterministic simulator: the same links, TCP endpoints and proxies that carry real packets,
 //! in virtual time.
 //!
-//! A [`Scenario`] becomes nodes joined by the directions of links ([`bentpipe_link::Direction`]).
-//! Hosts hold the ends of flows, each a [`bentpipe_tcp::Connection`] with an application ([`App`]);
-//! routers pass packets on by static routes; proxies ([`bentpipe_pep::AnyPep`]) sit at routers on one
-//! link. What is due first acts (`engine`); who is due first, a winner tree knows (`event_queue`).
+//! A [`Scenario`] becomes nodes joined by simplex links ([`bentpipe_link::Direction`]). Hosts hold the ends of flows,
+//! each a [`bentpipe_tcp::Connection`] with an application ([`App`]), or an end of a Saratoga file; routers forward
+//! packets by static routes; proxies ([`bentpipe_pep::AnyPep`]) sit at routers, on one link. It is a discrete-event
+//! simulation: the engine runs whatever is due first, which the event queue knows.
+//!
+//! How a link, a TCP or a proxy behaves is not decided here but in the crates of their names, which the gateway and the
+//! lab share; what a scenario may say is in `bentpipe-scenario`, sweeps over many scenarios are in `bentpipe-study`.
+//! Begin with `engine.rs` (the run loop) and `network.rs` (links and routes), then `build.rs` and `endpoint_builder.rs`,
+//! which make both from a scenario, and `outcome.rs`, which reads the result off them.
 //!
 //! Time is in nanoseconds; chance comes from streams named after what draws. So a scenario and a
 //! seed give the same [`Outcome`], bit for bit, on any machine and on any number of threads: runs
@@ -58,8 +63,8 @@ pub struct Options {
     pub wire: bool,
 }
 
-/// A run that is over, and all that it held. To let go of that after a long queue takes a twentieth of the run: a
-/// process that ends after it may leave it to the kernel, which takes it back at once ([`core::mem::forget`]).
+/// A run that is over, and all memory that it held. To free that after a long queue takes a twentieth of the run's time: a
+/// process that exits next may leave it to the kernel, which frees it at once ([`core::mem::forget`]).
 pub struct Finished<O> {
     /// What came of it.
     pub outcome: Outcome,
@@ -83,7 +88,7 @@ pub fn run(scenario: &Scenario, options: &Options) -> Result<Outcome, SimError> 
     observe(scenario, options, ()).map(|(outcome, ())| outcome)
 }
 
-/// What of `scenario` is likely not what was meant, in words.
+/// Settings of `scenario` that are allowed and yet likely not what was meant, each in a sentence.
 ///
 /// # Errors
 /// As [`run`].
@@ -91,7 +96,7 @@ pub fn warnings(scenario: &Scenario) -> Result<Vec<String>, SimError> {
     build::warnings(scenario)
 }
 
-/// Runs `scenario` under the eyes of `observer`, which does not change the outcome; returns it too.
+/// Runs `scenario` while `observer` watches, which does not change the outcome; returns the observer too.
 ///
 /// # Errors
 /// As [`run`].
@@ -104,7 +109,7 @@ pub fn observe<O: Observer>(
     Ok((finished.outcome, finished.observer))
 }
 
-/// As [`observe`], with what the run held.
+/// As [`observe`]; returns the memory that the run held too.
 ///
 /// # Errors
 /// As [`run`].

@@ -1,4 +1,4 @@
-//! Nodes, links and routes, and the schedule of everything that waits for its time.
+//! Simplex links and routes, and the event queue.
 
 use crate::codec::Codec;
 use crate::event_queue::EventQueue;
@@ -20,26 +20,26 @@ pub(crate) struct SimplexLink {
     pub(crate) pep_before: Option<usize>,
     /// The proxy at the node it leads to: what comes over this link passes through it first.
     pub(crate) pep_behind: Option<usize>,
-    /// The link that all that comes over this one goes on over, where that carries nothing else. What has
-    /// arrived waits here until that link has something to do, and costs no event.
+    /// The next link of all packets that arrive over this one, where that carries nothing else. Such packets wait at the
+    /// end of this link until the next one has an event of its own: their arrival costs none.
     pub(crate) feeds: Option<usize>,
-    /// The link that feeds this one so; nothing feeds that.
+    /// The link whose next link this one is in that way. No link feeds that one in turn.
     pub(crate) fed_by: Option<usize>,
 }
 
-/// Packets and where they go next. Players of the schedule are the links, in the order of their
-/// links, then whoever the engine numbers behind them.
+/// Packets, the links that they are on, and where they go next. The sources of the event queue are first the simplex links,
+/// then the proxies and the ends of flows, which the engine numbers.
 pub(crate) struct Network<O> {
     pub(crate) links: Vec<SimplexLink>,
     /// By node, then by destination host: the link to take.
     pub(crate) routes: Routes,
     pub(crate) schedule: EventQueue,
-    /// How many flows the scenario has; those behind them are cross traffic.
+    /// How many flows the scenario has. Flows with higher numbers are cross traffic.
     pub(crate) own: usize,
     pub(crate) observer: O,
-    /// With it, every packet becomes bytes and is read again at every hop.
+    /// Where there is one, every packet is emitted as bytes and parsed again at every hop.
     pub(crate) codec: Option<Codec>,
-    /// The first thing that must not happen.
+    /// The first mistake of this program that was noticed.
     pub(crate) fault: Option<SimError>,
     pub(crate) packets: Packets,
 }
@@ -62,7 +62,7 @@ pub(crate) struct Routes {
 }
 
 impl Routes {
-    /// No way.
+    /// The host cannot be reached from there.
     const NONE: u16 = u16::MAX;
 
     pub(crate) fn new(nodes: usize, hosts: usize) -> Self {
@@ -123,7 +123,7 @@ impl<O: Observer> Network<O> {
         }
     }
 
-    /// `packet` after it was bytes.
+    /// `packet`, emitted as bytes and parsed again.
     #[cold]
     fn rewritten(&mut self, packet: Handle) -> Option<Handle> {
         let packet = self.packets.take(packet);
@@ -137,7 +137,7 @@ impl<O: Observer> Network<O> {
     fn enter(&mut self, number: usize, packet: Handle, len: Bytes, now: Instant) {
         let link = &mut self.links[number];
         if link.direction.carries() {
-            // Behind others it changes nothing of what arrives first.
+            // It is behind other packets, so that the arrival which is due first stays the same.
             return link.enter(&mut self.packets, self.own, packet, len, now);
         }
         let before = link.direction.deadline();
@@ -148,7 +148,8 @@ impl<O: Observer> Network<O> {
         }
     }
 
-    /// `link` is due at `due`; where it feeds another, that one is, unless it is busy.
+    /// Schedules `link` for `due`. Where it feeds another link, that one is scheduled instead, unless it carries packets:
+    /// then it has an entry already.
     #[inline]
     fn reschedule(&mut self, link: usize, due: Instant) {
         let Some(fed) = self.links[link].feeds else {
@@ -159,8 +160,8 @@ impl<O: Observer> Network<O> {
         }
     }
 
-    /// What arrived until `now` over `feeder`, which feeds `link`, goes on, all at its time. Whoever calls it
-    /// schedules `link`.
+    /// Moves the packets that have arrived until `now` over `feeder` into the queue of `link`, each at the time of its
+    /// arrival. The caller schedules `link`.
     #[inline]
     pub(crate) fn pull(&mut self, link: usize, feeder: usize, now: Instant) {
         let Ok([from, to]) = self.links.get_disjoint_mut([feeder, link]) else {
@@ -171,8 +172,8 @@ impl<O: Observer> Network<O> {
         }
     }
 
-    /// Takes the next packet that `link` delivers at `now`, with the node and the proxy that it
-    /// reaches; and says when the link is due next.
+    /// Takes the next packet that `link` delivers at `now`, with the node and the proxy that it reaches. Returns when the
+    /// link is due next, too.
     #[inline]
     pub(crate) fn arrival(&mut self, link: usize, now: Instant) -> (Option<Arrival>, Instant) {
         let fed_by = self.links[link].fed_by;
@@ -198,7 +199,7 @@ impl<O: Observer> Network<O> {
                 pep: *pep_behind,
             }
         });
-        // While it carries nothing, what feeds it tells when it has something to do.
+        // While it carries nothing it is due when its feeder delivers.
         let due = match (due, fed_by) {
             (None, Some(feeder)) => self.links[feeder].direction.deadline(),
             (due, _) => due,

@@ -2,14 +2,14 @@ use crate::{EndId, Packet};
 use bentpipe_base::Instant;
 use bentpipe_tcp::{Connection, Segment};
 
-/// Whoever wants to see more of a run than its counters. Every method does nothing unless written
-/// anew; `()` is the observer of nothing, and costs nothing.
+/// Sees more of a run than its counters tell. Every method does nothing unless it is overridden; `()` observes nothing,
+/// and costs nothing.
 ///
 /// A link here is one direction of a link (ns-2's simplex link): number 2i leads from the first end of link i (in the
 /// order of their names) to its second, 2i + 1 back.
 pub trait Observer {
-    /// Whether it wants to see packets. One that does not lets a packet wait at the end of a link until it
-    /// changes anything, and saves the run that event.
+    /// Whether it wants to see packets. Without that the engine saves the events of arrivals that change nothing yet: such
+    /// packets wait at the end of their link until the next link acts.
     const PACKETS: bool = true;
 
     /// `packet` enters the queue of `link`.

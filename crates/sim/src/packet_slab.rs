@@ -1,4 +1,4 @@
-//! Where packets are while they are on their way: queues and delay lines hold handles.
+//! Holds the packets that are on their way, in slots that are used again: queues and delay lines hold handles of 4 bytes.
 
 use crate::Packet;
 use core::mem;
@@ -33,12 +33,12 @@ impl Packets {
         }
     }
 
-    /// `packet` sets out.
+    /// Stores `packet`, which sets out.
     #[inline]
     pub(crate) fn put(&mut self, packet: Packet) -> Handle {
         match self.free.pop() {
             Some(handle) => {
-                // What lay there is dropped when `packet` is at its place: else that would wait elsewhere.
+                // The old packet is dropped after `packet` has its place: before, `packet` would have to wait on the stack.
                 drop(mem::replace(&mut self.places[handle.place()], packet));
                 handle
             }
@@ -59,7 +59,7 @@ impl Packets {
         &self.places[handle.place()]
     }
 
-    /// The packet, which is no longer on its way.
+    /// Takes the packet out: it is no longer on its way.
     #[inline]
     pub(crate) fn take(&mut self, handle: Handle) -> Packet {
         let packet = mem::take(&mut self.places[handle.place()]);
@@ -67,7 +67,7 @@ impl Packets {
         packet
     }
 
-    /// The packet is no longer on its way.
+    /// Frees the packet's slot: it is no longer on its way.
     #[inline]
     pub(crate) fn free(&mut self, handle: Handle) {
         self.free.push(handle);

@@ -1,5 +1,5 @@
-//! One end of a file by Saratoga: its machine, which the flow's start or the peer's REQUEST brings to life.
-//! Content is only counted; there is no disk, so that what is complete is verified at once.
+//! One end of a file that is moved by Saratoga. The flow's start, or the peer's REQUEST, starts its session. Content is only
+//! counted and there is no disk, so that a complete file is verified at once.
 
 use bentpipe_base::{Bytes, Instant, Machine, Rate};
 use bentpipe_saratoga::sender::{Congestion, Failure};
@@ -28,15 +28,15 @@ pub(crate) struct Plan {
     pub(crate) puts: bool,
 }
 
-/// See the file's head.
+/// One end of a file; see the head of this file.
 #[derive(Debug)]
 pub(crate) struct SaratogaEndpoint {
     plan: Plan,
     sends: bool,
-    /// When it begins by itself: of the opener.
+    /// When it begins by itself; the end that opens the flow does.
     start: Option<Instant>,
     machine: Option<Session>,
-    /// How it ended, if badly.
+    /// Why it failed, if it has.
     pub(crate) broken: Option<Cause>,
     /// When it had or knew of everything.
     pub(crate) done: Option<Instant>,
@@ -142,8 +142,8 @@ impl SaratogaEndpoint {
             overhead,
             congestion,
             silence: SILENCE,
-            // Nobody else is there.
             late_checksum: false,
+            // Nobody forges anything in the simulator: the secret need not be one.
             nonce: Some(0),
         }
     }
@@ -181,7 +181,7 @@ impl SaratogaEndpoint {
                             receiver.verified(now);
                             self.done = Some(now);
                         }
-                        // After completion the peer may have forgotten the session.
+                        // The peer may have forgotten the session after it was complete.
                         receiver::Event::Failed(failure) if self.done.is_none() => {
                             self.broken = Some(failed(failure));
                         }
@@ -199,7 +199,7 @@ impl SaratogaEndpoint {
             Frame::Data(data) => data.header_len() + data.len as usize,
             other => {
                 let mut octets = Vec::new();
-                // What a machine of ours makes can be written.
+                // Our own machine made it, and makes no frame that cannot be emitted.
                 let _ = other.emit(&mut octets);
                 octets.len()
             }

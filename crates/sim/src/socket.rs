@@ -16,21 +16,21 @@ pub(crate) struct Record {
     pub(crate) connected: Option<Instant>,
     /// Why it broke.
     pub(crate) broken: Option<Cause>,
-    /// Bytes that the application took in all.
+    /// Bytes that the application has read so far.
     taken: u64,
     /// Bytes received in order until `until`.
     pub(crate) received: u64,
-    /// When the last of them came.
+    /// When the last of them arrived.
     pub(crate) last: Option<Instant>,
-    /// All that will come, where that is known.
+    /// How many bytes will arrive in all, where that is known.
     pub(crate) expects: Option<u64>,
-    /// When the first segment went out that acknowledges all of it.
+    /// When the first segment was sent that acknowledges all of them.
     pub(crate) final_ack: Option<Instant>,
-    /// What arrives later does not count.
+    /// Bytes that arrive later are not counted.
     pub(crate) until: Instant,
     /// Whether real bytes are expected, to be checked.
     pub(crate) reads: bool,
-    /// A byte was not what the other side wrote.
+    /// A byte was not the one that the other side wrote.
     pub(crate) damaged: bool,
     peer_closed: bool,
     drained: bool,
@@ -56,7 +56,7 @@ impl Record {
         }
     }
 
-    /// Whether all has come, but was not acknowledged so far.
+    /// Whether all bytes have arrived, and are not all acknowledged so far.
     #[inline]
     pub(crate) fn owes_final_ack(&self) -> bool {
         self.final_ack.is_none() && self.expects.is_some_and(|all| self.received >= all)
@@ -95,7 +95,7 @@ impl Socket<'_> {
         ahead - Bytes(gauges.unsent)
     }
 
-    /// Takes all that is in order; returns how much it was.
+    /// Reads all bytes that are in order; returns how many.
     #[inline]
     pub fn read(&mut self) -> Bytes {
         let ready = self.connection.readable();

@@ -1,4 +1,4 @@
-//! From a gateway that splits, in a scenario, to the machine.
+//! Makes the configuration of a simulated split ([`bentpipe_pep::split`]) from a scenario's gateway.
 
 use crate::SimError;
 use crate::endpoint_builder;
@@ -11,7 +11,7 @@ use bentpipe_tcp as tcp;
 use bentpipe_wire::Tcp;
 use std::sync::Arc;
 
-/// The image of the gateway called `name`, which splits as `split` says.
+/// The configuration of the split of the gateway called `name`, in whose own keys `split` is written.
 pub(crate) fn of_gateway(
     scenario: &Scenario,
     name: &str,
@@ -23,7 +23,7 @@ pub(crate) fn of_gateway(
     let base = endpoint(scenario, name, &gateway.endpoint)?;
     let mut split = split.clone();
     for leg in [&mut split.lan, &mut split.sat] {
-        // The default of the node's kernel.
+        // A leg without a control of its own has the default of the gateway's kernel.
         let control = || gateway.tcp.congestion_control.clone();
         leg.congestion.get_or_insert_with(control);
     }
@@ -47,7 +47,7 @@ pub(crate) fn of_gateway(
     Ok(config)
 }
 
-/// What a simulated gateway does not do, and what would come out otherwise for it.
+/// Refuses the keys that a simulated gateway cannot follow, and without which its outcome would differ from the real one's.
 fn refuse(name: &str, split: &gateway_config::Config) -> Result<(), SimError> {
     let key = match split {
         gateway_config::Config { policies, .. } if !policies.is_empty() => "policy",
@@ -60,7 +60,7 @@ fn refuse(name: &str, split: &gateway_config::Config) -> Result<(), SimError> {
     })
 }
 
-/// What both legs start from.
+/// The configuration of TCP that both legs begin with, before the policy of each.
 fn endpoint(scenario: &Scenario, name: &str, endpoint: &Endpoint) -> Result<tcp::Config, SimError> {
     let mut config = endpoint_builder::preset(endpoint, scenario.ip);
     if let Some(recovery) = &endpoint.recovery {
@@ -73,7 +73,7 @@ fn endpoint(scenario: &Scenario, name: &str, endpoint: &Endpoint) -> Result<tcp:
             bare: told(endpoint.ack_header, bare),
         };
     }
-    // With a handshake it is the smaller of the two ends' that counts.
+    // With a handshake the smaller of the two ends' maximum segment sizes counts.
     let mtus = scenario.links.values().map(|link| link.mtu);
     let mtu = mtus.min().expect("a gateway is between two links");
     let fits = mtu - scenario.ip.header() - Bytes(Tcp::BARE as u64);

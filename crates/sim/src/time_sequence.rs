@@ -8,7 +8,7 @@ use bentpipe_wire::Flags;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Series {
     flows: Vec<FlowSeries>,
-    /// By end: the stream that its segments belong to.
+    /// By end of a flow: the stream that its segments belong to.
     streams: Vec<Stream>,
 }
 

@@ -1,12 +1,12 @@
-//! Flows and cross traffic that would go on for ever at one instant, for nothing on their way takes time.
+//! Refuses flows and cross traffic that would go on for ever at one instant, because nothing on their path takes time.
 
 use crate::SimError;
 use bentpipe_gateway_config::Leg;
 use bentpipe_scenario::{Amount, Direction, Flow, FlowKind, Hop, Scenario, Topology};
 use core::time::Duration;
 
-/// A pause or a delay below this counts as none: it would let thousands of millions of exchanges into a run of an hour,
-/// which no machine brings to an end either.
+/// A pause or a delay below this counts as none: a run of an hour would have billions of exchanges, and would not end
+/// either.
 const LEAST: Duration = Duration::from_micros(1);
 
 /// No flow of `scenario` sends without end over links that take no time, nor do transfers of its cross traffic
@@ -21,8 +21,8 @@ pub(crate) fn check(scenario: &Scenario, topology: &Topology<'_>) -> Result<(), 
     }
 }
 
-/// A transfer is renewed when its receiver, too, has all of it: a single link on the way that takes time is enough,
-/// wherever a split stands. What its model draws as a pause is enough too.
+/// A transfer is followed by the next when its receiver has all of it. So one link on the path that takes time is enough,
+/// wherever a proxy splits the connection; a pause that the model draws is enough too.
 fn cross_traffic(scenario: &Scenario, topology: &Topology<'_>) -> Result<(), SimError> {
     let profile =
         { scenario.traffic.iter() }.find_map(|it| Some((it, it.profile(scenario.seed).ok()?)));
@@ -41,8 +41,8 @@ fn cross_traffic(scenario: &Scenario, topology: &Topology<'_>) -> Result<(), Sim
     })
 }
 
-/// Whether neither an amount nor a pause of its own ends what `flow` sends at an instant. One that is told
-/// a rate paces itself.
+/// Whether `flow` has neither an amount nor pauses that would end what it sends at one instant. A flow that is told a rate
+/// paces itself, and sends nothing without end at an instant.
 fn is_endless(flow: &Flow) -> bool {
     let lasts = matches!(flow.amount, Amount::Duration(_));
     lasts
@@ -54,8 +54,8 @@ fn is_endless(flow: &Flow) -> bool {
         }
 }
 
-/// Whether `flow` reaches its end, or a split that holds whatever comes, over links that take no time. A
-/// split with a bound fills up, and then the links behind it count.
+/// Whether `flow` reaches its receiver, or a split that buffers without bound, over links that take no time. A split with
+/// a bound fills up, and then the links behind it count.
 fn is_timeless(scenario: &Scenario, topology: &Topology<'_>, flow: &Flow) -> bool {
     let Some(path) = topology.path(&flow.from, &flow.to) else {
         return false;
