@@ -1,9 +1,9 @@
-//! Thins out acknowledgements on a slow way back: `ack_rate` of the satellite leg.
+//! Thins out acknowledgements for a slow return link: `ack_rate` of the satellite leg.
 //!
 //! The gateway's sockets acknowledge every second segment of a download. On a link of 50 Mbit/s to the gateway and
-//! 0.5 Mbit/s from it, that is more than the way back carries. So the kernel holds acknowledgements without data in a
-//! queue, and [`AckFilter`] gives them to the link at `ack_rate`: one that waits is replaced by the next of its flow
-//! that says more. When this process ends or the queue is full, packets go on as without it.
+//! 0.5 Mbit/s from it, that is more than the return link carries. So the kernel holds acknowledgements without data in a
+//! queue, and [`AckFilter`] sends them at `ack_rate`: one that waits is replaced by the next of its flow that
+//! acknowledges more. When this process ends or the queue is full, packets go on as without it.
 
 use bentpipe_base::{Bytes, Machine, Output, Rate};
 use bentpipe_gateway_config::LegId;
@@ -168,7 +168,7 @@ fn pass(output: Output<Side, HeldAck, Infallible>) {
     }
 }
 
-/// A packet in the queue. Whether it goes on is said when nobody holds it any more.
+/// A packet in the queue. Its verdict is given when the last reference to it is dropped.
 struct Ticket {
     queues: Rc<RefCell<Queues>>,
     queue: u16,

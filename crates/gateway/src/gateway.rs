@@ -1,4 +1,5 @@
-//! The gateway from start to end: what it makes, in which order, and how that is undone.
+//! A running gateway: its supervising thread, which suspends and resumes interception at limits, reloads, drains and
+//! ends it; and the order in which all that a start has made is undone.
 
 mod start;
 mod thread_set;
@@ -33,8 +34,8 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use thread_set::ThreadSet;
 
-/// How long after descriptors ran out they are asked for again when no flow has ended since: some
-/// other part of the process, or of the system, may have given them back.
+/// How long after descriptors ran out interception is tried again even if no flow has ended since: another part of the
+/// process, or of the system, may have freed some.
 const RETRY: Duration = Duration::from_secs(30);
 
 /// How often a draining gateway looks whether all is delivered.
@@ -162,7 +163,7 @@ pub struct Gateway {
     bypassed: bool,
     /// A reload that waits for the table's new rules.
     reload: Option<Reload>,
-    /// Whose place it has taken, if that is another process: it ends with this one, when that is told to.
+    /// The predecessor whose place it has taken, if that is another process. It is ended when this gateway is told to end.
     predecessor: Option<Process>,
     drain_times: DrainTimes,
 }
@@ -194,7 +195,7 @@ struct Reload {
     reply: ReplySender,
 }
 
-/// When something is to be looked at again.
+/// When the supervising thread looks at something again.
 #[derive(Debug)]
 struct Schedule {
     /// What waits in buffers.
@@ -203,8 +204,8 @@ struct Schedule {
     retry: bentpipe_base::Instant,
 }
 
-/// The bound on what waits in buffers. By default what the kernel, by default, allows TCP before it
-/// holds it back (`net.ipv4.tcp_mem`).
+/// The bound on the bytes in buffers. The default is the kernel's own default for the memory of TCP at which it begins to
+/// hold TCP back (`net.ipv4.tcp_mem`).
 fn buffered(limits: &Limits) -> Bytes {
     let default = || Bytes(bentpipe_os::limits::memory().0 / 16);
     limits.buffered.unwrap_or_else(default)
@@ -285,7 +286,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Whatever may have woken the supervising thread. Nothing here waits for anybody.
+    /// Handles everything that may have woken the supervising thread. Nothing here blocks.
     fn handle_events(&mut self) -> Result<(), RunError> {
         self.shared.gateway_bell().silence();
         self.thread_set.check(&self.shared)?;
@@ -295,7 +296,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Has a look at what waits in buffers, when it is time to.
+    /// Measures how much waits in buffers, when it is time to.
     fn measure_buffers(&mut self) {
         let now = timer::now();
         if now < self.schedule.next {
@@ -519,7 +520,7 @@ impl Gateway {
         }
     }
 
-    /// What the keeper of the table says.
+    /// Handles the events of the table's thread.
     fn handle_table_events(&mut self) -> Result<(), RunError> {
         let news: Vec<TableEvent> = self.interception.events().collect();
         for one in news {

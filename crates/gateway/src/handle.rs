@@ -97,8 +97,8 @@ impl Handle {
         self.submission(Command::Bypass(on))
     }
 
-    /// New flows go by `config`; old ones stay as they are, but for the rate of a link, which is the
-    /// link's.
+    /// Uses `config` for new flows. Established ones keep what they have, but for the rate of a link, which all its flows
+    /// share.
     ///
     /// # Errors
     /// Then everything stays as it was.
@@ -139,8 +139,8 @@ impl Handle {
         self.meter.read()
     }
 
-    /// How the gateway stands, seen at most a moment ago: however often it is asked, the kernel is
-    /// asked five times a second.
+    /// The gateway's status. It may be up to 200 ms old: however often it is asked for, the kernel is asked at most five times
+    /// a second.
     ///
     /// # Errors
     /// When the kernel does not list the connections.

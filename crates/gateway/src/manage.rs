@@ -1,5 +1,4 @@
-//! What an operator sees of a gateway and has it do, off the data plane: a control socket, and metrics
-//! for Prometheus.
+//! The operator's side of a gateway, apart from the data plane: a control socket, and metrics for Prometheus.
 //!
 //! Everything here runs on threads of its own, at a lower priority, with bounds on clients, lines and
 //! time: a client that hangs or floods costs its own slot ([`bounded_server`]) and nothing of the flows.
@@ -213,7 +212,7 @@ fn offer(listener: TcpListener, handle: &Handle) -> Result<BoundedServer, Manage
     BoundedServer::open("metrics", listener, slots, triage, serve).map_err(ManageError::Thread)
 }
 
-/// Opens the control socket, which the predecessor's place may be, who retires then.
+/// Opens the control socket. Where a predecessor has it, that one retires first.
 fn control(
     path: &Path,
     server: ControlServer,
@@ -259,7 +258,7 @@ fn retire(path: &Path) -> Result<(), ManageError> {
     })
 }
 
-/// Where clients of the control socket are heard.
+/// Serves the clients of the control socket.
 struct ControlServer {
     handle: Handle,
     source: ConfigSource,

@@ -1,8 +1,7 @@
 //! The status of a gateway, for people and scripts.
 //!
-//! It is not the workers that are asked for flows but the kernel (sock_diag): both sockets of a flow carry this
-//! gateway's marks, and have one another's addresses. So the status costs the data plane nothing but the kernel's time
-//! for the list.
+//! Flows are counted by asking the kernel (sock_diag), not the workers: both sockets of a flow carry this gateway's marks,
+//! and the two have the same addresses, exchanged. So the status costs the data plane only the kernel's time for the list.
 
 use crate::gateway::Meter;
 use bentpipe_base::Instant;
@@ -18,7 +17,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The kernel is not asked again before that.
+/// For so long the last status is given again, and the kernel is not asked.
 const FRESH: Duration = Duration::from_millis(200);
 /// How often the round-trip times of standing flows are taken into the histograms, while somebody
 /// looks.
@@ -66,7 +65,7 @@ pub struct Status {
 /// Flows by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FlowCounts {
-    /// In the gateway's books.
+    /// By the gateway's own count.
     pub open: u64,
     /// Clients in the middle of their handshake with the gateway.
     pub handshake: u64,
@@ -74,7 +73,7 @@ pub struct FlowCounts {
     pub dialling: u64,
     /// Both legs stand.
     pub established: u64,
-    /// One side or both have said their end.
+    /// One side or both have sent their FIN.
     pub half_closed: u64,
     /// The gateway is done, the kernel delivers the last bytes.
     pub closing: u64,
@@ -182,7 +181,7 @@ pub(crate) struct StatusCollector {
     earlier: (Instant, HashMap<HostPair, [u64; 2]>),
     seen: Option<(Instant, Arc<Status>)>,
     sampled: Instant,
-    /// Never to be told less of: flows end between one question and the other.
+    /// The largest figures told so far, which never go back: between two questions to the kernel and to the counters flows end.
     retransmitted: [u64; 2],
 }
 
@@ -199,7 +198,7 @@ impl StatusCollector {
         })
     }
 
-    /// The next look is a fresh one: something has been changed.
+    /// Has the next status be a fresh one, because something has changed.
     pub(crate) fn forget(&mut self) {
         self.seen = None;
     }

@@ -2,9 +2,9 @@
 //!
 //! A thread of its own asks every worker for a sign of life ten times a second, watches the rules and
 //! routes that bring packets to us and makes again what somebody removes, and, as long as all is well,
-//! holds the switch in the gateway's table. What holds it no longer is: a worker that hangs; rules that
-//! cannot be made again; a process that is stopped, frozen or starved. Within [`LIFE`] the kernel then
-//! lets new connections pass end to end, and takes them back as soon as the switch is held again.
+//! holds the switch in the gateway's table. It does not hold it while a worker hangs or rules cannot be made again, and
+//! cannot while the process is stopped, frozen or starved. Within [`LIFE`] the kernel then lets new connections pass
+//! end to end; as soon as the switch is held again they are split.
 //!
 //! It never waits for nft, nor for the supervising thread, and nothing that it meets ends the gateway.
 
@@ -25,7 +25,7 @@ const PERIOD: Duration = Duration::from_millis(100);
 /// How often the rules and routes are looked at without being told of a change.
 const ROUND: Duration = Duration::from_secs(5);
 
-/// How long it says no more of that.
+/// How long the same warning is not repeated.
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// What the watchdog watches.
@@ -36,14 +36,14 @@ pub(crate) struct Watchdog {
     legs: LegInterfaces,
     routes: Watch,
     epoll: Epoll,
-    /// What the workers were asked, and have not all answered.
+    /// The heartbeat that the workers were asked for and have not all answered.
     asked: u64,
-    /// How often they were made again, and when that was told.
+    /// How often rules and routes were made again, and when that was last logged.
     restored: u64,
     reported_restored: Option<Instant>,
     /// Why rules and routes could not be made again the last time.
     obstacle: Option<NetlinkError>,
-    /// When rules and routes were found whole; `None`: they have to be looked at.
+    /// When rules and routes were found complete; `None`: they have to be looked at.
     whole: Option<Instant>,
     /// When all was well.
     well: Instant,
@@ -117,7 +117,7 @@ impl Watchdog {
         }
     }
 
-    /// What is in the way of new flows; with nothing, the switch is held.
+    /// Returns why new flows cannot be split; holds the switch where nothing prevents it.
     fn impairment(&mut self, now: Instant) -> Option<Impairment> {
         let answered = self.shared.all_answered(self.asked);
         let pulse = self.shared.request_heartbeat();
@@ -134,7 +134,7 @@ impl Watchdog {
         (!self.switch.hold()).then_some(Impairment::Table)
     }
 
-    /// Whether marked packets come to us; where they do not, makes them.
+    /// Whether the rules and routes that divert marked packets to us are there; makes them again where they are not.
     fn is_diverted(&mut self, now: Instant) -> bool {
         if self.routes.may_have_lost(self.diversion.table())
             || self.whole.is_some_and(|whole| now.since(whole) >= ROUND)

@@ -6,10 +6,9 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
-/// A listener that nobody is let in to. A SYN whose four numbers wait out a TIME_WAIT at us would not be forwarded:
-/// before the kernel forwards a packet it looks for a socket of those numbers. nft's `tproxy` ends such a wait for
-/// a SYN where there is a listener, and then refuses this one, which is not transparent. So the SYN goes its
-/// ordinary way.
+/// A listener to which nothing is delivered. A SYN whose four numbers are those of one of our sockets in TIME_WAIT would
+/// not be forwarded, because the kernel looks for such a socket first. Where nft's `tproxy` finds a listener it ends the
+/// TIME_WAIT, and then refuses to deliver to this one, which is not transparent. So the SYN is forwarded.
 #[derive(Debug)]
 pub struct DecoyListener {
     _sockets: Vec<OwnedFd>,

@@ -1,6 +1,6 @@
-//! Interception: packets of new connections are taken from the end of the forwarding path and given to our
-//! listeners. The nft tables go with the process; rules and routes, inert without it, go with the
-//! value or are swept by the next start.
+//! Sets up the interception of new connections at the end of the forwarding path, and removes it. The nft tables go
+//! with the process that owns them. Routing rules and routes do nothing without the tables; they go when [`Interception`]
+//! is dropped, or are swept by the next start.
 
 use crate::admission_switch::AdmissionSwitch;
 use crate::decoy_listener::DecoyListener;
@@ -18,8 +18,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use thiserror::Error;
 
-/// Before the main table, and where others have rules of their own, before these. No lower than that takes: the kernel
-/// gives a rule without a number the one before the lowest there is, and it may do so many times.
+/// The priority of our routing rules: before the main table, and before rules that others commonly have. It is not lower
+/// than needed, because the kernel gives a rule without a priority the number before the lowest one, perhaps many times.
 const RULE_PRIORITY: u32 = 32_763;
 
 /// Interception could not be set up or changed.
@@ -191,8 +191,8 @@ impl Interception {
     }
 }
 
-/// The queues that SYNs are held in, one for each entrance and worker, and the rules that lead there; `None`,
-/// after a word about it, where the kernel lacks something.
+/// The queues that SYNs are held in, one for each entrance and worker, and the rules that lead there; `None`, with a warning
+/// in the log, where the kernel lacks something.
 fn hold(rules: &Ruleset, half_open: usize) -> Option<(Vec<Queues>, HoldTable)> {
     let entrances = rules.entrances().count();
     // Beyond what may be held, room for those whose verdict is on its way.
@@ -234,7 +234,7 @@ fn load_hold(rules: &Ruleset, queues: &[(u32, u16)]) -> Result<HoldTable, NftErr
     HoldTable::load(families, &holding)
 }
 
-/// Diverts by the first of this process's tables that no other gateway of it has taken.
+/// Diverts by the first routing table of this process that no other gateway of it uses.
 fn divert(netlink: &Netlink, families: &[Family], mark: Mark) -> Result<Diversion, NetlinkError> {
     let mut slot = 0;
     loop {

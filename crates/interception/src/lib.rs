@@ -1,9 +1,10 @@
 //! What brings new connections to a gateway, and lets them pass without it: nft tables, routing rules and marks.
 //!
-//! [`Ruleset`] is the gateway's table as text, and says in its head which way a packet goes; [`Interception`] puts it
-//! into the kernel with the queues for SYNs and the routes to this machine, and its thread keeps it there; [`AdmissionSwitch`] is
-//! the switch by which new connections are split or pass; [`Marks`] are how packets, sockets and rules know each
-//! other. The packets themselves are not handled here, nor are listeners and dials: `bentpipe-gateway` does that.
+//! [`Ruleset`] is the gateway's nft table as text; the head of its file describes the path of a packet. [`Interception`] puts
+//! it into the kernel, with the queues for SYNs and the routes to this machine, and a thread keeps it there.
+//! [`AdmissionSwitch`] is the switch by which new connections are split or pass. [`Marks`] are how packets, sockets and
+//! rules recognise each other. Packets are not handled here, nor are listeners and dials: that is `bentpipe-relay`; who
+//! throws the switch and when is decided in `bentpipe-gateway`.
 //! Begin with the head of `ruleset.rs`.
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
-//! Probes whether looped SYNs come back: a connection of our own goes over `lo` between two addresses that nobody has,
-//! with a mark like that of looped SYNs. An operator's rules that drop or lead away what comes by `lo` do it to this one too. It takes no nft
-//! table: one that goes has the kernel drop the SYNs that a gateway holds.
+//! Probes whether looped SYNs come back: opens a connection over `lo` between two addresses that nobody has, with a mark
+//! like that of looped SYNs. An operator's rules that drop or divert what comes by `lo` do so to this one too. It uses no
+//! nft table, because when a table is removed the kernel drops the SYNs that a gateway holds.
 
 use crate::mark::Marks;
 use bentpipe_os::netlink::{Family, Mark, Netlink, NetlinkError};
@@ -19,7 +19,7 @@ const ENDS: [(Family, &str, &str); 2] = [
 ];
 /// The table that it is led by: one that no gateway of this process has.
 const SLOT: u8 = 3;
-/// It comes at once, unless the machine is busy.
+/// How long the probe may take: it arrives at once, unless the machine is busy.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// The probe could not be made.

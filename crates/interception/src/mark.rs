@@ -66,9 +66,8 @@ impl Marks {
         self.0
     }
 
-    /// On a packet, from when it is known to be for a socket of ours until the end of prerouting. No routing rule
-    /// is for it: who looks in between whether its source is routed back (firewalld does, by the mark) finds what
-    /// he would find without us.
+    /// On a packet, from when it is known to be for a socket of ours until the end of prerouting. No routing rule matches it:
+    /// a reverse-path check in between that heeds the mark (as firewalld's) finds what it would find without us.
     pub const fn found(self) -> u32 {
         self.0 | 3
     }

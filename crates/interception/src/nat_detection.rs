@@ -1,4 +1,4 @@
-//! Finds out whether anybody translates addresses (NAT) in the gateway's namespace.
+//! Detects whether anybody translates addresses (NAT) in the gateway's namespace.
 //!
 //! Where somebody does, conntrack is at work already, and a table of ours asks it about SYNs. Elsewhere there is no
 //! such table, because a rule that asks conntrack is what starts it.

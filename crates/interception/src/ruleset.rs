@@ -1,51 +1,51 @@
 //! The nft table of a gateway, as text in nft(8)'s language.
 //!
-//! A client's SYN goes its ordinary way, as if there were no gateway: raw chains, conntrack, translation,
-//! routing with rp_filter, the operator's forward chains. Only what the kernel would now send out by the other
-//! leg is ours to split, at the end of the forward hook. What each chain does, in the order in which a SYN meets
-//! them:
+//! A client's SYN takes its ordinary path, as if there were no gateway: raw chains, conntrack, translation, routing with
+//! rp_filter, the operator's forward chains. Only a SYN that the kernel is about to send out by the other leg may be
+//! split, at the end of the forward hook. The chains that it meets, in this order:
 //!
-//! - `hold` (forward, [`HOOK_PRIORITY`]): drops what is for our sockets and was led astray by routes that are about to be made
-//!   again: the other end has a connection of the same four numbers. Asks `choose`, which new connections are for the gateway: SYNs that go from one
-//!   leg's interface out by the other's, and whose answers the routing table sends back by the leg they came
-//!   by. `cross_0`, `cross_1`: for those, that way or this, the operator's policies, of which the first that
-//!   matches decides, and what is done without any. What is to be split gets a priority of ours, which tells
-//!   entrance (leg and profile) and worker. Not a mark: a SYN that passes in the end keeps the operator's. `enter`
-//!   remembers it ([`syn_entrance`]).
-//! - `admission`: the first thing that these are asked: whether the gateway splits new flows at present.
-//!   That is the [`Switch`]'s position, which needs no nft to change; where nobody holds it, the
-//!   gateway does not attend. What is not split passes end to end, counted by the reason, and `deliver`
-//!   still serves the flows that stand.
-//! - The next two are of another table ([`bentpipe_os::nft::HoldTable`]): SYNs with such a priority wait in their
-//!   worker's queue; those to which the worker then gives a mark for it are looped over `lo`. Where
-//!   there are no queues `cross_N` gives that mark.
-//! - `note_passed`: a SYN that passes passes when it comes again ([`passed_syns`]).
-//! - `after`: what passes gets its priority back; answers in the name of a host that cannot be asked again.
-//! - `clamp`: no larger segments than a leg's `mss` for what is not split either.
-//! - `passing`: counts what is not split, and refuses QUIC where that is wanted.
+//! - `hold` (forward, [`HOOK_PRIORITY`]) drops packets for our own sockets that are forwarded by mistake, while our routes
+//!   are missing and about to be made again: the other end has a connection of the same four numbers. Then it jumps
+//!   to `choose`.
+//! - `choose` selects the SYNs that are for the gateway: those that come by one leg's interface and leave by the
+//!   other's, and whose answers the routing table sends back by the leg that they came by.
+//! - `cross_0` and `cross_1`, one for each direction, hold the operator's policies, of which the first that matches
+//!   decides, and then the default. A SYN that is to be split gets a priority of ours, which tells its entrance (leg and
+//!   profile) and its worker. It is not a mark, because a SYN that passes in the end keeps the operator's mark. Chain
+//!   `enter` remembers the priority ([`syn_entrance`]).
+//! - `admission`, to which `cross_N` jumps first, decides whether new connections are split at all at present, by the
+//!   position of the [`Switch`], which changes without nft; where nobody holds it, the gateway does not attend, and
+//!   nothing is split. A connection that is not split passes end to end, counted by the reason. Chain `deliver` serves
+//!   established flows all the same.
+//! - The next two chains are of another table ([`bentpipe_os::nft::HoldTable`]): SYNs with such a priority wait in the
+//!   queue of their worker, and those to which the worker then gives a mark are looped over `lo`. Where the kernel has no
+//!   queues, `cross_N` sets that mark itself.
+//! - `note_passed` remembers a SYN that passes, which will pass too when it comes again ([`passed_syns`]).
+//! - `after` restores the priority of what passes, and answers with an ICMP error where the next hop does not answer.
+//! - `clamp` bounds the MSS option of connections that are not split by a leg's `mss`.
+//! - `passing` counts what is not split, and refuses QUIC where the operator wants that.
 //!
-//! What is for our sockets:
+//! The chains for packets of our own sockets:
 //!
-//! - `take` (prerouting, raw priority, before conntrack): packets of connections that we hold are not
-//!   tracked: both legs of a split flow carry the same addresses and ports, one tuple to conntrack, on which
-//!   drop-invalid rules and masquerading act strangely. Where addresses are translated the dialled one of the two
-//!   is left to conntrack. Of connections that stand the socket's mark tells which they are, in one look-up for
-//!   each packet; the sockets of a handshake and of TIME_WAIT show no mark, and are taken for ours where they are transparent
-//!   and the packet comes by a leg. What is of another transparent proxy is left alone. Looped SYNs are not tracked either.
-//!   So it is with other SYNs that find a socket of their four numbers: they come again, and meet the answer that was
-//!   given. Those that end a TIME_WAIT, by whatever interface, go on: `tproxy` finds nobody who listens, and the rule ends.
-//! - `notrack_out`: what we send is not tracked either. A dial that would leave by another interface than those of
-//!   its leg, because the operator's routes ask for what it has not, or its destination is this machine, does not
-//!   leave. Our answers to SYNs ask for no larger segments than those did (`answers`, see [`mss`]). Where our
-//!   sockets ask for ECN, those whose
-//!   clients did not are made not to: an answer without ECN settles it for both ends.
-//! - `deliver` (at the end of prerouting, so that an operator's own marks cannot overwrite ours, and behind the
-//!   translation of destinations, so that a dial whose own address was translated hears its answers): looped SYNs
-//!   go to the listeners, no sooner, for newer kernels take a packet that has a socket already for one that
-//!   came by a wire, and a rule on its way back (`fib saddr . iif`) then drops it. Packets of
-//!   connections that we hold, on either leg, and the ICMP errors about them (path MTU!) are
-//!   delivered here. SYNs only to sockets that have a mark: those in TIME_WAIT have none, and would
-//!   catch those of new connections.
+//! - `take` (prerouting, raw priority, before conntrack) keeps packets of our connections from being tracked. Both legs of
+//!   a split flow have the same addresses and ports, and so would be one tuple to conntrack, which confuses drop-invalid
+//!   rules and masquerading. Where addresses are translated the dialled leg is tracked all the same. Packets of
+//!   established connections are recognised by their socket's mark, in one look-up a packet. Sockets in a handshake and in
+//!   TIME_WAIT show no mark: they count as ours where they are transparent and the packet comes by a leg; packets
+//!   of another transparent proxy are left alone. Looped SYNs are not tracked either, nor are other SYNs that find a
+//!   socket of their four numbers: they are repetitions, and that socket answers them again. A SYN that finds a socket
+//!   in TIME_WAIT ends that, whatever interface it comes by, and goes on: `tproxy` finds no listener, which ends the rule.
+//! - `notrack_out` keeps what we send from being tracked. It drops a dial that would leave by another interface than
+//!   those of its leg, because the operator's routes ask for something that a dial does not have, or because its
+//!   destination is this machine. It bounds the MSS option of our answers to SYNs by that of the SYN (`answers`, see
+//!   [`mss`]). Where our sockets ask for ECN, it removes that from the dials for clients that did not: an answer
+//!   without ECN settles it for both ends.
+//! - `deliver` gives packets to our sockets: looped SYNs to the listeners, packets of our connections on either leg, and
+//!   ICMP errors about them (for path MTU discovery). It is at the end of prerouting, so that an operator's marks do
+//!   not overwrite ours, and after the translation of destinations, so that a dial whose own address was translated gets
+//!   its answers. A looped SYN must not get its socket earlier: newer kernels take a packet that has a socket for one that
+//!   came by a wire, and a reverse-path rule (`fib saddr . iif`) would drop it. Other SYNs are delivered only to sockets that
+//!   have a mark: those in TIME_WAIT have none, and would catch the SYNs of new connections.
 
 mod mss;
 mod passed_syns;
@@ -63,12 +63,13 @@ use bentpipe_os::netlink::Mark;
 use bentpipe_os::nft::Switch;
 use std::fmt::Write as _;
 
-/// New connections that arrive by `leg` and leave by the other go to one of `addresses`.
+/// A direction in which connections are intercepted: those that arrive by `leg` and leave by the other leg go to one of
+/// `addresses`.
 #[derive(Clone, Debug)]
 pub struct Ingress {
     /// By which leg they arrive.
     pub leg: LegId,
-    /// Without a profile, then by profile; never empty.
+    /// Where the listeners are: first those for connections without a profile, then those of each profile; never empty.
     pub addresses: Vec<ListenAddresses>,
 }
 
@@ -101,8 +102,8 @@ const COUNTERS: [&str; 15] = [
 /// chain of an operator.
 pub(crate) const HOOK_PRIORITY: i32 = 10_000;
 
-/// Hops that are enough for any way through the Internet: who has fewer left traces the way (traceroute begins at 1
-/// and goes up to 30). Hosts send with 64 or more.
+/// Hops that are enough for any path through the Internet. A packet with fewer is one of a traceroute, which begins at 1
+/// and goes up to 30; hosts send with 64 or more.
 const FEW_HOPS: u8 = 32;
 
 /// A SYN.
@@ -115,21 +116,21 @@ pub struct Ruleset {
     pub marks: Marks,
     /// How many workers share the SYNs.
     pub workers: usize,
-    /// SYNs wait in queues for their worker's word. Otherwise they go to a listener at once.
+    /// SYNs wait in queues for their worker's verdict. Otherwise they go to a listener at once.
     pub queued: bool,
-    /// By which SYNs are dealt to workers, so that nobody knows to whose.
+    /// The secret seed of the hash that spreads SYNs over workers, so that nobody can send all of theirs to one.
     pub seed: u32,
-    /// Where nobody is let in: see [`crate::DecoyListener`].
+    /// The addresses of the decoy listener: see [`crate::DecoyListener`].
     pub decoy: ListenAddresses,
-    /// By [`LegId`].
+    /// The interfaces of each leg, by [`LegId`].
     pub interfaces: [Vec<Interface>; 2],
-    /// Which new connections are for it.
+    /// The directions in which it intercepts.
     pub ingresses: Vec<Ingress>,
     /// The operator's policies, the first that matches first.
     pub policies: Vec<Policy>,
     /// What becomes of QUIC.
     pub quic: Quic,
-    /// The largest segment by leg.
+    /// The bound on the MSS option of each leg.
     pub mss: [Option<Bytes>; 2],
 }
 
@@ -312,8 +313,7 @@ chain deliver {{
         format!("{{ {lan:#x}, {sat:#x} }}")
     }
 
-    /// Drops what is dialled by a leg and would leave by an interface that is not the leg's: the client's SYN was
-    /// about to leave by one.
+    /// Drops dials that would leave by an interface that is not their leg's, as the client's SYN was about to.
     fn astray(&self, leg: LegId) -> String {
         let (plain, tracked) = (self.marks.leg(leg), self.marks.tracked(leg));
         let set = self.set(leg);
@@ -486,7 +486,7 @@ chain by_kind {{
         rules
     }
 
-    /// Commands that take all such rules away, and give those that stand either way.
+    /// Commands that remove all such rules, and add those that are the same with any policies.
     fn clear(&self, table: &str) -> String {
         let crosses = (0..self.ingresses.len()).map(|number| format!("cross_{number}"));
         let chains = ["choose", "refuse_quic", "clamp"].map(str::to_owned);

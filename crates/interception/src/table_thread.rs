@@ -1,8 +1,7 @@
 //! The gateway's nft table, kept by a thread of its own.
 //!
-//! nft is another process: it may take its time, hang, or be killed. Nobody waits for it here but this
-//! thread. It gives the table new rules when it is told to, and makes the table again where nft has
-//! ended or does not answer any more.
+//! nft is another process, which may be slow, hang, or be killed. Only this thread waits for it. It gives the table new
+//! rules on request, and makes the table again where nft has ended or does not answer any more.
 
 use crate::admission_switch::AdmissionSwitch;
 use crate::intercept::{InterceptError, PassCounters};
@@ -24,11 +23,11 @@ const HOLDER: u64 = 1;
 const RETRY: Duration = Duration::from_millis(500);
 /// How often it is looked whether somebody has begun to translate addresses.
 const TRANSLATION: Duration = Duration::from_secs(2);
-/// How long it is tried. Without the table nothing is delivered to the flows that stand: they are
-/// better reset.
+/// How long that is tried. Without the table nothing is delivered to established flows: after that time it is better to
+/// reset them.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// What the thread has to say.
+/// What has happened to the table.
 #[derive(Debug)]
 pub enum TableEvent {
     /// The rules that were asked for last are in force, or refused.
@@ -43,7 +42,7 @@ pub(crate) struct TableThread {
     requests: Option<Sender<Ruleset>>,
     request_bell: Arc<Bell>,
     pub(crate) events: Receiver<TableEvent>,
-    /// Rings when there are news.
+    /// Rings when there is an event.
     pub(crate) event_bell: Arc<Bell>,
     thread: Option<JoinHandle<()>>,
 }

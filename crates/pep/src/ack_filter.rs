@@ -3,15 +3,14 @@
 //! RFC 3449, section 5.2.2; first in H. Balakrishnan, V. Padmanabhan, R. Katz, "The effects of asymmetry
 //! on TCP performance", Mobile Networks and Applications 4 (1999). The agent stands at the sending end
 //! of the slow link: at the terminal, where the acknowledgements of a download begin their way back.
-//! It holds the queue itself, for it gives the link no more than the link carries, and what waits there is out
-//! of its reach.
+//! It paces what it sends at the link's rate, so that packets wait in its own queue and not in the link's, which it could
+//! not reach.
 //!
-//! An acknowledgement that says nothing but that more has arrived than the one before it, waiting as the
-//! last packet of its flow, is replaced by the next that says so of still more. The newer one takes its place: it
-//! is not sent later than the older one would have been, and nothing of the flow is overtaken.
-//! Everything else passes in its order: duplicates, window updates and zero windows, SACK blocks,
-//! other options, data, SYN, FIN, RST and ECN flags, and what cannot be read. What is forgotten of a flow
-//! costs one acknowledgement that is not replaced.
+//! An acknowledgement that waits as the last packet of its flow, and only acknowledges more data than the one before
+//! it, is replaced by the next one that does the same. The newer one takes the place of the older one in the queue: it
+//! is not sent later than that would have been, and overtakes no other packet of the flow. Everything else passes in
+//! its order: duplicates, window updates and zero windows, SACK blocks, other options, data, SYN, FIN, RST and ECN
+//! flags, and what cannot be read. Where the state of a flow is forgotten, one acknowledgement is not replaced.
 
 use crate::{BuildPacket, Pep, SegmentView, Side};
 use bentpipe_base::{Bytes, Instant, Machine, Rate, Seq};
@@ -19,17 +18,17 @@ use bentpipe_wire::Flags;
 use core::convert::Infallible;
 use std::collections::{BTreeMap, VecDeque};
 
-/// What an [`AckFilter`] is like.
+/// Parameters of an [`AckFilter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// What the link carries; `None`: without bound, and nothing ever waits.
+    /// The rate of the link; `None`: no bound, so that nothing ever waits.
     pub rate: Option<Rate>,
     /// Bytes that the link adds to each packet.
     pub overhead: Bytes,
-    /// Packets that wait at most; a newcomer beyond is dropped, as by the queue that the agent's is in
-    /// the place of.
+    /// The most packets that may wait. A packet beyond is dropped, as it would be by the link's own queue, in whose place
+    /// this one is.
     pub packets: usize,
-    /// Flows that it knows at once.
+    /// The most flows that are followed at once.
     pub flows: usize,
 }
 
@@ -44,7 +43,7 @@ impl Default for Config {
     }
 }
 
-/// What an agent has done.
+/// Counts since the agent began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Packets passed on, in both directions.
@@ -59,15 +58,15 @@ pub struct Counters {
     pub most: u64,
 }
 
-/// Towards space: who sends and who gets it.
+/// A flow towards space: its source and its destination.
 type Key<E> = (E, E);
 
 struct Flow {
     /// The newest acknowledgement number.
     ack: Seq,
-    /// Number of the last packet that came in.
+    /// The number of the last packet that arrived.
     last: u64,
-    /// Whether that one may be replaced.
+    /// Whether that packet may be replaced.
     spare: bool,
 }
 
@@ -75,10 +74,10 @@ struct Flow {
 pub struct AckFilter<P: BuildPacket> {
     config: Config,
     waiting: VecDeque<P>,
-    /// Number of the first that waits: packets towards space are numbered as they come.
+    /// The number of the first packet that waits; packets towards space are numbered as they arrive.
     head: u64,
     flows: BTreeMap<Key<P::Endpoint>, Flow>,
-    /// When the link has sent what it was given.
+    /// When the link will have sent all that it was given.
     free: Instant,
     out: VecDeque<(Side, P)>,
     buffered: Bytes,
@@ -121,7 +120,7 @@ impl<P: BuildPacket> AckFilter<P> {
         self.waiting.len()
     }
 
-    /// A packet towards space: the place of one that it replaces, or none.
+    /// Takes note of a packet towards space; returns the place in the queue of the one that it replaces, if it does.
     fn place(&mut self, packet: &P) -> Option<usize> {
         let Some(view) = packet.view() else {
             self.counters.unread += 1;
@@ -146,8 +145,7 @@ impl<P: BuildPacket> AckFilter<P> {
         if !replaces {
             flow.last = number;
         }
-        // A newer one may have all that the older lacks; whether it may be replaced itself is another
-        // question.
+        // Whether this one replaces the older does not depend on whether it may be replaced itself.
         flow.spare =
             bare && advances && view.window > 0 && view.sack.is_empty() && packet.is_plain();
         replaces.then_some((flow.last - self.head) as usize)
@@ -161,7 +159,7 @@ impl<P: BuildPacket> AckFilter<P> {
         if self.flows.len() >= self.config.flows {
             self.flows.clear();
         }
-        // The first may be a duplicate of what passed unseen.
+        // The first one seen may be a duplicate of one that passed before it was followed.
         let flow = Flow {
             ack: view.ack,
             last: number,
@@ -170,7 +168,7 @@ impl<P: BuildPacket> AckFilter<P> {
         self.flows.insert(key, flow);
     }
 
-    /// Gives the link the packets that it has room for.
+    /// Sends the packets for which the link is free.
     fn release(&mut self, now: Instant) {
         while self.free <= now
             && let Some(packet) = self.waiting.pop_front()
@@ -190,7 +188,7 @@ impl<P: BuildPacket> AckFilter<P> {
         self.out.push_back((side, packet));
     }
 
-    /// There is no room for `packet`: its number goes to the next that comes, of whatever flow.
+    /// There is no room for `packet`: it is dropped, and the next packet that arrives, of whatever flow, has its number.
     fn refuse(&mut self, packet: &P) {
         self.counters.refused += 1;
         let key = packet.view().map(|view| (view.source, view.destination));

@@ -1,7 +1,8 @@
-//! The flows that a proxy knows, by their two ends, and when each is due.
+//! The flows that a proxy follows, by their two ends, and the deadline of each.
 //!
-//! Deadlines are lazy: each flow has one entry among them, which is never later than what is due. Most packets put a
-//! flow's timers off, and then its entry stays where it is until it comes up; only what is due earlier moves it.
+//! Deadlines are lazy: each flow has one entry in the ordered set of deadlines, which is never later than its true
+//! deadline. Most packets move a flow's deadline to a later time; then its entry stays, and is corrected when it comes up.
+//! Only an earlier deadline moves the entry at once.
 
 use bentpipe_base::Instant;
 use core::time::Duration;
@@ -61,7 +62,7 @@ impl<K: Copy + Ord, F> FlowTable<K, F> {
         Some(id)
     }
 
-    /// A new flow of `key`, which has none, due at `due`.
+    /// Adds a flow for `key`, which has none yet, due at `due`.
     pub(crate) fn insert(&mut self, key: K, flow: F, due: Instant) -> FlowId {
         let id = self.free.pop().unwrap_or(FlowId(self.places.len()));
         let place = Place {
@@ -105,7 +106,7 @@ impl<K: Copy + Ord, F> FlowTable<K, F> {
         self.places.get(id.0)?.as_ref().map(|place| place.key)
     }
 
-    /// The flow is due at `due`: its entry moves where that is earlier.
+    /// Sets the flow's deadline to `due`; moves its entry where that is earlier.
     #[inline]
     pub(crate) fn schedule(&mut self, id: FlowId, due: Instant) {
         if let Some(Some(place)) = self.places.get_mut(id.0)
@@ -117,7 +118,8 @@ impl<K: Copy + Ord, F> FlowTable<K, F> {
         }
     }
 
-    /// The flow was looked at at `now`, for its entry had come up, and is due at `due`: not at `now` once more.
+    /// Sets the deadline of a flow whose entry had come up at `now`: to `due`, but later than `now`, so that it does not come
+    /// up at the same instant again.
     pub(crate) fn reschedule(&mut self, id: FlowId, due: Instant, now: Instant) {
         if let Some(Some(place)) = self.places.get_mut(id.0) {
             self.deadlines.remove(&(place.entry, id));
@@ -126,7 +128,7 @@ impl<K: Copy + Ord, F> FlowTable<K, F> {
         }
     }
 
-    /// A flow whose entry has come up by `now`. It is to be rescheduled or removed before the next is asked for.
+    /// A flow whose entry has come up by `now`. The caller reschedules or removes it before it asks for the next.
     pub(crate) fn due(&self, now: Instant) -> Option<FlowId> {
         let &(at, id) = self.deadlines.first()?;
         (at <= now).then_some(id)

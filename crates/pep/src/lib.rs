@@ -1,10 +1,14 @@
-//! Performance-enhancing proxies as machines without I/O; the simulator runs them in virtual time, and
-//! nothing yet runs them on real packets.
+//! Performance-enhancing proxies (RFC 3135) as machines without I/O: [`snoop`] retransmits over the satellite link,
+//! [`split`] ends connections on both sides, [`ack_filter`] thins acknowledgements.
 //!
-//! A proxy sits at the ground end of a satellite link ([`Side::Ground`] is the terrestrial network,
-//! [`Side::Space`] the link), or at its other end with the sides exchanged. It is generic over the
-//! packets that it moves ([`Packet`]), which it forwards as they are: what it cannot read passes
-//! untouched and in order. A new proxy is one file here and one line in [`registry()`].
+//! A proxy sits at the ground end of a satellite link ([`Side::Ground`] is the terrestrial network, [`Side::Space`] the
+//! link), or at its other end with the sides exchanged. It is generic over the packets that it moves ([`Packet`]), which
+//! it forwards as they are: a packet that it cannot read passes untouched and in order.
+//!
+//! The simulator runs them all in virtual time; the gateway runs the ACK filter on real acknowledgements. The gateway's
+//! own splitting, with sockets of the kernel, is not here but in the crate `relay`; the TCP that a split's two legs speak is
+//! in `tcp`. Begin with `packet.rs` and `proxy.rs`, the two contracts, then read one proxy. A new proxy is one file here
+//! and one line in [`registry()`].
 #![forbid(unsafe_code)]
 
 pub mod ack_filter;

@@ -1,4 +1,4 @@
-//! What a proxy must know of a packet, whatever it is made of.
+//! The contract of a packet: what a proxy must be able to read of it ([`Packet`]) and to make ([`BuildPacket`]).
 
 use bentpipe_base::{Bytes, Seq};
 use bentpipe_tcp::{Options, Segment};
@@ -21,16 +21,16 @@ pub trait Packet: Clone {
     fn wire_length(&self) -> Bytes;
 }
 
-/// A packet that a proxy can also make: for those that end connections themselves.
+/// A packet that a proxy can also make. Proxies that end connections themselves need this.
 pub trait BuildPacket: Packet {
     /// Its TCP segment, as an endpoint takes it; `None` when it carries none that can be read.
     fn segment(&self) -> Option<Segment>;
 
-    /// Whether [`Self::segment`] tells all of it: no options that it has no place for, no urgent data.
+    /// Whether [`Self::segment`] holds all that the packet says: it has no unknown options and no urgent data.
     fn is_plain(&self) -> bool;
 
-    /// A packet with `segment` that takes `length` bytes on the wire where that does not follow from
-    /// the segment. `None`: no packet can go from the one to the other.
+    /// Makes a packet of `segment`. It takes `length` bytes on the wire where that does not follow from the segment.
+    /// `None`: no packet can go from `source` to `destination`, as from IPv4 to IPv6.
     fn build(
         source: Self::Endpoint,
         destination: Self::Endpoint,
@@ -44,15 +44,15 @@ pub trait BuildPacket: Packet {
 pub struct SegmentView<'a, E> {
     /// Who sent it.
     pub source: E,
-    /// Who shall get it.
+    /// Who it is for.
     pub destination: E,
     /// Number of the first payload byte, or of the SYN.
     pub seq: Seq,
-    /// The byte expected next; means something with [`Flags::ACK`].
+    /// The byte expected next; valid with [`Flags::ACK`] only.
     pub ack: Seq,
     /// The control bits.
     pub flags: Flags,
-    /// Room at the receiver, before scaling.
+    /// The window field, before scaling.
     pub window: u16,
     /// Bytes of payload.
     pub payload: u32,
@@ -68,7 +68,7 @@ impl<E> SegmentView<'_, E> {
             .saturating_add(counts(Flags::SYN) + counts(Flags::FIN))
     }
 
-    /// The number after its last.
+    /// The sequence number after its last byte.
     pub fn end(&self) -> Seq {
         self.seq + self.sequence_length()
     }

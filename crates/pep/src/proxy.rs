@@ -1,3 +1,5 @@
+//! The contract of a proxy ([`Pep`]), and any proxy that a scenario may name ([`AnyPep`]).
+
 use crate::BuildPacket;
 use crate::ack_filter::AckFilter;
 use crate::snoop::Snoop;
@@ -45,11 +47,11 @@ pub enum AnyPep<P: BuildPacket> {
     Snoop(Box<Snoop<P>>),
     /// Both sides of a connection ended here.
     Split(Box<Split<P>>),
-    /// Any other.
+    /// One that is not built in.
     Other(Box<dyn Pep<Packet = P, Port = Side, Event = Infallible> + Send>),
 }
 
-/// Calls the same method of whichever it is.
+/// Calls a method of the proxy, whichever it is.
 macro_rules! either {
     ($self:expr, $pep:ident => $call:expr) => {
         match $self {

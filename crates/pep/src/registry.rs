@@ -16,7 +16,7 @@ pub struct Settings {
     pub rate: Option<Rate>,
     /// Round-trip time of the link alone, where known.
     pub rtt: Option<Duration>,
-    /// Which set of Snoop's rules.
+    /// The preset of Snoop.
     pub preset: Preset,
     /// Snoop's cache for one flow, in bytes on the wire; `None`: as the preset has it.
     pub cache: Option<Bytes>,
@@ -62,7 +62,7 @@ fn filter_config(settings: &Settings) -> ack_filter::Config {
     }
 }
 
-/// The gateway of a link of that rate, as it is where its operator says nothing else.
+/// The configuration of a gateway whose operator says nothing but the rate of its satellite link.
 fn split_config(settings: &Settings) -> split::Config {
     let gateway = gateway_config::Config {
         sat: Leg::satellite(settings.rate),

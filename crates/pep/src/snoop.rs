@@ -1,16 +1,17 @@
-//! Snoop: local retransmission before a lossy link, and silence about it towards the sender.
+//! Snoop: retransmits segments that the lossy link loses from a cache before it, and suppresses the duplicate
+//! acknowledgements that would tell the sender.
 //!
 //! H. Balakrishnan, S. Seshan, R. Katz, "Improving reliable transport and handoff performance in
 //! cellular wireless networks", Wireless Networks 1(4), 1995; applied to geostationary links by
 //! J. Sing, B. Soh, "On the use of Snoop with Geostationary Satellite Links", 2005. The two sets of
 //! rules are in `sack_aware.rs` and `ns2.rs`; each says where it departs from the paper.
 //!
-//! What holds for both: a packet is forwarded as it came, in its order, or it is a duplicate
-//! acknowledgement and is suppressed; what cannot be read is forwarded; nothing is made up, only
-//! copies are sent again. An acknowledgement passes if it carries data, SYN, FIN, RST or URG, a
-//! window or flags unlike those of the one before it, or announces a window of zero. For data from
-//! space to ground the copy would lie behind the lossy link: it passes, unless both sides are lossy
-//! ([`Toward::Both`]). Every flow has bounds, all together have them, and silent flows are forgotten.
+//! Both sets of rules keep the following. Every packet is forwarded as it came and in order, but for duplicate
+//! acknowledgements, which may be suppressed; packets that cannot be read are forwarded; the agent makes no packets, it
+//! only sends copies again. An acknowledgement is never suppressed if it carries data, SYN, FIN, RST or URG, if its window
+//! or flags differ from those of the one before it, or if its window is zero. Data from space to ground is not cached,
+//! because it has crossed the lossy link already, unless both sides are lossy ([`Toward::Both`]). The cache of each flow
+//! is bounded, so is that of all together, and silent flows are forgotten.
 
 mod cache;
 mod config;
@@ -30,12 +31,12 @@ use core::time::Duration;
 use flow_direction::{Context, FlowDirection};
 use std::collections::VecDeque;
 
-/// What an agent has done.
+/// Counts since the agent began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Data segments cached.
     pub cached: u64,
-    /// Data segments that passed uncached, for there was no room.
+    /// Data segments that were not cached for want of room.
     pub uncached: u64,
     /// Data segments sent again by their sender, or out of order.
     pub resent: u64,
@@ -137,7 +138,7 @@ impl<P: Packet> Snoop<P> {
         judged.or(verdict).unwrap_or(Verdict::Pass)
     }
 
-    /// Runs `work` on the direction of flow `id` whose data goes to `to`, if that is watched.
+    /// Runs `work` on the direction of flow `id` whose data goes to side `to`, if that direction is cached.
     fn on_direction<R>(
         &mut self,
         id: FlowId,
@@ -185,7 +186,7 @@ impl<P: Packet> Snoop<P> {
         }
     }
 
-    /// The flow's entry has come up.
+    /// The flow is due.
     fn wake(&mut self, id: FlowId, now: Instant) {
         let idle = self.config.idle;
         let silent = |flow: &Flow<P>| flow.active + idle <= now;

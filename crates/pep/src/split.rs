@@ -43,7 +43,7 @@ use legs::Legs;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What a split has done.
+/// Counts since the proxy began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Connections split.
@@ -96,7 +96,7 @@ pub struct Split<P: BuildPacket> {
     counters: Counters,
 }
 
-/// How long the three segments of a handshake may take, retransmissions included.
+/// How long a handshake may take, retransmissions included; then it is forgotten.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(180);
 
 impl<P: BuildPacket> Split<P> {
@@ -123,7 +123,7 @@ impl<P: BuildPacket> Split<P> {
         self.flows.len()
     }
 
-    /// Takes the packet in, or says that it is to pass.
+    /// Handles a packet; returns false where it is to pass as it is.
     fn take(&mut self, from: Side, packet: &P, now: Instant) -> bool {
         let (Some(view), Some(segment)) = (packet.view(), packet.segment()) else {
             self.counters.unread += 1;
@@ -174,7 +174,7 @@ impl<P: BuildPacket> Split<P> {
         }
     }
 
-    /// The first packet of a connection that is not known; whether it is taken in.
+    /// Handles the first packet of an unknown connection; returns false where it is to pass as it is.
     fn meet(
         &mut self,
         from: Side,
@@ -226,7 +226,7 @@ impl<P: BuildPacket> Split<P> {
         full
     }
 
-    /// A new flow whose first packet is taken in.
+    /// Adds a flow that is split from its first packet on, which goes to its leg.
     fn split(
         &mut self,
         key: Key<P::Endpoint>,
@@ -252,7 +252,7 @@ impl<P: BuildPacket> Split<P> {
         self.settle(id, now);
     }
 
-    /// What follows from a packet of a handshake; whether it is taken in.
+    /// Acts on what became of a handshake; returns false where the packet is to pass as it is.
     fn open(
         &mut self,
         id: FlowId,
@@ -277,13 +277,13 @@ impl<P: BuildPacket> Split<P> {
                 if !bare {
                     self.feed(id, from, segment, now);
                 }
-                // A bare one ends the handshake at the far end.
+                // A bare acknowledgement passes: it completes the handshake at the other end.
                 !bare
             }
         }
     }
 
-    /// Both legs of a connection that stands: `near` on side `from`.
+    /// The legs of an established connection, which begin with these states: `near` towards side `from`.
     fn taken_over(
         &self,
         from: Side,
@@ -336,7 +336,8 @@ impl<P: BuildPacket> Split<P> {
         }
     }
 
-    /// Something happened to the legs of a flow: relays, sends, and notes when it is due.
+    /// To be called after anything happened to the legs of a flow: relays bytes between them, sends segments, and
+    /// schedules the flow's deadline.
     fn settle(&mut self, id: FlowId, now: Instant) {
         let Some((ground, space)) = self.flows.key(id) else {
             return;
@@ -367,7 +368,7 @@ impl<P: BuildPacket> Split<P> {
         }
     }
 
-    /// The flow's entry has come up.
+    /// The flow is due.
     fn wake(&mut self, id: FlowId, now: Instant) {
         let idle = self.config.idle;
         let Some(flow) = self.flows.get_mut(id) else {

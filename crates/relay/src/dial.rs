@@ -1,4 +1,4 @@
-//! Dialling on: the far leg, from the client's own address and port.
+//! Dials the far leg from the client's own address and port.
 
 use crate::socket_policy::SocketPolicy;
 use bentpipe_gateway_config::{Ends, SynOptions};
@@ -14,8 +14,8 @@ use std::os::fd::OwnedFd;
 pub(crate) struct Dialled {
     pub(crate) socket: OwnedFd,
     pub(crate) begun: Dial,
-    /// The client's port was taken (an earlier connection of the same four numbers waits out its
-    /// TIME_WAIT), or may not be had: the server sees another one.
+    /// The server sees another port than the client's, which was in use (by an earlier connection of the same four numbers, in
+    /// TIME_WAIT) or not allowed to us.
     pub(crate) other_port: bool,
     /// The leg's congestion control has gone from the kernel.
     pub(crate) control_lost: bool,
@@ -84,7 +84,7 @@ fn attempt(
 #[derive(Debug)]
 pub(crate) struct DeadNeighbours {
     neighbours: Vec<IpAddr>,
-    /// What the routing table has said of servers.
+    /// For each server asked about so far, whether the routing table leads to one of the neighbours.
     asked: HashMap<IpAddr, bool>,
 }
 

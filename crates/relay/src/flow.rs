@@ -46,7 +46,7 @@ pub(crate) enum Phase {
 pub(crate) struct Flow {
     near: OwnedFd,
     far: OwnedFd,
-    /// Near to far, far to near.
+    /// The pump from near to far, then that from far to near.
     pumps: [Pump; 2],
     pub(crate) phase: Phase,
     /// When the client's SYN came, where it was held, or the client was accepted.
@@ -57,7 +57,7 @@ pub(crate) struct Flow {
     pub(crate) leg: LegId,
     /// See [`Flow::profile`]; there are at most seven.
     profile: u8,
-    /// Whether the far socket has all that its leg's policy sets.
+    /// Whether the far socket has all options that its leg's policy sets.
     pub(crate) far_complete: bool,
     /// Whether the near socket is watched for room to write; from the first time that it was full.
     pub(crate) near_room: bool,
@@ -114,7 +114,7 @@ impl Flow {
         (&mut self.pumps[side as usize], from, to)
     }
 
-    /// That of its legs: see [`crate::socket_policy::LegPolicies::of`].
+    /// The number of its legs' profile: see [`crate::socket_policy::LegPolicies::of`].
     pub(crate) fn profile(&self) -> usize {
         self.profile.into()
     }

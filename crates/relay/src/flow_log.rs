@@ -84,7 +84,7 @@ impl Log {
         }
     }
 
-    /// Whoever rotates logs has moved the file away: a new one.
+    /// Opens a new file where log rotation has moved the old one away.
     fn follow(&mut self) {
         if self.looked.elapsed() < LOOK {
             return;

@@ -98,7 +98,7 @@ pub struct FlowRecord {
     pub far: Info,
 }
 
-/// What one worker records, and where.
+/// Records what the flows of one worker were like: round-trip times, retransmissions, the flow log.
 #[derive(Debug)]
 pub struct FlowStats {
     /// `None` where nobody has asked: it costs two system calls a flow.

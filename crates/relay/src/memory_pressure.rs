@@ -4,8 +4,8 @@
 //! too much, how much the gateway's own connections use (sock_diag, by their marks); workers report what their pipes
 //! hold. At the bound new flows pass unsplit; flows that stand may still fill their own buffers between two looks.
 //! From half of the bound on the gateway is under memory pressure: workers look for flows whose receivers take nothing
-//! (`worker::stalled`) and report what these hold, by client. What a client so holds beyond its share is about to be
-//! taken from it, and is not counted against new flows.
+//! (`worker::stalled`) and report how much these hold, by client. What a client's stalled flows hold beyond its share will
+//! be freed soon, and does not keep new flows out.
 
 use bentpipe_base::{Bytes, Instant};
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ use std::time::Duration;
 pub const MIN_INTERVAL: Duration = Duration::from_millis(250);
 /// The longest interval, whatever a question costs.
 pub const MAX_INTERVAL: Duration = Duration::from_secs(2);
-/// Asking may take one part in so many of the time.
+/// Asking the kernel may take at most one part in so many of the time.
 pub const TIME_SHARE: u32 = 200;
 
 /// How long it takes to find out whose flows are stalled, with a margin; the bound counts as met only after that.
@@ -40,7 +40,7 @@ impl Client {
 /// How much the stalled flows of each client hold, in bytes.
 pub(crate) type StalledBytes = HashMap<Client, u64>;
 
-/// What waits for all flows of a gateway.
+/// How much waits in the buffers of all flows of a gateway.
 #[derive(Debug)]
 pub struct MemoryPressure {
     /// By worker, in bytes.
@@ -110,7 +110,7 @@ impl MemoryPressure {
         self.client_bound.load(Ordering::Relaxed).min(fair)
     }
 
-    /// What clients hold beyond their shares.
+    /// How much stalled flows hold beyond the shares of their clients.
     fn excess(&self) -> u64 {
         let all = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
         let (sum, share) = self.sum(&all);
@@ -157,7 +157,7 @@ impl MemoryPressure {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// How many share what is wanted.
+    /// How many workers there are, which share what is to be reclaimed.
     pub(crate) fn workers(&self) -> u64 {
         self.pipes.len().max(1) as u64
     }
@@ -167,18 +167,18 @@ impl MemoryPressure {
         self.under_pressure.load(Ordering::Relaxed)
     }
 
-    /// What has to be given back at once: more than three quarters of the bound are in use.
+    /// How many bytes are to be reclaimed at once, because more than three quarters of the bound are in use.
     pub(crate) fn to_reclaim(&self) -> u64 {
         let bound = self.bound().0;
         self.held().0.saturating_sub(bound - bound / 4)
     }
 
-    /// What waits at the last look.
+    /// How much waited when it was last looked.
     pub fn held(&self) -> Bytes {
         Bytes(self.held.load(Ordering::Relaxed))
     }
 
-    /// From that on new flows pass unsplit.
+    /// The bound, from which on new flows pass unsplit.
     pub fn bound(&self) -> Bytes {
         Bytes(self.bound.load(Ordering::Relaxed))
     }

@@ -1,5 +1,4 @@
-//! A pump moves the bytes of one direction of a flow from its source, one socket, to its sink, the other, and keeps
-//! none back.
+//! A pump moves the bytes of one direction of a flow from one socket, its source, to the other, its sink.
 //!
 //! Reads of up to [`SMALL`] bytes are copied through one buffer of the worker (two system calls,
 //! no pipe); a source that has more is spliced through a borrowed pipe. What the sink does not take
@@ -7,9 +6,9 @@
 //! sender back. The bound for a flow is thus the source's receive buffer, one pipe, and the sink's
 //! send buffer.
 //!
-//! What is spliced keeps the pages that it came in, first in the pipe and then in the sink's send buffer, where the
-//! kernel counts its bytes alone. Of tiny segments these are a page for a few bytes: so what a splice brings is
-//! copied if it is less than [`SMALL`], and a pipe counts as full as soon as anything waits in it.
+//! Spliced bytes keep the pages in which they arrived, first in the pipe and then in the sink's send buffer, where the
+//! kernel counts only the bytes. With tiny segments that is a page for a few bytes. So a splice that brings less than
+//! [`SMALL`] is copied, and a pipe counts as full as soon as anything waits in it.
 
 use bentpipe_base::Bytes;
 use bentpipe_sockets::socket::{self, Received};
@@ -266,8 +265,8 @@ impl Pump {
         self.copy(from, to, buffers)
     }
 
-    /// Splices once. 0 says nothing of the source: before an urgent byte splice(2) stops as if the stream
-    /// were empty or, once the peer has closed, as if it had ended. Only a read knows.
+    /// Splices once. A result of 0 says nothing of the source: before an urgent byte splice(2) returns as if the stream were
+    /// empty or, once the peer has closed, as if it had ended. Only a read tells.
     fn splice(
         &mut self,
         (from, to): (BorrowedFd<'_>, BorrowedFd<'_>),

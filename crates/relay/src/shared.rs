@@ -1,5 +1,5 @@
-//! What the workers and the gateway share: the stage of its life, how many flows there are, and
-//! who is to be woken when that matters.
+//! The state that the workers and the supervising thread share: where the gateway is in its life, its settings, the number
+//! of flows, heartbeats, and the eventfds by which they wake each other.
 
 use crate::flow_limit::{FlowBounds, FlowCounter};
 use crate::memory_pressure::MemoryPressure;
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// No number of flows.
+/// Stands for no number of flows.
 const NEVER: usize = usize::MAX;
 
 /// Where the gateway stands in its life.
@@ -44,7 +44,7 @@ pub enum AdmissionMode {
     Bypassed,
     /// They pass unsplit: the gateway ends when those that stand have ended.
     Draining,
-    /// They pass unsplit: something is missing that splitting takes. Those that stand may hang.
+    /// They pass unsplit, because something that splitting needs is missing. Established flows may hang.
     Impaired,
 }
 
@@ -104,14 +104,14 @@ impl AdmissionMode {
     }
 }
 
-/// What new flows go by. A reload replaces it whole.
+/// The settings for new flows. A reload replaces all of them at once.
 #[derive(Debug)]
 pub struct Settings {
     /// The policies of their legs.
     pub legs: LegPolicies,
-    /// Pipes of each worker.
+    /// How many pipes each worker has.
     pub pipes: usize,
-    /// Bytes of each.
+    /// Bytes that each pipe holds.
     pub pipe_size: usize,
     /// The most held SYNs and answered connections at a time.
     pub half_open: usize,
@@ -149,20 +149,20 @@ pub struct Shared {
     settings: Mutex<Arc<Settings>>,
     /// Counted up with each change of the settings.
     edition: AtomicU64,
-    /// The flows there were when the kernel gave no more descriptors, whatever the bounds say;
-    /// [`NEVER`] when it has not refused of late.
+    /// How many flows there were when the kernel last refused a descriptor, which may be below the bounds; [`NEVER`] where it
+    /// has not refused one recently.
     exhausted_at: AtomicUsize,
     memory: MemoryPressure,
     unanswered_clients: UnansweredClients,
     control_lost: AtomicBool,
     /// A successor has taken over.
     retired: AtomicBool,
-    /// Workers that have ended, whose listeners nobody serves yet.
+    /// Workers that have ended and whose listeners no other worker serves yet.
     abandoned: Mutex<Vec<usize>>,
     /// For each worker, neighbours that did not answer.
     dead_neighbours: Vec<Mutex<Vec<IpAddr>>>,
-    /// Which pulse was asked for last, and which each worker has answered; [`u64::MAX`] in the place of
-    /// one that has never been there.
+    /// The number of the last heartbeat that was requested, and of the last one that each worker has answered; [`u64::MAX`]
+    /// for a worker that has not started or has ended.
     heartbeat: AtomicU64,
     heartbeats: Vec<AtomicU64>,
     workers: Bell,
@@ -227,12 +227,12 @@ impl Shared {
         }
     }
 
-    /// All that splitting takes is there.
+    /// The watchdog has found everything that splitting needs.
     pub fn mark_healthy(&self, now: Instant) {
         self.well.store(now.as_nanos(), Ordering::Relaxed);
     }
 
-    /// Whether the watchdog has found something missing, or finds nothing at all any more.
+    /// Whether the watchdog has found something missing, or does not run any more itself.
     fn is_impaired(&self) -> bool {
         let well = Instant::from_nanos(self.well.load(Ordering::Relaxed));
         timer::now().since(well) >= LIFE
@@ -268,14 +268,14 @@ impl Shared {
         Arc::clone(&settings)
     }
 
-    /// Asks all workers for a sign of life; `answered` tells who gave it.
+    /// Asks all workers for a heartbeat, and returns its number for [`Self::all_answered`].
     pub fn request_heartbeat(&self) -> u64 {
         let asked = self.heartbeat.fetch_add(1, Ordering::Relaxed) + 1;
         self.workers.ring();
         asked
     }
 
-    /// Worker number `worker` lives.
+    /// Worker number `worker` answers the last heartbeat.
     pub fn beat(&self, worker: usize) {
         if let Some(pulse) = self.heartbeats.get(worker) {
             pulse.store(self.heartbeat.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -339,7 +339,8 @@ impl Shared {
         self.exhausted_at.load(Ordering::Relaxed) != NEVER
     }
 
-    /// At `now` the kernel holds `sockets` in the buffers of flows. Workers hear of it when that makes memory short.
+    /// Takes note that the kernel holds `sockets` in the buffers of flows at `now`. Wakes the workers where that begins memory
+    /// pressure.
     pub fn update_memory(&self, sockets: Bytes, now: Instant) {
         let was_short = self.memory.is_under_pressure();
         self.memory.update(sockets, now);
@@ -348,7 +349,7 @@ impl Shared {
         }
     }
 
-    /// What is in the way of new flows.
+    /// The limit at which new flows pass unsplit, if one is met.
     pub fn limit(&self) -> Option<Limit> {
         if self.is_exhausted() {
             Some(Limit::Descriptors)
@@ -359,7 +360,7 @@ impl Shared {
         }
     }
 
-    /// What waits in buffers.
+    /// How much waits in buffers.
     pub fn memory(&self) -> &MemoryPressure {
         &self.memory
     }
@@ -383,7 +384,7 @@ impl Shared {
         self.gateway.ring();
     }
 
-    /// A leg's congestion control has gone from the kernel, by another's hand.
+    /// Somebody else has removed a leg's congestion control from the kernel.
     pub(crate) fn control_lost(&self) {
         if !self.control_lost.swap(true, Ordering::Relaxed) {
             tracing::warn!(
@@ -392,7 +393,7 @@ impl Shared {
         }
     }
 
-    /// No more new flows, and no hurry for those that stand.
+    /// A successor has taken over: no new flows, and established ones go on for as long as they like.
     pub fn retire(&self) {
         self.retired.store(true, Ordering::Relaxed);
     }
@@ -425,7 +426,7 @@ impl Shared {
         std::mem::take(&mut mailbox)
     }
 
-    /// The listeners of these workers have nobody who serves them, until a worker asks: at the next pulse.
+    /// Hands over the listeners of these workers, which have ended. Another worker takes them with its next heartbeat.
     pub(crate) fn abandon_listeners(&self, workers: &[usize]) {
         let mut abandoned = self
             .abandoned
@@ -434,7 +435,7 @@ impl Shared {
         abandoned.extend_from_slice(workers);
     }
 
-    /// Workers whose listeners are to be served, by whoever asks first.
+    /// The workers whose listeners the caller is to serve from now on; none for a second caller.
     pub(crate) fn take_abandoned(&self) -> Vec<usize> {
         let mut abandoned = self
             .abandoned
@@ -453,7 +454,7 @@ impl Shared {
 
 #[cfg(test)]
 impl Shared {
-    /// With nothing but limits.
+    /// For tests: with limits and no settings that matter.
     pub(crate) fn with(bounds: FlowBounds, workers: usize) -> Self {
         let leg = crate::socket_policy::SocketPolicy {
             mark: 0,

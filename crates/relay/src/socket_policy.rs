@@ -8,12 +8,12 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// The policy of one leg, with what this kernel has of it: the congestion control that it gives, for example.
+/// The policy of one leg, resolved against what this kernel offers, such as its congestion controls.
 #[derive(Clone, Debug)]
 pub struct SocketPolicy {
     /// The mark of its sockets.
     pub mark: u32,
-    /// In its place on dialled sockets whose packets conntrack is to see.
+    /// The mark in its place on dialled sockets whose packets conntrack is to see.
     pub tracked: u32,
     /// The congestion control to set; `None` leaves the kernel's default.
     pub control: Option<String>,
@@ -68,8 +68,8 @@ impl SocketPolicy {
         }
     }
 
-    /// Sets what a socket needs before it connects. Whether it has the leg's congestion control: the kernel's module
-    /// may have been unloaded. Without any of the others it would be answered elsewhere, or not at all.
+    /// Sets what a socket needs before it connects. Returns whether it has the leg's congestion control, whose kernel module may
+    /// have been unloaded. The other options are errors where they fail: without them the answer would go elsewhere.
     pub(crate) fn apply_to_dial(&self, socket: impl AsFd, like: SocketAddr) -> io::Result<bool> {
         socket::set_transparent(&socket, like)?;
         socket::set_mark(&socket, self.mark)?;
@@ -147,7 +147,7 @@ impl SocketPolicy {
     }
 }
 
-/// The sizes that the kernel takes: TCP_MIN_MSS and MAX_TCP_WINDOW.
+/// The segment sizes that the kernel accepts: TCP_MIN_MSS to MAX_TCP_WINDOW.
 const SMALLEST_SEGMENT: Bytes = Bytes(88);
 const LARGEST_SEGMENT: Bytes = Bytes(32_767);
 /// What a buffer holds at most of a flow that gives way.

@@ -18,16 +18,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long a dial may be silent. Neither a loss (SYNs go at 0, 1 and 3 s; RFC 6298) nor a round trip of 2 s is taken for
-/// silence, nor is a neighbour that does not answer: that the kernel tells after 3 s.
+/// How long a dial may be silent before its client is remembered. A lost SYN (they are sent at 0, 1 and 3 s; RFC 6298) and a
+/// round trip of 2 s are not taken for silence; nor is a neighbour that does not answer, which the kernel reports after 3 s.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(3500);
 /// How long connections pass after a silent dial, and how long while one of them is dialled to see whether that
 /// has changed.
 const MEMORY: Duration = Duration::from_secs(60);
 const TRIAL: Duration = Duration::from_secs(5);
-/// So many destinations in a row, and it is the client's way, not the destinations.
+/// After so many silent destinations in a row the reason is the client's path, not the destinations.
 const SEVERAL: usize = 3;
-/// A dial was answered.
+/// Stands for a count that has stopped, because a dial was answered.
 const ANSWERED: usize = usize::MAX / 2;
 /// The most that is remembered: clients, and destinations of one.
 const CLIENTS: usize = 4096;
@@ -49,7 +49,7 @@ pub(crate) struct UnansweredClients {
 struct Client {
     /// Destinations that did not answer, the latest last.
     destinations: Vec<SocketAddr>,
-    /// How many different ones since any did.
+    /// How many different destinations have not answered since one last did.
     in_a_row: usize,
     until: Instant,
 }

@@ -1,4 +1,4 @@
-//! One worker: a thread with one epoll set that accepts, dials on and pumps.
+//! One worker: a thread with one epoll set that accepts clients, dials servers and pumps bytes.
 //!
 //! Sockets are watched edge-triggered and registered once: a flow costs two descriptors and two
 //! registrations in its life. The near socket is registered only when the far side has answered,
@@ -62,7 +62,7 @@ enum Pause {
     Room { until: Instant },
 }
 
-/// Everything that a worker is made of.
+/// What a worker needs to start.
 pub struct WorkerParts {
     /// Which of the workers it is, from 0.
     pub number: usize,
@@ -84,13 +84,13 @@ pub struct WorkerParts {
 pub struct Worker {
     number: usize,
     epoll: Epoll,
-    /// Of all workers; those that this one serves; and whose these are.
+    /// The listeners of all workers; those that this one serves; and the numbers of the workers that these belong to.
     all_listeners: Listeners,
     listeners: Vec<Arc<Listener>>,
     serves: Vec<usize>,
     paused: Option<Pause>,
-    /// Waits so far, that in which connections were last accepted, and how many a listener then
-    /// gave at most.
+    /// How often epoll_wait has returned, after which return connections were last accepted, and at most how many of one
+    /// listener then.
     wakes: u64,
     accept_wake: u64,
     accept_batch: u32,
@@ -117,7 +117,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Made of `plan`.
+    /// A worker with these parts.
     ///
     /// # Errors
     /// When the kernel gives no epoll set.
@@ -272,7 +272,7 @@ impl Worker {
         }
     }
 
-    /// New settings: for flows from now on. What listeners accept inherits theirs.
+    /// Takes new settings, for flows from now on. Sockets that a listener accepts inherit its options, so these are set again.
     fn on_renewal(&mut self) {
         let edition = self.shared.edition();
         if edition == self.edition {
@@ -315,7 +315,7 @@ impl Worker {
         }
     }
 
-    /// A flow's turn to go on with what it could not finish.
+    /// Continues with a flow whose last turn ended before all was moved.
     fn on_turn(&mut self, index: u32) {
         if let Some(flow) = self.flows.get_mut(index) {
             flow.queued = false;
@@ -330,7 +330,7 @@ impl Worker {
         }
     }
 
-    /// Pumps the pump that reads from `side`; `false` when the flow is gone or breaking.
+    /// Runs the pump that reads from `side`; returns false where the flow has ended or is breaking.
     fn pump(&mut self, index: u32, side: Side) -> bool {
         let Some(flow) = self.flows.get_mut(index) else {
             return false;
@@ -402,7 +402,7 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// Also by a panic: what it held is closed with it.
+    /// Runs after a panic too, so that another worker serves the listeners. Flows are closed with the worker.
     fn drop(&mut self) {
         self.shared.memory().set_worker_usage(self.number, 0);
         self.shared.abandon_listeners(&self.serves);

@@ -17,7 +17,8 @@ impl FreezeDetector {
         Self { woke: timer::now() }
     }
 
-    /// The thread works; the watchdog has woken it within a period of its own unless it stood still.
+    /// To be called when the thread wakes up; returns whether it was frozen since the last call. The watchdog wakes it ten times
+    /// a second, so that a longer gap means a freeze.
     pub(crate) fn wakes(&mut self) -> bool {
         let now = timer::now();
         let before = std::mem::replace(&mut self.woke, now);

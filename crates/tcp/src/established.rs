@@ -1,3 +1,5 @@
+//! The state of a connection whose handshake somebody else did, as Linux's TCP_REPAIR restores one.
+
 use bentpipe_base::Seq;
 
 /// A connection right after its handshake, as one of its ends knows it.

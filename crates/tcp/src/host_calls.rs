@@ -1,4 +1,5 @@
-//! What a host tells a connection of its path, and asks of it.
+//! What a host tells a connection (its timestamp offset, a smaller path MTU, an ICMP error), and what it asks of it (bytes
+//! held, what is left in TIME-WAIT).
 
 use crate::connection::Connection;
 use crate::{Cause, Event, State};

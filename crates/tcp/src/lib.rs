@@ -1,5 +1,14 @@
-//! A full TCP endpoint without I/O: segments and the time go in, segments, events and a deadline
-//! come out. The simulator runs it in virtual time, crates `host` and `driver` on real packets.
+//! One endpoint of one TCP connection, without I/O: segments and the time go in, segments, events and a deadline come
+//! out. The simulator runs it in virtual time, the crates `host` and `driver` on real packets.
+//!
+//! It has the states of RFC 9293, SACK, timestamps and window scaling, the timers (retransmission, persist, keep-alive,
+//! delayed acknowledgement, TIME-WAIT), flow control, pacing, and loss recoveries, one file each. Addresses, ports,
+//! listeners and ICMP are the crate `host`'s business; congestion control is in `cc`, the format of headers in `wire`.
+//! It leaves out ECN, urgent data, Fast Open and MPTCP. What exists for the sake of ns-2 alone is in [`ns2`], and off by
+//! default.
+//!
+//! Begin with `connection.rs`, which applications and drivers call; then `input.rs` and `output.rs`, the ways of a
+//! segment; `sender.rs` and `receiver.rs`, the two halves of a connection; and [`recovery`].
 #![forbid(unsafe_code)]
 
 mod buffer;

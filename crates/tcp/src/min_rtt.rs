@@ -1,17 +1,18 @@
-//! The least round-trip time of late: RACK's min_RTT (RFC 8985, section 6.2, step 1), which must follow a path that
-//! becomes longer. As Linux's (`tcp_min_rtt_wlen`), it forgets in 5 minutes; it is kept for two halves of that time.
+//! The minimum round-trip time of the last minutes: RACK's min_RTT (RFC 8985, section 6.2, step 1), which must follow a
+//! path that becomes longer. As Linux (`tcp_min_rtt_wlen`) it forgets samples after 5 minutes; it keeps one minimum for
+//! each half of that time.
 
 use bentpipe_base::Instant;
 use std::time::Duration;
 
 const HALF: Duration = Duration::from_secs(150);
 
-/// The least of the samples of the last 150 to 300 s.
+/// The minimum of the samples of the last 150 to 300 s.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MinRtt {
-    /// The least of the half that lasts, and of the one before.
+    /// The minimum of the current half, and of the one before.
     halves: [Option<Duration>; 2],
-    /// When the half that lasts began.
+    /// When the current half began.
     began: Instant,
 }
 
@@ -28,7 +29,7 @@ impl MinRtt {
         *least = Some(least.map_or(rtt, |least| least.min(rtt)));
     }
 
-    /// The least, if there was any sample.
+    /// The minimum, if there was any sample.
     pub(crate) fn get(&self) -> Option<Duration> {
         let [this, last] = self.halves;
         match (this, last) {

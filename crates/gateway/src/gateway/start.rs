@@ -1,4 +1,5 @@
-//! Starting a gateway.
+//! Starts a gateway: checks the legs, opens listeners, starts the threads, and last begins to intercept. What fails undoes
+//! what was made before.
 
 use super::thread_set::{Role, ThreadSet};
 use super::{Connections, DrainTimes, Gateway, Meter, Schedule, buffered};
@@ -375,7 +376,7 @@ fn open_listeners(
     Ok((ingresses, listeners))
 }
 
-/// What there is and what is open, before the workers start.
+/// The descriptors that the process may have, and those that are open before the workers start.
 fn descriptors(workers: usize) -> Result<Descriptors, StartError> {
     let available = limits::raise_descriptors().map_err(system("raise the limit on open files"))?;
     let open = limits::open_descriptors().map_err(system("count the open files"))?;
@@ -468,7 +469,7 @@ fn spawn(
     Ok((shared, meter, thread_set))
 }
 
-/// By which SYNs are dealt to workers: chance, so that nobody can send all of theirs to one.
+/// A random seed for the hash that spreads SYNs over workers, so that nobody can send all of theirs to one.
 fn seed() -> u32 {
     use std::hash::{BuildHasher as _, RandomState};
     // Each is keyed by the system's chance.

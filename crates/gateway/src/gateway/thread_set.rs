@@ -149,7 +149,7 @@ mod tests {
         Arc::new(Shared::new((bounds, Bytes(100)), settings, 2).expect("eventfds"))
     }
 
-    /// A crew of two that split, each of which ends as it is told.
+    /// A set of two threads that split, each of which ends as it is told.
     fn thread_set(shared: &Arc<Shared>) -> (ThreadSet, Vec<Sender<io::Result<()>>>) {
         let mut thread_set = ThreadSet::default();
         let sender = (0..2).map(|number| {

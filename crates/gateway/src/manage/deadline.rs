@@ -1,5 +1,5 @@
-//! A time by which a client has said all that it has to say, or has taken all that it is told: one that
-//! trickles gets no more of it than one that hangs.
+//! A deadline for all reads and writes of a client together, so that one that trickles its bytes gets no more time than
+//! one that hangs.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

@@ -1,5 +1,5 @@
-//! What Prometheus reads, in the OpenMetrics text format 1.0: made anew for each scrape from the
-//! counters and the kernel's list of connections.
+//! The page for Prometheus in the OpenMetrics text format 1.0, made for each scrape from the counters and the kernel's
+//! list of connections.
 
 use crate::handle::Handle;
 use crate::status::{LegStatus, Status};
@@ -133,7 +133,7 @@ fn times(handle: &Handle, page: &mut Page) -> fmt::Result {
     Ok(())
 }
 
-/// What the status tells.
+/// The metrics that come from the status.
 fn status_families(status: &Status, page: &mut Page) -> fmt::Result {
     let flows = &status.flows;
     page.family(

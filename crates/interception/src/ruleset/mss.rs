@@ -41,7 +41,7 @@ pub(super) fn remember(which: &str, seed: u32) -> String {
     HEADERS.map(rule).concat()
 }
 
-/// Rules that make answers say no more. (The kernel only ever makes the option smaller.)
+/// Rules that lower the MSS option of answers to what the SYN said. (The kernel only ever makes the option smaller.)
 pub(super) fn bound(seed: u32) -> String {
     let rule = |ip| {
         let connection = hash(

@@ -1,10 +1,10 @@
 //! Remembers SYNs that have passed unsplit: a SYN that comes again, with the same sequence number, passes again,
 //! whatever has changed meanwhile.
 //!
-//! The server may have answered the first already, and would take a dial for a stranger on the same four numbers: it ends
-//! the connection that it was about to begin.
+//! The server may have answered the first one already. A dial from the same address and port would have another sequence
+//! number, and the server would reset the connection that it was about to begin.
 
-/// What tells a SYN that comes again: nobody else has its source and number, within [`AGAIN`].
+/// The key by which a repeated SYN is recognised: its source and sequence number, which no other SYN has within [`AGAIN`].
 const WHOSE: [(u8, &str); 2] = [
     (4, "ip saddr . tcp sport . tcp sequence"),
     (6, "ip6 saddr . tcp sport . tcp sequence"),

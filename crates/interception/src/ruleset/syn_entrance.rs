@@ -1,4 +1,4 @@
-//! Remembers of SYNs that wait to be looped over `lo` by which entrance (leg and profile) each of them came.
+//! Remembers by which entrance (leg and profile) each SYN came that waits to be looped over `lo`.
 //!
 //! The copy that is looped crosses the operator's output, postrouting and prerouting chains, where its priority, which
 //! tells the entrance, and its mark, which tells the worker, may be set anew (CLASSIFY and MARK, for tc). So the

@@ -15,17 +15,17 @@ pub(super) struct Cached<P> {
     pub(super) size: Bytes,
     /// When it was sent over the link last.
     pub(super) sent: Instant,
-    /// The number of its first transmission among all of the flow.
+    /// The number of its first transmission, among all transmissions of the flow.
     pub(super) first: u64,
-    /// The number of its last.
+    /// The number of its last transmission.
     pub(super) order: u64,
-    /// Local retransmissions.
+    /// How often it was retransmitted locally.
     pub(super) tries: u8,
-    /// The last one was the timer's.
+    /// The last retransmission was by the timer.
     pub(super) timed: bool,
-    /// Its sender sent it again, so its losses are its sender's business.
+    /// Its sender has sent it again: it knows of the loss, and the agent leaves further losses of this segment to it.
     pub(super) resent: bool,
-    /// It arrived beyond a gap.
+    /// The receiver holds it by SACK, beyond a gap.
     pub(super) sacked: bool,
 }
 
@@ -105,7 +105,7 @@ impl<P> Cache<P> {
 
     /// Index of the first copy that ends after `seq`; `len()` when none does.
     pub(super) fn after(&self, seq: Seq) -> usize {
-        // The first one is the answer nearly always.
+        // Nearly always it is the first.
         match self.entries.front() {
             Some(front) if front.end > seq => 0,
             _ => self.entries.partition_point(|entry| entry.end <= seq),

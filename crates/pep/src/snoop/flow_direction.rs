@@ -1,4 +1,4 @@
-//! One direction of a flow: data that is watched one way, its acknowledgements the other.
+//! One direction of a flow: the data that goes one way, whose copies are cached, and the acknowledgements that come back.
 
 use super::cache::Cache;
 use super::config::{Config, Rules};
@@ -11,7 +11,7 @@ use bentpipe_base::{Bytes, Instant, Seq};
 use bentpipe_wire::Flags;
 use std::collections::VecDeque;
 
-/// What a direction may use of the agent while it handles one packet.
+/// The parts of the agent that a direction uses while it handles one packet.
 pub(super) struct Context<'a, P> {
     pub(super) config: &'a Config,
     pub(super) now: Instant,
@@ -23,7 +23,7 @@ pub(super) struct Context<'a, P> {
     pub(super) counters: &'a mut Counters,
 }
 
-/// What both sets of rules keep.
+/// State of a direction that both sets of rules need.
 pub(super) struct DirectionState<P> {
     pub(super) cache: Cache<P>,
     pub(super) rtt: Rtt,
@@ -46,13 +46,13 @@ enum AckRules {
 pub(super) struct FlowDirection<P> {
     state: DirectionState<P>,
     rules: AckRules,
-    /// Window and flags of the last acknowledgement: another one with others carries news.
+    /// Window and flags of the last acknowledgement. One that repeats its number with others is no duplicate.
     last: Option<(u16, Flags)>,
 }
 
-/// Numbers further apart cannot be of one window (RFC 7323, section 2.3): another connection.
+/// Sequence numbers further apart cannot be in one window (RFC 7323, section 2.3): they are of another connection.
 const PLAUSIBLE: u32 = 1 << 30;
-/// No packet carries more.
+/// More sequence numbers than any packet carries.
 const LONGEST: u32 = 1 << 24;
 
 impl<P: Packet> FlowDirection<P> {
@@ -101,7 +101,7 @@ impl<P: Packet> FlowDirection<P> {
         let state = &mut self.state;
         state.order += 1;
         if view.flags.contains(Flags::SYN) {
-            // Its losses take no window down, and a round-trip time is not known yet.
+            // A lost SYN does not shrink the congestion window, and no round-trip time is known yet to repair it by.
             state.seen = Some(view.end());
             return;
         }
@@ -163,8 +163,8 @@ impl<P: Packet> FlowDirection<P> {
         }
     }
 
-    /// Whether it says nothing but what the last acknowledgement said, SACK blocks apart. With a
-    /// window of zero, an answer to a probe looks like that, and its sender waits for it.
+    /// Whether it says what the last acknowledgement said, but for SACK blocks, and nothing else. An answer to a probe of a
+    /// zero window looks the same, but its sender waits for it: a window of zero is never plain.
     fn is_plain(&self, view: &SegmentView<'_, P::Endpoint>) -> bool {
         let speaks = [Flags::SYN, Flags::FIN, Flags::RST, Flags::URG];
         view.payload == 0
@@ -188,7 +188,7 @@ impl<P: Packet> DirectionState<P> {
         self.cache.front().filter(|front| front.seq <= ack)
     }
 
-    /// Sends the copy at `index` again, unless that was done often enough. Returns its new number.
+    /// Sends the copy at `index` again, unless the limit of retransmissions is met. Returns the number of the transmission.
     pub(super) fn retransmit(
         &mut self,
         index: usize,
@@ -223,7 +223,7 @@ fn plausible(seq: Seq, known: Seq) -> bool {
     seq.offset_from(known).unsigned_abs() <= PLAUSIBLE
 }
 
-/// The flags that tell of the receiver's state; PSH tells nothing.
+/// The flags without PSH, which says nothing of the receiver's state.
 fn significant_flags(flags: Flags) -> Flags {
     Flags::from_bits(flags.bits() & !Flags::PSH.bits())
 }

@@ -1,4 +1,5 @@
-//! The paper's agent, with what TCP has learnt since.
+//! The agent of the 1995 paper for today's TCP, the preset `standard`: it reads SACK blocks, and finds losses by the order
+//! of transmissions.
 //!
 //! From Balakrishnan, Seshan and Katz (1995): cache what is not acknowledged; send a missing segment
 //! again when the receiver says that it lacks it, or when the timer expires; keep the duplicate

@@ -1,4 +1,4 @@
-//! A handshake that passes end to end, and what the legs must know of it.
+//! Follows a handshake that passes through end to end, and derives from it the state with which the two legs begin.
 
 use crate::Side;
 use bentpipe_base::{Instant, Seq};
@@ -7,28 +7,28 @@ use bentpipe_wire::Flags;
 
 /// A handshake under way.
 pub(super) struct HandshakeTracker {
-    /// Whence the SYN came.
+    /// The side from which the SYN came.
     opener: Side,
     syn: SynInfo,
     answer: Option<SynInfo>,
-    /// The largest segment that an end takes that does not say.
+    /// The maximum segment size of an end that does not announce one.
     default_mss: u16,
 }
 
-/// What a packet meant to a handshake.
+/// What became of the handshake with a packet.
 pub(super) enum Progress {
-    /// A part of it.
+    /// It goes on; the packet passes.
     Continues,
-    /// The connection is none to split.
+    /// The connection will not be split: something in it is not as expected.
     NotSplit,
-    /// It is done: the legs towards the opener, and towards the other end.
+    /// It is complete: the state of the leg towards the opener, and of the leg towards the other end.
     Complete {
         near: EstablishedState,
         far: EstablishedState,
     },
 }
 
-/// What a SYN tells.
+/// What a SYN says of its sender.
 #[derive(Clone, Copy)]
 struct SynInfo {
     seq: Seq,
@@ -41,7 +41,7 @@ struct SynInfo {
 }
 
 impl SynInfo {
-    /// `default_mss` is what its sender takes where it does not say.
+    /// `default_mss`: the maximum segment size where the SYN has no such option.
     fn new(segment: &Segment, default_mss: u16, now: Instant) -> Self {
         let options = segment.options.as_deref();
         let mss = options.and_then(|options| options.mss);
@@ -74,7 +74,8 @@ impl HandshakeTracker {
         }
     }
 
-    /// A packet of the connection from side `from`; `plain`: without what the legs do not speak.
+    /// Takes a packet of the connection from side `from`. It is `plain` if it has nothing that the legs would not pass on, such
+    /// as unknown options.
     pub(super) fn see(
         &mut self,
         from: Side,
@@ -102,13 +103,13 @@ impl HandshakeTracker {
                 Progress::Continues
             }
             (false, true, true) => self.finish(segment, now),
-            // An old answer, or a challenge to the SYN (RFC 5961).
+            // An answer to an older SYN, or a challenge acknowledgement (RFC 5961).
             (_, true, false) if !data => Progress::Continues,
             _ => Progress::NotSplit,
         }
     }
 
-    /// The opener acknowledges, and may send data.
+    /// The third segment of the handshake: the opener acknowledges, and may send data with it.
     fn finish(&self, segment: &Segment, now: Instant) -> Progress {
         let Some(answer) = self.answer else {
             return Progress::NotSplit;
@@ -151,11 +152,11 @@ impl HandshakeTracker {
     }
 }
 
-/// The legs towards the sender of the first data segment that came and towards the other end, where both
-/// ends were configured like `ends` and there was no handshake.
+/// The states of the leg towards the sender of the first data segment that was seen, and of the leg towards the other end,
+/// where there was no handshake and both ends are configured like `ends`.
 pub(super) fn unseen(segment: &Segment, ends: &Config) -> [EstablishedState; 2] {
     let scale = ends.window_scale();
-    // The first of its segments may have been lost on the way here.
+    // The connection's very first segments may have been lost on the way here.
     let begin = |next: Seq| Seq(next.0.wrapping_sub(1) / Connection::ROUND * Connection::ROUND);
     let (first, expected) = (begin(segment.seq), begin(segment.ack));
     let stamps = segment.timestamps.filter(|_| ends.timestamps);

@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 pub(crate) struct Quota {
     /// SYNs that are held, and those let in whose clients have yet to confirm.
     pub(crate) pending: usize,
-    /// Of these the ones whose far side has accepted: it sees a connection.
+    /// Those of them whose far side has accepted, and so sees a connection.
     pub(crate) unconfirmed: usize,
     /// What it has earned by connections that clients confirmed.
     pub(crate) credit: usize,
@@ -85,7 +85,7 @@ impl Quotas {
         );
     }
 
-    /// What was earned is forgotten by and by. To be called once a second.
+    /// Lets what was earned decay. To be called once a second.
     pub(crate) fn age(&mut self) {
         let age = |quota: &mut Quota| {
             quota.credit -= quota.credit.div_ceil(16);
@@ -124,7 +124,7 @@ fn adjust<K: Hash + Eq>(map: &mut HashMap<K, Quota>, key: K, change: impl Fn(&mu
     }
 }
 
-/// What one customer commonly has: /24 of IPv4, /56 of IPv6.
+/// The prefix that one customer commonly has: /24 of IPv4, /56 of IPv6.
 fn prefix(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(address) => {

@@ -1,4 +1,4 @@
-//! The SYNs that one worker has taken and whose connections do not stand yet.
+//! The table of one worker's pending handshakes: SYNs that are held, and SYNs that were let in and are not confirmed.
 
 use super::{Quotas, SynBacklogLimit};
 use crate::deferred_slab::DeferredSlab;
@@ -268,7 +268,7 @@ impl HandshakeTable {
         self.held.get_mut(index)
     }
 
-    /// Lets go of a held SYN.
+    /// Takes a held SYN out of the table.
     pub(crate) fn release(&mut self, index: u32) -> Option<HeldSyn> {
         let held = self.held.remove(index)?;
         self.places.remove(&held.ends);
@@ -366,7 +366,7 @@ impl HandshakeTable {
         all.map(|(ends, _)| *ends).collect()
     }
 
-    /// Held SYNs to whom `is_meant` applies, by number.
+    /// The numbers of the held SYNs to which `is_meant` applies.
     pub(crate) fn find(&mut self, is_meant: impl Fn(&HeldSyn) -> bool) -> Vec<u32> {
         let mut numbers = self.held.numbers();
         numbers.retain(|index| self.held.get_mut(*index).is_some_and(|held| is_meant(held)));
@@ -392,8 +392,8 @@ impl HandshakeTable {
         !self.places.is_empty()
     }
 
-    /// Forgets what is past, and resets the far sides whose clients have not come; says how many. To be called
-    /// once a second.
+    /// Forgets expired entries, and resets the far sides whose clients have not confirmed in time; returns how many of
+    /// those there were. To be called once a second.
     pub(crate) fn expire(&mut self, now: Instant) -> usize {
         self.abandoned -= self.abandoned.div_ceil(6);
         self.quotas.age();
@@ -426,7 +426,7 @@ impl HandshakeTable {
         reset
     }
 
-    /// Makes the places of SYNs released so far free for others.
+    /// Makes the slots of the SYNs that were released so far free for others.
     pub(crate) fn settle(&mut self) {
         self.held.settle();
     }

@@ -1,4 +1,4 @@
-//! New flows: accept, dial on, and what becomes of the dial.
+//! Begins flows: accepts the client, dials the server, and follows the dial to its end.
 
 use super::{Dialling, LISTENER, Pause, Worker};
 use crate::dial::{DeadNeighbours, Dialled, dial};
@@ -36,14 +36,14 @@ fn token(index: u32, side: Side) -> u64 {
 
 /// The most connections that are accepted before flows that stand have their turn.
 const ACCEPT_BATCH: u32 = 64;
-/// The longest that connections wait for room: then better a reset than silence.
+/// How long accepted connections may wait at the listeners for room; then they are reset, which says more than silence.
 const CROWDED: Duration = Duration::from_secs(3);
 
-/// What a SYN is at most: the longest headers.
+/// The longest headers of a SYN.
 const LONGEST_SYN: usize = 512;
 
-/// Where the client wanted to go, and what its SYN asked of the way; our packets to it are of its
-/// class too.
+/// The destination of the client's SYN, and what the SYN asks of the path (traffic class, fragments). Gives the class to
+/// our packets to the client too.
 fn read_syn(near: &OwnedFd) -> io::Result<(SocketAddr, SynOptions)> {
     let mut buffer = [0; LONGEST_SYN];
     let syn = socket::saved_syn(near, &mut buffer)
@@ -63,8 +63,8 @@ fn read_syn(near: &OwnedFd) -> io::Result<(SocketAddr, SynOptions)> {
 }
 
 impl Worker {
-    /// Takes connections that wait at a listener: one, and twice as many in each wake that follows
-    /// at once. So a lone client costs no futile accept.
+    /// Accepts connections that wait at a listener: one, and twice as many after each wake-up that follows the last one
+    /// directly. So a single client costs no futile accept.
     pub(super) fn on_clients(&mut self, number: usize) {
         self.accept_batch = match self.wakes - self.accept_wake {
             0 | 1 => (self.accept_batch * 2).min(ACCEPT_BATCH),
@@ -130,7 +130,7 @@ impl Worker {
         }
     }
 
-    /// The far side had answered before the client was.
+    /// The client has confirmed its handshake, and the far side had answered before.
     fn on_pair(&mut self, near: OwnedFd, far: AcceptedFar, entered: (LegId, usize)) {
         let mut flow = Flow::new(near, far.socket, entered, far.guard);
         flow.begun = far.begun;
@@ -220,7 +220,7 @@ impl Worker {
         }
     }
 
-    /// Dials to or by neighbours that do not answer are over.
+    /// Gives up dials to or by way of neighbours that do not answer.
     pub(super) fn on_dead_neighbours(&mut self) {
         let dead_neighbours = self.shared.take_dead_neighbours(self.number);
         if dead_neighbours.is_empty() {
@@ -260,11 +260,10 @@ impl Worker {
         self.watch(index, Side::Near)
     }
 
-    /// Registers a socket of a flow; without that the flow cannot live.
+    /// Registers a socket of a flow with epoll; resets the flow where that fails.
     ///
-    /// The far one tells by its room to write that the dial has succeeded. The near one has room
-    /// from the start, and would say so in an event of its own: it is asked for only when it was
-    /// full.
+    /// The far socket becomes writable when the dial has succeeded. The near one is writable from the start, and would cost
+    /// an event to say so: it is watched for that only once it was full.
     fn watch(&mut self, index: u32, side: Side) -> bool {
         self.register(index, side, |epoll, socket, token, interest| {
             epoll.add(socket, token, interest)
@@ -289,7 +288,7 @@ impl Worker {
         true
     }
 
-    /// Sees to it that room to write at `side` is told; `false` when that ended the flow.
+    /// Has epoll tell when the socket of `side` is writable again; returns false where that failed and ended the flow.
     pub(super) fn watch_room(&mut self, index: u32, side: Side) -> bool {
         let Some(flow) = self.flows.get_mut(index) else {
             return false;

@@ -1,7 +1,7 @@
 //! The queue in which the kernel holds clients' SYNs until this worker has decided about them.
 //!
-//! A SYN is dropped, goes on unsplit, or is looped to a listener of this worker; which of these, most often the far
-//! side decides by how it answers the dial.
+//! The verdict on a SYN is to drop it, to let it pass unsplit, or to loop it over `lo` to a listener of this worker. Most
+//! often the far side's answer to the dial decides which.
 
 use super::Worker;
 use crate::counters::{Counter, Counters};
@@ -19,11 +19,11 @@ use bentpipe_sockets::{socket, tcp, timer};
 use std::io;
 use std::time::Duration;
 
-/// More than any queue holds.
+/// More packets than any queue holds.
 const QUEUED: usize = 65_536;
 /// How often expired SYNs and the kernel's settings are looked at.
 const TICK: Duration = Duration::from_secs(1);
-/// Of a dial: it has come to its end.
+/// The event of a dial that has ended, either way.
 const ENDED: Interest = Interest::WRITE.and(Interest::ONCE);
 
 /// The kernel's queues of SYNs for one worker, and the SYNs that have come by them.
@@ -36,18 +36,18 @@ pub struct SynQueue {
     pub handshake: Handshake,
     /// The marks of the gateway.
     pub marks: Marks,
-    /// How many the listeners answer.
+    /// How many SYNs the listeners answer without SYN cookies.
     pub backlog_limit: SynBacklogLimit,
-    /// Those that have come.
+    /// The SYNs that have come and are not decided or not confirmed.
     pub table: HandshakeTable,
     /// How many workers there are.
     pub workers: usize,
-    /// When it was last looked for what is late.
+    /// When expired SYNs were last looked for.
     pub looked: Instant,
 }
 
 impl SynQueue {
-    /// How long may be slept for its sake.
+    /// How long the worker may sleep before it has to look for expired SYNs.
     pub(super) fn tick(&self) -> Option<Duration> {
         (!self.table.is_idle()).then_some(TICK)
     }
@@ -83,7 +83,7 @@ fn warn_of(result: io::Result<()>) {
 }
 
 impl Worker {
-    /// SYNs have come to wait.
+    /// The queues are readable: handles the SYNs that have come.
     pub(super) fn on_syns(&mut self) -> io::Result<()> {
         if let Some(syn_queue) = &mut self.syn_queue {
             syn_queue.queues.receive()?;
@@ -105,7 +105,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Lets all go that waits in the queues: their clients have sent again, and were let pass.
+    /// Lets all SYNs in the queues pass: this thread was stopped, and their clients have sent again and passed meanwhile.
     pub(super) fn pass_all(&mut self) -> io::Result<()> {
         let Some(syn_queue) = &mut self.syn_queue else {
             return Ok(());
@@ -202,7 +202,7 @@ impl Worker {
         }
     }
 
-    /// To a listener of this worker.
+    /// The verdict that loops a SYN to a listener of this worker.
     fn deliver(&self) -> Verdict {
         let marks = self.syn_queue.as_ref().map(|syn_queue| syn_queue.marks);
         let mark = marks.map_or(0, |marks| marks.for_worker(self.number));
@@ -245,7 +245,7 @@ impl Worker {
         }
     }
 
-    /// A dial failed: what becomes of its SYN. It hears for itself why.
+    /// A dial failed: returns the verdict on its SYN, which passes, so that the client gets the true answer.
     fn on_failure(&self, (client, server): Ends, error: &io::Error) -> Verdict {
         if socket::is_exhausted(error) {
             self.counters.over_descriptors.one();
@@ -319,7 +319,7 @@ impl Worker {
         }
     }
 
-    /// The client of `ends` is there: the far side that accepted before.
+    /// The client of `ends` has confirmed its handshake: returns the far side, if that had accepted before.
     pub(super) fn confirm(&mut self, ends: &Ends) -> Option<AcceptedFar> {
         let syn_queue = self.syn_queue.as_mut()?;
         let confirmed = syn_queue.table.confirm(ends, timer::now())?;
@@ -362,7 +362,7 @@ impl Worker {
         }
     }
 
-    /// Gives up those who have not answered for too long: to silence, silence.
+    /// Drops held SYNs whose far side has been silent for too long: the client hears nothing either, as without a gateway.
     pub(super) fn on_syn_tick(&mut self) {
         let now = timer::now();
         self.on_silent_dials(now);
@@ -404,7 +404,8 @@ impl Worker {
         self.after_dial(packet, (ends, seq), later, verdict);
     }
 
-    /// The dial between `ends` is no more, `later` than which their SYN came.
+    /// The dial between `ends` is closed: gives the verdict on their SYN. It is `later` where that SYN came after the dial had
+    /// begun, so that conntrack took it for a part of the dial.
     pub(super) fn after_dial(
         &mut self,
         packet: QueuedPacket,
