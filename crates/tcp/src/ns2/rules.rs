@@ -8,7 +8,7 @@ use std::time::Duration;
 /// What is reckoned as in ns-2, and not by the RFCs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Recoveries are ns-2's where a variant is chosen by [`Config::variant`].
+    /// Recoveries are ns-2's where a variant is chosen by [`crate::Config::variant`].
     pub recovery_rules: RecoveryRules,
     /// What makes the window grow.
     pub growth: Growth,
