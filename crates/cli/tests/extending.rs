@@ -23,7 +23,7 @@ fn outcome(text: &str) -> bentpipe_sim::Outcome {
 }
 
 #[test]
-fn the_new_queue_control_and_measure_work_together() {
+fn the_new_queue_channel_control_and_measure_work_together() {
     let free = outcome(TEXT);
     // Four segments of 1448 bytes a round trip of 100 ms and a little.
     let slowest = find("slowest").unwrap().of(&Run::from(&free)).unwrap();
@@ -32,6 +32,14 @@ fn the_new_queue_control_and_measure_work_together() {
     let strict = outcome(&TEXT.replace("threshold = 9", "threshold = 0, chance = \"10%\""));
     let refused = strict.links[0].counters.refused as f64 / strict.links[0].counters.packets as f64;
     assert!((0.05..0.2).contains(&refused), "{refused}");
+    let lossy = outcome(&TEXT.replace("delay =", "periodic_error_rate = \"2%\"\ndelay ="));
+    for link in &lossy.links {
+        assert_eq!(link.counters.lost, link.counters.packets / 50, "{link:?}");
+        assert!(link.counters.lost > 3, "{link:?}");
+    }
+    let wrong = TEXT.replace("delay =", "periodic_eror_rate = \"2%\"\ndelay =");
+    let wrong = Scenario::parse("wrong.toml", &wrong).unwrap_err();
+    assert!(wrong.to_string().contains("did you mean `periodic_error_rate`?"), "{wrong}");
     let wrong = Scenario::parse("wrong.toml", &TEXT.replace("threshold = 9", "treshold = 9")).unwrap_err();
     assert!(wrong.to_string().contains("lacks `threshold`: expected `threshold = 5`"), "{wrong}");
 }
@@ -133,8 +141,8 @@ fn what_the_page_shows_is_all_there_is_to_do() {
             }
         }
     }
-    // A file, its `mod` and its entry, three times.
-    assert_eq!((files, lines), (3, 6));
+    // A file, its `mod` and its entry, four times.
+    assert_eq!((files, lines), (4, 8));
     fs::write(here.join("crates/sim/tests/extended.rs"), EXTENDED).unwrap();
     // What is not the workspace's own is there from this very build.
     let cargo = Command::new(env!("CARGO"))

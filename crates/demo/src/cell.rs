@@ -266,7 +266,8 @@ mod tests {
                     link.forward.queue,
                     Queue::drop_tail(QueueLimit::Bytes(Bytes(750_000)))
                 );
-                assert_eq!(link.forward.packet_error_rate, cell.loss());
+                let loss = link.forward.channels.chance("packet_error_rate");
+                assert_eq!(loss, cell.loss());
                 assert_eq!(read.flows[0].opened_by, "terminal");
                 // By flow, not as the host's default: the kernel loses a reference to a BPF control
                 // that it refuses as a namespace's default, and never lets go of it again.

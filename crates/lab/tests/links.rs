@@ -4,7 +4,7 @@ mod common;
 
 use bentpipe_base::{Bytes, Instant, Probability, Silent};
 use bentpipe_lab::Point;
-use bentpipe_link::queue::Value;
+use bentpipe_link::keys::Value;
 use bentpipe_link::{Direction, Settings};
 use bentpipe_os::need;
 use bentpipe_plan::links;

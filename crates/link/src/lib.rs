@@ -19,6 +19,7 @@
 
 pub mod channel;
 mod direction;
+pub mod keys;
 mod length;
 mod link;
 pub mod queue;

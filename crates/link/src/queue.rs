@@ -4,14 +4,15 @@
 
 mod blue;
 mod drop_tail;
-mod keys;
+mod kind;
 mod red;
 
 pub use blue::{Blue, BlueSettings};
 pub use drop_tail::DropTail;
-pub use keys::{Entry, Fault, Key, Kind, Line, Otherwise, Spec, Value, Values};
+pub use kind::{Entry, Kind, Line, Spec};
 pub use red::{Red, RedError, RedLinux, RedNs2, RedSettings, Thresholds};
 
+use crate::keys::{Fault, Key, Value, Values};
 use bentpipe_base::{Bytes, Instant, Stream};
 
 /// A queue in front of a serialiser.

@@ -133,20 +133,3 @@ fn impossible_bursts_are_refused_with_what_would_do() {
     assert!(Chain::bursts(9.1, probability(0.9)).is_ok());
     assert!(Chain::bursts(5.0, probability(1.0)).is_err());
 }
-
-#[test]
-fn every_mean_rate_has_a_channel() {
-    for rate in [0.0, 1e-9, 0.5, 0.9, 0.999, 1.0] {
-        let mut channel = Gilbert::with_rate(probability(rate));
-        let mut draw = Stream::new(1, "rates");
-        let struck = (0..20_000)
-            .filter(|_| channel.strike(1, at(0), &mut draw) == Fate::Corrupt)
-            .count() as f64;
-        // Bursts of 5 widen the binomial interval about threefold.
-        let spread = 3.0 * SIGMAS * (20_000.0 * rate * (1.0 - rate)).sqrt() + 0.5;
-        assert!(
-            (struck - 20_000.0 * rate).abs() <= spread,
-            "{rate}: {struck}"
-        );
-    }
-}

@@ -2,10 +2,11 @@
 
 mod common;
 
-use bentpipe_base::{Bytes, DropCause, Instant, Rate, Silent};
-use bentpipe_link::channel::{self, BitError, PacketError};
+use bentpipe_base::{Bytes, DropCause, Instant, Rate, Silent, Stream};
+use bentpipe_link::channel::{self, BitError, Fate, Form, PacketError, Spec};
+use bentpipe_link::keys::{Value, Values};
 use bentpipe_link::{Channel, Direction, Settings};
-use common::{Log, assert_binomial, at, direction, probability};
+use common::{Log, SIGMAS, assert_binomial, at, direction, probability};
 
 fn strike(channels: Vec<Box<dyn Channel>>, packets: u32, len: u64) -> Direction<u32, Log> {
     let mut link = direction(Settings {
@@ -110,22 +111,87 @@ fn survivors(channels: Vec<Box<dyn Channel>>, seed: u64, name: &str) -> Vec<u32>
         .collect()
 }
 
+/// Every kind of channel, in each way to describe it, with all its probabilities at `rate`.
+fn described(rate: f64) -> impl Iterator<Item = (&'static Spec, Values)> {
+    let ways = |spec: &'static Spec| spec.ways.iter().map(move |keys| (spec, *keys));
+    let ways = channel::REGISTRY.iter().flat_map(ways);
+    ways.map(move |(spec, keys)| {
+        let mut values = Values::default();
+        for (key, value) in Values::examples(keys).iter() {
+            let chance = matches!(value, Value::Chance(_));
+            let all = Value::Chance(probability(rate));
+            values.set(key, if chance { all } else { value.clone() });
+        }
+        (spec, values)
+    })
+}
+
+/// Whether the channel draws chance at all.
+fn draws(channel: &mut dyn Channel) -> bool {
+    let (mut used, mut fresh) = (Stream::new(1, "draws"), Stream::new(1, "draws"));
+    channel.strike(12_000, at(0), &mut used);
+    used.uniform() != fresh.uniform()
+}
+
 #[test]
 fn fates_follow_from_seed_and_name_for_every_channel() {
-    for entry in channel::REGISTRY {
-        let Some(build) = entry.build else {
-            continue;
-        };
-        // As a bit-error rate 1e-4 hits 70% of packets, as a packet-error rate 0.3 hits 30%.
-        let rate = if entry.name == "bit-error" { 1e-4 } else { 0.3 };
-        let fates = |seed, name| survivors(vec![build(probability(rate))], seed, name);
-        assert_eq!(build(probability(rate)).name(), entry.name);
-        assert_eq!(fates(1, "a"), fates(1, "a"), "{}", entry.name);
-        assert_ne!(fates(1, "a"), fates(2, "a"), "{}", entry.name);
-        assert_ne!(fates(1, "a"), fates(1, "b"), "{}", entry.name);
-        assert!((1..1000).contains(&fates(1, "a").len()), "{}", entry.name);
-        let harmless = survivors(vec![build(probability(0.0))], 1, "a");
-        assert_eq!(harmless.len(), 1000, "{}", entry.name);
+    let mut seen = 0;
+    // As a bit-error rate 1e-4 hits 70% of packets, as a packet-error rate 0.3 hits 30%.
+    for (spec, values) in described(1e-4).chain(described(0.3)) {
+        let passes = (spec.passes)(&values, Bytes(1500));
+        let build = || (spec.build)(&values).unwrap();
+        let fates = |seed, name| survivors(vec![build()], seed, name);
+        assert_eq!(build().name(), spec.name);
+        assert_eq!(fates(1, "a"), fates(1, "a"), "{}", spec.name);
+        if (0.1..0.9).contains(&passes) && draws(&mut *build()) {
+            assert_ne!(fates(1, "a"), fates(2, "a"), "{}", spec.name);
+            assert_ne!(fates(1, "a"), fates(1, "b"), "{}", spec.name);
+            seen += 1;
+        }
+    }
+    // Bit errors, packet errors, and both ways of bursts.
+    assert!(seen >= 4, "{seen}");
+    for (spec, values) in described(0.0) {
+        let passed = survivors(vec![(spec.build)(&values).unwrap()], 1, "a").len();
+        assert_eq!(passed, 1000, "{}", spec.name);
+    }
+}
+
+/// By it paths know what they can carry.
+#[test]
+fn the_share_that_passes_is_the_one_that_the_kind_declares() {
+    for rate in [0.0, 1e-9, 1e-4, 0.01, 0.3, 0.5, 0.9] {
+        for (spec, values) in described(rate) {
+            let mut channel = (spec.build)(&values).unwrap();
+            let mut draw = Stream::new(5, "share");
+            let packets = 100_000;
+            let passed = (0..packets)
+                .filter(|_| channel.strike(12_000, at(0), &mut draw) == Fate::Deliver)
+                .count() as f64;
+            let share = (spec.passes)(&values, Bytes(1500));
+            let mean = f64::from(packets) * share;
+            // Bursts of ten packets on average widen the binomial interval less than fivefold.
+            let spread = 5.0 * SIGMAS * (mean * (1.0 - share)).sqrt() + 0.5;
+            assert!(
+                (passed - mean).abs() <= spread,
+                "{} {rate}: {passed}, expected {mean} ± {spread}",
+                spec.name
+            );
+        }
+    }
+}
+
+#[test]
+fn a_kind_that_stands_as_a_bare_value_has_one_key_with_a_default() {
+    for spec in channel::REGISTRY {
+        let keys = spec.ways.concat();
+        assert!(!keys.is_empty(), "{}", spec.name);
+        assert_eq!(channel::find(spec.key), Some(spec));
+        if spec.form == Form::Bare {
+            assert_eq!(keys.len(), 1, "{}", spec.name);
+            assert_eq!(keys[0].name, spec.key);
+            assert!(spec.is_none(&Values::examples(&keys)), "{}", spec.name);
+        }
     }
 }
 

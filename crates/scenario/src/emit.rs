@@ -1,12 +1,12 @@
 //! A scenario written back as TOML, complete: every default stands there.
 
 use crate::model::{
-    AckFilter, Amount, BufferRange, Change, Direction, Endpoint, Flow, FlowKind, Gateway, Gilbert,
-    Ip, Link, Outage, Pep, PepKind, Queue, QueueLimit, Scenario, Snoop, TcpSettings, Traffic,
-    TrafficSource,
+    AckFilter, Amount, BufferRange, Change, Direction, Endpoint, Flow, FlowKind, Gateway, Ip, Link,
+    Pep, PepKind, Queue, QueueLimit, Scenario, Snoop, TcpSettings, Traffic, TrafficSource,
 };
 use bentpipe_base::Bytes;
-use bentpipe_link::queue::Value;
+use bentpipe_link::channel::{Form, REGISTRY, Spec};
+use bentpipe_link::keys::{Value, Values};
 use core::fmt::{self, Write};
 use core::time::Duration;
 
@@ -182,20 +182,9 @@ fn direction(out: &mut String, direction: &Direction) -> fmt::Result {
         }
     }
     writeln!(out, "delay = \"{}\"", time(direction.delay))?;
-    writeln!(
-        out,
-        "packet_error_rate = \"{}\"",
-        direction.packet_error_rate
-    )?;
-    writeln!(out, "bit_error_rate = \"{}\"", direction.bit_error_rate)?;
-    match &direction.gilbert {
-        Some(bursts) => writeln!(out, "gilbert = {{ {} }}", gilbert(bursts))?,
-        // Said, or a reverse direction would take the forward one's.
-        None => writeln!(out, "gilbert = \"none\"")?,
+    for spec in REGISTRY {
+        writeln!(out, "{} = {}", spec.key, channels(direction, spec))?;
     }
-    let outages: Vec<String> = direction.outages.iter().map(outage).collect();
-    writeln!(out, "outage = [{}]", outages.join(", "))?;
-    writeln!(out, "drops = {:?}", direction.drops)?;
     let changes: Vec<String> = direction.changes.iter().map(change).collect();
     writeln!(out, "changes = [{}]", changes.join(", "))?;
     writeln!(out, "overhead = \"{}\"", direction.overhead)
@@ -228,45 +217,36 @@ fn queue(queue: &Queue) -> String {
     text
 }
 
+/// What stands under the key of `spec`; also that there is no such channel, or a reverse direction would take the forward
+/// one's.
+fn channels(direction: &Direction, spec: &Spec) -> String {
+    let mut these = direction.channels.under(spec.key);
+    let table = |values: &Values| {
+        let keys = { values.iter() }.map(|(key, said)| format!("{key} = {}", value(said, false)));
+        format!("{{ {} }}", keys.collect::<Vec<_>>().join(", "))
+    };
+    match spec.form {
+        Form::Bare => {
+            let default = Values::examples(&spec.ways.concat());
+            let said = these.next().unwrap_or(&default).get(spec.key);
+            said.map_or_else(String::new, |said| value(said, false))
+        }
+        Form::Table => these.next().map_or_else(|| "\"none\"".to_owned(), table),
+        Form::List => format!("[{}]", these.map(table).collect::<Vec<_>>().join(", ")),
+    }
+}
+
 /// As a scenario says it of a queue that is measured in bytes, or not.
-pub(crate) fn value(value: Value, in_bytes: bool) -> String {
+pub(crate) fn value(value: &Value, in_bytes: bool) -> String {
     match value {
         Value::Chance(chance) => format!("\"{chance}\""),
-        Value::Time(span) => format!("\"{}\"", time(span)),
+        Value::Time(span) => format!("\"{}\"", time(*span)),
         Value::Size(size) => format!("\"{size}\""),
         Value::Number(number) => format!("{number:?}"),
         Value::Flag(flag) => flag.to_string(),
-        Value::Length(length) if in_bytes => format!("\"{}\"", Bytes(length)),
+        Value::Length(length) if in_bytes => format!("\"{}\"", Bytes(*length)),
         Value::Length(length) => length.to_string(),
-    }
-}
-
-fn gilbert(gilbert: &Gilbert) -> String {
-    match gilbert {
-        Gilbert::Means {
-            mean_burst,
-            error_rate,
-        } => format!("mean_burst = {mean_burst:?}, error_rate = \"{error_rate}\""),
-        Gilbert::Transitions {
-            to_bad,
-            to_good,
-            good_error_rate,
-            bad_error_rate,
-        } => format!(
-            "to_bad = \"{to_bad}\", to_good = \"{to_good}\", \
-             good_error_rate = \"{good_error_rate}\", bad_error_rate = \"{bad_error_rate}\""
-        ),
-    }
-}
-
-fn outage(outage: &Outage) -> String {
-    let (start, length) = (time(outage.start), time(outage.length));
-    match outage.every {
-        Some(every) => format!(
-            "{{ start = \"{start}\", length = \"{length}\", every = \"{}\" }}",
-            time(every)
-        ),
-        None => format!("{{ start = \"{start}\", length = \"{length}\" }}"),
+        Value::Numbers(numbers) => format!("{numbers:?}"),
     }
 }
 

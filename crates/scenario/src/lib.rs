@@ -36,8 +36,8 @@ pub mod study;
 mod topology;
 
 pub use model::{
-    AckFilter, Amount, BufferRange, Change, Direction, Endpoint, Flow, FlowKind, Gateway, Gilbert,
-    Host, Ip, Link, Outage, Pep, PepKind, Preset, Queue, QueueLimit, Router, SARATOGA, Scenario,
+    AckFilter, Amount, BufferRange, Change, Channel, Channels, Direction, Endpoint, Flow, FlowKind,
+    Gateway, Host, Ip, Link, Pep, PepKind, Preset, Queue, QueueLimit, Router, SARATOGA, Scenario,
     Snoop, SnoopPreset, Split, TcpSettings, Traffic, TrafficSource, UnreadProfile,
 };
 pub use parse::Known;

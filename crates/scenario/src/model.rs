@@ -5,17 +5,19 @@ mod channel;
 mod endpoint;
 mod flow;
 mod pep;
+mod queue;
 mod split;
 mod traffic;
 
-pub use channel::{Change, Gilbert, Outage, Queue, QueueLimit};
+pub use channel::{Channel, Channels};
 pub use endpoint::{Endpoint, Preset};
 pub use flow::{Amount, Flow, FlowKind, SARATOGA};
 pub use pep::{AckFilter, Pep, PepKind, Snoop, SnoopPreset};
+pub use queue::{Queue, QueueLimit};
 pub use split::Split;
 pub use traffic::{Traffic, TrafficSource, UnreadProfile};
 
-use bentpipe_base::{Bytes, Probability, Rate};
+use bentpipe_base::{Bytes, Rate};
 use core::time::Duration;
 use std::collections::BTreeMap;
 
@@ -250,17 +252,8 @@ pub struct Direction {
     pub delay: Duration,
     /// Where packets wait for the rate.
     pub queue: Queue,
-    /// Chance that a packet is lost whole. Default 0.
-    pub packet_error_rate: Probability,
-    /// Chance that a bit is hit; the link's CRC then discards the packet. Default 0.
-    pub bit_error_rate: Probability,
-    /// Errors that come in bursts. Default none.
-    pub gilbert: Option<Gilbert>,
-    /// Times in which nothing passes. Default none.
-    pub outages: Vec<Outage>,
-    /// Packets that are lost, by their number in the order of departure, the first being 0; strictly
-    /// ascending. Default none.
-    pub drops: Vec<u64>,
+    /// What strikes packets on the way. Default nothing.
+    pub channels: Channels,
     /// Bytes that each packet takes on the link beyond its own. Default 0.
     pub overhead: Bytes,
     /// What becomes of rate and delay during the run, in strictly ascending order of time. Default
@@ -275,12 +268,21 @@ impl Direction {
         self.rate.map(|rate| later.fold(rate, Rate::max))
     }
 
-    /// The share of packets of `size` that arrive: (1 - PER) (1 - BER)^bits (1 - mean of the bursts),
-    /// losses of the queue, outages and drops aside.
+    /// The share of packets of `size` that arrive, by what strikes them at random: losses of the queue, and those at set
+    /// times or of set packets, aside.
     pub fn delivery_ratio(&self, size: Bytes) -> f64 {
-        let bits = (size + self.overhead).bits() as f64;
-        let intact = (bits * (-self.bit_error_rate.value()).ln_1p()).exp();
-        let bursts = self.gilbert.as_ref().map_or(0.0, Gilbert::mean);
-        (1.0 - self.packet_error_rate.value()) * intact * (1.0 - bursts)
+        let size = size + self.overhead;
+        { self.channels.iter() }.fold(1.0, |ratio, channel| ratio * channel.passes(size))
     }
+}
+
+/// What becomes of one direction of a link in the course of a run; what it does not say stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// When, from the start of the run.
+    pub at: Duration,
+    /// The rate from then on, more than nothing.
+    pub rate: Option<Rate>,
+    /// The propagation delay from then on. Nothing overtakes what left earlier.
+    pub delay: Option<Duration>,
 }

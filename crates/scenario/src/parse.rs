@@ -1,8 +1,10 @@
 //! From TOML text to a [`Scenario`]: first every value by itself, then what must fit together.
 
+mod channel;
 mod check;
 mod endpoint;
 mod flows;
+mod keys;
 mod links;
 mod nodes;
 mod old_split;
@@ -14,6 +16,7 @@ use crate::model::{Ip, Scenario};
 use crate::names::{Name, check_name};
 use crate::study::KnownMeasure;
 use bentpipe_config::{Document, Place, Problems, Table, Wrong};
+use bentpipe_link::keys::LONGEST;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
@@ -150,9 +153,6 @@ fn time_limit(root: &mut Table<'_, '_>) -> Duration {
     }
     limit
 }
-
-/// Longer delays and durations than a day are slips of the unit.
-const LONGEST: Duration = Duration::from_secs(86_400);
 
 fn ip(root: &mut Table<'_, '_>) -> Ip {
     match root.or("ip", 4u64) {

@@ -161,7 +161,14 @@ impl Path<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Host, Router};
+    use crate::model::{Channel, Channels, Host, Router};
+    use bentpipe_link::keys::Value;
+
+    /// As `key = "rate"` of a link.
+    fn errors(key: &'static str, rate: &str) -> Channel {
+        let rate = rate.parse().expect("it is a probability");
+        Channel::new(key, &[(key, Value::Chance(rate))]).expect("there is such a channel")
+    }
 
     /// a - r1 - r2 - b, a shorter way a - h - b through a host, and c on its own.
     fn web() -> Scenario {
@@ -207,7 +214,7 @@ mod tests {
         let slow = web.links.get_mut("2").unwrap();
         slow.forward.rate = "10Mbit/s".parse().ok();
         slow.forward.delay = Duration::from_millis(300);
-        slow.forward.packet_error_rate = "5%".parse().unwrap();
+        slow.forward.channels.add(errors("packet_error_rate", "5%"));
         slow.reverse.rate = "1Mbit/s".parse().ok();
         let topology = Topology::new(&web);
         // Link 2 runs from r2 to r1: b's packets travel forward, a's in reverse.
@@ -230,7 +237,7 @@ mod tests {
     #[test]
     fn bit_errors_take_packets_by_their_length() {
         let direction = Direction {
-            bit_error_rate: "1e-5".parse().unwrap(),
+            channels: Channels::from_iter([errors("bit_error_rate", "1e-5")]),
             ..Direction::default()
         };
         let ratio = direction.delivery_ratio(Bytes(1500));

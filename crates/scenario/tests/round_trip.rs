@@ -1,10 +1,12 @@
 //! What is written reads back the same; the example scenarios are right.
 
 use bentpipe_base::{Bytes, Probability, Rate};
-use bentpipe_link::queue::{self, Otherwise, Value};
+use bentpipe_link::channel::{self, Form};
+use bentpipe_link::keys::{Key, Otherwise, Value};
+use bentpipe_link::queue;
 use bentpipe_scenario::{
-    AckFilter, Amount, BufferRange, Change, Direction, Endpoint, Flow, FlowKind, Gateway, Gilbert,
-    Host, Ip, Link, Outage, Pep, PepKind, Preset, Queue, QueueLimit, Router, Scenario, Snoop,
+    AckFilter, Amount, BufferRange, Change, Channel, Channels, Direction, Endpoint, Flow, FlowKind,
+    Gateway, Host, Ip, Link, Pep, PepKind, Preset, Queue, QueueLimit, Router, Scenario, Snoop,
     SnoopPreset, Split, TcpSettings, Traffic, TrafficSource,
 };
 use bentpipe_traffic::Model;
@@ -52,9 +54,14 @@ fn value(example: Value) -> BoxedStrategy<Value> {
         Value::Chance(_) => share().prop_map(Value::Chance).boxed(),
         Value::Time(_) => duration(1..1 << 42).prop_map(Value::Time).boxed(),
         Value::Size(_) => bytes(1..65_536).prop_map(Value::Size).boxed(),
-        Value::Number(_) => (0.001..=1.0f64).prop_map(Value::Number).boxed(),
+        Value::Number(_) => prop_oneof![0.001..=1.0f64, 1.0..1e6f64]
+            .prop_map(Value::Number)
+            .boxed(),
         Value::Flag(_) => any::<bool>().prop_map(Value::Flag).boxed(),
         Value::Length(_) => (0u64..50).prop_map(Value::Length).boxed(),
+        Value::Numbers(_) => prop::collection::btree_set(0u64..1 << 40, 0..4)
+            .prop_map(|numbers| Value::Numbers(numbers.into_iter().collect()))
+            .boxed(),
     }
 }
 
@@ -62,51 +69,41 @@ fn value(example: Value) -> BoxedStrategy<Value> {
 fn queue() -> impl Strategy<Value = Queue> {
     let kinds = queue::registry::<()>().iter().map(|entry| entry.spec);
     let kinds: Vec<_> = kinds.collect();
-    let keys = |spec: &queue::Spec| -> Vec<_> {
-        let keys = spec.keys.iter();
-        keys.map(|key| (Just(key.name), value((key.example)()), any::<bool>()))
-            .collect()
-    };
     let kind = prop::sample::select(kinds);
     (kind, limit()).prop_flat_map(move |(spec, limit)| {
-        keys(&spec).prop_map(move |keys| {
-            let required = |name| {
-                let mut keys = spec.keys.iter();
-                keys.any(|key| key.name == name && key.otherwise == Otherwise::Required)
-            };
-            let said = keys
-                .into_iter()
-                .filter(|(name, _, said)| *said || required(*name));
-            let said: Vec<_> = said.map(|(name, value, _)| (name, value)).collect();
+        said(spec.keys).prop_map(move |said| {
             Queue::new(spec.name, limit, &said)
                 .unwrap_or_else(|_| Queue::new("drop-tail", limit, &[]).expect("it has no keys"))
         })
     })
 }
 
-fn gilbert() -> impl Strategy<Value = Gilbert> {
-    let transitions = (share(), share(), share(), share()).prop_map(
-        |(to_bad, to_good, good_error_rate, bad_error_rate)| Gilbert::Transitions {
-            to_bad,
-            to_good,
-            good_error_rate,
-            bad_error_rate,
-        },
-    );
-    let means = (1.0..1e6f64, 0.0..=0.5f64).prop_map(|(mean_burst, rate)| Gilbert::Means {
-        mean_burst,
-        error_rate: Probability::new(rate).expect("drawn from [0, 1]"),
-    });
-    prop_oneof![transitions, means]
+/// What must be said of `keys`, and any of what may be.
+fn said(keys: &'static [Key]) -> impl Strategy<Value = Vec<(&'static str, Value)>> {
+    let one = |key: &'static Key| {
+        let required = key.otherwise == Otherwise::Required;
+        let said = any::<bool>().prop_map(move |said| said || required);
+        (value((key.example)()), said).prop_map(|(value, said)| said.then_some((key.name, value)))
+    };
+    let all: Vec<_> = keys.iter().map(one).collect();
+    all.prop_map(|said| said.into_iter().flatten().collect())
 }
 
-fn outage() -> impl Strategy<Value = Outage> {
-    let more = prop::option::of(duration(1..1 << 42));
-    (duration(0..1 << 42), duration(1..1 << 42), more).prop_map(|(start, length, more)| Outage {
-        start,
-        length,
-        every: more.map(|more| length + more),
-    })
+/// Of the kinds that there are, in any of the ways to describe them.
+fn channels() -> impl Strategy<Value = Channels> {
+    let kinds = channel::REGISTRY.iter().map(|spec| {
+        let most = if spec.form == Form::List { 2 } else { 1 };
+        let ways = spec.ways.iter().map(|keys| said(keys));
+        let any = prop::collection::vec(prop::strategy::Union::new(ways), 0..=most);
+        any.prop_map(move |all| {
+            let all = all.iter().map(|said| Channel::new(spec.key, said));
+            all.filter_map(Result::ok).collect::<Vec<_>>()
+        })
+    });
+    // Back to front: what stands first in a file is for the registry to say.
+    kinds
+        .collect::<Vec<_>>()
+        .prop_map(|all| all.into_iter().rev().flatten().collect())
 }
 
 /// In order, none at the same time; of the rate only where there is one from the start.
@@ -129,25 +126,14 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
 
 fn direction() -> impl Strategy<Value = Direction> {
     let rate = prop::option::of((1u64..1 << 40, queue()));
-    let errors = (
-        share(),
-        share(),
-        prop::option::of(gilbert()),
-        prop::collection::vec(outage(), 0..3),
-        prop::collection::btree_set(0u64..1 << 40, 0..4),
-    );
     let way = (duration(0..1 << 42), changes());
-    (rate, way, errors, bytes(0..9999)).prop_map(
-        |(rate, (delay, changes), (packet, bit, gilbert, outages, drops), overhead)| Direction {
+    (rate, way, channels(), bytes(0..9999)).prop_map(
+        |(rate, (delay, changes), channels, overhead)| Direction {
             changes: if rate.is_some() { changes } else { Vec::new() },
             rate: { rate.as_ref() }.map(|(rate, _)| Rate::from_bits_per_sec(*rate)),
             queue: rate.map_or_else(Queue::default, |(_, queue)| queue),
             delay,
-            packet_error_rate: packet,
-            bit_error_rate: bit,
-            gilbert,
-            outages,
-            drops: drops.into_iter().collect(),
+            channels,
             overhead,
         },
     )
@@ -503,5 +489,5 @@ fn the_reverse_is_as_forward_save_what_it_says() {
         Queue::drop_tail(QueueLimit::Packets(100))
     );
     assert_eq!(space.reverse.delay, space.forward.delay);
-    assert_eq!(space.reverse.bit_error_rate, space.forward.bit_error_rate);
+    assert_eq!(space.reverse.channels, space.forward.channels);
 }

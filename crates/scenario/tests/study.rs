@@ -91,12 +91,13 @@ fn the_points_are_the_product_of_the_axes_and_the_last_varies_fastest() {
     assert_eq!(last.labels, ["reno", "0", "on", "20"]);
     assert_eq!(last.scenario.seed, 20);
     assert_eq!(last.scenario.flows[0].variant.as_deref(), Some("reno"));
-    assert_eq!(
-        last.scenario.links["space"].forward.bit_error_rate.value(),
-        0.0
-    );
+    let errors = |scenario: &Scenario| {
+        let way = &scenario.links["space"].forward;
+        way.channels.chance("bit_error_rate").value()
+    };
+    assert_eq!(errors(&last.scenario), 0.0);
     let middle = expander.point(160).unwrap().scenario;
-    assert_eq!(middle.links["space"].forward.bit_error_rate.value(), 1e-6);
+    assert_eq!(errors(&middle), 1e-6);
     // What a point is does not depend on the way it was made.
     let read = Scenario::parse("point.toml", &middle.to_toml()).unwrap();
     assert_eq!(read, middle);
@@ -144,8 +145,9 @@ fn a_value_may_set_several_keys_and_arrays_are_entered_by_name() {
     let study = Study::parse("geo.toml", &text, KNOWN).unwrap_or_else(|e| panic!("{e}"));
     let scenario = study.expander().point(0).unwrap().scenario;
     let space = &scenario.links["space"].forward;
-    assert_eq!(space.gilbert.unwrap().mean(), 0.1);
-    assert_eq!(space.bit_error_rate.value(), 1e-9);
+    let bursts = space.channels.under("gilbert").next().unwrap();
+    assert_eq!(bursts.chance("error_rate").value(), 0.1);
+    assert_eq!(space.channels.chance("bit_error_rate").value(), 1e-9);
     assert_eq!(scenario.flows[0].start, Duration::from_secs(2));
 }
 

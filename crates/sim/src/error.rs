@@ -1,5 +1,5 @@
 use bentpipe_base::Bytes;
-use bentpipe_plan::links::LinkError;
+use bentpipe_link::keys::Fault;
 use thiserror::Error;
 
 /// Why a scenario cannot be simulated.
@@ -138,7 +138,7 @@ pub enum SimError {
         /// The link.
         link: String,
         /// What is wrong with it.
-        why: LinkError,
+        why: Fault,
     },
     /// A flow without end over links that take no time.
     #[error(

@@ -1,7 +1,8 @@
 //! Cross traffic, and the topology of Ishac and Allman beside ns-2.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use bentpipe_scenario::{Amount, Scenario, TrafficSource};
+use bentpipe_link::keys::Value;
+use bentpipe_scenario::{Amount, Channel, Scenario, TrafficSource};
 use bentpipe_sim::{Options, Outcome, run};
 
 fn scenario(segments: u64, flows: usize) -> Scenario {
@@ -69,7 +70,9 @@ fn the_set_up_of_a_spoofed_transfer_tells_the_timeout_nothing() {
     let mut scenario = spoofed(1);
     let internet = scenario.links.get_mut("internet").unwrap();
     // Behind the SYN; it bears the acknowledgement of the answer.
-    internet.forward.drops = vec![1];
+    let drops = [("drops", Value::Numbers(vec![1]))];
+    let drops = Channel::new("drops", &drops).unwrap();
+    internet.forward.channels.add(drops);
     let run = run(&scenario, &Options::default()).unwrap();
     assert_eq!(run.flows[0].source.timeouts, 1);
     near(&run, [3.790690, 3.980062], 0.03, [0, 0]);

@@ -319,7 +319,7 @@ fn compile(options: &Options, scratch: &Scratch) -> Result<Result<PathBuf, Strin
 mod tests {
     use super::super::run::wanted;
     use super::*;
-    use bentpipe_scenario::{Amount, Scenario, TrafficSource};
+    use bentpipe_scenario::{Amount, Direction, Scenario, TrafficSource};
 
     #[test]
     fn each_run_is_the_shipped_scenario_with_its_own_values() {
@@ -343,8 +343,9 @@ mod tests {
                 );
                 continue;
             };
-            let rate = |scenario: &Scenario| scenario.links["space"].forward.bit_error_rate.value();
-            let back = own.links["space"].reverse.bit_error_rate.value();
+            let errors = |way: &Direction| way.channels.chance("bit_error_rate").value();
+            let rate = |scenario: &Scenario| errors(&scenario.links["space"].forward);
+            let back = errors(&own.links["space"].reverse);
             assert_eq!(rate(&own), bit_error_rate.parse::<f64>().unwrap());
             assert_eq!((rate(&shipped), back), (0.0, 0.0));
             assert_eq!(own.peps["snoop"].enabled, snoop);

@@ -1,5 +1,5 @@
-use super::{Channel, Fate};
-use bentpipe_base::{Instant, Probability, Stream};
+use super::{Channel, Fate, Fault, Form, Key, Kind, Value, Values};
+use bentpipe_base::{Bytes, Instant, Probability, Stream};
 
 /// Independent bit errors: a packet of n bits arrives whole with probability (1 - BER)^n, as on a
 /// binary symmetric channel.
@@ -13,8 +13,6 @@ pub struct BitError {
 }
 
 impl BitError {
-    pub(super) const NAME: &'static str = "bit-error";
-
     /// A channel that inverts each bit with probability `rate`.
     pub const fn new(rate: Probability) -> Self {
         Self {
@@ -29,6 +27,24 @@ impl BitError {
             return 0.0;
         }
         -((-rate.value()).ln_1p() * bits as f64).exp_m1()
+    }
+}
+
+impl Kind for BitError {
+    const NAME: &'static str = "bit-error";
+    const SUMMARY: &'static str = "each bit is inverted with the same probability, independently";
+    const KEY: &'static str = "bit_error_rate";
+    const FORM: Form = Form::Bare;
+    const WAYS: &'static [&'static [Key]] =
+        &[&[Key::or(Self::KEY, || Value::Chance(Probability::default()))]];
+
+    /// (1 - BER)^bits.
+    fn passes(values: &Values, size: Bytes) -> f64 {
+        (size.bits() as f64 * (-values.chance(Self::KEY).value()).ln_1p()).exp()
+    }
+
+    fn build(values: &Values) -> Result<Self, Fault> {
+        Ok(Self::new(values.chance(Self::KEY)))
     }
 }
 

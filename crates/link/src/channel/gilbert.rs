@@ -18,8 +18,8 @@
 //! the mean error rate does not depend on their lengths, and the state stands still while nothing is
 //! sent. The first packet meets the states in their shares of the long run.
 
-use super::{Channel, Fate};
-use bentpipe_base::{Instant, Probability, Stream};
+use super::{Channel, Fate, Fault, Form, Key, Kind, Value, Values};
+use bentpipe_base::{Bytes, Instant, Probability, Stream};
 use thiserror::Error;
 
 /// The transition probabilities and error rates of a [`Gilbert`], each for one packet.
@@ -73,6 +73,16 @@ impl Chain {
         })
     }
 
+    /// As the keys of the chain itself say.
+    fn of(values: &Values) -> Self {
+        Self {
+            worsen: values.chance("to_bad"),
+            recover: values.chance("to_good"),
+            good: values.chance("good_error_rate"),
+            bad: values.chance("bad_error_rate"),
+        }
+    }
+
     /// The share of packets that meet the bad state: p / (p + r); 0 where neither state is left.
     pub fn share_of_bad(&self) -> f64 {
         let (p, r) = (self.worsen.value(), self.recover.value());
@@ -94,28 +104,73 @@ pub struct Gilbert {
 }
 
 impl Gilbert {
-    pub(super) const NAME: &'static str = "gilbert";
-    /// Packets in a burst on average, unless something else is said.
-    const BURST: f64 = 5.0;
-
     /// A channel that moves as `chain` says.
     pub const fn new(chain: Chain) -> Self {
         Self { chain, bad: None }
     }
+}
 
-    /// A channel that hits the share `rate` of all packets, in bursts of 5 packets on average, or
-    /// as short as that rate allows.
-    pub fn with_rate(rate: Probability) -> Self {
-        let chain = Chain::bursts(Self::BURST, rate)
-            .or_else(|error| Chain::bursts(error.least, rate))
-            // A rate of 1, whose burst never ends.
-            .unwrap_or(Chain {
-                worsen: certain(),
-                recover: Probability::default(),
-                good: Probability::default(),
-                bad: certain(),
-            });
-        Self::new(chain)
+impl Kind for Gilbert {
+    const NAME: &'static str = "gilbert";
+    const SUMMARY: &'static str =
+        "packets are hit in bursts, by a channel of a good and a bad state";
+    const KEY: &'static str = "gilbert";
+    const FORM: Form = Form::Table;
+    const WAYS: &'static [&'static [Key]] = &[
+        &[
+            Key::required("mean_burst", || Value::Number(10.0)),
+            Key::required("error_rate", || chance(0.01)),
+        ],
+        &[
+            Key::required("to_bad", || chance(0.001)),
+            Key::required("to_good", || chance(0.1)),
+            Key::or("good_error_rate", || chance(0.0)),
+            Key::or("bad_error_rate", || chance(1.0)),
+        ],
+    ];
+
+    fn faults(values: &Values) -> Vec<Fault> {
+        if values.get("mean_burst").is_none() {
+            return Vec::new();
+        }
+        let (burst, rate) = (values.number("mean_burst"), values.chance("error_rate"));
+        // The good state lasts (1 - rate) / rate bursts; less than one packet it cannot last.
+        let most = burst / (burst + 1.0);
+        if burst < 1.0 {
+            return vec![Fault {
+                key: "mean_burst",
+                what: format!("a mean burst of {burst} packets"),
+                expected: "at least 1".to_owned(),
+            }];
+        }
+        if rate.value() > most {
+            return vec![Fault {
+                key: "error_rate",
+                what: format!("an error rate of {rate} with bursts of {burst} packets"),
+                expected: format!("at most {most}"),
+            }];
+        }
+        Vec::new()
+    }
+
+    fn passes(values: &Values, _size: Bytes) -> f64 {
+        match values.get("mean_burst") {
+            Some(_) => 1.0 - values.chance("error_rate").value(),
+            None => 1.0 - Chain::of(values).mean_error_rate(),
+        }
+    }
+
+    fn build(values: &Values) -> Result<Self, Fault> {
+        if values.get("mean_burst").is_none() {
+            return Ok(Self::new(Chain::of(values)));
+        }
+        let (burst, rate) = (values.number("mean_burst"), values.chance("error_rate"));
+        let chain = Chain::bursts(burst, rate).map_err(|error| Fault {
+            key: "mean_burst",
+            what: error.to_string(),
+            expected: format!("at least {}", error.least),
+        });
+        chain.map(Self::new)
     }
 }
 
@@ -140,6 +195,10 @@ impl Channel for Gilbert {
             Fate::Deliver
         }
     }
+}
+
+fn chance(value: f64) -> Value {
+    Value::Chance(Probability::new(value).expect("between 0 and 1"))
 }
 
 fn certain() -> Probability {

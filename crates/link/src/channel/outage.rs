@@ -1,7 +1,8 @@
 //! Outages: the link is down at set times, as by a hand-over, a rain cell, or the sun behind the
 //! satellite.
 
-use super::{Channel, Fate};
+use super::{Channel, Fate, Fault, Form, Key, Kind, Value, Values};
+use crate::keys::LONGEST;
 use crate::way::nanos;
 use bentpipe_base::{Instant, Stream};
 use core::time::Duration;
@@ -39,8 +40,6 @@ pub struct PeriodError {
 }
 
 impl Outage {
-    pub(super) const NAME: &'static str = "outage";
-
     /// Down from each start for its length. They may overlap, in any order.
     pub fn new(outages: impl IntoIterator<Item = (Duration, Duration)>) -> Self {
         let span = |(start, length)| (nanos(start), nanos(start).saturating_add(nanos(length)));
@@ -103,6 +102,57 @@ impl Outage {
                 since.is_some_and(|since| since % *period < *length)
             }
         }
+    }
+}
+
+impl Kind for Outage {
+    const NAME: &'static str = "outage";
+    const SUMMARY: &'static str = "the link is down at set times";
+    const KEY: &'static str = "outage";
+    const FORM: Form = Form::List;
+    const WAYS: &'static [&'static [Key]] = &[&[
+        Key::required("start", || Value::Time(Duration::from_secs(10))),
+        Key::required("length", || Value::Time(Duration::from_millis(500))),
+        Key::optional("every", || Value::Time(Duration::from_secs(60))),
+    ]];
+
+    fn faults(values: &Values) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        let mut fault = |key, what: &str, expected: &str| {
+            let (what, expected) = (what.to_owned(), expected.to_owned());
+            faults.push(Fault {
+                key,
+                what,
+                expected,
+            });
+        };
+        for key in ["start", "length", "every"] {
+            if values.time(key) > LONGEST {
+                let expected = "at most a day (86400s), such as \"10s\"";
+                fault(key, "a time of more than a day", expected);
+            }
+        }
+        let length = values.time("length");
+        if length.is_zero() {
+            fault("length", "an outage of no time", "such as \"500ms\"");
+        }
+        if values.get("every").is_some() && values.time("every") <= length {
+            let what = "an outage that begins again before it ends";
+            fault("every", what, "a longer `every`");
+        }
+        faults
+    }
+
+    fn build(values: &Values) -> Result<Self, Fault> {
+        let (start, length) = (values.time("start"), values.time("length"));
+        if values.get("every").is_none() {
+            return Ok(Self::new([(start, length)]));
+        }
+        Self::periodic(start, length, values.time("every")).map_err(|error| Fault {
+            key: "every",
+            what: error.to_string(),
+            expected: "a longer `every`".to_owned(),
+        })
     }
 }
 

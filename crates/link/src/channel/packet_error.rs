@@ -1,5 +1,5 @@
-use super::{Channel, Fate};
-use bentpipe_base::{Instant, Probability, Stream};
+use super::{Channel, Fate, Fault, Form, Key, Kind, Value, Values};
+use bentpipe_base::{Bytes, Instant, Probability, Stream};
 
 /// Independent packet losses: each packet vanishes with the same probability, whatever its length.
 pub struct PacketError {
@@ -7,11 +7,27 @@ pub struct PacketError {
 }
 
 impl PacketError {
-    pub(super) const NAME: &'static str = "packet-error";
-
     /// A channel that loses each packet with probability `rate`.
     pub const fn new(rate: Probability) -> Self {
         Self { rate }
+    }
+}
+
+impl Kind for PacketError {
+    const NAME: &'static str = "packet-error";
+    const SUMMARY: &'static str =
+        "each packet is lost with the same probability, whatever its length";
+    const KEY: &'static str = "packet_error_rate";
+    const FORM: Form = Form::Bare;
+    const WAYS: &'static [&'static [Key]] =
+        &[&[Key::or(Self::KEY, || Value::Chance(Probability::default()))]];
+
+    fn passes(values: &Values, _size: Bytes) -> f64 {
+        1.0 - values.chance(Self::KEY).value()
+    }
+
+    fn build(values: &Values) -> Result<Self, Fault> {
+        Ok(Self::new(values.chance(Self::KEY)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Replay: loses exactly the packets that another run lost, such as one of a real kernel over the
 //! emulator, so that the same losses meet two senders.
 
-use super::{Channel, Fate};
+use super::{Channel, Fate, Fault, Form, Key, Kind, Value, Values};
 use bentpipe_base::{Instant, Stream};
 
 /// A channel that loses the packets of a list, by their numbers. No chance.
@@ -18,8 +18,6 @@ pub struct Replay {
 }
 
 impl Replay {
-    pub(super) const NAME: &'static str = "replay";
-
     /// A channel that loses the packets of these `numbers`, in any order.
     pub fn new(numbers: impl IntoIterator<Item = u64>) -> Self {
         let mut numbers: Vec<u64> = numbers.into_iter().collect();
@@ -30,6 +28,30 @@ impl Replay {
             struck: 0,
             next: 0,
         }
+    }
+}
+
+impl Kind for Replay {
+    const NAME: &'static str = "replay";
+    const SUMMARY: &'static str =
+        "exactly the packets of a list are lost, such as those of another run";
+    const KEY: &'static str = "drops";
+    const FORM: Form = Form::Bare;
+    const WAYS: &'static [&'static [Key]] = &[&[Key::or(Self::KEY, || Value::Numbers(Vec::new()))]];
+
+    fn faults(values: &Values) -> Vec<Fault> {
+        if values.numbers(Self::KEY).is_sorted_by(|a, b| a < b) {
+            return Vec::new();
+        }
+        vec![Fault {
+            key: Self::KEY,
+            what: "`drops` are not in order".to_owned(),
+            expected: "numbers of packets in ascending order, the first packet being 0".to_owned(),
+        }]
+    }
+
+    fn build(values: &Values) -> Result<Self, Fault> {
+        Ok(Self::new(values.numbers(Self::KEY).iter().copied()))
     }
 }
 

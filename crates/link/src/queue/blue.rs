@@ -19,6 +19,7 @@
 //! before it began to leave.
 
 use super::{Discipline, DropTail, Fault, Key, Kind, Limit, Line, Queue, Value, Values, Waiting};
+use crate::keys::LONGEST;
 use bentpipe_base::{Bytes, Instant, Probability, Stream};
 use core::time::Duration;
 
@@ -127,7 +128,7 @@ impl<P: Send + 'static> Kind<P> for Blue<P> {
             what: "a freeze time of nothing or of more than a day".to_owned(),
             expected: "at most a day (86400s), such as \"100ms\"".to_owned(),
         };
-        let wrong = freeze.is_zero() || freeze > Duration::from_secs(86_400);
+        let wrong = freeze.is_zero() || freeze > LONGEST;
         wrong.then_some(fault).into_iter().collect()
     }
 

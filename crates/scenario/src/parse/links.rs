@@ -1,11 +1,12 @@
 //! `[links.NAME]` and `[links.NAME.reverse]`.
 
+use super::channel::channels;
 use super::queue::queue;
 use super::{LONGEST, Places, named};
-use crate::model::{Change, Direction, Gilbert, Link, Outage, Queue};
+use crate::model::{Change, Direction, Link, Queue};
 use crate::names::Name;
-use bentpipe_base::{Bytes, Probability, Rate};
-use bentpipe_config::{Number, Table, Value, Wrong};
+use bentpipe_base::{Bytes, Rate};
+use bentpipe_config::{Table, Value, Wrong};
 use core::time::Duration;
 use std::collections::BTreeMap;
 use toml::de::DeValue;
@@ -88,20 +89,7 @@ fn direction(table: &mut Table<'_, '_>, like: &Direction) -> Direction {
             Some(_) => queue.unwrap_or_else(|| like.queue.clone()),
             None => Queue::default(),
         },
-        packet_error_rate: table.or("packet_error_rate", like.packet_error_rate),
-        bit_error_rate: table.or("bit_error_rate", like.bit_error_rate),
-        gilbert: match table.has("gilbert") {
-            true => gilbert(table),
-            false => like.gilbert,
-        },
-        outages: match table.has("outage") {
-            true => outages(table),
-            false => like.outages.clone(),
-        },
-        drops: match table.has("drops") {
-            true => drops(table),
-            false => like.drops.clone(),
-        },
+        channels: channels(table, &like.channels),
         overhead: table.or("overhead", like.overhead),
         changes: match table.has("changes") {
             true => changes(table, rate.is_some() || misspelt),
@@ -128,113 +116,6 @@ impl Value for Limit {
                 }),
         }
     }
-}
-
-fn gilbert(table: &mut Table<'_, '_>) -> Option<Gilbert> {
-    if table.says("gilbert", "none") {
-        return None;
-    }
-    let mut table = table.table("gilbert")?;
-    let means = table.has("mean_burst") || table.has("error_rate");
-    let chain = ["to_bad", "to_good", "good_error_rate", "bad_error_rate"];
-    if means == chain.iter().any(|key| table.has(key)) {
-        let wrong = Wrong::new(
-            "the bursts of errors are not clear",
-            "`mean_burst = 10` and `error_rate = \"1%\"`, or `to_bad` and `to_good`",
-        );
-        table.document().problem(table.place(), wrong);
-        return None;
-    }
-    let gilbert = if means {
-        by_means(&mut table)
-    } else {
-        by_chain(&mut table)
-    };
-    table.finish();
-    gilbert
-}
-
-fn by_means(table: &mut Table<'_, '_>) -> Option<Gilbert> {
-    let burst = table.required::<Number>("mean_burst", "10");
-    let rate = table.required::<Probability>("error_rate", "\"1%\"");
-    let (mean_burst, error_rate) = (burst?.0, rate?);
-    if mean_burst < 1.0 {
-        let what = format!("a mean burst of {mean_burst} packets");
-        table.problem("mean_burst", Wrong::new(what, "at least 1"));
-        return None;
-    }
-    // The good state lasts (1 - rate) / rate bursts; less than one packet it cannot last.
-    if error_rate.value() > mean_burst / (mean_burst + 1.0) {
-        let what = format!("an error rate of {error_rate} with bursts of {mean_burst} packets");
-        let expected = format!("at most {}", mean_burst / (mean_burst + 1.0));
-        table.problem("error_rate", Wrong::new(what, expected));
-        return None;
-    }
-    Some(Gilbert::Means {
-        mean_burst,
-        error_rate,
-    })
-}
-
-fn by_chain(table: &mut Table<'_, '_>) -> Option<Gilbert> {
-    let to_bad = table.required::<Probability>("to_bad", "0.001");
-    let to_good = table.required::<Probability>("to_good", "0.1");
-    let all = Probability::new(1.0).expect("1 lies in [0, 1]");
-    let good_error_rate = table.or("good_error_rate", Probability::default());
-    let bad_error_rate = table.or("bad_error_rate", all);
-    Some(Gilbert::Transitions {
-        to_bad: to_bad?,
-        to_good: to_good?,
-        good_error_rate,
-        bad_error_rate,
-    })
-}
-
-fn outages(table: &mut Table<'_, '_>) -> Vec<Outage> {
-    let tables = table.list("outage");
-    tables.into_iter().filter_map(outage).collect()
-}
-
-fn outage(mut table: Table<'_, '_>) -> Option<Outage> {
-    let start = table.required::<Duration>("start", "\"10s\"");
-    let length = table.required::<Duration>("length", "\"500ms\"");
-    let every = table.optional::<Duration>("every");
-    let long = |time: Option<Duration>| time.is_some_and(|time| time > LONGEST);
-    if long(start) || long(length) || long(every) {
-        let wrong = Wrong::new(
-            "a time of more than a day",
-            "at most a day (86400s), such as \"10s\"",
-        );
-        table.document().problem(table.place(), wrong);
-    }
-    if length.is_some_and(|length| length.is_zero()) {
-        let wrong = Wrong::new("an outage of no time", "such as \"500ms\"");
-        table.problem("length", wrong);
-    }
-    if every.is_some() && every <= length {
-        let wrong = Wrong::new(
-            "an outage that begins again before it ends",
-            "a longer `every`",
-        );
-        table.problem("every", wrong);
-    }
-    table.finish();
-    Some(Outage {
-        start: start?,
-        length: length?,
-        every,
-    })
-}
-
-fn drops(table: &mut Table<'_, '_>) -> Vec<u64> {
-    let drops = table
-        .values::<u64>("drops", "[17, 230]")
-        .unwrap_or_default();
-    if !drops.is_sorted_by(|a, b| a < b) {
-        let expected = "numbers of packets in ascending order, the first packet being 0";
-        table.problem("drops", Wrong::new("`drops` are not in order", expected));
-    }
-    drops
 }
 
 /// The changes of a direction, which `has_rate` or not.

@@ -1,10 +1,10 @@
 //! `queue` of a direction, and the sizes of what holds packets.
 
+use super::keys::values;
 use crate::model::{Queue, QueueLimit};
-use bentpipe_base::{Bytes, Probability};
-use bentpipe_config::{Number, Table, Wrong, brief};
-use bentpipe_link::queue::{self, Key, Otherwise, Spec, Value, Values};
-use core::time::Duration;
+use bentpipe_base::Bytes;
+use bentpipe_config::{Table, Wrong, brief};
+use bentpipe_link::queue;
 
 pub(super) fn queue(table: &mut Table<'_, '_>) -> Option<Queue> {
     let mut table = table.table("queue")?;
@@ -18,7 +18,7 @@ pub(super) fn queue(table: &mut Table<'_, '_>) -> Option<Queue> {
         table.problem("kind", Wrong::name(what, &name, &names));
     }
     let limit = limit(&mut table, "the queue's size");
-    let read = spec.map(|spec| (spec, values(&mut table, &spec)));
+    let read = spec.map(|spec| (spec, values(&mut table, spec.keys)));
     let mut right = true;
     if let (Some((spec, Some(values))), Some(limit)) = (&read, limit) {
         for fault in (spec.faults)(limit.into(), values) {
@@ -29,54 +29,6 @@ pub(super) fn queue(table: &mut Table<'_, '_>) -> Option<Queue> {
     table.finish();
     let (spec, values) = read?;
     Some(Queue::of(spec, limit?, values?)).filter(|_| right)
-}
-
-/// What `table` says of the keys of `spec`; `None` where one lacks or is wrong.
-fn values(table: &mut Table<'_, '_>, spec: &Spec) -> Option<Values> {
-    let mut values = Values::default();
-    let mut whole = true;
-    for key in spec.keys {
-        let said = value(table, key);
-        match (said, key.otherwise) {
-            (Some(value), _) => values.set(key.name, value),
-            (None, _) if table.has(key.name) => whole = false,
-            (None, Otherwise::Example) => values.set(key.name, (key.example)()),
-            (None, Otherwise::Unsaid) => {}
-            (None, Otherwise::Required) => {
-                let what = format!("{} lacks `{}`", table.title(), key.name);
-                let example = example(key, table.has("bytes"));
-                let wrong = Wrong::new(what, format!("`{} = {example}`", key.name));
-                table.document().problem(table.place(), wrong);
-                whole = false;
-            }
-        }
-    }
-    whole.then_some(values)
-}
-
-/// The value of `key`, if it is said and right.
-fn value(table: &mut Table<'_, '_>, key: &Key) -> Option<Value> {
-    match (key.example)() {
-        Value::Chance(_) => table.optional::<Probability>(key.name).map(Value::Chance),
-        Value::Time(_) => table.optional::<Duration>(key.name).map(Value::Time),
-        Value::Size(_) => table.optional::<Bytes>(key.name).map(Value::Size),
-        Value::Number(_) => {
-            { table.optional::<Number>(key.name) }.map(|Number(number)| Value::Number(number))
-        }
-        Value::Flag(_) => table.optional::<bool>(key.name).map(Value::Flag),
-        Value::Length(_) if table.has("bytes") => {
-            { table.optional::<Bytes>(key.name) }.map(|Bytes(length)| Value::Length(length))
-        }
-        Value::Length(_) => table.optional::<u64>(key.name).map(Value::Length),
-    }
-}
-
-/// A right value of a key that must be said, as it is written.
-fn example(key: &Key, in_bytes: bool) -> String {
-    match (key.example)() {
-        Value::Length(length) if in_bytes => format!("\"{length}kB\""),
-        value => crate::emit::value(value, in_bytes),
-    }
 }
 
 /// `bytes` or `packets` of `table`; `what` is their size.

@@ -204,7 +204,9 @@ pub(crate) const CASES: &[(&str, &str, &[&str])] = &[
     (
         "packet_error_rate = \"1%\"",
         "gilbert = { mean_burst = 2, to_good = 0.5 }",
-        &["16:11: the bursts of errors are not clear"],
+        &[
+            "16:11: [links.space.gilbert] is not clear: expected `mean_burst = 10.0` and `error_rate = \"0.01\"`, or `to_bad = \"0.001\"` and `to_good",
+        ],
     ),
     (
         "packet_error_rate = \"1%\"",
@@ -213,8 +215,58 @@ pub(crate) const CASES: &[(&str, &str, &[&str])] = &[
     ),
     (
         "packet_error_rate = \"1%\"",
+        "outage = [{ start = \"1s\", length = \"2days\" }, { lenght = \"1s\" }]",
+        &[
+            "16:36: `2days` is not a duration",
+            "16:47: [links.space.outage] lacks `start`: expected `start = \"10s\"`",
+            "16:47: [links.space.outage] lacks `length`",
+            "16:49: unknown key `lenght` in [links.space.outage]",
+            "did you mean `length`?",
+        ],
+    ),
+    (
+        "packet_error_rate = \"1%\"",
+        "outage = [{ start = \"25h\", length = \"0s\" }]",
+        &[
+            "16:21: a time of more than a day: expected at most a day",
+            "16:37: an outage of no time",
+        ],
+    ),
+    (
+        "packet_error_rate = \"1%\"",
+        "outage = { start = \"1s\", length = \"2s\" }",
+        &["16:10: `outage` is a table: expected tables under `[[outage]]`"],
+    ),
+    (
+        "packet_error_rate = \"1%\"",
         "drops = [3, 3]",
         &["16:9: `drops` are not in order"],
+    ),
+    (
+        "packet_error_rate = \"1%\"",
+        "drops = 3",
+        &["16:9: `drops` is an integer: expected `drops = [17, 230]`"],
+    ),
+    (
+        "packet_error_rate = \"1%\"",
+        "packet_error_rate = \"1 percent\"",
+        &["16:21: `1 percent` is not a probability"],
+    ),
+    (
+        "packet_error_rate = \"1%\"",
+        "gilbrt = { mean_burst = 2, error_rate = \"1%\" }",
+        &[
+            "16:1: unknown key `gilbrt` in [links.space]",
+            "did you mean `gilbert`?",
+        ],
+    ),
+    (
+        "packet_error_rate = \"1%\"",
+        "gilbert = { to_bad = \"1%\", bad_error_rate = \"2\" }",
+        &[
+            "lacks `to_good`: expected `to_good = \"0.1\"`",
+            "`2` is not",
+        ],
     ),
     (
         "[[flows]]",

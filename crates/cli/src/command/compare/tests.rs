@@ -49,10 +49,11 @@ fn the_file_shipped_has_three_controls_over_a_satellite_and_on_the_ground() {
     assert_eq!(names, expected);
     for case in &cases {
         let link = &case.scenario.links["space"];
-        let drops = !link.forward.drops.is_empty();
+        let drops = link.forward.channels.under("drops").next().is_some();
         assert_eq!(drops, case.name.ends_with("drops"));
-        assert_eq!(link.forward.packet_error_rate.value() > 0.0, !drops);
-        assert!(link.reverse.drops.is_empty());
+        let loss = link.forward.channels.chance("packet_error_rate");
+        assert_eq!(loss.value() > 0.0, !drops);
+        assert!(link.reverse.channels.under("drops").next().is_none());
     }
     // What the simulator cannot do would show at once; two runs are alike in all but the seed.
     let simulated = runs::simulate(&cases[..1], 2).unwrap();

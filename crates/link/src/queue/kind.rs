@@ -1,0 +1,84 @@
+//! Kinds of queue, as their files declare them.
+
+use super::{Discipline, Limit};
+use crate::keys::{Fault, Key, Values};
+use bentpipe_base::{Bytes, Rate};
+
+/// What a queue may know of the direction that it is in.
+#[derive(Clone, Copy, Debug)]
+pub struct Line {
+    /// The rate at first.
+    pub rate: Option<Rate>,
+    /// The largest packet.
+    pub mtu: Bytes,
+}
+
+/// A kind of queue, as its file declares it.
+pub trait Kind<P> {
+    /// As scenarios name it.
+    const NAME: &'static str;
+    /// One line about it.
+    const SUMMARY: &'static str;
+    /// Its keys besides the limit.
+    const KEYS: &'static [Key] = &[];
+
+    /// What is wrong with a queue of this `limit` and these `values`.
+    fn faults(_limit: Limit, _values: &Values) -> Vec<Fault> {
+        Vec::new()
+    }
+
+    /// The queue.
+    ///
+    /// # Errors
+    /// What no queue can be, where [`faults`](Self::faults) were not asked for.
+    fn build(limit: Limit, values: &Values, line: &Line) -> Result<Discipline<P>, Fault>;
+}
+
+/// A kind of queue, of whatever packets.
+#[derive(Clone, Copy, Debug)]
+pub struct Spec {
+    /// As scenarios name it.
+    pub name: &'static str,
+    /// One line about it.
+    pub summary: &'static str,
+    /// Its keys besides the limit.
+    pub keys: &'static [Key],
+    /// What is wrong with a queue of such a limit and such values.
+    pub faults: fn(Limit, &Values) -> Vec<Fault>,
+}
+
+impl PartialEq for Spec {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Spec {
+    /// Each key at its default or its example.
+    pub fn examples(&self) -> Values {
+        Values::examples(self.keys)
+    }
+}
+
+/// One kind of queue of packets `P`.
+pub struct Entry<P> {
+    /// What is the same for all packets.
+    pub spec: Spec,
+    /// The queue of such a limit and such values.
+    pub build: fn(Limit, &Values, &Line) -> Result<Discipline<P>, Fault>,
+}
+
+impl<P> Entry<P> {
+    /// The entry of the kind `K`.
+    pub(super) const fn of<K: Kind<P>>() -> Self {
+        Self {
+            spec: Spec {
+                name: K::NAME,
+                summary: K::SUMMARY,
+                keys: K::KEYS,
+                faults: K::faults,
+            },
+            build: K::build,
+        }
+    }
+}
