@@ -1,3 +1,5 @@
+//! Writes captures (pcapng) at both ends of every link.
+
 use crate::addresses::Addresses;
 use crate::codec::Codec;
 use crate::{Observer, Packet, SimError};

@@ -1,3 +1,5 @@
+//! Why a scenario cannot be simulated.
+
 use bentpipe_base::Bytes;
 use bentpipe_link::keys::Fault;
 use thiserror::Error;

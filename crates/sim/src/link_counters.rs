@@ -1,3 +1,5 @@
+//! Counts what happened on one direction of a link.
+
 use bentpipe_base::{Bytes, DropCause, Fact, Instant, Observer};
 use core::time::Duration;
 

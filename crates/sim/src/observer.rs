@@ -1,3 +1,5 @@
+//! The contract of an observer, which sees every packet and segment of a run.
+
 use crate::{EndId, Packet};
 use bentpipe_base::Instant;
 use bentpipe_tcp::{Connection, Segment};

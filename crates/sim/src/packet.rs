@@ -1,3 +1,5 @@
+//! A packet of the simulator, the number of an end of a flow, and how proxies read such packets.
+
 use bentpipe_base::Bytes;
 use bentpipe_link::Length;
 use bentpipe_pep::SegmentView;

@@ -1,3 +1,5 @@
+//! The socket through which an application uses its connection, and the record of what passed there.
+
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_tcp::{Cause, Connection, Event, State};
 use bentpipe_wire::Payload;

@@ -1,3 +1,5 @@
+//! Records time-sequence series: what the source of each flow sent and what its receiver got, against time.
+
 use crate::{EndId, Observer};
 use bentpipe_base::{Instant, Seq};
 use bentpipe_scenario::Scenario;

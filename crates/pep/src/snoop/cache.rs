@@ -1,3 +1,5 @@
+//! The cache of one direction: copies of the data segments that the receiver has not acknowledged.
+
 use crate::Packet;
 use bentpipe_base::{Bytes, Instant, Seq};
 use std::collections::VecDeque;

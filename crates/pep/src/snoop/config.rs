@@ -1,3 +1,5 @@
+//! Snoop's parameters, and its two presets.
+
 use crate::Settings;
 use bentpipe_base::Bytes;
 use core::time::Duration;

@@ -1,3 +1,5 @@
+//! The agent's estimate of the round-trip time over the satellite link, and the timeout that follows from it.
+
 use super::config::{Config, Gain};
 use core::time::Duration;
 

@@ -1,3 +1,5 @@
+//! A source that sends without pause, and the sink that reads everything.
+
 use super::App;
 use crate::Socket;
 use bentpipe_base::{Bytes, Instant};

@@ -1,3 +1,5 @@
+//! A source that sends in bursts with pauses between, at a rate of its own.
+
 use super::App;
 use crate::Socket;
 use bentpipe_base::{Bytes, Instant, Rate, Stream};

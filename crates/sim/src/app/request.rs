@@ -1,3 +1,5 @@
+//! A client that asks on one connection again and again, and the server that answers.
+
 use super::App;
 use crate::Socket;
 use bentpipe_base::{Bytes, Instant};
