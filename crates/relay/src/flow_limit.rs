@@ -3,7 +3,7 @@
 //! Workers count; the supervising thread sets the bounds and decides by both. A bound that is crossed must not go
 //! unnoticed while the bounds change: either the worker sees the new bound and wakes the supervising thread, or that
 //! thread, which looks at the count after it has set the bound, sees the flow. The fences exclude that each sees what
-//! was before. `tests/room.rs` tries every order
+//! was before. `tests/flow_limit.rs` tries every order
 //! that the memory model allows.
 
 use super::sync::{AtomicUsize, Ordering, fence};
