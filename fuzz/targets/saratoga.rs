@@ -41,6 +41,7 @@ fn sender(congestion: Congestion) -> Sender {
         silence: Duration::from_secs(30),
         late_checksum: false,
         nonce: Some(0),
+        blind: false,
     };
     Sender::new(config, Instant::ZERO)
 }

@@ -196,6 +196,9 @@ impl Error {
             Failure::Vain => {
                 "the path drops packets of that length too, or a firewall what is no question; where longer fragments are dropped, `--packet` says from the start how long they may be"
             }
+            Failure::Unechoed => {
+                "nothing is deleted; a server that echoes no timestamps is to be sent none: `--no-timestamps`"
+            }
             Failure::Silence => {
                 "is `bentpipe saratoga serve` running there, and does UDP port 7542 pass? Run the same command again to go on where it was"
             }
@@ -214,7 +217,7 @@ impl Error {
             Self::Path { .. } | Self::LongPath { .. } => Code::DENIED,
             Self::Session { failure, .. } => match failure {
                 Failure::Peer(code) | Failure::Own(code) => *code,
-                Failure::Silence | Failure::Vain => Code::TERMINATED,
+                Failure::Silence | Failure::Vain | Failure::Unechoed => Code::TERMINATED,
             },
             Self::Unsealed { code, .. } => *code,
             Self::Checksum { .. } | Self::NoRate | Self::Unreachable { .. } => Code::UNSPECIFIED,

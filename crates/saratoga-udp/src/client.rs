@@ -1,10 +1,10 @@
 //! The client: it begins sessions that get, put, take, give, list and delete.
 
 use crate::beacon;
-use crate::endpoint::{Endpoint, Key as SessionKey, Link, Turn, key};
+use crate::endpoint::{Endpoint, Key as SessionKey, Link, Turn, key, nonce};
 use crate::job_queue::{Entry as Item, Full, JobQueue};
 use crate::session::{Preparing, Session, Work, most_at_once};
-use crate::{Error, Key};
+use crate::{Error, Key, session_id};
 use bentpipe_base::Rate;
 use bentpipe_saratoga::sender::Failure;
 use bentpipe_saratoga::{Inquiry, Receiver, Sender, refusal};
@@ -17,7 +17,6 @@ use bentpipe_sockets::timer;
 use bentpipe_sockets::udp::Udp;
 use bentpipe_wire::saratoga::{Capabilities, Code, Frame, Request, RequestKind, Willingness};
 use core::time::Duration;
-use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -47,6 +46,8 @@ pub struct Client {
     endpoint: Endpoint,
     server: SocketAddr,
     config: ClientConfig,
+    /// Makes the Ids of its sessions others than those of any client before.
+    fresh: u32,
 }
 
 /// Between two looks at whether to stop.
@@ -96,6 +97,7 @@ impl Client {
             endpoint,
             server,
             config,
+            fresh: nonce(),
         })
     }
 
@@ -449,6 +451,7 @@ impl Client {
             } => {
                 let (local, remote, give) = (local.clone(), remote.clone(), *give);
                 let (link, peer, algorithm) = (*link, self.server, self.config.checksum);
+                let blind = request.is_none();
                 let prepare = move |_: &_| {
                     let (metadata, file, was) = announce(&local, &remote, id, algorithm)?;
                     let original = match give {
@@ -459,7 +462,8 @@ impl Client {
                         )?),
                         false => None,
                     };
-                    let config = Endpoint::sending(&link, metadata, request, peer, sealed);
+                    let mut config = Endpoint::sending(&link, metadata, request, peer, sealed);
+                    config.blind = blind;
                     let (sender, source) = (
                         Sender::new(config, timer::now()),
                         Source::file(file, was, None),
@@ -482,8 +486,10 @@ impl Client {
             } => {
                 let source = Source::stdin(spool()?);
                 let source = source.map_err(Error::file("read", "standard input"))?;
-                let config =
+                let blind = request.is_none();
+                let mut config =
                     Endpoint::sending(link, stream(remote, id), request, self.server, sealed);
+                config.blind = blind;
                 let outgoing = Outgoing::new(Sender::new(config, now), source, remote.clone());
                 Work::Sending(Box::new(outgoing))
             }
@@ -517,42 +523,11 @@ impl Client {
         request
     }
 
-    /// The Id of a job's session: the same when the job is begun again on this machine, another for every other.
-    /// Who does not know the machine's own Id cannot guess it.
+    /// The Id of a job's session.
     fn id(&self, job: &Job) -> u32 {
-        let here = std::env::current_dir().unwrap_or_default();
-        let what = match job {
-            Job::Get {
-                target: Target::File(_, path),
-                ..
-            } => format!("get {path}"),
-            Job::Get { .. } => format!("get {}", std::process::id()),
-            Job::Put {
-                local: Some(path), ..
-            } => format!("put {}", path.display()),
-            Job::Put { .. } => format!("put {}", std::process::id()),
-            Job::List { .. } => format!("list {}", std::process::id()),
-            Job::Delete { .. } => format!("delete {}", std::process::id()),
-        };
-        let text = format!(
-            "{}\n{}\n{what}\n{}\n{}",
-            machine().trim(),
-            here.display(),
-            job.remote(),
-            self.server
-        );
-        let digest = Sha256::digest(text);
-        u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]])
+        let echoed = self.config.link.timestamps && self.asks(job);
+        session_id::of(job, self.server, self.fresh, echoed)
     }
-}
-
-/// What tells this machine from others with the same command, such as those behind one NAT.
-fn machine() -> String {
-    let id = std::fs::read_to_string("/etc/machine-id");
-    // Containers often have none; their names differ.
-    id.ok()
-        .filter(|id| !id.trim().is_empty())
-        .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into())
 }
 
 /// For who wonders what a command waits for.

@@ -147,6 +147,7 @@ impl Endpoint {
             silence: link.silence,
             late_checksum: false,
             nonce: link.timestamps.then(nonce),
+            blind: false,
         }
     }
 
@@ -363,8 +364,8 @@ fn content(link: &Link, metadata: &Metadata, peer: SocketAddr, sealed: bool) -> 
     (most, overhead + seal)
 }
 
-/// A secret for the timestamps of a session.
-fn nonce() -> u32 {
+/// A secret for the timestamps of a session, and for the Ids of a client's.
+pub(crate) fn nonce() -> u32 {
     // Without random numbers a server does not start; a client has chosen its peer.
     getrandom::u32().unwrap_or_default()
 }

@@ -22,6 +22,7 @@ mod reachability;
 mod seal;
 pub mod serve;
 mod session;
+mod session_id;
 
 pub use authenticate::Key;
 pub use bentpipe_saratoga_files::{Error, Tree, checksum, is_of_a_part, path, posix_times};

@@ -278,7 +278,9 @@ impl Session {
         };
         let settled = match &frame {
             // Another is of a peer that began anew.
-            Frame::Request(request) if !self.serves(request) => return false,
+            Frame::Request(request) if !self.serves(request) || self.is_asked_anew() => {
+                return false;
+            }
             // It may be the proof that was asked for.
             Frame::Status(status) => self.is_proven() || status.timestamp.is_none(),
             _ => true,
@@ -319,6 +321,12 @@ impl Session {
         // A REQUEST is authenticated by itself.
         let request = matches!(Frame::parse(datagram), Ok((Frame::Request(_), _)));
         request.then_some(datagram)
+    }
+
+    /// Whether a REQUEST like its own begins another session: who sends it has begun anew, once all is here. To repeat that
+    /// all is here would be said of content that never came. (With a key the REQUEST itself tells.)
+    const fn is_asked_anew(&self) -> bool {
+        self.seals.is_none() && self.is_verified()
     }
 
     fn doubtful(&self) -> Option<&Doubtful> {

@@ -1,12 +1,16 @@
 //! The side of a session that wants the content.
 
+mod interface;
+
+pub use interface::{Config, Event, Kept};
+
 use crate::MAX_STRETCHES;
-use crate::report::{HoleEnd, Report, refusal};
+use crate::report::{Report, refusal};
 use crate::sender::Failure;
 use crate::timing::Timing;
-use bentpipe_base::{Bytes, Instant, Machine, Ranges};
+use bentpipe_base::{Instant, Machine, Ranges};
 use bentpipe_wire::saratoga::{
-    Checksum, Code, Data, Frame, Kind, Metadata, Request, RequestKind, Timestamp, Width,
+    Checksum, Code, Data, Frame, Kind, Metadata, RequestKind, Timestamp, Width,
 };
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -19,65 +23,6 @@ const SLACK: Duration = Duration::from_millis(20);
 const PATIENCE: u32 = 4;
 /// STATUS frames that wait to be transmitted at most.
 const MOST_WAITING: usize = 64;
-
-/// What to receive, and how.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// The session.
-    pub session: u32,
-    /// Asked until the peer begins: a get, take or list. `None`: the peer has asked, or began.
-    pub request: Option<Request>,
-    /// The width of STATUS until METADATA tells that of the session.
-    pub width: Width,
-    /// What an earlier session left, if anything.
-    pub kept: Option<Kept>,
-    /// Content that is stored before METADATA tells what it is; none when something is kept.
-    pub unannounced: Bytes,
-    /// How holes are written.
-    pub hole_end: HoleEnd,
-    /// Octets of a STATUS frame at most.
-    pub room: usize,
-    /// How long the peer may say nothing before it counts as gone.
-    pub silence: Duration,
-    /// How long the last word is repeated to a peer that missed it.
-    pub linger: Duration,
-}
-
-/// What an earlier session has stored of a content.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
-    /// Of which content.
-    pub metadata: Metadata,
-    /// The stretches that are stored.
-    pub have: Ranges,
-}
-
-/// What a receiver tells its driver.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// This is what comes; refuse it by [`Receiver::refuse`]. [`Receiver::have`] tells what of it is
-    /// stored already.
-    Announced {
-        /// What comes.
-        metadata: Box<Metadata>,
-        /// What was kept is of the same content.
-        resumed: bool,
-    },
-    /// The payload of the DATA that was just put in belongs at `offset`.
-    Store {
-        /// Where in the content.
-        offset: u64,
-        /// Octets; all of the payload.
-        len: u32,
-    },
-    /// All is stored: verify it, then call [`Receiver::verified`] or [`Receiver::refuse`].
-    Complete,
-    /// Verified, and the peer had time to hear of it.
-    Done,
-    /// It is over without that; after it was verified, the peer says that it did not delete what was taken, or does
-    /// not say that it did.
-    Failed(Failure),
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -116,6 +61,8 @@ pub struct Receiver {
     ask_at: Instant,
     /// When it was asked first, until there is an answer.
     asked_at: Option<Instant>,
+    /// Something else came under the session's Id since all was here: nothing more is said of it.
+    superseded: bool,
     /// The peer says what became of its original, which this side waits for.
     awaits_word: bool,
     out: VecDeque<Frame>,
@@ -144,6 +91,7 @@ impl Receiver {
             questions: Timing::new(now),
             ask_at: now,
             asked_at: None,
+            superseded: false,
             awaits_word: false,
             out: VecDeque::new(),
             events: VecDeque::new(),
@@ -165,7 +113,10 @@ impl Receiver {
             let linger = self.config.linger;
             self.ask_at = now + NUDGE;
             self.state = State::Complete(now + linger);
-            self.say_complete();
+            match self.superseded {
+                true => self.is_superseded(),
+                false => self.say_complete(),
+            }
         }
     }
 
@@ -244,6 +195,10 @@ impl Receiver {
     fn announce(&mut self, metadata: Metadata, now: Instant) {
         self.hear(now);
         if matches!(self.state, State::Verifying | State::Complete(_)) {
+            let known = self.metadata.as_ref();
+            if !known.is_some_and(|known| same_content(known, &metadata)) {
+                self.is_superseded();
+            }
             return;
         }
         if let Some(known) = &mut self.metadata
@@ -296,6 +251,23 @@ impl Receiver {
         }
     }
 
+    /// What comes under the session's Id is of another content: its sender began anew, and what is said of this one would
+    /// count for that one.
+    fn is_superseded(&mut self) {
+        self.superseded = true;
+        if matches!(self.state, State::Complete(_)) && !self.awaits_word {
+            self.out.clear();
+            self.done();
+        }
+    }
+
+    /// Whether `data` may be of the content that is all here.
+    fn is_known(&self, data: &Data) -> bool {
+        let (end, size) = (data.offset + u128::from(data.len), self.size);
+        let fits = size.is_some_and(|size| end <= size.into() && (!data.end || end == size.into()));
+        fits && self.fits(data).is_ok()
+    }
+
     /// DATA arrives: as [`Machine::input`], but tells at once whether its payload is to be stored, at
     /// the frame's offset, instead of by an event. What the payload completes comes as an event.
     pub fn input_data(&mut self, data: &Data, now: Instant) -> bool {
@@ -303,6 +275,14 @@ impl Receiver {
             return false;
         }
         self.hear(now);
+        if matches!(self.state, State::Verifying | State::Complete(_)) {
+            if !self.is_known(data) {
+                self.is_superseded();
+                return false;
+            }
+            // All may have been here before any DATA came: the sender wants an echo even so.
+            self.highest.1 = data.timestamp.or(self.highest.1);
+        }
         match self.state {
             State::Complete(_) => {
                 self.state = State::Complete(now + self.config.linger);
@@ -471,6 +451,9 @@ impl Receiver {
     }
 
     fn say_complete(&mut self) {
+        if self.superseded {
+            return;
+        }
         let size = self.size.unwrap_or(0);
         let status = self.frame(true, self.highest.1, size).status(size);
         self.out.clear();

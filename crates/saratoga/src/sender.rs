@@ -72,6 +72,8 @@ pub struct Sender {
     farewell: Option<Frame>,
     /// A STATUS of the peer has echoed a timestamp of this session.
     echoes: bool,
+    /// When the peer said first that it has all, and echoed nothing of this session.
+    claimed_at: Option<Instant>,
     /// A timestamp of the peer's, to be echoed: it wants to know whether we hear it.
     echo_due: Option<Timestamp>,
     /// The peer is of our kind: it waits for a word that its last one was heard.
@@ -116,6 +118,7 @@ impl Sender {
             all_sent_at: None,
             farewell: None,
             echoes: false,
+            claimed_at: None,
             echo_due: None,
             acknowledges: config.late_checksum || config.metadata.checksum.is_later(),
             event: None,
@@ -232,6 +235,12 @@ impl Sender {
             self.state = State::Over;
             self.event = Some(event);
         }
+    }
+
+    /// When a peer counts as one that echoes nothing, though it says that it has all.
+    fn unechoed_at(&self) -> Instant {
+        let claimed = self.claimed_at.filter(|_| !self.echoes);
+        claimed.map_or(Instant::MAX, |at| at + self.config.silence)
     }
 
     fn want_metadata(&mut self, now: Instant) {
@@ -421,6 +430,8 @@ impl Machine for Sender {
             Failure::Silence
         } else if self.reach.vain_since().is_some_and(vain) {
             Failure::Vain
+        } else if self.unechoed_at() <= now {
+            Failure::Unechoed
         } else {
             return;
         };
@@ -474,6 +485,7 @@ impl Machine for Sender {
         let rate = self.tfrc.as_ref().map_or(Instant::MAX, Tfrc::deadline);
         let vain = self.reach.vain_since();
         let vain = vain.map_or(Instant::MAX, |at| at + self.config.silence);
+        let vain = vain.min(self.unechoed_at());
         Some(line.min(silent).min(vain).min(rate))
     }
 }

@@ -109,6 +109,7 @@ fn what_looks_complete_but_is_not_ends_nothing() {
     // An empty file is not complete because the peer agrees to begin.
     let config = sender::Config {
         request: Some(request(RequestKind::Put)),
+        nonce: None,
         ..sending(0)
     };
     let mut sender = Sender::new(config, at(0));
@@ -313,4 +314,68 @@ fn a_stream_is_done_when_its_end_was_heard() {
     assert_eq!(events(&mut sender), []);
     sender.input((), all(end), at(1250));
     assert_eq!(events(&mut sender), [sender::Event::Done]);
+}
+
+/// A word that all is there may be of an earlier session with the same Id and ports, of other content: it counts only with a
+/// timestamp of this one, and who never echoes any is no peer of which anything could be deleted.
+#[test]
+fn that_all_is_there_counts_only_with_an_echo_of_this_session() {
+    let complete = |timestamp| {
+        Frame::Status(Status {
+            timestamp,
+            ..status(SIZE, SIZE, &[])
+        })
+    };
+    let stamp_of = |sent: Vec<Frame>| {
+        let mut stamps = sent.iter().filter_map(|frame| match frame {
+            Frame::Data(data) => data.timestamp,
+            _ => None,
+        });
+        stamps.next_back()
+    };
+    let begun = |nonce, blind| {
+        let config = sender::Config {
+            nonce,
+            blind,
+            ..sending(SIZE)
+        };
+        let mut sender = Sender::new(config, at(0));
+        let sent = (0..50).flat_map(|millis| frames(&mut sender, at(millis)));
+        let stamp = stamp_of(sent.collect());
+        (sender, stamp)
+    };
+    let (_, earlier) = begun(Some(1), false);
+    let (mut sender, own) = begun(Some(2), false);
+    for stale in [None, earlier] {
+        sender.input((), complete(stale), at(100));
+        assert_eq!(events(&mut sender), []);
+        assert_eq!(sender.progress().arrived, 0);
+    }
+    sender.input((), complete(own), at(200));
+    assert_eq!(events(&mut sender), [sender::Event::Done]);
+
+    let (mut sender, _) = begun(Some(2), false);
+    for second in 1..40 {
+        let now = at(1000 * second);
+        frames(&mut sender, now);
+        sender.input((), complete(earlier), now);
+        sender.timeout(now);
+    }
+    let unechoed = sender::Event::Failed(Failure::Unechoed);
+    assert_eq!(events(&mut sender), [unechoed]);
+
+    // Of who is sent no timestamps, or was asked nothing, no echo is to be had; but one that has echoed goes on so.
+    for (nonce, blind) in [(None, false), (Some(2), true)] {
+        let (mut sender, _) = begun(nonce, blind);
+        sender.input((), complete(None), at(100));
+        assert_eq!(events(&mut sender), [sender::Event::Done]);
+    }
+    let (mut sender, own) = begun(Some(2), true);
+    let hole = Status {
+        timestamp: own,
+        ..status(0, SIZE, &[(0, 99)])
+    };
+    sender.input((), Frame::Status(hole), at(100));
+    sender.input((), complete(None), at(200));
+    assert_eq!(events(&mut sender), []);
 }

@@ -169,6 +169,47 @@ fn a_receiver_reports_when_asked_and_completes_in_the_words_of_the_draft() {
 }
 
 /// A C++ peer of 2015 never asks, never says that it is at its end, and waits to be told.
+/// What comes under the Id of a session of which all is here, and is of another content, is of a sender that began anew: a
+/// word that all is here would count for what has not arrived.
+#[test]
+fn another_content_is_not_told_to_be_here() {
+    let other = |frame| match frame {
+        Frame::Metadata(mut metadata) => {
+            metadata.entry.modified.0 += 10;
+            Frame::Metadata(metadata)
+        }
+        frame => frame,
+    };
+    let long = Frame::Data(Data {
+        end: false,
+        ..data(SIZE, 100)
+    });
+    for (frame, verified_before) in [
+        (other(announced(SIZE)), true),
+        (other(announced(SIZE)), false),
+        (long.clone(), true),
+        (long, false),
+    ] {
+        let mut receiver = Receiver::new(receiving(), at(0));
+        receiver.input((), announced(SIZE), at(0));
+        for i in 0..10 {
+            receiver.input((), Frame::Data(data(1444 * i, 1444)), at(10));
+        }
+        if verified_before {
+            receiver.verified(at(20));
+        }
+        assert!(frames(&mut receiver, at(30)).len() <= 2);
+        receiver.input((), frame.clone(), at(40));
+        if !verified_before {
+            receiver.verified(at(50));
+        }
+        let complete = |said: &Frame| matches!(said, Frame::Status(said) if !said.incomplete && said.holes.is_empty());
+        let said = frames(&mut receiver, at(60));
+        assert!(!said.iter().any(complete), "{frame:?}: {said:?}");
+        assert_eq!(events(&mut receiver).last(), Some(&Event::Done));
+    }
+}
+
 #[test]
 fn a_sender_that_never_asks_is_told_of_its_holes() {
     let mut receiver = Receiver::new(receiving(), at(0));

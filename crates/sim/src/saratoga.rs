@@ -145,6 +145,7 @@ impl SaratogaEndpoint {
             late_checksum: false,
             // Nobody forges anything in the simulator: the secret need not be one.
             nonce: Some(0),
+            blind: false,
         }
     }
 
@@ -164,7 +165,7 @@ impl SaratogaEndpoint {
 
     fn hear(&mut self, now: Instant) {
         let failed = |failure: Failure| match failure {
-            Failure::Silence | Failure::Vain => Cause::TimedOut,
+            Failure::Silence | Failure::Vain | Failure::Unechoed => Cause::TimedOut,
             Failure::Peer(Code::OK) | Failure::Own(_) => Cause::Local,
             Failure::Peer(_) => Cause::Reset,
         };

@@ -6,6 +6,7 @@ use crate::authenticate::{Novelty, Proof, is_signed, signature};
 use crate::endpoint::{Key, key};
 use crate::seal::{Seal, Side};
 use crate::session::{PeerValidation, Session, Work};
+use crate::session_id::may_be_anew;
 use bentpipe_saratoga::sender::Failure;
 use bentpipe_saratoga::{echo, refusal};
 use bentpipe_saratoga_files::{WIDEST, network, path};
@@ -189,7 +190,11 @@ impl Server {
         };
         let allowed = match request.kind {
             RequestKind::Put | RequestKind::Give => self.config.put,
-            RequestKind::Take | RequestKind::Delete => self.config.delete,
+            // Without timestamps only a fresh Id tells that what arrived is of this session, and only our kind has one.
+            RequestKind::Take => {
+                self.config.delete && (self.endpoint.link().timestamps || request.late_checksum)
+            }
+            RequestKind::Delete => self.config.delete,
             _ => true,
         };
         let seal = self.seal(request).filter(|_| trusted);
@@ -390,7 +395,8 @@ impl Server {
         let now = timer::now();
         let proven = validation != PeerValidation::Unproven;
         let old = self.endpoint.sessions.iter().find(|(other, session)| {
-            let same = other.0.ip() == key.0.ip() && other.1 == key.1;
+            let moved = other.0.ip() == key.0.ip() && may_be_anew(other.1, key.1);
+            let same = other.0 == key.0 || moved;
             let anew = same && (proven || session.is_quiet(now));
             let gives_way = anew || proven && !session.is_proven();
             gives_way && session.path == path && matches!(session.work, Work::Receiving(_))

@@ -1,11 +1,12 @@
 //! What lies between a client and a server, and sees the session that passes.
 
+use std::collections::VecDeque;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Clients talk to its address as if it were the server's; the server hears them from one port of 127.0.0.1.
 pub(crate) struct Line {
@@ -58,6 +59,62 @@ impl Line {
     /// The Id of the session that passes, and where its client is.
     pub(crate) fn first(&self) -> (u32, SocketAddr) {
         self.first.recv().unwrap()
+    }
+}
+
+/// A way with a delay on each side, by which the server hears every client from the same port: what it says to one that is
+/// gone reaches the next.
+pub(crate) fn delayed(server: SocketAddr, delay: Duration) -> Delayed {
+    let [near, far] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    let address = near.local_addr().unwrap();
+    for socket in [&near, &far] {
+        let pause = Duration::from_micros(100);
+        socket.set_read_timeout(Some(pause)).unwrap();
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&stop);
+    let thread = std::thread::spawn(move || {
+        let (mut buffer, mut client) = ([0; 70_000], None);
+        let mut ways = [VecDeque::new(), VecDeque::new()];
+        while !asked.load(Ordering::Relaxed) {
+            for (way, socket) in ways.iter_mut().zip([&near, &far]) {
+                while let Ok((len, from)) = socket.recv_from(&mut buffer) {
+                    if from != server {
+                        client = Some(from);
+                    }
+                    way.push_back((Instant::now() + delay, buffer[..len].to_vec()));
+                }
+            }
+            let now = Instant::now();
+            let ends = [(&far, Some(server)), (&near, client)];
+            for (way, (socket, to)) in ways.iter_mut().zip(ends) {
+                while way.front().is_some_and(|(at, _)| *at <= now)
+                    && let Some((_, octets)) = way.pop_front()
+                {
+                    // The one that is gone may have been the last.
+                    let _ = to.map(|to| socket.send_to(&octets, to));
+                }
+            }
+        }
+    });
+    Delayed {
+        address,
+        stop,
+        thread: Some(thread),
+    }
+}
+
+/// See [`delayed`].
+pub(crate) struct Delayed {
+    pub(crate) address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Delayed {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 

@@ -29,6 +29,10 @@ pub struct Config {
     /// A secret in the timestamps of DATA, drawn at random for the session: a STATUS that echoes it is of
     /// somebody whom DATA reaches. `None`: DATA has no timestamps, for peers that cannot read them.
     pub nonce: Option<u32>,
+    /// The peer was asked nothing, and may echo nothing: until it has, its word that it has all counts without an echo.
+    /// The session's Id must then be one that no earlier session had, or a word on that one, which is still on its way,
+    /// would count for this one.
+    pub blind: bool,
 }
 
 /// What a sender does about others on the path.
@@ -67,6 +71,11 @@ pub enum Failure {
         "the peer answers, but none of the content reaches it; what was sent last were short packets"
     )]
     Vain,
+    /// The peer says that it has all, but what it says may be of an earlier session: it echoes nothing of this one.
+    #[error(
+        "the peer says that all is there, and does not show that it means this transfer: it echoes no timestamp of it"
+    )]
+    Unechoed,
 }
 
 /// How far a sender has come.

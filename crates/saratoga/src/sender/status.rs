@@ -49,7 +49,11 @@ impl Sender {
         }
         // Whatever else it says: a peer that lacks nothing has all, even if an older list of holes
         // comes in later.
-        if self.completes(status) && self.knows_the_end(echo, now) {
+        let completes = self.completes(status);
+        if completes && !self.is_of_now(echo) {
+            // It may be of an earlier session with the same Id and ports: the next question will show.
+            self.claimed_at.get_or_insert(now);
+        } else if completes && self.knows_the_end(echo, now) {
             self.progress.arrived = self.available;
             // A peer that was asked to receive would remember the session for long without the word; one of
             // another kind has no use for it.
@@ -78,6 +82,13 @@ impl Sender {
             && !status.incomplete
             && status.holes.is_empty()
             && status.progress >= self.available.into()
+    }
+
+    /// Whether a report with this `echo` is of this session: who echoes its timestamp has heard of it. A peer that was sent
+    /// none cannot show it.
+    fn is_of_now(&self, echo: Option<(u64, Instant)>) -> bool {
+        let expected = self.config.nonce.is_some() && (self.echoes || !self.config.blind);
+        echo.is_some() || !expected
     }
 
     /// Whether the report is of after the peer knew where the content ends: of a stream it may have all that was
@@ -123,7 +134,9 @@ impl Sender {
             .holes
             .first()
             .map_or(progress, |hole| clipped(hole.first));
-        self.progress.arrived = self.progress.arrived.max(progress.min(lowest).min(sent));
+        if self.is_of_now(echo) {
+            self.progress.arrived = self.progress.arrived.max(progress.min(lowest).min(sent));
+        }
         // An end that is exclusive costs an octet too many, which is less than one missing.
         let holes = status.holes.iter().filter(|hole| hole.first <= hole.last);
         let holes = holes.map(|hole| {

@@ -64,6 +64,7 @@ pub(crate) fn sending(size: u64) -> sender::Config {
         silence: Duration::from_secs(30),
         late_checksum: false,
         nonce: Some(0x6e6f_6e63),
+        blind: false,
     }
 }
 
@@ -144,9 +145,13 @@ pub(crate) fn announced(size: u64) -> Frame {
     Frame::Metadata(metadata(size, Kind::File))
 }
 
-/// A sender that has sent all ten packets of its file, and when.
+/// A sender that has sent all ten packets of its file, unasked, and when.
 pub(crate) fn all_sent() -> (Sender, Instant) {
-    let mut sender = Sender::new(sending(SIZE), Instant::ZERO);
+    let config = sender::Config {
+        blind: true,
+        ..sending(SIZE)
+    };
+    let mut sender = Sender::new(config, Instant::ZERO);
     let mut now = Instant::ZERO;
     while sender.all_sent_at().is_none() {
         frames(&mut sender, now);
