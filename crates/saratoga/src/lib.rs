@@ -26,6 +26,7 @@ mod repair;
 mod report;
 pub mod sender;
 mod stamp;
+mod stretches;
 mod tfrc;
 mod timing;
 mod window;
