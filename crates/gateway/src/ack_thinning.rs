@@ -59,6 +59,7 @@ impl AckThinner {
             hook: Hook::Output,
             place: PLACE,
             queues: &[(marks.acknowledging(), queues.first())],
+            marked: None,
             looped: None,
         };
         let families = &[TableFamily::Ip, TableFamily::Ip6];

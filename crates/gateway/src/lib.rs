@@ -27,6 +27,7 @@ mod congestion;
 mod descriptor_budget;
 mod gateway;
 mod handle;
+mod local_chains;
 mod manage;
 mod shutdown;
 mod status;

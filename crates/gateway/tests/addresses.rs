@@ -352,9 +352,9 @@ fn conntrack_and_a_drop_invalid_rule_change_nothing() {
     assert_eq!(entries.unwrap().trim(), "0");
 }
 
-/// A firewall that lets nothing in needs the one rule of docs/contract.md.
+/// A firewall that lets nothing in spares the queue by the one rule of docs/contract.md.
 #[test]
-fn a_closed_firewall_needs_one_rule() {
+fn a_closed_firewall_may_let_ours_by() {
     need!(Root, Tproxy);
     let (stage, gateway) = splitting();
     let firewall = "table inet firewall {
@@ -371,6 +371,7 @@ fn a_closed_firewall_needs_one_rule() {
         server.read_exact(&mut [0; 6]).unwrap();
     }
     eventually("both connections", || gateway.meter.read().connected == 2);
+    assert_eq!(gateway.meter.read().past_chains, 0, "no packet is queued");
 }
 
 /// Another transparent proxy of this machine, with rules and a mark of its own: its packets stay as they are, tracked and

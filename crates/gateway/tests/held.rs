@@ -38,6 +38,7 @@ impl Answers {
                 hook: Hook::Output,
                 place: -301,
                 queues: &[(TAG, queues.first())],
+                marked: None,
                 looped: None,
             };
             Self {

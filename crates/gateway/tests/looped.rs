@@ -68,7 +68,7 @@ fn is_split(rule: &str, handshake: Handshake) {
 
 const LED_AWAY: &str = "type route hook output priority mangle; meta l4proto tcp meta mark set 16";
 
-/// Rules that let no copy through, and of which family their table is.
+/// Rules that let no copy through, and of which family their table is. Past that of an input chain a queue leads.
 const LOSE: [(&str, &str); 4] = [
     (
         "inet",
@@ -90,8 +90,8 @@ const LOSE: [(&str, &str); 4] = [
 fn where_no_copy_arrives_nothing_is_left_hanging() {
     need!(Root, Tproxy);
     std::thread::scope(|scope| {
-        for rule in LOSE {
-            scope.spawn(move || HANDSHAKES.map(|handshake| passes(rule, handshake)));
+        for rule in &LOSE[1..] {
+            scope.spawn(move || HANDSHAKES.map(|handshake| passes(*rule, handshake)));
         }
         scope.spawn(translated_passes);
         scope.spawn(passes_without_queues);

@@ -333,38 +333,6 @@ fn a_proxy_for_the_gateways_own_programs_gets_no_dial() {
     }
 }
 
-/// What the gateway's own programs may not do, its dials may not either: the clients' connections pass. With a rule for
-/// what the gateway sends they are split.
-#[test]
-fn a_firewall_against_the_gateways_own_programs_leaves_nothing_hanging() {
-    need!(Root, Tproxy);
-    let stage = Stage::new();
-    stage.apply(
-        "table inet own { chain out { type filter hook output priority filter; policy drop;
-           ct state established,related accept
-           tcp dport 7 meta mark and 0xff000000 == 0x62000000 accept
-           tcp sport 7 meta mark and 0xff000000 == 0x62000000 accept
-           meta l4proto ipv6-icmp accept
-         } }",
-    );
-    let gateway = stage.split_after(Handshake::EndToEnd);
-    for ip in Ip::BOTH {
-        let listener = stage.listen(ip);
-        for patience in [FIRST, AT_ONCE] {
-            let (address, took) = seen(&stage, &listener);
-            assert_eq!(address, ip.client());
-            assert!(took < patience, "{took:?}");
-        }
-    }
-    assert_eq!(gateway.meter.read().accepted, 0);
-    for (count, ip) in Ip::BOTH.into_iter().enumerate() {
-        let listener = support::listen::listen_at(&stage.server, ip.server(), 7);
-        let (_, took) = seen(&stage, &listener);
-        assert!(took < AT_ONCE, "{took:?}");
-        assert_eq!(gateway.meter.read().connected, count as u64 + 1);
-    }
-}
-
 /// A route that asks by what interface a packet came is not the dial's. It leaves by no other leg's interface, and the
 /// client's own SYN goes its way.
 #[test]

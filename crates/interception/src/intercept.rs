@@ -229,6 +229,7 @@ fn load_hold(rules: &Ruleset, queues: &[(u32, u16)]) -> Result<HoldTable, NftErr
         hook: Hook::Forward,
         place: HOOK_PRIORITY + 1,
         queues,
+        marked: None,
         looped: Some(rules.marks.for_workers()),
     };
     HoldTable::load(families, &holding)

@@ -17,23 +17,26 @@ use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// NFNL_SUBSYS_QUEUE with NFQNL_MSG_PACKET, _VERDICT, _CONFIG.
+/// NFNL_SUBSYS_QUEUE with NFQNL_MSG_PACKET, _VERDICT, _CONFIG, _VERDICT_BATCH.
 const PACKET: u16 = 3 << 8;
 const VERDICT: u16 = 3 << 8 | 1;
 const CONFIG: u16 = 3 << 8 | 2;
+const VERDICTS: u16 = 3 << 8 | 3;
 /// Attributes of a packet.
 const PACKET_HEADER: u16 = 1;
 const PAYLOAD: u16 = 10;
 /// Attributes of a verdict.
 const VERDICT_HEADER: u16 = 2;
 const MARK: u16 = 3;
-/// Attributes of a configuration, and the flag by which a full queue lets packets go on.
+/// Attributes of a configuration, and its flags: a full queue lets packets go on; packets longer than the MTU, which
+/// the interface will cut (GSO) or has put together (GRO), come whole.
 const COMMAND: u16 = 1;
 const PARAMETERS: u16 = 2;
 const MOST_WAITING: u16 = 3;
 const FLAG_MASK: u16 = 4;
 const FLAGS: u16 = 5;
 const FAIL_OPEN: u32 = 1;
+const WHOLE: u32 = 4;
 
 /// The most of a packet that is seen: the longest headers, and room.
 const SEEN: u32 = 512;
@@ -86,6 +89,29 @@ pub enum Verdict {
     Pass,
     /// It goes on with this mark.
     PassMarked(u32),
+    /// It goes on behind the hook that the rule is in: none of that hook's later chains is asked, whose ever they
+    /// are (NF_STOP, which nothing but a queue's reader can say).
+    PassHook,
+}
+
+impl Verdict {
+    /// NF_DROP, NF_ACCEPT, NF_STOP.
+    fn number(self) -> u32 {
+        match self {
+            Self::Drop => 0,
+            Self::Pass | Self::PassMarked(_) => 1,
+            Self::PassHook => 5,
+        }
+    }
+}
+
+/// What is seen of packets that wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum View {
+    /// Their headers; those of GSO one by one.
+    Headers,
+    /// Nothing but that they are there.
+    Nothing,
 }
 
 impl Queues {
@@ -99,12 +125,25 @@ impl Queues {
         all.pop().ok_or(io::ErrorKind::InvalidInput.into())
     }
 
+    /// The same without what is in the packets, which come whole however long they are (GSO, GRO).
+    ///
+    /// # Errors
+    /// As [`Queues::open`].
+    pub fn open_blind(count: u16, most: u32) -> io::Result<Self> {
+        let mut all = Self::find((1, count), most, View::Nothing)?;
+        all.pop().ok_or(io::ErrorKind::InvalidInput.into())
+    }
+
     /// Takes a range of `each` queues for each of `readers`, who have a socket of their own: queue
     /// `n` of the range is that of reader `n % readers`. Otherwise as [`Queues::open`].
     ///
     /// # Errors
     /// As [`Queues::open`].
     pub fn open_for(readers: u16, each: u16, most: u32) -> io::Result<Vec<Self>> {
+        Self::find((readers, each), most, View::Headers)
+    }
+
+    fn find((readers, each): (u16, u16), most: u32, view: View) -> io::Result<Vec<Self>> {
         let mut result = Err(io::ErrorKind::AddrInUse.into());
         let count = readers.saturating_mul(each);
         for attempt in 0..ATTEMPTS {
@@ -114,7 +153,7 @@ impl Queues {
             let Some(first) = first.filter(|first| first.checked_add(count).is_some()) else {
                 break;
             };
-            let open = |reader| Self::take(first, count, (reader, readers), most);
+            let open = |reader| Self::take(first, count, (reader, readers), (most, view));
             // Closing the sockets gives back the part of a range that was free.
             match (0..readers).map(open).collect() {
                 Ok(all) => return Ok(all),
@@ -125,14 +164,19 @@ impl Queues {
     }
 
     /// Takes every queue of a range that is the reader's.
-    fn take(first: u16, count: u16, (reader, readers): (u16, u16), most: u32) -> io::Result<Self> {
+    fn take(
+        first: u16,
+        count: u16,
+        (reader, readers): (u16, u16),
+        (most, view): (u32, View),
+    ) -> io::Result<Self> {
         let socket = netfilter::open()?;
         // Without CAP_NET_ADMIN in the first namespace, as large as it may be.
         sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER)
             .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER))?;
         (reader..count)
             .step_by(readers.into())
-            .try_for_each(|queue| bind(&socket, first + queue, most))?;
+            .try_for_each(|queue| bind(&socket, first + queue, most, view))?;
         Ok(Self {
             socket,
             first,
@@ -216,9 +260,7 @@ impl Queues {
         let mut verdicts = self.verdicts.borrow_mut();
         let header = (VERDICT, REQUEST);
         netfilter::put(&mut verdicts, header, (0, self.first + queue), |bytes| {
-            let number = u32::from(verdict != Verdict::Drop);
-            let header = [number.to_be_bytes(), id.to_be_bytes()].concat();
-            put(bytes, VERDICT_HEADER, &header);
+            put(bytes, VERDICT_HEADER, &verdict_header(verdict, id));
             if let Verdict::PassMarked(mark) = verdict {
                 put(bytes, MARK, &mark.to_be_bytes());
             }
@@ -226,6 +268,16 @@ impl Queues {
         let many = verdicts.len() >= KEPT;
         drop(verdicts);
         if many { self.tell() } else { Ok(()) }
+    }
+
+    /// Decides about all packets that wait in queue `queue`, up to and with packet `id`. The kernel hears of it at
+    /// [`Queues::tell`].
+    pub fn give_up_to(&self, queue: u16, id: u32, verdict: Verdict) {
+        let mut verdicts = self.verdicts.borrow_mut();
+        let header = (VERDICTS, REQUEST);
+        netfilter::put(&mut verdicts, header, (0, self.first + queue), |bytes| {
+            put(bytes, VERDICT_HEADER, &verdict_header(verdict, id));
+        });
     }
 
     /// Tells the kernel all verdicts given since the last time, in their order.
@@ -252,7 +304,12 @@ impl AsFd for Queues {
     }
 }
 
-fn bind(socket: &OwnedFd, queue: u16, most: u32) -> io::Result<()> {
+/// `struct nfqnl_msg_verdict_hdr`.
+fn verdict_header(verdict: Verdict, id: u32) -> Vec<u8> {
+    [verdict.number().to_be_bytes(), id.to_be_bytes()].concat()
+}
+
+fn bind(socket: &OwnedFd, queue: u16, most: u32, view: View) -> io::Result<()> {
     let mut messages = Vec::new();
     // NFQNL_CFG_CMD_BIND; the family has had no meaning since 3.8.
     netfilter::put(&mut messages, (CONFIG, CHANGE), (0, queue), |bytes| {
@@ -261,12 +318,16 @@ fn bind(socket: &OwnedFd, queue: u16, most: u32) -> io::Result<()> {
     netfilter::request(socket, &messages)?;
     messages.clear();
     netfilter::put(&mut messages, (CONFIG, CHANGE), (0, queue), |bytes| {
-        // `struct nfqnl_msg_config_params`, packed: NFQNL_COPY_PACKET is 2.
-        let parameters = [&SEEN.to_be_bytes()[..], &[2]].concat();
+        // `struct nfqnl_msg_config_params`, packed: NFQNL_COPY_PACKET is 2, NFQNL_COPY_META is 1.
+        let (seen, mode, flags) = match view {
+            View::Headers => (SEEN, 2, FAIL_OPEN),
+            View::Nothing => (0, 1, FAIL_OPEN | WHOLE),
+        };
+        let parameters = [&seen.to_be_bytes()[..], &[mode]].concat();
         put(bytes, PARAMETERS, &parameters);
         put(bytes, MOST_WAITING, &most.to_be_bytes());
-        put(bytes, FLAG_MASK, &FAIL_OPEN.to_be_bytes());
-        put(bytes, FLAGS, &FAIL_OPEN.to_be_bytes());
+        put(bytes, FLAG_MASK, &flags.to_be_bytes());
+        put(bytes, FLAGS, &flags.to_be_bytes());
     });
     netfilter::request(socket, &messages)
 }

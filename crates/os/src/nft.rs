@@ -8,6 +8,7 @@
 //! gone: whoever needs it waits for that on the table's descriptor.
 
 mod count;
+mod generation;
 mod hold;
 mod nat;
 mod session;
@@ -17,9 +18,10 @@ mod switch;
 #[cfg(fuzzing)]
 pub(crate) use count::count;
 pub use count::{Count, Tally};
+pub use generation::Generation;
 pub use hold::{HoldTable, Holding, Hook};
 pub use nat::translates;
-pub use survey::{Survey, survey};
+pub use survey::{Survey, iptables_may_filter, survey};
 pub use switch::{LIFE, Switch};
 
 use crate::need;

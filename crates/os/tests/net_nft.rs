@@ -241,6 +241,7 @@ fn other_tables_come_and_go(
         hook: Hook::Output,
         place: 0,
         queues: &held,
+        marked: None,
         looped: None,
     };
     let mut wait = || {
@@ -305,6 +306,7 @@ fn thousands_of_queues_are_held_by_one_table() {
                 hook: Hook::Forward,
                 place: 0,
                 queues: &queues,
+                marked: None,
                 looped: None,
             };
             let hold = HoldTable::load(&[TableFamily::Ip, TableFamily::Ip6], &holding).unwrap();
@@ -332,6 +334,7 @@ fn hold_packets_to(family: TableFamily, host: &str) {
         hook: Hook::Output,
         place: -301,
         queues: &[(0x6200_0010, first), (0x6200_0011, first + 1)],
+        marked: None,
         looped: None,
     };
     let hold = HoldTable::load(&[family], &holding).unwrap();

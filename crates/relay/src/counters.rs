@@ -118,6 +118,8 @@ counters! {
     other_control,
     /// Acknowledgements not sent because a newer one took their place.
     acks_thinned,
+    /// Packets of split connections that went past input and output chains whose rules may drop some.
+    past_chains,
     /// Lines lost that the flow log should have.
     log_lost,
 }

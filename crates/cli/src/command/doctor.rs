@@ -85,6 +85,7 @@ fn look() -> Vec<Finding> {
         nfqueue(),
         descriptors(),
         translation(),
+        local_chains(),
         routes(),
         loopback(),
     ];
@@ -169,9 +170,13 @@ fn bpf() -> Finding {
     }
 }
 
+fn has_queues() -> bool {
+    Path::new("/proc/net/netfilter/nfnetlink_queue").exists()
+}
+
 fn nfqueue() -> Finding {
     let what = "queue for held SYNs";
-    match Path::new("/proc/net/netfilter/nfnetlink_queue").exists() {
+    match has_queues() {
         true => good(what, "nfnetlink_queue"),
         false => lack(
             what,
@@ -184,9 +189,9 @@ fn nfqueue() -> Finding {
 
 const UNKNOWN_DIALS: &str = "connections that these are for pass unsplit, the first of each client 3.5 s late (answered early, it waits)";
 
-/// Rules of the firewall that do not know what the gateway dials.
+/// Rules that translate and do not know what the gateway dials.
 fn translation() -> Finding {
-    let what = "firewall and translation of addresses";
+    let what = "translation of addresses";
     let survey = match nft::survey() {
         Ok(survey) => survey,
         Err(error) => {
@@ -194,17 +199,12 @@ fn translation() -> Finding {
             return lack(what, Verdict::Less, error.to_string(), cost);
         }
     };
-    let mut mend = Vec::new();
-    if !survey.translating.is_empty() {
-        mend.push("where addresses are translated, ask for addresses or oifname, not for marks or iifname");
-    }
-    if !survey.closing.is_empty() {
-        mend.push("first in a chain that lets nothing in or out, `meta mark and 0xff000000 == 0x62000000 accept`");
-    }
-    let found = [survey.translating, survey.closing].concat();
+    let found = survey.translating;
     match (found.is_empty(), nft::translates()) {
         (false, _) => {
-            let cost = format!("{UNKNOWN_DIALS}; {}", mend.join("; "));
+            let cost = format!(
+                "{UNKNOWN_DIALS}; where addresses are translated, ask for addresses or oifname, not for marks or iifname"
+            );
             lack(what, Verdict::Less, found.join("; "), &cost)
         }
         (true, Ok(true)) => good(
@@ -213,6 +213,41 @@ fn translation() -> Finding {
         ),
         (true, _) => good(what, "nothing is translated"),
     }
+}
+
+/// Rules that this many at most are named of.
+const NAMED: usize = 5;
+
+/// Rules for the gateway's own services that would meet packets of split connections.
+fn local_chains() -> Finding {
+    let what = "firewall of input and output";
+    let survey = match nft::survey() {
+        Ok(survey) => survey,
+        Err(error) => {
+            let cost = "packets of split connections go past its chains by a queue, at some cost of processor time";
+            return lack(what, Verdict::Less, error.to_string(), cost);
+        }
+    };
+    if !survey.shuts_local() {
+        return good(what, "no rule may drop packets of split connections");
+    }
+    let all = [survey.closing, survey.refusing].concat();
+    let more = match all.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    let named: Vec<_> = all.into_iter().take(NAMED).collect();
+    let found = format!("{}{more}", named.join("; "));
+    let cost = match has_queues() {
+        true => "packets of split connections go past these by a queue, which costs processor time",
+        false => {
+            "split connections that these meet hang, for the kernel has no queue that leads past them"
+        }
+    };
+    let cost = format!(
+        "{cost}; first in these chains, `meta mark and 0xff000000 == 0x62000000 accept` mends that"
+    );
+    lack(what, Verdict::Less, found, &cost)
 }
 
 /// Rules of routing that do not know what the gateway dials.
@@ -242,6 +277,12 @@ fn loopback() -> Finding {
     }
     match bentpipe_gateway::lost_over_loopback() {
         Ok(lost) if lost.is_empty() => good(what, "one arrives"),
+        Ok(_) if has_queues() && nft::survey().is_ok_and(|survey| survey.shuts_local()) => lack(
+            what,
+            Verdict::Less,
+            "not known: rules of input or output chains, past which a gateway leads its packets, may drop them",
+            "whether other rules drop or lead away what comes by lo shows when the gateway works",
+        ),
         Ok(lost) => {
             let names: Vec<_> = lost
                 .iter()

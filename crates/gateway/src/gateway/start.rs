@@ -7,6 +7,7 @@ use crate::ack_thinning::AckThinner;
 use crate::congestion::{CongestionControls, CongestionError};
 use crate::descriptor_budget::{Descriptors, budget};
 use crate::handle::{Handle, StartSettings};
+use crate::local_chains::LocalChains;
 use crate::manage::protocol::{self, Request};
 use crate::status::{StartFacts, StatusCollector};
 use crate::watchdog::{self, Watchdog};
@@ -382,8 +383,9 @@ fn descriptors(workers: usize) -> Result<Descriptors, StartError> {
     let open = limits::open_descriptors().map_err(system("count the open files"))?;
     Ok(Descriptors {
         available,
-        // Bells, and an epoll set for each worker, the thinner, the watchdog and the gateway.
-        used: open + workers + 8,
+        // Bells, and an epoll set for each worker, the thinner, the watchdog and the gateway; the two tables of the
+        // local chains, their queue and their epoll set.
+        used: open + workers + 12,
         workers,
     })
 }
@@ -408,8 +410,8 @@ fn spawn(
     let shared = Shared::new((budget.bounds, buffered(&config.limits)), settings, threads)
         .map_err(system("make an eventfd"))?;
     let shared = Arc::new(shared);
-    // The last are the thinner's.
-    let counters: Arc<[Arc<Counters>]> = (0..=threads).map(|_| Arc::default()).collect();
+    // The last two are the thinner's and the local chains'.
+    let counters: Arc<[Arc<Counters>]> = (0..threads + 2).map(|_| Arc::default()).collect();
     let meter = Meter {
         counters: Arc::clone(&counters),
         own: Arc::default(),
@@ -455,10 +457,17 @@ fn spawn(
     let mut thread_set = ThreadSet::default();
     let started = spawn_workers(&mut thread_set, &shared, plans).and_then(|()| {
         let rate = config.sat.ack_rate;
-        let counters = Arc::clone(&counters[threads]);
+        let [thinner, local] = [threads, threads + 1].map(|place| Arc::clone(&counters[place]));
+        let chains = LocalChains::new(marks, Arc::clone(&shared), local);
+        let chains = chains.map_err(system("watch the rules of nft"))?;
+        thread_set
+            .spawn("chains".to_owned(), Role::Aid(None), &shared, || {
+                chains.run()
+            })
+            .map_err(system("start a thread"))?;
         rate.map_or(Ok(()), |rate| {
             let link = (rate, config.sat.link.overhead);
-            spawn_ack_thinner(&mut thread_set, &shared, (link, marks), counters)
+            spawn_ack_thinner(&mut thread_set, &shared, (link, marks), thinner)
         })
     });
     if let Err(error) = started {

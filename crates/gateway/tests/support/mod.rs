@@ -409,8 +409,10 @@ impl Stage {
         let pids = pids.filter_map(|entry| entry.file_name().into_string().ok());
         let nft: Vec<String> = pids
             .filter(|pid| {
-                let comm = std::fs::read_to_string(format!("/proc/{pid}/comm"));
-                comm.is_ok_and(|comm| comm == "nft\n")
+                let of = |file| std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+                // Others list the rules.
+                of("comm") == b"nft\n"
+                    && of("cmdline").ends_with(b"\0-i\0")
                     && own(&format!("/proc/{pid}/ns/net")).is_ok_and(|other| other == here)
             })
             .collect();

@@ -160,6 +160,7 @@ fn intercept() -> Result<(), Box<dyn Error>> {
             hook: Hook::Forward,
             place: 0,
             queues: &[],
+            marked: None,
             looped: Some(Mark::exact(1)),
         };
         let _looped = HoldTable::load(&[table], &holding)?;

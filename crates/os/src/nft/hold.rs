@@ -6,7 +6,7 @@
 //! is had by the expression that iptables-nft makes, which nft has no words for. So these tables
 //! are made by netlink messages of our own (linux/netfilter/nf_tables.h), and only know packets by
 //! their priority (`meta priority`), which a chain of an [`super::OwnerTable`] before them sets
-//! (the mark stays the operator's). The tables have an owner like those: they go when our socket
+//! (the mark stays the operator's), or by a mark. The tables have an owner like those: they go when our socket
 //! closes.
 //!
 //! Behind the queue, a packet with a certain mark is looped: a copy of it (nft's `dup`) goes over
@@ -69,6 +69,8 @@ enum Way {
 /// Where in their way packets are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
+    /// Those that are for this machine.
+    Input,
     /// Those that this machine forwards.
     Forward,
     /// Those that this machine sends.
@@ -84,6 +86,8 @@ pub struct Holding<'a> {
     pub place: i32,
     /// Packets of this priority (`meta priority`) wait in the queue of this number.
     pub queues: &'a [(u32, u16)],
+    /// So do packets with such a mark.
+    pub marked: Option<(Mark, u16)>,
     /// Packets with this mark are looped.
     pub looped: Option<Mark>,
 }
@@ -114,8 +118,8 @@ impl HoldTable {
         attempt(Way::Queue)
             .or_else(|_| attempt(Way::Target))
             .map_err(|source| NftError::Io {
-                doing: match holding.queues {
-                    [] => "make a rule that loops packets (nft_dup)".to_owned(),
+                doing: match (holding.queues, holding.marked) {
+                    ([], None) => "make a rule that loops packets (nft_dup)".to_owned(),
                     _ => "make a rule that holds packets (NFQUEUE)".to_owned(),
                 },
                 source,
@@ -157,6 +161,12 @@ fn batch(
         };
         let place = |place| hooked.then_some((holding.hook, place));
         rules.chain(HOLD, place(holding.place));
+        if let Some((mark, queue)) = holding.marked {
+            rules.rule(HOLD, |list| {
+                masked(list, MARK, EQUAL, mark);
+                wait(list, way, queue);
+            });
+        }
         rules.hold(way, holding.queues);
         if let Some(mark) = holding.looped {
             rules.chain(LOOP, place(holding.place + 1));
@@ -183,8 +193,9 @@ impl Rules<'_> {
             let Some((hook, place)) = place else {
                 return;
             };
-            // NF_INET_FORWARD, NF_INET_LOCAL_OUT.
+            // NF_INET_LOCAL_IN, NF_INET_FORWARD, NF_INET_LOCAL_OUT.
             let number: u32 = match hook {
+                Hook::Input => 1,
                 Hook::Forward => 2,
                 Hook::Output => 3,
             };

@@ -22,15 +22,16 @@ const TYPE: u16 = 7;
 /// # Errors
 /// When the kernel does not list the chains.
 pub fn translates() -> io::Result<bool> {
-    Ok(of_nft()? || of_iptables())
+    Ok(of_nft()? || iptables_has("nat"))
 }
 
-fn of_iptables() -> bool {
+/// Whether the older iptables has this table in the calling thread's namespace.
+pub(super) fn iptables_has(table: &str) -> bool {
     // Without that iptables, or without the right to know, there are no such files.
     let names = ["ip_tables_names", "ip6_tables_names"];
     names.iter().any(|name| {
         fs::read_to_string(format!("/proc/thread-self/net/{name}"))
-            .is_ok_and(|tables| tables.lines().any(|table| table == "nat"))
+            .is_ok_and(|tables| tables.lines().any(|one| one == table))
     })
 }
 

@@ -1,9 +1,19 @@
 //! Rules of an operator that treat what this machine sends for somebody else unlike what it forwards.
 
-use super::{NftError, list};
-use crate::netlink::Mark;
+mod local;
+
+use super::{NftError, command, nat};
 use crate::owner::Owner;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::MemfdFlags;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _};
 use std::mem;
+use std::process::Stdio;
+
+/// How long nft may take to list the rules.
+const PATIENCE: u64 = 10;
 
 /// What was found in the calling thread's namespace; each thing as nft shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,17 +21,88 @@ pub struct Survey {
     /// Rules that translate source addresses for a mark or the interface of arrival, which what this machine itself
     /// sends has not.
     pub translating: Vec<String>,
-    /// Chains that let nothing into this machine, or nothing of its own out, unless a rule says so, in tables without a
-    /// rule for marks of gateways.
+    /// Chains that let nothing into this machine, or nothing of its own out, unless a rule says so, and have none that
+    /// lets marks of gateways by.
     pub closing: Vec<String>,
+    /// Rules that may drop or refuse packets of TCP that are for this machine, or its own, with no rule before them that
+    /// lets marks of gateways by. Of what the older iptables has only that there may be such rules is known.
+    pub refusing: Vec<String>,
+}
+
+impl Survey {
+    /// Whether some packets of TCP may not reach this machine, or not leave it.
+    pub fn shuts_local(&self) -> bool {
+        !self.closing.is_empty() || !self.refusing.is_empty()
+    }
 }
 
 /// Looks at all rules but those of this program. Rules of the older iptables are not shown by nft.
 ///
 /// # Errors
-/// Without nft, or the right to list (CAP_NET_ADMIN).
+/// Without nft, or the right to list (CAP_NET_ADMIN), and when nft takes 10 s.
 pub fn survey() -> Result<Survey, NftError> {
-    Ok(read(&list(&["ruleset"])?))
+    let mut survey = read(&listing()?);
+    let older =
+        older_filters().map(|table| format!("the older iptables' table {table} (not read)"));
+    survey.refusing.extend(older);
+    Ok(survey)
+}
+
+/// Whether the older iptables has rules in the calling thread's namespace that may drop packets. They move no
+/// [`super::Generation`].
+pub fn iptables_may_filter() -> bool {
+    older_filters().next().is_some()
+}
+
+fn older_filters() -> impl Iterator<Item = &'static str> {
+    let tables = ["filter", "mangle", "security"].into_iter();
+    tables.filter(|table| nat::iptables_has(table))
+}
+
+/// What `nft list ruleset` says.
+fn listing() -> Result<String, NftError> {
+    let doing = || "list ruleset".to_owned();
+    let io = |source: io::Error| NftError::Io {
+        doing: doing(),
+        source,
+    };
+    let text = rustix::fs::memfd_create("bentpipe-rules", MemfdFlags::CLOEXEC);
+    let mut text = File::from(text.map_err(|errno| io(errno.into()))?);
+    let mut child = command()
+        .args(["list", "ruleset"])
+        .stdin(Stdio::null())
+        .stdout(text.try_clone().map_err(io)?)
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(NftError::Start)?;
+    // The pid is nft's own as long as nobody has waited for it.
+    let ended = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).and_then(|pidfd| {
+        let patience = Timespec {
+            tv_sec: PATIENCE as i64,
+            tv_nsec: 0,
+        };
+        poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&patience))
+    });
+    if !matches!(ended, Ok(1..)) {
+        // It may have ended this moment.
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(NftError::Silent {
+            doing: doing(),
+            seconds: PATIENCE,
+        });
+    }
+    let status = child.wait().map_err(io)?;
+    if !status.success() {
+        return Err(NftError::Refused {
+            doing: doing(),
+            message: format!("{status}: see `nft list ruleset`"),
+        });
+    }
+    let mut bytes = Vec::new();
+    text.rewind().map_err(io)?;
+    text.read_to_end(&mut bytes).map_err(io)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// A chain that is being read.
@@ -31,6 +112,14 @@ struct Chain<'a> {
     /// Where it is hooked in; `None` for one that others jump to.
     hook: Option<&'a str>,
     rules: Vec<&'a str>,
+}
+
+impl Chain<'_> {
+    /// Whether it is hooked in at `hook` of nft's names.
+    fn is_at(&self, hook: &str) -> bool {
+        let mut words = self.hook.unwrap_or_default().split_whitespace();
+        words.any(|word| word == "hook") && words.next() == Some(hook)
+    }
 }
 
 /// Reads what `nft list ruleset` shows.
@@ -44,12 +133,16 @@ fn read(listing: &str) -> Survey {
         match (indented, line.strip_suffix('{').map(str::trim)) {
             (0, Some(head)) => table = head.strip_prefix("table ").unwrap_or(head),
             (0, None) if line == "}" => survey.take(table, &mem::take(&mut chains)),
-            (1, Some(head)) => chain.name = head.strip_prefix("chain ").unwrap_or_default(),
+            // A map may lead to chains, as a chain does.
+            (1, Some(head)) => {
+                let named = |kind| head.strip_prefix(kind);
+                chain.name = named("chain ").or(named("map ")).unwrap_or_default();
+            }
             (1, None) if line == "}" => chains.push(mem::take(&mut chain)),
             (2, None) if line.starts_with("type ") && line.contains(" hook ") => {
                 chain.hook = Some(line);
             }
-            (2, None) => chain.rules.push(line),
+            (2.., _) => chain.rules.push(line),
             _ => {}
         }
     }
@@ -68,14 +161,14 @@ impl Survey {
             hook.starts_with("type nat ") && hook.contains(" hook postrouting ")
         };
         let any = chains.iter().any(|chain| translates(&chain));
-        let gateways = format!("{:#x}", Mark::GATEWAYS.value);
-        let mut rules = chains.iter().flat_map(|chain| &chain.rules);
-        let admits = rules.any(|rule| rule.contains(&gateways));
-        for chain in chains {
+        let named = local::refusing(chains);
+        let named = named.map(|(chain, rule)| format!("{table} {chain}: {rule}"));
+        self.refusing.extend(named);
+        for (place, chain) in chains.iter().enumerate() {
             let hook = chain.hook.unwrap_or_default();
-            let own = hook.contains(" hook output ") || hook.contains(" hook input ");
+            let own = chain.is_at("output") || chain.is_at("input");
             let last = chain.rules.last().is_some_and(|rule| refuses(rule));
-            if own && !admits && (hook.contains("policy drop") || last) {
+            if own && !local::lets_by(chains, place) && (hook.contains("policy drop") || last) {
                 self.closing.push(format!("{table} {}", chain.name));
             }
             // Where a chain without a hook is jumped from is not looked into.
@@ -165,9 +258,25 @@ table ip shut {
     iif lo accept
     counter reject with icmp type admin-prohibited
   }
+  map ports {
+    type inet_service : verdict
+    elements = { 8 : drop, 9 : goto later }
+  }
   chain open {
     type filter hook input priority filter; policy accept;
+    ct state invalid drop
     tcp dport 7 drop
+    tcp dport vmap @ports
+  }
+  chain later {
+    ip saddr 10.0.0.1 reject
+  }
+  chain elsewhere {
+    ip saddr 10.0.0.2 drop
+  }
+  chain forward {
+    type filter hook forward priority filter; policy drop;
+    jump elsewhere
   }
 }
 table ip6 knows {
@@ -189,6 +298,18 @@ table ip6 knows {
         });
         let (found, _) = found.unwrap();
         assert_eq!(found.closing, ["ip shut out", "ip shut in"]);
+        let refusing: Vec<_> = found
+            .refusing
+            .iter()
+            .map(|rule| rule.split(" with ").next().unwrap())
+            .collect();
+        let expected = [
+            "ip shut ports: elements = { 8 : drop, 9 : goto later }",
+            "ip shut in: counter packets 0 bytes 0 reject",
+            "ip shut open: tcp dport 7 drop",
+            "ip shut later: ip saddr 10.0.0.1 reject",
+        ];
+        assert_eq!(refusing, expected);
         let expected = [
             "inet bad post: iifname \"sat0\" jump more",
             "inet bad post: meta mark 0x00000007 masquerade",

@@ -1,0 +1,228 @@
+//! Rules that may drop packets of TCP which are for this machine or its own.
+//!
+//! What this finds decides whether packets are led past such chains, at some cost, so that it errs on the side of more:
+//! a rule is left out only where what it asks for is never of a packet of a gateway.
+
+use super::Chain;
+use crate::netlink::Mark;
+use std::collections::BTreeSet;
+
+/// Chains that lead to chains are followed so far.
+const DEPTH: usize = 16;
+
+/// The rules of a table that may do so, each with its chain's name: those of its input and output chains and of chains
+/// that these lead to.
+pub(super) fn refusing<'a>(chains: &'a [Chain<'a>]) -> impl Iterator<Item = (&'a str, &'a str)> {
+    // Of a gateway's connections conntrack knows those that it dials, where addresses are translated: their first
+    // packet is new, in the output hook.
+    let never = [
+        ("input", &["invalid", "new"][..]),
+        ("output", &["invalid"][..]),
+    ];
+    let found: BTreeSet<(usize, usize)> = never
+        .into_iter()
+        .flat_map(|(hook, never)| {
+            let reached = reached(chains, hook).into_iter();
+            reached.flat_map(move |chain| {
+                let rules = before_admission(chains, chain).iter().enumerate();
+                let refusing = rules.filter(|(_, rule)| may_refuse(rule, never));
+                refusing.map(move |(number, _)| (chain, number))
+            })
+        })
+        .collect();
+    found
+        .into_iter()
+        .map(|(chain, number)| (chains[chain].name, chains[chain].rules[number]))
+}
+
+/// The chains and maps that packets of `hook` may come to, by their places.
+fn reached(chains: &[Chain<'_>], hook: &str) -> BTreeSet<usize> {
+    let mut open: Vec<usize> = (0..chains.len())
+        .filter(|place| chains[*place].is_at(hook))
+        .collect();
+    let mut reached = BTreeSet::new();
+    while let Some(place) = open.pop() {
+        if !reached.insert(place) {
+            continue;
+        }
+        let met = before_admission(chains, place).len() + 1;
+        // Also by the rule that lets marks by, if that leads on.
+        let rules = chains[place].rules.iter().take(met);
+        for word in rules.flat_map(|rule| words(rule)) {
+            // A chain's name stands behind `jump` or `goto`, a map's behind `@`. Other words that are a name do no harm.
+            let name = word.trim_start_matches('@');
+            let named = (0..chains.len()).filter(|other| chains[*other].name == name);
+            open.extend(named.filter(|other| chains[*other].hook.is_none()));
+        }
+    }
+    reached
+}
+
+/// The rules of a chain that packets of gateways meet: up to one that lets their marks by.
+fn before_admission<'a, 'b>(chains: &'a [Chain<'b>], place: usize) -> &'a [&'b str] {
+    let rules = &chains[place].rules;
+    let end = rules.iter().position(|rule| admits(chains, rule, DEPTH));
+    &rules[..end.unwrap_or(rules.len())]
+}
+
+/// Whether all packets of gateways go on that come to the chain at `place` and are not refused before.
+pub(super) fn lets_by(chains: &[Chain<'_>], place: usize) -> bool {
+    let mut rules = chains[place].rules.iter();
+    rules.any(|rule| admits(chains, rule, DEPTH))
+}
+
+/// Whether `rule` accepts every packet with a gateway's mark, or has it go to a chain that does.
+fn admits(chains: &[Chain<'_>], rule: &str, depth: usize) -> bool {
+    let mut rest: Vec<&str> = words(rule).collect();
+    if let Some(at) = rest.iter().position(|word| *word == "counter") {
+        // `counter packets 1 bytes 2`.
+        rest.drain(at..(at + 5).min(rest.len()));
+    }
+    let Mark { value, mask } = Mark::GATEWAYS;
+    // As newer and older ones of nft show it.
+    let accept = [
+        format!("meta mark & {mask:#010x} == {value:#010x} accept"),
+        format!("meta mark {value:#010x}/{} accept", mask.leading_ones()),
+    ];
+    match rest[..] {
+        ["jump" | "goto", name] if depth > 0 => {
+            let chain = chains.iter().find(|chain| chain.name == name);
+            let mut rules = chain.iter().flat_map(|chain| &chain.rules);
+            rules.any(|rule| admits(chains, rule, depth - 1))
+        }
+        _ => accept.contains(&rest.join(" ")),
+    }
+}
+
+fn words(rule: &str) -> impl Iterator<Item = &str> {
+    let apart = |letter: char| letter.is_whitespace() || matches!(letter, ',' | '{' | '}' | ';');
+    rule.split(apart).filter(|word| !word.is_empty())
+}
+
+/// Protocols and messages that are neither TCP nor an error about it.
+const OTHERS: [&str; 11] = [
+    "udp",
+    "udplite",
+    "sctp",
+    "dccp",
+    "igmp",
+    "esp",
+    "ah",
+    "gre",
+    "vrrp",
+    "echo-request",
+    "arp",
+];
+
+/// Whether `rule` may drop or refuse a packet of TCP, other than one in a state that is `never`.
+fn may_refuse(rule: &str, never: &[&str]) -> bool {
+    let rule = rule.split(" comment \"").next().unwrap_or_default();
+    // What a refusal says names protocols, too.
+    let asked = rule.split(" reject ").next().unwrap_or_default();
+    let refusals = ["drop", "reject", "queue", "synproxy", "target"];
+    let refuses = words(rule).any(|word| refusals.contains(&word));
+    let plain = !asked.contains("!=") && !words(asked).any(|word| matches!(word, "tcp" | "th"));
+    let other = plain && words(asked).any(|word| OTHERS.contains(&word));
+    refuses && !other && !asks_for_state(rule, never)
+}
+
+/// Whether `rule` refuses only in states of conntrack that are among `never`.
+fn asks_for_state(rule: &str, never: &[&str]) -> bool {
+    let Some((_, rest)) = rule.split_once("ct state ") else {
+        return false;
+    };
+    if let Some(map) = rest.strip_prefix("vmap {") {
+        let (elements, behind) = map.split_once('}').unwrap_or((map, ""));
+        let pairs = elements.split(',').filter_map(|one| one.split_once(':'));
+        let refused = pairs.filter(|(_, verdict)| verdict.trim() == "drop");
+        let mut states = refused.map(|(state, _)| state.trim());
+        return behind.trim().is_empty() && states.all(|state| never.contains(&state));
+    }
+    let (states, _) = match rest.strip_prefix('{') {
+        Some(set) => set.split_once('}').unwrap_or((set, "")),
+        None => rest.split_once(' ').unwrap_or((rest, "")),
+    };
+    let mut states = words(states);
+    states.all(|state| never.contains(&state))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain<'a>(hook: Option<&'a str>, name: &'a str, rules: &[&'a str]) -> Chain<'a> {
+        let rules = rules.to_vec();
+        Chain { name, hook, rules }
+    }
+
+    #[test]
+    fn what_lets_marks_of_gateways_by_spares_the_rules_behind_it() {
+        const ACCEPT: &str = "meta mark 0x62000000/8 counter packets 1 bytes 2 accept";
+        let input = Some("type filter hook input priority filter; policy drop;");
+        let chains = [
+            chain(input, "in", &["tcp dport 1 drop", "jump more", "drop"]),
+            chain(
+                None,
+                "more",
+                &["tcp dport 2 drop", ACCEPT, "tcp dport 3 drop"],
+            ),
+            chain(None, "other", &["drop"]),
+        ];
+        let found: Vec<_> = refusing(&chains).collect();
+        let expected = [("in", "tcp dport 1 drop"), ("more", "tcp dport 2 drop")];
+        assert_eq!(found, expected);
+        assert!(lets_by(&chains, 0) && !lets_by(&chains, 2));
+        assert!(admits(
+            &chains,
+            "meta mark & 0xff000000 == 0x62000000 accept",
+            0
+        ));
+        // Of one port, it is no such rule.
+        let one = format!("tcp dport 7 {ACCEPT}");
+        let chains = [chain(input, "in", &[&one, "jump in", "drop"])];
+        assert_eq!(refusing(&chains).count(), 1);
+        assert!(!lets_by(&chains, 0));
+    }
+
+    #[test]
+    fn a_rule_that_may_meet_tcp_is_told_from_one_that_does_not() {
+        let refused = [
+            "iifname \"wan\" tcp dport 22 drop",
+            "tcp dport { 22, 80 } counter packets 0 bytes 0 reject with tcp reset",
+            "ip saddr @f2b tcp dport 22 reject with icmp port-unreachable",
+            "tcp dport vmap { 22 : drop, 80 : accept }",
+            "limit rate over 10/second drop",
+            "meta l4proto { tcp, udp } th dport 53 drop",
+            "ip protocol != udp drop",
+            "ct state established drop",
+            "ct state != new drop",
+            "ct state { established, new } drop",
+            "ct state vmap { invalid : drop, untracked : drop }",
+            "ip protocol icmp drop",
+            "xt match \"recent\" counter packets 0 bytes 0 drop",
+            "counter packets 0 bytes 0 xt target \"REJECT\"",
+            "queue num 7",
+            "elements = { 22 : drop }",
+        ];
+        let passed = [
+            "tcp dport 22 accept",
+            "ct state invalid drop",
+            "ct state { invalid, new } tcp dport 22 drop",
+            "ct state new tcp dport 22 limit rate over 3/minute drop",
+            "ct state vmap { invalid : drop, established : accept, related : accept }",
+            "udp dport 53 drop",
+            "meta l4proto udp udp dport 53 counter packets 0 bytes 0 reject with icmp port-unreachable",
+            "icmp type echo-request limit rate over 1/second drop",
+            "iifname \"drop0\" accept comment \"no drop here\"",
+            "log prefix \"dropped\"",
+        ];
+        let never = ["invalid", "new"];
+        let wrong = |rules: &[&'static str], expected| -> Vec<&str> {
+            let wrong = rules.iter().filter(|r| may_refuse(r, &never) != expected);
+            wrong.copied().collect()
+        };
+        assert_eq!(wrong(&refused, true), [""; 0]);
+        assert_eq!(wrong(&passed, false), [""; 0]);
+        assert!(may_refuse("ct state new tcp dport 22 drop", &["invalid"]));
+    }
+}
