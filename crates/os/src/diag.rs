@@ -116,12 +116,12 @@ impl Diag {
         Ok(Bytes(sum))
     }
 
-    /// Ends the connections that no process holds and whose mark is one of `ours` (CAP_NET_ADMIN): what waits in
+    /// Ends the connections that no process holds and whose mark and own address are among `ours` (CAP_NET_ADMIN): what waits in
     /// TIME_WAIT is forgotten, others are reset. Says how many.
     ///
     /// # Errors
     /// The kernel may not be able to (CONFIG_INET_DIAG_DESTROY).
-    pub fn end_orphans(&mut self, ours: impl Fn(u32) -> bool) -> io::Result<usize> {
+    pub fn end_orphans(&mut self, ours: impl Fn(u32, IpAddr) -> bool) -> io::Result<usize> {
         let mut found = Vec::new();
         self.dump(States::LEFT, &[], |body| found.extend(orphan(body, &ours)))?;
         let mut ended = 0;
@@ -206,10 +206,10 @@ fn request(family: AddressFamily, states: States, wanted: &[u16]) -> [u8; HEADER
     request
 }
 
-/// What ends a connection, if no process holds it and its mark is one of `ours`.
-fn orphan(body: &[u8], ours: impl Fn(u32) -> bool) -> Option<[u8; HEADER + REQUEST]> {
-    let Connection { held, mark, .. } = connection(body)?;
-    if held || !ours(mark) {
+/// What ends a connection, if no process holds it and its mark and own address are among `ours`.
+fn orphan(body: &[u8], ours: impl Fn(u32, IpAddr) -> bool) -> Option<[u8; HEADER + REQUEST]> {
+    let one = connection(body)?;
+    if one.held || !ours(one.mark, one.local.ip()) {
         return None;
     }
     let mut message = [0; HEADER + REQUEST];
@@ -376,7 +376,7 @@ mod tests {
                 near.set_nonblocking(true).unwrap();
                 while near.write(&[7; 65_536]).is_ok() {}
                 drop(near);
-                let ended = Diag::open().unwrap().end_orphans(|other| other == mark);
+                let ended = Diag::open().unwrap().end_orphans(|other, _| other == mark);
                 assert_eq!(ended.unwrap(), if marked { 2 } else { 0 }, "{host}");
                 assert!(find(States::CARRYING, held).is_some());
                 assert_eq!(find(in_time_wait, waits).is_none(), marked);
@@ -393,6 +393,6 @@ mod tests {
         assert!(connection(&[2; 40]).is_none());
         assert!(connection(&[]).is_none());
         assert!(buffers(&[2; 40], |_| true).is_none());
-        assert!(orphan(&[2; 40], |_| true).is_none());
+        assert!(orphan(&[2; 40], |_, _| true).is_none());
     }
 }

@@ -27,6 +27,7 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 
 /// What a sweep removed, each thing as its own tool would name it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -115,7 +116,8 @@ pub fn sweep() -> Report {
 
 /// Ends what is left of the connections of gateways that have ended, in the namespace of `diag`; says how many those
 /// are. Before the kernel forwards a packet it looks for a socket of its addresses and ports, and drops it
-/// where there is one: new connections of the same four numbers would wait for the end of TIME_WAIT.
+/// where there is one: new connections of the same four numbers would wait for the end of TIME_WAIT. Where
+/// another program has such a mark its connections stay: they are at an address of this machine, and a gateway's never.
 ///
 /// # Errors
 /// Where the kernel cannot end connections, or without CAP_NET_ADMIN.
@@ -123,8 +125,13 @@ pub fn end_connections(diag: &mut Diag) -> io::Result<usize> {
     let group = |mark: u32| mark & Mark::GATEWAY;
     let listeners = diag.connections(States::LISTENING)?;
     let living: HashSet<u32> = listeners.iter().map(|one| group(one.mark)).collect();
-    diag.end_orphans(|mark| {
-        mark & Mark::GATEWAYS.mask == Mark::GATEWAYS.value && !living.contains(&group(mark))
+    let addresses = Netlink::open().and_then(|netlink| netlink.addresses());
+    let own: HashSet<IpAddr> = addresses.map_err(io::Error::other)?.into_iter().collect();
+    diag.end_orphans(|mark, local| {
+        mark & Mark::GATEWAYS.mask == Mark::GATEWAYS.value
+            && !living.contains(&group(mark))
+            && !local.is_loopback()
+            && !own.contains(&local)
     })
 }
 

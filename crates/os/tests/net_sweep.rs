@@ -8,6 +8,7 @@
 
 mod net_support;
 
+use bentpipe_os::diag::Diag;
 use bentpipe_os::need;
 use bentpipe_os::netlink::{
     Family, Mark, Netlink, Prefix, Route, Rule, RuleAction, Table, Veth, VethEnd,
@@ -15,9 +16,10 @@ use bentpipe_os::netlink::{
 use bentpipe_os::netns::Netns;
 use bentpipe_os::nft::{self, OwnerTable, TableFamily};
 use bentpipe_os::owner::Owner;
-use bentpipe_os::sweep::sweep;
+use bentpipe_os::sweep::{end_connections, sweep};
 use bentpipe_os::tun::{Tun, TunConfig};
 use net_support::{Actor, playing, ready, within};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
@@ -293,4 +295,30 @@ fn what_is_not_ours_is_never_touched() {
         );
     })
     .unwrap();
+}
+
+/// Another program may have such marks on its sockets. Its connections that it has closed are at this machine's
+/// addresses, where a gateway has none.
+#[test]
+fn connections_of_another_program_with_such_a_mark_stay() {
+    need!(Root);
+    let netns = Netns::create("marks").unwrap();
+    netns
+        .run(|| {
+            let netlink = Netlink::open().unwrap();
+            let prefix = Prefix::host("10.1.2.3".parse().unwrap());
+            netlink.add_address("lo", prefix).unwrap();
+            assert!(netlink.addresses().unwrap().contains(&prefix.address()));
+            for host in ["127.0.0.1:0", "[::1]:0", "10.1.2.3:0"] {
+                let listener = TcpListener::bind(host).unwrap();
+                let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                bentpipe_sockets::socket::set_mark(&near, 0x6200_0001).unwrap();
+                let _far = listener.accept().unwrap();
+                near.shutdown(Shutdown::Write).unwrap();
+                drop(near);
+                let ended = end_connections(&mut Diag::open().unwrap()).unwrap();
+                assert_eq!(ended, 0, "{host}");
+            }
+        })
+        .unwrap();
 }

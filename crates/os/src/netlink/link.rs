@@ -286,6 +286,34 @@ impl Netlink {
         )
     }
 
+    /// The addresses that the interfaces of the namespace have.
+    ///
+    /// # Errors
+    /// When the kernel does not answer.
+    pub fn addresses(&self) -> Result<Vec<IpAddr>, NetlinkError> {
+        let answers = self.list(
+            &RouteNetlinkMessage::GetAddress(AddressMessage::default()),
+            "list the addresses",
+        )?;
+        let found = answers.into_iter().filter_map(|answer| match answer {
+            RouteNetlinkMessage::NewAddress(message) => Some(message.attributes),
+            _ => None,
+        });
+        let addresses = found.filter_map(|attributes| {
+            let (mut local, mut address) = (None, None);
+            for attribute in attributes {
+                match attribute {
+                    AddressAttribute::Local(this) => local = Some(this),
+                    AddressAttribute::Address(this) => address = Some(this),
+                    _ => {}
+                }
+            }
+            // Where there are both, that is the other end's.
+            local.or(address)
+        });
+        Ok(addresses.collect())
+    }
+
     /// What an interface has carried.
     ///
     /// # Errors
