@@ -40,6 +40,8 @@ pub struct Part {
     write_back: Option<(Task<io::Result<()>>, Ranges)>,
     /// Something of the rest could not be written there, and the kernel has thrown it away.
     lost: bool,
+    /// What was recorded last.
+    recorded: Option<Record>,
 }
 
 impl Part {
@@ -60,6 +62,7 @@ impl Part {
             on_disk: Ranges::default(),
             write_back: None,
             lost: false,
+            recorded: None,
         };
         let record = part.load();
         let kept = record.as_ref().map(Record::kept);
@@ -96,6 +99,10 @@ impl Part {
                 false => have.clone(),
             },
         };
+        // A peer that only talks has nothing written for it.
+        if self.recorded.as_ref() == Some(&record) {
+            return put;
+        }
         let text = record.write(&record::boot()).map_err(io::Error::other)?;
         let fresh = format!("{}{NEW}{RECORD}", self.record());
         let mut file = self.folder.create(&fresh)?;
@@ -103,8 +110,9 @@ impl Part {
             .set_len(0)
             .and_then(|()| file.write_all(text.as_bytes()))
             .and_then(|()| self.folder.rename(&fresh, &self.record()));
-        if written.is_err() {
-            self.folder.remove(&fresh);
+        match &written {
+            Ok(()) => self.recorded = Some(record),
+            Err(_) => self.folder.remove(&fresh),
         }
         written.and(put)
     }
@@ -387,6 +395,29 @@ mod tests {
         part.file.set_len(1_000_000).unwrap();
         drop(part);
         assert_eq!(open().1.unwrap().have, first);
+    }
+
+    #[test]
+    fn a_record_is_written_when_there_is_something_new() {
+        use std::os::unix::fs::MetadataExt as _;
+        let root = tempfile::tempdir().unwrap();
+        let tree = Tree::open(root.path()).unwrap();
+        let (folder, name) = tree.place("a", false).unwrap();
+        let (mut part, _) = Part::open(folder, name, "a").unwrap();
+        part.write(0, &[1; 200]).unwrap();
+        let first = ranges(0, 100);
+        while part.on_disk != first {
+            part.save(&metadata(), &first).unwrap();
+        }
+        let record = root.path().join(".a.saratoga-record");
+        let inode = || std::fs::metadata(&record).unwrap().ino();
+        part.save(&metadata(), &first).unwrap();
+        // Each that is written is another file, while this one is open.
+        let (_open, before) = (File::open(&record).unwrap(), inode());
+        part.save(&metadata(), &first).unwrap();
+        assert_eq!(inode(), before);
+        part.save(&metadata(), &ranges(0, 200)).unwrap();
+        assert_ne!(inode(), before);
     }
 
     #[test]
