@@ -232,7 +232,9 @@ fn serve(args: &Serve) -> Result<(), Failure> {
         .with_context(|| format!("cannot listen on {}", args.listen))
         .or_usage()?;
     let address = server.address().or_usage()?;
-    terminal::print(&format!("serving {address}")).or_run()?;
+    if let Err(error) = terminal::print(&format!("serving {address}")) {
+        tracing::warn!(%error, %address, "cannot print where it serves to standard output: it serves all the same");
+    }
     server.run(&stop.flag()).or_run()
 }
 
