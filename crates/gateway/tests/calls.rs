@@ -130,11 +130,12 @@ impl Drop for Injector {
 /// The threads of a gateway that carry flows, and begin them. Whoever gives one another name, or adds one, says here
 /// which it is.
 fn working_threads(pid: u32) -> Vec<String> {
-    const OTHERS: [&str; 5] = [
+    const OTHERS: [&str; 6] = [
         "table",
         "spawner",
         "watchdog",
         "flow-log",
+        "chains",
         "gateway_process",
     ];
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();

@@ -55,6 +55,29 @@ fn real_clients_connect_during_floods() {
     }
 }
 
+/// `net.ipv4.tcp_syncookies` that is set to 2 while connections begin resets none.
+#[test]
+fn cookies_that_begin_later_reset_nobody() {
+    need!(Root, Tproxy);
+    for handshake in HANDSHAKES {
+        let stage = Stage::new();
+        let gateway = stage.split_after(handshake);
+        let listener = stage.listen(Ip::V4);
+        for number in 0..60 {
+            if number == 10 {
+                let key = "net.ipv4.tcp_syncookies";
+                stage.gateway.set_sysctl(key, "2").unwrap();
+            }
+            let client = stage.connect(listener.address());
+            exchange(&mut (client, listener.accept()));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let counters = gateway.meter.read();
+        assert!(counters.syn_cookies >= 40, "{counters:?}");
+        assert_eq!(cookies(&stage), 0, "{counters:?}");
+    }
+}
+
 /// Two hundred real clients at once, with a backlog of 128.
 #[test]
 fn a_burst_of_real_clients_beyond_the_backlog_connects() {

@@ -18,8 +18,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long a dial may be silent before its client is remembered. A lost SYN (they are sent at 0, 1 and 3 s; RFC 6298) and a
-/// round trip of 2 s are not taken for silence; nor is a neighbour that does not answer, which the kernel reports after 3 s.
+/// How long a dial may be silent before its client is remembered. A lost SYN (they are sent at 0, 1 and 3 s, RFC 6298; from
+/// Linux 6.5 on at 0, 1, 2, 3 and 4 s, `net.ipv4.tcp_syn_linear_timeouts`) and a round trip of 2 s are not taken for silence;
+/// nor is a neighbour that does not answer, which the kernel reports after 3 s.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(3500);
 /// How long connections pass after a silent dial, and how long while one of them is dialled to see whether that
 /// has changed.

@@ -3,11 +3,15 @@
 //! Beyond that it answers with SYN cookies (tcp(7)): it keeps nothing, and the client's confirmation arrives
 //! without a socket, by which alone our rules know it. So we never let more in.
 
+use bentpipe_base::Instant;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 /// Connections that may wait at a listener.
 pub(crate) const LONGEST: u32 = 4096;
+/// How often it is asked whether each answer is a cookie, while SYNs are let in.
+const OFTEN: Duration = Duration::from_millis(2);
 
 /// What the listeners of a worker take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +22,8 @@ pub struct SynBacklogLimit {
     pub(crate) capacity: usize,
     /// Each answer is a cookie (`net.ipv4.tcp_syncookies` is 2).
     pub(crate) cookies: bool,
+    /// Not to be asked for before.
+    next: Instant,
 }
 
 impl SynBacklogLimit {
@@ -28,9 +34,18 @@ impl SynBacklogLimit {
             listening: most.min(LONGEST) as usize,
             capacity: 0,
             cookies: false,
+            next: Instant::ZERO,
         };
         limit.look();
         limit
+    }
+
+    /// Looks at them before SYNs are let in: what was let in to a cookie would be reset.
+    pub(crate) fn look_before(&mut self, now: Instant) {
+        if now >= self.next {
+            self.next = now + OFTEN;
+            self.look();
+        }
     }
 
     /// Looks at the settings that may have changed since.

@@ -87,6 +87,7 @@ impl Worker {
     pub(super) fn on_syns(&mut self) -> io::Result<()> {
         if let Some(syn_queue) = &mut self.syn_queue {
             syn_queue.queues.receive()?;
+            syn_queue.backlog_limit.look_before(timer::now());
         }
         self.on_gone();
         while let Some(syn_queue) = &mut self.syn_queue
@@ -297,6 +298,11 @@ impl Worker {
         let Some(syn_queue) = &mut self.syn_queue else {
             return;
         };
+        syn_queue.backlog_limit.look_before(timer::now());
+        if syn_queue.backlog_limit.cookies {
+            self.counters.syn_cookies.one();
+            return self.release(index, Verdict::Pass);
+        }
         let Some(held) = syn_queue.table.release(index) else {
             return;
         };
