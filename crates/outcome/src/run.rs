@@ -145,7 +145,7 @@ pub struct Flow {
     pub sent_again: Bytes,
     /// Segments that the sender sent again.
     pub segments_again: u64,
-    /// What each gateway that splits it sent towards the receiver, where the engine tells flows apart there.
+    /// What each gateway that splits it sent towards the receiver, by name of the gateway.
     pub gateways: Vec<Leg>,
     /// Expiries of the sender's retransmission timer.
     pub timeouts: u64,

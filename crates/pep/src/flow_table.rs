@@ -49,6 +49,11 @@ impl<K: Copy + Ord, F> FlowTable<K, F> {
         self.index.len()
     }
 
+    /// The flow of `key`, for who only looks.
+    pub(crate) fn peek(&self, key: K) -> Option<FlowId> {
+        self.index.get(&key).copied()
+    }
+
     /// The flow of `key`.
     #[inline]
     pub(crate) fn find(&mut self, key: K) -> Option<FlowId> {

@@ -40,7 +40,7 @@ use core::convert::Infallible;
 use core::time::Duration;
 use handshake_tracker::{HandshakeTracker, Progress};
 use legs::Legs;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Counts since the proxy began.
@@ -70,6 +70,25 @@ pub struct Counters {
     pub most_held: u64,
 }
 
+/// What one leg of a flow sent of its payload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LegCounters {
+    /// Payload, what it repeated counted again.
+    pub sent: Bytes,
+    /// Of that what it had sent before.
+    pub sent_again: Bytes,
+    /// Segments that it sent again.
+    pub segments_again: u64,
+}
+
+impl core::ops::AddAssign for LegCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.sent += other.sent;
+        self.sent_again += other.sent_again;
+        self.segments_again += other.segments_again;
+    }
+}
+
 /// A flow's two ends: on the ground, in space.
 type Key<E> = (E, E);
 
@@ -94,6 +113,8 @@ pub struct Split<P: BuildPacket> {
     held: u64,
     chance: Stream,
     counters: Counters,
+    /// What the legs of watched flows sent whose connections are over, towards the ground and towards space.
+    watched: BTreeMap<Key<P::Endpoint>, [LegCounters; 2]>,
 }
 
 /// How long a handshake may take, retransmissions included; then it is forgotten.
@@ -110,7 +131,29 @@ impl<P: BuildPacket> Split<P> {
             out: VecDeque::new(),
             held: 0,
             counters: Counters::default(),
+            watched: BTreeMap::new(),
         }
+    }
+
+    /// Keeps what the legs of the flow between `one` and `other` send, so that [`sent_to`](Self::sent_to) knows it when
+    /// its connection is over: of the many of cross traffic nobody asks.
+    pub fn watch(&mut self, one: P::Endpoint, other: P::Endpoint) {
+        for key in [(one, other), (other, one)] {
+            self.watched.entry(key).or_default();
+        }
+    }
+
+    /// What this proxy sent to `to` of the flow from `from`, which is watched; `None` where it did not split that.
+    pub fn sent_to(&self, from: P::Endpoint, to: P::Endpoint) -> Option<LegCounters> {
+        let of = |key, towards: Side| {
+            let mut sent = self.watched.get(&key)?[legs::index(towards)];
+            let live = self.flows.peek(key).and_then(|id| self.flows.get(id));
+            if let Some(Stage::Split(legs)) = live.map(|flow| &flow.stage) {
+                sent += legs.sent(towards);
+            }
+            (sent != LegCounters::default()).then_some(sent)
+        };
+        of((to, from), Side::Ground).or_else(|| of((from, to), Side::Space))
     }
 
     /// What it has done so far.
@@ -329,10 +372,16 @@ impl<P: BuildPacket> Split<P> {
     }
 
     fn forget(&mut self, id: FlowId) {
+        let key = self.flows.key(id);
         if let Some(flow) = self.flows.remove(id)
             && let Stage::Split(legs) = flow.stage
         {
             self.held -= legs.held;
+            if let Some(sent) = key.and_then(|key| self.watched.get_mut(&key)) {
+                for side in [Side::Ground, Side::Space] {
+                    sent[legs::index(side)] += legs.sent(side);
+                }
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use crate::network::{Network, Routes, SimplexLink};
 use crate::packet_slab::Packets;
 use crate::split_config;
 use crate::zero_delay;
-use crate::{LinkCounters, Observer, Options, Packet, SimError};
+use crate::{EndId, LinkCounters, Observer, Options, Packet, SimError};
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_link::Link;
 use bentpipe_pep::ack_filter::{self, AckFilter};
@@ -191,7 +191,11 @@ fn peps(
     for (name, gateway) in &scenario.gateways {
         if let Some(split) = gateway.splits() {
             let config = split_config::of_gateway(scenario, name, gateway, split.config(), seed)?;
-            let proxy = AnyPep::Split(Box::new(Split::new(config)));
+            let mut split = Split::new(config);
+            for index in 0..scenario.flows.len() {
+                split.watch(EndId::opener(index), EndId::acceptor(index));
+            }
+            let proxy = AnyPep::Split(Box::new(split));
             let Some(site) = Site::new(scenario, name, &gateway.sat) else {
                 continue;
             };

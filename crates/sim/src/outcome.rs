@@ -1,11 +1,12 @@
 //! What a run found, of each flow, link and proxy; taken from the engine at its end.
 
-use crate::engine::Engine;
+use crate::engine::{Engine, PepNode};
 use crate::flow_end::{FlowEnd, Protocol};
 use crate::{EndId, LinkCounters, Observer, Options};
 use bentpipe_base::{Bytes, Instant, Rate};
 use bentpipe_outcome as outcome;
-use bentpipe_pep::Pep as _;
+use bentpipe_pep::split::LegCounters;
+use bentpipe_pep::{AnyPep, Pep as _};
 use bentpipe_scenario::{Amount, Flow, SARATOGA, Scenario, Topology};
 use bentpipe_tcp::{Cause, Counters, Gauges};
 use core::time::Duration;
@@ -83,6 +84,8 @@ pub struct FlowOutcome {
     pub receiver: Counters,
     /// The last state of the source's TCP: congestion window and so on.
     pub gauges: Gauges,
+    /// What each gateway that split it sent towards the receiver, by the gateway's name.
+    pub gateways: Vec<(String, LegCounters)>,
 }
 
 /// What happened on one direction of a link.
@@ -229,7 +232,26 @@ fn flow_outcome<O: Observer>(
         gauges: source
             .connection()
             .map_or_else(Default::default, |it| it.gauges()),
+        gateways: gateways(engine, flow, index),
     }
+}
+
+fn gateways<O: Observer>(
+    engine: &Engine<O>,
+    flow: &Flow,
+    index: usize,
+) -> Vec<(String, LegCounters)> {
+    let (opener, acceptor) = (EndId::opener(index), EndId::acceptor(index));
+    let (source, sink) = if flow.opened_by == flow.from {
+        (opener, acceptor)
+    } else {
+        (acceptor, opener)
+    };
+    let of = |pep: &PepNode| match &pep.proxy {
+        AnyPep::Split(split) => Some((pep.name.clone(), split.sent_to(source, sink)?)),
+        _ => None,
+    };
+    engine.peps.iter().filter_map(of).collect()
 }
 
 fn rate(bytes: Bytes, time: Duration) -> Rate {
@@ -300,7 +322,14 @@ impl From<&FlowOutcome> for outcome::Flow {
             sent: Bytes(flow.source.bytes_sent),
             sent_again: Bytes(flow.source.bytes_retransmitted),
             segments_again: flow.source.retransmitted,
-            gateways: Vec::new(),
+            gateways: { flow.gateways.iter() }
+                .map(|(gateway, leg)| outcome::Leg {
+                    gateway: gateway.clone(),
+                    sent: leg.sent,
+                    sent_again: leg.sent_again,
+                    segments_again: leg.segments_again,
+                })
+                .collect(),
             timeouts: flow.source.timeouts,
             recoveries: Some(flow.source.recoveries),
             srtt,

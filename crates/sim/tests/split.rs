@@ -241,6 +241,34 @@ fn a_scenario_of_the_lab_runs_as_it_is() {
     assert!((8.4..9.3).contains(&mbps), "{mbps}");
 }
 
+/// Each flow has its own leg's figures, also when its connection is over, and flows that are not split have none.
+#[test]
+fn what_a_gateway_sent_of_a_flow_is_known_by_flow() {
+    let text = include_str!("../../../scenarios/split.toml").replace(
+        "duration = \"30s\"",
+        "count = 2\nbytes = \"500kB\"\n[[flows]]\nname = \"up\"\nfrom = \"terminal\"\nto = \"server\"\nbytes = \"90kB\"",
+    );
+    let scenario = Scenario::parse("split.toml", &text).expect("it is right");
+    let outcome = run(&scenario, &Options::default()).expect("it runs");
+    assert_eq!(outcome.flows.len(), 3);
+    for flow in &outcome.flows {
+        let [(gateway, leg)] = flow.gateways.as_slice() else {
+            panic!("{}: {:?}", flow.name, flow.gateways);
+        };
+        assert_eq!(gateway, "hub");
+        assert_eq!(leg.sent - leg.sent_again, flow.received, "{}", flow.name);
+    }
+    let again = |counter| count(&outcome, counter);
+    let segments = |index: usize| outcome.flows[index].gateways[0].1.segments_again;
+    assert_eq!(segments(0) + segments(1), again("again_space"));
+    assert!(segments(0) > 0 && segments(1) > 0);
+    assert_eq!(segments(2), again("again_ground"));
+    let off = text.replace("[gateways.hub]", "[gateways.hub]\nenabled = false");
+    let scenario = Scenario::parse("split.toml", &off).expect("it is right");
+    let outcome = run(&scenario, &Options::default()).expect("it runs");
+    assert!(outcome.flows.iter().all(|flow| flow.gateways.is_empty()));
+}
+
 /// Flows of one leg by a control that shares send together what one of them would, and each its part. IPv6's header and
 /// what the link adds to packets count, or the queue would fill.
 #[test]

@@ -1,6 +1,6 @@
 //! The two connections of one flow, and what goes from one to the other.
 
-use super::Counters;
+use super::{Counters, LegCounters};
 use crate::Side;
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_tcp::{Cause, Connection, Event, Segment, State};
@@ -37,7 +37,7 @@ impl Leg {
     }
 }
 
-const fn index(side: Side) -> usize {
+pub(super) const fn index(side: Side) -> usize {
     match side {
         Side::Ground => 0,
         Side::Space => 1,
@@ -66,6 +66,16 @@ impl Legs {
     pub(super) fn is_closed(&self) -> bool {
         let state = |leg: &Leg| leg.connection.state();
         self.legs.iter().all(|leg| state(leg) == State::Closed)
+    }
+
+    /// What was sent towards `side`.
+    pub(super) fn sent(&self, side: Side) -> LegCounters {
+        let counters = self.legs[index(side)].connection.counters();
+        LegCounters {
+            sent: Bytes(counters.bytes_sent),
+            sent_again: Bytes(counters.bytes_retransmitted),
+            segments_again: counters.retransmitted,
+        }
     }
 
     pub(super) fn input(&mut self, side: Side, segment: Segment, now: Instant) {
