@@ -54,7 +54,7 @@ impl Forged {
         let none = Tcp::default();
         let near = sent.unwrap_or(&none);
         let at = |seq: Seq, by: i16| Seq(seq.0.wrapping_add_signed(by.into()));
-        let clock = near.options.timestamps.unwrap_or_default();
+        let clock = near.timestamps.unwrap_or_default();
         let port = |number: u8| 1_000 + u16::from(number % 8);
         Packet {
             ip: Ip::V4(Ipv4::new(PEER, OURS)),
@@ -66,16 +66,19 @@ impl Forged {
                 flags: Flags::from_bits(self.flags.into()),
                 window: self.window,
                 urgent: 0,
-                options: TcpOptions {
-                    mss: self.options.map(|options| options.0),
-                    window_scale: self.options.map(|options| options.1),
-                    sack_permitted: self.options.is_some_and(|options| options.2),
-                    timestamps: self.timestamps.map(|(value, echo)| Timestamps {
-                        value: clock.echo.wrapping_add_signed(value.into()),
-                        echo: clock.value.wrapping_add_signed(echo.into()),
-                    }),
-                    ..TcpOptions::default()
-                },
+                timestamps: self.timestamps.map(|(value, echo)| Timestamps {
+                    value: clock.echo.wrapping_add_signed(value.into()),
+                    echo: clock.value.wrapping_add_signed(echo.into()),
+                }),
+                options: self.options.and_then(|(mss, scale, sack_permitted)| {
+                    let options = TcpOptions {
+                        mss: Some(mss),
+                        window_scale: Some(scale),
+                        sack_permitted,
+                        ..TcpOptions::default()
+                    };
+                    options.boxed()
+                }),
             }),
             payload: Payload::from(&vec![7; self.len.into()][..]),
         }

@@ -5,8 +5,8 @@
 
 use arbitrary::Arbitrary;
 use bentpipe_base::{Bytes, Instant, Seq};
-use bentpipe_tcp::{Config, Connection, Event, Options, Segment, State, VARIANTS};
-use bentpipe_wire::{Flags, Payload, SackBlock, Timestamps};
+use bentpipe_tcp::{Config, Connection, Event, State, VARIANTS};
+use bentpipe_wire::{Flags, Payload, SackBlock, Segment, TcpOptions, Timestamps};
 use core::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use std::collections::VecDeque;
@@ -206,11 +206,12 @@ impl Forged {
             .options
             .as_ref()
             .map(|(mss, scale, sack_permitted, blocks)| {
-                Box::new(Options {
+                Box::new(TcpOptions {
                     mss: Some(*mss),
                     window_scale: Some(*scale),
                     sack_permitted: *sack_permitted,
-                    sack: blocks.iter().take(4).map(block).collect(),
+                    sack: blocks.iter().map(block).collect(),
+                    unknown: None,
                 })
             });
         let len = u32::from(self.len);

@@ -149,14 +149,13 @@ impl Space {
 
 fn reply(ip: &Ipv4, tcp: &Tcp, ack: Seq, clock_ms: u32) -> Packet {
     let syn = tcp.flags.contains(Flags::SYN);
-    let timestamps = tcp.options.timestamps.map(|theirs| Timestamps {
+    let timestamps = tcp.timestamps.map(|theirs| Timestamps {
         value: clock_ms,
         echo: theirs.value,
     });
     let options = TcpOptions {
         mss: syn.then_some(1460),
         window_scale: syn.then_some(10),
-        timestamps,
         ..TcpOptions::default()
     };
     Packet {
@@ -178,7 +177,8 @@ fn reply(ip: &Ipv4, tcp: &Tcp, ack: Seq, clock_ms: u32) -> Packet {
             },
             window: 60_000,
             urgent: 0,
-            options,
+            timestamps,
+            options: options.boxed(),
         }),
         payload: Payload::default(),
     }

@@ -127,7 +127,7 @@ fn follows(first: &Packet, gathered: usize, next: &Packet) -> bool {
 mod tests {
     use super::*;
     use bentpipe_base::Seq;
-    use bentpipe_wire::{Checksums, Ipv4, Payload, TcpOptions};
+    use bentpipe_wire::{Checksums, Ipv4, Payload};
     use core::net::Ipv4Addr;
 
     fn segment(seq: u32, flags: Flags, len: usize) -> Packet {
@@ -144,8 +144,7 @@ mod tests {
                 ack: Seq(7),
                 flags,
                 window: 100,
-                urgent: 0,
-                options: TcpOptions::default(),
+                ..Tcp::default()
             }),
             payload: Payload::from(bytes.as_slice()),
         }

@@ -56,7 +56,8 @@ impl Syn {
             Ip::V4(ip) => ip.flags_and_offset & Ipv4::DONT_FRAGMENT == 0,
             Ip::V6(_) => false,
         };
-        let unknown = tcp.options.unknown.as_deref();
+        let options = tcp.options.as_deref();
+        let unknown = options.and_then(|options| options.unknown.as_deref());
         // One of the known kinds is there when it is malformed.
         let mut kinds = unknown.into_iter().flat_map(|unknown| unknown.kinds());
         Some(Self {
@@ -68,7 +69,7 @@ impl Syn {
             service: SynOptions {
                 class: traffic_class & !3,
                 ecn: tcp.flags.contains(Flags::ECE | Flags::CWR),
-                mss: tcp.options.mss,
+                mss: options.and_then(|options| options.mss),
                 fragments,
             },
             foreign_option: kinds.find(|kind| *kind != FAST_OPEN),
@@ -95,7 +96,8 @@ mod tests {
                 sack_permitted: true,
                 unknown: RawOptions::new(options).map(Box::new),
                 ..TcpOptions::default()
-            },
+            }
+            .boxed(),
             ..Tcp::default()
         };
         let packet = Packet {

@@ -238,7 +238,8 @@ fn syn(option: &[u8]) -> Vec<u8> {
         options: TcpOptions {
             unknown: RawOptions::new(option).map(Box::new),
             ..TcpOptions::default()
-        },
+        }
+        .boxed(),
         ..Tcp::default()
     };
     let client = Ipv4Addr::new(10, 77, 1, 77);

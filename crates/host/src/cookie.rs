@@ -10,8 +10,8 @@
 use crate::secret::{Purpose, Secret};
 use crate::{Tuple, isn};
 use bentpipe_base::{Instant, Seq};
-use bentpipe_tcp::{Config, EstablishedState, Options, Segment};
-use bentpipe_wire::{Flags, Timestamps};
+use bentpipe_tcp::{Config, EstablishedState};
+use bentpipe_wire::{Flags, Segment, TcpOptions, Timestamps};
 use std::time::Duration;
 
 /// Segment sizes that a cookie can say: those that Ethernet, tunnels and jumbo frames leave, of either family.
@@ -66,13 +66,13 @@ pub(crate) fn answer(
             value: stamp_of(clock(secret, tuple, now), agreed),
             echo: stamp.value,
         }),
-        options: Some(Box::new(Options {
+        options: Some(Box::new(TcpOptions {
             mss: Some(config.mss),
             window_scale: scale.map(|_| config.window_scale()),
             sack_permitted: sack,
-            sack: Vec::new(),
+            ..TcpOptions::default()
         })),
-        payload: Default::default(),
+        ..Segment::default()
     }
 }
 
@@ -142,11 +142,11 @@ mod tests {
             flags: Flags::SYN,
             window: 64_000,
             timestamps: stamp.map(|value| Timestamps { value, echo: 0 }),
-            options: Some(Box::new(Options {
+            options: Some(Box::new(TcpOptions {
                 mss: Some(mss),
                 window_scale: scale,
                 sack_permitted: sack,
-                sack: Vec::new(),
+                ..TcpOptions::default()
             })),
             ..Segment::default()
         }

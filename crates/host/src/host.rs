@@ -9,10 +9,10 @@ use crate::rate_limit::RateLimit;
 use crate::secret::Secret;
 use crate::table::{ConnectionId, Entry, Owner, Table};
 use crate::time_wait::TimeWaits;
-use crate::{Tuple, codec, isn};
+use crate::{Tuple, isn};
 use bentpipe_base::{Instant, Machine, Seq};
 use bentpipe_tcp::{self as tcp, Connection, State};
-use bentpipe_wire::{Packet, Tcp};
+use bentpipe_wire::{Packet, Segment, Tcp};
 use core::cmp::Reverse;
 use core::net::{IpAddr, SocketAddr};
 use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
@@ -477,9 +477,10 @@ impl Host {
     }
 
     /// The packet with which a segment of `tuple` leaves.
-    pub(crate) fn packet(&mut self, tuple: &Tuple, segment: tcp::Segment) -> Packet {
+    pub(crate) fn packet(&mut self, tuple: &Tuple, segment: Segment) -> Packet {
         self.counters.sent += 1;
-        codec::packet(tuple, segment, self.config.hop_limit)
+        let ip = tuple.header().with_hops(self.config.hop_limit);
+        Packet::of_segment(ip, tuple.local.port(), tuple.remote.port(), segment)
     }
 
     /// Where a connection of `tuple` begins to count; beyond `after`, where that was the last number of one before it.

@@ -4,10 +4,10 @@ use crate::host::{Event, Host};
 use crate::listener::ListenerId;
 use crate::table::{ConnectionId, Owner};
 use crate::time_wait::Verdict;
-use crate::{Tuple, codec, cookie, isn};
+use crate::{Tuple, cookie, isn};
 use bentpipe_base::{Instant, Seq};
-use bentpipe_tcp::{Connection, Segment, State};
-use bentpipe_wire::{Flags, Ip, Packet, Payload, Transport, protocol};
+use bentpipe_tcp::{Connection, State};
+use bentpipe_wire::{Flags, Ip, Packet, Payload, Segment, Transport, protocol};
 use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -30,7 +30,8 @@ impl Host {
                     self.counters.misdirected += 1;
                     return;
                 }
-                self.on_segment(&tuple, codec::segment(tcp, packet.payload), now);
+                let segment = Segment::of_header(tcp, packet.payload);
+                self.on_segment(&tuple, segment, now);
             }
             Transport::Other { protocol } if is_icmp(&packet.ip, protocol) => {
                 self.on_icmp(&packet.ip, &packet.payload, now);

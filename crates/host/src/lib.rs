@@ -13,7 +13,6 @@
 //! Begin with [`Host`]; `Tuple` names a connection, `table` finds it.
 #![forbid(unsafe_code)]
 
-mod codec;
 mod config;
 mod cookie;
 mod counters;

@@ -4,8 +4,8 @@
 
 use crate::Tuple;
 use bentpipe_base::{Instant, Seq};
-use bentpipe_tcp::{Segment, TimeWaitState};
-use bentpipe_wire::{Flags, Timestamps};
+use bentpipe_tcp::TimeWaitState;
+use bentpipe_wire::{Flags, Segment, Timestamps};
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 

@@ -1,3 +1,4 @@
+use bentpipe_wire::Ip;
 use core::net::{IpAddr, SocketAddr};
 
 /// The four numbers of a connection, as this host sees them.
@@ -16,6 +17,13 @@ impl Tuple {
             address(end.ip(), out);
             out.extend_from_slice(&end.port().to_be_bytes());
         }
+    }
+
+    /// The header of its packets to the peer. Both addresses are of one family: they came in one header, or the host
+    /// chose its own by the peer's.
+    pub(crate) fn header(&self) -> Ip {
+        let (local, remote) = (self.local.ip(), self.remote.ip());
+        Ip::between(local, remote).expect("both ends of a connection are of one family")
     }
 
     /// Bytes of the bare IP header of its packets.

@@ -34,7 +34,8 @@ fn segment(port: u16, to: u16, flags: Flags, seq: u32, ack: u32) -> Packet {
             options: TcpOptions {
                 mss: Some(1_460),
                 ..TcpOptions::default()
-            },
+            }
+            .boxed(),
             ..Tcp::default()
         }),
         payload: Payload::Absent,

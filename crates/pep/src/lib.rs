@@ -19,7 +19,6 @@ mod registry;
 pub mod snoop;
 pub mod split;
 
-pub use bentpipe_tcp::Segment;
 pub use packet::{BuildPacket, Packet, SegmentView};
 pub use proxy::{AnyPep, Pep, Side};
 pub use registry::{RegistryEntry, Settings, find, registry};

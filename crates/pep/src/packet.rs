@@ -1,8 +1,7 @@
 //! The contract of a packet: what a proxy must be able to read of it ([`Packet`]) and to make ([`BuildPacket`]).
 
 use bentpipe_base::{Bytes, Seq};
-use bentpipe_tcp::{Options, Segment};
-use bentpipe_wire::{Flags, Ip, Ipv4, Ipv6, SackBlock, SackBlocks, Tcp, TcpOptions, Transport};
+use bentpipe_wire::{Flags, Ip, SackBlock, Segment, Transport};
 use core::fmt::Debug;
 use core::net::{IpAddr, SocketAddr};
 
@@ -90,7 +89,7 @@ impl Packet for bentpipe_wire::Packet {
             flags: tcp.flags,
             window: tcp.window,
             payload: u32::try_from(self.payload.len()).unwrap_or(u32::MAX),
-            sack: sack(tcp),
+            sack: tcp.sack(),
         })
     }
 
@@ -104,65 +103,18 @@ impl BuildPacket for bentpipe_wire::Packet {
         let Transport::Tcp(tcp) = &self.transport else {
             return None;
         };
-        let options = Options {
-            mss: tcp.options.mss,
-            window_scale: tcp.options.window_scale,
-            sack_permitted: tcp.options.sack_permitted,
-            sack: sack(tcp).to_vec(),
-        };
-        Some(Segment {
-            seq: tcp.seq,
-            ack: tcp.ack,
-            flags: tcp.flags,
-            window: tcp.window,
-            timestamps: tcp.options.timestamps,
-            options: (options != Options::default()).then(|| Box::new(options)),
-            payload: self.payload.clone(),
-        })
+        Some(Segment::of_header(tcp.clone(), self.payload.clone()))
     }
 
     fn is_plain(&self) -> bool {
         match &self.transport {
-            Transport::Tcp(tcp) => tcp.options.unknown.is_none() && !tcp.flags.contains(Flags::URG),
+            Transport::Tcp(tcp) => tcp.is_plain(),
             _ => false,
         }
     }
 
     fn build(from: SocketAddr, to: SocketAddr, segment: Segment, _: Bytes) -> Option<Self> {
-        let ip = match (from.ip(), to.ip()) {
-            (IpAddr::V4(from), IpAddr::V4(to)) => Ip::V4(Ipv4::new(from, to)),
-            (IpAddr::V6(from), IpAddr::V6(to)) => Ip::V6(Box::new(Ipv6::new(from, to))),
-            _ => return None,
-        };
-        let options = segment.options.unwrap_or_default();
-        let tcp = Tcp {
-            source: from.port(),
-            destination: to.port(),
-            seq: segment.seq,
-            ack: segment.ack,
-            flags: segment.flags,
-            window: segment.window,
-            urgent: 0,
-            options: TcpOptions {
-                mss: options.mss,
-                window_scale: options.window_scale,
-                sack_permitted: options.sack_permitted,
-                timestamps: segment.timestamps,
-                sack: SackBlocks::new(&options.sack).map(Box::new),
-                unknown: None,
-            },
-        };
-        Some(Self {
-            ip,
-            transport: Transport::Tcp(tcp),
-            payload: segment.payload,
-        })
+        let ip = Ip::between(from.ip(), to.ip())?;
+        Some(Self::of_segment(ip, from.port(), to.port(), segment))
     }
-}
-
-fn sack(tcp: &Tcp) -> &[SackBlock] {
-    tcp.options
-        .sack
-        .as_deref()
-        .map_or(&[], |blocks| blocks.as_slice())
 }

@@ -255,7 +255,7 @@ proptest! {
                 let next = came.get(at + 1).expect("the last of a flow is never left out");
                 prop_assert!(is_bare(packet) && is_bare(next));
                 prop_assert!(tcp(next).ack > tcp(packet).ack);
-                prop_assert!(tcp(packet).window > 0 && tcp(packet).options.sack.is_none());
+                prop_assert!(tcp(packet).window > 0 && tcp(packet).sack().is_empty());
                 // No duplicate: an acknowledgement right before it said less.
                 let before = came.get(at.wrapping_sub(1)).map(|before| tcp(before));
                 let before = before.filter(|it| it.flags.contains(Flags::ACK));

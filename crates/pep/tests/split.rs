@@ -5,7 +5,7 @@ use bentpipe_gateway_config::{Handshake, Intercept};
 use bentpipe_pep::split::{Config, Split};
 use bentpipe_pep::{BuildPacket, Pep, Side};
 use bentpipe_tcp::{self as tcp, Cause, Connection, Event, State};
-use bentpipe_wire::{Packet, Payload, Transport};
+use bentpipe_wire::{Packet, Payload, Segment, Transport};
 use core::time::Duration;
 use proptest::prelude::*;
 use std::net::SocketAddr;
@@ -254,10 +254,10 @@ proptest! {
         let mut now = Instant::ZERO;
         for (ground, other, flags, seq, ack, window, payload, wait) in packets {
             let (from, to) = if ground { (0, 1) } else { (1, 0) };
-            let mut bytes = Packet::build(address(from), address(to), tcp::Segment {
+            let mut bytes = Packet::build(address(from), address(to), Segment {
                 seq: Seq(seq), ack: Seq(ack), window,
                 payload: Payload::from(payload.as_slice()),
-                ..tcp::Segment::default()
+                ..Segment::default()
             }, Bytes(0)).expect("one family").to_vec().expect("it is short");
             bytes[32] |= (flags >> 8) as u8;
             bytes[33] = flags as u8;

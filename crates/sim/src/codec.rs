@@ -2,14 +2,10 @@
 
 use crate::addresses::Addresses;
 use crate::{Content, Packet, SimError};
-use bentpipe_tcp::{Options, Segment};
 use bentpipe_wire as wire;
 use bentpipe_wire::saratoga::Frame;
-use bentpipe_wire::{
-    Checksums, Ip, Ipv4, Ipv6, Payload, SackBlocks, Tcp, TcpOptions, Transport, Udp,
-};
-use core::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use bentpipe_wire::{Checksums, Ip, Payload, Segment, Transport, Udp};
+use core::net::SocketAddr;
 
 /// Turns packets of a simulation into those of [`bentpipe_wire`] and back.
 pub(crate) struct Codec {
@@ -33,7 +29,7 @@ impl Codec {
         let (ports, content) = match read.transport {
             Transport::Tcp(tcp) => {
                 let ports = (tcp.source, tcp.destination);
-                (ports, Content::Tcp(segment(tcp, read.payload)))
+                (ports, Content::Tcp(Segment::of_header(tcp, read.payload)))
             }
             Transport::Udp(udp) => {
                 let Payload::Bytes(octets) = &read.payload else {
@@ -69,38 +65,26 @@ impl Codec {
         let destination = self.addresses.of(packet.to);
         let (transport, payload) = match &packet.content {
             Content::Tcp(segment) => {
-                let tcp = tcp(segment, source.port(), destination.port());
-                (Transport::Tcp(tcp), segment.payload.clone())
+                let ports = (source.port(), destination.port());
+                let (tcp, payload) = segment.clone().into_header(ports.0, ports.1);
+                (Transport::Tcp(tcp), payload)
             }
             Content::Saratoga(frame) => {
                 let udp = Udp {
                     source: source.port(),
                     destination: destination.port(),
                 };
-                (
-                    Transport::Udp(udp),
-                    Payload::Bytes(Arc::new(octets(frame)?)),
-                )
+                (Transport::Udp(udp), Payload::from(octets(frame)?))
             }
         };
         let written = wire::Packet {
-            ip: ip(source.ip(), destination.ip())?,
+            ip: Ip::between(source.ip(), destination.ip()).ok_or(SimError::Misread)?,
             transport,
             payload,
         };
         self.bytes.clear();
         written.emit(&mut self.bytes)?;
         Ok(())
-    }
-}
-
-fn ip(source: IpAddr, destination: IpAddr) -> Result<Ip, SimError> {
-    match (source, destination) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => Ok(Ip::V4(Ipv4::new(source, destination))),
-        (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            Ok(Ip::V6(Box::new(Ipv6::new(source, destination))))
-        }
-        _ => Err(SimError::Misread),
     }
 }
 
@@ -114,50 +98,4 @@ fn octets(frame: &Frame) -> Result<Vec<u8>, SimError> {
         octets.extend((offset..offset + u64::from(data.len)).map(Payload::pattern));
     }
     Ok(octets)
-}
-
-/// The TCP header of `segment`.
-fn tcp(segment: &Segment, source: u16, destination: u16) -> Tcp {
-    let options = segment.options.as_deref();
-    Tcp {
-        source,
-        destination,
-        seq: segment.seq,
-        ack: segment.ack,
-        flags: segment.flags,
-        window: segment.window,
-        urgent: 0,
-        options: TcpOptions {
-            mss: options.and_then(|options| options.mss),
-            window_scale: options.and_then(|options| options.window_scale),
-            sack_permitted: options.is_some_and(|options| options.sack_permitted),
-            timestamps: segment.timestamps,
-            sack: options
-                .and_then(|options| SackBlocks::new(&options.sack))
-                .map(Box::new),
-            unknown: None,
-        },
-    }
-}
-
-/// The segment of a TCP header and its payload.
-fn segment(tcp: Tcp, payload: wire::Payload) -> Segment {
-    let options = Options {
-        mss: tcp.options.mss,
-        window_scale: tcp.options.window_scale,
-        sack_permitted: tcp.options.sack_permitted,
-        sack: tcp
-            .options
-            .sack
-            .map_or_else(Vec::new, |blocks| blocks.as_slice().to_vec()),
-    };
-    Segment {
-        seq: tcp.seq,
-        ack: tcp.ack,
-        flags: tcp.flags,
-        window: tcp.window,
-        timestamps: tcp.options.timestamps,
-        options: (options != Options::default()).then(|| Box::new(options)),
-        payload,
-    }
 }

@@ -2,7 +2,8 @@
 
 use crate::{EndId, Packet};
 use bentpipe_base::Instant;
-use bentpipe_tcp::{Connection, Segment};
+use bentpipe_tcp::Connection;
+use bentpipe_wire::Segment;
 
 /// Sees more of a run than its counters tell. Every method does nothing unless it is overridden; `()` observes nothing,
 /// and costs nothing.

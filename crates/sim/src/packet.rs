@@ -3,7 +3,7 @@
 use bentpipe_base::Bytes;
 use bentpipe_link::Length;
 use bentpipe_pep::SegmentView;
-use bentpipe_tcp::Segment;
+use bentpipe_wire::Segment;
 use bentpipe_wire::saratoga::Frame;
 
 /// One packet on its way between two ends of a flow.
@@ -111,25 +111,17 @@ impl bentpipe_pep::Packet for Packet {
 
     #[inline]
     fn view(&self) -> Option<SegmentView<'_, EndId>> {
-        let Segment {
-            seq,
-            ack,
-            flags,
-            window,
-            options,
-            payload,
-            ..
-        } = Packet::segment(self)?;
+        let segment = Packet::segment(self)?;
         Some(SegmentView {
             source: self.to.peer(),
             destination: self.to,
-            seq: *seq,
-            ack: *ack,
-            flags: *flags,
-            window: *window,
+            seq: segment.seq,
+            ack: segment.ack,
+            flags: segment.flags,
+            window: segment.window,
             // A packet has at most 65,535 bytes.
-            payload: payload.len() as u32,
-            sack: options.as_deref().map_or(&[], |options| &options.sack),
+            payload: segment.payload.len() as u32,
+            sack: segment.sack(),
         })
     }
 

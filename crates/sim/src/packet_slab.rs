@@ -34,7 +34,8 @@ impl Packets {
     }
 
     /// Stores `packet`, which sets out.
-    #[inline]
+    /// Always inlined: a call would move the packet once more.
+    #[inline(always)]
     pub(crate) fn put(&mut self, packet: Packet) -> Handle {
         match self.free.pop() {
             Some(handle) => {

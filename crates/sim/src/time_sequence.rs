@@ -3,8 +3,7 @@
 use crate::{EndId, Observer};
 use bentpipe_base::{Instant, Seq};
 use bentpipe_scenario::Scenario;
-use bentpipe_tcp::Segment;
-use bentpipe_wire::Flags;
+use bentpipe_wire::{Flags, Segment};
 
 /// Progress against time: for each flow what its source sent and what its receiver got in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,8 @@ mod common;
 use bentpipe_base::{Bytes, Instant, Seq};
 use bentpipe_scenario::Scenario;
 use bentpipe_sim::{EndId, Observer, Options, Outcome, Status, observe, run};
-use bentpipe_tcp::{Connection, Segment};
+use bentpipe_tcp::Connection;
+use bentpipe_wire::Segment;
 
 const MSS: u64 = 1460;
 

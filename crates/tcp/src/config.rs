@@ -1,12 +1,11 @@
 //! How an endpoint behaves: the modern RFCs by default, other rules as named presets.
 
-use crate::Segment;
 use crate::ns2::{self, WireSize};
 use crate::recovery;
 use crate::variants::{self, UnknownVariant};
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_cc as cc;
-use bentpipe_wire::{Flags, Ipv4, Ipv6, Tcp};
+use bentpipe_wire::{Flags, Ipv4, Ipv6, Segment, Tcp};
 use std::time::Duration;
 
 /// Bytes of the timestamps option with its padding (RFC 7323, appendix A).

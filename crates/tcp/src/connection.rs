@@ -4,10 +4,11 @@ use crate::output::milliseconds;
 use crate::receiver::Receiver;
 use crate::recovery::{self, Recovery};
 use crate::sender::Sender;
-use crate::{Cause, Config, Counters, EstablishedState, Event, Gauges, Segment, State};
+use crate::{Cause, Config, Counters, EstablishedState, Event, Gauges, State};
 use bentpipe_base::{Instant, Seq};
 use bentpipe_cc::Congestion;
-use bentpipe_wire::Timestamps;
+use bentpipe_wire::{Segment, Timestamps};
+use bytes::Bytes;
 use std::sync::Arc;
 
 /// One endpoint of one connection, without I/O.
@@ -245,6 +246,15 @@ impl Connection {
         self.tx.stream.write(bytes, self.config.send_buffer.0)
     }
 
+    /// Appends bytes to the stream that are shared, not copied: takes those that the send buffer has room for off the
+    /// front of `bytes`, and returns how many. Takes none where [`write`](Self::write) would not.
+    pub fn write_bytes(&mut self, bytes: &mut Bytes) -> usize {
+        if !self.may_write() {
+            return 0;
+        }
+        self.tx.stream.write_bytes(bytes, self.config.send_buffer.0)
+    }
+
     /// Appends `len` bytes of [`bentpipe_wire::Payload::pattern`] that exist only as a count;
     /// `u64::MAX` is a stream without end. Returns how many were taken: none after `close` or
     /// [`write`](Self::write).
@@ -268,13 +278,14 @@ impl Connection {
         self.rx.readable()
     }
 
-    /// The bytes in order that wait to be read, where they are more than a count, without a copy: in two pieces, for they
-    /// lie in a ring. They stay until [`consume`](Self::consume) takes them.
-    pub fn peek(&self) -> [&[u8]; 2] {
-        self.rx.peek()
+    /// The next bytes in order, at most `most`, as they came and without a copy; `None` when none wait, and where the
+    /// stream is but a count.
+    pub fn read_bytes(&mut self, most: usize) -> Option<Bytes> {
+        self.rx.read_bytes(most)
     }
 
-    /// Reads into `out`; returns how many bytes.
+    /// Reads into `out`; returns how many bytes. Those of a stream that is but a count are
+    /// [`bentpipe_wire::Payload::pattern`].
     pub fn read(&mut self, out: &mut [u8]) -> usize {
         self.rx.read(out)
     }

@@ -2,9 +2,9 @@
 
 use crate::connection::{Connection, Negotiated};
 use crate::recovery::AckSample;
-use crate::{Cause, Event, Options, Segment, State};
+use crate::{Cause, Event, State};
 use bentpipe_base::Instant;
-use bentpipe_wire::{Flags, SackBlock};
+use bentpipe_wire::{Flags, SackBlock, Segment, TcpOptions};
 use std::time::Duration;
 
 /// Challenge acknowledgements allowed in an [`INTERVAL`] (RFC 5961, section 7).
@@ -94,7 +94,7 @@ impl Connection {
     /// Takes the options of the peer's SYN, and its window.
     fn synchronise(&mut self, segment: &Segment, now: Instant) -> u16 {
         self.rx.synchronise(segment.seq);
-        let none = Options::default();
+        let none = TcpOptions::default();
         let options = segment.options.as_deref().unwrap_or(&none);
         let config = &self.config;
         let scale = options.window_scale.filter(|_| config.window_scaling);
@@ -372,21 +372,19 @@ impl Connection {
     /// The SACK blocks that name bytes in flight, as offsets; returns how many, and whether the first block tells of
     /// bytes that arrived twice: they lie below `ack`, or within the second block (RFC 2883, section 4).
     fn blocks(&self, segment: &Segment, ack: u64, out: &mut [(u64, u64); 4]) -> (usize, bool) {
-        let Some(options) = segment.options.as_deref() else {
-            return (0, false);
-        };
-        if !self.agreed.sack {
+        let sack = segment.sack();
+        if sack.is_empty() || !self.agreed.sack {
             return (0, false);
         }
         let offsets = |block: &SackBlock| (self.tx.offset(block.left), self.tx.offset(block.right));
         let mut count = 0;
-        for (left, right) in options.sack.iter().take(4).map(offsets) {
+        for (left, right) in sack.iter().map(offsets) {
             if ack as i64 <= left && left < right && right <= self.tx.max as i64 {
                 out[count] = (left as u64, right as u64);
                 count += 1;
             }
         }
-        let duplicate = match options.sack.as_slice() {
+        let duplicate = match sack {
             [] => false,
             [first, rest @ ..] => {
                 let (left, right) = offsets(first);

@@ -2,9 +2,9 @@
 
 use crate::connection::Connection;
 use crate::sender::NextSend;
-use crate::{Cause, Event, Options, Segment, State};
+use crate::{Cause, Event, State};
 use bentpipe_base::Instant;
-use bentpipe_wire::{Flags, Payload, Timestamps};
+use bentpipe_wire::{Flags, Payload, Segment, TcpOptions, Timestamps};
 use std::time::Duration;
 
 /// Keep-alive probes without an answer after which the peer is taken for dead.
@@ -57,11 +57,11 @@ impl Connection {
             echo: self.rx.echo(),
         });
         let scales = config.window_scaling && (!answer || self.agreed.scaled);
-        segment.options = Some(Box::new(Options {
+        segment.options = Some(Box::new(TcpOptions {
             mss: Some(config.mss.max(1)),
             window_scale: scales.then_some(self.rx.scale),
             sack_permitted: offer(config.sack_blocks > 0, self.agreed.sack),
-            sack: Vec::new(),
+            ..TcpOptions::default()
         }));
         if !answer {
             segment.ack = bentpipe_base::Seq(0);
@@ -154,9 +154,9 @@ impl Connection {
             // Beside timestamps there is room for three.
             let room = if self.agreed.timestamps { 3 } else { 4 };
             let most = usize::from(self.config.sack_blocks).min(room);
-            segment.options = Some(Box::new(Options {
+            segment.options = Some(Box::new(TcpOptions {
                 sack: self.rx.blocks(most),
-                ..Options::default()
+                ..TcpOptions::default()
             }));
         }
         self.tx.counters.segments_sent += 1;

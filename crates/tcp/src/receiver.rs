@@ -7,7 +7,8 @@ use crate::Config;
 use crate::buffer::ReceiveBuffer;
 use crate::ns2;
 use bentpipe_base::{Instant, Ranges, Seq};
-use bentpipe_wire::{Payload, SackBlock, Timestamps};
+use bentpipe_wire::{Payload, SackBlock, SackBlocks, Timestamps};
+use bytes::Bytes;
 use std::time::Duration;
 
 /// Stretches beyond gaps that are kept; more come from no sender that means well.
@@ -241,7 +242,10 @@ impl Receiver {
     #[inline]
     pub(crate) fn take_next(&mut self, payload: &Payload, now: Instant) -> u64 {
         let (old, len) = (self.next, payload.len());
-        self.buffer.put(old - 1, payload, 0, len);
+        if !self.buffer.put(old - 1, payload, 0, len) {
+            self.ack_now = true;
+            return 0;
+        }
         self.next += len as u64;
         self.owe(old, len as u64, now);
         len as u64
@@ -260,7 +264,9 @@ impl Receiver {
         }
         let skip = (start as i64 - from) as usize;
         let len = (end - start) as usize;
-        self.buffer.put(start - 1, payload, skip, len);
+        if !self.buffer.put(start - 1, payload, skip, len) {
+            return false;
+        }
         if start > self.next {
             self.beyond.insert(start, end);
             self.refresh(start);
@@ -301,8 +307,8 @@ impl Receiver {
     }
 
     /// SACK blocks to send, at most `most`: the latest stretch first (RFC 2018, section 4).
-    pub(crate) fn blocks(&self, most: usize) -> Vec<SackBlock> {
-        let mut blocks: Vec<SackBlock> = Vec::new();
+    pub(crate) fn blocks(&self, most: usize) -> SackBlocks {
+        let mut blocks = SackBlocks::default();
         if self.beyond.is_empty() {
             return blocks;
         }
@@ -315,11 +321,8 @@ impl Receiver {
                 left: self.irs + from as u32,
                 right: self.irs + to as u32,
             };
-            if blocks.len() >= most {
+            if blocks.len() >= most || !blocks.contains(&block) && !blocks.push(block) {
                 break;
-            }
-            if !blocks.contains(&block) {
-                blocks.push(block);
             }
         }
         blocks
@@ -336,9 +339,11 @@ impl Receiver {
         end.saturating_sub(1).saturating_sub(self.buffer.start)
     }
 
-    pub(crate) fn peek(&self) -> [&[u8]; 2] {
-        self.buffer
-            .peek(usize::try_from(self.readable()).unwrap_or(usize::MAX))
+    pub(crate) fn read_bytes(&mut self, most: usize) -> Option<Bytes> {
+        let ready = usize::try_from(self.readable()).unwrap_or(usize::MAX);
+        let bytes = self.buffer.read_bytes(most.min(ready));
+        self.opened();
+        bytes
     }
 
     pub(crate) fn read(&mut self, out: &mut [u8]) -> usize {

@@ -2,8 +2,8 @@
 //! the past for ever, and answers no segment with a flood.
 
 use bentpipe_base::{Bytes, Instant, Seq};
-use bentpipe_tcp::{Config, Connection, Options, Segment, VARIANTS};
-use bentpipe_wire::{Flags, Payload, SackBlock, Timestamps};
+use bentpipe_tcp::{Config, Connection, VARIANTS};
+use bentpipe_wire::{Flags, Payload, SackBlock, Segment, TcpOptions, Timestamps};
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,11 +51,12 @@ fn segment() -> impl Strategy<Value = Segment> {
                         left: ISS + left,
                         right: ISS + right,
                     });
-                    Box::new(Options {
+                    Box::new(TcpOptions {
                         mss,
                         window_scale,
                         sack_permitted,
                         sack: sack.collect(),
+                        unknown: None,
                     })
                 }),
                 payload: match len {

@@ -4,7 +4,8 @@
 #[path = "support/script.rs"]
 mod script;
 
-use bentpipe_tcp::{Config, Options, recovery};
+use bentpipe_tcp::{Config, recovery};
+use bentpipe_wire::TcpOptions;
 use script::{ACK, SYN, Script, mss, plain, seg};
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ fn flight(recovery: &str) -> Script {
         initial_window: 10,
         ..with(recovery)
     };
-    let options = Options {
+    let options = TcpOptions {
         sack_permitted: config.sack_blocks > 0,
         ..mss(1000)
     };
@@ -175,7 +176,7 @@ fn the_first_window_after_a_syn_is_no_window_update() {
         window_scaling: true,
         ..with("newreno")
     };
-    let scaled = Options {
+    let scaled = TcpOptions {
         window_scale: Some(7),
         ..mss(1000)
     };
@@ -346,7 +347,7 @@ fn rack_finds_what_lies_above_all_that_is_held_by_a_retransmission_that_arrives(
             initial_window: 10,
             ..with("prr-rack")
         },
-        Options {
+        TcpOptions {
             sack_permitted: true,
             ..mss(1000)
         },
@@ -397,7 +398,7 @@ fn rack_does_not_take_an_earlier_transmission_for_the_last() {
         timestamps: true,
         ..with("prr-rack")
     };
-    let options = Options {
+    let options = TcpOptions {
         sack_permitted: true,
         ..mss(1012)
     };

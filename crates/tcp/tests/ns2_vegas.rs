@@ -1,8 +1,8 @@
 //! The oddity of ns-2's Vegas that its figures with Snoop depend on, by script.
 
 use bentpipe_base::{Instant, Seq};
-use bentpipe_tcp::{Config, Connection, Segment};
-use bentpipe_wire::Flags;
+use bentpipe_tcp::{Config, Connection};
+use bentpipe_wire::{Flags, Segment};
 use std::sync::Arc;
 
 const MSS: u32 = 500;

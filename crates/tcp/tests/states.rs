@@ -3,7 +3,8 @@
 #[path = "support/script.rs"]
 mod script;
 
-use bentpipe_tcp::{Cause, Config, Event, Options, State};
+use bentpipe_tcp::{Cause, Config, Event, State};
+use bentpipe_wire::TcpOptions;
 use script::{ACK, FIN, RST, SYN, Script, mss, plain, seg};
 use std::time::Duration;
 
@@ -68,7 +69,7 @@ fn over_ipv6_a_peer_without_the_mss_option_gets_1220_bytes() {
         ip_header: 40,
         ..plain()
     };
-    let mut script = Script::open_with(config, Options::default());
+    let mut script = Script::open_with(config, TcpOptions::default());
     script.tcp.write_virtual(1300);
     assert_eq!(script.data(), [(1, 1220), (1221, 80)]);
 }
@@ -330,9 +331,9 @@ fn sequence_numbers_wrap_without_notice() {
 #[test]
 fn a_listener_takes_no_options_that_were_not_offered() {
     let mut script = Script::listen(Config::rfc());
-    script.inject(seg(SYN, 0, 0).options(Options {
+    script.inject(seg(SYN, 0, 0).options(TcpOptions {
         mss: Some(1000),
-        ..Options::default()
+        ..TcpOptions::default()
     }));
     let answer = script.out();
     let options = answer[0].options.as_ref().expect("a SYN has an MSS");

@@ -4,8 +4,8 @@
 //! `BENTPIPE_SEEDS` says how many seeds (300 by default), `BENTPIPE_SEED` which one alone.
 
 use bentpipe_base::{Bytes, Instant, Seq, Stream};
-use bentpipe_tcp::{Config, Connection, Event, PRESETS, Segment, State, VARIANTS, recovery};
-use bentpipe_wire::{Flags, Payload};
+use bentpipe_tcp::{Config, Connection, Event, PRESETS, State, VARIANTS, recovery};
+use bentpipe_wire::{Flags, Payload, Segment};
 use std::sync::Arc;
 use std::time::Duration;
 

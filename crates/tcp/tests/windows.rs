@@ -4,8 +4,8 @@
 mod script;
 
 use bentpipe_base::Bytes;
-use bentpipe_tcp::{Config, Options, State};
-use bentpipe_wire::Timestamps;
+use bentpipe_tcp::{Config, State};
+use bentpipe_wire::{TcpOptions, Timestamps};
 use script::{ACK, FIN, RST, SYN, Script, mss, plain, seg};
 use std::time::Duration;
 
@@ -206,7 +206,7 @@ fn window_fields_are_scaled_after_the_handshake_and_not_in_it() {
     let options = syn[0].options.as_ref().expect("a SYN has options");
     // 2^20 / 2^5 fits 16 bits.
     assert_eq!((options.window_scale, syn[0].window), (Some(5), 65_535));
-    let answer = Options {
+    let answer = TcpOptions {
         window_scale: Some(3),
         ..mss(1000)
     };
@@ -217,7 +217,7 @@ fn window_fields_are_scaled_after_the_handshake_and_not_in_it() {
     assert_eq!(script.tcp.gauges().peer_window, 8000);
 
     // A shift above 14 counts as 14; without the peer's option there is none.
-    let answer = Options {
+    let answer = TcpOptions {
         window_scale: Some(200),
         ..mss(1000)
     };
@@ -307,7 +307,7 @@ fn sack_blocks_name_the_latest_first_and_only_if_permitted() {
         sack_blocks: 4,
         ..plain()
     };
-    let permitted = Options {
+    let permitted = TcpOptions {
         sack_permitted: true,
         ..mss(1000)
     };

@@ -221,6 +221,29 @@ impl Ipv6 {
 }
 
 impl Ip {
+    /// A header as hosts send it, from `source` to `destination`; `None` where these are of different families.
+    pub fn between(source: IpAddr, destination: IpAddr) -> Option<Self> {
+        match (source, destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                Some(Self::V4(Ipv4::new(source, destination)))
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                Some(Self::V6(Box::new(Ipv6::new(source, destination))))
+            }
+            _ => None,
+        }
+    }
+
+    /// The header with `hops` hops left.
+    #[must_use]
+    pub fn with_hops(mut self, hops: u8) -> Self {
+        match &mut self {
+            Self::V4(ip) => ip.ttl = hops,
+            Self::V6(ip) => ip.hop_limit = hops,
+        }
+        self
+    }
+
     /// Who sent it.
     pub const fn source(&self) -> IpAddr {
         match self {

@@ -3,7 +3,8 @@
 //! [`Packet`] is IPv4 or IPv6, then TCP, UDP or anything else, then a payload that may be absent,
 //! virtual (a stretch of a stream whose bytes nobody needs) or real. It is small and moved by value;
 //! what is long or rare lies out of line. `Packet::parse(emit(p)) == p` for every packet that
-//! `emit` accepts. What cannot be represented is refused by [`Packet::parse`]: a driver passes its
+//! `emit` accepts. A [`Segment`] is the same of TCP alone, without addresses and ports: what endpoints and
+//! proxies speak of, on real packets and in the simulator. What cannot be represented is refused by [`Packet::parse`]: a driver passes its
 //! bytes on untouched.
 //!
 //! Lengths, checksums and the layout of TCP options are not part of a packet: they follow from the
@@ -21,6 +22,7 @@ mod packet;
 mod payload;
 pub mod pcapng;
 pub mod saratoga;
+mod segment;
 mod tcp;
 mod udp;
 mod virtio;
@@ -31,6 +33,7 @@ pub use ip::{Ip, Ipv4, Ipv6, protocol};
 pub use ipv6_extensions::Extensions;
 pub use packet::{Checksums, Packet, Transport};
 pub use payload::Payload;
+pub use segment::Segment;
 pub use tcp::{Flags, RawOptions, SackBlock, SackBlocks, Tcp, TcpOptions, Timestamps};
 pub use udp::Udp;
 pub use virtio::{PartialChecksum, Segmentation, SegmentedProtocol, VirtioHeader};

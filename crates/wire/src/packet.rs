@@ -1,5 +1,5 @@
 use crate::ip::{Ipv4, Ipv6, protocol};
-use crate::{Error, Ip, PartialChecksum, Payload, Tcp, Udp};
+use crate::{Error, Ip, PartialChecksum, Payload, Segment, Tcp, Udp};
 use bentpipe_base::Bytes;
 
 /// One packet, from its IP header to the end of its payload.
@@ -40,6 +40,16 @@ pub enum Checksums {
 }
 
 impl Packet {
+    /// The packet that carries `segment` behind `ip`, between two ports.
+    pub fn of_segment(ip: Ip, source: u16, destination: u16, segment: Segment) -> Self {
+        let (tcp, payload) = segment.into_header(source, destination);
+        Self {
+            ip,
+            transport: Transport::Tcp(tcp),
+            payload,
+        }
+    }
+
     /// Reads the packet at the start of `bytes`; what follows it (padding of the link) is ignored.
     ///
     /// # Errors

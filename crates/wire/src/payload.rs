@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use bytes::Bytes;
 
 /// What a packet carries behind its headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,9 +14,9 @@ pub enum Payload {
         /// How many bytes; not 0 (that is `Absent`).
         len: u32,
     },
-    /// Bytes, shared by clones of the packet; not empty (that is `Absent`). Behind a thin pointer,
-    /// for a payload is moved far more often than it is made.
-    Bytes(Arc<Vec<u8>>),
+    /// Bytes, not empty (that is `Absent`), shared with clones of the packet and with the stream that they are a slice
+    /// of. Behind a thin pointer, for the packets of a simulation, which have none, are moved far more often.
+    Bytes(Box<Bytes>),
 }
 
 const _: () = assert!(size_of::<Payload>() == 16 || size_of::<usize>() < 8);
@@ -56,13 +56,27 @@ impl Payload {
     }
 }
 
-impl From<&[u8]> for Payload {
-    /// A copy of `bytes`; `Absent` when there are none.
-    fn from(bytes: &[u8]) -> Self {
+impl From<Bytes> for Payload {
+    /// `bytes`, not copied; `Absent` when there are none.
+    fn from(bytes: Bytes) -> Self {
         if bytes.is_empty() {
             Self::Absent
         } else {
-            Self::Bytes(Arc::new(bytes.to_vec()))
+            Self::Bytes(Box::new(bytes))
         }
+    }
+}
+
+impl From<Vec<u8>> for Payload {
+    /// `bytes`, not copied; `Absent` when there are none.
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::from(Bytes::from(bytes))
+    }
+}
+
+impl From<&[u8]> for Payload {
+    /// A copy of `bytes`; `Absent` when there are none.
+    fn from(bytes: &[u8]) -> Self {
+        Self::from(Bytes::copy_from_slice(bytes))
     }
 }

@@ -2,6 +2,7 @@
 
 mod options;
 
+pub(crate) use options::length as options_len;
 pub use options::{RawOptions, SackBlock, SackBlocks, TcpOptions, Timestamps};
 
 use crate::Error;
@@ -27,8 +28,10 @@ pub struct Tcp {
     pub window: u16,
     /// Means something with [`Flags::URG`].
     pub urgent: u16,
-    /// The options.
-    pub options: TcpOptions,
+    /// The timestamps option (RFC 7323).
+    pub timestamps: Option<Timestamps>,
+    /// The other options; `None` where there are none.
+    pub options: Option<Box<TcpOptions>>,
 }
 
 /// The 12 bits between data offset and window: flags, and three reserved bits that are carried.
@@ -53,6 +56,7 @@ impl Tcp {
         let word = |at: usize| {
             u32::from_be_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]])
         };
+        let (timestamps, options) = TcpOptions::parse(&header[Self::BARE..])?;
         let parsed = Self {
             source: be16(fixed[0], fixed[1]),
             destination: be16(fixed[2], fixed[3]),
@@ -61,19 +65,20 @@ impl Tcp {
             flags: Flags(be16(fixed[12] & 0xf, fixed[13])),
             window: be16(fixed[14], fixed[15]),
             urgent: be16(fixed[18], fixed[19]),
-            options: TcpOptions::parse(&header[Self::BARE..])?,
+            timestamps,
+            options,
         };
         Ok((parsed, payload))
     }
 
     /// Bytes of the header, options included.
     pub fn header_len(&self) -> usize {
-        Self::BARE + self.options.len()
+        Self::BARE + options_len(self.timestamps, self.options.as_deref())
     }
 
     /// Appends the header, its checksum zero.
     pub(crate) fn emit(&self, out: &mut Vec<u8>) -> Result<(), Error> {
-        let (options, len) = self.options.layout()?;
+        let (options, len) = options::layout(self.timestamps, self.options.as_deref())?;
         let words = ((Self::BARE + len) / 4) as u16;
         out.extend_from_slice(&self.source.to_be_bytes());
         out.extend_from_slice(&self.destination.to_be_bytes());

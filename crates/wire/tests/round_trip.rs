@@ -5,7 +5,7 @@ mod common;
 use bentpipe_base::{Bytes, Seq};
 use bentpipe_wire::{
     Checksums, Error, Flags, Ip, Ipv4, Ipv6, Packet, Payload, RawOptions, SackBlock, SackBlocks,
-    Tcp, TcpOptions, Timestamps, Transport, Udp,
+    Segment, Tcp, TcpOptions, Timestamps, Transport, Udp,
 };
 use common::{packet, segment};
 use proptest::prelude::*;
@@ -18,6 +18,20 @@ proptest! {
         let bytes = packet.to_vec().unwrap();
         prop_assert_eq!(Bytes(bytes.len() as u64), packet.length());
         prop_assert_eq!(Packet::parse(&bytes, Checksums::Verify), Ok(packet));
+    }
+
+    /// A segment is all of a header but its ports and the urgent pointer, and as long as that.
+    #[test]
+    fn a_segment_is_its_header_and_payload(packet in packet()) {
+        let Transport::Tcp(mut tcp) = packet.transport else {
+            return Ok(());
+        };
+        let segment = Segment::of_header(tcp.clone(), packet.payload.clone());
+        prop_assert_eq!(segment.header_len(), tcp.header_len());
+        prop_assert_eq!((segment.is_plain(), segment.sack()), (tcp.is_plain(), tcp.sack()));
+        let ports = (tcp.source, tcp.destination);
+        tcp.urgent = 0;
+        prop_assert_eq!(segment.into_header(ports.0, ports.1), (tcp, packet.payload));
     }
 
     #[test]
@@ -85,10 +99,11 @@ proptest! {
 
 #[test]
 fn options_have_the_layout_of_linux() {
-    let with = |options| {
+    let with = |timestamps, options: TcpOptions| {
         let mut packet = segment(Payload::Absent);
         if let Transport::Tcp(tcp) = &mut packet.transport {
-            tcp.options = options;
+            tcp.timestamps = timestamps;
+            tcp.options = options.boxed();
         }
         packet.to_vec().unwrap()[40..].to_vec()
     };
@@ -100,26 +115,23 @@ fn options_have_the_layout_of_linux() {
         mss: Some(1460),
         window_scale: Some(7),
         sack_permitted: true,
-        timestamps: stamps,
         ..TcpOptions::default()
     };
     let expected = [
         2, 4, 5, 180, 4, 2, 8, 10, 1, 2, 3, 4, 5, 6, 7, 8, 1, 3, 3, 7,
     ];
-    assert_eq!(with(syn), expected);
+    assert_eq!(with(stamps, syn), expected);
     let ack = TcpOptions {
-        timestamps: stamps,
-        sack: SackBlocks::new(&[SackBlock {
+        sack: SackBlocks::from_iter([SackBlock {
             left: Seq(1),
             right: Seq(2),
-        }])
-        .map(Box::new),
+        }]),
         ..TcpOptions::default()
     };
     let expected = [
         1, 1, 8, 10, 1, 2, 3, 4, 5, 6, 7, 8, 1, 1, 5, 10, 0, 0, 0, 1, 0, 0, 0, 2,
     ];
-    assert_eq!(with(ack), expected);
+    assert_eq!(with(stamps, ack), expected);
 }
 
 #[test]
@@ -130,17 +142,18 @@ fn options_that_only_fit_packed_are_packed() {
     }; 3];
     let options = TcpOptions {
         mss: Some(1460),
-        timestamps: Some(Timestamps::default()),
-        sack: SackBlocks::new(&blocks).map(Box::new),
+        sack: SackBlocks::from_iter(blocks),
         ..TcpOptions::default()
     };
-    // 4 + 10 + 26 = 40 without padding; aligned it would be 44.
-    assert_eq!(options.len(), 40);
-    let mut packet = segment(Payload::Absent);
-    packet.transport = Transport::Tcp(Tcp {
-        options,
+    let tcp = Tcp {
+        timestamps: Some(Timestamps::default()),
+        options: options.boxed(),
         ..Tcp::default()
-    });
+    };
+    // 4 + 10 + 26 = 40 without padding; aligned it would be 44.
+    assert_eq!(tcp.header_len(), 60);
+    let mut packet = segment(Payload::Absent);
+    packet.transport = Transport::Tcp(tcp);
     let bytes = packet.to_vec().unwrap();
     assert_eq!(Packet::parse(&bytes, Checksums::Verify), Ok(packet));
 }
@@ -153,7 +166,7 @@ fn parse_options(bytes: &[u8]) -> Result<TcpOptions, Error> {
     raw[32] = (5 + bytes.len() as u8 / 4) << 4;
     let packet = Packet::parse(&raw, Checksums::Ignore)?;
     match packet.transport {
-        Transport::Tcp(tcp) => Ok(tcp.options),
+        Transport::Tcp(tcp) => Ok(tcp.options.map_or_else(TcpOptions::default, |all| *all)),
         other => panic!("{other:?}"),
     }
 }

@@ -46,7 +46,8 @@ fn syn(number: u32, to: SocketAddr) -> Vec<u8> {
         options: TcpOptions {
             mss: Some(1460),
             ..TcpOptions::default()
-        },
+        }
+        .boxed(),
         ..Tcp::default()
     };
     let packet = Packet {

@@ -87,10 +87,7 @@ impl Peer {
         let packet = Packet {
             ip: bentpipe_wire::Ip::V4(Ipv4::new(self.own.0, self.other.0)),
             transport: Transport::Tcp(tcp),
-            payload: match bytes {
-                [] => Payload::Absent,
-                bytes => Payload::Bytes(std::sync::Arc::new(bytes.to_vec())),
-            },
+            payload: Payload::from(bytes),
         };
         self.tun.send(&packet.to_vec().unwrap()).unwrap();
     }
@@ -135,7 +132,7 @@ impl Peer {
         let packet = Packet {
             ip: bentpipe_wire::Ip::V4(Ipv4::new(self.own.0, self.other.0)),
             transport: Transport::Other { protocol: 1 },
-            payload: Payload::Bytes(std::sync::Arc::new(icmp)),
+            payload: Payload::from(icmp),
         };
         self.tun.send(&packet.to_vec().unwrap()).unwrap();
     }
@@ -158,7 +155,7 @@ impl Peer {
         };
         self.other = (*to.ip(), to.port());
         let mut syn = self.segment(self.next, Flags::SYN);
-        syn.options = options();
+        syn.options = options().boxed();
         self.send(syn, bytes);
         self.next = self.next + 1;
         let answer = self.await_flag(Flags::SYN);
@@ -173,7 +170,7 @@ impl Peer {
         self.own.1 = syn.destination;
         self.expected = syn.seq + 1;
         let mut answer = self.segment(self.next, Flags::SYN | Flags::ACK);
-        answer.options = options();
+        answer.options = options().boxed();
         self.send(answer, b"");
         self.next = self.next + 1;
         self.await_flag(Flags::ACK);

@@ -2,8 +2,8 @@
 
 use crate::Side;
 use bentpipe_base::{Instant, Seq};
-use bentpipe_tcp::{Config, Connection, EstablishedState, Segment};
-use bentpipe_wire::Flags;
+use bentpipe_tcp::{Config, Connection, EstablishedState};
+use bentpipe_wire::{Flags, Segment};
 
 /// A handshake under way.
 pub(super) struct HandshakeTracker {

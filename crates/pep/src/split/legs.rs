@@ -3,7 +3,8 @@
 use super::{Counters, LegCounters};
 use crate::Side;
 use bentpipe_base::{Bytes, Instant};
-use bentpipe_tcp::{Cause, Connection, Event, Segment, State};
+use bentpipe_tcp::{Cause, Connection, Event, State};
+use bentpipe_wire::Segment;
 
 pub(super) struct Legs {
     /// Towards the ground, towards space.
@@ -173,12 +174,15 @@ impl Legs {
         let moved = source.readable().min(room);
         if source.has_bytes() {
             let mut left = usize::try_from(moved).unwrap_or(usize::MAX);
-            let fits = source.peek().into_iter().all(|piece| {
-                let piece = &piece[..piece.len().min(left)];
-                left -= piece.len();
-                sink.write(piece) == piece.len()
-            });
-            source.consume(moved);
+            let mut fits = true;
+            while left > 0
+                && fits
+                && let Some(mut bytes) = source.read_bytes(left)
+            {
+                left -= bytes.len();
+                sink.write_bytes(&mut bytes);
+                fits = bytes.is_empty();
+            }
             if !fits {
                 // Bytes after a stream that is but a count; no driver mixes them.
                 source.abort(now);

@@ -76,10 +76,12 @@ pub(crate) fn acknowledgement(ack: Seq, blocks: &[SackBlock]) -> Tcp {
         flags: Flags::ACK,
         window: 8000,
         urgent: 0,
+        timestamps: None,
         options: TcpOptions {
-            sack: SackBlocks::new(blocks).map(Box::new),
+            sack: SackBlocks::new(blocks).expect("at most four"),
             ..TcpOptions::default()
-        },
+        }
+        .boxed(),
     }
 }
 

@@ -1,8 +1,8 @@
 //! What the endpoint reckons as ns-2 does and not by the RFCs, rule by rule.
 
-use crate::Segment;
 use crate::sender::RecoveryContext;
 use bentpipe_cc::Window;
+use bentpipe_wire::Segment;
 use std::time::Duration;
 
 /// What is reckoned as in ns-2, and not by the RFCs.

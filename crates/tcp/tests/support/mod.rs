@@ -3,8 +3,8 @@
 #![allow(dead_code, reason = "each test file uses its part of the harness")]
 
 use bentpipe_base::{Bytes, Instant, Rate};
-use bentpipe_tcp::{Connection, Event, Segment};
-use bentpipe_wire::Flags;
+use bentpipe_tcp::{Connection, Event};
+use bentpipe_wire::{Flags, Segment};
 use std::collections::VecDeque;
 use std::time::Duration;
 

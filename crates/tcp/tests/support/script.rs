@@ -3,8 +3,8 @@
 #![allow(dead_code, reason = "each test file uses its part of the harness")]
 
 use bentpipe_base::{Instant, Seq};
-use bentpipe_tcp::{Config, Connection, Event, Options, Segment, State};
-use bentpipe_wire::{Flags, Payload, SackBlock, Timestamps};
+use bentpipe_tcp::{Config, Connection, Event, State};
+use bentpipe_wire::{Flags, Payload, SackBlock, Segment, TcpOptions, Timestamps};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ impl In {
         self
     }
 
-    pub(crate) fn options(mut self, options: Options) -> Self {
+    pub(crate) fn options(mut self, options: TcpOptions) -> Self {
         self.0.options = Some(Box::new(options));
         self
     }
@@ -74,7 +74,7 @@ pub(crate) struct Out {
     pub(crate) window: u16,
     pub(crate) stamp: Option<Timestamps>,
     pub(crate) sack: Vec<(u32, u32)>,
-    pub(crate) options: Option<Box<Options>>,
+    pub(crate) options: Option<Box<TcpOptions>>,
 }
 
 impl Out {
@@ -102,10 +102,10 @@ pub(crate) fn plain() -> Config {
     }
 }
 
-pub(crate) fn mss(mss: u16) -> Options {
-    Options {
+pub(crate) fn mss(mss: u16) -> TcpOptions {
+    TcpOptions {
         mss: Some(mss),
-        ..Options::default()
+        ..TcpOptions::default()
     }
 }
 
@@ -128,7 +128,7 @@ impl Script {
 
     /// An active open to a peer that takes segments of 1000 and offers `options` besides; the round
     /// trip takes 100 ms.
-    pub(crate) fn open_with(config: Config, options: Options) -> Self {
+    pub(crate) fn open_with(config: Config, options: TcpOptions) -> Self {
         let mut script = Self::connect(config);
         let syn = script.out();
         assert!(syn.len() == 1 && syn[0].has(SYN), "{syn:?}");
@@ -179,7 +179,7 @@ impl Script {
     pub(crate) fn out(&mut self) -> Vec<Out> {
         let mut all = Vec::new();
         while let Some(segment) = self.tcp.transmit(self.now) {
-            let sack = segment.options.iter().flat_map(|options| &options.sack);
+            let sack = segment.sack().iter();
             all.push(Out {
                 flags: segment.flags,
                 seq: (segment.seq - OURS.0).0,

@@ -3,12 +3,13 @@
 use crate::Error;
 use bentpipe_base::Seq;
 use core::fmt;
+use core::ops::Deref;
 
-/// The options of one segment.
+/// The options that few segments carry: those of a SYN, SACK blocks, and what is not typed.
 ///
-/// Typed: MSS (RFC 9293), window scale and timestamps (RFC 7323), SACK-permitted and SACK
-/// (RFC 2018). An option of one of these kinds with a wrong length, or a second one of its kind, is
-/// kept in `unknown`. Order and padding are not kept.
+/// Typed: MSS (RFC 9293), window scale (RFC 7323), SACK-permitted and SACK (RFC 2018); timestamps, which nearly every
+/// segment has, stand in [`Tcp`](crate::Tcp) and [`Segment`](crate::Segment) themselves. An option of a typed kind with
+/// a wrong length, or a second one of its kind, is kept in `unknown`. Order and padding are not kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TcpOptions {
     /// The largest segment that the sender of this option takes, in bytes.
@@ -17,10 +18,8 @@ pub struct TcpOptions {
     pub window_scale: Option<u8>,
     /// SACK options may be sent to the sender of this.
     pub sack_permitted: bool,
-    /// Clock of the sender and echo of the receiver's.
-    pub timestamps: Option<Timestamps>,
-    /// What arrived out of order.
-    pub sack: Option<Box<SackBlocks>>,
+    /// What arrived out of order; a D-SACK block before it (RFC 2883).
+    pub sack: SackBlocks,
     /// Options of other kinds as they are on the wire.
     pub unknown: Option<Box<RawOptions>>,
 }
@@ -43,11 +42,11 @@ pub struct SackBlock {
     pub right: Seq,
 }
 
-/// One to four SACK blocks, the latest first.
-#[derive(Clone, PartialEq, Eq)]
+/// Up to four SACK blocks, the latest first.
+#[derive(Clone, Copy, Default)]
 pub struct SackBlocks {
     len: u8,
-    blocks: [SackBlock; 4],
+    blocks: [SackBlock; Self::MOST],
 }
 
 /// Options as kind, length and value, one after the other; 2 to 40 bytes.
@@ -68,32 +67,35 @@ const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
 
 impl TcpOptions {
-    pub(super) fn parse(mut bytes: &[u8]) -> Result<Self, Error> {
-        let mut options = Self::default();
-        let mut unknown = Layout::default();
-        while let Some(option) = next(&mut bytes)? {
-            if !options.take(option) {
-                unknown.put(option);
-            }
-        }
-        // The unknown ones are part of at most 40 bytes, so they fit.
-        options.unknown = RawOptions::new(unknown.written()).map(Box::new);
-        Ok(options)
-    }
-
-    /// Bytes on the wire, padding included; more than 40 cannot be emitted.
-    pub fn len(&self) -> usize {
-        match self.layout() {
-            Ok((_, len)) => len,
-            Err(Error::TooLong { have, .. }) => have,
-            // `layout` fails in no other way.
-            Err(_) => 0,
-        }
+    /// These options as a segment holds them: `None` where there are none.
+    pub fn boxed(self) -> Option<Box<Self>> {
+        (!self.is_empty()).then(|| Box::new(self))
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// The options of a header, timestamps apart.
+    pub(super) fn parse(
+        mut bytes: &[u8],
+    ) -> Result<(Option<Timestamps>, Option<Box<Self>>), Error> {
+        let (mut timestamps, mut options) = (None, Self::default());
+        let mut unknown = Layout::default();
+        while let Some(option) = next(&mut bytes)? {
+            if timestamps.is_none() && option.len() == 10 && option[0] == TIMESTAMPS {
+                timestamps = Some(Timestamps {
+                    value: word(option, 2),
+                    echo: word(option, 6),
+                });
+            } else if !options.take(option) {
+                unknown.put(option);
+            }
+        }
+        // The unknown ones are part of at most 40 bytes, so they fit.
+        options.unknown = RawOptions::new(unknown.written()).map(Box::new);
+        Ok((timestamps, options.boxed()))
     }
 
     /// Takes a well-formed option that is typed and not there yet.
@@ -106,69 +108,59 @@ impl TcpOptions {
                 self.window_scale = Some(shift);
             }
             [SACK_PERMITTED, 2] if !self.sack_permitted => self.sack_permitted = true,
-            [TIMESTAMPS, 10, a, b, c, d, e, f, g, h] if self.timestamps.is_none() => {
-                self.timestamps = Some(Timestamps {
-                    value: u32::from_be_bytes([a, b, c, d]),
-                    echo: u32::from_be_bytes([e, f, g, h]),
-                });
-            }
-            [SACK, _, ref blocks @ ..] if self.sack.is_none() => {
-                self.sack = SackBlocks::parse(blocks).map(Box::new);
-                return self.sack.is_some();
+            [SACK, _, ref blocks @ ..] if self.sack.is_empty() => {
+                let Some(blocks) = SackBlocks::parse(blocks) else {
+                    return false;
+                };
+                self.sack = blocks;
             }
             _ => return false,
         }
         true
     }
 
-    /// The bytes: aligned as Linux does where that fits (its receivers have a fast path for
-    /// `NOP NOP TIMESTAMPS`), packed otherwise.
-    pub(super) fn layout(&self) -> Result<([u8; MOST], usize), Error> {
-        let aligned = self.put(true);
-        let layout = if aligned.len <= MOST {
-            aligned
-        } else {
-            self.put(false)
-        };
-        if layout.len > MOST {
-            return Err(Error::TooLong {
-                what: "the list of TCP options",
-                have: layout.len,
-                most: MOST,
-            });
+    /// Bytes beside `timestamps`, padding included, before the whole is rounded up to words.
+    fn len(&self, timestamps: bool, align: bool) -> usize {
+        let pad = if align { 2 } else { 0 };
+        let mut len = if self.mss.is_some() { 4 } else { 0 };
+        if self.sack_permitted {
+            // Beside timestamps it takes the place of their padding.
+            len += if timestamps { 2 - pad } else { 2 + pad };
         }
-        Ok((layout.bytes, layout.len))
+        if self.window_scale.is_some() {
+            len += 3 + pad / 2;
+        }
+        if !self.sack.is_empty() {
+            len += pad + 2 + 8 * self.sack.len();
+        }
+        len + self
+            .unknown
+            .as_ref()
+            .map_or(0, |unknown| unknown.as_slice().len())
     }
 
-    fn put(&self, align: bool) -> Layout {
-        let mut layout = Layout::default();
-        let pad: &[u8] = if align { &[NOP, NOP] } else { &[] };
+    fn put(&self, layout: &mut Layout, timestamps: Option<Timestamps>, pad: &[u8]) {
         if let Some(mss) = self.mss {
             let [high, low] = mss.to_be_bytes();
             layout.put(&[MSS, 4, high, low]);
         }
         if self.sack_permitted {
-            if self.timestamps.is_none() {
+            if timestamps.is_none() {
                 layout.put(pad);
             }
             layout.put(&[SACK_PERMITTED, 2]);
         }
-        if let Some(Timestamps { value, echo }) = self.timestamps {
-            if !self.sack_permitted {
-                layout.put(pad);
-            }
-            layout.put(&[TIMESTAMPS, 10]);
-            layout.put(&value.to_be_bytes());
-            layout.put(&echo.to_be_bytes());
+        if let Some(timestamps) = timestamps {
+            timestamps.put(layout, if self.sack_permitted { &[] } else { pad });
         }
         if let Some(shift) = self.window_scale {
             layout.put(&pad[..pad.len() / 2]);
             layout.put(&[WINDOW_SCALE, 3, shift]);
         }
-        if let Some(blocks) = self.sack.as_deref() {
+        if !self.sack.is_empty() {
             layout.put(pad);
-            layout.put(&[SACK, 2 + blocks.len * 8]);
-            for block in blocks.as_slice() {
+            layout.put(&[SACK, 2 + self.sack.len * 8]);
+            for block in self.sack.iter() {
                 layout.put(&block.left.0.to_be_bytes());
                 layout.put(&block.right.0.to_be_bytes());
             }
@@ -176,11 +168,76 @@ impl TcpOptions {
         if let Some(unknown) = self.unknown.as_deref() {
             layout.put(unknown.as_slice());
         }
+    }
+}
+
+/// Bytes that timestamps and options take on the wire, padding included; more than 40 cannot be emitted.
+#[inline]
+pub(crate) fn length(timestamps: Option<Timestamps>, options: Option<&TcpOptions>) -> usize {
+    let stamped = timestamps.is_some();
+    let Some(options) = options else {
+        return if stamped { 12 } else { 0 };
+    };
+    let all = |align| {
+        let stamps = match (stamped, align) {
+            (false, _) => 0,
+            (true, true) => 12,
+            (true, false) => 10,
+        };
+        (stamps + options.len(stamped, align)).next_multiple_of(4)
+    };
+    match all(true) {
+        aligned if aligned <= MOST => aligned,
+        _ => all(false),
+    }
+}
+
+/// The bytes of timestamps and options: aligned as Linux does where that fits (its receivers have a fast path for
+/// `NOP NOP TIMESTAMPS`), packed otherwise.
+pub(super) fn layout(
+    timestamps: Option<Timestamps>,
+    options: Option<&TcpOptions>,
+) -> Result<([u8; MOST], usize), Error> {
+    let put = |pad: &[u8]| {
+        let mut layout = Layout::default();
+        match (options, timestamps) {
+            (Some(options), _) => options.put(&mut layout, timestamps, pad),
+            (None, Some(timestamps)) => timestamps.put(&mut layout, pad),
+            (None, None) => {}
+        }
         while !layout.len.is_multiple_of(4) {
             layout.put(&[NOP]);
         }
         layout
+    };
+    let aligned = put(&[NOP, NOP]);
+    let layout = if aligned.len <= MOST {
+        aligned
+    } else {
+        put(&[])
+    };
+    if layout.len > MOST {
+        return Err(Error::TooLong {
+            what: "the list of TCP options",
+            have: layout.len,
+            most: MOST,
+        });
     }
+    Ok((layout.bytes, layout.len))
+}
+
+impl Timestamps {
+    fn put(self, layout: &mut Layout, pad: &[u8]) {
+        layout.put(pad);
+        layout.put(&[TIMESTAMPS, 10]);
+        layout.put(&self.value.to_be_bytes());
+        layout.put(&self.echo.to_be_bytes());
+    }
+}
+
+/// Four bytes of an option that is long enough.
+fn word(option: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([option[at], option[at + 1], option[at + 2], option[at + 3]])
 }
 
 /// Takes the first option off `bytes`, with kind and length; `None` at the end of the list.
@@ -206,36 +263,71 @@ fn next<'a>(bytes: &mut &'a [u8]) -> Result<Option<&'a [u8]>, Error> {
 }
 
 impl SackBlocks {
-    /// At least one block and at most four; `None` otherwise.
+    /// The most that an option holds.
+    pub const MOST: usize = 4;
+
+    /// `blocks`, if they are at most [`Self::MOST`].
     pub fn new(blocks: &[SackBlock]) -> Option<Self> {
-        let mut copy = [SackBlock::default(); 4];
+        let mut copy = [SackBlock::default(); Self::MOST];
         copy.get_mut(..blocks.len())?.copy_from_slice(blocks);
-        (!blocks.is_empty()).then_some(Self {
+        Some(Self {
             len: blocks.len() as u8,
             blocks: copy,
         })
     }
 
-    /// The blocks.
-    pub fn as_slice(&self) -> &[SackBlock] {
-        &self.blocks[..usize::from(self.len)]
+    /// One more block behind the others; `false` where there is no room for it.
+    pub fn push(&mut self, block: SackBlock) -> bool {
+        let Some(room) = self.blocks.get_mut(usize::from(self.len)) else {
+            return false;
+        };
+        *room = block;
+        self.len += 1;
+        true
     }
 
+    /// At least one block, or `None`.
     fn parse(bytes: &[u8]) -> Option<Self> {
         let (words, rest) = bytes.as_chunks::<8>();
-        let mut blocks = [SackBlock::default(); 4];
-        let blocks = blocks.get_mut(..words.len())?;
-        for (block, [a, b, c, d, e, f, g, h]) in blocks.iter_mut().zip(words.iter().copied()) {
-            block.left = Seq(u32::from_be_bytes([a, b, c, d]));
-            block.right = Seq(u32::from_be_bytes([e, f, g, h]));
-        }
-        if rest.is_empty() {
-            Self::new(blocks)
-        } else {
-            None
-        }
+        let mut blocks = Self::default();
+        let fit = words.iter().all(|block| {
+            blocks.push(SackBlock {
+                left: Seq(word(block, 0)),
+                right: Seq(word(block, 4)),
+            })
+        });
+        (fit && rest.is_empty() && !blocks.is_empty()).then_some(blocks)
     }
 }
+
+impl FromIterator<SackBlock> for SackBlocks {
+    /// The first four of `blocks`.
+    fn from_iter<I: IntoIterator<Item = SackBlock>>(blocks: I) -> Self {
+        let mut first = Self::default();
+        for block in blocks {
+            if !first.push(block) {
+                break;
+            }
+        }
+        first
+    }
+}
+
+impl Deref for SackBlocks {
+    type Target = [SackBlock];
+
+    fn deref(&self) -> &[SackBlock] {
+        &self.blocks[..usize::from(self.len)]
+    }
+}
+
+impl PartialEq for SackBlocks {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for SackBlocks {}
 
 impl RawOptions {
     /// Options one after the other; `None` when there are none, when they do not fit 40 bytes or
@@ -270,7 +362,7 @@ impl RawOptions {
 
 impl fmt::Debug for SackBlocks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.as_slice().fmt(f)
+        (**self).fmt(f)
     }
 }
 

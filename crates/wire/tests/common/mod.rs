@@ -96,29 +96,33 @@ fn unknown(most: usize) -> impl Strategy<Value = Option<Box<RawOptions>>> {
     }))
 }
 
-fn options() -> impl Strategy<Value = TcpOptions> {
+/// Timestamps and the other options of a segment.
+fn options() -> impl Strategy<Value = (Option<Timestamps>, Option<Box<TcpOptions>>)> {
     let stamps = prop::option::of(any::<(u32, u32)>());
     let sack = prop::option::of(prop::collection::vec(block(), 1..=4));
     let small = any::<(Option<u16>, Option<u8>, bool)>();
     (small, stamps, sack, unknown(39)).prop_map(
         |((mss, shift, permitted), stamps, sack, unknown)| {
+            let mut tcp = Tcp {
+                timestamps: stamps.map(|(value, echo)| Timestamps { value, echo }),
+                ..Tcp::default()
+            };
             let mut options = TcpOptions {
                 mss,
                 window_scale: shift,
                 sack_permitted: permitted,
-                timestamps: stamps.map(|(value, echo)| Timestamps { value, echo }),
-                sack: sack
-                    .and_then(|blocks| SackBlocks::new(&blocks))
-                    .map(Box::new),
+                sack: sack.into_iter().flatten().collect(),
                 unknown,
             };
+            tcp.options = options.clone().boxed();
             // Keep what fits into 40 bytes.
-            while options.len() > 40 {
-                if options.unknown.take().is_none() && options.sack.take().is_none() {
-                    options.timestamps = None;
+            while tcp.header_len() > 60 {
+                if options.unknown.take().is_none() {
+                    options.sack = SackBlocks::default();
                 }
+                tcp.options = options.clone().boxed();
             }
-            options
+            (tcp.timestamps, tcp.options)
         },
     )
 }
@@ -126,7 +130,7 @@ fn options() -> impl Strategy<Value = TcpOptions> {
 fn transport() -> impl Strategy<Value = Transport> {
     let fields = any::<(u16, u16, u32, u32, u16, u16, u16)>();
     let tcp = (fields, options()).prop_map(
-        |((source, destination, seq, ack, flags, window, urgent), options)| {
+        |((source, destination, seq, ack, flags, window, urgent), (timestamps, options))| {
             Transport::Tcp(Tcp {
                 source,
                 destination,
@@ -135,6 +139,7 @@ fn transport() -> impl Strategy<Value = Transport> {
                 flags: Flags::from_bits(flags),
                 window,
                 urgent,
+                timestamps,
                 options,
             })
         },

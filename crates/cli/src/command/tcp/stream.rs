@@ -6,8 +6,9 @@ use bentpipe_base::Instant;
 use bentpipe_host::{ConnectionId, Host};
 use bentpipe_sockets::epoll::Bell;
 use bentpipe_tcp::{Counters, Gauges, State};
+use bytes::Bytes;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
@@ -65,17 +66,16 @@ impl Sink {
 /// What a thread that reads or writes met.
 type Trouble = Arc<Mutex<Option<io::Error>>>;
 
-/// Chunks of the source, and those of which a part is written.
+/// Chunks of the source, and what the connection has not taken of one.
 struct Reading {
-    chunks: Receiver<Vec<u8>>,
-    chunk: Vec<u8>,
-    done: usize,
+    chunks: Receiver<Bytes>,
+    chunk: Bytes,
 }
 
-/// Chunks for the sink, and one for which there was no room.
+/// Chunks for the sink, each in the pieces that came, and one for which there was no room.
 struct Writing {
-    chunks: Option<SyncSender<Vec<u8>>>,
-    waits: Option<Vec<u8>>,
+    chunks: Option<SyncSender<Vec<Bytes>>>,
+    waits: Option<Vec<Bytes>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
@@ -132,8 +132,7 @@ impl Stream {
             });
             self.reading = Some(Reading {
                 chunks,
-                chunk: Vec::new(),
-                done: 0,
+                chunk: Bytes::new(),
             });
         }
         if let Some(sink) = self.sink.take() {
@@ -216,9 +215,9 @@ impl Stream {
             return;
         };
         loop {
-            if reading.done == reading.chunk.len() {
+            if reading.chunk.is_empty() {
                 match reading.chunks.try_recv() {
-                    Ok(chunk) => (reading.chunk, reading.done) = (chunk, 0),
+                    Ok(chunk) => reading.chunk = chunk,
                     Err(TryRecvError::Empty) => return,
                     Err(TryRecvError::Disconnected) => break,
                 }
@@ -226,11 +225,9 @@ impl Stream {
             let Some(connection) = host.connection_mut(self.id) else {
                 return;
             };
-            let taken = connection.write(&reading.chunk[reading.done..]);
-            if taken == 0 {
+            if connection.write_bytes(&mut reading.chunk) == 0 {
                 return;
             }
-            reading.done += taken;
         }
         self.reading = None;
         self.closed = true;
@@ -253,13 +250,17 @@ impl Stream {
             if waits == 0 {
                 return;
             }
-            let mut chunk = vec![0; CHUNK.min(usize::try_from(waits).unwrap_or(CHUNK))];
             let Some(connection) = host.connection_mut(self.id) else {
                 return;
             };
-            let got = connection.read(&mut chunk);
-            chunk.truncate(got);
-            self.received += got as u64;
+            let (mut chunk, mut room) = (Vec::new(), CHUNK);
+            while room > 0
+                && let Some(bytes) = connection.read_bytes(room)
+            {
+                room -= bytes.len();
+                chunk.push(bytes);
+            }
+            self.received += (CHUNK - room) as u64;
             if let Some(writing) = &mut self.writing {
                 writing.waits = Some(chunk);
             }
@@ -275,7 +276,7 @@ fn note(trouble: &Trouble, result: io::Result<()>) {
 }
 
 /// Reads until the end, or until nobody wants more.
-fn feed(mut input: impl Read, chunks: &SyncSender<Vec<u8>>, bell: &Bell) -> io::Result<()> {
+fn feed(mut input: impl Read, chunks: &SyncSender<Bytes>, bell: &Bell) -> io::Result<()> {
     loop {
         let mut chunk = vec![0; CHUNK];
         match input.read(&mut chunk) {
@@ -284,7 +285,7 @@ fn feed(mut input: impl Read, chunks: &SyncSender<Vec<u8>>, bell: &Bell) -> io::
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
             Err(e) => return Err(e),
         }
-        if chunks.send(chunk).is_err() {
+        if chunks.send(chunk.into()).is_err() {
             return Ok(());
         }
         bell.ring();
@@ -292,10 +293,25 @@ fn feed(mut input: impl Read, chunks: &SyncSender<Vec<u8>>, bell: &Bell) -> io::
 }
 
 /// Writes until no more comes.
-fn drain(mut output: impl Write, chunks: &Receiver<Vec<u8>>, bell: &Bell) -> io::Result<()> {
+fn drain(mut output: impl Write, chunks: &Receiver<Vec<Bytes>>, bell: &Bell) -> io::Result<()> {
     while let Ok(chunk) = chunks.recv() {
-        output.write_all(&chunk)?;
+        write_all(&mut output, &chunk)?;
         bell.ring();
     }
     output.flush()
+}
+
+/// Writes all of `pieces` in as few calls as they fit.
+fn write_all(output: &mut impl Write, pieces: &[Bytes]) -> io::Result<()> {
+    let mut slices: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+    let mut rest = slices.as_mut_slice();
+    while !rest.is_empty() {
+        match output.write_vectored(rest) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => IoSlice::advance_slices(&mut rest, written),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
 }
