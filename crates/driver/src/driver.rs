@@ -1,7 +1,7 @@
 use crate::Capture;
 use crate::segmentation::Segments;
 use bentpipe_base::{Instant, Machine};
-use bentpipe_os::tun::Tun;
+use bentpipe_os::tun::{self, Tun};
 use bentpipe_sockets::epoll::{Epoll, Events, Interest};
 use bentpipe_sockets::timer::{self, Timer};
 use bentpipe_wire::{Checksums, Packet, VirtioHeader};
@@ -304,5 +304,5 @@ fn gone(tun: &Tun, source: io::Error) -> DriverError {
 
 fn is_passing(error: &io::Error) -> bool {
     use io::ErrorKind::{Interrupted, OutOfMemory, WouldBlock};
-    matches!(error.kind(), WouldBlock | OutOfMemory | Interrupted)
+    matches!(error.kind(), WouldBlock | OutOfMemory | Interrupted) || tun::is_out_of_buffers(error)
 }

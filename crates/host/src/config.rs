@@ -15,8 +15,11 @@ pub struct Config {
     pub time_wait_for: Duration,
     /// Connections that nobody holds any more and that still have bytes to deliver, at most; past that they are reset.
     pub orphans: usize,
+    /// For how long one of them is kept whose peer acknowledges nothing; then it is reset.
+    pub orphan_for: Duration,
     /// Bytes that all connections together hold for their applications and peers. Past that no peer is offered more
-    /// room than it was, and what comes for an application that does not read is dropped, to be sent again.
+    /// room than for a few segments, and what comes for an application that does not read, or beyond a gap, is dropped,
+    /// to be sent again.
     pub buffered: Bytes,
     /// Resets a second to what belongs to nobody, and answers from TIME-WAIT.
     pub replies_per_second: u32,
@@ -39,6 +42,7 @@ impl Default for Config {
             time_wait: 32_768,
             time_wait_for: Duration::from_secs(60),
             orphans: 8_192,
+            orphan_for: Duration::from_secs(300),
             buffered: Bytes(1 << 30),
             replies_per_second: 1_000,
             hop_limit: 64,

@@ -1,4 +1,4 @@
-/// What a host did with packets, since it began. Each packet that comes in is counted once.
+/// What a host did with packets, since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Packets that came in.
@@ -29,7 +29,7 @@ pub struct Counters {
     pub icmp: u64,
     /// ICMP messages of other kinds, damaged ones, and errors about bytes that are not on their way.
     pub icmp_ignored: u64,
-    /// Payloads for connections whose application does not read, while all hold too much.
+    /// Payloads for connections whose application does not read, or beyond a gap, while all hold too much.
     pub payloads_dropped: u64,
     /// Packets that went out.
     pub sent: u64,

@@ -19,6 +19,12 @@ use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 use thiserror::Error;
 
+/// The least segment that a peer can ask for, options counted to it: smaller ones would cost us more than the peer
+/// (Linux `TCP_MIN_SND_MSS`; CVE-2019-11479).
+const LEAST_PEER_MSS: u16 = 48;
+/// Room that each connection keeps when all hold too much, in segments.
+const FEW_SEGMENTS: u64 = 4;
+
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -41,6 +47,9 @@ pub enum ConnectError {
     /// The port that was asked for is in use towards the destination.
     #[error("port {0} is in use towards that destination")]
     PortInUse(u16),
+    /// No host has the destination's address, or nobody its port (RFC 9293, section 3.9.1.1, MUST-46).
+    #[error("{0} is no address of a host's port: it is unspecified, of many, or its port is 0")]
+    NoHost(SocketAddr),
     /// There are as many connections as there may be.
     #[error("there are {0} connections already, as many as the host may have")]
     TooMany(usize),
@@ -82,7 +91,7 @@ pub struct Host {
     deadlines: BinaryHeap<Reverse<(Instant, ConnectionId)>>,
     pub(crate) events: VecDeque<Event>,
     /// Bytes that all connections hold.
-    buffered: u64,
+    pub(crate) buffered: u64,
     /// Connections that were told to offer no more room.
     pressed: Vec<ConnectionId>,
     pub(crate) orphans: usize,
@@ -184,7 +193,7 @@ impl Host {
     /// Opens a connection to `to`, from the address and port `from`: unspecified and 0 where the host shall choose.
     ///
     /// # Errors
-    /// No address, no port, or too many connections.
+    /// No address, no port, no destination, or too many connections.
     pub fn connect(
         &mut self,
         from: SocketAddr,
@@ -194,6 +203,9 @@ impl Host {
     ) -> Result<ConnectionId, ConnectError> {
         if self.table.len() >= self.config.connections {
             return Err(ConnectError::TooMany(self.table.len()));
+        }
+        if crate::input::belongs_to_nobody(to.ip()) || to.port() == 0 {
+            return Err(ConnectError::NoHost(to));
         }
         let local = self.source(from.ip(), to.ip());
         let local = local.ok_or(ConnectError::NoAddress(to.ip()))?;
@@ -239,12 +251,16 @@ impl Host {
     fn fitted(&self, config: &Arc<tcp::Config>, address: IpAddr) -> Arc<tcp::Config> {
         let header = if address.is_ipv4() { 20 } else { 40 };
         let most = largest_segment(self.config.mtu, header);
-        if config.ip_header == header && config.mss <= most {
+        if config.ip_header == header
+            && config.mss <= most
+            && config.least_peer_mss >= LEAST_PEER_MSS
+        {
             return Arc::clone(config);
         }
         Arc::new(tcp::Config {
             ip_header: header,
             mss: config.mss.min(most),
+            least_peer_mss: config.least_peer_mss.max(LEAST_PEER_MSS),
             ..tcp::Config::clone(config)
         })
     }
@@ -340,15 +356,13 @@ impl Host {
         let Some(entry) = self.table.get_mut(id) else {
             return;
         };
+        let owner = entry.owner;
         if event == tcp::Event::Connected {
-            let (tuple, mtu) = (entry.tuple, self.config.mtu);
-            let path = self.paths.get(tuple.remote.ip(), mtu, now);
-            if path < mtu {
-                let size = largest_segment(path, tuple.ip_header());
-                entry.connection.lower_segment_size(size, now);
-            }
+            // A handshake's packets are short: that one was lost tells nothing of the path's MTU.
+            entry.timeouts = entry.connection.counters().timeouts;
+            self.fit_path(id, now);
         }
-        match entry.owner {
+        match owner {
             Owner::Application => self.events.push_back(Event::Connection(id, event)),
             Owner::Listener(at) if event == tcp::Event::Connected => {
                 if let Some(Some(listener)) = self.listeners.get_mut(at.0) {
@@ -367,6 +381,11 @@ impl Host {
             return;
         };
         self.buffered -= entry.buffered;
+        if entry.pressed && self.pressed.len() > 2 * self.table.len() + 64 {
+            let table = &self.table;
+            self.pressed
+                .retain(|id| table.get(*id).is_some_and(|entry| entry.pressed));
+        }
         match entry.owner {
             Owner::Nobody => self.orphans -= 1,
             Owner::Listener(at) => {
@@ -387,7 +406,16 @@ impl Host {
         let Some(entry) = self.table.get_mut(id) else {
             return;
         };
+        if entry.paths_known != self.paths.changes() && is_synchronised(entry.connection.state()) {
+            self.fit_path(id, now);
+        }
+        let Some(entry) = self.table.get_mut(id) else {
+            return;
+        };
         let counters = entry.connection.counters();
+        if counters.bytes_acked > entry.acknowledged {
+            entry.linger = None;
+        }
         if counters.bytes_acked > entry.acknowledged || entry.timeouts > counters.timeouts {
             (entry.acknowledged, entry.timeouts) = (counters.bytes_acked, counters.timeouts);
         }
@@ -405,27 +433,37 @@ impl Host {
         if flight <= u64::from(largest_segment(least, header)) {
             return;
         }
-        if let Some(path) = self.paths.black_hole(remote, self.config.mtu, now) {
+        if self
+            .paths
+            .black_hole(remote, self.config.mtu, now)
+            .is_some()
+        {
             self.counters.black_holes += 1;
-            self.lower_paths(remote, path, now);
         }
+        self.fit_path(id, now);
     }
 
-    /// All connections to `remote` send packets of at most `path` bytes from now on.
-    pub(crate) fn lower_paths(&mut self, remote: IpAddr, path: u16, now: Instant) {
-        for id in self.table.ids() {
-            if let Some(entry) = self.table.get_mut(id)
-                && entry.tuple.remote.ip() == remote
-                && is_synchronised(entry.connection.state())
-            {
-                let size = largest_segment(path, entry.tuple.ip_header());
-                entry.connection.lower_segment_size(size, now);
+    /// The connection sends no larger packets from now on than its path is known to take. Others on that path do so when
+    /// they are next looked at.
+    pub(crate) fn fit_path(&mut self, id: ConnectionId, now: Instant) {
+        let (mtu, known) = (self.config.mtu, self.paths.changes());
+        let Some(entry) = self.table.get_mut(id) else {
+            return;
+        };
+        entry.paths_known = known;
+        let path = self.paths.get(entry.tuple.remote.ip(), mtu, now);
+        let size = largest_segment(path, entry.tuple.ip_header());
+        let before = entry.connection.segment_size();
+        if path < mtu && is_synchronised(entry.connection.state()) {
+            entry.connection.lower_segment_size(size, now);
+            if entry.connection.segment_size() < before {
                 self.wake(id);
             }
         }
     }
 
-    /// Counts what the connection holds, and where all hold too much, has it offer its peer no more room.
+    /// Counts what the connection holds, and where all hold too much, has it offer its peer no more room than for a few
+    /// segments, so that who holds nothing goes on.
     pub(crate) fn weigh(&mut self, id: ConnectionId) {
         let most = self.config.buffered.0;
         let Some(entry) = self.table.get_mut(id) else {
@@ -438,15 +476,14 @@ impl Host {
         if self.buffered > most {
             if !entry.pressed {
                 entry.pressed = true;
-                let room = connection.config().receive_buffer.0;
-                connection.hold(room);
+                press(connection);
                 self.pressed.push(id);
             }
         } else if self.buffered <= most - most / 4 {
             for id in std::mem::take(&mut self.pressed) {
                 if let Some(entry) = self.table.get_mut(id) {
                     entry.pressed = false;
-                    entry.connection.hold(0);
+                    entry.connection.limit_window(u64::MAX);
                     self.wake(id);
                 }
             }
@@ -463,16 +500,28 @@ impl Host {
             return;
         };
         let mut deadline = entry.connection.deadline();
-        if entry.owner == Owner::Nobody && entry.connection.state() == State::FinWait2 {
-            // A peer that never closes is not waited for (Linux: `tcp_fin_timeout`).
-            let linger = *entry.linger.get_or_insert(now + self.config.time_wait_for);
-            deadline = Some(deadline.map_or(linger, |deadline| deadline.min(linger)));
+        if entry.owner == Owner::Nobody {
+            // Neither a peer that never closes is waited for (Linux: `tcp_fin_timeout`), nor one that takes nothing (RFC
+            // 6429, section 4: a window that stays shut may end a connection).
+            let closed = entry.connection.state() == State::FinWait2;
+            let until = match entry.linger {
+                Some((same, until)) if same == closed => until,
+                _ if closed => now + self.config.time_wait_for,
+                _ => now + self.config.orphan_for,
+            };
+            entry.linger = Some((closed, until));
+            deadline = Some(deadline.map_or(until, |deadline| deadline.min(until)));
         }
         if let Some(deadline) = deadline
             && deadline < entry.armed
         {
             entry.armed = deadline;
             self.deadlines.push(Reverse((deadline, id)));
+        }
+        if self.deadlines.len() > 4 * self.table.len() + 64 {
+            let table = &self.table;
+            self.deadlines
+                .retain(|Reverse((at, id))| table.get(*id).is_some_and(|entry| entry.armed == *at));
         }
     }
 
@@ -516,7 +565,7 @@ impl Machine for Host {
                 continue;
             }
             entry.armed = Instant::MAX;
-            if entry.linger.is_some_and(|linger| linger <= now) {
+            if entry.linger.is_some_and(|(_, until)| until <= now) {
                 entry.connection.abort(now);
             } else {
                 entry.connection.timeout(now);
@@ -554,6 +603,12 @@ impl Machine for Host {
         let time_waits = self.time_waits.deadline();
         [connections, time_waits].into_iter().flatten().min()
     }
+}
+
+/// Has `connection` offer its peer no more room than for a few segments.
+pub(crate) fn press(connection: &mut Connection) {
+    let few = FEW_SEGMENTS * u64::from(connection.config().mss);
+    connection.limit_window(few);
 }
 
 /// The largest segment in packets of `mtu` bytes, options counted to it.

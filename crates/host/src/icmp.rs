@@ -29,12 +29,13 @@ impl Host {
         match error.kind {
             IcmpKind::TooBig(told) => {
                 let (remote, mtu) = (tuple.remote.ip(), self.config.mtu);
-                if let Some(path) = self.paths.too_big(remote, told.0, mtu, now) {
-                    self.lower_paths(remote, path, now);
-                }
+                let length = error.length.0;
+                self.paths.too_big(remote, told.0, length, mtu, now);
+                // It may not have known what was known before.
+                self.fit_path(id, now);
             }
             kind if entry.connection.state() == State::SynSent => {
-                // RFC 1122, section 4.2.3.9; Linux too gives up a connection that does not stand yet.
+                // As Linux does, and RFC 5461, section 4 describes: RFC 9293 (MUST-56) would have it wait for what may pass.
                 let cause = match kind {
                     IcmpKind::Refused => Cause::Refused,
                     _ => Cause::Unreachable,

@@ -1,6 +1,6 @@
 //! What arrives: to which connection, listener or nobody (RFC 9293, section 3.10.7).
 
-use crate::host::{Event, Host};
+use crate::host::{Event, Host, press};
 use crate::listener::ListenerId;
 use crate::table::{ConnectionId, Owner};
 use crate::time_wait::Verdict;
@@ -46,7 +46,13 @@ impl Host {
         }
         match self.time_waits.input(tuple, &segment, now) {
             Verdict::Unknown => self.on_unknown(tuple, segment, None, now),
-            Verdict::Opens(after) => self.on_unknown(tuple, segment, Some(after), now),
+            Verdict::Opens(after, _) if self.listener(tuple.local).is_some() => {
+                self.on_unknown(tuple, segment, Some(after), now);
+            }
+            Verdict::Opens(_, answer) => {
+                self.counters.time_wait += 1;
+                self.reply(tuple, answer, now);
+            }
             Verdict::Drop => self.counters.time_wait += 1,
             Verdict::Answer(answer) => {
                 self.counters.time_wait += 1;
@@ -67,11 +73,14 @@ impl Host {
             let tuple = entry.tuple;
             return self.reject(&tuple, &segment, now);
         }
-        if crowded && !segment.payload.is_empty() && entry.connection.readable() > 0 {
+        let connection = &entry.connection;
+        let kept = connection.readable() == 0 && connection.expects(segment.seq);
+        if crowded && !segment.payload.is_empty() && !kept && !segment.flags.contains(Flags::RST) {
             // Room that was offered cannot be taken back; the peer sends this again.
             self.counters.payloads_dropped += 1;
             segment.payload = Payload::Absent;
-            segment.flags = Flags::ACK;
+            let (flags, ends) = (segment.flags.bits(), Flags::FIN | Flags::PSH);
+            segment.flags = Flags::from_bits(flags & !ends.bits());
         }
         entry.connection.receive(&segment, now);
         self.weigh(id);
@@ -129,6 +138,11 @@ impl Host {
         }
         let config = Arc::clone(&listener.config);
         if listener.is_crowded() {
+            if after.is_some() {
+                // A cookie's number is not ours to choose: the old connection's remnant goes first.
+                self.counters.syns_dropped += 1;
+                return;
+            }
             listener.cookie_sent = Some(now);
             self.counters.cookies_sent += 1;
             let answer = cookie::answer(&self.secret, tuple, &syn, &config, now);
@@ -139,7 +153,11 @@ impl Host {
         self.counters.syns += 1;
         let mut connection = Connection::listen(config, first, now);
         connection.set_clock(isn::clock_offset(&self.secret, tuple));
+        if self.buffered > self.config.buffered.0 {
+            press(&mut connection);
+        }
         connection.receive(&syn, now);
+        self.time_waits.remove(tuple);
         let id = self.table.insert(*tuple, connection, Owner::Listener(at));
         if let Some(Some(listener)) = self.listeners.get_mut(at.0) {
             listener.half_open.insert(id);
@@ -168,12 +186,16 @@ impl Host {
         }
         self.counters.cookies_accepted += 1;
         let mut connection = Connection::taken_over(config, &handshake, now);
+        if self.is_crowded() {
+            press(&mut connection);
+        }
         connection.receive(&ack, now);
         let id = self.table.insert(*tuple, connection, Owner::Listener(at));
         if let Some(Some(listener)) = self.listeners.get_mut(at.0) {
             listener.waiting.push_back(id);
         }
         self.events.push_back(Event::Incoming(at));
+        self.fit_path(id, now);
         self.wake(id);
     }
 
@@ -233,7 +255,7 @@ const fn is_icmp(ip: &Ip, number: u8) -> bool {
 }
 
 /// Addresses that no packet can come from.
-fn belongs_to_nobody(address: IpAddr) -> bool {
+pub(crate) fn belongs_to_nobody(address: IpAddr) -> bool {
     let broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
     address.is_unspecified() || address.is_multicast() || broadcast
 }

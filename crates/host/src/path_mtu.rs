@@ -34,6 +34,8 @@ const PLATEAUS: [u16; 7] = [8_166, 4_352, 2_002, 1_492, 1_006, 576, 552];
 pub(crate) struct PathMtus {
     paths: HashMap<IpAddr, (u16, Instant)>,
     keep: Duration,
+    /// How often something was learnt.
+    changes: u64,
 }
 
 impl PathMtus {
@@ -41,7 +43,13 @@ impl PathMtus {
         Self {
             paths: HashMap::new(),
             keep,
+            changes: 0,
         }
+    }
+
+    /// How often something was learnt: who has seen as much knows all.
+    pub(crate) const fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// The largest packet to `remote`, of an interface that takes `mtu`.
@@ -52,18 +60,24 @@ impl PathMtus {
         }
     }
 
-    /// Packets of `size` are too large for the path, which takes `told` (0: unknown). Returns what it is taken for, where
-    /// that is less than it was.
+    /// A packet of `length` bytes is too large for the path, which takes `told` (0: unknown). Returns what it is taken
+    /// for, where that is less than it was.
     pub(crate) fn too_big(
         &mut self,
         remote: IpAddr,
         told: u64,
+        length: u64,
         mtu: u16,
         now: Instant,
     ) -> Option<u16> {
         let before = self.get(remote, mtu, now);
         let told = match told {
-            0 => PLATEAUS.into_iter().find(|size| *size < before)?,
+            // Not below what it is taken for by now: a burst of equal packets tells of one narrow link.
+            0 => PLATEAUS
+                .into_iter()
+                .find(|size| u64::from(*size) < length)?,
+            // It would have got through.
+            told if length <= told => return None,
             told => u16::try_from(told).unwrap_or(u16::MAX),
         };
         self.lower(remote, told.max(least(remote)), before, now)
@@ -92,6 +106,7 @@ impl PathMtus {
             oldest.and_then(|oldest| self.paths.remove(&oldest));
         }
         self.paths.insert(remote, (to, now));
+        self.changes += 1;
         Some(to)
     }
 }
@@ -106,10 +121,10 @@ mod tests {
     fn what_is_told_is_kept_for_its_time() {
         let mut paths = PathMtus::new(Duration::from_secs(600));
         let now = Instant::ZERO;
-        assert_eq!(paths.too_big(REMOTE, 1_400, 1_500, now), Some(1_400));
+        assert_eq!(paths.too_big(REMOTE, 1_400, 1_500, 1_500, now), Some(1_400));
         assert_eq!(paths.get(REMOTE, 1_500, now), 1_400);
         // What is no less tells nothing.
-        assert_eq!(paths.too_big(REMOTE, 1_450, 1_500, now), None);
+        assert_eq!(paths.too_big(REMOTE, 1_450, 1_500, 1_500, now), None);
         let later = now + Duration::from_secs(600);
         assert_eq!(paths.get(REMOTE, 1_500, later), 1_500);
     }
@@ -117,10 +132,13 @@ mod tests {
     #[test]
     fn absurdly_small_sizes_are_not_believed() {
         let mut paths = PathMtus::new(Duration::from_secs(600));
-        assert_eq!(paths.too_big(REMOTE, 68, 1_500, Instant::ZERO), Some(552));
+        assert_eq!(
+            paths.too_big(REMOTE, 68, 1_500, 1_500, Instant::ZERO),
+            Some(552)
+        );
         let remote = IpAddr::V6(core::net::Ipv6Addr::LOCALHOST);
         assert_eq!(
-            paths.too_big(remote, 500, 1_500, Instant::ZERO),
+            paths.too_big(remote, 500, 1_500, 1_500, Instant::ZERO),
             Some(1_280)
         );
     }
@@ -128,8 +146,17 @@ mod tests {
     #[test]
     fn a_router_that_does_not_say_is_answered_by_the_next_plateau() {
         let mut paths = PathMtus::new(Duration::from_secs(600));
-        assert_eq!(paths.too_big(REMOTE, 0, 1_500, Instant::ZERO), Some(1_492));
-        assert_eq!(paths.too_big(REMOTE, 0, 1_500, Instant::ZERO), Some(1_006));
+        let mut unknown = |length| paths.too_big(REMOTE, 0, length, 1_500, Instant::ZERO);
+        assert_eq!(unknown(1_500), Some(1_492));
+        // The others of the same burst say nothing new.
+        assert_eq!(unknown(1_500), None);
+        assert_eq!(unknown(1_492), Some(1_006));
+    }
+
+    #[test]
+    fn a_packet_that_fits_was_not_too_large() {
+        let mut paths = PathMtus::new(Duration::from_secs(600));
+        assert_eq!(paths.too_big(REMOTE, 1_400, 60, 1_500, Instant::ZERO), None);
     }
 
     #[test]
@@ -137,7 +164,13 @@ mod tests {
         let mut paths = PathMtus::new(Duration::from_secs(600));
         for host in 0..10_000u32 {
             let remote = IpAddr::V4((0x0a00_0000 + host).into());
-            paths.too_big(remote, 1_400, 1_500, Instant::from_nanos(host.into()));
+            paths.too_big(
+                remote,
+                1_400,
+                1_500,
+                1_500,
+                Instant::from_nanos(host.into()),
+            );
         }
         assert_eq!(paths.paths.len(), PATHS);
     }

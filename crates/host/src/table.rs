@@ -40,8 +40,10 @@ pub(crate) struct Entry {
     pub(crate) timeouts: u64,
     /// Bytes that were acknowledged when the host last looked.
     pub(crate) acknowledged: u64,
-    /// When nobody waits for the peer to close any more.
-    pub(crate) linger: Option<Instant>,
+    /// Of a connection that nobody holds: until when the peer is waited for, and whether only for its end.
+    pub(crate) linger: Option<(bool, Instant)>,
+    /// How much had been learnt of paths when its own was last looked at.
+    pub(crate) paths_known: u64,
 }
 
 /// The connections of a host, by their four numbers and by name.
@@ -90,6 +92,7 @@ impl Table {
             timeouts: 0,
             acknowledged: 0,
             linger: None,
+            paths_known: 0,
         });
         let place = match self.free.pop() {
             Some(place) => place,
@@ -119,13 +122,5 @@ impl Table {
         self.free.push(id.place);
         self.by_tuple.remove(&entry.tuple);
         Some(entry)
-    }
-
-    /// The names of all.
-    pub(crate) fn ids(&self) -> Vec<ConnectionId> {
-        let mut ids: Vec<_> = self.by_tuple.values().copied().collect();
-        // The same order in every run.
-        ids.sort_unstable();
-        ids
     }
 }

@@ -6,15 +6,15 @@ use crate::Tuple;
 use bentpipe_base::{Instant, Seq};
 use bentpipe_tcp::TimeWaitState;
 use bentpipe_wire::{Flags, Segment, Timestamps};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 /// The connections in TIME-WAIT.
 #[derive(Debug, Default)]
 pub(crate) struct TimeWaits {
     entries: HashMap<Tuple, Entry>,
-    /// In the order in which they end, but for those whose time began anew.
-    order: VecDeque<(Instant, Tuple)>,
+    /// In the order in which they end.
+    order: BTreeSet<(Instant, Tuple)>,
     most: usize,
     lasts: Duration,
 }
@@ -30,8 +30,8 @@ struct Entry {
 pub(crate) enum Verdict {
     /// The connection is none of these.
     Unknown,
-    /// It opens a new connection, whose number shall be beyond this one.
-    Opens(Seq),
+    /// It may open a new connection, whose number shall be beyond this one; where nobody takes it, it is answered.
+    Opens(Seq, Segment),
     /// It is answered.
     Answer(Segment),
     /// It is dropped.
@@ -57,15 +57,16 @@ impl TimeWaits {
 
     /// A connection goes into TIME-WAIT.
     pub(crate) fn insert(&mut self, tuple: Tuple, closed: TimeWaitState, now: Instant) {
+        self.remove(&tuple);
         while self.entries.len() >= self.most {
-            let Some((_, oldest)) = self.order.pop_front() else {
+            let Some((_, oldest)) = self.order.pop_first() else {
                 return;
             };
             self.entries.remove(&oldest);
         }
         let until = now + self.lasts;
         self.entries.insert(tuple, Entry { closed, until });
-        self.order.push_back((until, tuple));
+        self.order.insert((until, tuple));
     }
 
     /// A segment of `tuple` arrived.
@@ -79,44 +80,41 @@ impl TimeWaits {
         }
         let opens = flags.contains(Flags::SYN) && !flags.contains(Flags::ACK);
         if opens && is_newer(segment, &entry.closed) {
-            let beyond = entry.closed.next;
-            self.entries.remove(tuple);
-            return Verdict::Opens(beyond);
+            let answer = acknowledgement(&entry.closed, now);
+            return Verdict::Opens(entry.closed.next, answer);
+        }
+        // Two ends that answer each other's acknowledgements would never cease.
+        let ends = Flags::SYN | Flags::FIN;
+        if segment.payload.is_empty() && flags.bits() & ends.bits() == 0 {
+            return Verdict::Drop;
         }
         if flags.contains(Flags::FIN) {
+            self.order.remove(&(entry.until, *tuple));
             entry.until = now + self.lasts;
+            self.order.insert((entry.until, *tuple));
         }
         Verdict::Answer(acknowledgement(&entry.closed, now))
     }
 
-    /// Forgets those whose time is over.
-    pub(crate) fn expire(&mut self, now: Instant) {
-        while let Some((at, tuple)) = self.order.front().copied()
-            && at <= now
-        {
-            self.order.pop_front();
-            match self.entries.get(&tuple).map(|entry| entry.until) {
-                Some(until) if until <= now => {
-                    self.entries.remove(&tuple);
-                }
-                // Its time began anew, or another connection has the four numbers and an entry of its own behind.
-                Some(until) if !self.is_queued(&tuple, until) => {
-                    self.order.push_back((until, tuple));
-                }
-                _ => {}
-            }
+    /// A new connection has the four numbers.
+    pub(crate) fn remove(&mut self, tuple: &Tuple) {
+        if let Some(entry) = self.entries.remove(tuple) {
+            self.order.remove(&(entry.until, *tuple));
         }
     }
 
-    /// Whether the end at `until` waits at the back already.
-    fn is_queued(&self, tuple: &Tuple, until: Instant) -> bool {
-        let last = self.order.iter().rev();
-        let mut same = last.take_while(|(at, _)| *at >= until);
-        same.any(|queued| *queued == (until, *tuple))
+    /// Forgets those whose time is over.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        while let Some((until, tuple)) = self.order.first().copied()
+            && until <= now
+        {
+            self.order.pop_first();
+            self.entries.remove(&tuple);
+        }
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.order.front().map(|(at, _)| *at)
+        self.order.first().map(|(until, _)| *until)
     }
 }
 
@@ -195,9 +193,12 @@ mod tests {
             let mut waits = waits();
             waits.insert(tuple(1), closed(clocks), now);
             match waits.input(&tuple(1), &syn(seq, stamp), now) {
-                Verdict::Opens(beyond) => {
+                Verdict::Opens(beyond, _) => {
                     assert!(opens, "{clocks:?} {seq} {stamp:?}");
                     assert_eq!(beyond, Seq(1_000));
+                    // Until somebody takes it.
+                    assert_eq!(waits.len(), 1);
+                    waits.remove(&tuple(1));
                     assert_eq!(waits.len(), 0);
                 }
                 Verdict::Answer(ack) => {
@@ -219,6 +220,9 @@ mod tests {
             ..Segment::default()
         };
         let half = Instant::ZERO + Duration::from_secs(30);
+        // Two such ends would answer each other for ever.
+        let stray = waits.input(&tuple(1), &with(Flags::ACK), half);
+        assert!(matches!(stray, Verdict::Drop));
         let reset = waits.input(&tuple(1), &with(Flags::RST), half);
         assert!(matches!(reset, Verdict::Drop));
         let again = waits.input(&tuple(1), &with(Flags::FIN | Flags::ACK), half);

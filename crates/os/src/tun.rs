@@ -148,6 +148,11 @@ impl Tun {
     }
 }
 
+/// Whether the kernel had no memory for a packet at the moment.
+pub fn is_out_of_buffers(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENOBUFS)
+}
+
 fn open_device(name: &str, config: TunConfig) -> io::Result<SyncDevice> {
     let device = DeviceBuilder::new()
         .name(name)

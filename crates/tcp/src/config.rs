@@ -23,6 +23,9 @@ pub struct Config {
     /// Largest payload of a segment with the timestamps option, where used, counted to it (RFC 6691);
     /// in bytes, at least 1; the peer's MSS option may lower it.
     pub mss: u16,
+    /// The least segment that the peer's MSS option can ask for, counted alike; a smaller one counts as this. 1: every one
+    /// is heeded (RFC 9293, MUST-16); hosts on real networks do not (Linux `TCP_MIN_SND_MSS`: 48).
+    pub least_peer_mss: u16,
     /// First congestion window, in segments (RFC 6928: 10).
     pub initial_window: u32,
     /// Duplicate acknowledgements that mean a loss (RFC 5681: 3).
@@ -110,6 +113,7 @@ impl Config {
             settings: cc::Settings::default(),
             recovery: recovery::find("sack").expect("the registry has it, see the test"),
             mss: 1460,
+            least_peer_mss: 1,
             initial_window: 10,
             dupthresh: 3,
             limited_transmit: true,

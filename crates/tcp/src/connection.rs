@@ -311,6 +311,12 @@ impl Connection {
         self.rx.hold(held);
     }
 
+    /// The peer is offered room for no more than `most` bytes from now on, whatever the receive buffer has; what was
+    /// offered stays.
+    pub fn limit_window(&mut self, most: u64) {
+        self.rx.limit_window(most);
+    }
+
     /// Nothing more will be written: a FIN follows the last byte. What the peer sends is still
     /// received (half-close).
     pub fn close(&mut self, _now: Instant) {

@@ -32,6 +32,11 @@ impl Connection {
         self.tx.una as i64 <= at && at < self.tx.max as i64
     }
 
+    /// Whether `seq` numbers the byte that is expected next.
+    pub fn expects(&self, seq: Seq) -> bool {
+        seq == self.rx.irs + self.rx.next as u32
+    }
+
     /// Payload of a full segment, in bytes.
     pub fn segment_size(&self) -> u32 {
         self.tx.mss

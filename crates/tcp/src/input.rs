@@ -114,7 +114,8 @@ impl Connection {
         self.tx.offer(self.tx.una, u64::from(segment.window));
         self.snd_wl = (0, 0);
         let default = self.config.default_mss();
-        options.mss.unwrap_or(default).max(1)
+        let least = self.config.least_peer_mss.max(1);
+        options.mss.unwrap_or(default).max(least)
     }
 
     fn on_listen(&mut self, segment: &Segment, now: Instant) {
@@ -213,12 +214,16 @@ impl Connection {
         if !flags.contains(Flags::ACK) {
             return;
         }
+        self.heard = now;
+        self.probes = 0;
+        if !self.on_ack(segment, from, now) {
+            return;
+        }
+        // Only now: what acknowledges the impossible is none of the peer's (RFC 5961, section 5).
         if let Some(stamp) = segment.timestamps.filter(|_| self.agreed.timestamps) {
             self.rx.remember(stamp, from, now);
         }
-        self.heard = now;
-        self.probes = 0;
-        if !self.on_ack(segment, from, now) || self.state == State::Closed {
+        if self.state == State::Closed {
             return;
         }
         if len > 0 || fin {
@@ -264,11 +269,14 @@ impl Connection {
         }
         match self.state {
             State::SynReceived if self.passive => {
-                let iss = self.tx.iss;
+                let (iss, epoch) = (self.tx.iss, self.epoch);
                 *self = Self::listen(std::sync::Arc::clone(&self.config), iss, now);
+                self.epoch = epoch;
             }
             State::SynReceived => self.finish(Event::Aborted(Cause::Refused)),
-            State::Closing | State::LastAck | State::TimeWait => self.finish(Event::Closed),
+            // RFC 1337, fix F1.
+            State::TimeWait => {}
+            State::Closing | State::LastAck => self.finish(Event::Closed),
             _ => self.finish(Event::Aborted(Cause::Reset)),
         }
     }
@@ -313,6 +321,10 @@ impl Connection {
         if !advanced && self.tx.una == self.tx.max {
             self.tx.retries = 0;
             return;
+        }
+        if !advanced && self.tx.limit < self.tx.max {
+            // The peer took room back that it had offered, and lives (RFC 9293, section 3.8.6, SHLD-17).
+            self.tx.retries = 0;
         }
         let mut blocks = [(0, 0); 4];
         let (count, duplicate) = self.blocks(segment, ack, &mut blocks);

@@ -47,6 +47,8 @@ pub(crate) struct Receiver {
     ample_window: u64,
     /// Bytes that were read and still take room.
     held: u64,
+    /// No more room than this is offered.
+    most: u64,
     /// The shift of our window field.
     pub(crate) scale: u8,
     /// The offset of the peer's FIN.
@@ -82,6 +84,7 @@ impl Receiver {
             capacity,
             ample_window: ample_window(capacity, mss),
             held: 0,
+            most: u64::MAX,
             scale,
             fin: None,
             mss,
@@ -139,6 +142,15 @@ impl Receiver {
         }
     }
 
+    /// No more room than `most` bytes is offered from now on.
+    pub(crate) fn limit_window(&mut self, most: u64) {
+        let more = most > self.most;
+        self.most = most;
+        if more {
+            self.opened();
+        }
+    }
+
     /// The offset that `seq` stands for, by its distance from what is expected.
     pub(crate) fn offset(&self, seq: Seq) -> i64 {
         let next = self.irs + self.next as u32;
@@ -192,7 +204,9 @@ impl Receiver {
         let fin_at = (from + len) as u64;
         let old = self.next;
         let gaps = !self.beyond.is_empty();
-        if fin && self.fin.is_none() && fin_at >= self.next && fin_at <= self.edge {
+        // No FIN lies within what is held already.
+        let behind = self.beyond.last().is_none_or(|(_, to)| fin_at >= to);
+        if fin && self.fin.is_none() && behind && fin_at >= self.next && fin_at <= self.edge {
             self.fin = Some(fin_at);
         }
         // A byte beyond the FIN is none of the stream's.
@@ -368,7 +382,7 @@ impl Receiver {
             .saturating_sub(1)
             .saturating_sub(self.buffer.start);
         let used = unread.saturating_add(self.held);
-        let edge = self.next + self.capacity.saturating_sub(used);
+        let edge = self.next + self.capacity.saturating_sub(used).min(self.most);
         if edge >= self.edge + self.mss.min((self.capacity / 2).max(1)) {
             edge
         } else {

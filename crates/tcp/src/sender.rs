@@ -224,6 +224,8 @@ impl Sender {
             self.persisting = false;
             self.timer = Instant::MAX;
             self.retries = 0;
+            // Probes were backed off, not losses (Linux `tcp_ack_probe`).
+            self.rto.reset_backoff();
         }
     }
 

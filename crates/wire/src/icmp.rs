@@ -22,6 +22,8 @@ pub struct IcmpError {
     pub destination: SocketAddr,
     /// Its sequence number.
     pub seq: Seq,
+    /// How long it was, from the first byte of its IP header to its end, as that header says.
+    pub length: Bytes,
 }
 
 /// What went wrong.
@@ -78,11 +80,12 @@ impl IcmpError {
             Ip::V4(_) => quoted_v4(quoted),
             Ip::V6(_) => quoted_v6(quoted),
         };
-        Ok(packet.map(|(source, destination, seq)| Self {
+        Ok(packet.map(|((source, destination, seq), length)| Self {
             kind,
             source,
             destination,
             seq,
+            length: Bytes(length),
         }))
     }
 }
@@ -116,7 +119,7 @@ fn v6(head: &[u8]) -> Option<IcmpKind> {
 
 type Quoted = (SocketAddr, SocketAddr, Seq);
 
-fn quoted_v4(bytes: &[u8]) -> Option<Quoted> {
+fn quoted_v4(bytes: &[u8]) -> Option<(Quoted, u64)> {
     let fixed = bytes.first_chunk::<20>()?;
     let header = usize::from(fixed[0] & 0xf) * 4;
     if fixed[0] >> 4 != 4 || header < Ipv4::BARE || fixed[9] != protocol::TCP {
@@ -128,10 +131,12 @@ fn quoted_v4(bytes: &[u8]) -> Option<Quoted> {
     }
     let source = Ipv4Addr::new(fixed[12], fixed[13], fixed[14], fixed[15]);
     let destination = Ipv4Addr::new(fixed[16], fixed[17], fixed[18], fixed[19]);
-    quoted_tcp(source.into(), destination.into(), bytes.get(header..)?)
+    let length = be16(fixed[2], fixed[3]).into();
+    let quoted = quoted_tcp(source.into(), destination.into(), bytes.get(header..)?)?;
+    Some((quoted, length))
 }
 
-fn quoted_v6(bytes: &[u8]) -> Option<Quoted> {
+fn quoted_v6(bytes: &[u8]) -> Option<(Quoted, u64)> {
     let fixed = bytes.first_chunk::<40>()?;
     if fixed[0] >> 4 != 6 {
         return None;
@@ -145,7 +150,8 @@ fn quoted_v6(bytes: &[u8]) -> Option<Quoted> {
         octets.copy_from_slice(&fixed[at..at + 16]);
         IpAddr::V6(Ipv6Addr::from(octets))
     };
-    quoted_tcp(address(8), address(24), body)
+    let length = 40 + u64::from(be16(fixed[4], fixed[5]));
+    Some((quoted_tcp(address(8), address(24), body)?, length))
 }
 
 fn quoted_tcp(source: IpAddr, destination: IpAddr, tcp: &[u8]) -> Option<Quoted> {
