@@ -22,8 +22,6 @@ use thiserror::Error;
 /// The least segment that a peer can ask for, options counted to it: smaller ones would cost us more than the peer
 /// (Linux `TCP_MIN_SND_MSS`; CVE-2019-11479).
 const LEAST_PEER_MSS: u16 = 48;
-/// Room that each connection keeps when all hold too much, in segments.
-const FEW_SEGMENTS: u64 = 4;
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +91,7 @@ pub struct Host {
     /// Bytes that all connections hold.
     pub(crate) buffered: u64,
     /// Connections that were told to offer no more room.
-    pressed: Vec<ConnectionId>,
+    pub(crate) pressed: Vec<ConnectionId>,
     pub(crate) orphans: usize,
     pub(crate) counters: Counters,
 }
@@ -462,39 +460,6 @@ impl Host {
         }
     }
 
-    /// Counts what the connection holds, and where all hold too much, has it offer its peer no more room than for a few
-    /// segments, so that who holds nothing goes on.
-    pub(crate) fn weigh(&mut self, id: ConnectionId) {
-        let most = self.config.buffered.0;
-        let Some(entry) = self.table.get_mut(id) else {
-            return;
-        };
-        let connection = &mut entry.connection;
-        let buffered = connection.buffered();
-        self.buffered = self.buffered - entry.buffered + buffered;
-        entry.buffered = buffered;
-        if self.buffered > most {
-            if !entry.pressed {
-                entry.pressed = true;
-                press(connection);
-                self.pressed.push(id);
-            }
-        } else if self.buffered <= most - most / 4 {
-            for id in std::mem::take(&mut self.pressed) {
-                if let Some(entry) = self.table.get_mut(id) {
-                    entry.pressed = false;
-                    entry.connection.limit_window(u64::MAX);
-                    self.wake(id);
-                }
-            }
-        }
-    }
-
-    /// All connections together hold too much.
-    pub(crate) const fn is_crowded(&self) -> bool {
-        self.buffered > self.config.buffered.0
-    }
-
     fn arm(&mut self, id: ConnectionId, now: Instant) {
         let Some(entry) = self.table.get_mut(id) else {
             return;
@@ -603,12 +568,6 @@ impl Machine for Host {
         let time_waits = self.time_waits.deadline();
         [connections, time_waits].into_iter().flatten().min()
     }
-}
-
-/// Has `connection` offer its peer no more room than for a few segments.
-pub(crate) fn press(connection: &mut Connection) {
-    let few = FEW_SEGMENTS * u64::from(connection.config().mss);
-    connection.limit_window(few);
 }
 
 /// The largest segment in packets of `mtu` bytes, options counted to it.

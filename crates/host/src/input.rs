@@ -1,7 +1,8 @@
 //! What arrives: to which connection, listener or nobody (RFC 9293, section 3.10.7).
 
-use crate::host::{Event, Host, press};
+use crate::host::{Event, Host};
 use crate::listener::ListenerId;
+use crate::memory::press;
 use crate::table::{ConnectionId, Owner};
 use crate::time_wait::Verdict;
 use crate::{Tuple, cookie, isn};

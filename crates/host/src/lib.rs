@@ -21,6 +21,7 @@ mod icmp;
 mod input;
 mod isn;
 mod listener;
+mod memory;
 mod path_mtu;
 mod ports;
 mod rate_limit;

@@ -104,7 +104,7 @@ impl HoldTable {
     /// # Errors
     /// The kernel may have no such rule: that is `NotFound`.
     pub fn load(families: &[TableFamily], holding: &Holding<'_>) -> Result<Self, NftError> {
-        let name = Owner::current()?.unique_name("hold");
+        let owner = Owner::current()?;
         let attempt = |way| {
             // A batch that fails with a chain in a hook has that chain go again, and all that waits in any queue of the
             // namespace with it: first it is seen without hooks what the kernel has.
@@ -112,8 +112,11 @@ impl HoldTable {
                 queues: holding.queues.get(..1).unwrap_or_default(),
                 ..*holding
             };
-            Self::send(&batch((way, false), families, &name, &trial))?;
-            Self::send(&batch((way, true), families, &name, holding))
+            // Another name each time: a program that is being started just now has the socket of the table before still,
+            // which is its owner and nobody else's until that is closed everywhere.
+            let name = || owner.unique_name("hold");
+            Self::send(&batch((way, false), families, &name(), &trial))?;
+            Self::send(&batch((way, true), families, &name(), holding))
         };
         attempt(Way::Queue)
             .or_else(|_| attempt(Way::Target))
