@@ -99,6 +99,38 @@ fn a_file_goes_to_the_kernel_with_its_figures() {
     assert!(fs::metadata(&pcap).unwrap().len() > LENGTH as u64);
 }
 
+/// Once it said "0 bytes" and ended well: it closed the connection that was still being opened.
+#[test]
+fn a_short_file_waits_until_the_connection_stands() {
+    need!(Root, Tun);
+    let netns = Netns::create("tcp-late").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, b"a few bytes").unwrap();
+    let listener = netns
+        .run(|| TcpListener::bind("0.0.0.0:5000").unwrap())
+        .unwrap();
+    // Nobody has that address yet, so that the first SYN is lost without a word.
+    let mut child = program(&netns, &["send", text(&file), "192.0.2.7:5000"])
+        .spawn()
+        .unwrap();
+    thread::sleep(Duration::from_millis(700));
+    let ended = child.try_wait().unwrap();
+    assert_eq!(ended, None, "nobody has answered");
+    let netlink = netns.netlink().unwrap();
+    netlink
+        .add_address("lo", "192.0.2.7/32".parse().unwrap())
+        .unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut got = Vec::new();
+    stream.read_to_end(&mut got).unwrap();
+    drop(stream);
+    assert_eq!(got, b"a few bytes");
+    let out = done(child);
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(said.contains("11 bytes in"), "{said}");
+}
+
 #[test]
 fn a_stream_comes_from_the_kernel_to_standard_output() {
     need!(Root, Tun);
@@ -180,6 +212,11 @@ fn mistakes_are_told_with_the_next_step() {
             "give --kernel another",
         ),
         (&["get", "100.64.0.1:5000"], 1, "does anybody listen there?"),
+        (
+            &["send", "/etc/hostname", "100.64.0.1:5000"],
+            1,
+            "does anybody listen there?",
+        ),
         (&["get", "[fd00::1]:5000"], 2, "give it one of that family"),
         (&["serve", "0"], 2, "0 is not in 1..=65535"),
     ] {

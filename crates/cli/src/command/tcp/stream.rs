@@ -88,6 +88,8 @@ pub(super) struct Stream {
     reading: Option<Reading>,
     writing: Option<Writing>,
     trouble: Trouble,
+    /// There is a source, and its end is not told to the connection yet.
+    sends: bool,
     closed: bool,
     pub(super) received: u64,
     /// The connection stood.
@@ -112,6 +114,7 @@ impl Stream {
             reading: None,
             writing: None,
             trouble: Trouble::default(),
+            sends: false,
             closed: false,
             received: 0,
             connected: None,
@@ -123,6 +126,7 @@ impl Stream {
     /// Starts the threads; each rings `bell` when there is something to do.
     pub(super) fn start(&mut self, bell: &Arc<Bell>) {
         if let Some(source) = self.source.take() {
+            self.sends = true;
             let (sender, chunks) = sync_channel(CHUNKS);
             let (bell, trouble) = (Arc::clone(bell), Arc::clone(&self.trouble));
             thread::spawn(move || {
@@ -158,11 +162,18 @@ impl Stream {
 
     /// Moves what can be moved; whether all is done.
     pub(super) fn step(&mut self, host: &mut Host, now: Instant) -> bool {
-        self.send(host, now);
+        self.send(host);
         self.receive(host);
-        let Some(connection) = host.connection(self.id) else {
+        let Some(connection) = host.connection_mut(self.id) else {
             return true;
         };
+        // To close a connection that does not stand yet is to give it up, with all that was written to it (RFC 9293,
+        // section 3.10.4).
+        if self.reading.is_none() && self.sends && connection.state() != State::SynSent {
+            self.sends = false;
+            self.closed = true;
+            connection.close(now);
+        }
         self.counters = *connection.counters();
         self.gauges = connection.gauges();
         let state = connection.state();
@@ -210,7 +221,7 @@ impl Stream {
         }
     }
 
-    fn send(&mut self, host: &mut Host, now: Instant) {
+    fn send(&mut self, host: &mut Host) {
         let Some(reading) = &mut self.reading else {
             return;
         };
@@ -230,10 +241,6 @@ impl Stream {
             }
         }
         self.reading = None;
-        self.closed = true;
-        if let Some(connection) = host.connection_mut(self.id) {
-            connection.close(now);
-        }
     }
 
     fn receive(&mut self, host: &mut Host) {
