@@ -22,16 +22,16 @@
 #![forbid(unsafe_code)]
 
 mod ack_thinning;
+mod admission_watchdog;
 mod config;
 mod congestion;
 mod descriptor_budget;
+mod filter_chain_skipper;
 mod gateway;
 mod handle;
-mod local_chains;
 mod manage;
 mod shutdown;
 mod status;
-mod watchdog;
 
 pub use bentpipe_gateway_config::Leg;
 pub use bentpipe_gateway_config::{

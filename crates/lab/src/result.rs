@@ -2,7 +2,7 @@
 
 use crate::emulator::{self, Report};
 use bentpipe_base::Bytes;
-use bentpipe_outcome::{Engine, Flow, Line, Proxy, Run, Traffic};
+use bentpipe_outcome::{Engine, Flow, Proxy, Run, SimplexLink, Traffic};
 use bentpipe_scenario::Scenario;
 use bentpipe_sockets::tcp::Info;
 use std::collections::BTreeMap;
@@ -75,11 +75,11 @@ pub struct Measured {
 impl Measured {
     /// As both engines tell it; `scenario` is what was run.
     pub fn outcome(&self, scenario: &Scenario) -> Run {
-        let lines = self.links.iter().flat_map(|(name, report)| {
+        let links = self.links.iter().flat_map(|(name, report)| {
             let ends = scenario.links.get(name).map(|link| &link.ends);
             let end = |end: usize| ends.map_or_else(String::new, |ends| ends[end].clone());
             [(0, &report.from_a), (1, &report.from_b)]
-                .map(|(from, way)| line(name, [end(from), end(1 - from)], way))
+                .map(|(from, way)| simplex_link(name, [end(from), end(1 - from)], way))
         });
         let reports = || self.links.values();
         // Links that are not emulated have no report.
@@ -92,7 +92,7 @@ impl Measured {
             seed: scenario.seed,
             elapsed: elapsed.max().unwrap_or_default(),
             flows: self.flows.clone(),
-            lines: lines.collect(),
+            links: links.collect(),
             proxies: self.proxies(),
             traffic: self.traffic,
             lateness: p99.max().unwrap_or_default(),
@@ -114,11 +114,11 @@ impl Measured {
 }
 
 /// A packet that still waited at the end has not begun its way.
-fn line(link: &str, [from, to]: [String; 2], way: &emulator::Traffic) -> Line {
+fn simplex_link(link: &str, [from, to]: [String; 2], way: &emulator::Traffic) -> SimplexLink {
     let packets = way
         .packets_in
         .saturating_sub(way.dropped_queue + way.waiting_packets);
-    Line {
+    SimplexLink {
         link: link.to_owned(),
         from,
         to,

@@ -9,7 +9,7 @@ mod red;
 
 pub use blue::{Blue, BlueSettings};
 pub use drop_tail::DropTail;
-pub use kind::{Entry, Kind, Line, Spec};
+pub use kind::{Entry, Kind, LinkInfo, Spec};
 pub use red::{Red, RedError, RedLinux, RedNs2, RedSettings, Thresholds};
 
 use crate::keys::{Fault, Key, Value, Values};
@@ -154,7 +154,7 @@ pub fn find(name: &str) -> Option<Spec> {
     kinds.find(|spec| spec.name == name)
 }
 
-/// The queue of that kind, limit and values in the direction `line`.
+/// The queue of that kind, limit and values at the head of `link`.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -162,14 +162,14 @@ pub fn build<P: Send + 'static>(
     spec: &Spec,
     limit: Limit,
     values: &Values,
-    line: &Line,
+    link: &LinkInfo,
 ) -> Result<Discipline<P>, Fault> {
     if let Some(fault) = (spec.faults)(limit, values).into_iter().next() {
         return Err(fault);
     }
     let mut kinds = registry::<P>().iter();
     match kinds.find(|entry| entry.spec == *spec) {
-        Some(entry) => (entry.build)(limit, values, line),
+        Some(entry) => (entry.build)(limit, values, link),
         None => Err(Fault {
             key: "kind",
             what: format!("unknown queue `{}`", spec.name),

@@ -43,7 +43,7 @@ fn shape() -> impl Strategy<Value = Shape> {
 
 /// A queue of the kind `entry`, with its keys as they are where nobody says otherwise, or as in an example.
 fn built<P: Send + 'static>(entry: &queue::Entry<P>, limit: Limit) -> queue::Discipline<P> {
-    let line = queue::Line {
+    let line = queue::LinkInfo {
         rate: None,
         mtu: Bytes(1500),
     };

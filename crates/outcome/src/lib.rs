@@ -10,11 +10,11 @@
 
 mod flows;
 mod json;
-mod lines;
+mod links;
 mod measure;
 mod run;
 mod sums;
 
 pub use json::{Document, SCHEMA};
 pub use measure::{MEASURES, Measure, Named, RENAMED, Subject, Unknown, find};
-pub use run::{End, Engine, Flow, Leg, Line, Proxy, Run, Samples, Traffic};
+pub use run::{End, Engine, Flow, Leg, Proxy, Run, Samples, SimplexLink, Traffic};

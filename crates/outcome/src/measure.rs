@@ -1,7 +1,7 @@
 //! The table of measures, and how studies write them.
 
-use crate::run::{Flow, Line, Proxy, Run};
-use crate::{flows, lines};
+use crate::run::{Flow, Proxy, Run, SimplexLink};
+use crate::{flows, links};
 use core::fmt;
 
 /// One measure by name.
@@ -11,7 +11,7 @@ pub struct Measure {
     pub name: &'static str,
     /// Its unit; empty for a plain number.
     pub unit: &'static str,
-    /// What it is, in one line. Where it may be asked of one flow, link or proxy, this is said of all together.
+    /// What it is, in one link. Where it may be asked of one flow, link or proxy, this is said of all together.
     pub summary: &'static str,
     take: Take,
 }
@@ -22,7 +22,7 @@ enum Take {
     /// The flows, always all of them.
     AllFlows(fn(&[&Flow]) -> Option<f64>),
     Flows(fn(&[&Flow]) -> Option<f64>),
-    Links(fn(&Run, &[&Line]) -> Option<f64>),
+    Links(fn(&Run, &[&SimplexLink]) -> Option<f64>),
     /// The sum of what proxies count under this name, over the divisor.
     Proxies(&'static str, f64),
     Run(fn(&Run) -> Option<f64>),
@@ -96,17 +96,17 @@ pub const MEASURES: &[Measure] = &[
     measure("kbps_receiver", "kbit/s", "payload over the time until the receiver sent the last acknowledgement, in the lab until the last byte arrived",
         Take::Flows(flows::kbps_receiver)),
     measure("dropped", "packets", "packets dropped by queues",
-        Take::Links(lines::dropped)),
+        Take::Links(links::dropped)),
     measure("drops", "segments", "data segments of the scenario's flows, not of cross traffic, dropped by queues",
-        Take::Links(lines::drops)),
+        Take::Links(links::drops)),
     measure("drop_rate", "percent", "share of the packets offered that queues dropped",
-        Take::Links(lines::drop_rate)),
+        Take::Links(links::drop_rate)),
     measure("corrupted", "packets", "packets corrupted or lost on the way",
-        Take::Links(lines::corrupted)),
+        Take::Links(links::corrupted)),
     measure("delivered", "packets", "packets that went over the link whole, those on their way at the end included",
-        Take::Links(lines::delivered)),
+        Take::Links(links::delivered)),
     measure("mean_queue", "packets", "packets that waited in queues, on average over the run, the one being sent not counted",
-        Take::Links(lines::mean_queue)),
+        Take::Links(links::mean_queue)),
     measure("local", "segments", "segments that proxies sent again themselves",
         Take::Proxies("retransmitted", 1.0)),
     measure("suppressed", "", "duplicate acknowledgements that proxies kept from the senders",
@@ -151,8 +151,9 @@ impl Measure {
         let value = match self.take {
             Take::AllFlows(of) | Take::Flows(of) => some(&flows()).and_then(of),
             Take::Links(of) => {
-                let lines: Vec<&Line> = run.lines.iter().filter(|it| chosen(&it.link)).collect();
-                some(&lines).and_then(|lines| of(run, lines))
+                let links: Vec<&SimplexLink> =
+                    run.links.iter().filter(|it| chosen(&it.link)).collect();
+                some(&links).and_then(|links| of(run, links))
             }
             Take::Proxies(counter, divisor) => {
                 let proxies = run.proxies.iter().filter(|it| chosen(&it.name));

@@ -31,8 +31,7 @@ pub struct Run {
     /// In the order of the scenario; cross traffic is not among them.
     pub flows: Vec<Flow>,
     /// By name of the link: first the direction that leaves its first end, then the other.
-    #[serde(rename = "links")]
-    pub lines: Vec<Line>,
+    pub links: Vec<SimplexLink>,
     /// By name.
     pub proxies: Vec<Proxy>,
     /// What cross traffic did; `None` where the scenario has none, or in the simulator, which does not count it.
@@ -220,9 +219,9 @@ impl FromIterator<f64> for Samples {
     }
 }
 
-/// What happened on one direction of a link.
+/// What happened on one direction of a link (a simplex link, as ns-2 says).
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Line {
+pub struct SimplexLink {
     /// The link's name.
     pub link: String,
     /// The node that the direction leaves.
@@ -247,7 +246,7 @@ pub struct Line {
     pub longest_queue: Option<u64>,
 }
 
-impl Line {
+impl SimplexLink {
     /// Packets that waited in the queue, on average over a run of `elapsed`.
     pub fn mean_queue(&self, elapsed: Duration) -> Option<f64> {
         little(self.waited.as_secs_f64(), elapsed)

@@ -3,7 +3,7 @@
 
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_outcome::{
-    End, Engine, Flow, Leg, Line, MEASURES, Proxy, RENAMED, Run, Subject, Unknown, find,
+    End, Engine, Flow, Leg, MEASURES, Proxy, RENAMED, Run, SimplexLink, Subject, Unknown, find,
 };
 use proptest::prelude::*;
 use serde_json::Value;
@@ -20,8 +20,8 @@ fn flow(name: &str, megabits: u64, seconds: u64) -> Flow {
     }
 }
 
-fn line(link: &str, packets: u64, refused: u64, waited: u64) -> Line {
-    Line {
+fn simplex_link(link: &str, packets: u64, refused: u64, waited: u64) -> SimplexLink {
+    SimplexLink {
         link: link.into(),
         packets,
         refused,
@@ -29,7 +29,7 @@ fn line(link: &str, packets: u64, refused: u64, waited: u64) -> Line {
         lost: 1,
         refused_data: Some(refused / 2),
         waited: Duration::from_secs(waited),
-        ..Line::default()
+        ..SimplexLink::default()
     }
 }
 
@@ -37,10 +37,10 @@ fn two() -> Run {
     Run {
         elapsed: Duration::from_secs(10),
         flows: vec![flow("f", 8, 4), flow("g", 12, 2)],
-        lines: vec![
-            line("x", 90, 10, 5),
-            line("x", 50, 0, 0),
-            line("y", 40, 40, 20),
+        links: vec![
+            simplex_link("x", 90, 10, 5),
+            simplex_link("x", 50, 0, 0),
+            simplex_link("y", 40, 40, 20),
         ],
         proxies: vec![Proxy {
             name: "p".into(),
@@ -191,9 +191,9 @@ fn any_flow() -> impl Strategy<Value = Flow> {
     })
 }
 
-fn any_line() -> impl Strategy<Value = Line> {
+fn any_simplex_link() -> impl Strategy<Value = SimplexLink> {
     let counts = (counts(), counts(), counts(), counts());
-    (counts, times(), any::<bool>()).prop_map(|(counts, waited, known)| Line {
+    (counts, times(), any::<bool>()).prop_map(|(counts, waited, known)| SimplexLink {
         link: "l".into(),
         from: "a".into(),
         packets: counts.0,
@@ -202,7 +202,7 @@ fn any_line() -> impl Strategy<Value = Line> {
         refused: counts.3,
         refused_data: known.then_some(counts.3),
         waited: waited.unwrap_or_default(),
-        ..Line::default()
+        ..SimplexLink::default()
     })
 }
 
@@ -211,7 +211,7 @@ proptest! {
     #[test]
     fn a_measure_is_a_number_or_there_is_none(
         flows in prop::collection::vec(any_flow(), 0..4),
-        lines in prop::collection::vec(any_line(), 0..4),
+        links in prop::collection::vec(any_simplex_link(), 0..4),
         counts in prop::collection::vec(counts(), 0..3),
         (elapsed, lateness) in (times(), times()),
     ) {
@@ -219,7 +219,7 @@ proptest! {
         let run = Run {
             elapsed: elapsed.unwrap_or_default(),
             flows,
-            lines,
+            links,
             proxies: vec![Proxy { name: "p".into(), counters }],
             lateness: lateness.unwrap_or_default(),
             ..Run::default()

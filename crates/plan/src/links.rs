@@ -2,7 +2,7 @@
 
 use bentpipe_base::Bytes;
 use bentpipe_link::keys::Fault;
-use bentpipe_link::queue::{self, Line};
+use bentpipe_link::queue::{self, LinkInfo};
 use bentpipe_link::{Change, Settings};
 use bentpipe_scenario::{self as scenario, Direction};
 
@@ -21,12 +21,12 @@ fn direction<P: Send + 'static>(way: &Direction, mtu: Bytes) -> Result<Settings<
         delay: way.delay,
         overhead: way.overhead,
         queue: {
-            let line = Line {
+            let info = LinkInfo {
                 rate: way.rate,
                 mtu,
             };
             let queue = &way.queue;
-            queue::build(queue.spec(), queue.limit().into(), queue.values(), &line)?
+            queue::build(queue.spec(), queue.limit().into(), queue.values(), &info)?
         },
         channels: { way.channels.iter() }
             .map(|channel| (channel.spec().build)(channel.values()))

@@ -1,6 +1,6 @@
 //! The addresses and ports that packets would have, by the end of a flow that they reach.
 
-use crate::{EndId, SimError, cross_traffic};
+use crate::{EndId, SimError, cross_traffic_flows};
 use bentpipe_plan::addresses::{self, ACCEPTED_ON, OPENED_FROM};
 use bentpipe_scenario::{Flow, Scenario, Topology};
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -25,7 +25,7 @@ impl Addresses {
             })
         };
         // Where flows go does not depend on the seed.
-        let flows = cross_traffic::flows(scenario, scenario.seed)?;
+        let flows = cross_traffic_flows::flows(scenario, scenario.seed)?;
         let all = flows.iter().zip(0u16..).flat_map(|(flow, index)| {
             let [opener, acceptor] = ends(flow);
             [

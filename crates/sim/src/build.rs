@@ -2,15 +2,15 @@
 
 use crate::addresses::Addresses;
 use crate::codec::Codec;
-use crate::cross_traffic;
+use crate::cross_traffic_flows;
 use crate::endpoint_builder::EndpointBuilder;
 use crate::engine::{Engine, FlowProgress, PepNode};
 use crate::event_queue::EventQueue;
-use crate::flow_end::FlowEnd;
+use crate::flow_endpoint::FlowEndpoint;
 use crate::network::{Network, Routes, SimplexLink};
 use crate::packet_slab::Packets;
 use crate::split_config;
-use crate::zero_delay;
+use crate::zero_delay_check;
 use crate::{EndId, LinkCounters, Observer, Options, Packet, SimError};
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_link::Link;
@@ -56,16 +56,16 @@ pub(crate) fn engine<O: Observer>(
     let seed = options.seed.unwrap_or(scenario.seed);
     let nodes = Nodes::new(scenario);
     let topology = Topology::new(scenario);
-    cross_traffic::check(scenario, &topology)?;
-    zero_delay::check(scenario, &topology)?;
+    cross_traffic_flows::check(scenario, &topology)?;
+    zero_delay_check::check(scenario, &topology)?;
     let mut simplex_links = simplex_links(scenario, &nodes, seed)?;
     let peps = peps(scenario, &nodes, &mut simplex_links, seed)?;
     let routes = routes(scenario, &nodes, &topology);
     let mut builder = builder(scenario, &topology, seed, options);
     let mut ends = Vec::new();
     let mut flows = Vec::new();
-    let all = cross_traffic::flows(scenario, seed)?;
-    let traffic = cross_traffic::sources(scenario, seed)?;
+    let all = cross_traffic_flows::flows(scenario, seed)?;
+    let traffic = cross_traffic_flows::sources(scenario, seed)?;
     for flow in &all {
         let ([mut opener, mut acceptor], established) = builder.ends(flow)?;
         let (near, far) = (&flow.opened_by, flow.acceptor());
@@ -138,7 +138,7 @@ pub(crate) fn warnings(scenario: &Scenario) -> Result<Vec<String>, SimError> {
 fn check(scenario: &Scenario) -> Result<(), SimError> {
     let forwarding = scenario.routers.len() + scenario.gateways.len();
     let nodes = scenario.hosts.len().max(forwarding);
-    let flows = cross_traffic::flows(scenario, scenario.seed)?.len();
+    let flows = cross_traffic_flows::flows(scenario, scenario.seed)?.len();
     let links = scenario.links.len();
     if nodes > MOST_NODES || links > MOST_LINKS || flows > MOST_FLOWS {
         return Err(SimError::TooLarge {
@@ -349,7 +349,7 @@ fn feed(
     scenario: &Scenario,
     simplex_links: &mut [SimplexLink],
     peps: &[PepNode],
-    ends: &[FlowEnd],
+    ends: &[FlowEndpoint],
     routes: &Routes,
 ) {
     let ways = { scenario.links.values() }.flat_map(|link| [&link.forward, &link.reverse]);
@@ -399,7 +399,7 @@ fn feed(
 }
 
 /// Puts an end at host `at`, its peer at host `peer`; `None` when no route leads there.
-fn place(end: &mut FlowEnd, at: usize, peer: usize, routes: &Routes) -> Option<()> {
+fn place(end: &mut FlowEndpoint, at: usize, peer: usize, routes: &Routes) -> Option<()> {
     // At most MOST_NODES hosts.
     end.peer_host = peer as u16;
     end.link = routes.link(at, end.peer_host)?;

@@ -3,7 +3,7 @@
 
 use crate::SimError;
 use crate::app::{Application, Bulk, OnOff, Pattern, Requester, Responder, Sink};
-use crate::flow_end::{FlowEnd, Protocol, Tcp};
+use crate::flow_endpoint::{FlowEndpoint, Protocol, Tcp};
 use crate::saratoga::{Plan, SaratogaEndpoint};
 use crate::socket::Record;
 use bentpipe_base::{Bytes, Instant, Seq, Stream};
@@ -68,7 +68,7 @@ impl Kind<'_> {
 impl<'s> EndpointBuilder<'s> {
     /// The two ends of `flow`, the opener first, and whether they stand from the start. Where they
     /// are and how they reach each other is not filled in.
-    pub(crate) fn ends(&mut self, flow: &Flow) -> Result<([FlowEnd; 2], bool), SimError> {
+    pub(crate) fn ends(&mut self, flow: &Flow) -> Result<([FlowEndpoint; 2], bool), SimError> {
         if let Some(app) = &flow.app {
             let path = self.path(&flow.from, &flow.to)?;
             return Ok((self.file(flow, app, &path)?, false));
@@ -141,7 +141,7 @@ impl<'s> EndpointBuilder<'s> {
     }
 
     /// The two ends of a file by Saratoga.
-    fn file(&self, flow: &Flow, app: &str, path: &Path<'_>) -> Result<[FlowEnd; 2], SimError> {
+    fn file(&self, flow: &Flow, app: &str, path: &Path<'_>) -> Result<[FlowEndpoint; 2], SimError> {
         let (true, Amount::Bytes(size)) = (flow.is_saratoga(), flow.amount) else {
             return Err(SimError::App {
                 flow: flow.name.clone(),
@@ -227,7 +227,7 @@ impl<'s> EndpointBuilder<'s> {
         })
     }
 
-    fn end(&self, flow: &Flow, protocol: Protocol, opens: bool) -> FlowEnd {
+    fn end(&self, flow: &Flow, protocol: Protocol, opens: bool) -> FlowEndpoint {
         let start = Instant::ZERO + flow.start;
         let cut = match flow.amount {
             Amount::Duration(duration) => Some(start + duration),
@@ -236,7 +236,7 @@ impl<'s> EndpointBuilder<'s> {
         let source = opens == (flow.opened_by == flow.from);
         let role = if opens { "opener" } else { "acceptor" };
         let draw = Stream::new(self.seed, &format!("flow.{}.{role}", flow.name)).bits();
-        FlowEnd {
+        FlowEndpoint {
             protocol,
             record: Record::new(cut.unwrap_or(Instant::MAX), self.wire),
             // Any 32 of the bits.

@@ -6,7 +6,7 @@
 //! then its entry moves.
 
 use crate::app::App;
-use crate::flow_end::{FlowEnd, Protocol, Tcp};
+use crate::flow_endpoint::{FlowEndpoint, Protocol, Tcp};
 use crate::network::{Arrival, Network};
 use crate::packet::NOWHERE;
 use crate::packet_slab::Handle;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 pub(crate) struct Engine<O> {
     pub(crate) network: Network<O>,
-    pub(crate) ends: Vec<FlowEnd>,
+    pub(crate) ends: Vec<FlowEndpoint>,
     pub(crate) peps: Vec<PepNode>,
     /// How far each flow is.
     pub(crate) flows: Vec<FlowProgress>,
@@ -227,7 +227,7 @@ impl<O: Observer> Engine<O> {
     #[cold]
     fn run_timers_before(&mut self, id: EndId, link: usize, len: Bytes, now: Instant) {
         let passage = self.network.links[link].direction.passage(len);
-        let first = |end: &FlowEnd| {
+        let first = |end: &FlowEndpoint| {
             let tcp = end.tcp()?.connection.as_ref()?;
             let older = tcp.ack_delay().is_none_or(|delay| delay >= passage);
             Some(older && tcp.deadline()? <= now)

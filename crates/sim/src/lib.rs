@@ -21,12 +21,12 @@ pub mod app;
 mod build;
 mod capture;
 mod codec;
-mod cross_traffic;
+mod cross_traffic_flows;
 mod endpoint_builder;
 mod engine;
 mod error;
 mod event_queue;
-mod flow_end;
+mod flow_endpoint;
 mod link_counters;
 mod network;
 mod observer;
@@ -37,7 +37,7 @@ mod saratoga;
 mod socket;
 mod split_config;
 mod time_sequence;
-mod zero_delay;
+mod zero_delay_check;
 
 pub use app::App;
 pub use capture::Captures;
@@ -77,7 +77,7 @@ pub struct Finished<O> {
 type Held = (
     Vec<network::SimplexLink>,
     packet_slab::Packets,
-    Vec<flow_end::FlowEnd>,
+    Vec<flow_endpoint::FlowEndpoint>,
 );
 
 /// Runs `scenario` in virtual time.

@@ -1,7 +1,7 @@
 //! What a run found, of each flow, link and proxy; taken from the engine at its end.
 
 use crate::engine::{Engine, PepNode};
-use crate::flow_end::{FlowEnd, Protocol};
+use crate::flow_endpoint::{FlowEndpoint, Protocol};
 use crate::{EndId, LinkCounters, Observer, Options};
 use bentpipe_base::{Bytes, Instant, Rate};
 use bentpipe_outcome as outcome;
@@ -189,7 +189,7 @@ fn flow_outcome<O: Observer>(
         (Some(_), Some(cause)) if !progress.cut => Status::Broken(cause),
         (Some(_), _) => Status::Finished,
     };
-    let counters = |end: &FlowEnd| match &end.protocol {
+    let counters = |end: &FlowEndpoint| match &end.protocol {
         Protocol::Tcp(_) => end
             .connection()
             .map_or_else(Default::default, |it| *it.counters()),
@@ -276,7 +276,7 @@ impl From<&Outcome> for outcome::Run {
             seed: run.seed,
             elapsed: run.elapsed,
             flows: run.flows.iter().map(outcome::Flow::from).collect(),
-            lines: run.links.iter().map(outcome::Line::from).collect(),
+            links: run.links.iter().map(outcome::SimplexLink::from).collect(),
             proxies: proxies.collect(),
             traffic: None,
             lateness: Duration::ZERO,
@@ -343,7 +343,7 @@ impl From<&FlowOutcome> for outcome::Flow {
     }
 }
 
-impl From<&LinkOutcome> for outcome::Line {
+impl From<&LinkOutcome> for outcome::SimplexLink {
     fn from(line: &LinkOutcome) -> Self {
         Self {
             link: line.link.clone(),

@@ -70,7 +70,7 @@ pub struct Config {
     /// What a SYN takes on the link in place of that, in bytes, headers included.
     pub syn_length: Option<u16>,
     /// What is reckoned as in ns-2, for comparison with it; nothing of it in the RFCs' endpoint.
-    pub ns2: ns2::Rules,
+    pub ns2: ns2::Quirks,
 }
 
 /// A named configuration.
@@ -134,7 +134,7 @@ impl Config {
             time_wait: Duration::from_secs(60),
             ip_header: Ipv4::BARE as u16,
             syn_length: None,
-            ns2: ns2::Rules::NONE,
+            ns2: ns2::Quirks::NONE,
         }
     }
 

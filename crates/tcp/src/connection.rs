@@ -224,6 +224,12 @@ impl Connection {
         }
     }
 
+    /// The timestamp clock is `ahead` milliseconds ahead of the time (RFC 7323, section 7.1: another for each
+    /// connection). Only before anything is sent.
+    pub fn set_clock(&mut self, ahead: u32) {
+        self.epoch = ahead;
+    }
+
     /// The next event.
     pub fn event(&mut self) -> Option<Event> {
         self.pending.pop()
@@ -298,6 +304,16 @@ impl Connection {
     /// Bytes written and not acknowledged, sent or not.
     pub fn unacknowledged(&self) -> u64 {
         self.tx.data_end().saturating_sub(self.tx.una.max(1))
+    }
+
+    /// Bytes that the connection holds: written and not acknowledged, received and not read.
+    pub fn buffered(&self) -> u64 {
+        self.tx.stream.stored() + self.rx.stored()
+    }
+
+    /// Whether `seq` numbers the byte that is expected next.
+    pub fn expects(&self, seq: Seq) -> bool {
+        seq == self.rx.irs + self.rx.next as u32
     }
 
     /// Whether bytes arrived that are more than a count: then they must be read, not consumed.

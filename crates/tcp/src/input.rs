@@ -336,7 +336,7 @@ impl Connection {
         let sample = self.sample(segment, ack, blocks, duplicate, now);
         let flags = segment.flags;
         let bare = segment.payload.is_empty() && !flags.contains(Flags::FIN) && !moved;
-        if bare || sample.delivery.news {
+        if bare || sample.newly_acked.news {
             self.tx.counters.dupacks += 1;
             self.recovery
                 .on_dupack(&mut self.tx.recovery_context(), &sample);

@@ -14,8 +14,8 @@
 mod buffer;
 pub mod config;
 mod connection;
-mod established;
-mod host_calls;
+mod established_state;
+mod icmp;
 mod info;
 mod input;
 mod min_rtt;
@@ -27,12 +27,13 @@ mod rto;
 mod scoreboard;
 mod sender;
 mod state;
+mod time_wait;
 pub mod variants;
 
 pub use config::{Config, PRESETS, Preset};
 pub use connection::Connection;
-pub use established::EstablishedState;
-pub use host_calls::TimeWaitState;
+pub use established_state::EstablishedState;
 pub use info::{Counters, Gauges};
 pub use state::{Cause, Event, State};
+pub use time_wait::TimeWaitState;
 pub use variants::{UnknownVariant, VARIANTS, Variant};

@@ -1,5 +1,5 @@
 //! What the endpoint does for the sake of ns-2 2.35 alone, the referee of its figures: nothing of it is in the RFCs,
-//! and [`Rules::NONE`] switches all of it off.
+//! and [`Quirks::NONE`] switches all of it off.
 //!
 //! - sizes on the link that are fixed, whatever the headers hold ([`WireSize`]);
 //! - a window that grows by the acknowledgement ([`Growth`]), as a real number (`window.rs`);
@@ -10,14 +10,14 @@
 
 mod agent;
 mod fack;
+mod quirks;
 mod reno_newreno;
-mod rules;
 mod sack;
 mod tahoe;
 mod vegas;
 mod window;
 
-pub use rules::{Growth, LostSyn, RecoveryRules, Rules, WireSize};
+pub use quirks::{Growth, LostSyn, Quirks, RecoveryRules, WireSize};
 
 pub(crate) use fack::Fack;
 pub(crate) use reno_newreno::Reno;
@@ -60,7 +60,7 @@ impl Config {
             nagle: false,
             // Effectively infinite, and within what a scaled window field can say.
             receive_buffer: Bytes(1 << 30),
-            ns2: Rules {
+            ns2: Quirks {
                 recovery_rules: RecoveryRules::Ns2,
                 growth: Growth::Acks,
                 first_is_syn: false,

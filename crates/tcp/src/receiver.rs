@@ -61,7 +61,7 @@ pub(crate) struct Receiver {
     /// Segments not yet acknowledged.
     pending: u32,
     delay: Duration,
-    ns2: ns2::Rules,
+    ns2: ns2::Quirks,
     /// TS.Recent, and when it was taken.
     stamp: Option<(u32, Instant)>,
     /// The last offset acknowledged.

@@ -5,15 +5,15 @@
 //! Segments that were sent at one instant share an entry, a run, while nothing sets one apart: a
 //! long window takes little memory. The first SACK block or retransmission gives each its own.
 
-mod by_time;
-mod delivery;
+mod newly_acked;
+mod send_time_order;
 mod sent_run;
 
-pub(crate) use delivery::Delivery;
+pub(crate) use newly_acked::NewlyAcked;
 pub(crate) use sent_run::SentRun;
 
 use bentpipe_base::{Instant, Ranges, append};
-use by_time::Resent;
+use send_time_order::Resent;
 use std::collections::VecDeque;
 use std::mem;
 
@@ -148,7 +148,7 @@ impl Scoreboard {
     }
 
     /// All before `una` is acknowledged.
-    pub(crate) fn acknowledge(&mut self, una: u64, delivery: &mut Delivery) {
+    pub(crate) fn acknowledge(&mut self, una: u64, newly_acked: &mut NewlyAcked) {
         while let Some(run) = self.ring.front_mut()
             && run.from < una
         {
@@ -168,15 +168,15 @@ impl Scoreboard {
                 resent.remove(&sent);
             }
             self.segments -= sent.count;
-            delivery.acked += sent.count;
-            delivery.last = Some((sent.at, sent.transmits));
-            delivery.again |= sent.transmits > 1;
+            newly_acked.acked += sent.count;
+            newly_acked.last = Some((sent.at, sent.transmits));
+            newly_acked.again |= sent.transmits > 1;
             if sent.sacked {
                 self.sacked_out -= 1;
             } else {
                 self.lost_out -= u32::from(sent.lost);
                 self.again_out -= u32::from(sent.again);
-                delivery.take(&sent);
+                newly_acked.take(&sent);
             }
         }
         self.sacked.trim(una);
@@ -185,11 +185,11 @@ impl Scoreboard {
     }
 
     /// The peer holds `[from, to)`.
-    pub(crate) fn sack(&mut self, from: u64, to: u64, delivery: &mut Delivery) {
+    pub(crate) fn sack(&mut self, from: u64, to: u64, newly_acked: &mut NewlyAcked) {
         while let Some((start, end)) = self.sacked.uncovered(from, to) {
             self.split();
             self.sacked.insert(start, end);
-            delivery.news = true;
+            newly_acked.news = true;
             let Some((left, right)) = self.sacked.covering(start) else {
                 return;
             };
@@ -208,7 +208,7 @@ impl Scoreboard {
                 self.lost_out -= u32::from(sent.lost);
                 self.again_out -= u32::from(sent.again);
                 self.sacked_out += 1;
-                delivery.take(&sent);
+                newly_acked.take(&sent);
                 *held = SentRun {
                     sacked: true,
                     lost: false,
@@ -329,7 +329,7 @@ impl Scoreboard {
 
 #[cfg(test)]
 mod tests {
-    use super::by_time::Order;
+    use super::send_time_order::Order;
     use super::*;
     use proptest::prelude::*;
 
@@ -357,10 +357,10 @@ mod tests {
         }
     }
 
-    fn sack(board: &mut Scoreboard, from: u64, to: u64) -> Delivery {
-        let mut delivery = Delivery::default();
-        board.sack(from, to, &mut delivery);
-        delivery
+    fn sack(board: &mut Scoreboard, from: u64, to: u64) -> NewlyAcked {
+        let mut newly_acked = NewlyAcked::default();
+        board.sack(from, to, &mut newly_acked);
+        newly_acked
     }
 
     proptest! {
@@ -381,11 +381,11 @@ mod tests {
                     step => step,
                 };
                 let told = boards.each_mut().map(|board| {
-                    let mut delivery = Delivery::default();
+                    let mut newly_acked = NewlyAcked::default();
                     match step {
-                        0 => board.sack(from, to, &mut delivery),
+                        0 => board.sack(from, to, &mut newly_acked),
                         1 => board.resent(from, to, now),
-                        2 => board.acknowledge(from, &mut delivery),
+                        2 => board.acknowledge(from, &mut newly_acked),
                         3 => {
                             board.lost_edge(3, MSS as u32).map(|edge| board.judge(edge));
                         }
@@ -396,8 +396,8 @@ mod tests {
                             board.push(segment(from, to, clock));
                         }),
                     }
-                    let latest = delivery.latest.map(|sent| (sent.to, sent.at, sent.transmits));
-                    let Delivery { acked, delivered, last, again, news, .. } = delivery;
+                    let latest = newly_acked.latest.map(|sent| (sent.to, sent.at, sent.transmits));
+                    let NewlyAcked { acked, delivered, last, again, news, .. } = newly_acked;
                     let counts = (board.pipe(), board.sacked_out(), board.lost_out());
                     let told = (acked, delivered, again, news);
                     (told, last, latest, counts, board.next_lost())
@@ -444,7 +444,7 @@ mod tests {
                         sack(&mut board, from, to);
                     }
                     2 if from <= end => {
-                        board.acknowledge(from, &mut Delivery::default());
+                        board.acknowledge(from, &mut NewlyAcked::default());
                         una = from;
                     }
                     3 if at == 0 => board.lose_all(),
@@ -489,8 +489,8 @@ mod tests {
         assert_eq!(board.pipe(), 10);
         assert_eq!(sack(&mut board, 100, 300).delivered, 2);
         assert_eq!((board.pipe(), board.lost_edge(3, 100)), (8, None));
-        let delivery = sack(&mut board, 100, 400);
-        assert_eq!(delivery.delivered, 1);
+        let newly_acked = sack(&mut board, 100, 400);
+        assert_eq!(newly_acked.delivered, 1);
         let edge = board.lost_edge(3, 100).unwrap();
         assert_eq!(board.judge(edge), 1);
         // Three held, one lost.
@@ -498,9 +498,9 @@ mod tests {
         board.resent(0, 100, Instant::from_nanos(50));
         assert_eq!((board.pipe(), board.next_lost()), (7, None));
         assert!(!sack(&mut board, 100, 400).news);
-        let mut delivery = Delivery::default();
-        board.acknowledge(400, &mut delivery);
-        assert_eq!((delivery.acked, delivery.delivered), (4, 1));
+        let mut newly_acked = NewlyAcked::default();
+        board.acknowledge(400, &mut newly_acked);
+        assert_eq!((newly_acked.acked, newly_acked.delivered), (4, 1));
         assert_eq!(
             (board.pipe(), board.lost_out(), board.sacked_out()),
             (6, 0, 0)

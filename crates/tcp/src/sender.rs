@@ -12,7 +12,7 @@ pub use recovery_context::RecoveryContext;
 use crate::buffer::SendBuffer;
 use crate::min_rtt::MinRtt;
 use crate::rto::Rto;
-use crate::scoreboard::{Delivery, Scoreboard, SentRun};
+use crate::scoreboard::{NewlyAcked, Scoreboard, SentRun};
 use crate::{Config, Counters};
 use bentpipe_base::{Bytes, Instant, Rate, Seq};
 use bentpipe_cc::{self as cc, Congestion, FirstUnacked, Phase, Signal, Window};
@@ -29,7 +29,7 @@ pub struct AckSample {
     /// When it arrived.
     pub(crate) now: Instant,
     /// What it told of segments in flight.
-    pub(crate) delivery: Delivery,
+    pub(crate) newly_acked: NewlyAcked,
     /// Sample of the round-trip time, exact.
     pub(crate) rtt: Option<Duration>,
     /// Segments newly found lost.
@@ -238,30 +238,30 @@ impl Sender {
         echo: Option<Duration>,
         now: Instant,
     ) -> AckSample {
-        let mut delivery = Delivery {
+        let mut newly_acked = NewlyAcked {
             certain_until: self.certain_until(echo, now),
-            ..Delivery::default()
+            ..NewlyAcked::default()
         };
         for &(from, to) in blocks {
-            self.board.sack(from, to, &mut delivery);
+            self.board.sack(from, to, &mut newly_acked);
         }
         if ack > self.una {
             self.counters.bytes_acked +=
                 ack.min(self.data_end()) - self.una.clamp(1, self.data_end()).min(ack);
-            self.board.acknowledge(ack, &mut delivery);
+            self.board.acknowledge(ack, &mut newly_acked);
             self.una = ack;
             self.next = self.next.max(ack);
             self.stream.release(ack - 1);
             self.retries = 0;
         }
-        let rtt = delivery
+        let rtt = newly_acked
             .last
             .filter(|(_, transmits)| *transmits == 1)
             .map(|(at, _)| now.since(at));
-        self.clock(ack, &delivery, echo, now);
+        self.clock(ack, &newly_acked, echo, now);
         AckSample {
             now,
-            delivery,
+            newly_acked,
             rtt,
             lost: 0,
             highest: blocks.iter().map(|block| block.1).max(),
@@ -284,7 +284,7 @@ impl Sender {
     }
 
     /// Feeds the retransmission timeout (Karn's rule: never from a segment sent twice).
-    fn clock(&mut self, ack: u64, delivery: &Delivery, echo: Option<Duration>, now: Instant) {
+    fn clock(&mut self, ack: u64, newly_acked: &NewlyAcked, echo: Option<Duration>, now: Instant) {
         if let Some((end, sent)) = self.timed
             && ack >= end
         {
@@ -296,9 +296,9 @@ impl Sender {
                 self.rto.sample(sent, now);
             }
         } else if !self.config.ns2.one_timed_segment
-            && let Some((last, _)) = delivery.last
+            && let Some((last, _)) = newly_acked.last
         {
-            if !delivery.again {
+            if !newly_acked.again {
                 self.rto.sample(last, now);
             } else if let Some(echo) = echo {
                 let sent = now.as_nanos().saturating_sub(echo.as_nanos() as u64);
@@ -311,10 +311,10 @@ impl Sender {
     /// the acknowledgement gave none. While such segments are older than what the first missing one
     /// was last sent in, its retransmission timer starts anew (Linux `tcp_clean_rtx_queue`).
     pub(crate) fn clock_by_sack(&mut self, sample: &mut AckSample) {
-        let Some(sent) = sample.delivery.latest else {
+        let Some(sent) = sample.newly_acked.latest else {
             return;
         };
-        if !sample.delivery.news || sample.rtt.is_some() || sent.transmits > 1 {
+        if !sample.newly_acked.news || sample.rtt.is_some() || sent.transmits > 1 {
             return;
         }
         let now = sample.now;
@@ -333,10 +333,10 @@ impl Sender {
     pub(crate) fn grow(&mut self, sample: &AckSample) {
         let rules = &self.config.ns2;
         let delivered = match self.phase {
-            Phase::Open => sample.delivery.acked,
+            Phase::Open => sample.newly_acked.acked,
             // What is acknowledged at a stroke arrived long before (RFC 3465, section 2.3).
-            Phase::Loss => sample.delivery.delivered.min(1),
-            _ => sample.delivery.delivered,
+            Phase::Loss => sample.newly_acked.delivered.min(1),
+            _ => sample.newly_acked.delivered,
         };
         let ack = cc::Ack {
             now: sample.now,

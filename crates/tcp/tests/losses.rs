@@ -214,9 +214,9 @@ fn a_lost_syn_leaves_the_threshold_but_not_the_first_window() {
     }
     // Where the set-up is an exchange of another connection, a loss of it leaves nothing.
     let mut script = Script::connect(Config {
-        ns2: bentpipe_tcp::ns2::Rules {
+        ns2: bentpipe_tcp::ns2::Quirks {
             first_is_syn: true,
-            ..bentpipe_tcp::ns2::Rules::NONE
+            ..bentpipe_tcp::ns2::Quirks::NONE
         },
         ..plain()
     });

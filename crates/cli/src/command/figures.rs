@@ -104,16 +104,16 @@ fn links(run: &Run) -> Table {
         "queue mean",
         "queue max",
     ]);
-    for line in &run.lines {
-        let mean = line.mean_queue(run.elapsed);
-        let longest = line.longest_queue;
+    for link in &run.links {
+        let mean = link.mean_queue(run.elapsed);
+        let longest = link.longest_queue;
         table.add_row([
-            line.link.clone(),
-            format!("{} → {}", line.from, line.to),
-            line.packets.to_string(),
-            line.refused.to_string(),
-            line.corrupted.to_string(),
-            line.lost.to_string(),
+            link.link.clone(),
+            format!("{} → {}", link.from, link.to),
+            link.packets.to_string(),
+            link.refused.to_string(),
+            link.corrupted.to_string(),
+            link.lost.to_string(),
             mean.map_or("—".into(), |mean| format!("{mean:.1}")),
             longest.map_or("—".into(), |longest| longest.to_string()),
         ]);

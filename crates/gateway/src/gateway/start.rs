@@ -4,13 +4,13 @@
 use super::thread_set::{Role, ThreadSet};
 use super::{Connections, DrainTimes, Gateway, Meter, Schedule, buffered};
 use crate::ack_thinning::AckThinner;
+use crate::admission_watchdog::{self, Watchdog};
 use crate::congestion::{CongestionControls, CongestionError};
 use crate::descriptor_budget::{Descriptors, budget};
+use crate::filter_chain_skipper::FilterChainSkipper;
 use crate::handle::{Handle, StartSettings};
-use crate::local_chains::LocalChains;
 use crate::manage::protocol::{self, Request};
 use crate::status::{StartFacts, StatusCollector};
-use crate::watchdog::{self, Watchdog};
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_gateway_config::{Config, Interface, LegId};
 use bentpipe_interception::{
@@ -458,7 +458,7 @@ fn spawn(
     let started = spawn_workers(&mut thread_set, &shared, plans).and_then(|()| {
         let rate = config.sat.ack_rate;
         let [thinner, local] = [threads, threads + 1].map(|place| Arc::clone(&counters[place]));
-        let chains = LocalChains::new(marks, Arc::clone(&shared), local);
+        let chains = FilterChainSkipper::new(marks, Arc::clone(&shared), local);
         let chains = chains.map_err(system("watch the rules of nft"))?;
         thread_set
             .spawn("chains".to_owned(), Role::Aid(None), &shared, || {
@@ -531,7 +531,7 @@ fn spawn_watchdog(
     shared: &Arc<Shared>,
 ) -> Result<(), StartError> {
     let (switch, diversion) = (interception.switch(), interception.diversion());
-    let legs = watchdog::LegInterfaces::new(interception.interfaces())?;
+    let legs = admission_watchdog::LegInterfaces::new(interception.interfaces())?;
     let watchdog = Watchdog::new(switch, diversion, legs, Arc::clone(shared));
     let watchdog = watchdog.map_err(system("watch the rules and routes"))?;
     thread_set

@@ -18,7 +18,9 @@
 //! comes a freeze time after the last one left and finds nobody waiting; idle time counts from when the packet
 //! before it began to leave.
 
-use super::{Discipline, DropTail, Fault, Key, Kind, Limit, Line, Queue, Value, Values, Waiting};
+use super::{
+    Discipline, DropTail, Fault, Key, Kind, Limit, LinkInfo, Queue, Value, Values, Waiting,
+};
 use crate::keys::LONGEST;
 use bentpipe_base::{Bytes, Instant, Probability, Stream};
 use core::time::Duration;
@@ -132,7 +134,7 @@ impl<P: Send + 'static> Kind<P> for Blue<P> {
         wrong.then_some(fault).into_iter().collect()
     }
 
-    fn build(limit: Limit, values: &Values, _line: &Line) -> Result<Discipline<P>, Fault> {
+    fn build(limit: Limit, values: &Values, _link: &LinkInfo) -> Result<Discipline<P>, Fault> {
         Ok(Discipline::Other(Box::new(Self::new(BlueSettings {
             limit,
             increment: values.chance("increment"),

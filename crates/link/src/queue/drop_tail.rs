@@ -1,4 +1,4 @@
-use super::{Discipline, Fault, Kind, Limit, Line, Queue, Values, Waiting};
+use super::{Discipline, Fault, Kind, Limit, LinkInfo, Queue, Values, Waiting};
 use bentpipe_base::{Bytes, Instant, Stream};
 use std::collections::VecDeque;
 
@@ -30,7 +30,7 @@ impl<P> Kind<P> for DropTail<P> {
     const NAME: &'static str = "drop-tail";
     const SUMMARY: &'static str = "first in, first out; the newcomer is dropped when full";
 
-    fn build(limit: Limit, _values: &Values, _line: &Line) -> Result<Discipline<P>, Fault> {
+    fn build(limit: Limit, _values: &Values, _link: &LinkInfo) -> Result<Discipline<P>, Fault> {
         Ok(Discipline::DropTail(Self::new(limit)))
     }
 }

@@ -4,12 +4,12 @@ use super::{Discipline, Limit};
 use crate::keys::{Fault, Key, Values};
 use bentpipe_base::{Bytes, Rate};
 
-/// What a queue may know of the direction that it is in.
+/// What a queue may know of the link that it feeds.
 #[derive(Clone, Copy, Debug)]
-pub struct Line {
-    /// The rate at first.
+pub struct LinkInfo {
+    /// The link's rate when the run begins; `None` where it has no limit.
     pub rate: Option<Rate>,
-    /// The largest packet.
+    /// The largest packet that the link takes.
     pub mtu: Bytes,
 }
 
@@ -31,7 +31,7 @@ pub trait Kind<P> {
     ///
     /// # Errors
     /// What no queue can be, where [`faults`](Self::faults) were not asked for.
-    fn build(limit: Limit, values: &Values, line: &Line) -> Result<Discipline<P>, Fault>;
+    fn build(limit: Limit, values: &Values, link: &LinkInfo) -> Result<Discipline<P>, Fault>;
 }
 
 /// A kind of queue, of whatever packets.
@@ -65,7 +65,7 @@ pub struct Entry<P> {
     /// What is the same for all packets.
     pub spec: Spec,
     /// The queue of such a limit and such values.
-    pub build: fn(Limit, &Values, &Line) -> Result<Discipline<P>, Fault>,
+    pub build: fn(Limit, &Values, &LinkInfo) -> Result<Discipline<P>, Fault>,
 }
 
 impl<P> Entry<P> {

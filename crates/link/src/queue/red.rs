@@ -17,7 +17,7 @@ pub use floyd::Red;
 pub use linux::RedLinux;
 pub use ns2::RedNs2;
 
-use super::{DropTail, Fault, Key, Limit, Line, Queue, Value, Values};
+use super::{DropTail, Fault, Key, Limit, LinkInfo, Queue, Value, Values};
 use bentpipe_base::{Bytes, Instant, Probability};
 use core::time::Duration;
 use thiserror::Error;
@@ -153,8 +153,8 @@ fn faults(limit: Limit, values: &Values) -> Vec<Fault> {
 }
 
 impl RedSettings {
-    /// Those of `values` of these keys, in the direction `line`.
-    fn of(limit: Limit, values: &Values, line: &Line) -> Self {
+    /// Those of `values` of these keys, at the head of `link`.
+    fn of(limit: Limit, values: &Values, link: &LinkInfo) -> Self {
         let (min, max) = (
             values.length("min_threshold"),
             values.length("max_threshold"),
@@ -166,7 +166,7 @@ impl RedSettings {
                 Limit::Bytes(_) => Thresholds::Bytes {
                     min: Bytes(min),
                     max: Bytes(max),
-                    typical: mean.unwrap_or(line.mtu),
+                    typical: mean.unwrap_or(link.mtu),
                 },
                 Limit::Packets(_) | Limit::Infinite => Thresholds::Packets {
                     min: min as f64,
@@ -177,7 +177,7 @@ impl RedSettings {
             weight: Probability::new(values.number("weight"))
                 .expect("`faults` lets no weight pass that is none"),
             gentle: values.flag("gentle"),
-            slot: { line.rate.zip(mean) }.map(|(rate, mean)| rate.serialisation(mean)),
+            slot: { link.rate.zip(mean) }.map(|(rate, mean)| rate.serialisation(mean)),
         }
     }
 }

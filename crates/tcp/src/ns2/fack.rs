@@ -40,7 +40,7 @@ pub(crate) struct Fack {
 impl Fack {
     /// What every acknowledgement with SACK blocks, or in recovery, does (`oldack`).
     fn oldack(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
-        if let Some((last, _)) = sample.delivery.last {
+        if let Some((last, _)) = sample.newly_acked.last {
             self.echo = Some(last);
         }
         tx.settle(sample.now);
@@ -121,7 +121,7 @@ impl Recovery for Fack {
         } else if sample.highest.is_some() {
             self.outside(tx, sample);
         } else {
-            self.echo = sample.delivery.last.map(|(at, _)| at);
+            self.echo = sample.newly_acked.last.map(|(at, _)| at);
             self.forget(tx);
             self.fack = tx.una();
             self.shut = false;

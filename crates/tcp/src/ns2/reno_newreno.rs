@@ -51,7 +51,7 @@ impl Reno {
 
     /// A partial acknowledgement (`partialnewack`).
     fn deflate(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
-        let acked = sample.delivery.acked;
+        let acked = sample.newly_acked.acked;
         if self.dupwnd > acked {
             self.dupwnd -= acked.saturating_sub(1);
         } else {

@@ -98,7 +98,7 @@ impl Recovery for Sack {
         if self.recovering {
             self.allowance = SendAllowance::OPEN;
             self.pipe -= 1;
-            if sample.delivery.news && self.dupacks > 0 {
+            if sample.newly_acked.news && self.dupacks > 0 {
                 self.dupacks += 1;
             }
             self.govern(tx, sample);
@@ -109,7 +109,7 @@ impl Recovery for Sack {
         } else {
             SendAllowance::SHUT
         };
-        if self.timed_out || !sample.delivery.news {
+        if self.timed_out || !sample.newly_acked.news {
             return;
         }
         self.dupacks += 1;

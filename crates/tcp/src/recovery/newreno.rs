@@ -39,7 +39,7 @@ impl Recovery for NewReno {
             self.base.finish(tx, sample, cwnd);
         } else {
             // What was acknowledged has left, and so has the segment found lost.
-            let acked = sample.delivery.acked;
+            let acked = sample.newly_acked.acked;
             self.base.left = (self.base.left + 1).saturating_sub(acked.max(1));
             self.base.resend = true;
             tx.set_in_flight(self.base.in_flight(tx));

@@ -98,14 +98,14 @@ impl Detect for Rack {
             tx.observe_min_rtt(rtt, sample.now);
         }
         // Step 2. Transmissions that are not certain are not among them.
-        if let Some(sent) = sample.delivery.latest {
+        if let Some(sent) = sample.newly_acked.latest {
             self.rtt = sample.now.since(sent.at);
             self.latest = self.latest.max((sent.at, sent.to));
         }
         // Step 3. Of the segments that this acknowledgement names, none comes before a lower one.
-        let lowest = sample.delivery.lowest_once;
+        let lowest = sample.newly_acked.lowest_once;
         self.reordered |= lowest.is_some_and(|lowest| lowest < self.highest);
-        self.highest = self.highest.max(sample.delivery.highest);
+        self.highest = self.highest.max(sample.newly_acked.highest);
         // Step 4, D-SACK.
         self.round = self.round.filter(|round| tx.una() < *round);
         if sample.duplicate && self.round.is_none() {

@@ -49,7 +49,7 @@ impl Inflation {
         if tx.governs_recovery() {
             tx.set_in_flight(self.in_flight(tx));
             let mut sample = *sample;
-            sample.delivery.delivered = sample.delivery.delivered.max(1);
+            sample.newly_acked.delivered = sample.newly_acked.delivered.max(1);
             tx.grow(&sample);
         }
     }

@@ -160,7 +160,7 @@ impl<D: Detect> SackRecovery<D> {
     fn shrink(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
         if D::PROPORTIONAL && !tx.governs_recovery() {
             let (ssthresh, pipe) = (tx.ssthresh(), tx.board().pipe());
-            let delivered = sample.delivery.delivered;
+            let delivered = sample.newly_acked.delivered;
             tx.set_cwnd(self.proportion.window(ssthresh, pipe, delivered));
         }
     }
@@ -189,7 +189,7 @@ impl<D: Detect> Recovery for SackRecovery<D> {
     }
 
     fn on_dupack(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
-        if sample.delivery.news {
+        if sample.newly_acked.news {
             self.dupacks += 1;
         }
         self.process(tx, sample, false);
@@ -213,7 +213,7 @@ impl<D: Detect> Recovery for SackRecovery<D> {
                 tx,
                 &AckSample {
                     now,
-                    delivery: crate::scoreboard::Delivery::default(),
+                    newly_acked: crate::scoreboard::NewlyAcked::default(),
                     rtt: None,
                     lost,
                     highest: None,

@@ -127,7 +127,7 @@ impl RecoveryContext<'_> {
     }
 
     /// What is reckoned as in ns-2.
-    pub(crate) fn ns2(&self) -> &ns2::Rules {
+    pub(crate) fn ns2(&self) -> &ns2::Quirks {
         &self.0.config.ns2
     }
 

@@ -146,9 +146,9 @@ fn on_the_way(scenario: &Scenario, flow: &Flow, run: &outcome::Run) -> BTreeMap<
     let path = Topology::new(scenario).path(&flow.from, &flow.to);
     let hops = path.iter().flat_map(|path| &path.hops);
     let drops = hops.filter_map(|hop| {
-        let mut lines = run.lines.iter();
-        let line = lines.find(|line| line.link == hop.name && line.from == hop.from)?;
-        Some((hop.name.to_owned(), line.refused))
+        let mut links = run.links.iter();
+        let link = links.find(|link| link.link == hop.name && link.from == hop.from)?;
+        Some((hop.name.to_owned(), link.refused))
     });
     drops.collect()
 }

@@ -24,7 +24,7 @@
 
 use super::{Curve, RedError, RedSettings, Slot};
 use crate::queue::{
-    Discipline, DropTail, Fault, Key, Kind, Limit, Line, Queue, Value, Values, Waiting,
+    Discipline, DropTail, Fault, Key, Kind, Limit, LinkInfo, Queue, Value, Values, Waiting,
 };
 use bentpipe_base::{Bytes, Instant, Stream};
 
@@ -115,8 +115,8 @@ impl<P: Send + 'static> Kind<P> for Red<P> {
         super::faults(limit, values)
     }
 
-    fn build(limit: Limit, values: &Values, line: &Line) -> Result<Discipline<P>, Fault> {
-        let queue = Self::new(RedSettings::of(limit, values, line))?;
+    fn build(limit: Limit, values: &Values, link: &LinkInfo) -> Result<Discipline<P>, Fault> {
+        let queue = Self::new(RedSettings::of(limit, values, link))?;
         Ok(Discipline::Other(Box::new(queue)))
     }
 }

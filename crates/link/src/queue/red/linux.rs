@@ -18,7 +18,7 @@
 
 use super::{Curve, RedError, RedSettings, Slot};
 use crate::queue::{
-    Discipline, DropTail, Fault, Key, Kind, Limit, Line, Queue, Value, Values, Waiting,
+    Discipline, DropTail, Fault, Key, Kind, Limit, LinkInfo, Queue, Value, Values, Waiting,
 };
 use bentpipe_base::{Bytes, Instant, Stream};
 
@@ -117,8 +117,8 @@ impl<P: Send + 'static> Kind<P> for RedLinux<P> {
         faults
     }
 
-    fn build(limit: Limit, values: &Values, line: &Line) -> Result<Discipline<P>, Fault> {
-        let queue = Self::new(RedSettings::of(limit, values, line))?;
+    fn build(limit: Limit, values: &Values, link: &LinkInfo) -> Result<Discipline<P>, Fault> {
+        let queue = Self::new(RedSettings::of(limit, values, link))?;
         Ok(Discipline::Other(Box::new(queue)))
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// What is reckoned as in ns-2, and not by the RFCs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub struct Quirks {
     /// Recoveries are ns-2's where a variant is chosen by [`crate::Config::variant`].
     pub recovery_rules: RecoveryRules,
     /// What makes the window grow.
@@ -89,7 +89,7 @@ impl WireSize {
     }
 }
 
-impl Rules {
+impl Quirks {
     /// The RFCs'.
     pub const NONE: Self = Self {
         recovery_rules: RecoveryRules::Rfc,

@@ -8,7 +8,7 @@ use bentpipe_cc::Congestion;
 use bentpipe_tcp::{Config, Connection};
 use std::sync::Arc;
 
-pub(crate) struct FlowEnd {
+pub(crate) struct FlowEndpoint {
     pub(crate) protocol: Protocol,
     pub(crate) record: Record,
     /// The initial sequence number.
@@ -50,7 +50,7 @@ pub(crate) struct Tcp {
     pub(crate) app: Application,
 }
 
-impl FlowEnd {
+impl FlowEndpoint {
     /// Its TCP, if it is an end of TCP.
     #[inline]
     pub(crate) fn tcp(&self) -> Option<&Tcp> {

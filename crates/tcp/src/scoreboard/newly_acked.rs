@@ -5,7 +5,7 @@ use bentpipe_base::Instant;
 
 /// What an acknowledgement told about segments in flight.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Delivery {
+pub(crate) struct NewlyAcked {
     /// Segments acknowledged cumulatively.
     pub(crate) acked: u32,
     /// Segments newly known to have arrived, one way or the other.
@@ -37,7 +37,7 @@ pub(crate) struct Transmission {
     pub(crate) transmits: u16,
 }
 
-impl Delivery {
+impl NewlyAcked {
     pub(super) fn take(&mut self, sent: &SentRun) {
         self.delivered += sent.count;
         let to = sent.to();

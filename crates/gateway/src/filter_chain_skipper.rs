@@ -38,7 +38,7 @@ const PART: u32 = 20;
 const NAMED: usize = 5;
 
 /// Leads packets of one gateway past the chains, once it runs and rules ask for it.
-pub(crate) struct LocalChains {
+pub(crate) struct FilterChainSkipper {
     state: State,
     epoll: Epoll,
     marks: Marks,
@@ -62,7 +62,7 @@ enum State {
     Unable,
 }
 
-impl LocalChains {
+impl FilterChainSkipper {
     /// Looks at the rules of the calling thread's namespace for the first time; where they ask for it, packets of the
     /// gateway with `marks` wait from now on.
     ///
