@@ -86,8 +86,8 @@ fn of_links() -> Vec<Kind> {
         ),
         (
             "channels",
-            "Channels: errors of links",
-            entries(channel::REGISTRY, |one| (one.name, one.summary)),
+            "Channels: errors of links (keys of links)",
+            entries(channel::REGISTRY, |one| (one.key, one.summary)),
         ),
         (
             "peps",
@@ -149,6 +149,26 @@ fn json(kinds: &[Kind]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Channels have a name in the documentation besides, which no scenario knows.
+    #[test]
+    fn a_channel_is_listed_by_the_key_that_a_scenario_has_for_it() {
+        let kinds = of_links();
+        let channels = kinds.iter().find(|(kind, ..)| *kind == "channels");
+        let (.., channels) = channels.expect("channels are listed");
+        let unknown = |key: &str| {
+            let text = format!("[links.space]\n{key} = true\n");
+            let problems = bentpipe_scenario::Scenario::parse("geo.toml", &text).unwrap_err();
+            problems
+                .to_string()
+                .contains(&format!("unknown key `{key}`"))
+        };
+        assert_eq!(channels.len(), channel::REGISTRY.len());
+        assert!(unknown("bit-error"));
+        for (key, _) in channels {
+            assert!(!unknown(key), "{key}");
+        }
+    }
 
     #[test]
     fn every_entry_has_a_line_and_an_object() {

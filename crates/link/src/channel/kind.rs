@@ -18,11 +18,11 @@ pub enum Form {
 
 /// A kind of channel, as its file declares it.
 pub trait Kind: Channel + Sized + 'static {
-    /// As lists and documentation name it; part of the name of its stream of chance.
+    /// As documentation names it; part of the name of its stream of chance.
     const NAME: &'static str;
     /// One line about it.
     const SUMMARY: &'static str;
-    /// Under which key of a link it stands.
+    /// The key of a link under which scenarios have it, and by which `bentpipe list` names it.
     const KEY: &'static str;
     /// How it stands there.
     const FORM: Form;
@@ -50,11 +50,11 @@ pub trait Kind: Channel + Sized + 'static {
 /// The entry of one kind of channel.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec {
-    /// As lists and documentation name it.
+    /// As documentation names it.
     pub name: &'static str,
     /// One line about it.
     pub summary: &'static str,
-    /// Under which key of a link it stands.
+    /// The key of a link under which scenarios have it, and by which `bentpipe list` names it.
     pub key: &'static str,
     /// How it stands there.
     pub form: Form,
