@@ -26,40 +26,71 @@ const QUEUE: u64 = 0;
 const WAKE: u64 = 1;
 /// Packets that wait at most; those beyond meet the chains.
 const MOST: u32 = 8192;
-/// Where in the input hook: before every chain of an operator.
-const INPUT: i32 = -10_000;
-/// Where in the output hook: behind conntrack and the translation of destinations (-100), before filters (0).
-const OUTPUT: i32 = -99;
+/// The hooks whose chains are gone past, with the place in each: in the input hook before every chain of an operator; in
+/// the output hook behind conntrack and the translation of destinations (-100), before filters (0).
+const PLACES: [(Hook, i32); 2] = [(Hook::Input, -10_000), (Hook::Output, -99)];
 /// How often it is seen whether the rules have changed.
 const TICK: Duration = Duration::from_secs(1);
 /// Of the time between two looks at rules that change all the while, the part that looking may take.
 const PART: u32 = 20;
+/// How long it waits before it tries again what the kernel has refused.
+const PAUSE: Duration = Duration::from_secs(5);
 /// Rules that the log names.
 const NAMED: usize = 5;
 
 /// Leads packets of one gateway past the chains, once it runs and rules ask for it.
 pub(crate) struct FilterChainSkipper {
-    state: State,
+    /// What looks for rules that ask for it; `None` once all is made.
+    watch: Option<Watch>,
+    // In this order: without the tables nothing comes to the queues.
+    /// Those of [`PLACES`], as far as they are made. What is made stays, whatever fails behind it.
+    tables: Vec<HoldTable>,
+    queues: Option<Queues>,
     epoll: Epoll,
     marks: Marks,
     shared: Arc<Shared>,
     counters: Arc<Counters>,
 }
 
-enum State {
-    /// No rule has asked for it so far.
-    Watching {
-        rules: Generation,
-        seen: Option<u32>,
-        due: Instant,
-    },
-    // In this order: without the tables nothing comes to the queues.
-    Past {
-        _holds: [HoldTable; 2],
-        queues: Queues,
-    },
-    /// The kernel cannot: the chains are met.
-    Unable,
+/// Looks at the rules whenever they have changed.
+struct Watch {
+    rules: Generation,
+    /// The generation that was surveyed, and asked for nothing.
+    seen: Option<u32>,
+    due: Instant,
+    /// The log knows that the kernel has refused.
+    told: bool,
+}
+
+impl Watch {
+    /// Surveys the rules where they have changed, and returns what there is that may drop packets.
+    fn look(&mut self) -> Option<String> {
+        let begun = Instant::now();
+        if begun < self.due {
+            return None;
+        }
+        // What fails is asked for again.
+        let now = self.rules.read().ok()?;
+        // Rules of the older iptables move no generation.
+        if self.seen == Some(now) && !nft::iptables_may_filter() {
+            return None;
+        }
+        self.seen = Some(now);
+        let survey = nft::survey();
+        self.due = Instant::now() + begun.elapsed() * PART;
+        match survey {
+            Ok(survey) if !survey.shuts_local() => None,
+            Ok(survey) => Some(name(&survey)),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
+    /// The kernel has refused: the same rules are looked at again, after a pause.
+    fn postpone(&mut self) {
+        self.seen = None;
+        self.due = self.due.max(Instant::now() + PAUSE);
+        self.told = true;
+    }
 }
 
 impl FilterChainSkipper {
@@ -76,17 +107,20 @@ impl FilterChainSkipper {
         let epoll = Epoll::new()?;
         epoll.add(shared.wake(), WAKE, Interest::READ | Interest::EDGE)?;
         let mut chains = Self {
-            state: State::Watching {
+            watch: Some(Watch {
                 rules: Generation::open()?,
                 seen: None,
                 due: Instant::now(),
-            },
+                told: false,
+            }),
+            tables: Vec::with_capacity(PLACES.len()),
+            queues: None,
             epoll,
             marks,
             shared,
             counters,
         };
-        chains.look()?;
+        chains.look();
         Ok(chains)
     }
 
@@ -94,87 +128,77 @@ impl FilterChainSkipper {
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(2);
         while self.shared.lifecycle() != Lifecycle::Stopped {
-            let pause = matches!(self.state, State::Watching { .. }).then_some(TICK);
+            let pause = self.watch.is_some().then_some(TICK);
             self.epoll.wait(&mut events, pause)?;
-            match &mut self.state {
-                State::Past { queues, .. } => let_by(queues, &self.counters)?,
-                State::Watching { .. } => self.look()?,
-                State::Unable => {}
+            if let Some(queues) = &mut self.queues {
+                let_by(queues, &self.counters)?;
             }
+            self.look();
         }
         Ok(())
     }
 
-    /// Looks at the rules where they have changed.
-    fn look(&mut self) -> io::Result<()> {
-        let State::Watching { rules, seen, due } = &mut self.state else {
-            return Ok(());
+    /// Looks at the rules where they have changed, and has packets wait where they ask for it.
+    fn look(&mut self) {
+        let Some(found) = self.watch.as_mut().and_then(Watch::look) else {
+            return;
         };
-        let begun = Instant::now();
-        // It is asked for again.
-        let Ok(now) = rules.read() else {
-            return Ok(());
-        };
-        // The older iptables' rules do not count there.
-        if begun < *due || *seen == Some(now) && !nft::iptables_may_filter() {
-            return Ok(());
-        }
-        *seen = Some(now);
-        let survey = nft::survey();
-        *due = Instant::now() + begun.elapsed() * PART;
-        let found = match survey {
-            Ok(survey) if !survey.shuts_local() => return Ok(()),
-            Ok(survey) => name(&survey),
-            Err(error) => error.to_string(),
-        };
-        self.state = match self.hold() {
-            Ok(state) => {
+        match self.hold() {
+            Ok(()) => {
+                self.watch = None;
                 tracing::info!(
                     "rules of input or output chains may drop packets of split connections, which go past them by a queue, at some cost of processor time; first in these chains, `meta mark and 0xff000000 == 0x62000000 accept` spares it: {found}"
                 );
-                state
             }
             Err(why) => {
-                tracing::warn!(
-                    "rules of input or output chains may drop packets of split connections, which then hang, and they cannot be led past them ({why}): first in these chains, `meta mark and 0xff000000 == 0x62000000 accept` is needed: {found}"
-                );
-                State::Unable
+                let Some(watch) = &mut self.watch else {
+                    return;
+                };
+                if !watch.told {
+                    tracing::warn!(
+                        "rules of input or output chains may drop packets of split connections, which then hang, and they cannot be led past them ({why}); it is tried again: first in these chains, `meta mark and 0xff000000 == 0x62000000 accept` is needed: {found}"
+                    );
+                }
+                watch.postpone();
             }
-        };
-        Ok(())
+        }
     }
 
-    /// Has packets wait from now on.
-    fn hold(&self) -> Result<State, String> {
-        let queues = Queues::open_blind(1, MOST).map_err(|error| format!("no queue ({error})"))?;
-        let ours = self.marks.intercepted();
-        let sent = Mark {
-            value: ours,
-            mask: Marks::mask(),
+    /// Makes what is missing for packets to wait.
+    fn hold(&mut self) -> Result<(), String> {
+        let first = if let Some(queues) = &self.queues {
+            queues.first()
+        } else {
+            let queues =
+                Queues::open_blind(1, MOST).map_err(|error| format!("no queue ({error})"))?;
+            let watched = self.epoll.add(&queues, QUEUE, Interest::READ);
+            watched.map_err(|error| error.to_string())?;
+            let first = queues.first();
+            self.queues = Some(queues);
+            first
         };
-        let load = |hook, place, mark| {
+        let ours = self.marks.intercepted();
+        for &(hook, place) in &PLACES[self.tables.len()..] {
+            let mark = match hook {
+                Hook::Input => Mark::exact(ours),
+                // What is from our sockets has the mark of its socket, or of the worker that it is for.
+                Hook::Forward | Hook::Output => Mark {
+                    value: ours,
+                    mask: Marks::mask(),
+                },
+            };
             let holding = Holding {
                 hook,
                 place,
                 queues: &[],
-                marked: Some((mark, queues.first())),
+                marked: Some((mark, first)),
                 looped: None,
             };
             let families = &[TableFamily::Ip, TableFamily::Ip6];
-            HoldTable::load(families, &holding).map_err(|error| error.to_string())
-        };
-        // What is for our sockets has the one mark; what is from them has that of its socket, or of the worker that it
-        // is for.
-        let holds = [
-            load(Hook::Input, INPUT, Mark::exact(ours))?,
-            load(Hook::Output, OUTPUT, sent)?,
-        ];
-        let watched = self.epoll.add(&queues, QUEUE, Interest::READ);
-        watched.map_err(|error| error.to_string())?;
-        Ok(State::Past {
-            _holds: holds,
-            queues,
-        })
+            let table = HoldTable::load(families, &holding).map_err(|error| error.to_string())?;
+            self.tables.push(table);
+        }
+        Ok(())
     }
 }
 

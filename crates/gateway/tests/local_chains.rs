@@ -5,6 +5,7 @@
 mod support;
 
 use bentpipe_gateway::Handshake;
+use bentpipe_os::nfqueue::Queues;
 use bentpipe_os::{need, nft};
 use std::io::{Read as _, Write as _};
 use std::time::{Duration, Instant};
@@ -167,6 +168,42 @@ fn a_rule_that_comes_later_is_seen() {
     converse(&mut client, &mut server);
 }
 
+/// While every number of a queue that would be tried is somebody else's the chains are met; soon afterwards they are gone past.
+#[test]
+fn what_the_kernel_refuses_at_first_is_tried_again() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = stage.split();
+    let (mut client, mut server) = stage.pair(Ip::V4);
+    converse(&mut client, &mut server);
+    let take_all = || std::iter::from_fn(|| Queues::open(1, 1).ok()).collect::<Vec<_>>();
+    let taken = stage.gateway.run(take_all).unwrap();
+    assert!(!taken.is_empty());
+    stage.apply(
+        "table inet own { chain c { type filter hook input priority filter; policy drop;
+           meta l4proto ipv6-icmp accept
+         } }",
+    );
+    // Longer than it takes to see that the rules have changed.
+    let patience = server.read_timeout().unwrap();
+    server
+        .set_read_timeout(Some(Duration::from_secs(3)))
+        .unwrap();
+    client.write_all(b"x").unwrap();
+    let met = server.read(&mut [0]).unwrap_err();
+    assert_eq!(met.kind(), std::io::ErrorKind::WouldBlock);
+    assert_eq!(gateway.meter.read().past_chains, 0);
+    server.set_read_timeout(patience).unwrap();
+    drop(taken);
+    eventually("packets in the queue", || {
+        gateway.meter.read().past_chains > 0
+    });
+    server.read_exact(&mut [0]).unwrap();
+    converse(&mut client, &mut server);
+    let (mut client, mut server) = stage.pair(Ip::V6);
+    converse(&mut client, &mut server);
+}
+
 /// Every byte of bulk both ways arrives through the queue, in order.
 #[test]
 fn bulk_goes_past_the_chains_whole() {
@@ -227,6 +264,11 @@ fn other_rules_have_no_packet_queued() {
            meta mark and 0xff000000 == 0x62000000 accept
            meta l4proto ipv6-icmp accept
          }",
+        // A dial whose address is translated is new, where it has no interface of arrival.
+        "chain both { iifname { lan0, sat0 } ct state new tcp dport 2222 drop; }
+         chain i { type filter hook input priority filter; jump both; }
+         chain o { type filter hook output priority filter; jump both; }
+         chain n { type nat hook postrouting priority srcnat; oifname sat0 masquerade; }",
     ] {
         let (stage, gateway) = begun(rules, Handshake::EndToEnd);
         for ip in Ip::BOTH {

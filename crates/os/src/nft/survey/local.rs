@@ -10,22 +10,39 @@ use std::collections::BTreeSet;
 /// Chains that lead to chains are followed so far.
 const DEPTH: usize = 16;
 
+/// A hook, and what no packet of a gateway is there.
+#[derive(Debug)]
+struct Place {
+    /// The hook, as nft calls it.
+    hook: &'static str,
+    /// States of conntrack. Of a gateway's connections it knows those that the gateway dials, where addresses are
+    /// translated: their first packet is new, in the output hook.
+    states: &'static [&'static str],
+    /// What a rule asks for the name of an interface with that no packet has in this hook.
+    interface: [&'static str; 2],
+}
+
+const INPUT: Place = Place {
+    hook: "input",
+    states: &["invalid", "new"],
+    interface: ["oif", "oifname"],
+};
+const OUTPUT: Place = Place {
+    hook: "output",
+    states: &["invalid"],
+    interface: ["iif", "iifname"],
+};
+
 /// The rules of a table that may do so, each with its chain's name: those of its input and output chains and of chains
 /// that these lead to.
 pub(super) fn refusing<'a>(chains: &'a [Chain<'a>]) -> impl Iterator<Item = (&'a str, &'a str)> {
-    // Of a gateway's connections conntrack knows those that it dials, where addresses are translated: their first
-    // packet is new, in the output hook.
-    let never = [
-        ("input", &["invalid", "new"][..]),
-        ("output", &["invalid"][..]),
-    ];
-    let found: BTreeSet<(usize, usize)> = never
-        .into_iter()
-        .flat_map(|(hook, never)| {
-            let reached = reached(chains, hook).into_iter();
+    let found: BTreeSet<(usize, usize)> = [INPUT, OUTPUT]
+        .iter()
+        .flat_map(|place| {
+            let reached = reached(chains, place).into_iter();
             reached.flat_map(move |chain| {
                 let rules = before_admission(chains, chain).iter().enumerate();
-                let refusing = rules.filter(|(_, rule)| may_refuse(rule, never));
+                let refusing = rules.filter(|(_, rule)| may_refuse(rule, place));
                 refusing.map(move |(number, _)| (chain, number))
             })
         })
@@ -35,19 +52,20 @@ pub(super) fn refusing<'a>(chains: &'a [Chain<'a>]) -> impl Iterator<Item = (&'a
         .map(|(chain, number)| (chains[chain].name, chains[chain].rules[number]))
 }
 
-/// The chains and maps that packets of `hook` may come to, by their places.
-fn reached(chains: &[Chain<'_>], hook: &str) -> BTreeSet<usize> {
+/// The chains and maps that packets of gateways may come to in the hook of `place`, by their numbers.
+fn reached(chains: &[Chain<'_>], place: &Place) -> BTreeSet<usize> {
     let mut open: Vec<usize> = (0..chains.len())
-        .filter(|place| chains[*place].is_at(hook))
+        .filter(|number| chains[*number].is_at(place.hook))
         .collect();
     let mut reached = BTreeSet::new();
-    while let Some(place) = open.pop() {
-        if !reached.insert(place) {
+    while let Some(number) = open.pop() {
+        if !reached.insert(number) {
             continue;
         }
-        let met = before_admission(chains, place).len() + 1;
+        let met = before_admission(chains, number).len() + 1;
         // Also by the rule that lets marks by, if that leads on.
-        let rules = chains[place].rules.iter().take(met);
+        let rules = chains[number].rules.iter().take(met);
+        let rules = rules.filter(|rule| !asks_for_no_interface(rule, place));
         for word in rules.flat_map(|rule| words(rule)) {
             // A chain's name stands behind `jump` or `goto`, a map's behind `@`. Other words that are a name do no harm.
             let name = word.trim_start_matches('@');
@@ -114,8 +132,8 @@ const OTHERS: [&str; 11] = [
     "arp",
 ];
 
-/// Whether `rule` may drop or refuse a packet of TCP, other than one in a state that is `never`.
-fn may_refuse(rule: &str, never: &[&str]) -> bool {
+/// Whether `rule` may drop or refuse a packet of TCP that a gateway's may be, at `place`.
+fn may_refuse(rule: &str, place: &Place) -> bool {
     let rule = rule.split(" comment \"").next().unwrap_or_default();
     // What a refusal says names protocols, too.
     let asked = rule.split(" reject ").next().unwrap_or_default();
@@ -123,7 +141,16 @@ fn may_refuse(rule: &str, never: &[&str]) -> bool {
     let refuses = words(rule).any(|word| refusals.contains(&word));
     let plain = !asked.contains("!=") && !words(asked).any(|word| matches!(word, "tcp" | "th"));
     let other = plain && words(asked).any(|word| OTHERS.contains(&word));
-    refuses && !other && !asks_for_state(rule, never)
+    refuses && !other && !asks_for_state(rule, place.states) && !asks_for_no_interface(rule, place)
+}
+
+/// Whether `rule` asks for the name of an interface that no packet has at `place`. That of a set may be none.
+fn asks_for_no_interface(rule: &str, place: &Place) -> bool {
+    let mut asks = words(rule).zip(words(rule).skip(1));
+    asks.any(|(key, name)| {
+        let named = name.len() > 1 && name.starts_with('"');
+        named && place.interface.contains(&key)
+    })
 }
 
 /// Whether `rule` refuses only in states of conntrack that are among `never`.
@@ -216,13 +243,47 @@ mod tests {
             "iifname \"drop0\" accept comment \"no drop here\"",
             "log prefix \"dropped\"",
         ];
-        let never = ["invalid", "new"];
         let wrong = |rules: &[&'static str], expected| -> Vec<&str> {
-            let wrong = rules.iter().filter(|r| may_refuse(r, &never) != expected);
+            let wrong = rules.iter().filter(|r| may_refuse(r, &INPUT) != expected);
             wrong.copied().collect()
         };
         assert_eq!(wrong(&refused, true), [""; 0]);
         assert_eq!(wrong(&passed, false), [""; 0]);
-        assert!(may_refuse("ct state new tcp dport 22 drop", &["invalid"]));
+        assert!(may_refuse("ct state new tcp dport 22 drop", &OUTPUT));
+    }
+
+    #[test]
+    fn a_chain_that_two_hooks_share_is_read_for_each() {
+        let hook = |hook| format!("type filter hook {hook} priority filter; policy accept;");
+        let (input, output) = (hook("input"), hook("output"));
+        let refused = |rules: &[&str]| {
+            let chains = [
+                chain(Some(&input), "in", &["jump both"]),
+                chain(Some(&output), "out", &["jump both"]),
+                chain(None, "both", rules),
+                chain(None, "more", &["ct state new drop"]),
+            ];
+            let found = refusing(&chains).map(|(_, rule)| rule.to_owned());
+            found.collect::<Vec<_>>()
+        };
+        // No packet in the output hook has an interface that it came by, and what a gateway is sent is never new.
+        for none in [
+            "iifname \"wan\" ct state new tcp dport 22 drop",
+            "iif \"wan\" ct state new drop",
+            "iifname { \"wan\", \"lan\" } ct state { new, invalid } drop",
+            "iifname \"wan\" jump more",
+        ] {
+            assert_eq!(refused(&[none]), [""; 0], "{none}");
+        }
+        for one in [
+            "ct state new tcp dport 22 drop",
+            "iifname \"wan\" tcp dport 22 drop",
+            "iifname != \"lo\" ct state new drop",
+            "iifname @inside ct state new drop",
+            "oifname \"wan\" ct state new drop",
+        ] {
+            assert_eq!(refused(&[one]), [one]);
+        }
+        assert_eq!(refused(&["jump more"]), ["ct state new drop"]);
     }
 }
