@@ -1,4 +1,4 @@
-//! How an endpoint behaves: the modern RFCs by default, other rules as named presets.
+//! The configuration of an endpoint: what today's RFCs ask for by default, and other rules as named presets.
 
 use crate::ns2::{self, WireSize};
 use crate::recovery;
@@ -20,11 +20,12 @@ pub struct Config {
     pub settings: cc::Settings,
     /// The loss recovery, of [`recovery::REGISTRY`].
     pub recovery: &'static recovery::Algorithm,
-    /// Largest payload of a segment with the timestamps option, where used, counted to it (RFC 6691);
-    /// in bytes, at least 1; the peer's MSS option may lower it.
+    /// The largest payload of a segment in bytes, at least 1, the timestamps option included where it is used (RFC
+    /// 6691). The peer's MSS option may lower it.
     pub mss: u16,
-    /// The least segment that the peer's MSS option can ask for, counted alike; a smaller one counts as this. 1: every one
-    /// is heeded (RFC 9293, MUST-16); hosts on real networks do not (Linux `TCP_MIN_SND_MSS`: 48).
+    /// The smallest MSS option of a peer that is heeded, counted as [`Self::mss`] is; a smaller one counts as this.
+    /// With 1 every option is heeded (RFC 9293, MUST-16). Hosts on real networks refuse tiny ones, which cost a packet
+    /// for each byte (Linux `TCP_MIN_SND_MSS`: 48).
     pub least_peer_mss: u16,
     /// First congestion window, in segments (RFC 6928: 10).
     pub initial_window: u32,
@@ -38,8 +39,8 @@ pub struct Config {
     pub initial_rto: Duration,
     /// Least RTO.
     pub min_rto: Duration,
-    /// What 4 RTTVAR count at least in the RTO: the clock granularity G of RFC 6298; Linux takes
-    /// 200 ms there (`TCP_RTO_MIN`), so that a steady round-trip time leaves room for a queue.
+    /// The least that the term 4 RTTVAR adds to the RTO, which is the clock granularity G of RFC 6298. Linux takes 200
+    /// ms there (`TCP_RTO_MIN`), so that a steady round-trip time leaves room for a queue.
     pub rto_variance: Duration,
     /// Greatest RTO, backed off.
     pub max_rto: Duration,
@@ -65,11 +66,11 @@ pub struct Config {
     pub send_buffer: Bytes,
     /// How long TIME-WAIT lasts: twice the maximum segment lifetime.
     pub time_wait: Duration,
-    /// Bytes of an IP header: 20, or IPv6's 40. Not heeded where sizes are fixed.
+    /// Bytes of an IP header: 20 for IPv4, 40 for IPv6. It is ignored where [`ns2::WireSize::Fixed`] gives the sizes.
     pub ip_header: u16,
-    /// What a SYN takes on the link in place of that, in bytes, headers included.
+    /// The size of a SYN on the link in bytes, headers included, in place of its true size; `None` keeps the true size.
     pub syn_length: Option<u16>,
-    /// What is reckoned as in ns-2, for comparison with it; nothing of it in the RFCs' endpoint.
+    /// Which calculations follow ns-2 in place of the RFCs, for comparison with it; none in the preset `rfc`.
     pub ns2: ns2::Quirks,
 }
 
@@ -159,12 +160,12 @@ impl Config {
         Bytes(u64::from(self.data_header()) + u64::from(payload)) + self.settings.link.overhead
     }
 
-    /// Bytes of the options that every segment has, which count to [`Self::mss`].
+    /// Bytes of the options that every segment carries, which are part of [`Self::mss`].
     pub const fn options(&self) -> u16 {
         if self.timestamps { TIMESTAMPS } else { 0 }
     }
 
-    /// The largest segment that a peer takes that does not say: 536 bytes over IPv4, 1220 over IPv6 (RFC 9293, section
+    /// The segment size for a peer that sends no MSS option: 536 bytes over IPv4, 1220 over IPv6 (RFC 9293, section
     /// 3.7.1).
     pub const fn default_mss(&self) -> u16 {
         if self.ip_header >= Ipv6::BARE as u16 {
@@ -207,7 +208,7 @@ impl Config {
         self.congestion = variant.congestion(self.ns2.recovery_rules, name)?;
         self.recovery = variant.recovery(self.ns2.recovery_rules, name)?;
         ns2::adapt(&mut self);
-        // A sender without SACK in its recovery gets none, as in ns-2 and the papers.
+        // A variant whose recovery does not read SACK blocks does not negotiate SACK, as in ns-2 and the papers.
         if !self.recovery.sack {
             self.sack_blocks = 0;
         }

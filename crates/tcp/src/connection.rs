@@ -1,4 +1,4 @@
-//! One endpoint of one connection: what drivers and applications call.
+//! The interface of an endpoint, which drivers and applications call: open, write, read, close, deadline and events.
 
 use crate::output::milliseconds;
 use crate::receiver::Receiver;
@@ -27,41 +27,42 @@ pub struct Connection {
     pub(crate) pending: Pending,
     /// The largest segment that the peer takes, in bytes.
     pub(crate) peer_mss: u16,
-    /// What the timestamp clock is ahead of the time, in milliseconds.
+    /// How far the timestamp clock is ahead of the driver's time, in milliseconds.
     pub(crate) epoch: u32,
-    /// The peer opened: a reset before the connection stands returns to LISTEN.
+    /// The connection was opened by the peer. A reset during its handshake returns it to LISTEN (RFC 9293, section
+    /// 3.10.7.4).
     pub(crate) passive: bool,
     /// SND.WL1 and SND.WL2 (RFC 9293, section 3.3.1): the segment, and its acknowledgement, that last told the peer's window.
     pub(crate) snd_wl: (i64, u64),
-    /// Segments that answer what cannot be processed.
+    /// A reset that waits to be sent, in answer to a segment that cannot be processed.
     pub(crate) reply: Option<Segment>,
-    /// A probe of a shut window, or of a silent peer, is due.
+    /// A zero-window probe or a keep-alive probe is due.
     pub(crate) probe: bool,
-    /// TIME-WAIT ends.
+    /// When TIME-WAIT ends.
     pub(crate) expiry: Instant,
-    /// The next keep-alive probe.
+    /// When the next keep-alive probe is due.
     pub(crate) keep: Instant,
-    /// Probes since the peer was heard, and when that was.
+    /// Keep-alive probes sent since the peer was last heard.
     pub(crate) probes: u32,
     pub(crate) heard: Instant,
     /// The pacer holds a segment back until then.
     pub(crate) paced: Instant,
-    /// Challenge acknowledgements in the interval that began then (RFC 5961, section 7).
+    /// Challenge acknowledgements sent in the current interval, and when that interval began (RFC 5961, section 7).
     pub(crate) challenges: (u32, Instant),
 }
 
-/// What both ends agreed on.
+/// The TCP options on which both ends agreed in the handshake.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Negotiated {
     pub(crate) timestamps: bool,
     pub(crate) sack: bool,
-    /// The shift of the peer's window field.
+    /// By how many bits the peer's window field is shifted.
     pub(crate) scale: u8,
-    /// Window fields are scaled, if only by 0.
+    /// Window scaling was agreed on, if only with a shift of 0.
     pub(crate) scaled: bool,
 }
 
-/// Events that wait to be told; each at most once.
+/// Events that the application has not fetched yet, as a set: each kind waits at most once.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pending {
     bits: u8,
@@ -120,12 +121,12 @@ impl Connection {
         }
     }
 
-    /// Connections that stand from the start begin at a multiple of this number: a proxy between them, which has
-    /// seen no handshake, then knows what came before the first segment that it sees.
+    /// Initial sequence numbers of connections that start without a handshake are multiples of this number. A proxy on
+    /// the path sees no SYN, but by rounding down it finds where the stream began.
     pub const ROUND: u32 = 1 << 30;
 
-    /// A connection that stands from the start, as if the handshake had settled on the options of
-    /// `config` on both sides: `iss` numbers our SYN, `irs` the peer's (the first bytes follow).
+    /// A connection that is established from the start, as if a handshake had agreed on the options of `config` on both
+    /// sides. `iss` is the number of our SYN and `irs` that of the peer's; the first bytes follow these.
     pub fn established(config: Arc<Config>, iss: Seq, irs: Seq, now: Instant) -> Self {
         let mut connection = Self::new(config, State::Established, iss, now);
         connection.rx.synchronise(irs);
@@ -168,8 +169,8 @@ impl Connection {
         }
     }
 
-    /// A connection whose handshake others did: takes it over in `state`, before the first
-    /// byte in either direction.
+    /// Takes over a connection whose handshake somebody else did, in `state`, before the first byte in either
+    /// direction.
     pub fn taken_over(config: Arc<Config>, state: &EstablishedState, now: Instant) -> Self {
         let mut connection = Self::new(config, State::Established, state.iss, now);
         let (tx, rx) = (&mut connection.tx, &mut connection.rx);
@@ -196,10 +197,10 @@ impl Connection {
         connection
     }
 
-    /// The handshake is done: takes what was agreed on, with a peer that takes segments of `mss`.
+    /// Ends the handshake: takes what was agreed on with a peer that accepts segments of `mss` bytes.
     pub(crate) fn settle_on(&mut self, mss: u16, now: Instant) {
         if self.config.recovery.sack && !self.agreed.sack {
-            // RFC 6675, section 1: without SACK, NewReno.
+            // Without SACK the recovery is NewReno (RFC 6675, section 1).
             if let Some(newreno) = recovery::find(self.config.fallback()) {
                 self.recovery = (newreno.new)();
             }
@@ -214,8 +215,8 @@ impl Connection {
         }
     }
 
-    /// Another congestion control than the configuration's, such as one that shares its link with
-    /// other flows. Only before anything is sent.
+    /// Replaces the configuration's congestion control, for instance by one that shares its link with other flows. It
+    /// must be called before anything is sent.
     pub fn set_congestion(&mut self, congestion: Box<dyn Congestion>) {
         self.tx.congestion = congestion;
         if self.state == State::Established {
@@ -224,8 +225,8 @@ impl Connection {
         }
     }
 
-    /// The timestamp clock is `ahead` milliseconds ahead of the time (RFC 7323, section 7.1: another for each
-    /// connection). Only before anything is sent.
+    /// Sets the timestamp clock `ahead` milliseconds ahead of the time; each connection should have an offset of its
+    /// own (RFC 7323, section 7.1). It must be called before anything is sent.
     pub fn set_clock(&mut self, ahead: u32) {
         self.epoch = ahead;
     }
@@ -296,7 +297,7 @@ impl Connection {
         self.rx.read(out)
     }
 
-    /// Takes up to `len` bytes without looking at them; returns how many.
+    /// Discards up to `len` bytes that wait to be read; returns how many.
     pub fn consume(&mut self, len: u64) -> u64 {
         self.rx.consume(len)
     }
@@ -306,7 +307,8 @@ impl Connection {
         self.tx.data_end().saturating_sub(self.tx.una.max(1))
     }
 
-    /// Bytes that the connection holds: written and not acknowledged, received and not read.
+    /// Memory that the connection's buffers take, in bytes: data written and not acknowledged, and data received and
+    /// not read.
     pub fn buffered(&self) -> u64 {
         self.tx.stream.stored() + self.rx.stored()
     }
@@ -321,20 +323,20 @@ impl Connection {
         self.rx.has_bytes()
     }
 
-    /// `held` bytes that were read still take room in the receive buffer: whoever read them has not
-    /// passed them on. Replaces what was said before.
+    /// Counts `held` bytes that were read as still in the receive buffer, because a proxy that read them has not passed
+    /// them on. The offered window shrinks by them. Each call replaces the one before.
     pub fn hold(&mut self, held: u64) {
         self.rx.hold(held);
     }
 
-    /// The peer is offered room for no more than `most` bytes from now on, whatever the receive buffer has; what was
-    /// offered stays.
+    /// Offers the peer a window of no more than `most` bytes from now on, whatever room the receive buffer has. What
+    /// was offered already is not taken back.
     pub fn limit_window(&mut self, most: u64) {
         self.rx.limit_window(most);
     }
 
-    /// Nothing more will be written: a FIN follows the last byte. What the peer sends is still
-    /// received (half-close).
+    /// Closes the sending direction: a FIN follows the last byte written. What the peer sends is still received
+    /// (half-close).
     pub fn close(&mut self, _now: Instant) {
         match self.state {
             State::Listen | State::SynSent => self.finish(Event::Closed),
@@ -364,7 +366,7 @@ impl Connection {
         }
     }
 
-    /// The connection is over.
+    /// Moves to CLOSED, tells `event`, and stops all timers.
     pub(crate) fn finish(&mut self, event: Event) {
         self.state = State::Closed;
         self.pending.push(event);

@@ -1,4 +1,5 @@
-//! The state of a connection whose handshake somebody else did, as Linux's TCP_REPAIR restores one.
+//! What a connection needs to know to go on after a handshake that somebody else did. A splitting proxy that followed
+//! the handshake from outside fills it; Linux restores the same by TCP_REPAIR.
 
 use bentpipe_base::Seq;
 
@@ -9,7 +10,7 @@ pub struct EstablishedState {
     pub iss: Seq,
     /// Number of the peer's SYN.
     pub irs: Seq,
-    /// The largest segment that the peer takes, in bytes; options count to it (RFC 6691).
+    /// The largest segment that the peer takes, in bytes, TCP options included (RFC 6691).
     pub mss: u16,
     /// SACK was agreed on.
     pub sack: bool,

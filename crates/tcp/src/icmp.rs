@@ -18,9 +18,10 @@ impl Connection {
         self.tx.mss
     }
 
-    /// Segments are at most `mss` bytes long from now on, options counted to it (RFC 1191, RFC 8201, RFC 8899): the path
-    /// takes no longer ones. What is in flight in such is sent again at once, cut anew; the congestion window stays what
-    /// it was in bytes, for a packet that was too long tells nothing of congestion (RFC 8899, section 3, point 9).
+    /// Lowers the segment size to `mss` bytes, options included, because the path takes no longer packets (RFC 1191,
+    /// RFC 8201, RFC 8899). Data in flight in longer segments is sent again at once in shorter ones. The congestion
+    /// window keeps its size in bytes, because a packet that was too long is no sign of congestion (RFC 8899, section
+    /// 3, point 9).
     pub fn lower_segment_size(&mut self, mss: u16, now: Instant) {
         let options = if self.agreed.timestamps { 12 } else { 0 };
         let (old, new) = (self.tx.mss, u32::from(mss).saturating_sub(options).max(1));
@@ -52,7 +53,8 @@ impl Connection {
         tx.settle(now);
     }
 
-    /// Ends a connection that does not stand yet: the network says that it never will.
+    /// Ends a connection that is still being opened, because the network says that the peer cannot be reached. An
+    /// established connection ignores such errors (RFC 1122, section 4.2.3.9: they may pass).
     pub fn give_up(&mut self, cause: Cause) {
         if matches!(self.state, State::SynSent | State::SynReceived) {
             self.finish(Event::Aborted(cause));

@@ -1,4 +1,4 @@
-//! What arrives: RFC 9293, section 3.10.7, with the checks of RFC 5961 and 7323.
+//! Processing of segments that arrive: RFC 9293, section 3.10.7, with the checks of RFC 5961 and RFC 7323.
 
 use crate::connection::{Connection, Negotiated};
 use crate::recovery::AckSample;
@@ -17,7 +17,7 @@ impl Connection {
         self.receive(&segment, now);
     }
 
-    /// As [`input`](Self::input), for a segment that stays where it is.
+    /// As [`input`](Self::input), without taking the segment from its owner.
     #[inline]
     pub fn receive(&mut self, segment: &Segment, now: Instant) {
         self.tx.counters.segments_received += 1;
@@ -30,10 +30,10 @@ impl Connection {
         }
     }
 
-    /// V. Jacobson's header prediction (RFC 1323, appendix A; Linux `tcp_rcv_established`): whether `segment` is what
-    /// mostly comes, the next bytes in order or an acknowledgement of new ones, with no flag but ACK and PSH, no option
-    /// but the timestamps agreed on, and nothing missing before it. Unlike there the window may change: to take it costs
-    /// no more than to compare it.
+    /// V. Jacobson's header prediction (RFC 1323, appendix A; Linux `tcp_rcv_established`): whether `segment` is the
+    /// common case, which needs few checks. It brings either the next bytes in order or an acknowledgement of new ones,
+    /// with no flag but ACK and PSH, no option but the timestamps agreed on, and no gap before it. Unlike in Linux the
+    /// window may change, because taking it costs no more than comparing it.
     #[inline]
     fn predicts(&self, segment: &Segment, now: Instant) -> bool {
         let (tx, rx) = (&self.tx, &self.rx);
@@ -47,13 +47,13 @@ impl Connection {
         }
         let acked = (segment.ack - tx.seq(tx.una).0).0;
         match segment.payload.len() as u64 {
-            // More than nothing, and no more than was sent.
+            // At least one byte is acknowledged, and no more than was sent.
             0 => u64::from(acked.wrapping_sub(1)) < tx.max - tx.una,
             len => acked == 0 && rx.predicts(len),
         }
     }
 
-    /// What [`Self::on_segment`] comes to for such a segment.
+    /// Processes a segment that [`Self::predicts`] accepted. The result is that of [`Self::on_segment`].
     #[inline]
     fn on_predicted(&mut self, segment: &Segment, now: Instant) {
         self.tx.counters.predicted += 1;
@@ -69,7 +69,7 @@ impl Connection {
         if self.snd_wl <= (from, ack) {
             self.snd_wl = (from, ack);
             let window = u64::from(segment.window) << self.agreed.scale;
-            // Nearly always of data: the window is what it was.
+            // While data arrives, the window is nearly always what it was.
             if ack + window != self.tx.limit {
                 self.tx.offer(ack, window);
             }
@@ -79,7 +79,7 @@ impl Connection {
             self.after_ack(now);
             return;
         }
-        // Data that repeats the acknowledgement is no duplicate of it (RFC 5681, section 2).
+        // A data segment that repeats the last acknowledgement is no duplicate acknowledgement (RFC 5681, section 2).
         if self.tx.una == self.tx.max {
             self.tx.retries = 0;
         }
@@ -91,7 +91,7 @@ impl Connection {
         self.pending.push(Event::Readable);
     }
 
-    /// Takes the options of the peer's SYN, and its window.
+    /// Takes the options and the window of the peer's SYN; returns the segment size that the peer accepts.
     fn synchronise(&mut self, segment: &Segment, now: Instant) -> u16 {
         self.rx.synchronise(segment.seq);
         let none = TcpOptions::default();
@@ -155,7 +155,8 @@ impl Connection {
             self.tx.offer(1, u64::from(segment.window));
             self.establish(now);
         } else {
-            // Both opened at once: answer with SYN and ACK, under the same number.
+            // Both ends opened at once: the SYN is sent again under the same number, with an ACK (RFC 9293, section
+            // 3.5).
             self.state = State::SynReceived;
             self.tx.next = 0;
         }
@@ -173,7 +174,7 @@ impl Connection {
         self.pending.push(Event::Connected);
     }
 
-    /// Answers an acknowledgement of what was never sent (RFC 9293, section 3.5.2).
+    /// Resets the sender of a segment that acknowledges what was never sent (RFC 9293, section 3.5.2).
     fn refuse(&mut self, segment: &Segment) {
         self.reply = Some(Segment {
             seq: segment.ack,
@@ -182,7 +183,8 @@ impl Connection {
         });
     }
 
-    /// An acknowledgement that makes the true peer show itself (RFC 5961), at most ten in 5 s.
+    /// Sends a challenge acknowledgement, to which the true peer answers and a forger cannot (RFC 5961); at most ten in
+    /// 5 s.
     fn challenge(&mut self, now: Instant) {
         let (sent, since) = self.challenges;
         if now.since(since) >= INTERVAL {
@@ -195,7 +197,7 @@ impl Connection {
         self.rx.ack_now = true;
     }
 
-    /// A segment in SYN-RECEIVED and later states.
+    /// Processes a segment in SYN-RECEIVED and later states.
     fn on_segment(&mut self, segment: &Segment, now: Instant) {
         let from = self.rx.offset(segment.seq);
         let flags = segment.flags;
@@ -219,7 +221,8 @@ impl Connection {
         if !self.on_ack(segment, from, now) {
             return;
         }
-        // Only now: what acknowledges the impossible is none of the peer's (RFC 5961, section 5).
+        // The timestamp is taken only after the acknowledgement was checked, because a segment that acknowledges the
+        // impossible is not the peer's (RFC 5961, section 5).
         if let Some(stamp) = segment.timestamps.filter(|_| self.agreed.timestamps) {
             self.rx.remember(stamp, from, now);
         }
@@ -231,7 +234,7 @@ impl Connection {
         }
     }
 
-    /// PAWS and the window: whether the segment is to be processed further.
+    /// Checks PAWS and the window; returns whether the segment is to be processed further.
     fn acceptable(&mut self, segment: &Segment, from: i64, space: u64, now: Instant) -> bool {
         let reset = segment.flags.contains(Flags::RST);
         if self.agreed.timestamps && !reset {
@@ -242,7 +245,7 @@ impl Connection {
                     return false;
                 }
                 Some(_) => {}
-                // RFC 7323, section 3.2: dropped in silence.
+                // A segment without the agreed timestamps is dropped in silence (RFC 7323, section 3.2).
                 None => return false,
             }
         }
@@ -262,7 +265,7 @@ impl Connection {
         false
     }
 
-    /// RFC 5961, section 3: only a reset at the very byte that is expected counts.
+    /// Processes a reset, which counts only if its number is exactly the one expected (RFC 5961, section 3).
     fn on_reset(&mut self, from: i64, now: Instant) {
         if from != self.rx.next as i64 {
             return self.challenge(now);
@@ -274,14 +277,14 @@ impl Connection {
                 self.epoch = epoch;
             }
             State::SynReceived => self.finish(Event::Aborted(Cause::Refused)),
-            // RFC 1337, fix F1.
+            // A reset must not end TIME-WAIT (RFC 1337, fix F1).
             State::TimeWait => {}
             State::Closing | State::LastAck => self.finish(Event::Closed),
             _ => self.finish(Event::Aborted(Cause::Reset)),
         }
     }
 
-    /// The acknowledgement field; whether the rest of the segment is to be processed.
+    /// Processes the acknowledgement field; returns whether the rest of the segment is to be processed.
     fn on_ack(&mut self, segment: &Segment, from: i64, now: Instant) -> bool {
         let ack = self.tx.offset(segment.ack);
         if self.state == State::SynReceived {
@@ -294,7 +297,7 @@ impl Connection {
         }
         let (una, max) = (self.tx.una as i64, self.tx.max as i64);
         if ack > max || ack < una - self.tx.largest as i64 - 1 {
-            // Of what was never sent, or long before (RFC 5961, section 5.2).
+            // It acknowledges what was never sent, or is far too old (RFC 5961, section 5.2).
             self.challenge(now);
             return false;
         }
@@ -304,7 +307,7 @@ impl Connection {
         }
         let ack = ack as u64;
         let (limit, fresh) = (ack + scaled, self.snd_wl <= (from, ack));
-        // A SYN's window is not scaled and at most 65,535: the first scaled one is no change of it.
+        // A SYN's window is not scaled and at most 65,535, so that the first scaled window is no window update.
         let known = self.snd_wl != (0, 0) || !self.agreed.scaled;
         let moved = known && fresh && limit != self.tx.limit && ack == self.tx.una;
         if fresh {
@@ -323,7 +326,8 @@ impl Connection {
             return;
         }
         if !advanced && self.tx.limit < self.tx.max {
-            // The peer took room back that it had offered, and lives (RFC 9293, section 3.8.6, SHLD-17).
+            // The peer has shrunk its window but is alive, so the connection must not time out (RFC 9293, section
+            // 3.8.6, SHLD-17).
             self.tx.retries = 0;
         }
         let mut blocks = [(0, 0); 4];
@@ -343,7 +347,7 @@ impl Connection {
         }
     }
 
-    /// New bytes are acknowledged.
+    /// Processes an acknowledgement of new bytes.
     #[inline]
     fn on_new(
         &mut self,
@@ -361,7 +365,7 @@ impl Connection {
         }
     }
 
-    /// What `segment` tells of those in flight.
+    /// Takes the acknowledgement of `segment` to the sender; returns what it told about the segments in flight.
     #[inline]
     fn sample(
         &mut self,
@@ -408,7 +412,7 @@ impl Connection {
         (count, duplicate)
     }
 
-    /// State changes that an acknowledgement brings.
+    /// Changes state where the acknowledgement covers the FIN or all data.
     #[inline]
     fn after_ack(&mut self, now: Instant) {
         if self.tx.una == self.tx.end() && self.tx.una > 1 {

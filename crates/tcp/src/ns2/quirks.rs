@@ -1,25 +1,25 @@
-//! What the endpoint reckons as ns-2 does and not by the RFCs, rule by rule.
+//! Calculations in which an endpoint can follow ns-2 rather than the RFCs, one field for each.
 
 use crate::sender::RecoveryContext;
 use bentpipe_cc::Window;
 use bentpipe_wire::Segment;
 use std::time::Duration;
 
-/// What is reckoned as in ns-2, and not by the RFCs.
+/// Which calculations follow ns-2; [`Quirks::NONE`] is the RFCs' endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quirks {
-    /// Recoveries are ns-2's where a variant is chosen by [`crate::Config::variant`].
+    /// Whose loss recovery [`crate::Config::variant`] chooses.
     pub recovery_rules: RecoveryRules,
     /// What makes the window grow.
     pub growth: Growth,
-    /// The first segment of a connection is taken for a SYN, as ns-2 takes segment 0 of one that did
-    /// no handshake: it is acknowledged at once (`SYN_immediate_ack_`), and its acknowledgement leaves
-    /// the initial window as it is (`delay_growth_`), the latter only in ns-2's recoveries. A handshake
-    /// before it is an exchange of another connection, which tells the RTO nothing, nor does a loss of it.
+    /// The first data segment of a connection counts as its SYN, as ns-2 treats segment 0 of a connection without a
+    /// handshake. It is acknowledged at once (`SYN_immediate_ack_`), and in ns-2's recoveries its acknowledgement does
+    /// not grow the initial window (`delay_growth_`). If there was a handshake all the same, ns-2 has it as an exchange
+    /// of another connection: neither its round trip nor its loss changes the RTO.
     pub first_is_syn: bool,
     /// What a lost SYN leaves behind.
     pub lost_syn: LostSyn,
-    /// Granularity of the clock that round-trip times are taken with; zero: exact.
+    /// Granularity of the clock that measures round-trip times; zero means exact.
     pub tick: Duration,
     /// One segment a round trip samples the round-trip time, not every acknowledgement.
     pub one_timed_segment: bool,
@@ -46,26 +46,26 @@ pub enum Growth {
     Acks,
 }
 
-/// What a lost SYN leaves to the data that follows.
+/// How a lost SYN changes the start of the data transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LostSyn {
-    /// A first window of one segment (RFC 5681, section 3.1) and a timeout of at least 3 s (RFC 6298, section
-    /// 5.7). The slow-start threshold stays as it was: equation 4
-    /// of RFC 5681 is for lost data, of which a SYN has none; Linux restores it too (`tcp_init_metrics`).
+    /// The first window is one segment (RFC 5681, section 3.1) and the timeout at least 3 s (RFC 6298, section 5.7).
+    /// The slow-start threshold stays as it was, because equation 4 of RFC 5681 is for lost data, of which a SYN has
+    /// none; Linux restores it too (`tcp_init_metrics`).
     Cautious,
-    /// A first window of one segment, and what any timeout leaves: the least threshold, two segments, and the
-    /// timeout backed off until a round trip is timed (ns-2 `TcpAgent::timeout`).
+    /// The first window is one segment, and the rest is as after any timeout: a threshold of two segments, and a
+    /// timeout that stays backed off until a round trip is timed (ns-2 `TcpAgent::timeout`).
     Timeout,
-    /// As [`Self::Timeout`] with the whole first window (ns-2 `FackTcpAgent::timeout`).
+    /// As [`Self::Timeout`], but the first window stays whole (ns-2 `FackTcpAgent::timeout`).
     WholeWindow,
 }
 
 /// How long segments are on the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireSize {
-    /// Headers as they are: IP, and TCP with its options.
+    /// Sizes are true: the IP header, the TCP header with its options, and the payload.
     True,
-    /// As ns-2 configures it.
+    /// Sizes are fixed numbers, as ns-2 configures them.
     Fixed {
         /// Bytes added to the payload of a segment that has one.
         data: u32,
@@ -90,7 +90,7 @@ impl WireSize {
 }
 
 impl Quirks {
-    /// The RFCs'.
+    /// No calculation follows ns-2.
     pub const NONE: Self = Self {
         recovery_rules: RecoveryRules::Rfc,
         growth: Growth::Segments,
@@ -101,7 +101,8 @@ impl Quirks {
         wire_size: WireSize::True,
     };
 
-    /// A SYN was lost: takes the window and the timeout to what ns-2 leaves. `false` where the RFCs say what to do.
+    /// Sets window and threshold after a lost SYN as ns-2 does. Returns `false`, with nothing done, where the RFCs'
+    /// rule applies.
     pub(crate) fn after_lost_syn(&self, window: &mut Window) -> bool {
         if self.first_is_syn {
             return true;
@@ -115,13 +116,13 @@ impl Quirks {
         true
     }
 
-    /// Whether the round trip of what ends at `end` says something of the connection's: the SYN's does not where the
-    /// first segment is one.
+    /// Whether a segment that ends at offset `end` may sample the round-trip time. The SYN may not where the first data
+    /// segment counts as the SYN.
     pub(crate) const fn is_timed(&self, end: u64) -> bool {
         end > 1 || !self.first_is_syn
     }
 
-    /// Segments that an acknowledgement of `delivered` lets the window grow by.
+    /// By how many segments an acknowledgement that delivered `delivered` segments lets the window grow.
     #[inline]
     pub(crate) fn growth(&self, delivered: u32) -> u32 {
         match self.growth {
@@ -130,7 +131,7 @@ impl Quirks {
         }
     }
 
-    /// Whether the window grows, and stays after a silence, though it was not what limited the sender.
+    /// Whether the window grows although it did not limit the sender, and is not reset after an idle time.
     #[inline]
     pub(crate) fn ignores_use(&self) -> bool {
         self.growth == Growth::Acks
@@ -142,7 +143,7 @@ impl Quirks {
         self.first_is_syn && from == 1
     }
 
-    /// Whether all that `tx` knows to have arrived is a first segment that counts as a SYN.
+    /// Whether nothing but the first segment, which counts as the SYN, has been acknowledged to `tx`.
     pub(super) fn at_syn(&self, tx: &RecoveryContext<'_>) -> bool {
         self.first_is_syn && tx.una() <= 1 + u64::from(tx.mss())
     }

@@ -1,30 +1,30 @@
-//! What an acknowledgement tells of the segments in flight.
+//! What one acknowledgement, with its SACK blocks, newly told about the segments in flight.
 
 use super::SentRun;
 use bentpipe_base::Instant;
 
-/// What an acknowledgement told about segments in flight.
+/// A summary of the segments that one acknowledgement newly acknowledged, cumulatively or by SACK.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NewlyAcked {
     /// Segments acknowledged cumulatively.
     pub(crate) acked: u32,
-    /// Segments newly known to have arrived, one way or the other.
+    /// Segments newly known to have arrived, cumulatively acknowledged or held by SACK.
     pub(crate) delivered: u32,
-    /// The last segment acknowledged: when it was last sent, and how often it was.
+    /// When the last segment that was cumulatively acknowledged was last sent, and how often it was sent.
     pub(crate) last: Option<(Instant, u16)>,
-    /// Of all newly delivered segments the one sent last, as far as that is certain: see
-    /// [`Self::certain_until`].
+    /// The most recently sent of all newly delivered segments, leaving out those that [`Self::certain_until`] makes
+    /// doubtful.
     pub(crate) latest: Option<Transmission>,
-    /// Of all newly delivered segments that were sent once, where the first ends.
+    /// Where the lowest newly delivered segment that was sent only once ends.
     pub(crate) lowest_once: Option<u64>,
     /// Where the highest newly delivered segment ends; 0 where there is none.
     pub(crate) highest: u64,
-    /// What arrived of a segment that was sent again after this may be an earlier transmission of it (RFC 8985,
-    /// section 6.2, step 2).
+    /// If a segment was sent again later than this, then the acknowledgement may mean an earlier transmission of it
+    /// (RFC 8985, section 6.2, step 2).
     pub(crate) certain_until: Option<Instant>,
-    /// Of the segments acknowledged cumulatively, one was sent more than once.
+    /// At least one cumulatively acknowledged segment was sent more than once.
     pub(crate) again: bool,
-    /// A SACK block told something new.
+    /// A SACK block named bytes that were not known to be held.
     pub(crate) news: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Losses by when segments were sent (RFC 8985, section 6.2, step 5), without a walk of the window.
+//! Finds losses by the order in which segments were sent (RFC 8985, section 6.2, step 5), without a walk of the window.
 //!
 //! A segment may be lost once another one was delivered that was sent after it. Segments that were sent once lie in the
 //! board in the order in which they were sent, so that those found lost are always the next ones above
@@ -9,21 +9,21 @@ use super::{Scoreboard, SentRun};
 use bentpipe_base::Instant;
 use std::collections::{BTreeSet, VecDeque};
 
-/// Where a transmission stands in the order of sending: when, and, of several at once, where the segment ends.
+/// The place of a transmission in the order of sending: first its time, then, among segments sent at once, their end.
 pub(crate) type Order = (Instant, u64);
 
-/// Segments on their way that were sent more than once, in the order of their last transmission.
+/// The segments in flight that were sent more than once, in the order of their last transmission.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Resent(BTreeSet<Order>);
 
 impl Resent {
-    /// Those of `ring`.
+    /// The retransmitted segments of `ring`.
     pub(super) fn of(ring: &VecDeque<SentRun>) -> Self {
         let theirs = ring.iter().filter(|sent| Self::has(sent));
         Self(theirs.map(|sent| (sent.at, sent.to())).collect())
     }
 
-    /// Whether `sent` belongs here.
+    /// Whether `sent` was retransmitted and is in flight.
     fn has(sent: &SentRun) -> bool {
         sent.transmits > 1 && sent.is_out()
     }
@@ -43,9 +43,9 @@ impl Resent {
 }
 
 impl Scoreboard {
-    /// Segments that were sent before `latest`, and no later than `due`, are lost; returns how many.
+    /// Marks segments as lost that were sent before `latest` and no later than `due`; returns how many are newly lost.
     pub(crate) fn judge_by_time(&mut self, latest: Order, due: Instant) -> u32 {
-        // Whoever asks once asks again: from now on they are kept in order.
+        // A recovery that judges by time does so at every acknowledgement, so the order is kept from now on.
         self.resent.get_or_insert_with(|| Resent::of(&self.ring));
         self.judge_resent(latest, due) + self.judge_sent_once(latest, due)
     }
@@ -101,7 +101,7 @@ impl Scoreboard {
         lost
     }
 
-    /// When the last of the segments on their way was sent that were sent before `latest`.
+    /// Among the segments in flight that were sent before `latest`, the time when the last one was sent.
     pub(crate) fn last_out_before(&self, latest: Order) -> Option<Instant> {
         let resent = self.resent.as_ref();
         let resent = resent.and_then(|resent| resent.0.range(..latest).next_back());
@@ -126,7 +126,7 @@ impl Scoreboard {
             if sent.transmits == 1 && sent.is_out() {
                 return Some(sent.at);
             }
-            // What the peer holds is passed over by the stretch, which may begin within a segment.
+            // A stretch that the peer holds is skipped at once; it may begin within a segment.
             end = match self.sacked.covering(sent.from) {
                 Some((left, _)) if sent.sacked => {
                     self.ring.partition_point(|sent| sent.from < left)
