@@ -6,13 +6,14 @@
 //! | 0x62 ("b")| which gateway, 16 bits | role  |
 //! +-----------+------------------------+-------+
 //! ```
-//! Roles: 0 an intercepted packet, to be delivered to this machine; 1 a socket of the terrestrial
-//! leg; 2 a socket of the satellite leg; 3 an intercepted packet that is not yet to be routed here; 0x41 and 0x42 dialled ones whose packets conntrack is to see; 10 and 11
-//! a datagram that throws the switch of the gateway's table; 14 a held SYN whose next hop does not answer; 0x80 + n a SYN for a listener of worker n.
+//! The roles of marks are: 0, an intercepted packet, to be delivered to this machine; 1, a socket of the terrestrial
+//! leg; 2, a socket of the satellite leg; 3, an intercepted packet that is not to be routed here yet; 0x41 and 0x42,
+//! dialled sockets of these legs whose packets conntrack is to see; 10 and 11, a datagram that throws the switch of the
+//! gateway's table; 14, a held SYN whose next hop does not answer; 0x80 + n, a SYN for a listener of worker n.
 //!
-//! The priority (`meta priority`) of a SYN of ours that is not to ask for ECN has the same upper bits and 13
-//! for its role, and that of an acknowledgement of ours that waits to be thinned out 12. The priority of a
-//! client's SYN that is to be held tells who holds it:
+//! Packet priorities (`meta priority`) have the same upper bits. Role 12 is an acknowledgement of ours that waits to be
+//! thinned out, and role 13 a SYN of ours that is not to ask for ECN. The priority of a client's SYN that is to be held
+//! tells which worker holds it:
 //! ```text
 //!  31       24 23                    12 11      8 7      0
 //! +-----------+------------------------+---------+--------+
@@ -20,20 +21,20 @@
 //! +-----------+------------------------+---------+--------+
 //! ```
 //!
-//! The middle bits tell gateways apart, also those of other namespaces in the same process: the
-//! state of a BPF congestion control is keyed by the socket's mark and shared by the whole process.
-//! All 32 bits count: a packet of ours is of no use to anybody else's rule.
+//! The middle bits tell gateways apart, including those of other namespaces in the same process, because the state of a
+//! BPF congestion control is keyed by the socket's mark and shared by the whole process. A mark uses all 32 bits, so an
+//! operator's rules cannot keep bits of their own on packets of the gateway.
 
 use bentpipe_gateway_config::LegId;
 use bentpipe_os::netlink::Mark;
 use bentpipe_os::owner::Owner;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// In the role of a dialled socket: conntrack is to see its packets.
+/// The bit in the role of a dialled socket whose packets conntrack is to see.
 const TRACKED: u32 = 0x40;
-/// In the role of a SYN that goes to a worker, whose number the bits below tell.
+/// The bit in the role of a SYN for a worker. The bits below it are the worker's number.
 const FOR_WORKER: u32 = 0x80;
-/// The bits of a priority that tell entrance and worker, and worker.
+/// The bits of a priority that tell entrance and worker, and those that tell the worker.
 const HOLDER: u32 = 0xfff;
 const WORKER: u32 = 0xff;
 
@@ -45,8 +46,8 @@ pub const WORKERS: usize = 127;
 pub struct Marks(u32);
 
 impl Marks {
-    /// Marks that no other gateway has: those of one process differ in the serial number, and two processes of
-    /// one kernel begin at the same place once in 65,536.
+    /// Marks for a new gateway. Gateways of one process have different serial numbers; two processes of one kernel get
+    /// the same marks with a probability of 1 in 65,536.
     pub fn new(owner: Owner) -> Self {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
@@ -61,28 +62,29 @@ impl Marks {
         Self(Mark::GATEWAYS.value | (which.wrapping_add(serial) & 0xffff) << 8)
     }
 
-    /// On a packet: deliver it here.
+    /// The mark of a packet that is to be delivered to this machine.
     pub const fn intercepted(self) -> u32 {
         self.0
     }
 
-    /// On a packet, from when it is known to be for a socket of ours until the end of prerouting. No routing rule matches it:
-    /// a reverse-path check in between that heeds the mark (as firewalld's) finds what it would find without us.
+    /// The mark of a packet for a socket of ours until the end of prerouting. No routing rule matches it, so that a
+    /// reverse-path check in between that heeds the mark (as firewalld's does) finds the same route as without a
+    /// gateway.
     pub const fn found(self) -> u32 {
         self.0 | 3
     }
 
-    /// On sockets of the terrestrial leg.
+    /// The mark of sockets of the terrestrial leg.
     pub const fn lan(self) -> u32 {
         self.0 | 1
     }
 
-    /// On sockets of the satellite leg.
+    /// The mark of sockets of the satellite leg.
     pub const fn sat(self) -> u32 {
         self.0 | 2
     }
 
-    /// On sockets of a leg.
+    /// The mark of sockets of `leg`.
     pub const fn leg(self, leg: LegId) -> u32 {
         match leg {
             LegId::Lan => self.lan(),
@@ -100,22 +102,23 @@ impl Marks {
         self.0 | 13
     }
 
-    /// On datagrams that hold the switch of the gateway's table, and that leave its position.
+    /// The marks of the datagrams that hold the switch of the gateway's table in its position, and that make it leave
+    /// this position.
     pub const fn switch(self) -> [u32; 2] {
         [self.0 | 11, self.0 | 10]
     }
 
-    /// On a held SYN: the neighbour by which it would leave does not answer, tell the client.
+    /// The mark of a held SYN whose next hop does not answer, so that the client is to get an ICMP error.
     pub const fn unreachable(self) -> u32 {
         self.0 | 14
     }
 
-    /// On a SYN: hand it to a listener of worker number `worker`.
+    /// The mark of a SYN for a listener of worker number `worker`.
     pub const fn for_worker(self, worker: usize) -> u32 {
         self.0 | FOR_WORKER | (worker as u32 & (FOR_WORKER - 1))
     }
 
-    /// On a SYN: hand it to a listener of any worker.
+    /// The mark of a SYN for a listener of any worker.
     pub const fn for_any_worker(self) -> u32 {
         self.for_worker(WORKERS)
     }
@@ -133,12 +136,12 @@ impl Marks {
         (FOR_WORKER, FOR_WORKER - 1)
     }
 
-    /// On sockets dialled by a leg whose packets conntrack is to see.
+    /// The mark of sockets dialled by `leg` whose packets conntrack is to see.
     pub const fn tracked(self, leg: LegId) -> u32 {
         self.leg(leg) | TRACKED
     }
 
-    /// What the marks of both legs' have in common, and no other.
+    /// Matches the marks of both legs' tracked sockets, and no others.
     pub const fn tracked_ones(self) -> Mark {
         Mark {
             value: self.0 | TRACKED,

@@ -85,10 +85,11 @@ const COUNTERS: [&str; 15] = [
     "draining",
     "unattended",
     "foreign_options",
-    // Because their answers would not go back by the leg that they came by, or their destination is translated.
+    // These passed because their answers would not go back by the leg that they came by, or their destination is
+    // translated.
     "asymmetric",
     "translated",
-    // Because they have few hops left: they are sent to find out the way.
+    // These passed because they have few hops left: a traceroute sent them.
     "few_hops",
     // Packets that passed, by kind; to UDP port 443 also those that were refused.
     "unsplit_tcp",
@@ -227,7 +228,7 @@ chain after {{
         let ours = self.marks.intercepted();
         let mask = Marks::mask();
         let stands = format!("socket mark & {mask:#x} == {ours:#x}");
-        // Of a socket that shows no mark, no rule that asks for one says anything.
+        // A rule that compares the mark of a socket never matches where the socket shows no mark.
         let foreign = format!("socket mark & {mask:#x} != {ours:#x}");
         let by_leg = format!(
             "iifname {{ {}, {} }}",
@@ -398,7 +399,7 @@ chain by_kind {{
                 Switch::matches(SwitchPosition::Split.number())
             );
         }
-        // Another gateway of this namespace has chosen, or it is to pass.
+        // Another gateway of this namespace has taken the SYN already, or has decided that it passes.
         let _ = writeln!(
             commands,
             "add rule {table} choose meta priority & 0xff000000 == 0x62000000 accept"
@@ -452,12 +453,12 @@ chain by_kind {{
         let interfaces = &self.interfaces[leg as usize];
         let mut rules = Vec::new();
         if !self.queued {
-            // In a queue, the SYN is read to its last option.
+            // Where SYNs are queued, the worker itself reads all their options.
             let foreign =
                 |option| format!("tcp option {option} exists counter name foreign_options return");
             rules.extend(["mptcp", "19", "29"].map(foreign));
         }
-        // A dial has hops of its own: traceroute would take every server for the next hop.
+        // A dial starts with a fresh hop count, so that a traceroute would see every server as the next hop.
         let hops = match family {
             "ipv4" => "ip ttl",
             _ => "ip6 hoplimit",
@@ -500,7 +501,7 @@ chain by_kind {{
                 continue;
             };
             for way in ["iifname", "oifname"] {
-                // The kernel only ever makes it smaller.
+                // Setting the option this way can only lower it.
                 let _ = writeln!(
                     commands,
                     "add rule {table} clamp {way} {} tcp flags & (syn | rst) == syn tcp option maxseg size set {}",

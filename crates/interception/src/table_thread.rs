@@ -23,8 +23,8 @@ const HOLDER: u64 = 1;
 const RETRY: Duration = Duration::from_millis(500);
 /// How often it is looked whether somebody has begun to translate addresses.
 const TRANSLATION: Duration = Duration::from_secs(2);
-/// How long that is tried. Without the table nothing is delivered to established flows: after that time it is better to
-/// reset them.
+/// How long making a table is tried again. Without a table nothing is delivered to established flows, so after that
+/// time it is better to reset them.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// What has happened to the table.
@@ -89,7 +89,7 @@ impl TableThread {
     /// Asks for other rules; [`TableEvent::Renewed`] tells what became of that.
     pub(crate) fn renew(&self, rules: Ruleset) {
         if let Some(requests) = &self.requests {
-            // It ends before us only by a panic, which is told where the table is missed.
+            // The thread ends before us only by a panic, which is reported when the table is missed.
             let _ = requests.send(rules);
             self.request_bell.ring();
         }
@@ -101,7 +101,7 @@ impl Drop for TableThread {
         self.requests = None;
         self.request_bell.ring();
         if let Some(thread) = self.thread.take() {
-            // It returns nothing, and its panic has been told already.
+            // The thread returns nothing, and a panic of it has been reported already.
             let _ = thread.join();
         }
     }
@@ -128,7 +128,7 @@ struct TableLoop {
     request_bell: Arc<Bell>,
     events: Sender<TableEvent>,
     event_bell: Arc<Bell>,
-    /// nft has left a command without an answer, and nobody knows what it will do yet.
+    /// nft has not answered a command, so it is unknown whether the command will still take effect.
     unresponsive: bool,
     nat: NatDetector,
 }
@@ -160,7 +160,7 @@ impl TableLoop {
                 continue;
             }
             let since = *missing_since.get_or_insert_with(|| {
-                // An end that is known would be told at every wait.
+                // Once the end of nft is known, epoll would report it at every wait.
                 let _ = self.epoll.remove(&self.table);
                 timer::now()
             });
@@ -210,9 +210,9 @@ impl TableLoop {
             .add(&table, HOLDER, Interest::READ)
             .map_err(InterceptError::Thread)?;
         self.passed.follow(&table);
-        // Its descriptor leaves the epoll set, and its nft is killed.
+        // Dropping the old table takes its descriptor out of the epoll set and kills its nft.
         drop(std::mem::replace(&mut self.table, table));
-        // As long as there were two, the old one's switch was thrown.
+        // While there were two tables, the datagram threw the old one's switch.
         self.switch.hold();
         self.rules = rules;
         self.unresponsive = false;
@@ -220,7 +220,7 @@ impl TableLoop {
     }
 
     fn tell(&self, events: TableEvent) {
-        // Whoever does not listen any more has dropped us.
+        // The receiver is gone only when the interception is being dropped.
         let _ = self.events.send(events);
         self.event_bell.ring();
     }

@@ -1,25 +1,25 @@
-//! TCP splitting ("spoofing"): the proxy ends each connection on both of its sides, acknowledges
-//! data before its receiver has it, and sends it on over the other side by that side's own policy.
+//! TCP splitting ("spoofing"): the proxy terminates each connection on both of its sides. It acknowledges data before
+//! the receiver has it, and sends it on over the other side by that side's own policy.
 //!
-//! J. Ishac, M. Allman, "On the Performance of TCP Spoofing in Satellite Networks", IEEE MILCOM
-//! 2001; RFC 3135, sections 2.2.3 and 3.1.2. Each flow is two `tcp::Connection`s with a relay
-//! buffer between them. Data and teardown are spoofed, each end's FIN when all before it is relayed;
-//! a reset on one side resets the other.
+//! J. Ishac, M. Allman, "On the Performance of TCP Spoofing in Satellite Networks", IEEE MILCOM 2001; RFC 3135,
+//! sections 2.2.3 and 3.1.2. Each flow is two `tcp::Connection`s, its legs, with a relay buffer between them. A FIN is
+//! passed on when all data before it has been relayed; a reset on one side resets the other.
 //!
-//! Set-up is end to end by default, as in the paper: SYN, SYN-ACK and ACK pass, then both legs go on
-//! with the numbers, options and clocks that the ends have seen ([`Handshake::EndToEnd`](bentpipe_gateway_config::Handshake)); or
-//! the SYN is answered at once and the other side dialled (`Early`).
+//! The handshake is end to end by default, as in the paper
+//! ([`Handshake::EndToEnd`](bentpipe_gateway_config::Handshake)): SYN, SYN-ACK and ACK pass through, and then both legs
+//! go on with the sequence numbers, options and timestamps that the ends have seen. With `Early` the proxy answers the
+//! SYN at once and opens the other side itself.
 //!
-//! What the gateway does with sockets, the legs do with endpoints: each has its policy ([`bentpipe_gateway_config::Leg`]), takes no more
-//! from its peer than its receive buffer holds, and is given no more than its send buffer holds. Flows whose control
-//! shares its link's rate share it among all flows of their leg.
+//! The legs behave as the real gateway's sockets do. Each has the policy of its side
+//! ([`bentpipe_gateway_config::Leg`]), reads no more from its peer than its receive buffer holds, and is given no more
+//! than its send buffer holds. A congestion control that shares its link's rate shares it among all flows of the leg.
 //!
-//! What cannot be read, belongs to no flow that was seen from its SYN on, or comes with a SYN that
-//! bears what the legs do not speak (unknown options, data, both ends at once) passes untouched. So
-//! do connections beyond the bound on flows.
+//! Some packets pass untouched: those that cannot be parsed, those of connections whose SYN was not seen, those of
+//! connections whose SYN carries something that the legs do not support (unknown options, data, a simultaneous open),
+//! and those of connections beyond the limit of flows.
 //!
-//! Departures from the paper: none known but the legs' window, which is as wide as the ends' window
-//! scale lets it be; ECN and urgent data end at the proxy.
+//! Known deviations from the paper: the legs' window is as wide as the ends' window scale allows; ECN and urgent data
+//! are not passed on.
 
 mod config;
 mod handshake_tracker;
@@ -48,15 +48,15 @@ use std::sync::Arc;
 pub struct Counters {
     /// Connections split.
     pub split: u64,
-    /// Packets that passed as they came.
+    /// Packets that passed untouched.
     pub passed: u64,
-    /// Of them, packets that could not be read.
+    /// Of these, packets that could not be parsed.
     pub unread: u64,
-    /// SYNs of connections beyond the bound.
+    /// SYNs beyond the limit of flows.
     pub refused: u64,
     /// Split connections that ended by a reset or without an answer.
     pub broken: u64,
-    /// Split connections that were given up after a silence.
+    /// Split connections that were given up after a time without packets.
     pub expired: u64,
     /// Payload bytes taken in on the ground side, in order, and passed on.
     pub to_space: u64,
@@ -73,11 +73,11 @@ pub struct Counters {
 /// What one leg of a flow sent of its payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LegCounters {
-    /// Payload, what it repeated counted again.
+    /// Payload bytes sent, retransmissions included.
     pub sent: Bytes,
-    /// Of that what it had sent before.
+    /// Of these, bytes that were retransmissions.
     pub sent_again: Bytes,
-    /// Segments that it sent again.
+    /// Segments that were retransmitted.
     pub segments_again: u64,
 }
 
@@ -113,7 +113,7 @@ pub struct Split<P: BuildPacket> {
     held: u64,
     chance: Stream,
     counters: Counters,
-    /// What the legs of watched flows sent whose connections are over, towards the ground and towards space.
+    /// What the legs of finished connections of watched flows sent: towards the ground, and towards space.
     watched: BTreeMap<Key<P::Endpoint>, [LegCounters; 2]>,
 }
 

@@ -1,4 +1,4 @@
-//! What a gateway has done so far, counted without locks.
+//! The counters of a gateway, kept without locks.
 
 use bentpipe_base::Bytes;
 use bentpipe_interception::Limit;
@@ -52,7 +52,7 @@ pub struct NamedCounter {
 counters! {
     /// Connections accepted from clients.
     accepted,
-    /// Connections that stood on both legs.
+    /// Connections that were established on both legs.
     connected,
     /// Dials that the far side refused.
     refused,
@@ -60,21 +60,22 @@ counters! {
     unreachable,
     /// Dials from another port than the client's, because that one was taken.
     other_port,
-    /// Flows that ended orderly, both ways.
+    /// Flows of which both directions ended in order.
     finished,
     /// Flows that ended by a reset or an error of either side.
     reset,
-    /// Of those, the ones whose side had not been heard of for too long.
+    /// Of these, flows that ended because a side had not been heard of for too long (ETIMEDOUT).
     vanished,
-    /// Connections made straight to the gateway's own port, thrown out.
+    /// Connections made directly to the gateway's own port, and refused.
     direct,
     /// Connections reset because there was no room or no descriptor for them.
     starved,
-    /// SYNs that passed unsplit because what was dialled for them, or for others of that client, was met with silence.
+    /// SYNs that passed unsplit because the dial for them, or for other SYNs of that client, got no answer.
     unanswered,
     /// SYNs held until the far side had answered.
     held,
-    /// SYNs that came again: while the far side was being dialled, dropped; after they had been let in.
+    /// SYNs that came again, and were dropped while the far side was being dialled, or answered after they had been let
+    /// in.
     repeated,
     /// Held SYNs given up: the far side was silent, or the client had gone when it answered.
     abandoned,
@@ -93,7 +94,7 @@ counters! {
     over_descriptors,
     /// SYNs that passed unsplit at the limit of buffered bytes before the kernel's rules let them pass.
     over_buffered,
-    /// SYNs that passed unsplit because the gateway stood still while they were held.
+    /// SYNs that passed unsplit because the gateway was frozen while they were held.
     unattended,
     /// SYNs answered before the far side was asked.
     early,
@@ -112,15 +113,15 @@ counters! {
     bytes_to_sat,
     /// Bytes carried from the satellite to the terrestrial leg.
     bytes_to_lan,
-    /// Times that a receiver held its sender back.
+    /// How often a full sink made its pump stop reading, which holds the sender back.
     held_back,
-    /// Dials that had to do with another congestion control than the leg's.
+    /// Dials that used another congestion control than the leg's, which the kernel had lost.
     other_control,
     /// Acknowledgements not sent because a newer one took their place.
     acks_thinned,
     /// Packets of split connections that went past input and output chains whose rules may drop some.
     past_chains,
-    /// Lines lost that the flow log should have.
+    /// Lines that the flow log should have had and that were lost.
     log_lost,
 }
 
@@ -129,26 +130,26 @@ counters! {
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// One more.
+    /// Counts one more.
     pub fn one(&self) {
         self.many(1);
     }
 
-    /// `count` more.
+    /// Counts `count` more.
     pub fn many(&self, count: u64) {
         // One writer: a plain load and store, without the price of an atomic add.
         let before = self.0.load(Ordering::Relaxed);
         self.0.store(before.wrapping_add(count), Ordering::Relaxed);
     }
 
-    /// How many so far.
+    /// The count so far.
     pub fn read(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 impl Counters {
-    /// Of SYNs that pass at a limit.
+    /// The counter of the SYNs that pass at `limit`.
     pub(crate) fn over(&self, limit: Limit) -> &Counter {
         match limit {
             Limit::Flows => &self.over_flows,

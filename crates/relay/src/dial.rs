@@ -17,7 +17,7 @@ pub(crate) struct Dialled {
     /// The server sees another port than the client's, which was in use (by an earlier connection of the same four numbers, in
     /// TIME_WAIT) or not allowed to us.
     pub(crate) other_port: bool,
-    /// The leg's congestion control has gone from the kernel.
+    /// The leg's congestion control is no longer in the kernel.
     pub(crate) control_lost: bool,
 }
 
@@ -112,7 +112,7 @@ fn port_taken(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::AddrNotAvailable
             | io::ErrorKind::AddrInUse
-            // One below 1024, without CAP_NET_BIND_SERVICE.
+            // The port is below 1024, and the process lacks CAP_NET_BIND_SERVICE.
             | io::ErrorKind::PermissionDenied
     )
 }

@@ -1,4 +1,4 @@
-//! One split connection: two sockets, two pumps.
+//! A flow: one split connection, with its two sockets and two pumps.
 
 use crate::flow_guard::FlowGuard;
 use crate::pump::Pump;
@@ -31,12 +31,12 @@ impl Side {
 pub(crate) enum Phase {
     /// The far side has not answered yet; the near socket is not watched.
     Dialling,
-    /// Both legs stand.
+    /// Both legs are established.
     Open,
     /// Both directions have ended; a peer has not acknowledged everything yet.
     Closing,
-    /// One side is broken. The other still gets what had arrived before, then a reset, at the
-    /// latest at `until`.
+    /// One side has failed. The other still gets the bytes that had arrived before, and then a reset, at the latest at
+    /// `until`.
     Breaking { alive: Side, until: Instant },
 }
 

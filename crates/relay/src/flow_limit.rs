@@ -8,7 +8,7 @@
 
 use super::sync::{AtomicUsize, Ordering, fence};
 
-/// How many flows a gateway takes.
+/// The bounds on the number of flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowBounds {
     /// At this many, new flows are no longer intercepted.
@@ -29,12 +29,12 @@ pub(crate) struct FlowCounter {
     hard: AtomicUsize,
 }
 
-/// Whom the end of a flow concerns.
+/// What the end of a flow makes possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
-    /// Few enough are left for new ones.
+    /// So few flows are left that interception may begin again.
     pub(crate) resumes: bool,
-    /// Connections may wait for this room, at any worker.
+    /// There is room for connections that may be waiting at any worker.
     pub(crate) has_room: bool,
 }
 
@@ -48,7 +48,7 @@ impl FlowCounter {
         }
     }
 
-    /// Other bounds; the caller looks at the flows afterwards.
+    /// Sets other bounds. The caller must look at the number of flows afterwards, see the head of this file.
     pub(crate) fn set(&self, bounds: FlowBounds) {
         self.suspend.store(bounds.suspend, Ordering::Relaxed);
         self.resume.store(bounds.resume, Ordering::Relaxed);
@@ -68,14 +68,14 @@ impl FlowCounter {
         self.flows.load(Ordering::Relaxed)
     }
 
-    /// One more; whether it is the one from which on interception is to stop.
+    /// Counts one more flow; returns whether it reached the bound at which interception stops.
     pub(crate) fn began(&self) -> bool {
         let flows = self.flows.fetch_add(1, Ordering::Relaxed) + 1;
         fence(Ordering::SeqCst);
         flows == self.suspend.load(Ordering::Relaxed)
     }
 
-    /// One less.
+    /// Counts one flow less.
     pub(crate) fn ended(&self) -> Ended {
         let flows = self.flows.fetch_sub(1, Ordering::Relaxed) - 1;
         fence(Ordering::SeqCst);
@@ -85,7 +85,7 @@ impl FlowCounter {
         }
     }
 
-    /// Whether there are as many flows as may be intercepted.
+    /// Whether the bound at which interception stops is reached.
     pub(crate) fn is_met(&self) -> bool {
         self.flows() >= self.suspend.load(Ordering::Relaxed)
     }

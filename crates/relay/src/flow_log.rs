@@ -64,7 +64,7 @@ struct Log {
 impl Log {
     fn write_all(mut self, records: &Receiver<FlowRecord>) {
         sched::yield_to_others();
-        // Among them SIGXFSZ, which would end the gateway where the file has met a bound on its size.
+        // One of them is SIGXFSZ, which would end the gateway where the file reaches a limit on its size.
         sched::leave_signals_to_others();
         let mut text = Vec::new();
         while let Ok(record) = records.recv() {

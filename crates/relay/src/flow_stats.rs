@@ -15,13 +15,14 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-/// Upper bounds of the histograms' buckets, in microseconds; a GEO satellite is well resolved.
+/// Upper bounds of the histograms' buckets, in microseconds, with a fine resolution around the round trip of a GEO
+/// satellite.
 const BOUNDS: [u64; 17] = [
     500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 600_000, 700_000,
     800_000, 1_000_000, 2_000_000, 5_000_000, 10_000_000,
 ];
 
-/// How often something took how long; one thread writes.
+/// A histogram of durations, with one writer and many readers.
 #[derive(Debug, Default)]
 pub struct Histogram {
     counts: [Counter; BOUNDS.len() + 1],
@@ -29,7 +30,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// It took `time` once more.
+    /// Adds one sample.
     pub fn record(&self, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let bucket = BOUNDS.partition_point(|bound| *bound < micros);
@@ -40,7 +41,7 @@ impl Histogram {
     }
 }
 
-/// What histograms hold together at one moment.
+/// The sum of several histograms at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Distribution {
     /// Upper bound in seconds, and how many were up to it and above the one before.
@@ -50,7 +51,7 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// Of `histograms`, by whichever threads.
+    /// Adds up `histograms`, whichever threads write them.
     pub fn of<'h>(histograms: impl Iterator<Item = &'h Histogram>) -> Self {
         let bounds = BOUNDS.iter().map(|bound| *bound as f64 / 1e6);
         let mut buckets: Vec<(f64, u64)> = bounds.chain([f64::MAX]).map(|at| (at, 0)).collect();
@@ -71,37 +72,38 @@ impl Distribution {
 /// The times of one worker's flows.
 #[derive(Debug, Default)]
 pub struct FlowTimes {
-    /// From a client's SYN, or where that is answered early from its connection, until both legs stand.
+    /// Time from a client's SYN until both legs are established; with the early handshake it counts from the client's
+    /// connection.
     pub connect: Histogram,
-    /// Smoothed round-trip times by leg: at the end of each flow, and of standing ones now and then.
+    /// Smoothed round-trip times by leg, taken at the end of each flow, and now and then of open flows.
     pub rtt: [Histogram; 2],
     /// Segments sent again by flows that have ended, by leg.
     pub retransmitted: [Counter; 2],
 }
 
-/// A flow that has ended, as the log tells it.
+/// A flow that has ended, as the flow log describes it.
 #[derive(Debug)]
 pub struct FlowRecord {
-    /// Who began it, where that is known still.
+    /// The client, where its address is still known.
     pub client: Option<SocketAddr>,
-    /// With whom.
+    /// The server, where its address is still known.
     pub server: Option<SocketAddr>,
-    /// By which leg the client came.
+    /// The leg that the client came by.
     pub from: LegId,
     /// From the client's SYN to the end.
     pub lasted: Duration,
     /// How it ended, in one word.
     pub end: &'static str,
-    /// Of the accepted socket.
+    /// The `tcp_info` of the accepted socket.
     pub near: Info,
-    /// Of the dialled socket.
+    /// The `tcp_info` of the dialled socket.
     pub far: Info,
 }
 
-/// Records what the flows of one worker were like: round-trip times, retransmissions, the flow log.
+/// Records the figures of one worker's flows: round-trip times, retransmissions, the flow log.
 #[derive(Debug)]
 pub struct FlowStats {
-    /// `None` where nobody has asked: it costs two system calls a flow.
+    /// The histograms; `None` where metrics are off, because they cost two system calls a flow.
     pub times: Option<Arc<FlowTimes>>,
     /// Where lines for the flow log go, if there is one.
     pub log: Option<SyncSender<FlowRecord>>,

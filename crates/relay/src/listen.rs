@@ -1,9 +1,9 @@
 //! The listening sockets: for each leg and address family one address on loopback, shared by all
 //! workers.
 //!
-//! On loopback, because a wildcard listener would own its port on every address: a client whose
-//! source port equals ours could not be dialled for. From outside nobody reaches them but by
-//! interception; from this machine a connection to them is told by its destination and thrown out.
+//! They are on loopback, because a wildcard listener would own its port on every address, and the gateway could not
+//! dial from a client's address with that source port. From outside they are reached by interception alone; a
+//! connection from this machine is recognised by its destination and reset.
 
 use crate::handshake::LONGEST_BACKLOG;
 use crate::socket_policy::{LegPolicies, SocketPolicy};
@@ -16,8 +16,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// How often a client's SYN is answered again: what is not confirmed within 15 s is forgotten. (By default the
-/// kernel keeps it for a minute, which a flood of forged ones fills four times as full.)
+/// How often the kernel repeats its answer to a SYN (TCP_SYNCNT), so that a SYN that is not confirmed is forgotten
+/// after 15 s. The default is a minute, in which a flood of forged SYNs fills the queue four times as full.
 const ANSWERS: u32 = 3;
 
 /// One listening socket.
@@ -110,8 +110,8 @@ fn open_address(
     lists: &mut [Vec<Listener>],
 ) -> Result<SocketAddr, ListenError> {
     if address.port() != 0 {
-        // Alone first: SO_REUSEPORT would let us in beside another gateway of the same user, and
-        // the kernel would deal its connections to both.
+        // The address is bound without SO_REUSEPORT first. With it the kernel would admit us beside another gateway of
+        // the same user, and distribute connections to both.
         let refuse = |source| refused(address, leg_id, source);
         let probe = socket::stream(address).map_err(refuse)?;
         socket::bind(&probe, address).map_err(refuse)?;

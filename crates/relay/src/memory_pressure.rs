@@ -2,10 +2,10 @@
 //!
 //! The supervising thread asks the kernel from time to time how much memory all of its TCP uses and, where that may be
 //! too much, how much the gateway's own connections use (sock_diag, by their marks); workers report what their pipes
-//! hold. At the bound new flows pass unsplit; flows that stand may still fill their own buffers between two looks.
+//! hold. At the bound new flows pass unsplit; established flows may still fill their own buffers between two looks.
 //! From half of the bound on the gateway is under memory pressure: workers look for flows whose receivers take nothing
-//! (`worker::stalled`) and report how much these hold, by client. What a client's stalled flows hold beyond its share will
-//! be freed soon, and does not keep new flows out.
+//! (`worker::stalled`) and report how much these hold, by client. What a client's stalled flows hold beyond its share
+//! will be freed soon, and does not keep new flows out.
 
 use bentpipe_base::{Bytes, Instant};
 use std::collections::HashMap;
@@ -135,11 +135,11 @@ impl MemoryPressure {
         let held = sockets.0 + self.in_pipes();
         self.held.store(held, Ordering::Relaxed);
         let bound = self.bound.load(Ordering::Relaxed);
-        // A tenth less: at a bound, nothing flaps with every look.
+        // A state ends only a tenth below the bound at which it begins (hysteresis), so that it does not flap.
         let less = |on: bool, limit: u64| if on { limit - bound / 10 } else { limit };
         let under_pressure = held > less(self.is_under_pressure(), bound / 2);
         self.under_pressure.store(under_pressure, Ordering::Relaxed);
-        // Above twice the bound there is no time to ask whose it is.
+        // Above twice the bound new flows pass whoever holds the memory.
         let counted = held - self.excess().min(held.min(bound));
         let met = counted > less(self.is_over(), bound);
         let since = match (met, self.met.load(Ordering::Relaxed)) {
@@ -173,7 +173,7 @@ impl MemoryPressure {
         self.held().0.saturating_sub(bound - bound / 4)
     }
 
-    /// How much waited when it was last looked.
+    /// How much waited at the last look.
     pub fn held(&self) -> Bytes {
         Bytes(self.held.load(Ordering::Relaxed))
     }
@@ -183,7 +183,8 @@ impl MemoryPressure {
         Bytes(self.bound.load(Ordering::Relaxed))
     }
 
-    /// Other bounds, from the next look on: of all, and of one client; by default a quarter of it.
+    /// Sets other bounds, in force from the next look on: for all flows, and for one client, by default a quarter of
+    /// that.
     pub(crate) fn set_bounds(&self, bound: Bytes, client: Option<Bytes>) {
         self.bound.store(bound.0, Ordering::Relaxed);
         let client = client.map_or(bound.0 / 4, |client| client.0);

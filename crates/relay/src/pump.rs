@@ -167,8 +167,8 @@ impl Pump {
         }
     }
 
-    /// The source is broken: moves what it had received before, then says whether bytes are still
-    /// held that the sink has not taken.
+    /// Moves the bytes that a failed source had received before; returns whether bytes are still held that the sink has
+    /// not taken.
     pub(crate) fn rescue(
         &mut self,
         from: BorrowedFd<'_>,
@@ -296,7 +296,8 @@ impl Pump {
             result => {
                 buffers.pool.give_back(pipe);
                 match result {
-                    // An error of the connection is told once: a read after it would find an orderly end.
+                    // The kernel reports an error of the connection once. A read after it would look like an orderly
+                    // end.
                     Err(error) if !would_block(&error) && !tcp::stands(from) => Err(source(error)),
                     _ => Ok(0),
                 }
@@ -312,7 +313,7 @@ impl Pump {
     ) -> Result<(usize, bool), Broken> {
         let Received { count, drained } =
             match socket::receive_and_rest(from, &mut buffers.buffer[..SMALL]) {
-                // No FIN has come: the connection is broken, and somebody has taken the error before.
+                // No FIN has arrived, so the connection has failed, and its error has been read before.
                 Ok(Received {
                     count: 0,
                     drained: true,

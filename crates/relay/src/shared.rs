@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Stands for no number of flows.
+/// Means that no number of flows is recorded.
 const NEVER: usize = usize::MAX;
 
 /// Where the gateway stands in its life.
@@ -26,9 +26,9 @@ const NEVER: usize = usize::MAX;
 pub enum Lifecycle {
     /// New flows are taken.
     Serving,
-    /// No new flows; those that stand go on.
+    /// No new flows are taken; established ones go on.
     Draining,
-    /// Whatever stands is reset.
+    /// All flows are reset.
     Stopped,
 }
 
@@ -42,7 +42,7 @@ pub enum AdmissionMode {
     Suspended,
     /// They pass unsplit: the operator wants it.
     Bypassed,
-    /// They pass unsplit: the gateway ends when those that stand have ended.
+    /// They pass unsplit: the gateway ends when its established flows have ended.
     Draining,
     /// They pass unsplit, because something that splitting needs is missing. Established flows may hang.
     Impaired,

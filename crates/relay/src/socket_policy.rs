@@ -39,7 +39,7 @@ pub struct LegPolicies {
 }
 
 impl LegPolicies {
-    /// Those of profile number `profile`, from 1 on; 0: none.
+    /// The policies of profile number `profile`, counted from 1; 0 means no profile.
     pub(crate) fn of(&self, profile: usize) -> &[SocketPolicy; 2] {
         match profile.checked_sub(1) {
             None => &self.plain,
@@ -48,7 +48,7 @@ impl LegPolicies {
         }
     }
 
-    /// Has all sockets probe peers of which nothing was heard for `time`.
+    /// Enables keep-alive: sockets probe peers of which nothing was heard for `time`.
     pub fn probe_after(&mut self, time: Duration) {
         for legs in self.profiles.iter_mut().chain([&mut self.plain]) {
             for leg in legs {
@@ -150,7 +150,7 @@ impl SocketPolicy {
 /// The segment sizes that the kernel accepts: TCP_MIN_MSS to MAX_TCP_WINDOW.
 const SMALLEST_SEGMENT: Bytes = Bytes(88);
 const LARGEST_SEGMENT: Bytes = Bytes(32_767);
-/// What a buffer holds at most of a flow that gives way.
+/// The size of the buffers of a shrunk flow.
 const SHRUNK: Bytes = Bytes(128 << 10);
 
 /// What a socket does in one direction of a flow.
@@ -160,9 +160,8 @@ pub(crate) enum End {
     Sends,
 }
 
-/// The wish that makes `size` the most that a buffer ever holds. The kernel takes a wish for
-/// payload and books the double for it and its overhead; large segments have next to no overhead
-/// and would fill the double with payload.
+/// The value of SO_SNDBUF or SO_RCVBUF with which a buffer never holds more than `size`. The kernel doubles the value
+/// to allow for overhead, but large segments have next to none, and would fill the double with payload.
 fn booked(size: Bytes) -> Bytes {
     Bytes(size.0 / 2)
 }

@@ -1,8 +1,8 @@
 //! One worker: a thread with one epoll set that accepts clients, dials servers and pumps bytes.
 //!
-//! Sockets are watched edge-triggered and registered once: a flow costs two descriptors and two
-//! registrations in its life. The near socket is registered only when the far side has answered,
-//! so nothing of a client is read before there is somewhere to send it.
+//! Sockets are registered with epoll once, edge-triggered, so that a flow costs two descriptors and two registrations
+//! in its life. The near socket (the client's) is registered only when the far side (the server) has answered, so that
+//! nothing is read from a client before there is somewhere to send it.
 
 mod accept;
 mod breaking;
@@ -41,24 +41,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Tokens from here on are listeners; below, a flow's slot and side.
+/// Epoll tokens from here on are listeners. Smaller tokens are a flow's slot and side.
 const LISTENER: u64 = 1 << 40;
 /// The token of the descriptor by which the gateway wakes its workers.
 const WAKE: u64 = 1 << 41;
 /// The token of the queues of SYNs, and the bit of tokens of dials for these.
 const QUEUE: u64 = 1 << 42;
 const DIAL: u64 = 1 << 43;
-/// Events taken from the kernel at once.
+/// The most events that one epoll_wait takes.
 const BATCH: usize = 256;
-/// The most a pump moves before others have their turn.
+/// The most bytes that a pump moves before other flows have their turn.
 const TURN: usize = 1 << 20;
 
-/// Why no connections are accepted at present; they wait at the listeners.
+/// Why no connections are accepted at present. They wait in the listeners' queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pause {
-    /// The kernel gives no descriptors.
+    /// The kernel gives no more file descriptors.
     Descriptors,
-    /// As many flows stand as may. What still waits at `until` is reset.
+    /// The limit of flows is reached. Connections that still wait at `until` are reset.
     Room { until: Instant },
 }
 
@@ -66,17 +66,17 @@ enum Pause {
 pub struct WorkerParts {
     /// Which of the workers it is, from 0.
     pub number: usize,
-    /// Of all workers.
+    /// The listeners of all workers.
     pub listeners: Listeners,
     /// What all threads share.
     pub shared: Arc<Shared>,
     /// Its own counters.
     pub counters: Arc<Counters>,
-    /// What is dialled is to be seen by conntrack.
+    /// Whether conntrack is to see the connections that are dialled, because addresses are translated here.
     pub translates: Arc<AtomicBool>,
-    /// Where the kernel can hold SYNs.
+    /// The queue of held SYNs; `None` where the kernel cannot hold SYNs.
     pub syn_queue: Option<SynQueue>,
-    /// Where it writes what flows were like.
+    /// Where it records the figures of flows.
     pub flow_stats: FlowStats,
 }
 
@@ -210,7 +210,7 @@ impl Worker {
         }
     }
 
-    /// Whether conntrack is to see what is dialled.
+    /// Whether conntrack is to see the connections that are dialled.
     fn tracks_dials(&self) -> bool {
         self.translates.load(Ordering::Relaxed)
     }
@@ -304,7 +304,7 @@ impl Worker {
         if event.peer_closed() {
             flow.pump(side).source_closes();
         }
-        // What waits for room goes first: room may be all that the other pump needs to end.
+        // The pump that waits for room in this socket goes first, because room may be all that it needs to end.
         let room = event.writable() && flow.pump(side.other()).is_full();
         let data = event.readable() && !flow.pump(side).is_full();
         if room && !self.pump(index, side.other()) {

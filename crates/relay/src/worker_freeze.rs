@@ -1,12 +1,12 @@
-//! Finds out whether a worker stood still for so long that the kernel has let its connections pass meanwhile.
+//! Detects that a worker thread was frozen for so long that the kernel has let its new connections pass meanwhile.
 
 use bentpipe_base::Instant;
 use bentpipe_os::nft::LIFE;
 use bentpipe_sockets::timer;
 
-/// Tells a thread that takes new connections whether it stood still (was stopped, frozen or starved) for longer
-/// than the admission switch keeps its position. Clients that waited for it meanwhile have sent again and were let
-/// pass, so that their first SYNs are not to be split.
+/// Tells a worker whether it did not run (stopped, frozen or starved) for longer than the admission switch keeps its
+/// position. Clients that waited meanwhile have sent their SYNs again, and these passed unsplit, so that their first
+/// SYNs must not be split any more.
 #[derive(Debug)]
 pub(crate) struct FreezeDetector {
     woke: Instant,

@@ -1,21 +1,23 @@
 //! Bounds the MSS option of our answer to a SYN by that of the SYN.
 //!
-//! An operator's rule that makes the MSS option of forwarded SYNs smaller (`tcp option maxseg size set`, iptables'
-//! TCPMSS), for a path that swallows larger segments without a word, has seen the client's SYN, but does not see
-//! our answer, which is not forwarded. What the rule has left in the SYN bounds the answer too. Without such a rule
-//! nothing changes for the client: it says in its SYN what it can receive itself, and sends nothing larger. (A dial
-//! is bounded by `segment_for` of the leg.)
+//! An operator may have a rule that lowers the MSS option of forwarded SYNs (`tcp option maxseg size set`, iptables'
+//! TCPMSS), because the path drops larger segments without an ICMP error. Such a rule sees the client's SYN, but not
+//! our answer, which is not forwarded. So the answer's option is bounded by the one that the rule has left in the SYN.
+//! Without such a rule nothing changes for the client, which announces in its SYN what it can receive, and sends
+//! nothing larger itself. The dialled connection is bounded by `SocketPolicy::segment_for` of `bentpipe-relay`.
 
-/// How many SYNs are remembered, and for how long: while a listener answers them again, see `listen` of the gateway.
+/// How many SYNs are remembered. The time is that for which a listener repeats its answers, see `listen` of
+/// `bentpipe-relay`.
 const REMEMBERED: u32 = 1 << 18;
 const SECONDS: u32 = 16;
 
-/// The headers of IPv4 and IPv6.
+/// nft's words for the headers of IPv4 and IPv6.
 pub(super) const HEADERS: [&str; 2] = ["ip", "ip6"];
 
-/// The map from connections to what their SYNs say. A connection is a hash of its four numbers, for nft 1.0.6 has
-/// not the registers for a map from IPv6 addresses and ports; whoever finds two of one hash gets segments that are
-/// too small for one of them. Only by the type of another number nft takes 32 bits for a key.
+/// The map from connections to the MSS options of their SYNs. Its key is a hash of addresses and ports, because nft
+/// 1.0.6 lacks the registers for a key of IPv6 addresses and ports. Where two connections have the same hash, one of
+/// them gets segments that are smaller than needed. The key's type is borrowed from another 32-bit number, because nft
+/// has none of its own for hashes.
 pub(super) fn map() -> String {
     format!(
         "\
@@ -29,8 +31,8 @@ map segments {{
     )
 }
 
-/// Rules that remember what the SYNs that match `which` say, and no more what the connection before it said: the kernel's `update`
-/// leaves the value of a key that is there as it is.
+/// Rules that remember the MSS options of the SYNs that match `which`. An entry of an earlier connection is deleted
+/// first, because the kernel's `update` keeps the value of a key that exists.
 pub(super) fn remember(which: &str, seed: u32) -> String {
     let rule = |ip| {
         let connection = connection(ip, seed);
@@ -41,7 +43,7 @@ pub(super) fn remember(which: &str, seed: u32) -> String {
     HEADERS.map(rule).concat()
 }
 
-/// Rules that lower the MSS option of answers to what the SYN said. (The kernel only ever makes the option smaller.)
+/// Rules that lower the MSS option of answers to that of the SYN. The kernel never raises the option.
 pub(super) fn bound(seed: u32) -> String {
     let rule = |ip| {
         let connection = hash(
@@ -53,7 +55,7 @@ pub(super) fn bound(seed: u32) -> String {
     HEADERS.map(rule).concat()
 }
 
-/// That of a SYN, by its number too.
+/// The hash of a SYN, of which its sequence number is a part too.
 pub(super) fn syn(ip: &str, seed: u32) -> String {
     hash(
         &format!("{ip} saddr . {ip} daddr . tcp sport . tcp dport . tcp sequence"),
@@ -61,7 +63,7 @@ pub(super) fn syn(ip: &str, seed: u32) -> String {
     )
 }
 
-/// That of a packet of the client's.
+/// The hash of a packet of the client's.
 fn connection(ip: &str, seed: u32) -> String {
     hash(
         &format!("{ip} saddr . {ip} daddr . tcp sport . tcp dport"),

@@ -11,10 +11,10 @@ const WHOSE: [(u8, &str); 2] = [
 ];
 /// A client sends its SYN again after 64 s at the latest.
 const AGAIN: &str = "65s";
-/// How many are remembered of each family; beyond, one that comes again may be split.
+/// How many SYNs are remembered of each family. Beyond that number a SYN that comes again may be split.
 const REMEMBERED: u32 = 16_384;
 
-/// Their sets, and chain `note_passed` that puts one there.
+/// The sets of such SYNs, and chain `note_passed`, which adds to them.
 pub(super) fn sets() -> String {
     let sets = WHOSE.map(|(family, whose)| {
         format!(
@@ -29,7 +29,7 @@ pub(super) fn sets() -> String {
     )
 }
 
-/// Matches for those that are there.
+/// Matches for SYNs that are in the sets.
 pub(super) fn matches() -> [String; 2] {
     WHOSE.map(|(family, whose)| format!("{whose} @passed{family}"))
 }

@@ -3,15 +3,15 @@
 use bentpipe_os::nft::Switch;
 use std::fmt::{self, Write as _};
 
-/// The limit at which a gateway stands when new flows pass unsplit for want of room.
+/// The limit that is reached when new flows pass unsplit for want of room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Limit {
-    /// As many flows stand as may.
+    /// The limit of flows.
     Flows,
-    /// The kernel gives no more descriptors.
+    /// The kernel gives no more file descriptors.
     Descriptors,
-    /// As much waits in buffers as may.
+    /// The limit of bytes that wait in buffers.
     Buffered,
 }
 
@@ -28,11 +28,11 @@ impl fmt::Display for Limit {
 /// Why new connections pass end to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PassReason {
-    /// There is no room.
+    /// A limit is reached.
     Limit(Limit),
     /// The operator wants it.
     Bypassed,
-    /// The gateway ends.
+    /// The gateway is draining before its end.
     Draining,
 }
 

@@ -1,21 +1,23 @@
 //! Remembers by which entrance (leg and profile) each SYN came that waits to be looped over `lo`.
 //!
-//! The copy that is looped crosses the operator's output, postrouting and prerouting chains, where its priority, which
-//! tells the entrance, and its mark, which tells the worker, may be set anew (CLASSIFY and MARK, for tc). So the
-//! priority is remembered by the connection, and the worker told by the hash that chose it.
+//! The looped copy crosses the operator's output, postrouting and prerouting chains. Rules there (CLASSIFY and MARK,
+//! for tc) may overwrite its priority, which tells the entrance, and its mark, which tells the worker. So the table
+//! remembers the priority of each such SYN, and finds the worker again by the hash that chose it.
 
 use super::mss::{HEADERS, syn};
 use super::{Ruleset, SYN, is};
 use crate::mark::Marks;
 use bentpipe_os::netlink::Mark;
 
-/// How many SYNs are remembered, and for how long: while one may be held. Beyond, one is known by what it has.
+/// How many SYNs are remembered, each for as long as it may be held. Beyond that number a SYN keeps whatever priority
+/// and mark it arrives with.
 const REMEMBERED: u32 = 1 << 16;
 const SECONDS: u32 = 16;
 
-/// The map from SYNs to priorities (of its key, see [`super::mss`]; the kernel's `update` leaves the value of a key
-/// that is there as it is, so that the SYN's number is a part of it: the next connection of the same four numbers has another),
-/// and chain `enter`, where SYNs that have their priority end. Without queues no worker sees that one comes again, which is then in no listener: it passes.
+/// The map from SYNs to priorities, and chain `enter`, which puts SYNs there that have been given their priority. The
+/// key is a hash as in [`super::mss`], of which the sequence number is a part: the kernel's `update` keeps the value of
+/// a key that exists, and the next connection between the same addresses and ports has another number. Without queues
+/// no worker can see that a SYN comes again and has not reached a listener, so that such a SYN passes.
 pub(super) fn sets(seed: u32, queued: bool) -> String {
     let passes = match queued {
         true => "",
@@ -42,7 +44,7 @@ chain enter {{
 }
 
 impl Ruleset {
-    /// Sets `key` to `first`, and the number of the worker above that.
+    /// Sets `key` to `first` plus the number of the worker.
     pub(super) fn deal(&self, key: &str, ip: &str, first: u32) -> String {
         match self.workers {
             1 => format!("meta {key} set {first:#x}"),
@@ -53,8 +55,9 @@ impl Ruleset {
         }
     }
 
-    /// Rules that give looped SYNs their priority and mark again. Those of another gateway of this namespace, by their mark
-    /// as it looped them or has delivered them before, are left to it: we may remember an older one of their numbers.
+    /// Rules that restore priority and mark of looped SYNs. A SYN whose mark shows that another gateway of this
+    /// namespace has looped or delivered it is left alone, because our map may still have an older SYN of the same
+    /// addresses and ports.
     pub(super) fn restore(&self) -> String {
         let holders = is("priority", self.marks.holders());
         let any = is("mark", Mark::GATEWAYS);

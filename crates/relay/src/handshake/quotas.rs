@@ -43,38 +43,38 @@ impl Quotas {
         )
     }
 
-    /// One more is pending.
+    /// Counts one more pending SYN.
     pub(crate) fn begin(&mut self, ends: &Ends) {
         self.change(ends, |quota| quota.pending += 1);
     }
 
-    /// The far side of one that is pending has accepted.
+    /// Counts that the far side of a pending SYN has accepted.
     pub(crate) fn answer(&mut self, ends: &Ends) {
         self.change(ends, |quota| quota.unconfirmed += 1);
     }
 
-    /// The far side of such a one is reset.
+    /// Counts that such a far side was reset.
     pub(crate) fn reset(&mut self, ends: &Ends) {
         self.change(ends, |quota| {
             quota.unconfirmed = quota.unconfirmed.saturating_sub(1);
         });
     }
 
-    /// One is no longer pending.
+    /// Counts one pending SYN less.
     pub(crate) fn end(&mut self, ends: &Ends) {
         self.change(ends, |quota| {
             quota.pending = quota.pending.saturating_sub(1);
         });
     }
 
-    /// The client of one has confirmed.
+    /// Adds credit, because a client has confirmed its connection.
     pub(crate) fn earn(&mut self, ends: &Ends) {
         self.change(ends, |quota| {
             quota.credit = (quota.credit + EARNS).min(MOST);
         });
     }
 
-    /// The client of one has not confirmed in time.
+    /// Halves the credit, because a client has not confirmed in time.
     pub(crate) fn lose(&mut self, (client, _): &Ends) {
         adjust(
             &mut self.prefixes,
@@ -95,7 +95,7 @@ impl Quotas {
         self.destinations.retain(|_, quota| age(quota));
     }
 
-    /// Whether there is nothing to forget.
+    /// Whether no source or destination has an entry.
     pub(crate) fn are_empty(&self) -> bool {
         self.prefixes.is_empty() && self.destinations.is_empty()
     }

@@ -1,7 +1,7 @@
-//! How many SYNs the kernel's listeners answer in the ordinary way.
+//! The limit on unconfirmed SYNs at the gateway's listeners, up to which the kernel answers without SYN cookies.
 //!
-//! Beyond that it answers with SYN cookies (tcp(7)): it keeps nothing, and the client's confirmation arrives
-//! without a socket, by which alone our rules know it. So we never let more in.
+//! Beyond it the kernel answers with SYN cookies (tcp(7)) and keeps no state, so that the client's confirmation would
+//! find no socket, by which alone our rules recognise it. So no more SYNs than this are let in.
 
 use bentpipe_base::Instant;
 use std::fs;
@@ -10,24 +10,24 @@ use std::time::Duration;
 
 /// Connections that may wait at a listener.
 pub(crate) const LONGEST: u32 = 4096;
-/// How often it is asked whether each answer is a cookie, while SYNs are let in.
+/// How often the setting `net.ipv4.tcp_syncookies` is read while SYNs are let in.
 const OFTEN: Duration = Duration::from_millis(2);
 
-/// What the listeners of a worker take.
+/// How many SYNs the listeners of a worker take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SynBacklogLimit {
-    /// Where the listeners began to listen, `net.core.somaxconn` bounded theirs.
+    /// The length of the listeners' queues, which `net.core.somaxconn` bounded when they began to listen.
     listening: usize,
     /// SYNs that may be unconfirmed at a time.
     pub(crate) capacity: usize,
     /// Each answer is a cookie (`net.ipv4.tcp_syncookies` is 2).
     pub(crate) cookies: bool,
-    /// Not to be asked for before.
+    /// The settings are not read again before this time.
     next: Instant,
 }
 
 impl SynBacklogLimit {
-    /// That of listeners that have just begun to listen in the calling thread's namespace.
+    /// The limit of listeners that have just begun to listen in the calling thread's namespace.
     pub fn measure() -> Self {
         let most = read(Path::new("/proc/sys/net/core/somaxconn")).unwrap_or(LONGEST);
         let mut limit = Self {
@@ -40,7 +40,7 @@ impl SynBacklogLimit {
         limit
     }
 
-    /// Looks at them before SYNs are let in: what was let in to a cookie would be reset.
+    /// Reads the settings before SYNs are let in, because a connection by a cookie would be reset.
     pub(crate) fn look_before(&mut self, now: Instant) {
         if now >= self.next {
             self.next = now + OFTEN;
@@ -48,7 +48,7 @@ impl SynBacklogLimit {
         }
     }
 
-    /// Looks at the settings that may have changed since.
+    /// Reads the settings, which may have changed since the last time.
     pub(crate) fn look(&mut self) {
         let ipv4 = Path::new("/proc/sys/net/ipv4");
         let cookies = read(&ipv4.join("tcp_syncookies")).unwrap_or(1);
@@ -58,7 +58,7 @@ impl SynBacklogLimit {
                 "every SYN would be answered by a cookie: new connections pass unsplit; set net.ipv4.tcp_syncookies to 1"
             );
         }
-        // Without cookies the kernel keeps the last quarter for hosts it knows.
+        // Without cookies the kernel reserves the last quarter of the backlog for hosts that it knows.
         let most = (cookies == 0).then(|| read(&ipv4.join("tcp_max_syn_backlog")));
         self.capacity = capacity(self.listening, most.flatten());
     }

@@ -11,17 +11,17 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// How long the far side has to answer. The next SYN of a client that still waits begins anew.
+/// How long the far side has to answer. If the client sends another SYN after that, a new dial begins.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a client has to confirm before the far side, which has accepted, is reset. Its answer is sent at 0,
-/// 1 and 3 s.
+/// How long a client has to confirm before the far side, which has accepted, is reset. The listener sends its SYN-ACK
+/// at 0, 1 and 3 s.
 const CONFIRMATION: Duration = Duration::from_secs(5);
-/// How long the kernel keeps a SYN that it has answered: see [`crate::listen`]; and a second.
+/// How long the kernel keeps a SYN that it has answered (see [`crate::listen`]), plus a second.
 const UNCONFIRMED: Duration = Duration::from_secs(16);
-/// How long one whose connection stands is remembered, and how many are at most.
+/// How long a SYN is remembered whose connection is established, and how many of them at most.
 const MEMORY: Duration = Duration::from_secs(4);
 const REMEMBERED: usize = 65_536;
-/// How long one is remembered that is to pass when it comes again: clients send it after 64 s at most.
+/// How long a SYN is remembered that is to pass when it comes again. Clients repeat a SYN after 64 s at most.
 const PASSING: Duration = Duration::from_secs(65);
 /// SYNs of one source prefix, and to one destination, that may be pending before any client has confirmed.
 const INITIAL: usize = 64;
@@ -32,7 +32,7 @@ const UNCONFIRMED_FROM_ONE: usize = 64;
 const UNCONFIRMED_AT_ALL: usize = 256;
 /// When a SYN that was let in comes again so soon, it may have waited in the queue meanwhile.
 const PROMPT: Duration = Duration::from_millis(250);
-/// That many given up of late, and new ones are answered early.
+/// When so many were given up recently, new SYNs are answered early.
 const SUSPECT: usize = 8;
 
 /// A packet in a queue.
@@ -51,7 +51,7 @@ impl QueuedPacket {
     }
 }
 
-/// A SYN in a queue, and the dial that decides about it.
+/// A held SYN, and the dial that decides about it.
 #[derive(Debug)]
 pub(crate) struct HeldSyn {
     pub(crate) ends: Ends,
@@ -59,12 +59,12 @@ pub(crate) struct HeldSyn {
     pub(crate) packet: QueuedPacket,
     pub(crate) far: OwnedFd,
     pub(crate) begun: Instant,
-    /// It has come again meanwhile.
+    /// The SYN has come again meanwhile.
     pub(crate) repeated: bool,
-    /// `packet` is not the first's, but that of one which came after the dial.
+    /// `packet` is not the first copy of the SYN, but one that came after the dial had begun.
     pub(crate) later: bool,
-    /// The last that came again, where `packet` is still the first's: to let in, they are as good as one another, and
-    /// the kernel may have dropped the first.
+    /// The last copy of the SYN that came, where `packet` is still the first. Either can be let in, and the kernel may
+    /// have dropped the first.
     pub(crate) spare: Option<QueuedPacket>,
     /// See [`bentpipe_gateway_config::SynOptions`].
     pub(crate) fragments: bool,
@@ -84,17 +84,17 @@ pub(crate) struct AcceptedFar {
 #[derive(Debug)]
 struct LoopedSyn {
     seq: Seq,
-    /// When it was last let in, with which packet, and whether it was more than once.
+    /// When the SYN was last let in, with which packet, and whether more than once.
     looped: Instant,
     packet: QueuedPacket,
     again: bool,
     /// The kernel had dropped that packet.
     dropped: bool,
-    /// The far side that has accepted, and until when its client may confirm.
+    /// The far side that has accepted, and the time until which its client may confirm.
     far: Option<(AcceptedFar, Instant)>,
     /// The client has not confirmed yet.
     waits: bool,
-    /// See [`bentpipe_gateway_config::SynOptions`]: the copy that is looped does not tell, the kernel sets DF there.
+    /// See [`bentpipe_gateway_config::SynOptions`]. It is kept here because the kernel sets DF on the looped copy.
     fragments: bool,
     until: Instant,
 }
@@ -102,15 +102,15 @@ struct LoopedSyn {
 /// What is known of a SYN that comes.
 #[derive(Debug)]
 pub(crate) enum SynStatus {
-    /// Nothing: it begins a connection.
+    /// Nothing is known: the SYN begins a connection.
     New,
-    /// One of its ends is held already; these are the packets of those that are not needed.
+    /// A SYN between the same ends is held already. These are the packets that are no longer needed.
     Held([Option<QueuedPacket>; 2]),
-    /// It comes again after it was let in.
+    /// The SYN comes again after it was let in.
     Looped,
-    /// It was let in twice, and no listener has it: then it would not be here.
+    /// The SYN was let in twice and has reached no listener, or it would not have come into the queue again.
     Lost,
-    /// It was dropped, and is to pass now.
+    /// The SYN was dropped earlier, and is to pass now.
     Passes,
 }
 
@@ -120,8 +120,7 @@ pub struct HandshakeTable {
     held: DeferredSlab<HeldSyn>,
     /// Where in `held` the SYN of a connection is.
     places: HashMap<Ends, u32>,
-    /// SYNs let in of late. One that comes again may have waited in the queue while the first became
-    /// a connection.
+    /// SYNs that were let in recently. A copy of one may have waited in the queue while the first became a connection.
     let_in: HashMap<Ends, LoopedSyn>,
     /// SYNs that were dropped and are to pass when they come again, and until when.
     passing: HashMap<Ends, (Seq, Instant)>,
@@ -130,10 +129,10 @@ pub struct HandshakeTable {
     unconfirmed: usize,
     /// Of how many of these the kernel has dropped the SYN, as far as it has not come again.
     dropped: usize,
-    /// How many were given up of late; halves every four seconds.
+    /// How many were given up recently; the count halves every four seconds.
     abandoned: usize,
     quotas: Quotas,
-    /// How many tables the limits are shared by.
+    /// The number of tables (workers) that share the limits.
     tables: usize,
 }
 
@@ -174,7 +173,7 @@ impl HandshakeTable {
     ) -> SynStatus {
         let place = self.places.get(&syn.ends).copied();
         if let Some(held) = place.and_then(|index| self.held.get_mut(index)) {
-            // A client that has begun anew listens to the new one alone.
+            // A client that has begun a new connection accepts an answer to that one only.
             held.repeated = true;
             if tracked && held.seq == syn.seq {
                 return SynStatus::Held([held.spare.replace(packet), None]);
@@ -189,7 +188,7 @@ impl HandshakeTable {
                 let dropped = std::mem::take(&mut before.dropped);
                 self.dropped -= usize::from(dropped);
                 if before.seq != syn.seq {
-                    // Its client has reset what we answered, and begins anew.
+                    // The client has reset the connection that we answered, and begins a new one.
                     (before.seq, before.looped, before.again) = (syn.seq, now, false);
                 } else if dropped {
                     before.looped = now;
@@ -200,7 +199,7 @@ impl HandshakeTable {
                     (before.looped, before.again) = (now, true);
                 }
                 if dropped && let Some((_, until)) = &mut before.far {
-                    // From now on its client can know of it.
+                    // The client can have the answer from now on, so its time to confirm begins.
                     *until = now + CONFIRMATION;
                 }
                 before.packet = packet;
@@ -222,15 +221,15 @@ impl HandshakeTable {
         }
     }
 
-    /// This SYN is dropped, and is to pass when it comes again.
+    /// Remembers a SYN that is dropped now, so that it passes when it comes again.
     pub(crate) fn pass_next(&mut self, ends: Ends, seq: Seq, now: Instant) {
         if self.passing.len() < REMEMBERED {
             self.passing.insert(ends, (seq, now + PASSING));
         }
     }
 
-    /// Whether `half_open` of them, in all tables, leave room for one between `ends`. One prefix has at most a
-    /// quarter of it, one destination half; both begin with [`INITIAL`].
+    /// Whether the limit `half_open` of all tables together leaves room for a SYN between `ends`. One prefix has at
+    /// most a quarter of it and one destination half; both begin with [`INITIAL`].
     pub(crate) fn has_room(&self, ends: &Ends, half_open: usize) -> bool {
         let most = half_open.div_ceil(self.tables);
         let (prefix, destination) = self.quotas.of(ends);
@@ -240,12 +239,12 @@ impl HandshakeTable {
             && destination.pending < most.div_ceil(2).min(initial + destination.credit)
     }
 
-    /// Whether the listeners answer one more.
+    /// Whether the listeners answer one more SYN without a cookie.
     pub(crate) fn fits(&self, backlog: &SynBacklogLimit) -> bool {
         self.places.len() + self.waiting < backlog.capacity
     }
 
-    /// Whether a client between `ends` is to prove first that it is there.
+    /// Whether the client of `ends` must first prove that its address is not forged, by being answered early.
     pub(crate) fn wants_proof(&self, ends: &Ends) -> bool {
         let of_each = |all: usize| all.div_ceil(self.tables);
         let (prefix, destination) = self.quotas.of(ends);
@@ -276,8 +275,8 @@ impl HandshakeTable {
         Some(held)
     }
 
-    /// A SYN goes on to a listener: with `far` the far side has accepted, otherwise it is dialled when the client
-    /// has confirmed.
+    /// Records that a SYN goes on to a listener. With `far` the far side has accepted; otherwise it is dialled when the
+    /// client has confirmed.
     pub(crate) fn let_in(
         &mut self,
         (ends, packet): (Ends, QueuedPacket),
@@ -357,7 +356,7 @@ impl HandshakeTable {
         }
     }
 
-    /// Those whose SYNs the kernel has dropped, and which have not come again.
+    /// The ends whose SYNs the kernel has dropped, and which have not come again.
     pub(crate) fn dropped(&self) -> Vec<Ends> {
         if self.dropped == 0 {
             return Vec::new();
@@ -382,7 +381,7 @@ impl HandshakeTable {
     pub(crate) fn silent_for(&mut self, patience: Duration, now: Instant) -> Vec<u32> {
         self.find(|held| {
             let waits = held.repeated && now.since(held.begun) >= patience;
-            // An answer may have come that is still to be looked at.
+            // An answer may have arrived whose event has not been read yet.
             waits && tcp::is_unanswered(&held.far)
         })
     }
@@ -400,7 +399,7 @@ impl HandshakeTable {
         self.passing.retain(|_, (_, until)| now < *until);
         let mut reset = 0;
         self.let_in.retain(|ends, entry| {
-            // One whose SYN was dropped has no part in that nobody came.
+            // Where the kernel dropped the SYN, the missing confirmation is no sign of a forger.
             let forged = usize::from(!entry.dropped);
             if entry.far.as_ref().is_some_and(|(_, until)| *until <= now) {
                 entry.far = None;

@@ -36,7 +36,7 @@ fn token(index: u32, side: Side) -> u64 {
 
 /// The most connections that are accepted before flows that stand have their turn.
 const ACCEPT_BATCH: u32 = 64;
-/// How long accepted connections may wait at the listeners for room; then they are reset, which says more than silence.
+/// How long connections may wait in the listeners' queues for room. Then they are reset, so that their clients know.
 const CROWDED: Duration = Duration::from_secs(3);
 
 /// The longest headers of a SYN.
@@ -51,7 +51,7 @@ fn read_syn(near: &OwnedFd) -> io::Result<(SocketAddr, SynOptions)> {
         .and_then(Syn::parse);
     let (server, service) = match syn {
         Some(syn) => (syn.ends.1, syn.service),
-        // A connection by a SYN cookie has none.
+        // A connection made by a SYN cookie has no saved SYN.
         None => (socket::local_address(near)?, SynOptions::default()),
     };
     if service.class != 0
@@ -88,13 +88,13 @@ impl Worker {
             match socket::accept(&listener.socket) {
                 Ok((near, client)) => self.on_client(near, client, entrance),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // Idle pipes are a luxury now.
+                // Descriptors are scarce, so idle pipes are closed first.
                 Err(error) if socket::is_exhausted(&error) && self.buffers.pool.trim() > 0 => {}
                 Err(error) if socket::is_exhausted(&error) => {
                     self.shared.out_of_descriptors();
                     return self.pause(Some(Pause::Descriptors));
                 }
-                // This client has gone meanwhile: the next one.
+                // This client has reset its connection meanwhile; the next one is accepted.
                 Err(_) => {}
             }
         }
@@ -102,7 +102,7 @@ impl Worker {
 
     fn on_client(&mut self, near: OwnedFd, client: SocketAddr, entrance: Entrance) {
         self.counters.accepted.one();
-        // Whatever ends here, ends by a reset: accepted sockets abort on close.
+        // An early return here resets the connection, because accepted sockets abort on close.
         let Ok((server, mut service)) = read_syn(&near) else {
             return self.counters.reset.one();
         };
@@ -181,7 +181,7 @@ impl Worker {
         tracing::debug!(%client, %server, %error, "the far side cannot be dialled");
     }
 
-    /// The far side of a dialling flow has something to say.
+    /// Handles an event on the far socket of a flow that is being dialled.
     pub(super) fn on_answer(&mut self, index: u32, event: Event) {
         let Some(flow) = self.flows.get_mut(index) else {
             return;
@@ -192,7 +192,7 @@ impl Worker {
         };
         match error.map(|error| error.kind()) {
             None => {}
-            // It did stand, and was reset before we looked.
+            // The connection was established, and reset before this event was read.
             Some(io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) => {
                 if self.open(index) {
                     self.break_flow(index, Side::Far, None);
@@ -239,8 +239,8 @@ impl Worker {
         }
     }
 
-    /// Both legs stand: from now on the client is listened to. What it has said meanwhile, most
-    /// often its request, is an event at once; `false` when that was the end of the flow.
+    /// Begins to relay, once both legs are established. The bytes that the client has sent meanwhile, most often its
+    /// request, are an event at once. Returns `false` where handling it ended the flow.
     fn open(&mut self, index: u32) -> bool {
         let Some(flow) = self.flows.get_mut(index) else {
             return false;

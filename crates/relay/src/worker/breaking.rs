@@ -1,10 +1,10 @@
-//! Flows of which one side has broken: the other side hears of it as it would have without us.
+//! Flows of which one side has failed. The other side learns of it as it would without a gateway.
 //!
-//! On a plain path the segments before a reset arrive before it. So what the broken side had sent
-//! goes out first, for at most [`GRACE`], and then the reset: never a FIN.
+//! Without a gateway the segments that were sent before a reset arrive before it. So the bytes of the failed side are
+//! delivered first, for at most [`GRACE`], and then the reset is sent, never a FIN.
 //!
-//! No event tells that the last byte was acknowledged. Each flow is looked at again after a quarter of the
-//! time that it has waited so far: some thirty times in all, however many of them there are.
+//! No epoll event tells that the last byte was acknowledged. So each flow is looked at again after a quarter of the
+//! time that it has waited so far, some thirty times in all.
 
 use super::Worker;
 use crate::flow::{Phase, Side};
@@ -51,7 +51,7 @@ impl Breaking {
 }
 
 impl Worker {
-    /// `side` is broken, by `error` where one was met on reading or writing.
+    /// Begins to end a flow whose `side` has failed, with `error` where reading or writing met one.
     pub(super) fn break_flow(&mut self, index: u32, side: Side, error: Option<io::Error>) {
         let Some(flow) = self.flows.get_mut(index) else {
             return;
@@ -92,7 +92,7 @@ impl Worker {
         }
     }
 
-    /// Whether it is still that flow: another one may have its number.
+    /// Whether slot `index` still has the same flow, and not another one that began later.
     fn is_breaking(&mut self, index: u32, last: Instant) -> bool {
         let flow = self.flows.get_mut(index);
         flow.is_some_and(
@@ -100,7 +100,7 @@ impl Worker {
         )
     }
 
-    /// Moves what can be moved to the side that is alive; whether it has all, or has broken too.
+    /// Moves bytes to the side that is alive; returns whether it has acknowledged all of them, or has failed too.
     fn has_delivered(&mut self, index: u32) -> bool {
         let Some(flow) = self.flows.get_mut(index) else {
             return true;

@@ -1,20 +1,21 @@
-//! Flows whose both directions have ended, and whose last bytes are still on their way.
+//! Flows whose two directions have both ended, and whose last bytes are still on their way.
 //!
-//! Each end has been told that all it sent has arrived: the rest is our debt. So the sockets stay ours until both
-//! peers have acknowledged everything. Closed before, they would be orphans of the kernel's, which it gives up by
-//! itself (after eight retransmissions or so, beyond `net.ipv4.tcp_max_orphans`, short of memory), and which nobody
-//! would reset if this gateway ended, without which their packets no longer reach them.
+//! The gateway has acknowledged these bytes to their sender, so it must deliver them. It therefore keeps both sockets
+//! open until both peers have acknowledged everything. Sockets that are closed earlier become orphans of the kernel,
+//! which gives them up after some eight retransmissions, beyond `net.ipv4.tcp_max_orphans`, or when memory is short.
+//! Nor would anybody reset them when the gateway ends, after which their packets no longer reach them.
 
 use super::Worker;
 use crate::flow::{Phase, Side};
 use bentpipe_base::Bytes;
 use bentpipe_sockets::{socket, tcp};
 
-/// What is left to the kernel: it is in flight already, and most short connections end with no more.
+/// With so few bytes a flow is closed at once and left to the kernel, because they are in flight already. Most short
+/// connections end so.
 const LITTLE: Bytes = Bytes(16 << 10);
 
 impl Worker {
-    /// Both directions have ended: what is still unsent goes out, then FIN.
+    /// Ends a flow of which both directions have ended: unsent bytes go out, then the FIN.
     pub(super) fn finish(&mut self, index: u32) {
         let Some(flow) = self.flows.get_mut(index) else {
             return;
@@ -31,7 +32,7 @@ impl Worker {
         for side in Side::BOTH {
             let shut = socket::shutdown_send(flow.socket(side));
             if shut.is_err() && !tcp::is_over(flow.socket(side)) {
-                // Without it the peer never hears the end; the kernel's own close says it.
+                // The shutdown failed, so only closing the socket tells the peer of the end.
                 return self.close(index);
             }
             flow.pump(side).release(&mut self.buffers);

@@ -1,15 +1,17 @@
-//! SYNs that the kernel drops while they are held: when a base chain or another hook of netfilter goes from the
-//! namespace, whose ever it is, it empties all queues there. That shows when the verdict comes: the packet is gone.
+//! Handles held SYNs that the kernel has dropped. When any netfilter hook of the namespace is unregistered, for
+//! instance a base chain of another program, the kernel flushes all its NFQUEUE queues. The worker notices when it
+//! gives its verdict: the kernel no longer has the packet.
 //!
-//! The client sends its SYN again, a second after the first. It then meets what was dialled for it, and is served
-//! ([`crate::handshake::HandshakeTable::meet`]). But where new connections pass by then, or are a successor's, it would meet at the server
-//! a connection of its own four numbers, and wait until that is given up: what was dialled goes at once.
+//! The client sends its SYN again after a second. Usually that SYN finds the connection that was dialled for the first
+//! one, and is served ([`crate::handshake::HandshakeTable::meet`]). But if new connections pass unsplit by then, or
+//! belong to a successor, the SYN would reach a server that already has a connection with the same addresses and ports,
+//! and would be refused until that one times out. So in these cases the dialled connection is reset at once.
 
 use super::Worker;
 use crate::handshake::QueuedPacket;
 
 impl Worker {
-    /// Hears of SYNs that were gone when their verdicts came.
+    /// Learns from the kernel's errors which SYNs were gone when their verdicts came.
     pub(super) fn on_gone(&mut self) {
         let Some(syn_queue) = &mut self.syn_queue else {
             return;
@@ -27,7 +29,8 @@ impl Worker {
         self.make_way();
     }
 
-    /// Resets what was dialled for SYNs that the kernel has dropped, unless they are ours when they come again.
+    /// Resets the connections that were dialled for dropped SYNs, unless this worker will get the SYNs when they come
+    /// again.
     pub(super) fn make_way(&mut self) {
         let Some(syn_queue) = &mut self.syn_queue else {
             return;

@@ -6,7 +6,7 @@ use bentpipe_base::Instant;
 use bentpipe_sockets::timer;
 use std::time::Duration;
 
-/// Of the bound: how late a reset may be.
+/// A reset may be late by the bound divided by this.
 const PARTS: u32 = 8;
 
 /// A worker's clock for idle flows.

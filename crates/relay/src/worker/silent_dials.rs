@@ -1,8 +1,8 @@
 //! Gives up dials that nobody answers, where the client's own SYN might do better ([`crate::unanswered_clients`]).
 //!
-//! A SYN that is held goes on unsplit once it has come again (who forges a SYN does not repeat it): the dial is given
-//! up, and the client hears whatever answer there is. A client that was answered early already has a connection with
-//! us, so there is no way back: it waits as for any silent server, and the connections after it pass.
+//! A held SYN goes on unsplit once it has come again (a forger does not repeat its SYNs): the dial is given up, and the
+//! client gets whatever answer there is. A client that was answered early already has a connection with the gateway, so
+//! it has to wait as for any silent server; its later connections pass.
 //!
 //! The same is done with SYNs that were looped and come to no listener, because the operator's rules drop or lead away what
 //! comes by `lo`. A client's SYN that has been answered meets the answer's socket when it comes again, and does not
@@ -27,7 +27,7 @@ const TICK: Duration = Duration::from_millis(250);
 pub(super) struct Dialling {
     pub(super) ends: Ends,
     pub(super) begun: Instant,
-    /// Its silence has been recorded.
+    /// It has been recorded that this dial got no answer.
     pub(super) recorded: bool,
 }
 
@@ -60,7 +60,7 @@ impl Worker {
         }
     }
 
-    /// The SYN that is held for it passes.
+    /// Gives up a dial without an answer, and lets its held SYN pass.
     fn on_silent_dial(&mut self, index: u32, now: Instant) {
         let Some(syn_queue) = &mut self.syn_queue else {
             return;
@@ -75,7 +75,7 @@ impl Worker {
         self.release(index, Verdict::Pass);
     }
 
-    /// A SYN that was let in has come to no listener, and passes: whoever was dialled for it is reset.
+    /// Lets a SYN pass that was looped and has come to no listener; the connection that was dialled for it is reset.
     pub(super) fn on_lost(&mut self, packet: QueuedPacket, syn: &Syn) {
         self.counters.repeated.one();
         self.counters.unanswered.one();

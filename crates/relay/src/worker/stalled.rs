@@ -1,10 +1,12 @@
-//! Flows whose receivers take nothing, when memory is short ([`mod@crate::memory_pressure`]).
+//! Takes memory back from stalled flows, whose receivers read nothing, while memory is short
+//! ([`mod@crate::memory_pressure`]).
 //!
-//! Once a second each worker looks at its flows of which a pump is full, and at those that close. One whose receiver has taken next to
-//! nothing for [`PAUSE`] is shrunk: what waits stays, and no more comes. So are the other full ones of a client
-//! whose stalled flows hold more than its share, and those that it begins. When three quarters of the bound are
-//! in use, the longest stalled are reset: after the time configured, and after a tenth of it those of clients over
-//! their share. A flow whose receiver goes on has its room back.
+//! Once a second each worker looks at its flows that have a full pump, and at those that are closing. A flow is stalled
+//! when its receiver has acknowledged next to nothing for [`PAUSE`]. It is then shrunk: the bytes that wait are kept,
+//! and no more are read. If the stalled flows of one client hold more than its share, then its other full flows and its
+//! new ones are shrunk too. When three quarters of the bound are in use, the flows that have been stalled longest are
+//! reset: after the configured time, or after a tenth of it where the client is over its share. A flow whose receiver
+//! reads again gets its room back.
 
 use super::Worker;
 use crate::flow::{Flow, Phase, Side};
@@ -19,39 +21,42 @@ use std::time::Duration;
 
 /// How often flows are looked at.
 const LOOK: Duration = Duration::from_secs(1);
-/// A receiver that takes nothing for so long stands still.
+/// A receiver that has acknowledged less than [`NOTHING`] for so long counts as stalled.
 const PAUSE: Duration = Duration::from_secs(2);
-/// Less than that is nothing: who takes a byte now and then holds as much as who takes none.
+/// Fewer bytes than this count as none, because a receiver that reads a byte now and then keeps as much memory occupied
+/// as one that reads none.
 const NOTHING: Bytes = Bytes(16 << 10);
-/// Whose receiver would take longer than so many times [`PAUSE`] for what waits holds too much for its pace.
+/// A receiver that at its present pace would need longer than so many times [`PAUSE`] for the bytes that wait counts as
+/// slow.
 const LONG: u64 = 8;
-/// The part of the time configured after which a flow of a client over its share is reset.
+/// A stalled flow of a client over its share is reset after this fraction (one tenth) of the configured time.
 const PART: u32 = 10;
 
-/// A pump that is full, or shrunk.
+/// What is known of a pump that is full, or was shrunk.
 #[derive(Debug)]
 struct Watched {
-    /// When its flow began: another one may have its number.
+    /// When its flow began. It tells whether the slot with this number has been given to another flow since.
     begun: Instant,
     client: Client,
-    /// What the receiver had acknowledged at `since`.
+    /// Bytes that the receiver had acknowledged at `since`.
     acked: Bytes,
     since: Instant,
-    /// What it had acknowledged at another time, [`PAUSE`] ago or less.
+    /// Bytes that it had acknowledged at a later time, at most [`PAUSE`] ago, by which its pace is measured.
     paced: (Bytes, Instant),
-    /// What waits is much for what it took between the last two of these times.
+    /// The bytes that wait are too many for the pace between the last two of these times.
     slow: bool,
     looked: Instant,
-    /// Bytes that wait in it.
+    /// Bytes that wait in the pump.
     held: u64,
 }
 
-/// What a worker knows of full pumps, by number and source; nothing while memory is not short.
+/// The full pumps that a worker watches, by flow number and the side that they read from; empty while memory is not
+/// short.
 #[derive(Debug, Default)]
 pub(super) struct Stalled {
     pumps: HashMap<(u32, Side), Watched>,
     looked: Option<Instant>,
-    /// What the stalled flows of all workers held when last looked at, and how much a client may.
+    /// The bytes that stalled flows of all workers held at the last look, and a client's share.
     stalled_bytes: StalledBytes,
     share: u64,
 }
@@ -71,7 +76,7 @@ impl Worker {
         due.then_some(LOOK)
     }
 
-    /// Looks at full pumps, shrinks those that stand still, and makes room where it is wanted.
+    /// Looks at full pumps, shrinks those that are stalled, and resets flows where memory has to be reclaimed.
     pub(super) fn on_stalled(&mut self) {
         if self.stalled_tick().is_none() {
             return;
@@ -97,8 +102,8 @@ impl Worker {
         self.make_room(now);
     }
 
-    /// A flow that begins has less room from the start if memory is short and its client's stalled flows hold
-    /// more than its share.
+    /// Gives a new flow less room from the start if memory is short and its client's stalled flows hold more than its
+    /// share.
     pub(super) fn begin_shrunk(&mut self, index: u32) {
         if self.stalled.stalled_bytes.is_empty() || !self.shared.memory().is_under_pressure() {
             return;
@@ -141,16 +146,16 @@ impl Worker {
                         Phase::Dialling | Phase::Breaking { .. } => false,
                     };
                     if waits {
-                        // A socket that cannot be asked is about to break.
+                        // A socket whose state cannot be read is about to fail; the flow ends then.
                         let _ = watch(pumps.entry((index, side)), flow, side, now);
                     }
                 }
             }
         }
-        // Pumps that are not full any more stay until they have their room back.
+        // Pumps that are no longer full remain in the table until `resize_pumps` has given them their room back.
     }
 
-    /// Gives less room to pumps that are to have less, and the usual one to the others.
+    /// Shrinks the pumps that hold too much, and gives the others their usual room.
     fn resize_pumps(&mut self, now: Instant) {
         let mut pumps = std::mem::take(&mut self.stalled.pumps);
         let short = self.shared.memory().is_under_pressure();
@@ -174,10 +179,10 @@ impl Worker {
         self.stalled.pumps = pumps;
     }
 
-    /// Resets stalled flows, those that stand still longest first.
+    /// Resets stalled flows until enough memory is reclaimed, the longest stalled first.
     fn make_room(&mut self, now: Instant) {
         let load = self.shared.memory();
-        // Every worker gives its part.
+        // Each worker reclaims an equal part.
         let wanted = load.to_reclaim().div_ceil(load.workers());
         if wanted == 0 {
             return;
@@ -211,19 +216,19 @@ impl Worker {
 }
 
 impl Watched {
-    /// Whether the receiver has taken next to nothing for a while, or little for what waits.
+    /// Whether the receiver is stalled, or slow for the bytes that wait.
     fn holds_too_much(&self, now: Instant) -> bool {
         self.looked == now && (self.slow || now.since(self.since) >= PAUSE)
     }
 }
 
-/// Who has begun a flow: our address towards the server is the client's.
+/// The client that began a flow. Our socket towards the server is bound to the client's address.
 fn client(flow: &Flow) -> io::Result<Client> {
     let address = socket::local_address(flow.socket(Side::Far))?;
     Ok(Client::of(address.ip()))
 }
 
-/// Writes down how a full pump stands.
+/// Records the state of a full pump.
 fn watch(
     entry: Entry<'_, (u32, Side), Watched>,
     flow: &mut Flow,

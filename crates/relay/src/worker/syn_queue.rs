@@ -147,7 +147,7 @@ impl Worker {
                 return syn_queue.give(packet, Verdict::Pass);
             }
             SynStatus::Looped => {
-                // Our answer was lost, or is on its way.
+                // The listener has answered the first SYN. That answer was lost, or is on its way.
                 self.counters.repeated.one();
                 return syn_queue.give(packet, deliver);
             }
@@ -266,7 +266,7 @@ impl Worker {
         Verdict::Pass
     }
 
-    /// The far side of a held SYN has something to say.
+    /// Handles an event on the socket that was dialled for a held SYN.
     pub(super) fn on_dial_ended(&mut self, event: Event) {
         let index = event.token as u32;
         let Some(syn_queue) = &mut self.syn_queue else {
@@ -287,7 +287,7 @@ impl Worker {
         if let Some(error) = error
             && !matches!(
                 error.kind(),
-                // It did stand, and was reset before we looked: the pump will see that.
+                // The connection was established, and reset before this event was read; the pump will find the reset.
                 io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
             )
         {
@@ -333,8 +333,8 @@ impl Worker {
         Some(confirmed)
     }
 
-    /// Dials to or by neighbours that do not answer are over. Passed on, their SYNs would have the
-    /// kernel ask for the neighbour again before it tells the client.
+    /// Gives up dials to neighbours, or by way of routers, that do not answer ARP or neighbour discovery. If their SYNs
+    /// were passed on, the kernel would ask for the neighbour again before it told the client.
     pub(super) fn release_to_dead_neighbours(&mut self, dead_neighbours: &mut DeadNeighbours) {
         let Some(syn_queue) = &mut self.syn_queue else {
             return;
@@ -352,8 +352,8 @@ impl Worker {
         }
     }
 
-    /// A successor holds clients' SYNs from now on, those too that come again: what is dialled for them is given up, or it
-    /// would have to dial from other ports. They pass, unless the kernel has dropped them at the successor's start.
+    /// Gives up all dials for held SYNs, because a successor handles these SYNs when they come again, and could not
+    /// dial from the same ports. The held SYNs pass, unless the kernel has dropped them at the successor's start.
     pub(super) fn on_retirement(&mut self) {
         if !self.shared.is_retired() {
             return;
