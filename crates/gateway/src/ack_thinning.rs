@@ -1,4 +1,4 @@
-//! Thins out acknowledgements for a slow return link: `ack_rate` of the satellite leg.
+//! Thins out the gateway's own acknowledgements for a slow return link (`ack_rate` of the satellite leg).
 //!
 //! The gateway's sockets acknowledge every second segment of a download. On a link of 50 Mbit/s to the gateway and
 //! 0.5 Mbit/s from it, that is more than the return link carries. So the kernel holds acknowledgements without data in a
@@ -25,9 +25,9 @@ use std::sync::Arc;
 
 const QUEUE: u64 = 0;
 const WAKE: u64 = 1;
-/// Packets that wait at most, here and in the queue before.
+/// The most packets that wait, here and in the kernel's queue.
 const MOST: u32 = 1000;
-/// Where in the output hook they are held: before conntrack, and between the two chains.
+/// The priority in the output hook at which they are queued: before conntrack, and between the two chains of [`rules`].
 const PLACE: i32 = -301;
 
 /// Thins out the acknowledgements of one gateway, once it runs.
@@ -43,8 +43,8 @@ pub(crate) struct AckThinner {
 }
 
 impl AckThinner {
-    /// Acknowledgements of the satellite leg of the gateway with `marks` get `rate` of the link, which adds
-    /// `overhead` to each packet, in the calling thread's namespace.
+    /// Bounds the acknowledgements of a gateway's satellite leg in the calling thread's namespace to `rate`. The
+    /// gateway has `marks`, and the link adds `overhead` to each packet.
     ///
     /// # Errors
     /// The kernel cannot hold packets.
@@ -104,7 +104,7 @@ impl AckThinner {
                 take(&queues, &mut filter)?;
             }
             filter.turn(None, timer::now(), pass);
-            // Without a verdict they go when the queue does: acknowledgements like those lost on the link.
+            // Packets without a verdict are dropped with the queue, as if the link had lost these acknowledgements.
             let _ = queues.borrow().tell();
             let before = std::mem::replace(&mut replaced, filter.tally().replaced);
             self.counters.acks_thinned.many(replaced - before);
@@ -113,7 +113,7 @@ impl AckThinner {
     }
 }
 
-/// Rules that tag what is to wait, and take the tag away behind the queue.
+/// Rules that tag the packets that are to wait, and take the tag away behind the queue.
 fn rules(marks: Marks) -> String {
     let (sat, tracked) = (marks.sat(), marks.tracked(LegId::Sat));
     let tag = marks.acknowledging();
@@ -161,7 +161,7 @@ fn take(queues: &Rc<RefCell<Queues>>, filter: &mut AckFilter<HeldAck>) -> io::Re
     }
 }
 
-/// Lets go on what the filter sends.
+/// Passes on what the filter sends.
 fn pass(output: Output<Side, HeldAck, Infallible>) {
     match output {
         Output::Packet(_, held) => held.ticket.passes.set(true),
@@ -183,7 +183,7 @@ impl Drop for Ticket {
             true => Verdict::Pass,
             false => Verdict::Drop,
         };
-        // What has gathered may have to be told now; a failure is as at the end of a turn.
+        // The batch of verdicts may be full and be sent now. A failure means the same as at the end of a turn.
         let _ = self.queues.borrow().give(self.queue, self.id, verdict);
     }
 }

@@ -1,12 +1,13 @@
-//! The watchdog: new connections are split only while all that it takes is there.
+//! The watchdog of the admission switch: new connections are split only while everything that splitting needs is in
+//! order.
 //!
-//! A thread of its own asks every worker for a sign of life ten times a second, watches the rules and
-//! routes that bring packets to us and makes again what somebody removes, and, as long as all is well,
-//! holds the switch in the gateway's table. It does not hold it while a worker hangs or rules cannot be made again, and
-//! cannot while the process is stopped, frozen or starved. Within [`LIFE`] the kernel then lets new connections pass
-//! end to end; as soon as the switch is held again they are split.
+//! A thread of its own asks every worker for a sign of life ten times a second, watches the rules and routes that bring
+//! packets to us and makes again what somebody removes, and, as long as all is well, holds the switch in the gateway's
+//! table. It does not hold the switch while a worker hangs or rules cannot be made again, and it cannot while the
+//! process is stopped, frozen or starved. Within [`LIFE`] the kernel then lets new connections pass end to end. As soon
+//! as the switch is held again, they are split.
 //!
-//! It never waits for nft, nor for the supervising thread, and nothing that it meets ends the gateway.
+//! The thread never waits for nft or for the supervising thread, and no error that it meets ends the gateway.
 
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::{Interface, LegId};
@@ -43,15 +44,15 @@ pub(crate) struct Watchdog {
     reported_restored: Option<Instant>,
     /// Why rules and routes could not be made again the last time.
     obstacle: Option<NetlinkError>,
-    /// When rules and routes were found complete; `None`: they have to be looked at.
+    /// When rules and routes were last found complete; `None` where they have to be looked at.
     whole: Option<Instant>,
-    /// When all was well.
+    /// When all was last well.
     well: Instant,
     reported: Option<Impairment>,
 }
 
 impl Watchdog {
-    /// In the calling thread's namespace; the workers are there already.
+    /// A watchdog for the calling thread's namespace. The workers must exist already.
     pub(crate) fn new(
         switch: Arc<AdmissionSwitch>,
         diversion: Arc<Diversion>,
@@ -84,7 +85,8 @@ impl Watchdog {
         while self.shared.lifecycle() != Lifecycle::Stopped {
             let now = timer::now();
             if now < next {
-                // The workers' bell may ring meanwhile: only its last ring, for the end, matters.
+                // The bell that wakes workers may wake this thread too; only the last time, when the gateway ends,
+                // concerns it.
                 let wait = next.since(now);
                 if self.epoll.wait(&mut events, Some(wait)).is_err() {
                     std::thread::sleep(wait);
@@ -173,7 +175,7 @@ pub(crate) struct LegInterfaces {
 }
 
 impl LegInterfaces {
-    /// In the calling thread's namespace.
+    /// The interfaces of both legs in the calling thread's namespace.
     pub(crate) fn new(interfaces: &[Vec<Interface>; 2]) -> Result<Self, NetlinkError> {
         let there = |leg: &Vec<Interface>| leg.iter().map(|one| (one.name.clone(), true)).collect();
         Ok(Self {
@@ -182,8 +184,8 @@ impl LegInterfaces {
         })
     }
 
-    /// Looks which are there, and says which have gone and come. A port of a bridge is not there: what comes in by it comes
-    /// by the bridge to whoever routes.
+    /// Looks which interfaces exist, and logs which have gone or come. A port of a bridge counts as missing, because
+    /// its packets reach routing by the bridge's interface.
     fn look(&mut self) {
         let ports = match self.netlink.ports() {
             Ok(ports) => ports,
@@ -209,7 +211,7 @@ impl LegInterfaces {
         }
     }
 
-    /// A leg of which no interface is there.
+    /// A leg that has no interface left, if there is one.
     fn without_interface(&self) -> Option<LegId> {
         let is_empty = |leg: &LegId| {
             let mut all = self.interfaces[*leg as usize].iter();
@@ -218,8 +220,8 @@ impl LegInterfaces {
         [LegId::Lan, LegId::Sat].into_iter().find(is_empty)
     }
 
-    /// The families that may cross: IPv6 may be switched off while we run (`disable_ipv6`), and then the kernel
-    /// takes no route of it, and needs none.
+    /// The address families that need routes. IPv6 may be switched off while the gateway runs (`disable_ipv6`); then
+    /// the kernel accepts no route of it, and none is needed.
     fn families(&self) -> &'static [Family] {
         let takes_v6 = |name: &str| {
             let path = format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6");

@@ -1,16 +1,17 @@
-//! Leads packets of split connections past the operator's input and output chains.
+//! Makes packets of split connections skip the operator's input and output chains.
 //!
-//! What is forwarded meets the forward chains. What is split is for sockets of this machine, and meets input and output chains
-//! instead, whose rules are meant for the gateway's own services: `iifname wan tcp dport 22 drop` would have connections
-//! to any server's port 22 hang, and so would each chain that lets nothing in. The forward chains have been asked
-//! already, at the SYN. But a verdict "accept" ends one chain and no other, and netfilter knows just one way to leave
-//! out the rest of a hook: the word of whoever reads a queue ([`Verdict::PassHook`]). So where the survey of the
-//! rules finds some that may drop or refuse packets of TCP, ours wait in queues before these chains, and all that have
-//! come go on at once.
+//! Forwarded packets pass the forward chains. Packets of split connections belong to sockets of this machine, and would
+//! pass the input and output chains instead, whose rules are meant for the gateway's own services. A rule `iifname wan
+//! tcp dport 22 drop` would make connections to any server's port 22 hang, and so would each chain that accepts
+//! nothing. The forward chains have already decided about the connection, at its SYN. But a verdict "accept" ends only
+//! the chain that it is in; the single way in netfilter to skip the rest of a hook is the verdict NF_STOP of a program
+//! that reads a queue ([`Verdict::PassHook`]). So where a survey of the rules finds some that may drop or refuse
+//! packets of TCP, packets of the gateway are queued before these chains, and this thread lets all of them go on with
+//! that verdict at once.
 //!
-//! That costs processor time for each packet (GSO and GRO keep them few). Where no rule asks for it nothing is queued; an operator
-//! who lets packets with marks of gateways by in such a table, spares it too. Once begun it lasts as long as the gateway:
-//! when a chain of the queues went from the namespace, the kernel would drop all SYNs that are held.
+//! That costs processor time for each packet (GSO and GRO keep their number small). Nothing is queued where no rule
+//! requires it, or where the operator's table accepts packets with marks of gateways. Once begun, it lasts as long as
+//! the gateway, because removing the queues' chains would make the kernel drop all held SYNs.
 
 use bentpipe_interception::Marks;
 use bentpipe_os::netlink::Mark;
@@ -24,21 +25,21 @@ use std::time::{Duration, Instant};
 
 const QUEUE: u64 = 0;
 const WAKE: u64 = 1;
-/// Packets that wait at most; those beyond meet the chains.
+/// The most packets that wait in a queue. Packets beyond it pass the chains.
 const MOST: u32 = 8192;
 /// The hooks whose chains are gone past, with the place in each: in the input hook before every chain of an operator; in
 /// the output hook behind conntrack and the translation of destinations (-100), before filters (0).
 const PLACES: [(Hook, i32); 2] = [(Hook::Input, -10_000), (Hook::Output, -99)];
-/// How often it is seen whether the rules have changed.
+/// How often it is checked whether the rules have changed.
 const TICK: Duration = Duration::from_secs(1);
-/// Of the time between two looks at rules that change all the while, the part that looking may take.
+/// Where the rules change all the time, surveying them takes at most one part in so many of the time.
 const PART: u32 = 20;
 /// How long it waits before it tries again what the kernel has refused.
 const PAUSE: Duration = Duration::from_secs(5);
-/// Rules that the log names.
+/// The most rules that a message of the log names.
 const NAMED: usize = 5;
 
-/// Leads packets of one gateway past the chains, once it runs and rules ask for it.
+/// Makes packets of one gateway skip the chains, once it runs and some rule requires it.
 pub(crate) struct FilterChainSkipper {
     /// What looks for rules that ask for it; `None` once all is made.
     watch: Option<Watch>,
@@ -94,11 +95,11 @@ impl Watch {
 }
 
 impl FilterChainSkipper {
-    /// Looks at the rules of the calling thread's namespace for the first time; where they ask for it, packets of the
-    /// gateway with `marks` wait from now on.
+    /// Surveys the rules of the calling thread's namespace for the first time. Where they require it, packets of the
+    /// gateway with `marks` are queued from now on.
     ///
     /// # Errors
-    /// Without descriptors.
+    /// The process has no file descriptors left.
     pub(crate) fn new(
         marks: Marks,
         shared: Arc<Shared>,
@@ -202,7 +203,7 @@ impl FilterChainSkipper {
     }
 }
 
-/// Lets go on all that has come.
+/// Gives all packets that have come the verdict that skips the chains.
 fn let_by(queues: &mut Queues, counters: &Counters) -> io::Result<()> {
     while queues.receive()? > 0 {
         let (mut count, mut last) = (0, None);

@@ -74,10 +74,10 @@ pub enum Ending {
 #[derive(Clone, Debug)]
 pub struct Meter {
     counters: Arc<[Arc<Counters>]>,
-    /// The gateway's own, beside its workers', and its flow log's.
+    /// The gateway's own counters, beside those of its workers and of its flow log.
     own: Arc<Counters>,
     log: Arc<Counters>,
-    /// The workers', and last those that are sampled from standing flows.
+    /// The times of each worker's flows, and last those that are sampled from open flows.
     times: Arc<[Arc<FlowTimes>]>,
     shared: Arc<Shared>,
     passed: Arc<PassCounters>,
@@ -91,7 +91,7 @@ impl Meter {
     /// When the kernel does not list them.
     pub fn passed(&self) -> io::Result<Vec<Count>> {
         let mut counts = self.passed.read()?;
-        // SYNs about which the workers have decided: their bytes are among those of the kind.
+        // SYNs that the workers let pass. Their bytes are counted among those of their kind.
         for (name, packets) in self.read().unsplit() {
             match counts.iter_mut().find(|count| count.name == name) {
                 Some(count) => count.packets += packets,
@@ -144,14 +144,14 @@ impl Meter {
 /// A gateway that splits connections. Dropping it resets all flows and undoes the interception.
 #[derive(Debug)]
 pub struct Gateway {
-    // In this order: interception goes before the workers whose sockets it feeds.
+    // Fields are dropped in this order: the interception goes before the workers whose sockets it feeds.
     interception: Interception,
     thread_set: ThreadSet,
     shared: Arc<Shared>,
     meter: Meter,
     connections: Connections,
     neighbours: Neighbours,
-    /// After the workers: without it their controls go.
+    /// This is dropped after the workers, because their congestion controls go with it.
     congestion_controls: CongestionControls,
     marks: Marks,
     handle: Handle,
@@ -211,9 +211,8 @@ fn buffered(limits: &Limits) -> Bytes {
     limits.buffered.unwrap_or_else(default)
 }
 
-/// The connections that carry our marks, whether a flow has them or not: those not accepted yet,
-/// and those closed of which the kernel has still bytes to deliver. Without the interception their
-/// packets would go past them.
+/// All connections that carry our marks, also those that no flow has: connections not accepted yet, and closed ones of
+/// which the kernel still has bytes to deliver. Without the interception their packets would no longer reach them.
 #[derive(Debug)]
 struct Connections {
     diag: Diag,
@@ -354,7 +353,7 @@ impl Gateway {
             let result = match command {
                 Command::Bypass(on) => self.bypass(on),
                 Command::Reload(config) => match self.prepare(config, &reply) {
-                    // Told when the table has its new rules.
+                    // The reply is sent when the table has its new rules.
                     Ok(()) => continue,
                     Err(error) => Err(error),
                 },
@@ -365,7 +364,7 @@ impl Gateway {
                     Ok(())
                 }
             };
-            // Whoever asked may have lost patience.
+            // The asker may have given up waiting.
             let _ = reply.try_send(result);
         }
     }
@@ -414,7 +413,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// One leg's control may know the new link already.
+    /// Tells the congestion controls of the old link again, because one leg's may have been told of the new one.
     fn undo_preparation(&mut self) {
         let [lan, sat] = &self.shared.settings().legs.plain;
         let undone = self
@@ -439,7 +438,7 @@ impl Gateway {
         } else {
             self.undo_preparation();
         }
-        // Whoever asked may have lost patience.
+        // The asker may have given up waiting.
         let _ = reload.reply.try_send(result.map_err(CommandError::from));
     }
 
@@ -489,8 +488,8 @@ impl Gateway {
         })
     }
 
-    /// The predecessor, which has retired, is in a hurry now too, or is to end at once: a service manager would kill it when
-    /// this process, its main one, has ended.
+    /// Passes a request to end on to the retired predecessor, because a service manager would kill it when this
+    /// process, the main one, has ended.
     fn end_predecessor(&mut self) {
         let predecessor = self.predecessor.take();
         let Some(predecessor) = predecessor.filter(|one| !one.has_ended()) else {
@@ -538,7 +537,7 @@ impl Drop for Gateway {
         if let Err(error) = self.thread_set.stop(&self.shared) {
             tracing::error!(%error, "the gateway did not end well");
         }
-        // Without listeners it is one of those that are gone.
+        // A mark that no listener has any more is that of a gateway that has ended.
         if let Err(error) = sweep::end_connections(&mut self.connections.diag) {
             tracing::warn!(%error, "what is left of connections cannot be ended: new ones of the same addresses and ports may have to wait for a minute");
         }

@@ -25,13 +25,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
-/// Clients of the control socket at a time that may look, and as many that may give orders.
+/// The most clients of the control socket at a time that may only look, and the most that may give orders.
 const CLIENTS: usize = 4;
 /// Scrapers at a time.
 const SCRAPERS: usize = 4;
 /// How long a connection to the metrics waits for its request where no thread of ours waits for it.
 const SILENT: Duration = Duration::from_secs(5);
-/// For those beyond.
+/// The answer to clients beyond the bound.
 const BUSY: &[u8] =
     b"{\"ok\":false,\"error\":\"too many clients at the control socket: try again\"}\n";
 /// How long a client has for a line.
@@ -228,7 +228,7 @@ fn control(
     };
     let (listener, pending) = SocketFile::make(path).map_err(refused)?;
     let serve = move |stream| server.serve_client(stream);
-    // Whoever may only look does not keep out those who may order.
+    // Clients that may only look must not keep out those that may give orders.
     let triage = |stream: &mut UnixStream| match socket::may_order(&*stream) {
         true => Triage::Serve(ClientClass::Reserved),
         false => Triage::Serve(ClientClass::Common),
@@ -284,7 +284,7 @@ impl ControlServer {
                 std::thread::sleep(PAUSE.saturating_sub(answered.elapsed()));
             }
             let (answer, goes_on) = match protocol::parse(&line) {
-                // A successor that has given up, while this process stood still, is no reason to go.
+                // If the successor has given up while this process was frozen, the gateway stays.
                 Ok(Request::Retire) if bentpipe_sockets::socket::has_hung_up(&stream) => return,
                 Ok(request) => (self.answer(&request, may_order), true),
                 Err(error) => (Answer::error(error), false),

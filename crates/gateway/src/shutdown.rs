@@ -1,4 +1,4 @@
-//! Telling a running gateway to end: once to drain, twice to stop at once.
+//! The request by which a running gateway is told to end: the first makes it drain, the second stops it at once.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd};

@@ -17,10 +17,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// For so long the last status is given again, and the kernel is not asked.
+/// For so long the same status is given again, without asking the kernel.
 const FRESH: Duration = Duration::from_millis(200);
-/// How often the round-trip times of standing flows are taken into the histograms, while somebody
-/// looks.
+/// How often the round-trip times of open flows are taken into the histograms, while somebody asks for them.
 const SAMPLE: Duration = Duration::from_secs(10);
 /// A rate is taken over at least this time.
 const SPAN: Duration = Duration::from_millis(900);
@@ -30,7 +29,7 @@ const BUSIEST: usize = 20;
 /// A gateway at one moment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
-    /// Of the program.
+    /// The program's version.
     pub version: &'static str,
     /// Its process.
     pub pid: u32,
@@ -71,7 +70,7 @@ pub struct FlowCounts {
     pub handshake: u64,
     /// The far side has not answered yet.
     pub dialling: u64,
-    /// Both legs stand.
+    /// Both legs are established.
     pub established: u64,
     /// One side or both have sent their FIN.
     pub half_closed: u64,
@@ -121,9 +120,9 @@ pub struct LegStatus {
     pub rtt_median: f64,
     /// Their largest, in seconds.
     pub rtt_max: f64,
-    /// Segments sent again by the connections that stand.
+    /// Segments retransmitted by the open connections.
     pub retransmitted: u64,
-    /// And, where metrics are asked for, by all since the start.
+    /// Segments retransmitted by all connections since the start; counted only where metrics are on.
     pub retransmitted_ever: u64,
     /// Bytes sent or to be sent, not acknowledged.
     pub waiting: u64,
@@ -151,9 +150,9 @@ pub struct FlowStatus {
     pub to_sat: u64,
     /// Bytes from the satellite to the ground.
     pub to_lan: u64,
-    /// Of late, in bytes a second.
+    /// The recent rate of these, in bytes a second.
     pub to_sat_rate: f64,
-    /// Of late, in bytes a second.
+    /// The recent rate of these, in bytes a second.
     pub to_lan_rate: f64,
     /// The terrestrial leg.
     pub lan: FlowLegStatus,
@@ -181,12 +180,13 @@ pub(crate) struct StatusCollector {
     earlier: (Instant, HashMap<HostPair, [u64; 2]>),
     seen: Option<(Instant, Arc<Status>)>,
     sampled: Instant,
-    /// The largest figures told so far, which never go back: between two questions to the kernel and to the counters flows end.
+    /// The largest figures reported so far. They must never decrease, although flows end between the question to the
+    /// kernel and that to the counters.
     retransmitted: [u64; 2],
 }
 
 impl StatusCollector {
-    /// For the namespace of the calling thread.
+    /// A collector for the namespace of the calling thread.
     pub(crate) fn new(facts: StartFacts) -> io::Result<Self> {
         Ok(Self {
             diag: Diag::open()?,
@@ -400,7 +400,7 @@ impl LegStatus {
     fn count(&mut self, connection: &Connection) {
         self.connections += 1;
         if !connection.held {
-            // What flows have ended with is in the books.
+            // The figures of closed connections are in the counters already.
             return;
         }
         self.retransmitted += u64::from(connection.info.total_retrans);

@@ -67,7 +67,7 @@ pub enum StartError {
         "interface `{0}` is in a VRF, by whose table the gateway cannot dial: run it in a network namespace of its own in place of the VRF"
     )]
     InVrf(String),
-    /// Whose place is to be taken works in another network namespace, where nobody would split then.
+    /// The predecessor works in another network namespace, where nobody would split after it.
     #[error(
         "the gateway at {} is one of another network namespace: start this one with a `control` of its own, without `--replace`", .0.display()
     )]
@@ -150,7 +150,7 @@ impl Gateway {
     /// # Errors
     /// As [`Gateway::start`].
     pub fn succeed(config: &Config, predecessor: &Path) -> Result<Self, StartError> {
-        // One that does not answer is told of when it is to retire.
+        // A predecessor that does not answer is reported when it is asked to retire.
         let status = protocol::ask(predecessor, &Request::Status);
         let bypassed = status.is_ok_and(|answer| answer["status"]["admission"] == "bypassed");
         if bypassed {
@@ -159,7 +159,7 @@ impl Gateway {
             );
         }
         let process = UnixStream::connect(predecessor).and_then(Process::peer);
-        // One of another pid namespace is left to its own.
+        // A predecessor in another pid namespace is not ended by this process.
         let process = process.ok().flatten();
         if process.as_ref().and_then(Process::shares_network) == Some(false) {
             return Err(StartError::Elsewhere(predecessor.to_owned()));
@@ -184,7 +184,7 @@ impl Gateway {
                 .map_err(system("count the processors"))?
                 .len(),
         };
-        // More are never of use, and their SYNs could not be told apart.
+        // More workers are of no use, and marks could not tell their SYNs apart.
         let threads = threads.min(WORKERS);
         let (ingresses, listeners) = open_listeners(config, &legs, threads)?;
         let connections = Connections {
@@ -198,7 +198,8 @@ impl Gateway {
         };
         let collector = StatusCollector::new(facts).map_err(system("ask for connections"))?;
         let neighbours = Neighbours::watch().map_err(system("watch the neighbours"))?;
-        // Before any worker: a suspended interception takes nothing, and most that can fail is here.
+        // The interception is made before any worker. It is suspended and takes nothing yet, and most failures happen
+        // here.
         let decoy = DecoyListener::open().map_err(listen::no_decoy)?;
         let rules = Ruleset {
             marks,
@@ -383,8 +384,8 @@ fn descriptors(workers: usize) -> Result<Descriptors, StartError> {
     let open = limits::open_descriptors().map_err(system("count the open files"))?;
     Ok(Descriptors {
         available,
-        // Bells, and an epoll set for each worker, the thinner, the watchdog and the gateway; the two tables of the
-        // local chains, their queue and their epoll set.
+        // These are the bells, an epoll set each for the workers, the ACK thinner, the watchdog and the gateway, and
+        // the two tables, the queue and the epoll set of the filter chain skipper.
         used: open + workers + 12,
         workers,
     })
@@ -410,7 +411,7 @@ fn spawn(
     let shared = Shared::new((budget.bounds, buffered(&config.limits)), settings, threads)
         .map_err(system("make an eventfd"))?;
     let shared = Arc::new(shared);
-    // The last two are the thinner's and the local chains'.
+    // The last two are those of the ACK thinner and of the filter chain skipper.
     let counters: Arc<[Arc<Counters>]> = (0..threads + 2).map(|_| Arc::default()).collect();
     let meter = Meter {
         counters: Arc::clone(&counters),
@@ -431,7 +432,7 @@ fn spawn(
             Some(log.map_err(refused)?)
         }
     };
-    // Without queues no worker has an intake.
+    // Without queues no worker holds SYNs.
     let syn_queues = syn_queues
         .into_iter()
         .map(Some)
@@ -481,7 +482,7 @@ fn spawn(
 /// A random seed for the hash that spreads SYNs over workers, so that nobody can send all of theirs to one.
 fn seed() -> u32 {
     use std::hash::{BuildHasher as _, RandomState};
-    // Each is keyed by the system's chance.
+    // Each `RandomState` has random keys of the system's.
     RandomState::new().hash_one(0) as u32
 }
 
@@ -544,7 +545,7 @@ fn spawn_watchdog(
 
 /// Names what the machine lacks, where that is why interception failed.
 fn explain(error: InterceptError) -> StartError {
-    // Trying them out takes more rights than a gateway needs.
+    // Other needs are not tried out, because that takes more rights than a gateway has.
     if Need::Root.check().is_err() {
         return StartError::Intercept(error);
     }

@@ -14,7 +14,7 @@ use std::thread::{Builder, JoinHandle};
 pub(super) enum Role {
     /// It splits connections, and has this number. A gateway ends when none such is left.
     Split(usize),
-    /// It helps, and the others go on without it. Its number, where it answers heartbeats.
+    /// It does other work, and the others go on without it. It has a number where it answers heartbeats.
     Aid(Option<usize>),
 }
 
@@ -29,7 +29,7 @@ struct GatewayThread {
 #[derive(Debug, Default)]
 pub(super) struct ThreadSet {
     members: Vec<GatewayThread>,
-    /// Why the first that failed did.
+    /// Why the first thread that failed did so.
     failed: Option<String>,
 }
 

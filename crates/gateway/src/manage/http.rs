@@ -40,7 +40,7 @@ fn check(stream: &mut TcpStream, handle: &Handle) -> io::Result<Triage> {
     let head = &head[..there];
     let checks = http::parse(head) == Ok(Document::Health);
     if checks && http::is_whole(head) {
-        // Unread, a close would reset the connection and take our answer along.
+        // If the request were left unread, closing would reset the connection, and the client would lose our answer.
         stream.read_exact(&mut vec![0; there])?;
         // There is room for it in a new connection.
         stream.write_all(&health(handle))?;
@@ -54,7 +54,7 @@ fn check(stream: &mut TcpStream, handle: &Handle) -> io::Result<Triage> {
     }))
 }
 
-/// Answers one request; whoever hangs, trickles or talks nonsense is left.
+/// Answers one request. A client that hangs, trickles or sends nonsense is dropped.
 pub(super) fn answer(stream: &TcpStream, handle: &Handle) {
     let mut deadline = Deadline::new(stream, PATIENCE);
     // A client that has gone needs no answer.
@@ -62,7 +62,8 @@ pub(super) fn answer(stream: &TcpStream, handle: &Handle) {
         deadline.extend(PATIENCE);
         deadline.write_all(&respond(&head, handle))
     });
-    // Its last words unread, a close would reset the connection and take our answer along.
+    // If bytes of the client were left unread, closing would reset the connection, and the client would lose our
+    // answer.
     let _ = stream.shutdown(std::net::Shutdown::Write);
     deadline.extend(FAREWELL);
     let _ = deadline.read(&mut [0; 512]);
@@ -96,8 +97,8 @@ fn respond(head: &[u8], handle: &Handle) -> Vec<u8> {
     }
 }
 
-/// Bypassed and suspended are healthy: connections work. One that drains takes no new ones, and of one
-/// that is impaired those that stand may hang.
+/// The answer to a health check. A bypassed or suspended gateway is healthy, because connections work. A draining one
+/// takes no new connections, and established connections of an impaired one may hang.
 fn health(handle: &Handle) -> Vec<u8> {
     let mode = handle.shared.mode();
     let status = match mode {

@@ -1,4 +1,5 @@
-//! Speaking the language of the control socket, [`bentpipe_gateway_config::request`].
+//! The exchange over the control socket: sends requests, reads and writes answers. The requests' language is
+//! [`bentpipe_gateway_config::request`].
 
 pub use bentpipe_gateway_config::request::{LONGEST, ParseError, Request, parse};
 
@@ -16,7 +17,7 @@ const LONGEST_ANSWER: u64 = 1 << 20;
 /// How long a gateway may take to answer: a reload may load BPF programs.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// What is answered.
+/// An answer to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Answer(Value);
 

@@ -65,7 +65,7 @@ impl PendingSocketFile {
 
 impl Drop for PendingSocketFile {
     fn drop(&mut self) {
-        // Renamed, it is not there any more.
+        // After the rename nothing is left at this path.
         let _ = remove(&self.aside);
     }
 }
