@@ -1,7 +1,7 @@
-//! The words that every other crate of bentpipe speaks: time, units, sequence numbers, seeded
-//! chance, and the one contract of all protocol machines.
+//! The types that all other crates of bentpipe share: time, units, sequence numbers, seeded random streams, and the one
+//! contract of all protocol machines ([`Machine`]).
 //!
-//! Nothing here knows an operating system: time is an argument, chance comes from a seed.
+//! Nothing here uses an operating system: time is an argument, and random numbers come from a seed.
 #![forbid(unsafe_code)]
 
 mod append;

@@ -3,8 +3,8 @@ use crate::Instant;
 /// The one contract of every protocol machine: packets and the time go in, packets, events and a
 /// deadline come out. A machine knows no socket, no clock, no thread.
 ///
-/// Who drives one calls [`turn`](Self::turn) when a packet arrives and when the time has come that the last turn named, and
-/// does with the [`Output`] what its world is for. `now` never goes backwards.
+/// A driver calls [`turn`](Self::turn) when a packet arrives, and at the time that the last turn returned. It sends the
+/// packets of the [`Output`] and handles its events. `now` never goes backwards.
 pub trait Machine {
     /// What travels through the machine.
     type Packet;

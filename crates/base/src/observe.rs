@@ -30,13 +30,13 @@ pub enum Fact {
     },
 }
 
-/// Whoever wants to know what happens.
+/// Is told of each [`Fact`] as it happens, for instance to count or to trace.
 pub trait Observer {
     /// `fact` happened at `now`.
     fn observe(&mut self, now: Instant, fact: &Fact);
 }
 
-/// The observer that looks away.
+/// The observer that does nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 

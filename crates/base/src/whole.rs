@@ -1,15 +1,15 @@
-//! What is read whole into memory, such as a configuration: never more than such a thing can have.
+//! Reads files that are kept whole in memory, such as configurations, up to a limit that no such file exceeds.
 
 use std::io::{self, Read};
 
-/// Octets of what is read whole at most. The longest scenario of ours has some 20 kB; a device or pipe without
-/// an end has more.
+/// The most octets that are read. The longest scenario of ours has some 20 kB; the limit stops at devices and pipes
+/// without an end.
 pub const MOST_WHOLE: u64 = 16 << 20;
 
 /// All that `source` has.
 ///
 /// # Errors
-/// What `source` says; more than [`MOST_WHOLE`] octets.
+/// An error of `source`, or more than [`MOST_WHOLE`] octets.
 pub fn read_whole(source: impl Read) -> io::Result<Vec<u8>> {
     let mut octets = Vec::new();
     source.take(MOST_WHOLE + 1).read_to_end(&mut octets)?;

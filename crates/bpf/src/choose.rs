@@ -1,7 +1,7 @@
 use crate::{HYBLA, LoadError, RATE, kernel, kernel_name, user_name};
 use thiserror::Error;
 
-/// What stands in for a control that cannot be had, best first: each is the kernel's own.
+/// The kernel's own controls that replace one that is missing, best first.
 const FALLBACKS: [&str; 3] = ["hybla", "bbr", "cubic"];
 
 /// A congestion control for a leg.

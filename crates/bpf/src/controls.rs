@@ -109,9 +109,9 @@ pub struct Controls {
 struct Registered {
     /// Parameters by socket mark.
     links: MapHandle,
-    /// What the flows of a link have in common, by socket mark.
+    /// The state that the flows of a link share, by socket mark.
     shares: MapHandle,
-    /// Held: the names go with them.
+    /// The registrations of both controls. The kernel's names go when they are dropped.
     _controls: Mutex<[Control; 2]>,
 }
 
@@ -196,7 +196,7 @@ impl Controls {
 impl Registered {
     fn forget(&self, mark: u32) {
         for map in [&self.links, &self.shares] {
-            // Gone already is as good.
+            // It does no harm if the entry is gone already.
             let _ = map.delete(&mark.to_ne_bytes());
         }
     }

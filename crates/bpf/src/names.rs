@@ -11,7 +11,7 @@ const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
 /// Users' name, kernel's name.
 static NAMES: LazyLock<[(&str, String); 2]> = LazyLock::new(|| {
-    // Containers may number their processes alike.
+    // The pid namespace is part of the name, because processes of different containers may have the same number.
     let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino());
     let digits = digits(std::process::id(), namespace);
     [HYBLA, RATE].map(|name| (name, format!("{}{digits}", stem(name))))

@@ -1,4 +1,4 @@
-//! One compiled BPF object: opened, fitted to the kernel, loaded, attached.
+//! Opens a compiled BPF object, adapts it to the running kernel, loads it and attaches it.
 
 use crate::kernel::Signature;
 use crate::{LoadError, kernel_name};
@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 
 /// The map of parameters.
 pub(crate) const LINKS: &str = "bentpipe_links";
-/// The map of what flows have in common.
+/// The map of the state that the flows of a link share.
 pub(crate) const SHARES: &str = "bentpipe_shares";
 
 /// Bytes at an alignment fit for ELF headers.

@@ -32,7 +32,7 @@ const JIFFY: Duration = Duration::from_millis(4);
 const LOOK: u64 = 250 / 32;
 /// 1024ths of a second, in which Linux reckons the time of its curve.
 const TICKS: u64 = 1024;
-/// Longer than this no epoch lasts; the curve is out of reach long before.
+/// An epoch is reckoned no longer than this; the curve has grown beyond any window long before.
 const LONGEST: u64 = 1 << 18;
 
 /// Congestion avoidance since the last loss.

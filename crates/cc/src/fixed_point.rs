@@ -12,7 +12,7 @@ pub const SEGMENTS_MAX: u32 = 65_535;
 pub const RTT_MAX_US: u32 = 1 << 24;
 /// The highest rate reckoned with, in bytes a second: 137 Gbit/s.
 pub const RATE_MAX: u64 = 1 << 34;
-/// A pacing rate that is none.
+/// The pacing rate that means no pacing.
 pub const UNPACED: u64 = u64::MAX;
 
 /// [`Params::flags`]: Hybla keeps growing in recovery.

@@ -16,14 +16,15 @@
 //! grow    half as much again, then by e in about a round-trip time, while more is delivered
 //! ```
 //!
-//! Who shares a carrier of known rate with others is told by the part f of it that is delivered here:
-//! each probe adds as much for all, each that fails takes f^2 min(5/4 f, 3/2 (1 - f)) of the own part,
-//! so that parts become equal (D. Chiu, R. Jain, Computer Networks and ISDN Systems 17(1), 1989).
+//! Where several gateways share a carrier of known rate, each sees its part f of it in what is delivered here. Each
+//! probe adds the same amount for all of them, and each that fails takes f^2 min(5/4 f, 3/2 (1 - f)) of the own part,
+//! so that the parts become equal (additive increase, multiplicative decrease: D. Chiu, R. Jain, Computer Networks and
+//! ISDN Systems 17(1), 1989).
 //!
-//! A receiver can lie: of a delay by its timestamps, and by acknowledging what it does not have yet. So
-//! each receiver's least delay is kept apart, and one that stands alone counts for little: of three or
-//! more the second least is the link's. Of two that differ nobody knows who is right: what both see is a
-//! queue, but what only one sees suffices to try no more.
+//! A receiver can lie about a delay, by its timestamps or by acknowledging data that it does not have yet. So the least
+//! delay of each receiver is kept apart, and a single one counts for little. With three receivers or more, the second
+//! least delay is taken for the link's. With two that differ it is unknown which is right: only a delay that both see
+//! counts as a queue, but a delay that one sees is enough to stop probing.
 
 use crate::fixed_point::{Params, RATE_MAX, RTT_MAX_US, link_rate};
 
@@ -38,9 +39,9 @@ pub(crate) const TICK_SHIFT: u32 = 20;
 const GAP_SHIFT: u32 = 30;
 /// Where a link of unknown rate begins, in bytes a second: 1 Mbit/s.
 const BEGIN: u64 = 125_000;
-/// What waits this long on the link is no queue yet: a flow's first segments leave unpaced. Bytes.
+/// Fewer waiting bytes than this are no queue yet, because a flow's first segments leave unpaced.
 const BURST: u64 = 8 * 1500;
-/// Rounds in which a small delay may go by itself.
+/// So many rounds a small delay may last before it counts as a queue.
 const PATIENCE: u32 = 8;
 /// Slots in which a probe may be delivered.
 const TRIES: u32 = 3;
@@ -220,7 +221,7 @@ fn agree(d: &Delays) -> (u32, u32) {
     (if d.more == 0 { least_us } else { delay_us }, delay_us)
 }
 
-/// What is decided now shows in a round-trip time.
+/// Waits a round-trip time, until the effect of a decision can be seen.
 fn wait(g: &mut Guard, t: &Tale) {
     g.due_ns = t.now_ns.wrapping_add(u64::from(t.rtt_us) * 1000);
 }
@@ -250,7 +251,7 @@ fn make_room(g: &mut Guard, p: &Params) {
     }
 }
 
-/// No queue drains any more, nothing is tried.
+/// Returns to rest: no queue is being drained, and nothing is probed.
 fn rest(g: &mut Guard, t: &Tale) {
     g.level_us = 0;
     g.age = 0;
@@ -258,7 +259,7 @@ fn rest(g: &mut Guard, t: &Tale) {
     wait(g, t);
 }
 
-/// While a queue stands, the link delivers what it carries.
+/// Measures the link's capacity while a queue stands, because then it delivers all that it can carry.
 fn stands(g: &mut Guard, p: &Params, t: &Tale) {
     g.busy = g.busy.wrapping_add(g.bytes);
     g.busy_us = g.busy_us.wrapping_add(t.span_us);
@@ -276,7 +277,7 @@ fn full(g: &mut Guard, p: &Params, t: &Tale) {
     stands(g, p, t);
 }
 
-/// What is sent arrives, and only one of two sees a queue: whether it is one, a drain tells.
+/// Starts a drain as a test, where all that is sent arrives and only one of two receivers sees a queue.
 fn test(g: &mut Guard, t: &Tale) {
     rest(g, t);
     g.before = g.known;

@@ -12,9 +12,8 @@
 //! No published algorithm: SCPS-TP's pure rate control (CCSDS 714.0-B-2) with a share and a guard.
 //! In the kernel, sockets of a link that nobody has configured are Reno (Hybla's rule with rho = 1).
 //!
-//! A path too short to lead over a satellite, on a link of unknown rate, is none of its business: there a
-//! round trip is shorter than what timers and schedulers cost, and a window suffices. Such a connection is
-//! given to CUBIC.
+//! On a link of unknown rate, a connection whose path is too short to lead over a satellite is given to CUBIC: its
+//! round trip is shorter than the delays of timers and schedulers, and a window suffices.
 
 use crate::cubic::Cubic;
 use crate::fixed_point::{
@@ -35,7 +34,7 @@ const WINDOW_MAX: u32 = 1 << 20;
 /// A path with a shorter round trip leads over no satellite, in microseconds: up to 340 km and down,
 /// twice, takes light 4.5 ms.
 const SHORT_US: u32 = 4000;
-/// So long may a handshake take on such a path, where hosts are busy, in microseconds.
+/// How long a handshake may take on such a short path when the hosts are busy, in microseconds.
 const NEAR_US: u32 = 16_000;
 
 /// `struct bp_rate`.
@@ -94,8 +93,8 @@ pub fn rate_init(r: &mut State, a: &RawAck, path: u32, receiver: u32) {
     };
 }
 
-/// The link's configuration has gone: what follows as Reno must not start from several windows, nor
-/// end a recovery at a threshold that no loss has set.
+/// Prepares for Reno after the link's configuration was removed: Reno must not start from a window of several
+/// bandwidth-delay products, nor end a recovery at a threshold that no loss has set.
 pub fn rate_forget(r: &mut State, w: &mut RawWindow, acked: u32) {
     let cwnd = u64::from(w.in_flight) + u64::from(acked);
     if r.started != 0 {

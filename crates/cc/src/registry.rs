@@ -18,7 +18,7 @@ pub struct Algorithm {
     pub name: &'static str,
     /// What it is, in one line.
     pub summary: &'static str,
-    /// What it makes of its link's rate.
+    /// How it uses the rate of its link.
     pub rate: RateUse,
     /// Its name on kernel sockets, as users write it, where `bentpipe-bpf` has a program for it.
     pub kernel: Option<&'static str>,
@@ -26,14 +26,14 @@ pub struct Algorithm {
     pub new: fn(&Settings) -> Box<dyn Congestion>,
 }
 
-/// What a congestion control makes of the rate of the link that it sends over.
+/// How a congestion control uses the rate of the link that it sends over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateUse {
-    /// Nothing: it finds its own.
+    /// It ignores the rate and finds its own.
     Ignores,
-    /// It heeds a rate that it is told; it is a host's, which knows nothing of its path unless somebody says so.
+    /// It uses a rate that it is told. It runs on hosts, which know nothing of their path unless they are told.
     Heeds,
-    /// It is for who owns the link: it is told the link's rate, which its flows share among them.
+    /// It runs on a gateway that owns the link. It is told the link's rate, and its flows divide that among themselves.
     Shares,
 }
 

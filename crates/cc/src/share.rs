@@ -18,7 +18,7 @@ use crate::guard::{Echo, Guard, TICK_SHIFT, allowed, draining, guard_ack};
 pub const EPOCH_SHIFT: u32 = 29;
 /// Ticks after which the unit of a receiver's clock is known.
 const CLOCK_TICKS: u32 = 512;
-/// A clock that is wrong by more than one part in 2 to this power is none.
+/// A clock that is wrong by more than one part in 2 to this power is not believed.
 const DRIFT_SHIFT: u32 = 8;
 
 /// What happened on a link in one epoch: `struct bp_slot`.
@@ -84,11 +84,10 @@ fn keeps_time(passed: u32, advance: u32, rtt_us: u32) -> bool {
     milliseconds && advance_us.abs_diff(passed_us) <= slack_us
 }
 
-/// How much of a delay lies on the way there: no queue of ours stands on the way back, where another's
-/// may. By the receiver's timestamps (RFC 7323, section 5.4), where these count milliseconds; each says
-/// when a segment arrived, of which we know when it was sent. Clocks drift: the way there never takes
-/// longer than the way there and back. One that is slow would hide the queue that it drifts away from,
-/// so none is believed that is further off than the delays of its answers allow.
+/// How much of a delay lies on the forward path, because only a queue there is ours. It is found from the receiver's
+/// timestamps (RFC 7323, section 5.4) where these count milliseconds: each tells when a segment arrived, and we know
+/// when it was sent. Clocks drift, so the forward delay is bounded by that of the whole round trip. A slow clock would
+/// hide a growing queue, so a clock is not believed if its error is larger than the delays of its answers allow.
 fn forward(m: &mut Member, a: &RawAck, rtt_us: u32, excess_us: u32) -> u32 {
     let tick = (a.now_ns >> TICK_SHIFT) as u32;
     let passed = tick.wrapping_sub(m.origin);
@@ -126,7 +125,7 @@ pub fn slot_start(s: &mut Slot, epoch: u32) {
 /// Turns to the epoch of `now_ns`; returns it.
 pub fn turn(s: &mut Share, now_ns: u64) -> u32 {
     let epoch = ((now_ns >> EPOCH_SHIFT) as u32).wrapping_add(1);
-    // Another flow was there first.
+    // Another flow has begun this epoch already.
     if s.now.epoch != 0 && epoch <= s.now.epoch {
         return s.now.epoch;
     }

@@ -1,4 +1,4 @@
-//! Telling the service manager how things stand: sd_notify(3), a datagram to `$NOTIFY_SOCKET`.
+//! Tells the service manager the state of the service: sd_notify(3), a datagram to `$NOTIFY_SOCKET`.
 
 use std::env;
 use std::io;
@@ -45,7 +45,7 @@ pub(crate) fn tell_in_the_end(state: String, wanted: impl Fn() -> bool + Send + 
     }
 }
 
-/// Whether what was sent may find room later; what cannot be sent at all is told.
+/// Whether the datagram found no room and may be sent later. Other errors are logged.
 fn is_full(sent: &io::Result<()>) -> bool {
     match sent {
         Ok(()) => false,

@@ -18,7 +18,7 @@ impl Stop {
     pub(crate) fn on_signals() -> anyhow::Result<Self> {
         let asked = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
-            // In this order: the first signal finds the flag unset and only sets it.
+            // The order matters: the first signal finds the flag unset and only sets it, the second ends the process.
             flag::register_conditional_shutdown(signal, 130, Arc::clone(&asked))
                 .and_then(|_| flag::register(signal, Arc::clone(&asked)))
                 .context("cannot listen for Ctrl-C")?;

@@ -1,4 +1,4 @@
-//! What a person reads: lines on stdout and stderr that do not tear a progress bar.
+//! Output for people: writes lines to stdout and stderr without tearing a progress bar.
 
 use indicatif::ProgressBar;
 use std::io::{self, Write};

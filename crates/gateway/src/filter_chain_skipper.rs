@@ -43,7 +43,7 @@ const NAMED: usize = 5;
 pub(crate) struct FilterChainSkipper {
     /// What looks for rules that ask for it; `None` once all is made.
     watch: Option<Watch>,
-    // In this order: without the tables nothing comes to the queues.
+    // Fields are dropped in this order, so that the tables, which send packets to the queues, go first.
     /// Those of [`PLACES`], as far as they are made. What is made stays, whatever fails behind it.
     tables: Vec<HoldTable>,
     queues: Option<Queues>,
@@ -70,9 +70,9 @@ impl Watch {
         if begun < self.due {
             return None;
         }
-        // What fails is asked for again.
+        // A generation that cannot be read is asked for again at the next look.
         let now = self.rules.read().ok()?;
-        // Rules of the older iptables move no generation.
+        // Rules of the legacy iptables do not change nft's generation.
         if self.seen == Some(now) && !nft::iptables_may_filter() {
             return None;
         }
@@ -182,7 +182,7 @@ impl FilterChainSkipper {
         for &(hook, place) in &PLACES[self.tables.len()..] {
             let mark = match hook {
                 Hook::Input => Mark::exact(ours),
-                // What is from our sockets has the mark of its socket, or of the worker that it is for.
+                // Packets from our sockets have the mark of their socket, or of the worker that they are for.
                 Hook::Forward | Hook::Output => Mark {
                     value: ours,
                     mask: Marks::mask(),

@@ -1,4 +1,4 @@
-//! Channels: what the way through the air does to a packet.
+//! Channels: the errors that a link adds to packets after its queue and serialiser (bit errors, losses, outages).
 //!
 //! A new channel is one file here, with its keys in scenarios ([`Kind`]), and one line in [`REGISTRY`]. Channels
 //! stack: a direction may have several, each with its own stream of chance.
@@ -38,7 +38,7 @@ pub trait Channel: Send {
     /// The name of its kind; part of the name of its stream of chance.
     fn name(&self) -> &'static str;
 
-    /// The run begins at `at`: what it does at set times counts from there, and does not come before.
+    /// Begins the run at `at`. Errors at set times, such as outages, count from there and never come earlier.
     fn begin(&mut self, _at: Instant) {}
 
     /// The fate of the next packet, of `bits` with its framing, whose last bit leaves at `now`.

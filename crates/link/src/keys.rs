@@ -1,14 +1,14 @@
-//! The keys by which a scenario describes a queue or a channel. Each kind declares its own in its file, and whoever
-//! reads and writes scenarios goes by the declaration.
+//! The keys by which a scenario describes a queue or a channel. Each kind declares its keys in its own file, and the
+//! code that reads and writes scenarios follows the declaration.
 
 use bentpipe_base::{Bytes, Probability};
 use core::time::Duration;
 use thiserror::Error;
 
-/// The longest time that a scenario may say: more than a day is a slip of the unit.
+/// The longest duration that a scenario may give. More than a day is most likely a wrong unit.
 pub const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// What a key says.
+/// The value of a key.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// A probability.
@@ -34,16 +34,16 @@ pub struct Key {
     pub name: &'static str,
     /// A value that it can have.
     pub example: fn() -> Value,
-    /// What it is where the scenario does not say.
+    /// What the key is where the scenario does not give it.
     pub otherwise: Otherwise,
 }
 
-/// What a key is where the scenario does not say.
+/// What a key is where the scenario does not give it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Otherwise {
     /// As its example.
     Example,
-    /// Nothing: what it belongs to finds its own.
+    /// It has no value; the queue or channel finds one itself.
     Unsaid,
     /// It must be said.
     Required,
@@ -136,7 +136,7 @@ impl Values {
         found.map(|(_, value)| value)
     }
 
-    /// The probability that `key` is, 0 where it is none.
+    /// The value of `key` as a probability; 0 where it is not one.
     pub fn chance(&self, key: &str) -> Probability {
         match self.get(key) {
             Some(Value::Chance(chance)) => *chance,
@@ -144,7 +144,7 @@ impl Values {
         }
     }
 
-    /// The duration that `key` is, none where it is no duration.
+    /// The value of `key` as a duration; zero where it is not one.
     pub fn time(&self, key: &str) -> Duration {
         match self.get(key) {
             Some(Value::Time(time)) => *time,
@@ -152,7 +152,7 @@ impl Values {
         }
     }
 
-    /// The amount of data that `key` is, if it is one.
+    /// The value of `key` as an amount of data, if it is one.
     pub fn size(&self, key: &str) -> Option<Bytes> {
         match self.get(key) {
             Some(Value::Size(size)) => Some(*size),
@@ -160,7 +160,7 @@ impl Values {
         }
     }
 
-    /// The number that `key` is, 0 where it is none.
+    /// The value of `key` as a number; 0 where it is not one.
     pub fn number(&self, key: &str) -> f64 {
         match self.get(key) {
             Some(Value::Number(number)) => *number,
@@ -173,7 +173,7 @@ impl Values {
         self.get(key) == Some(&Value::Flag(true))
     }
 
-    /// The length that `key` is, 0 where it is none.
+    /// The value of `key` as a length; 0 where it is not one.
     pub fn length(&self, key: &str) -> u64 {
         match self.get(key) {
             Some(Value::Length(length)) => *length,
@@ -181,7 +181,7 @@ impl Values {
         }
     }
 
-    /// The numbers that `key` is, none where it is none.
+    /// The value of `key` as a list of numbers; empty where it is not one.
     pub fn numbers(&self, key: &str) -> &[u64] {
         match self.get(key) {
             Some(Value::Numbers(numbers)) => numbers,

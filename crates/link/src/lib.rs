@@ -7,10 +7,10 @@
 //! input → queue (may refuse) → serialiser (rate) → channel (may corrupt or lose) → delay → transmit
 //! ```
 //!
-//! Everything about a packet is settled the moment its first bit leaves: when it arrives, and
-//! whether it does. So a direction keeps one ring of packets under way, its deadline is the head of
-//! that ring, and no event marks the end of a transmission. Departures that fell due between two
-//! polls are made up at their exact times, in order: how often a driver polls changes nothing.
+//! Everything about a packet is decided the moment its first bit leaves: whether it arrives, and when. So a direction
+//! keeps one ring of packets under way, its deadline is the head of that ring, and no event marks the end of a
+//! transmission. Departures that fell due between two polls are made up for at their exact times, in order, so that the
+//! result does not depend on how often a driver polls.
 //!
 //! Chance comes from [`bentpipe_base::Stream`]s named after the link, its direction, and the queue
 //! or channel that draws, as many draws for each packet, in order of arrival at that stage: equal

@@ -1,28 +1,26 @@
 use bentpipe_base::{Bytes, Instant, append};
 use std::collections::VecDeque;
 
-/// The packets of a direction in the order they were sent: first those under way, then those that
-/// wait. A packet goes over from the one to the other where it stands; it is written once and read
-/// once.
+/// The packets of a direction in the order in which they were sent: first those under way, then those that wait. A
+/// packet that begins to leave stays in its slot, so that it is written once and read once.
 pub(crate) struct Ring<P> {
     slots: VecDeque<Slot<P>>,
-    /// How many slots from the front have begun to leave; unless it is none, the first of them
-    /// holds a packet.
+    /// How many slots at the front have begun to leave. The first of them always holds a packet.
     begun: usize,
-    /// How many of those hold none any more.
+    /// How many of these slots are empty, because their packets were lost.
     hollow: usize,
-    /// When the first packet under way arrives; the end of time without any.
+    /// When the first packet under way arrives; [`Instant::MAX`] where none is under way.
     arrival: Instant,
-    /// Of those that wait.
+    /// The bytes of the packets that wait.
     waiting: Bytes,
 }
 
 struct Slot<P> {
-    /// Under way: when it arrives. Waiting: since when.
+    /// For a packet under way, when it arrives; for one that waits, since when.
     time: Instant,
-    /// In bytes: no packet has more than 32 bits tell.
+    /// The packet's length in bytes, which fits 32 bits.
     len: u32,
-    /// `None`: lost on the way.
+    /// The packet; `None` where it was lost on the way.
     packet: Option<P>,
 }
 

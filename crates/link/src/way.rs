@@ -4,16 +4,17 @@ use bentpipe_base::{Bytes, DropCause, Fact, Instant, Observer, Rate};
 use core::time::Duration;
 use std::collections::VecDeque;
 
-/// The serialiser and the way behind it: settles of each packet, as its first bit leaves, whether
-/// and when it arrives.
+/// The serialiser and the way behind it. They decide for each packet, when its first bit leaves, whether and when it
+/// arrives.
 pub(crate) struct Way<O> {
     pub(crate) rate: Option<Rate>,
     /// In nanoseconds.
     pub(crate) delay: u64,
     pub(crate) overhead: Bytes,
-    /// Of the two sizes met last, the latest first: links see few sizes, data and acknowledgements.
+    /// The transmission times of the two packet sizes met last, the latest first. Links mostly carry two sizes, data
+    /// and acknowledgements.
     pub(crate) transmissions: [Transmission; 2],
-    /// What [`Transmission::excess`] has come to since the last whole nanosecond was given back.
+    /// The sum of [`Transmission::excess`] since a whole nanosecond was last given back.
     pub(crate) excess: u32,
     /// When the serialiser is done with all that it has begun.
     pub(crate) free: Instant,
@@ -35,12 +36,13 @@ pub(crate) struct Transmission {
     size: Bytes,
     /// Rounded up.
     nanos: u64,
-    /// What rounding added, in 2^-32 ns, where it matters: without it a link of 100 Gbit/s would be 1.7% slow.
+    /// What rounding up added, in 2^-32 ns. It is given back later, because otherwise a link of 100 Gbit/s would be
+    /// 1.7% too slow.
     excess: u32,
 }
 
-/// From here on a nanosecond is less than 0.01% of a transmission, and rounding is left at that: the time of a size is then
-/// always the same, as in ns-2, where ties of trains of packets depend on it.
+/// Transmissions longer than this keep their rounding, because a nanosecond is less than 0.01% of them. A size then
+/// always takes the same time, as in ns-2, where the order of simultaneous packets depends on it.
 const SLOW: u64 = 10_000;
 
 impl Transmission {
@@ -68,8 +70,7 @@ impl<O: Observer> Way<O> {
         self.rate.is_some_and(|rate| rate.bits_per_sec() == 0)
     }
 
-    /// A packet of `len` that has waited since `since` begins to leave at `self.free`: when it
-    /// arrives, if it does.
+    /// Sends a packet of `len` at `self.free` that has waited since `since`; returns when it arrives, if it does.
     #[inline(always)]
     pub(crate) fn leave(&mut self, len: Bytes, since: Instant) -> Option<Instant> {
         let start = self.free;

@@ -75,7 +75,8 @@ fn sum(flows: &[&Flow], of: fn(&Flow) -> f64) -> f64 {
     flows.iter().map(|flow| of(flow)).sum()
 }
 
-/// What a transfer may take: 1.02 times its time at the path's limit, and four round trips; in seconds.
+/// The time in seconds that a transfer may take to count as undisturbed: 1.02 times its time at the path's limit, plus
+/// four round trips.
 fn allowance(flow: &Flow) -> Option<f64> {
     let limit = flow.limit?.bits_per_sec() as f64;
     let bits = flow.size?.bits() as f64;

@@ -14,8 +14,8 @@ pub(crate) fn drops(_: &Run, links: &[&SimplexLink]) -> Option<f64> {
     drops.sum()
 }
 
-/// Offered is what went over the link and what was dropped, as ns-2's monitors count it. Packets that still wait at
-/// the end are in neither.
+/// The share of offered packets that the queue dropped. Offered are packets that went over the link and those that were
+/// dropped, as ns-2's monitors count; packets that still wait at the end are in neither.
 pub(crate) fn drop_rate(_: &Run, links: &[&SimplexLink]) -> Option<f64> {
     let dropped = sum(links, |link| link.refused);
     percent(dropped, dropped + sum(links, |link| link.packets))

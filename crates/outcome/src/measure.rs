@@ -7,11 +7,11 @@ use core::fmt;
 /// One measure by name.
 #[derive(Clone, Copy, Debug)]
 pub struct Measure {
-    /// As tables name it.
+    /// Its name in studies and tables.
     pub name: &'static str,
     /// Its unit; empty for a plain number.
     pub unit: &'static str,
-    /// What it is, in one link. Where it may be asked of one flow, link or proxy, this is said of all together.
+    /// What it is, in one line. Where it may be asked of one flow, link or proxy, this is said of all together.
     pub summary: &'static str,
     take: Take,
 }
@@ -40,7 +40,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// As messages and tables of the documentation call it.
+    /// Its name in messages and in the documentation.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Flow => "flow",
@@ -211,10 +211,10 @@ impl fmt::Display for Unknown {
     }
 }
 
-/// Reads a measure as studies write it.
+/// Reads a measure as studies write it, such as `goodput(download)`.
 ///
 /// # Errors
-/// Why it is none. Whether the flow, link or proxy is there is not asked.
+/// Why `text` is no measure. It is not checked whether the named flow, link or proxy exists.
 pub fn find(text: &str) -> Result<Named<'_>, Unknown> {
     let (name, one) = match text.strip_suffix(')').and_then(|rest| rest.split_once('(')) {
         Some((name, one)) => (name, Some(one)),

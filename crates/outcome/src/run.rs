@@ -71,7 +71,7 @@ pub enum End {
     /// The run's time limit came first.
     #[serde(rename = "cut off")]
     CutOff,
-    /// It broke; why.
+    /// Its connection failed, for this reason.
     Failed(String),
 }
 
@@ -80,13 +80,13 @@ pub enum End {
 pub struct Leg {
     /// The gateway's name.
     pub gateway: String,
-    /// Payload sent, what it repeated counted again.
+    /// Payload sent, retransmissions included.
     #[serde(rename = "sent_bytes", serialize_with = "json::bytes")]
     pub sent: Bytes,
-    /// Of that what it had sent before.
+    /// The part of it that was retransmitted.
     #[serde(rename = "sent_again_bytes", serialize_with = "json::bytes")]
     pub sent_again: Bytes,
-    /// Segments that it sent again.
+    /// Segments that it retransmitted.
     pub segments_again: u64,
 }
 
@@ -109,7 +109,7 @@ pub struct Flow {
     /// Propagation there and back.
     #[serde(rename = "round_trip_s", serialize_with = "json::seconds")]
     pub round_trip: Duration,
-    /// What no TCP can exceed on its path; `None` where nothing limits the rate.
+    /// The goodput that no TCP can exceed on its path; `None` where nothing limits the rate.
     #[serde(rename = "limit_mbps", serialize_with = "json::maybe_mbps")]
     pub limit: Option<Rate>,
     /// Payload that its receiver got in order.
@@ -121,7 +121,7 @@ pub struct Flow {
     /// the flow.
     #[serde(rename = "goodput_mbps", serialize_with = "json::mbps")]
     pub goodput: Rate,
-    /// Until the connection stood at the end that opened it.
+    /// Until the connection was established at the end that opened it.
     #[serde(rename = "connect_s", serialize_with = "json::maybe_seconds")]
     pub connect: Option<Duration>,
     /// Until its end: the last byte, the end of its time, or the cut.
@@ -136,13 +136,13 @@ pub struct Flow {
     /// Until the receiver sent its last acknowledgement; in the lab, which does not see that one, as `completion`.
     #[serde(rename = "final_ack_s", serialize_with = "json::maybe_seconds")]
     pub final_ack: Option<Duration>,
-    /// Payload that the sender sent, what it repeated counted again.
+    /// Payload that the sender sent, retransmissions included.
     #[serde(rename = "sent_bytes", serialize_with = "json::bytes")]
     pub sent: Bytes,
-    /// Of that what it had sent before.
+    /// The part of it that was retransmitted.
     #[serde(rename = "sent_again_bytes", serialize_with = "json::bytes")]
     pub sent_again: Bytes,
-    /// Segments that the sender sent again.
+    /// Segments that the sender retransmitted.
     pub segments_again: u64,
     /// What each gateway that splits it sent towards the receiver, by name of the gateway.
     pub gateways: Vec<Leg>,
@@ -171,8 +171,8 @@ impl Flow {
         Some(self.goodput.mbps() / self.limit?.mbps())
     }
 
-    /// The share of payload that was sent again, by each TCP that sent this flow on its way: the source's, as `None`,
-    /// and those of gateways by name. Who sent nothing has none.
+    /// The share of payload that was retransmitted, for each TCP that sent this flow's data on its way: the source, as
+    /// `None`, and gateways by name. A TCP that sent nothing is left out.
     pub fn retransmitted(&self) -> impl Iterator<Item = (Option<&str>, f64)> {
         let gateways = self.gateways.iter();
         let gateways = gateways.map(|leg| (Some(leg.gateway.as_str()), leg.sent, leg.sent_again));
@@ -230,15 +230,16 @@ pub struct SimplexLink {
     pub to: String,
     /// Packets that began their way over the link.
     pub packets: u64,
-    /// Of those the ones of which bits were hit.
+    /// Of these, packets that were corrupted by bit errors.
     pub corrupted: u64,
-    /// Of those the ones that vanished.
+    /// Of these, packets that the channel lost.
     pub lost: u64,
     /// Packets for which the queue had no room.
     pub refused: u64,
-    /// Of those the data segments of the scenario's flows, not of cross traffic; `None` where nobody told them apart.
+    /// Of these, data segments of the scenario's flows, without cross traffic; `None` where the engine does not tell
+    /// them apart.
     pub refused_data: Option<u64>,
-    /// What all packets together waited in the queue.
+    /// The sum of the times that packets waited in the queue.
     #[serde(rename = "waited_s", serialize_with = "json::seconds")]
     pub waited: Duration,
     /// Most packets that waited at once, the one being sent not counted; `None` where nobody watched.

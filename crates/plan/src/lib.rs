@@ -1,10 +1,10 @@
-//! What both engines make of a scenario before they run it, each thing once, so that a file means the same in
-//! the simulator and on the kernel's TCP in the lab: the settings of links ([`links`]), addresses
-//! and ports ([`addresses`]), and who is told which rate and shares which link ([`rates`]).
+//! What both engines derive from a scenario before they run it, written once, so that a file means the same in the
+//! simulator and on the kernel's TCP in the lab: the settings of links ([`links`]), addresses and ports
+//! ([`addresses`]), and which sender is told which rate and shares which link ([`rates`]). Begin with [`links`].
 //!
 //! Not here: what a scenario knows itself, such as paths ([`bentpipe_scenario::Topology`]) and the sizes of headers
-//! ([`bentpipe_scenario::Ip`]); the lab's
-//! namespaces, routes and sockets; the simulator's numbers of nodes and lines.
+//! ([`bentpipe_scenario::Ip`]); the lab's namespaces, routes and sockets; the simulator's numbers of nodes and simplex
+//! links.
 #![forbid(unsafe_code)]
 
 pub mod addresses;

@@ -1,10 +1,10 @@
-//! Who is told which rate, and who shares it.
+//! Which sender is told which link rate, and which flows share it.
 
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_cc::RateUse;
 use bentpipe_scenario::{Flow, Path};
 
-/// What a sender is told of the slowest link on its way. Those that are told the same share that link.
+/// What a sender is told about the slowest link on its path. Senders that are told the same share that link.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Told {
     /// The link's name.
@@ -17,8 +17,8 @@ pub struct Told {
     pub overhead: Bytes,
 }
 
-/// What the sender of `flow` by a control that makes this `of` a rate is told of its `way`: who shares a link is told its
-/// rate without being asked, who heeds one only what the scenario says.
+/// What the sender of `flow` is told about its path `way`, if its congestion control uses a rate as `of` says. A
+/// control that shares the link's rate is always told it; one that only heeds a rate is told what the scenario says.
 pub fn told(flow: &Flow, of: RateUse, way: &Path<'_>) -> Option<Told> {
     let rate = match of {
         RateUse::Heeds => flow.path_rate,

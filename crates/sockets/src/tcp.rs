@@ -1,4 +1,4 @@
-//! What TCP tells about a connection (TCP_INFO) and the knobs of tcp(7).
+//! What the kernel tells about a TCP connection (TCP_INFO), and the options of tcp(7).
 
 use crate::socket::{get_raw, set_raw, set_u32};
 use bentpipe_base::{Bytes, Rate};
@@ -80,7 +80,7 @@ pub fn info(socket: impl AsFd) -> io::Result<Info> {
     Ok(Info::parse(&raw[..filled]))
 }
 
-/// Whether connection `socket` is no more: both ends have everything and have said so, or it has broken.
+/// Whether connection `socket` is closed: both ends have acknowledged everything, or it has failed.
 pub fn is_over(socket: impl AsFd) -> bool {
     // TCP_CLOSE of tcp_states.h.
     info(socket).is_ok_and(|info| info.state == 7)

@@ -23,9 +23,9 @@ pub const RECEIVE: usize = 65_536;
 /// Octets of a datagram that goes in fragments, where the path carries no packet of its length, at most.
 const FRAGMENTED: usize = 1200;
 
-/// What the kernel sends for us while we are busy.
+/// The size of the send buffer.
 const SEND: Bytes = Bytes(8 << 20);
-/// What it keeps for us: several times what a sender of ours lets wait for a near peer.
+/// The size of the receive buffer: several times as much as a sender of ours keeps in flight to a near peer.
 const KEEP: Bytes = Bytes(16 << 20);
 /// A socket that sends and receives batches of datagrams, and never blocks.
 #[derive(Debug)]
@@ -84,8 +84,8 @@ impl Udp {
         })
     }
 
-    /// Talks with `peer` alone from now on, and hears when nothing listens there: by `ConnectionRefused`, from
-    /// whatever is called next.
+    /// Connects the socket to `peer`, and receives from it alone. If nothing listens there, the next call fails with
+    /// `ConnectionRefused`.
     ///
     /// # Errors
     /// What the kernel says, such as that there is no way to it.
@@ -93,7 +93,7 @@ impl Udp {
         Ok(rustix::net::connect(&self.fd, &peer)?)
     }
 
-    /// Hears what is sent to `group` on the link of interface number `interface`.
+    /// Joins the multicast `group` on the link of interface number `interface`.
     ///
     /// # Errors
     /// What the kernel says, such as an interface without that family.
@@ -146,7 +146,7 @@ impl Udp {
         let mut refused = false;
         if cut && self.segments.load(Ordering::Relaxed) {
             match self.send_known(datagrams, Some(segment as u16), to, from) {
-                // Neither card nor kernel can cut them, or the address is none.
+                // Neither network card nor kernel can segment the batch, or the address is invalid.
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) => {
                     refused = true;
                 }
@@ -165,7 +165,7 @@ impl Udp {
                 }
                 sent => sent?,
             }
-            // One by one they go there: it was the cutting that was refused.
+            // If the datagrams can be sent one by one, it was the segmentation that was refused.
             if refused {
                 self.segments.store(false, Ordering::Relaxed);
             }
@@ -294,7 +294,7 @@ impl Udp {
         }))
     }
 
-    /// What is sent to groups leaves by interface number `interface` from now on, whatever the routes say.
+    /// Sends multicast by interface number `interface` from now on, whatever the routes say.
     ///
     /// # Errors
     /// What the kernel says, such as an interface that is gone.

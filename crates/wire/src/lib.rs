@@ -1,11 +1,10 @@
-//! Packet formats: typed headers in the middle of the program, bytes only at its edge.
+//! Packet formats: the program works with typed headers, and bytes exist only at its edge.
 //!
-//! [`Packet`] is IPv4 or IPv6, then TCP, UDP or anything else, then a payload that may be absent,
-//! virtual (a stretch of a stream whose bytes nobody needs) or real. It is small and moved by value;
-//! what is long or rare lies out of line. `Packet::parse(emit(p)) == p` for every packet that
-//! `emit` accepts. A [`Segment`] is the same of TCP alone, without addresses and ports: what endpoints and
-//! proxies speak of, on real packets and in the simulator. What cannot be represented is refused by [`Packet::parse`]: a driver passes its
-//! bytes on untouched.
+//! [`Packet`] is IPv4 or IPv6, then TCP, UDP or anything else, then a payload that may be absent, virtual (a stretch of
+//! a stream whose bytes nobody needs) or real. It is small and moved by value; what is long or rare lies out of line.
+//! `Packet::parse(emit(p)) == p` for every packet that `emit` accepts. A [`Segment`] is one of TCP without addresses
+//! and ports, with which endpoints and proxies work, on real packets and in the simulator. What cannot be represented
+//! is refused by [`Packet::parse`]: a driver passes its bytes on untouched.
 //!
 //! Lengths, checksums and the layout of TCP options are not part of a packet: they follow from the
 //! rest when it is emitted. Sources: RFC 791, 8200, 9293, 7323, 2018, 768, 792, 4443, 1071;

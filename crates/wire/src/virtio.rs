@@ -1,5 +1,6 @@
-//! What the sender of a packet left to others: the header of virtio's network devices (virtio 1.2, section 5.1.6), which
-//! also stands before each packet of a TUN interface with `IFF_VNET_HDR`.
+//! The header of virtio's network devices (virtio 1.2, section 5.1.6), which also stands before each packet of a TUN
+//! interface with `IFF_VNET_HDR`. It tells what the sender of a packet left to the device: the checksum, and cutting it
+//! into segments.
 //!
 //! TUN's is the short form in the byte order of the machine (Linux, include/uapi/linux/virtio_net.h).
 
@@ -22,7 +23,7 @@ pub struct PartialChecksum {
     pub offset: usize,
 }
 
-/// Of which protocol a packet of several segments is.
+/// The protocol of a packet of several segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentedProtocol {
     /// TCP over IPv4.

@@ -99,11 +99,11 @@ fn keys() -> clap::builder::PossibleValuesParser {
         .into()
 }
 
-/// When repetitions are begun no more: what is run again needs time too.
+/// No repetition is begun after this time.
 const REPETITIONS_UNTIL: Duration = Duration::from_secs(300);
-/// When nothing is begun any more but what has not been tried yet.
+/// After this time only runs that have not been tried yet are begun.
 const BOUND: Duration = Duration::from_secs(420);
-/// Tables and report.
+/// The time that tables and report take.
 const REPORTING: Duration = Duration::from_secs(5);
 
 /// Whether there is time for a run that had `tries` already, `passed` after the start. First tries of what is
@@ -129,7 +129,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let folder = args.report.join("runs");
     let bench =
         cell::Bench::new(folder, args.lateness.limit, args.strict, stop.flag()).or_usage()?;
-    // What cannot be written should be known now, not in five minutes.
+    // It is checked now whether files can be written, not after five minutes of running.
     prepare(args).or_usage()?;
     let (outcomes, shed) = measure(args, &selection, &bench, jobs, &stop);
     if stop.asked() {

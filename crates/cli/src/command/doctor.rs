@@ -189,7 +189,7 @@ fn nfqueue() -> Finding {
 
 const UNKNOWN_DIALS: &str = "connections that these are for pass unsplit, the first of each client 3.5 s late (answered early, it waits)";
 
-/// Rules that translate and do not know what the gateway dials.
+/// Finds rules that translate forwarded connections and would not match those that the gateway dials.
 fn translation() -> Finding {
     let what = "translation of addresses";
     let survey = match nft::survey() {
@@ -215,10 +215,10 @@ fn translation() -> Finding {
     }
 }
 
-/// Rules that this many at most are named of.
+/// At most so many rules are named in a finding.
 const NAMED: usize = 5;
 
-/// Rules for the gateway's own services that would meet packets of split connections.
+/// Finds rules for the gateway's own services that could drop packets of split connections.
 fn local_chains() -> Finding {
     let what = "firewall of input and output";
     let survey = match nft::survey() {
@@ -250,7 +250,7 @@ fn local_chains() -> Finding {
     lack(what, Verdict::Less, found, &cost)
 }
 
-/// Rules of routing that do not know what the gateway dials.
+/// Finds routing rules that would not match the connections that the gateway dials.
 fn routes() -> Finding {
     let what = "policy routing";
     match Netlink::open().and_then(|netlink| netlink.rules_by_arrival()) {
@@ -263,7 +263,7 @@ fn routes() -> Finding {
     }
 }
 
-/// Rules that let no copy of a client's SYN come by `lo`.
+/// Finds out whether some rule drops or diverts the copy of a client's SYN that comes by `lo`.
 fn loopback() -> Finding {
     let what = "SYNs over lo";
     // Only an address of this machine, of an interface that is up, may be had.

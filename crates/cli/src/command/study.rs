@@ -209,12 +209,12 @@ fn measured(loaded: &Loaded, args: &Run, out: &Path) -> Result<Results, Failure>
     results.map_err(blame)
 }
 
-/// What of the points is likely not what was meant: each warning at how many of them.
+/// Warnings about points, each with the number of points that it is about.
 #[derive(Default)]
 struct Warnings(Mutex<BTreeMap<String, u64>>);
 
 impl Warnings {
-    /// A scenario that cannot run says so itself.
+    /// A scenario that cannot run is reported when it is run.
     fn note(&self, scenario: &Scenario) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for warning in bentpipe_sim::warnings(scenario).unwrap_or_default() {

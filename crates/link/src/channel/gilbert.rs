@@ -73,7 +73,7 @@ impl Chain {
         })
     }
 
-    /// As the keys of the chain itself say.
+    /// The chain whose probabilities `values` give directly.
     fn of(values: &Values) -> Self {
         Self {
             worsen: values.chance("to_bad"),
@@ -96,7 +96,7 @@ impl Chain {
     }
 }
 
-/// A channel that corrupts packets in bursts. Two draws a packet: its state, its fate.
+/// A channel that corrupts packets in bursts. It draws twice for each packet: for the state, and for the packet's fate.
 pub struct Gilbert {
     chain: Chain,
     /// `None` before the first packet.

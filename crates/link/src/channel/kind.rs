@@ -1,10 +1,10 @@
-//! Kinds of channel, as their files declare them.
+//! The trait by which each channel's file declares its name, its keys in scenarios, and how it is made.
 
 use super::Channel;
 use crate::keys::{Fault, Key, Otherwise, Values};
 use bentpipe_base::Bytes;
 
-/// How a channel stands among the keys of a link.
+/// How a channel is written among the keys of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// As the bare value of its only key, which has its name: `bit_error_rate = "1e-6"`. At its default there is
@@ -34,8 +34,8 @@ pub trait Kind: Channel + Sized + 'static {
         Vec::new()
     }
 
-    /// The share of packets of `size`, framing included, that pass it in the long run; all where its losses are
-    /// none of chance.
+    /// The share of packets of `size`, framing included, that pass it in the long run; 1 where its losses are not
+    /// random.
     fn passes(_values: &Values, _size: Bytes) -> f64 {
         1.0
     }
@@ -43,7 +43,7 @@ pub trait Kind: Channel + Sized + 'static {
     /// The channel.
     ///
     /// # Errors
-    /// What no channel can be, where [`faults`](Self::faults) were not asked for.
+    /// Values that [`faults`](Self::faults) would have refused.
     fn build(values: &Values) -> Result<Self, Fault>;
 }
 

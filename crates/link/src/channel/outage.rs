@@ -1,5 +1,5 @@
-//! Outages: the link is down at set times, as by a hand-over, a rain cell, or the sun behind the
-//! satellite.
+//! Outages: the link is down at set times, for instance during a handover, a rain cell, or while the sun stands behind
+//! the satellite.
 
 use super::{Channel, Fate, Fault, Form, Key, Kind, Value, Values};
 use crate::keys::LONGEST;
@@ -8,8 +8,8 @@ use bentpipe_base::{Instant, Stream};
 use core::time::Duration;
 use thiserror::Error;
 
-/// A channel that loses every packet whose last bit leaves while the link is down. Its times count from the
-/// beginning of the run ([`Channel::begin`]), before which the link is up. No chance.
+/// A channel that loses every packet whose last bit leaves while the link is down. Its times count from the beginning
+/// of the run ([`Channel::begin`]), before which the link is up. It draws no random numbers.
 pub struct Outage {
     began: Option<Instant>,
     schedule: Schedule,
@@ -17,8 +17,7 @@ pub struct Outage {
 
 /// In nanoseconds of the run.
 enum Schedule {
-    /// From (included) and until (excluded), in order, apart from each other; those that are over
-    /// lie before `next`.
+    /// Beginning (included) and end (excluded) of each outage, in order and disjoint; those before `next` are over.
     List { spans: Vec<(u64, u64)>, next: usize },
     Periodic {
         first: u64,
@@ -40,7 +39,7 @@ pub struct PeriodError {
 }
 
 impl Outage {
-    /// Down from each start for its length. They may overlap, in any order.
+    /// Outages given by start and length, in any order; they may overlap.
     pub fn new(outages: impl IntoIterator<Item = (Duration, Duration)>) -> Self {
         let span = |(start, length)| (nanos(start), nanos(start).saturating_add(nanos(length)));
         let mut all: Vec<(u64, u64)> = outages.into_iter().map(span).collect();
@@ -58,7 +57,7 @@ impl Outage {
         }
     }
 
-    /// Down for `length` from `first` on, and again after each `period`.
+    /// Outages of `length`, the first at `first`, and one after each further `period`.
     ///
     /// # Errors
     /// A period that is not longer than the outage.

@@ -1,10 +1,10 @@
-//! Replay: loses exactly the packets that another run lost, such as one of a real kernel over the
-//! emulator, so that the same losses meet two senders.
+//! Replay: loses exactly the packets that another run lost, for instance a run of a real kernel over the emulator, so
+//! that two senders meet the same losses.
 
 use super::{Channel, Fate, Fault, Form, Key, Kind, Value, Values};
 use bentpipe_base::{Instant, Stream};
 
-/// A channel that loses the packets of a list, by their numbers. No chance.
+/// A channel that loses the packets of a list, by their numbers. It draws no random numbers.
 ///
 /// Numbers count the packets that enter the channel, from 0: also handshakes, pure acknowledgements
 /// and retransmissions, but not what the queue refused.

@@ -25,7 +25,7 @@ use crate::keys::LONGEST;
 use bentpipe_base::{Bytes, Instant, Probability, Stream};
 use core::time::Duration;
 
-/// What a [`Blue`] is like.
+/// The settings of a [`Blue`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BlueSettings {
     /// What it holds at most; beyond it packets are refused.
@@ -52,7 +52,7 @@ impl BlueSettings {
     }
 }
 
-/// A queue that drops at random as often as it learnt to. One draw a packet.
+/// A BLUE queue. It draws one random number for each packet.
 pub struct Blue<P> {
     settings: BlueSettings,
     fifo: DropTail<P>,

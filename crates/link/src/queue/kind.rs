@@ -1,4 +1,4 @@
-//! Kinds of queue, as their files declare them.
+//! The trait by which each queue's file declares its name, its keys in scenarios, and how it is made.
 
 use super::{Discipline, Limit};
 use crate::keys::{Fault, Key, Values};
@@ -30,7 +30,7 @@ pub trait Kind<P> {
     /// The queue.
     ///
     /// # Errors
-    /// What no queue can be, where [`faults`](Self::faults) were not asked for.
+    /// Values that [`faults`](Self::faults) would have refused.
     fn build(limit: Limit, values: &Values, link: &LinkInfo) -> Result<Discipline<P>, Fault>;
 }
 

@@ -44,7 +44,7 @@ pub enum Thresholds {
     },
 }
 
-/// What a [`Red`] is like.
+/// The settings of a RED queue of any of the three kinds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RedSettings {
     /// What it holds at most, whatever the average.
@@ -279,14 +279,15 @@ impl Curve {
 /// The transmission time of a typical packet.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// Where it is measured: when the last packet left, if another stood behind it.
+    /// Where the time is measured: when the last packet left, if another one was waiting behind it.
     busy: Option<Instant>,
     measured: bool,
     slot: Duration,
 }
 
 impl Slot {
-    /// As `given`; `None`: as long as the last packet took that left with another behind it.
+    /// The time `given`. With `None` it is measured: the time that the last packet took that left with another one
+    /// waiting behind it.
     fn new(given: Option<Duration>) -> Self {
         Self {
             busy: None,

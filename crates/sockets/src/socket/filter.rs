@@ -1,4 +1,5 @@
-//! Classic BPF programs on sockets (linux/filter.h): which listener of several a packet is for, and none at all.
+//! Classic BPF programs on sockets (linux/filter.h): one chooses among several listeners by the packet's mark, another
+//! drops every packet.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -18,7 +19,7 @@ pub fn steer_by_mark(listener: impl AsFd, flag: u32, number: u32) -> io::Result<
         step(LOAD, 0, MARK),
         step(AND, 0, flag),
         step(JUMP_IF_EQUAL, 1, flag),
-        // No listener has that number: the kernel takes its hash.
+        // No listener has this number, so that the kernel chooses one by its hash.
         step(RETURN, 0, u32::MAX),
         step(LOAD, 0, MARK),
         step(AND, 0, number),
@@ -27,7 +28,7 @@ pub fn steer_by_mark(listener: impl AsFd, flag: u32, number: u32) -> io::Result<
     attach(listener, libc::SO_ATTACH_REUSEPORT_CBPF, &mut steps)
 }
 
-/// The socket hears nothing: each packet for it is dropped.
+/// Drops every packet for the socket.
 pub fn deafen(socket: impl AsFd) -> io::Result<()> {
     attach(socket, libc::SO_ATTACH_FILTER, &mut [step(RETURN, 0, 0)])
 }

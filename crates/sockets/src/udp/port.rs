@@ -1,8 +1,9 @@
-//! One port for a server and for those who listen to groups at it.
+//! Lets a server and listeners to multicast groups share one UDP port.
 //!
-//! Sockets of one user meet at a port where all of them have SO_REUSEPORT. A server's has it once it is bound, so that a
-//! second server is refused. Those of any user meet where all have SO_REUSEADDR, but then anybody could take a
-//! server's datagrams: a server's has it while it is bound beside listeners that are there already, and no longer.
+//! Sockets of one user may share a port if all of them have SO_REUSEPORT. A server's socket gets that option only after
+//! it is bound, so that a second server is refused. Sockets of different users may share a port if all have
+//! SO_REUSEADDR, but then anybody could take a server's datagrams. So a server's socket has that option only while it
+//! is being bound beside listeners that are there already.
 
 use super::Udp;
 use crate::socket::{bind, set_reuse_address, set_reuse_port};
@@ -11,15 +12,15 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Who has a port.
+/// A socket that is bound to a port.
 struct Holder {
     address: IpAddr,
     user: u32,
 }
 
 impl Udp {
-    /// A socket for a server on `address`, which nobody else has: but for who listens to groups at its port, now or
-    /// later, by [`Self::bind_group`].
+    /// A socket for a server on `address`. Its port is shared only with listeners to groups that use
+    /// [`Self::bind_group`], earlier or later.
     ///
     /// # Errors
     /// What the kernel says, such as an address in use.
@@ -30,7 +31,7 @@ impl Udp {
                 set_reuse_address(&udp.fd, true)?;
                 bind(&udp.fd, address)?;
                 set_reuse_address(&udp.fd, false)?;
-                // Another may have done the same meanwhile.
+                // Another server may have been bound at the same moment.
                 if servers(address)?.len() > 1 {
                     return Err(error);
                 }
@@ -58,7 +59,7 @@ impl Udp {
         let Some(Holder { user, .. }) = servers(address)?.pop() else {
             return bound.map(|()| udp);
         };
-        // The port is its user's: so is this socket, if the kernel lets it be.
+        // The port belongs to the user who has it, so this socket is given to that user where the kernel allows it.
         let given = rustix::fs::fchown(&udp.fd, Some(Uid::from_raw(user)), None);
         let bound = given.is_ok() && bind(&udp.fd, address).is_ok();
         if !bound {
@@ -70,7 +71,7 @@ impl Udp {
     }
 }
 
-/// Who has the port of `address`, but for listeners to groups.
+/// The sockets that have the port of `address`, without listeners to groups.
 fn servers(address: SocketAddr) -> io::Result<Vec<Holder>> {
     let mut found = Vec::new();
     for table in ["udp", "udp6"] {

@@ -23,7 +23,7 @@ pub(crate) struct Side {
     pub(crate) receiver_s: Option<f64>,
     /// Packets that queues dropped on its way, by link.
     pub(crate) drops: BTreeMap<String, u64>,
-    /// Why it is no result.
+    /// Why the run is no result.
     pub(crate) broken: Option<String>,
     /// Congestion window in segments, each [`STEP`] from the connect on; 0 before there is one.
     pub(crate) cwnd: Vec<u32>,

@@ -14,16 +14,17 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-/// What heeds signals and tells the service manager, but does not yet.
+/// The threads that handle signals and talk to the service manager; they wait until [`Service::begin`].
 pub(super) struct Service {
     handle: Handle,
-    /// Threads that wait for a word, without which they end.
+    /// Starts each waiting thread; a thread ends if its sender is dropped without a message.
     waiting: Vec<SyncSender<()>>,
 }
 
 impl Service {
-    /// Prepares to heed signals: SIGHUP reloads, SIGUSR2 starts a successor, where there may be one, which has this one retire by
-    /// its control socket. All that may fail is here: where a predecessor is to retire, before that.
+    /// Prepares to handle signals: SIGHUP reloads, and SIGUSR2 starts a successor where one is possible, which makes
+    /// this gateway retire by its control socket. Everything that can fail is done here, before a predecessor is told
+    /// to retire.
     pub(super) fn prepare(
         handle: &Handle,
         source: ConfigSource,
@@ -74,10 +75,10 @@ impl Service {
     /// Tells the manager that new connections are split, and heeds signals from now on.
     pub(super) fn begin(self) {
         for thread in &self.waiting {
-            // Each takes one word.
+            // Each thread receives one message.
             let _ = thread.try_send(());
         }
-        // A successor says here that it is the main process from now on.
+        // MAINPID tells the service manager that a successor is now the main process.
         let ready = format!("MAINPID={}\nREADY=1", std::process::id());
         let handle = self.handle;
         notify::tell_in_the_end(ready, move || !handle.is_retired());
@@ -104,7 +105,7 @@ fn succeed(control: &Path) {
     command.arg("--fork");
     command.args(env::args_os().filter(|argument| !is_replace(argument)));
     match command.arg(replace).status() {
-        // One that fails says so itself, and leaves everything to us.
+        // A successor that fails logs that itself, and this gateway goes on.
         Ok(status) if status.success() => tracing::info!("a successor starts"),
         Ok(status) => tracing::error!("no successor: setsid ended with {status}"),
         Err(error) => {

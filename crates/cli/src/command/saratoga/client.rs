@@ -1,4 +1,4 @@
-//! What the commands that begin have in common, and the short ones: ls and rm.
+//! What all client commands share, and the two short ones: `ls` and `rm`.
 
 use super::Way;
 use super::progress::Bar;
@@ -53,7 +53,7 @@ pub(crate) struct Remove {
     common: Common,
 }
 
-/// A side that only receives sends little besides: reports and requests.
+/// The sending rate of a client that only receives: it sends reports and requests.
 pub(super) const REPORTS: Rate = Rate::from_bits_per_sec(1_000_000);
 
 /// A client, and the flag that stops it.
@@ -89,7 +89,7 @@ impl Session {
         })
     }
 
-    /// Does `jobs` and what `next` makes of their reports.
+    /// Runs `jobs`, and the jobs that `next` makes of their reports.
     pub(super) fn run(
         &mut self,
         jobs: Vec<Job>,
@@ -110,7 +110,7 @@ impl Session {
         }
     }
 
-    /// Does `jobs`, of which nothing follows, and tells of those that failed, beside what `outcome` knows.
+    /// Runs `jobs` that need no follow-up, and adds their failures to `outcome`.
     pub(super) fn run_all(&mut self, jobs: Vec<Job>, mut outcome: Outcome) -> Result<(), Failure> {
         self.run(jobs, &mut |report| {
             outcome.note(report.result.map(drop));
@@ -120,7 +120,7 @@ impl Session {
     }
 }
 
-/// What came of files: how many there were, and which are not where they should be.
+/// The result for all files of a command: how many there were, and which failed.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     count: usize,
@@ -186,7 +186,8 @@ pub(super) fn resolve(server: &str) -> anyhow::Result<SocketAddr> {
         })
 }
 
-/// What is deleted once it is there goes to one place: none of `places`, each with its name, is in another.
+/// Checks that no two of `places`, each with its name, lie in each other, because a source that is deleted after its
+/// transfer must go to one place only.
 pub(super) fn once(places: Vec<(String, PathBuf)>) -> anyhow::Result<()> {
     for (inner, place) in &places {
         let outer = places
@@ -221,7 +222,7 @@ pub(crate) fn list(args: &List) -> Result<(), Failure> {
             serde_json::json!({
                 "path": entry.path,
                 "directory": entry.kind == EntryKind::Directory,
-                // No file is longer than 64 bits tell.
+                // Sizes of files fit 64 bits.
                 "bytes": u64::try_from(entry.size).ok(),
                 "modified_unix": entry.modified.posix(),
             })

@@ -64,7 +64,7 @@ pub(crate) fn get(args: &Get, take: bool) -> Result<(), Failure> {
     for path in &args.paths {
         match fetch.asked(path, args.recursive) {
             Ok(job) => jobs.extend(job),
-            // What cannot be asked for is no reason not to fetch the others.
+            // A path that cannot be asked for does not keep the others from being fetched.
             Err(Refused::Path(error)) => fetch.outcome.note(Err(error)),
             Err(Refused::Use(error)) => return Err(error).or_usage(),
         }
@@ -102,7 +102,7 @@ struct Fetch {
 }
 
 impl Fetch {
-    /// What to do first about a path of the command line; nothing when it was named before.
+    /// The first job for a path of the command line; `None` if it was named before.
     fn asked(&mut self, path: &str, recursive: bool) -> Result<Option<Job>, Refused> {
         let remote = normal(path).map_err(Refused::Path)?;
         // The directory itself comes along: `get -r a/b` makes `b`. The served one has no name.
@@ -165,7 +165,7 @@ impl Fetch {
         }
         match report.result {
             Ok(content) => self.listed(&remote, &place, &content),
-            // It is a file, or fetching it tells why not.
+            // The path is a file after all, or fetching it tells why it cannot be had.
             Err(error) if is_answer(&error) && !remote.is_empty() => {
                 self.found(remote, place, None).into_iter().collect()
             }
@@ -198,7 +198,7 @@ impl Fetch {
             let path = joined(folder, name);
             Err(format!("left out `{}`: {why}", path.escape_debug()))
         };
-        // A list has names; one with more in it would lead elsewhere.
+        // A list must have plain names; a path in one could lead out of the directory.
         if name.contains('/') || matches!(name, "" | "." | "..") {
             self.outcome.note(left_out("it is no name"));
             return None;

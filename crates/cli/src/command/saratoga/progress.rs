@@ -12,11 +12,11 @@ pub(super) struct Bar {
     bar: Option<ProgressBar>,
     began: Instant,
     said: Instant,
-    /// What had arrived when, for the last [`WINDOW`].
+    /// How many octets had arrived at which time, for the last [`WINDOW`].
     marks: VecDeque<(Instant, u64)>,
 }
 
-/// Before anything is shown.
+/// Nothing is shown before this time.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two lines.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -92,7 +92,7 @@ fn line(progress: Progress, rate: f64) -> String {
     let left = progress.known.saturating_sub(progress.done) as f64 / rate;
     let pace = match progress.waits {
         true => "waiting for room at the server or here".to_owned(),
-        // Where next to nothing arrives nobody knows how long the rest takes.
+        // While next to nothing arrives, the remaining time cannot be estimated.
         false if rate < 1.0 => "nothing arrives".to_owned(),
         false => format!("{:.2} Mbit/s, about {left:.0} s left", rate * 8.0 / 1e6),
     };

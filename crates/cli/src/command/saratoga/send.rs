@@ -58,7 +58,7 @@ fn to_put(args: &Put, give: bool) -> anyhow::Result<(Vec<Job>, Outcome)> {
         return Err(anyhow!("--as names one file: give one, without -r"));
     }
     if give {
-        // What is not there is told where it is sent.
+        // A missing file is reported when it is sent.
         let places = args.files.iter().filter_map(|file| {
             place(file)
                 .ok()
@@ -90,7 +90,7 @@ fn to_put(args: &Put, give: bool) -> anyhow::Result<(Vec<Job>, Outcome)> {
         }
         let name = match (&as_named, file.file_name()) {
             (Some(name), _) => name.clone(),
-            // `.` and `..` have none: what is in them goes as it is.
+            // `.` and `..` have no name of their own, so their content goes directly into the target.
             (None, None) => String::new(),
             (None, Some(own)) => match own.to_str() {
                 Some(own) => own.to_owned(),
@@ -134,7 +134,7 @@ fn to_put(args: &Put, give: bool) -> anyhow::Result<(Vec<Job>, Outcome)> {
 /// Where `file` is, by whatever way it is named.
 fn place(file: &Path) -> io::Result<PathBuf> {
     match (file.is_dir(), file.parent(), file.file_name()) {
-        // A link is given itself, not what it leads to.
+        // A symbolic link is taken itself, not its target.
         (false, Some(folder), Some(name)) => {
             Ok(Path::new(".").join(folder).canonicalize()?.join(name))
         }
@@ -170,7 +170,7 @@ impl Found {
         let mut folders = vec![(folder.to_owned(), name.to_owned())];
         while let Some((folder, name)) = folders.pop() {
             if let Err(error) = self.look(&folder, &name, &mut folders) {
-                // The others go all the same.
+                // Other directories are sent all the same.
                 self.left_out(&folder, &format!("it cannot be listed ({error})"));
             }
         }

@@ -48,7 +48,7 @@ impl Bar {
             bar.set_position(done);
             return;
         }
-        // Whoever finds it taken leaves the line to the other.
+        // If another thread holds the lock, it writes the line.
         let Ok(mut said) = self.said.try_lock() else {
             return;
         };

@@ -1,4 +1,4 @@
-//! The host, its interface, and the loop around them.
+//! The packet plane of `bentpipe tcp`: the host with our TCP, its TUN interface, and the loop that drives them.
 
 use super::stream::{Sink, Source, Stream};
 use super::{Common, variant};
@@ -25,11 +25,11 @@ use std::time::Duration;
 
 /// Handshakes under way and connections that wait, at a listener.
 const BACKLOG: usize = 128;
-/// For how long the end of a connection is waited for once all has arrived.
+/// How long the end of a connection is waited for once all data has arrived.
 const LINGER: Duration = Duration::from_secs(2);
 /// Between two rows of a trace.
 const TRACE: Duration = Duration::from_millis(10);
-/// Nothing is shown of what takes no longer.
+/// Progress is shown only of transfers that take longer than this.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two lines of progress.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -50,7 +50,7 @@ pub(super) struct Plane<'a> {
     sums: Sums,
 }
 
-/// Of all streams that are over.
+/// The totals of all streams that are over.
 #[derive(Default)]
 struct Sums {
     sent: u64,
@@ -61,7 +61,7 @@ struct Sums {
     connections: u64,
 }
 
-/// What is done for who connects: a file to send, or a file to write.
+/// What `serve` does for each client: the file to send, or the file to write.
 pub(super) type Service = (Option<PathBuf>, Option<Sink>);
 
 impl<'a> Plane<'a> {
@@ -109,7 +109,7 @@ impl<'a> Plane<'a> {
                 ..Settings::default()
             },
             recovery,
-            // As Linux: its delays and timeouts are those of a path, not of a paper.
+            // Timeouts are as in Linux, because the peers are real hosts and not those of a paper.
             min_rto: Duration::from_millis(200),
             rto_variance: Duration::from_millis(200),
             mss: u16::MAX,
@@ -156,7 +156,7 @@ impl<'a> Plane<'a> {
         Ok(())
     }
 
-    /// Serves `streams`, and who connects, until all is done; with `once` also a listener ends after the first.
+    /// Runs `streams`, and serves clients, until all is done. With `once` a listener ends after its first client.
     pub(super) fn run(
         mut self,
         mut streams: Vec<Stream>,
@@ -192,7 +192,7 @@ impl<'a> Plane<'a> {
                 !over
             });
             if let Some(why) = failed_why.take() {
-                // A server goes on with the others.
+                // The failure of one stream does not end a server.
                 if service.is_none() || once {
                     self.abort(&streams)?;
                     return Err(Failure::Run(why));
@@ -219,7 +219,7 @@ impl<'a> Plane<'a> {
         Ok(())
     }
 
-    /// Takes who has connected.
+    /// Accepts clients.
     fn accept(
         &mut self,
         streams: &mut Vec<Stream>,
@@ -230,7 +230,7 @@ impl<'a> Plane<'a> {
         };
         while let Some((id, tuple)) = self.driver.machine_mut().accept(listener) {
             if streams.is_empty() && self.sums.connections == 0 {
-                // What comes before the first connection is nobody's time.
+                // The time before the first connection is not measured.
                 self.began = self.driver.now();
             }
             let source = file.as_deref().map(Source::open).transpose().or_run()?;
@@ -241,7 +241,7 @@ impl<'a> Plane<'a> {
         Ok(())
     }
 
-    /// Why a connection ended before it should.
+    /// Reads the connections' events, and notes why one has failed.
     fn events(&mut self, streams: &[Stream], why: &mut Option<anyhow::Error>) {
         while let Some(event) = self.driver.machine_mut().event() {
             let Event::Connection(id, tcp::Event::Aborted(cause)) = event else {
@@ -275,7 +275,7 @@ impl<'a> Plane<'a> {
         self.turn(Duration::ZERO)
     }
 
-    /// A row of the trace, and a line of progress, when they are due.
+    /// Writes a row of the trace and a line of progress when they are due.
     fn tell(&mut self, streams: &[Stream]) -> Result<(), Failure> {
         let now = self.driver.now();
         let Some(stream) = streams.first() else {

@@ -1,5 +1,5 @@
-//! One connection with what it sends and where it writes; files are read and written by threads of their own, so that
-//! a pipe that stands still never keeps packets waiting.
+//! One connection with its source and its sink. Files are read and written by threads of their own, so that a blocked
+//! pipe never delays packets.
 
 use anyhow::Context;
 use bentpipe_base::Instant;
@@ -20,7 +20,7 @@ const CHUNK: usize = 1 << 16;
 /// Chunks that wait between a thread and the connection.
 const CHUNKS: usize = 16;
 
-/// What is to be sent.
+/// The file or standard input that is sent.
 pub(super) struct Source {
     input: Box<dyn Read + Send>,
 }
@@ -43,7 +43,7 @@ impl Source {
     }
 }
 
-/// Where what arrives goes.
+/// The file or standard output to which received bytes are written.
 pub(super) struct Sink {
     output: Box<dyn Write + Send>,
 }
@@ -63,7 +63,7 @@ impl Sink {
     }
 }
 
-/// What a thread that reads or writes met.
+/// The error that a reading or writing thread met, if any.
 type Trouble = Arc<Mutex<Option<io::Error>>>;
 
 /// Chunks of the source, and what the connection has not taken of one.
@@ -88,11 +88,11 @@ pub(super) struct Stream {
     reading: Option<Reading>,
     writing: Option<Writing>,
     trouble: Trouble,
-    /// There is a source, and its end is not told to the connection yet.
+    /// There is a source, and the connection has not been closed for sending yet.
     sends: bool,
     closed: bool,
     pub(super) received: u64,
-    /// The connection stood.
+    /// When the connection was established.
     pub(super) connected: Option<Instant>,
     /// Its counters and gauges when it was last looked at.
     pub(super) counters: Counters,
@@ -167,8 +167,8 @@ impl Stream {
         let Some(connection) = host.connection_mut(self.id) else {
             return true;
         };
-        // To close a connection that does not stand yet is to give it up, with all that was written to it (RFC 9293,
-        // section 3.10.4).
+        // The connection is closed only after its handshake, because closing it earlier would abandon it with all data
+        // written (RFC 9293, section 3.10.4).
         if self.reading.is_none() && self.sends && connection.state() != State::SynSent {
             self.sends = false;
             self.closed = true;
@@ -187,7 +187,7 @@ impl Stream {
         );
         let drained = connection.readable() == 0;
         if peer_done && drained && self.is_written() {
-            // End of the stream for the thread that writes.
+            // Dropping the channel tells the writing thread that the stream has ended.
             if let Some(writing) = &mut self.writing {
                 writing.chunks = None;
             }
@@ -198,7 +198,7 @@ impl Stream {
                 }
             }
         }
-        // Who sends is done when all is acknowledged, whether the peer closes or not.
+        // A sender is done when all data is acknowledged, whether the peer closes or not.
         let sent = self.closed && matches!(state, State::FinWait2);
         let over = matches!(state, State::TimeWait | State::Closed);
         (over && drained && self.is_written()) || (sent && self.writing.is_none())
@@ -215,7 +215,7 @@ impl Stream {
         if let Some(mut writing) = self.writing.take() {
             writing.chunks = None;
             if let Some(thread) = writing.thread.take() {
-                // It has noted what it met.
+                // The thread has noted its error, if it met one.
                 let _ = thread.join();
             }
         }
