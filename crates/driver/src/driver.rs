@@ -236,7 +236,7 @@ impl<M: Machine<Packet = Packet, Port = ()>> Driver<M> {
                 }
             }
             match rest {
-                // Nothing is gathered: it is the first.
+                // Nothing was gathered yet, so that this packet is the first.
                 Some(packet) => drop(self.segments.push(packet)),
                 None => return Ok(()),
             }

@@ -1,5 +1,5 @@
-//! Segments of one connection that follow each other go to the kernel as one packet (generic segmentation offload):
-//! one call and one passage through its stack for up to 64 kB.
+//! Gathers consecutive segments of one connection into one packet for the kernel (generic segmentation offload), so
+//! that up to 64 kB take one call and one passage through its stack.
 
 use bentpipe_wire::{
     Error, Flags, Ip, Packet, PartialChecksum, Segmentation, SegmentedProtocol, Tcp, Transport,
@@ -45,7 +45,7 @@ impl Segments {
             return Some(packet);
         };
         self.closed = packet.payload.len() < self.size || next.flags != Flags::ACK;
-        // The kernel sets these in the last segment alone.
+        // When the kernel cuts the packet up, it sets these flags in the last segment alone.
         if let Transport::Tcp(tcp) = &mut first.transport {
             tcp.flags = tcp.flags | next.flags;
         }

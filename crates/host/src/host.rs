@@ -1,4 +1,4 @@
-//! The host: what applications call, and the contract of a machine.
+//! The host: the calls of applications, and the [`Machine`] that drivers run.
 
 use crate::config::Config;
 use crate::counters::Counters;
@@ -23,7 +23,7 @@ use thiserror::Error;
 /// (Linux `TCP_MIN_SND_MSS`; CVE-2019-11479).
 const LEAST_PEER_MSS: u16 = 48;
 
-/// What happened.
+/// An event that the driver passes to the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// To a connection that the application holds. What happened before it was accepted is not told: who accepts a
@@ -279,8 +279,8 @@ impl Host {
         self.table.get_mut(id).map(|entry| &mut entry.connection)
     }
 
-    /// The application has done with a connection. It is closed; what was written is delivered still. Where bytes wait
-    /// that nobody read, or come, the peer hears so by a reset (RFC 2525, section 2.17).
+    /// Releases a connection that the application no longer needs. It is closed, and written bytes are still delivered.
+    /// If bytes wait unread, or arrive later, the peer gets a reset (RFC 2525, section 2.17).
     pub fn release(&mut self, id: ConnectionId, now: Instant) {
         let Some(entry) = self.table.get_mut(id) else {
             return;
@@ -333,7 +333,7 @@ impl Host {
         };
         let state = entry.connection.state();
         let over = match entry.owner {
-            // A reset has returned it to LISTEN.
+            // A reset during the handshake has returned the connection to LISTEN.
             Owner::Listener(_) => matches!(state, State::Listen | State::Closed),
             Owner::Nobody => matches!(state, State::Listen | State::Closed | State::TimeWait),
             Owner::Application => false,
@@ -356,7 +356,7 @@ impl Host {
         };
         let owner = entry.owner;
         if event == tcp::Event::Connected {
-            // A handshake's packets are short: that one was lost tells nothing of the path's MTU.
+            // Packets of the handshake are short, so that their loss tells nothing about the path's MTU.
             entry.timeouts = entry.connection.counters().timeouts;
             self.fit_path(id, now);
         }
@@ -399,7 +399,8 @@ impl Host {
         }
     }
 
-    /// Timeouts in a row, of segments larger than any path has to take, mean that the path swallows them.
+    /// Detects a path that drops large packets in silence: several timeouts in a row of segments larger than every path
+    /// must take (RFC 8899, section 4.3).
     fn watch_path(&mut self, id: ConnectionId, now: Instant) {
         let Some(entry) = self.table.get_mut(id) else {
             return;
@@ -466,8 +467,8 @@ impl Host {
         };
         let mut deadline = entry.connection.deadline();
         if entry.owner == Owner::Nobody {
-            // Neither a peer that never closes is waited for (Linux: `tcp_fin_timeout`), nor one that takes nothing (RFC
-            // 6429, section 4: a window that stays shut may end a connection).
+            // A connection that no application holds is not kept for a peer that never closes (Linux:
+            // `tcp_fin_timeout`), nor for one that takes nothing (RFC 6429, section 4).
             let closed = entry.connection.state() == State::FinWait2;
             let until = match entry.linger {
                 Some((same, until)) if same == closed => until,
@@ -575,7 +576,7 @@ pub(crate) fn largest_segment(mtu: u16, ip_header: u16) -> u16 {
     mtu.saturating_sub(ip_header + Tcp::BARE as u16).max(1)
 }
 
-/// Both sides know of it.
+/// Whether the handshake is complete.
 const fn is_synchronised(state: State) -> bool {
     !matches!(
         state,

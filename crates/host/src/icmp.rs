@@ -1,5 +1,5 @@
-//! What routers and hosts say of packets of ours. Anyone can forge it: only what is about bytes on their way is heard,
-//! and none of it ends a connection that stands (RFC 5927).
+//! Handles ICMP errors about packets of ours. Anyone can forge them, so only errors about bytes in flight are heard,
+//! and none of them ends an established connection (RFC 5927).
 
 use crate::Tuple;
 use crate::host::Host;
@@ -31,7 +31,7 @@ impl Host {
                 let (remote, mtu) = (tuple.remote.ip(), self.config.mtu);
                 let length = error.length.0;
                 self.paths.too_big(remote, told.0, length, mtu, now);
-                // It may not have known what was known before.
+                // The connection may not have heard yet what was already known of its path.
                 self.fit_path(id, now);
             }
             kind if entry.connection.state() == State::SynSent => {
@@ -43,7 +43,8 @@ impl Host {
                 entry.connection.give_up(cause);
                 self.wake(id);
             }
-            // RFC 5927, section 5.2: retransmissions find out.
+            // The error is ignored; if the peer cannot be reached, retransmissions will time out (RFC 5927, section
+            // 5.2).
             _ => {}
         }
     }

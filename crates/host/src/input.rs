@@ -1,4 +1,5 @@
-//! What arrives: to which connection, listener or nobody (RFC 9293, section 3.10.7).
+//! Processing of packets that arrive: finds the connection or listener that each belongs to, or answers for nobody (RFC
+//! 9293, section 3.10.7).
 
 use crate::host::{Event, Host};
 use crate::listener::ListenerId;
@@ -26,7 +27,7 @@ impl Host {
                     local: SocketAddr::new(local, tcp.destination),
                     remote: SocketAddr::new(remote, tcp.source),
                 };
-                // From itself to itself: a "land" attack. Nobody has port 0.
+                // A packet from an endpoint to itself is a "land" attack, and port 0 belongs to nobody.
                 if tuple.local == tuple.remote || tcp.source == 0 || tcp.destination == 0 {
                     self.counters.misdirected += 1;
                     return;
@@ -68,7 +69,8 @@ impl Host {
         let Some(entry) = self.table.get_mut(id) else {
             return;
         };
-        // The application has not let go of a connection that is over: what comes is for nobody, or for its successor.
+        // A connection that is over but still held by the application takes no packets; they are for nobody, or for a
+        // new connection.
         let over = entry.connection.state() == State::Closed;
         if over && entry.owner == Owner::Application {
             let tuple = entry.tuple;
@@ -77,7 +79,7 @@ impl Host {
         let connection = &entry.connection;
         let kept = connection.readable() == 0 && connection.expects(segment.seq);
         if crowded && !segment.payload.is_empty() && !kept && !segment.flags.contains(Flags::RST) {
-            // Room that was offered cannot be taken back; the peer sends this again.
+            // The data is dropped because memory is short, although the window allowed it; the peer sends it again.
             self.counters.payloads_dropped += 1;
             segment.payload = Payload::Absent;
             let (flags, ends) = (segment.flags.bits(), Flags::FIN | Flags::PSH);
@@ -133,14 +135,15 @@ impl Host {
             return;
         };
         if full || listener.is_full() {
-            // The client asks again; who waits may be accepted by then.
+            // The SYN is dropped. The client repeats it, and some waiting connection may have been accepted by then.
             self.counters.syns_dropped += 1;
             return;
         }
         let config = Arc::clone(&listener.config);
         if listener.is_crowded() {
             if after.is_some() {
-                // A cookie's number is not ours to choose: the old connection's remnant goes first.
+                // The number of a cookie cannot be chosen beyond the old connection's, so its TIME-WAIT entry is
+                // removed first.
                 self.counters.syns_dropped += 1;
                 return;
             }

@@ -1,4 +1,4 @@
-//! What all connections of a host hold together, and what follows where that is too much.
+//! Bounds the memory of all connections of a host together.
 
 use crate::host::Host;
 use crate::table::ConnectionId;

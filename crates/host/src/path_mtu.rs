@@ -72,18 +72,19 @@ impl PathMtus {
     ) -> Option<u16> {
         let before = self.get(remote, mtu, now);
         let told = match told {
-            // Not below what it is taken for by now: a burst of equal packets tells of one narrow link.
+            // The estimate is not lowered again for packets of the same length, because a burst of errors is about one
+            // narrow link.
             0 => PLATEAUS
                 .into_iter()
                 .find(|size| u64::from(*size) < length)?,
-            // It would have got through.
+            // A packet of this length would have passed, so the message is not believed.
             told if length <= told => return None,
             told => u16::try_from(told).unwrap_or(u16::MAX),
         };
         self.lower(remote, told.max(least(remote)), before, now)
     }
 
-    /// Full-sized packets vanish.
+    /// Lowers the estimate because full-sized packets are lost in silence.
     pub(crate) fn black_hole(&mut self, remote: IpAddr, mtu: u16, now: Instant) -> Option<u16> {
         let before = self.get(remote, mtu, now);
         let base = base(remote);

@@ -8,7 +8,7 @@ use siphasher::sip::SipHasher24;
 #[derive(Clone)]
 pub struct Secret([u8; 16]);
 
-/// What a hash is for: one key serves all, and no answer tells another.
+/// The purpose of a hash. It is hashed too, so that one key serves all purposes and no value reveals another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Purpose {
     SequenceNumber,
@@ -50,7 +50,7 @@ impl Secret {
 }
 
 impl core::fmt::Debug for Secret {
-    /// The key is not told.
+    /// The key is never printed.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str("Secret")
     }

@@ -83,7 +83,7 @@ impl TimeWaits {
             let answer = acknowledgement(&entry.closed, now);
             return Verdict::Opens(entry.closed.next, answer);
         }
-        // Two ends that answer each other's acknowledgements would never cease.
+        // A bare acknowledgement is not answered, because two ends in TIME-WAIT would answer each other without end.
         let ends = Flags::SYN | Flags::FIN;
         if segment.payload.is_empty() && flags.bits() & ends.bits() == 0 {
             return Verdict::Drop;

@@ -1,4 +1,4 @@
-//! From what the threads of a run saw to its figures.
+//! Makes the figures of a run from what its threads recorded.
 
 use crate::emulator::Report;
 use crate::flow::{Ended, Received, ReceivedEnd};
@@ -12,7 +12,7 @@ use bentpipe_sockets::tcp::Info;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What the threads saw.
+/// What the threads recorded.
 pub(crate) struct Watched {
     /// In the order of the scenario.
     pub(crate) ended: Vec<Ended>,
@@ -71,7 +71,7 @@ fn legs(looks: &[&Look]) -> Vec<Leg> {
     legs.collect()
 }
 
-/// What a flow's delay is not judged by: its beginning.
+/// The first part of a flow, whose samples do not count for its delay.
 const START: Duration = Duration::from_secs(5);
 
 /// By how much the sender's smoothed round-trip time exceeded propagation, sample by sample, in ms.
@@ -151,7 +151,7 @@ fn end(flow: &Flow, ended: &Ended, opened: Instant, limit: Instant) -> (End, Ins
         (ReceivedEnd::Finished, Amount::Bytes(_) | Amount::Segments(_)) => (End::Finished, last),
         (ReceivedEnd::Finished, Amount::Duration(time)) => (End::Finished, opened + time),
         (ReceivedEnd::CutOff, _) => {
-            // A connection that the sender could not even open is its story, not the clock's.
+            // If the sender could not open the connection, that is why the flow ended, and not the time limit.
             match &ended.sent.broken {
                 Some(why) if ended.received.connected.is_none() => {
                     (End::Failed(format!("the sender: {why}")), last)

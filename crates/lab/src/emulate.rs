@@ -25,8 +25,8 @@ pub(crate) fn spec(name: &str, link: &Link, seed: u64) -> Result<Spec, LabError>
     })
 }
 
-/// A twentieth of the shorter delay, where that is more than an emulator's own limit: what is late
-/// lengthens the path.
+/// The limit on lateness: a twentieth of the shorter delay, where that is more than the emulator's own limit, because
+/// late packets lengthen the path by that.
 fn lateness_limit(link: &Link) -> Duration {
     let shorter = link.forward.delay.min(link.reverse.delay);
     (shorter / 20).max(Spec::default().lateness_limit)

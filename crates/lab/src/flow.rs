@@ -108,7 +108,7 @@ struct Shared {
 pub(crate) struct Running {
     opened: Arc<OnceLock<Instant>>,
     progress: Arc<AtomicU64>,
-    /// A program's file has none of ours.
+    /// `None` for a program's file, which has no sockets of ours.
     sender: Option<JoinHandle<Sent>>,
     receiver: JoinHandle<Received>,
 }
@@ -296,7 +296,7 @@ impl Running {
     }
 }
 
-/// Why an end could not get its connection, or lost it.
+/// Why an end could not open its connection, or lost it.
 pub(crate) enum Lost {
     /// The time was up, or the run was stopped, first.
     TimeUp,

@@ -1,5 +1,5 @@
-//! Watching the legs of split flows: every 100 ms the state of each gateway's TCP towards each
-//! flow's receiver.
+//! Watches the legs of split flows: every 100 ms it records the state of each gateway's TCP towards each flow's
+//! receiver.
 
 use crate::flow::SAMPLE;
 use bentpipe_base::Instant;
@@ -76,7 +76,7 @@ impl Drop for Watch {
 }
 
 fn look(gateway: &str, diag: &mut Diag, traces: &[Trace], looks: &mut Vec<Look>) {
-    // A look that fails leaves a gap in the samples, no more.
+    // A failed look only leaves a gap in the samples.
     let Ok(connections) = diag.connections(States::CARRYING) else {
         return;
     };

@@ -28,7 +28,7 @@ pub(crate) struct Plan {
 }
 
 pub(crate) struct NodePlan {
-    /// Whether it carries what is not its own.
+    /// Whether the node forwards packets of others.
     pub(crate) forwards: bool,
     pub(crate) tcp: TcpSettings,
     pub(crate) routes: Vec<Route>,
@@ -38,7 +38,7 @@ pub(crate) struct NodePlan {
 pub(crate) struct FlowPlan {
     /// Where the opener connects to.
     pub(crate) to: SocketAddr,
-    /// What no TCP can exceed from sender to receiver.
+    /// The goodput that no TCP can exceed from sender to receiver.
     pub(crate) limit: Option<Rate>,
     /// What its sender's congestion control is told, if it asks.
     pub(crate) told: Option<Told>,
@@ -143,7 +143,7 @@ impl Atlas<'_> {
             .collect()
     }
 
-    /// What a full packet of `flow` carries beside content.
+    /// The bytes of a full packet of `flow` that are not content.
     fn header(&self, flow: &Flow) -> Bytes {
         match (flow.is_saratoga(), flow.amount) {
             (true, Amount::Bytes(size)) => self.scenario.ip.saratoga_header(size),

@@ -1,4 +1,4 @@
-//! Runs many independent runs side by side, and again alone what the company disturbed.
+//! Runs many independent runs side by side, and repeats alone those that the others disturbed.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -50,7 +50,7 @@ pub enum Event<'a, C, F> {
 /// Links emulated side by side on each processor. On two processors ten leave the emulators' p99
 /// lateness at 0.2 ms in the median run and take three and a half minutes for the demo.
 const JOBS_PER_PROCESSOR: usize = 5;
-/// More would wait for the longest runs alone.
+/// The most workers. More would only wait for the longest runs.
 const MOST_JOBS: usize = 24;
 
 /// How many runs go side by side where nobody says otherwise.
@@ -63,8 +63,7 @@ pub fn processors() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// How often an invalid run is tried again, alone: what disturbs a machine for long is no fault of
-/// the run, but what disturbs every try cannot be measured there.
+/// How often an invalid run is tried again, alone. If every try is disturbed, the machine cannot measure the run.
 const TRIES_ALONE: u32 = 2;
 
 /// Runs the cells of each group, one group after the other, in their order on `workers` threads, and the invalid

@@ -1,4 +1,4 @@
-//! What a run brings.
+//! The result of a run in the lab.
 
 use crate::emulator::{self, Report};
 use bentpipe_base::Bytes;

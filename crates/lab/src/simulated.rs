@@ -1,6 +1,6 @@
-//! What only the simulator has. Links are the same in the lab, but the TCP is the kernel's: a scenario that
-//! names another, or a proxy that is no real gateway, is refused, or its results would not
-//! be those of the scenario. `preset` and `tcp` of hosts tune the simulator's TCP and mean nothing here.
+//! Refuses scenarios that only the simulator can run. Links are the same in the lab, but the TCP is the kernel's, so a
+//! scenario that asks for another TCP, or for a proxy that is not a real gateway, would not get what it says. `preset`
+//! and `tcp` of hosts tune the simulator's TCP and mean nothing here.
 
 use crate::LabError;
 use bentpipe_scenario::{Amount, FlowKind, Scenario};

@@ -1,5 +1,5 @@
-//! Where a run takes place: a namespace for each node, joined by links, with addresses, routes and
-//! settings. Dropping it undoes everything.
+//! The network of a run: a namespace for each node, joined by links, with addresses, routes and settings. Dropping it
+//! undoes everything.
 
 use crate::LabError;
 use crate::plan::{NodePlan, Plan};
@@ -50,7 +50,7 @@ impl Stage {
         }
     }
 
-    /// Lays link `name` as the kernel's own wire.
+    /// Makes link `name` as a veth pair, without an emulator.
     pub(crate) fn lay(&mut self, name: &str, link: &Link, ip: Ip) -> Result<(), LabError> {
         let [near, far] = [0, 1].map(|end| VethEnd {
             netns: self.node(&link.ends[end]),

@@ -29,7 +29,7 @@ const MESSAGE: usize = 72;
 /// Where `struct inet_diag_sockid` is in a message, and how long it is.
 const ID: usize = 4;
 const ID_LENGTH: usize = 48;
-/// How many are ended by one message: their acknowledgements fit into the socket's buffer.
+/// How many connections are ended by one send, so that the acknowledgements fit into the socket's buffer.
 const AT_A_TIME: usize = 64;
 
 /// States of a connection, by the numbers of linux/tcp_states.h. Combine with `|`.
@@ -146,7 +146,7 @@ impl Diag {
                 answers += usize::from(kind == NLMSG_ERROR);
                 match refusal(body) {
                     None => ended += 1,
-                    // It has gone by itself.
+                    // The connection has ended by itself.
                     Some(error) if error.kind() == io::ErrorKind::NotFound => {}
                     Some(error) => refused = Some(error),
                 }
@@ -221,7 +221,7 @@ fn orphan(body: &[u8], ours: impl Fn(u32, IpAddr) -> bool) -> Option<[u8; HEADER
     Some(message)
 }
 
-/// What the buffers of a connection hold, if its mark is one of `ours`.
+/// The bytes in the buffers of a connection, if its mark is one of `ours`.
 pub(crate) fn buffers(body: &[u8], ours: impl Fn(u32) -> bool) -> Option<u64> {
     let (mut mark, mut held) = (0, 0);
     for (kind, value) in attributes(body.get(MESSAGE..)?) {
@@ -257,7 +257,7 @@ pub(crate) fn connection(body: &[u8]) -> Option<Connection> {
         mark: 0,
         unacknowledged: Bytes(u32_at(body, 60)?.into()),
         buffered: Bytes(0),
-        // The inode goes with the last descriptor.
+        // A socket has no inode once its last descriptor is closed.
         held: u32_at(body, 68)? != 0,
         info: Info::default(),
     };

@@ -1,4 +1,4 @@
-//! Folders for the time of a run.
+//! Temporary folders that are removed at the end of a run.
 
 use crate::owner::Owner;
 use core::ffi::CStr;
@@ -74,7 +74,7 @@ impl Drop for Folder {
 
 /// Removes `folder` with all that is in it, mounted there or not.
 pub(crate) fn remove(folder: &Path) -> io::Result<()> {
-    // Most are no mounts, and say so.
+    // For a folder that is no mount the unmounting fails, which does no harm.
     let _ = unmount(folder, UnmountFlags::DETACH);
     fs::remove_dir_all(folder)
 }
@@ -86,7 +86,7 @@ pub(crate) fn owned() -> io::Result<Vec<PathBuf>> {
     for entry in fs::read_dir(std::env::temp_dir())? {
         let entry = entry?;
         let named = entry.file_name().to_str().and_then(Owner::parse).is_some();
-        // Of the entry itself: what a link leads to is not ours.
+        // The metadata is that of the entry itself, because the target of a symbolic link is not ours.
         let own = |entry: &fs::DirEntry| {
             entry
                 .metadata()

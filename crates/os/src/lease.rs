@@ -1,4 +1,5 @@
-//! Leases: whether anybody writes to a file, and a moment in which nobody begins to (fcntl(2), F_SETLEASE).
+//! File leases (fcntl(2), F_SETLEASE): whether somebody has a file open for writing, and a short time in which nobody
+//! can open it so.
 
 use rustix::io::Errno;
 use std::io;
@@ -19,7 +20,7 @@ impl<'a> ReadLease<'a> {
     /// `WouldBlock` when somebody has it open for writing; `PermissionDenied` to who is neither its owner nor has
     /// CAP_LEASE.
     pub fn take(file: BorrowedFd<'a>) -> io::Result<Option<Self>> {
-        // Who waits makes the kernel send a signal: one that is ignored unless it is asked for.
+        // The kernel sends a signal when somebody waits for the lease; this one is ignored by default.
         control(file, F_SETSIG, libc::SIGURG)?;
         match control(file, libc::F_SETLEASE, libc::F_RDLCK) {
             Ok(_) => Ok(Some(Self(file))),

@@ -1,4 +1,4 @@
-//! How many descriptors this process may have, and has; and the memory that there is.
+//! The file descriptors that this process may have and has, and the memory of the machine.
 
 use bentpipe_base::Bytes;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

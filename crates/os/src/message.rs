@@ -1,5 +1,5 @@
-//! Netlink messages, bare (netlink(7), linux/netlink.h): for the questions that
-//! `netlink-packet-route` has no words for.
+//! Builds and parses plain netlink messages (netlink(7), linux/netlink.h), for requests that `netlink-packet-route`
+//! does not support.
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, netlink, socket_with};
 use std::io;

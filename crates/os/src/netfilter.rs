@@ -1,4 +1,4 @@
-//! Messages to netfilter's subsystems (linux/netfilter/nfnetlink.h), bare.
+//! Builds plain messages to netfilter's subsystems (linux/netfilter/nfnetlink.h).
 
 use crate::message::{self, HEADER, NLMSG_ERROR, message, refusal};
 use rustix::net::{RecvFlags, SendFlags, netlink, recv, send};
@@ -48,7 +48,7 @@ pub(crate) fn request(socket: impl AsFd, messages: &[u8]) -> io::Result<()> {
             Ok((length, _)) => length,
             Err(rustix::io::Errno::AGAIN) => return result.and(overrun),
             Err(rustix::io::Errno::INTR) => continue,
-            // Some of the answers are lost; an error among those that are left tells more.
+            // Some of the answers are lost; an error among the others is more precise than this one.
             Err(errno @ rustix::io::Errno::NOBUFS) => {
                 overrun = Err(errno.into());
                 continue;

@@ -37,9 +37,9 @@ pub struct Netns {
     file: Arc<File>,
     netlink: OnceLock<Netlink>,
     name: Option<String>,
-    /// Of one that we made; its drop unmounts and removes the name.
+    /// The name of a namespace that we made; its drop unmounts and removes it.
     bound: Option<mount::Bound>,
-    /// Of one that we made: it shows that we live.
+    /// The sign in a namespace that we made that this process lives.
     _presence: Option<Presence>,
 }
 

@@ -1,10 +1,10 @@
-//! Packets that wait for our word: the receiving end of netfilter's queues (NFQUEUE;
-//! linux/netfilter/nfnetlink_queue.h).
+//! The receiving end of netfilter's queues (NFQUEUE; linux/netfilter/nfnetlink_queue.h): packets wait in the kernel
+//! until we give a verdict.
 //!
-//! What sends packets here is a rule, [`crate::nft::HoldTable`]. A queue is open: what it cannot
-//! hold, and everything while nobody has it, goes on as if there were no rule. When its socket
-//! closes, the packets that wait are dropped. So they are, in all queues of the namespace, when any base chain or
-//! other hook of netfilter goes from it (`nf_hook_drop`): the kernel says so when their verdicts come, [`Queues::gone`].
+//! Rules send packets here ([`crate::nft::HoldTable`]). Queues fail open: packets that do not fit, and all packets
+//! while no program has the queue, go on as if there were no rule. When the queue's socket closes, the waiting packets
+//! are dropped. The kernel also drops them, in all queues of the namespace, whenever any base chain or other netfilter
+//! hook is unregistered (`nf_hook_drop`); it reports that when their verdicts come ([`Queues::gone`]).
 //!
 //! Own code rather than the `nfq` crate (0.2.5, of 2023): that has 1,700 lines, mostly generated
 //! bindings read by unsafe casts, keeps the whole receive buffer of each packet that waits, and
@@ -74,7 +74,7 @@ pub struct Queues {
 pub struct Waiting<'a> {
     /// The queue it is in, counted from the first of the range.
     pub queue: u16,
-    /// By which it is called in that queue.
+    /// The packet's id in that queue.
     pub id: u32,
     /// The packet from its IP header on; at most its first 512 bytes.
     pub packet: &'a [u8],
@@ -83,14 +83,14 @@ pub struct Waiting<'a> {
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is gone.
+    /// The packet is dropped.
     Drop,
-    /// It goes on behind the rule that held it.
+    /// The packet goes on behind the rule that held it.
     Pass,
-    /// It goes on with this mark.
+    /// The packet goes on with this mark.
     PassMarked(u32),
-    /// It goes on behind the hook that the rule is in: none of that hook's later chains is asked, whose ever they
-    /// are (NF_STOP, which nothing but a queue's reader can say).
+    /// The packet leaves the hook and skips all of its later chains, whoever made them (NF_STOP, a verdict that only
+    /// the reader of a queue can give).
     PassHook,
 }
 
@@ -105,12 +105,12 @@ impl Verdict {
     }
 }
 
-/// What is seen of packets that wait.
+/// How much of each packet the kernel passes to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum View {
     /// Their headers; those of GSO one by one.
     Headers,
-    /// Nothing but that they are there.
+    /// Only that they are there.
     Nothing,
 }
 
@@ -215,7 +215,7 @@ impl Queues {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {}
-                // What waits waits on: the socket stays readable.
+                // The packets keep waiting, and the socket stays readable.
                 Err(error) if error.kind() == io::ErrorKind::OutOfMemory => return Ok(0),
                 result => return result.map(|()| self.lengths.len()),
             }
@@ -235,7 +235,7 @@ impl Queues {
             let length = *self.lengths.get(self.read)?;
             let message = &self.slots[self.read * SLOT..][..length];
             self.read += 1;
-            // Others are of packets that had gone.
+            // Other messages are errors about packets that were gone.
             if is_packet(message)
                 && let Some(waiting) = waiting(message, self.first)
             {

@@ -1,4 +1,4 @@
-//! Who made a thing: the owner's name that every namespace, nft table and interface of ours carries.
+//! The owner of a thing outside the process, whose name every namespace, nft table and interface of ours carries.
 //!
 //! An owner is a process: its pid and the time it started (field 22 of `/proc/PID/stat`, see
 //! proc(5)), because a pid alone comes round again. A thing is swept ([`crate::sweep`]) when its

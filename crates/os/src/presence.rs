@@ -1,11 +1,10 @@
-//! A sign that a process of ours lives, for those who cannot see it.
+//! Shows that a process of ours lives, to processes in other pid namespaces that cannot see it.
 //!
-//! A pid says nothing in another pid namespace: a container with the host's network sees none of the
-//! host's processes, and would take their rules and tables for those of the dead. So whoever makes
-//! something in a network namespace holds a socket there as long as it lives, whose name in the abstract
-//! namespace of unix(7), which belongs to the network namespace, carries its [`Owner`]. The kernel lists
-//! these names, and closes the socket with the process. Somebody else can take such a name too: then
-//! something of ours is left where it is, no more.
+//! A container with the host's network sees none of the host's processes, and would take their rules and tables for
+//! leftovers of dead ones. So a process that makes something in a network namespace holds a socket there as long as it
+//! lives. The socket's name in the abstract namespace of unix(7), which belongs to the network namespace, carries the
+//! process's [`Owner`]. The kernel lists these names, and closes the socket with the process. If somebody else takes
+//! such a name, the worst result is that a leftover of ours is not removed.
 
 use crate::owner::Owner;
 use std::collections::HashSet;

@@ -1,4 +1,5 @@
-//! A process of somebody else, held by a descriptor (pidfd_open(2)), so that no other that has its number since is meant.
+//! Another process, held by a descriptor (pidfd_open(2)), so that it is not confused with a later process of the same
+//! pid.
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt;

@@ -42,12 +42,13 @@ pub fn realtime(priority: u8) -> io::Result<()> {
 
 /// Gives the calling thread, and threads it starts, less of a busy processor than others (nice 10).
 pub fn yield_to_others() {
-    // Refused only to who asks for more than its share.
+    // The kernel refuses this only to callers that ask for more than their share.
     let _ = rustix::process::nice(10);
 }
 
-/// Leaves signals to the other threads. A call that a signal meets may fail with what else means that there
-/// is nothing to do: tcp(7) then says so of a stream that stands before an urgent byte.
+/// Blocks all signals in the calling thread, so that other threads handle them. A call that a signal interrupts may
+/// fail with an error that otherwise means that there is nothing to do, for instance a read from a stream that stands
+/// before an urgent byte (tcp(7)).
 pub fn leave_signals_to_others() {
     // SAFETY: a sigset_t is plain bits, filled before it is read, and outlives both calls.
     unsafe {

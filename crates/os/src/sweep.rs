@@ -1,7 +1,7 @@
-//! What a killed process left behind, removed.
+//! Removes what killed processes of ours left behind.
 //!
-//! Most of what we make goes with us without any help: owner tables, TUN interfaces, BPF links. What
-//! stays is named after its owner and found again here:
+//! The kernel removes most of what we make when the process ends: owner tables, TUN interfaces, BPF links. The rest is
+//! named after its owner, and found again here:
 //!
 //! | thing | where the owner stands |
 //! |---|---|
@@ -12,9 +12,9 @@
 //! | policy rule and its route | table number and metric: see [`crate::netlink::Diversion`] |
 //! | connections of a gateway that nobody holds any more | their mark, which no listener has |
 //!
-//! A thing is removed only when its owner is dead: no running process has both its pid and its start
-//! time, and in the network namespace that the thing is in (of a folder: by its lock) no process shows
-//! that it lives, for it may be in another pid namespace. What carries no name of ours is never touched.
+//! A thing is removed only when its owner is dead: no running process has both its pid and its start time, and no
+//! process shows by a socket in the thing's network namespace ([`crate::presence`]), or by the lock of a folder, that
+//! it lives in another pid namespace. What carries no name of ours is never touched.
 
 use crate::diag::{Diag, States};
 use crate::folder;
@@ -114,10 +114,11 @@ pub fn sweep() -> Report {
     report
 }
 
-/// Ends what is left of the connections of gateways that have ended, in the namespace of `diag`; says how many those
-/// are. Before the kernel forwards a packet it looks for a socket of its addresses and ports, and drops it
-/// where there is one: new connections of the same four numbers would wait for the end of TIME_WAIT. Where
-/// another program has such a mark its connections stay: they are at an address of this machine, and a gateway's never.
+/// Ends what is left of the connections of ended gateways in the namespace of `diag`, and returns their number. Before
+/// the kernel forwards a packet it looks for a socket with its addresses and ports, and drops the packet where there is
+/// one, so that a new connection with the same addresses and ports would wait for the end of TIME_WAIT. Connections of
+/// other programs that have such a mark are left alone: they are at an address of this machine, which a gateway's never
+/// are.
 ///
 /// # Errors
 /// Where the kernel cannot end connections, or without CAP_NET_ADMIN.
@@ -135,7 +136,7 @@ pub fn end_connections(diag: &mut Diag) -> io::Result<usize> {
     })
 }
 
-/// Those who show that they live in a network namespace.
+/// The owners that show that they live in a network namespace.
 struct Living(HashSet<Owner>);
 
 impl Living {
@@ -155,7 +156,7 @@ fn is_unknown(name: &str) -> bool {
 fn is_inhabited(name: &str) -> io::Result<bool> {
     match Netns::open(name).and_then(|netns| netns.run(present)) {
         Ok(living) => Ok(!Living(living?).have_abandoned(name)),
-        // Only a name, with no namespace bound to it (yet, or any more).
+        // The file is only a name, with no namespace bound to it yet or any more.
         Err(NetnsError::Open { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
             Ok(false)
         }
@@ -248,7 +249,7 @@ fn sweep_interfaces(netlink: &Netlink, living: &Living, report: &mut Report) {
         }
         match netlink.delete_link(&link.name) {
             Ok(()) => report.interfaces.push(link.name),
-            // The other end of a pair just removed.
+            // The interface was the other end of a pair that was just removed.
             Err(NetlinkError::NoInterface(_)) => {}
             Err(error) => report.failures.push(error.to_string()),
         }

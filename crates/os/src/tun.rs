@@ -1,4 +1,4 @@
-//! TUN interfaces: the kernel routes packets into one, and a program reads and writes them whole.
+//! TUN interfaces: the kernel routes packets into the interface, and a program reads and writes whole packets.
 //!
 //! A port of the emulator and the packet plane. Packets are bare IP (no packet-information header), at most the MTU
 //! long and with good checksums, unless offloads are announced ([`TunConfig::offloads`]). The interface lives as long as the value: when the descriptor closes, also by a kill,

@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Above ordinary threads, below the kernel's own interrupt threads (50).
+/// The thread's real-time priority: above ordinary threads, below the kernel's interrupt threads (50).
 const PRIORITY: u8 = 20;
 /// Packets read or written in a row before the other side gets its turn.
 const BATCH: usize = 64;
-/// Busy, the thread wakes up no more often than this.
+/// The least time between two wake-ups of a busy thread.
 const QUANTUM: Duration = Duration::from_micros(100);
 /// Between two probes.
 const PROBE_INTERVAL: Duration = Duration::from_millis(20);
@@ -80,7 +80,7 @@ impl Engine {
             lateness: Histogram::default(),
             probes: Histogram::default(),
             next_probe: Instant::ZERO,
-            // Of a short delay it would be too much: at most 1%.
+            // With a short delay that would be too long, so it is at most 1% of it.
             quantum: QUANTUM.min(shortest_delay / 100),
             woke: Instant::ZERO,
             moved: 0,
@@ -90,7 +90,7 @@ impl Engine {
     }
 
     fn register(&self) -> io::Result<()> {
-        // Edges only: ports are read until they are empty, and neither timer nor bell is ever read.
+        // Events are edge-triggered: ports are read until they are empty, and neither timer nor bell is ever read.
         for (gate, token) in self.gates.iter().zip(0..) {
             self.epoll
                 .add(&gate.tun, token, Interest::READ | Interest::EDGE)?;

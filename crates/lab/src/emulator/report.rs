@@ -25,13 +25,13 @@ pub struct Report {
     /// Processor time of its thread: its own, and the kernel's work on packets that it writes.
     #[serde(rename = "cpu_ms", serialize_with = "milliseconds")]
     pub cpu: Duration,
-    /// Of every delivered packet: time of the write less the time at which the link had it arrive.
+    /// The lateness of every delivered packet: when it was written, less when the link had it arrive.
     pub lateness: Lateness,
-    /// Of wake-ups that no packet asked for, 50 a second: what a packet would have met.
+    /// The lateness of 50 wake-ups a second without a packet, which a packet would have suffered then.
     pub probes: Lateness,
-    /// What A sent.
+    /// The packets that A sent.
     pub from_a: Traffic,
-    /// What B sent.
+    /// The packets that B sent.
     pub from_b: Traffic,
     /// The port at A.
     pub port_a: Port,

@@ -30,7 +30,7 @@ const LOOK: Duration = Duration::from_millis(5);
 const START: Duration = Duration::from_secs(20);
 /// How long a client may take to end when the file is there; Saratoga's hears out its peer.
 const END: Duration = Duration::from_secs(15);
-/// What is quoted of what a program said.
+/// How much of a program's output a message quotes.
 const LINES: usize = 5;
 
 /// Where a flow's file goes from and to.
@@ -244,7 +244,7 @@ fn said(folder: &Folder, log: &str) -> String {
     }
 }
 
-/// How a file came.
+/// How the transfer of a file ended.
 enum Arrival {
     Whole,
     CutOff,

@@ -1,4 +1,4 @@
-//! The receiving end: counts, notes when, and checks every byte.
+//! The receiving end of a flow: counts the bytes, records when they came, and checks each.
 
 use super::wait::Wait;
 use super::{Lost, SAMPLE, Shared};
@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 pub(crate) struct Received {
     /// Bytes received, all of them right.
     pub(crate) bytes: u64,
-    /// When the connection stood.
+    /// When the connection was established.
     pub(crate) connected: Option<Instant>,
     /// When the last byte came.
     pub(crate) last: Option<Instant>,
@@ -31,7 +31,7 @@ pub(crate) enum End {
     Finished,
     /// The run was over first.
     CutOff,
-    /// The connection broke, or carried what was not sent.
+    /// The connection failed, or delivered wrong bytes.
     Failed(String),
 }
 

@@ -1,4 +1,4 @@
-//! The sending end: keeps the socket full and notes the state of its TCP.
+//! The sending end of a flow: keeps the socket full, and records the state of its TCP.
 
 use super::wait::Wait;
 use super::{Lost, SAMPLE, Shared};
@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(1);
 /// What the sender saw.
 #[derive(Debug, Default)]
 pub(crate) struct Sent {
-    /// When the connection stood.
+    /// When the connection was established.
     pub(crate) connected: Option<Instant>,
     /// The congestion control in use.
     pub(crate) control: Option<String>,
@@ -27,7 +27,7 @@ pub(crate) struct Sent {
     /// When the receiver's TCP, or a gateway's in its place, had acknowledged all of it; `None` where
     /// that did not happen, or the flow has no end of its own.
     pub(crate) acknowledged: Option<Instant>,
-    /// What broke it, if anything did before its time was up.
+    /// The error that ended it, if there was one before its time was up.
     pub(crate) broken: Option<String>,
 }
 
@@ -107,8 +107,8 @@ impl Shared {
         }
     }
 
-    /// A flow that lasts a time ends with its receiver: were the sender to end it by the clock, the
-    /// receiver might see the reset first.
+    /// A flow that lasts for a set time is ended by its receiver. If the sender ended it by the clock, the receiver
+    /// might see the reset first.
     fn send_on(&self, now: Instant) -> Result<(), Lost> {
         let by_time = matches!(self.amount, Amount::Duration(_));
         let over = match by_time {

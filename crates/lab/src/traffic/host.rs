@@ -1,4 +1,4 @@
-//! One host of the traffic: all that it sends and reads, on one thread.
+//! One host of the cross traffic, which sends and receives all of its transfers on one thread.
 
 use crate::flow::{SAMPLE, SocketSettings};
 use bentpipe_base::{Bytes, Instant};
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// The token of the listener; flows have their index, and what is read the numbers behind.
 const LISTENER: u64 = u64::MAX;
-/// What transfers carry: nobody looks at it.
+/// The bytes of transfers, which nobody checks.
 static CONTENT: [u8; 64 * 1024] = [0; 64 * 1024];
 
 /// One transfer after another.
@@ -191,7 +191,7 @@ impl Host {
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(e) if socket::is_exhausted(&e) => return Err(e),
-                // It was reset meanwhile; its sender knows.
+                // The connection was reset before it was accepted, which its sender notices itself.
                 Err(_) => {}
             }
         }

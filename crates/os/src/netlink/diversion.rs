@@ -14,23 +14,23 @@ use std::sync::{Mutex, PoisonError};
 /// transparent interception (the other half marks them: `tproxy` in [`crate::nft`]). Removed when
 /// dropped, swept after a kill.
 ///
-/// Only packets that come in: the kernel also asks its rules where the source of such a packet would be
-/// answered, and with `net.ipv4.conf.*.src_valid_mark` it asks by the packet's mark. Told that every host is this
-/// machine, it would take all sources for forged ones. Such a question, like all that this machine
-/// asks for itself, has `lo` for its interface, and skips the rule.
+/// The rule is for packets that come in only. The kernel also asks its rules how it would reach the source of such a
+/// packet, and with `net.ipv4.conf.*.src_valid_mark` it does so with the packet's mark. If the answer were that every
+/// host is this machine, it would take all sources for forged ones. Such a look-up, like all of this machine's own, has
+/// `lo` for its interface, and skips the rule.
 ///
 /// The rules stand before all others but that of the local table: one before them would send the packets elsewhere.
 #[derive(Debug)]
 #[must_use = "packets are no longer diverted when it is dropped"]
 pub struct Diversion {
-    // In this order: dropped rules first.
+    // Fields are dropped in this order, rules first.
     rules: Mutex<Vec<Diverting>>,
     routes: Vec<RouteGuard>,
     table: Table,
     mark: Mark,
     /// The highest priority that the first of a family's rules takes.
     highest: u32,
-    /// Last: a sweep elsewhere spares what is of the living.
+    /// This is dropped last, because a sweep elsewhere spares things whose owner lives.
     _presence: Presence,
 }
 
@@ -38,7 +38,7 @@ pub struct Diversion {
 #[derive(Debug)]
 #[must_use = "packets are no longer turned back when it is dropped"]
 pub struct TurnedBack {
-    // In this order: a rule always finds the route that tells its owner.
+    // Fields are dropped in this order, so that a rule always finds the route that tells its owner.
     _rule: RuleGuard,
     _route: RouteGuard,
     _presence: Presence,
@@ -50,7 +50,7 @@ struct Diverting {
     family: Family,
     /// The priority of the first.
     first: u32,
-    // The diverting one first: each goes before the ones that it needs.
+    // The diverting rule comes first, so that each rule is removed before those that it needs.
     rules: Vec<RuleGuard>,
 }
 

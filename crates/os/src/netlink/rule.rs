@@ -106,10 +106,10 @@ impl fmt::Display for Mark {
 pub enum RuleAction {
     /// They are routed by its table.
     Lookup,
-    /// Where the question comes from this machine itself and not from a packet that came in (`iif lo`), the rules
-    /// go on with those of this priority, which must be a later one.
+    /// Look-ups by this machine itself, not by a packet that came in (`iif lo`), continue with the rules of this later
+    /// priority.
     SkipTo(u32),
-    /// Nothing: it is a place for others to skip to.
+    /// It does nothing; it is a target for other rules to skip to.
     Nothing,
 }
 
@@ -122,7 +122,7 @@ pub struct Rule {
     pub mark: Option<Mark>,
     /// What it does with them.
     pub action: RuleAction,
-    /// Where they are routed; of those that route nothing, it tells the owner.
+    /// The table by which the packets are routed. In rules that route nothing it tells the owner.
     pub table: Table,
     /// Its place among the rules: the lowest number is tried first; the local table stands at 0, the
     /// main table at 32766.
@@ -131,7 +131,7 @@ pub struct Rule {
 
 /// RT_TABLE_LOCAL, as a rule's header has it.
 pub(super) const LOCAL_TABLE: u8 = 255;
-/// The interface of what this machine itself asks.
+/// The interface of look-ups by this machine itself.
 const LOOPBACK: &str = "lo";
 
 impl Rule {
@@ -288,8 +288,8 @@ impl Netlink {
         Ok(found)
     }
 
-    /// The rules of others that ask by what interface a packet came, or for its mark, as ip-rule(8) would write them:
-    /// what this machine sends for somebody else goes another way by them than what it forwards.
+    /// Rules of others that match the interface of arrival or the mark, as ip-rule(8) would write them. By such rules
+    /// packets that this machine sends for a client take another way than packets that it forwards.
     ///
     /// # Errors
     /// Fails when the kernel does not answer.

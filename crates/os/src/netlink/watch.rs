@@ -1,6 +1,6 @@
-//! A watch on what a [`super::Diversion`] rests on, which anybody with the right to can take away: `ip
-//! rule flush`, a network manager that starts again and removes what it does not know, an interface
-//! that goes down (its routes go without a word of their own).
+//! Watches the rules and routes of a [`super::Diversion`], which others may remove: `ip rule flush`, a network manager
+//! that restarts and removes what it does not know, or an interface that goes down, whose routes go without a
+//! notification.
 
 use super::Table;
 use crate::message::{attributes, message, open, u32_at};
@@ -8,8 +8,8 @@ use rustix::net::{RecvFlags, recv};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// linux/rtnetlink.h: what may take a rule or route of ours along. (A first address of IPv6 tells that it was
-/// switched on again, before which there was no route of ours.)
+/// The messages (linux/rtnetlink.h) about changes that may remove a rule or route of ours. A first IPv6 address tells
+/// that IPv6 was switched on again, before which there could be no route of ours.
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
 const RTM_NEWADDR: u16 = 20;
@@ -71,7 +71,7 @@ impl Watch {
 
 fn concerns(kind: u16, body: &[u8], table: Table) -> bool {
     match kind {
-        // A new rule may come before ours, and one that goes may leave room for them.
+        // A new rule may stand before ours, and a removed one may leave room for ours to move up.
         RTM_NEWLINK | RTM_DELLINK | RTM_NEWADDR | RTM_DELADDR | RTM_NEWRULE | RTM_DELRULE => true,
         RTM_DELROUTE => {
             let mut attributes = attributes(body.get(BODY..).unwrap_or_default());

@@ -63,7 +63,7 @@ pub fn spawn_bound(mut command: Command) -> io::Result<Child> {
 
 struct Request {
     command: Command,
-    /// Of the thread that asks.
+    /// The namespace of the thread that asks.
     namespace: File,
     answer: SyncSender<io::Result<Child>>,
 }
@@ -95,7 +95,7 @@ fn spawn_all(requests: &Receiver<Request>) {
         if let Err(unheard) = answer.send(child)
             && let Ok(mut child) = unheard.0
         {
-            // Nobody waits for it any more.
+            // The asking thread no longer waits for the child.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -126,7 +126,7 @@ pub(crate) fn end_processes(namespace: &Metadata) {
         if own.is_ok_and(|own| (own.dev(), own.ino()) == (namespace.dev(), namespace.ino()))
             && let Some(pid) = rustix::process::Pid::from_raw(pid)
         {
-            // It may be gone already.
+            // The process may have ended already.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
     }

@@ -11,8 +11,8 @@ use std::os::fd::OwnedFd;
 const GET: u16 = NFTABLES << 8 | 16;
 const ID: u16 = 1;
 
-/// The number of nft's rules in the namespace that it was opened in, which each change moves, whose ever it is. What
-/// packets add to sets moves nothing.
+/// Reads the generation number of nft's rules in the namespace that it was opened in. Each change to rules increases
+/// the number, whoever makes it; elements that packets add to sets do not.
 #[derive(Debug)]
 pub struct Generation(OwnedFd);
 

@@ -54,7 +54,7 @@ const ACCEPT: u32 = 1;
 /// The index of `lo` in every namespace.
 const LOOPBACK: u32 = 1;
 
-/// Of a buffer for sending, for what the kernel adds to a message.
+/// The part of a send buffer that is left for what the kernel adds to a message.
 const HEADROOM: usize = 4096;
 
 /// How a rule says "wait in that queue".
@@ -66,7 +66,7 @@ enum Way {
     Target,
 }
 
-/// Where in their way packets are held.
+/// The hook in which packets are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
     /// Those that are for this machine.
@@ -86,7 +86,7 @@ pub struct Holding<'a> {
     pub place: i32,
     /// Packets of this priority (`meta priority`) wait in the queue of this number.
     pub queues: &'a [(u32, u16)],
-    /// So do packets with such a mark.
+    /// Packets with such a mark wait in the queue too.
     pub marked: Option<(Mark, u16)>,
     /// Packets with this mark are looped.
     pub looped: Option<Mark>,
@@ -106,14 +106,16 @@ impl HoldTable {
     pub fn load(families: &[TableFamily], holding: &Holding<'_>) -> Result<Self, NftError> {
         let owner = Owner::current()?;
         let attempt = |way| {
-            // A batch that fails with a chain in a hook has that chain go again, and all that waits in any queue of the
-            // namespace with it: first it is seen without hooks what the kernel has.
+            // If a batch fails that has put a chain into a hook, the kernel removes that chain again and drops all
+            // packets that wait in any queue of the namespace. So the batch is first tried with chains that are in no
+            // hook.
             let trial = Holding {
                 queues: holding.queues.get(..1).unwrap_or_default(),
                 ..*holding
             };
-            // Another name each time: a program that is being started just now has the socket of the table before still,
-            // which is its owner and nobody else's until that is closed everywhere.
+            // The table gets another name each time. A program that is just being started still holds a copy of the
+            // earlier table's socket, and until all copies are closed that table exists and only its owner can change
+            // it.
             let name = || owner.unique_name("hold");
             Self::send(&batch((way, false), families, &name(), &trial))?;
             Self::send(&batch((way, true), families, &name(), holding))
@@ -139,8 +141,8 @@ impl HoldTable {
     }
 }
 
-/// Nothing in it asks for an acknowledgement: those of a thousand rules would overrun the socket. What fails is
-/// told of anyhow, and then nothing of the batch is done. Unless its chains are `hooked` no packet ever comes to them.
+/// The batch asks for no acknowledgements, because those of a thousand rules would overrun the socket. Errors are
+/// reported all the same, and then nothing of the batch is done. No packet reaches its chains unless they are `hooked`.
 fn batch(
     (way, hooked): (Way, bool),
     families: &[TableFamily],

@@ -1,4 +1,4 @@
-//! A running `nft -i`, and how to know what became of a command.
+//! Runs an interactive nft (`nft -i`), and finds out whether each command succeeded.
 //!
 //! nft executes its standard input line by line, says nothing of success (its standard output is
 //! buffered besides), and writes errors to standard error, unbuffered. So each command goes between

@@ -1,4 +1,5 @@
-//! Rules of an operator that treat what this machine sends for somebody else unlike what it forwards.
+//! Surveys the operator's rules for those that would treat packets that a gateway sends for a client unlike packets
+//! that it forwards.
 
 mod local;
 
@@ -21,11 +22,10 @@ pub struct Survey {
     /// Rules that translate source addresses for a mark or the interface of arrival, which what this machine itself
     /// sends has not.
     pub translating: Vec<String>,
-    /// Chains that let nothing into this machine, or nothing of its own out, unless a rule says so, and have none that
-    /// lets marks of gateways by.
+    /// Input or output chains that drop by default, and have no rule that accepts marks of gateways.
     pub closing: Vec<String>,
-    /// Rules that may drop or refuse packets of TCP that are for this machine, or its own, with no rule before them that
-    /// lets marks of gateways by. Of what the older iptables has only that there may be such rules is known.
+    /// Rules in input or output chains that may drop or refuse packets of TCP, with no rule before them that accepts
+    /// marks of gateways. Of the legacy iptables it is only known whether there may be such rules.
     pub refusing: Vec<String>,
 }
 
@@ -84,7 +84,7 @@ fn listing() -> Result<String, NftError> {
         poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&patience))
     });
     if !matches!(ended, Ok(1..)) {
-        // It may have ended this moment.
+        // nft may have ended at this moment.
         let _ = child.kill();
         let _ = child.wait();
         return Err(NftError::Silent {
@@ -150,7 +150,7 @@ fn read(listing: &str) -> Survey {
 }
 
 impl Survey {
-    /// What there is of it in one table.
+    /// Adds what one table has of such rules.
     fn take(&mut self, table: &str, chains: &[Chain<'_>]) {
         let name = table.split_whitespace().nth(1).unwrap_or_default();
         if Owner::parse(name).is_some() {
@@ -171,7 +171,7 @@ impl Survey {
             if own && !local::lets_by(chains, place) && (hook.contains("policy drop") || last) {
                 self.closing.push(format!("{table} {}", chain.name));
             }
-            // Where a chain without a hook is jumped from is not looked into.
+            // It is not examined from where a chain without a hook is reached.
             let (jumps, here) = (translates(&chain), any && chain.hook.is_none());
             let asks = |rule: &&&str| {
                 is_translation(rule, jumps) && (jumps || here) && asks_for_what_a_dial_lacks(rule)
@@ -183,7 +183,7 @@ impl Survey {
     }
 }
 
-/// Whether a rule asks for nothing and lets nothing by.
+/// Whether a rule has no condition and accepts nothing.
 fn refuses(rule: &str) -> bool {
     let mut words = rule.split_whitespace();
     while let Some(word) = words.next() {

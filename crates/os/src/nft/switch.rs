@@ -14,12 +14,11 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-/// How long a position stands without being held again. Less than a second, after which TCP sends a
-/// SYN again (RFC 6298 section 2): a connection that begins while the holder hangs is delayed by no
-/// more than that.
+/// How long a position lasts without being held again. It is less than the second after which TCP repeats a SYN (RFC
+/// 6298, section 2), so that a connection that begins while the holder hangs is delayed by one repetition at most.
 pub const LIFE: Duration = Duration::from_millis(800);
 
-/// Before everybody else's chains, also those that drop what they do not know.
+/// The priority, before all other chains, because one of them might drop the datagrams.
 const PLACE: i32 = -1000;
 
 /// The holder's side of the switch.
@@ -27,7 +26,7 @@ const PLACE: i32 = -1000;
 pub struct Switch {
     hold: UdpSocket,
     leave: UdpSocket,
-    /// By which the table knows our datagrams.
+    /// The marks by which the table recognises our datagrams.
     marks: [u32; 2],
 }
 

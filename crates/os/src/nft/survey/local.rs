@@ -1,7 +1,7 @@
-//! Rules that may drop packets of TCP which are for this machine or its own.
+//! Finds rules of input and output chains that may drop packets of TCP.
 //!
-//! What this finds decides whether packets are led past such chains, at some cost, so that it errs on the side of more:
-//! a rule is left out only where what it asks for is never of a packet of a gateway.
+//! The result decides whether packets skip such chains, which costs some time, and it errs on the safe side: a rule is
+//! left out only where no packet of a gateway can ever match it.
 
 use super::Chain;
 use crate::netlink::Mark;
@@ -10,13 +10,13 @@ use std::collections::BTreeSet;
 /// Chains that lead to chains are followed so far.
 const DEPTH: usize = 16;
 
-/// A hook, and what no packet of a gateway is there.
+/// A hook, and the conditions that no packet of a gateway meets there.
 #[derive(Debug)]
 struct Place {
     /// The hook, as nft calls it.
     hook: &'static str,
-    /// States of conntrack. Of a gateway's connections it knows those that the gateway dials, where addresses are
-    /// translated: their first packet is new, in the output hook.
+    /// States of conntrack that never occur. Conntrack knows only the connections that the gateway dials where
+    /// addresses are translated; their first packet, in the output hook, is new.
     states: &'static [&'static str],
     /// What a rule asks for the name of an interface with that no packet has in this hook.
     interface: [&'static str; 2],
@@ -63,7 +63,7 @@ fn reached(chains: &[Chain<'_>], place: &Place) -> BTreeSet<usize> {
             continue;
         }
         let met = before_admission(chains, number).len() + 1;
-        // Also by the rule that lets marks by, if that leads on.
+        // The rule that accepts marks counts too, because it may lead to another chain.
         let rules = chains[number].rules.iter().take(met);
         let rules = rules.filter(|rule| !asks_for_no_interface(rule, place));
         for word in rules.flat_map(|rule| words(rule)) {
