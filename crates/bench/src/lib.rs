@@ -1,4 +1,6 @@
-//! Measurements of our programs against their rivals, side by side in one run.
+//! Measures our programs against their rivals, side by side in one run: [`gateway`] against kernel forwarding and
+//! HAProxy, [`sim`] against ns-2 and ns-3, [`saratoga`] against iperf3. Begin with one of these. The commands and their
+//! options are in `bentpipe-cli`.
 
 pub mod gateway;
 mod ground;

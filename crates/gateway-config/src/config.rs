@@ -183,7 +183,7 @@ pub struct Config {
     pub intercept: Intercept,
     /// When a client's SYN is answered.
     pub handshake: Handshake,
-    /// LegId new connections are split; what matches none is.
+    /// Which new connections are split. A connection that matches no policy is split.
     pub policies: Vec<Policy>,
     /// What becomes of QUIC.
     pub quic: Quic,
@@ -212,9 +212,9 @@ pub enum ControlSocket {
     /// At [`ControlSocket::DEFAULT`], if that can be had; else none, with a warning.
     #[default]
     Usual,
-    /// There, or no start.
+    /// At this path; if it cannot be had, the gateway does not start.
     At(PathBuf),
-    /// None.
+    /// There is no control socket.
     Off,
 }
 
@@ -277,7 +277,7 @@ impl Config {
         keys.next()
     }
 
-    /// What in it will hardly do what was meant, though it can be used.
+    /// Warnings about settings that are valid but probably not meant so.
     pub fn warnings(&self) -> Vec<ConfigWarning<'_>> {
         let mut warnings = overlaps(&self.policies);
         let chosen = |number: usize| {
@@ -287,7 +287,7 @@ impl Config {
         let profiles = self.profiles.iter().enumerate();
         let unchosen = profiles.filter(|(number, _)| !chosen(*number));
         warnings.extend(unchosen.map(|(_, profile)| ConfigWarning::Unchosen(&profile.name)));
-        // The command line may name them yet.
+        // The interfaces may still be named on the command line.
         if !self.lan_interfaces.is_empty() && !self.sat_interfaces.is_empty() {
             let both = [&self.lan_interfaces[..], &self.sat_interfaces].concat();
             let elsewhere = self.policies.iter().flat_map(|policy| {

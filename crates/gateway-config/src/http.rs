@@ -6,7 +6,7 @@ use thiserror::Error;
 /// The longest head, in bytes.
 pub const LONGEST: usize = 8192;
 
-/// What there is to be had.
+/// The documents that can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Document {
     /// `GET /metrics`
@@ -15,13 +15,13 @@ pub enum Document {
     Health,
 }
 
-/// Nothing that there is.
+/// Why a request cannot be served.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is not to be read.
+    /// The head cannot be parsed.
     #[error("only GET")]
     Method,
-    /// It is something else.
+    /// It asks for a document that does not exist, or by another method.
     #[error("try /metrics or /healthz")]
     Path,
 }

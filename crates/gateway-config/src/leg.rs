@@ -1,4 +1,4 @@
-//! What one leg of a split connection does: its congestion control, rate, pacing and buffers.
+//! The policy of one leg of a split connection: its congestion control, rate, pacing and buffers.
 //!
 //! Plain data, free of any operating system: the gateway puts it on its sockets, and the simulated split makes
 //! endpoints of it (`pep::split::tcp_config`), so that both obey one policy.
@@ -29,9 +29,9 @@ pub struct Leg {
     /// The most that may wait to be read by the gateway, for each flow, overhead included. Its peer
     /// sees a window of half of it, and more as segments turn out large.
     pub receive_buffer: Bytes,
-    /// What acknowledgements without data may take of the link, those beyond being replaced by newer
-    /// ones; `None`: all of it. Of the gateway's satellite leg alone; a
-    /// proxy, an ACK filter, does it in the simulator.
+    /// The rate that acknowledgements without data may take of the link; beyond it, waiting ones are replaced by newer
+    /// ones. `None` sets no bound. Only the gateway's satellite leg has it; in the simulator an ACK filter does the
+    /// same.
     pub ack_rate: Option<Rate>,
     /// Let no more than this wait unsent in the kernel; `None` lets the whole send buffer fill.
     pub notsent_lowat: Option<Bytes>,
@@ -44,7 +44,7 @@ impl Leg {
     /// The size of a buffer without bound, which only simulated legs have.
     pub const UNBOUNDED: Bytes = Bytes(u64::MAX);
 
-    /// The first key that it has and that only simulated legs know.
+    /// The first key that is set and that only simulated legs understand.
     pub fn simulated_key(&self) -> Option<&'static str> {
         let keys = [
             ("variant", self.variant.is_some()),

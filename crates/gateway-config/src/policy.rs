@@ -65,10 +65,10 @@ pub enum Quic {
     Reject,
 }
 
-/// What may not be meant in a list of policies.
+/// A warning about a list of policies that is valid but probably not meant so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigWarning<'p> {
-    /// What it matches, the other has taken: it is never used.
+    /// The policy is never used, because an earlier one matches all that it matches.
     Shadowed(&'p Policy, &'p Policy),
     /// Some connections match both, neither is the narrower one, and what they do differs: their
     /// order decides.
@@ -153,7 +153,7 @@ impl Policy {
             && (self.arrives.is_none() || other.arrives.is_none() || self.arrives == other.arrives)
             && touches(&self.interfaces, &other.interfaces, String::eq)
             && touches(&self.vlans, &other.vlans, u16::eq)
-            // Of one family.
+            // Networks of different families have no address in common.
             && [true, false].iter().any(|v4| self.is_for(*v4) && other.is_for(*v4))
     }
 

@@ -30,7 +30,7 @@ pub enum Request {
     Retire,
 }
 
-/// A line that asks nothing.
+/// Why a line is no request.
 #[derive(Debug, Error)]
 pub enum ParseError {
     /// It is too long.

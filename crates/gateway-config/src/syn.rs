@@ -1,4 +1,4 @@
-//! What a SYN says.
+//! Reads a client's SYN: its addresses, and the options that matter for a split.
 
 use bentpipe_base::Seq;
 use bentpipe_wire::{Checksums, Flags, Ip, Ipv4, Packet, Transport};
@@ -58,7 +58,7 @@ impl Syn {
         };
         let options = tcp.options.as_deref();
         let unknown = options.and_then(|options| options.unknown.as_deref());
-        // One of the known kinds is there when it is malformed.
+        // A known kind appears among the unknown options when it is malformed.
         let mut kinds = unknown.into_iter().flat_map(|unknown| unknown.kinds());
         Some(Self {
             ends: (

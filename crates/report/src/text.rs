@@ -1,4 +1,4 @@
-//! Words in lines, and days in words.
+//! Wraps text into lines, and writes dates.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,9 +1,10 @@
 //! The schema of one experiment: hosts, routers, gateways, links and flows, read from TOML with
 //! units, written back as TOML, and the paths that follow from them.
 //!
-//! Text in, typed value out; nothing here opens a file. [`Scenario::parse`] collects every problem
-//! it can find and names file, line, what was expected and the nearest valid name ([`Problems`](bentpipe_config::Problems)).
-//! The reader under it is the crate `config`.
+//! Text in, typed value out; nothing here opens a file. [`Scenario::parse`] collects every problem it can find and
+//! names file, line, what was expected and the nearest valid name ([`Problems`](bentpipe_config::Problems)). The reader
+//! under it is the crate `config`. Begin with [`Scenario`], then `parse.rs`; a study of many points is in [`Study`].
+//! What the engines make of a scenario is not here but in `bentpipe-plan`.
 //!
 //! ```
 //! use bentpipe_scenario::Scenario;

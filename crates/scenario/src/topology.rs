@@ -138,9 +138,9 @@ impl Path<'_> {
             .product()
     }
 
-    /// What no transfer in packets of `packet` bytes, of which `headers` are no payload, can exceed on this
-    /// path: on each link the greatest rate that it ever has, times the payload's share of a packet, times the
-    /// share that arrives there; the least of these. `None` if no link has a rate.
+    /// The goodput that no transfer in packets of `packet` bytes, of which `headers` are no payload, can exceed on this
+    /// path. It is the least over all links of the greatest rate that the link ever has, times the payload's share of a
+    /// packet, times the share of packets that arrive. `None` if no link has a rate.
     ///
     /// For one link: rate × (packet - headers) / (packet + overhead) × (1 - loss).
     pub fn goodput_limit(&self, packet: Bytes, headers: Bytes) -> Option<Rate> {

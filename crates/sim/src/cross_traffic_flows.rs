@@ -1,5 +1,5 @@
-//! Adds the flows of cross traffic behind those of the scenario. The engine gives such a flow its next transfer when one
-//! ends.
+//! Adds the flows of cross traffic behind those of the scenario, each with its first transfer. The engine gives such a
+//! flow its next transfer when one ends.
 
 use crate::SimError;
 use bentpipe_scenario::{Amount, Flow, Scenario, Topology, UnreadProfile};

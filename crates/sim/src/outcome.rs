@@ -1,4 +1,4 @@
-//! What a run found, of each flow, link and proxy; taken from the engine at its end.
+//! Takes the outcome of a run from the engine at its end: what it found of each flow, link and proxy.
 
 use crate::engine::{Engine, PepNode};
 use crate::flow_endpoint::{FlowEndpoint, Protocol};
@@ -35,7 +35,7 @@ pub enum Status {
     Finished,
     /// The run's time limit came first.
     CutOff,
-    /// Its connection broke.
+    /// Its connection failed.
     Broken(Cause),
     /// Bytes arrived that were not sent: a mistake in this program. Only seen with `wire`.
     Damaged,
@@ -213,7 +213,7 @@ fn flow_outcome<O: Observer>(
         received,
         segments: received.0.div_ceil(mss.0),
         mss,
-        // The flow's end comes later: its sender still has to hear that all arrived.
+        // The flow is not over yet, because its sender has still to learn that all data arrived.
         goodput: rate(received, completion.unwrap_or(elapsed)),
         limit: path.and_then(|path| match headers {
             None => path.goodput_limit(path.mtu(), path.mtu() - mss),

@@ -52,7 +52,7 @@ enum Session {
 }
 
 const SESSION: u32 = 1;
-/// As the tool's default.
+/// The time is the default of `bentpipe saratoga`.
 const SILENCE: Duration = Duration::from_secs(30);
 const LINGER: Duration = Duration::from_secs(10);
 const UNANNOUNCED: Bytes = Bytes(16 << 20);
@@ -143,7 +143,7 @@ impl SaratogaEndpoint {
             congestion,
             silence: SILENCE,
             late_checksum: false,
-            // Nobody forges anything in the simulator: the secret need not be one.
+            // Nothing is forged in the simulator, so that the key need not be secret.
             nonce: Some(0),
             blind: false,
         }

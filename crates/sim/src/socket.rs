@@ -16,7 +16,7 @@ pub struct Socket<'a> {
 pub(crate) struct Record {
     /// When it connected.
     pub(crate) connected: Option<Instant>,
-    /// Why it broke.
+    /// Why it failed.
     pub(crate) broken: Option<Cause>,
     /// Bytes that the application has read so far.
     taken: u64,
@@ -78,7 +78,7 @@ impl Record {
 }
 
 impl Socket<'_> {
-    /// More than any run sends.
+    /// More bytes than any run sends.
     pub const ENDLESS: Bytes = Bytes(u64::MAX);
 
     /// Appends `bytes` to the stream.

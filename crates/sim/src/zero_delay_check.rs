@@ -5,12 +5,12 @@ use bentpipe_gateway_config::Leg;
 use bentpipe_scenario::{Amount, Direction, Flow, FlowKind, Hop, Scenario, Topology};
 use core::time::Duration;
 
-/// A pause or a delay below this counts as none: a run of an hour would have billions of exchanges, and would not end
-/// either.
+/// A pause or a delay below this counts as none, because with a shorter one a run of an hour would have billions of
+/// exchanges and would practically not end either.
 const LEAST: Duration = Duration::from_micros(1);
 
-/// No flow of `scenario` sends without end over links that take no time, nor do transfers of its cross traffic
-/// follow each other there without a pause.
+/// Checks that no flow of `scenario` sends without end over links that take no time, and that transfers of its cross
+/// traffic do not follow each other there without a pause.
 pub(crate) fn check(scenario: &Scenario, topology: &Topology<'_>) -> Result<(), SimError> {
     let mut flows = scenario.flows.iter();
     match flows.find(|flow| is_endless(flow) && is_timeless(scenario, topology, flow)) {
@@ -21,8 +21,9 @@ pub(crate) fn check(scenario: &Scenario, topology: &Topology<'_>) -> Result<(), 
     }
 }
 
-/// A transfer is followed by the next when its receiver has all of it. So one link on the path that takes time is enough,
-/// wherever a proxy splits the connection; a pause that the model draws is enough too.
+/// Checks the cross traffic. A transfer is followed by the next when its receiver has all of it, so that one link on
+/// the path that takes time is enough, wherever a proxy splits the connection. A pause that the model draws is enough
+/// too.
 fn cross_traffic(scenario: &Scenario, topology: &Topology<'_>) -> Result<(), SimError> {
     let profile =
         { scenario.traffic.iter() }.find_map(|it| Some((it, it.profile(scenario.seed).ok()?)));
@@ -60,7 +61,7 @@ fn is_timeless(scenario: &Scenario, topology: &Topology<'_>, flow: &Flow) -> boo
     let Some(path) = topology.path(&flow.from, &flow.to) else {
         return false;
     };
-    // What comes over one leg is held by the other.
+    // Data that arrives over one leg waits in the send buffer of the other.
     let bottomless = |node: &str, link: &str| {
         let gateway = scenario.gateways.get(node);
         gateway.is_some_and(|gateway| {

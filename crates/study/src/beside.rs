@@ -1,4 +1,4 @@
-//! What stands beside our values: the paper's (`expected.csv`) and a reference's (`reference.csv`).
+//! Reads the values to compare ours with: the paper's (`expected.csv`) and a reference's (`reference.csv`).
 
 use crate::StudyError;
 use crate::agree::Reference;

@@ -88,7 +88,7 @@ impl Folder {
         })
     }
 
-    /// The row of a finished point. One that cannot be read again is not finished.
+    /// The row of a finished point. A point whose row cannot be read again counts as not finished.
     pub(crate) fn row(&self, key: Key) -> Option<Row> {
         let line = line(&self.points, *self.finished.get(&key)?).ok()?;
         serde_json::from_slice(&line).ok()
@@ -108,7 +108,7 @@ impl Folder {
                 Ok(())
             }
             Err(source) => {
-                // What is torn would be cut off at the next start; better now. If not, then.
+                // A torn line is cut off at once where possible; otherwise the next start does it.
                 let _ = self.points.set_len(self.length);
                 Err(self.failed(source))
             }

@@ -1,5 +1,5 @@
-//! Studies: every point of a study is run on all cores, results survive interruption, and the tables
-//! and figures of the papers are made of them.
+//! Studies: runs every point of a study on all cores, keeps results across interruptions, and makes the tables and
+//! figures of the papers from them.
 //!
 //! A study ([`bentpipe_scenario::Study`]) is expanded point by point. [`run()`] measures each one by a
 //! function it is given (for the simulator: [`simulate`]) and appends a line to the results folder;

@@ -1,4 +1,4 @@
-//! What was measured, by point: over the seeds of one combination of values.
+//! The measured values by point, each over the seeds of one combination of axis values.
 
 use crate::agree::{Reference, Stats};
 use crate::beside::Beside;
@@ -55,7 +55,7 @@ fn quantile(df: u64) -> f64 {
 }
 
 impl<'r> Points<'r> {
-    /// Those that `filter` admits.
+    /// The points that `filter` admits.
     pub(crate) fn new(study: &'r Study, samples: &'r Samples, filter: &Filter) -> Self {
         let seed = study.axes().iter().position(|axis| axis.name() == SEED);
         Self::over(seed, study, samples, filter)
@@ -115,8 +115,8 @@ impl<'r> Points<'r> {
         })
     }
 
-    /// By how much `measure` exceeds `other` at `place`: in percent of it, of a change as it is. The
-    /// runs bring both, so that what moves both alike is no error.
+    /// By how much `measure` exceeds `other` at `place`: in percent of it, or as a plain difference for a change. Both
+    /// are taken of the same runs, so that noise that they share cancels out.
     pub(crate) fn excess(
         &self,
         place: &Place,

@@ -164,7 +164,7 @@ impl Crew<'_> {
             labels, scenario, ..
         } = expander.point(index)?;
         let key = Key::of(&scenario);
-        // One that was finished before the study named a flow or a link is run again.
+        // A point that was finished before the study named this flow or link is run again.
         let asked = |row: &Row| {
             self.single
                 .iter()
@@ -212,9 +212,9 @@ impl Crew<'_> {
     }
 }
 
-/// A step that visits every point once and never long the same corner of the study: points differ in
-/// what they cost, and so the time left is guessed well from the first on. Coprime to `total`, near
-/// its golden section.
+/// The step by which points are visited: each once, and neighbours far apart. Points of one corner of the study take
+/// similar times, so a mixed order makes the estimate of the remaining time good from the start. The step is coprime to
+/// `total` and near its golden section.
 fn stride(total: u64) -> u64 {
     let wanted = (total as f64 * 0.618) as u64;
     let coprime = |step: &u64| gcd(*step, total) == 1;

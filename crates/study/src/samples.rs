@@ -1,4 +1,4 @@
-//! What tables, figures and statements are made of: the values of the measures that they name.
+//! Holds the values of the measures that tables, figures and statements name.
 
 use crate::row::Measures;
 use bentpipe_scenario::Study;

@@ -81,7 +81,7 @@ struct Sample {
 }
 
 impl Judge<'_> {
-    /// Once, or once for each value of an axis.
+    /// Checks the statement once, or once for each value of an axis.
     fn all(&self, one: &Statement) -> Vec<Judged> {
         let Some(axis) = one.each else {
             return vec![self.one(one, None)];
@@ -256,7 +256,7 @@ impl Figure {
             Take::Mean => {
                 let count = samples.len() as f64;
                 let mean = samples.iter().map(|sample| sample.value).sum::<f64>() / count;
-                // As if the points were measured apart.
+                // The intervals are added as if the points were independent.
                 let squares = samples.iter().map(|sample| sample.half.powi(2));
                 let half = squares.sum::<f64>().sqrt() / count;
                 (!samples.is_empty()).then(|| Self::about(mean, half))
@@ -274,7 +274,7 @@ impl Figure {
                 };
                 let value: f64 = first(0.0)?;
                 let others = [first(-1.0), first(1.0)];
-                // Where it may be nowhere it may be beyond all.
+                // If the condition may hold nowhere, the figure has no upper bound.
                 let others = others.map(|other| other.unwrap_or(f64::INFINITY));
                 Some(Self {
                     value,

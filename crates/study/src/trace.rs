@@ -1,4 +1,4 @@
-//! The course of single runs.
+//! The progress of single runs, for time-sequence figures.
 
 use crate::StudyError;
 use crate::figure::Line;

@@ -1,4 +1,4 @@
-//! Who is compared with whom, in what, and what is asked of the ratio.
+//! The comparisons: which subject with which rival, in which figures, and the ratio that is required.
 
 use super::figure::Figure;
 use super::subject::Subject;

@@ -1,4 +1,4 @@
-//! Who is measured.
+//! The subjects of the comparison.
 
 /// One line of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,4 +1,4 @@
-//! What the machine and one process have used: proc(5).
+//! Reads what the machine and one process have used (proc(5)).
 
 use std::fs;
 use std::io;

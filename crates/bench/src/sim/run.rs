@@ -1,4 +1,4 @@
-//! What is simulated.
+//! The runs that every simulator makes.
 
 /// One run that every subject makes.
 #[derive(Clone, Copy, Debug, PartialEq)]

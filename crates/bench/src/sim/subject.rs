@@ -1,4 +1,4 @@
-//! Who is measured, and how each is run.
+//! The simulators that are compared, and how each is run.
 
 use super::error::SimBenchError;
 use super::run::{Course, Run};

@@ -1,10 +1,10 @@
-//! What strikes packets on a link.
+//! The channels of a link direction, as a scenario gives them.
 
 use bentpipe_base::{Bytes, Probability};
 use bentpipe_link::channel::{REGISTRY, Spec, find};
 use bentpipe_link::keys::{Fault, Value, Values};
 
-/// One channel: a kind of the link's [registry](REGISTRY), and what is said of it.
+/// One channel: a kind of the link's [registry](REGISTRY), and the values of its keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Channel {
     spec: &'static Spec,
@@ -24,7 +24,7 @@ impl Channel {
             expected: "a key of a link that is a channel".to_owned(),
         })?;
         let ways = spec.ways.iter().map(|keys| Values::complete(keys, said));
-        // That of the last way, where none fits.
+        // If no set of keys fits, the problem is that of the last set.
         let values = ways.reduce(|earlier, later| earlier.or(later));
         let values = values.expect("every kind has a way, see the test")?;
         match (spec.faults)(&values).into_iter().next() {
@@ -33,7 +33,7 @@ impl Channel {
         }
     }
 
-    /// Of what was read and found right.
+    /// A channel whose values were checked when they were read.
     pub(crate) const fn of(spec: &'static Spec, values: Values) -> Self {
         Self { spec, values }
     }

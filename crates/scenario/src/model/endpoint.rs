@@ -1,4 +1,4 @@
-//! What the simulator's TCP of a host is like. The lab runs the kernel's TCP and reads none of it.
+//! Settings of a host's TCP in the simulator. The lab runs the kernel's TCP and ignores them.
 
 use bentpipe_base::Bytes;
 use core::time::Duration;
@@ -8,8 +8,8 @@ use core::time::Duration;
 pub struct Endpoint {
     /// Where all settings start from.
     pub preset: Preset,
-    /// Whether a connection begins with a handshake; without one both ends stand from the start.
-    /// By default those of `ns2` do not.
+    /// Whether a connection begins with a handshake; without one both ends are established from the start. By default
+    /// connections of `ns2` have none.
     pub handshake: Option<bool>,
     /// Whether the first segment of a connection counts as its SYN, as ns-2 has it: acknowledged at
     /// once, and of no effect on the initial window. By default where `ns2` is told to do no handshake
@@ -27,7 +27,7 @@ pub struct Endpoint {
     pub initial_rto: Option<Duration>,
     /// Least RTO.
     pub min_rto: Option<Duration>,
-    /// What 4 RTTVAR count at least in the RTO.
+    /// The least that the term 4 RTTVAR adds to the RTO.
     pub rto_variance: Option<Duration>,
     /// Most RTO.
     pub max_rto: Option<Duration>,

@@ -1,4 +1,4 @@
-//! Who sends how much to whom.
+//! The flows of a scenario: which host sends how much to which, and how.
 
 use bentpipe_base::{Bytes, Rate};
 use core::time::Duration;

@@ -1,11 +1,11 @@
-//! Where packets wait for a link.
+//! The queue of a link direction, as a scenario gives it.
 
 use bentpipe_base::Bytes;
 use bentpipe_link::Limit;
 use bentpipe_link::keys::{Fault, Value, Values};
 use bentpipe_link::queue::{self, Spec, registry};
 
-/// A queue and how it decides: a kind of the link's [registry], and what is said of it.
+/// A queue: a kind of the link's [registry], and the values of its keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Queue {
     spec: Spec,
@@ -45,7 +45,7 @@ impl Queue {
         }
     }
 
-    /// Of what was read and found right.
+    /// A queue whose values were checked when they were read.
     pub(crate) const fn of(spec: Spec, limit: QueueLimit, values: Values) -> Self {
         Self {
             spec,

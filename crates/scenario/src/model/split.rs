@@ -1,9 +1,8 @@
-//! How a gateway splits.
+//! The `split` of a gateway, in the gateway's own keys.
 
 use bentpipe_gateway_config::Config;
 
-/// The split of a gateway: one text that the real gateway is configured with, and what it says, by which the simulator
-/// makes the gateway's image.
+/// The split of a gateway, twice: as the text that configures the real gateway, and parsed, for the simulator.
 #[derive(Clone, Debug)]
 pub struct Split {
     written: toml::Table,

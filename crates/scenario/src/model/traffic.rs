@@ -1,4 +1,4 @@
-//! Traffic of others, for the flows of interest to compete with.
+//! Cross traffic, with which the scenario's flows share links.
 
 use super::{Amount, Flow, FlowKind};
 use bentpipe_base::Bytes;

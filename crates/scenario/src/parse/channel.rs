@@ -1,4 +1,4 @@
-//! What strikes the packets of a direction, by the keys that the kinds of channel declare.
+//! Reads the channels of a link direction, by the keys that the kinds of channel declare.
 
 use super::keys::{example, values};
 use crate::model::{Channel, Channels};
@@ -10,7 +10,7 @@ use bentpipe_link::keys::{Key, Otherwise};
 pub(super) fn channels(table: &mut Table<'_, '_>, like: &Channels) -> Channels {
     let of = |spec: &'static Spec| {
         if !table.has(spec.key) {
-            // Asked for, so that it is known where another is misspelt.
+            // The key is asked for, so that it can be suggested for a misspelt one.
             let _ = table.raw(spec.key);
             let these = like.iter().filter(|channel| channel.spec() == spec);
             return these.cloned().collect();

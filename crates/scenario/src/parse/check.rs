@@ -1,5 +1,5 @@
-//! What must fit together in a scenario: every name leads somewhere, every flow has a path, and
-//! ends before the run does.
+//! Checks a scenario as a whole: every name refers to something, every flow has a path, and every flow ends before the
+//! run does.
 
 use super::{Known, Places};
 use crate::model::{Amount, Flow, FlowKind, Scenario};

@@ -66,7 +66,7 @@ impl App for Bulk {
 /// Reads whatever comes, and closes when the other side has.
 #[derive(Clone, Debug, Default)]
 pub struct Sink {
-    /// Enough, where the other side will not close.
+    /// After how many bytes it is done, where the other side will not close.
     enough: Option<Bytes>,
     taken: Bytes,
     done: bool,

@@ -1,4 +1,4 @@
-//! What a flow costs that is open and silent.
+//! Measures what a flow costs that is open and silent.
 
 use super::worker::{Duty, Worker};
 use super::{Doing, Path, TrafficError, ping};
