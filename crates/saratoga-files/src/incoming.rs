@@ -1,4 +1,4 @@
-//! A session that receives: the machine, and where the content goes.
+//! A receiving session: joins the machine to the place where the content goes.
 
 use crate::Error;
 use crate::checksum::{Algorithm, Sum};
@@ -14,9 +14,9 @@ use bentpipe_wire::saratoga::{Code, Data, Frame};
 use core::time::Duration;
 use std::sync::Arc;
 
-/// Between two records of what is stored.
+/// The time between two records of what is stored.
 const RECORD: Duration = Duration::from_secs(1);
-/// What stays free on the disk.
+/// The room that always stays free on the disk.
 const RESERVE: u64 = 1 << 20;
 
 /// See the file's head.
@@ -29,7 +29,7 @@ pub struct Incoming {
     output: Option<Arc<StdoutQueue>>,
     /// What has arrived and is not in the sink yet: until the next record.
     gathered: Gather,
-    /// The checksum over what has come in order from the beginning, until something did not.
+    /// The checksum over the content, as long as it arrives in order from the beginning.
     sum: Option<Sum>,
     path: String,
     max_size: u64,
@@ -163,7 +163,7 @@ impl Incoming {
         }
     }
 
-    /// Ends without a word: the next session goes on from what is recorded.
+    /// Ends without telling the peer; a later session resumes from the record.
     pub fn let_go(&mut self) {
         self.save();
         if let Some(sink) = &self.sink {
@@ -324,7 +324,7 @@ impl Incoming {
         };
         let begun = self.sum.take();
         let path = self.path.clone();
-        // What is all here is not given up.
+        // Content that is complete is not given up.
         let work = move |_: &_| sink.finish(size, &metadata, begun, &path);
         match spawn("verify", work) {
             Ok(verdict) => self.verdict = Some(verdict),

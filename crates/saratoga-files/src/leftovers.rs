@@ -24,7 +24,7 @@ pub fn remove_in_background(tree: &Tree) {
         ),
         Err(error) => tracing::warn!(%error, "what nobody went on with cannot be looked for"),
     };
-    // What cannot be done now is done an hour later.
+    // What fails now is tried again an hour later.
     let _ = std::thread::Builder::new()
         .name("leftovers".to_owned())
         .spawn(work);
@@ -102,7 +102,8 @@ fn remove_one(folder: &OwnedFd, name: &OsStr, before: i64) -> io::Result<bool> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = rustix::fs::openat(folder, name, flags, Mode::empty())?;
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-    // Not the time of its content, which is as old as the file that it comes from when all is here.
+    // The inode's change time counts, because the content's time is that of the original file once the part is
+    // complete.
     let old = rustix::fs::fstat(file.as_fd())?.st_ctime < before;
     if old {
         rustix::fs::unlinkat(folder, name, AtFlags::empty())?;

@@ -1,9 +1,9 @@
 //! The file that `give` or `take` deletes once its copy has arrived: exactly what was sent, or nothing.
 //!
-//! It stays open from the first octet read to the end, so that its inode number is not used again. Deleted is
-//! what has this inode under this name, has size and time as when it was opened, sums up to what the peer
-//! has verified, and is open for writing to nobody. When any of it is in doubt the file stays and the error
-//! says why.
+//! It stays open from the first octet read to the end, so that its inode number is not used again. It is deleted only
+//! if the name still refers to this inode, size and time are as when it was opened, its checksum is the one that the
+//! peer has verified, and nobody has it open for writing. If any of this is in doubt the file stays, and the error says
+//! why.
 
 use crate::Error;
 use crate::checksum::Algorithm;

@@ -1,4 +1,4 @@
-//! A session that sends: the machine, and the content behind it.
+//! A sending session: joins the machine to the content.
 
 use crate::Error;
 use crate::original::Original;
@@ -175,7 +175,7 @@ impl Outgoing {
         }
     }
 
-    /// The original is gone, or stays: who took it is told.
+    /// Tells the peer that took the file whether the original was deleted.
     fn settle(&mut self, verdict: Result<(), Error>, now: Instant) -> Option<Result<(), Error>> {
         self.after = After::Nothing;
         match verdict {
@@ -187,7 +187,7 @@ impl Outgoing {
         }
     }
 
-    /// The thread is gone without a word.
+    /// The thread ended without a result.
     fn lost(&self) -> Error {
         Error::file("delete what arrived", &*self.path)(std::io::ErrorKind::Other.into())
     }

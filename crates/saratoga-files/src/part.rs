@@ -34,7 +34,7 @@ pub struct Part {
     file: File,
     /// Its path, for messages.
     path: String,
-    /// What of the content is on the disk.
+    /// The stretches of the content that are on the disk.
     on_disk: Ranges,
     /// What is, when a thread that puts it there is done.
     write_back: Option<(Task<io::Result<()>>, Ranges)>,
@@ -99,7 +99,7 @@ impl Part {
                 false => have.clone(),
             },
         };
-        // A peer that only talks has nothing written for it.
+        // Nothing is written when nothing new has arrived, so that a peer that only talks costs no writes.
         if self.recorded.as_ref() == Some(&record) {
             return put;
         }
@@ -176,7 +176,7 @@ impl Part {
         }
         let published = self.publish(metadata);
         if matches!(&published, Err(error) if error.kind() == io::ErrorKind::AlreadyExists) {
-            // It would be refused again.
+            // A part that failed verification is removed, because it would fail again.
             self.discard();
         }
         published.map_err(Error::file("put under its name", self.path.clone()))
@@ -191,8 +191,8 @@ impl Part {
             last_access: modified,
             last_modification: modified,
         };
-        // Until now nobody but its owner could read it. What the peer says of the mode counts as far as this
-        // process would let anybody, as it does for a file that is made.
+        // Until now only the owner could read the file. The mode that the peer sends is applied within this process's
+        // umask, as for a new file.
         let mode = u32::from(metadata.mode.unwrap_or(0o666)) & !umask();
         rustix::fs::fchmod(&self.file, Mode::from_bits_truncate(mode))?;
         rustix::fs::futimens(&self.file, &times)?;

@@ -1,5 +1,5 @@
-//! What was put at which place, for two names may be one place: on a file system that does not tell a small letter
-//! from a great one, or where a directory is mounted twice. What comes second must not replace what came first there.
+//! Remembers which file was put at which place, because two names may mean one place: on a file system that ignores
+//! case, or where a directory is mounted twice. A second file must not replace the first one there.
 
 use std::collections::{BTreeMap, VecDeque};
 

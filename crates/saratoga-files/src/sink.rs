@@ -75,7 +75,7 @@ impl Sink {
         }
     }
 
-    /// Takes away what an ended session leaves of which nobody has any use.
+    /// Removes leftovers of an ended session that no later session can use.
     pub(crate) fn tidy(&self) {
         if let Self::Part(part) = self {
             part.tidy();

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Octets around a repair that are read with it.
 const AROUND: usize = 32 << 10;
-/// What of a stream may wait for its arrival at most.
+/// The most octets of a stream that wait for their arrival.
 const MOST_SPOOLED: u64 = 256 << 20;
 
 /// See the file's head.
@@ -144,7 +144,7 @@ impl Source {
         }
     }
 
-    /// What of a stream can be sent, and whether that is all.
+    /// How many octets of a stream can be sent, and whether the stream has ended there.
     pub(crate) fn available(&self) -> Option<Result<(u64, bool), Error>> {
         let Self::Pipe(spool) = self else {
             return None;

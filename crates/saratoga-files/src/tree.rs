@@ -1,7 +1,7 @@
 //! A directory that peers may see into, and nothing outside it.
 //!
-//! Every path is opened by openat2(2) beneath the directory's own descriptor, without symbolic links
-//! anywhere: no check and use apart, so nothing can be put between them.
+//! Every path is opened by openat2(2) beneath the directory's own descriptor, without following symbolic links. Check
+//! and use are one system call, so that nobody can change the path between them.
 
 use crate::original::Original;
 use crate::placed::Placed;
@@ -82,7 +82,7 @@ impl Tree {
     }
 
     fn lasting(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        // What is in it stays true whatever ended another thread.
+        // The table is valid even if another thread panicked while it held the lock.
         let lasting = self.0.lasting.lock();
         lasting.unwrap_or_else(PoisonError::into_inner)
     }
@@ -286,7 +286,7 @@ impl Folder {
         // Nobody comes in between.
         let mut placed = root.placed.lock().unwrap_or_else(PoisonError::into_inner);
         if let Ok(there) = rustix::fs::statat(&self.fd, to, AtFlags::SYMLINK_NOFOLLOW)
-            // Of what has two names in earnest the other stays.
+            // A file that really has two names keeps the other one.
             && there.st_nlink == 1
             && let Some(other) = placed.path((there.st_dev, there.st_ino))
             && other != path

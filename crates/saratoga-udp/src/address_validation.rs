@@ -46,15 +46,15 @@ const PROOF: usize = 9;
 #[derive(Debug)]
 pub(crate) struct AddressValidation {
     secret: [u8; 32],
-    /// By address and session; with when it came.
+    /// The waiting REQUESTs by address and session, each with its time of arrival.
     waiting: BTreeMap<Key, (Request, Instant)>,
-    /// Until when, and with what credit.
+    /// The known addresses, each with its expiry and its credit.
     known: BTreeMap<SocketAddr, (Instant, Credit)>,
     /// When what waits was looked through last.
     tidied: Instant,
 }
 
-/// What may go to an address in the hope that it is still there. Clones share it.
+/// The octets that may be sent to a known address before it answers again. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Credit(Arc<AtomicU64>);
 
@@ -74,7 +74,7 @@ impl Credit {
             .store(self.left().saturating_sub(octets), Ordering::Relaxed);
     }
 
-    /// `octets` that were taken were heard: they come back twice, as a window opens.
+    /// `octets` were acknowledged: they are credited twice, as a congestion window grows in slow start.
     pub(crate) fn repay(&self, octets: u64) {
         let more = self.left().saturating_add(octets.saturating_mul(2));
         self.0.store(more.min(MOST_CREDIT), Ordering::Relaxed);
@@ -82,7 +82,7 @@ impl Credit {
 }
 
 impl AddressValidation {
-    /// Knows nobody.
+    /// A table without any address.
     ///
     /// # Errors
     /// A system without random numbers.

@@ -1,4 +1,4 @@
-//! Beacons: who is there, on the local link.
+//! Beacons: announces this server on the local link, and finds others there.
 
 use crate::reachability::Refusals;
 use crate::seal::{DOUBT, Seal, Side};
@@ -39,7 +39,7 @@ pub(crate) fn of(name: &str, rate: Rate, receives: bool, room: Option<u64>) -> B
     }
 }
 
-/// What stands before the rate.
+/// The text before the rate in a beacon's name.
 const RATE: &str = "rate=";
 
 /// The name of a peer, and the rate that it takes if it says so.

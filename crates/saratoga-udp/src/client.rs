@@ -27,7 +27,7 @@ pub use crate::job::{Job, Progress, Report, Target};
 /// How a client works.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// What the way to the server is like.
+    /// The properties of the path to the server.
     pub link: Link,
     /// REQUESTs are authenticated with it.
     pub key: Option<Key>,
@@ -190,11 +190,11 @@ impl Client {
         spawn("rate", ask).ok()
     }
 
-    /// Begins what may be begun.
+    /// Begins as many waiting jobs as may run at once.
     fn begin_some(&mut self, job_queue: &mut JobQueue, sum: &Totals, reports: &mut Vec<Report>) {
         let now = timer::now();
         if sum.silent {
-            // Nothing of ours is heard: what waits would only wait as long.
+            // The server does not answer at all, so that waiting jobs would only time out too.
             while job_queue.under_way().next().is_none()
                 && let Some(Item { number, job, .. }) = job_queue.drop_next()
             {
@@ -213,7 +213,8 @@ impl Client {
             if job_queue.is_under_way(id)
                 || self.endpoint.sessions.contains_key(&key(self.server, id))
             {
-                // The same once more, or an Id by chance: when the other is over.
+                // Another session has the same Id, by chance or because the job is the same; this one waits until that
+                // is over.
                 return job_queue.again(entry);
             }
             let path = entry.job.remote().to_owned();
@@ -391,7 +392,7 @@ impl Client {
             }
         }
         self.endpoint.turn(Duration::ZERO)?;
-        // Lets go of the files.
+        // Closes the files.
         self.endpoint.sessions.clear();
         Ok(())
     }
@@ -476,7 +477,7 @@ impl Client {
                 };
                 let prepared = spawn("prepare", prepare);
                 let prepared = prepared.map_err(Error::file("prepare", job.remote()))?;
-                // This side waits for itself.
+                // The session waits for a thread of its own side, not for the peer.
                 Work::Preparing(Preparing::new(prepared, Duration::MAX))
             }
             Job::Put {

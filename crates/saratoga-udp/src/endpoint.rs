@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 
-/// What the way to the peers is like.
+/// The properties of the path to the peers.
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
     /// What all sessions together may send, IP headers included.
@@ -67,7 +67,7 @@ pub struct Endpoint {
     pub(crate) sessions: BTreeMap<Key, Session>,
     batch: Batch,
     buffer: Vec<u8>,
-    /// Anything was.
+    /// Whether any datagram was received.
     heard: bool,
 }
 
@@ -75,7 +75,7 @@ pub struct Endpoint {
 const RECEIVES: usize = 16;
 /// Datagrams that a session sends in a turn at most.
 const SENDS: usize = 256;
-/// What sessions whose peers are quiet may send of the rate while others send.
+/// The part of the rate for all sessions with silent peers together, while others send.
 const FOR_THE_QUIET: f64 = 1.0 / 16.0;
 /// Between two looks at threads that work for us, and at streams that grow.
 const LOOK: Duration = Duration::from_millis(2);
@@ -188,8 +188,8 @@ impl Endpoint {
         }
     }
 
-    /// What all that send may send is divided evenly. Those whose peer is quiet, perhaps for good, have a small
-    /// part of it together, as long as others can use the rest.
+    /// Divides the rate evenly among the sessions that send. Those whose peer is silent, perhaps for ever, get a small
+    /// part together, as long as others can use the rest.
     fn share(&mut self, now: Instant) {
         let mut counts = [0u32; 2];
         for session in self.sessions.values() {
@@ -239,7 +239,8 @@ impl Endpoint {
             from.set_port(self.link.peer_port.unwrap_or(from.port()));
             self.batch.local_addresses.note(from, received.at);
             let now = timer::now();
-            // The session of the datagram before, which nearly always is that of the next too.
+            // The session of the previous datagram is looked up first, because it is nearly always that of the next one
+            // too.
             let mut last: Option<(u32, &mut Session)> = None;
             for datagram in self.buffer[..received.len].chunks(received.segment) {
                 let Some(id) = session_of(datagram) else {

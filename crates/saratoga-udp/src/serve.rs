@@ -64,7 +64,7 @@ pub struct Server {
     /// Files are summed up a few at once: they share the processors and the disk.
     turns: Turns,
     lists: Lists,
-    /// Takes that are over: their last word may be asked for again.
+    /// Takes that are over, whose final STATUS may be asked for again.
     taken: Taken,
     /// Clocks that differ are not told of before.
     clocks_at: Option<Instant>,
@@ -117,7 +117,7 @@ impl Server {
     /// Serves until `stop` is set.
     ///
     /// # Errors
-    /// What ends the whole: the socket. What ends one session is logged.
+    /// An error of the socket. Errors of one session are logged.
     pub fn run(&mut self, stop: &AtomicBool) -> Result<(), Error> {
         let mut tidy_at = timer::now();
         while !stop.load(Ordering::Relaxed) {
@@ -160,7 +160,7 @@ impl Server {
         Ok(())
     }
 
-    /// What it says of itself.
+    /// The server's own beacon.
     pub(super) fn beacon(&self) -> Beacon {
         let room = self.tree.room().ok();
         let name = self.config.name.as_deref().unwrap_or_default();
@@ -194,7 +194,7 @@ impl Server {
         }
     }
 
-    /// What goes to `from` in the hope that it is still there.
+    /// The credit of `from`: how much may be sent to it before it answers.
     fn credit(&self, from: SocketAddr, validation: PeerValidation) -> Option<Credit> {
         match validation {
             PeerValidation::Known => self.validator.credit(from, timer::now()),

@@ -18,7 +18,7 @@ use std::sync::mpsc::TryRecvError;
 const AMPLIFICATION: u64 = 10;
 /// Octets that an IP and a UDP header have at least.
 const HEADERS: u64 = 28;
-/// A peer that has said nothing for so long has no claim on a share of the rate.
+/// A peer that has been silent for so long no longer counts for the division of the rate.
 const QUIET: Duration = Duration::from_millis(2500);
 /// How long one that was known before may hear nothing of a session.
 const UNHEARD: Duration = Duration::from_secs(10);
@@ -83,12 +83,12 @@ struct Seals {
     doubtful: Option<Doubtful>,
 }
 
-/// A refusal that is not under the session's own seal. Somebody else may have said it, or had the server say it.
+/// A refusal that is not under the session's own seal, which somebody else may have sent, or made the server send.
 struct Doubtful {
     refusal: Status,
-    /// By a stranger's seal.
+    /// The refusal is sealed by a server that does not know the session.
     sealed: bool,
-    /// A frame under the session's seal proves it a lie until then.
+    /// It counts unless a frame under the session's seal arrives before this time.
     until: Instant,
 }
 
@@ -101,7 +101,7 @@ pub(crate) struct Session {
     request: Option<Request>,
     seals: Option<Seals>,
     validation: PeerValidation,
-    /// With what a peer of which nothing is proven is asked to show that it hears us.
+    /// The timestamp by which an unproven peer is asked to show that it hears us.
     question: Option<Timestamp>,
     began: Instant,
     /// Octets in and out, with their headers.
@@ -339,7 +339,7 @@ impl Session {
             Work::Sending(outgoing) => outgoing.input(frame, now),
             Work::Receiving(incoming) => incoming.input(frame, now),
             Work::Asking(inquiry) => inquiry.input((), frame, now),
-            // It still waits, and will hear of it in time.
+            // The session is still being prepared, and will answer later.
             Work::Preparing(preparing) => preparing.until = now + preparing.patience,
         }
     }
@@ -351,7 +351,7 @@ impl Session {
         if let Some(doubtful) = self.doubtful()
             && doubtful.until <= now
         {
-            // Nothing under the session's seal contradicts it.
+            // No frame under the session's seal has contradicted the refusal.
             let frame = Frame::Status(doubtful.refusal.clone());
             self.input(frame, now);
         }
@@ -468,7 +468,7 @@ impl Session {
                 self.spend(len);
                 return true;
             }
-            // As if it were lost.
+            // The datagram is dropped, as if it had been lost.
             out.truncate(start);
         }
         false
@@ -505,7 +505,7 @@ impl Session {
         }
     }
 
-    /// What comes in it is here and verified.
+    /// Whether the content that it receives has arrived and is verified.
     pub(crate) const fn is_verified(&self) -> bool {
         matches!(&self.work, Work::Receiving(incoming) if incoming.is_verified())
     }

@@ -1,17 +1,17 @@
 //! The Ids of a client's sessions.
 //!
-//! Each time that a machine begins a job its session has another Id: what is still on its way of the time before would
-//! count for this one, and a word that all is there have a file deleted that never arrived. Of a put the first
-//! half of the Id stays the same, by which a server knows who begins anew after a kill; but not where the Id alone
-//! tells this time from the one before, for want of timestamps that are echoed. Who does not know the machine's own Id
-//! cannot guess any.
+//! Each time that a machine begins a job, the session has a new Id. With the same one, late frames of the session
+//! before would count for this one, and its "all arrived" would make `give` delete a file that never arrived. The first
+//! half of a put's Id stays the same, by which a server recognises a client that begins again after a kill; but where
+//! timestamps are not echoed the whole Id is new, because then the Id alone tells the two sessions apart. Nobody can
+//! guess an Id without knowing the machine's own Id.
 
 use crate::job::{Job, Target};
 use sha2::{Digest, Sha256};
 use std::net::SocketAddr;
 
-/// That of `job` at `server`, where `fresh` was drawn at random for this client; `echoed` when timestamps show what an answer is
-/// an answer to.
+/// The Id of the session of `job` at `server`. `fresh` was drawn at random for this client; `echoed` says that
+/// timestamps show to which session an answer belongs.
 pub(crate) fn of(job: &Job, server: SocketAddr, fresh: u32, echoed: bool) -> u32 {
     let here = std::env::current_dir().unwrap_or_default();
     let what = match job {
@@ -52,10 +52,10 @@ fn half(text: &str) -> u16 {
     u16::from_be_bytes([digest[0], digest[1]])
 }
 
-/// What tells this machine from others with the same command, such as those behind one NAT.
+/// Identifies this machine, so that others behind the same NAT that run the same command get other Ids.
 fn machine() -> String {
     let id = std::fs::read_to_string("/etc/machine-id");
-    // Containers often have none; their names differ.
+    // Containers often have no machine Id, but different host names.
     id.ok()
         .filter(|id| !id.trim().is_empty())
         .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into())

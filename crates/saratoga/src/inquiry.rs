@@ -19,7 +19,7 @@ pub struct Inquiry {
     echo: Option<Frame>,
 }
 
-/// What came of it.
+/// How an inquiry ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The peer's word.

@@ -1,20 +1,21 @@
 //! Saratoga version 1 (draft-wood-tsvwg-saratoga-22) without I/O: files at line rate over UDP,
 //! repaired by lists of holes, whatever the delay and the errors.
 //!
-//! One machine a session: a [`Sender`] or a [`Receiver`], each begun by itself with a REQUEST or by
-//! its driver after one; an [`Inquiry`] for what is answered by one STATUS. The content never passes
-//! through them: a DATA frame that a sender transmits names a stretch of the file, which the driver
-//! reads and appends; [`receiver::Event::Store`] names a stretch of the payload that came with the
-//! frame just put in.
+//! Each session is one machine: a [`Sender`] or a [`Receiver`], which either sends the REQUEST itself or is made by its
+//! driver after one, or an [`Inquiry`] for a REQUEST that one STATUS answers. The content never passes through them: a
+//! DATA frame that a sender transmits names a stretch of the file, which the driver reads and appends;
+//! [`receiver::Event::Store`] names a stretch of the payload that came with the frame just put in.
 //!
 //! - `pace`: when the next packet may go; open loop at a fixed rate, or under `tfrc` (RFC 5348).
-//! - `repair`: what was reported missing, and what has been sent again since.
-//! - `window`: what may be under way unreported.
+//! - `repair`: the octets that were reported missing, and those that have been sent again since.
+//! - `window`: how much may be in flight without a report.
 //! - `reach`, `plpmtu`: how long packets may be to reach the peer (RFC 8899).
 //! - `report`: STATUS frames from what has arrived.
 //! - `stamp`: the timestamps of DATA, which only somebody whom DATA reaches can echo.
 //!
-//! Everything that a peer can make grow has a bound: see [`MAX_STRETCHES`].
+//! Everything that a peer can make grow has a bound: see [`MAX_STRETCHES`]. Files, sockets, keys and beacons are in
+//! `bentpipe-saratoga-files` and `bentpipe-saratoga-udp`, frames in `bentpipe-wire`. Begin with `sender.rs` and
+//! `receiver.rs`.
 #![forbid(unsafe_code)]
 
 mod inquiry;

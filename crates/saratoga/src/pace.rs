@@ -1,12 +1,12 @@
-//! When the next packet may leave.
+//! Paces packets: decides when the next one may leave.
 
 use bentpipe_base::{Bytes, Instant, Rate};
 use core::time::Duration;
 
 /// A burst after there was nothing to send is never longer on the line than this.
 const BURST: Duration = Duration::from_millis(2);
-/// Nor is one after a host that has others to run has let a sender wait: some turns of a busy processor, and less than
-/// most queues hold. What a shorter queue drops of it is no more than would not have been sent.
+/// A burst after a busy host has let the sender wait is bounded too: to a few scheduling turns, which is less than most
+/// queues hold. If a shorter queue drops a part of it, that part would otherwise not have been sent at all.
 const LATE: Duration = Duration::from_millis(10);
 /// Packets that are shorter on the line than this leave together, to save wake-ups.
 const BATCH: Duration = Duration::from_millis(1);
@@ -19,7 +19,7 @@ pub(crate) struct Pacer {
     last: Duration,
     size: Bytes,
     turn: Instant,
-    /// There was nothing to send when a packet might have left.
+    /// The sender was idle: it had nothing to send when a packet could have left.
     idle: bool,
 }
 
@@ -39,7 +39,7 @@ impl Pacer {
         self.next <= now
     }
 
-    /// There is nothing to send: what might have left until there is, is no debt.
+    /// Notes that there is nothing to send. The time until there is does not count for a later burst.
     pub(crate) const fn rest(&mut self) {
         self.idle = true;
     }
@@ -57,7 +57,7 @@ impl Pacer {
     /// The rate has risen to `rate`: the next packet need not wait for the last one's time at the old one.
     pub(crate) fn hasten(&mut self, rate: Rate) {
         self.next = self.next.min(self.turn + rate.serialisation(self.size));
-        // What might have left at this rate before is no debt, either.
+        // The time before does not count at the new rate.
         self.idle = true;
     }
 

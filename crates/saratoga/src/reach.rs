@@ -1,12 +1,12 @@
-//! Whether packets of the length in use reach the peer at all.
+//! Detects whether packets of the length in use reach the peer at all (black-hole detection).
 //!
-//! On some paths long packets vanish without a word while short ones pass: fragments are dropped behind
-//! a link with a smaller MTU, or the ICMP message that would tell of it is. The peer then answers every question
-//! and gets nothing, and both sides look alive. That is found out as the black-hole detection of RFC 8899 (section 4.3)
-//! asks: by several reports in a row without one octet more, after which only a packet and a question go out at a time
-//! until content arrives; or by less than a quarter of what was sent arriving, for on some paths a long packet passes
-//! now and then. Packets are shorter then ([`Plpmtu`]). Questions that long packets carry vanish with them:
-//! where none is answered they go alone.
+//! On some paths long packets are lost without an ICMP message while short ones pass, for instance where fragments or
+//! ICMP messages are dropped behind a link with a smaller MTU. The peer then answers every question and gets no
+//! content, and both sides look alive. RFC 8899, section 4.3, asks for black-hole detection. Here it has two rules:
+//! several reports in a row without one new octet, after which a single packet and a question are sent at a time until
+//! content arrives; or less than a quarter of what was sent has arrived, because on some paths a long packet passes now
+//! and then. Packets then become shorter ([`Plpmtu`]). Questions that long packets carry are lost with them, so where
+//! none is answered they are sent alone.
 
 use crate::plpmtu::Plpmtu;
 use crate::repair::Horizon;
@@ -129,7 +129,7 @@ impl Reach {
         });
     }
 
-    /// What went out last was a copy of what was under way.
+    /// The last packet was a copy of one in flight, and does not count.
     pub(crate) fn copied(&mut self, len: u32) {
         self.sent = self.sent.saturating_sub(len.into());
     }
@@ -211,7 +211,7 @@ impl Reach {
         have.saturating_sub(had) < sent_since / SHARE
     }
 
-    /// Something arrives, or nothing is missing.
+    /// Resets the detection, because content has arrived or nothing is missing.
     fn arrives(&mut self) {
         (self.since, self.careful, self.doubtful) = (None, false, false);
     }

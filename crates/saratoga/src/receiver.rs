@@ -1,4 +1,4 @@
-//! The side of a session that wants the content.
+//! The receiving side of a session.
 
 mod interface;
 
@@ -15,7 +15,7 @@ use bentpipe_wire::saratoga::{
 use core::time::Duration;
 use std::collections::VecDeque;
 
-/// A receiver that hears nothing asks this often of itself.
+/// How often a receiver that hears nothing sends a STATUS of its own.
 const NUDGE: Duration = Duration::from_millis(2500);
 /// A peer asks no oftener than each 10 ms: how much longer than two round trips one waits for it.
 const SLACK: Duration = Duration::from_millis(20);
@@ -61,7 +61,7 @@ pub struct Receiver {
     ask_at: Instant,
     /// When it was asked first, until there is an answer.
     asked_at: Option<Instant>,
-    /// Something else came under the session's Id since all was here: nothing more is said of it.
+    /// After completion something else arrived under the session's Id, so that no further STATUS is sent.
     superseded: bool,
     /// The peer says what became of its original, which this side waits for.
     awaits_word: bool,
@@ -99,7 +99,7 @@ impl Receiver {
         }
     }
 
-    /// The content is as announced: the peer may know.
+    /// The driver has verified the content: the peer is told.
     pub fn verified(&mut self, now: Instant) {
         if self.state == State::Verifying {
             // Two round trips are long enough for who knows how long they are.
@@ -129,7 +129,7 @@ impl Receiver {
         }
     }
 
-    /// Says how things stand, as when a REQUEST comes for what goes on already.
+    /// Sends a STATUS now, for instance when a REQUEST repeats for a session that is under way.
     pub fn repeat(&mut self) {
         match self.state {
             State::Complete(_) => self.say_complete(),
@@ -218,7 +218,7 @@ impl Receiver {
         let kept = self.config.kept.take();
         let kept = kept.filter(|kept| !streams && same_content(&kept.metadata, &metadata));
         let resumed = kept.is_some();
-        // What came unannounced counts, unless it was announced as something else.
+        // DATA that came before METADATA counts, unless METADATA announces something else.
         if self.metadata.is_some() || resumed {
             self.have.clear();
             self.extent = 0;
@@ -251,8 +251,8 @@ impl Receiver {
         }
     }
 
-    /// What comes under the session's Id is of another content: its sender began anew, and what is said of this one would
-    /// count for that one.
+    /// Notes that frames of another content arrive under the session's Id, because the sender has begun a new session.
+    /// A STATUS on the old session would count for the new one, so that none is sent any more.
     fn is_superseded(&mut self) {
         self.superseded = true;
         if matches!(self.state, State::Complete(_)) && !self.awaits_word {
@@ -280,7 +280,7 @@ impl Receiver {
                 self.is_superseded();
                 return false;
             }
-            // All may have been here before any DATA came: the sender wants an echo even so.
+            // Everything may have been here before any DATA came; the sender wants an echo all the same.
             self.highest.1 = data.timestamp.or(self.highest.1);
         }
         match self.state {
@@ -460,7 +460,7 @@ impl Receiver {
         self.out.push_back(Frame::Status(status));
     }
 
-    /// All is here, but whether it is right is not known: the list is said to be unfinished.
+    /// Everything has arrived but is not verified yet, so that the STATUS says that its list is incomplete.
     fn say_verifying(&mut self) {
         let size = self.size.unwrap_or(0);
         let mut status = self.frame(false, self.highest.1, size).status(size);

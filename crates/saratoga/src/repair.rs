@@ -1,12 +1,12 @@
-//! What the peer reported missing and was not sent again yet, and what was, whose fate the next
-//! report will tell.
+//! Tracks repairs: octets that the peer reported missing and that are still to be sent again, and octets that were sent
+//! again and whose arrival the next report will tell.
 
 use crate::MAX_STRETCHES;
 use crate::stretches::Stretches;
 use bentpipe_base::Instant;
 use std::collections::VecDeque;
 
-/// Up to where a report can tell: packets sent later are not in it.
+/// The horizon of a report: it says nothing about packets that were sent later.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Horizon {
     /// The number of the packet that it answers.
@@ -30,7 +30,7 @@ struct Sent {
 pub(crate) struct Repairs {
     missing: Stretches,
     flight: VecDeque<Sent>,
-    /// What is in one of both, which share no octet: of what a report names, all that costs work is what is not in it.
+    /// The union of both lists, which share no octet. Only octets of a report that are not in it cost work.
     open: Stretches,
 }
 
@@ -109,7 +109,7 @@ impl Repairs {
         self.flight.push_back(sent);
     }
 
-    /// The fate of what was sent first is told, or no longer waited for.
+    /// Forgets the oldest repair, whose fate is known or no longer waited for.
     fn forget_oldest(&mut self) {
         if let Some(sent) = self.flight.pop_front() {
             self.open.remove(sent.from, sent.to);

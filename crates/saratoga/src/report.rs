@@ -1,4 +1,4 @@
-//! STATUS frames from what has arrived.
+//! Makes STATUS frames from the set of octets that have arrived.
 
 use bentpipe_base::Ranges;
 use bentpipe_wire::saratoga::{Code, Frame, Hole, Status, Timestamp, Width};

@@ -1,4 +1,4 @@
-//! The side of a session that has the content.
+//! The sending side of a session.
 
 mod interface;
 mod status;
@@ -19,12 +19,12 @@ use core::time::Duration;
 
 /// How often a repair goes out when the line would be idle otherwise.
 const COPIES: u8 = 3;
-/// Questions that go unanswered for so long may be lost with the packets that carry them: long ones may not reach the
-/// peer at all. They go alone then.
+/// When questions go unanswered for so long, the packets that carry them may be too long to reach the peer. They are
+/// then sent alone, in short packets.
 const UNANSWERED: Duration = Duration::from_secs(2);
-/// Nor does an answer take much longer than two round trips, where these are known.
+/// An answer should not take longer than so many round trips, where these are known.
 const SLACK: Duration = Duration::from_millis(200);
-/// What a frame other than DATA takes on the line, about.
+/// The approximate size on the line of a frame other than DATA.
 const SMALL: u64 = 100;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,15 +52,15 @@ pub struct Sender {
     reach: Reach,
     /// The window was full.
     held: bool,
-    /// Of the next DATA.
+    /// The number of the next DATA packet.
     number: u64,
-    /// The packet that the latest report answered.
+    /// The number of the packet that the latest report answered.
     answered: u64,
     /// When a question was answered last, or could be at first.
     answered_at: Instant,
     /// When the next question is due: a REQUEST, or a DATA that wants STATUS.
     ask_at: Instant,
-    /// The line just became idle: ask at once.
+    /// The line has just become idle, so that a question is due at once.
     ask_now: bool,
     metadata_due: bool,
     metadata_at: Option<Instant>,
@@ -74,9 +74,9 @@ pub struct Sender {
     echoes: bool,
     /// When the peer said first that it has all, and echoed nothing of this session.
     claimed_at: Option<Instant>,
-    /// A timestamp of the peer's, to be echoed: it wants to know whether we hear it.
+    /// A timestamp of the peer's that is to be echoed, to show the peer that we hear it.
     echo_due: Option<Timestamp>,
-    /// The peer is of our kind: it waits for a word that its last one was heard.
+    /// The peer is another bentpipe, which repeats its last frame until that is answered.
     acknowledges: bool,
     event: Option<Event>,
 }
@@ -159,8 +159,8 @@ impl Sender {
         }
     }
 
-    /// After the end: the last word to a peer that has asked and waits for one is `code`, not that all is
-    /// well. Whether the peer is of that kind.
+    /// Sets the final STATUS to `code`, in place of success, after the session's end. Returns whether the peer waits
+    /// for such a final STATUS.
     pub fn regret(&mut self, code: Code) -> bool {
         let asked = self.config.request.is_none();
         let waits = self.state == State::Over && self.acknowledges && asked;
@@ -170,7 +170,7 @@ impl Sender {
         waits
     }
 
-    /// What is sent, as the peer was told last.
+    /// The METADATA that was last sent to the peer.
     pub const fn metadata(&self) -> &Metadata {
         &self.config.metadata
     }
@@ -205,7 +205,7 @@ impl Sender {
         }
     }
 
-    /// How far it has come.
+    /// The progress so far.
     pub const fn progress(&self) -> Progress {
         self.progress
     }
@@ -287,7 +287,7 @@ impl Sender {
         data
     }
 
-    /// The next DATA, if it is time for some.
+    /// The next DATA frame, if one is due.
     fn next_data(&mut self, now: Instant) -> Option<Data> {
         let ready = self.pacer.ready(now);
         let data = ready.then(|| self.due_data(now)).flatten();
@@ -307,7 +307,7 @@ impl Sender {
         small || content && !self.held && self.reach.careful().is_none()
     }
 
-    /// Repairs first, then what is new, then copies of open repairs, then a question.
+    /// Chooses what to send next: repairs first, then new content, then copies of open repairs, then a question.
     fn due_data(&mut self, now: Instant) -> Option<Data> {
         let (most, number) = (self.reach.content(), self.number);
         let fresh = self.progress.sent < self.available;
@@ -384,7 +384,7 @@ impl Sender {
         self.ended && self.tfrc.is_none() && self.repairs.has_another(COPIES)
     }
 
-    /// What goes out has no more than `most` octets of content from now on, in each packet.
+    /// Limits the content of each packet to `most` octets from now on.
     pub fn limit(&mut self, most: u32) {
         self.reach.limit(most);
     }
@@ -412,7 +412,7 @@ impl Machine for Sender {
         match frame {
             Frame::Status(status) => self.status(&status, now),
             Frame::Request(_) => self.repeat(now),
-            // A receiver sends nothing else; whatever it is, it is not for this side.
+            // A receiver sends no other frames, so that this one is not for this side.
             Frame::Beacon(_) | Frame::Metadata(_) | Frame::Data(_) => {}
         }
     }

@@ -1,7 +1,7 @@
 //! The timestamp of a DATA frame: when and as which it was sent, and a secret of the session.
 //!
-//! A STATUS echoes it. The secret (`nonce`) makes that a proof: who has not seen DATA of the session cannot
-//! know it, and so neither keep a session alive nor tell it what arrived in another's name.
+//! A STATUS echoes it. The secret (`nonce`) makes the echo a proof that the peer has received DATA of the session:
+//! nobody else can know it, and so keep a session alive or report in the peer's name.
 //!
 //! | octets | what |
 //! |---|---|
@@ -13,7 +13,7 @@
 use bentpipe_base::Instant;
 use bentpipe_wire::saratoga::Timestamp;
 
-/// That of packet `number`, sent at `now`.
+/// The timestamp of packet `number`, sent at `now`.
 pub(crate) fn write(number: u64, now: Instant, nonce: u32) -> Timestamp {
     let mut own = [0; 15];
     own[..6].copy_from_slice(&(now.as_nanos() / 1000).to_be_bytes()[2..]);

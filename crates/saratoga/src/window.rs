@@ -1,8 +1,8 @@
-//! How much may be under way that no report has told of: a sender whose rate is beyond what its peer
-//! can take in does not bury it.
+//! The send window: how many octets may be in flight that no report has covered yet. It keeps a sender from overrunning
+//! a peer that cannot take in its rate.
 //!
-//! Ours; the draft has no flow control. The window is some round trips of what really leaves, and so
-//! never holds back a sender that the line paces, unless four questions in a row go unanswered.
+//! The rule is ours, because the draft has no flow control. The window is what leaves in several round trips, so that
+//! it never holds back a sender that its rate paces, unless four questions in a row go unanswered.
 
 use bentpipe_base::{Bytes, Instant, Rate};
 use core::time::Duration;

@@ -17,7 +17,7 @@ use bentpipe_wire::saratoga::{
 use core::time::Duration;
 use std::net::SocketAddr;
 
-/// Between two words on clocks.
+/// The least time between two log lines about differing clocks.
 const CLOCKS: Duration = Duration::from_secs(60);
 
 impl Server {
@@ -26,7 +26,7 @@ impl Server {
         let waiting = self.validator.waiting(key).cloned();
         let seal = waiting.as_ref().and_then(|request| self.seal(request));
         let opened = seal.as_ref().and_then(|seal| seal.open(datagram));
-        // What a key is to protect counts only under its seal.
+        // With a key, frames count only under its seal.
         let trusted = opened.is_some() || self.config.key.is_none();
         let frame = match Frame::parse(opened.unwrap_or(datagram)) {
             Ok((frame, _)) => frame,
@@ -45,7 +45,7 @@ impl Server {
         {
             return;
         }
-        // A session of it may have begun since it came.
+        // A session may have begun since the datagram was received.
         let settled = |session: &mut Session| session.take(datagram, timer::now());
         if self.endpoint.sessions.get_mut(&key).is_some_and(settled) {
             return;
@@ -60,9 +60,9 @@ impl Server {
                 self.ask(key, &request, seal.as_ref());
             }
             (Frame::Data(data), _) if data.status_wanted => {
-                // Who asked before this side began anew, or before a NAT changed the port, asks again. A timestamp
-                // here is a sender's of our kind, which can; or the question of a server that somebody asked
-                // for something in our name, which must not be echoed.
+                // The frame is of a session from before a restart of this side or before a NAT changed the port. Such a
+                // peer asks again if it is a bentpipe, whose DATA has timestamps. But the frame may also be the
+                // question of a server that somebody asked in our name, and its timestamp must not be echoed.
                 let moved = |other: &Key| other.0.ip() == key.0.ip() && other.1 == key.1;
                 let asks = data.timestamp.is_some() || self.endpoint.sessions.keys().any(moved);
                 if self.blind_allowed() && !asks {
@@ -95,7 +95,7 @@ impl Server {
             return false;
         };
         self.validator.forget(key);
-        // The same REQUEST may have been let in from where it really came meanwhile.
+        // The same REQUEST may meanwhile have been accepted from its true address.
         if seal.is_none() || self.seen.novelty(request, key.0) == Novelty::New {
             self.admit(request, key.0, seal.cloned(), PeerValidation::Proven);
         }
@@ -111,7 +111,7 @@ impl Server {
         seal: Option<Seal>,
     ) {
         let path = match &asked {
-            // Its seal does not show where it comes from.
+            // A valid seal does not prove the source address.
             Some(request) if seal.is_some() => return self.ask(key, request, seal.as_ref()),
             Some(request) => {
                 self.validator.forget(key);
@@ -201,7 +201,7 @@ impl Server {
         if !trusted
             && (self.validator.waiting(key).is_some() || self.endpoint.sessions.contains_key(&key))
         {
-            // A lie about a peer that has the key.
+            // Somebody without the key claims to be a peer that has it.
             return;
         }
         if !trusted || !allowed {
@@ -244,7 +244,7 @@ impl Server {
             return self.refuse(key, &error, seal.as_ref());
         }
         let known = self.validator.knows(from, timer::now());
-        // A deletion sends no more than it gets.
+        // The answer to a deletion is no longer than the REQUEST, so that it cannot amplify.
         let at_once = request.kind == RequestKind::Delete && self.config.key.is_none();
         match known || at_once {
             _ if !self.endpoint.link().timestamps => {
@@ -280,7 +280,7 @@ impl Server {
         let path = path::normal(&request.path)?;
         let taken = |session: &Session| session.path != path;
         match self.endpoint.sessions.get(&key) {
-            // Its REQUEST is of now: whoever has the key begins anew.
+            // The REQUEST is fresh and authenticated, so that its sender begins a new session.
             Some(_) if self.config.key.is_some() => self.let_go(key),
             Some(session) if taken(session) => {
                 let failure = Failure::Own(Code::IN_USE);
@@ -315,7 +315,7 @@ impl Server {
         self.endpoint.reply(&question, key.0, seal);
     }
 
-    /// Serves `request`, whose sender is who it says.
+    /// Serves `request`, whose source address is proven.
     fn admit(
         &mut self,
         request: &Request,
@@ -379,7 +379,7 @@ impl Server {
         }
     }
 
-    /// Ends a session without a word; what arrived in it counts for the next.
+    /// Ends a session without telling the peer; a later session resumes with what arrived.
     fn let_go(&mut self, key: Key) {
         if let Some(session) = self.endpoint.sessions.remove(&key)
             && let Work::Receiving(mut incoming) = session.work

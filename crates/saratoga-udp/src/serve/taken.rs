@@ -17,7 +17,7 @@ const MOST: usize = 4096;
 pub(super) struct Taken(BTreeMap<Key, (Instant, Option<Seal>)>);
 
 impl Taken {
-    /// That of `key` is over, and what was taken is deleted.
+    /// Remembers that the take of `key` is over and its file deleted.
     pub(super) fn note(&mut self, key: Key, seal: Option<Seal>, now: Instant) {
         if self.0.len() >= MOST {
             self.0.retain(|_, (at, _)| now.since(*at) < KEEP);
@@ -30,13 +30,13 @@ impl Taken {
         self.0.insert(key, (now, seal));
     }
 
-    /// What seals the last word to `key`, if that took something.
+    /// The seal for the final STATUS to `key`, if that has taken a file.
     pub(super) fn last_word(&self, key: Key, now: Instant) -> Option<Option<Seal>> {
         let (at, seal) = self.0.get(&key)?;
         (now.since(*at) < KEEP).then(|| seal.clone())
     }
 
-    /// Another session has this Id now.
+    /// Forgets the take, because another session has this Id now.
     pub(super) fn forget(&mut self, key: Key) {
         self.0.remove(&key);
     }

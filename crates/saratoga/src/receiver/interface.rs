@@ -1,4 +1,4 @@
-//! What a receiver is told at its start, and what it tells.
+//! The settings with which a receiver starts, and the events that it reports.
 
 use crate::report::HoleEnd;
 use crate::sender::Failure;
@@ -11,11 +11,12 @@ use core::time::Duration;
 pub struct Config {
     /// The session.
     pub session: u32,
-    /// Asked until the peer begins: a get, take or list. `None`: the peer has asked, or began.
+    /// The REQUEST (get, take or list) that is sent until the peer begins; `None` where the peer has asked, or has
+    /// begun by itself.
     pub request: Option<Request>,
     /// The width of STATUS until METADATA tells that of the session.
     pub width: Width,
-    /// What an earlier session left, if anything.
+    /// The content that an interrupted earlier session left, if any.
     pub kept: Option<Kept>,
     /// Content that is stored before METADATA tells what it is; none when something is kept.
     pub unannounced: Bytes,
@@ -32,7 +33,7 @@ pub struct Config {
 /// What an earlier session has stored of a content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// Of which content.
+    /// The METADATA of that content.
     pub metadata: Metadata,
     /// The stretches that are stored.
     pub have: Ranges,

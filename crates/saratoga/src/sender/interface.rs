@@ -1,4 +1,4 @@
-//! What a sender is told at its start, and what it tells.
+//! The settings with which a sender starts, and the events and errors that it reports.
 
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_wire::saratoga::{Code, Metadata, Request};
@@ -29,9 +29,9 @@ pub struct Config {
     /// A secret in the timestamps of DATA, drawn at random for the session: a STATUS that echoes it is of
     /// somebody whom DATA reaches. `None`: DATA has no timestamps, for peers that cannot read them.
     pub nonce: Option<u32>,
-    /// The peer was asked nothing, and may echo nothing: until it has, its word that it has all counts without an echo.
-    /// The session's Id must then be one that no earlier session had, or a word on that one, which is still on its way,
-    /// would count for this one.
+    /// The peer was sent no REQUEST, and may be one that echoes no timestamps. Until it has echoed one, its report that
+    /// it has everything counts without an echo. The session's Id must then be a new one, because otherwise a late
+    /// report on an earlier session of the same Id would count for this session.
     pub blind: bool,
 }
 
@@ -50,7 +50,7 @@ pub enum Congestion {
 pub enum Event {
     /// The peer has everything and has verified it.
     Done,
-    /// It is over without that.
+    /// The session has failed.
     Failed(Failure),
 }
 

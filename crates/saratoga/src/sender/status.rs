@@ -1,4 +1,4 @@
-//! What a STATUS tells the sender: that the peer lives, that it has all, or what it lacks.
+//! Processes a STATUS at the sender: the peer is alive, has everything, or lacks some octets.
 
 use super::{Event, Failure, Sender, State};
 use crate::reach::Heard;
@@ -19,11 +19,11 @@ impl Sender {
     /// A STATUS arrives.
     pub(super) fn status(&mut self, status: &Status, now: Instant) {
         let echo = status.timestamp.and_then(|stamp| self.echo(stamp));
-        // A peer of our kind echoes in every report: one without is of somebody else.
+        // Another bentpipe echoes a timestamp in every report, so that a report without one is forged.
         if self.echoes && self.acknowledges && echo.is_none() && status.code == Code::OK {
             return;
         }
-        // Nor does what anybody could have sent keep the session alive.
+        // A report that anybody could have sent must not keep the session alive either.
         if !self.echoes || echo.is_some() {
             self.timing.hear(now);
         }
@@ -47,16 +47,16 @@ impl Sender {
         if status.metadata_missing {
             self.want_metadata(now);
         }
-        // Whatever else it says: a peer that lacks nothing has all, even if an older list of holes
-        // comes in later.
+        // A peer that lacks nothing has everything, even if an older list of holes arrives later.
         let completes = self.completes(status);
         if completes && !self.is_of_now(echo) {
-            // It may be of an earlier session with the same Id and ports: the next question will show.
+            // The report may be of an earlier session with the same Id and ports; the answer to the next question will
+            // tell.
             self.claimed_at.get_or_insert(now);
         } else if completes && self.knows_the_end(echo, now) {
             self.progress.arrived = self.available;
-            // A peer that was asked to receive would remember the session for long without the word; one of
-            // another kind has no use for it.
+            // The final frame is for another bentpipe that was asked to receive, which would otherwise keep the session
+            // for long. Other peers do not need it.
             if self.acknowledges || self.config.request.is_some() {
                 self.farewell = Some(self.heard());
             }
@@ -69,7 +69,7 @@ impl Sender {
         self.learn(status, echo, now);
     }
 
-    /// What tells the peer that it need not repeat its last word.
+    /// The final frame, which tells the peer that its last STATUS was heard.
     fn heard(&self) -> Frame {
         echo(self.config.metadata.session, None)
     }
@@ -109,7 +109,7 @@ impl Sender {
         if let Some((number, sent)) = echo {
             self.echoes = true;
             if number < self.answered {
-                // Overtaken by a later one.
+                // A later report has overtaken this one.
                 return;
             }
             self.answered = number;
@@ -125,7 +125,7 @@ impl Sender {
         let clipped = |value: u128| {
             u64::try_from(value).map_or(self.available, |value| value.min(self.available))
         };
-        // The peer has seen octets that this sender has not sent: it resumes.
+        // The peer has octets that this sender has not sent, because it resumes an earlier session.
         let seen = clipped(status.in_response_to);
         self.progress.sent = self.progress.sent.max(seen);
         let sent = self.progress.sent;
@@ -137,7 +137,7 @@ impl Sender {
         if self.is_of_now(echo) {
             self.progress.arrived = self.progress.arrived.max(progress.min(lowest).min(sent));
         }
-        // An end that is exclusive costs an octet too many, which is less than one missing.
+        // If the peer writes exclusive ends of holes, one octet too many is sent, which is better than one too few.
         let holes = status.holes.iter().filter(|hole| hole.first <= hole.last);
         let holes = holes.map(|hole| {
             let to = clipped(hole.last.saturating_add(1)).min(sent);
