@@ -400,7 +400,7 @@ mod tests {
     use crate::tree::Tree;
     use bentpipe_base::Bytes;
     use bentpipe_saratoga::{HoleEnd, receiver};
-    use bentpipe_wire::saratoga::{Checksum, Entry, EntryKind, Kind, Metadata, Time, Width};
+    use bentpipe_wire::saratoga::{Entry, Kind, Metadata, Width};
 
     fn data(offset: u128) -> Data {
         Data {
@@ -416,24 +416,7 @@ mod tests {
     }
 
     fn announced() -> Frame {
-        Frame::Metadata(Metadata {
-            session: 7,
-            width: Width::Bits32,
-            kind: Kind::File,
-            ended: false,
-            unreliable: false,
-            mode: None,
-            checksum: Checksum::None,
-            entry: Entry {
-                kind: EntryKind::File,
-                width: Width::Bits32,
-                unreliable: false,
-                size: 3000,
-                modified: Time(800_000_000),
-                created: Time(800_000_000),
-                path: "a".to_owned(),
-            },
-        })
+        Frame::Metadata(Metadata::new(7, Kind::File, Entry::file("a", 3000)))
     }
 
     /// It would be zeros in a file that the next session takes for whole.

@@ -4,7 +4,7 @@ use crate::Error;
 use crate::checksum::Algorithm;
 use crate::source::known_size;
 use crate::tree::{mode, posix_times};
-use bentpipe_wire::saratoga::{Checksum, Entry, EntryKind, Kind, Metadata, Time, Width};
+use bentpipe_wire::saratoga::{Entry, EntryKind, Kind, Metadata, Time, Width};
 use rustix::fs::OFlags;
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -39,25 +39,15 @@ pub fn announce(
     };
     let (file, was, checksum) = read().map_err(Error::file("read", name))?;
     let (modified, created) = posix_times(&was);
-    let width = Width::holding(was.len().into());
     let entry = Entry {
-        kind: EntryKind::File,
-        width,
-        unreliable: false,
-        size: was.len().into(),
         modified,
         created,
-        path: remote.to_owned(),
+        ..Entry::file(remote, was.len())
     };
     let metadata = Metadata {
-        session: id,
-        width,
-        kind: Kind::File,
-        ended: false,
-        unreliable: false,
         mode: Some(mode(&was)),
         checksum,
-        entry,
+        ..Metadata::new(id, Kind::File, entry)
     };
     Ok((metadata, file, was))
 }
@@ -66,22 +56,14 @@ pub fn announce(
 pub fn stream(remote: &str, id: u32) -> Metadata {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let now = Time::from_posix(now.map_or(0, |time| time.as_secs() as i64));
+    let entry = Entry {
+        kind: EntryKind::SpecialFile,
+        modified: now,
+        created: now,
+        ..Entry::file(remote, 0)
+    };
     Metadata {
-        session: id,
         width: WIDEST,
-        kind: Kind::Stream,
-        ended: false,
-        unreliable: false,
-        mode: None,
-        checksum: Checksum::None,
-        entry: Entry {
-            kind: EntryKind::SpecialFile,
-            width: Width::Bits16,
-            unreliable: false,
-            size: 0,
-            modified: now,
-            created: now,
-            path: remote.to_owned(),
-        },
+        ..Metadata::new(id, Kind::Stream, entry)
     }
 }

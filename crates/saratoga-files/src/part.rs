@@ -310,7 +310,7 @@ pub(crate) fn verify(
 mod tests {
     use super::*;
     use crate::tree::Tree;
-    use bentpipe_wire::saratoga::{Entry, EntryKind, Kind, Time, Width};
+    use bentpipe_wire::saratoga::{Entry, Kind, Time};
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
@@ -333,24 +333,12 @@ mod tests {
     }
 
     fn metadata() -> Metadata {
-        Metadata {
-            session: 7,
-            width: Width::Bits32,
-            kind: Kind::File,
-            ended: false,
-            unreliable: false,
-            mode: None,
-            checksum: Checksum::None,
-            entry: Entry {
-                kind: EntryKind::File,
-                width: Width::Bits32,
-                unreliable: false,
-                size: 3_000_000,
-                modified: Time(800_000_000),
-                created: Time(800_000_000),
-                path: "a".to_owned(),
-            },
-        }
+        let entry = Entry {
+            modified: Time(800_000_000),
+            created: Time(800_000_000),
+            ..Entry::file("a", 3_000_000)
+        };
+        Metadata::new(7, Kind::File, entry)
     }
 
     fn ranges(from: u64, to: u64) -> Ranges {

@@ -104,26 +104,17 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bentpipe_wire::saratoga::{Checksum, Entry, EntryKind, Kind, Time, Width};
+    use bentpipe_wire::saratoga::{Entry, Kind, Time};
 
     fn metadata() -> Metadata {
+        let entry = Entry {
+            modified: Time(800_000_000),
+            created: Time(800_000_000),
+            ..Entry::file("a", 1000)
+        };
         Metadata {
-            session: 7,
-            width: Width::Bits32,
-            kind: Kind::File,
-            ended: false,
-            unreliable: false,
             mode: Some(0o600),
-            checksum: Checksum::None,
-            entry: Entry {
-                kind: EntryKind::File,
-                width: Width::Bits32,
-                unreliable: false,
-                size: 1000,
-                modified: Time(800_000_000),
-                created: Time(800_000_000),
-                path: "a".to_owned(),
-            },
+            ..Metadata::new(7, Kind::File, entry)
         }
     }
 

@@ -235,13 +235,9 @@ impl Server {
             };
             let (modified, created) = posix_times(&was);
             let entry = Entry {
-                kind: EntryKind::File,
-                width: Width::holding(was.len().into()),
-                unreliable: false,
-                size: was.len().into(),
                 modified,
                 created,
-                path: asked.path.clone(),
+                ..Entry::file(&asked.path, was.len())
             };
             let mut metadata = announcement(&asked, Kind::File, checksum, entry)?;
             // Only a peer of our kind asks so, and knows of modes.
@@ -305,12 +301,7 @@ impl Server {
             };
             let entry = Entry {
                 kind: EntryKind::Directory,
-                width: Width::holding(content.len() as u128),
-                unreliable: false,
-                size: content.len() as u128,
-                modified: Default::default(),
-                created: Default::default(),
-                path: asked.path.clone(),
+                ..Entry::file(&asked.path, content.len() as u64)
             };
             let checksum = algorithm.sum_octets(&content);
             let metadata = announcement(&asked, Kind::Directory, checksum, entry)?;
@@ -402,13 +393,7 @@ fn announcement(
         });
     }
     Ok(Metadata {
-        session: request.session,
-        width: entry.width,
-        kind,
-        ended: false,
-        unreliable: false,
-        mode: None,
         checksum,
-        entry,
+        ..Metadata::new(request.session, kind, entry)
     })
 }

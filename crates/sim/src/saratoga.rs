@@ -6,8 +6,7 @@ use bentpipe_saratoga::sender::{Congestion, Failure};
 use bentpipe_saratoga::{HoleEnd, Receiver, Sender, receiver, sender};
 use bentpipe_tcp::{Cause, Counters};
 use bentpipe_wire::saratoga::{
-    Capabilities, Checksum, Code, Entry, EntryKind, Frame, Kind, Metadata, Request, RequestKind,
-    Time, Width, Willingness,
+    Capabilities, Code, Entry, Frame, Kind, Metadata, Request, RequestKind, Width, Willingness,
 };
 use core::convert::Infallible;
 use core::time::Duration;
@@ -116,26 +115,8 @@ impl SaratogaEndpoint {
             congestion,
             ..
         } = self.plan;
-        let width = Width::holding(size.0.into());
         sender::Config {
-            metadata: Metadata {
-                session: SESSION,
-                width,
-                kind: Kind::File,
-                ended: false,
-                unreliable: false,
-                mode: None,
-                checksum: Checksum::None,
-                entry: Entry {
-                    kind: EntryKind::File,
-                    width,
-                    unreliable: false,
-                    size: size.0.into(),
-                    modified: Time::default(),
-                    created: Time::default(),
-                    path: "file".to_owned(),
-                },
-            },
+            metadata: Metadata::new(SESSION, Kind::File, Entry::file("file", size.0)),
             request,
             rate,
             payload: payload.0 as u32,

@@ -2,7 +2,7 @@
 
 use bentpipe_saratoga::echo;
 use bentpipe_wire::saratoga::{
-    Capabilities, Checksum, Code, Data, Entry, EntryKind, Frame, Kind, Metadata, Request,
+    Capabilities, Code, Data, Entry, Frame, Kind, Metadata, Request,
     RequestKind, Status, Time, Timestamp, Width,
 };
 use std::net::{SocketAddr, UdpSocket};
@@ -26,24 +26,13 @@ pub(crate) fn request(session: u32, kind: RequestKind, path: &str) -> Frame {
 }
 
 pub(crate) fn metadata(session: u32, path: &str, size: u64) -> Frame {
-    Frame::Metadata(Metadata {
-        session,
+    let entry = Entry {
         width: Width::Bits32,
-        kind: Kind::File,
-        ended: false,
-        unreliable: false,
-        mode: None,
-        checksum: Checksum::None,
-        entry: Entry {
-            kind: EntryKind::File,
-            width: Width::Bits32,
-            unreliable: false,
-            size: size.into(),
-            modified: Time(800_000_000),
-            created: Time(800_000_000),
-            path: path.to_owned(),
-        },
-    })
+        modified: Time(800_000_000),
+        created: Time(800_000_000),
+        ..Entry::file(path, size)
+    };
+    Frame::Metadata(Metadata::new(session, Kind::File, entry))
 }
 
 pub(crate) fn status(

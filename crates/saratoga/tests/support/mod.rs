@@ -5,7 +5,7 @@ use bentpipe_base::{Bytes, Instant, Machine, Rate};
 use bentpipe_saratoga::sender::Congestion;
 use bentpipe_saratoga::{HoleEnd, Sender, receiver, sender};
 use bentpipe_wire::saratoga::{
-    Capabilities, Checksum, Code, Data, Entry, EntryKind, Frame, Hole, Kind, Metadata, Request,
+    Capabilities, Code, Data, Entry, Frame, Hole, Kind, Metadata, Request,
     RequestKind, Status, Time, Width,
 };
 use std::time::Duration;
@@ -21,24 +21,13 @@ pub(crate) fn at(millis: u64) -> Instant {
 
 pub(crate) fn metadata(size: u64, kind: Kind) -> Metadata {
     let width = Width::holding(size.into()).max(Width::Bits32);
-    Metadata {
-        session: SESSION,
+    let entry = Entry {
         width,
-        kind,
-        ended: false,
-        unreliable: false,
-        mode: None,
-        checksum: Checksum::None,
-        entry: Entry {
-            kind: EntryKind::File,
-            width,
-            unreliable: false,
-            size: if kind == Kind::Stream { 0 } else { size.into() },
-            modified: Time(800_000_000),
-            created: Time(800_000_000),
-            path: "data/big.bin".to_owned(),
-        },
-    }
+        modified: Time(800_000_000),
+        created: Time(800_000_000),
+        ..Entry::file("data/big.bin", if kind == Kind::Stream { 0 } else { size })
+    };
+    Metadata::new(SESSION, kind, entry)
 }
 
 pub(crate) fn request(kind: RequestKind) -> Request {

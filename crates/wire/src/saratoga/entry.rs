@@ -22,6 +22,21 @@ pub struct Entry {
     pub path: String,
 }
 
+impl Entry {
+    /// A file of `size` octets at `path`, of whose times nothing is known.
+    pub fn file(path: &str, size: u64) -> Self {
+        Self {
+            kind: EntryKind::File,
+            width: Width::holding(size.into()),
+            unreliable: false,
+            size: size.into(),
+            modified: Time::default(),
+            created: Time::default(),
+            path: path.to_owned(),
+        }
+    }
+}
+
 /// What an [`Entry`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryKind {

@@ -27,6 +27,22 @@ pub struct Metadata {
     pub entry: Entry,
 }
 
+impl Metadata {
+    /// METADATA with the width of `entry`, that says nothing of mode and checksum.
+    pub const fn new(session: u32, kind: Kind, entry: Entry) -> Self {
+        Self {
+            session,
+            width: entry.width,
+            kind,
+            ended: false,
+            unreliable: false,
+            mode: None,
+            checksum: Checksum::None,
+            entry,
+        }
+    }
+}
+
 /// A checksum over a file's content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Checksum {
