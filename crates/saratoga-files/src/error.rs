@@ -43,6 +43,16 @@ pub enum Error {
         /// Its octets.
         len: usize,
     },
+    /// What the server lists has no end, or one far away.
+    #[error(
+        "in `{path}` the server lists more files and directories than {most}, or longer paths than so many have: what is under way was stopped; if it has them all, give --max-files a greater number"
+    )]
+    TooMany {
+        /// Where the number was exceeded.
+        path: String,
+        /// What this side walks at most.
+        most: usize,
+    },
     /// The peer, or its silence.
     #[error("`{path}`: {failure}; {next}")]
     Session {
@@ -228,7 +238,7 @@ impl Error {
             // Who asks again finds out whether there is.
             Self::Promised { .. } => Code::CANNOT_SEND,
             Self::TooLong { .. } => Code::TOO_LONG,
-            Self::Stopped => Code::TERMINATED,
+            Self::Stopped | Self::TooMany { .. } => Code::TERMINATED,
         }
     }
 }

@@ -3,6 +3,9 @@
 use crate::Error;
 use bentpipe_wire::saratoga::MAX_PATH;
 
+/// Directories in which a new file may lie, one in another.
+pub const MAX_DIRECTORIES: usize = 64;
+
 /// `path` as it is asked for: relative, without empty names and `.`, so that `./a//b/` is `a/b`. Empty is the
 /// served directory itself, as are `.` and `./`.
 ///

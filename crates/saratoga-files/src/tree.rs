@@ -51,9 +51,6 @@ pub struct Folder {
 /// Directories of which it is remembered that their names are on the disk at most.
 const MOST_LASTING: usize = 4096;
 
-/// Directories in which a new file may lie, one in another.
-const DEEPEST: usize = 64;
-
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
 
 impl Tree {
@@ -140,8 +137,9 @@ impl Tree {
     }
 
     fn make(&self, path: &str) -> io::Result<Folder> {
-        if path.split('/').count() > DEEPEST {
-            let why = format!("it lies in more than {DEEPEST} directories");
+        if path.split('/').count() > path::MAX_DIRECTORIES {
+            let most = path::MAX_DIRECTORIES;
+            let why = format!("it lies in more than {most} directories");
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         }
         let mut folder = self.folder(self.root().try_clone_to_owned()?, path);

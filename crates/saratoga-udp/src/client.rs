@@ -116,22 +116,22 @@ impl Client {
         let mut reports = Vec::new();
         self.run_on(jobs, stop, watch, &mut |report| {
             reports.push(report);
-            Vec::new()
+            Ok(Vec::new())
         })?;
         Ok(reports)
     }
 
     /// As [`Self::run`], but each report goes to `next`, which says what more there is to do: jobs that are
-    /// numbered on.
+    /// numbered on; or why nothing more is to be done, which stops what is under way.
     ///
     /// # Errors
-    /// As there.
+    /// As there, and what `next` says.
     pub fn run_on(
         &mut self,
         jobs: Vec<Job>,
         stop: &AtomicBool,
         watch: &mut dyn FnMut(Progress),
-        next: &mut dyn FnMut(Report) -> Vec<Job>,
+        next: &mut dyn FnMut(Report) -> Result<Vec<Job>, Error>,
     ) -> Result<(), Error> {
         let puts = jobs.iter().all(|job| matches!(job, Job::Put { .. }));
         let asked = if puts { None } else { self.ask_rate() };
@@ -161,7 +161,13 @@ impl Client {
             self.settle(&mut turn, &mut job_queue, &mut sum, &mut reports);
             self.endpoint.remove_ended(&turn)?;
             for report in reports {
-                job_queue.add(next(report));
+                match next(report) {
+                    Ok(jobs) => job_queue.add(jobs),
+                    Err(error) => {
+                        self.stop()?;
+                        return Err(error);
+                    }
+                }
             }
             watch(self.progress(&job_queue, &sum));
         }

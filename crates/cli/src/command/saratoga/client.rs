@@ -93,7 +93,7 @@ impl Session {
     pub(super) fn run(
         &mut self,
         jobs: Vec<Job>,
-        next: &mut dyn FnMut(Report) -> Vec<Job>,
+        next: &mut dyn FnMut(Report) -> Result<Vec<Job>, Error>,
     ) -> Result<(), Failure> {
         let mut bar = Bar::new();
         let mut watch = |progress| bar.show(progress);
@@ -114,7 +114,7 @@ impl Session {
     pub(super) fn run_all(&mut self, jobs: Vec<Job>, mut outcome: Outcome) -> Result<(), Failure> {
         self.run(jobs, &mut |report| {
             outcome.note(report.result.map(drop));
-            Vec::new()
+            Ok(Vec::new())
         })?;
         outcome.end()
     }
@@ -210,7 +210,7 @@ pub(crate) fn list(args: &List) -> Result<(), Failure> {
     let mut listed = Ok(Vec::new());
     session.run(vec![Job::List { remote }], &mut |report| {
         listed = report.result;
-        Vec::new()
+        Ok(Vec::new())
     })?;
     let content = listed.or_run()?;
     let entries: Vec<Entry> = entries(&content)

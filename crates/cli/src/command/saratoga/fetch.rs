@@ -6,10 +6,11 @@ use crate::terminal;
 use anyhow::anyhow;
 use bentpipe_saratoga::sender::Failure as Failed;
 use bentpipe_saratoga_udp::client::{Job, Report, Target};
-use bentpipe_saratoga_udp::path::{joined, normal};
+use bentpipe_saratoga_udp::path::{MAX_DIRECTORIES, joined, normal};
 use bentpipe_saratoga_udp::{Error, Tree};
 use bentpipe_wire::saratoga::{Code, Entry, EntryKind, entries};
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 /// Options of `saratoga get` and `take`.
@@ -26,9 +27,16 @@ pub(crate) struct Get {
     /// Paths may be directories: fetch all that is in them
     #[arg(short, long)]
     recursive: bool,
+    /// Files and directories that -r finds at most, for a server may list what has no end
+    #[arg(long, value_name = "N", default_value = "1000000")]
+    max_files: NonZeroUsize,
     #[command(flatten)]
     common: Common,
 }
+
+/// Octets of a path that cost no more than one file: each so many of a longer one count as a file more, so that the
+/// memory of a client is bounded by the number of files.
+const LONG: usize = 256;
 
 /// `saratoga get` and `take`.
 pub(crate) fn get(args: &Get, take: bool) -> Result<(), Failure> {
@@ -56,8 +64,11 @@ pub(crate) fn get(args: &Get, take: bool) -> Result<(), Failure> {
     let mut fetch = Fetch {
         tree,
         take,
-        items: Vec::new(),
+        begun: 0,
+        folders: BTreeMap::new(),
         claimed: BTreeMap::new(),
+        walked: 0,
+        most: args.max_files.get(),
         outcome: Outcome::default(),
     };
     let mut jobs = Vec::new();
@@ -80,13 +91,12 @@ enum Refused {
     Use(anyhow::Error),
 }
 
-/// What a job is for.
-struct Item {
+/// A directory whose list is asked for.
+struct Folder {
     /// The path at the server.
     remote: String,
     /// Where it goes here.
     place: String,
-    list: bool,
 }
 
 /// What is fetched, and what came of it.
@@ -94,10 +104,15 @@ struct Fetch {
     /// Where it goes; `None`: standard output.
     tree: Option<Tree>,
     take: bool,
-    /// By the number of the job.
-    items: Vec<Item>,
+    /// Jobs that were begun.
+    begun: usize,
+    /// By the number of the job that asks for the list.
+    folders: BTreeMap<usize, Folder>,
     /// What goes where: the path at the server by that here.
     claimed: BTreeMap<String, String>,
+    /// What lists had in them, as [`LONG`] has it, and at most.
+    walked: usize,
+    most: usize,
     outcome: Outcome,
 }
 
@@ -126,11 +141,12 @@ impl Fetch {
     }
 
     fn list(&mut self, remote: String, place: String) -> Job {
-        self.items.push(Item {
+        let folder = Folder {
             remote: remote.clone(),
             place,
-            list: true,
-        });
+        };
+        self.folders.insert(self.begun, folder);
+        self.begun += 1;
         Job::List { remote }
     }
 
@@ -138,13 +154,9 @@ impl Fetch {
         self.claimed.insert(place.clone(), remote.clone());
         let target = match &self.tree {
             None => Target::Stdout,
-            Some(tree) => Target::File(tree.clone(), place.clone()),
+            Some(tree) => Target::File(tree.clone(), place),
         };
-        self.items.push(Item {
-            remote: remote.clone(),
-            place,
-            list: false,
-        });
+        self.begun += 1;
         Job::Get {
             remote,
             target,
@@ -154,34 +166,40 @@ impl Fetch {
     }
 
     /// Takes a report; what there is to do besides.
-    fn next(&mut self, report: Report) -> Vec<Job> {
-        let Some(item) = self.items.get(report.number) else {
-            return Vec::new();
-        };
-        let (remote, place) = (item.remote.clone(), item.place.clone());
-        if !item.list {
+    ///
+    /// # Errors
+    /// When lists have more in them than is walked.
+    fn next(&mut self, report: Report) -> Result<Vec<Job>, Error> {
+        let Some(Folder { remote, place }) = self.folders.remove(&report.number) else {
             self.outcome.note(report.result.map(drop));
-            return Vec::new();
-        }
+            return Ok(Vec::new());
+        };
         match report.result {
             Ok(content) => self.listed(&remote, &place, &content),
             // The path is a file after all, or fetching it tells why it cannot be had.
             Err(error) if is_answer(&error) && !remote.is_empty() => {
-                self.found(remote, place, None).into_iter().collect()
+                Ok(self.found(remote, place, None).into_iter().collect())
             }
             Err(error) => {
                 self.outcome.note(Err(error));
-                Vec::new()
+                Ok(Vec::new())
             }
         }
     }
 
     /// What is in a directory.
-    fn listed(&mut self, remote: &str, place: &str, content: &[u8]) -> Vec<Job> {
+    fn listed(&mut self, remote: &str, place: &str, content: &[u8]) -> Result<Vec<Job>, Error> {
         let mut jobs = Vec::new();
         for entry in entries(content) {
             match entry {
-                Ok(entry) => jobs.extend(self.entry(remote, place, &entry)),
+                Ok(entry) => {
+                    self.walked += 1 + (remote.len() + entry.path.len()) / LONG;
+                    if self.walked > self.most {
+                        let (path, most) = (remote.to_owned(), self.most);
+                        return Err(Error::TooMany { path, most });
+                    }
+                    jobs.extend(self.entry(remote, place, &entry));
+                }
                 Err(error) => {
                     let error =
                         format!("the list of `{remote}` cannot be read to its end: {error}");
@@ -189,7 +207,7 @@ impl Fetch {
                 }
             }
         }
-        jobs
+        Ok(jobs)
     }
 
     fn entry(&mut self, folder: &str, place: &str, entry: &Entry) -> Option<Job> {
@@ -205,6 +223,13 @@ impl Fetch {
         }
         let (remote, place) = (joined(folder, name), joined(place, name));
         match entry.kind {
+            // Nothing could be put into it here.
+            EntryKind::Directory if place.split('/').count() > MAX_DIRECTORIES => {
+                self.outcome.note(left_out(&format!(
+                    "it lies in {MAX_DIRECTORIES} directories, one in another, and that is the most"
+                )));
+                None
+            }
             EntryKind::Directory => Some(self.list(remote, place)),
             EntryKind::File => {
                 let size = u64::try_from(entry.size).ok();
