@@ -7,6 +7,7 @@ use crate::reservation::Reservation;
 use crate::sink::Sink;
 use crate::stdout::StdoutQueue;
 use crate::task::{Task, spawn};
+use crate::tree::is_gone;
 use bentpipe_base::{Instant, Machine};
 use bentpipe_saratoga::receiver::{Event, Receiver};
 use bentpipe_saratoga::sender::Failure;
@@ -139,7 +140,11 @@ impl Incoming {
         }
         if now.since(self.saved) >= RECORD {
             self.saved = now;
-            self.save();
+            if self.sink.as_ref().is_some_and(Sink::is_gone) {
+                self.fail(Error::file("go on with", &*self.path)(is_gone()));
+            } else {
+                self.save();
+            }
             if let Some(sink) = &self.sink
                 && let Err(error) = sink.pass_on(self.receiver.arrived())
             {

@@ -5,7 +5,7 @@ use crate::checksum::{Algorithm, Sum};
 use crate::record::{self, Record};
 use crate::reservation::Reservations;
 use crate::task::{Task, spawn};
-use crate::tree::{Folder, PART, RECORD};
+use crate::tree::{Folder, PART, RECORD, is_gone, is_taken};
 use bentpipe_base::Ranges;
 use bentpipe_saratoga::receiver::Kept;
 use bentpipe_wire::saratoga::{Checksum, Metadata};
@@ -85,11 +85,15 @@ impl Part {
         let _ = self.file.set_len(have.last().map_or(0, |(_, to)| to));
         self.on_disk.clear();
         self.write_back = None;
-        self.folder.remove(&self.record());
+        self.remove_record();
     }
 
     /// Writes down what is stored, so that a later session can go on, and begins to put it on the disk.
     pub(crate) fn save(&mut self, metadata: &Metadata, have: &Ranges) -> io::Result<()> {
+        if !self.is_in_place() {
+            // The record is of another session, which has made a part of its own.
+            return Err(is_gone());
+        }
         let put = self.write_back(have);
         let record = Record {
             metadata: metadata.clone(),
@@ -197,8 +201,7 @@ impl Part {
         rustix::fs::fchmod(&self.file, Mode::from_bits_truncate(mode))?;
         rustix::fs::futimens(&self.file, &times)?;
         self.file.sync_all()?;
-        let part = format!("{}{PART}", self.stem);
-        let renamed = self.folder.publish(&self.file, &part, &self.name);
+        let renamed = self.folder.publish(&self.file, &self.part(), &self.name);
         if renamed.is_err() {
             // Such as over a directory that is there by now: it stays its owner's alone.
             rustix::fs::fchmod(&self.file, Mode::RUSR | Mode::WUSR)?;
@@ -218,8 +221,23 @@ impl Part {
 
     /// Throws away what has arrived.
     pub(crate) fn discard(&self) {
-        self.folder.remove(&self.record());
-        self.folder.remove(&format!("{}{PART}", self.stem));
+        self.remove_record();
+        self.folder.remove_file(&self.file, &self.part());
+    }
+
+    fn remove_record(&self) {
+        if self.is_in_place() {
+            self.folder.remove(&self.record());
+        }
+    }
+
+    /// Whether it has its name still: somebody else may have removed it, and another session have made its own.
+    pub(crate) fn is_in_place(&self) -> bool {
+        self.folder.is_at(&self.file, &self.part())
+    }
+
+    fn part(&self) -> String {
+        format!("{}{PART}", self.stem)
     }
 
     fn record(&self) -> String {
@@ -253,10 +271,6 @@ fn lock(folder: &Folder, file: &File, name: &str) -> io::Result<bool> {
         Err(rustix::io::Errno::WOULDBLOCK) => Err(is_taken()),
         Err(errno) => Err(errno.into()),
     }
-}
-
-fn is_taken() -> io::Error {
-    io::Error::new(io::ErrorKind::WouldBlock, "another transfer is writing it")
 }
 
 /// What this process takes from the mode of files that it makes; umask(2) tells it only where it is changed.
@@ -310,7 +324,7 @@ pub(crate) fn verify(
 mod tests {
     use super::*;
     use crate::tree::Tree;
-    use bentpipe_wire::saratoga::{Entry, Kind, Time};
+    use bentpipe_wire::saratoga::{Code, Entry, Kind, Time};
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
@@ -339,6 +353,52 @@ mod tests {
             ..Entry::file("a", 3_000_000)
         };
         Metadata::new(7, Kind::File, entry)
+    }
+
+    /// Its writer would take for its own what comes of another session.
+    #[test]
+    fn a_part_that_was_taken_away_gets_no_name() {
+        let root = tempfile::tempdir().unwrap();
+        let tree = Tree::open(root.path()).unwrap();
+        let open = || {
+            let (folder, name) = tree.place("a", false).unwrap();
+            Part::open(folder, name, "a")
+        };
+        let (mut first, _) = open().unwrap();
+        first.write(0, &[1; 1000]).unwrap();
+        std::fs::remove_file(root.path().join(format!(".a{PART}"))).unwrap();
+        let (mut second, _) = open().unwrap();
+        second.write(0, &[2; 500]).unwrap();
+        second.save(&metadata(), &ranges(0, 500)).unwrap();
+        assert!(first.save(&metadata(), &ranges(0, 1000)).is_err());
+        let gone = first.finish(1000, &metadata(), None).unwrap_err();
+        assert!(gone.to_string().contains("try again"), "{gone}");
+        assert!(!root.path().join("a").exists());
+        // Nor is anything of the other thrown away with it.
+        drop(second);
+        let (second, kept) = open().unwrap();
+        assert_eq!(kept.unwrap().have, ranges(0, 500));
+        second.finish(500, &metadata(), None).unwrap();
+        assert_eq!(std::fs::read(root.path().join("a")).unwrap(), [2; 500]);
+        assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 1);
+    }
+
+    /// As by a backup of hard links: the session that writes it goes on.
+    #[test]
+    fn a_part_with_two_names_is_not_taken_from_who_writes_it() {
+        let root = tempfile::tempdir().unwrap();
+        let tree = Tree::open(root.path()).unwrap();
+        let open = || {
+            let (folder, name) = tree.place("a", false).unwrap();
+            Part::open(folder, name, "a").map(|(part, _)| part)
+        };
+        let first = open().unwrap();
+        let backup = root.path().join("backup");
+        std::fs::hard_link(root.path().join(format!(".a{PART}")), &backup).unwrap();
+        assert_eq!(open().unwrap_err().code(), Code::IN_USE);
+        first.write(0, &[1; 1000]).unwrap();
+        first.finish(1000, &metadata(), None).unwrap();
+        assert_eq!(std::fs::read(root.path().join("a")).unwrap(), [1; 1000]);
     }
 
     fn ranges(from: u64, to: u64) -> Ranges {

@@ -60,6 +60,11 @@ impl Sink {
         }
     }
 
+    /// What is written goes nowhere.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self, Self::Part(part) if !part.is_in_place())
+    }
+
     /// What an interrupted session should leave behind.
     pub(crate) fn save(&mut self, metadata: Option<&Metadata>, have: &Ranges) -> io::Result<()> {
         match (self, metadata) {

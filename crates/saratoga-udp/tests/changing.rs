@@ -40,6 +40,32 @@ fn a_file_that_changes_is_not_put_under_its_name() {
     );
 }
 
+/// Two servers may have one directory: what the first says to be there is what it was sent, whoever has the name of its
+/// part by then.
+#[test]
+fn what_is_given_is_there_though_its_part_was_taken_away() {
+    let served = Served::new(config());
+    let here = tempfile::tempdir().unwrap();
+    let local = here.path().join("a");
+    std::fs::write(&local, content(3_000_000)).unwrap();
+    let mut client = client();
+    client.link = slow();
+    let part = served.file(".a.saratoga-part");
+    let other = here.path().join("other");
+    std::fs::write(&other, content(1000)).unwrap();
+    let thief = std::thread::spawn(move || {
+        while !part.exists() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        std::fs::rename(other, part).unwrap();
+    });
+    let report = run_at(served.address, client, give(&local, "a"));
+    thief.join().unwrap();
+    assert_eq!(code(report.result), Code::UNSPECIFIED);
+    assert_eq!(std::fs::read(local).unwrap(), content(3_000_000));
+    assert!(!served.file("a").exists());
+}
+
 /// A transfer that was stopped goes on with what it has, and a server that was stopped is no
 /// obstacle.
 #[test]
