@@ -202,6 +202,22 @@ impl Server {
         }
     }
 
+    /// Begins the session of `request`, in which `work` is done.
+    fn start(
+        &mut self,
+        request: &Request,
+        from: SocketAddr,
+        path: String,
+        work: Work,
+        seal: Option<Seal>,
+        validation: PeerValidation,
+    ) {
+        let asked = Some(request.clone());
+        let session = Session::serving(from, path, work, asked, seal, validation)
+            .on(self.credit(from, validation));
+        self.endpoint.start(key(from, request.session), session);
+    }
+
     pub(super) fn get(
         &mut self,
         request: &Request,
@@ -267,10 +283,7 @@ impl Server {
                 Work::Preparing(Preparing::new(prepared, self.endpoint.link().silence))
             }
         };
-        let asked = Some(request.clone());
-        let session = Session::serving(from, path, work, asked, seal, validation)
-            .on(self.credit(from, validation));
-        self.endpoint.start(key(from, request.session), session);
+        self.start(request, from, path, work, seal, validation);
         Ok(())
     }
 
@@ -312,10 +325,7 @@ impl Server {
         };
         let prepared = spawn("list", prepare).map_err(Error::file("list", &*path))?;
         let work = Work::Preparing(Preparing::new(prepared, self.endpoint.link().silence));
-        let asked = Some(request.clone());
-        let session = Session::serving(from, path, work, asked, seal, validation)
-            .on(self.credit(from, validation));
-        self.endpoint.start(key(from, request.session), session);
+        self.start(request, from, path, work, seal, validation);
         Ok(())
     }
 

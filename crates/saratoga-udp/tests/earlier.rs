@@ -4,7 +4,7 @@
 mod support;
 
 use std::time::Duration;
-use support::line::delayed;
+use support::line::Line;
 use support::{Served, client, config, content, get, give, run_at};
 
 const DELAY: Duration = Duration::from_millis(150);
@@ -18,7 +18,7 @@ fn what_is_given_or_got_is_of_now() {
         let mut config = config();
         config.link.timestamps = timestamps;
         let served = Served::new(config);
-        let line = delayed(served.address, DELAY);
+        let line = Line::delayed(served.address, DELAY);
         let here = tempfile::tempdir().unwrap();
         let mut client = client();
         client.blind = blind;

@@ -264,7 +264,7 @@ fn a_transfer_survives_everybody_else() {
         (put(&local, "b"), "b"),
         (take("a", here.path()), "a"),
     ] {
-        let line = Line::new(served.address);
+        let (line, first) = Line::of_one(served.address);
         let address = line.address;
         let transfer = std::thread::spawn(move || {
             let config = client::ClientConfig {
@@ -273,7 +273,7 @@ fn a_transfer_survives_everybody_else() {
             };
             run_at(address, config, job).result
         });
-        let (session, client) = line.first();
+        let (session, client) = first.recv().unwrap();
         let mut others: Vec<Peer> = ["127.0.0.1:0", "127.0.0.1:0", "127.0.0.9:0"]
             .map(|from| Peer::new(from, served.address))
             .into();

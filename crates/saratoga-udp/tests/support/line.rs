@@ -8,16 +8,42 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Clients talk to its address as if it were the server's; the server hears them from one port of 127.0.0.1.
+/// Clients talk to its address as if it were the server's; the server hears them from one port of 127.0.0.1. Stopped when
+/// dropped.
 pub(crate) struct Line {
     pub(crate) address: SocketAddr,
-    first: Receiver<(u32, SocketAddr)>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Line {
-    pub(crate) fn new(server: SocketAddr) -> Self {
+    /// With a delay on each side: what the server says to a client that is gone reaches the next.
+    pub(crate) fn delayed(server: SocketAddr, delay: Duration) -> Self {
+        Self::new(server, delay, |_, _| true)
+    }
+
+    /// For the first client that asks for something and nobody else; and what tells the Id of its session, and where it is.
+    pub(crate) fn of_one(server: SocketAddr) -> (Self, Receiver<(u32, SocketAddr)>) {
+        let (tell, first) = mpsc::channel();
+        let mut client = None;
+        let line = Self::new(server, Duration::ZERO, move |octets, peer| {
+            // The session of a REQUEST that asks for something.
+            if octets[0] == 0x21 && octets[3] != 0 && client.is_none() {
+                let id = u32::from_be_bytes(octets[4..8].try_into().unwrap());
+                client = Some(peer);
+                tell.send((id, peer)).unwrap();
+            }
+            client == Some(peer)
+        });
+        (line, first)
+    }
+
+    /// For what `passes` of the clients' datagrams: answers go to the last whose did.
+    fn new(
+        server: SocketAddr,
+        delay: Duration,
+        mut passes: impl FnMut(&[u8], SocketAddr) -> bool + Send + 'static,
+    ) -> Self {
         let [near, far] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
         let address = near.local_addr().unwrap();
         for socket in [&near, &far] {
@@ -26,95 +52,37 @@ impl Line {
         }
         let stop = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&stop);
-        let (tell, first) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             let (mut buffer, mut client) = ([0; 70_000], None);
+            let (mut up, mut down) = (VecDeque::new(), VecDeque::new());
             while !asked.load(Ordering::Relaxed) {
-                while let Ok((len, peer)) = near.recv_from(&mut buffer) {
-                    // The session of a REQUEST that asks for something.
-                    if buffer[0] == 0x21 && buffer[3] != 0 && client.is_none() {
-                        let id = u32::from_be_bytes(buffer[4..8].try_into().unwrap());
-                        client = Some(peer);
-                        tell.send((id, peer)).unwrap();
-                    }
-                    if client == Some(peer) {
-                        far.send_to(&buffer[..len], server).unwrap();
+                while let Ok((len, from)) = near.recv_from(&mut buffer) {
+                    if passes(&buffer[..len], from) {
+                        client = Some(from);
+                        up.push_back((Instant::now() + delay, buffer[..len].to_vec()));
                     }
                 }
                 while let Ok((len, from)) = far.recv_from(&mut buffer) {
-                    if let Some(client) = client.filter(|_| from == server) {
-                        near.send_to(&buffer[..len], client).unwrap();
+                    if from == server {
+                        down.push_back((Instant::now() + delay, buffer[..len].to_vec()));
+                    }
+                }
+                for (way, socket, to) in [(&mut up, &far, Some(server)), (&mut down, &near, client)]
+                {
+                    while way.front().is_some_and(|(at, _)| *at <= Instant::now())
+                        && let Some((_, octets)) = way.pop_front()
+                    {
+                        // The one that is gone may have been the last.
+                        let _ = to.map(|to| socket.send_to(&octets, to));
                     }
                 }
             }
         });
         Self {
             address,
-            first,
             stop,
             thread: Some(thread),
         }
-    }
-
-    /// The Id of the session that passes, and where its client is.
-    pub(crate) fn first(&self) -> (u32, SocketAddr) {
-        self.first.recv().unwrap()
-    }
-}
-
-/// A way with a delay on each side, by which the server hears every client from the same port: what it says to one that is
-/// gone reaches the next.
-pub(crate) fn delayed(server: SocketAddr, delay: Duration) -> Delayed {
-    let [near, far] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
-    let address = near.local_addr().unwrap();
-    for socket in [&near, &far] {
-        let pause = Duration::from_micros(100);
-        socket.set_read_timeout(Some(pause)).unwrap();
-    }
-    let stop = Arc::new(AtomicBool::new(false));
-    let asked = Arc::clone(&stop);
-    let thread = std::thread::spawn(move || {
-        let (mut buffer, mut client) = ([0; 70_000], None);
-        let mut ways = [VecDeque::new(), VecDeque::new()];
-        while !asked.load(Ordering::Relaxed) {
-            for (way, socket) in ways.iter_mut().zip([&near, &far]) {
-                while let Ok((len, from)) = socket.recv_from(&mut buffer) {
-                    if from != server {
-                        client = Some(from);
-                    }
-                    way.push_back((Instant::now() + delay, buffer[..len].to_vec()));
-                }
-            }
-            let now = Instant::now();
-            let ends = [(&far, Some(server)), (&near, client)];
-            for (way, (socket, to)) in ways.iter_mut().zip(ends) {
-                while way.front().is_some_and(|(at, _)| *at <= now)
-                    && let Some((_, octets)) = way.pop_front()
-                {
-                    // The one that is gone may have been the last.
-                    let _ = to.map(|to| socket.send_to(&octets, to));
-                }
-            }
-        }
-    });
-    Delayed {
-        address,
-        stop,
-        thread: Some(thread),
-    }
-}
-
-/// See [`delayed`].
-pub(crate) struct Delayed {
-    pub(crate) address: SocketAddr,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Drop for Delayed {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 

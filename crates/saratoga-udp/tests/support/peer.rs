@@ -2,8 +2,8 @@
 
 use bentpipe_saratoga::echo;
 use bentpipe_wire::saratoga::{
-    Capabilities, Code, Data, Entry, Frame, Kind, Metadata, Request,
-    RequestKind, Status, Time, Timestamp, Width,
+    Capabilities, Code, Data, Entry, Frame, Kind, Metadata, Request, RequestKind, Status, Time,
+    Timestamp, Width,
 };
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};

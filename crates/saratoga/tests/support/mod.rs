@@ -5,8 +5,8 @@ use bentpipe_base::{Bytes, Instant, Machine, Rate};
 use bentpipe_saratoga::sender::Congestion;
 use bentpipe_saratoga::{HoleEnd, Sender, receiver, sender};
 use bentpipe_wire::saratoga::{
-    Capabilities, Code, Data, Entry, Frame, Hole, Kind, Metadata, Request,
-    RequestKind, Status, Time, Width,
+    Capabilities, Code, Data, Entry, Frame, Hole, Kind, Metadata, Request, RequestKind, Status,
+    Time, Width,
 };
 use std::time::Duration;
 
