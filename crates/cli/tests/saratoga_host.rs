@@ -189,6 +189,87 @@ fn few_descriptors_make_it_slow_and_nothing_else() {
     }
 }
 
+/// What a server has not enough for is said when it starts, and what to do; it serves fewer at once then, or not at all.
+#[test]
+fn a_server_says_at_its_start_what_it_has_not_enough_for() {
+    let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::write(there.path().join("a"), "content").unwrap();
+    let none = under("ulimit -n 35; exec timeout 20")
+        .args([
+            "saratoga",
+            "serve",
+            "--rate=1Mbit/s",
+            "--listen=127.0.0.1:0",
+        ])
+        .arg(there.path())
+        .output()
+        .unwrap();
+    assert!(assert_code(&none, 2).contains("ulimit -n"));
+    let server = Server::start("ulimit -n 64;", there.path(), &[]);
+    let got = Command::new(PROGRAM)
+        .args(["saratoga", "get", &server.address, "a", "--to"])
+        .arg(here.path())
+        .output()
+        .unwrap();
+    assert_code(&got, 0);
+    let said = server.end();
+    assert!(
+        said.contains("at most 8 sessions at once, not 1024"),
+        "{said}"
+    );
+    assert!(
+        said.contains("4128") && said.contains("--max-sessions 8"),
+        "{said}"
+    );
+}
+
+/// A server whose standard output is full or closed, as that of a service may be, serves all the same.
+#[test]
+fn a_server_that_cannot_print_its_address_serves() {
+    for to in ["> /dev/full", ">&-"] {
+        let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::write(there.path().join("a"), "content").unwrap();
+        let free = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = free.local_addr().unwrap().to_string();
+        drop(free);
+        let mut shell = Command::new("sh");
+        let mut child = shell
+            .args([
+                "-c",
+                &format!("exec \"$@\" {to}"),
+                "sh",
+                PROGRAM,
+                "saratoga",
+                "serve",
+            ])
+            .arg(there.path())
+            .args(["--rate=1Mbit/s", "--listen", &address])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let said = child.stderr.take();
+        let server = Server {
+            child,
+            address,
+            said,
+        };
+        let until = Instant::now() + Duration::from_secs(30);
+        while !here.path().join("a").exists() {
+            assert!(Instant::now() < until, "{to}: {}", server.end());
+            let mut get = Command::new(PROGRAM);
+            get.args(["saratoga", "get", &server.address, "a", "--to"]);
+            // It may not listen yet.
+            get.arg(here.path()).output().unwrap();
+        }
+        let said = server.end();
+        // What is closed at the start is /dev/null then.
+        assert!(
+            to == ">&-" || said.contains("cannot print where it serves"),
+            "{said}"
+        );
+    }
+}
+
 /// A process that has descriptors for no session at all says so, and does not wait for ten minutes.
 #[test]
 fn too_few_descriptors_for_anything_are_an_error() {

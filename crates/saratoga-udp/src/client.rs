@@ -1,9 +1,10 @@
 //! The client: it begins sessions that get, put, take, give, list and delete.
 
 use crate::beacon;
+use crate::capacity::most_at_once;
 use crate::endpoint::{Endpoint, Key as SessionKey, Link, Turn, key, nonce};
 use crate::job_queue::{Entry as Item, Full, JobQueue};
-use crate::session::{Preparing, Session, Work, most_at_once};
+use crate::session::{Preparing, Session, Work};
 use crate::{Error, Key, session_id};
 use bentpipe_base::Rate;
 use bentpipe_saratoga::sender::Failure;

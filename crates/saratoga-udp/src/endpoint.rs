@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::batch::Batch;
+use crate::capacity;
 use crate::seal::{SEAL, Seal};
 use crate::session::{Session, Work};
 use bentpipe_base::{Bytes, Instant, Rate};
@@ -67,6 +68,8 @@ pub struct Endpoint {
     pub(crate) sessions: BTreeMap<Key, Session>,
     batch: Batch,
     buffer: Vec<u8>,
+    /// Stretches that all sessions together keep at most, about.
+    stretches: usize,
     /// Whether any datagram was received.
     heard: bool,
 }
@@ -77,6 +80,8 @@ const RECEIVES: usize = 16;
 const SENDS: usize = 256;
 /// The part of the rate for all sessions with silent peers together, while others send.
 const FOR_THE_QUIET: f64 = 1.0 / 16.0;
+/// Stretches that a session may keep whatever others do.
+const FEW_STRETCHES: usize = 64;
 /// Between two looks at threads that work for us, and at streams that grow.
 const LOOK: Duration = Duration::from_millis(2);
 /// IPv4 and UDP; IPv6 and UDP.
@@ -105,6 +110,7 @@ impl Endpoint {
             sessions: BTreeMap::new(),
             batch: Batch::default(),
             buffer: vec![0; RECEIVE],
+            stretches: capacity::stretches(),
             heard: false,
         })
     }
@@ -211,6 +217,19 @@ impl Endpoint {
         }
     }
 
+    /// Peers choose how many stretches a session has to keep. Half of all that are kept is divided evenly, and the other half is
+    /// had by who needs it first: many sessions take little more memory than a few.
+    fn share_stretches(&mut self) {
+        let count = self.sessions.len().max(1);
+        let kept: usize = self.sessions.values().map(Session::stretches).sum();
+        let even = (self.stretches / 2 / count).max(FEW_STRETCHES);
+        let free = (self.stretches / 2).saturating_sub(kept) / count;
+        for session in self.sessions.values_mut() {
+            let most = even.max(session.stretches() + free);
+            session.limit_stretches(most);
+        }
+    }
+
     /// Takes what has come, sends what is due, and waits for more: until a deadline, or for `limit`.
     pub(crate) fn turn(&mut self, limit: Duration) -> Result<Turn, Error> {
         let mut turn = Turn::default();
@@ -218,6 +237,7 @@ impl Endpoint {
         let now = timer::now();
         self.timeouts(now, &mut turn);
         self.share(now);
+        self.share_stretches();
         let (sent_all, blocked) = self.transmit(now)?;
         let idle = turn.strays.is_empty() && turn.ended.is_empty() && !turn.verified;
         if idle && sent_all && !more {

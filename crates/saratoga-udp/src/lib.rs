@@ -14,6 +14,7 @@ mod address_validation;
 mod authenticate;
 mod batch;
 pub mod beacon;
+mod capacity;
 pub mod client;
 mod endpoint;
 mod job;

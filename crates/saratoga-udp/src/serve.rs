@@ -7,9 +7,10 @@ mod taken;
 use crate::address_validation::{AddressValidation, Credit};
 use crate::authenticate::Seen;
 use crate::beacon::{self, BeaconSender};
+use crate::capacity;
 use crate::endpoint::{Endpoint, Key, Link, key};
 use crate::seal::Seal;
-use crate::session::{PeerValidation, Preparing, Session, Work, most_at_once};
+use crate::session::{PeerValidation, Preparing, Session, Work};
 use crate::{Error, Key as Secret};
 use bentpipe_base::Instant;
 use bentpipe_saratoga::{Receiver, Sender, refusal};
@@ -76,12 +77,13 @@ const MOST_NAME: usize = 200;
 const LOOK: Duration = Duration::from_millis(200);
 
 impl Server {
-    /// Opens the port.
+    /// Opens the port. Where this process may have few descriptors or little memory, it serves fewer sessions at once
+    /// than the configuration says, and the log says so.
     ///
     /// # Errors
-    /// A port that cannot be had.
+    /// A port that cannot be had, or descriptors for no session.
     pub fn new(tree: Tree, mut config: ServerConfig) -> Result<Self, Error> {
-        config.max_sessions = config.max_sessions.min(most_at_once());
+        config.max_sessions = capacity::serving(config.max_sessions)?;
         if let Some(name) = config.name.as_ref().filter(|name| name.len() > MOST_NAME) {
             let long = io::Error::other(format!("the name has more than {MOST_NAME} octets"));
             return Err(Error::file("send beacons of", name.as_str())(long));

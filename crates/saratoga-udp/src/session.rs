@@ -5,7 +5,6 @@ use crate::address_validation::Credit;
 use crate::authenticate::Key;
 use crate::seal::{DOUBT, Seal, Side, is_sealed};
 use bentpipe_base::{Instant, Machine};
-use bentpipe_os::limits;
 use bentpipe_saratoga::{Answer, Inquiry, sender};
 use bentpipe_saratoga_files::{Incoming, Outgoing, Task};
 use bentpipe_sockets::timer;
@@ -22,17 +21,6 @@ const HEADERS: u64 = 28;
 const QUIET: Duration = Duration::from_millis(2500);
 /// How long one that was known before may hear nothing of a session.
 const UNHEARD: Duration = Duration::from_secs(10);
-
-/// Descriptors that a session takes at most: a file, its directory, its record, and what is deleted afterwards.
-const DESCRIPTORS: usize = 4;
-/// Descriptors for all else.
-const RESERVED: usize = 32;
-
-/// Sessions for which this process has descriptors.
-pub(crate) fn most_at_once() -> usize {
-    let free = limits::descriptors().saturating_sub(RESERVED);
-    (free / DESCRIPTORS).max(1)
-}
 
 /// What a session does.
 pub(crate) enum Work {
@@ -248,6 +236,24 @@ impl Session {
             Work::Sending(outgoing) => Some(outgoing.sender.heard_at()),
             Work::Receiving(incoming) => Some(incoming.receiver.heard_at()),
             Work::Asking(_) | Work::Preparing(_) => None,
+        }
+    }
+
+    /// Stretches that it keeps: of what has come, or of what is to be sent again.
+    pub(crate) fn stretches(&self) -> usize {
+        match &self.work {
+            Work::Sending(outgoing) => outgoing.sender.stretches(),
+            Work::Receiving(incoming) => incoming.receiver.have().len(),
+            Work::Asking(_) | Work::Preparing(_) => 0,
+        }
+    }
+
+    /// It keeps no more than `most` from now on.
+    pub(crate) fn limit_stretches(&mut self, most: usize) {
+        match &mut self.work {
+            Work::Sending(outgoing) => outgoing.sender.limit_stretches(most),
+            Work::Receiving(incoming) => incoming.receiver.limit_stretches(most),
+            Work::Asking(_) | Work::Preparing(_) => {}
         }
     }
 

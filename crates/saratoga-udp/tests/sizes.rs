@@ -4,11 +4,12 @@
 
 mod support;
 
-use bentpipe_saratoga_udp::Error;
-use bentpipe_wire::saratoga::{Code, Frame, RequestKind, Width};
+use bentpipe_saratoga_udp::checksum::Algorithm;
+use bentpipe_saratoga_udp::{Error, serve};
+use bentpipe_wire::saratoga::{Code, Frame, Hole, RequestKind, Width};
 use std::time::{Duration, Instant};
-use support::peer::{Peer, metadata, request};
-use support::{Served, client, config, get, run_all_at};
+use support::peer::{Peer, metadata, request, status};
+use support::{Served, client, config, get, run, run_all_at, slow};
 
 /// Octets of this process that are in memory.
 fn resident() -> usize {
@@ -39,6 +40,56 @@ fn what_no_server_can_check_is_not_kept() {
     std::thread::sleep(Duration::from_millis(100));
     let more = resident().saturating_sub(before);
     assert!(more < 20 << 20, "{more} octets more");
+}
+
+/// A reader may name holes that are none, 65,536 in a session, and have many sessions: their memory is bounded together.
+#[test]
+fn what_many_sessions_have_to_repair_is_bounded() {
+    const SESSIONS: u32 = 60;
+    let served = Served::new(serve::ServerConfig {
+        max_sessions: 4 * SESSIONS as usize,
+        checksum: Algorithm::None,
+        link: slow(),
+        ..config()
+    });
+    let file = std::fs::File::create(served.file("a")).unwrap();
+    file.set_len(50_000_000).unwrap();
+    let mut peer = Peer::new("127.0.0.1:0", served.address);
+    let before = resident();
+    for session in 0..SESSIONS {
+        peer.send(&request(session, RequestKind::Get, "a"));
+        if session == 0 {
+            peer.prove(session);
+        }
+        // Of what has been sent already, as far as the server can tell.
+        let sent = loop {
+            match peer.hear() {
+                Some(Frame::Data(data)) if data.session == session && data.len > 0 => break data,
+                _ => {}
+            }
+        };
+        for part in 0..10u128 {
+            let Frame::Status(mut report) = status(session, Code::OK, sent.timestamp, 0) else {
+                unreachable!("it is one");
+            };
+            report.in_response_to = 50_000_000;
+            report.holes = (part * 7000..(part + 1) * 7000)
+                .map(|i| Hole {
+                    first: 3 * i,
+                    last: 3 * i,
+                })
+                .collect();
+            peer.send(&Frame::Status(report));
+            // One after the other: none is lost for want of room in a socket.
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    let more = resident().saturating_sub(before);
+    assert!(more < 60 << 20, "{more} octets more");
+    // And a client is served meanwhile.
+    std::fs::write(served.file("b"), "content").unwrap();
+    let here = tempfile::tempdir().unwrap();
+    run(&served, get("b", here.path())).unwrap();
 }
 
 /// A server may announce what no disk holds: that is refused, for each file that it is said of.

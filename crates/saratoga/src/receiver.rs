@@ -43,6 +43,8 @@ pub struct Receiver {
     width: Width,
     metadata: Option<Metadata>,
     have: Ranges,
+    /// Stretches of these at most.
+    most_stretches: usize,
     /// The octet after the highest seen.
     extent: u64,
     /// The octet after the last, once that is known.
@@ -81,6 +83,7 @@ impl Receiver {
             width: config.width,
             metadata: None,
             have: Ranges::default(),
+            most_stretches: MAX_STRETCHES,
             extent: 0,
             size: None,
             highest: (0, None),
@@ -145,6 +148,11 @@ impl Receiver {
     /// What is stored.
     pub const fn have(&self) -> &Ranges {
         &self.have
+    }
+
+    /// At most `most` stretches of it from now on, and [`MAX_STRETCHES`]: what would be one more is not stored.
+    pub fn limit_stretches(&mut self, most: usize) {
+        self.most_stretches = most.min(MAX_STRETCHES);
     }
 
     /// What comes, once that is announced.
@@ -368,7 +376,7 @@ impl Receiver {
         }
         let touches = |at: u64| self.have.covering(at).is_some();
         let extends = || touches(offset) || offset > 0 && touches(offset - 1) || touches(end);
-        if self.have.len() >= MAX_STRETCHES && !extends() {
+        if self.have.len() >= self.most_stretches && !extends() {
             return false;
         }
         self.have.insert(offset, end);

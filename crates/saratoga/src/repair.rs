@@ -26,15 +26,38 @@ struct Sent {
 }
 
 /// See the file's head. Offsets are of the content.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Repairs {
+    /// Of what is missing, and of what is under way again, at most.
+    most: usize,
     missing: Stretches,
     flight: VecDeque<Sent>,
     /// The union of both lists, which share no octet. Only octets of a report that are not in it cost work.
     open: Stretches,
 }
 
+impl Default for Repairs {
+    fn default() -> Self {
+        Self {
+            most: MAX_STRETCHES,
+            missing: Stretches::default(),
+            flight: VecDeque::new(),
+            open: Stretches::default(),
+        }
+    }
+}
+
 impl Repairs {
+    /// What is kept of either, stretches.
+    pub(crate) fn len(&self) -> usize {
+        self.missing.len().max(self.flight.len())
+    }
+
+    /// No more than `most` of either are kept from now on; what is there stays.
+    pub(crate) fn limit(&mut self, most: usize) {
+        self.most = most.min(MAX_STRETCHES);
+    }
+
     /// A report names `holes`, `[from, to)` each, and tells the fate of what was sent before
     /// `horizon`. Returns how many octets are found missing that were not known to be.
     pub(crate) fn report(
@@ -53,7 +76,7 @@ impl Repairs {
         for (from, to) in holes {
             let mut at = from;
             while let Some((start, end)) = self.open.uncovered(at, to) {
-                if self.missing.len() >= MAX_STRETCHES {
+                if self.missing.len() >= self.most {
                     break;
                 }
                 self.missing.insert(start, end);
@@ -103,7 +126,7 @@ impl Repairs {
     }
 
     fn push(&mut self, sent: Sent) {
-        if self.flight.len() >= MAX_STRETCHES {
+        if self.flight.len() >= self.most {
             self.forget_oldest();
         }
         self.flight.push_back(sent);

@@ -151,6 +151,17 @@ impl Sender {
         self.config.rate = rate;
     }
 
+    /// Stretches that are kept of what is to be sent again.
+    pub fn stretches(&self) -> usize {
+        self.repairs.len()
+    }
+
+    /// At most `most` of them from now on, and [`MAX_STRETCHES`](crate::MAX_STRETCHES): what a peer names beyond these is
+    /// heard of when it names it again.
+    pub fn limit_stretches(&mut self, most: usize) {
+        self.repairs.limit(most);
+    }
+
     /// Ends the session with `code`, and tells the peer.
     pub fn abort(&mut self, code: Code) {
         if self.state != State::Over {
