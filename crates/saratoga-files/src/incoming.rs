@@ -410,7 +410,7 @@ mod tests {
     fn data(offset: u128) -> Data {
         Data {
             session: 7,
-            width: Width::Bits32,
+            width: Width::Bits16,
             kind: Kind::File,
             timestamp: None,
             status_wanted: false,

@@ -17,6 +17,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use support::peer::{Peer, request};
 use support::{
     LINK, Served, client, code, config, content, get, give, names, put, run, run_with, slow, take,
 };
@@ -305,6 +306,30 @@ fn all_sessions_together_keep_to_the_rate() {
         let took = began.elapsed();
         assert!(took > Duration::from_secs(2), "{checksum:?}: {took:?}");
     }
+}
+
+/// As a client that was killed: the server does not know for long that nobody hears it, but others need not wait for that.
+#[test]
+fn who_is_quiet_has_no_share_of_the_rate_for_long() {
+    let served = Served::new(serve::ServerConfig {
+        link: Link {
+            rate: Rate::from_bits_per_sec(8_000_000),
+            ..LINK
+        },
+        ..config()
+    });
+    std::fs::write(served.file("large"), content(20_000_000)).unwrap();
+    std::fs::write(served.file("a"), content(2_000_000)).unwrap();
+    let mut killed = Peer::new("127.0.0.1:0", served.address);
+    killed.send(&request(7, RequestKind::Get, "large"));
+    killed.prove(7);
+    std::thread::sleep(Duration::from_millis(2700));
+    let here = tempfile::tempdir().unwrap();
+    let began = std::time::Instant::now();
+    run(&served, get("a", here.path())).unwrap();
+    // 2.1 s at the whole rate, and 4.1 at half of it.
+    let took = began.elapsed();
+    assert!(took < Duration::from_millis(3500), "{took:?}");
 }
 
 /// 221 to 255 octets, also of letters that take two: the names of the hidden files are shorter.
