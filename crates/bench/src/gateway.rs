@@ -68,7 +68,7 @@ impl Default for Options {
     }
 }
 
-/// Where a run stands.
+/// The progress of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     /// Measurements finished.

@@ -67,7 +67,7 @@ impl Default for Options {
 /// A short file, for `quick`.
 const SHORT: Bytes = Bytes(50_000_000);
 
-/// Where a comparison stands.
+/// The progress of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     /// Measurements finished.

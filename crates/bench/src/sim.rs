@@ -60,7 +60,7 @@ impl Default for Options {
     }
 }
 
-/// Where a comparison stands.
+/// The progress of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     /// Measurements finished.

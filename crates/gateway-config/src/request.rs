@@ -17,7 +17,7 @@ pub const LONGEST: usize = 4096;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Request {
-    /// How the gateway stands.
+    /// The status of the gateway.
     Status,
     /// Whether new flows are to pass end to end.
     Bypass {

@@ -89,7 +89,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// With `true`, new flows pass end to end until `false`; those that are split stay so.
+    /// With `true`, new flows pass end to end until `false`; split ones stay so.
     ///
     /// # Errors
     /// When the gateway drains or has ended.
@@ -106,7 +106,7 @@ impl Handle {
         self.submission(Command::Reload(Box::new(config.clone())))
     }
 
-    /// No more new flows; those that stand go on until they end by themselves, at most for the time of
+    /// No more new flows; established ones go on until they end by themselves, at most for the time of
     /// [`Config::retire`]. [`crate::Shutdown`] still shortens it.
     ///
     /// # Errors

@@ -164,7 +164,7 @@ impl Interception {
         self.switch.set(SwitchPosition::Split);
     }
 
-    /// From now on new connections pass end to end; those that stand are still delivered.
+    /// From now on new connections pass end to end; established ones are still delivered.
     pub fn suspend(&mut self, reason: PassReason) {
         self.on = false;
         self.switch.set(SwitchPosition::Pass(reason));

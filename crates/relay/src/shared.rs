@@ -21,7 +21,7 @@ use std::time::Duration;
 /// Means that no number of flows is recorded.
 const NEVER: usize = usize::MAX;
 
-/// Where the gateway stands in its life.
+/// The stage of the gateway's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifecycle {
     /// New flows are taken.
@@ -202,7 +202,7 @@ impl Shared {
         })
     }
 
-    /// Where the gateway stands in its life.
+    /// The stage of the gateway's life.
     pub fn lifecycle(&self) -> Lifecycle {
         match self.lifecycle.load(Ordering::Acquire) {
             0 => Lifecycle::Serving,

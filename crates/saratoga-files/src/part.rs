@@ -180,7 +180,8 @@ impl Part {
         }
         let published = self.publish(metadata);
         if matches!(&published, Err(error) if error.kind() == io::ErrorKind::AlreadyExists) {
-            // A part that failed verification is removed, because it would fail again.
+            // The part is removed, because another file of this process has this place, and a later attempt would be
+            // refused too.
             self.discard();
         }
         published.map_err(Error::file("put under its name", self.path.clone()))

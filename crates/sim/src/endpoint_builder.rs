@@ -66,8 +66,8 @@ impl Kind<'_> {
 }
 
 impl<'s> EndpointBuilder<'s> {
-    /// The two ends of `flow`, the opener first, and whether they stand from the start. Where they
-    /// are and how they reach each other is not filled in.
+    /// The two ends of `flow`, the opener first, and whether they are established from the start. Where they are and
+    /// how they reach each other is not filled in.
     pub(crate) fn ends(&mut self, flow: &Flow) -> Result<([FlowEndpoint; 2], bool), SimError> {
         if let Some(app) = &flow.app {
             let path = self.path(&flow.from, &flow.to)?;

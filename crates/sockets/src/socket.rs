@@ -24,7 +24,7 @@ const IPV6_TRANSPARENT: libc::c_int = 75;
 /// How a dial began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dial {
-    /// The connection stands already.
+    /// The connection is established already.
     Connected,
     /// The answer is awaited: writable when it is there, then ask [`take_error`].
     Pending,

@@ -1,4 +1,4 @@
-//! What goes out, and when timers expire (RFC 9293, sections 3.8 and 3.10.8).
+//! Transmission of segments, and the expiry of timers (RFC 9293, sections 3.8 and 3.10.8).
 
 use crate::connection::Connection;
 use crate::sender::NextSend;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Keep-alive probes without an answer after which the peer is taken for dead.
 const PROBES: u32 = 9;
-/// Between keep-alive probes, where the idle time is not shorter.
+/// The time between keep-alive probes, or the idle time where that is shorter.
 const PROBE_INTERVAL: Duration = Duration::from_secs(75);
 
 impl Connection {
@@ -147,11 +147,11 @@ impl Connection {
     }
 
     fn acknowledgement(&mut self, now: Instant) -> Segment {
-        // Where sending has gone back, the end of all that was sent: the peer would drop an older
-        // number, and the acknowledgement with it.
+        // The segment has the highest number that was sent, also where sending has gone back, because the peer would
+        // drop an older one together with its acknowledgement.
         let mut segment = self.segment(self.tx.max, now);
         if self.agreed.sack && self.rx.has_gap() {
-            // Beside timestamps there is room for three.
+            // Beside timestamps there is room for three SACK blocks.
             let room = if self.agreed.timestamps { 3 } else { 4 };
             let most = usize::from(self.config.sack_blocks).min(room);
             segment.options = Some(Box::new(TcpOptions {
@@ -180,7 +180,7 @@ impl Connection {
         }
     }
 
-    /// The segment carries the acknowledgement and the window.
+    /// Fills in the window, and notes that the acknowledgement goes out.
     fn seal(&mut self, segment: &mut Segment) {
         let window = self.rx.acknowledge() >> self.rx.scale;
         segment.window = window.min(65_535) as u16;
@@ -265,7 +265,7 @@ impl Connection {
         let interval = idle.min(PROBE_INTERVAL).max(Duration::from_millis(1));
         let silent = self.heard + idle;
         if self.tx.una < self.tx.max || silent > now {
-            // Retransmissions find out, or it was heard since.
+            // No probe is needed while retransmissions probe the peer, or where it was heard since.
             self.keep = silent.max(now + interval);
             return;
         }

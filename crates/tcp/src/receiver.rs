@@ -11,7 +11,7 @@ use bentpipe_wire::{Payload, SackBlock, SackBlocks, Timestamps};
 use bytes::Bytes;
 use std::time::Duration;
 
-/// Stretches beyond gaps that are kept; more come from no sender that means well.
+/// The most stretches beyond gaps that are kept. Only a hostile sender makes more.
 const STRETCHES: usize = 1 << 14;
 /// How long TS.Recent is believed: 24 days (RFC 7323, section 5.5).
 const RECENT: Duration = Duration::from_secs(24 * 86_400);
@@ -23,7 +23,7 @@ pub(crate) struct Taken {
     pub(crate) readable: bool,
     /// The peer's FIN is in order.
     pub(crate) fin: bool,
-    /// Nothing of it was new.
+    /// It held no new bytes.
     pub(crate) stale: bool,
     /// It lies beyond a gap.
     pub(crate) beyond: bool,
@@ -43,7 +43,7 @@ pub(crate) struct Receiver {
     /// Bytes in the latest stretches beyond gaps, the latest first.
     recent: [u64; 4],
     capacity: u64,
-    /// A window so wide that the rest of the buffer does not matter.
+    /// A window that is wide enough not to be raised at a duplicate acknowledgement.
     ample_window: u64,
     /// Bytes that were read and still take room.
     held: u64,
@@ -209,7 +209,7 @@ impl Receiver {
         if fin && self.fin.is_none() && behind && fin_at >= self.next && fin_at <= self.edge {
             self.fin = Some(fin_at);
         }
-        // A byte beyond the FIN is none of the stream's.
+        // Bytes beyond the FIN do not belong to the stream.
         let edge = self.fin.unwrap_or(u64::MAX).min(self.edge.max(self.next));
         let start = from.max(self.next as i64) as u64;
         let end = (fin_at).min(edge);
@@ -252,7 +252,7 @@ impl Receiver {
         self.next + len <= self.edge && self.beyond.is_empty() && self.fin.is_none()
     }
 
-    /// Takes a payload foreseen so; returns how many bytes.
+    /// Takes a payload that [`Self::predicts`] accepted; returns how many bytes.
     #[inline]
     pub(crate) fn take_next(&mut self, payload: &Payload, now: Instant) -> u64 {
         let (old, len) = (self.next, payload.len());
@@ -303,7 +303,7 @@ impl Receiver {
         true
     }
 
-    /// The stretch around byte `at` is the latest.
+    /// Notes that the stretch around byte `at` has grown last, for the order of SACK blocks.
     fn refresh(&mut self, at: u64) {
         let same = self.beyond.covering(at);
         let held = self.recent;
@@ -390,7 +390,7 @@ impl Receiver {
         }
     }
 
-    /// The application took bytes: tells the peer where the window was nearly shut.
+    /// Sends a window update where the application's reading has reopened a nearly closed window.
     fn opened(&mut self) {
         if self.window() < self.mss.min(self.capacity.div_ceil(2)) && self.offer() > self.edge {
             self.ack_now = true;

@@ -54,7 +54,7 @@ impl Scoreboard {
     }
 
     fn index(&self, at: u64) -> usize {
-        // Nearly always the first or beyond the last.
+        // The byte is nearly always in the first run, or beyond the last.
         match (self.ring.front(), self.ring.back()) {
             (Some(first), _) if at < first.to() => 0,
             (_, Some(last)) if at >= last.to() => self.ring.len(),
@@ -67,7 +67,7 @@ impl Scoreboard {
         self.ring.get(self.index(at))
     }
 
-    /// A segment of new bytes was sent; they follow the last ones.
+    /// Records a segment of new bytes, which follow the last ones.
     #[inline]
     pub(crate) fn push(&mut self, sent: SentRun) {
         self.segments += sent.count;
@@ -93,7 +93,7 @@ impl Scoreboard {
         }
     }
 
-    /// Segments longer than `most` bytes are taken for so many shorter ones; whether there were any that the peer does
+    /// Splits segments longer than `most` bytes into shorter ones; returns whether there were any that the peer does
     /// not hold.
     pub(crate) fn cut_anew(&mut self, most: u32) -> bool {
         if self.ring.iter().all(|sent| sent.len <= most) {
@@ -121,7 +121,7 @@ impl Scoreboard {
         missing
     }
 
-    /// Bytes were sent again.
+    /// Records a retransmission of `[from, to)`.
     pub(crate) fn resent(&mut self, from: u64, to: u64, now: Instant) {
         self.split();
         let first = self.index(from);
@@ -147,7 +147,7 @@ impl Scoreboard {
         }
     }
 
-    /// All before `una` is acknowledged.
+    /// Removes everything before `una`, which is acknowledged cumulatively.
     pub(crate) fn acknowledge(&mut self, una: u64, newly_acked: &mut NewlyAcked) {
         while let Some(run) = self.ring.front_mut()
             && run.from < una
@@ -184,7 +184,7 @@ impl Scoreboard {
         self.cursor = self.cursor.max(una);
     }
 
-    /// The peer holds `[from, to)`.
+    /// Records that the peer holds `[from, to)` by SACK.
     pub(crate) fn sack(&mut self, from: u64, to: u64, newly_acked: &mut NewlyAcked) {
         while let Some((start, end)) = self.sacked.uncovered(from, to) {
             self.split();
@@ -233,8 +233,7 @@ impl Scoreboard {
         None
     }
 
-    /// What ends at or below `edge` and is neither held nor judged is lost; returns how many
-    /// segments.
+    /// Marks segments as lost that end at or below `edge` and are neither held nor judged yet; returns how many.
     pub(crate) fn judge(&mut self, edge: u64) -> u32 {
         if edge <= self.judged {
             return 0;
@@ -259,7 +258,7 @@ impl Scoreboard {
         lost
     }
 
-    /// The first segment is lost, whatever else is known; returns whether that is new.
+    /// Marks the first segment as lost, whatever else is known; returns whether that is new.
     pub(crate) fn judge_first(&mut self) -> bool {
         self.split();
         match self.ring.front_mut() {
@@ -276,9 +275,9 @@ impl Scoreboard {
         }
     }
 
-    /// The retransmission timer expired: all that the peer does not hold is lost, also what was sent
-    /// again. A peer that holds the first byte by SACK and yet does not acknowledge it has discarded
-    /// what it held (RFC 2018, section 8).
+    /// After a retransmission timeout marks as lost all that the peer does not hold, retransmissions included. A peer
+    /// that holds the first byte by SACK and yet does not acknowledge it has discarded what it held (RFC 2018, section
+    /// 8).
     pub(crate) fn lose_all(&mut self) {
         self.split();
         let reneged = self.ring.front().is_some_and(|sent| sent.sacked);
@@ -299,7 +298,7 @@ impl Scoreboard {
         self.cursor = self.ring.front().map_or(self.cursor, |sent| sent.from);
     }
 
-    /// The peer's SACK blocks are no longer believed.
+    /// Forgets the peer's SACK blocks and all judgements made by them.
     pub(crate) fn clear(&mut self) {
         self.sacked.clear();
         for sent in self.ring.iter_mut() {

@@ -23,7 +23,7 @@ use std::time::Duration;
 /// the link's rate.
 const UNPACED: u32 = 10;
 
-/// What one acknowledgement told.
+/// What one acknowledgement told, for loss recovery and congestion control.
 #[derive(Clone, Copy, Debug)]
 pub struct AckSample {
     /// When it arrived.
@@ -36,7 +36,7 @@ pub struct AckSample {
     pub(crate) lost: u32,
     /// The highest byte that its SACK blocks name, plus one.
     pub(crate) highest: Option<u64>,
-    /// It told of a segment that arrived twice (RFC 2883).
+    /// It reported a segment that arrived twice (D-SACK, RFC 2883).
     pub(crate) duplicate: bool,
     /// The peer's timestamp, where timestamps were agreed on.
     pub(crate) stamp: Option<u32>,
@@ -47,9 +47,9 @@ pub struct AckSample {
 pub enum NextSend {
     /// Nothing now.
     Nothing,
-    /// What follows `Sender::next`: new bytes, or old ones after going back.
+    /// The segment at `Sender::next`: new bytes, or old ones after going back.
     Next,
-    /// These bytes again, up to one segment of them.
+    /// A retransmission of these bytes, at most one segment of them.
     Again(u64, u64),
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct Sender {
     pub(crate) stream: SendBuffer,
     /// A FIN follows the stream.
     pub(crate) fin: bool,
-    /// A small segment may go out although it is silly.
+    /// A small segment may go out in spite of the silly window syndrome, because the persist timer expired.
     pub(crate) forced: bool,
     /// The window was what stopped the last transmission.
     pub(crate) cwnd_limited: bool,
@@ -153,7 +153,7 @@ impl Sender {
         }
     }
 
-    /// The connection stands: `mss` payload bytes a segment.
+    /// Begins to send data, with `mss` payload bytes a segment: the handshake is complete.
     pub(crate) fn establish(&mut self, mss: u32, now: Instant) {
         self.mss = mss.max(1);
         self.window.mss = Bytes(u64::from(self.mss));
@@ -171,7 +171,7 @@ impl Sender {
         self.congestion.init(&mut self.window, now, rtt);
     }
 
-    /// What the recovery sees of it.
+    /// The part of the sender that the recovery may see and change.
     #[inline]
     pub(crate) fn recovery_context(&mut self) -> RecoveryContext<'_> {
         RecoveryContext(self)
@@ -224,13 +224,13 @@ impl Sender {
             self.persisting = false;
             self.timer = Instant::MAX;
             self.retries = 0;
-            // Probes were backed off, not losses (Linux `tcp_ack_probe`).
+            // The backoff was that of window probes, not of losses (Linux `tcp_ack_probe`).
             self.rto.reset_backoff();
         }
     }
 
-    /// Data before `ack` is acknowledged, the SACK `blocks` are held. Returns what that tells;
-    /// `echo` is how long ago the peer's echoed timestamp was ours.
+    /// Takes an acknowledgement of all before `ack`, with SACK `blocks`; returns what it told. `echo` is the age of our
+    /// timestamp that the peer echoed.
     pub(crate) fn acknowledge(
         &mut self,
         ack: u64,
@@ -270,9 +270,9 @@ impl Sender {
         }
     }
 
-    /// Of a segment that was sent again after this, an acknowledgement that arrives now may mean an earlier transmission:
-    /// the peer echoes a timestamp from before, or it would have been faster than any round trip (RFC 8985, section 6.2,
-    /// step 2).
+    /// If a segment was sent again later than this, an acknowledgement that arrives now may mean an earlier
+    /// transmission: either the peer echoes an older timestamp, or the answer would have been faster than any round
+    /// trip (RFC 8985, section 6.2, step 2).
     fn certain_until(&self, echo: Option<Duration>, now: Instant) -> Option<Instant> {
         let least = self.min_rtt.get()?;
         let since = |time: Duration| now.as_nanos().saturating_sub(time.as_nanos() as u64);
@@ -283,7 +283,8 @@ impl Sender {
         Some(Instant::from_nanos(since(least).min(echoed)))
     }
 
-    /// Feeds the retransmission timeout (Karn's rule: never from a segment sent twice).
+    /// Takes a sample of the round-trip time for the retransmission timeout, never from a segment sent twice (Karn's
+    /// rule).
     fn clock(&mut self, ack: u64, newly_acked: &NewlyAcked, echo: Option<Duration>, now: Instant) {
         if let Some((end, sent)) = self.timed
             && ack >= end
@@ -334,7 +335,8 @@ impl Sender {
         let rules = &self.config.ns2;
         let delivered = match self.phase {
             Phase::Open => sample.newly_acked.acked,
-            // What is acknowledged at a stroke arrived long before (RFC 3465, section 2.3).
+            // Data that one acknowledgement covers after a timeout arrived long before, so it counts as one segment
+            // (RFC 3465, section 2.3).
             Phase::Loss => sample.newly_acked.delivered.min(1),
             _ => sample.newly_acked.delivered,
         };
@@ -355,7 +357,7 @@ impl Sender {
         self.congestion.on_ack(&mut self.window, &ack);
     }
 
-    /// The segment that acknowledgements ask for.
+    /// The first segment that is not acknowledged, for which duplicate acknowledgements ask.
     pub(crate) fn first_unacked(&self, now: Instant) -> FirstUnacked {
         let first = self.board.get(self.una);
         FirstUnacked {
@@ -393,9 +395,9 @@ impl Sender {
         }
     }
 
-    /// The retransmission timer expired: one segment, from the first one, in slow start. The
-    /// threshold is new unless the same data ran into a timeout before (RFC 5681, section 3.1),
-    /// or `anew`.
+    /// Enters loss state after a retransmission timeout: a window of one segment, and slow start from the first one.
+    /// The threshold is reduced unless the same data ran into a timeout before (RFC 5681, section 3.1); `anew` reduces
+    /// it in any case.
     pub(crate) fn enter_loss(&mut self, in_flight: u32, anew: bool, now: Instant) {
         if anew || self.retries <= 1 {
             self.look(in_flight);
@@ -425,16 +427,16 @@ impl Sender {
         self.settle(now);
     }
 
-    /// The SYN goes out, for the first time or again.
+    /// Records that the SYN is sent, for the first time or again.
     pub(crate) fn sent_syn(&mut self, now: Instant) {
         self.counters.segments_sent += 1;
-        // Karn: only the first one's round trip is certain.
+        // Only the round trip of a SYN that was sent once is certain (Karn's rule).
         self.timed = (self.max == 0).then_some((1, now));
         (self.next, self.max) = (1, 1);
         self.settle(now);
     }
 
-    /// A segment `[from, to)` goes out; its FIN included.
+    /// Records that the segment `[from, to)` is sent, a FIN included.
     pub(crate) fn sent(&mut self, from: u64, to: u64, now: Instant) {
         let payload = to.min(self.data_end()).saturating_sub(from.max(1));
         self.counters.segments_sent += 1;
@@ -523,7 +525,7 @@ impl Sender {
         let end = self.data_end();
         let limit = self.limit.max(self.max);
         if self.next >= end {
-            // All that can be left is the FIN.
+            // Only the FIN can be left.
             let due = self.fin && self.next == end && (limit > self.next || self.forced);
             return due.then_some(end + 1);
         }
@@ -540,7 +542,7 @@ impl Sender {
         Some(to + u64::from(whole && self.fin && limit > to))
     }
 
-    /// Whether the peer's window, and nothing else, keeps bytes back: the persist timer's affair.
+    /// Whether only the peer's window keeps bytes back, so that the persist timer must run.
     pub(crate) fn stuck(&self) -> bool {
         self.una == self.max && self.next < self.end() && {
             let len = self.limit.saturating_sub(self.next);

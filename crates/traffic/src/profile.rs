@@ -24,8 +24,8 @@ pub struct Transfer {
     pub direction: Direction,
     /// When it starts, from the start of the run.
     pub start: Duration,
-    /// How much it sends. Nothing is a connection that is opened and closed; where connections
-    /// stand from the start, it is over at once.
+    /// How much it sends. Nothing is a connection that is opened and closed; where connections are established from the
+    /// start, it is over at once.
     pub bytes: Bytes,
 }
 

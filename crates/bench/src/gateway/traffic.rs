@@ -215,8 +215,8 @@ impl Path<'_> {
     }
 }
 
-/// Whether a connection from client to server goes through process `proxy`: it must hold two more
-/// sockets while the connection stands.
+/// Whether a connection from client to server goes through process `proxy`: it must hold two more sockets while the
+/// connection is established.
 pub(super) fn is_intercepted(path: &Path<'_>, proxy: u32) -> Result<bool, TrafficError> {
     let held = || usage::process_descriptors(proxy).doing("counting the proxy's descriptors");
     let server = worker::Worker::start(worker::Duty::Echo, Some(path.listen()?), Vec::new())?;

@@ -21,8 +21,8 @@ pub struct Config {
     pub handshake: Handshake,
     /// Whose connections are split, by the side from which their first packet comes.
     pub intercept: Intercept,
-    /// Both ends of every connection stand from the start and are configured like this: a flow is
-    /// split at its first data segment. `None`: connections have handshakes.
+    /// Both ends of every connection are established from the start and are configured like this: a flow is split at
+    /// its first data segment. `None`: connections have handshakes.
     pub without_handshake: Option<Arc<tcp::Config>>,
     /// Most connections known at once.
     pub flows: usize,

@@ -34,7 +34,7 @@ fn token(index: u32, side: Side) -> u64 {
     u64::from(index) << 1 | side as u64
 }
 
-/// The most connections that are accepted before flows that stand have their turn.
+/// The most connections that are accepted before established flows have their turn.
 const ACCEPT_BATCH: u32 = 64;
 /// How long connections may wait in the listeners' queues for room. Then they are reset, so that their clients know.
 const CROWDED: Duration = Duration::from_secs(3);

@@ -18,7 +18,7 @@ pub struct Status {
     pub incomplete: bool,
     /// Nobody asked for it.
     pub voluntary: bool,
-    /// How the session stands. If not [`Code::OK`], the fields below mean nothing.
+    /// The state of the session. If not [`Code::OK`], the fields below mean nothing.
     pub code: Code,
     /// The lowest octet that has not arrived.
     pub progress: u128,
@@ -38,7 +38,7 @@ pub struct Hole {
     pub last: u128,
 }
 
-/// How a session stands, or why it ended.
+/// The state of a session, or why it ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Code(pub u8);
 

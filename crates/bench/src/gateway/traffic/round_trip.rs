@@ -1,4 +1,4 @@
-//! The time of one byte there and back, on a connection that stands.
+//! The time of one byte there and back, on a connection that is established.
 //!
 //! Which threads and processors a connection meets decides much of its round trip, and stays as long
 //! as the connection does. So there are several, one after another, and their medians are averaged:
