@@ -124,7 +124,7 @@ impl Connection {
         self.tx.sent(from, to, now);
         self.recovery
             .on_sent(&mut self.tx.recovery_context(), from, to);
-        self.seal(&mut segment);
+        self.set_window(&mut segment);
         segment
     }
 
@@ -142,7 +142,7 @@ impl Connection {
         self.probe = false;
         let mut segment = self.segment(self.tx.una.wrapping_sub(1), now);
         self.tx.counters.segments_sent += 1;
-        self.seal(&mut segment);
+        self.set_window(&mut segment);
         segment
     }
 
@@ -160,7 +160,7 @@ impl Connection {
             }));
         }
         self.tx.counters.segments_sent += 1;
-        self.seal(&mut segment);
+        self.set_window(&mut segment);
         segment
     }
 
@@ -181,7 +181,7 @@ impl Connection {
     }
 
     /// Fills in the window, and notes that the acknowledgement goes out.
-    fn seal(&mut self, segment: &mut Segment) {
+    fn set_window(&mut self, segment: &mut Segment) {
         let window = self.rx.acknowledge() >> self.rx.scale;
         segment.window = window.min(65_535) as u16;
     }

@@ -85,7 +85,7 @@ fn look() -> Vec<Finding> {
         nfqueue(),
         descriptors(),
         translation(),
-        local_chains(),
+        filter_chains(),
         routes(),
         loopback(),
     ];
@@ -219,7 +219,7 @@ fn translation() -> Finding {
 const NAMED: usize = 5;
 
 /// Finds rules for the gateway's own services that could drop packets of split connections.
-fn local_chains() -> Finding {
+fn filter_chains() -> Finding {
     let what = "firewall of input and output";
     let survey = match nft::survey() {
         Ok(survey) => survey,
