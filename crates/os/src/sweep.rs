@@ -13,7 +13,7 @@
 //! | connections of a gateway that nobody holds any more | their mark, which no listener has |
 //!
 //! A thing is removed only when its owner is dead: no running process has both its pid and its start time, and no
-//! process shows by a socket in the thing's network namespace ([`crate::presence`]), or by the lock of a folder, that
+//! process shows by a socket in the thing's network namespace (`presence.rs`), or by the lock of a folder, that
 //! it lives in another pid namespace. What carries no name of ours is never touched.
 
 use crate::diag::{Diag, States};
