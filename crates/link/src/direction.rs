@@ -6,7 +6,7 @@ use crate::way::{Way, nanos};
 use bentpipe_base::{Bytes, Instant, Observer, Rate, Silent, Stream};
 use core::time::Duration;
 
-/// What one direction of a link is like.
+/// The settings of one direction of a link.
 pub struct Settings<P> {
     /// The rate of the serialiser; `None`: unlimited, every packet leaves at once.
     /// A rate of zero stops the link: packets wait until a rate is set.
@@ -15,11 +15,11 @@ pub struct Settings<P> {
     pub delay: Duration,
     /// Framing that the link adds to every packet.
     pub overhead: Bytes,
-    /// What waits for the serialiser.
+    /// The queue in front of the serialiser.
     pub queue: Discipline<P>,
-    /// What the way does to packets; none: nothing.
+    /// The channels, which add errors; empty for a link without errors.
     pub channels: Vec<Box<dyn Channel>>,
-    /// What becomes of rate and delay, in ascending order of time.
+    /// The changes of rate and delay, in ascending order of time.
     pub changes: Vec<Change>,
 }
 
@@ -37,7 +37,7 @@ impl<P> Default for Settings<P> {
     }
 }
 
-/// What becomes of a direction in the course of a run; `None` stays as it is.
+/// A change of a direction during a run; `None` leaves a value as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
     /// From the beginning of the run. What begins to leave from here on is sent as follows; what has begun
@@ -160,7 +160,7 @@ impl<P: Send, O: Observer> Direction<P, O> {
     /// Begins every transmission due up to `now`, each at its exact time.
     #[inline]
     pub fn advance(&mut self, now: Instant) {
-        // Seldom: inlined is only the question.
+        // This happens seldom, so that only the test is inlined.
         if self.way.free <= now && !self.nobody_waits() {
             self.catch_up(now);
         }
@@ -207,10 +207,10 @@ impl<P: Send, O: Observer> Direction<P, O> {
     #[inline]
     pub fn deadline(&self) -> Option<Instant> {
         match self.ring.arrival() {
-            // What starts before the head arrives is made up for when it does.
+            // Transmissions that start before the first packet under way arrives are made up for at that time.
             Some(arrival) => Some(arrival),
             None if self.nobody_waits() || self.way.stopped() => None,
-            // All that was under way is lost: the next departure decides.
+            // Nothing under way will arrive, so that the next departure is the next thing to do.
             None => Some(self.way.free),
         }
     }
@@ -304,7 +304,7 @@ impl<P: Send, O: Observer> Direction<P, O> {
             if queue.is_empty() {
                 return false;
             }
-            // The queue has chosen: for no time at all it is the one that waits in the ring.
+            // The queue has picked its packet: it is put on the ring, and its transmission starts at once.
             let Some(waiting) = queue.pop(self.way.free) else {
                 return false;
             };

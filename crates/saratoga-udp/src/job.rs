@@ -1,4 +1,4 @@
-//! What a client is asked to do.
+//! The jobs that a client is given, their reports, and their progress.
 
 use crate::Error;
 use bentpipe_saratoga_files::Tree;
@@ -51,7 +51,7 @@ pub enum Target {
     Stdout,
 }
 
-/// What came of a job.
+/// The report on a job that has ended.
 #[derive(Debug)]
 pub struct Report {
     /// Which job, in the order in which they were given, from 0.

@@ -10,16 +10,16 @@ use bentpipe_base::{Bytes, Instant, Rate};
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-/// For so long the line is filled by what is under way: a put over a geostationary satellite, which takes two
-/// round trips.
+/// Jobs are begun until those under way fill the line for so long: the time of a put over a geostationary satellite,
+/// which takes two round trips.
 const AHEAD: Duration = Duration::from_millis(1200);
 /// Jobs at once at most.
 const MOST: usize = 250;
-/// What a job takes on the line besides its content, about: REQUEST, METADATA twice and STATUS.
+/// The approximate octets on the line of a job besides its content: REQUEST, METADATA twice and STATUS.
 const FRAMES: u64 = 500;
 /// Octets of a file or list of which nothing is known, about.
 const UNKNOWN: u64 = 16 << 10;
-/// Before a server without room is asked again, when nothing of ours is under way there: first and longest.
+/// The pauses, first and longest, before a server without room is asked again while nothing of ours is under way there.
 const PAUSE: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(5)];
 /// How long a server may have no room while nothing of ours is under way there.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -67,8 +67,8 @@ pub(crate) struct JobQueue {
 }
 
 impl JobQueue {
-    /// Nothing to do yet: over a line of `rate`, `parallel` jobs at once of any length, and short ones beyond
-    /// them while there are fewer than `able`.
+    /// An empty queue for a line of `rate`. `parallel` jobs of any length run at once, and short ones beyond them up to
+    /// `able`.
     pub(crate) fn new(rate: Rate, parallel: usize, able: usize, now: Instant) -> Self {
         let parallel = parallel.clamp(1, able);
         Self {
@@ -123,7 +123,7 @@ impl JobQueue {
         (fits && room).then(|| self.waiting.pop_front()).flatten()
     }
 
-    /// What is not begun any more, if anything waits.
+    /// Takes a waiting job that is no longer to be begun, if there is one.
     pub(crate) fn drop_next(&mut self) -> Option<Entry> {
         let entry = self.waiting.pop_front()?;
         self.files_over += usize::from(!entry.job.is_list());
@@ -135,7 +135,7 @@ impl JobQueue {
         self.under_way.insert(id, entry);
     }
 
-    /// It cannot be begun just now, or begins anew.
+    /// Puts a job back that cannot be begun just now, or begins anew.
     pub(crate) fn again(&mut self, entry: Entry) {
         self.waiting.push_front(entry);
     }
