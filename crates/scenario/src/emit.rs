@@ -118,6 +118,8 @@ fn endpoint(out: &mut String, path: &str, endpoint: &Endpoint) -> fmt::Result {
         flag("handshake", endpoint.handshake),
         flag("first_is_syn", endpoint.first_is_syn),
         flag("limited_transmit", endpoint.limited_transmit),
+        flag("dsack", endpoint.dsack),
+        flag("frto", endpoint.frto),
         flag("timestamps", endpoint.timestamps),
         flag("nagle", endpoint.nagle),
         size("receive_window", endpoint.receive_window),

@@ -409,6 +409,8 @@ pub(crate) fn preset(endpoint: &Endpoint, ip: Ip) -> Config {
     set(&mut config.max_rto, endpoint.max_rto);
     let set = |to: &mut bool, from: Option<bool>| *to = from.unwrap_or(*to);
     set(&mut config.limited_transmit, endpoint.limited_transmit);
+    set(&mut config.dsack, endpoint.dsack);
+    set(&mut config.frto, endpoint.frto);
     set(&mut config.timestamps, endpoint.timestamps);
     set(&mut config.nagle, endpoint.nagle);
     config.ns2.first_is_syn = endpoint.first_is_syn();

@@ -48,6 +48,12 @@ pub struct Config {
     pub max_retries: u32,
     /// SACK blocks in an acknowledgement, 0 to 4; 0: SACK is not offered.
     pub sack_blocks: u8,
+    /// Tells the peer by SACK of what arrived twice (RFC 2883), and takes a reduction of the window back where the peer
+    /// tells so of all that was sent again (RFC 3708; Linux `tcp_try_undo_dsack`).
+    pub dsack: bool,
+    /// Recoveries that read SACK blocks find out whether a retransmission timeout was spurious (F-RTO, RFC 5682), and
+    /// take back what it did.
+    pub frto: bool,
     /// Offers timestamps (RFC 7323).
     pub timestamps: bool,
     /// Offers window scaling (RFC 7323).
@@ -125,6 +131,8 @@ impl Config {
             max_rto: Duration::from_secs(60),
             max_retries: 15,
             sack_blocks: 4,
+            dsack: false,
+            frto: false,
             timestamps: true,
             window_scaling: true,
             nagle: true,

@@ -26,6 +26,10 @@ pub struct Counters {
     pub timeouts: u64,
     /// Fast retransmits: recoveries entered without a timeout.
     pub recoveries: u64,
+    /// Reductions of the window that were taken back (D-SACK, F-RTO).
+    pub undone: u64,
+    /// Tail loss probes sent (RFC 8985).
+    pub loss_probes: u64,
     /// Duplicate acknowledgements received.
     pub dupacks: u64,
     /// Data segments received, duplicates included.

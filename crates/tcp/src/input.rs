@@ -75,7 +75,7 @@ impl Connection {
             }
         }
         if ack > self.tx.una {
-            self.on_new(segment, ack, &[], false, now);
+            self.on_new(segment, ack, &[], None, now);
             self.after_ack(now);
             return;
         }
@@ -255,6 +255,8 @@ impl Connection {
         if !reset {
             self.rx.ack_now = true;
             if !segment.payload.is_empty() {
+                let end = from + segment.payload.len() as i64;
+                self.rx.arrived_twice(from, end);
                 self.tx.counters.data_received += 1;
                 self.tx.counters.duplicates += 1;
             }
@@ -323,6 +325,11 @@ impl Connection {
         let advanced = ack > self.tx.una;
         if !advanced && self.tx.una == self.tx.max {
             self.tx.retries = 0;
+            if segment.payload.is_empty() {
+                let (_, duplicate) = self.blocks(segment, ack, &mut [(0, 0); 4]);
+                let tx = &mut self.tx.recovery_context();
+                self.recovery.on_idle(tx, duplicate, now);
+            }
             return;
         }
         if !advanced && self.tx.limit < self.tx.max {
@@ -354,7 +361,7 @@ impl Connection {
         segment: &Segment,
         ack: u64,
         blocks: &[(u64, u64)],
-        duplicate: bool,
+        duplicate: Option<(u64, u64)>,
         now: Instant,
     ) {
         let sample = self.sample(segment, ack, blocks, duplicate, now);
@@ -372,7 +379,7 @@ impl Connection {
         segment: &Segment,
         ack: u64,
         blocks: &[(u64, u64)],
-        duplicate: bool,
+        duplicate: Option<(u64, u64)>,
         now: Instant,
     ) -> AckSample {
         let stamp = segment.timestamps.filter(|_| self.agreed.timestamps);
@@ -385,12 +392,17 @@ impl Connection {
         sample
     }
 
-    /// The SACK blocks that name bytes in flight, as offsets; returns how many, and whether the first block tells of
-    /// bytes that arrived twice: they lie below `ack`, or within the second block (RFC 2883, section 4).
-    fn blocks(&self, segment: &Segment, ack: u64, out: &mut [(u64, u64); 4]) -> (usize, bool) {
+    /// The SACK blocks that name bytes in flight, as offsets; returns how many, and what the first block tells to have
+    /// arrived twice: that lies below `ack`, or within the second block (RFC 2883, section 4).
+    fn blocks(
+        &self,
+        segment: &Segment,
+        ack: u64,
+        out: &mut [(u64, u64); 4],
+    ) -> (usize, Option<(u64, u64)>) {
         let sack = segment.sack();
         if sack.is_empty() || !self.agreed.sack {
-            return (0, false);
+            return (0, None);
         }
         let offsets = |block: &SackBlock| (self.tx.offset(block.left), self.tx.offset(block.right));
         let mut count = 0;
@@ -401,12 +413,13 @@ impl Connection {
             }
         }
         let duplicate = match sack {
-            [] => false,
+            [] => None,
             [first, rest @ ..] => {
                 let (left, right) = offsets(first);
                 let within = rest.first().map(offsets);
                 let within = within.is_some_and(|(from, to)| from <= left && right <= to);
-                left < right && (right <= ack as i64 || within)
+                let tells = left < right && (right <= ack as i64 || within);
+                tells.then_some((left.max(0) as u64, right.max(0) as u64))
             }
         };
         (count, duplicate)

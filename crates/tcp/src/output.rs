@@ -29,7 +29,7 @@ impl Connection {
             return Some(self.transmit_probe(now));
         }
         // An acknowledgement with SACK blocks goes on its own: data would leave no room for them.
-        if self.rx.ack_now && self.rx.has_gap() {
+        if self.rx.ack_now && self.has_sack_blocks() {
             return Some(self.acknowledgement(now));
         }
         if let Some(segment) = self.transmit_data(now) {
@@ -150,7 +150,7 @@ impl Connection {
         // The segment has the highest number that was sent, also where sending has gone back, because the peer would
         // drop an older one together with its acknowledgement.
         let mut segment = self.segment(self.tx.max, now);
-        if self.agreed.sack && self.rx.has_gap() {
+        if self.has_sack_blocks() {
             // Beside timestamps there is room for three SACK blocks.
             let room = if self.agreed.timestamps { 3 } else { 4 };
             let most = usize::from(self.config.sack_blocks).min(room);
@@ -162,6 +162,11 @@ impl Connection {
         self.tx.counters.segments_sent += 1;
         self.set_window(&mut segment);
         segment
+    }
+
+    /// Whether the next acknowledgement is to carry SACK blocks.
+    fn has_sack_blocks(&self) -> bool {
+        self.agreed.sack && (self.rx.has_gap() || self.rx.has_duplicate())
     }
 
     /// An empty segment at `offset`.

@@ -66,6 +66,10 @@ pub(crate) struct Receiver {
     stamp: Option<(u32, Instant)>,
     /// The last offset acknowledged.
     acked: u64,
+    /// What arrived twice and was not told yet.
+    duplicate: Option<(u64, u64)>,
+    /// Whether the peer is told (RFC 2883).
+    tells_duplicates: bool,
 }
 
 impl Receiver {
@@ -95,6 +99,8 @@ impl Receiver {
             ns2: config.ns2,
             stamp: None,
             acked: 0,
+            duplicate: None,
+            tells_duplicates: config.dsack && config.sack_blocks > 0,
         }
     }
 
@@ -213,6 +219,9 @@ impl Receiver {
         let edge = self.fin.unwrap_or(u64::MAX).min(self.edge.max(self.next));
         let start = from.max(self.next as i64) as u64;
         let end = (fin_at).min(edge);
+        if self.tells_duplicates {
+            self.note_duplicate(from, start, end);
+        }
         if start < end {
             taken.stale = !self.store(start, end, from, payload);
         } else {
@@ -263,6 +272,45 @@ impl Receiver {
         self.next += len as u64;
         self.owe(old, len as u64, now);
         len as u64
+    }
+
+    /// Bytes `[from, to)`, none of which is new, arrived: where they are the peer's, the next acknowledgement says so.
+    pub(crate) fn arrived_twice(&mut self, from: i64, to: i64) {
+        let to = to.min(self.next as i64);
+        if !self.tells_duplicates || from < 1 || from >= to {
+            return;
+        }
+        let (from, to) = (from as u64, to as u64);
+        // What arrived before the peer was told of the last one goes on with that, or takes its place (Linux
+        // `tcp_dsack_extend`).
+        self.duplicate = Some(match self.duplicate {
+            Some((left, right)) if from <= right && left <= to => (left.min(from), right.max(to)),
+            _ => (from, to),
+        });
+    }
+
+    /// A segment from `from` holds bytes `[start, end)` that are not in order yet: notes what of it was here before.
+    fn note_duplicate(&mut self, from: i64, start: u64, end: u64) {
+        self.arrived_twice(from, start as i64);
+        // Beyond a gap: from the first byte on that is held.
+        if start >= end || start <= self.next {
+            return;
+        }
+        let held = match self.beyond.uncovered(start, end) {
+            None => Some((start, end)),
+            Some((missing, _)) if missing > start => Some((start, missing)),
+            Some((_, to)) if to < end => {
+                let next = self.beyond.uncovered(to, end).map_or(end, |(from, _)| from);
+                Some((to, next))
+            }
+            Some(_) => None,
+        };
+        self.duplicate = held.or(self.duplicate);
+    }
+
+    /// Whether the peer is to be told of what arrived twice.
+    pub(crate) fn has_duplicate(&self) -> bool {
+        self.duplicate.is_some()
     }
 
     /// Stores bytes `[start, end)` of a payload that begins at `from`; whether any is new.
@@ -323,6 +371,23 @@ impl Receiver {
     /// SACK blocks to send, at most `most`: the latest stretch first (RFC 2018, section 4).
     pub(crate) fn blocks(&self, most: usize) -> SackBlocks {
         let mut blocks = SackBlocks::default();
+        let block = |(from, to): (u64, u64)| SackBlock {
+            left: self.irs + from as u32,
+            right: self.irs + to as u32,
+        };
+        if let Some(duplicate) = self.duplicate
+            && most > 0
+        {
+            blocks.push(block(duplicate));
+        }
+        // Behind it the stretch that it lies in, if it lies beyond a gap (RFC 2883, section 4, point 4).
+        let around = self.duplicate;
+        let around = around.and_then(|(from, _)| self.beyond.covering(from));
+        if let Some(around) = around
+            && most > 1
+        {
+            blocks.push(block(around));
+        }
         if self.beyond.is_empty() {
             return blocks;
         }
@@ -330,11 +395,8 @@ impl Receiver {
             .recent
             .iter()
             .filter_map(|&at| self.beyond.covering(at));
-        for (from, to) in latest.chain(self.beyond.iter().rev()) {
-            let block = SackBlock {
-                left: self.irs + from as u32,
-                right: self.irs + to as u32,
-            };
+        for stretch in latest.chain(self.beyond.iter().rev()) {
+            let block = block(stretch);
             if blocks.len() >= most || !blocks.contains(&block) && !blocks.push(block) {
                 break;
             }
@@ -408,6 +470,7 @@ impl Receiver {
         self.delack = Instant::MAX;
         self.pending = 0;
         self.acked = self.next;
+        self.duplicate = None;
         self.window()
     }
 }

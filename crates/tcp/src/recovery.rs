@@ -8,6 +8,8 @@ mod reno;
 mod sack_detection;
 mod sack_recovery;
 mod tahoe;
+mod tail_loss_probe;
+mod undo;
 
 pub use crate::sender::{AckSample, NextSend, RecoveryContext};
 
@@ -36,6 +38,16 @@ pub trait Recovery: Debug + Send {
 
     /// Bytes `[from, to)` were sent, as picked.
     fn on_sent(&mut self, _tx: &mut RecoveryContext<'_>, _from: u64, _to: u64) {}
+
+    /// An acknowledgement came with nothing in flight, and told nothing but that the bytes of `duplicate` arrived twice
+    /// (RFC 2883), if so much.
+    fn on_idle(
+        &mut self,
+        _tx: &mut RecoveryContext<'_>,
+        _duplicate: Option<(u64, u64)>,
+        _now: Instant,
+    ) {
+    }
 
     /// The recovery's own timer expired.
     fn on_timer(&mut self, _tx: &mut RecoveryContext<'_>, _now: Instant) {}
@@ -91,6 +103,16 @@ pub const REGISTRY: &[Algorithm] = &[
         summary: "loss by time (RFC 8985), the window reduced in proportion (RFC 6937)",
         sack: true,
         new: || Box::new(sack_recovery::SackRecovery::new(rack::Rack::default())),
+    },
+    Algorithm {
+        name: "rack-tlp",
+        summary: "as prr-rack, and a probe where the tail of a flight may be lost (RFC 8985 whole)",
+        sack: true,
+        new: || {
+            Box::new(sack_recovery::SackRecovery::new(
+                tail_loss_probe::RackTlp::default(),
+            ))
+        },
     },
     Algorithm {
         name: "ns2-tahoe",

@@ -311,6 +311,24 @@ impl Scoreboard {
         self.resent = self.resent.take().map(|_| Resent::of(&self.ring));
     }
 
+    /// Nothing is taken for lost any more; what the peer holds stays.
+    pub(crate) fn forgive(&mut self) {
+        for sent in self.ring.iter_mut() {
+            (sent.lost, sent.again) = (false, false);
+        }
+        (self.lost_out, self.again_out) = (0, 0);
+        let first = self.ring.front().map(|sent| sent.from);
+        self.judged = first.unwrap_or(self.judged);
+        self.cursor = self.judged;
+        self.resent = self.resent.take().map(|_| Resent::of(&self.ring));
+    }
+
+    /// The segment sent that ends last.
+    pub(crate) fn last_segment(&self) -> Option<(u64, u64)> {
+        let run = self.ring.back()?;
+        Some((run.to() - u64::from(run.len), run.to()))
+    }
+
     /// The next segment to send again: lost, not held, not on its way.
     pub(crate) fn next_lost(&mut self) -> Option<(u64, u64)> {
         if self.lost_out == self.again_out {

@@ -36,8 +36,8 @@ pub struct AckSample {
     pub(crate) lost: u32,
     /// The highest byte that its SACK blocks name, plus one.
     pub(crate) highest: Option<u64>,
-    /// It reported a segment that arrived twice (D-SACK, RFC 2883).
-    pub(crate) duplicate: bool,
+    /// The bytes that it reported to have arrived twice (D-SACK, RFC 2883).
+    pub(crate) duplicate: Option<(u64, u64)>,
     /// The peer's timestamp, where timestamps were agreed on.
     pub(crate) stamp: Option<u32>,
 }
@@ -265,7 +265,7 @@ impl Sender {
             rtt,
             lost: 0,
             highest: blocks.iter().map(|block| block.1).max(),
-            duplicate: false,
+            duplicate: None,
             stamp: None,
         }
     }

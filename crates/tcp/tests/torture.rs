@@ -67,9 +67,12 @@ fn config(dice: &mut Dice, variant: usize, seed: u64) -> Config {
         .variant(name)
         .expect("a variant of the table");
     if preset.name == "rfc" && dice.one_in(4) {
-        config.recovery = recovery::find("prr-rack").expect("it is in the registry");
+        let name = dice.of(&["prr-rack", "rack-tlp"]);
+        config.recovery = recovery::find(name).expect("it is in the registry");
         config.sack_blocks = 4;
     }
+    config.dsack = dice.one_in(2);
+    config.frto = dice.one_in(2);
     config.mss = dice.of(&[1, 2, 13, 100, 536, 1460, 9000]);
     config.initial_window = 1 + dice.below(12) as u32;
     config.limited_transmit = dice.one_in(2);

@@ -108,7 +108,7 @@ pub(crate) struct Common {
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     control: String,
     /// Loss recovery, of `bentpipe list`
-    #[arg(long, value_name = "NAME", default_value = "prr-rack")]
+    #[arg(long, value_name = "NAME", default_value = "rack-tlp")]
     recovery: String,
     /// What the path carries, for controls that heed it
     #[arg(long, value_name = "RATE")]

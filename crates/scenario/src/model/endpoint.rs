@@ -33,6 +33,10 @@ pub struct Endpoint {
     pub max_rto: Option<Duration>,
     /// Whether the first two duplicate ACKs release a new segment each (RFC 3042).
     pub limited_transmit: Option<bool>,
+    /// Whether what arrives twice is told, and a reduction of the window for nothing taken back where it is (RFC 2883, 3708).
+    pub dsack: Option<bool>,
+    /// Whether a spurious retransmission timeout is looked for and taken back (F-RTO, RFC 5682).
+    pub frto: Option<bool>,
     /// Whether segments carry timestamps (RFC 7323).
     pub timestamps: Option<bool>,
     /// Whether small segments wait for acknowledgements (Nagle).

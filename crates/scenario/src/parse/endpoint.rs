@@ -28,6 +28,8 @@ pub(super) fn endpoint(host: &mut Table<'_, '_>) -> Endpoint {
         rto_variance: time(&mut table, "rto_variance"),
         max_rto: rto(&mut table, "max_rto"),
         limited_transmit: table.optional("limited_transmit"),
+        dsack: table.optional("dsack"),
+        frto: table.optional("frto"),
         timestamps: table.optional("timestamps"),
         nagle: table.optional("nagle"),
         // A window scale of 14 is the most (RFC 7323, section 2.3).

@@ -14,8 +14,8 @@
 //! that was sent before the first missing segment was last sent starts the retransmission timer
 //! anew: until what was sent after it arrives, nothing tells that it was lost again.
 //!
-//! Deviations: no tail loss probe (section 7); at a timeout all that is not held is lost (section 6.3: only what is
-//! due by time, and the first segment); a D-SACK that comes with nothing in flight is not heard.
+//! Deviations: no tail loss probe (section 7): that is `RackTlp`'s (`tail_loss_probe.rs`); at a timeout all that is not held
+//! is lost (section 6.3: only what is due by time, and the first segment).
 
 use super::sack_recovery::Detect;
 use super::{AckSample, RecoveryContext};
@@ -86,6 +86,18 @@ impl Rack {
     }
 }
 
+impl Rack {
+    /// Step 4, D-SACK.
+    fn on_duplicate(&mut self, tx: &RecoveryContext<'_>, duplicate: Option<(u64, u64)>) {
+        self.round = self.round.filter(|round| tx.una() < *round);
+        if duplicate.is_some() && self.round.is_none() {
+            self.round = Some(tx.next());
+            self.quarters = self.quarters.saturating_add(1);
+            self.persist = PERSIST;
+        }
+    }
+}
+
 impl Detect for Rack {
     const NAME: &'static str = "prr-rack";
     const PROPORTIONAL: bool = true;
@@ -107,12 +119,11 @@ impl Detect for Rack {
         self.reordered |= lowest.is_some_and(|lowest| lowest < self.highest);
         self.highest = self.highest.max(sample.newly_acked.highest);
         // Step 4, D-SACK.
-        self.round = self.round.filter(|round| tx.una() < *round);
-        if sample.duplicate && self.round.is_none() {
-            self.round = Some(tx.next());
-            self.quarters = self.quarters.saturating_add(1);
-            self.persist = PERSIST;
-        }
+        self.on_duplicate(tx, sample.duplicate);
+    }
+
+    fn idle(&mut self, tx: &mut RecoveryContext<'_>, duplicate: Option<(u64, u64)>, _now: Instant) {
+        self.on_duplicate(tx, duplicate);
     }
 
     fn recovered(&mut self) {

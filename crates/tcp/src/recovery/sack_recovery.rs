@@ -6,6 +6,7 @@
 //! NextSeg (segments not known to be lost) are left out; after a retransmission timeout what the
 //! peer holds is still believed unless it shows that it discarded it (RFC 2018, section 8).
 
+use super::undo::Undo;
 use super::{AckSample, NextSend, Recovery, RecoveryContext};
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
@@ -28,8 +29,31 @@ pub(super) trait Detect: Debug + Send {
     /// An acknowledgement came, in order or not: before [`Self::detect`], if that is asked at all.
     fn observe(&mut self, _tx: &mut RecoveryContext<'_>, _arrival: &AckSample) {}
 
+    /// An acknowledgement came with nothing in flight; the bytes of `duplicate` arrived twice.
+    fn idle(
+        &mut self,
+        _tx: &mut RecoveryContext<'_>,
+        _duplicate: Option<(u64, u64)>,
+        _now: Instant,
+    ) {
+    }
+
+    /// An acknowledgement is dealt with, and the retransmission timer started anew.
+    fn settled(&mut self, _tx: &mut RecoveryContext<'_>, _now: Instant) {}
+
+    /// A recovery, or the one after a timeout, begins.
+    fn began(&mut self) {}
+
     /// A recovery, or the one after a timeout, is over.
     fn recovered(&mut self) {}
+
+    /// What is to be sent whatever the window says.
+    fn probe(&mut self, _tx: &mut RecoveryContext<'_>) -> Option<NextSend> {
+        None
+    }
+
+    /// A segment was sent, `again` if not for the first time.
+    fn sent(&mut self, _tx: &mut RecoveryContext<'_>, _again: bool) {}
 
     /// Judges segments after an acknowledgement; returns how many are newly found lost.
     fn detect(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) -> u32;
@@ -68,6 +92,15 @@ impl Prr {
     }
 }
 
+/// How far F-RTO has come after a timeout (RFC 5682, section 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Frto {
+    /// Step 2: the first segment went again, and nothing else goes again before it is acknowledged.
+    Resent,
+    /// Step 3: new segments go out, and the next acknowledgement decides.
+    Forward,
+}
+
 /// A recovery that reads SACK blocks.
 #[derive(Debug)]
 pub(super) struct SackRecovery<D> {
@@ -79,6 +112,11 @@ pub(super) struct SackRecovery<D> {
     /// The first retransmission of a recovery does not wait for room.
     first: bool,
     proportion: Prr,
+    /// Where the last segment ended that was sent for the first time.
+    sent_until: u64,
+    undo: Undo,
+    /// `None`: F-RTO has decided, or is switched off.
+    frto: Option<Frto>,
 }
 
 impl<D: Detect> SackRecovery<D> {
@@ -89,6 +127,9 @@ impl<D: Detect> SackRecovery<D> {
             recover: 0,
             first: false,
             proportion: Prr::default(),
+            sent_until: 0,
+            undo: Undo::default(),
+            frto: None,
         }
     }
 
@@ -98,6 +139,9 @@ impl<D: Detect> SackRecovery<D> {
             tx.clock_by_sack(&mut sample);
         }
         self.detect.observe(tx, &sample);
+        if let Some(duplicate) = sample.duplicate {
+            self.arrived_twice(tx, duplicate);
+        }
         // A window without holes has nothing to detect.
         if !tx.board().sacked.is_empty() || tx.phase() != Phase::Open {
             sample.lost = self.detect.detect(tx, &sample);
@@ -105,6 +149,10 @@ impl<D: Detect> SackRecovery<D> {
         let counts = D::COUNTS_DUPACKS && self.dupacks >= tx.dupthresh();
         if counts && tx.phase() != Phase::Loss {
             sample.lost += u32::from(tx.board_mut().judge_first());
+        }
+        if tx.phase() == Phase::Loss && self.is_spurious(tx, &sample, advanced) {
+            self.undo.take_back(tx);
+            self.reopen(tx);
         }
         tx.set_in_flight(tx.board().pipe());
         match tx.phase() {
@@ -140,6 +188,56 @@ impl<D: Detect> SackRecovery<D> {
         if advanced {
             tx.settle(sample.now);
         }
+        self.detect.settled(tx, sample.now);
+    }
+
+    /// What the peer tells to have arrived twice may mean that the last reduction was for nothing.
+    fn arrived_twice(&mut self, tx: &mut RecoveryContext<'_>, duplicate: (u64, u64)) {
+        if self.undo.arrived_twice(tx, duplicate)
+            && matches!(tx.phase(), Phase::Recovery | Phase::Loss)
+        {
+            self.reopen(tx);
+        }
+    }
+
+    /// There is nothing to recover from.
+    fn reopen(&mut self, tx: &mut RecoveryContext<'_>) {
+        tx.board_mut().forgive();
+        (self.dupacks, self.first, self.frto) = (0, false, None);
+        let ordered = tx.board().sacked.is_empty();
+        tx.enter(if ordered {
+            Phase::Open
+        } else {
+            Phase::Disorder
+        });
+        self.detect.recovered();
+    }
+
+    /// F-RTO: whether the acknowledgement shows that the timeout was spurious (RFC 5682, section 3, steps 2 and 3).
+    fn is_spurious(
+        &mut self,
+        tx: &mut RecoveryContext<'_>,
+        sample: &AckSample,
+        advanced: bool,
+    ) -> bool {
+        let newly = &sample.newly_acked;
+        match self.frto {
+            None => false,
+            Some(Frto::Resent) => {
+                if advanced {
+                    let forward = tx.una() < self.recover && tx.has_new_data();
+                    self.frto = forward.then_some(Frto::Forward);
+                }
+                if self.frto == Some(Frto::Forward) {
+                    tx.force();
+                }
+                false
+            }
+            Some(Frto::Forward) => {
+                self.frto = None;
+                newly.highest <= self.recover && newly.lowest_once.is_some()
+            }
+        }
     }
 
     fn begin(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
@@ -150,6 +248,8 @@ impl<D: Detect> SackRecovery<D> {
             ..Prr::default()
         };
         tx.count_recovery();
+        self.detect.began();
+        self.undo.begin(tx);
         tx.reduce(tx.board().pipe(), sample.now);
         tx.enter(Phase::Recovery);
         tx.grow(sample);
@@ -196,6 +296,17 @@ impl<D: Detect> Recovery for SackRecovery<D> {
     }
 
     fn on_rto(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
+        let recovering = matches!(tx.phase(), Phase::Recovery | Phase::Loss);
+        let again = recovering && tx.una() < self.recover;
+        if !again {
+            self.undo.begin(tx);
+        }
+        // RFC 5682, section 3, step 1: not while the recovery from an earlier timeout is under way. A path that takes
+        // shorter segments only is no timeout, though all goes again for it.
+        let first = tx.has_timed_out() && !(again && tx.phase() == Phase::Loss);
+        let looks = tx.looks_for_spurious_timeouts() && first;
+        self.frto = looks.then_some(Frto::Resent);
+        self.detect.began();
         self.dupacks = 0;
         self.first = false;
         self.recover = tx.max();
@@ -217,7 +328,7 @@ impl<D: Detect> Recovery for SackRecovery<D> {
                     rtt: None,
                     lost,
                     highest: None,
-                    duplicate: false,
+                    duplicate: None,
                     stamp: None,
                 },
             );
@@ -225,7 +336,13 @@ impl<D: Detect> Recovery for SackRecovery<D> {
     }
 
     fn pick(&mut self, tx: &mut RecoveryContext<'_>) -> NextSend {
-        let lost = tx.board_mut().next_lost();
+        if let Some(probe) = self.detect.probe(tx) {
+            return probe;
+        }
+        let lost = match self.frto {
+            Some(Frto::Forward) => None,
+            _ => tx.board_mut().next_lost(),
+        };
         if self.first
             && let Some((from, to)) = lost
         {
@@ -242,8 +359,26 @@ impl<D: Detect> Recovery for SackRecovery<D> {
         }
     }
 
-    fn on_sent(&mut self, tx: &mut RecoveryContext<'_>, _from: u64, _to: u64) {
+    fn on_idle(
+        &mut self,
+        tx: &mut RecoveryContext<'_>,
+        duplicate: Option<(u64, u64)>,
+        now: Instant,
+    ) {
+        if let Some(duplicate) = duplicate {
+            self.arrived_twice(tx, duplicate);
+        }
+        self.detect.idle(tx, duplicate, now);
+    }
+
+    fn on_sent(&mut self, tx: &mut RecoveryContext<'_>, from: u64, to: u64) {
         self.first = false;
+        let again = from < self.sent_until;
+        self.sent_until = self.sent_until.max(to);
+        if again {
+            self.undo.resent();
+        }
+        self.detect.sent(tx, again);
         if tx.phase() == Phase::Recovery {
             self.proportion.out += 1;
         }

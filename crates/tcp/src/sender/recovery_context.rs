@@ -121,6 +121,42 @@ impl RecoveryContext<'_> {
         self.0.config.limited_transmit
     }
 
+    /// Whether D-SACK takes reductions back.
+    pub(crate) fn undoes_by_dsack(&self) -> bool {
+        self.0.config.dsack
+    }
+
+    /// Whether F-RTO looks for spurious timeouts.
+    pub(crate) fn looks_for_spurious_timeouts(&self) -> bool {
+        self.0.config.frto
+    }
+
+    /// Whether there are bytes that were never sent and that the peer's window lets go.
+    pub(crate) fn has_new_data(&self) -> bool {
+        let tx = &*self.0;
+        tx.next == tx.max && tx.next < tx.end() && tx.limit > tx.next
+    }
+
+    /// Whether the retransmission timer expired since new data was last acknowledged.
+    pub(crate) fn has_timed_out(&self) -> bool {
+        self.0.retries > 0
+    }
+
+    /// When the last segment was sent.
+    pub(crate) fn last_sent(&self) -> Instant {
+        self.0.last_sent
+    }
+
+    /// When the retransmission timer expires.
+    pub(crate) fn expiry(&self) -> Instant {
+        self.0.timer
+    }
+
+    /// When [`on_timer`](crate::recovery::Recovery::on_timer) is called; `Instant::MAX`: not at all.
+    pub(crate) fn recovery_timer(&self) -> Instant {
+        self.0.reorder
+    }
+
     /// First congestion window.
     pub(crate) fn initial_window(&self) -> u32 {
         self.0.config.initial_window
@@ -186,6 +222,25 @@ impl RecoveryContext<'_> {
     /// Takes a new slow-start threshold and the window that goes with it: a loss was found at `now`.
     pub(crate) fn reduce(&mut self, in_flight: u32, now: Instant) {
         self.0.reduce(in_flight, now);
+    }
+
+    /// The last reduction was for nothing: the window and the threshold are what they were before it, `cwnd` and
+    /// `ssthresh`, where they are not greater.
+    pub(crate) fn undo(&mut self, cwnd: u32, ssthresh: u32) {
+        let tx = &mut *self.0;
+        tx.window.cwnd = tx.congestion.undo(&tx.window, cwnd);
+        tx.window.ssthresh = tx.window.ssthresh.max(ssthresh);
+        tx.counters.undone += 1;
+    }
+
+    /// The next segment goes out however small it is.
+    pub(crate) fn force(&mut self) {
+        self.0.forced = true;
+    }
+
+    /// A loss probe goes out, for the count of them.
+    pub(crate) fn count_loss_probe(&mut self) {
+        self.0.counters.loss_probes += 1;
     }
 
     /// A reduction of the window is complete.

@@ -109,6 +109,8 @@ impl<'a> Plane<'a> {
                 ..Settings::default()
             },
             recovery,
+            dsack: true,
+            frto: true,
             // Timeouts are as in Linux, because the peers are real hosts and not those of a paper.
             min_rto: Duration::from_millis(200),
             rto_variance: Duration::from_millis(200),

@@ -1,0 +1,165 @@
+//! RACK with its tail loss probe (RFC 8985, section 7): where the end of a flight is lost, no acknowledgement comes that
+//! would tell so, and only a retransmission timeout would find it. One segment, new or the last one again, is sent
+//! before, and what comes of it lets RACK see what is missing.
+//!
+//! ```text
+//! PTO = 2 SRTT, 1 s while none is known; 200 ms more with one segment in flight; no later than the RTO would expire [s]
+//! ```
+//!
+//! It starts anew with new data sent and with each acknowledgement, while nothing is held by SACK, no recovery is under
+//! way and no probe is outstanding. A probe that was the last segment again, and repaired a loss, costs a reduction of the
+//! window: its acknowledgement goes beyond it, and no D-SACK told that the segment arrived twice.
+//!
+//! Deviations: PTO is at least 2 ms, the time in which others are known to be scheduled (Linux: two jiffies).
+
+use super::rack::Rack;
+use super::sack_recovery::Detect;
+use super::{AckSample, NextSend, RecoveryContext};
+use bentpipe_base::Instant;
+use bentpipe_cc::Phase;
+use std::time::Duration;
+
+/// TLP.max_ack_delay.
+const MAX_ACK_DELAY: Duration = Duration::from_millis(200);
+/// PTO while no round-trip time is known.
+const UNKNOWN: Duration = Duration::from_secs(1);
+/// The least PTO.
+const LEAST: Duration = Duration::from_millis(2);
+
+/// RACK's state and the probe's.
+#[derive(Debug, Default)]
+pub(super) struct RackTlp {
+    rack: Rack,
+    /// The recovery's timer is the probe's, not RACK's.
+    armed: bool,
+    /// The timer expired: a probe is to be sent.
+    due: bool,
+    /// A probe is outstanding: the end of all that was sent as it went (TLP.end_seq).
+    end: Option<u64>,
+    /// It was the last segment again (TLP.is_retrans).
+    again: bool,
+}
+
+impl RackTlp {
+    /// Section 7.2.
+    fn schedule(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
+        let in_flight = tx.una() < tx.max();
+        let quiet = tx.phase() == Phase::Open && tx.board().sacked.is_empty();
+        if !in_flight || !quiet || self.due || self.end.is_some() {
+            if self.armed {
+                self.armed = false;
+                tx.set_timer(Instant::MAX);
+            }
+            return;
+        }
+        if !self.armed && tx.recovery_timer() != Instant::MAX {
+            // RACK waits for what may only be late.
+            return;
+        }
+        let alone = tx.board().pipe() == 1;
+        let delay = if alone { MAX_ACK_DELAY } else { Duration::ZERO };
+        let timeout = tx.srtt().map_or(UNKNOWN, |srtt| 2 * srtt + delay);
+        self.armed = true;
+        tx.set_timer((now + timeout.max(LEAST)).min(tx.expiry()));
+    }
+
+    /// Section 7.4.2: what an acknowledgement tells of the probe; `repeats` where it tells nothing by SACK and
+    /// acknowledges nothing new.
+    fn on_probe_answered(
+        &mut self,
+        tx: &mut RecoveryContext<'_>,
+        duplicate: Option<(u64, u64)>,
+        repeats: bool,
+        now: Instant,
+    ) {
+        let Some(end) = self.end.filter(|end| tx.una() >= *end) else {
+            return;
+        };
+        let twice = duplicate.is_some_and(|(from, to)| from < end && end <= to);
+        if !self.again || twice {
+            self.end = None;
+        } else if tx.una() > end {
+            self.end = None;
+            tx.reduce(tx.board().pipe(), now);
+            tx.enter(Phase::Cwr);
+            tx.reduced(now);
+            tx.enter(Phase::Open);
+        } else if repeats {
+            self.end = None;
+        }
+    }
+}
+
+impl Detect for RackTlp {
+    const NAME: &'static str = "rack-tlp";
+    const PROPORTIONAL: bool = Rack::PROPORTIONAL;
+    const CLOCKED_BY_SACK: bool = Rack::CLOCKED_BY_SACK;
+    const COUNTS_DUPACKS: bool = Rack::COUNTS_DUPACKS;
+
+    fn observe(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
+        let newly = &sample.newly_acked;
+        self.due &= newly.delivered == 0;
+        let repeats = newly.acked == 0 && sample.highest.is_none();
+        self.on_probe_answered(tx, sample.duplicate, repeats, sample.now);
+        self.rack.observe(tx, sample);
+    }
+
+    fn idle(&mut self, tx: &mut RecoveryContext<'_>, duplicate: Option<(u64, u64)>, now: Instant) {
+        self.on_probe_answered(tx, duplicate, true, now);
+        self.rack.idle(tx, duplicate, now);
+    }
+
+    fn settled(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
+        self.schedule(tx, now);
+    }
+
+    fn began(&mut self) {
+        (self.armed, self.due, self.end) = (false, false, None);
+    }
+
+    fn recovered(&mut self) {
+        self.rack.recovered();
+    }
+
+    fn detect(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) -> u32 {
+        // RACK sets the timer for itself, or clears it.
+        self.armed = false;
+        self.rack.detect(tx, sample)
+    }
+
+    fn late(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) -> u32 {
+        if !self.armed {
+            return self.rack.late(tx, now);
+        }
+        self.armed = false;
+        tx.set_timer(Instant::MAX);
+        self.due = tx.una() < tx.max();
+        // Whether the probe can be sent or not, the next timer is that of the retransmission (section 7.3).
+        tx.settle(now);
+        0
+    }
+
+    fn probe(&mut self, tx: &mut RecoveryContext<'_>) -> Option<NextSend> {
+        if !self.due {
+            return None;
+        }
+        if tx.has_new_data() {
+            self.again = false;
+            tx.force();
+            return Some(NextSend::Next);
+        }
+        self.again = true;
+        let (from, to) = tx.board().last_segment()?;
+        Some(NextSend::Again(from, to))
+    }
+
+    fn sent(&mut self, tx: &mut RecoveryContext<'_>, again: bool) {
+        if self.due {
+            self.due = false;
+            self.end = Some(tx.max());
+            tx.count_loss_probe();
+        } else if !again {
+            self.schedule(tx, tx.last_sent());
+        }
+    }
+}
