@@ -48,32 +48,3 @@ fn time(time: libc::timeval) -> Duration {
     let micros = u64::try_from(time.tv_usec).unwrap_or(0);
     Duration::from_secs(seconds) + Duration::from_micros(micros)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::process::Command;
-
-    fn shell(script: &str) -> (ExitStatus, Usage) {
-        wait(Command::new("sh").args(["-c", script]).spawn().unwrap()).unwrap()
-    }
-
-    #[test]
-    fn memory_and_time_are_those_of_the_child() {
-        let (_, little) = shell("true");
-        // A string of 64 MiB in the shell itself, doubled up from one byte.
-        let (status, much) = shell("x=a; i=0; while [ $i -lt 26 ]; do x=$x$x; i=$((i+1)); done");
-        assert!(status.success());
-        assert!(
-            much.peak_memory > little.peak_memory + (64 << 20),
-            "{much:?}"
-        );
-        assert!(much.cpu > little.cpu, "{much:?}");
-    }
-
-    #[test]
-    fn the_way_it_ended_is_told() {
-        assert_eq!(shell("exit 3").0.code(), Some(3));
-        assert_eq!(shell("kill -9 $$").0.signal(), Some(9));
-    }
-}

@@ -6,7 +6,6 @@
 //! ([`owner`]) and is removed by the next [`sweep`]. Sockets and waiting for them are in `bentpipe-sockets`; these two
 //! are the hand-written crates with `unsafe`. Begin with [`netns`], [`netlink`] and [`nft`].
 
-pub mod cgroup;
 pub mod child;
 pub mod conntrack;
 pub mod diag;

@@ -1,8 +1,7 @@
 //! How many sessions this process has descriptors and memory for, and what is said where these are few.
 
-use crate::Error;
+use crate::{Error, cgroup};
 use bentpipe_base::Bytes;
-use bentpipe_os::cgroup;
 use bentpipe_os::limits;
 use rustix::io::Errno;
 

@@ -15,6 +15,7 @@ mod authenticate;
 mod batch;
 pub mod beacon;
 mod capacity;
+mod cgroup;
 pub mod client;
 mod endpoint;
 mod job;

@@ -1,6 +1,7 @@
 //! The memory that the cgroups of this process leave it (`memory.max` of cgroup v2, `memory.limit_in_bytes` of v1).
 
 use bentpipe_base::Bytes;
+use bentpipe_os::limits;
 use std::path::Path;
 
 /// Where the hierarchies are mounted, by the controllers of /proc/self/cgroup, and the file that has the limit.
@@ -11,11 +12,11 @@ const HIERARCHIES: [(&str, &str, &str); 3] = [
 ];
 
 /// The least limit on memory of the cgroups that this process is in; `None` where none has one, or that cannot be read.
-pub fn memory_limit() -> Option<Bytes> {
+pub(crate) fn memory_limit() -> Option<Bytes> {
     let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let least = least(&own, Path::new("/sys/fs/cgroup"))?;
     // What v1 has where there is no limit is more than any machine.
-    (least < super::limits::memory()).then_some(least)
+    (least < limits::memory()).then_some(least)
 }
 
 /// As [`memory_limit`], with what /proc/self/cgroup says and where the hierarchies are.
