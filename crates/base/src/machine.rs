@@ -4,7 +4,8 @@ use crate::Instant;
 /// deadline come out. A machine knows no socket, no clock, no thread.
 ///
 /// A driver calls [`turn`](Self::turn) when a packet arrives, and at the time that the last turn returned. It sends the
-/// packets of the [`Output`] and handles its events. `now` never goes backwards.
+/// packets of the [`Output`] and handles its events. No driver has to loop over [`transmit`](Self::transmit) itself: a
+/// machine that is made of others passes on what theirs returns, one packet at a time. `now` never goes backwards.
 pub trait Machine {
     /// What travels through the machine.
     type Packet;
@@ -34,7 +35,7 @@ pub trait Machine {
         &mut self,
         arrived: Option<(Self::Port, Self::Packet)>,
         now: Instant,
-        mut out: impl FnMut(Output<Self::Port, Self::Packet, Self::Event>),
+        out: impl FnMut(Output<Self::Port, Self::Packet, Self::Event>),
     ) -> Option<Instant>
     where
         Self: Sized,
@@ -45,13 +46,35 @@ pub trait Machine {
         if let Some((port, packet)) = arrived {
             self.input(port, packet, now);
         }
-        while let Some((port, packet)) = self.transmit(now) {
-            out(Output::Packet(port, packet));
+        self.drain(now, out)
+    }
+
+    /// The end of every turn: everything that leaves and every event goes to `out`. Returns when the next turn is due if
+    /// nothing arrives before. Who has done something to a machine besides a turn, as its user may, calls it after that.
+    #[inline]
+    fn drain(
+        &mut self,
+        now: Instant,
+        mut out: impl FnMut(Output<Self::Port, Self::Packet, Self::Event>),
+    ) -> Option<Instant>
+    where
+        Self: Sized,
+    {
+        let mut sends = true;
+        // One call of `out`, so that it is inlined.
+        loop {
+            let packet = if sends { self.transmit(now) } else { None };
+            out(match packet {
+                Some((port, packet)) => Output::Packet(port, packet),
+                None => {
+                    sends = false;
+                    match self.event() {
+                        Some(event) => Output::Event(event),
+                        None => return self.deadline(),
+                    }
+                }
+            });
         }
-        while let Some(event) = self.event() {
-            out(Output::Event(event));
-        }
-        self.deadline()
     }
 }
 

@@ -31,7 +31,7 @@ pub use leg_config::{LegError, tcp_config};
 
 use crate::flow_table::{FlowId, FlowTable};
 use crate::{BuildPacket, Pep, Side};
-use bentpipe_base::{Bytes, Instant, Machine, Stream};
+use bentpipe_base::{Bytes, Instant, Machine, Output, Stream};
 use bentpipe_gateway_config as gateway_config;
 use bentpipe_tcp::{Connection, EstablishedState};
 use bentpipe_wire::{Flags, Segment};
@@ -39,7 +39,7 @@ use config::Links;
 use core::convert::Infallible;
 use core::time::Duration;
 use handshake_tracker::{HandshakeTracker, Progress};
-use legs::Legs;
+use legs::{Broken, Legs};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -399,14 +399,22 @@ impl<P: BuildPacket> Split<P> {
             return;
         };
         let before = legs.held;
-        let out = &mut self.out;
-        legs.settle(&mut self.counters, now, |side, segment, length| {
-            let (source, destination) = match side {
-                Side::Ground => (space, ground),
-                Side::Space => (ground, space),
-            };
-            out.extend(P::build(source, destination, segment, length).map(|packet| (side, packet)));
+        let (out, config) = (&mut self.out, &self.config);
+        let mut broken = false;
+        legs.drain(now, |output| match output {
+            Output::Packet(side, segment) => {
+                let (source, destination) = match side {
+                    Side::Ground => (space, ground),
+                    Side::Space => (ground, space),
+                };
+                let length = Bytes(config.leg(side).wire_len(&segment) as u64);
+                let packet = P::build(source, destination, segment, length);
+                out.extend(packet.map(|packet| (side, packet)));
+            }
+            Output::Event(Broken) => broken = true,
         });
+        self.counters.broken += u64::from(broken);
+        legs.count(&mut self.counters);
         self.held = self.held - before + legs.held;
         self.counters.most_held = self.counters.most_held.max(self.held);
         if legs.is_closed() {
@@ -461,7 +469,7 @@ impl Flow {
     fn due(&self, idle: Option<Duration>) -> Instant {
         let timers = match &self.stage {
             Stage::Handshake(_) => Instant::MAX,
-            Stage::Split(legs) => legs.deadline(),
+            Stage::Split(legs) => legs.deadline().unwrap_or(Instant::MAX),
         };
         self.silent(idle).min(timers)
     }

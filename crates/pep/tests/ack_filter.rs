@@ -8,7 +8,7 @@ use bentpipe_pep::{Pep, Side};
 use bentpipe_wire::{Flags, Packet, Payload, SackBlock, Transport};
 use core::time::Duration;
 use proptest::prelude::*;
-use support::{acknowledgement, packet, tcp};
+use support::{acknowledgement, leaving, packet, tcp};
 
 /// 40 bytes take 10 ms.
 const SLOW: Config = Config {
@@ -28,7 +28,7 @@ fn filter(config: Config) -> AckFilter<Packet> {
 fn drained(agent: &mut AckFilter<Packet>, mut now: Instant) -> Vec<(Instant, Packet)> {
     let mut sent = Vec::new();
     loop {
-        while let Some((side, packet)) = agent.transmit(now) {
+        for (side, packet) in leaving(agent, now) {
             assert_eq!(side, Side::Space);
             sent.push((now, packet));
         }
@@ -213,7 +213,7 @@ proptest! {
             while let Some(due) = agent.deadline().filter(|due| *due <= until) {
                 now = due;
                 agent.timeout(now);
-                while let Some((side, packet)) = agent.transmit(now) {
+                for (side, packet) in leaving(&mut agent, now) {
                     prop_assert_eq!(side, Side::Space);
                     sent.push((now, packet));
                 }
@@ -223,9 +223,7 @@ proptest! {
             let packet = numbered(packet, number);
             input.push(packet.clone());
             agent.input(Side::Ground, packet, now);
-            while let Some((_, packet)) = agent.transmit(now) {
-                sent.push((now, packet));
-            }
+            sent.extend(leaving(&mut agent, now).into_iter().map(|(_, packet)| (now, packet)));
             prop_assert!(agent.waiting() <= packets && agent.flows() <= flows);
         }
         sent.extend(drained(&mut agent, now));

@@ -8,7 +8,7 @@ use bentpipe_pep::{Pep, Side};
 use bentpipe_wire::{Flags, Packet, Payload, SackBlock, Transport};
 use core::time::Duration;
 use proptest::prelude::*;
-use support::{ack_at, acknowledgement, data_at, packet, tcp};
+use support::{ack_at, acknowledgement, data_at, leaving, packet, tcp};
 
 fn presets() -> impl Strategy<Value = Config> {
     prop_oneof![Just(Config::standard()), Just(Config::ns2())]
@@ -140,10 +140,6 @@ impl Ends {
     }
 }
 
-fn drain(agent: &mut Snoop<Packet>, now: Instant) -> Vec<(Side, Packet)> {
-    std::iter::from_fn(|| agent.transmit(now)).collect()
-}
-
 fn flow(packet: &Packet) -> (std::net::IpAddr, u16, u16) {
     (
         packet.ip.source(),
@@ -175,13 +171,13 @@ proptest! {
             now += Duration::from_millis(ms);
             let (from, packet) = ends.packet(step);
             agent.timeout(now);
-            for (to, copy) in drain(&mut agent, now) {
+            for (to, copy) in leaving(&mut agent, now) {
                 prop_assert!(history.contains(&(to.opposite(), copy)));
                 local += 1;
             }
             prop_assert!(agent.deadline().is_none_or(|at| at > now));
             agent.input(from, packet.clone(), now);
-            let mut out = drain(&mut agent, now);
+            let mut out = leaving(&mut agent, now);
             if out.last() == Some(&(from.opposite(), packet.clone())) {
                 out.pop();
             } else {
@@ -239,14 +235,14 @@ proptest! {
                 let packet = data_at(seq, len);
                 seq = seq + len;
                 agent.input(Side::Ground, packet.clone(), now);
-                prop_assert_eq!(drain(&mut agent, now), [(Side::Space, packet)]);
+                prop_assert_eq!(leaving(&mut agent, now), [(Side::Space, packet)]);
             }
             now += Duration::from_millis(560);
             agent.timeout(now);
-            prop_assert_eq!(drain(&mut agent, now), []);
+            prop_assert_eq!(leaving(&mut agent, now), []);
             let ack = ack_at(seq, &[]);
             agent.input(Side::Space, ack.clone(), now);
-            prop_assert_eq!(drain(&mut agent, now), [(Side::Ground, ack)]);
+            prop_assert_eq!(leaving(&mut agent, now), [(Side::Ground, ack)]);
             prop_assert_eq!(agent.buffered(), Bytes(0));
         }
         prop_assert_eq!(agent.tally().suppressed, 0);

@@ -9,7 +9,7 @@ use bentpipe_pep::snoop::{Config, Snoop};
 use bentpipe_wire::{Packet, SackBlock};
 use core::time::Duration;
 use std::collections::{BTreeSet, VecDeque};
-use support::{MSS, START, ack_at, data, tcp};
+use support::{MSS, START, ack_at, data, leaving, tcp};
 
 const ONE_WAY: Duration = Duration::from_millis(250);
 const SPACING: Duration = Duration::from_millis(2);
@@ -52,7 +52,7 @@ impl World {
     }
 
     fn drain(&mut self) {
-        while let Some((side, packet)) = self.agent.transmit(self.now) {
+        for (side, packet) in leaving(&mut self.agent, self.now) {
             if side == Side::Space {
                 self.free = self.free.max(self.now) + SPACING;
                 if self.chance.uniform() >= self.loss {

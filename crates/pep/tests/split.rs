@@ -1,15 +1,19 @@
 //! Streams through a split: two endpoints, one on either side, and links that lose.
 
-use bentpipe_base::{Bytes, Instant, Machine, Seq};
+mod support;
+
+use bentpipe_base::{Bytes, Instant, Machine, Output, Seq};
 use bentpipe_gateway_config::{Handshake, Intercept};
 use bentpipe_pep::split::{Config, Split};
 use bentpipe_pep::{BuildPacket, Pep, Side};
 use bentpipe_tcp::{self as tcp, Cause, Connection, Event, State};
 use bentpipe_wire::{Packet, Payload, Segment, Transport};
+use core::convert::Infallible;
 use core::time::Duration;
 use proptest::prelude::*;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use support::leaving;
 
 /// One end: what it has still to write, and what it has read.
 struct End {
@@ -67,6 +71,34 @@ impl End {
     }
 }
 
+impl Machine for End {
+    type Packet = Segment;
+    type Port = ();
+    type Event = Infallible;
+
+    fn input(&mut self, (): (), segment: Segment, now: Instant) {
+        self.connection.input(segment, now);
+    }
+
+    fn timeout(&mut self, now: Instant) {
+        self.connection.timeout(now);
+    }
+
+    fn transmit(&mut self, now: Instant) -> Option<((), Segment)> {
+        self.act(now);
+        let segment = self.connection.transmit(now)?;
+        Some(((), segment))
+    }
+
+    fn event(&mut self) -> Option<Infallible> {
+        None
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.connection.deadline()
+    }
+}
+
 /// Ground end, split, space end; 10 ms and 250 ms away.
 struct Net {
     split: Split<Packet>,
@@ -100,14 +132,17 @@ impl Net {
 
     fn drain(&mut self) {
         for side in 0..2 {
-            self.ends[side].act(self.now);
-            while let Some(segment) = self.ends[side].connection.transmit(self.now) {
+            let mut sent = Vec::new();
+            self.ends[side].drain(self.now, |output| match output {
+                Output::Packet((), segment) => sent.push(segment),
+                Output::Event(never) => match never {},
+            });
+            for segment in sent {
                 let packet = Packet::build(address(side), address(1 - side), segment, Bytes(0));
                 self.fly(side, 2, packet.expect("both are of one family"));
             }
-            self.ends[side].act(self.now);
         }
-        while let Some((side, packet)) = self.split.transmit(self.now) {
+        for (side, packet) in leaving(&mut self.split, self.now) {
             let side = usize::from(side == Side::Space);
             self.fly(side, side as u8, packet);
         }
@@ -119,7 +154,7 @@ impl Net {
         self.drain();
         while !self.ends.iter().all(End::is_over) {
             let packets = self.flying.iter().map(|one| one.0);
-            let ends = self.ends.iter().filter_map(|end| end.connection.deadline());
+            let ends = self.ends.iter().filter_map(Machine::deadline);
             let Some(next) = packets.chain(ends).chain(self.split.deadline()).min() else {
                 return;
             };
@@ -135,13 +170,13 @@ impl Net {
                     end => {
                         let segment = packet.segment().expect("it is TCP");
                         let end = &mut self.ends[usize::from(end)];
-                        end.connection.input(segment, self.now);
+                        end.input((), segment, self.now);
                     }
                 }
             }
             for end in &mut self.ends {
-                if end.connection.deadline().is_some_and(|due| due <= self.now) {
-                    end.connection.timeout(self.now);
+                if end.deadline().is_some_and(|due| due <= self.now) {
+                    end.timeout(self.now);
                 }
             }
             if self.split.deadline().is_some_and(|due| due <= self.now) {
@@ -266,7 +301,7 @@ proptest! {
                 packet.transport = Transport::Other { protocol: 47 };
             }
             split.input(SIDES[from], packet.clone(), now);
-            let mut sent: Vec<_> = std::iter::from_fn(|| split.transmit(now)).collect();
+            let mut sent = leaving(&mut split, now);
             if other {
                 prop_assert_eq!(sent.pop(), Some((SIDES[to], packet)));
             }
@@ -279,7 +314,7 @@ proptest! {
         while let Some(due) = split.deadline() {
             now = now.max(due);
             split.timeout(now);
-            while split.transmit(now).is_some() {}
+            leaving(&mut split, now);
         }
         prop_assert_eq!((split.flows(), split.buffered()), (0, Bytes(0)));
     }

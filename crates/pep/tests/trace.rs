@@ -16,7 +16,7 @@ use bentpipe_base::{Instant, Machine, Seq};
 use bentpipe_pep::Side;
 use bentpipe_pep::snoop::{Config, Snoop};
 use bentpipe_wire::Packet;
-use support::{MSS, START, ack, data, tcp};
+use support::{MSS, START, ack, data, leaving, tcp};
 
 const TRACE: &str = include_str!("ns2.trace");
 
@@ -28,7 +28,7 @@ struct Lists {
 
 impl Lists {
     fn drain(&mut self, agent: &mut Snoop<Packet>, now: Instant) {
-        while let Some((side, packet)) = agent.transmit(now) {
+        for (side, packet) in leaving(agent, now) {
             let number = |seq: Seq| seq.offset_from(Seq(START)) as u32 / MSS;
             match side {
                 Side::Space => self.data.push(number(tcp(&packet).seq)),

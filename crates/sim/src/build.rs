@@ -75,6 +75,8 @@ pub(crate) fn engine<O: Observer>(
                 from: flow.from.clone(),
                 to: flow.to.clone(),
             })?;
+        opener.peer = EndId::acceptor(flows.len());
+        acceptor.peer = EndId::opener(flows.len());
         ends.extend([opener, acceptor]);
         flows.push(FlowProgress {
             established,

@@ -1,11 +1,11 @@
 //! Makes the two ends of each flow from the hosts and flows of a scenario: configuration of TCP, application, congestion
 //! control that is shared.
 
-use crate::SimError;
 use crate::app::{Application, Bulk, OnOff, Pattern, Requester, Responder, Sink};
-use crate::flow_endpoint::{FlowEndpoint, Protocol, Tcp};
+use crate::flow_endpoint::{FlowEndpoint, News, Protocol, Tcp};
 use crate::saratoga::{Plan, SaratogaEndpoint};
 use crate::socket::Record;
+use crate::{EndId, SimError};
 use bentpipe_base::{Bytes, Instant, Seq, Stream};
 use bentpipe_cc::{self as cc, RateUse};
 use bentpipe_plan::rates::{self, Told};
@@ -247,6 +247,8 @@ impl<'s> EndpointBuilder<'s> {
             done: None,
             link: 0,
             peer_host: 0,
+            peer: EndId::opener(0),
+            news: News::default(),
         }
     }
 

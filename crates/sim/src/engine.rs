@@ -5,8 +5,7 @@
 //! lazy: where the deadline of an end moves to a later time, its old entry stays, the end is woken once in vain, and only
 //! then its entry moves.
 
-use crate::app::App;
-use crate::flow_endpoint::{FlowEndpoint, Protocol, Tcp};
+use crate::flow_endpoint::{Acted, FlowEndpoint};
 use crate::network::{Arrival, Network};
 use crate::packet::NOWHERE;
 use crate::packet_slab::Handle;
@@ -16,7 +15,6 @@ use bentpipe_link::Length;
 use bentpipe_pep::{AnyPep, Side};
 use bentpipe_tcp::Connection;
 use bentpipe_traffic::Source;
-use bentpipe_wire::saratoga::Frame;
 use std::sync::Arc;
 
 pub(crate) struct Engine<O> {
@@ -204,20 +202,12 @@ impl<O: Observer> Engine<O> {
         {
             self.run_timers_before(id, link, len, now);
         }
-        match &self.network.packets.get(&handle).content {
-            Content::Tcp(segment) => {
-                if let Some(connection) = self.ends[id.index()].connection_mut() {
-                    connection.receive(segment, now);
-                    self.settle(id, false, now);
-                    self.schedule_earlier(id);
-                }
-            }
-            Content::Saratoga(frame) => {
-                let frame = Frame::clone(frame);
-                self.on_frame(id, frame, now);
-            }
-        }
+        let packet = self.network.packets.get(&handle);
+        self.ends[id.index()].receive(packet, now);
         self.network.packets.free(handle);
+        let due = self.drain(id, now);
+        let source = self.first_end + id.index();
+        self.network.schedule.schedule_earlier(source, due);
     }
 
     /// Runs the timers of end `id` that expire at the instant at which a packet of `len` bytes arrives over `link`, where
@@ -233,70 +223,66 @@ impl<O: Observer> Engine<O> {
             Some(older && tcp.deadline()? <= now)
         };
         while first(&self.ends[id.index()]) == Some(true) {
-            self.act(id, now);
+            self.ends[id.index()].timeout(now);
+            self.drain(id, now);
         }
     }
 
-    /// To be called after anything happened at an end: calls its application if the connection had an event, or if
-    /// the application's own deadline has come (`called`), and sends what there is to send.
+    /// To be called after anything happened at an end: what leaves it sets out, and its flow is over where it was the last to
+    /// be done. Returns when the end is due again.
     #[inline]
-    fn settle(&mut self, id: EndId, called: bool, now: Instant) {
-        let mut call = self.ends[id.index()].take_events(now) || called;
-        loop {
-            if call {
-                let end = &mut self.ends[id.index()];
-                let before = end.record.received;
-                end.call(now);
-                let received = end.record.received;
-                if received != before {
-                    self.network.observer.progress(now, id, received);
+    fn drain(&mut self, id: EndId, now: Instant) -> Instant {
+        let (end, network) = (&mut self.ends[id.index()], &mut self.network);
+        let link = end.link;
+        let mut acted = false;
+        let due = end.drain(now, |output| match output {
+            Output::Packet((), packet) => {
+                if let Content::Tcp(segment) = &packet.content {
+                    network.observer.segment(now, id, segment);
                 }
+                let len = packet.length();
+                let packet = network.packets.put(packet);
+                network.push(link, packet, len, now);
             }
-            let last = self.send(id, now);
-            if call || last {
-                self.end_if_done(id, now);
-            }
-            if !call {
-                return;
-            }
-            call = self.ends[id.index()].take_events(now);
-            if !call {
-                return;
-            }
+            Output::Event(Acted) => acted = true,
+        });
+        if let Some(connection) = end.connection() {
+            network.observer.acted(now, id, connection);
         }
+        if acted && self.note(id, now) {
+            // A flow of cross traffic may have begun anew.
+            return self.ends[id.index()].due();
+        }
+        due.unwrap_or(Instant::MAX)
     }
 
-    /// Drains the connection into its first link. Returns whether the acknowledgement of the last byte was among what
-    /// was sent.
+    /// Notes what an end has received, and ends its flow where that is cut or broken, or both ends are done; returns whether
+    /// it is over.
     #[inline]
-    fn send(&mut self, id: EndId, now: Instant) -> bool {
+    fn note(&mut self, id: EndId, now: Instant) -> bool {
         let end = &mut self.ends[id.index()];
-        let Protocol::Tcp(Tcp {
-            connection: Some(connection),
-            ..
-        }) = &mut end.protocol
-        else {
-            return false;
-        };
-        let mut last = false;
-        while let Some(segment) = connection.transmit(now) {
-            self.network.observer.segment(now, id, &segment);
-            if end.record.owes_final_ack() {
-                end.record.final_ack = Some(now);
-                last = true;
-            }
-            // Links have an MTU of at most 65,535 bytes.
-            let len = connection.wire_len(&segment) as u16;
-            let packet = self.network.packets.put(Packet {
-                content: Content::Tcp(segment),
-                to: id.peer(),
-                host: end.peer_host,
-                len,
-            });
-            self.network.push(end.link, packet, Bytes(len.into()), now);
+        if let Some(received) = end.take_progress() {
+            self.network.observer.progress(now, id, received);
         }
-        self.network.observer.acted(now, id, connection);
-        last
+        let cut = end.take_cut();
+        if cut {
+            self.flows[id.flow()].cut = true;
+            self.over(id.flow(), now);
+        }
+        let end = &mut self.ends[id.index()];
+        if !end.is_over(now) {
+            return cut;
+        }
+        // A split acknowledges before the receiver does.
+        let both = [id, id.peer()].iter().all(|id| {
+            let end = &self.ends[id.index()];
+            end.done.is_some() && !end.record.owes_final_ack()
+        });
+        let over = both || self.ends[id.index()].is_broken();
+        if over {
+            self.over(id.flow(), now);
+        }
+        cut || over
     }
 
     /// Schedules an end for its deadline, if that is sooner than its entry.
@@ -310,141 +296,39 @@ impl<O: Observer> Engine<O> {
     /// The entry of an end is due.
     fn wake(&mut self, index: usize, now: Instant) {
         let id = EndId(index as u32);
-        let end = &self.ends[index];
-        match &end.protocol {
-            Protocol::Saratoga(_) => self.wake_file(id, now),
-            // The entry may be one that the flow's last connection has left.
-            Protocol::Tcp(_) if end.due() > now => {}
-            Protocol::Tcp(tcp) if tcp.connection.is_none() => self.open(id, now),
-            Protocol::Tcp(_) => self.act(id, now),
+        let end = &mut self.ends[index];
+        let mut due = end.due();
+        // The entry may be an old one: deadlines move.
+        if due <= now {
+            due = if end.is_unopened() {
+                self.open(id, now);
+                self.ends[index].due()
+            } else {
+                end.timeout(now);
+                self.drain(id, now)
+            };
         }
-        let due = self.ends[index].due();
         self.network.schedule.set(self.first_end + index, due);
-    }
-
-    /// A deadline of an end has come.
-    fn act(&mut self, id: EndId, now: Instant) {
-        let end = &mut self.ends[id.index()];
-        let Protocol::Tcp(Tcp {
-            connection: Some(connection),
-            ..
-        }) = &mut end.protocol
-        else {
-            return;
-        };
-        if end.cut.is_some_and(|cut| cut <= now) {
-            end.cut = None;
-            connection.abort(now);
-            self.flows[id.flow()].cut = true;
-            self.over(id.flow(), now);
-        } else if connection.deadline().is_some_and(|due| due <= now) {
-            connection.timeout(now);
-        }
-        let called = self.ends[id.index()].app_due() <= now;
-        self.settle(id, called, now);
     }
 
     /// A flow starts: makes the connections of both of its ends.
     fn open(&mut self, id: EndId, now: Instant) {
         let established = self.flows[id.flow()].established;
         let [iss, irs] = [id, id.peer()].map(|id| self.ends[id.index()].iss);
-        for (end, iss, irs) in [(id, iss, irs), (id.peer(), irs, iss)] {
-            let Some(tcp) = self.ends[end.index()].tcp_mut() else {
+        for (end, iss, irs) in [(id.peer(), irs, iss), (id, iss, irs)] {
+            let Some(tcp) = self.ends[end.index()].tcp() else {
                 return;
             };
             let config = Arc::clone(&tcp.config);
-            let mut connection = match (established, end == id) {
+            let connection = match (established, end == id) {
                 (true, _) => Connection::established(config, iss, irs, now),
                 (false, true) => Connection::connect(config, iss, now),
                 (false, false) => Connection::listen(config, iss, now),
             };
-            if let Some(control) = tcp.shared.take() {
-                connection.set_congestion(control);
-            }
-            tcp.connection = Some(connection);
-        }
-        for id in [id.peer(), id] {
-            if established {
-                self.ends[id.index()].record.connected = Some(now);
-            }
-            self.settle(id, true, now);
-            self.schedule_earlier(id);
-        }
-    }
-
-    /// A frame of Saratoga reaches an end.
-    #[cold]
-    fn on_frame(&mut self, id: EndId, frame: Frame, now: Instant) {
-        self.turn_file(id, Some(frame), now);
-        self.schedule_earlier(id);
-    }
-
-    /// The entry of an end of a file is due.
-    #[cold]
-    fn wake_file(&mut self, id: EndId, now: Instant) {
-        self.turn_file(id, None, now);
-    }
-
-    /// A turn of an end of a file: sends what it has to send, and ends the flow where both ends are done. Where a timer and
-    /// the arrival of a frame fall on one instant, the timer comes first, as in `run_timers_before`.
-    fn turn_file(&mut self, id: EndId, arrived: Option<Frame>, now: Instant) {
-        let end = &mut self.ends[id.index()];
-        let (host, link) = (end.peer_host, end.link);
-        let Protocol::Saratoga(file) = &mut end.protocol else {
-            return;
-        };
-        let mut leaving = Vec::new();
-        file.turn(
-            arrived.map(|frame| ((), frame)),
-            now,
-            |output| match output {
-                Output::Packet((), frame) => leaving.push(frame),
-                Output::Event(never) => match never {},
-            },
-        );
-        for frame in leaving {
-            let length = file.length(&frame);
-            let packet = self.network.packets.put(Packet {
-                content: Content::Saratoga(Box::new(frame)),
-                to: id.peer(),
-                host,
-                // Links have an MTU of at most 65,535 bytes.
-                len: length.0 as u16,
-            });
-            self.network.push(link, packet, length, now);
-        }
-        let received = file.received();
-        end.record.connected = end.record.connected.or(file.heard);
-        end.record.broken = file.broken;
-        end.done = file.done;
-        if received != end.record.received {
-            end.record.received = received;
-            end.record.last = Some(now);
-            self.network.observer.progress(now, id, received);
-        }
-        let broken = file.broken.is_some();
-        if broken || end.done.is_some() && self.ends[id.peer().index()].done.is_some() {
-            self.over(id.flow(), now);
-        }
-    }
-
-    /// Notes that an end is done, if it is, and ends its flow where both are.
-    fn end_if_done(&mut self, id: EndId, now: Instant) {
-        let end = &mut self.ends[id.index()];
-        if end.done.is_none() && end.tcp().is_some_and(|tcp| tcp.app.done()) {
-            end.done = Some(now);
-        }
-        let broken = end.record.broken.is_some() || end.record.damaged;
-        if end.done.is_none() && !broken {
-            return;
-        }
-        // A split acknowledges before the receiver does.
-        let both = [id, id.peer()].iter().all(|id| {
-            let end = &self.ends[id.index()];
-            end.done.is_some() && !end.record.owes_final_ack()
-        });
-        if broken || both {
-            self.over(id.flow(), now);
+            self.ends[end.index()].open(connection, established, now);
+            let due = self.drain(end, now);
+            let source = self.first_end + end.index();
+            self.network.schedule.schedule_earlier(source, due);
         }
     }
 

@@ -1,11 +1,14 @@
-//! One end of a flow, at a host: a TCP connection with its application, or an end of a Saratoga file; and when it is due.
+//! One end of a flow, at a host: a TCP connection with its application, or an end of a Saratoga file. Both are one machine,
+//! whose packets the engine puts on the end's link.
 
 use crate::app::{App, Application};
 use crate::saratoga::SaratogaEndpoint;
 use crate::socket::{Record, Socket};
+use crate::{Content, EndId, Packet};
 use bentpipe_base::{Bytes, Instant, Machine, Seq};
 use bentpipe_cc::Congestion;
 use bentpipe_tcp::{Config, Connection};
+use bentpipe_wire::saratoga::Frame;
 use std::sync::Arc;
 
 pub(crate) struct FlowEndpoint {
@@ -25,7 +28,29 @@ pub(crate) struct FlowEndpoint {
     pub(crate) link: usize,
     /// The host of the other end.
     pub(crate) peer_host: u16,
+    /// The other end.
+    pub(crate) peer: EndId,
+    /// What is to be done or told before its turn is over.
+    pub(crate) news: News,
 }
+
+/// What is to be done or told before a turn is over.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct News {
+    /// The application is to be called before the next segment leaves.
+    calls: bool,
+    /// The event [`Acted`] is to be told.
+    acted: bool,
+    /// The duration was over, and the connection was reset.
+    cut: bool,
+    /// How many of the bytes received were told.
+    told: u64,
+}
+
+/// What an end tells the engine: its application was called, the last byte was acknowledged, or a frame was handled, so that
+/// more may have been received, and the end may be done, cut or broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Acted;
 
 /// What sends or receives at an end.
 #[allow(
@@ -75,13 +100,7 @@ impl FlowEndpoint {
         self.tcp()?.connection.as_ref()
     }
 
-    /// The same, to be changed.
-    #[inline]
-    pub(crate) fn connection_mut(&mut self) -> Option<&mut Connection> {
-        self.tcp_mut()?.connection.as_mut()
-    }
-
-    /// When it has something to do next.
+    /// When it has something to do next; [`Instant::MAX`] is never.
     #[inline]
     pub(crate) fn due(&self) -> Instant {
         let started = match &self.protocol {
@@ -95,6 +114,28 @@ impl FlowEndpoint {
         let app = self.app_due();
         let cut = self.cut.unwrap_or(Instant::MAX);
         timer.min(app).min(cut)
+    }
+
+    /// Whether it is an end of TCP whose connection is still to be made.
+    pub(crate) fn is_unopened(&self) -> bool {
+        self.tcp().is_some_and(|tcp| tcp.connection.is_none())
+    }
+
+    /// Gives it its connection, which stands from the start (`established`) or opens, and has its application called. To be
+    /// drained after it.
+    pub(crate) fn open(&mut self, connection: Connection, established: bool, now: Instant) {
+        let Some(tcp) = self.tcp_mut() else {
+            return;
+        };
+        let connection = tcp.connection.insert(connection);
+        if let Some(control) = tcp.shared.take() {
+            connection.set_congestion(control);
+        }
+        if established {
+            self.record.connected = Some(now);
+        }
+        self.hear(now);
+        self.news.calls = true;
     }
 
     /// The deadline of its application.
@@ -113,15 +154,16 @@ impl FlowEndpoint {
             tcp.app.renew(amount);
         }
         self.record = Record::new(self.record.until, self.record.reads);
+        self.news = News::default();
         // Far from the numbers of the last connection, of which packets may still be in flight.
         self.iss = self.iss + Connection::ROUND;
         self.start = start;
         self.done = None;
     }
 
-    /// Takes the events of the connection; returns whether there were any.
+    /// Takes the events of the connection; its application is called where there were any. Returns whether there were.
     #[inline]
-    pub(crate) fn take_events(&mut self, now: Instant) -> bool {
+    fn hear(&mut self, now: Instant) -> bool {
         let Protocol::Tcp(Tcp {
             connection: Some(connection),
             ..
@@ -134,13 +176,16 @@ impl FlowEndpoint {
             self.record.heard(event, now);
             any = true;
         }
+        self.news.calls |= any;
         any
     }
 
     /// Calls the application, once the connection is established: as with `connect()`, applications see nothing of the
     /// handshake.
     #[inline]
-    pub(crate) fn call(&mut self, now: Instant) {
+    fn call(&mut self, now: Instant) {
+        self.news.calls = false;
+        self.news.acted = true;
         if let Protocol::Tcp(Tcp {
             connection: Some(connection),
             app,
@@ -155,5 +200,171 @@ impl FlowEndpoint {
             };
             app.ready(&mut socket, now);
         }
+    }
+
+    /// [`Machine::input`] without moving the packet.
+    #[inline]
+    pub(crate) fn receive(&mut self, packet: &Packet, now: Instant) {
+        match (&mut self.protocol, &packet.content) {
+            (Protocol::Tcp(tcp), Content::Tcp(segment)) => {
+                if let Some(connection) = &mut tcp.connection {
+                    connection.receive(segment, now);
+                    self.hear(now);
+                }
+            }
+            (Protocol::Saratoga(file), Content::Saratoga(frame)) => {
+                // Of a timer and a frame that fall on one instant the timer comes first.
+                if file.deadline().is_some_and(|due| due <= now) {
+                    file.timeout(now);
+                }
+                file.input((), Frame::clone(frame), now);
+                self.note_file(now);
+            }
+            // Ends of a flow are of one protocol.
+            (Protocol::Tcp(_), _) | (Protocol::Saratoga(_), _) => {}
+        }
+    }
+
+    #[cold]
+    fn transmit_frame(&mut self, now: Instant) -> Option<((), Packet)> {
+        let Protocol::Saratoga(file) = &mut self.protocol else {
+            return None;
+        };
+        let ((), frame) = file.transmit(now)?;
+        let length = file.length(&frame);
+        Some((
+            (),
+            self.packet(Content::Saratoga(Box::new(frame)), length.0),
+        ))
+    }
+
+    /// The packet that carries `content` to the other end.
+    #[inline]
+    const fn packet(&self, content: Content, length: u64) -> Packet {
+        Packet {
+            content,
+            to: self.peer,
+            host: self.peer_host,
+            // Links have an MTU of at most 65,535 bytes.
+            len: length as u16,
+        }
+    }
+
+    /// Notes what became of its file.
+    fn note_file(&mut self, now: Instant) {
+        let Protocol::Saratoga(file) = &self.protocol else {
+            return;
+        };
+        self.record.connected = self.record.connected.or(file.heard);
+        let received = file.received();
+        if received != self.record.received {
+            self.record.received = received;
+            self.record.last = Some(now);
+        }
+        self.news.acted = true;
+    }
+
+    /// How many bytes it has received so far, where that has changed since it was asked last.
+    pub(crate) fn take_progress(&mut self) -> Option<u64> {
+        let received = self.record.received;
+        let told = core::mem::replace(&mut self.news.told, received);
+        (told != received).then_some(received)
+    }
+
+    /// Whether its duration was over since it was asked last.
+    pub(crate) fn take_cut(&mut self) -> bool {
+        core::mem::take(&mut self.news.cut)
+    }
+
+    /// Notes whether it is done or broken; returns whether either is the case.
+    #[inline]
+    pub(crate) fn is_over(&mut self, now: Instant) -> bool {
+        match &self.protocol {
+            Protocol::Tcp(tcp) => {
+                if self.done.is_none() && tcp.app.done() {
+                    self.done = Some(now);
+                }
+            }
+            Protocol::Saratoga(file) => {
+                self.done = file.done;
+                self.record.broken = file.broken;
+            }
+        }
+        self.done.is_some() || self.is_broken()
+    }
+
+    /// Whether it will never be done.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.record.broken.is_some() || self.record.damaged
+    }
+}
+
+/// The application is called, where the connection has news for it, before anything leaves: what it writes takes the
+/// acknowledgement of what it read along.
+impl Machine for FlowEndpoint {
+    type Packet = Packet;
+    type Port = ();
+    type Event = Acted;
+
+    fn input(&mut self, (): (), packet: Packet, now: Instant) {
+        self.receive(&packet, now);
+    }
+
+    fn timeout(&mut self, now: Instant) {
+        match &mut self.protocol {
+            Protocol::Saratoga(file) => {
+                file.timeout(now);
+                self.note_file(now);
+            }
+            Protocol::Tcp(tcp) => {
+                let Some(connection) = &mut tcp.connection else {
+                    return;
+                };
+                if self.cut.is_some_and(|cut| cut <= now) {
+                    self.cut = None;
+                    connection.abort(now);
+                    (self.news.cut, self.news.acted) = (true, true);
+                } else if connection.deadline().is_some_and(|due| due <= now) {
+                    connection.timeout(now);
+                }
+                self.news.calls |= self.app_due() <= now;
+                self.hear(now);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn transmit(&mut self, now: Instant) -> Option<((), Packet)> {
+        loop {
+            if self.news.calls {
+                self.call(now);
+            }
+            let connection = match &mut self.protocol {
+                Protocol::Tcp(tcp) => tcp.connection.as_mut()?,
+                Protocol::Saratoga(_) => return self.transmit_frame(now),
+            };
+            if let Some(segment) = connection.transmit(now) {
+                let length = connection.wire_len(&segment) as u64;
+                if self.record.owes_final_ack() {
+                    self.record.final_ack = Some(now);
+                    self.news.acted = true;
+                }
+                return Some(((), self.packet(Content::Tcp(segment), length)));
+            }
+            // The application may have closed.
+            if !self.hear(now) {
+                return None;
+            }
+        }
+    }
+
+    #[inline]
+    fn event(&mut self) -> Option<Acted> {
+        core::mem::take(&mut self.news.acted).then_some(Acted)
+    }
+
+    #[inline]
+    fn deadline(&self) -> Option<Instant> {
+        Some(self.due()).filter(|due| *due != Instant::MAX)
     }
 }

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-use bentpipe_base::{Bytes, Instant, Machine, Stream};
+use bentpipe_base::{Bytes, Instant, Machine, Output, Stream};
 use bentpipe_host::{Config, ConnectionId, Event, Host, ListenerId, Secret};
 use bentpipe_tcp as tcp;
 use bentpipe_wire::{Checksums, Packet};
@@ -67,19 +67,20 @@ impl Net {
     }
 
     pub(crate) fn drain(&mut self) {
-        for side in 0..2 {
-            while let Some(((), packet)) = self.hosts[side].transmit(self.now) {
-                let bytes = packet.to_vec().expect("a packet that can be written");
-                for delay in (self.fate)(&packet, self.now) {
-                    self.sequence += 1;
-                    self.flying
-                        .push((self.now + delay, self.sequence, 1 - side, bytes.clone()));
+        let now = self.now;
+        for (side, host) in self.hosts.iter_mut().enumerate() {
+            host.drain(now, |output| match output {
+                Output::Packet((), packet) => {
+                    let bytes = packet.to_vec().expect("a packet that can be written");
+                    for delay in (self.fate)(&packet, now) {
+                        self.sequence += 1;
+                        self.flying
+                            .push((now + delay, self.sequence, 1 - side, bytes.clone()));
+                    }
+                    self.sent[side].push(packet);
                 }
-                self.sent[side].push(packet);
-            }
-            while let Some(event) = self.hosts[side].event() {
-                self.events[side].push_back(event);
-            }
+                Output::Event(event) => self.events[side].push_back(event),
+            });
         }
     }
 

@@ -1,8 +1,9 @@
-//! The two connections of one flow, and what goes from one to the other.
+//! The two connections of one flow, and what goes from one to the other: a machine made of two, whose ports are the sides
+//! that they face.
 
 use super::{Counters, LegCounters};
 use crate::Side;
-use bentpipe_base::{Bytes, Instant};
+use bentpipe_base::{Bytes, Instant, Machine};
 use bentpipe_tcp::{Cause, Connection, Event, State};
 use bentpipe_wire::Segment;
 
@@ -11,7 +12,17 @@ pub(super) struct Legs {
     legs: [Leg; 2],
     /// Payload bytes received in order and not acknowledged by the far end, both directions.
     pub(super) held: u64,
+    /// Payload bytes that went to the ground's leg and to that of space, not counted so far.
+    moved: [u64; 2],
+    /// The event [`Broken`] is to be told.
+    broken: bool,
+    /// The leg whose turn it is to send: first that of the ground, as often as it has something.
+    sends: Side,
 }
+
+/// One of the legs broke, so that both were reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Broken;
 
 struct Leg {
     connection: Connection,
@@ -55,6 +66,9 @@ impl Legs {
                 Side::Space => [far, near],
             },
             held: 0,
+            moved: [0; 2],
+            broken: false,
+            sends: Side::Ground,
         }
     }
 
@@ -79,50 +93,23 @@ impl Legs {
         }
     }
 
-    pub(super) fn input(&mut self, side: Side, segment: Segment, now: Instant) {
-        self.legs[index(side)].connection.input(segment, now);
-    }
-
-    pub(super) fn timeout(&mut self, now: Instant) {
-        for leg in &mut self.legs {
-            if leg.connection.deadline().is_some_and(|due| due <= now) {
-                leg.connection.timeout(now);
-            }
-        }
-    }
-
+    /// Resets both legs.
     pub(super) fn abort(&mut self, now: Instant) {
+        self.reset(now);
+        self.relay_both(now);
+    }
+
+    fn reset(&mut self, now: Instant) {
         for leg in &mut self.legs {
             leg.connection.abort(now);
         }
     }
 
-    pub(super) fn deadline(&self) -> Instant {
-        let due = |leg: &Leg| leg.connection.deadline().unwrap_or(Instant::MAX);
-        due(&self.legs[0]).min(due(&self.legs[1]))
-    }
-
-    /// Hears both legs, relays within their buffers, and sends what is due: to which side, the segment,
-    /// its bytes on the link.
-    pub(super) fn settle(
-        &mut self,
-        counters: &mut Counters,
-        now: Instant,
-        mut send: impl FnMut(Side, Segment, Bytes),
-    ) {
-        if self.hear() {
-            counters.broken += 1;
-            self.abort(now);
-        }
-        counters.to_space += self.relay(0, now);
-        counters.to_ground += self.relay(1, now);
-        for side in [Side::Ground, Side::Space] {
-            let connection = &mut self.legs[index(side)].connection;
-            while let Some(segment) = connection.transmit(now) {
-                let length = connection.wire_len(&segment) as u64;
-                send(side, segment, Bytes(length));
-            }
-        }
+    /// Counts what was relayed and sent again since it was called last, and what is held now.
+    pub(super) fn count(&mut self, counters: &mut Counters) {
+        let [to_ground, to_space] = core::mem::take(&mut self.moved);
+        counters.to_ground += to_ground;
+        counters.to_space += to_space;
         let [ground, space] = &mut self.legs;
         for (leg, count) in [
             (ground, &mut counters.again_ground),
@@ -136,6 +123,17 @@ impl Legs {
         // What a dead leg had is of no use to anybody.
         let alive = self.legs.iter().filter(|leg| !leg.is_over());
         self.held = alive.map(kept).sum();
+    }
+
+    /// Hears both legs, and relays within their buffers.
+    fn relay_both(&mut self, now: Instant) {
+        if self.hear() {
+            self.broken = true;
+            self.reset(now);
+        }
+        self.moved[1] += self.relay(0, now);
+        self.moved[0] += self.relay(1, now);
+        self.sends = Side::Ground;
     }
 
     /// Takes the events of both legs; whether the connection is broken.
@@ -198,5 +196,45 @@ impl Legs {
             sink.close(now);
         }
         moved
+    }
+}
+
+impl Machine for Legs {
+    type Packet = Segment;
+    type Port = Side;
+    type Event = Broken;
+
+    fn input(&mut self, side: Side, segment: Segment, now: Instant) {
+        self.legs[index(side)].connection.input(segment, now);
+        self.relay_both(now);
+    }
+
+    fn timeout(&mut self, now: Instant) {
+        for leg in &mut self.legs {
+            if leg.connection.deadline().is_some_and(|due| due <= now) {
+                leg.connection.timeout(now);
+            }
+        }
+        self.relay_both(now);
+    }
+
+    fn transmit(&mut self, now: Instant) -> Option<(Side, Segment)> {
+        if self.sends == Side::Ground {
+            if let Some(segment) = self.legs[0].connection.transmit(now) {
+                return Some((Side::Ground, segment));
+            }
+            self.sends = Side::Space;
+        }
+        let segment = self.legs[1].connection.transmit(now)?;
+        Some((Side::Space, segment))
+    }
+
+    fn event(&mut self) -> Option<Broken> {
+        core::mem::take(&mut self.broken).then_some(Broken)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let deadlines = self.legs.iter().map(|leg| leg.connection.deadline());
+        deadlines.flatten().min()
     }
 }

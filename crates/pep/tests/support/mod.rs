@@ -1,12 +1,13 @@
 //! A flow between a host on the ground and one in space, scripted packet by packet.
 #![allow(dead_code, reason = "each test crate uses a part")]
 
-use bentpipe_base::{Instant, Machine, Seq};
+use bentpipe_base::{Instant, Machine, Output, Seq};
 use bentpipe_pep::Side;
 use bentpipe_pep::snoop::{Config, Counters, Snoop};
 use bentpipe_wire::{
     Flags, Ip, Ipv4, Packet, Payload, SackBlock, SackBlocks, Tcp, TcpOptions, Transport,
 };
+use core::convert::Infallible;
 use core::time::Duration;
 
 /// Payload of a data segment: with 40 bytes of headers it is 540 on the wire.
@@ -102,6 +103,19 @@ pub(crate) fn tcp(packet: &Packet) -> &Tcp {
     }
 }
 
+/// All that a proxy sends now.
+pub(crate) fn leaving(
+    proxy: &mut impl Machine<Packet = Packet, Port = Side, Event = Infallible>,
+    now: Instant,
+) -> Vec<(Side, Packet)> {
+    let mut sent = Vec::new();
+    proxy.drain(now, |output| match output {
+        Output::Packet(side, packet) => sent.push((side, packet)),
+        Output::Event(never) => match never {},
+    });
+    sent
+}
+
 /// The agent, and the time.
 pub(crate) struct Script {
     pub(crate) agent: Snoop<Packet>,
@@ -130,8 +144,7 @@ impl Script {
     }
 
     pub(crate) fn drain(&mut self) -> Vec<(Side, Packet)> {
-        let now = self.now;
-        std::iter::from_fn(|| self.agent.transmit(now)).collect()
+        leaving(&mut self.agent, self.now)
     }
 
     pub(crate) fn give(&mut self, side: Side, packet: Packet) -> Vec<(Side, Packet)> {
