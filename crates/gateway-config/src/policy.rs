@@ -7,6 +7,7 @@
 use crate::LegId;
 use bentpipe_base::Prefix;
 use std::fmt::Write as _;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
 /// What becomes of a new connection.
@@ -177,6 +178,23 @@ impl Policy {
             && (self.vlans.is_empty() || vlan.is_some_and(|vlan| self.vlans.contains(&vlan)))
     }
 
+    /// Whether it matches a SYN from `client` to `server` with code point `dscp` that arrives by an interface of `leg`, as
+    /// [`matches`](Self::matches) says it to the kernel, interfaces and VLANs left aside.
+    pub fn takes(&self, client: IpAddr, server: SocketAddr, dscp: u8, leg: LegId) -> bool {
+        let among = |list: &[Prefix], address| {
+            list.is_empty()
+                || list
+                    .iter()
+                    .any(|prefix| prefix.holds(&Prefix::host(address)))
+        };
+        let port = |ports: &RangeInclusive<u16>| ports.contains(&server.port());
+        among(&self.from, client)
+            && among(&self.to, server.ip())
+            && (self.ports.is_empty() || self.ports.iter().any(port))
+            && self.dscp.is_none_or(|own| own == dscp)
+            && self.arrives.is_none_or(|arrives| arrives == leg)
+    }
+
     /// Its match on a SYN of IPv4 (`true`) or IPv6 that arrives by `leg`, whose interfaces are
     /// `interfaces`, in nft(8)'s language; `None` where it cannot match.
     pub fn matches(&self, v4: bool, leg: LegId, interfaces: &[Interface]) -> Option<String> {
@@ -325,6 +343,38 @@ mod tests {
         };
         let told = said(&[lab, slow]);
         assert!(told[0].contains("never used"), "{told:?}");
+    }
+
+    #[test]
+    fn a_policy_takes_what_its_rule_says() {
+        let policy = Policy {
+            from: prefixes(&["10.0.0.0/8", "fd00::/8"]),
+            to: prefixes(&["192.0.2.0/24", "2001:db8::/32"]),
+            ports: vec![80..=80, 8000..=8099],
+            dscp: Some(46),
+            arrives: Some(LegId::Sat),
+            ..any()
+        };
+        let takes = |client: &str, server: &str, dscp, leg| {
+            policy.takes(client.parse().unwrap(), server.parse().unwrap(), dscp, leg)
+        };
+        assert!(takes("10.1.2.3", "192.0.2.7:80", 46, LegId::Sat));
+        assert!(takes("fd00::1", "[2001:db8::1]:8099", 46, LegId::Sat));
+        for (client, server, dscp, leg) in [
+            ("11.1.2.3", "192.0.2.7:80", 46, LegId::Sat),
+            ("10.1.2.3", "192.0.3.7:80", 46, LegId::Sat),
+            ("10.1.2.3", "192.0.2.7:81", 46, LegId::Sat),
+            ("10.1.2.3", "192.0.2.7:80", 0, LegId::Sat),
+            ("10.1.2.3", "192.0.2.7:80", 46, LegId::Lan),
+        ] {
+            assert!(!takes(client, server, dscp, leg), "{client} {server}");
+        }
+        assert!(any().takes(
+            [10, 0, 0, 1].into(),
+            ([10, 0, 0, 2], 9).into(),
+            0,
+            LegId::Lan
+        ));
     }
 
     #[test]

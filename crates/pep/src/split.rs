@@ -32,7 +32,7 @@ pub use leg_config::{LegError, tcp_config};
 use crate::flow_table::{FlowId, FlowTable};
 use crate::{BuildPacket, Pep, Side};
 use bentpipe_base::{Bytes, Instant, Machine, Output, Stream};
-use bentpipe_gateway_config as gateway_config;
+use bentpipe_gateway_config::{self as gateway_config, Action};
 use bentpipe_tcp::{Connection, EstablishedState};
 use bentpipe_wire::{Flags, Segment};
 use config::Links;
@@ -54,6 +54,10 @@ pub struct Counters {
     pub unread: u64,
     /// SYNs beyond the limit of flows.
     pub refused: u64,
+    /// SYNs of connections that pass unsplit by its [admission](Split::admit_by).
+    pub bypassed: u64,
+    /// SYNs that it answered by a reset.
+    pub rejected: u64,
     /// Split connections that ended by a reset or without an answer.
     pub broken: u64,
     /// Split connections that were given up after a time without packets.
@@ -103,6 +107,10 @@ enum Stage {
     Split(Box<Legs>),
 }
 
+/// Of a new connection, what becomes of it: by the source and the destination of the first packet seen of it, and the side from which
+/// that came.
+pub type Admission<E> = Box<dyn Fn(E, E, Side) -> Action + Send>;
+
 /// The proxy: see the module's head.
 pub struct Split<P: BuildPacket> {
     config: Config,
@@ -113,6 +121,8 @@ pub struct Split<P: BuildPacket> {
     held: u64,
     chance: Stream,
     counters: Counters,
+    /// What becomes of a connection; `None`: all are split.
+    admission: Option<Admission<P::Endpoint>>,
     /// What the legs of finished connections of watched flows sent: towards the ground, and towards space.
     watched: BTreeMap<Key<P::Endpoint>, [LegCounters; 2]>,
 }
@@ -131,8 +141,15 @@ impl<P: BuildPacket> Split<P> {
             out: VecDeque::new(),
             held: 0,
             counters: Counters::default(),
+            admission: None,
             watched: BTreeMap::new(),
         }
+    }
+
+    /// Asks `admission` what becomes of each connection that it would split. One that is refused is answered by a reset; where there
+    /// are no handshakes it passes, for nobody asks.
+    pub fn admit_by(&mut self, admission: Admission<P::Endpoint>) {
+        self.admission = Some(admission);
     }
 
     /// Keeps what the legs of the flow between `one` and `other` send, so that [`sent_to`](Self::sent_to) knows it when
@@ -232,7 +249,22 @@ impl<P: BuildPacket> Split<P> {
         }
         let opens = flags.contains(Flags::SYN) && !flags.contains(Flags::ACK);
         if opens && packet.is_plain() && segment.payload.is_empty() && !flags.contains(Flags::FIN) {
-            if !self.config.intercepts(from) || self.is_full() {
+            if !self.config.intercepts(from) {
+                return false;
+            }
+            match self.admits(packet, from) {
+                Action::Split => {}
+                Action::Bypass => {
+                    self.counters.bypassed += 1;
+                    return false;
+                }
+                Action::Reject => {
+                    self.counters.rejected += 1;
+                    self.reject(packet, from, &segment);
+                    return true;
+                }
+            }
+            if self.is_full() {
                 return false;
             }
             match self.config.handshake {
@@ -253,7 +285,8 @@ impl<P: BuildPacket> Split<P> {
             && stands
             && !segment.payload.is_empty()
         {
-            if !self.config.intercepts(from) || self.is_full() {
+            let splits = self.config.intercepts(from) && self.admits(packet, from) == Action::Split;
+            if !splits || self.is_full() {
                 return false;
             }
             let [near, far] = handshake_tracker::unseen(&segment, &ends);
@@ -261,6 +294,29 @@ impl<P: BuildPacket> Split<P> {
             return self.split(key, legs, from, segment, now);
         }
         false
+    }
+
+    /// What becomes of the connection of which `packet`, from side `from`, is the first.
+    fn admits(&self, packet: &P, from: Side) -> Action {
+        match (&self.admission, packet.view()) {
+            (Some(admission), Some(view)) => admission(view.source, view.destination, from),
+            _ => Action::Split,
+        }
+    }
+
+    /// Answers the SYN `segment`, which `packet` is, by a reset (RFC 9293, section 3.10.7.1).
+    fn reject(&mut self, packet: &P, from: Side, segment: &Segment) {
+        let Some(view) = packet.view() else {
+            return;
+        };
+        let reset = Segment {
+            ack: segment.seq + 1,
+            flags: Flags::RST | Flags::ACK,
+            ..Segment::default()
+        };
+        let length = Bytes(self.config.leg(from).wire_len(&reset) as u64);
+        let answer = P::build(view.destination, view.source, reset, length);
+        self.out.extend(answer.map(|packet| (from, packet)));
     }
 
     fn is_full(&mut self) -> bool {
@@ -518,7 +574,7 @@ impl<P: BuildPacket> Pep for Split<P> {
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let counters = &self.counters;
-        vec![
+        let mut all = vec![
             ("split", counters.split),
             ("passed", counters.passed),
             ("unread", counters.unread),
@@ -530,6 +586,13 @@ impl<P: BuildPacket> Pep for Split<P> {
             ("again_ground", counters.again_ground),
             ("again_space", counters.again_space),
             ("most_held", counters.most_held),
-        ]
+        ];
+        if self.admission.is_some() {
+            all.extend([
+                ("bypassed", counters.bypassed),
+                ("rejected", counters.rejected),
+            ]);
+        }
+        all
     }
 }

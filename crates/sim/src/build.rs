@@ -192,8 +192,12 @@ fn peps(
     let mut peps = Vec::new();
     for (name, gateway) in &scenario.gateways {
         if let Some(split) = gateway.splits() {
+            let policies = &split.config().policies;
             let config = split_config::of_gateway(scenario, name, gateway, split.config(), seed)?;
             let mut split = Split::new(config);
+            if let Some(admission) = split_config::admission(scenario, policies)? {
+                split.admit_by(admission);
+            }
             for index in 0..scenario.flows.len() {
                 split.watch(EndId::opener(index), EndId::acceptor(index));
             }

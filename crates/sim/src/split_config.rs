@@ -1,11 +1,12 @@
 //! Makes the configuration of a simulated split ([`bentpipe_pep::split`]) from a scenario's gateway.
 
-use crate::SimError;
+use crate::addresses::Addresses;
 use crate::endpoint_builder;
+use crate::{EndId, SimError};
 use bentpipe_base::Bytes;
-use bentpipe_gateway_config as gateway_config;
+use bentpipe_gateway_config::{self as gateway_config, Action, LegId, Policy};
 use bentpipe_pep::Side;
-use bentpipe_pep::split::Config;
+use bentpipe_pep::split::{Admission, Config};
 use bentpipe_scenario::{Endpoint, Gateway, Preset, Scenario};
 use bentpipe_tcp as tcp;
 use bentpipe_wire::Tcp;
@@ -30,11 +31,7 @@ pub(crate) fn of_gateway(
     let config = Config::of_gateway(&split, &base);
     let mut config = config.map_err(|(side, why)| SimError::Leg {
         gateway: name.to_owned(),
-        leg: match side {
-            Side::Ground => gateway_config::LegId::Lan,
-            Side::Space => gateway_config::LegId::Sat,
-        }
-        .name(),
+        leg: leg(side).name(),
         why,
     })?;
     if let Some(window) = gateway.endpoint.receive_window {
@@ -49,8 +46,13 @@ pub(crate) fn of_gateway(
 
 /// Refuses the keys that a simulated gateway cannot follow, and without which its outcome would differ from the real one's.
 fn refuse(name: &str, split: &gateway_config::Config) -> Result<(), SimError> {
+    let of_interface = |it: &Policy| !it.interfaces.is_empty() || !it.vlans.is_empty();
+    let of_leg = |it: &Policy| it.profile.is_some();
     let key = match split {
-        gateway_config::Config { policies, .. } if !policies.is_empty() => "policy",
+        gateway_config::Config { policies, .. } if policies.iter().any(of_interface) => {
+            "policy.interface` or `policy.vlan"
+        }
+        gateway_config::Config { policies, .. } if policies.iter().any(of_leg) => "policy.leg",
         gateway_config::Config { sat, .. } if sat.ack_rate.is_some() => "sat.ack_rate",
         _ => return Ok(()),
     };
@@ -58,6 +60,39 @@ fn refuse(name: &str, split: &gateway_config::Config) -> Result<(), SimError> {
         gateway: name.to_owned(),
         key,
     })
+}
+
+/// What becomes of a flow by `policies`, of which the first that matches decides: by the addresses and ports that both engines give
+/// it, and the side from which its opener sends. As the lab's, its packets have code point 0. `None` without policies.
+///
+/// # Errors
+/// The profile of the cross traffic was not read.
+pub(crate) fn admission(
+    scenario: &Scenario,
+    policies: &[Policy],
+) -> Result<Option<Admission<EndId>>, SimError> {
+    if policies.is_empty() {
+        return Ok(None);
+    }
+    let addresses = Addresses::new(scenario)?;
+    let policies = policies.to_vec();
+    Ok(Some(Box::new(move |source: EndId, destination, from| {
+        let (client, server, side) = match source.opens() {
+            true => (source, destination, from),
+            false => (destination, source, from.opposite()),
+        };
+        let (client, server) = (addresses.of(client), addresses.of(server));
+        let takes = |policy: &&Policy| policy.takes(client.ip(), server, 0, leg(side));
+        let first = policies.iter().find(takes);
+        first.map_or(Action::Split, |policy| policy.action)
+    })))
+}
+
+const fn leg(side: Side) -> LegId {
+    match side {
+        Side::Ground => LegId::Lan,
+        Side::Space => LegId::Sat,
+    }
 }
 
 /// The configuration of TCP that both legs begin with, before the policy of each.

@@ -1,0 +1,121 @@
+//! Policies of a simulated gateway: which flows it splits, passes and refuses.
+
+mod common;
+
+use bentpipe_sim::{Options, Outcome, SimError, Status, run};
+use bentpipe_tcp::Cause;
+
+/// Two downloads by `terminal` from `server` (ports 10000 and 10001) and an upload (port 10002) through a gateway with these
+/// policies, which split what they do not match. `terminal` is 10.0.1.2 and `server` is 10.0.0.1.
+fn through(policies: &str, handshake: &str) -> Result<Outcome, SimError> {
+    let flow = |name, from, to| {
+        format!(
+            "[[flows]]\nname = \"{name}\"\nfrom = \"{from}\"\nto = \"{to}\"\nopened_by = \"terminal\"\nbytes = \"100kB\"\n"
+        )
+    };
+    let flows = [
+        flow("first", "server", "terminal"),
+        flow("second", "server", "terminal"),
+        flow("upload", "terminal", "server"),
+    ];
+    let scenario = common::parse(&format!(
+        "name = \"policies\"\ntime_limit = \"60s\"\n[hosts.terminal]\n[hosts.server]\n\
+         [gateways.hub]\nsat = \"space\"\nlan = \"ground\"\n[gateways.hub.split]\nhandshake = \"{handshake}\"\n\
+         policy = [{policies}]\nsat = {{ rate = \"10Mbit/s\" }}\n\
+         [links.space]\nends = [\"hub\", \"terminal\"]\nrate = \"10Mbit/s\"\ndelay = \"300ms\"\n\
+         [links.ground]\nends = [\"server\", \"hub\"]\n{}",
+        flows.concat()
+    ));
+    run(&scenario, &Options::default())
+}
+
+/// By flow: whether it was split, whether it was refused.
+fn fates(policies: &str, handshake: &str) -> [(bool, bool); 3] {
+    let outcome = through(policies, handshake).expect("it runs");
+    let fates = outcome.flows.iter().map(|flow| {
+        let refused = flow.status == Status::Broken(Cause::Refused);
+        assert!(refused || flow.status == Status::Finished, "{flow:?}");
+        (!flow.gateways.is_empty(), refused)
+    });
+    fates.collect::<Vec<_>>().try_into().expect("three flows")
+}
+
+const SPLIT: (bool, bool) = (true, false);
+const PASSES: (bool, bool) = (false, false);
+const REFUSED: (bool, bool) = (false, true);
+
+#[test]
+fn the_first_policy_that_matches_decides() {
+    for handshake in ["end-to-end", "early"] {
+        for (policies, expected) in [
+            ("", [SPLIT; 3]),
+            (
+                r#"{ port = 10000, action = "bypass" }"#,
+                [PASSES, SPLIT, SPLIT],
+            ),
+            (
+                r#"{ port = 10001, action = "split" }, { port = "10000-10001", action = "reject" }"#,
+                [REFUSED, SPLIT, SPLIT],
+            ),
+            (
+                r#"{ port = [10000, 10002], action = "reject" }, { action = "bypass" }"#,
+                [REFUSED, PASSES, REFUSED],
+            ),
+            (
+                r#"{ from = "10.0.1.0/24", action = "bypass" }"#,
+                [PASSES; 3],
+            ),
+            (r#"{ from = "10.0.0.0/24", action = "bypass" }"#, [SPLIT; 3]),
+            (
+                r#"{ to = ["10.0.0.1/32", "fd00::/8"], action = "bypass" }"#,
+                [PASSES; 3],
+            ),
+            (r#"{ to = "fd00::/8", action = "bypass" }"#, [SPLIT; 3]),
+            (r#"{ arrives = "sat", action = "bypass" }"#, [PASSES; 3]),
+            (r#"{ arrives = "lan", action = "bypass" }"#, [SPLIT; 3]),
+            // Nobody marks packets.
+            (r#"{ dscp = "ef", action = "bypass" }"#, [SPLIT; 3]),
+            (r#"{ dscp = 0, action = "bypass" }"#, [PASSES; 3]),
+        ] {
+            assert_eq!(
+                fates(policies, handshake),
+                expected,
+                "{handshake}: {policies}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_policies_did_is_counted() {
+    let policies = r#"{ port = 10000, action = "bypass" }, { port = 10001, action = "reject" }"#;
+    let outcome = through(policies, "end-to-end").expect("it runs");
+    let counted = |name| {
+        let mut counters = outcome.peps[0].counters.iter();
+        counters
+            .find(|(own, _)| *own == name)
+            .map(|(_, count)| *count)
+    };
+    assert_eq!(["split", "bypassed", "rejected"].map(counted), [Some(1); 3]);
+    let outcome = through("", "end-to-end").expect("it runs");
+    assert!(
+        outcome.peps[0]
+            .counters
+            .iter()
+            .all(|(name, _)| *name != "bypassed")
+    );
+}
+
+#[test]
+fn what_a_simulated_gateway_cannot_tell_is_refused() {
+    for (policy, key) in [
+        (
+            r#"{ interface = "eth0", action = "bypass" }"#,
+            "policy.interface",
+        ),
+        (r#"{ vlan = 20, action = "bypass" }"#, "policy.vlan"),
+    ] {
+        let error = through(policy, "end-to-end").expect_err("no interface has a name here");
+        assert!(error.to_string().contains(key), "{error}");
+    }
+}
