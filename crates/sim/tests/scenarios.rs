@@ -31,9 +31,9 @@ fn the_geostationary_download_runs() {
 #[test]
 fn what_only_the_real_gateway_does_is_refused_with_the_way_out() {
     let split = include_str!("../../../scenarios/split.toml");
-    let policy = "[[gateways.hub.split.policy]]\naction = \"bypass\"\nport = 80\n";
+    let policy = "[[gateways.hub.split.policy]]\naction = \"bypass\"\ninterface = \"eth0\"\n";
     for (key, text) in [
-        ("policy", format!("{split}\n{policy}")),
+        ("policy.interface", format!("{split}\n{policy}")),
         (
             "sat.ack_rate",
             split.replace(
@@ -44,7 +44,8 @@ fn what_only_the_real_gateway_does_is_refused_with_the_way_out() {
     ] {
         let said = refusal(&text);
         assert!(
-            said.contains(&format!("`{key}` in [gateways.hub.split]"))
+            said.contains(&format!("`{key}`"))
+                && said.contains("in [gateways.hub.split]")
                 && said.contains("bentpipe lab run"),
             "{said}"
         );
