@@ -59,7 +59,7 @@ impl Default for Options {
         Self {
             pairs: 7,
             figures: Vec::new(),
-            subjects: Subject::ALL.to_vec(),
+            subjects: Subject::usual(),
             quick: false,
             bentpipe: None,
             haproxy: PathBuf::from("haproxy"),
@@ -225,6 +225,7 @@ fn takes_part(stage: &Stage, step: Step) -> bool {
     match stage.subject() {
         Subject::HaproxySpliceAuto => matches!(step, Step::Bulk { .. }),
         Subject::BentpipeEarly => matches!(step, Step::Connects { .. }),
+        Subject::BentpipePastChains => !matches!(step, Step::Idle | Step::Crowd { .. }),
         _ => true,
     }
 }

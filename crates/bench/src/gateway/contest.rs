@@ -30,7 +30,8 @@ const fn contest(
 }
 
 /// Every comparison. A held SYN waits for the far side's answer and
-/// passes through a queue, which HAProxy's does not: hence 0.95, and nothing with many at once.
+/// passes through a queue, which HAProxy's does not: hence 0.95, and nothing with many at once. What the way past the
+/// chains costs is told of every figure.
 pub(super) const CONTESTS: &[Contest] = &[
     contest(
         Subject::Bentpipe,
@@ -74,6 +75,7 @@ pub(super) const CONTESTS: &[Contest] = &[
         &["crowd_jain"],
         Some(0.95),
     ),
+    contest(Subject::BentpipePastChains, Subject::Bentpipe, &[""], None),
 ];
 
 impl Contest {

@@ -29,6 +29,9 @@ const LAN: &str = "lan";
 const SAT: &str = "sat";
 /// What HAProxy's intercepted packets are marked with.
 const MARK: u32 = 1;
+/// A rule for a service of the gateway itself, which meets none of the traffic.
+const CLOSED_PORT: &str =
+    "table inet own { chain input { type filter hook input priority filter; tcp dport 22 drop; } }";
 
 /// Three namespaces, two wires, and a proxy in the middle.
 #[derive(Debug)]
@@ -228,6 +231,9 @@ impl Launch {
 
     /// Leads traffic to HAProxy; ours sees to that itself.
     fn intercept(&self, gateway: &Netns) -> Result<Option<Diversion>, BenchError> {
+        if self.subject == Subject::BentpipePastChains {
+            nft(gateway, CLOSED_PORT)?;
+        }
         if !self.subject.is_haproxy() {
             return Ok(None);
         }
@@ -246,7 +252,7 @@ impl Launch {
             Subject::Kernel => return Ok(None),
             Subject::Haproxy => Self::haproxy(haproxy::SPLICE),
             Subject::HaproxySpliceAuto => Self::haproxy(haproxy::SPLICE_AUTO),
-            Subject::Bentpipe => bentpipe("end-to-end", congestion),
+            Subject::Bentpipe | Subject::BentpipePastChains => bentpipe("end-to-end", congestion),
             Subject::BentpipeEarly => bentpipe("early", congestion),
         };
         let mut command = gateway.command(&self.program);

@@ -13,17 +13,32 @@ pub enum Subject {
     Bentpipe,
     /// Our gateway with `handshake = "early"`; short connections only.
     BentpipeEarly,
+    /// Our gateway beside a rule that drops what is for a service of its own, so that packets go past the input and output
+    /// chains by a queue. It takes part where it is asked for.
+    BentpipePastChains,
 }
 
 impl Subject {
     /// All, in the order of the table.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Kernel,
         Self::Haproxy,
         Self::HaproxySpliceAuto,
         Self::Bentpipe,
         Self::BentpipeEarly,
+        Self::BentpipePastChains,
     ];
+
+    /// Those of a run that asks for none.
+    pub fn usual() -> Vec<Self> {
+        let usual = |subject: &Self| *subject != Self::BentpipePastChains;
+        Self::ALL.into_iter().filter(usual).collect()
+    }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|subject| subject.name() == name)
+    }
 
     /// Its name in the table, in JSON and for `--subjects`.
     pub fn name(self) -> &'static str {
@@ -33,6 +48,7 @@ impl Subject {
             Self::HaproxySpliceAuto => "haproxy-splice-auto",
             Self::Bentpipe => "bentpipe",
             Self::BentpipeEarly => "bentpipe-early",
+            Self::BentpipePastChains => "bentpipe-past-chains",
         }
     }
 
@@ -43,6 +59,9 @@ impl Subject {
 
     /// Whether this is ours, however configured.
     pub fn is_ours(self) -> bool {
-        matches!(self, Self::Bentpipe | Self::BentpipeEarly)
+        matches!(
+            self,
+            Self::Bentpipe | Self::BentpipeEarly | Self::BentpipePastChains
+        )
     }
 }

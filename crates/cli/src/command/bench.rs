@@ -7,8 +7,9 @@ use crate::failure::{Blame, Failure};
 use crate::stop::Stop;
 use crate::terminal;
 use anyhow::{Context, anyhow};
-use bentpipe_bench::gateway::{self as bench, BenchError, Options, Report};
+use bentpipe_bench::gateway::{self as bench, BenchError, Options, Report, Subject};
 use clap::Subcommand;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{self, IsTerminal, stderr};
@@ -22,6 +23,8 @@ pub(crate) enum Command {
 Examples:
   bentpipe bench gateway                                  everything, about eight minutes
   bentpipe bench gateway --figures goodput,cpu --pairs 9  some figures, more pairs
+  bentpipe bench gateway --subjects bentpipe,bentpipe-past-chains --figures goodput,cpu,proxy_cpu,connects
+                                                          what it costs to go past input and output chains
   bentpipe bench gateway --json bench/gateway.json        also as JSON")]
     Gateway(Args),
     /// ns-2, ns-3 and our simulator in turn on one simulated link
@@ -49,6 +52,9 @@ pub(crate) struct Args {
     /// Only figures of these names, or whose names begin so
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     figures: Vec<String>,
+    /// Only these take part [default: all but bentpipe-past-chains]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = PossibleValuesParser::new(Subject::ALL.map(Subject::name)).map(subject))]
+    subjects: Vec<Subject>,
     /// Two pairs of short measurements: whether it works, not how fast
     #[arg(long)]
     quick: bool,
@@ -74,6 +80,14 @@ fn gateway(args: &Args) -> Result<(), Failure> {
     let options = Options {
         pairs: usize::from(args.pairs),
         figures: args.figures.clone(),
+        subjects: match &args.subjects[..] {
+            [] => Subject::usual(),
+            // In the order of the table, each once.
+            some => Subject::ALL
+                .into_iter()
+                .filter(|one| some.contains(one))
+                .collect(),
+        },
         quick: args.quick,
         haproxy: args.haproxy.clone(),
         cancel: stop.flag(),
@@ -90,6 +104,11 @@ fn gateway(args: &Args) -> Result<(), Failure> {
         report.write_json(path)
     })?;
     verdict(&report, args.quick)
+}
+
+/// The subject of a name that was found among all.
+fn subject(name: String) -> Subject {
+    Subject::named(&name).expect("the name is one of them")
 }
 
 fn measure(options: &Options, stop: &Stop) -> Result<Report, Failure> {
