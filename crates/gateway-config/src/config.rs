@@ -26,19 +26,25 @@
 //! name = "voice"
 //! from = ["10.1.0.0/16", "fd00:1::/32"]
 //! port = [5060, "6000-6999"]
-//! action = "bypass"            # or "split", "reject"
+//! action = "bypass"            # or "split", "snoop", "reject"
+//!
+//! [snoop]                      # for policies with `action = "snoop"`
+//! toward = "sat"               # the leg whose link loses packets: or "lan", "both"
+//! cache = "750kB"              # of one connection and direction; default: the rate of [sat] x 600 ms
 //! ```
 //!
 //! Keys of a leg, `[lan]` or `[sat]`: `interface`, `congestion_control`, `insist`, `rate`, `pacing`,
 //! `rtt0`, `aggressive`, `guard`, `overhead`, `send_buffer`, `receive_rate`, `receive_buffer`, `notsent_lowat`,
 //! `mss`; see [`Leg`]. A `[leg.NAME]` is a variant of one, which policies choose by `leg = "NAME"`; its keys are
 //! `like` and those that are not the link's; see [`Profile`]. Keys of `[limits]`:
-//! `flows`, `half_open`, `idle`, `stalled`, `keepalive`, `descriptors`, `buffered`, `client_buffered`, `pipe`, `pipes`; see [`Limits`].
+//! `flows`, `half_open`, `idle`, `stalled`, `keepalive`, `descriptors`, `buffered`, `client_buffered`, `pipe`, `pipes`,
+//! `snoop_cache`, `snoop_flows`; see [`Limits`].
 
 mod read;
 
 use crate::Leg;
-use crate::policy::{ConfigWarning, Policy, Quic, overlaps};
+use crate::policy::{Action, ConfigWarning, Policy, Quic, overlaps};
+use crate::snoop::Snoop;
 use bentpipe_base::Bytes;
 use bentpipe_config::{Problems, Table};
 use std::net::SocketAddr;
@@ -147,6 +153,10 @@ pub struct Limits {
     pub pipe: Bytes,
     /// Pipes, all workers together; with none left, flows wait with 16 KiB in memory instead.
     pub pipes: usize,
+    /// What the caches of all snooped connections hold together, in bytes of packets; beyond it packets pass uncached.
+    pub snoop_cache: Bytes,
+    /// Snooped connections at a time; beyond it new ones pass as by `bypass`.
+    pub snoop_flows: usize,
 }
 
 impl Default for Limits {
@@ -162,6 +172,8 @@ impl Default for Limits {
             client_buffered: None,
             pipe: Bytes(1 << 20),
             pipes: 512,
+            snoop_cache: Bytes(64 << 20),
+            snoop_flows: 10_000,
         }
     }
 }
@@ -187,6 +199,8 @@ pub struct Config {
     pub policies: Vec<Policy>,
     /// What becomes of QUIC.
     pub quic: Quic,
+    /// How connections are helped whose policy says `snoop`.
+    pub snoop: Snoop,
     /// The first of the gateway's own ports on loopback: two, one for each leg, and two more for each
     /// profile; 0 leaves the choice to the kernel.
     pub port: u16,
@@ -244,6 +258,7 @@ impl Default for Config {
             handshake: Handshake::EndToEnd,
             policies: Vec::new(),
             quic: Quic::Count,
+            snoop: Snoop::default(),
             port: 0,
             threads: None,
             drain: Duration::from_secs(30),
@@ -275,6 +290,12 @@ impl Config {
         let mut keys = { legs.into_iter() }
             .filter_map(|(which, leg)| Some(format!("{}.{}", which.name(), leg.simulated_key()?)));
         keys.next()
+    }
+
+    /// Whether some policy asks for Snoop.
+    pub fn snoops(&self) -> bool {
+        let mut policies = self.policies.iter();
+        policies.any(|policy| policy.action == Action::Snoop)
     }
 
     /// Warnings about settings that are valid but probably not meant so.

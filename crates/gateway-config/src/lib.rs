@@ -20,9 +20,11 @@ pub mod http;
 mod leg;
 mod policy;
 pub mod request;
+mod snoop;
 mod syn;
 
 pub use config::{Config, ControlSocket, Handshake, Intercept, LegId, Limits, Profile};
 pub use leg::Leg;
 pub use policy::{Action, ConfigWarning, Interface, Policy, Quic};
+pub use snoop::{Snoop, Toward};
 pub use syn::{Ends, Syn, SynOptions};

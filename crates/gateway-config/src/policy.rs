@@ -17,6 +17,8 @@ pub enum Action {
     Split,
     /// It passes end to end.
     Bypass,
+    /// It passes end to end, and what the link loses of it is sent again from here (Snoop).
+    Snoop,
     /// It is answered by a reset.
     Reject,
 }

@@ -5,8 +5,8 @@
 use crate::congestion::CongestionError;
 use crate::gateway::Meter;
 use crate::status::{Status, StatusCollector};
-use bentpipe_base::Rate;
-use bentpipe_gateway_config::{Config, ControlSocket, Handshake, Intercept, LegId};
+use bentpipe_base::{Bytes, Rate};
+use bentpipe_gateway_config::{Config, ControlSocket, Handshake, Intercept, LegId, Snoop};
 use bentpipe_interception::InterceptError;
 use bentpipe_relay::{Shared, Snapshot};
 use std::io;
@@ -193,6 +193,8 @@ pub(crate) struct StartSettings {
     metrics: Option<SocketAddr>,
     flow_log: Option<PathBuf>,
     ack_rate: Option<Rate>,
+    /// Where some policy asks for the agent.
+    snoop: Option<(Snoop, Bytes, usize)>,
 }
 
 impl StartSettings {
@@ -212,6 +214,10 @@ impl StartSettings {
             metrics: config.metrics,
             flow_log: config.flow_log.clone(),
             ack_rate: config.sat.ack_rate,
+            snoop: config.snoops().then(|| {
+                let limits = &config.limits;
+                (config.snoop, limits.snoop_cache, limits.snoop_flows)
+            }),
         }
     }
 
@@ -232,6 +238,11 @@ impl StartSettings {
             ("`metrics`", self.metrics != new.metrics),
             ("`flow_log`", self.flow_log != new.flow_log),
             ("`ack_rate`", self.ack_rate != new.ack_rate),
+            // The agent of a gateway that has begun with it may be left without work.
+            (
+                "the first `action = \"snoop\"`, `[snoop]` and its limits",
+                new.snoop.is_some() && self.snoop != new.snoop,
+            ),
         ];
         let keys: Vec<&str> = changed
             .iter()

@@ -31,6 +31,7 @@ mod gateway;
 mod handle;
 mod manage;
 mod shutdown;
+mod snoop;
 mod status;
 
 pub use bentpipe_gateway_config::Leg;

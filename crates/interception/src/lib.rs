@@ -25,5 +25,5 @@ pub use intercept::{InterceptError, Interception, PassCounters};
 pub use listen_addresses::ListenAddresses;
 pub use loopback_probe::{ProbeError, lost_over_loopback};
 pub use mark::{Marks, WORKERS};
-pub use ruleset::{Ingress, Limit, PassReason, Ruleset};
+pub use ruleset::{Ingress, Limit, PassReason, Ruleset, SNOOP_PRIORITY};
 pub use table_thread::TableEvent;

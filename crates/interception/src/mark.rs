@@ -12,8 +12,8 @@
 //! gateway's table; 14, a held SYN whose next hop does not answer; 0x80 + n, a SYN for a listener of worker n.
 //!
 //! Packet priorities (`meta priority`) have the same upper bits. Role 12 is an acknowledgement of ours that waits to be
-//! thinned out, and role 13 a SYN of ours that is not to ask for ECN. The priority of a client's SYN that is to be held
-//! tells which worker holds it:
+//! thinned out, role 13 a SYN of ours that is not to ask for ECN, and roles 8 and 9 are packets of snooped connections
+//! that wait for the agent. The priority of a client's SYN that is to be held tells which worker holds it:
 //! ```text
 //!  31       24 23                    12 11      8 7      0
 //! +-----------+------------------------+---------+--------+
@@ -89,6 +89,14 @@ impl Marks {
         match leg {
             LegId::Lan => self.lan(),
             LegId::Sat => self.sat(),
+        }
+    }
+
+    /// The priority of packets of snooped connections that go to `leg` and wait for the agent.
+    pub const fn snooped(self, leg: LegId) -> u32 {
+        match leg {
+            LegId::Lan => self.0 | 8,
+            LegId::Sat => self.0 | 9,
         }
     }
 

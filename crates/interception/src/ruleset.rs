@@ -24,6 +24,7 @@
 //! - `after` restores the priority of what passes, and answers with an ICMP error where the next hop does not answer.
 //! - `clamp` bounds the MSS option of connections that are not split by a leg's `mss`.
 //! - `passing` counts what is not split, and refuses QUIC where the operator wants that.
+//! - `snoop` and `snoop_end` lead packets of connections that are to be snooped by that agent ([`snoop`]).
 //!
 //! The chains for packets of our own sockets:
 //!
@@ -49,9 +50,11 @@
 
 mod mss;
 mod passed_syns;
+mod snoop;
 mod switch_position;
 mod syn_entrance;
 
+pub use snoop::WAIT as SNOOP_PRIORITY;
 pub(crate) use switch_position::SwitchPosition;
 pub use switch_position::{Limit, PassReason};
 
@@ -133,6 +136,8 @@ pub struct Ruleset {
     pub quic: Quic,
     /// The bound on the MSS option of each leg.
     pub mss: [Option<Bytes>; 2],
+    /// Snooped connections of each family that are remembered at a time.
+    pub snoop_flows: usize,
 }
 
 /// Matches what has a mark or priority (`key`).
@@ -193,7 +198,8 @@ impl Ruleset {
         let crosses: String = (0..self.ingresses.len())
             .map(|number| format!("chain cross_{number} {{\n}}\n"))
             .collect();
-        let (own, passing, admission) = (self.own(), self.passing(), switch_position::chain());
+        let (own, passing, snoop) = (self.own(), self.passing(), self.snoop_chains());
+        let admission = switch_position::chain();
         let (passed, entering) = (
             passed_syns::sets(),
             syn_entrance::sets(self.seed, self.queued),
@@ -217,7 +223,7 @@ chain after {{
   {holders} jump note_passed
   {holders} meta priority set 0
 }}
-{own}{passing}",
+{own}{passing}{snoop}",
             HOOK_PRIORITY + 3,
             self.marks.translated(),
         )
@@ -432,6 +438,7 @@ chain by_kind {{
                 }
             }
         }
+        commands += &self.snoop_commands(table);
         commands
     }
 
@@ -475,6 +482,7 @@ chain by_kind {{
             let action = match policy.action {
                 Action::Split => self.enter(leg, ip, profile),
                 Action::Bypass => "return".to_owned(),
+                Action::Snoop => "goto remember_snooped".to_owned(),
                 Action::Reject => "meta l4proto tcp reject with tcp reset".to_owned(),
             };
             rules.push(format!(
@@ -490,7 +498,7 @@ chain by_kind {{
     /// Commands that remove all such rules, and add those that are the same with any policies.
     fn clear(&self, table: &str) -> String {
         let crosses = (0..self.ingresses.len()).map(|number| format!("cross_{number}"));
-        let chains = ["choose", "refuse_quic", "clamp"].map(str::to_owned);
+        let chains = ["choose", "refuse_quic", "clamp", "snoop"].map(str::to_owned);
         let mut commands: String = chains
             .into_iter()
             .chain(crosses)
@@ -546,6 +554,7 @@ mod tests {
                 policies: Vec::new(),
                 quic: Quic::Count,
                 mss: [None; 2],
+                snoop_flows: 10,
             };
             let all = rules.table("") + &rules.commands("inet t");
             let tproxy: Vec<&str> = all.lines().filter(|line| line.contains("tproxy")).collect();

@@ -44,8 +44,10 @@ const SEEN: u32 = 512;
 const ATTEMPTS: u16 = 64;
 /// The first number tried.
 const FIRST: u16 = 0x6200;
-/// Room for a message: a packet, and about 80 bytes of attributes.
-const SLOT: usize = SEEN as usize + 512;
+/// The most that the kernel copies of a packet: what one attribute holds.
+const ALL: u32 = 65_531;
+/// In a message beside the packet: about 80 bytes of attributes, and room.
+const BESIDE: usize = 512;
 /// Bytes of verdicts that are kept back at most. The kernel takes no message beyond its send buffer of 208 KiB.
 const KEPT: usize = 16 << 10;
 /// What may wait to be read from a socket. A SYN takes about 1.5 KiB of it by the kernel's books; the
@@ -60,6 +62,8 @@ pub struct Queues {
     first: u16,
     /// Room for a batch, the lengths of the messages in it, and how many of these have been read.
     slots: Box<[u8]>,
+    /// Room for one of them.
+    slot: usize,
     lengths: Vec<usize>,
     read: usize,
     /// Verdicts not told yet.
@@ -76,7 +80,7 @@ pub struct Waiting<'a> {
     pub queue: u16,
     /// The packet's id in that queue.
     pub id: u32,
-    /// The packet from its IP header on; at most its first 512 bytes.
+    /// The packet from its IP header on; at most its first 512 bytes, unless the queue was opened for all of it.
     pub packet: &'a [u8],
 }
 
@@ -110,8 +114,21 @@ impl Verdict {
 enum View {
     /// Their headers; those of GSO one by one.
     Headers,
+    /// All of them; those of GSO one by one.
+    All,
     /// Only that they are there.
     Nothing,
+}
+
+impl View {
+    /// Bytes of a packet.
+    const fn seen(self) -> u32 {
+        match self {
+            Self::Headers => SEEN,
+            Self::All => ALL,
+            Self::Nothing => 0,
+        }
+    }
 }
 
 impl Queues {
@@ -131,6 +148,16 @@ impl Queues {
     /// As [`Queues::open`].
     pub fn open_blind(count: u16, most: u32) -> io::Result<Self> {
         let mut all = Self::find((1, count), most, View::Nothing)?;
+        all.pop().ok_or(io::ErrorKind::InvalidInput.into())
+    }
+
+    /// The same with all that is in the packets; those that were put together on their way here (GRO), or would be cut
+    /// up behind (GSO), come as the segments that they stand for, with their checksums complete.
+    ///
+    /// # Errors
+    /// As [`Queues::open`].
+    pub fn open_whole(count: u16, most: u32) -> io::Result<Self> {
+        let mut all = Self::find((1, count), most, View::All)?;
         all.pop().ok_or(io::ErrorKind::InvalidInput.into())
     }
 
@@ -177,10 +204,12 @@ impl Queues {
         (reader..count)
             .step_by(readers.into())
             .try_for_each(|queue| bind(&socket, first + queue, most, view))?;
+        let slot = view.seen() as usize + BESIDE;
         Ok(Self {
             socket,
             first,
-            slots: vec![0; MANY * SLOT].into(),
+            slots: vec![0; MANY * slot].into(),
+            slot,
             lengths: Vec::with_capacity(MANY),
             read: 0,
             verdicts: RefCell::default(),
@@ -225,7 +254,7 @@ impl Queues {
     /// Packets that were gone when the kernel heard of their verdicts, each by its queue and its name there, as far as
     /// that is among what the last [`Queues::receive`] took.
     pub fn gone(&self) -> impl Iterator<Item = (u16, u32)> + '_ {
-        let messages = self.slots.chunks_exact(SLOT).zip(&self.lengths);
+        let messages = self.slots.chunks_exact(self.slot).zip(&self.lengths);
         messages.filter_map(|(slot, length)| gone(&slot[..*length], self.first))
     }
 
@@ -233,7 +262,7 @@ impl Queues {
     pub fn next_packet(&mut self) -> Option<Waiting<'_>> {
         let waiting = loop {
             let length = *self.lengths.get(self.read)?;
-            let message = &self.slots[self.read * SLOT..][..length];
+            let message = &self.slots[self.read * self.slot..][..length];
             self.read += 1;
             // Other messages are errors about packets that were gone.
             if is_packet(message)
@@ -319,11 +348,11 @@ fn bind(socket: &OwnedFd, queue: u16, most: u32, view: View) -> io::Result<()> {
     messages.clear();
     netfilter::put(&mut messages, (CONFIG, CHANGE), (0, queue), |bytes| {
         // `struct nfqnl_msg_config_params`, packed: NFQNL_COPY_PACKET is 2, NFQNL_COPY_META is 1.
-        let (seen, mode, flags) = match view {
-            View::Headers => (SEEN, 2, FAIL_OPEN),
-            View::Nothing => (0, 1, FAIL_OPEN | WHOLE),
+        let (mode, flags) = match view {
+            View::Headers | View::All => (2, FAIL_OPEN),
+            View::Nothing => (1, FAIL_OPEN | WHOLE),
         };
-        let parameters = [&seen.to_be_bytes()[..], &[mode]].concat();
+        let parameters = [&view.seen().to_be_bytes()[..], &[mode]].concat();
         put(bytes, PARAMETERS, &parameters);
         put(bytes, MOST_WAITING, &most.to_be_bytes());
         put(bytes, FLAG_MASK, &flags.to_be_bytes());

@@ -5,7 +5,8 @@
 //! link), or at its other end with the sides exchanged. It is generic over the packets that it moves ([`Packet`]), which
 //! it forwards as they are: a packet that it cannot read passes untouched and in order.
 //!
-//! The simulator runs them all in virtual time; the gateway runs the ACK filter on real acknowledgements. The gateway's
+//! The simulator runs them all in virtual time; the gateway runs the ACK filter on real acknowledgements
+//! and [`snoop`] on connections whose policy says so. The gateway's
 //! own splitting, with sockets of the kernel, is not here but in the crate `relay`; the TCP that a split's two legs speak is
 //! in `tcp`. Begin with `packet.rs` and `proxy.rs`, the two contracts, then read one proxy. A new proxy is one file here
 //! and one line in [`registry()`].

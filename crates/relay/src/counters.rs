@@ -121,6 +121,18 @@ counters! {
     acks_thinned,
     /// Packets of split connections that went past input and output chains whose rules may drop some.
     past_chains,
+    /// Data segments of snooped connections that were cached.
+    snoop_cached,
+    /// Data segments of snooped connections that found no room in the cache, and passed all the same.
+    snoop_uncached,
+    /// Segments of snooped connections that were sent again from the cache.
+    snoop_retransmitted,
+    /// Of those, such as the kernel did not take.
+    snoop_unsent,
+    /// Duplicate acknowledgements of snooped connections that were held back.
+    snoop_suppressed,
+    /// Packets of snooped connections that could not be read, and passed.
+    snoop_unread,
     /// Lines that the flow log should have had and that were lost.
     log_lost,
 }

@@ -2,6 +2,7 @@
 
 mod leg;
 mod policy;
+mod snoop;
 
 use super::{Config, ControlSocket, Handshake, Intercept, Limits};
 use bentpipe_base::Bytes;
@@ -58,6 +59,9 @@ pub(super) fn config(mut root: Table<'_, '_>, keys: Keys) -> Config {
         config.limits = limits(table);
     }
     config.quic = root.or("quic", config.quic);
+    if let Some(table) = root.table("snoop") {
+        config.snoop = snoop::snoop(table);
+    }
     config.profiles = leg::profiles(&mut root, [&config.lan, &config.sat]);
     config.policies = policy::list(&mut root, &config.profiles);
     root.finish();
@@ -94,6 +98,12 @@ fn limits(mut table: Table<'_, '_>) -> Limits {
     }
     if let Some(Whole::<1, 1_000_000>(pipes)) = table.optional("pipes") {
         limits.pipes = pipes as usize;
+    }
+    if let Some(Buffered(size)) = table.optional("snoop_cache") {
+        limits.snoop_cache = size;
+    }
+    if let Some(Whole::<1, 1_000_000>(flows)) = table.optional("snoop_flows") {
+        limits.snoop_flows = flows as usize;
     }
     table.finish();
     limits

@@ -155,6 +155,7 @@ fn every_key_is_read() {
         buffered: Some(Bytes(64 << 20)),
         pipe: Bytes(65_536),
         pipes: 7,
+        ..Limits::default()
     };
     assert_eq!(config.limits, limits);
 }
@@ -167,6 +168,7 @@ fn every_key_has_a_mistake_of_its_own() {
         ("", ""),
         ("[lan]", ""),
         ("[limits]", ""),
+        ("[snoop]", ""),
         ("[leg.bulk]", ""),
         ("[[policy]]", "action = \"split\"\n"),
     ] {
@@ -300,6 +302,14 @@ const MISTAKES: &[(&str, &str)] = &[
     ("[limits]\nbuffered = \"1kB\"", "from 1MiB to 1TiB"),
     ("[limits]\npipe = \"1B\"", "from 64KiB to 1MiB"),
     ("[limits]\npipes = 0", "from 1 to"),
+    ("[limits]\nsnoop_cache = \"1kB\"", "from 1MiB to 1TiB"),
+    ("[limits]\nsnoop_flows = 0", "from 1 to"),
+    ("snoop = 3", "expected a table `[snoop]`"),
+    (
+        "[snoop]\ntoward = \"space\"",
+        "`space` is no link that loses packets",
+    ),
+    ("[snoop]\ncache = \"1kB\"", "from 16KiB to 1GiB"),
     ("quic = \"block\"", "`count` or `reject`"),
     ("policy = 3", "tables under `[[policy]]`"),
     ("[[policy]]", "lacks `action`"),
@@ -427,4 +437,20 @@ proptest! {
     ) {
         let _ = Config::parse("gw.toml", &format!("{key} = {value}"));
     }
+}
+
+#[test]
+fn how_connections_are_snooped_is_said() {
+    let text = "[sat]\nrate = \"2Mbit/s\"\n[snoop]\ntoward = \"both\"\n[limits]\nsnoop_cache = \"2MiB\"\nsnoop_flows = 7\n[[policy]]\naction = \"snoop\"\n";
+    let config = Config::parse("f", text).unwrap();
+    assert!(config.snoops());
+    assert_eq!(config.snoop.toward, crate::Toward::Both);
+    assert_eq!(config.snoop.cache_of(&config.sat), Bytes(150_000));
+    assert_eq!(config.limits.snoop_cache, Bytes(2 << 20));
+    assert_eq!(config.limits.snoop_flows, 7);
+    let usual = Config::parse("f", "").unwrap();
+    assert!(!usual.snoops());
+    assert_eq!(usual.snoop.cache_of(&usual.sat), Bytes(750_000));
+    let slow = Config::parse("f", "[sat]\nrate = \"64kbit/s\"").unwrap();
+    assert_eq!(slow.snoop.cache_of(&slow.sat), Bytes(64_000));
 }

@@ -10,6 +10,7 @@ use crate::descriptor_budget::{Descriptors, budget};
 use crate::filter_chain_skipper::FilterChainSkipper;
 use crate::handle::{Handle, StartSettings};
 use crate::manage::protocol::{self, Request};
+use crate::snoop::Snooper;
 use crate::status::{StartFacts, StatusCollector};
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_gateway_config::{Config, Interface, LegId};
@@ -212,6 +213,7 @@ impl Gateway {
             policies: config.policies.clone(),
             quic: config.quic,
             mss: [config.lan.mss, config.sat.mss],
+            snoop_flows: config.limits.snoop_flows,
         };
         let entrances = rules.entrances();
         let entrances: Vec<_> = entrances.map(|(leg, profile, _)| (leg, profile)).collect();
@@ -384,9 +386,10 @@ fn descriptors(workers: usize) -> Result<Descriptors, StartError> {
     let open = limits::open_descriptors().map_err(system("count the open files"))?;
     Ok(Descriptors {
         available,
-        // These are the bells, an epoll set each for the workers, the ACK thinner, the watchdog and the gateway, and
-        // the two tables, the queue and the epoll set of the filter chain skipper.
-        used: open + workers + 12,
+        // These are the bells, an epoll set each for the workers, the ACK thinner, the watchdog and the gateway,
+        // the two tables, the queue and the epoll set of the filter chain skipper, and the table, the queue, the raw
+        // sockets and the epoll set of the snooper.
+        used: open + workers + 17,
         workers,
     })
 }
@@ -411,8 +414,8 @@ fn spawn(
     let shared = Shared::new((budget.bounds, buffered(&config.limits)), settings, threads)
         .map_err(system("make an eventfd"))?;
     let shared = Arc::new(shared);
-    // The last two are those of the ACK thinner and of the filter chain skipper.
-    let counters: Arc<[Arc<Counters>]> = (0..threads + 2).map(|_| Arc::default()).collect();
+    // The last three are those of the ACK thinner, of the filter chain skipper and of the snooper.
+    let counters: Arc<[Arc<Counters>]> = (0..threads + 3).map(|_| Arc::default()).collect();
     let meter = Meter {
         counters: Arc::clone(&counters),
         own: Arc::default(),
@@ -458,7 +461,8 @@ fn spawn(
     let mut thread_set = ThreadSet::default();
     let started = spawn_workers(&mut thread_set, &shared, plans).and_then(|()| {
         let rate = config.sat.ack_rate;
-        let [thinner, local] = [threads, threads + 1].map(|place| Arc::clone(&counters[place]));
+        let [thinner, local, snooper] =
+            [0, 1, 2].map(|place| Arc::clone(&counters[threads + place]));
         let chains = FilterChainSkipper::new(marks, Arc::clone(&shared), local);
         let chains = chains.map_err(system("watch the rules of nft"))?;
         thread_set
@@ -466,6 +470,9 @@ fn spawn(
                 chains.run()
             })
             .map_err(system("start a thread"))?;
+        if config.snoops() {
+            spawn_snooper(&mut thread_set, &shared, (config, marks), snooper)?;
+        }
         rate.map_or(Ok(()), |rate| {
             let link = (rate, config.sat.link.overhead);
             spawn_ack_thinner(&mut thread_set, &shared, (link, marks), thinner)
@@ -520,6 +527,29 @@ fn spawn_ack_thinner(
         }
         Err(why) => {
             tracing::warn!("acknowledgements are not thinned out: they cannot be held: {why}");
+            Ok(())
+        }
+    }
+}
+
+/// Starts the thread that snoops, where packets can be held.
+fn spawn_snooper(
+    thread_set: &mut ThreadSet,
+    shared: &Arc<Shared>,
+    (config, marks): (&Config, Marks),
+    counters: Arc<Counters>,
+) -> Result<(), StartError> {
+    match Snooper::new(config, marks, Arc::clone(shared), counters) {
+        Ok(snooper) => {
+            let work = move || snooper.run();
+            thread_set
+                .spawn("snoop".to_owned(), Role::Aid(None), shared, work)
+                .map_err(system("start a thread"))
+        }
+        Err(why) => {
+            tracing::warn!(
+                "connections with `action = \"snoop\"` pass end to end without help: {why}"
+            );
             Ok(())
         }
     }

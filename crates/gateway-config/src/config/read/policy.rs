@@ -244,6 +244,7 @@ impl Value for Action {
         let all = [
             ("split", Self::Split),
             ("bypass", Self::Bypass),
+            ("snoop", Self::Snoop),
             ("reject", Self::Reject),
         ];
         word(value, source, "action", &all)
@@ -264,7 +265,7 @@ impl Value for LegId {
     }
 }
 
-fn word<T: Copy>(
+pub(super) fn word<T: Copy>(
     value: &DeValue<'_>,
     source: &str,
     what: &str,

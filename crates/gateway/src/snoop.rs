@@ -1,0 +1,218 @@
+//! Helps connections that pass end to end by a policy with `action = "snoop"`: what their link loses is sent again from here.
+//!
+//! The kernel forwards their packets as it always does, but for a stop in a queue at the end of the forward hook, where
+//! [`Snoop`] sees each of them. It lets them go on, keeps a copy of data on its way to the link that loses packets, and
+//! holds back the duplicate acknowledgements that would tell the sender of a loss that it repairs itself. Copies that it
+//! sends again go out as packets of this machine, by the routing table. When this process ends, when the queue is full, and
+//! when the agent has no room, packets go on as without it.
+
+use bentpipe_base::{Bytes, Machine, Output};
+use bentpipe_gateway_config::{Config, LegId, Toward};
+use bentpipe_interception::{Marks, SNOOP_PRIORITY};
+use bentpipe_os::nfqueue::{Queues, Verdict};
+use bentpipe_os::nft::{HoldTable, Holding, Hook, TableFamily};
+use bentpipe_sockets::raw_ip::RawIp;
+use bentpipe_pep::snoop::{self, Snoop};
+use bentpipe_pep::{Packet, SegmentView, Side};
+use bentpipe_relay::{Counters, Lifecycle, Shared};
+use bentpipe_sockets::epoll::{Epoll, Events, Interest};
+use bentpipe_sockets::timer;
+use bentpipe_wire::Checksums;
+use std::cell::Cell;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+const QUEUE: u64 = 0;
+const WAKE: u64 = 1;
+/// Packets that wait at most; those beyond go on unseen.
+const MOST: u32 = 4096;
+/// Where packets go that wait in the first queue, and in the second.
+const DESTINATIONS: [LegId; 2] = [LegId::Lan, LegId::Sat];
+
+/// The agent of one gateway, once it runs.
+pub(crate) struct Snooper {
+    // In this order: without the table nothing comes to the queues.
+    _hold: HoldTable,
+    queues: Queues,
+    raw: RawIp,
+    epoll: Epoll,
+    /// The leg on whose far side data is lost.
+    lossy: LegId,
+    config: snoop::Config,
+    shared: Arc<Shared>,
+    counters: Arc<Counters>,
+}
+
+impl Snooper {
+    /// The packets of connections that `config` has snooped by the gateway with `marks` wait from now on, in the calling
+    /// thread's namespace.
+    ///
+    /// # Errors
+    /// The kernel cannot hold packets, or lets nobody send whole ones.
+    pub(crate) fn new(
+        config: &Config,
+        marks: Marks,
+        shared: Arc<Shared>,
+        counters: Arc<Counters>,
+    ) -> Result<Self, String> {
+        let queues = Queues::open_whole(DESTINATIONS.len() as u16, MOST)
+            .map_err(|error| format!("no queue ({error})"))?;
+        let tags: Vec<_> = (queues.first()..)
+            .zip(DESTINATIONS)
+            .map(|(number, to)| (marks.snooped(to), number))
+            .collect();
+        let holding = Holding {
+            hook: Hook::Forward,
+            place: SNOOP_PRIORITY,
+            queues: &tags,
+            marked: None,
+            looped: None,
+        };
+        let families = &[TableFamily::Ip, TableFamily::Ip6];
+        let hold = HoldTable::load(families, &holding).map_err(|error| error.to_string())?;
+        let raw = RawIp::open().map_err(|error| format!("no raw socket ({error})"))?;
+        let watch = || {
+            let epoll = Epoll::new()?;
+            epoll.add(&queues, QUEUE, Interest::READ)?;
+            epoll.add(shared.wake(), WAKE, Interest::READ | Interest::EDGE)?;
+            Ok(epoll)
+        };
+        let epoll = watch().map_err(|error: io::Error| error.to_string())?;
+        let (lossy, toward) = match config.snoop.toward {
+            Toward::Leg(leg) => (leg, snoop::Toward::Space),
+            Toward::Both => (LegId::Sat, snoop::Toward::Both),
+        };
+        Ok(Self {
+            _hold: hold,
+            queues,
+            raw,
+            epoll,
+            lossy,
+            config: snoop::Config {
+                toward,
+                bytes: config.snoop.cache_of(&config.sat),
+                total: config.limits.snoop_cache,
+                flows: config.limits.snoop_flows,
+                ..snoop::Config::standard()
+            },
+            shared,
+            counters,
+        })
+    }
+
+    /// Works until the gateway stops.
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        let mut agent = Snoop::new(self.config.clone());
+        let mut events = Events::with_capacity(2);
+        let mut before = agent.tally();
+        while self.shared.lifecycle() != Lifecycle::Stopped {
+            let now = timer::now();
+            let pause = agent.deadline().map(|due| due.since(now));
+            self.epoll.wait(&mut events, pause)?;
+            self.take(&mut agent)?;
+            agent.turn(None, timer::now(), |output| self.act(output));
+            // Without a verdict they go when the queue does, as if the link had lost them.
+            let _ = self.queues.tell();
+            let now = agent.tally();
+            self.count(&before, &now);
+            before = now;
+        }
+        Ok(())
+    }
+
+    /// Shows the agent every packet that has come to wait.
+    fn take(&mut self, agent: &mut Snoop<Held>) -> io::Result<()> {
+        while self.queues.receive()? > 0 {
+            while let Some(waiting) = self.queues.next_packet() {
+                let (queue, id) = (waiting.queue, waiting.id);
+                let held = Held::new(queue, id, waiting.packet);
+                let from = self
+                    .side(DESTINATIONS[usize::from(queue) % DESTINATIONS.len()])
+                    .opposite();
+                let waits = Rc::clone(&held.0);
+                agent.turn(Some((from, held)), timer::now(), |output| self.act(output));
+                if waits.waits.take() {
+                    // What has gathered may have to be told now; a failure is as at the end of a turn.
+                    let _ = self.queues.give(queue, id, Verdict::Drop);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The side of the agent on which a leg is.
+    fn side(&self, leg: LegId) -> Side {
+        match leg == self.lossy {
+            true => Side::Space,
+            false => Side::Ground,
+        }
+    }
+
+    /// Lets go on what has just come, and sends again what has gone on before.
+    fn act(&self, output: Output<Side, Held, std::convert::Infallible>) {
+        let held = match output {
+            Output::Packet(_, held) => held.0,
+            Output::Event(never) => match never {},
+        };
+        if held.waits.take() {
+            let _ = self.queues.give(held.queue, held.id, Verdict::Pass);
+        } else if self.raw.send(&held.bytes).is_err() {
+            // Lost as on the link: the next timer, or the sender, helps.
+            self.counters.snoop_unsent.one();
+        }
+    }
+
+    fn count(&self, before: &snoop::Counters, now: &snoop::Counters) {
+        let counters = &self.counters;
+        counters.snoop_cached.many(now.cached - before.cached);
+        counters.snoop_uncached.many(now.uncached - before.uncached);
+        let again = |counters: &snoop::Counters| counters.retransmitted + counters.timeouts;
+        counters
+            .snoop_retransmitted
+            .many(again(now) - again(before));
+        counters
+            .snoop_suppressed
+            .many(now.suppressed - before.suppressed);
+        counters.snoop_unread.many(now.unread - before.unread);
+    }
+}
+
+/// A packet that waits in a queue, or a copy of one that has gone on.
+#[derive(Clone)]
+struct Held(Rc<Inner>);
+
+struct Inner {
+    queue: u16,
+    id: u32,
+    /// It has no verdict yet.
+    waits: Cell<bool>,
+    bytes: Box<[u8]>,
+    /// What of it is read; none where it cannot be.
+    packet: Option<bentpipe_wire::Packet>,
+}
+
+impl Held {
+    fn new(queue: u16, id: u32, bytes: &[u8]) -> Self {
+        Self(Rc::new(Inner {
+            queue,
+            id,
+            waits: Cell::new(true),
+            bytes: bytes.into(),
+            packet: bentpipe_wire::Packet::parse(bytes, Checksums::Verify).ok(),
+        }))
+    }
+}
+
+impl Packet for Held {
+    type Endpoint = SocketAddr;
+
+    fn view(&self) -> Option<SegmentView<'_, SocketAddr>> {
+        self.0.packet.as_ref()?.view()
+    }
+
+    fn wire_length(&self) -> Bytes {
+        Bytes(self.0.bytes.len() as u64)
+    }
+}

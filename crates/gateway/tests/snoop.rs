@@ -1,0 +1,177 @@
+//! `action = "snoop"`: connections pass end to end, and what their link loses is sent again by the gateway.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use bentpipe_os::netns::Netns;
+use bentpipe_os::{need, nft};
+use bentpipe_sockets::tcp;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::thread;
+use support::{Ip, Stage, eventually, pattern};
+
+/// Every policy of a gateway that snoops all connections.
+const SNOOP: &str = "[[policy]]\nname = \"helped\"\naction = \"snoop\"";
+/// Bytes that are carried.
+const AMOUNT: usize = 4 << 20;
+/// One of so many segments of data is lost.
+const EVERY: u32 = 50;
+
+/// Segments of data that come in are lost in `netns`, one of [`EVERY`], and counted.
+fn lose(netns: &Netns) {
+    let table = format!(
+        "table inet link {{
+           counter lost {{
+           }}
+           chain input {{
+             type filter hook prerouting priority raw; policy accept;
+             meta l4proto tcp meta length > 1000 numgen inc mod {EVERY} == 7 counter name lost drop
+           }}
+         }}"
+    );
+    netns.run(|| nft::apply(&table).unwrap()).unwrap();
+}
+
+/// Stages whose ends send each segment by itself, as it will be lost.
+fn stage() -> Stage {
+    let stage = Stage::new();
+    for netns in [&stage.client, &stage.server] {
+        // As much is under way at most: less than the agent's cache for one connection.
+        let room = ("net.ipv4.tcp_rmem", "4096 131072 400000");
+        netns.set_sysctl(room.0, room.1).unwrap();
+        let mut ip = netns.command("ip");
+        let words = "link set dev eth0 gso_max_segs 1".split(' ');
+        assert!(ip.args(words).status().unwrap().success());
+    }
+    stage
+}
+
+fn lost(netns: &Netns) -> u64 {
+    let read = || {
+        let mut tally = nft::Tally::open().unwrap();
+        tally.read(nft::TableFamily::Inet, "link").unwrap()
+    };
+    let counters = netns.run(read).unwrap();
+    counters
+        .iter()
+        .find(|count| count.name == "lost")
+        .unwrap()
+        .packets
+}
+
+/// Carries [`AMOUNT`] bytes from one end to the other, whole; returns what the sender sent again.
+fn carry(mut from: TcpStream, mut to: TcpStream) -> u32 {
+    let bytes = pattern(AMOUNT);
+    let expected = bytes.clone();
+    let sender = thread::spawn(move || {
+        from.write_all(&bytes).unwrap();
+        from.shutdown(Shutdown::Write).unwrap();
+        let mut end = Vec::new();
+        from.read_to_end(&mut end).unwrap();
+        tcp::info(&from).unwrap().total_retrans
+    });
+    let mut got = Vec::new();
+    to.read_to_end(&mut got).unwrap();
+    assert!(got == expected, "other bytes");
+    drop(to);
+    sender.join().unwrap()
+}
+
+/// The sender hears nothing of most losses, where without the agent it sends again each that was lost; the connection is the
+/// two ends' own all the while.
+#[test]
+fn what_the_link_loses_is_sent_again_by_the_gateway() {
+    need!(Root, Nft, Tproxy);
+    for ip in Ip::BOTH {
+        let mut again = Vec::new();
+        for action in ["bypass", "snoop"] {
+            let stage = stage();
+            lose(&stage.client);
+            let gateway = stage.split_with(&SNOOP.replace("snoop", action));
+            let listener = stage.listen(ip);
+            let client = stage.connect(listener.address());
+            let server = listener.accept();
+            assert_eq!(server.peer_addr().unwrap(), client.local_addr().unwrap());
+            let sent_again = u64::from(carry(server, client));
+            let lost = lost(&stage.client);
+            let counters = gateway.meter.read();
+            println!("{ip:?} {action}: lost {lost}, sender {sent_again}, {counters:?}");
+            assert!(lost >= 50, "{lost}");
+            assert_eq!(counters.connected, 0);
+            match action {
+                "bypass" => assert!(sent_again >= lost, "{sent_again} of {lost}"),
+                _ => {
+                    assert!(counters.snoop_cached as usize >= AMOUNT / 1500);
+                    let again = counters.snoop_retransmitted + sent_again;
+                    assert!(again >= lost, "{again} of {lost}");
+                    assert!(counters.snoop_suppressed > 0, "{counters:?}");
+                    assert_eq!(counters.snoop_unsent, 0);
+                }
+            }
+            again.push(sent_again);
+        }
+        assert!(again[1] * 4 < again[0], "{again:?}");
+    }
+}
+
+/// Data of the other direction, whose link loses nothing, is not cached; `toward` turns that round.
+#[test]
+fn the_leg_that_loses_packets_is_said() {
+    need!(Root, Nft, Tproxy);
+    for (toward, cached) in [("sat", false), ("lan", true), ("both", true)] {
+        let stage = stage();
+        let gateway = stage.split_with(&format!("{SNOOP}\n[snoop]\ntoward = \"{toward}\""));
+        let listener = stage.listen(Ip::V4);
+        let client = stage.connect(listener.address());
+        let server = listener.accept();
+        carry(client, server);
+        // A FIN is cached too.
+        let counted = || gateway.meter.read().snoop_cached > 100;
+        match cached {
+            true => eventually("what was cached", counted),
+            false => assert!(!counted()),
+        }
+    }
+}
+
+/// When the gateway goes, connections that it snooped go on; what was on its way through the queue is sent again by the
+/// ends.
+#[test]
+fn snooped_connections_outlive_the_gateway() {
+    need!(Root, Nft, Tproxy);
+    let stage = stage();
+    lose(&stage.client);
+    let gateway = stage.split_with(SNOOP);
+    let listener = stage.listen(Ip::V4);
+    let client = stage.connect(listener.address());
+    let server = listener.accept();
+    let carrier = thread::spawn(move || carry(server, client));
+    eventually("some of it", || gateway.meter.read().snoop_cached > 100);
+    drop(gateway);
+    carrier.join().unwrap();
+}
+
+/// Beyond the connections that the agent may have, others pass without it.
+#[test]
+fn beyond_the_limit_connections_pass_unsnooped() {
+    need!(Root, Nft, Tproxy);
+    let stage = stage();
+    let gateway = stage.split_with(&format!("{SNOOP}\n[limits]\nsnoop_flows = 2"));
+    let listener = stage.listen(Ip::V4);
+    let pairs: Vec<_> = (0..4)
+        .map(|_| (stage.connect(listener.address()), listener.accept()))
+        .collect();
+    for (client, server) in pairs {
+        carry(server, client);
+    }
+    let cached = gateway.meter.read().snoop_cached as usize;
+    let two = 2 * (AMOUNT / 1448);
+    assert!(
+        (two..two + two / 4).contains(&cached),
+        "{cached} {:?}",
+        gateway.meter.read()
+    );
+    assert_eq!(gateway.meter.read().connected, 0);
+}
