@@ -20,8 +20,8 @@ use bentpipe_interception::{
 use bentpipe_os::diag::{Diag, States};
 use bentpipe_os::neighbour::Neighbours;
 use bentpipe_os::nft::Count;
-use bentpipe_os::process::Process;
 use bentpipe_os::sweep;
+use bentpipe_process::Process;
 use bentpipe_relay::{
     AdmissionMode, Counters, Distribution, FlowBounds, FlowTimes, Lifecycle, Settings, Shared,
     Snapshot, memory_pressure,
@@ -207,7 +207,7 @@ struct Schedule {
 /// The bound on the bytes in buffers. The default is the kernel's own default for the memory of TCP at which it begins to
 /// hold TCP back (`net.ipv4.tcp_mem`).
 fn buffered(limits: &Limits) -> Bytes {
-    let default = || Bytes(bentpipe_os::limits::memory().0 / 16);
+    let default = || Bytes(bentpipe_process::limits::memory().0 / 16);
     limits.buffered.unwrap_or_else(default)
 }
 
@@ -301,7 +301,7 @@ impl Gateway {
         if now < self.schedule.next {
             return;
         }
-        let all = bentpipe_os::limits::tcp_memory();
+        let all = bentpipe_process::limits::tcp_memory();
         let sockets = match all
             .ok()
             .filter(|all| self.shared.memory().is_surely_low(*all))

@@ -72,7 +72,7 @@ fn an_idle_flow_is_reset_in_the_end() {
 #[ignore = "36,000 sockets: for a quiet machine"]
 fn nine_thousand_flows_are_held() {
     need!(Root, Tproxy);
-    bentpipe_os::limits::raise_descriptors().unwrap();
+    bentpipe_process::limits::raise_descriptors().unwrap();
     let stage = Stage::new();
     let gateway = child::start(&stage, "");
     let listener = stage.listen(Ip::V4);

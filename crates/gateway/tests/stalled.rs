@@ -202,7 +202,7 @@ fn processor_time(pid: u32) -> f64 {
 fn many_flows_that_break_at_once_cost_little() {
     need!(Root, Tproxy);
     const FLOWS: usize = 3_000;
-    bentpipe_os::limits::raise_descriptors().unwrap();
+    bentpipe_process::limits::raise_descriptors().unwrap();
     let stage = Stage::new();
     let gateway = child::start(&stage, "threads = 1");
     let listener = stage.listen(Ip::V4);

@@ -167,7 +167,7 @@ impl Run<'_> {
             seed: self.scenario.seed,
             version: env!("CARGO_PKG_VERSION"),
             kernel: kernel(),
-            processors: bentpipe_os::sched::allowed_cpus().map_or(0, |cpus| cpus.len()),
+            processors: bentpipe_process::sched::allowed_cpus().map_or(0, |cpus| cpus.len()),
             started,
             settings,
             gateways: said(gateways),

@@ -1,19 +1,17 @@
-//! Linux, and nothing but Linux: processes, namespaces, interfaces, routes, nft tables, queues of packets, and the
-//! sweep of what killed runs left.
+//! Linux, and nothing but Linux: namespaces, interfaces, routes, nft tables, queues of packets, and the sweep of what
+//! killed runs left.
 //!
 //! It knows no protocol machine and no policy. Whatever it makes outside the process (namespaces, interfaces, rules,
 //! tables) is undone by a guard when the value is dropped; what a killed process left behind carries its owner's name
-//! ([`owner`]) and is removed by the next [`sweep`]. Sockets and waiting for them are in `bentpipe-sockets`; these two
-//! are the hand-written crates with `unsafe`. Begin with [`netns`], [`netlink`] and [`nft`].
+//! ([`owner`]) and is removed by the next [`sweep`]. Sockets and waiting for them are in `bentpipe-sockets`,
+//! what Linux gives a process in `bentpipe-process`; these three are the hand-written crates with `unsafe`. Begin with [`netns`], [`netlink`] and [`nft`].
 
-pub mod child;
 pub mod conntrack;
 pub mod diag;
 pub mod folder;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 pub mod lease;
-pub mod limits;
 mod message;
 pub mod need;
 pub mod neighbour;
@@ -24,7 +22,5 @@ pub mod nfqueue;
 pub mod nft;
 pub mod owner;
 mod presence;
-pub mod process;
-pub mod sched;
 pub mod sweep;
 pub mod tun;

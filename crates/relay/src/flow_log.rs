@@ -3,7 +3,7 @@
 use crate::counters::Counters;
 use crate::flow_stats::FlowRecord;
 use bentpipe_gateway_config::LegId;
-use bentpipe_os::sched;
+use bentpipe_process::sched;
 use bentpipe_sockets::tcp::Info;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use serde_json::{Value, json};

@@ -27,7 +27,7 @@ use crate::worker_freeze::FreezeDetector;
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::LegId;
 use bentpipe_os::conntrack::Conntrack;
-use bentpipe_os::sched;
+use bentpipe_process::sched;
 use bentpipe_sockets::epoll::{Epoll, Event, Events, Interest};
 use bentpipe_sockets::splice::Pool;
 use bentpipe_sockets::{socket, timer};

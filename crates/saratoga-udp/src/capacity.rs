@@ -2,7 +2,7 @@
 
 use crate::{Error, cgroup};
 use bentpipe_base::Bytes;
-use bentpipe_os::limits;
+use bentpipe_process::limits;
 use rustix::io::Errno;
 
 /// Descriptors that a session takes at most: a file, its directory, its record, and what is deleted afterwards.

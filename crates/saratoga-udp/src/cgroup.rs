@@ -1,7 +1,7 @@
 //! The memory that the cgroups of this process leave it (`memory.max` of cgroup v2, `memory.limit_in_bytes` of v1).
 
 use bentpipe_base::Bytes;
-use bentpipe_os::limits;
+use bentpipe_process::limits;
 use std::path::Path;
 
 /// Where the hierarchies are mounted, by the controllers of /proc/self/cgroup, and the file that has the limit.

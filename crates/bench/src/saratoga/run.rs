@@ -2,8 +2,8 @@
 
 use super::stage::{NAME, Stage};
 use super::{Options, Sample, SaratogaBenchError, Subject};
-use bentpipe_os::child::{self, Usage};
 use bentpipe_os::netns::spawn_bound;
+use bentpipe_process::child::{self, Usage};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::PathBuf;

@@ -4,7 +4,7 @@ use super::error::SimBenchError;
 use super::run::{Course, Run};
 use super::scratch::Scratch;
 use super::{Options, Sample, Told};
-use bentpipe_os::child;
+use bentpipe_process::child;
 use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Read};

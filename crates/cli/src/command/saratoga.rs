@@ -10,7 +10,7 @@ use crate::stop::Stop;
 use crate::terminal;
 use anyhow::{Context, anyhow};
 use bentpipe_base::{Bytes, Rate, parse_duration};
-use bentpipe_os::limits;
+use bentpipe_process::limits;
 use bentpipe_saratoga::HoleEnd;
 use bentpipe_saratoga::sender::Congestion;
 use bentpipe_saratoga_udp::checksum::Algorithm;

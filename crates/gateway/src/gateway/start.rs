@@ -23,8 +23,8 @@ use bentpipe_os::need::{Missing, Need};
 use bentpipe_os::neighbour::Neighbours;
 use bentpipe_os::netlink::{Netlink, NetlinkError};
 use bentpipe_os::owner::{Owner, OwnerError};
-use bentpipe_os::process::Process;
-use bentpipe_os::{limits, sched, sweep};
+use bentpipe_os::sweep;
+use bentpipe_process::{Process, limits, sched};
 use bentpipe_relay::{
     AdmissionMode, Counters, FlowStats, HandshakeTable, LegPolicies, ListenError, Listener,
     Listeners, Settings, Shared, SynBacklogLimit, SynQueue, Worker, WorkerParts, flow_log, listen,

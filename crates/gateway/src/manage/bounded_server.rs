@@ -5,7 +5,7 @@
 //! thread that accepts, and takes no slot. So a client that hangs or floods costs its own slot, and nothing of the
 //! flows.
 
-use bentpipe_os::sched;
+use bentpipe_process::sched;
 use bentpipe_sockets::socket;
 use std::io::{self, Write};
 use std::net::{TcpListener, TcpStream};

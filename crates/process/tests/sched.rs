@@ -1,7 +1,7 @@
 //! Processors and priorities of threads.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bentpipe_os::sched::{allowed_cpus, ordinary, pin, realtime};
+use bentpipe_process::sched::{allowed_cpus, ordinary, pin, realtime};
 use std::io;
 
 #[test]

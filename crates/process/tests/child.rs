@@ -1,7 +1,7 @@
 //! What a child has used, and how it ended.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bentpipe_os::child::{Usage, wait};
+use bentpipe_process::child::{Usage, wait};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 

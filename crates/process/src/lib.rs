@@ -1,0 +1,11 @@
+//! What Linux gives a process: descriptors and memory ([`limits`]), processors and priorities ([`sched`]); children and what
+//! they used ([`child`]); and other processes, held by a descriptor ([`Process`]).
+//!
+//! It knows nothing of networks: interfaces, routes and namespaces are in `bentpipe-os`.
+
+pub mod child;
+mod held;
+pub mod limits;
+pub mod sched;
+
+pub use held::Process;
