@@ -254,7 +254,8 @@ impl<P: BuildPacket> Split<P> {
             }
             match self.admits(packet, from) {
                 Action::Split => {}
-                Action::Bypass => {
+                // A split has no cache of Snoop's: what a policy gives to one passes it.
+                Action::Bypass | Action::Snoop => {
                     self.counters.bypassed += 1;
                     return false;
                 }

@@ -48,11 +48,15 @@ pub(crate) fn of_gateway(
 fn refuse(name: &str, split: &gateway_config::Config) -> Result<(), SimError> {
     let of_interface = |it: &Policy| !it.interfaces.is_empty() || !it.vlans.is_empty();
     let of_leg = |it: &Policy| it.profile.is_some();
+    let snooped = |it: &Policy| it.action == Action::Snoop;
     let key = match split {
         gateway_config::Config { policies, .. } if policies.iter().any(of_interface) => {
             "policy.interface` or `policy.vlan"
         }
         gateway_config::Config { policies, .. } if policies.iter().any(of_leg) => "policy.leg",
+        gateway_config::Config { policies, .. } if policies.iter().any(snooped) => {
+            "policy.action = \"snoop\""
+        }
         gateway_config::Config { sat, .. } if sat.ack_rate.is_some() => "sat.ack_rate",
         _ => return Ok(()),
     };
