@@ -158,7 +158,11 @@ impl Snooper {
         };
         if held.waits.take() {
             let _ = self.queues.give(held.queue, held.id, Verdict::Pass);
-        } else if self.raw.send(&held.bytes).is_err() {
+            return;
+        }
+        // What was let go before goes before: the agent tells a loss by the order in which it sent.
+        let _ = self.queues.tell();
+        if self.raw.send(&held.bytes).is_err() {
             // Lost as on the link: the next timer, or the sender, helps.
             self.counters.snoop_unsent.one();
         }

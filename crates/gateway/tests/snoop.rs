@@ -42,8 +42,9 @@ fn lose(netns: &Netns) {
 fn stage() -> Stage {
     let stage = Stage::new();
     for netns in [&stage.client, &stage.server] {
-        // As much is under way at most: less than the agent's cache for one connection.
-        let room = ("net.ipv4.tcp_rmem", "4096 131072 400000");
+        // As much is under way at most that windows with two losses are few: an acknowledgement that ends the repair of the
+        // first tells the sender of the second (docs/pep/snoop.md, Limits).
+        let room = ("net.ipv4.tcp_rmem", "4096 60000 60000");
         netns.set_sysctl(room.0, room.1).unwrap();
         let mut ip = netns.command("ip");
         let words = "link set dev eth0 gso_max_segs 1".split(' ');
@@ -83,7 +84,7 @@ fn carry(mut from: TcpStream, mut to: TcpStream) -> u32 {
     sender.join().unwrap()
 }
 
-/// The sender hears nothing of most losses, where without the agent it sends again each that was lost; the connection is the
+/// The sender hears nothing of most losses, while without the agent it sends again each that was lost; the connection is the
 /// two ends' own all the while.
 #[test]
 fn what_the_link_loses_is_sent_again_by_the_gateway() {
@@ -109,14 +110,15 @@ fn what_the_link_loses_is_sent_again_by_the_gateway() {
                 _ => {
                     assert!(counters.snoop_cached as usize >= AMOUNT / 1500);
                     let again = counters.snoop_retransmitted + sent_again;
-                    assert!(again >= lost, "{again} of {lost}");
+                    // An agent that took a reordering of its own for loss sent several times as much.
+                    assert!((lost..2 * lost).contains(&again), "{again} of {lost}");
                     assert!(counters.snoop_suppressed > 0, "{counters:?}");
                     assert_eq!(counters.snoop_unsent, 0);
                 }
             }
             again.push(sent_again);
         }
-        assert!(again[1] * 4 < again[0], "{again:?}");
+        assert!(again[1] * 2 < again[0], "{again:?}");
     }
 }
 
