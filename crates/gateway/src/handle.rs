@@ -8,7 +8,7 @@ use crate::status::{Status, StatusCollector};
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_gateway_config::{Config, ControlSocket, Handshake, Intercept, LegId, Snoop};
 use bentpipe_interception::InterceptError;
-use bentpipe_relay::{Shared, Snapshot};
+use bentpipe_relay::{Lifecycle, Shared, Snapshot};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -118,6 +118,11 @@ impl Handle {
     /// Whether it has been told to retire.
     pub fn is_retired(&self) -> bool {
         self.shared.is_retired()
+    }
+
+    /// Whether it has come to its end: its threads end, and need not answer any more.
+    pub fn has_stopped(&self) -> bool {
+        self.shared.lifecycle() == Lifecycle::Stopped
     }
 
     /// Whether the supervisor and every worker answer within `patience`.

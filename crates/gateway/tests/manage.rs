@@ -548,3 +548,18 @@ fn a_successor_without_its_metrics_retires_nobody() {
     assert!(!gateway.handle.is_retired());
     gateway.status();
 }
+
+/// Who watches it tells an end from a thread that hangs.
+#[test]
+fn a_gateway_that_has_ended_says_so() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = managed(&stage);
+    let handle = gateway.handle.clone();
+    assert!(handle.is_alive(PATIENCE));
+    assert!(!handle.has_stopped());
+    gateway.shutdown.request();
+    gateway.join();
+    assert!(!handle.is_alive(PATIENCE));
+    assert!(handle.has_stopped());
+}

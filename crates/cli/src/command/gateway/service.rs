@@ -120,6 +120,7 @@ fn watch(handle: &Handle, interval: Duration) {
         thread::sleep(interval);
         match handle.is_alive(interval) {
             true => notify::tell("WATCHDOG=1"),
+            false if handle.has_stopped() => return,
             false => tracing::error!("a thread of the gateway does not answer"),
         }
     }
