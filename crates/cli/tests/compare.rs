@@ -91,3 +91,28 @@ fn what_only_the_lab_knows_is_refused_before_it_runs() {
         "{said}"
     );
 }
+
+/// A gateway that snoops: one of 50 segments is lost behind it, and both sides tell what it sent again.
+#[test]
+fn a_snooping_gateway_is_its_simulated_agent() {
+    bentpipe_os::need!(Root, Tun, Nft, Tproxy);
+    let path = "[gateways.hub]\nlan = \"ground\"\nsat = \"link\"\n\
+                [gateways.hub.split]\npolicy = [{ action = \"snoop\" }]\n\
+                [links.ground]\nends = [\"a\", \"hub\"]\n[links.link]";
+    let text = SHORT
+        .replace("[links.link]", path)
+        .replace("[\"a\", \"b\"]", "[\"hub\", \"b\"]")
+        .replace("drops = [7, 42]", "packet_error_rate = \"2%\"")
+        .replace("drops = []", "packet_error_rate = \"0\"")
+        .replace("[\"reno\", \"cubic\"]", "[\"reno\"]");
+    let (output, _) = compare(&text, &["--runs", "1", "--json", "-"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let rows: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for side in ["lab", "simulator"] {
+        let local = rows[0][side]["local"].as_f64().unwrap();
+        let again = rows[0][side]["sent_again"].as_f64().unwrap();
+        // Some 600 segments in 4 s, of which 2% are lost.
+        assert!(local >= 4.0 && again < local, "{side}: {}", rows[0]);
+    }
+}

@@ -298,6 +298,12 @@ impl Config {
         policies.any(|policy| policy.action == Action::Snoop)
     }
 
+    /// Whether its first policy takes every connection, and asks for Snoop: then it splits none.
+    pub fn snoops_all(&self) -> bool {
+        let first = self.policies.first();
+        first.is_some_and(|policy| policy.action == Action::Snoop && policy.takes_all())
+    }
+
     /// Warnings about settings that are valid but probably not meant so.
     pub fn warnings(&self) -> Vec<ConfigWarning<'_>> {
         let mut warnings = overlaps(&self.policies);

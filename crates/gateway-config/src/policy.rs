@@ -139,6 +139,29 @@ impl Policy {
             && within(&other.vlans, &self.vlans, u16::eq)
     }
 
+    /// Whether it matches every connection.
+    pub(crate) fn takes_all(&self) -> bool {
+        let Self {
+            name: _,
+            from,
+            to,
+            ports,
+            dscp,
+            arrives,
+            interfaces,
+            vlans,
+            profile: _,
+            action: _,
+        } = self;
+        from.is_empty()
+            && to.is_empty()
+            && ports.is_empty()
+            && dscp.is_none()
+            && arrives.is_none()
+            && interfaces.is_empty()
+            && vlans.is_empty()
+    }
+
     fn does(&self) -> (Action, Option<usize>) {
         (self.action, self.profile)
     }

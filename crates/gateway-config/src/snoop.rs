@@ -13,6 +13,16 @@ pub enum Toward {
     Both,
 }
 
+impl Toward {
+    /// The leg behind which data is lost; that of the satellite, where it is lost behind both.
+    pub fn lossy(self) -> LegId {
+        match self {
+            Self::Leg(leg) => leg,
+            Self::Both => LegId::Sat,
+        }
+    }
+}
+
 /// `[snoop]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Snoop {

@@ -7,7 +7,7 @@
 //! when the agent has no room, packets go on as without it.
 
 use bentpipe_base::{Bytes, Machine, Output};
-use bentpipe_gateway_config::{Config, LegId, Toward};
+use bentpipe_gateway_config::{Config, LegId};
 use bentpipe_interception::{Marks, SNOOP_PRIORITY};
 use bentpipe_os::nfqueue::{Queues, Verdict};
 use bentpipe_os::nft::{HoldTable, Holding, Hook, TableFamily};
@@ -80,23 +80,13 @@ impl Snooper {
             Ok(epoll)
         };
         let epoll = watch().map_err(|error: io::Error| error.to_string())?;
-        let (lossy, toward) = match config.snoop.toward {
-            Toward::Leg(leg) => (leg, snoop::Toward::Space),
-            Toward::Both => (LegId::Sat, snoop::Toward::Both),
-        };
         Ok(Self {
             _hold: hold,
             queues,
             raw,
             epoll,
-            lossy,
-            config: snoop::Config {
-                toward,
-                bytes: config.snoop.cache_of(&config.sat),
-                total: config.limits.snoop_cache,
-                flows: config.limits.snoop_flows,
-                ..snoop::Config::standard()
-            },
+            lossy: config.snoop.toward.lossy(),
+            config: snoop::Config::of_gateway(config),
             shared,
             counters,
         })
@@ -172,10 +162,10 @@ impl Snooper {
         let counters = &self.counters;
         counters.snoop_cached.many(now.cached - before.cached);
         counters.snoop_uncached.many(now.uncached - before.uncached);
-        let again = |counters: &snoop::Counters| counters.retransmitted + counters.timeouts;
         counters
             .snoop_retransmitted
-            .many(again(now) - again(before));
+            .many(now.retransmitted - before.retransmitted);
+        counters.snoop_timeouts.many(now.timeouts - before.timeouts);
         counters
             .snoop_suppressed
             .many(now.suppressed - before.suppressed);

@@ -2,6 +2,7 @@
 
 use crate::emulator::Report;
 use crate::flow::{Ended, Received, ReceivedEnd};
+use crate::gateway;
 use crate::legs::Look;
 use crate::plan::{FlowPlan, Plan};
 use crate::result::{Measured, Point, Sample};
@@ -16,6 +17,8 @@ use std::time::Duration;
 pub(crate) struct Watched {
     /// In the order of the scenario.
     pub(crate) ended: Vec<Ended>,
+    /// What each gateway said and counted.
+    pub(crate) gateways: BTreeMap<String, gateway::Ended>,
     pub(crate) looks: Vec<Look>,
     pub(crate) links: BTreeMap<String, Report>,
     pub(crate) traffic: Option<Traffic>,
@@ -51,6 +54,9 @@ pub(crate) fn measured(
         });
         measured.samples.extend(samples);
     }
+    let counters = watched.gateways.into_iter();
+    let counters = counters.map(|(name, ended)| (name, ended.counters));
+    measured.counters = counters.collect();
     measured.links = watched.links;
     measured.traffic = watched.traffic;
     measured

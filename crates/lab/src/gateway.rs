@@ -5,12 +5,14 @@
 //! ends.
 
 use crate::LabError;
+use bentpipe_os::folder::Folder;
 use bentpipe_os::netns::{Netns, spawn_bound};
 use bentpipe_scenario::Gateway;
-use std::collections::VecDeque;
+use serde::Deserialize;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,6 +32,25 @@ pub(crate) struct Process {
     name: String,
     child: Child,
     said: Said,
+    /// Asks it for its status.
+    status: Command,
+    /// Holds its control socket.
+    _folder: Folder,
+}
+
+/// What a gateway says at its end.
+#[derive(Debug, Default)]
+pub(crate) struct Ended {
+    /// The last lines on its standard error.
+    pub(crate) said: String,
+    /// What it counted, by name; nothing if it did not say.
+    pub(crate) counters: BTreeMap<String, u64>,
+}
+
+/// Of a gateway's status, what is asked for.
+#[derive(Deserialize)]
+struct Status {
+    counters: BTreeMap<String, u64>,
 }
 
 /// The last lines on a process's standard error.
@@ -62,8 +83,16 @@ impl Process {
         let said = Said::default();
         let lines = listen(&mut child, &said);
         // Many gateways of a lab have one file system.
+        let folder = Folder::create(name).map_err(|e| failed(format!("has no folder ({e})")))?;
+        let control = folder.path().join("control");
         let mut config = split.clone();
-        config.entry("control").or_insert_with(|| "off".into());
+        let control = config
+            .entry("control")
+            .or_insert_with(|| control.display().to_string().into());
+        let mut status = netns.command(program);
+        status
+            .args(["gateway", "status", "--json", "--control"])
+            .arg(control.as_str().unwrap_or_default());
         let config = config.to_string();
         // It may have ended already; then its words say more than the broken pipe.
         let _ = child
@@ -74,6 +103,8 @@ impl Process {
             name: name.to_owned(),
             child,
             said,
+            status,
+            _folder: folder,
         };
         process.await_ready(&lines, cancel)?;
         Ok(process)
@@ -128,15 +159,27 @@ impl Process {
             .join("\n")
     }
 
+    /// What it counted so far; nothing if it does not say.
+    fn counters(&mut self) -> BTreeMap<String, u64> {
+        let said = self.status.stderr(Stdio::null()).output().ok();
+        let said = said.filter(|said| said.status.success());
+        let status = said.and_then(|said| serde_json::from_slice::<Status>(&said.stdout).ok());
+        status.map_or_else(BTreeMap::new, |status| status.counters)
+    }
+
     /// Asks it to end, and sees to it that it does; what it said last.
-    pub(crate) fn stop(mut self) -> String {
+    pub(crate) fn stop(mut self) -> Ended {
+        let counters = self.counters();
         let pid = rustix::process::Pid::from_child(&self.child);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         let deadline = Instant::now() + STOP;
         while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
             thread::sleep(Duration::from_millis(10));
         }
-        self.stderr()
+        Ended {
+            said: self.stderr(),
+            counters,
+        }
     }
 
     fn failed(&self, what: String) -> LabError {

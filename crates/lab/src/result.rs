@@ -68,6 +68,8 @@ pub struct Measured {
     pub samples: Vec<Sample>,
     /// What the emulators say, by link.
     pub links: BTreeMap<String, Report>,
+    /// What each gateway counted, by its own names; empty for one that did not say.
+    pub counters: BTreeMap<String, BTreeMap<String, u64>>,
     /// What the scenario's cross traffic did, if it has any.
     pub traffic: Option<Traffic>,
 }
@@ -99,19 +101,41 @@ impl Measured {
         }
     }
 
-    /// What each gateway's TCP sent again, all flows together.
+    /// What each gateway's TCP, and its Snoop agent, did for all flows together; the agent's counters are called as in the simulator.
     fn proxies(&self) -> Vec<Proxy> {
-        let mut again: BTreeMap<&String, u64> = BTreeMap::new();
+        let mut proxies: BTreeMap<&String, BTreeMap<&'static str, u64>> = BTreeMap::new();
         for leg in self.flows.iter().flat_map(|flow| &flow.gateways) {
-            *again.entry(&leg.gateway).or_default() += leg.segments_again;
+            let counters = proxies.entry(&leg.gateway).or_default();
+            *counters.entry("retransmitted").or_default() += leg.segments_again;
         }
-        let proxies = again.into_iter().map(|(name, count)| Proxy {
+        for (name, counted) in &self.counters {
+            let of = |name: &str| counted.get(name).copied().unwrap_or_default();
+            // One that has no agent has seen none of its packets.
+            if SNOOP.iter().all(|(own, _)| of(own) == 0) {
+                continue;
+            }
+            let counters = proxies.entry(name).or_default();
+            for (own, simulated) in SNOOP {
+                *counters.entry(simulated).or_default() += of(own);
+            }
+        }
+        let proxies = proxies.into_iter().map(|(name, counters)| Proxy {
             name: name.clone(),
-            counters: vec![("retransmitted", count)],
+            counters: counters.into_iter().collect(),
         });
         proxies.collect()
     }
 }
+
+/// What a gateway calls the counters of its Snoop agent, and what the simulator does.
+const SNOOP: [(&str, &str); 6] = [
+    ("snoop_cached", "cached"),
+    ("snoop_uncached", "uncached"),
+    ("snoop_retransmitted", "retransmitted"),
+    ("snoop_timeouts", "timeouts"),
+    ("snoop_suppressed", "suppressed"),
+    ("snoop_unread", "unread"),
+];
 
 /// A packet that still waited at the end has not begun its way.
 fn simplex_link(link: &str, [from, to]: [String; 2], way: &emulator::Traffic) -> SimplexLink {

@@ -4,7 +4,7 @@ use crate::collect::{self, Watched};
 use crate::controls::{Controls, Mark};
 use crate::emulator::{Emulator, Report};
 use crate::flow::{EndPlan, FileEnds, Pattern, Prepared, Ready, Running, SocketSettings, Sockets};
-use crate::gateway::Process;
+use crate::gateway::{self, Process};
 use crate::legs::{Trace, Watch};
 use crate::plan::{FlowPlan, Plan};
 use crate::result::{Manifest, RunResult};
@@ -154,13 +154,16 @@ impl Run<'_> {
         emulators
             .values()
             .for_each(|emulator| emulator.begin(begin));
-        let ended = self.flow(flows, traffic, begin, &mut gateways);
+        let flows = self.flow(flows, traffic, begin, &mut gateways);
         stage.end_programs(self.scenario);
-        let (ended, traffic) = ended?;
+        let (flows, traffic) = flows?;
         self.tell(Phase::Ending, timer::now() - begin, 0);
         let looks = watch.stop();
         let links = reports(emulators)?;
         let unfit = unfit(&links);
+        let gateways = ended(gateways);
+        let said = gateways.iter();
+        let said = said.map(|(name, ended)| (name.clone(), ended.said.clone()));
         let manifest = Manifest {
             scenario: text,
             name: self.scenario.name.clone(),
@@ -170,10 +173,11 @@ impl Run<'_> {
             processors: bentpipe_process::sched::allowed_cpus().map_or(0, |cpus| cpus.len()),
             started,
             settings,
-            gateways: said(gateways),
+            gateways: said.collect(),
         };
         let watched = Watched {
-            ended,
+            ended: flows,
+            gateways,
             looks,
             links,
             traffic,
@@ -491,8 +495,8 @@ fn unfit(links: &BTreeMap<String, Report>) -> Vec<String> {
     late.collect()
 }
 
-/// Ends the gateways; their last words.
-fn said(gateways: BTreeMap<String, Process>) -> BTreeMap<String, String> {
+/// Ends the gateways; what each said and counted.
+fn ended(gateways: BTreeMap<String, Process>) -> BTreeMap<String, gateway::Ended> {
     let ended = gateways
         .into_iter()
         .map(|(name, process)| (name, process.stop()));

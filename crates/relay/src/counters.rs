@@ -125,9 +125,11 @@ counters! {
     snoop_cached,
     /// Data segments of snooped connections that found no room in the cache, and passed all the same.
     snoop_uncached,
-    /// Segments of snooped connections that were sent again from the cache.
+    /// Segments of snooped connections that were sent again from the cache upon acknowledgements.
     snoop_retransmitted,
-    /// Of those, such as the kernel did not take.
+    /// Those that were sent again because the agent's timer expired.
+    snoop_timeouts,
+    /// Of both, such as the kernel did not take.
     snoop_unsent,
     /// Duplicate acknowledgements of snooped connections that were held back.
     snoop_suppressed,

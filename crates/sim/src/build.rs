@@ -13,6 +13,7 @@ use crate::split_config;
 use crate::zero_delay_check;
 use crate::{EndId, LinkCounters, Observer, Options, Packet, SimError};
 use bentpipe_base::{Bytes, Instant};
+use bentpipe_gateway_config::{self as gateway_config, LegId};
 use bentpipe_link::Link;
 use bentpipe_pep::ack_filter::{self, AckFilter};
 use bentpipe_pep::snoop::{self, Snoop};
@@ -20,7 +21,7 @@ use bentpipe_pep::split::Split;
 use bentpipe_pep::{self as pep, AnyPep};
 use bentpipe_plan::addresses::{MOST_FLOWS, MOST_LINKS};
 use bentpipe_plan::links;
-use bentpipe_scenario::{Direction, PepKind, QueueLimit, Scenario, SnoopPreset, Topology};
+use bentpipe_scenario::{Direction, Gateway, PepKind, QueueLimit, Scenario, SnoopPreset, Topology};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most hosts, and most routers.
@@ -191,20 +192,18 @@ fn peps(
 ) -> Result<Vec<PepNode>, SimError> {
     let mut peps = Vec::new();
     for (name, gateway) in &scenario.gateways {
-        if let Some(split) = gateway.splits() {
-            let policies = &split.config().policies;
-            let config = split_config::of_gateway(scenario, name, gateway, split.config(), seed)?;
-            let mut split = Split::new(config);
-            if let Some(admission) = split_config::admission(scenario, policies)? {
-                split.admit_by(admission);
-            }
-            for index in 0..scenario.flows.len() {
-                split.watch(EndId::opener(index), EndId::acceptor(index));
-            }
-            let proxy = AnyPep::Split(Box::new(split));
-            let Some(site) = Site::new(scenario, name, &gateway.sat) else {
-                continue;
-            };
+        let Some(keys) = gateway.splits().map(|split| split.config()) else {
+            continue;
+        };
+        let (proxy, leg) = match keys.snoops_all() {
+            true => (snooping(keys), keys.snoop.toward.lossy()),
+            false => (splitting(scenario, name, gateway, keys, seed)?, LegId::Sat),
+        };
+        let link = match leg {
+            LegId::Lan => &gateway.lan,
+            LegId::Sat => &gateway.sat,
+        };
+        if let Some(site) = Site::new(scenario, name, link) {
             site.put(&mut peps, (name, proxy), nodes, simplex_links)?;
         }
     }
@@ -235,6 +234,30 @@ fn peps(
         site.put(&mut peps, (name, proxy), nodes, simplex_links)?;
     }
     Ok(peps)
+}
+
+/// The Snoop agent of a gateway that splits none.
+fn snooping(keys: &gateway_config::Config) -> AnyPep<Packet> {
+    AnyPep::Snoop(Box::new(Snoop::new(snoop::Config::of_gateway(keys))))
+}
+
+/// The split of the gateway called `name`, whose own keys are `keys`.
+fn splitting(
+    scenario: &Scenario,
+    name: &str,
+    gateway: &Gateway,
+    keys: &gateway_config::Config,
+    seed: u64,
+) -> Result<AnyPep<Packet>, SimError> {
+    let config = split_config::of_gateway(scenario, name, gateway, keys, seed)?;
+    let mut split = Split::new(config);
+    if let Some(admission) = split_config::admission(scenario, &keys.policies)? {
+        split.admit_by(admission);
+    }
+    for index in 0..scenario.flows.len() {
+        split.watch(EndId::opener(index), EndId::acceptor(index));
+    }
+    Ok(AnyPep::Split(Box::new(split)))
 }
 
 /// Where a proxy stands: at a node, on a link of that.

@@ -55,7 +55,7 @@ fn refuse(name: &str, split: &gateway_config::Config) -> Result<(), SimError> {
         }
         gateway_config::Config { policies, .. } if policies.iter().any(of_leg) => "policy.leg",
         gateway_config::Config { policies, .. } if policies.iter().any(snooped) => {
-            "policy.action = \"snoop\""
+            "policy.action = \"snoop\"` in a policy that is not the first, or not for all connections; `policy.action"
         }
         gateway_config::Config { sat, .. } if sat.ack_rate.is_some() => "sat.ack_rate",
         _ => return Ok(()),

@@ -119,3 +119,46 @@ fn what_a_simulated_gateway_cannot_tell_is_refused() {
         assert!(error.to_string().contains(key), "{error}");
     }
 }
+
+/// `space` loses 1% of the packets; the hub is `node`.
+fn helped(node: &str) -> Outcome {
+    let text = format!(
+        "name = \"helped\"\ntime_limit = \"60s\"\n[hosts.terminal]\n[hosts.server]\n{node}\n\
+         [links.space]\nends = [\"hub\", \"terminal\"]\nrate = \"10Mbit/s\"\ndelay = \"300ms\"\n\
+         packet_error_rate = \"1%\"\n[links.space.reverse]\npacket_error_rate = \"0\"\n\
+         [links.ground]\nends = [\"server\", \"hub\"]\n\
+         [[flows]]\nname = \"download\"\nfrom = \"server\"\nto = \"terminal\"\nopened_by = \"terminal\"\nbytes = \"4MB\"\n"
+    );
+    run(&common::parse(&text), &Options::default()).expect("it runs")
+}
+
+/// The gateway's agent is the proxy of the same name: one rate times 600 ms is its cache.
+#[test]
+fn a_gateway_that_snoops_all_is_its_agent() {
+    let keys = "lan = \"ground\"\nsat = \"space\"\n[gateways.hub.split]\n\
+                sat = { rate = \"10Mbit/s\" }\npolicy = [{ action = \"snoop\" }]";
+    let gateway = helped(&format!("[gateways.hub]\n{keys}"));
+    let agent =
+        helped("[routers.hub]\n[peps.hub]\nkind = \"snoop\"\nnode = \"hub\"\nlink = \"space\"");
+    let alone = helped("[routers.hub]");
+    let end = |outcome: &Outcome| outcome.flows[0].elapsed;
+    assert_eq!(end(&gateway), end(&agent));
+    assert_eq!(gateway.peps, agent.peps, "{:?}", gateway.peps);
+    assert!(end(&gateway) < end(&alone));
+    // Where the losses are on the other side of it, its data is the other direction's.
+    let other = helped(&format!("[gateways.hub]\n{keys}\nsnoop.toward = \"lan\""));
+    assert_eq!(end(&other), end(&alone));
+}
+
+#[test]
+fn a_gateway_that_snoops_some_is_refused() {
+    for policies in [
+        r#"{ port = 10000, action = "snoop" }"#,
+        r#"{ port = 10001, action = "split" }, { action = "snoop" }"#,
+    ] {
+        let refused = through(policies, "end-to-end").unwrap_err().to_string();
+        assert!(refused.contains("bentpipe lab run"), "{refused}");
+        assert!(refused.contains("`policy.action"), "{refused}");
+    }
+    assert!(through(r#"{ action = "snoop" }"#, "early").is_ok());
+}

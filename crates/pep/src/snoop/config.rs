@@ -2,6 +2,7 @@
 
 use crate::Settings;
 use bentpipe_base::Bytes;
+use bentpipe_gateway_config as gateway_config;
 use core::time::Duration;
 
 /// A named set of rules and parameters.
@@ -132,6 +133,20 @@ impl Config {
             srtt: Duration::from_millis(100),
             rttvar: Duration::from_millis(250),
             min_timeout: Duration::from_millis(100),
+            ..Self::standard()
+        }
+    }
+
+    /// That of the agent in the gateway which `gateway` configures ([`gateway_config::Snoop`]), on real packets and simulated.
+    pub fn of_gateway(gateway: &gateway_config::Config) -> Self {
+        Self {
+            toward: match gateway.snoop.toward {
+                gateway_config::Toward::Leg(_) => Toward::Space,
+                gateway_config::Toward::Both => Toward::Both,
+            },
+            bytes: gateway.snoop.cache_of(&gateway.sat),
+            total: gateway.limits.snoop_cache,
+            flows: gateway.limits.snoop_flows,
             ..Self::standard()
         }
     }

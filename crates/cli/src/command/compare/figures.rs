@@ -21,6 +21,8 @@ pub(crate) struct Side {
     pub(crate) sender_s: Option<f64>,
     /// Until the last byte arrived.
     pub(crate) receiver_s: Option<f64>,
+    /// Segments that the scenario's gateways sent again, of all flows.
+    pub(crate) local: Option<u64>,
     /// Packets that queues dropped on its way, by link.
     pub(crate) drops: BTreeMap<String, u64>,
     /// Why the run is no result.
@@ -39,6 +41,8 @@ pub(crate) struct Summary {
     pub(crate) max_mbps: f64,
     /// Mean number of segments sent again.
     pub(crate) sent_again: f64,
+    /// Mean number of segments that gateways sent again, of all flows, where a gateway says so.
+    pub(crate) local: Option<f64>,
     /// Mean number of retransmission timeouts.
     pub(crate) timeouts: f64,
     /// Mean time until the sender knew that all had arrived, where every run has one.
@@ -92,9 +96,10 @@ impl Summary {
             min_mbps: goodputs().fold(f64::INFINITY, f64::min),
             max_mbps: goodputs().fold(0.0, f64::max),
             sent_again: mean(sides.iter().map(|side| side.sent_again as f64).sum()),
+            local: mean_of(&sides, |side| Some(side.local? as f64)),
             timeouts: mean(sides.iter().map(|side| side.timeouts as f64).sum()),
-            sender_s: mean_time(&sides, |side| side.sender_s),
-            receiver_s: mean_time(&sides, |side| side.receiver_s),
+            sender_s: mean_of(&sides, |side| side.sender_s),
+            receiver_s: mean_of(&sides, |side| side.receiver_s),
             drops: mean_drops(&sides),
             cwnd: sides.iter().map(|side| side.cwnd.clone()).collect(),
         }
@@ -111,9 +116,9 @@ impl Summary {
     }
 }
 
-/// `None` where a run has no such time.
-fn mean_time(sides: &[&Side], time: fn(&Side) -> Option<f64>) -> Option<f64> {
-    let sum: Option<f64> = sides.iter().map(|side| time(side)).sum();
+/// `None` where a run has no such figure.
+fn mean_of(sides: &[&Side], figure: fn(&Side) -> Option<f64>) -> Option<f64> {
+    let sum: Option<f64> = sides.iter().map(|side| figure(side)).sum();
     Some(sum? / sides.len() as f64)
 }
 

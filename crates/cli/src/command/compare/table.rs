@@ -13,6 +13,13 @@ pub(crate) fn render(rows: &[Row]) -> String {
         true => &["at sender s", "at receiver s"],
         false => &[],
     };
+    let gateways = rows
+        .iter()
+        .any(|row| row.lab.local.or(row.simulator.local).is_some());
+    let gateways: &[&str] = match gateways {
+        true => &["by gateways"],
+        false => &[],
+    };
     let header = [
         "case",
         "flow",
@@ -25,13 +32,13 @@ pub(crate) fn render(rows: &[Row]) -> String {
         "timeouts",
         "queue drops",
     ];
-    table.set_header(header.iter().chain(times));
+    table.set_header(header.iter().chain(times).chain(gateways));
     for row in rows {
         let (lab, simulator) = (&row.lab, &row.simulator);
         let percent =
             |share: Option<f64>| share.map_or("—".into(), |s| format!("{:.1}%", s * 100.0));
-        let both = |of: fn(&Summary) -> Option<f64>| {
-            let text = |time: Option<f64>| time.map_or("—".into(), |s| format!("{s:.3}"));
+        let both = |of: fn(&Summary) -> Option<f64>, digits: usize| {
+            let text = |it: Option<f64>| it.map_or("—".into(), |it| format!("{it:.digits$}"));
             format!("{} / {}", text(of(lab)), text(of(simulator)))
         };
         let cells = [
@@ -46,8 +53,18 @@ pub(crate) fn render(rows: &[Row]) -> String {
             format!("{:.1} / {:.1}", lab.timeouts, simulator.timeouts),
             drops(row),
         ];
-        let times = [both(|side| side.sender_s), both(|side| side.receiver_s)];
-        table.add_row(cells.into_iter().chain(times.into_iter().filter(|_| timed)));
+        let values = [
+            both(|side| side.sender_s, 3),
+            both(|side| side.receiver_s, 3),
+        ];
+        let again = [both(|side| side.local, 1)];
+        let values = values.into_iter().take(times.len());
+        table.add_row(
+            cells
+                .into_iter()
+                .chain(values)
+                .chain(again.into_iter().take(gateways.len())),
+        );
     }
     for column in table.column_iter_mut().skip(2) {
         column.set_cell_alignment(CellAlignment::Right);
