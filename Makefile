@@ -1,5 +1,5 @@
 # bentpipe. `make help` lists the targets; each installs what it misses first.
-.PHONY: help setup demo test lint bench-gateway bench-sim bench-saratoga programs soak miri deb deb-check fuzz clean
+.PHONY: help setup demo test lint bench-gateway bench-sim bench-saratoga bench-packet programs soak miri deb deb-check fuzz clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -36,6 +36,12 @@ bench-saratoga: ## files by Saratoga, iperf3 over UDP and TCP in turn; writes be
 	@scripts/cargo build --release --bin bentpipe
 	@scripts/as-root target/release/bentpipe bench saratoga --json bench/saratoga.json $(ARGS)
 
+bench-packet: ## our TCP over TUN, smoltcp's and the kernel's in turn, Snoop, the host half; writes bench/packet.json
+	@scripts/setup test
+	@scripts/cargo build --release --bin bentpipe
+	@scripts/cargo build --release -p bentpipe-bench --example smoltcp
+	@scripts/as-root target/release/bentpipe bench packet --json bench/packet.json $(ARGS)
+
 fuzz: ## arbitrary input to all that reads any; grows fuzz/corpus; ARGS=20: seconds each (default 60)
 	@scripts/setup build
 	@scripts/fuzz $(ARGS)
@@ -63,4 +69,4 @@ deb-check: ## try that package under a real systemd, in namespaces of its own
 clean: ## remove build output, reports, and what killed runs left in the kernel
 	@if [ -x target/release/bentpipe ]; then scripts/as-root target/release/bentpipe lab clean; fi
 	@scripts/cargo clean
-	@rm -rf web/node_modules demo-report bench/gateway.json bench/sim.json bench/saratoga.json
+	@rm -rf web/node_modules demo-report bench/gateway.json bench/sim.json bench/saratoga.json bench/packet.json

@@ -15,8 +15,8 @@ mod proxy;
 mod report;
 mod stage;
 mod subject;
-mod traffic;
-mod usage;
+pub(crate) mod traffic;
+pub(crate) mod usage;
 
 pub use error::BenchError;
 pub use figure::{Figure, figures};
@@ -46,6 +46,8 @@ pub struct Options {
     pub subjects: Vec<Subject>,
     /// Two pairs of short measurements: whether it works, not how fast.
     pub quick: bool,
+    /// Whether packets may stand for several segments on their way (GSO, GRO).
+    pub offloads: bool,
     /// Our program; `None` is the program that runs now.
     pub bentpipe: Option<PathBuf>,
     /// HAProxy's program.
@@ -61,6 +63,7 @@ impl Default for Options {
             figures: Vec::new(),
             subjects: Subject::usual(),
             quick: false,
+            offloads: true,
             bentpipe: None,
             haproxy: PathBuf::from("haproxy"),
             cancel: Arc::default(),
@@ -225,6 +228,7 @@ fn takes_part(stage: &Stage, step: Step) -> bool {
     match stage.subject() {
         Subject::HaproxySpliceAuto => matches!(step, Step::Bulk { .. }),
         Subject::BentpipeEarly => matches!(step, Step::Connects { .. }),
+        Subject::BentpipeSnoop => matches!(step, Step::Bulk { .. } | Step::RoundTrip),
         Subject::BentpipePastChains => !matches!(step, Step::Idle | Step::Crowd { .. }),
         _ => true,
     }

@@ -31,7 +31,8 @@ const fn contest(
 
 /// Every comparison. A held SYN waits for the far side's answer and
 /// passes through a queue, which HAProxy's does not: hence 0.95, and nothing with many at once. What the way past the
-/// chains costs is told of every figure.
+/// chains costs is told of every figure, and
+/// what Snoop costs beside plain forwarding.
 pub(super) const CONTESTS: &[Contest] = &[
     contest(
         Subject::Bentpipe,
@@ -76,6 +77,7 @@ pub(super) const CONTESTS: &[Contest] = &[
         Some(0.95),
     ),
     contest(Subject::BentpipePastChains, Subject::Bentpipe, &[""], None),
+    contest(Subject::BentpipeSnoop, Subject::Kernel, &[""], None),
 ];
 
 impl Contest {

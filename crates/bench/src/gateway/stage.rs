@@ -33,6 +33,9 @@ const MARK: u32 = 1;
 const CLOSED_PORT: &str =
     "table inet own { chain input { type filter hook input priority filter; tcp dport 22 drop; } }";
 
+/// The policy that has every connection snooped, and none split.
+const SNOOP: &str = "[[policy]]\naction = \"snoop\"\n";
+
 /// Three namespaces, two wires, and a proxy in the middle.
 #[derive(Debug)]
 pub(super) struct Stage {
@@ -122,6 +125,9 @@ impl Stage {
             ground::wire::<BenchError>(lan)?,
             ground::wire::<BenchError>(sat)?,
         ];
+        if !options.offloads {
+            wires.iter().try_for_each(Veth::disable_offloads)?;
+        }
         default_route(&client, GATEWAY_LAN)?;
         default_route(&server, GATEWAY_SAT)?;
         let ports = Ports::of(more_addresses(&client)?);
@@ -186,7 +192,11 @@ impl Stage {
             };
             proxy.check()?;
             let pid = proxy.pid();
-            if traffic::is_intercepted(&self.path(), pid)? {
+            let carries = match self.subject() {
+                Subject::BentpipeSnoop => traffic::is_queued,
+                _ => traffic::is_intercepted,
+            };
+            if carries(&self.path(), pid)? {
                 return Ok(());
             }
             self.cancel.sleep(Duration::from_millis(50))?;
@@ -254,6 +264,7 @@ impl Launch {
             Subject::HaproxySpliceAuto => Self::haproxy(haproxy::SPLICE_AUTO),
             Subject::Bentpipe | Subject::BentpipePastChains => bentpipe("end-to-end", congestion),
             Subject::BentpipeEarly => bentpipe("early", congestion),
+            Subject::BentpipeSnoop => bentpipe("end-to-end", congestion) + SNOOP,
         };
         let mut command = gateway.command(&self.program);
         if self.subject.is_ours() {

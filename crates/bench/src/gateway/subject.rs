@@ -16,22 +16,27 @@ pub enum Subject {
     /// Our gateway beside a rule that drops what is for a service of its own, so that packets go past the input and output
     /// chains by a queue. It takes part where it is asked for.
     BentpipePastChains,
+    /// Our gateway with `action = "snoop"` for every connection: none is split. It takes part where it is asked for, in bulk
+    /// and round trips.
+    BentpipeSnoop,
 }
 
 impl Subject {
     /// All, in the order of the table.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Kernel,
         Self::Haproxy,
         Self::HaproxySpliceAuto,
         Self::Bentpipe,
         Self::BentpipeEarly,
         Self::BentpipePastChains,
+        Self::BentpipeSnoop,
     ];
 
     /// Those of a run that asks for none.
     pub fn usual() -> Vec<Self> {
-        let usual = |subject: &Self| *subject != Self::BentpipePastChains;
+        let usual =
+            |subject: &Self| !matches!(subject, Self::BentpipePastChains | Self::BentpipeSnoop);
         Self::ALL.into_iter().filter(usual).collect()
     }
 
@@ -49,6 +54,7 @@ impl Subject {
             Self::Bentpipe => "bentpipe",
             Self::BentpipeEarly => "bentpipe-early",
             Self::BentpipePastChains => "bentpipe-past-chains",
+            Self::BentpipeSnoop => "bentpipe-snoop",
         }
     }
 
@@ -61,7 +67,7 @@ impl Subject {
     pub fn is_ours(self) -> bool {
         matches!(
             self,
-            Self::Bentpipe | Self::BentpipeEarly | Self::BentpipePastChains
+            Self::Bentpipe | Self::BentpipeEarly | Self::BentpipePastChains | Self::BentpipeSnoop
         )
     }
 }

@@ -11,13 +11,14 @@ mod connects;
 mod crowd;
 mod idle;
 mod round_trip;
-mod worker;
+pub(crate) mod worker;
 
 pub(super) use bulk::bulk;
 pub(super) use connects::{Ports, connects};
 pub(super) use crowd::crowd;
 pub(super) use idle::idle;
 pub(super) use round_trip::round_trip;
+pub(crate) use round_trip::{CONNECTIONS, round_trips};
 
 use super::usage;
 use bentpipe_os::netns::{Netns, NetnsError};
@@ -33,7 +34,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 /// Nothing here takes longer on a working path.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Which way the bytes of a bulk transfer go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +88,7 @@ pub enum TrafficError {
 }
 
 /// Names what was being done when a system call failed.
-trait Doing<T> {
+pub(crate) trait Doing<T> {
     fn doing(self, what: &'static str) -> Result<T, TrafficError>;
 }
 
@@ -102,11 +103,11 @@ impl<T> Doing<T> for io::Result<T> {
 
 /// The user's wish to stop.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Cancel(pub(super) Arc<AtomicBool>);
+pub(crate) struct Cancel(pub(crate) Arc<AtomicBool>);
 
 impl Cancel {
     /// Fails once the user asked to stop.
-    pub(super) fn check(&self) -> Result<(), TrafficError> {
+    pub(crate) fn check(&self) -> Result<(), TrafficError> {
         if self.0.load(Ordering::Relaxed) {
             return Err(TrafficError::Cancelled);
         }
@@ -114,7 +115,7 @@ impl Cancel {
     }
 
     /// Sleeps for `time`, or fails soon after the user asked to stop.
-    pub(super) fn sleep(&self, time: Duration) -> Result<(), TrafficError> {
+    pub(crate) fn sleep(&self, time: Duration) -> Result<(), TrafficError> {
         let end = Instant::now() + time;
         loop {
             self.check()?;
@@ -127,7 +128,7 @@ impl Cancel {
     }
 
     /// Waits until `done`, at most [`PATIENCE`]; `what` is what did not happen then.
-    fn until(
+    pub(crate) fn until(
         &self,
         what: impl Fn() -> String,
         mut done: impl FnMut() -> bool,
@@ -226,6 +227,21 @@ pub(super) fn is_intercepted(path: &Path<'_>, proxy: u32) -> Result<bool, Traffi
     drop(streams);
     server.stop()?;
     Ok(during >= before + 2)
+}
+
+/// Whether packets of connections that stand go through a queue whose reader is in the namespace of process `gateway`.
+pub(super) fn is_queued(path: &Path<'_>, gateway: u32) -> Result<bool, TrafficError> {
+    let queued = || usage::queued(gateway).doing("counting what the gateway's queues held");
+    let server = worker::Worker::start(worker::Duty::Echo, Some(path.listen()?), Vec::new())?;
+    let mut streams = path.connect(1, ping)?;
+    let before = queued()?;
+    for stream in &mut streams {
+        ping(stream).doing("exchanging a byte")?;
+    }
+    let after = queued()?;
+    drop(streams);
+    server.stop()?;
+    Ok(after >= before + 2)
 }
 
 /// One byte there and back.

@@ -43,7 +43,7 @@ impl MachineCpu {
 }
 
 /// Processors that this process, and so a proxy it starts, may use.
-pub(super) fn processors() -> usize {
+pub(crate) fn processors() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
 
@@ -84,10 +84,20 @@ pub(super) fn process_cpu(pid: u32) -> io::Result<Duration> {
 }
 
 /// Memory of `pid` in bytes: private pages, and its share of shared ones (PSS).
-pub(super) fn process_memory(pid: u32) -> io::Result<u64> {
+pub(crate) fn process_memory(pid: u32) -> io::Result<u64> {
     let path = format!("/proc/{pid}/smaps_rollup");
     let text = fs::read_to_string(&path)?;
     field_kib(&text, "Pss:").ok_or_else(|| unreadable(&path))
+}
+
+/// Packets that the queues of the network namespace of `pid` have held (NFQUEUE): the last number that each gave.
+pub(super) fn queued(pid: u32) -> io::Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/net/netfilter/nfnetlink_queue"))?;
+    let numbers = text.lines().filter_map(|line| {
+        let mut columns = line.split_whitespace();
+        columns.nth(7)?.parse::<u64>().ok()
+    });
+    Ok(numbers.sum())
 }
 
 /// Descriptors that `pid` holds.

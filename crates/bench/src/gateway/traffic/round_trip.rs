@@ -11,7 +11,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 /// Connections, one after another.
-const CONNECTIONS: u32 = 10;
+pub(crate) const CONNECTIONS: u32 = 10;
 
 /// The round trip in microseconds: the mean over ten connections of the median of each. All take
 /// `warm_up` and `window` together.
@@ -35,7 +35,10 @@ pub(in crate::gateway) fn round_trip(
 }
 
 /// The round trips that begin within `time`, at least one; in microseconds.
-fn round_trips(stream: &mut TcpStream, time: Duration) -> Result<Vec<f64>, TrafficError> {
+pub(crate) fn round_trips(
+    stream: &mut TcpStream,
+    time: Duration,
+) -> Result<Vec<f64>, TrafficError> {
     let start = Instant::now();
     let mut sent = start;
     let mut times = Vec::new();

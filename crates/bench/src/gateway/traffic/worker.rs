@@ -14,7 +14,7 @@ use std::thread::{self, JoinHandle};
 
 /// What a worker does with each of its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Duty {
+pub(crate) enum Duty {
     /// Sends back what comes.
     Echo,
     /// Discards what comes.
@@ -43,7 +43,7 @@ struct Gauges {
 
 /// The thread, from outside. Dropping it ends the thread and closes its connections.
 #[derive(Debug)]
-pub(super) struct Worker {
+pub(crate) struct Worker {
     gauges: Arc<Gauges>,
     stop: OwnedFd,
     thread: Option<JoinHandle<io::Result<()>>>,
@@ -51,7 +51,7 @@ pub(super) struct Worker {
 
 impl Worker {
     /// Starts a worker that serves `streams`, and all that come to `listener`.
-    pub(super) fn start(
+    pub(crate) fn start(
         duty: Duty,
         listener: Option<OwnedFd>,
         streams: Vec<OwnedFd>,
@@ -74,17 +74,17 @@ impl Worker {
     }
 
     /// Connections open at this moment.
-    pub(super) fn open(&self) -> usize {
+    pub(crate) fn open(&self) -> usize {
         self.gauges.open.load(Ordering::Relaxed)
     }
 
     /// Bytes received so far.
-    pub(super) fn received(&self) -> u64 {
+    pub(crate) fn received(&self) -> u64 {
         self.gauges.received.load(Ordering::Relaxed)
     }
 
     /// Bytes received so far of each connection that ever came, in that order.
-    pub(super) fn each(&self) -> Vec<u64> {
+    pub(crate) fn each(&self) -> Vec<u64> {
         let each = self
             .gauges
             .each
@@ -96,7 +96,7 @@ impl Worker {
     }
 
     /// Ends the thread, closes its connections, and says whether it failed before.
-    pub(super) fn stop(mut self) -> Result<(), TrafficError> {
+    pub(crate) fn stop(mut self) -> Result<(), TrafficError> {
         self.end().doing("serving an endpoint")
     }
 
