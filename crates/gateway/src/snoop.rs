@@ -3,13 +3,13 @@
 //! The kernel forwards their packets as it always does, but for a stop in a queue at the end of the forward hook, where
 //! [`Snoop`] sees each of them. It lets them go on, keeps a copy of data on its way to the link that loses packets, and
 //! holds back the duplicate acknowledgements that would tell the sender of a loss that it repairs itself. Copies that it
-//! sends again go out as packets of this machine, by the routing table. When this process ends, when the queue is full, and
+//! sends again go out as packets of this machine, by the interface by which the first went. When this process ends, when the queue is full, and
 //! when the agent has no room, packets go on as without it.
 
 use bentpipe_base::{Bytes, Machine, Output};
 use bentpipe_gateway_config::{Config, LegId};
 use bentpipe_interception::{Marks, SNOOP_PRIORITY};
-use bentpipe_os::nfqueue::{Queues, Verdict};
+use bentpipe_os::nfqueue::{Queues, Verdict, Waiting};
 use bentpipe_os::nft::{HoldTable, Holding, Hook, TableFamily};
 use bentpipe_pep::snoop::{self, Snoop};
 use bentpipe_pep::{Packet, SegmentView, Side};
@@ -117,7 +117,7 @@ impl Snooper {
         while self.queues.receive()? > 0 {
             while let Some(waiting) = self.queues.next_packet() {
                 let (queue, id) = (waiting.queue, waiting.id);
-                let held = Held::new(queue, id, waiting.packet);
+                let held = Held::new(waiting);
                 let from = self
                     .side(DESTINATIONS[usize::from(queue) % DESTINATIONS.len()])
                     .opposite();
@@ -152,7 +152,7 @@ impl Snooper {
         }
         // What was let go before goes before: the agent tells a loss by the order in which it sent.
         let _ = self.queues.tell();
-        if self.raw.send(&held.bytes).is_err() {
+        if self.raw.send(&held.bytes, held.leaves_by).is_err() {
             // Lost as on the link: the next timer, or the sender, helps.
             self.counters.snoop_unsent.one();
         }
@@ -180,6 +180,8 @@ struct Held(Rc<Inner>);
 struct Inner {
     queue: u16,
     id: u32,
+    /// The interface by which the kernel forwards it.
+    leaves_by: u32,
     /// It has no verdict yet.
     waits: Cell<bool>,
     bytes: Box<[u8]>,
@@ -188,13 +190,14 @@ struct Inner {
 }
 
 impl Held {
-    fn new(queue: u16, id: u32, bytes: &[u8]) -> Self {
+    fn new(waiting: Waiting<'_>) -> Self {
         Self(Rc::new(Inner {
-            queue,
-            id,
+            queue: waiting.queue,
+            id: waiting.id,
+            leaves_by: waiting.leaves_by,
             waits: Cell::new(true),
-            bytes: bytes.into(),
-            packet: bentpipe_wire::Packet::parse(bytes, Checksums::Verify).ok(),
+            bytes: waiting.packet.into(),
+            packet: bentpipe_wire::Packet::parse(waiting.packet, Checksums::Verify).ok(),
         }))
     }
 }

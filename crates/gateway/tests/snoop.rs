@@ -8,6 +8,7 @@
 
 mod support;
 
+use bentpipe_os::netlink::{Veth, VethEnd};
 use bentpipe_os::netns::Netns;
 use bentpipe_os::{need, nft};
 use bentpipe_sockets::tcp;
@@ -180,4 +181,55 @@ fn beyond_the_limit_connections_pass_unsnooped() {
         gateway.meter.read()
     );
     assert_eq!(gateway.meter.read().connected, 0);
+}
+
+/// Rules of routing that look at where a packet comes from do not see it for a copy, which is this machine's own.
+#[test]
+fn copies_leave_as_the_connection_does() {
+    need!(Root, Nft, Tproxy);
+    for ip in Ip::BOTH {
+        let stage = stage();
+        lose(&stage.server);
+        let near = VethEnd {
+            netns: &stage.gateway,
+            name: "other0",
+        };
+        let far = VethEnd {
+            netns: &stage.server,
+            name: "other0",
+        };
+        let other = Veth::create(near, far).unwrap();
+        other.set_up().unwrap();
+        // The machine's own packets to the server leave by another uplink; what comes from `sat0`, by `lan0`.
+        let (family, bits) = match ip {
+            Ip::V4 => ("-4", 32),
+            Ip::V6 => ("-6", 128),
+        };
+        let server = ip.server();
+        for command in [
+            format!("{family} rule add iif sat0 lookup 100"),
+            format!("{family} route add {server}/{bits} dev lan0 table 100"),
+            format!("{family} route add {server}/{bits} dev other0"),
+        ] {
+            let words = command.split(' ');
+            let ip = stage.gateway.command("ip").args(words).status().unwrap();
+            assert!(ip.success(), "{command}");
+        }
+        let counting = "table inet other { counter left {}\n chain out { type filter hook postrouting priority 300; \
+                        oifname \"other0\" meta l4proto tcp counter name left\n}\n}";
+        stage.gateway.run(|| nft::apply(counting).unwrap()).unwrap();
+        let gateway = stage.split_with(&format!("{SNOOP}\n[snoop]\ntoward = \"lan\""));
+        let listener = stage.listen(ip);
+        let client = stage.connect(listener.address());
+        let server = listener.accept();
+        let sent_again = u64::from(carry(client, server));
+        let lost = lost(&stage.server);
+        assert!(sent_again * 2 < lost, "{sent_again} of {lost}");
+        assert!(gateway.meter.read().snoop_retransmitted > 0);
+        let left = stage.gateway.run(|| {
+            let mut tally = nft::Tally::open().unwrap();
+            tally.read(nft::TableFamily::Inet, "other").unwrap()[0].packets
+        });
+        assert_eq!(left.unwrap(), 0, "{ip:?}");
+    }
 }

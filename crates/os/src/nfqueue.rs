@@ -24,6 +24,7 @@ const CONFIG: u16 = 3 << 8 | 2;
 const VERDICTS: u16 = 3 << 8 | 3;
 /// Attributes of a packet.
 const PACKET_HEADER: u16 = 1;
+const LEAVES_BY: u16 = 6;
 const PAYLOAD: u16 = 10;
 /// Attributes of a verdict.
 const VERDICT_HEADER: u16 = 2;
@@ -80,6 +81,8 @@ pub struct Waiting<'a> {
     pub queue: u16,
     /// The packet's id in that queue.
     pub id: u32,
+    /// The index of the interface by which it is to leave; 0 where that is not decided yet.
+    pub leaves_by: u32,
     /// The packet from its IP header on; at most its first 512 bytes, unless the queue was opened for all of it.
     pub packet: &'a [u8],
 }
@@ -370,12 +373,13 @@ fn is_packet(bytes: &[u8]) -> bool {
 pub(crate) fn waiting(bytes: &[u8], first: u16) -> Option<Waiting<'_>> {
     let (_, body, _) = message(bytes)?;
     let queue = u16::from_be_bytes(body.get(2..GENERAL)?.try_into().ok()?);
-    let (mut id, mut packet) = (None, &[][..]);
+    let (mut id, mut leaves_by, mut packet) = (None, 0, &[][..]);
     for (kind, value) in attributes(body.get(GENERAL..)?) {
         match kind {
             PACKET_HEADER => {
                 id = Some(u32::from_be_bytes(value.get(..4)?.try_into().ok()?));
             }
+            LEAVES_BY => leaves_by = u32::from_be_bytes(value.try_into().ok()?),
             PAYLOAD => packet = value,
             _ => {}
         }
@@ -383,6 +387,7 @@ pub(crate) fn waiting(bytes: &[u8], first: u16) -> Option<Waiting<'_>> {
     Some(Waiting {
         queue: queue.checked_sub(first)?,
         id: id?,
+        leaves_by,
         packet,
     })
 }
@@ -438,11 +443,13 @@ mod tests {
         let mut bytes = Vec::new();
         netfilter::put(&mut bytes, (PACKET, 0), (2, 7), |bytes| {
             put(bytes, PACKET_HEADER, &[0, 0, 0, 9, 8, 0, 0]);
+            put(bytes, LEAVES_BY, &[0, 0, 0, 5]);
             put(bytes, PAYLOAD, b"IP");
         });
         let expected = Waiting {
             queue: 1,
             id: 9,
+            leaves_by: 5,
             packet: b"IP",
         };
         assert!(is_packet(&bytes));

@@ -1,20 +1,56 @@
 //! Sends whole IP packets that somebody else has made: raw(7).
 
+use crate::socket::set_raw;
 use rustix::net::{
     AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, sendto, socket_with,
 };
+use std::cell::Cell;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::OwnedFd;
 
-/// Sockets of the calling thread's namespace (CAP_NET_RAW). Packets go the way of the routing table, through the output and
-/// postrouting hooks, with the addresses that they have; the kernel fills in the checksum of an IPv4 header.
+/// Sockets of the calling thread's namespace (CAP_NET_RAW). Packets go by the interface that is named, to the next hop that the
+/// routing table has there, through the output and postrouting hooks, with the addresses that they have; the kernel fills
+/// in the checksum of an IPv4 header.
 #[derive(Debug)]
 pub struct RawIp {
-    v4: OwnedFd,
+    v4: Bound,
     /// None where there is no IPv6.
-    v6: Option<OwnedFd>,
+    v6: Option<Bound>,
 }
+
+/// A socket, and the index of the interface to which it is bound; 0: to none.
+#[derive(Debug)]
+struct Bound {
+    socket: OwnedFd,
+    to: Cell<u32>,
+}
+
+impl Bound {
+    fn new(socket: OwnedFd) -> Self {
+        Self {
+            socket,
+            to: Cell::new(0),
+        }
+    }
+
+    /// Binds it to `interface` (SO_BINDTOIFINDEX, Linux 5.0), if it is not.
+    fn bind(&self, interface: u32) -> io::Result<()> {
+        if self.to.get() != interface {
+            set_raw(
+                &self.socket,
+                libc::SOL_SOCKET,
+                SO_BINDTOIFINDEX,
+                &interface.to_ne_bytes(),
+            )?;
+            self.to.set(interface);
+        }
+        Ok(())
+    }
+}
+
+/// Which libc does not have (asm-generic/socket.h).
+const SO_BINDTOIFINDEX: i32 = 62;
 
 impl RawIp {
     /// Opens the sockets.
@@ -33,16 +69,16 @@ impl RawIp {
             Err(error) => return Err(error.into()),
         };
         Ok(Self {
-            v4: open(AddressFamily::INET)?,
-            v6,
+            v4: Bound::new(open(AddressFamily::INET)?),
+            v6: v6.map(Bound::new),
         })
     }
 
-    /// Sends `packet`, which begins with its IP header.
+    /// Sends `packet`, which begins with its IP header, by the interface with index `interface`.
     ///
     /// # Errors
-    /// What is no IP packet; no route; a full queue.
-    pub fn send(&self, packet: &[u8]) -> io::Result<()> {
+    /// What is no IP packet; an interface that is gone; no route; a full queue.
+    pub fn send(&self, packet: &[u8], interface: u32) -> io::Result<()> {
         let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
         let (socket, to): (_, SocketAddr) = match packet.first().map(|first| first >> 4) {
             Some(4) => {
@@ -62,7 +98,8 @@ impl RawIp {
             }
             _ => return Err(invalid()),
         };
-        sendto(socket, packet, SendFlags::empty(), &to)?;
+        socket.bind(interface)?;
+        sendto(&socket.socket, packet, SendFlags::empty(), &to)?;
         Ok(())
     }
 }
