@@ -358,8 +358,9 @@ fn a_sweep_from_another_pid_namespace_takes_nothing_from_the_living() {
     };
     let before = rules();
     assert!(before[0].contains("fwmark"), "{before:?}");
-    // With folders of its own: what others have in theirs is not ours to try this on.
-    let script = "mount -t tmpfs none /run && mount -t tmpfs none /tmp && exec \"$0\" sweep_process --exact --nocapture";
+    // With folders of its own: what others have in theirs is not ours to try this on. This program may lie in one of those.
+    let script = "exec 9<\"$0\" && mount -t tmpfs none /run && mount -t tmpfs none /tmp && \
+                  exec /proc/self/fd/9 sweep_process --exact --nocapture";
     let sweep = || {
         let mut unshare = stage.gateway.command("unshare");
         unshare.args(["--pid", "--fork", "--mount", "--mount-proc", "sh", "-c"]);
