@@ -16,6 +16,8 @@ pub mod protocol {
     pub const UDP: u8 = 17;
     /// ICMP for IPv6.
     pub const ICMPV6: u8 = 58;
+    /// TCP under compressed headers of SCPS-TP.
+    pub const SCPS_TP: u8 = 105;
 }
 
 /// The network header.

@@ -8,7 +8,7 @@
 //!
 //! Lengths, checksums and the layout of TCP options are not part of a packet: they follow from the
 //! rest when it is emitted. Sources: RFC 791, 8200, 9293, 7323, 2018, 768, 792, 4443, 1071;
-//! virtio 1.2, section 5.1.6.
+//! virtio 1.2, section 5.1.6; CCSDS 714.0-B-2 ([`scps`]).
 #![forbid(unsafe_code)]
 
 mod bytes;
@@ -21,6 +21,7 @@ mod packet;
 mod payload;
 pub mod pcapng;
 pub mod saratoga;
+pub mod scps;
 mod segment;
 mod tcp;
 mod udp;

@@ -78,7 +78,7 @@ impl TcpOptions {
     }
 
     /// The options of a header, timestamps apart.
-    pub(super) fn parse(
+    pub(crate) fn parse(
         mut bytes: &[u8],
     ) -> Result<(Option<Timestamps>, Option<Box<Self>>), Error> {
         let (mut timestamps, mut options) = (None, Self::default());
@@ -330,6 +330,9 @@ impl PartialEq for SackBlocks {
 impl Eq for SackBlocks {}
 
 impl RawOptions {
+    /// The most bytes that a header holds.
+    pub const MOST: usize = MOST;
+
     /// Options one after the other; `None` when there are none, when they do not fit 40 bytes or
     /// are not well-formed, or when they hold padding.
     pub fn new(bytes: &[u8]) -> Option<Self> {
@@ -353,10 +356,15 @@ impl RawOptions {
         &self.bytes[..usize::from(self.len)]
     }
 
+    /// The options in their order, each with its kind and length.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = self.as_slice();
+        std::iter::from_fn(move || next(&mut rest).ok()?)
+    }
+
     /// The kinds of the options, in their order.
     pub fn kinds(&self) -> impl Iterator<Item = u8> {
-        let mut rest = self.as_slice();
-        std::iter::from_fn(move || next(&mut rest).ok()?.map(|option| option[0]))
+        self.iter().map(|option| option[0])
     }
 }
 
