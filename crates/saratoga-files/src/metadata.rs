@@ -1,30 +1,25 @@
 //! Makes the METADATA by which a client announces what it sends.
 
-use crate::Error;
 use crate::checksum::Algorithm;
 use crate::source::known_size;
 use crate::tree::{mode, posix_times};
+use crate::{Error, LocalFile};
 use bentpipe_wire::saratoga::{Entry, EntryKind, Kind, Metadata, Time, Width};
-use rustix::fs::OFlags;
 use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
 
 /// The widest descriptor that this side uses.
 pub const WIDEST: Width = Width::Bits64;
 
-/// The METADATA of the file at `local`, that file, and what it was when it was opened.
+/// The METADATA of the file `local`, that file, and what it was when it was opened.
 pub fn announce(
-    local: &Path,
+    local: &LocalFile,
     remote: &str,
     id: u32,
     algorithm: Algorithm,
 ) -> Result<(Metadata, File, std::fs::Metadata), Error> {
-    let name = local.display().to_string();
+    let name = local.path().display().to_string();
     let read = || {
-        // A pipe must not hold us up.
-        let flags = OFlags::NONBLOCK.bits().cast_signed();
-        let file = File::options().read(true).custom_flags(flags).open(local)?;
+        let file = local.open()?;
         let was = file.metadata()?;
         if was.is_dir() {
             return Err(std::io::ErrorKind::IsADirectory.into());

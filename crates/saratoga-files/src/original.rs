@@ -5,18 +5,17 @@
 //! peer has verified, and nobody has it open for writing. If any of this is in doubt the file stays, and the error says
 //! why.
 
-use crate::Error;
 use crate::checksum::Algorithm;
+use crate::{Error, LocalFile};
 use bentpipe_os::lease::ReadLease;
 use bentpipe_wire::saratoga::Checksum;
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, RenameFlags};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 /// See the file's head.
 #[derive(Debug)]
@@ -67,23 +66,15 @@ impl Original {
         Ok(original)
     }
 
-    /// `file`, which was opened at `local`.
-    pub fn at(local: &Path, file: File, was: Metadata) -> Result<Self, Error> {
-        let path = local.display().to_string();
-        let (folder, name) = match (local.parent(), local.file_name()) {
-            (Some(folder), Some(name)) if folder == Path::new("") => (Path::new("."), name),
-            (Some(folder), Some(name)) => (folder, name),
-            _ => {
-                return Err(Error::Kept {
-                    path,
-                    why: "has no name",
-                });
-            }
+    /// `file`, as which `local` was opened.
+    pub fn at(local: &LocalFile, file: File, was: Metadata) -> Result<Self, Error> {
+        let path = local.path().display().to_string();
+        let place = local.place();
+        let place = place.map_err(|error| Error::file("open the directory of", &*path)(error))?;
+        let Some((folder, name)) = place else {
+            let why = "has no name";
+            return Err(Error::Kept { path, why });
         };
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = rustix::fs::open(folder, flags, Mode::empty());
-        let folder =
-            folder.map_err(|errno| Error::file("open the directory of", &*path)(errno.into()))?;
         let original = Self::new(folder, name, file, was, &path)?;
         match original.is_at(name) {
             true => Ok(original),
@@ -194,7 +185,7 @@ mod tests {
         fs::write(&path, "what was sent").unwrap();
         let file = File::open(&path).unwrap();
         let was = file.metadata().unwrap();
-        let original = Original::at(&path, file, was).unwrap();
+        let original = Original::at(&LocalFile::named(path.clone()), file, was).unwrap();
         (folder, path, original)
     }
 
@@ -280,7 +271,7 @@ mod tests {
         let all = || {
             let file = File::open(&path).unwrap();
             let was = file.metadata().unwrap();
-            Original::at(&path, file, was)
+            Original::at(&LocalFile::named(path.clone()), file, was)
         };
         let before = all().unwrap();
         let as_nobody = || {
@@ -316,7 +307,9 @@ mod tests {
         std::os::unix::fs::symlink(&path, &link).unwrap();
         let file = File::open(&link).unwrap();
         let was = file.metadata().unwrap();
-        let refused = Original::at(&link, file, was).unwrap_err().to_string();
+        let refused = Original::at(&LocalFile::named(link.clone()), file, was)
+            .unwrap_err()
+            .to_string();
         assert!(refused.contains("is a symbolic link"), "{refused}");
         assert!(path.exists() && link.exists());
     }

@@ -11,8 +11,8 @@ use bentpipe_saratoga::sender::Failure;
 use bentpipe_saratoga::{Inquiry, Receiver, Sender, refusal};
 use bentpipe_saratoga_files::checksum::Algorithm;
 use bentpipe_saratoga_files::{
-    Incoming, Original, Outgoing, Part, Sink, Source, Stdout, Task, WIDEST, announce, path, spawn,
-    stream,
+    Incoming, LocalFile, Original, Outgoing, Part, Sink, Source, Stdout, Task, WIDEST, announce,
+    path, spawn, stream,
 };
 use bentpipe_sockets::timer;
 use bentpipe_sockets::udp::Udp;
@@ -20,7 +20,6 @@ use bentpipe_wire::saratoga::{Capabilities, Code, Frame, Request, RequestKind, W
 use core::time::Duration;
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use crate::job::{Job, Progress, Report, Target};
@@ -570,7 +569,7 @@ fn spool() -> Result<File, Error> {
         .map_err(|errno| Error::file("make a file in", folder.display().to_string())(errno.into()))
 }
 
-fn duplicate(file: &File, local: &Path) -> Result<File, Error> {
-    let name = local.display().to_string();
+fn duplicate(file: &File, local: &LocalFile) -> Result<File, Error> {
+    let name = local.path().display().to_string();
     file.try_clone().map_err(Error::file("read", name))
 }

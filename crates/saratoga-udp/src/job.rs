@@ -1,9 +1,8 @@
 //! The jobs that a client is given, their reports, and their progress.
 
 use crate::Error;
-use bentpipe_saratoga_files::Tree;
+use bentpipe_saratoga_files::{LocalFile, Tree};
 use bentpipe_wire::saratoga::RequestKind;
-use std::path::PathBuf;
 
 /// One thing to do.
 #[derive(Clone, Debug)]
@@ -22,7 +21,7 @@ pub enum Job {
     /// Sends a file to `remote`; with `give` it is deleted here afterwards.
     Put {
         /// What; `None`: standard input, as a stream.
-        local: Option<PathBuf>,
+        local: Option<LocalFile>,
         /// The path at the server.
         remote: String,
         /// Whether to delete it.

@@ -27,7 +27,9 @@ mod session;
 mod session_id;
 
 pub use authenticate::Key;
-pub use bentpipe_saratoga_files::{Error, Tree, checksum, is_of_a_part, path, posix_times};
+pub use bentpipe_saratoga_files::{
+    Error, LocalFile, LocalFolder, Tree, checksum, is_of_a_part, path, posix_times,
+};
 pub use client::Client;
 pub use endpoint::{Endpoint, Link};
 pub use serve::Server;

@@ -21,8 +21,8 @@ pub(crate) fn of(job: &Job, server: SocketAddr, fresh: u32, echoed: bool) -> u32
         } => format!("get {path}"),
         Job::Get { .. } => "get".to_owned(),
         Job::Put {
-            local: Some(path), ..
-        } => format!("put {}", path.display()),
+            local: Some(file), ..
+        } => format!("put {}", file.path().display()),
         Job::Put { .. } => "put".to_owned(),
         Job::List { .. } => "list".to_owned(),
         Job::Delete { .. } => "delete".to_owned(),
@@ -64,12 +64,13 @@ fn machine() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bentpipe_saratoga_files::LocalFile;
 
     #[test]
     fn no_session_has_the_id_of_the_time_before_and_a_put_is_known_again() {
         let server = "10.0.0.1:7542".parse().unwrap();
         let put = |path: &str| Job::Put {
-            local: Some(path.into()),
+            local: Some(LocalFile::named(path.into())),
             remote: path.to_owned(),
             give: true,
             size: None,

@@ -5,7 +5,7 @@ mod support;
 
 use bentpipe_base::Rate;
 use bentpipe_saratoga_udp::checksum::Algorithm;
-use bentpipe_saratoga_udp::{Client, Error, Link, Tree, client, serve};
+use bentpipe_saratoga_udp::{Client, Error, Link, LocalFolder, Tree, client, serve};
 use bentpipe_wire::saratoga::Code;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -64,6 +64,43 @@ fn what_is_given_is_there_though_its_part_was_taken_away() {
     assert_eq!(code(report.result), Code::UNSPECIFIED);
     assert_eq!(std::fs::read(local).unwrap(), content(3_000_000));
     assert!(!served.file("a").exists());
+}
+
+/// Who may write to a directory that is given has nothing sent, or deleted, that lies elsewhere.
+#[test]
+fn links_that_are_put_into_a_tree_while_it_is_given_lead_nowhere() {
+    let served = Served::new(config());
+    let root = tempfile::tempdir().unwrap();
+    let (tree, outside) = (root.path().join("tree"), root.path().join("outside"));
+    for folder in [&tree, &outside] {
+        std::fs::create_dir_all(folder.join("sub")).unwrap();
+        std::fs::write(folder.join("sub/below"), content(2000)).unwrap();
+    }
+    std::fs::write(tree.join("file"), content(2000)).unwrap();
+    let found = LocalFolder::open(&tree).unwrap();
+    // They were found; then their turn comes.
+    std::fs::rename(tree.join("sub"), tree.join("gone")).unwrap();
+    std::os::unix::fs::symlink(outside.join("sub"), tree.join("sub")).unwrap();
+    std::fs::remove_file(tree.join("file")).unwrap();
+    std::os::unix::fs::symlink(outside.join("sub/below"), tree.join("file")).unwrap();
+    for (below, give) in [("sub/below", true), ("file", true), ("file", false)] {
+        let job = client::Job::Put {
+            local: Some(found.file(below.into())),
+            remote: below.to_owned(),
+            give,
+            size: None,
+        };
+        let refused = run(&served, job).unwrap_err().to_string();
+        assert!(
+            refused.contains("a symbolic link has taken its place"),
+            "{refused}"
+        );
+        assert!(!served.file(below).exists());
+        assert_eq!(
+            std::fs::read(outside.join("sub/below")).unwrap(),
+            content(2000)
+        );
+    }
 }
 
 /// A transfer that was stopped goes on with what it has, and a server that was stopped is no

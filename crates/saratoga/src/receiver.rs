@@ -271,9 +271,10 @@ impl Receiver {
 
     /// Whether `data` may be of the content that is all here.
     fn is_known(&self, data: &Data) -> bool {
-        let (end, size) = (data.offset + u128::from(data.len), self.size);
-        let fits = size.is_some_and(|size| end <= size.into() && (!data.end || end == size.into()));
-        fits && self.fits(data).is_ok()
+        let (Some(end), Some(size)) = (data.payload_end(), self.size.map(u128::from)) else {
+            return false;
+        };
+        end <= size && (!data.end || end == size) && self.fits(data).is_ok()
     }
 
     /// DATA arrives: as [`Machine::input`], but tells at once whether its payload is to be stored, at
@@ -313,9 +314,8 @@ impl Receiver {
     /// Whether the payload is to be stored; refuses what cannot be of this content.
     fn data(&mut self, data: &Data, now: Instant) -> Result<bool, Code> {
         self.fits(data)?;
-        let offset = u64::try_from(data.offset);
-        let end = offset.ok().and_then(|at| at.checked_add(data.len.into()));
-        let (Ok(offset), Some(end)) = (offset, end) else {
+        let end = data.payload_end().and_then(|end| u64::try_from(end).ok());
+        let (Ok(offset), Some(end)) = (u64::try_from(data.offset), end) else {
             return Err(Code::TOO_LONG);
         };
         if self.metadata.is_none() {

@@ -505,3 +505,38 @@ fn unconfirmed(first: &Checksum, checksum: &Checksum, mode: Option<u16>) {
     receiver.input((), Frame::Status(status(0, 0, &[])), at(5));
     assert_eq!(events(&mut receiver), [Event::Done]);
 }
+
+#[test]
+fn offsets_that_nothing_can_have_are_of_no_content() {
+    for size in [0, SIZE] {
+        for offset in [
+            u128::MAX,
+            u128::MAX - 1,
+            u64::MAX.into(),
+            (u64::MAX - 1).into(),
+        ] {
+            let wild = Data {
+                width: Width::Bits128,
+                offset,
+                ..data(0, 1444)
+            };
+            let mut announced = metadata(size, Kind::File);
+            announced.width = Width::Bits128;
+            let mut receiver = Receiver::new(receiving(), at(0));
+            receiver.input((), Frame::Metadata(announced), at(0));
+            let mut whole = data(0, size as u32);
+            whole.width = Width::Bits128;
+            receiver.input((), Frame::Data(whole), at(1));
+            // All is here, and is being verified; then it is verified.
+            assert!(!receiver.input_data(&wild, at(2)));
+            receiver.verified(at(3));
+            assert!(!receiver.input_data(&wild, at(4)));
+            assert!(events(&mut receiver).contains(&Event::Complete));
+            // Nothing is here yet: the session ends with a word.
+            let mut receiver = Receiver::new(receiving(), at(0));
+            assert!(!receiver.input_data(&wild, at(1)));
+            let failed = Event::Failed(Failure::Own(Code::TOO_LONG));
+            assert_eq!(events(&mut receiver), [failed]);
+        }
+    }
+}

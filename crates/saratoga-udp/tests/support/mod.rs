@@ -9,7 +9,7 @@ use bentpipe_saratoga::HoleEnd;
 use bentpipe_saratoga::sender::{Congestion, Failure};
 use bentpipe_saratoga_udp::checksum::Algorithm;
 use bentpipe_saratoga_udp::client::{self, Job, Report, Target};
-use bentpipe_saratoga_udp::{Client, Error, Link, Server, Tree, serve};
+use bentpipe_saratoga_udp::{Client, Error, Link, LocalFile, Server, Tree, serve};
 use bentpipe_wire::saratoga::Code;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -182,7 +182,7 @@ pub(crate) fn give(local: &Path, remote: &str) -> Job {
 
 pub(crate) fn bring(local: &Path, remote: &str, give: bool) -> Job {
     Job::Put {
-        local: Some(local.to_owned()),
+        local: Some(LocalFile::named(local.to_owned())),
         remote: remote.to_owned(),
         give,
         size: None,

@@ -39,6 +39,12 @@ impl Timestamp {
 impl Data {
     const WHAT: &'static str = "the DATA";
 
+    /// Where the payload ends; `None` beyond all that Saratoga can name, which only who lies sends.
+    #[inline]
+    pub fn payload_end(&self) -> Option<u128> {
+        self.offset.checked_add(self.len.into())
+    }
+
     /// Reads a datagram that is DATA, and its payload; `None` for every other and for what is malformed,
     /// of which [`super::Frame::parse`] tells more. Nearly all datagrams are DATA: this is the short way.
     #[inline]

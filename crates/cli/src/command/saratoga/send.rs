@@ -7,7 +7,8 @@ use anyhow::anyhow;
 use bentpipe_base::Rate;
 use bentpipe_saratoga_udp::client::Job;
 use bentpipe_saratoga_udp::path::{joined, normal};
-use bentpipe_saratoga_udp::{beacon, is_of_a_part};
+use bentpipe_saratoga_udp::{LocalFile, LocalFolder, beacon, is_of_a_part};
+use rustix::fs::FileType;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -108,21 +109,29 @@ fn to_put(args: &Put, give: bool) -> anyhow::Result<(Vec<Job>, Outcome)> {
                     "`{file}` is a directory: -r sends all that is in it"
                 ));
             }
-            (false, _) => found.files.push((file.clone(), name)),
+            (false, _) => found.files.push((LocalFile::named(file.clone()), name)),
         }
     }
-    found.files.sort();
-    found.files.dedup();
+    let mut files: Vec<_> = found
+        .files
+        .into_iter()
+        .map(|(file, name)| (file.path(), name, file))
+        .collect();
+    files.sort_by(|one, other| (&one.0, &one.1).cmp(&(&other.0, &other.1)));
+    files.dedup_by(|one, other| (&one.0, &one.1) == (&other.0, &other.1));
     let mut places = BTreeMap::new();
-    for (local, name) in found.files {
-        if let Some(other) = places.insert(name.clone(), local.clone()) {
-            let (other, local) = (other.display(), local.display());
+    for (path, name, local) in files {
+        if let Some(other) = places.insert(name.clone(), path.clone()) {
+            let (other, path) = (other.display(), path.display());
             return Err(anyhow!(
-                "`{other}` and `{local}` would both be `{name}` there: send them to different directories"
+                "`{other}` and `{path}` would both be `{name}` there: send them to different directories"
             ));
         }
         jobs.push(Job::Put {
-            size: std::fs::metadata(&local).ok().map(|about| about.len()),
+            size: std::fs::symlink_metadata(&path)
+                .ok()
+                .filter(std::fs::Metadata::is_file)
+                .map(|about| about.len()),
             local: Some(local),
             remote: joined(&to, &name),
             give,
@@ -160,51 +169,58 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Files, each with its name at the server, and what has none.
 #[derive(Default)]
 struct Found {
-    files: Vec<(PathBuf, String)>,
+    files: Vec<(LocalFile, String)>,
     outcome: Outcome,
 }
 
 impl Found {
-    /// All files in and below `folder`, which is called `name` at the server.
-    fn walk(&mut self, folder: &Path, name: &str) {
-        let mut folders = vec![(folder.to_owned(), name.to_owned())];
-        while let Some((folder, name)) = folders.pop() {
-            if let Err(error) = self.look(&folder, &name, &mut folders) {
+    /// All files in and below the directory at `path`, which is called `name` at the server.
+    fn walk(&mut self, path: &Path, name: &str) {
+        let top = match LocalFolder::open(path) {
+            Ok(top) => top,
+            Err(error) => return self.not_listed(path, &error),
+        };
+        let mut folders = vec![(PathBuf::new(), name.to_owned())];
+        while let Some((below, name)) = folders.pop() {
+            if let Err(error) = self.look(&top, &below, &name, &mut folders) {
                 // Other directories are sent all the same.
-                self.left_out(&folder, &format!("it cannot be listed ({error})"));
+                self.not_listed(&top.file(below).path(), &error);
             }
         }
     }
 
-    /// All files in `folder`; directories are left for later.
+    /// All files in the directory `below` `top`; directories are left for later.
     fn look(
         &mut self,
-        folder: &Path,
+        top: &LocalFolder,
+        below: &Path,
         name: &str,
         folders: &mut Vec<(PathBuf, String)>,
     ) -> io::Result<()> {
-        for entry in std::fs::read_dir(folder)? {
-            let entry = entry?;
-            let kind = entry.file_type()?;
-            let Ok(own) = entry.file_name().into_string() else {
-                self.left_out(&entry.path(), "its name is not UTF-8");
+        for (entry, kind) in top.entries(below)? {
+            let file = top.file(below.join(&entry));
+            let path = file.path();
+            let Some(own) = entry.to_str() else {
+                self.left_out(&path, "its name is not UTF-8");
                 continue;
             };
-            let remote = joined(name, &own);
-            if kind.is_dir() {
-                folders.push((entry.path(), remote));
-            } else if is_of_a_part(&entry.file_name()) {
-                let path = entry.path();
+            let remote = joined(name, own);
+            if kind == FileType::Directory {
+                folders.push((below.join(&entry), remote));
+            } else if is_of_a_part(&entry) {
                 let why = "an interrupted transfer has left it";
                 terminal::say(&format!("left out `{}`: {why}", path.display()));
-            } else if kind.is_file() {
-                self.files.push((entry.path(), remote));
+            } else if kind == FileType::RegularFile {
+                self.files.push((file, remote));
             } else {
-                let path = entry.path();
                 terminal::say(&format!("left out `{}`: it is no file", path.display()));
             }
         }
         Ok(())
+    }
+
+    fn not_listed(&mut self, path: &Path, error: &io::Error) {
+        self.left_out(path, &format!("it cannot be listed ({error})"));
     }
 
     /// A file, or a directory of them, that will not be there.
