@@ -11,7 +11,6 @@
 //! segment; `sender.rs` and `receiver.rs`, the two halves of a connection; and [`recovery`].
 #![forbid(unsafe_code)]
 
-mod buffer;
 pub mod config;
 mod connection;
 mod established_state;

@@ -4,9 +4,9 @@
 //! Sequence space is counted in 64-bit offsets: the peer's SYN is 0, its byte `k` is `k + 1`.
 
 use crate::Config;
-use crate::buffer::ReceiveBuffer;
 use crate::ns2;
 use bentpipe_base::{Instant, Ranges, Seq};
+use bentpipe_stream::ReceiveBuffer;
 use bentpipe_wire::{Payload, SackBlock, SackBlocks, Timestamps};
 use bytes::Bytes;
 use std::time::Duration;

@@ -9,13 +9,13 @@ mod recovery_context;
 
 pub use recovery_context::RecoveryContext;
 
-use crate::buffer::SendBuffer;
 use crate::min_rtt::MinRtt;
 use crate::rto::Rto;
 use crate::scoreboard::{NewlyAcked, Scoreboard, SentRun};
 use crate::{Config, Counters};
 use bentpipe_base::{Bytes, Instant, Rate, Seq};
 use bentpipe_cc::{self as cc, Congestion, FirstUnacked, Phase, Signal, Window};
+use bentpipe_stream::SendBuffer;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -10,7 +10,7 @@ const SMALL: usize = 512;
 
 /// Bytes from `start` on. Offsets count the stream's bytes from 0.
 #[derive(Debug, Default)]
-pub(crate) struct SendBuffer {
+pub struct SendBuffer {
     start: u64,
     end: u64,
     /// The stream is a count, and nothing is stored.
@@ -28,17 +28,18 @@ struct Pieces {
 }
 
 impl SendBuffer {
-    pub(crate) fn end(&self) -> u64 {
+    /// The offset behind the last byte written.
+    pub fn end(&self) -> u64 {
         self.end
     }
 
     /// Whether bytes were written that are more than a count.
-    pub(crate) fn is_real(&self) -> bool {
+    pub fn is_real(&self) -> bool {
         !self.counted
     }
 
     /// Bytes that take room.
-    pub(crate) fn stored(&self) -> u64 {
+    pub fn stored(&self) -> u64 {
         if self.counted {
             0
         } else {
@@ -56,7 +57,7 @@ impl SendBuffer {
     }
 
     /// Takes a copy of what `most` leaves room for; returns how many bytes.
-    pub(crate) fn write(&mut self, bytes: &[u8], most: u64) -> usize {
+    pub fn write(&mut self, bytes: &[u8], most: u64) -> usize {
         let taken = self.room(bytes.len(), most);
         self.pieces.copy(&bytes[..taken], self.end);
         self.end += taken as u64;
@@ -64,7 +65,7 @@ impl SendBuffer {
     }
 
     /// Takes what `most` leaves room for off the front of `bytes`, which are shared; returns how many bytes.
-    pub(crate) fn write_bytes(&mut self, bytes: &mut Bytes, most: u64) -> usize {
+    pub fn write_bytes(&mut self, bytes: &mut Bytes, most: u64) -> usize {
         let taken = self.room(bytes.len(), most);
         let piece = bytes.split_to(taken);
         if taken < SMALL {
@@ -78,7 +79,7 @@ impl SendBuffer {
     }
 
     /// The far end is kept below 2^62, so that no sum of offsets overflows.
-    pub(crate) fn write_virtual(&mut self, len: u64) -> u64 {
+    pub fn write_virtual(&mut self, len: u64) -> u64 {
         if !self.counted && self.end > 0 {
             return 0;
         }
@@ -91,7 +92,7 @@ impl SendBuffer {
 
     /// All before `offset` is acknowledged.
     #[inline]
-    pub(crate) fn release(&mut self, offset: u64) {
+    pub fn release(&mut self, offset: u64) {
         if offset <= self.start {
             return;
         }
@@ -103,7 +104,7 @@ impl SendBuffer {
 
     /// Bytes `[from, from + len)`, which were written and are not acknowledged.
     #[inline]
-    pub(crate) fn payload(&mut self, from: u64, len: u32) -> Payload {
+    pub fn payload(&mut self, from: u64, len: u32) -> Payload {
         if len == 0 {
             return Payload::Absent;
         }

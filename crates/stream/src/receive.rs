@@ -12,9 +12,9 @@ const BLOCK: usize = 1 << 16;
 
 /// Bytes from the one to be read next, in order and beyond gaps.
 #[derive(Debug, Default)]
-pub(crate) struct ReceiveBuffer {
+pub struct ReceiveBuffer {
     /// Stream offset of the byte to be read next.
-    pub(crate) start: u64,
+    pub start: u64,
     content: Content,
 }
 
@@ -34,7 +34,7 @@ impl ReceiveBuffer {
     /// Puts `payload`, without its first `skip` bytes, at stream offset `at`; `len` bytes of it. False where it is real
     /// in a stream that is counted, or the other way round: then nothing was put.
     #[inline]
-    pub(crate) fn put(&mut self, at: u64, payload: &Payload, skip: usize, len: usize) -> bool {
+    pub fn put(&mut self, at: u64, payload: &Payload, skip: usize, len: usize) -> bool {
         // Nearly all there is to a simulation, whose caller holds this inline.
         let counted = matches!(payload, Payload::Virtual { .. });
         counted && matches!(self.content, Content::Counted)
@@ -61,7 +61,7 @@ impl ReceiveBuffer {
     }
 
     /// Bytes that take room, what small pieces cost included.
-    pub(crate) fn stored(&self) -> u64 {
+    pub fn stored(&self) -> u64 {
         match &self.content {
             Content::Real(pieces) => pieces.cost as u64,
             Content::Unknown | Content::Counted => 0,
@@ -69,13 +69,13 @@ impl ReceiveBuffer {
     }
 
     /// Whether bytes arrived that are more than a count.
-    pub(crate) fn is_real(&self) -> bool {
+    pub fn is_real(&self) -> bool {
         matches!(self.content, Content::Real(_))
     }
 
     /// Takes the next bytes, at most `most`, which is no more than has arrived: as they came, without a copy. `None` where
     /// the stream is but a count.
-    pub(crate) fn read_bytes(&mut self, most: usize) -> Option<Bytes> {
+    pub fn read_bytes(&mut self, most: usize) -> Option<Bytes> {
         let Content::Real(pieces) = &mut self.content else {
             return None;
         };
@@ -88,7 +88,7 @@ impl ReceiveBuffer {
     }
 
     /// Reads `out.len()` bytes, all of which have arrived. Those of a count are [`Payload::pattern`].
-    pub(crate) fn read(&mut self, out: &mut [u8]) {
+    pub fn read(&mut self, out: &mut [u8]) {
         let mut rest = &mut *out;
         while !rest.is_empty() {
             let Some(bytes) = self.read_bytes(rest.len()) else {
@@ -106,7 +106,7 @@ impl ReceiveBuffer {
 
     /// Drops `len` bytes, all of which have arrived.
     #[inline]
-    pub(crate) fn consume(&mut self, len: u64) {
+    pub fn consume(&mut self, len: u64) {
         match self.content {
             Content::Real(_) => self.drop_bytes(len),
             Content::Unknown | Content::Counted => self.start += len,
