@@ -14,8 +14,10 @@ use bentpipe_os::{need, nft};
 use bentpipe_sockets::tcp;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use support::{Ip, Stage, eventually, pattern};
+use std::time::{Duration, Instant};
+use support::{Ip, Stage, child, eventually, exchange, pattern};
 
 /// Every policy of a gateway that snoops all connections.
 const SNOOP: &str = "[[policy]]\nname = \"helped\"\naction = \"snoop\"";
@@ -158,6 +160,59 @@ fn snooped_connections_outlive_the_gateway() {
     eventually("some of it", || gateway.meter.read().snoop_cached > 100);
     drop(gateway);
     carrier.join().unwrap();
+}
+
+/// Stopped by SIGSTOP, as it might hang or be frozen, the gateway is left out within a second: what waits in its queue is
+/// lost, as on the link, and sent again by the ends. When it goes on, it helps again.
+#[test]
+fn snooped_connections_pass_a_stopped_gateway() {
+    need!(Root, Nft, Tproxy);
+    for ip in Ip::BOTH {
+        let stage = stage();
+        let gateway = child::start(&stage, SNOOP);
+        let listener = stage.listen(ip);
+        let pair = || (stage.connect(listener.address()), listener.accept());
+        let mut quiet = pair();
+        exchange(&mut quiet);
+        let (mut client, mut server) = pair();
+        let (bytes, received) = (pattern(8 * AMOUNT), AtomicU64::new(0));
+        let count = || received.load(Ordering::Relaxed);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for piece in bytes.chunks(1 << 14) {
+                    server.write_all(piece).unwrap();
+                    // Not so fast that all is over before the gateway stops.
+                    thread::sleep(Duration::from_millis(2));
+                }
+                server.shutdown(Shutdown::Write).unwrap();
+            });
+            scope.spawn(|| {
+                let mut got = vec![0; bytes.len()];
+                for piece in got.chunks_mut(1 << 14) {
+                    client.read_exact(piece).unwrap();
+                    received.fetch_add(piece.len() as u64, Ordering::Relaxed);
+                }
+                assert!(got == bytes, "other bytes");
+            });
+            eventually("some of it", || count() > 1 << 20);
+            gateway.stop();
+            thread::sleep(nft::LIFE + Duration::from_millis(100));
+            let begun = Instant::now();
+            exchange(&mut quiet);
+            let took = begun.elapsed();
+            assert!(took < Duration::from_millis(500), "{took:?}");
+            let before = count();
+            eventually("more of it", || count() > before + (1 << 20));
+            assert!(count() < bytes.len() as u64, "there was nothing left");
+            gateway.signal("-CONT");
+        });
+        exchange(&mut quiet);
+    }
+}
+
+#[test]
+fn gateway_process() {
+    child::be_a_gateway();
 }
 
 /// Beyond the connections that the agent may have, others pass without it.

@@ -43,19 +43,6 @@ fn split_again(stage: &Stage, pairs: &mut Vec<(TcpStream, TcpStream)>) {
     });
 }
 
-/// SIGSTOP, which the threads of a process take note of one by one.
-fn stop(gateway: &GatewayProcess) {
-    gateway.signal("-STOP");
-    let tasks = format!("/proc/{}/task", gateway.child.id());
-    eventually("a stop of all threads", || {
-        let mut tasks = std::fs::read_dir(&tasks).unwrap().flatten();
-        tasks.all(|task| {
-            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap();
-            stat.rsplit_once(") ").unwrap().1.starts_with('T')
-        })
-    });
-}
-
 /// Stopped by SIGSTOP, as it might hang or be frozen: whoever connects at whatever moment from then on
 /// gets through within two seconds, end to end. Going on, it splits as before, and harms nobody. Answered
 /// early, those that connect in the first 0.8 s have been answered already, and wait.
@@ -67,7 +54,7 @@ fn a_stopped_gateway_lets_new_connections_pass_and_takes_them_back() {
         let gateway = child::start(&stage, config);
         let mut split: Vec<_> = Ip::BOTH.map(|ip| stage.pair(ip)).into();
         split.iter_mut().for_each(exchange);
-        stop(&gateway);
+        gateway.stop();
         if !config.is_empty() {
             std::thread::sleep(bentpipe_os::nft::LIFE);
         }

@@ -484,7 +484,7 @@ impl Host {
             entry.armed = deadline;
             self.deadlines.push(Reverse((deadline, id)));
         }
-        if self.deadlines.len() > 4 * self.table.len() + 64 {
+        if self.deadlines.len() > 2 * self.table.len() + 64 {
             let table = &self.table;
             self.deadlines
                 .retain(|Reverse((at, id))| table.get(*id).is_some_and(|entry| entry.armed == *at));

@@ -4,7 +4,7 @@
 //! and without waiting, and the watchdog keeps the element alive while all is well. When nobody does so any more,
 //! because the gateway hangs or has died, new connections pass.
 
-use crate::ruleset::SwitchPosition;
+use crate::ruleset::{SNOOPED, SwitchPosition};
 use bentpipe_os::nft::Switch;
 use std::sync::{Mutex, PoisonError};
 
@@ -41,6 +41,11 @@ impl AdmissionSwitch {
     pub fn hold(&self) -> bool {
         let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         wanted.is_none_or(|position| self.switch.hold(position.number()))
+    }
+
+    /// Packets of snooped connections wait for the agent for a moment more. Says whether the table is there.
+    pub fn hold_snooped(&self) -> bool {
+        self.switch.hold(SNOOPED)
     }
 
     /// What the switch adds to the table.

@@ -55,8 +55,8 @@ mod switch_position;
 mod syn_entrance;
 
 pub use snoop::WAIT as SNOOP_PRIORITY;
-pub(crate) use switch_position::SwitchPosition;
 pub use switch_position::{Limit, PassReason};
+pub(crate) use switch_position::{SNOOPED, SwitchPosition};
 
 use crate::listen_addresses::ListenAddresses;
 use crate::mark::Marks;

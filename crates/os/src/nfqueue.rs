@@ -135,6 +135,9 @@ impl View {
 }
 
 impl Queues {
+    /// The most packets that one [`Queues::receive`] takes.
+    pub const BATCH: usize = MANY;
+
     /// Takes `count` queues that nobody has, in the calling thread's namespace (CAP_NET_ADMIN). Each
     /// holds at most `most` packets; those beyond go on.
     ///
@@ -303,7 +306,7 @@ impl Queues {
     }
 
     /// Decides about all packets that wait in queue `queue`, up to and with packet `id`. The kernel hears of it at
-    /// [`Queues::tell`].
+    /// [`Queues::tell`]. A packet among them that is to have another verdict has been given it before.
     pub fn give_up_to(&self, queue: u16, id: u32, verdict: Verdict) {
         let mut verdicts = self.verdicts.borrow_mut();
         let header = (VERDICTS, REQUEST);

@@ -17,6 +17,9 @@ use send_time_order::Resent;
 use std::collections::VecDeque;
 use std::mem;
 
+/// Room for so many runs costs little to make again.
+const SPARE: usize = 64;
+
 /// The segments in flight, in order of the stream, without gaps.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scoreboard {
@@ -178,6 +181,10 @@ impl Scoreboard {
                 self.again_out -= u32::from(sent.again);
                 newly_acked.take(&sent);
             }
+        }
+        if self.ring.is_empty() && self.ring.capacity() <= SPARE {
+            // A connection that is idle keeps no room for what it may send next.
+            self.ring = VecDeque::new();
         }
         self.sacked.trim(una);
         self.judged = self.judged.max(una);

@@ -14,14 +14,17 @@ impl Sum {
     /// Adds `bytes`.
     #[must_use]
     pub fn with(self, bytes: &[u8]) -> Self {
-        // 2^32 words of 32 bits fit before 64 bits overflow: far more than any packet holds.
+        // The sum of words in the machine's own order is that of the network's with its bytes exchanged (RFC 1071, section
+        // 2 B), so that no word has to be turned round. 2^32 words of 32 bits fit before 64 bits overflow, far more than any
+        // packet holds; a check of each addition would keep the compiler from doing several at once.
         let (words, rest) = bytes.as_chunks::<4>();
-        let sum = words.iter().fold(self.0, |sum, word| {
-            sum + u64::from(u32::from_be_bytes(*word))
+        let sum = words.iter().fold(0u64, |sum, word| {
+            sum.wrapping_add(u64::from(u32::from_ne_bytes(*word)))
         });
         let mut last = [0; 4];
         last[..rest.len()].copy_from_slice(rest);
-        Self(sum + u64::from(u32::from_be_bytes(last)))
+        let sum = fold(sum.wrapping_add(u64::from(u32::from_ne_bytes(last))));
+        Self(self.0 + u64::from(u16::from_be(sum)))
     }
 
     /// Adds one 16-bit word.
@@ -32,12 +35,16 @@ impl Sum {
 
     /// The checksum of all that was added. Over bytes that include a right checksum it is zero.
     pub const fn finish(self) -> u16 {
-        let mut sum = self.0;
-        while sum > 0xffff {
-            sum = (sum & 0xffff) + (sum >> 16);
-        }
-        !(sum as u16)
+        !fold(self.0)
     }
+}
+
+/// The ones' complement sum of the 16-bit words of `sum`.
+const fn fold(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
 }
 
 /// The checksum of `bytes`.

@@ -55,6 +55,34 @@ impl Packet {
     /// # Errors
     /// What is cut short, malformed or damaged, and UDP with bytes beyond its length.
     pub fn parse(bytes: &[u8], checksums: Checksums) -> Result<Self, Error> {
+        let (ip, transport, payload) = Self::parse_parts(bytes, checksums)?;
+        Ok(Self {
+            ip,
+            transport,
+            payload: payload.into(),
+        })
+    }
+
+    /// The same without a copy of the payload, of which there is but the length ([`Payload::Virtual`]): for who keeps the
+    /// packet's bytes anyway.
+    ///
+    /// # Errors
+    /// As [`Self::parse`].
+    pub fn parse_headers(bytes: &[u8], checksums: Checksums) -> Result<Self, Error> {
+        let (ip, transport, payload) = Self::parse_parts(bytes, checksums)?;
+        // An IP packet is shorter than 2^32 bytes.
+        let len = payload.len() as u32;
+        Ok(Self {
+            ip,
+            transport,
+            payload: match len {
+                0 => Payload::Absent,
+                len => Payload::Virtual { offset: 0, len },
+            },
+        })
+    }
+
+    fn parse_parts(bytes: &[u8], checksums: Checksums) -> Result<(Ip, Transport, &[u8]), Error> {
         let version = bytes.first().map_or(0, |byte| byte >> 4);
         let (ip, protocol, body) = match version {
             _ if bytes.is_empty() => {
@@ -75,11 +103,7 @@ impl Packet {
             other => return Err(Error::Version(other)),
         };
         let (transport, payload) = Transport::parse(&ip, protocol, body, checksums)?;
-        Ok(Self {
-            ip,
-            transport,
-            payload: payload.into(),
-        })
+        Ok((ip, transport, payload))
     }
 
     /// Appends the packet's bytes to `out`, with right lengths and checksums; `out` is unchanged on

@@ -20,6 +20,22 @@ proptest! {
         prop_assert_eq!(Packet::parse(&bytes, Checksums::Verify), Ok(packet));
     }
 
+    /// Who leaves the payload where it is reads the same but for that, and refuses the same.
+    #[test]
+    fn headers_alone_are_those_of_the_packet(packet in packet(), broken: prop::sample::Index, how in 0u8..=255) {
+        let mut bytes = packet.to_vec().unwrap();
+        let at = broken.index(bytes.len());
+        bytes[at] ^= how;
+        let whole = Packet::parse(&bytes, Checksums::Verify);
+        let headers = Packet::parse_headers(&bytes, Checksums::Verify);
+        prop_assert_eq!(whole.as_ref().map(Packet::length), headers.as_ref().map(Packet::length));
+        let (Ok(whole), Ok(headers)) = (whole, headers) else {
+            return Ok(());
+        };
+        prop_assert!(!matches!(headers.payload, Payload::Bytes(_)));
+        prop_assert_eq!((whole.ip, whole.transport), (headers.ip, headers.transport));
+    }
+
     /// A segment is all of a header but its ports and the urgent pointer, and as long as that.
     #[test]
     fn a_segment_is_its_header_and_payload(packet in packet()) {

@@ -15,8 +15,8 @@ use crate::status::{StartFacts, StatusCollector};
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_gateway_config::{Config, Interface, LegId};
 use bentpipe_interception::{
-    DecoyListener, Ingress, InterceptError, Interception, Marks, PassReason, Ruleset, WORKERS,
-    forwarding,
+    AdmissionSwitch, DecoyListener, Ingress, InterceptError, Interception, Marks, PassReason,
+    Ruleset, WORKERS, forwarding,
 };
 use bentpipe_os::diag::Diag;
 use bentpipe_os::need::{Missing, Need};
@@ -471,7 +471,12 @@ fn spawn(
             })
             .map_err(system("start a thread"))?;
         if config.snoops() {
-            spawn_snooper(&mut thread_set, &shared, (config, marks), snooper)?;
+            spawn_snooper(
+                &mut thread_set,
+                &shared,
+                (config, marks, interception.switch()),
+                snooper,
+            )?;
         }
         rate.map_or(Ok(()), |rate| {
             let link = (rate, config.sat.link.overhead);
@@ -536,10 +541,10 @@ fn spawn_ack_thinner(
 fn spawn_snooper(
     thread_set: &mut ThreadSet,
     shared: &Arc<Shared>,
-    (config, marks): (&Config, Marks),
+    (config, marks, switch): (&Config, Marks, Arc<AdmissionSwitch>),
     counters: Arc<Counters>,
 ) -> Result<(), StartError> {
-    match Snooper::new(config, marks, Arc::clone(shared), counters) {
+    match Snooper::new(config, (marks, switch), Arc::clone(shared), counters) {
         Ok(snooper) => {
             let work = move || snooper.run();
             thread_set

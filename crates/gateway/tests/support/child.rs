@@ -133,6 +133,19 @@ impl GatewayProcess {
         assert!(status.unwrap().success());
     }
 
+    /// SIGSTOP, which the threads of a process take note of one by one.
+    pub fn stop(&self) {
+        self.signal("-STOP");
+        let tasks = format!("/proc/{}/task", self.child.id());
+        super::eventually("a stop of all threads", || {
+            let mut tasks = std::fs::read_dir(&tasks).unwrap().flatten();
+            tasks.all(|task| {
+                let stat = std::fs::read_to_string(task.path().join("stat")).unwrap();
+                stat.rsplit_once(") ").unwrap().1.starts_with('T')
+            })
+        });
+    }
+
     /// kill -9 to the nft process that holds the gateway's table.
     pub fn kill_its_nft(&self) {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();

@@ -2,10 +2,12 @@
 //!
 //! The policies decide at the SYN, whose addresses and ports are remembered. Behind all other chains of the forward hook
 //! packets of these connections get a priority that tells where they go. By it the next chain, of another table
-//! ([`bentpipe_os::nft::HoldTable`]), has them wait for the agent. When no agent reads that queue, they go on.
+//! ([`bentpipe_os::nft::HoldTable`]), has them wait for the agent. When no agent has that queue, they go on; so they do when
+//! the agent hangs, for they are tagged only while it holds a position of the [`Switch`].
 
-use super::{HOOK_PRIORITY, Ruleset};
+use super::{HOOK_PRIORITY, Ruleset, SNOOPED};
 use bentpipe_gateway_config::{Action, LegId};
+use bentpipe_os::nft::Switch;
 use std::fmt::Write as _;
 
 /// Where in the forward hook packets of snooped connections are tagged.
@@ -74,6 +76,7 @@ chain snoop_end {{
         {
             return commands;
         }
+        let attended = Switch::matches(SNOOPED);
         for to in [LegId::Sat, LegId::Lan] {
             let (crosses, tag) = (self.crosses(to.other()), self.marks.snooped(to));
             for (family, name, from_client, from_server) in CONNECTIONS {
@@ -81,7 +84,7 @@ chain snoop_end {{
                     // Writing to a String cannot fail.
                     let _ = writeln!(
                         commands,
-                        "add rule {table} snoop meta l4proto tcp meta nfproto {name} {crosses} {connection} @snooped{family} update @snooped{family} {{ {connection} }} meta priority set {tag:#x} accept"
+                        "add rule {table} snoop meta l4proto tcp meta nfproto {name} {crosses} {connection} @snooped{family} {attended} update @snooped{family} {{ {connection} }} meta priority set {tag:#x} accept"
                     );
                 }
             }

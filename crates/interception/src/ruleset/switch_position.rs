@@ -45,6 +45,10 @@ pub(crate) enum SwitchPosition {
     Pass(PassReason),
 }
 
+/// The position that says that an agent reads the queue of snooped connections. It is beside the others: the agent
+/// holds it.
+pub(crate) const SNOOPED: u16 = 7;
+
 impl SwitchPosition {
     /// Its number on the switch.
     pub(crate) fn number(self) -> u16 {
@@ -110,9 +114,9 @@ mod tests {
     #[test]
     fn each_position_has_a_number_and_a_counter_of_its_own() {
         let mut numbers: Vec<_> = PassReason::ALL.map(PassReason::position).into();
-        numbers.push(SwitchPosition::Split.number());
+        numbers.extend([SwitchPosition::Split.number(), SNOOPED]);
         numbers.sort_unstable();
-        assert_eq!(numbers, [1, 2, 3, 4, 5, 6]);
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7]);
         assert!(
             PassReason::ALL
                 .map(PassReason::counter)
