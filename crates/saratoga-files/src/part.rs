@@ -90,6 +90,10 @@ impl Part {
 
     /// Writes down what is stored, so that a later session can go on, and begins to put it on the disk.
     pub(crate) fn save(&mut self, metadata: &Metadata, have: &Ranges) -> io::Result<()> {
+        if have.is_empty() {
+            // Who announces and sends nothing costs no writes either.
+            return Ok(());
+        }
         if !self.is_in_place() {
             // The record is of another session, which has made a part of its own.
             return Err(is_gone());

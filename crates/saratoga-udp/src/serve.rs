@@ -3,6 +3,7 @@
 mod accept;
 mod lists;
 mod taken;
+mod time_budget;
 
 use crate::address_validation::{AddressValidation, Credit};
 use crate::authenticate::Seen;
@@ -30,6 +31,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use taken::Taken;
+use time_budget::TimeBudget;
 
 /// What a server allows, and where.
 #[derive(Clone, Debug)]
@@ -67,6 +69,8 @@ pub struct Server {
     lists: Lists,
     /// Takes that are over, whose final STATUS may be asked for again.
     taken: Taken,
+    /// Working time for peers that have proved nothing.
+    for_unproven: TimeBudget,
     /// Clocks that differ are not told of before.
     clocks_at: Option<Instant>,
 }
@@ -104,6 +108,7 @@ impl Server {
             turns: Turns::new(std::thread::available_parallelism().map_or(1, usize::from)),
             lists: Lists::default(),
             taken: Taken::default(),
+            for_unproven: TimeBudget::new(timer::now()),
             clocks_at: None,
         })
     }

@@ -110,25 +110,55 @@ impl Server {
         asked: Option<Request>,
         seal: Option<Seal>,
     ) {
+        let began = timer::now();
+        let may_work = self.for_unproven.is_left(began);
         let path = match &asked {
-            // A valid seal does not prove the source address.
-            Some(request) if seal.is_some() => return self.ask(key, request, seal.as_ref()),
+            // A valid seal does not prove the source address. Where too much is done already for who has proved nothing, a
+            // proof is wanted first, which those of our kind can give.
+            Some(request) if seal.is_some() || !may_work => {
+                return self.ask(key, request, seal.as_ref());
+            }
             Some(request) => {
                 self.validator.forget(key);
                 request.path.clone()
             }
-            None if self.blind_allowed() => metadata.entry.path.clone(),
+            None if self.blind_allowed() => match may_work {
+                true => metadata.entry.path.clone(),
+                // As if it had been lost: who is there sends it again.
+                false => return tracing::debug!(peer = %key.0, "too many put blindly"),
+            },
             None => return self.refuse_with(key, Code::DENIED, None),
         };
-        if let Err(error) = self.receive(key, &path, asked, None, PeerValidation::Unproven) {
-            return self.refuse(key, &error, None);
-        }
+        self.limit_unproven();
+        let received = self.receive(key, &path, asked, None, PeerValidation::Unproven);
         if let Some(session) = self.endpoint.sessions.get_mut(&key)
             && let Work::Receiving(incoming) = &mut session.work
         {
             let frame = Frame::Metadata(metadata.clone());
             incoming.input(frame, timer::now());
         }
+        self.for_unproven.spend(began, timer::now());
+        if let Err(error) = received {
+            self.refuse(key, &error, None);
+        }
+    }
+
+    /// All those who have proved nothing have as many sessions together as one peer: what they announce has descriptors
+    /// and directories, and they may all be one who forges addresses.
+    fn limit_unproven(&mut self) {
+        let unproven = (self.endpoint.sessions.iter()).filter(|(_, session)| !session.is_proven());
+        if unproven.clone().count() < self.most_of_one() {
+            return;
+        }
+        let oldest = unproven.min_by_key(|(_, session)| session.heard_at());
+        if let Some(key) = oldest.map(|(key, _)| *key) {
+            self.let_go(key);
+        }
+    }
+
+    /// Sessions of one peer at most.
+    fn most_of_one(&self) -> usize {
+        (self.config.max_sessions / 4).max(1)
     }
 
     const fn blind_allowed(&self) -> bool {
@@ -355,8 +385,7 @@ impl Server {
         let same = |key: &Key| network(key.0) == peer;
         let sessions = &self.endpoint.sessions;
         let all = sessions.len() >= self.config.max_sessions;
-        let most = (self.config.max_sessions / 4).max(1);
-        let own = sessions.keys().filter(|key| same(key)).count() >= most;
+        let own = sessions.keys().filter(|key| same(key)).count() >= self.most_of_one();
         if !all && !own {
             return Ok(());
         }
