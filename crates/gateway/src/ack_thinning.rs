@@ -215,6 +215,10 @@ impl BuildPacket for HeldAck {
         self.packet.is_plain()
     }
 
+    fn ip_header(&self) -> Option<u16> {
+        self.packet.ip_header()
+    }
+
     fn build(_: SocketAddr, _: SocketAddr, _: Segment, _: Bytes) -> Option<Self> {
         None
     }

@@ -120,6 +120,16 @@ impl<P: BuildPacket> AckFilter<P> {
         self.waiting.len()
     }
 
+    /// For a proxy that has one of these at its side towards space: `packet` comes, if there is one, and what leaves by
+    /// `now` is appended to `out`.
+    pub(crate) fn offer(&mut self, packet: Option<P>, now: Instant, out: &mut VecDeque<(Side, P)>) {
+        match packet {
+            Some(packet) => self.enqueue(packet, now),
+            None => self.release(now),
+        }
+        out.append(&mut self.out);
+    }
+
     /// Takes note of a packet towards space; returns the place in the queue of the one that it replaces, if it does.
     fn place(&mut self, packet: &P) -> Option<usize> {
         let Some(view) = packet.view() else {

@@ -1,7 +1,7 @@
 //! The contract of a packet: what a proxy must be able to read of it ([`Packet`]) and to make ([`BuildPacket`]).
 
 use bentpipe_base::{Bytes, Seq};
-use bentpipe_wire::{Flags, Ip, SackBlock, Segment, Transport};
+use bentpipe_wire::{Flags, Ip, Ipv4, Ipv6, SackBlock, Segment, Transport};
 use core::fmt::Debug;
 use core::net::{IpAddr, SocketAddr};
 
@@ -27,6 +27,10 @@ pub trait BuildPacket: Packet {
 
     /// Whether [`Self::segment`] holds all that the packet says: it has no unknown options and no urgent data.
     fn is_plain(&self) -> bool;
+
+    /// Bytes of its IP header without options or extensions: 20 of IPv4, 40 of IPv6. `None` where it does not say, as
+    /// packets of the simulator: then all packets are of the version that the proxy is configured for.
+    fn ip_header(&self) -> Option<u16>;
 
     /// Makes a packet of `segment`. It takes `length` bytes on the wire where that does not follow from the segment.
     /// `None`: no packet can go from `source` to `destination`, as from IPv4 to IPv6.
@@ -111,6 +115,13 @@ impl BuildPacket for bentpipe_wire::Packet {
             Transport::Tcp(tcp) => tcp.is_plain(),
             _ => false,
         }
+    }
+
+    fn ip_header(&self) -> Option<u16> {
+        Some(match self.ip {
+            Ip::V4(_) => Ipv4::BARE as u16,
+            Ip::V6(_) => Ipv6::BARE as u16,
+        })
     }
 
     fn build(from: SocketAddr, to: SocketAddr, segment: Segment, _: Bytes) -> Option<Self> {

@@ -13,6 +13,8 @@
 //! The legs behave as the real gateway's sockets do. Each has the policy of its side
 //! ([`bentpipe_gateway_config::Leg`]), reads no more from its peer than its receive buffer holds, and is given no more
 //! than its send buffer holds. A congestion control that shares its link's rate shares it among all flows of the leg.
+//! Headers are counted as the IP version of the flow's packets has them. Acknowledgements towards space may be thinned
+//! out, as the gateway thins out those of its sockets ([`Config::ack_filter`]).
 //!
 //! Some packets pass untouched: those that cannot be parsed, those of connections whose SYN was not seen, those of
 //! connections whose SYN carries something that the legs do not support (unknown options, data, a simultaneous open),
@@ -21,21 +23,26 @@
 //! Known deviations from the paper: the legs' window is as wide as the ends' window scale allows; ECN and urgent data
 //! are not passed on.
 
+mod admission;
 mod config;
+mod counters;
 mod handshake_tracker;
 mod leg_config;
 mod legs;
 
+pub use admission::{Admission, Decision};
 pub use config::Config;
+pub use counters::{Counters, LegCounters};
 pub use leg_config::{LegError, tcp_config};
 
+use crate::ack_filter::AckFilter;
 use crate::flow_table::{FlowId, FlowTable};
 use crate::{BuildPacket, Pep, Side};
 use bentpipe_base::{Bytes, Instant, Machine, Output, Stream};
 use bentpipe_gateway_config::{self as gateway_config, Action};
 use bentpipe_tcp::{Connection, EstablishedState};
 use bentpipe_wire::{Flags, Segment};
-use config::Links;
+use config::{Endpoints, Links};
 use core::convert::Infallible;
 use core::time::Duration;
 use handshake_tracker::{HandshakeTracker, Progress};
@@ -43,61 +50,12 @@ use legs::{Broken, Legs};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Counts since the proxy began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Connections split.
-    pub split: u64,
-    /// Packets that passed untouched.
-    pub passed: u64,
-    /// Of these, packets that could not be parsed.
-    pub unread: u64,
-    /// SYNs beyond the limit of flows.
-    pub refused: u64,
-    /// SYNs of connections that pass unsplit by its [admission](Split::admit_by).
-    pub bypassed: u64,
-    /// SYNs that it answered by a reset.
-    pub rejected: u64,
-    /// Split connections that ended by a reset or without an answer.
-    pub broken: u64,
-    /// Split connections that were given up after a time without packets.
-    pub expired: u64,
-    /// Payload bytes taken in on the ground side, in order, and passed on.
-    pub to_space: u64,
-    /// The same from space.
-    pub to_ground: u64,
-    /// Data segments sent again on the ground side.
-    pub again_ground: u64,
-    /// The same towards space.
-    pub again_space: u64,
-    /// Most payload bytes held at once.
-    pub most_held: u64,
-}
-
-/// What one leg of a flow sent of its payload.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LegCounters {
-    /// Payload bytes sent, retransmissions included.
-    pub sent: Bytes,
-    /// Of these, bytes that were retransmissions.
-    pub sent_again: Bytes,
-    /// Segments that were retransmitted.
-    pub segments_again: u64,
-}
-
-impl core::ops::AddAssign for LegCounters {
-    fn add_assign(&mut self, other: Self) {
-        self.sent += other.sent;
-        self.sent_again += other.sent_again;
-        self.segments_again += other.segments_again;
-    }
-}
-
 /// A flow's two ends: on the ground, in space.
 type Key<E> = (E, E);
 
 struct Flow {
     stage: Stage,
+    endpoints: Endpoints,
     /// When its last packet came.
     active: Instant,
 }
@@ -107,16 +65,14 @@ enum Stage {
     Split(Box<Legs>),
 }
 
-/// Of a new connection, what becomes of it: by the source and the destination of the first packet seen of it, and the side from which
-/// that came.
-pub type Admission<E> = Box<dyn Fn(E, E, Side) -> Action + Send>;
-
 /// The proxy: see the module's head.
 pub struct Split<P: BuildPacket> {
     config: Config,
     links: Links,
     flows: FlowTable<Key<P::Endpoint>, Flow>,
     out: VecDeque<(Side, P)>,
+    /// Where acknowledgements towards space wait, if their rate is bounded.
+    ack_filter: Option<AckFilter<P>>,
     /// Payload bytes held for all flows.
     held: u64,
     chance: Stream,
@@ -135,6 +91,7 @@ impl<P: BuildPacket> Split<P> {
     pub fn new(config: Config) -> Self {
         Self {
             chance: Stream::new(config.seed, "pep.split"),
+            ack_filter: config.ack_filter.map(AckFilter::new),
             config,
             links: Links::default(),
             flows: FlowTable::new(),
@@ -174,8 +131,12 @@ impl<P: BuildPacket> Split<P> {
     }
 
     /// What it has done so far.
-    pub const fn tally(&self) -> Counters {
-        self.counters
+    pub fn tally(&self) -> Counters {
+        let filter = self.ack_filter.as_ref();
+        Counters {
+            acks_thinned: filter.map_or(0, |filter| filter.tally().replaced),
+            ..self.counters
+        }
     }
 
     /// Connections that it knows: opening, split, or waiting for their last packets to die out.
@@ -252,7 +213,8 @@ impl<P: BuildPacket> Split<P> {
             if !self.config.intercepts(from) {
                 return false;
             }
-            match self.admits(packet, from) {
+            let Decision { action, profile } = self.admits(packet, from);
+            match action {
                 Action::Split => {}
                 // A split has no cache of Snoop's: what a policy gives to one passes it.
                 Action::Bypass | Action::Snoop => {
@@ -268,16 +230,17 @@ impl<P: BuildPacket> Split<P> {
             if self.is_full() {
                 return false;
             }
+            let endpoints = self.config.endpoints(profile, packet.ip_header());
             match self.config.handshake {
                 gateway_config::Handshake::EndToEnd => {
-                    let default_mss = self.config.leg(from).default_mss();
+                    let default_mss = endpoints.of(from).default_mss();
                     let tracker = HandshakeTracker::new(from, &segment, default_mss, now);
-                    self.add(key, Stage::Handshake(tracker), now);
+                    self.add(key, Stage::Handshake(tracker), endpoints, now);
                     return false;
                 }
                 gateway_config::Handshake::Early => {
-                    let legs = self.dial(from, &segment, now);
-                    return self.split(key, legs, from, segment, now);
+                    let legs = self.dial(from, &segment, &endpoints, now);
+                    return self.split(key, (legs, endpoints), from, segment, now);
                 }
             }
         }
@@ -286,22 +249,23 @@ impl<P: BuildPacket> Split<P> {
             && stands
             && !segment.payload.is_empty()
         {
-            let splits = self.config.intercepts(from) && self.admits(packet, from) == Action::Split;
-            if !splits || self.is_full() {
+            let Decision { action, profile } = self.admits(packet, from);
+            if !self.config.intercepts(from) || action != Action::Split || self.is_full() {
                 return false;
             }
+            let endpoints = self.config.endpoints(profile, packet.ip_header());
             let [near, far] = handshake_tracker::unseen(&segment, &ends);
-            let legs = self.taken_over(from, &near, &far, now);
-            return self.split(key, legs, from, segment, now);
+            let legs = self.taken_over(from, [&near, &far], &endpoints, now);
+            return self.split(key, (legs, endpoints), from, segment, now);
         }
         false
     }
 
     /// What becomes of the connection of which `packet`, from side `from`, is the first.
-    fn admits(&self, packet: &P, from: Side) -> Action {
+    fn admits(&self, packet: &P, from: Side) -> Decision {
         match (&self.admission, packet.view()) {
             (Some(admission), Some(view)) => admission(view.source, view.destination, from),
-            _ => Action::Split,
+            _ => Decision::SPLIT,
         }
     }
 
@@ -315,7 +279,8 @@ impl<P: BuildPacket> Split<P> {
             flags: Flags::RST | Flags::ACK,
             ..Segment::default()
         };
-        let length = Bytes(self.config.leg(from).wire_len(&reset) as u64);
+        let endpoints = self.config.endpoints(None, packet.ip_header());
+        let length = Bytes(endpoints.of(from).wire_len(&reset) as u64);
         let answer = P::build(view.destination, view.source, reset, length);
         self.out.extend(answer.map(|packet| (from, packet)));
     }
@@ -330,12 +295,12 @@ impl<P: BuildPacket> Split<P> {
     fn split(
         &mut self,
         key: Key<P::Endpoint>,
-        legs: Legs,
+        (legs, endpoints): (Legs, Endpoints),
         from: Side,
         segment: Segment,
         now: Instant,
     ) -> bool {
-        let id = self.add(key, Stage::Split(Box::new(legs)), now);
+        let id = self.add(key, Stage::Split(Box::new(legs)), endpoints, now);
         self.counters.split += 1;
         self.feed(id, from, segment, now);
         true
@@ -368,7 +333,10 @@ impl<P: BuildPacket> Split<P> {
                 false
             }
             Progress::Complete { near, far } => {
-                let legs = self.taken_over(from, &near, &far, now);
+                let Some(flow) = self.flows.get(id) else {
+                    return false;
+                };
+                let legs = self.taken_over(from, [&near, &far], &flow.endpoints, now);
                 if let Some(flow) = self.flows.get_mut(id) {
                     flow.stage = Stage::Split(Box::new(legs));
                 }
@@ -387,22 +355,22 @@ impl<P: BuildPacket> Split<P> {
     fn taken_over(
         &self,
         from: Side,
-        near: &EstablishedState,
-        far: &EstablishedState,
+        [near, far]: [&EstablishedState; 2],
+        endpoints: &Endpoints,
         now: Instant,
     ) -> Legs {
         let leg = |side, state| {
-            let config = Arc::clone(self.config.leg(side));
+            let config = Arc::clone(endpoints.of(side));
             self.shared(side, Connection::taken_over(config, state, now))
         };
         Legs::new(from, leg(from, near), leg(from.opposite(), far))
     }
 
     /// Answers the SYN that came from side `from`, and sends one of its own.
-    fn dial(&mut self, from: Side, syn: &Segment, now: Instant) -> Legs {
+    fn dial(&mut self, from: Side, syn: &Segment, endpoints: &Endpoints, now: Instant) -> Legs {
         // Any 32 of the bits.
         let iss = bentpipe_base::Seq(self.chance.bits() as u32);
-        let config = |side| Arc::clone(self.config.leg(side));
+        let config = |side| Arc::clone(endpoints.of(side));
         let far = from.opposite();
         Legs::new(
             from,
@@ -419,12 +387,22 @@ impl<P: BuildPacket> Split<P> {
         leg
     }
 
-    fn add(&mut self, key: Key<P::Endpoint>, stage: Stage, now: Instant) -> FlowId {
+    fn add(
+        &mut self,
+        key: Key<P::Endpoint>,
+        stage: Stage,
+        endpoints: Endpoints,
+        now: Instant,
+    ) -> FlowId {
         let silence = match stage {
             Stage::Handshake(_) => Some(HANDSHAKE_TIMEOUT),
             Stage::Split(_) => self.config.idle,
         };
-        let flow = Flow { stage, active: now };
+        let flow = Flow {
+            stage,
+            endpoints,
+            active: now,
+        };
         self.flows.insert(key, flow, after(now, silence))
     }
 
@@ -450,13 +428,14 @@ impl<P: BuildPacket> Split<P> {
         };
         let Some(Flow {
             stage: Stage::Split(legs),
+            endpoints,
             ..
         }) = self.flows.get_mut(id)
         else {
             return;
         };
         let before = legs.held;
-        let (out, config) = (&mut self.out, &self.config);
+        let (out, filter) = (&mut self.out, &mut self.ack_filter);
         let mut broken = false;
         legs.drain(now, |output| match output {
             Output::Packet(side, segment) => {
@@ -464,9 +443,13 @@ impl<P: BuildPacket> Split<P> {
                     Side::Ground => (space, ground),
                     Side::Space => (ground, space),
                 };
-                let length = Bytes(config.leg(side).wire_len(&segment) as u64);
+                let length = Bytes(endpoints.of(side).wire_len(&segment) as u64);
+                let waits = side == Side::Space && is_thinned(&segment, length);
                 let packet = P::build(source, destination, segment, length);
-                out.extend(packet.map(|packet| (side, packet)));
+                match filter.as_mut().filter(|_| waits) {
+                    Some(filter) => filter.offer(packet, now, out),
+                    None => out.extend(packet.map(|packet| (side, packet))),
+                }
             }
             Output::Event(Broken) => broken = true,
         });
@@ -504,6 +487,14 @@ impl<P: BuildPacket> Split<P> {
             self.flows.reschedule(id, due, now);
         }
     }
+}
+
+/// Whether `segment`, of `length` on the link, waits where acknowledgements are thinned out: as the gateway's rules choose.
+fn is_thinned(segment: &Segment, length: Bytes) -> bool {
+    let others = [Flags::FIN, Flags::SYN, Flags::RST, Flags::PSH];
+    let acknowledges = segment.flags.contains(Flags::ACK);
+    let bare = !others.iter().any(|flag| segment.flags.contains(*flag));
+    acknowledges && bare && length < Bytes(128)
 }
 
 /// The time `wait` after `from`; `None` is never.
@@ -548,6 +539,9 @@ impl<P: BuildPacket> Machine for Split<P> {
         while let Some(id) = self.flows.due(now) {
             self.wake(id, now);
         }
+        if let Some(filter) = &mut self.ack_filter {
+            filter.offer(None, now, &mut self.out);
+        }
     }
 
     fn transmit(&mut self, _now: Instant) -> Option<(Side, P)> {
@@ -559,7 +553,9 @@ impl<P: BuildPacket> Machine for Split<P> {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.flows.deadline().filter(|at| *at != Instant::MAX)
+        let flows = self.flows.deadline().filter(|at| *at != Instant::MAX);
+        let acks = self.ack_filter.as_ref().and_then(Machine::deadline);
+        flows.into_iter().chain(acks).min()
     }
 }
 
@@ -574,26 +570,6 @@ impl<P: BuildPacket> Pep for Split<P> {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let counters = &self.counters;
-        let mut all = vec![
-            ("split", counters.split),
-            ("passed", counters.passed),
-            ("unread", counters.unread),
-            ("refused", counters.refused),
-            ("broken", counters.broken),
-            ("expired", counters.expired),
-            ("to_space", counters.to_space),
-            ("to_ground", counters.to_ground),
-            ("again_ground", counters.again_ground),
-            ("again_space", counters.again_space),
-            ("most_held", counters.most_held),
-        ];
-        if self.admission.is_some() {
-            all.extend([
-                ("bypassed", counters.bypassed),
-                ("rejected", counters.rejected),
-            ]);
-        }
-        all
+        { self.tally() }.named(self.admission.is_some(), self.ack_filter.is_some())
     }
 }

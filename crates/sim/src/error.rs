@@ -102,8 +102,8 @@ pub enum SimError {
     Leg {
         /// The gateway.
         gateway: String,
-        /// `lan` or `sat`.
-        leg: &'static str,
+        /// `lan`, `sat` or `leg.NAME`.
+        leg: String,
         /// What is wrong, and what there is.
         why: bentpipe_pep::split::LegError,
     },

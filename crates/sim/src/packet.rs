@@ -140,6 +140,11 @@ impl bentpipe_pep::BuildPacket for Packet {
         true
     }
 
+    fn ip_header(&self) -> Option<u16> {
+        // A scenario has one IP version.
+        None
+    }
+
     fn build(_: EndId, to: EndId, segment: Segment, length: Bytes) -> Option<Self> {
         Some(Self {
             content: Content::Tcp(segment),

@@ -6,7 +6,7 @@ use crate::{EndId, SimError};
 use bentpipe_base::Bytes;
 use bentpipe_gateway_config::{self as gateway_config, Action, LegId, Policy};
 use bentpipe_pep::Side;
-use bentpipe_pep::split::{Admission, Config};
+use bentpipe_pep::split::{Admission, Config, Decision};
 use bentpipe_scenario::{Endpoint, Gateway, Preset, Scenario};
 use bentpipe_tcp as tcp;
 use bentpipe_wire::Tcp;
@@ -23,19 +23,22 @@ pub(crate) fn of_gateway(
     refuse(name, split)?;
     let base = endpoint(scenario, name, &gateway.endpoint)?;
     let mut split = split.clone();
-    for leg in [&mut split.lan, &mut split.sat] {
+    let profiles = split.profiles.iter_mut().map(|profile| &mut profile.leg);
+    for leg in [&mut split.lan, &mut split.sat].into_iter().chain(profiles) {
         // A leg without a control of its own has the default of the gateway's kernel.
         let control = || gateway.tcp.congestion_control.clone();
         leg.congestion.get_or_insert_with(control);
     }
     let config = Config::of_gateway(&split, &base);
-    let mut config = config.map_err(|(side, why)| SimError::Leg {
+    let mut config = config.map_err(|(leg, why)| SimError::Leg {
         gateway: name.to_owned(),
-        leg: leg(side).name(),
+        leg,
         why,
     })?;
     if let Some(window) = gateway.endpoint.receive_window {
-        for leg in [&mut config.ground, &mut config.space] {
+        let profiles = config.profiles.iter_mut().flatten();
+        let plain = [&mut config.ground, &mut config.space];
+        for leg in plain.into_iter().chain(profiles) {
             Arc::make_mut(leg).receive_buffer = window;
         }
     }
@@ -47,17 +50,14 @@ pub(crate) fn of_gateway(
 /// Refuses the keys that a simulated gateway cannot follow, and without which its outcome would differ from the real one's.
 fn refuse(name: &str, split: &gateway_config::Config) -> Result<(), SimError> {
     let of_interface = |it: &Policy| !it.interfaces.is_empty() || !it.vlans.is_empty();
-    let of_leg = |it: &Policy| it.profile.is_some();
     let snooped = |it: &Policy| it.action == Action::Snoop;
     let key = match split {
         gateway_config::Config { policies, .. } if policies.iter().any(of_interface) => {
             "policy.interface` or `policy.vlan"
         }
-        gateway_config::Config { policies, .. } if policies.iter().any(of_leg) => "policy.leg",
         gateway_config::Config { policies, .. } if policies.iter().any(snooped) => {
             "policy.action = \"snoop\"` in a policy that is not the first, or not for all connections; `policy.action"
         }
-        gateway_config::Config { sat, .. } if sat.ack_rate.is_some() => "sat.ack_rate",
         _ => return Ok(()),
     };
     Err(SimError::Gateway {
@@ -88,7 +88,10 @@ pub(crate) fn admission(
         let (client, server) = (addresses.of(client), addresses.of(server));
         let takes = |policy: &&Policy| policy.takes(client.ip(), server, 0, leg(side));
         let first = policies.iter().find(takes);
-        first.map_or(Action::Split, |policy| policy.action)
+        Decision {
+            action: first.map_or(Action::Split, |policy| policy.action),
+            profile: first.and_then(|policy| policy.profile),
+        }
     })))
 }
 

@@ -316,3 +316,79 @@ fn flows_of_a_leg_share_its_rate() {
             .all(|flow| flow.source.retransmitted == 0)
     );
 }
+
+/// An upload's acknowledgements leave the gateway towards the satellite no faster than `ack_rate`, and it loses nothing by it.
+#[test]
+fn acknowledgements_are_thinned_out() {
+    let upload = |ack_rate: &str| {
+        let text = include_str!("../../../scenarios/split.toml")
+            .replace("packet_error_rate = \"1%\"", "packet_error_rate = \"0\"")
+            // Acknowledgements with SACK blocks are not replaced: no loss may call for them.
+            .replace("bytes = \"750kB\"", "bytes = \"8MB\"")
+            .replace(
+                "rate = \"10Mbit/s\"\n\n",
+                &format!("rate = \"10Mbit/s\"\n{ack_rate}\n\n"),
+            )
+            .replace(
+                "from = \"server\"\nto = \"terminal\"",
+                "from = \"terminal\"\nto = \"server\"",
+            );
+        let scenario = Scenario::parse("split.toml", &text).expect("it is right");
+        run(&scenario, &Options::default()).expect("it runs")
+    };
+    let [plain, thinned] = ["", "ack_rate = \"64kbit/s\""].map(upload);
+    // From the hub, the first end of the link, to the terminal: nothing but acknowledgements.
+    let acknowledgements = |outcome: &Outcome| {
+        let link = outcome
+            .links
+            .iter()
+            .find(|link| link.link == "space" && link.from == "hub");
+        link.expect("it is there").counters.bytes.0
+    };
+    let [all, few] = [&plain, &thinned].map(acknowledgements);
+    let most = 64_000.0 / 8.0 * thinned.elapsed.as_secs_f64();
+    assert!(
+        (few as f64) < 1.02 * most && all as f64 > 2.0 * most,
+        "{few} {all} {most}"
+    );
+    let replaced = count(&thinned, "acks_thinned");
+    assert!(replaced > 1000, "{replaced} {few} {all}");
+    let named = |outcome: &Outcome| {
+        outcome.peps[0]
+            .counters
+            .iter()
+            .any(|(name, _)| *name == "acks_thinned")
+    };
+    assert!(!named(&plain));
+    let [whole, slower] = [&plain, &thinned].map(|outcome| outcome.flows[0].goodput.mbps());
+    assert!(slower > 0.95 * whole, "{slower} {whole}");
+}
+
+/// A policy gives one of two flows a variant of a leg: its buffer, and its part of the rate that both share.
+#[test]
+fn a_policy_chooses_a_flows_leg() {
+    let text = include_str!("../../../scenarios/split.toml")
+        .replace("packet_error_rate = \"1%\"", "packet_error_rate = \"0\"")
+        .replace("name = \"download\"", "name = \"download\"\ncount = 2")
+        .replace(
+            "[links.space]",
+            "[[gateways.hub.split.policy]]\naction = \"split\"\nport = 10001\nleg = \"narrow\"\n\
+             [gateways.hub.split.leg.narrow]\nlike = \"sat\"\nsend_buffer = \"64kB\"\n\n[links.space]",
+        );
+    let scenario = Scenario::parse("split.toml", &text).expect("it is right");
+    let outcome = run(&scenario, &Options::default()).expect("it runs");
+    let rates: Vec<f64> = { outcome.flows.iter() }
+        .map(|flow| flow.goodput.mbps())
+        .collect();
+    let [wide, narrow] = rates[..] else {
+        panic!("{rates:?}");
+    };
+    // Half of 64 kB is payload: as much in each round trip of 0.6 s.
+    let most = 8.0 * 32_000.0 / 0.6 / 1e6;
+    assert!(
+        (0.7 * most..1.05 * most).contains(&narrow),
+        "{narrow} {most}"
+    );
+    assert!(wide > 4.0, "{wide}");
+    assert_eq!(count(&outcome, "split"), 2);
+}

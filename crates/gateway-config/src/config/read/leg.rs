@@ -102,6 +102,8 @@ pub(super) fn profiles(root: &mut Table<'_, '_>, legs: [&Leg; 2]) -> Vec<Profile
 fn of_flows(table: &mut Table<'_, '_>, leg: &mut Leg, unbounded: [bool; 2]) {
     if let Some(Control(control)) = table.optional("congestion_control") {
         leg.congestion = Some(control);
+        // A profile's own control takes the place of the simulated TCP that its leg may have.
+        leg.variant = None;
     }
     leg.insist = table.or("insist", leg.insist);
     if leg.insist && leg.congestion.is_none() {
