@@ -9,6 +9,8 @@ pub enum DropCause {
     Corrupted,
     /// The channel swallowed the packet whole.
     Lost,
+    /// A channel that stands before the queue struck the packet, which never came there.
+    BeforeQueue,
 }
 
 /// One thing that happened; the common vocabulary of simulator, emulator and gateway.

@@ -141,7 +141,7 @@ const SNOOP: [(&str, &str); 6] = [
 fn simplex_link(link: &str, [from, to]: [String; 2], way: &emulator::Traffic) -> SimplexLink {
     let packets = way
         .packets_in
-        .saturating_sub(way.dropped_queue + way.waiting_packets);
+        .saturating_sub(way.dropped_queue + way.dropped_before_queue + way.waiting_packets);
     SimplexLink {
         link: link.to_owned(),
         from,
@@ -149,6 +149,7 @@ fn simplex_link(link: &str, [from, to]: [String; 2], way: &emulator::Traffic) ->
         packets,
         corrupted: way.dropped_corrupted,
         lost: way.dropped_lost,
+        struck_before_queue: way.dropped_before_queue,
         refused: way.dropped_queue,
         refused_data: None,
         waited: way.wait_mean.mul_f64(packets as f64),

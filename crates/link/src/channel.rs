@@ -1,4 +1,5 @@
-//! Channels: the errors that a link adds to packets after its queue and serialiser (bit errors, losses, outages).
+//! Channels: the errors that a link adds to packets (bit errors, losses, outages): after its queue and serialiser, or
+//! before both ([`Settings::errors_before_queue`](crate::Settings::errors_before_queue)).
 //!
 //! A new channel is one file here, with its keys in scenarios ([`Kind`]), and one line in [`REGISTRY`]. Channels
 //! stack: a direction may have several, each with its own stream of chance.

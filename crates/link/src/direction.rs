@@ -1,5 +1,5 @@
 use crate::Limit;
-use crate::channel::{Channel, Stack};
+use crate::channel::{Channel, Fate, Stack};
 use crate::queue::{Discipline, Queue};
 use crate::ring::Ring;
 use crate::way::{Way, nanos};
@@ -19,6 +19,9 @@ pub struct Settings<P> {
     pub queue: Discipline<P>,
     /// The channels, which add errors; empty for a link without errors.
     pub channels: Vec<Box<dyn Channel>>,
+    /// The channels stand before the queue, as the error model of ns-2 does (`errormodule`): what they strike takes no
+    /// room in the queue and no time of the serialiser. Otherwise they stand behind both.
+    pub errors_before_queue: bool,
     /// The changes of rate and delay, in ascending order of time.
     pub changes: Vec<Change>,
 }
@@ -32,6 +35,7 @@ impl<P> Default for Settings<P> {
             overhead: Bytes(0),
             queue: Discipline::default(),
             channels: Vec::new(),
+            errors_before_queue: false,
             changes: Vec::new(),
         }
     }
@@ -71,6 +75,8 @@ pub struct Direction<P, O = Silent> {
     ring: Ring<P>,
     queue: Waiters<P>,
     queue_draw: Stream,
+    /// The channels before the queue.
+    entrance: Stack,
 }
 
 /// Where packets wait.
@@ -94,6 +100,10 @@ impl<P: Send, O: Observer> Direction<P, O> {
             }
             Discipline::Other(queue) => Waiters::Queue(queue),
         };
+        let (entrance, channels) = match settings.errors_before_queue {
+            true => (settings.channels, Vec::new()),
+            false => (Vec::new(), settings.channels),
+        };
         Self {
             way: Way {
                 rate: settings.rate,
@@ -106,19 +116,23 @@ impl<P: Send, O: Observer> Direction<P, O> {
                 next_change: Instant::MAX,
                 began: Instant::ZERO,
                 changes: settings.changes.into(),
-                channel: Stack::new(seed, name, settings.channels),
+                channel: Stack::new(seed, name, channels),
                 observer,
             },
             ring,
             queue,
             queue_draw: Stream::new(seed, &format!("{name}.queue")),
+            entrance: Stack::new(seed, name, entrance),
         }
     }
 
-    /// A packet of `len` bytes arrives at the queue; given back when that refuses it.
+    /// A packet of `len` bytes arrives; given back when the queue refuses it, and gone when a channel strikes it.
     #[inline]
     pub fn push(&mut self, packet: P, len: Bytes, now: Instant) -> Option<P> {
         self.advance(now);
+        if !self.entrance.is_empty() && self.is_struck(len, now) {
+            return None;
+        }
         let Waiters::Ring(limit) = self.queue else {
             return self.queue_up(packet, len, now);
         };
@@ -137,6 +151,17 @@ impl<P: Send, O: Observer> Direction<P, O> {
             }
         }
         None
+    }
+
+    /// Whether a channel before the queue strikes a packet of `len` bytes.
+    #[inline(never)]
+    fn is_struck(&mut self, len: Bytes, now: Instant) -> bool {
+        let size = len + self.way.overhead;
+        let struck = self.entrance.strike(size.bits(), now) != Fate::Deliver;
+        if struck {
+            self.way.struck_before_queue(size, now);
+        }
+        struck
     }
 
     /// [`Self::push`] into a queue of its own.
@@ -234,7 +259,7 @@ impl<P: Send, O: Observer> Direction<P, O> {
         self.way.delay = nanos(delay);
     }
 
-    /// Changes the channels. What has begun to leave keeps its fate. A channel of a kind that is or
+    /// Changes the channels behind the queue. What has begun to leave keeps its fate. A channel of a kind that is or
     /// was in use draws on from the same stream.
     pub fn set_channels(&mut self, channels: Vec<Box<dyn Channel>>, now: Instant) {
         self.advance(now);
@@ -246,6 +271,7 @@ impl<P: Send, O: Observer> Direction<P, O> {
     /// later: no event marks it.
     pub fn begin(&mut self, at: Instant) {
         self.way.begin(at);
+        self.entrance.begin(at);
     }
 
     /// What waits in the queue at `now`; the packet being serialised has left it.

@@ -7,7 +7,9 @@
 //! input → queue (may refuse) → serialiser (rate) → channel (may corrupt or lose) → delay → transmit
 //! ```
 //!
-//! Everything about a packet is decided the moment its first bit leaves: whether it arrives, and when. So a direction
+//! Where a link is told so, its channels stand before the queue instead, as in ns-2.
+//!
+//! All else about a packet is decided the moment its first bit leaves: whether it arrives, and when. So a direction
 //! keeps one ring of packets under way, its deadline is the head of that ring, and no event marks the end of a
 //! transmission. Departures that fell due between two polls are made up for at their exact times, in order, so that the
 //! result does not depend on how often a driver polls.

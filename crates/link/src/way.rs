@@ -157,6 +157,13 @@ impl<O: Observer> Way<O> {
         self.observer.observe(start, &Fact::Dropped { size, cause });
     }
 
+    /// A channel before the queue struck a packet of `size`.
+    #[cold]
+    pub(crate) fn struck_before_queue(&mut self, size: Bytes, now: Instant) {
+        let cause = DropCause::BeforeQueue;
+        self.observer.observe(now, &Fact::Dropped { size, cause });
+    }
+
     /// The queue refuses a packet of `len`.
     #[cold]
     pub(crate) fn refused(&mut self, len: Bytes, now: Instant) {

@@ -264,3 +264,43 @@ fn the_rate_does_not_change_who_is_lost() {
     };
     assert_eq!(fates(None), fates(Some(Rate::from_bits_per_sec(1_000_000))));
 }
+
+/// What is struck before the queue takes neither room nor time: what gets through leaves as if the rest had never come.
+/// The fates are those of the same channel behind the queue.
+#[test]
+fn errors_before_the_queue_take_no_room_and_no_time() {
+    let settings = |errors_before_queue| Settings {
+        rate: Some(Rate::from_bits_per_sec(8_000_000)),
+        queue: bentpipe_link::queue::DropTail::new(bentpipe_link::Limit::Packets(300)).into(),
+        channels: vec![Box::new(PacketError::new(probability(0.25)))],
+        errors_before_queue,
+        ..Settings::default()
+    };
+    let count = 200;
+    let [mut before, mut behind] = [true, false].map(|place| direction(settings(place)));
+    let arrived = |link: &mut Direction<u32, Log>| {
+        for number in 0..count {
+            assert_eq!(link.push(number, Bytes(1000), at(0)), None);
+        }
+        common::arrivals(link, at(u64::MAX / 2))
+    };
+    let (early, late) = (arrived(&mut before), arrived(&mut behind));
+    let numbers = |all: &[(u64, u32)]| all.iter().map(|one| one.1).collect::<Vec<_>>();
+    assert_eq!(numbers(&early), numbers(&late));
+    // A millisecond each: of those that got through, and of all.
+    let gapless: Vec<u64> = (1..=early.len() as u64).map(|n| n * 1_000_000).collect();
+    assert_eq!(early.iter().map(|one| one.0).collect::<Vec<_>>(), gapless);
+    let with_gaps = late
+        .iter()
+        .map(|(_, number)| (u64::from(*number) + 1) * 1_000_000);
+    assert!(with_gaps.eq(late.iter().map(|one| one.0)));
+    let struck = count as usize - early.len();
+    let [before, behind] = [&before, &behind].map(|link| {
+        let log = link.observer();
+        let drops = [DropCause::BeforeQueue, DropCause::Lost].map(|cause| log.drops(cause));
+        (drops, log.waits().len())
+    });
+    assert!(struck > 20, "{struck}");
+    assert_eq!(before, ([struck, 0], early.len()));
+    assert_eq!(behind, ([0, struck], count as usize));
+}

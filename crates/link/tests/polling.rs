@@ -18,6 +18,7 @@ struct Shape {
     limit: Limit,
     loss: f64,
     ber: f64,
+    before: bool,
     queue: usize,
 }
 
@@ -28,14 +29,16 @@ fn shape() -> impl Strategy<Value = Shape> {
         Just(Limit::Infinite),
     ];
     let rate = prop::option::of(1_000_000u64..1_000_000_000);
+    let errors = (0.0..0.5, 0.0..1e-4, any::<bool>());
     let queue = 0..queue::registry::<u32>().len();
-    (rate, 0u64..3_000_000, limit, 0.0..0.5, 0.0..1e-4, queue).prop_map(
-        |(rate, delay, limit, loss, ber, queue)| Shape {
+    (rate, 0u64..3_000_000, limit, errors, queue).prop_map(
+        |(rate, delay, limit, (loss, ber, before), queue)| Shape {
             rate,
             delay,
             limit,
             loss,
             ber,
+            before,
             queue,
         },
     )
@@ -61,6 +64,7 @@ impl Shape {
                 Box::new(PacketError::new(probability(self.loss))),
                 Box::new(BitError::new(probability(self.ber))),
             ],
+            errors_before_queue: self.before,
             changes: Vec::new(),
         }
     }

@@ -21,17 +21,16 @@ pub(crate) fn goodput(flows: &[&Flow]) -> Option<f64> {
 }
 
 pub(crate) fn retransmitted(flows: &[&Flow]) -> Option<f64> {
-    let again = sum(flows, |flow| flow.sent_again.0 as f64);
-    percent(again, sum(flows, |flow| flow.sent.0 as f64))
+    let again = seen(flows, |flow| flow.sent_again.map(|it| it.0))?;
+    percent(again, seen(flows, |flow| flow.sent.map(|it| it.0))?)
 }
 
 pub(crate) fn timeouts(flows: &[&Flow]) -> Option<f64> {
-    Some(sum(flows, |flow| flow.timeouts as f64))
+    seen(flows, |flow| flow.timeouts)
 }
 
 pub(crate) fn recoveries(flows: &[&Flow]) -> Option<f64> {
-    let recoveries = flows.iter().map(|flow| flow.recoveries.map(|it| it as f64));
-    recoveries.sum()
+    seen(flows, |flow| flow.recoveries)
 }
 
 pub(crate) fn completion(flows: &[&Flow]) -> Option<f64> {
@@ -73,6 +72,12 @@ pub(crate) fn kbps_receiver(flows: &[&Flow]) -> Option<f64> {
 
 fn sum(flows: &[&Flow], of: fn(&Flow) -> f64) -> f64 {
     flows.iter().map(|flow| of(flow)).sum()
+}
+
+/// The sum over the flows of which it is known; `None` where it is of none.
+fn seen(flows: &[&Flow], of: fn(&Flow) -> Option<u64>) -> Option<f64> {
+    let known = flows.iter().filter_map(|flow| of(flow));
+    known.map(|count| count as f64).reduce(|sum, own| sum + own)
 }
 
 /// The time in seconds that a transfer may take to count as undisturbed: 1.02 times its time at the path's limit, plus

@@ -25,6 +25,10 @@ pub(crate) fn corrupted(_: &Run, links: &[&SimplexLink]) -> Option<f64> {
     Some(sum(links, damaged))
 }
 
+pub(crate) fn errors_before_queue(_: &Run, links: &[&SimplexLink]) -> Option<f64> {
+    Some(sum(links, |link| link.struck_before_queue))
+}
+
 pub(crate) fn delivered(_: &Run, links: &[&SimplexLink]) -> Option<f64> {
     Some(sum(links, |link| {
         link.packets.saturating_sub(damaged(link))

@@ -136,18 +136,18 @@ pub struct Flow {
     /// Until the receiver sent its last acknowledgement; in the lab, which does not see that one, as `completion`.
     #[serde(rename = "final_ack_s", serialize_with = "json::maybe_seconds")]
     pub final_ack: Option<Duration>,
-    /// Payload that the sender sent, retransmissions included.
-    #[serde(rename = "sent_bytes", serialize_with = "json::bytes")]
-    pub sent: Bytes,
+    /// Payload that the sender sent, retransmissions included; `None` where nobody saw it.
+    #[serde(rename = "sent_bytes", serialize_with = "json::maybe_bytes")]
+    pub sent: Option<Bytes>,
     /// The part of it that was retransmitted.
-    #[serde(rename = "sent_again_bytes", serialize_with = "json::bytes")]
-    pub sent_again: Bytes,
-    /// Segments that the sender retransmitted.
-    pub segments_again: u64,
+    #[serde(rename = "sent_again_bytes", serialize_with = "json::maybe_bytes")]
+    pub sent_again: Option<Bytes>,
+    /// Segments that the sender's TCP retransmitted; `None` of a sender that has none.
+    pub segments_again: Option<u64>,
     /// What each gateway that splits it sent towards the receiver, by name of the gateway.
     pub gateways: Vec<Leg>,
-    /// Expiries of the sender's retransmission timer.
-    pub timeouts: u64,
+    /// Expiries of the retransmission timer of the sender's TCP; `None` of a sender that has none.
+    pub timeouts: Option<u64>,
     /// Recoveries that the sender entered without a timeout; `None` where nobody saw them.
     pub recoveries: Option<u64>,
     /// The sender's smoothed round-trip time at the end.
@@ -176,9 +176,9 @@ impl Flow {
     pub fn retransmitted(&self) -> impl Iterator<Item = (Option<&str>, f64)> {
         let gateways = self.gateways.iter();
         let gateways = gateways.map(|leg| (Some(leg.gateway.as_str()), leg.sent, leg.sent_again));
-        let all = [(None, self.sent, self.sent_again)]
-            .into_iter()
-            .chain(gateways);
+        let source = self.sent.zip(self.sent_again);
+        let source = source.map(|(sent, again)| (None, sent, again));
+        let all = source.into_iter().chain(gateways);
         all.filter(|(_, sent, _)| sent.0 > 0)
             .map(|(by, sent, again)| (by, again.0 as f64 / sent.0 as f64))
     }
@@ -234,6 +234,8 @@ pub struct SimplexLink {
     pub corrupted: u64,
     /// Of these, packets that the channel lost.
     pub lost: u64,
+    /// Packets that a channel before the queue struck; they never came to the queue.
+    pub struck_before_queue: u64,
     /// Packets for which the queue had no room.
     pub refused: u64,
     /// Of these, data segments of the scenario's flows, without cross traffic; `None` where the engine does not tell

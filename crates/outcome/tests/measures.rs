@@ -27,6 +27,7 @@ fn simplex_link(link: &str, packets: u64, refused: u64, waited: u64) -> SimplexL
         refused,
         corrupted: 2,
         lost: 1,
+        struck_before_queue: 4,
         refused_data: Some(refused / 2),
         waited: Duration::from_secs(waited),
         ..SimplexLink::default()
@@ -69,6 +70,8 @@ fn measures_of_all_and_of_one_in_closed_form() {
         // Both directions: 10 of 150.
         ("drop_rate(x)", 100.0 * 10.0 / 150.0),
         ("corrupted(x)", 6.0),
+        ("errors_before_queue(y)", 4.0),
+        ("errors_before_queue", 12.0),
         ("delivered(x)", 134.0),
         ("delivered", 171.0),
         // Little's law: 5 s of waiting in 10 s.
@@ -87,6 +90,8 @@ fn measures_of_all_and_of_one_in_closed_form() {
         "local(p)",
         "kbps_sender",
         "segments",
+        "timeouts",
+        "retransmitted",
     ] {
         assert_eq!(of(text), None, "{text}");
     }
@@ -109,8 +114,8 @@ fn a_document_names_units_and_tells_who_sent_again() {
     let mut run = two();
     run.engine = Engine::Kernel;
     run.flows[0].end = End::Failed("reset".into());
-    run.flows[0].sent = Bytes(100);
-    run.flows[0].sent_again = Bytes(5);
+    run.flows[0].sent = Some(Bytes(100));
+    run.flows[0].sent_again = Some(Bytes(5));
     run.flows[0].gateways = vec![Leg {
         gateway: "gw".into(),
         sent: Bytes(200),
@@ -123,7 +128,7 @@ fn a_document_names_units_and_tells_who_sent_again() {
     let json = serde_json::to_value(run.document()).unwrap();
     assert_eq!(
         (&json["schema"], &json["engine"]),
-        (&1.into(), &"kernel".into())
+        (&2.into(), &"kernel".into())
     );
     let [first, second] = [&json["flows"][0], &json["flows"][1]];
     assert_eq!(
@@ -137,6 +142,18 @@ fn a_document_names_units_and_tells_who_sent_again() {
     assert_eq!(first["goodput_mbps"], 2.0);
     assert_eq!(first["completion_s"], 4.0);
     assert_eq!(first["gateways"][0]["sent_again_bytes"], 50);
+    // Of the other flow nobody saw a TCP.
+    assert_eq!(first["sent_bytes"], 100);
+    for key in [
+        "sent_bytes",
+        "sent_again_bytes",
+        "segments_again",
+        "timeouts",
+    ] {
+        assert_eq!(second[key], Value::Null, "{key}");
+    }
+    assert_eq!(json["measures"]["retransmitted"]["value"], 5.0);
+    assert!(json["measures"].get("timeouts").is_none());
     assert_eq!(json["links"][0]["waited_s"], 5.0);
     assert_eq!(json["proxies"][0]["counters"]["most_held"], 2500);
     assert_eq!(json["measures"]["goodput"]["value"], 8.0);
@@ -181,9 +198,9 @@ fn any_flow() -> impl Strategy<Value = Flow> {
         completion: times.0,
         acknowledged: times.1,
         final_ack: times.2,
-        sent: Bytes(counts.4),
-        sent_again: Bytes(counts.5),
-        timeouts: counts.3,
+        sent: known.then_some(Bytes(counts.4)),
+        sent_again: known.then_some(Bytes(counts.5)),
+        timeouts: known.then_some(counts.3),
         recoveries: known.then_some(counts.4),
         srtt: times.3,
         queueing: times.3.into_iter().map(|it| it.as_secs_f64()).collect(),
@@ -199,6 +216,7 @@ fn any_simplex_link() -> impl Strategy<Value = SimplexLink> {
         packets: counts.0,
         corrupted: counts.1,
         lost: counts.2,
+        struck_before_queue: counts.0,
         refused: counts.3,
         refused_data: known.then_some(counts.3),
         waited: waited.unwrap_or_default(),

@@ -31,6 +31,7 @@ fn direction<P: Send + 'static>(way: &Direction, mtu: Bytes) -> Result<Settings<
         channels: { way.channels.iter() }
             .map(|channel| (channel.spec().build)(channel.values()))
             .collect::<Result<_, _>>()?,
+        errors_before_queue: way.errors_before_queue,
         changes: { way.changes.iter() }
             .map(|change| Change {
                 at: change.at,

@@ -170,12 +170,15 @@ fn link(out: &mut String, name: &str, link: &Link) -> fmt::Result {
     if !link.is_emulated() {
         return Ok(());
     }
-    direction(out, &link.forward)?;
+    // Said of both directions or of none: a reverse direction takes the forward one's.
+    let before = link.forward.errors_before_queue || link.reverse.errors_before_queue;
+    direction(out, &link.forward, before)?;
     writeln!(out, "[links.{name}.reverse]")?;
-    direction(out, &link.reverse)
+    direction(out, &link.reverse, before)
 }
 
-fn direction(out: &mut String, direction: &Direction) -> fmt::Result {
+/// `before`: with the place of its channels.
+fn direction(out: &mut String, direction: &Direction, before: bool) -> fmt::Result {
     match direction.rate {
         None => writeln!(out, "rate = \"unlimited\"")?,
         Some(rate) => {
@@ -186,6 +189,10 @@ fn direction(out: &mut String, direction: &Direction) -> fmt::Result {
     writeln!(out, "delay = \"{}\"", time(direction.delay))?;
     for spec in REGISTRY {
         writeln!(out, "{} = {}", spec.key, channels(direction, spec))?;
+    }
+    if before {
+        let said = direction.errors_before_queue;
+        writeln!(out, "errors_before_queue = {said}")?;
     }
     let changes: Vec<String> = direction.changes.iter().map(change).collect();
     writeln!(out, "changes = [{}]", changes.join(", "))?;

@@ -243,7 +243,7 @@ impl Link {
     }
 }
 
-/// One direction of a link: queue, then rate, then errors, then delay.
+/// One direction of a link: queue, then rate, then errors, then delay; or first the errors.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Direction {
     /// Serialisation rate; without one packets take no time and never queue.
@@ -254,6 +254,8 @@ pub struct Direction {
     pub queue: Queue,
     /// What strikes packets on the way. Default nothing.
     pub channels: Channels,
+    /// Channels strike packets before these reach the queue, as the error model of ns-2 does. Default no.
+    pub errors_before_queue: bool,
     /// Bytes that each packet takes on the link beyond its own. Default 0.
     pub overhead: Bytes,
     /// What becomes of rate and delay during the run, in strictly ascending order of time. Default
@@ -270,7 +272,11 @@ impl Direction {
 
     /// The share of packets of `size` that arrive, by what strikes them at random: losses of the queue, and those at set
     /// times or of set packets, aside.
+    /// Where errors strike before the queue it is 1: what they strike takes nothing of the rate.
     pub fn delivery_ratio(&self, size: Bytes) -> f64 {
+        if self.errors_before_queue {
+            return 1.0;
+        }
         let size = size + self.overhead;
         { self.channels.iter() }.fold(1.0, |ratio, channel| ratio * channel.passes(size))
     }

@@ -127,13 +127,14 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
 fn direction() -> impl Strategy<Value = Direction> {
     let rate = prop::option::of((1u64..1 << 40, queue()));
     let way = (duration(0..1 << 42), changes());
-    (rate, way, channels(), bytes(0..9999)).prop_map(
-        |(rate, (delay, changes), channels, overhead)| Direction {
+    (rate, way, (channels(), any::<bool>()), bytes(0..9999)).prop_map(
+        |(rate, (delay, changes), (channels, errors_before_queue), overhead)| Direction {
             changes: if rate.is_some() { changes } else { Vec::new() },
             rate: { rate.as_ref() }.map(|(rate, _)| Rate::from_bits_per_sec(*rate)),
             queue: rate.map_or_else(Queue::default, |(_, queue)| queue),
             delay,
             channels,
+            errors_before_queue,
             overhead,
         },
     )

@@ -16,6 +16,8 @@ pub struct LinkCounters {
     pub corrupted: u64,
     /// Packets that vanished.
     pub lost: u64,
+    /// Packets that a channel struck before they reached the queue.
+    pub struck_before_queue: u64,
     /// Most packets that waited in the queue at once, the one being sent not counted.
     pub longest_queue: usize,
     /// What all packets together waited in the queue, in nanoseconds.
@@ -30,7 +32,7 @@ impl LinkCounters {
 
     /// Packets that did not arrive, whatever the cause.
     pub const fn dropped(&self) -> u64 {
-        self.refused + self.corrupted + self.lost
+        self.refused + self.corrupted + self.lost + self.struck_before_queue
     }
 }
 
@@ -48,6 +50,7 @@ impl Observer for LinkCounters {
                 DropCause::Queue => self.refused += 1,
                 DropCause::Corrupted => self.corrupted += 1,
                 DropCause::Lost => self.lost += 1,
+                DropCause::BeforeQueue => self.struck_before_queue += 1,
             },
         }
     }

@@ -296,6 +296,8 @@ const fn why(cause: Cause) -> &'static str {
 
 impl From<&FlowOutcome> for outcome::Flow {
     fn from(flow: &FlowOutcome) -> Self {
+        // Saratoga has none of what TCP counts.
+        let tcp = Some(&flow.source).filter(|_| flow.recovery != SARATOGA);
         let srtt = flow.gauges.srtt;
         let queueing = srtt.map(|srtt| srtt.saturating_sub(flow.round_trip));
         Self {
@@ -319,9 +321,9 @@ impl From<&FlowOutcome> for outcome::Flow {
             completion: flow.completion,
             acknowledged: flow.acknowledged,
             final_ack: flow.final_ack,
-            sent: Bytes(flow.source.bytes_sent),
-            sent_again: Bytes(flow.source.bytes_retransmitted),
-            segments_again: flow.source.retransmitted,
+            sent: Some(Bytes(flow.source.bytes_sent)),
+            sent_again: Some(Bytes(flow.source.bytes_retransmitted)),
+            segments_again: tcp.map(|tcp| tcp.retransmitted),
             gateways: { flow.gateways.iter() }
                 .map(|(gateway, leg)| outcome::Leg {
                     gateway: gateway.clone(),
@@ -330,14 +332,14 @@ impl From<&FlowOutcome> for outcome::Flow {
                     segments_again: leg.segments_again,
                 })
                 .collect(),
-            timeouts: flow.source.timeouts,
-            recoveries: Some(flow.source.recoveries),
+            timeouts: tcp.map(|tcp| tcp.timeouts),
+            recoveries: tcp.map(|tcp| tcp.recoveries),
             srtt,
             queueing: queueing
                 .into_iter()
                 .map(|it| 1e3 * it.as_secs_f64())
                 .collect(),
-            cwnd: Some(flow.gauges.cwnd),
+            cwnd: tcp.map(|_| flow.gauges.cwnd),
             ssthresh: flow.gauges.ssthresh.map(f64::from),
         }
     }
@@ -352,6 +354,7 @@ impl From<&LinkOutcome> for outcome::SimplexLink {
             packets: line.counters.packets,
             corrupted: line.counters.corrupted,
             lost: line.counters.lost,
+            struck_before_queue: line.counters.struck_before_queue,
             refused: line.counters.refused,
             refused_data: Some(line.refused_data),
             waited: line.counters.waited(),

@@ -78,6 +78,26 @@ fn a_file_takes_what_its_bytes_and_losses_take_both_ways() {
     }
 }
 
+/// What only a TCP has is `None`, not zero.
+#[test]
+fn of_what_tcp_alone_counts_there_is_nothing() {
+    let outcome = outcome("packet_error_rate = \"1%\"", "bytes = \"1MB\"", false);
+    let run = bentpipe_outcome::Run::from(&outcome);
+    let flow = &run.flows[0];
+    assert!(
+        flow.sent_again.unwrap().0 > 0 && flow.sent > flow.sent_again,
+        "{flow:?}"
+    );
+    assert_eq!(
+        (flow.segments_again, flow.timeouts, flow.recoveries),
+        (None, None, None)
+    );
+    assert_eq!((flow.cwnd, flow.ssthresh, flow.srtt), (None, None, None));
+    let measured = |name| bentpipe_outcome::find(name).unwrap().of(&run);
+    assert_eq!((measured("timeouts"), measured("recoveries")), (None, None));
+    assert!(measured("retransmitted").is_some_and(|share| share > 0.1));
+}
+
 /// Every packet written as bytes and read again at every hop.
 #[test]
 fn on_the_wire_nothing_differs() {

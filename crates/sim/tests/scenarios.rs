@@ -32,15 +32,10 @@ fn the_geostationary_download_runs() {
 fn what_only_the_real_gateway_does_is_refused_with_the_way_out() {
     let split = include_str!("../../../scenarios/split.toml");
     let policy = "[[gateways.hub.split.policy]]\naction = \"bypass\"\ninterface = \"eth0\"\n";
+    let snooped = "[[gateways.hub.split.policy]]\naction = \"snoop\"\nport = 80\n";
     for (key, text) in [
         ("policy.interface", format!("{split}\n{policy}")),
-        (
-            "sat.ack_rate",
-            split.replace(
-                "rate = \"10Mbit/s\"\n\n",
-                "rate = \"10Mbit/s\"\nack_rate = \"1Mbit/s\"\n\n",
-            ),
-        ),
+        ("policy.action", format!("{split}\n{snooped}")),
     ] {
         let said = refusal(&text);
         assert!(
@@ -216,4 +211,33 @@ fn ends_that_cannot_talk_are_refused() {
     scenario.hosts.get_mut("a").unwrap().endpoint = Default::default();
     let said = run(&scenario, &Options::default()).unwrap_err().to_string();
     assert!(said.contains("preset"), "{said}");
+}
+
+/// Errors that strike before the queue are counted by themselves, and take nothing of the rate.
+#[test]
+fn errors_before_the_queue_have_a_measure() {
+    let found = |place: &str| {
+        let text = format!(
+            "name = \"place\"\ntime_limit = \"60s\"\n[hosts.a]\n[hosts.b]\n\
+             [links.x]\nends = [\"a\", \"b\"]\nrate = \"2Mbit/s\"\ndelay = \"10ms\"\n\
+             packet_error_rate = \"2%\"\n{place}\n\
+             [[flows]]\nname = \"f\"\nfrom = \"a\"\nto = \"b\"\nbytes = \"2MB\"\n"
+        );
+        bentpipe_outcome::Run::from(&run(&common::parse(&text), &Options::default()).unwrap())
+    };
+    let [behind, before] = ["", "errors_before_queue = true"].map(found);
+    let measured = |run, name: &str| bentpipe_outcome::find(name).unwrap().of(run).unwrap();
+    let names = ["corrupted", "errors_before_queue"];
+    let [lost, none] = names.map(|name| measured(&behind, name));
+    let [also_none, struck] = names.map(|name| measured(&before, name));
+    assert_eq!((none, also_none), (0.0, 0.0));
+    assert!(lost > 20.0 && struck > 20.0, "{lost} {struck}");
+    let sent = before.links[0].packets as f64;
+    assert_eq!(
+        measured(&before, "delivered(x)"),
+        sent + before.links[1].packets as f64
+    );
+    // 2% of what the link carries are lost of the one bound, and none of the other.
+    let [narrow, wide] = [&behind, &before].map(|run| run.flows[0].limit.unwrap().mbps());
+    assert!((narrow / wide - 0.98).abs() < 1e-4, "{narrow} {wide}");
 }

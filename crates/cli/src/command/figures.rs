@@ -3,7 +3,7 @@
 use crate::failure::{Blame, Failure};
 use crate::terminal;
 use anyhow::{Context, anyhow};
-use bentpipe_outcome::{End, Flow, Run};
+use bentpipe_outcome::{End, Flow, Run, SimplexLink};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use std::fs;
 use std::path::Path;
@@ -63,7 +63,7 @@ fn flows(run: &Run) -> Table {
             format!("{:.3} Mb/s", flow.goodput.mbps()),
             share.map_or("—".into(), |share| format!("{:.1}%", share * 100.0)),
             sent_again(flow),
-            flow.timeouts.to_string(),
+            flow.timeouts.map_or("—".into(), |it| it.to_string()),
             time(flow),
         ]);
     }
@@ -113,13 +113,21 @@ fn links(run: &Run) -> Table {
             link.packets.to_string(),
             link.refused.to_string(),
             link.corrupted.to_string(),
-            link.lost.to_string(),
+            lost(link),
             mean.map_or("—".into(), |mean| format!("{mean:.1}")),
             longest.map_or("—".into(), |longest| longest.to_string()),
         ]);
     }
     right(&mut table, 2);
     table
+}
+
+/// On the way, and before the queue where errors stand there.
+fn lost(link: &SimplexLink) -> String {
+    match link.struck_before_queue {
+        0 => link.lost.to_string(),
+        struck => format!("{} + {struck} before the queue", link.lost),
+    }
 }
 
 fn table<const N: usize>(header: [&str; N]) -> Table {

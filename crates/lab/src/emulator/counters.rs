@@ -25,6 +25,8 @@ pub struct Traffic {
     pub dropped_corrupted: u64,
     /// Packets lost on the way.
     pub dropped_lost: u64,
+    /// Packets struck by errors before they reached the queue.
+    pub dropped_before_queue: u64,
     /// The longest wait in the queue.
     #[serde(rename = "wait_max_ms", serialize_with = "milliseconds")]
     pub wait_max: Duration,
@@ -55,6 +57,7 @@ struct Cells {
     queue: AtomicU64,
     corrupted: AtomicU64,
     lost: AtomicU64,
+    before_queue: AtomicU64,
     departed: AtomicU64,
     waited: AtomicU64,
     wait_max: AtomicU64,
@@ -97,6 +100,7 @@ impl Counters {
             dropped_queue: of(&cells.queue),
             dropped_corrupted: of(&cells.corrupted),
             dropped_lost: of(&cells.lost),
+            dropped_before_queue: of(&cells.before_queue),
             wait_max: Duration::from_nanos(of(&cells.wait_max)),
             wait_mean: Duration::from_nanos(mean),
             waiting_packets: of(&cells.waiting_packets),
@@ -121,6 +125,7 @@ impl Observer for Counters {
                 DropCause::Queue => add(&cells.queue, 1),
                 DropCause::Corrupted => add(&cells.corrupted, 1),
                 DropCause::Lost => add(&cells.lost, 1),
+                DropCause::BeforeQueue => add(&cells.before_queue, 1),
             },
         }
     }
@@ -151,6 +156,7 @@ mod tests {
             dropped(DropCause::Lost),
             dropped(DropCause::Lost),
             dropped(DropCause::Lost),
+            dropped(DropCause::BeforeQueue),
         ];
         facts.iter().for_each(|fact| counters.observe(now, fact));
         counters.entered(Bytes(40));
@@ -168,6 +174,7 @@ mod tests {
             dropped_queue: 1,
             dropped_corrupted: 2,
             dropped_lost: 3,
+            dropped_before_queue: 1,
             wait_max: Duration::from_millis(60),
             wait_mean: Duration::from_millis(30),
             waiting_packets: 7,

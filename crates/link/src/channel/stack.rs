@@ -9,14 +9,15 @@ use bentpipe_base::{Instant, Stream};
 pub(crate) struct Stack {
     seed: u64,
     name: String,
-    stages: Vec<Stage>,
+    placed: Vec<Placed>,
     /// When the run began, if it has.
     began: Option<Instant>,
     /// Streams of channels taken off: one that is put back draws on where it stopped.
     idle: Vec<(String, Stream)>,
 }
 
-struct Stage {
+/// A channel with its stream.
+struct Placed {
     channel: Box<dyn Channel>,
     key: String,
     draw: Stream,
@@ -27,7 +28,7 @@ impl Stack {
         let mut stack = Self {
             seed,
             name: name.to_owned(),
-            stages: Vec::new(),
+            placed: Vec::new(),
             began: None,
             idle: Vec::new(),
         };
@@ -35,39 +36,43 @@ impl Stack {
         stack
     }
 
+    /// Whether there is none.
+    #[inline]
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.placed.is_empty()
+    }
+
     /// The run begins at `at`.
     pub(crate) fn begin(&mut self, at: Instant) {
         self.began = Some(at);
-        self.stages
-            .iter_mut()
-            .for_each(|stage| stage.channel.begin(at));
+        self.placed.iter_mut().for_each(|own| own.channel.begin(at));
     }
 
     /// Puts `channels` in the place of the present ones. One of a name that is or was here draws on
     /// from the same stream.
     pub(crate) fn replace(&mut self, channels: Vec<Box<dyn Channel>>) {
-        let old = self.stages.drain(..).map(|stage| (stage.key, stage.draw));
+        let old = self.placed.drain(..).map(|own| (own.key, own.draw));
         self.idle.extend(old);
         for mut channel in channels {
             if let Some(at) = self.began {
                 channel.begin(at);
             }
-            let same = |stage: &&Stage| stage.channel.name() == channel.name();
-            let nth = self.stages.iter().filter(same).count();
+            let same = |own: &&Placed| own.channel.name() == channel.name();
+            let nth = self.placed.iter().filter(same).count();
             let key = format!("{}.channel.{}.{nth}", self.name, channel.name());
             let draw = match self.idle.iter().position(|(idle, _)| *idle == key) {
                 Some(index) => self.idle.swap_remove(index).1,
                 None => Stream::new(self.seed, &key),
             };
-            self.stages.push(Stage { channel, key, draw });
+            self.placed.push(Placed { channel, key, draw });
         }
     }
 
     /// The worst that any channel does to the next packet.
     #[inline]
     pub(crate) fn strike(&mut self, bits: u64, now: Instant) -> Fate {
-        self.stages.iter_mut().fold(Fate::Deliver, |worst, stage| {
-            worst.max(stage.channel.strike(bits, now, &mut stage.draw))
+        self.placed.iter_mut().fold(Fate::Deliver, |worst, own| {
+            worst.max(own.channel.strike(bits, now, &mut own.draw))
         })
     }
 }

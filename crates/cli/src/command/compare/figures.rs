@@ -14,9 +14,10 @@ pub(crate) const STEP: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Side {
     pub(crate) goodput_mbps: f64,
-    /// Segments sent again.
-    pub(crate) sent_again: u64,
-    pub(crate) timeouts: u64,
+    /// Segments that its sender's TCP sent again; `None` without one.
+    pub(crate) sent_again: Option<u64>,
+    /// Expiries of that TCP's retransmission timer.
+    pub(crate) timeouts: Option<u64>,
     /// Until its sender knew that all had arrived, in seconds; `None` for a flow without an end.
     pub(crate) sender_s: Option<f64>,
     /// Until the last byte arrived.
@@ -39,12 +40,12 @@ pub(crate) struct Summary {
     pub(crate) mean_mbps: f64,
     pub(crate) min_mbps: f64,
     pub(crate) max_mbps: f64,
-    /// Mean number of segments sent again.
-    pub(crate) sent_again: f64,
+    /// Mean number of segments that the sender's TCP sent again; `None` without one.
+    pub(crate) sent_again: Option<f64>,
     /// Mean number of segments that gateways sent again, of all flows, where a gateway says so.
     pub(crate) local: Option<f64>,
     /// Mean number of retransmission timeouts.
-    pub(crate) timeouts: f64,
+    pub(crate) timeouts: Option<f64>,
     /// Mean time until the sender knew that all had arrived, where every run has one.
     pub(crate) sender_s: Option<f64>,
     /// Mean time until the last byte arrived.
@@ -95,9 +96,9 @@ impl Summary {
             mean_mbps: mean(goodputs().sum()),
             min_mbps: goodputs().fold(f64::INFINITY, f64::min),
             max_mbps: goodputs().fold(0.0, f64::max),
-            sent_again: mean(sides.iter().map(|side| side.sent_again as f64).sum()),
+            sent_again: mean_of(&sides, |side| Some(side.sent_again? as f64)),
             local: mean_of(&sides, |side| Some(side.local? as f64)),
-            timeouts: mean(sides.iter().map(|side| side.timeouts as f64).sum()),
+            timeouts: mean_of(&sides, |side| Some(side.timeouts? as f64)),
             sender_s: mean_of(&sides, |side| side.sender_s),
             receiver_s: mean_of(&sides, |side| side.receiver_s),
             drops: mean_drops(&sides),

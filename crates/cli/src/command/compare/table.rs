@@ -49,8 +49,8 @@ pub(crate) fn render(rows: &[Row]) -> String {
             row.ratio.map_or("—".into(), |ratio| format!("{ratio:.3}")),
             if row.agrees { "yes" } else { "no" }.into(),
             percent(row.cwnd_apart),
-            format!("{:.1} / {:.1}", lab.sent_again, simulator.sent_again),
-            format!("{:.1} / {:.1}", lab.timeouts, simulator.timeouts),
+            both(|side| side.sent_again, 1),
+            both(|side| side.timeouts, 1),
             drops(row),
         ];
         let values = [
