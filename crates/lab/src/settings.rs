@@ -27,7 +27,6 @@ const STOCK: &[(&str, &str)] = &[
     ("tcp_recovery", "1"),
     ("tcp_reordering", "3"),
     ("tcp_retries2", "15"),
-    ("tcp_sack", "1"),
     ("tcp_slow_start_after_idle", "1"),
     ("tcp_syn_retries", "6"),
     ("tcp_synack_retries", "5"),
@@ -59,6 +58,7 @@ fn write(node: &NodePlan, ip: Ip) -> Result<(), SysctlError> {
     };
     write_sysctl("net.ipv4.tcp_rmem", &range(&node.tcp.receive_buffer))?;
     write_sysctl("net.ipv4.tcp_wmem", &range(&node.tcp.send_buffer))?;
+    write_sysctl("net.ipv4.tcp_sack", if node.tcp.sack { "1" } else { "0" })?;
     default_control(&node.tcp.congestion_control)?;
     let forwards = if node.forwards { "1" } else { "0" };
     match ip {

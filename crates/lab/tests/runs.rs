@@ -64,6 +64,30 @@ fn a_bulk_transfer_comes_near_the_limit_and_never_above() {
     assert_eq!(result.manifest.settings["hub"]["net.ipv4.ip_forward"], "1");
 }
 
+/// NewReno repairs one of the losses of a window in a round trip, SACK all of them.
+#[test]
+fn sack_is_used_where_both_hosts_agree() {
+    need!(Root, Tun);
+    let flows = "[[flows]]\nfrom = \"server\"\nto = \"terminal\"\nbytes = \"1MB\"\ncongestion_control = \"reno\"\n";
+    let link = "drops = [60, 63, 66, 69, 72, 75]\n[links.space.reverse]\ndrops = []";
+    let took = |terminal: bool| {
+        let mut scenario = scenario("sack", link, flows);
+        scenario.hosts.get_mut("terminal").unwrap().tcp.sack = terminal;
+        let result = measure(&scenario);
+        let settings = &result.manifest.settings;
+        let set = if terminal { "1" } else { "0" };
+        assert_eq!(settings["terminal"]["net.ipv4.tcp_sack"], set);
+        assert_eq!(settings["server"]["net.ipv4.tcp_sack"], "1");
+        valid(&result).flows[0].completion.unwrap()
+    };
+    let (with, without) = (took(true), took(false));
+    // Six round trips of 100 ms in place of one; the first may take longer on a busy machine.
+    assert!(
+        without > with + Duration::from_millis(200),
+        "{with:?}, {without:?}"
+    );
+}
+
 #[test]
 fn losses_are_retransmitted_and_cost_goodput() {
     need!(Root, Tun);

@@ -30,7 +30,7 @@ impl Scenario {
         };
         writeln!(out, "ip = {ip}")?;
         for (name, host) in &self.hosts {
-            writeln!(out, "\n[hosts.{name}]")?;
+            writeln!(out, "\n[hosts.{name}]\nsack = {}", host.tcp.sack)?;
             tcp(out, &host.tcp)?;
             endpoint(out, &format!("hosts.{name}"), &host.endpoint)?;
         }

@@ -170,6 +170,8 @@ pub struct TcpSettings {
     pub send_buffer: BufferRange,
     /// `net.ipv4.tcp_congestion_control`, for flows that name none; stock `cubic`.
     pub congestion_control: String,
+    /// `net.ipv4.tcp_sack`: whether it agrees to selective acknowledgements (RFC 2018); stock yes. Hosts alone have it.
+    pub sack: bool,
 }
 
 impl Default for TcpSettings {
@@ -178,6 +180,7 @@ impl Default for TcpSettings {
             receive_buffer: BufferRange::new(4_096, 131_072, 6_291_456),
             send_buffer: BufferRange::new(4_096, 16_384, 4_194_304),
             congestion_control: "cubic".to_owned(),
+            sack: true,
         }
     }
 }

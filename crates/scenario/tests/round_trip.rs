@@ -33,6 +33,7 @@ fn tcp() -> impl Strategy<Value = TcpSettings> {
             receive_buffer,
             send_buffer,
             congestion_control,
+            sack: true,
         },
     )
 }
@@ -364,6 +365,7 @@ fn scenario() -> impl Strategy<Value = Scenario> {
     let settings = (tcp(), tcp(), tcp());
     let extras = (
         endpoint(),
+        any::<bool>(),
         prop::option::of(pep()),
         prop::option::of(traffic()),
     );
@@ -372,7 +374,7 @@ fn scenario() -> impl Strategy<Value = Scenario> {
         |(
             (name, seed, six),
             (terminal, server, hub),
-            (endpoint, pep, traffic),
+            (endpoint, sack, pep, traffic),
             (split, enabled, legs),
             links,
             mut flows,
@@ -401,7 +403,10 @@ fn scenario() -> impl Strategy<Value = Scenario> {
                 time_limit: Duration::from_secs(60),
                 ip: if six { Ip::V6 } else { Ip::V4 },
                 hosts: [
-                    ("terminal".into(), host(terminal, endpoint)),
+                    (
+                        "terminal".into(),
+                        host(TcpSettings { sack, ..terminal }, endpoint),
+                    ),
                     ("server".into(), host(server, Endpoint::default())),
                 ]
                 .into(),
@@ -467,6 +472,7 @@ fn what_a_file_leaves_out_is_what_the_documentation_says() {
         receive_buffer: BufferRange::new(4096, 131_072, 6_291_456),
         send_buffer: BufferRange::new(4096, 16_384, 4_194_304),
         congestion_control: "cubic".into(),
+        sack: true,
     };
     assert_eq!(read.hosts["a"].tcp, stock);
     assert!(!read.links["l"].is_emulated());

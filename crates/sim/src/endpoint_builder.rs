@@ -129,9 +129,14 @@ impl<'s> EndpointBuilder<'s> {
             return Err(SimError::Presets { flow });
         }
         let [near, far] = hosts.each_ref().map(|host| self.config(flow, host, &path));
+        let mut configs = [near?, far?];
+        if !first.1 && configs.iter().any(|config| config.sack_blocks == 0) {
+            // What a handshake would have agreed on.
+            configs.iter_mut().for_each(|config| config.sack_blocks = 0);
+        }
         let kind = Arc::new(Kind {
             first: flow.clone(),
-            configs: [Arc::new(near?), Arc::new(far?)],
+            configs: configs.map(Arc::new),
             path,
             handshakes: first.1,
             closes: first.0 != Preset::Ns2,
@@ -263,7 +268,11 @@ impl<'s> EndpointBuilder<'s> {
             config.receive_buffer = window;
         }
         self.sizes(flow, host, path, &mut config)?;
-        self.control(flow, host, path, config)
+        let mut config = self.control(flow, host, path, config)?;
+        if !host.tcp.sack {
+            config.sack_blocks = 0;
+        }
+        Ok(config)
     }
 
     /// Segment and header sizes.

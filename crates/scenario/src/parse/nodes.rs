@@ -16,7 +16,10 @@ pub(super) fn hosts(
         claim(&table, places, name, place);
         let control = table.place_of("congestion_control");
         places.controls.insert(name.to_owned(), control);
-        let tcp = tcp(&mut table);
+        let tcp = TcpSettings {
+            sack: table.or("sack", true),
+            ..tcp(&mut table)
+        };
         let endpoint = super::endpoint::endpoint(&mut table);
         table.finish();
         Some(Host { tcp, endpoint })
@@ -80,6 +83,7 @@ fn tcp(table: &mut Table<'_, '_>) -> TcpSettings {
         receive_buffer: buffer(table, "receive_buffer").unwrap_or(stock.receive_buffer),
         send_buffer: buffer(table, "send_buffer").unwrap_or(stock.send_buffer),
         congestion_control: control.map_or(stock.congestion_control, |control| control.0),
+        sack: stock.sack,
     }
 }
 
