@@ -19,6 +19,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 const PAUSE: Duration = Duration::from_secs(5);
 /// Peers that are told apart at most.
 const MOST_PEERS: usize = 10_000;
+/// Octets of a beacon that is heard at most: names have a few, and all those of many peers are kept.
+const LONGEST: usize = 1_500;
+/// Beacons of one socket in a row at most.
+const RECEIVES: usize = 64;
 
 /// What a server that takes `rate` and has `room` says of itself. The frame has no place for the rate: ours
 /// stands at the end of the name, which has no fixed form.
@@ -91,7 +95,7 @@ pub fn ask_rate(address: SocketAddr, key: Option<&Key>, patience: Duration) -> R
             let sent = udp.send(&datagram, datagram.len(), address);
             refused_by.or_else(sent).map_err(Error::socket("send"))?;
         }
-        loop {
+        while timer::now() < end {
             let received = refused_by.or_else(udp.receive(&mut buffer));
             let Some(received) = received.map_err(Error::socket("receive"))?.flatten() else {
                 break;
@@ -230,6 +234,9 @@ fn reached_at(from: SocketAddr) -> String {
         SocketAddr::V6(from) => from.scope_id(),
         SocketAddr::V4(_) => 0,
     };
+    if scope == 0 {
+        return from.ip().to_string();
+    }
     let links = interfaces().unwrap_or_default();
     let link = links.into_iter().find(|(index, _)| *index == scope);
     match link {
@@ -254,21 +261,90 @@ pub fn listen(time: Duration) -> Result<BTreeMap<String, Beacon>, Error> {
     if let (true, Some(error)) = (open.is_empty(), refused) {
         return Err(Error::socket("listen for beacons")(error));
     }
+    hear(&open, timer::now() + time)
+}
+
+/// Who is heard by `sockets` until `end`, however much more comes.
+fn hear(sockets: &[Udp], end: Instant) -> Result<BTreeMap<String, Beacon>, Error> {
     let mut heard = BTreeMap::new();
     let mut buffer = vec![0; RECEIVE];
-    let end = timer::now() + time;
     while timer::now() < end {
-        for udp in &open {
-            while let Some(received) = udp.receive(&mut buffer).map_err(Error::socket("receive"))? {
-                let parsed = Frame::parse(&buffer[..received.len]);
-                if let Ok((Frame::Beacon(beacon), _)) = parsed
-                    && heard.len() < MOST_PEERS
-                {
-                    heard.insert(reached_at(received.from), beacon);
+        let mut more = false;
+        for udp in sockets {
+            for _ in 0..RECEIVES {
+                let received = udp.receive(&mut buffer).map_err(Error::socket("receive"))?;
+                more |= received.is_some();
+                let Some(received) = received else {
+                    break;
+                };
+                for datagram in buffer[..received.len].chunks(received.segment) {
+                    if datagram.len() <= LONGEST
+                        && let Ok((Frame::Beacon(beacon), _)) = Frame::parse(datagram)
+                        && heard.len() < MOST_PEERS
+                    {
+                        heard.insert(reached_at(received.from), beacon);
+                    }
                 }
             }
         }
-        std::thread::sleep(Duration::from_millis(50));
+        if !more {
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
     Ok(heard)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    fn socket(at: &str) -> Udp {
+        Udp::bind(at.parse().expect("an address")).expect("a port")
+    }
+
+    fn datagram(name: String) -> Vec<u8> {
+        let mut datagram = Vec::new();
+        let rate = Rate::from_bits_per_sec(8_000_000);
+        let beacon = Frame::Beacon(of(&name, rate, true, None));
+        beacon.emit(&mut datagram).expect("it can be written");
+        datagram
+    }
+
+    /// Whoever is on the link can send beacons without end, and of any length.
+    #[test]
+    fn a_flood_of_beacons_hides_nobody_and_has_an_end() {
+        let sockets = [socket("127.0.0.1:0"), socket("127.0.0.1:0")];
+        let [flooded, other] = [0, 1].map(|i: usize| sockets[i].local_address().expect("one"));
+        let over = Arc::new(AtomicBool::new(false));
+        let floods = [300, 300, 300, 300, LONGEST + 1].map(|len| {
+            let (over, datagram) = (Arc::clone(&over), datagram("n".repeat(len)));
+            std::thread::spawn(move || {
+                let from = socket(if len > LONGEST {
+                    "127.0.0.3:0"
+                } else {
+                    "127.0.0.2:0"
+                });
+                let end = timer::now() + Duration::from_secs(10);
+                while !over.load(Ordering::Relaxed) && timer::now() < end {
+                    let _ = from.send(&datagram, datagram.len(), flooded);
+                }
+            })
+        });
+        let honest = socket("127.0.0.4:0");
+        let beacon = datagram("honest".to_owned());
+        let sent = honest.send(&beacon, beacon.len(), other);
+        sent.expect("it is sent");
+        let began = timer::now();
+        let heard = hear(&sockets, began + Duration::from_millis(500));
+        let took = timer::now().since(began);
+        over.store(true, Ordering::Relaxed);
+        for flood in floods {
+            flood.join().expect("it ends");
+        }
+        assert!(took < Duration::from_secs(3), "{took:?}");
+        let heard: Vec<String> = heard.expect("heard").into_keys().collect();
+        assert_eq!(heard, ["127.0.0.2", "127.0.0.4"]);
+    }
 }
