@@ -7,6 +7,8 @@ use std::sync::LazyLock;
 
 /// The kernel takes names of 15 bytes.
 const PREFIX: &str = "bentpipe_";
+/// Mainline Linux has BBR's version 1, which the simulator calls by its number, under the plain name.
+const BBR1: (&str, &str) = ("bbr1", "bbr");
 const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
 /// Users' name, kernel's name.
@@ -18,8 +20,11 @@ static NAMES: LazyLock<[(&str, String); 2]> = LazyLock::new(|| {
 });
 
 /// The name for `setsockopt(TCP_CONGESTION)`: of [`HYBLA`] and [`RATE`] this process's, such as
-/// `bentpipe_r1x9ce`; of others their own.
+/// `bentpipe_r1x9ce`; of the simulator's `bbr1` mainline Linux' `bbr`; of others their own.
 pub fn kernel_name(name: &str) -> &str {
+    if name == BBR1.0 {
+        return BBR1.1;
+    }
     let ours = NAMES.iter().find(|(users, _)| *users == name);
     ours.map_or(name, |(_, kernels)| kernels)
 }
@@ -71,6 +76,7 @@ mod tests {
             assert_eq!(user_name(kernels), name);
         }
         assert_ne!(kernel_name(HYBLA), kernel_name(RATE));
+        assert_eq!((kernel_name("bbr1"), user_name("bbr")), ("bbr", "bbr"));
         for name in [
             "cubic",
             "bentpipe_rate",

@@ -8,10 +8,13 @@
 //! against each other. A new variant is one file and one entry in [`REGISTRY`].
 #![forbid(unsafe_code)]
 
+pub mod bbr;
+pub mod bbr1;
 pub mod bic;
 pub mod compound;
 pub mod cubic;
 pub mod cubic_rfc;
+mod delivery;
 pub mod fixed_point;
 mod growth;
 pub mod guard;
@@ -24,7 +27,9 @@ pub mod reno;
 pub mod share;
 pub mod vegas;
 pub mod westwood;
+mod windowed_max;
 
+pub use delivery::{Delivery, LostSegment, RateSample};
 pub use link::LinkParams;
 pub use registry::{Algorithm, REGISTRY, RateUse, find, twin};
 
@@ -109,6 +114,8 @@ pub struct Ack {
     pub hungry: bool,
     /// The timestamp that it carries (TSval, RFC 7323), of a clock that counts milliseconds.
     pub stamp: Option<u32>,
+    /// What it told of deliveries, for a control that [samples](Congestion::samples_deliveries) them.
+    pub delivery: Option<Delivery>,
 }
 
 /// The segment that duplicate acknowledgements ask for: the first one not acknowledged.
@@ -177,6 +184,23 @@ pub trait Congestion: Debug + Send {
     fn governs_recovery(&self) -> bool {
         false
     }
+
+    /// Whether it models the path: then the sender notes with each segment what was delivered before, tells of
+    /// [`Ack::delivery`] and of each lost segment, and calls [`on_ack`](Self::on_ack) at every acknowledgement, duplicate
+    /// ones too. Asked once, before the connection starts.
+    fn samples_deliveries(&self) -> bool {
+        false
+    }
+
+    /// Whether it sends less than the path would carry, on purpose: what is sent now gives no sample of the path's rate.
+    /// Asked after each [`on_ack`](Self::on_ack) of a control that samples deliveries.
+    fn holds_back(&self) -> bool {
+        false
+    }
+
+    /// A segment was found lost; comes before the [`on_ack`](Self::on_ack) of the same acknowledgement, to a control that
+    /// samples deliveries. A sender without SACK names none.
+    fn on_lost(&mut self, _window: &Window, _lost: &LostSegment) {}
 
     /// The connection starts; its handshake took `rtt`, if known.
     fn init(&mut self, _window: &mut Window, _now: Instant, _rtt: Option<Duration>) {}

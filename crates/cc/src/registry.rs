@@ -1,5 +1,7 @@
 //! The table of all congestion controls.
 
+use crate::bbr::Bbr;
+use crate::bbr1::Bbr1;
 use crate::bic::Bic;
 use crate::compound::Compound;
 use crate::cubic::Cubic;
@@ -39,6 +41,20 @@ pub enum RateUse {
 
 /// All of them, by name.
 pub const REGISTRY: &[Algorithm] = &[
+    Algorithm {
+        name: "bbr",
+        summary: "BBR version 3: sends at the measured rate of the path, and little more than it holds",
+        rate: RateUse::Ignores,
+        kernel: None,
+        new: |_| Box::new(Bbr::default()),
+    },
+    Algorithm {
+        name: "bbr1",
+        summary: "BBR version 1, as mainline Linux has it by the name `bbr`",
+        rate: RateUse::Ignores,
+        kernel: None,
+        new: |_| Box::new(Bbr1::default()),
+    },
     Algorithm {
         name: "bic",
         summary: "BIC: binary search for the window of the last loss, then probing beyond it",

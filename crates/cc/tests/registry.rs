@@ -2,7 +2,10 @@
 
 use bentpipe_base::{Bytes, Instant, Probability, Rate, Seq};
 use bentpipe_cc::vegas::Thresholds;
-use bentpipe_cc::{Ack, LinkParams, Phase, REGISTRY, Settings, Signal, Window, find, twin};
+use bentpipe_cc::{
+    Ack, Algorithm, Delivery, LinkParams, LostSegment, Phase, REGISTRY, RateSample, Settings,
+    Signal, Window, find, twin,
+};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -113,6 +116,52 @@ fn phase() -> impl Strategy<Value = Phase> {
     ])
 }
 
+fn rate_sample() -> impl Strategy<Value = RateSample> {
+    let interval = prop::option::of(time());
+    (any::<u64>(), interval, any::<bool>(), number(), number()).prop_map(
+        |(prior_delivered, interval, app_limited, tx_in_flight, lost)| RateSample {
+            prior_delivered,
+            interval,
+            app_limited,
+            tx_in_flight,
+            lost,
+        },
+    )
+}
+
+fn delivery() -> impl Strategy<Value = Delivery> {
+    let total = prop_oneof![any::<u64>(), 0..5000_u64];
+    let sample = prop::option::of(rate_sample());
+    (total, number(), number(), any::<bool>(), sample).prop_map(
+        |(total, newly, prior_in_flight, cwnd_full, sample)| Delivery {
+            total,
+            newly,
+            prior_in_flight,
+            cwnd_full,
+            sample,
+        },
+    )
+}
+
+fn lost_segment() -> impl Strategy<Value = LostSegment> {
+    (
+        any::<u64>(),
+        any::<u64>(),
+        number(),
+        number(),
+        any::<bool>(),
+    )
+        .prop_map(
+            |(now, delivered, tx_in_flight, lost, app_limited)| LostSegment {
+                now: Instant::from_nanos(now),
+                delivered,
+                tx_in_flight,
+                lost,
+                app_limited,
+            },
+        )
+}
+
 fn ack() -> impl Strategy<Value = Ack> {
     let now = prop_oneof![any::<u64>(), 0..20_000_000_000_u64].prop_map(Instant::from_nanos);
     let rtt = || prop::option::of(time());
@@ -125,6 +174,7 @@ fn ack() -> impl Strategy<Value = Ack> {
         phase(),
         any::<(bool, bool)>(),
         any::<Option<u32>>(),
+        prop::option::weighted(0.9, delivery()),
     )
         .prop_map(
             |(
@@ -135,6 +185,7 @@ fn ack() -> impl Strategy<Value = Ack> {
                 phase,
                 (cwnd_limited, hungry),
                 stamp,
+                delivery,
             )| Ack {
                 now,
                 una,
@@ -148,8 +199,14 @@ fn ack() -> impl Strategy<Value = Ack> {
                 cwnd_limited,
                 hungry,
                 stamp,
+                delivery,
             },
         )
+}
+
+/// Whether the window is set by a model of the path, and neither grows with acknowledgements nor is cut for losses.
+fn by_a_model(variant: &Algorithm) -> bool {
+    ["bbr", "bbr1", "rate"].contains(&variant.name)
 }
 
 #[derive(Clone, Debug)]
@@ -159,6 +216,7 @@ enum Step {
     Phase(Phase),
     Signal(Signal, u64),
     Lose,
+    Lost(LostSegment),
     Undo(u32),
     /// The sender brings another window.
     Window(Window),
@@ -177,6 +235,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => phase().prop_map(Step::Phase),
         1 => (prop::sample::select(signals), any::<u64>()).prop_map(|(s, now)| Step::Signal(s, now)),
         1 => Just(Step::Lose),
+        1 => lost_segment().prop_map(Step::Lost),
         1 => number().prop_map(Step::Undo),
         2 => window().prop_map(Step::Window),
     ]
@@ -208,6 +267,7 @@ proptest! {
                         control.on_signal(&mut window, signal, Instant::from_nanos(now));
                     }
                     Step::Lose => window.ssthresh = control.ssthresh(&window),
+                    Step::Lost(lost) => control.on_lost(&window, &lost),
                     Step::Undo(prior) => window.cwnd = control.undo(&window, prior).max(prior),
                     Step::Window(next) => window = next,
                 }
@@ -244,8 +304,8 @@ proptest! {
         acks in prop::collection::vec(ack(), 0..40),
         first in window(),
     ) {
-        // The rate control takes no loss for congestion.
-        for variant in REGISTRY.iter().filter(|variant| variant.name != "rate") {
+        // The rate control takes no loss for congestion, and BBR's window follows its model.
+        for variant in REGISTRY.iter().filter(|variant| !by_a_model(variant)) {
             let mut control = (variant.new)(&Settings::default());
             let mut window = first;
             for ack in &acks {
@@ -259,7 +319,7 @@ proptest! {
 
     #[test]
     fn a_window_not_in_use_does_not_grow(acks in prop::collection::vec(ack(), 1..40)) {
-        for variant in REGISTRY.iter().filter(|variant| !["rate", "vegas"].contains(&variant.name)) {
+        for variant in REGISTRY.iter().filter(|variant| variant.name != "vegas" && !by_a_model(variant)) {
             let mut control = (variant.new)(&Settings::default());
             let mut window = Window {
                 cwnd: 10,

@@ -218,7 +218,7 @@ impl Connection {
     /// Replaces the configuration's congestion control, for instance by one that shares its link with other flows. It
     /// must be called before anything is sent.
     pub fn set_congestion(&mut self, congestion: Box<dyn Congestion>) {
-        self.tx.congestion = congestion;
+        self.tx.set_congestion(congestion);
         if self.state == State::Established {
             let (rtt, since) = (self.tx.rto.srtt(), self.heard);
             self.tx.congestion.init(&mut self.tx.window, since, rtt);
@@ -272,11 +272,12 @@ impl Connection {
         self.tx.stream.write_virtual(len)
     }
 
-    fn may_write(&self) -> bool {
+    fn may_write(&mut self) -> bool {
         let open = matches!(
             self.state,
             State::SynSent | State::SynReceived | State::Established | State::CloseWait
         );
+        self.tx.check_app_limited();
         open && !self.tx.fin
     }
 

@@ -82,6 +82,7 @@ impl Connection {
         let (from, to) = match pick {
             NextSend::Nothing => {
                 self.tx.cwnd_limited = true;
+                self.tx.window_full();
                 return None;
             }
             NextSend::Next => match self.tx.cut() {

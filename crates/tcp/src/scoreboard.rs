@@ -5,14 +5,17 @@
 //! Segments that were sent at one instant share an entry, a run, while nothing sets one apart: a
 //! long window takes little memory. The first SACK block or retransmission gives each its own.
 
+mod loss_log;
 mod newly_acked;
 mod send_time_order;
 mod sent_run;
 
 pub(crate) use newly_acked::NewlyAcked;
+pub(crate) use send_time_order::Order;
 pub(crate) use sent_run::SentRun;
 
 use bentpipe_base::{Instant, Ranges, append};
+use loss_log::LossLog;
 use send_time_order::Resent;
 use std::collections::VecDeque;
 use std::mem;
@@ -38,6 +41,7 @@ pub(crate) struct Scoreboard {
     /// The segments on their way that were sent more than once, in the order of sending; kept from the first
     /// [`Self::judge_by_time`] on.
     resent: Option<Resent>,
+    losses: LossLog,
 }
 
 impl Scoreboard {
@@ -256,6 +260,7 @@ impl Scoreboard {
                 if let Some(resent) = &mut self.resent {
                     resent.remove(sent);
                 }
+                self.losses.note(sent);
                 sent.lost = true;
                 lost += 1;
                 self.cursor = self.cursor.min(sent.from);
@@ -273,6 +278,7 @@ impl Scoreboard {
                 if let Some(resent) = &mut self.resent {
                     resent.remove(sent);
                 }
+                self.losses.note(sent);
                 sent.lost = true;
                 self.lost_out += 1;
                 self.cursor = self.cursor.min(sent.from);
@@ -293,6 +299,9 @@ impl Scoreboard {
         }
         for sent in self.ring.iter_mut() {
             sent.sacked &= !reneged;
+            if sent.is_out() {
+                self.losses.note(sent);
+            }
             sent.lost = !sent.sacked;
             sent.again = false;
         }

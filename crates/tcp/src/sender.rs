@@ -5,6 +5,7 @@
 //! Sequence space is counted in 64-bit offsets: the SYN is 0, byte `k` of the stream `k + 1`, the
 //! FIN follows the last byte.
 
+mod delivery_sampler;
 mod recovery_context;
 
 pub use recovery_context::RecoveryContext;
@@ -16,6 +17,7 @@ use crate::{Config, Counters};
 use bentpipe_base::{Bytes, Instant, Rate, Seq};
 use bentpipe_cc::{self as cc, Congestion, FirstUnacked, Phase, Signal, Window};
 use bentpipe_stream::SendBuffer;
+use delivery_sampler::DeliverySampler;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,6 +76,8 @@ pub(crate) struct Sender {
     /// The congestion window.
     pub(crate) window: Window,
     pub(crate) congestion: Box<dyn Congestion>,
+    /// For a congestion control that asks for it.
+    sampler: Option<Box<DeliverySampler>>,
     /// The state of loss recovery, as congestion control was told.
     pub(crate) phase: Phase,
     pub(crate) board: Scoreboard,
@@ -112,7 +116,8 @@ pub(crate) struct Sender {
 impl Sender {
     pub(crate) fn new(config: Arc<Config>, iss: Seq) -> Self {
         let mss = u32::from(config.mss.max(1));
-        Self {
+        let congestion = (config.congestion.new)(&config.settings);
+        let mut sender = Self {
             iss,
             una: 0,
             next: 0,
@@ -129,7 +134,8 @@ impl Sender {
                 wire: config.on_the_wire(mss),
                 pacing: None,
             },
-            congestion: (config.congestion.new)(&config.settings),
+            congestion,
+            sampler: None,
             phase: Phase::Open,
             board: Scoreboard::default(),
             rto: Rto::new(&config),
@@ -150,7 +156,9 @@ impl Sender {
             last_sent: Instant::ZERO,
             counters: Counters::default(),
             config,
-        }
+        };
+        sender.sample_deliveries();
+        sender
     }
 
     /// Begins to send data, with `mss` payload bytes a segment: the handshake is complete.
@@ -238,6 +246,8 @@ impl Sender {
         echo: Option<Duration>,
         now: Instant,
     ) -> AckSample {
+        self.check_app_limited();
+        let prior_in_flight = self.board.pipe();
         let mut newly_acked = NewlyAcked {
             certain_until: self.certain_until(echo, now),
             ..NewlyAcked::default()
@@ -258,6 +268,9 @@ impl Sender {
             .last
             .filter(|(_, transmits)| *transmits == 1)
             .map(|(at, _)| now.since(at));
+        if let Some(sampler) = &mut self.sampler {
+            sampler.acknowledge(&newly_acked, (prior_in_flight, self.una), rtt, now);
+        }
         self.clock(ack, &newly_acked, echo, now);
         AckSample {
             now,
@@ -332,6 +345,7 @@ impl Sender {
 
     /// Tells congestion control of an acknowledgement.
     pub(crate) fn grow(&mut self, sample: &AckSample) {
+        self.tell_losses(sample.now);
         let rules = &self.config.ns2;
         let delivered = match self.phase {
             Phase::Open => sample.newly_acked.acked,
@@ -353,8 +367,14 @@ impl Sender {
             cwnd_limited: self.cwnd_limited || rules.ignores_use(),
             hungry: self.end().saturating_sub(self.next) > u64::from(self.mss),
             stamp: sample.stamp,
+            delivery: self.sampler.as_mut().map(|sampler| sampler.take()),
         };
         self.congestion.on_ack(&mut self.window, &ack);
+        if let Some(sampler) = &mut self.sampler
+            && self.congestion.holds_back()
+        {
+            sampler.limit(self.board.pipe());
+        }
     }
 
     /// The first segment that is not acknowledged, for which duplicate acknowledgements ask.
@@ -403,6 +423,7 @@ impl Sender {
             self.look(in_flight);
             self.window.ssthresh = self.congestion.ssthresh(&self.window);
         }
+        self.tell_losses(now);
         self.window.cwnd = 1;
         self.enter(Phase::Loss);
         self.congestion
@@ -445,6 +466,7 @@ impl Sender {
             self.counters.bytes_sent += payload;
         }
         let idle = self.timer == Instant::MAX || self.persisting || self.una == self.max;
+        let before = self.board.pipe();
         if from < self.max {
             if payload > 0 {
                 self.counters.retransmitted += 1;
@@ -469,6 +491,13 @@ impl Sender {
                 self.timed = Some((to, now));
             }
             self.max = to;
+        }
+        if let Some(sampler) = &mut self.sampler {
+            let after = self.board.pipe();
+            sampler.sent(to, before, after, now);
+            if after >= self.window.cwnd {
+                sampler.fill(self.max);
+            }
         }
         self.next = self.next.max(to);
         self.sent = self.sent.saturating_add(1);
@@ -507,7 +536,8 @@ impl Sender {
         if self.una < self.max {
             return;
         }
-        let restarts = !self.config.ns2.ignores_use();
+        // A control that models the path keeps its window (Linux `tcp_slow_start_after_idle_check`).
+        let restarts = !self.config.ns2.ignores_use() && self.sampler.is_none();
         if restarts && self.max > 1 && now.since(self.last_sent) > self.rto.timeout() {
             let restart = self.window.cwnd.min(self.config.initial_window.max(1));
             self.window.cwnd = restart;

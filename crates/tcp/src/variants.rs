@@ -66,6 +66,8 @@ pub const VARIANTS: &[Variant] = &[
     variant("vegas", "vegas", "reno", "ns2-vegas"),
     variant("hybla", "hybla", "sack", "ns2-sack"),
     variant("rate", "rate", "sack", "ns2-sack"),
+    variant("bbr", "bbr", "sack", "ns2-sack"),
+    variant("bbr1", "bbr1", "sack", "ns2-sack"),
     variant("bic", "bic", "sack", "ns2-sack"),
     variant("cubic", "cubic", "sack", "ns2-sack"),
     variant("compound", "compound", "sack", "ns2-sack"),

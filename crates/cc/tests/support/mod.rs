@@ -4,6 +4,8 @@
     reason = "each test binary uses another part of what they share"
 )]
 
+pub(crate) mod path;
+
 use bentpipe_base::{Bytes, Instant, Seq};
 use bentpipe_cc::{Ack, Congestion, Phase, Settings, Window, find};
 use std::collections::VecDeque;

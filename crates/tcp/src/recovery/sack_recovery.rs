@@ -166,7 +166,7 @@ impl<D: Detect> SackRecovery<D> {
                 } else {
                     Phase::Disorder
                 });
-                if advanced {
+                if advanced || tx.samples_deliveries() {
                     tx.grow(&sample);
                 }
             }
@@ -176,7 +176,7 @@ impl<D: Detect> SackRecovery<D> {
                 self.shrink(tx, &sample);
             }
             Phase::Loss => {
-                if advanced {
+                if advanced || tx.samples_deliveries() {
                     tx.grow(&sample);
                 }
                 if tx.una() >= self.recover {

@@ -63,6 +63,7 @@ impl Scoreboard {
             let Some(sent) = self.ring.get_mut(index) else {
                 continue;
             };
+            self.losses.note(sent);
             if sent.lost {
                 sent.again = false;
                 self.again_out -= 1;
@@ -90,6 +91,7 @@ impl Scoreboard {
                     index = self.index(self.judged);
                     continue;
                 }
+                self.losses.note(sent);
                 sent.lost = true;
                 self.cursor = self.cursor.min(sent.from);
                 lost += 1;

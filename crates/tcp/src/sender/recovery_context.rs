@@ -104,6 +104,11 @@ impl RecoveryContext<'_> {
         self.0.congestion.governs_recovery()
     }
 
+    /// The congestion control is told of every acknowledgement, duplicate ones too.
+    pub(crate) fn samples_deliveries(&self) -> bool {
+        self.0.samples_deliveries()
+    }
+
     /// Whether the congestion control's own timeout of `first` has passed.
     pub(crate) fn expired(&self, first: &FirstUnacked) -> bool {
         self.0.congestion.expired(first)

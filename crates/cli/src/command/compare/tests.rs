@@ -28,7 +28,7 @@ fn ten_percent_agrees_and_eleven_does_not() {
 }
 
 #[test]
-fn the_file_shipped_has_three_controls_over_a_satellite_and_on_the_ground() {
+fn the_file_shipped_has_its_controls_over_a_satellite_and_on_the_ground() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/compare.toml");
     let cases = cases(Path::new(path)).unwrap();
     let names: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
@@ -42,10 +42,16 @@ fn the_file_shipped_has_three_controls_over_a_satellite_and_on_the_ground() {
         "100 ms, 0.1%",
         "100 ms, 1%",
     ];
-    let expected: Vec<String> = ["reno", "cubic", "hybla"]
-        .iter()
-        .flat_map(|control| paths.map(|path| format!("{control}, {path}")))
-        .collect();
+    let expected: Vec<String> = [
+        "reno",
+        "cubic",
+        "hybla",
+        "bbr",
+        "bbr 3 beside the kernel's 1",
+    ]
+    .iter()
+    .flat_map(|control| paths.map(|path| format!("{control}, {path}")))
+    .collect();
     assert_eq!(names, expected);
     for case in &cases {
         let link = &case.scenario.links["space"];
