@@ -41,6 +41,8 @@ enum Mischief {
         answers: fn(u32) -> Vec<Frame>,
         lies: fn(u32) -> Vec<Frame>,
     },
+    /// Plays the REQUESTs again, in the client's name, when the server knows where that is.
+    PlaysLate,
     /// Plays everything from an address of its own first, and the REQUESTs from everywhere again; what the server
     /// says to that, it says to the client in the server's name.
     Plays,
@@ -99,6 +101,11 @@ impl Between {
                             for request in &passed.requests {
                                 far.send_to(request, server).unwrap();
                                 own.send_to(request, server).unwrap();
+                            }
+                        }
+                        Mischief::PlaysLate if toward_server && passed.datagrams > 50 => {
+                            for request in &passed.requests {
+                                far.send_to(request, server).unwrap();
                             }
                         }
                         _ => {}
@@ -323,5 +330,30 @@ fn what_is_played_again_while_it_goes_on_ends_nothing() {
         assert_eq!(requests, 1 + usize::from(what == "a"), "{what} began anew");
     }
     assert!(std::fs::read(&got).unwrap() == content(1_000_000));
+    assert!(!served.file("b").exists());
+}
+
+/// A REQUEST that never got through, and whose client has given up, is played from the address of another that is heard and
+/// known: nothing is deleted without a word of its own client.
+#[test]
+fn a_deletion_that_was_withheld_is_not_made_up_for_by_others() {
+    let (served, keyed) = slow_and_keyed();
+    std::fs::write(served.file("b"), content(1000)).unwrap();
+    let delete = || Job::Delete {
+        remote: "b".to_owned(),
+    };
+    let between = Between::new(served.address, Mischief::PlaysLate);
+    between.cut.store(true, Ordering::Relaxed);
+    let mut config = keyed();
+    config.link.silence = Duration::from_secs(1);
+    let report = run_at(between.address, config, delete());
+    report.result.unwrap_err();
+    between.cut.store(false, Ordering::Relaxed);
+    let here = tempfile::tempdir().unwrap();
+    let report = run_at(between.address, keyed(), get("a", here.path()));
+    report.result.unwrap();
+    assert!(served.file("b").exists(), "it was deleted");
+    assert_eq!(between.end().requests.len(), 2, "and it was played");
+    run_at(served.address, keyed(), delete()).result.unwrap();
     assert!(!served.file("b").exists());
 }

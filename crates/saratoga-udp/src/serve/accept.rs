@@ -273,9 +273,14 @@ impl Server {
         if let Err(error) = self.make_way(key, request) {
             return self.refuse(key, &error, seal.as_ref());
         }
-        let known = self.validator.knows(from, timer::now());
+        let deletes = request.kind == RequestKind::Delete;
+        // With a key a deletion wants an answer under the seal even from an address that is known: it is done by the
+        // REQUEST alone, which somebody may have withheld, or recorded before this server began, and can play in the
+        // name of another client. All else needs sealed frames to follow.
+        let known =
+            self.validator.knows(from, timer::now()) && !(deletes && self.config.key.is_some());
         // The answer to a deletion is no longer than the REQUEST, so that it cannot amplify.
-        let at_once = request.kind == RequestKind::Delete && self.config.key.is_none();
+        let at_once = deletes && self.config.key.is_none();
         match known || at_once {
             _ if !self.endpoint.link().timestamps => {
                 self.admit(request, from, seal, PeerValidation::Proven)
