@@ -46,13 +46,31 @@ pub enum DriverError {
         source: io::Error,
     },
     /// The interface is gone.
-    #[error("TUN interface `{name}` carries nothing any more: was it removed or switched off?")]
+    #[error("interface `{name}` carries nothing any more: was it removed or switched off?")]
     Gone {
         /// The interface.
         name: String,
         /// What the kernel says.
         source: io::Error,
     },
+    /// An interface's frames cannot be read.
+    #[error(
+        "cannot read the frames of interface `{name}` ({source}): is there one, and are we root (CAP_NET_RAW)?"
+    )]
+    Interface {
+        /// The interface.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// There are no rules that keep the kernel from the frames of a bridge.
+    #[error(transparent)]
+    Rules(#[from] bentpipe_os::nft::NftError),
+    /// Those rules are gone.
+    #[error(
+        "the rules that keep the kernel from the frames are gone: was the nft process that holds them ended?"
+    )]
+    Displaced,
     /// The capture cannot be written.
     #[error("cannot write the capture: is the disk full?")]
     Capture(#[source] io::Error),

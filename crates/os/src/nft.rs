@@ -14,6 +14,7 @@ mod nat;
 mod session;
 mod survey;
 mod switch;
+mod takeover;
 
 #[cfg(fuzzing)]
 pub(crate) use count::count;
@@ -23,6 +24,7 @@ pub use hold::{HoldTable, Holding, Hook};
 pub use nat::translates;
 pub use survey::{Survey, iptables_may_filter, survey};
 pub use switch::{LIFE, Switch};
+pub use takeover::Takeover;
 
 use crate::need;
 use crate::owner::{Owner, OwnerError};
@@ -44,6 +46,8 @@ pub enum TableFamily {
     Ip6,
     /// IPv4 and IPv6.
     Inet,
+    /// Frames of all kinds, at interfaces.
+    Netdev,
 }
 
 impl fmt::Display for TableFamily {
@@ -52,6 +56,7 @@ impl fmt::Display for TableFamily {
             Self::Ip => "ip",
             Self::Ip6 => "ip6",
             Self::Inet => "inet",
+            Self::Netdev => "netdev",
         })
     }
 }

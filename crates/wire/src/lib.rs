@@ -13,6 +13,7 @@
 
 mod bytes;
 pub mod checksum;
+mod cut;
 mod error;
 mod icmp;
 mod ip;

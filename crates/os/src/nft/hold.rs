@@ -305,7 +305,9 @@ fn looping(list: &mut Vec<u8>, family: TableFamily, mark: Mark) {
     };
     match family {
         TableFamily::Ip6 => load(SECOND, &Ipv6Addr::LOCALHOST.octets()),
-        TableFamily::Ip | TableFamily::Inet => load(SECOND, &Ipv4Addr::LOCALHOST.octets()),
+        TableFamily::Ip | TableFamily::Inet | TableFamily::Netdev => {
+            load(SECOND, &Ipv4Addr::LOCALHOST.octets())
+        }
     }
     load(THIRD, &LOOPBACK.to_ne_bytes());
     expression(list, b"dup\0", |data| {
@@ -333,11 +335,12 @@ fn expression(list: &mut Vec<u8>, name: &[u8], data: impl FnOnce(&mut Vec<u8>)) 
     });
 }
 
-/// NFPROTO_IPV4, NFPROTO_IPV6, NFPROTO_INET.
+/// NFPROTO_IPV4, NFPROTO_IPV6, NFPROTO_INET, NFPROTO_NETDEV.
 pub(super) fn protocol(family: TableFamily) -> u8 {
     match family {
         TableFamily::Ip => 2,
         TableFamily::Ip6 => 10,
         TableFamily::Inet => 1,
+        TableFamily::Netdev => 5,
     }
 }
