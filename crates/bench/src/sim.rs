@@ -84,12 +84,12 @@ struct Sample {
     cpu: f64,
     /// Bytes.
     memory: f64,
-    told: Told,
+    reported: Reported,
 }
 
 /// What a subject said at the end of a run.
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
+struct Reported {
     segments: f64,
     /// Seconds of virtual time, where the run ends with its transfer.
     simulated: Option<f64>,

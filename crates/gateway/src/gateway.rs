@@ -11,7 +11,7 @@ use crate::descriptor_budget::{Descriptors, budget};
 use crate::handle::{
     Command, CommandError, CommandReceiver, Handle, ReplySender, StartSettings, Submission,
 };
-use crate::shutdown::Shutdown;
+use crate::shutdown_request::Shutdown;
 use bentpipe_base::Bytes;
 use bentpipe_gateway_config::{Config, LegId, Limits};
 use bentpipe_interception::{
@@ -431,7 +431,7 @@ impl Gateway {
         };
         if result.is_ok() {
             let config = &reload.config;
-            crate::config::warn(config, self.interception.interfaces());
+            crate::config_file::warn(config, self.interception.interfaces());
             self.shared.renew(reload.bounds, reload.settings);
             self.drain_times = DrainTimes::of(config);
             tracing::info!("reloaded: new flows go by the new configuration");

@@ -23,14 +23,14 @@
 
 mod ack_thinning;
 mod admission_watchdog;
-mod config;
+mod config_file;
 mod congestion;
 mod descriptor_budget;
 mod filter_chain_skipper;
 mod gateway;
 mod handle;
 mod manage;
-mod shutdown;
+mod shutdown_request;
 mod snoop;
 mod status;
 
@@ -41,13 +41,13 @@ pub use bentpipe_gateway_config::{
 };
 pub use bentpipe_interception::{InterceptError, Limit, Marks, ProbeError, lost_over_loopback};
 pub use bentpipe_relay::{AdmissionMode, ListenError, NamedCounter, Snapshot};
-pub use config::{ConfigError, load};
+pub use config_file::{ConfigError, load};
 pub use congestion::CongestionError;
 pub use gateway::{Ending, Gateway, Meter, RunError, StartError};
 pub use handle::{CommandError, Handle};
 pub use manage::protocol;
 pub use manage::{ConfigSource, ManageError, Manager};
-pub use shutdown::{Shutdown, SignalError};
+pub use shutdown_request::{Shutdown, SignalError};
 pub use status::{
     FlowCounts, FlowLegStatus, FlowStatus, LegStatus, LimitsNow, Status, UnsplitCount,
 };

@@ -3,9 +3,9 @@
 //! is dropped, or are swept by the next start.
 
 use crate::admission_switch::AdmissionSwitch;
-use crate::decoy_listener::DecoyListener;
 use crate::ruleset::{HOOK_PRIORITY, PassReason, Ruleset, SwitchPosition};
 use crate::table_thread::{TableEvent, TableThread};
+use crate::time_wait_decoy::DecoyListener;
 use bentpipe_gateway_config::{Config, Interface};
 use bentpipe_os::netlink::{Diversion, Family, Mark, Netlink, NetlinkError};
 use bentpipe_os::nfqueue::Queues;

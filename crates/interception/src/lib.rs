@@ -9,7 +9,6 @@
 #![forbid(unsafe_code)]
 
 mod admission_switch;
-mod decoy_listener;
 pub mod forwarding;
 mod intercept;
 mod listen_addresses;
@@ -18,12 +17,13 @@ mod mark;
 mod nat_detection;
 mod ruleset;
 mod table_thread;
+mod time_wait_decoy;
 
 pub use admission_switch::AdmissionSwitch;
-pub use decoy_listener::DecoyListener;
 pub use intercept::{InterceptError, Interception, PassCounters};
 pub use listen_addresses::ListenAddresses;
 pub use loopback_probe::{ProbeError, lost_over_loopback};
 pub use mark::{Marks, WORKERS};
 pub use ruleset::{Ingress, Limit, PassReason, Ruleset, SNOOP_PRIORITY};
 pub use table_thread::TableEvent;
+pub use time_wait_decoy::DecoyListener;

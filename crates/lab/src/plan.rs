@@ -9,7 +9,7 @@ use bentpipe_base::{Bytes, Rate};
 use bentpipe_bpf::{kernel_name, twin};
 use bentpipe_os::netlink::{Prefix, Route};
 use bentpipe_plan::addresses::{ACCEPTED_ON, Addresses, MOST_FLOWS, MOST_LINKS, prefix_length};
-use bentpipe_plan::rates::{self, Told};
+use bentpipe_plan::rates::{self, Bottleneck};
 use bentpipe_scenario::{Amount, Flow, Path, Scenario, TcpSettings, Topology, Traffic};
 use bentpipe_traffic::Direction;
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ pub(crate) struct FlowPlan {
     /// The goodput that no TCP can exceed from sender to receiver.
     pub(crate) limit: Option<Rate>,
     /// What its sender's congestion control is told, if it asks.
-    pub(crate) told: Option<Told>,
+    pub(crate) bottleneck: Option<Bottleneck>,
     /// Propagation there and back.
     pub(crate) round_trip: Duration,
     /// What Saratoga is told.
@@ -218,9 +218,9 @@ impl Atlas<'_> {
     }
 
     /// What the sender of `flow` is told, if its control is one of ours.
-    fn told(&self, flow: &Flow, there: &Path<'_>) -> Option<Told> {
+    fn bottleneck(&self, flow: &Flow, there: &Path<'_>) -> Option<Bottleneck> {
         let control = self.scenario.sender_control(flow)?;
-        rates::told(flow, twin(control)?.rate, there)
+        rates::bottleneck(flow, twin(control)?.rate, there)
     }
 
     fn flow(&self, flow: &Flow, port: u16) -> Result<FlowPlan, LabError> {
@@ -236,7 +236,7 @@ impl Atlas<'_> {
         Ok(FlowPlan {
             to: SocketAddr::new(asked, port),
             limit: there.goodput_limit(there.mtu(), self.header(flow)),
-            told: self.told(flow, &there),
+            bottleneck: self.bottleneck(flow, &there),
             round_trip,
             rate: rates::of_file(flow, &there),
             mtu: there.mtu(),
@@ -262,7 +262,7 @@ mod tests {
         // The terminal connects: to the server, on the ground link.
         assert_eq!(flow.to.to_string(), "10.0.0.1:10000");
         assert_eq!(flow.round_trip, Duration::from_millis(600));
-        assert_eq!(flow.told, None, "cubic asks for no rate");
+        assert_eq!(flow.bottleneck, None, "cubic asks for no rate");
         assert!((flow.limit.unwrap().mbps() - 9.5568).abs() < 1e-4);
         let routes = |node: &str| -> Vec<String> {
             plan.nodes[node]
@@ -294,20 +294,20 @@ mod tests {
     #[test]
     fn senders_that_ask_are_told_the_rate_of_the_slowest_link_or_what_the_scenario_says() {
         let text = include_str!("../../../scenarios/geo.toml");
-        let told = |control: &str| {
+        let bottleneck = |control: &str| {
             let name = "\"cubic\"";
             assert_eq!(text.matches(name).count(), 1);
             let plan = plan("geo.toml", &text.replace(name, control));
-            plan.flows[0].told.clone()
+            plan.flows[0].bottleneck.clone()
         };
-        let slowest = told("\"bentpipe_rate\"").unwrap();
+        let slowest = bottleneck("\"bentpipe_rate\"").unwrap();
         assert_eq!(
             (slowest.link.as_str(), slowest.from.as_str()),
             ("space", "hub")
         );
         assert_eq!(slowest.rate.mbps(), 10.0);
-        assert_eq!(told("\"bentpipe_hybla\""), None);
-        let said = told("\"bentpipe_hybla\"\npath_rate = \"8Mbit/s\"").unwrap();
+        assert_eq!(bottleneck("\"bentpipe_hybla\""), None);
+        let said = bottleneck("\"bentpipe_hybla\"\npath_rate = \"8Mbit/s\"").unwrap();
         assert_eq!(said.rate.mbps(), 8.0);
     }
 

@@ -15,7 +15,7 @@ use bentpipe_bpf::LinkParams;
 use bentpipe_os::diag::Diag;
 use bentpipe_os::need::Need;
 use bentpipe_outcome::Traffic;
-use bentpipe_plan::rates::Told;
+use bentpipe_plan::rates::Bottleneck;
 use bentpipe_scenario::{Amount, Flow, Known, Link, Scenario};
 use bentpipe_sockets::timer;
 use bentpipe_traffic::Profile;
@@ -212,25 +212,25 @@ impl Run<'_> {
     }
 
     /// A mark for each link whose rate senders are told.
-    fn marks(&self) -> Result<BTreeMap<Told, Mark>, LabError> {
+    fn marks(&self) -> Result<BTreeMap<Bottleneck, Mark>, LabError> {
         let mut marks = BTreeMap::new();
         for (flow, plan) in self.plan.all(self.scenario) {
-            let Some(told) = &plan.told else {
+            let Some(bottleneck) = &plan.bottleneck else {
                 continue;
             };
-            if marks.contains_key(told) {
+            if marks.contains_key(bottleneck) {
                 continue;
             }
             let params = LinkParams {
-                overhead: told.overhead,
-                ..LinkParams::of_rate(told.rate)
+                overhead: bottleneck.overhead,
+                ..LinkParams::of_rate(bottleneck.rate)
             };
             let mark = self.options.controls.mark(&params);
             let mark = mark.map_err(|source| LabError::Mark {
                 flow: flow.name.clone(),
                 source,
             })?;
-            marks.insert(told.clone(), mark);
+            marks.insert(bottleneck.clone(), mark);
         }
         Ok(marks)
     }
@@ -282,7 +282,11 @@ impl Run<'_> {
         }
     }
 
-    fn flows(&self, stage: &Stage, marks: &BTreeMap<Told, Mark>) -> Result<Vec<Ready>, LabError> {
+    fn flows(
+        &self,
+        stage: &Stage,
+        marks: &BTreeMap<Bottleneck, Mark>,
+    ) -> Result<Vec<Ready>, LabError> {
         let pattern = Arc::new(Pattern::new());
         let flows = self.scenario.flows.iter().zip(&self.plan.flows);
         flows
@@ -314,7 +318,7 @@ impl Run<'_> {
         flow: &Flow,
         plan: &FlowPlan,
         host: &str,
-        marks: &BTreeMap<Told, Mark>,
+        marks: &BTreeMap<Bottleneck, Mark>,
     ) -> SocketSettings {
         let sends = host == flow.from;
         let own = self.scenario.hosts[host].tcp.congestion_control.as_str();
@@ -322,7 +326,7 @@ impl Run<'_> {
             Some(of_flow) if sends => of_flow,
             _ => own,
         };
-        let mark = plan.told.as_ref().and_then(|told| marks.get(told));
+        let mark = plan.bottleneck.as_ref().and_then(|own| marks.get(own));
         SocketSettings {
             control: control.to_owned(),
             mark: mark.filter(|_| sends).map(Mark::value),
@@ -332,7 +336,7 @@ impl Run<'_> {
     fn traffic<'s>(
         &'s self,
         stage: &'s Stage,
-        marks: &BTreeMap<Told, Mark>,
+        marks: &BTreeMap<Bottleneck, Mark>,
     ) -> Result<Option<traffic::Ready<'s>>, LabError> {
         let (Some(profile), Some(lanes)) = (&self.profile, &self.plan.traffic) else {
             return Ok(None);

@@ -54,13 +54,13 @@ use std::sync::Arc;
 type Key<E> = (E, E);
 
 struct Flow {
-    stage: Stage,
+    phase: Phase,
     endpoints: Endpoints,
     /// When its last packet came.
     active: Instant,
 }
 
-enum Stage {
+enum Phase {
     Handshake(HandshakeTracker),
     Split(Box<Legs>),
 }
@@ -122,7 +122,7 @@ impl<P: BuildPacket> Split<P> {
         let of = |key, towards: Side| {
             let mut sent = self.watched.get(&key)?[legs::index(towards)];
             let live = self.flows.peek(key).and_then(|id| self.flows.get(id));
-            if let Some(Stage::Split(legs)) = live.map(|flow| &flow.stage) {
+            if let Some(Phase::Split(legs)) = live.map(|flow| &flow.phase) {
                 sent += legs.sent(towards);
             }
             (sent != LegCounters::default()).then_some(sent)
@@ -172,13 +172,13 @@ impl<P: BuildPacket> Split<P> {
             return false;
         };
         flow.active = now;
-        match &mut flow.stage {
-            Stage::Split(legs) => {
+        match &mut flow.phase {
+            Phase::Split(legs) => {
                 legs.input(from, segment, now);
                 self.settle(id, now);
                 true
             }
-            Stage::Handshake(tracker) => {
+            Phase::Handshake(tracker) => {
                 let progress = tracker.see(from, &segment, packet.is_plain(), now);
                 self.open(id, from, progress, segment, now)
             }
@@ -188,7 +188,7 @@ impl<P: BuildPacket> Split<P> {
     fn is_over(&self, id: FlowId) -> bool {
         match self.flows.get(id) {
             Some(Flow {
-                stage: Stage::Split(legs),
+                phase: Phase::Split(legs),
                 ..
             }) => legs.is_over(),
             _ => false,
@@ -235,7 +235,7 @@ impl<P: BuildPacket> Split<P> {
                 gateway_config::Handshake::EndToEnd => {
                     let default_mss = endpoints.of(from).default_mss();
                     let tracker = HandshakeTracker::new(from, &segment, default_mss, now);
-                    self.add(key, Stage::Handshake(tracker), endpoints, now);
+                    self.add(key, Phase::Handshake(tracker), endpoints, now);
                     return false;
                 }
                 gateway_config::Handshake::Early => {
@@ -300,7 +300,7 @@ impl<P: BuildPacket> Split<P> {
         segment: Segment,
         now: Instant,
     ) -> bool {
-        let id = self.add(key, Stage::Split(Box::new(legs)), endpoints, now);
+        let id = self.add(key, Phase::Split(Box::new(legs)), endpoints, now);
         self.counters.split += 1;
         self.feed(id, from, segment, now);
         true
@@ -308,7 +308,7 @@ impl<P: BuildPacket> Split<P> {
 
     fn feed(&mut self, id: FlowId, from: Side, segment: Segment, now: Instant) {
         if let Some(Flow {
-            stage: Stage::Split(legs),
+            phase: Phase::Split(legs),
             ..
         }) = self.flows.get_mut(id)
         {
@@ -338,7 +338,7 @@ impl<P: BuildPacket> Split<P> {
                 };
                 let legs = self.taken_over(from, [&near, &far], &flow.endpoints, now);
                 if let Some(flow) = self.flows.get_mut(id) {
-                    flow.stage = Stage::Split(Box::new(legs));
+                    flow.phase = Phase::Split(Box::new(legs));
                 }
                 self.counters.split += 1;
                 let bare = segment.payload.is_empty() && !segment.flags.contains(Flags::FIN);
@@ -390,16 +390,16 @@ impl<P: BuildPacket> Split<P> {
     fn add(
         &mut self,
         key: Key<P::Endpoint>,
-        stage: Stage,
+        phase: Phase,
         endpoints: Endpoints,
         now: Instant,
     ) -> FlowId {
-        let silence = match stage {
-            Stage::Handshake(_) => Some(HANDSHAKE_TIMEOUT),
-            Stage::Split(_) => self.config.idle,
+        let silence = match phase {
+            Phase::Handshake(_) => Some(HANDSHAKE_TIMEOUT),
+            Phase::Split(_) => self.config.idle,
         };
         let flow = Flow {
-            stage,
+            phase,
             endpoints,
             active: now,
         };
@@ -409,7 +409,7 @@ impl<P: BuildPacket> Split<P> {
     fn forget(&mut self, id: FlowId) {
         let key = self.flows.key(id);
         if let Some(flow) = self.flows.remove(id)
-            && let Stage::Split(legs) = flow.stage
+            && let Phase::Split(legs) = flow.phase
         {
             self.held -= legs.held;
             if let Some(sent) = key.and_then(|key| self.watched.get_mut(&key)) {
@@ -427,7 +427,7 @@ impl<P: BuildPacket> Split<P> {
             return;
         };
         let Some(Flow {
-            stage: Stage::Split(legs),
+            phase: Phase::Split(legs),
             endpoints,
             ..
         }) = self.flows.get_mut(id)
@@ -472,14 +472,14 @@ impl<P: BuildPacket> Split<P> {
             return;
         };
         let silent = flow.silent(idle) <= now;
-        match &mut flow.stage {
-            Stage::Handshake(_) if silent => return self.forget(id),
-            Stage::Handshake(_) => {}
-            Stage::Split(legs) if silent => {
+        match &mut flow.phase {
+            Phase::Handshake(_) if silent => return self.forget(id),
+            Phase::Handshake(_) => {}
+            Phase::Split(legs) if silent => {
                 self.counters.expired += 1;
                 legs.abort(now);
             }
-            Stage::Split(legs) => legs.timeout(now),
+            Phase::Split(legs) => legs.timeout(now),
         }
         self.settle(id, now);
         if let Some(flow) = self.flows.get(id) {
@@ -505,19 +505,19 @@ fn after(from: Instant, wait: Option<Duration>) -> Instant {
 impl Flow {
     /// When it has been silent for too long.
     fn silent(&self, idle: Option<Duration>) -> Instant {
-        let most = match self.stage {
-            Stage::Handshake(_) => {
+        let most = match self.phase {
+            Phase::Handshake(_) => {
                 Some(idle.map_or(HANDSHAKE_TIMEOUT, |idle| HANDSHAKE_TIMEOUT.min(idle)))
             }
-            Stage::Split(_) => idle,
+            Phase::Split(_) => idle,
         };
         after(self.active, most)
     }
 
     fn due(&self, idle: Option<Duration>) -> Instant {
-        let timers = match &self.stage {
-            Stage::Handshake(_) => Instant::MAX,
-            Stage::Split(legs) => legs.deadline().unwrap_or(Instant::MAX),
+        let timers = match &self.phase {
+            Phase::Handshake(_) => Instant::MAX,
+            Phase::Split(legs) => legs.deadline().unwrap_or(Instant::MAX),
         };
         self.silent(idle).min(timers)
     }

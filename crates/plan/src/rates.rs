@@ -6,7 +6,7 @@ use bentpipe_scenario::{Flow, Path};
 
 /// What a sender is told about the slowest link on its path. Senders that are told the same share that link.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Told {
+pub struct Bottleneck {
     /// The link's name.
     pub link: String,
     /// The node from which packets enter it.
@@ -19,7 +19,7 @@ pub struct Told {
 
 /// What the sender of `flow` is told about its path `way`, if its congestion control uses a rate as `of` says. A
 /// control that shares the link's rate is always told it; one that only heeds a rate is told what the scenario says.
-pub fn told(flow: &Flow, of: RateUse, way: &Path<'_>) -> Option<Told> {
+pub fn bottleneck(flow: &Flow, of: RateUse, way: &Path<'_>) -> Option<Bottleneck> {
     let rate = match of {
         RateUse::Heeds => flow.path_rate,
         RateUse::Shares => flow.path_rate.or_else(|| way.rate()),
@@ -27,7 +27,7 @@ pub fn told(flow: &Flow, of: RateUse, way: &Path<'_>) -> Option<Told> {
     }?;
     let slowest = { way.hops.iter() }
         .min_by_key(|hop| { hop.direction.rate }.map_or(u64::MAX, Rate::bits_per_sec))?;
-    Some(Told {
+    Some(Bottleneck {
         link: slowest.name.to_owned(),
         from: slowest.from.to_owned(),
         rate,

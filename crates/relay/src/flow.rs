@@ -37,7 +37,7 @@ pub(crate) enum Phase {
     Closing,
     /// One side has failed. The other still gets the bytes that had arrived before, and then a reset, at the latest at
     /// `until`.
-    Breaking { alive: Side, until: Instant },
+    ResetPending { alive: Side, until: Instant },
 }
 
 /// One split connection. Dropping it resets whatever is still connected: both sockets abort on

@@ -23,7 +23,7 @@ pub mod memory_pressure;
 mod pump;
 mod shared;
 mod socket_policy;
-mod unanswered_clients;
+mod unanswered_dials;
 mod worker;
 mod worker_freeze;
 

@@ -4,7 +4,7 @@
 use crate::flow_limit::{FlowBounds, FlowCounter};
 use crate::memory_pressure::MemoryPressure;
 use crate::socket_policy::LegPolicies;
-use crate::unanswered_clients::UnansweredClients;
+use crate::unanswered_dials::UnansweredDials;
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_gateway_config::{LegId, Limits};
 use bentpipe_interception::Limit;
@@ -153,7 +153,7 @@ pub struct Shared {
     /// has not refused one recently.
     exhausted_at: AtomicUsize,
     memory: MemoryPressure,
-    unanswered_clients: UnansweredClients,
+    unanswered_dials: UnansweredDials,
     control_lost: AtomicBool,
     /// A successor has taken over.
     retired: AtomicBool,
@@ -190,7 +190,7 @@ impl Shared {
             edition: AtomicU64::new(0),
             exhausted_at: AtomicUsize::new(NEVER),
             memory,
-            unanswered_clients: UnansweredClients::default(),
+            unanswered_dials: UnansweredDials::default(),
             control_lost: AtomicBool::new(false),
             retired: AtomicBool::new(false),
             abandoned: Mutex::default(),
@@ -366,8 +366,8 @@ impl Shared {
     }
 
     /// Which clients' dials are met with silence.
-    pub(crate) fn unanswered_clients(&self) -> &UnansweredClients {
-        &self.unanswered_clients
+    pub(crate) fn unanswered_dials(&self) -> &UnansweredDials {
+        &self.unanswered_dials
     }
 
     /// Whether new flows may be intercepted again.

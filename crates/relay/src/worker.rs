@@ -5,11 +5,11 @@
 //! nothing is read from a client before there is somewhere to send it.
 
 mod accept;
-mod breaking;
 mod closing;
 mod dropped_syns;
 mod idle;
 mod listener_takeover;
+mod pending_resets;
 mod silent_dials;
 mod stalled;
 mod syn_queue;
@@ -31,8 +31,8 @@ use bentpipe_process::sched;
 use bentpipe_sockets::epoll::{Epoll, Event, Events, Interest};
 use bentpipe_sockets::splice::Pool;
 use bentpipe_sockets::{socket, timer};
-use breaking::Breaking;
 use idle::Idle;
+use pending_resets::PendingResets;
 use silent_dials::Dialling;
 use stalled::Stalled;
 use std::collections::{HashMap, VecDeque};
@@ -111,7 +111,7 @@ pub struct Worker {
     listened: Instant,
     buffers: PumpBuffers,
     again: VecDeque<u32>,
-    breaking: Breaking,
+    pending_resets: PendingResets,
     idle: Idle,
     stalled: Stalled,
 }
@@ -161,7 +161,7 @@ impl Worker {
                 turn: TURN,
             },
             again: VecDeque::new(),
-            breaking: Breaking::default(),
+            pending_resets: PendingResets::default(),
             idle: Idle::new(),
             stalled: Stalled::default(),
         };
@@ -193,7 +193,7 @@ impl Worker {
                     self.on_turn(index);
                 }
             }
-            self.on_breaking();
+            self.on_pending_resets();
             self.on_idle();
             self.on_stalled();
             self.on_syn_tick();
@@ -225,7 +225,7 @@ impl Worker {
         };
         let all = [
             room,
-            self.breaking.patience(),
+            self.pending_resets.patience(),
             self.idle_tick(),
             self.stalled_tick(),
             self.dial_tick(),
@@ -264,7 +264,7 @@ impl Worker {
             Phase::Dialling => self.on_answer(index, event),
             Phase::Open => self.on_open(index, side, event),
             Phase::Closing => self.on_closing(index),
-            Phase::Breaking { alive, .. } => {
+            Phase::ResetPending { alive, .. } => {
                 if side == alive && (event.failed() || event.hung_up()) {
                     self.drop_flow(index);
                 }
@@ -330,7 +330,7 @@ impl Worker {
         }
     }
 
-    /// Runs the pump that reads from `side`; returns false where the flow has ended or is breaking.
+    /// Runs the pump that reads from `side`; returns false where the flow has ended or waits for its reset.
     fn pump(&mut self, index: u32, side: Side) -> bool {
         let Some(flow) = self.flows.get_mut(index) else {
             return false;

@@ -8,7 +8,7 @@ use crate::socket::Record;
 use crate::{EndId, SimError};
 use bentpipe_base::{Bytes, Instant, Seq, Stream};
 use bentpipe_cc::{self as cc, RateUse};
-use bentpipe_plan::rates::{self, Told};
+use bentpipe_plan::rates::{self, Bottleneck};
 use bentpipe_saratoga::sender::Congestion;
 use bentpipe_scenario::{
     Amount, Endpoint, Flow, FlowKind, Host, Ip, Path, Preset, Scenario, Topology,
@@ -26,7 +26,7 @@ pub(crate) struct EndpointBuilder<'s> {
     /// Whether packets carry real bytes, which the receiver checks.
     pub(crate) wire: bool,
     /// The shared state of flows by `bentpipe_rate` that are told the same of a link.
-    pub(crate) shares: BTreeMap<Told, cc::rate_control::Link>,
+    pub(crate) shares: BTreeMap<Bottleneck, cc::rate_control::Link>,
     /// The kinds of the flows so far, the latest last.
     pub(crate) kinds: Vec<Arc<Kind<'s>>>,
 }
@@ -221,7 +221,9 @@ impl<'s> EndpointBuilder<'s> {
         if control.rate != RateUse::Shares {
             return None;
         }
-        let link = self.shares.entry(rates::told(flow, control.rate, path)?);
+        let link = self
+            .shares
+            .entry(rates::bottleneck(flow, control.rate, path)?);
         control.sharing(link.or_default(), &config.settings)
     }
 
@@ -332,9 +334,9 @@ impl<'s> EndpointBuilder<'s> {
             })?,
             None => self.named_control(flow, host.endpoint.recovery.as_ref(), config)?,
         };
-        if let Some(told) = rates::told(flow, config.congestion.rate, path) {
-            config.settings.link.rate = Some(told.rate);
-            config.settings.link.overhead = told.overhead;
+        if let Some(bottleneck) = rates::bottleneck(flow, config.congestion.rate, path) {
+            config.settings.link.rate = Some(bottleneck.rate);
+            config.settings.link.overhead = bottleneck.overhead;
         }
         Ok(config)
     }

@@ -6,7 +6,7 @@ mod port;
 
 use crate::socket::{self, set_raw, set_u32};
 use bentpipe_base::Bytes;
-use msghdr::{CONTROL, Control, Name, Told};
+use msghdr::{AncillaryData, CONTROL, Control, Name};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -284,13 +284,13 @@ impl Udp {
         }
         let len = len as usize;
         let from = msghdr::address(&name).ok_or(io::ErrorKind::InvalidData)?;
-        let told = Told::of(&message);
-        let segment = told.segment.filter(|&segment| segment > 0);
+        let ancillary = AncillaryData::of(&message);
+        let segment = ancillary.segment.filter(|&segment| segment > 0);
         Ok(Some(Received {
             len,
             segment: segment.unwrap_or(len.max(1)),
             from,
-            at: told.at,
+            at: ancillary.at,
         }))
     }
 

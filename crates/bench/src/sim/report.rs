@@ -87,13 +87,18 @@ impl Samples {
     fn started(&self, subject: Subject, run: &Run) -> Vec<f64> {
         let starts = self.of(subject, run.start_up().name, |sample| sample.cpu);
         let start_up = stats::median(&starts).unwrap_or(0.0);
-        let apart = |sample: &Sample| sample.told.clocked.unwrap_or(sample.cpu - start_up);
+        let apart = |sample: &Sample| sample.reported.clocked.unwrap_or(sample.cpu - start_up);
         self.of(subject, run.name, apart)
     }
 
     /// The same for each segment, or simulated second.
     fn started_rate(&self, subject: Subject, run: &Run) -> Vec<f64> {
-        let work = |sample: &Sample| sample.told.simulated.unwrap_or(sample.told.segments);
+        let work = |sample: &Sample| {
+            sample
+                .reported
+                .simulated
+                .unwrap_or(sample.reported.segments)
+        };
         let work = self.of(subject, run.name, work);
         let started = self.started(subject, run).into_iter();
         started.zip(work).map(|(time, work)| time / work).collect()
@@ -106,7 +111,11 @@ impl Samples {
         run: &'static str,
         value: impl Fn(&Sample) -> f64,
     ) -> Option<Ratio> {
-        let of = |subject| self.of(subject, run, |sample| value(sample) / sample.told.segments);
+        let of = |subject| {
+            self.of(subject, run, |sample| {
+                value(sample) / sample.reported.segments
+            })
+        };
         stats::ratio(&of(rival), &of(Subject::Bentpipe))
     }
 }
@@ -167,11 +176,11 @@ impl Entry {
     fn new(samples: &Samples, run: &Run, subject: Subject) -> Option<Self> {
         let name = run.name;
         let median = |value: fn(&Sample) -> f64| stats::median(&samples.of(subject, name, value));
-        let segments = median(|sample| sample.told.segments)?;
+        let segments = median(|sample| sample.reported.segments)?;
         let starts_only = run.starts_only();
-        let per_segment = median(|sample| sample.wall / sample.told.segments * 1e9);
+        let per_segment = median(|sample| sample.wall / sample.reported.segments * 1e9);
         let compared = subject != Subject::Bentpipe && !starts_only;
-        let simulated = samples.of(subject, name, |sample| sample.told.simulated);
+        let simulated = samples.of(subject, name, |sample| sample.reported.simulated);
         let simulated: Vec<f64> = simulated.into_iter().flatten().collect();
         let started = stats::median(&samples.started(subject, run));
         Some(Self {
@@ -218,7 +227,7 @@ fn interval(low: Option<f64>, high: Option<f64>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Told;
+    use super::super::Reported;
     use super::super::run::wanted;
     use super::*;
 
@@ -227,9 +236,9 @@ mod tests {
             wall,
             cpu: wall / 2.0,
             memory: 5e6,
-            told: Told {
+            reported: Reported {
                 segments,
-                ..Told::default()
+                ..Reported::default()
             },
         }
     }
@@ -272,13 +281,13 @@ mod tests {
     fn the_spoofed_transfer_is_compared_by_the_simulated_second() {
         let runs = wanted(&["spoofing-200".to_owned()], false).unwrap();
         let spoofing = |wall, simulated, clocked| {
-            let told = Told {
+            let reported = Reported {
                 segments: 400.0,
                 simulated: Some(simulated),
                 clocked,
             };
             Sample {
-                told,
+                reported,
                 ..sample(wall, 400.0)
             }
         };

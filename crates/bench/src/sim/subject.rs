@@ -3,7 +3,7 @@
 use super::error::SimBenchError;
 use super::run::{Course, Run};
 use super::scratch::Scratch;
-use super::{Options, Sample, Told};
+use super::{Options, Reported, Sample};
 use bentpipe_process::child;
 use std::ffi::OsString;
 use std::fmt;
@@ -151,16 +151,18 @@ impl Racer {
                 said: errors + &said,
             });
         }
-        let told = self.told(run, &said).ok_or_else(|| SimBenchError::Output {
-            subject,
-            run: run.name,
-            said: errors + &said,
-        })?;
+        let reported = self
+            .reported(run, &said)
+            .ok_or_else(|| SimBenchError::Output {
+                subject,
+                run: run.name,
+                said: errors + &said,
+            })?;
         Ok(Sample {
             wall: wall.as_secs_f64(),
             cpu: usage.cpu.as_secs_f64(),
             memory: usage.peak_memory as f64,
-            told,
+            reported,
         })
     }
 
@@ -211,25 +213,27 @@ impl Racer {
         Ok(texts.into_iter().map(OsString::from).collect())
     }
 
-    fn told(&self, run: &Run, said: &str) -> Option<Told> {
-        let mut told = if self.subject == Subject::Bentpipe {
+    fn reported(&self, run: &Run, said: &str) -> Option<Reported> {
+        let mut reported = if self.subject == Subject::Bentpipe {
             let figures: serde_json::Value = serde_json::from_str(said).ok()?;
-            Told {
+            Reported {
                 segments: figures["flows"][0]["segments"].as_f64()?,
                 simulated: figures["elapsed_s"].as_f64(),
                 clocked: None,
             }
         } else {
             let mut words = said.lines().last()?.split_whitespace().map(str::parse);
-            Told {
+            Reported {
                 segments: words.next()?.ok()?,
                 simulated: words.next().transpose().ok()?,
                 clocked: words.next().transpose().ok()?,
             }
         };
         // Elsewhere each takes the same, and delivers another number.
-        told.simulated = told.simulated.filter(|_| run.course == Course::Spoofing);
-        Some(told)
+        reported.simulated = reported
+            .simulated
+            .filter(|_| run.course == Course::Spoofing);
+        Some(reported)
     }
 }
 

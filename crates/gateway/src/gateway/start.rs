@@ -217,7 +217,7 @@ impl Gateway {
         };
         let entrances = rules.entrances();
         let entrances: Vec<_> = entrances.map(|(leg, profile, _)| (leg, profile)).collect();
-        crate::config::warn(config, &rules.interfaces);
+        crate::config_file::warn(config, &rules.interfaces);
         let (mut interception, queues) =
             Interception::new(rules, decoy, config.limits.half_open).map_err(explain)?;
         let backlog_limit = SynBacklogLimit::measure();

@@ -204,9 +204,7 @@ impl Worker {
                     io::ErrorKind::ConnectionRefused => {
                         self.counters.refused.one();
                         if let Some(dialling) = self.dialling.get(&index) {
-                            self.shared
-                                .unanswered_clients()
-                                .record_answer(&dialling.ends);
+                            self.shared.unanswered_dials().record_answer(&dialling.ends);
                         }
                     }
                     _ => self.counters.unreachable.one(),
@@ -247,9 +245,7 @@ impl Worker {
         };
         flow.phase = Phase::Open;
         if let Some(dialling) = self.dialling.remove(&index) {
-            self.shared
-                .unanswered_clients()
-                .record_answer(&dialling.ends);
+            self.shared.unanswered_dials().record_answer(&dialling.ends);
         }
         self.begin_shrunk(index);
         let Some(flow) = self.flows.get_mut(index) else {

@@ -1,4 +1,4 @@
-//! Gives up dials that nobody answers, where the client's own SYN might do better ([`crate::unanswered_clients`]).
+//! Gives up dials that nobody answers, where the client's own SYN might do better ([`crate::unanswered_dials`]).
 //!
 //! A held SYN goes on unsplit once it has come again (a forger does not repeat its SYNs): the dial is given up, and the
 //! client gets whatever answer there is. A client that was answered early already has a connection with the gateway, so
@@ -10,7 +10,7 @@
 
 use super::Worker;
 use crate::handshake::{HeldSyn, QueuedPacket};
-use crate::unanswered_clients::PATIENCE;
+use crate::unanswered_dials::PATIENCE;
 use bentpipe_base::Instant;
 use bentpipe_gateway_config::{Ends, Syn};
 use bentpipe_os::conntrack::Conntrack;
@@ -54,7 +54,7 @@ impl Worker {
             if !dialling.recorded && now.since(dialling.begun) >= PATIENCE {
                 dialling.recorded = true;
                 self.shared
-                    .unanswered_clients()
+                    .unanswered_dials()
                     .record_silence(&dialling.ends, now);
             }
         }
@@ -71,7 +71,7 @@ impl Worker {
         let (client, server) = ends;
         tracing::debug!(%client, %server, "a dial is silent: the client's own SYN passes");
         self.counters.unanswered.one();
-        self.shared.unanswered_clients().record_silence(&ends, now);
+        self.shared.unanswered_dials().record_silence(&ends, now);
         self.release(index, Verdict::Pass);
     }
 
@@ -80,7 +80,7 @@ impl Worker {
         self.counters.repeated.one();
         self.counters.unanswered.one();
         self.shared
-            .unanswered_clients()
+            .unanswered_dials()
             .record_lost_syn(&syn.ends, timer::now());
         let Some(syn_queue) = &mut self.syn_queue else {
             return;

@@ -143,7 +143,7 @@ impl Worker {
                     let waits = match flow.phase {
                         Phase::Open => flow.pump(side).is_full(),
                         Phase::Closing => true,
-                        Phase::Dialling | Phase::Breaking { .. } => false,
+                        Phase::Dialling | Phase::ResetPending { .. } => false,
                     };
                     if waits {
                         // A socket whose state cannot be read is about to fail; the flow ends then.

@@ -159,7 +159,7 @@ impl Worker {
             refusal.or_else(|| syn_queue.refusal(syn, self.settings.half_open, &self.counters));
         let limit = || self.shared.limit().map(|limit| self.counters.over(limit));
         let silence = || {
-            let silence = self.shared.unanswered_clients();
+            let silence = self.shared.unanswered_dials();
             let is_before = silence.should_pass(&syn.ends, timer::now());
             is_before.then_some(&self.counters.unanswered)
         };
@@ -258,7 +258,7 @@ impl Worker {
             io::ErrorKind::ConnectionRefused => {
                 self.counters.refused.one();
                 self.shared
-                    .unanswered_clients()
+                    .unanswered_dials()
                     .record_answer(&(client, server));
             }
             _ => self.counters.unreachable.one(),
@@ -329,7 +329,7 @@ impl Worker {
     pub(super) fn confirm(&mut self, ends: &Ends) -> Option<AcceptedFar> {
         let syn_queue = self.syn_queue.as_mut()?;
         let confirmed = syn_queue.table.confirm(ends, timer::now())?;
-        self.shared.unanswered_clients().record_answer(ends);
+        self.shared.unanswered_dials().record_answer(ends);
         Some(confirmed)
     }
 

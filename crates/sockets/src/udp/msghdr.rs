@@ -127,16 +127,16 @@ impl Control {
 
 /// What the kernel says beside a datagram.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct AncillaryData {
     /// The length of the pieces that it has put together.
     pub(super) segment: Option<usize>,
     /// To which address of this host it came.
     pub(super) at: Option<IpAddr>,
 }
 
-impl Told {
+impl AncillaryData {
     pub(super) fn of(message: &libc::msghdr) -> Self {
-        let mut told = Self::default();
+        let mut ancillary = Self::default();
         // SAFETY: the kernel has filled `msg_control` up to `msg_controllen` with whole headers and their
         // content, within the buffer that the caller still holds.
         unsafe {
@@ -146,24 +146,24 @@ impl Told {
                 match ((*header).cmsg_level, (*header).cmsg_type) {
                     (libc::SOL_UDP, libc::UDP_GRO) => {
                         let value = content.cast::<libc::c_int>().read_unaligned();
-                        told.segment = usize::try_from(value).ok();
+                        ancillary.segment = usize::try_from(value).ok();
                     }
                     (libc::SOL_IP, libc::IP_PKTINFO) => {
                         let info = content.cast::<libc::in_pktinfo>().read_unaligned();
-                        told.at = Some(info.ipi_spec_dst.s_addr.to_ne_bytes().into());
+                        ancillary.at = Some(info.ipi_spec_dst.s_addr.to_ne_bytes().into());
                     }
                     (libc::SOL_IPV6, libc::IPV6_PKTINFO) => {
                         let info = content.cast::<libc::in6_pktinfo>().read_unaligned();
-                        told.at = Some(info.ipi6_addr.s6_addr.into());
+                        ancillary.at = Some(info.ipi6_addr.s6_addr.into());
                     }
                     _ => {}
                 }
                 header = libc::CMSG_NXTHDR(&raw const *message, header);
             }
         }
-        told.at = told
+        ancillary.at = ancillary
             .at
             .filter(|at| !at.is_multicast() && !at.is_unspecified());
-        told
+        ancillary
     }
 }

@@ -1,4 +1,4 @@
-//! Flows of which one side has failed. The other side learns of it as it would without a gateway.
+//! Resets that wait for the bytes before them: flows of which one side has failed. The other side learns of it as it would without a gateway.
 //!
 //! Without a gateway the segments that were sent before a reset arrive before it. So the bytes of the failed side are
 //! delivered first, for at most [`GRACE`], and then the reset is sent, never a FIN.
@@ -20,12 +20,12 @@ const GRACE: Duration = Duration::from_secs(5);
 /// A flow is not looked at again sooner.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// When each breaking flow is looked at next: its number and its last moment. An entry whose flow has
+/// When each flow with a pending reset is looked at next: its number and its last moment. An entry whose flow has
 /// ended meanwhile is passed over when its time comes.
 #[derive(Debug, Default)]
-pub(super) struct Breaking(BinaryHeap<Reverse<(Instant, u32, Instant)>>);
+pub(super) struct PendingResets(BinaryHeap<Reverse<(Instant, u32, Instant)>>);
 
-impl Breaking {
+impl PendingResets {
     /// How long until the next is due.
     pub(super) fn patience(&self) -> Option<Duration> {
         let Reverse((next, ..)) = self.0.peek()?;
@@ -72,31 +72,31 @@ impl Worker {
         }
         let now = timer::now();
         let until = now + GRACE;
-        flow.phase = Phase::Breaking { alive, until };
-        self.breaking.look_again(now, index, until);
+        flow.phase = Phase::ResetPending { alive, until };
+        self.pending_resets.look_again(now, index, until);
     }
 
-    /// Looks at the breaking flows whose time has come.
-    pub(super) fn on_breaking(&mut self) {
-        if self.breaking.0.is_empty() {
+    /// Looks at the flows with a pending reset whose time has come.
+    pub(super) fn on_pending_resets(&mut self) {
+        if self.pending_resets.0.is_empty() {
             return;
         }
         let now = timer::now();
-        while let Some((index, until)) = self.breaking.due(now) {
-            if self.is_breaking(index, until) {
+        while let Some((index, until)) = self.pending_resets.due(now) {
+            if self.has_pending_reset(index, until) {
                 match now >= until || self.has_delivered(index) {
                     true => self.drop_flow(index),
-                    false => self.breaking.look_again(now, index, until),
+                    false => self.pending_resets.look_again(now, index, until),
                 }
             }
         }
     }
 
     /// Whether slot `index` still has the same flow, and not another one that began later.
-    fn is_breaking(&mut self, index: u32, last: Instant) -> bool {
+    fn has_pending_reset(&mut self, index: u32, last: Instant) -> bool {
         let flow = self.flows.get_mut(index);
         flow.is_some_and(
-            |flow| matches!(flow.phase, Phase::Breaking { until, .. } if until == last),
+            |flow| matches!(flow.phase, Phase::ResetPending { until, .. } if until == last),
         )
     }
 
@@ -105,7 +105,7 @@ impl Worker {
         let Some(flow) = self.flows.get_mut(index) else {
             return true;
         };
-        let Phase::Breaking { alive, .. } = flow.phase else {
+        let Phase::ResetPending { alive, .. } = flow.phase else {
             return true;
         };
         // What did not fit at first still lies in the broken socket.

@@ -36,7 +36,7 @@ const DESTINATIONS: usize = 8;
 
 /// What all workers together remember.
 #[derive(Debug, Default)]
-pub(crate) struct UnansweredClients {
+pub(crate) struct UnansweredDials {
     clients: Mutex<HashMap<IpAddr, Client>>,
     /// How many clients there are; workers take the lock only when there are some.
     count: AtomicUsize,
@@ -61,7 +61,7 @@ impl Client {
     }
 }
 
-impl UnansweredClients {
+impl UnansweredDials {
     /// Whether a connection between `ends` is to pass. Once a while it is not, to see whether it is answered now.
     pub(crate) fn should_pass(&self, (client, server): &Ends, now: Instant) -> bool {
         if self.count.load(Ordering::Relaxed) == 0 {
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_silent_destination_is_passed_to_and_tried_again_by_one() {
-        let silence = UnansweredClients::default();
+        let silence = UnansweredDials::default();
         let (one, other) = (ends("10.0.0.1", 1), ends("10.0.0.1", 2));
         let mut now = Instant::ZERO + Duration::from_secs(9);
         assert!(!silence.should_pass(&one, now));
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn several_in_a_row_are_the_clients_way_and_memory_is_bounded() {
-        let silence = UnansweredClients::default();
+        let silence = UnansweredDials::default();
         let now = Instant::ZERO;
         for server in 1..=SEVERAL {
             assert!(!silence.should_pass(&ends("10.0.0.1", 99), now));
