@@ -4,7 +4,7 @@
 
 use arbitrary::Arbitrary;
 use bentpipe_base::{Bytes, Instant, Machine, Seq};
-use bentpipe_pep::snoop::{Config, Snoop, Toward};
+use bentpipe_pep::snoop::{Config, Snoop, Toward, Wary};
 use bentpipe_pep::{Packet, Pep, SegmentView, Side};
 use bentpipe_wire::{Flags, SackBlock};
 use core::time::Duration;
@@ -14,6 +14,7 @@ use libfuzzer_sys::fuzz_target;
 struct Plan {
     ns2: bool,
     both: bool,
+    wary: bool,
     bytes: u16,
     total: u16,
     packets: u8,
@@ -63,6 +64,11 @@ struct Numbered {
 
 impl Packet for Numbered {
     type Endpoint = u8;
+    type Host = u8;
+
+    fn host(end: u8) -> u8 {
+        end
+    }
 
     fn view(&self) -> Option<SegmentView<'_, u8>> {
         let segment = &self.segment;
@@ -120,6 +126,7 @@ impl World {
             threshold: plan.threshold.into(),
             tries: plan.tries,
             idle: Duration::from_secs(30),
+            wary: plan.wary.then_some(Wary::GATEWAY),
             ..preset
         };
         Self {

@@ -11,7 +11,7 @@ use bentpipe_interception::Marks;
 use bentpipe_os::nfqueue::{Queues, Verdict};
 use bentpipe_os::nft::{HoldTable, Holding, Hook, OwnerTable, TableFamily};
 use bentpipe_pep::ack_filter::{AckFilter, Config};
-use bentpipe_pep::{BuildPacket, Packet, SegmentView, Side};
+use bentpipe_pep::{BuildPacket, Packet, SegmentView, Side, host_of};
 use bentpipe_relay::{Counters, Lifecycle, Shared};
 use bentpipe_sockets::epoll::{Epoll, Event, Events, Interest};
 use bentpipe_sockets::timer;
@@ -19,7 +19,7 @@ use bentpipe_wire::{Checksums, Segment};
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -196,6 +196,11 @@ struct HeldAck {
 
 impl Packet for HeldAck {
     type Endpoint = SocketAddr;
+    type Host = IpAddr;
+
+    fn host(end: SocketAddr) -> IpAddr {
+        host_of(end.ip())
+    }
 
     fn view(&self) -> Option<SegmentView<'_, SocketAddr>> {
         self.packet.view()

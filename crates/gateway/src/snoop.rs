@@ -2,27 +2,28 @@
 //!
 //! The kernel forwards their packets as it always does, but for a stop in a queue at the end of the forward hook, where
 //! [`Snoop`] sees each of them. It lets them go on, keeps a copy of data on its way to the link that loses packets, and
-//! holds back the duplicate acknowledgements that would tell the sender of a loss that it repairs itself. Copies that it
-//! sends again go out as packets of this machine, by the interface by which the first went. When this process ends, when the queue is full, and
+//! holds back the duplicate acknowledgements that would tell the sender of a loss that it repairs itself. Copies leave as the packet
+//! did ([`copy_sender`]); a connection whose copies the kernel does not take is left to its sender. When this process ends, when the queue is full, and
 //! when the agent has no room, packets go on as without it. While the process hangs they do so too: they come to the queue
 //! only as long as this thread holds a position of the gateway's switch, which lapses after [`LIFE`](bentpipe_os::nft::LIFE).
 
-use bentpipe_base::{Bytes, Instant, Machine, Output};
+mod copy_sender;
+mod held;
+
+use bentpipe_base::{Instant, Machine, Output};
 use bentpipe_gateway_config::{Config, LegId};
 use bentpipe_interception::{AdmissionSwitch, Marks, SNOOP_PRIORITY};
-use bentpipe_os::nfqueue::{Queues, Verdict, Waiting};
+use bentpipe_os::nfqueue::{Queues, Verdict};
 use bentpipe_os::nft::{HoldTable, Holding, Hook, TableFamily};
+use bentpipe_pep::Side;
 use bentpipe_pep::snoop::{self, Snoop};
-use bentpipe_pep::{Packet, SegmentView, Side};
 use bentpipe_relay::{Counters, Lifecycle, Shared};
 use bentpipe_sockets::epoll::{Epoll, Events, Interest};
-use bentpipe_sockets::raw_ip::RawIp;
 use bentpipe_sockets::timer;
-use bentpipe_wire::Checksums;
-use std::cell::Cell;
+use copy_sender::{CopySender, NotSent};
+use held::Held;
+use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::SocketAddr;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +33,9 @@ const WAKE: u64 = 1;
 const MOST: u32 = 4096;
 /// How often the switch is held again.
 const PERIOD: Duration = Duration::from_millis(100);
+/// Copies that the kernel did not take, and where they were to go; the agent hears of it when it has time.
+type Refused = RefCell<Vec<(Side, Held)>>;
+
 /// Where packets go that wait in the first queue, and in the second.
 const DESTINATIONS: [LegId; 2] = [LegId::Lan, LegId::Sat];
 
@@ -42,7 +46,9 @@ pub(crate) struct Snooper {
     queues: Queues,
     /// The last packet of each queue that goes on, if the kernel does not know it yet.
     passed: [Cell<Option<u32>>; DESTINATIONS.len()],
-    raw: RawIp,
+    sender: CopySender,
+    /// The log knows that some copies are not taken.
+    told: Cell<bool>,
     epoll: Epoll,
     switch: Arc<AdmissionSwitch>,
     /// When the switch is to be held again.
@@ -81,7 +87,7 @@ impl Snooper {
         };
         let families = &[TableFamily::Ip, TableFamily::Ip6];
         let hold = HoldTable::load(families, &holding).map_err(|error| error.to_string())?;
-        let raw = RawIp::open().map_err(|error| format!("no raw socket ({error})"))?;
+        let sender = CopySender::open(marks)?;
         let watch = || {
             let epoll = Epoll::new()?;
             epoll.add(&queues, QUEUE, Interest::READ)?;
@@ -93,7 +99,8 @@ impl Snooper {
             _hold: hold,
             queues,
             passed: Default::default(),
-            raw,
+            sender,
+            told: Cell::new(false),
             epoll,
             switch,
             hold_again: Instant::ZERO,
@@ -107,6 +114,7 @@ impl Snooper {
     /// Works until the gateway stops.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut agent = Snoop::new(self.config.clone());
+        let refused = Refused::default();
         let mut events = Events::with_capacity(2);
         let mut before = agent.tally();
         while self.shared.lifecycle() != Lifecycle::Stopped {
@@ -114,8 +122,9 @@ impl Snooper {
             let due = agent.deadline().unwrap_or(Instant::MAX);
             let pause = due.min(self.hold_again).since(timer::now());
             self.epoll.wait(&mut events, Some(pause))?;
-            self.take(&mut agent)?;
-            agent.turn(None, timer::now(), |output| self.act(output));
+            self.take(&mut agent, &refused)?;
+            agent.turn(None, timer::now(), |output| self.act(output, &refused));
+            tell_refused(&refused, &mut agent);
             // Without a verdict they go when the queue does, as if the link had lost them.
             let _ = self.release();
             let now = agent.tally();
@@ -135,20 +144,21 @@ impl Snooper {
     }
 
     /// Shows the agent every packet that has come to wait.
-    fn take(&mut self, agent: &mut Snoop<Held>) -> io::Result<()> {
+    fn take(&mut self, agent: &mut Snoop<Held>, refused: &Refused) -> io::Result<()> {
         loop {
             let come = self.queues.receive()?;
             let now = timer::now();
             while let Some(waiting) = self.queues.next_packet() {
-                let (queue, id) = (waiting.queue, waiting.id);
-                let held = Held::new(waiting);
-                let from = self.side(DESTINATIONS[place(queue)]).opposite();
-                let waits = Rc::clone(&held.0);
-                agent.turn(Some((from, held)), now, |output| self.act(output));
-                if waits.waits.take() {
+                let held = Held::new(&waiting);
+                let from = self.side(destination(&held)).opposite();
+                let input = (from, held.clone());
+                agent.turn(Some(input), now, |output| self.act(output, refused));
+                if held.decide() {
+                    let (queue, id) = held.place();
                     // What has gathered may have to be told now; a failure is as at the end of a turn.
                     let _ = self.queues.give(queue, id, Verdict::Drop);
                 }
+                tell_refused(refused, agent);
             }
             if come < Queues::BATCH {
                 return Ok(());
@@ -168,21 +178,32 @@ impl Snooper {
     }
 
     /// Lets go on what has just come, and sends again what has gone on before.
-    fn act(&self, output: Output<Side, Held, std::convert::Infallible>) {
-        let held = match output {
-            Output::Packet(_, held) => held.0,
+    fn act(&self, output: Output<Side, Held, std::convert::Infallible>, refused: &Refused) {
+        let (to, held) = match output {
+            Output::Packet(to, held) => (to, held),
             Output::Event(never) => match never {},
         };
-        if held.waits.take() {
+        if held.decide() {
             // The agent keeps none back for later: those before it in its queue have gone on, or have been dropped.
-            self.passed[place(held.queue)].set(Some(held.id));
+            let (queue, id) = held.place();
+            self.passed[place(queue)].set(Some(id));
             return;
         }
         // What was let go before goes before: the agent tells a loss by the order in which it sent.
         let _ = self.release();
-        if self.raw.send(&held.bytes, held.leaves_by).is_err() {
+        match self.sender.send(&held, destination(&held)) {
+            Ok(()) => {}
             // Lost as on the link: the next timer, or the sender, helps.
-            self.counters.snoop_unsent.one();
+            Err(NotSent::Busy) => self.counters.snoop_unsent.one(),
+            Err(NotSent::Refused(why)) => {
+                self.counters.snoop_unsent.one();
+                if !self.told.replace(true) {
+                    tracing::warn!(
+                        "what is lost of connections with `action = \"snoop\"` cannot be sent again: {why}; such connections pass without help"
+                    );
+                }
+                refused.borrow_mut().push((to, held));
+            }
         }
     }
 
@@ -208,6 +229,11 @@ impl Snooper {
             .snoop_suppressed
             .many(now.suppressed - before.suppressed);
         counters.snoop_unread.many(now.unread - before.unread);
+        counters.snoop_evicted.many(now.evicted - before.evicted);
+        counters.snoop_given_up.many(now.given_up - before.given_up);
+        counters
+            .snoop_unwatched
+            .many(now.unwatched - before.unwatched);
     }
 }
 
@@ -216,43 +242,14 @@ fn place(queue: u16) -> usize {
     usize::from(queue) % DESTINATIONS.len()
 }
 
-/// A packet that waits in a queue, or a copy of one that has gone on.
-#[derive(Clone)]
-struct Held(Rc<Inner>);
-
-struct Inner {
-    queue: u16,
-    id: u32,
-    /// The interface by which the kernel forwards it.
-    leaves_by: u32,
-    /// It has no verdict yet.
-    waits: Cell<bool>,
-    bytes: Box<[u8]>,
-    /// Its headers; none where they cannot be read.
-    packet: Option<bentpipe_wire::Packet>,
+/// The leg to which a packet goes.
+fn destination(held: &Held) -> LegId {
+    DESTINATIONS[place(held.place().0)]
 }
 
-impl Held {
-    fn new(waiting: Waiting<'_>) -> Self {
-        Self(Rc::new(Inner {
-            queue: waiting.queue,
-            id: waiting.id,
-            leaves_by: waiting.leaves_by,
-            waits: Cell::new(true),
-            bytes: waiting.packet.into(),
-            packet: bentpipe_wire::Packet::parse_headers(waiting.packet, Checksums::Verify).ok(),
-        }))
-    }
-}
-
-impl Packet for Held {
-    type Endpoint = SocketAddr;
-
-    fn view(&self) -> Option<SegmentView<'_, SocketAddr>> {
-        self.0.packet.as_ref()?.view()
-    }
-
-    fn wire_length(&self) -> Bytes {
-        Bytes(self.0.bytes.len() as u64)
+/// Has the agent leave those connections to their senders whose copies the kernel does not take.
+fn tell_refused(refused: &Refused, agent: &mut Snoop<Held>) {
+    for (to, held) in refused.borrow_mut().drain(..) {
+        agent.refused(to, &held);
     }
 }

@@ -13,7 +13,7 @@ use bentpipe_os::netns::Netns;
 use bentpipe_os::{need, nft};
 use bentpipe_sockets::tcp;
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -287,4 +287,180 @@ fn copies_leave_as_the_connection_does() {
         });
         assert_eq!(left.unwrap(), 0, "{ip:?}");
     }
+}
+
+/// Carries bytes both ways, past losses on both legs, with `toward = "both"`; returns what was lost and what the senders sent
+/// again, towards the client and towards the server.
+fn help_both_ways(stage: &Stage, ip: Ip, server: IpAddr) -> [(u64, u64); 2] {
+    lose(&stage.client);
+    lose(&stage.server);
+    let listener = stage.listen_in(&stage.server, server);
+    let pair = || (stage.connect(listener.address()), listener.accept());
+    let (client, accepted) = pair();
+    let down = u64::from(carry(accepted, client));
+    let (client, accepted) = pair();
+    let up = u64::from(carry(client, accepted));
+    let result = [(lost(&stage.client), down), (lost(&stage.server), up)];
+    println!("{ip:?}: lost, sent again by the sender: {result:?}");
+    result
+}
+
+const BOTH_WAYS: &str = "[snoop]\ntoward = \"both\"";
+
+/// Conntrack translates the source of one direction behind the queue, and of the other nothing. A copy that it met as a packet
+/// of this machine would leave from another port, or from the client's own address.
+#[test]
+fn copies_are_translated_as_the_connection_is() {
+    need!(Root, Nft, Tproxy);
+    for ip in Ip::BOTH {
+        let stage = stage();
+        stage.apply(
+            "table inet nat { chain post { type nat hook postrouting priority srcnat; policy accept; \
+             oifname lan0 masquerade\n} }",
+        );
+        let private = format!(
+            "table inet see {{ counter private {{}}\n chain input {{ type filter hook prerouting priority -400; policy accept; \
+             {} saddr {} meta l4proto tcp counter name private\n}}\n}}",
+            if ip == Ip::V4 { "ip" } else { "ip6" },
+            ip.client()
+        );
+        stage.server.run(|| nft::apply(&private).unwrap()).unwrap();
+        let gateway = stage.split_with(&format!("{SNOOP}\n{BOTH_WAYS}"));
+        for (lost, again) in help_both_ways(&stage, ip, ip.server()) {
+            assert!(again * 2 < lost, "{again} of {lost}");
+        }
+        assert_eq!(gateway.meter.read().snoop_given_up, 0);
+        let seen = stage.server.run(|| {
+            let mut tally = nft::Tally::open().unwrap();
+            tally.read(nft::TableFamily::Inet, "see").unwrap()[0].packets
+        });
+        assert_eq!(seen.unwrap(), 0, "{ip:?}");
+    }
+}
+
+/// Rules of routing by interface and by mark choose a router that the machine's own packets have no route to.
+#[test]
+fn copies_go_to_the_router_of_the_connection() {
+    need!(Root, Nft, Tproxy);
+    for ip in Ip::BOTH {
+        for rule in ["iif sat0", "fwmark 7"] {
+            let stage = stage();
+            let (family, bits) = match ip {
+                Ip::V4 => ("-4", 32),
+                Ip::V6 => ("-6", 128),
+            };
+            let run = |netns: &Netns, words: String| {
+                let mut command = netns.command("ip");
+                let done = command.arg(family).args(words.split(' ')).status();
+                assert!(done.unwrap().success(), "{words}");
+            };
+            // It answers no question for the address on the link, as no host beyond a router does.
+            run(
+                &stage.server,
+                format!("addr add {}/{bits} dev lo", ip.beyond()),
+            );
+            for scope in ["all", "eth0"] {
+                let ignore = format!("net.ipv4.conf.{scope}.arp_ignore");
+                stage.server.set_sysctl(&ignore, "1").unwrap();
+            }
+            run(&stage.gateway, format!("rule add {rule} lookup 100"));
+            let route = format!("route add default via {} table 100", ip.server());
+            run(&stage.gateway, route);
+            stage.apply(
+                "table inet lead { chain pre { type filter hook prerouting priority mangle; policy accept; \
+                 iifname sat0 meta mark set 7\n} }",
+            );
+            let gateway = stage.split_with(&format!("{SNOOP}\n{BOTH_WAYS}"));
+            for (lost, again) in help_both_ways(&stage, ip, ip.beyond()) {
+                assert!(again * 2 < lost, "{rule}: {again} of {lost}");
+            }
+            assert_eq!(gateway.meter.read().snoop_unsent, 0);
+        }
+    }
+}
+
+/// Output chains are for what the gateway itself says.
+#[test]
+fn copies_go_past_closed_output_chains() {
+    need!(Root, Nft, Tproxy);
+    for ip in Ip::BOTH {
+        let stage = stage();
+        stage.apply(
+            "table inet own { chain output { type filter hook output priority filter; policy drop; \
+             oifname lo accept\n meta l4proto ipv6-icmp accept\n} }",
+        );
+        let gateway = stage.split_with(&format!("{SNOOP}\n{BOTH_WAYS}"));
+        for (lost, again) in help_both_ways(&stage, ip, ip.server()) {
+            assert!(again * 2 < lost, "{again} of {lost}");
+        }
+        let counters = gateway.meter.read();
+        assert_eq!((counters.snoop_unsent, counters.snoop_given_up), (0, 0));
+    }
+}
+
+/// Where copies cannot leave, the sender hears of losses as without the gateway.
+#[test]
+fn a_connection_whose_copies_cannot_leave_is_left_to_its_sender() {
+    need!(Root, Nft, Tproxy);
+    let stage = stage();
+    let policy =
+        "xfrm policy add dir out src 192.0.2.0/24 dst 198.51.100.0/24 tmpl proto esp mode tunnel";
+    let made = stage.gateway.command("ip").args(policy.split(' ')).output();
+    if !made.unwrap().status.success() {
+        println!("SKIPPED: this kernel has no IPsec");
+        return;
+    }
+    let gateway = stage.split_with(&format!("{SNOOP}\n{BOTH_WAYS}"));
+    for (lost, again) in help_both_ways(&stage, Ip::V4, Ip::V4.server()) {
+        assert!(again >= lost, "{again} of {lost}");
+    }
+    let counters = gateway.meter.read();
+    assert_eq!((counters.snoop_given_up, counters.snoop_unsent), (2, 2));
+    // Of the duplicates of the first loss those before the copy.
+    assert!(counters.snoop_suppressed < 10, "{counters:?}");
+}
+
+/// Snooped connections that are remembered for minutes.
+fn remembered(stage: &Stage) -> usize {
+    let rules = stage.gateway.run(|| nft::list(&["ruleset"]).unwrap());
+    rules.unwrap().matches(" expires 9m").count()
+}
+
+/// Whoever closes first; and a SYN that nobody answers was never one. Those that find no room are counted.
+#[test]
+fn connections_that_have_ended_are_soon_forgotten() {
+    need!(Root, Nft, Tproxy);
+    let stage = Stage::new();
+    let _gateway = stage.split_with(&format!("{SNOOP}\n[limits]\nsnoop_flows = 4"));
+    for ip in Ip::BOTH {
+        for client_first in [true, false] {
+            let mut pair = stage.pair(ip);
+            exchange(&mut pair);
+            eventually("it is remembered", || remembered(&stage) == 1);
+            let (first, second) = support::in_order(pair, client_first);
+            first.shutdown(Shutdown::Write).unwrap();
+            let mut second = second;
+            second.read_to_end(&mut Vec::new()).unwrap();
+            drop((second, first));
+            eventually("it is forgotten", || remembered(&stage) == 0);
+        }
+    }
+    let silent = SocketAddr::new(Ip::V4.nobody(), 80);
+    let dial = || TcpStream::connect_timeout(&silent, Duration::from_millis(50)).unwrap_err();
+    for _ in 0..4 {
+        stage.client.run(dial).unwrap();
+    }
+    assert_eq!(remembered(&stage), 0);
+    let rules = stage
+        .gateway
+        .run(|| nft::list(&["ruleset"]).unwrap())
+        .unwrap();
+    let full = rules.split("counter snoop_full").nth(1).unwrap();
+    assert!(
+        !full
+            .trim_start_matches(" {")
+            .trim_start()
+            .starts_with("packets 0"),
+        "{rules}"
+    );
 }

@@ -77,7 +77,7 @@ pub struct Ingress {
 }
 
 /// The table's counters beside those of policies.
-const COUNTERS: [&str; 15] = [
+const COUNTERS: [&str; 16] = [
     // New connections that passed unsplit: at a limit, because the operator wanted it, while the
     // gateway drained, while it did not attend, and for MPTCP, TCP-MD5 or TCP-AO. Where SYNs are held the
     // workers count some of these.
@@ -94,6 +94,8 @@ const COUNTERS: [&str; 15] = [
     "translated",
     // These passed because they have few hops left: a traceroute sent them.
     "few_hops",
+    // These were to be snooped, and pass without help: as many are remembered already.
+    "snoop_full",
     // Packets that passed, by kind; to UDP port 443 also those that were refused.
     "unsplit_tcp",
     "unsplit_quic",

@@ -11,6 +11,7 @@ pub mod diag;
 pub mod folder;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+pub mod ipsec;
 pub mod lease;
 mod message;
 pub mod need;

@@ -18,6 +18,8 @@ pub enum Need {
     Root,
     /// The right to change interfaces, routes and tables (CAP_NET_ADMIN).
     NetAdmin,
+    /// The right to send whole packets (CAP_NET_RAW).
+    NetRaw,
     /// The device behind TUN interfaces.
     Tun,
     /// The `nft` program, and a kernel with tables that go with their owner (5.12). Asking takes
@@ -67,6 +69,7 @@ impl Need {
         let found = match self {
             Self::Root => probe::capability(probe::Capability::SysAdmin),
             Self::NetAdmin => probe::capability(probe::Capability::NetAdmin),
+            Self::NetRaw => probe::capability(probe::Capability::NetRaw),
             Self::Tun => probe::tun(),
             Self::Nft => probe::nft(),
             Self::Tproxy => probe::tproxy(),
@@ -95,6 +98,7 @@ impl Need {
         match self {
             Self::Root => "network namespaces cannot be made",
             Self::NetAdmin => "interfaces, routes and nft tables cannot be changed",
+            Self::NetRaw => "what Snoop sends again cannot leave",
             Self::Tun => "the emulated link has no interfaces",
             Self::Nft | Self::Tproxy => "connections cannot be intercepted",
             Self::Btf | Self::StructOps => "the BPF congestion controls cannot be loaded",
@@ -107,6 +111,7 @@ impl Need {
         let text = match self {
             Self::Root => "run as root, in a container with --privileged",
             Self::NetAdmin => "run as root or with CAP_NET_ADMIN",
+            Self::NetRaw => "run as root or with CAP_NET_RAW",
             Self::Tun => "load the module (`modprobe tun`) or give the container that device",
             Self::Nft => "`apt-get install nftables`, on a kernel 5.12 or later",
             Self::Tproxy => {

@@ -4,10 +4,10 @@
 //! unreachable" goes to the address the dial came from, which is another machine's. So whoever
 //! dials transparently watches the neighbour table (rtnetlink(7)) instead.
 
-use crate::message::{HEADER, attributes, header, message, open, u16_at};
+use crate::message::{HEADER, attributes, header, message, open, put, u16_at, u32_at};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, recv, send};
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 const RTM_NEWNEIGH: u16 = 28;
@@ -19,9 +19,19 @@ const GROUP: u32 = 4;
 const FAILED: u16 = 0x20;
 /// The length of `struct ndmsg` and of `rtmsg`.
 const BODY: usize = 12;
-/// NDA_DST and RTA_DST, and RTA_GATEWAY.
+/// NDA_DST and RTA_DST, and the other attributes of a route: RTA_SRC, RTA_IIF, RTA_OIF, RTA_GATEWAY, RTA_MARK,
+/// RTA_ENCAP_TYPE, RTA_IP_PROTO, RTA_SPORT and RTA_DPORT.
 const DESTINATION: u16 = 1;
+const SOURCE: u16 = 2;
+const ARRIVES_BY: u16 = 3;
+const LEAVES_BY: u16 = 4;
 const GATEWAY: u16 = 5;
+const MARK: u16 = 16;
+const ENCAPSULATION: u16 = 21;
+const PROTOCOL: u16 = 27;
+const SOURCE_PORT: u16 = 28;
+const TO_PORT: u16 = 29;
+const TCP: u8 = 6;
 
 /// A watch on the neighbours of a namespace; readable when one has changed.
 #[derive(Debug)]
@@ -71,15 +81,8 @@ impl AsFd for Neighbours {
 /// route. Asks in the calling thread's namespace; rules on the source address are not considered.
 pub fn next_hop(to: IpAddr) -> io::Result<Option<IpAddr>> {
     let socket = open(None, 0)?;
-    send(&socket, &route_request(to), SendFlags::empty())?;
     let mut buffer = [0; 8192];
-    let length = loop {
-        match recv(&socket, &mut buffer[..], RecvFlags::empty()) {
-            Ok((length, _)) => break length,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    };
+    let length = ask(&socket, &mut route_request(to), &mut buffer)?;
     Ok(match message(&buffer[..length]) {
         Some((RTM_NEWROUTE, body, _)) => Some(address(body, GATEWAY).unwrap_or(to)),
         // An error: there is none.
@@ -87,22 +90,101 @@ pub fn next_hop(to: IpAddr) -> io::Result<Option<IpAddr>> {
     })
 }
 
-/// `struct rtmsg` with a destination, behind its header.
-fn route_request(to: IpAddr) -> Vec<u8> {
-    let (family, octets) = match to {
-        IpAddr::V4(to) => (AddressFamily::INET, to.octets().to_vec()),
-        IpAddr::V6(to) => (AddressFamily::INET6, to.octets().to_vec()),
-    };
-    let length = HEADER + BODY + 4 + octets.len();
-    let mut request = vec![0; HEADER + BODY];
+/// A packet of TCP that this machine forwards, as its routing sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forwarded {
+    /// Its source.
+    pub from: SocketAddr,
+    /// Its destination.
+    pub to: SocketAddr,
+    /// The index of the interface by which it came.
+    pub arrives_by: u32,
+    /// The index of the interface by which it leaves.
+    pub leaves_by: u32,
+    /// Its mark.
+    pub mark: u32,
+}
+
+/// Asks for routes in the namespace it was opened in, from any thread.
+#[derive(Debug)]
+pub struct Routes {
+    socket: OwnedFd,
+}
+
+impl Routes {
+    /// Opens it for the namespace of the calling thread.
+    ///
+    /// # Errors
+    /// Without descriptors.
+    pub fn open() -> io::Result<Self> {
+        let socket = open(None, 0)?;
+        Ok(Self { socket })
+    }
+
+    /// The router to which the kernel forwards `packet`. `None` where there is none, because the destination is on that link or
+    /// routes have changed since it was forwarded; and where the route does more than name a router of the same family (it
+    /// encapsulates, say).
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn router_of(&self, packet: &Forwarded) -> io::Result<Option<IpAddr>> {
+        let mut request = route_request(packet.to.ip());
+        request[18] = request[17];
+        put_address(&mut request, SOURCE, packet.from.ip());
+        put(&mut request, ARRIVES_BY, &packet.arrives_by.to_ne_bytes());
+        put(&mut request, MARK, &packet.mark.to_ne_bytes());
+        put(&mut request, PROTOCOL, &[TCP]);
+        put(&mut request, SOURCE_PORT, &packet.from.port().to_be_bytes());
+        put(&mut request, TO_PORT, &packet.to.port().to_be_bytes());
+        let mut buffer = [0; 8192];
+        let length = ask(&self.socket, &mut request, &mut buffer)?;
+        let Some((RTM_NEWROUTE, body, _)) = message(&buffer[..length]) else {
+            return Ok(None);
+        };
+        let has = |wanted| {
+            attributes(body.get(BODY..).unwrap_or_default()).any(|(kind, _)| kind == wanted)
+        };
+        let leaves = attributes(body.get(BODY..).unwrap_or_default())
+            .find(|(kind, _)| *kind == LEAVES_BY)
+            .and_then(|(_, value)| u32_at(value, 0));
+        let plain = leaves == Some(packet.leaves_by) && !has(ENCAPSULATION);
+        Ok(address(body, GATEWAY).filter(|_| plain))
+    }
+}
+
+/// Sends a request, with the length that it has come to, and waits for the answer; returns its length.
+fn ask(socket: &OwnedFd, request: &mut [u8], buffer: &mut [u8]) -> io::Result<usize> {
     // NLM_F_REQUEST.
-    request[..HEADER].copy_from_slice(&header(length, RTM_GETROUTE, 1));
+    let header = header(request.len(), RTM_GETROUTE, 1);
+    request[..HEADER].copy_from_slice(&header);
+    send(socket, request, SendFlags::empty())?;
+    loop {
+        match recv(socket, &mut buffer[..], RecvFlags::empty()) {
+            Ok((length, _)) => return Ok(length),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// `struct rtmsg` with a destination, behind room for its header.
+fn route_request(to: IpAddr) -> Vec<u8> {
+    let (family, bits) = match to {
+        IpAddr::V4(_) => (AddressFamily::INET, 32),
+        IpAddr::V6(_) => (AddressFamily::INET6, 128),
+    };
+    let mut request = vec![0; HEADER + BODY];
     request[16] = family.as_raw() as u8;
-    request[17] = (octets.len() * 8) as u8;
-    request.extend((4 + octets.len() as u16).to_ne_bytes());
-    request.extend(DESTINATION.to_ne_bytes());
-    request.extend(octets);
+    request[17] = bits;
+    put_address(&mut request, DESTINATION, to);
     request
+}
+
+fn put_address(bytes: &mut Vec<u8>, kind: u16, address: IpAddr) {
+    match address {
+        IpAddr::V4(address) => put(bytes, kind, &address.octets()),
+        IpAddr::V6(address) => put(bytes, kind, &address.octets()),
+    }
 }
 
 /// The address in the attribute `wanted` of a message whose first byte is its family.

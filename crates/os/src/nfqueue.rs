@@ -24,6 +24,8 @@ const CONFIG: u16 = 3 << 8 | 2;
 const VERDICTS: u16 = 3 << 8 | 3;
 /// Attributes of a packet.
 const PACKET_HEADER: u16 = 1;
+const PACKET_MARK: u16 = 3;
+const ARRIVES_BY: u16 = 5;
 const LEAVES_BY: u16 = 6;
 const PAYLOAD: u16 = 10;
 /// Attributes of a verdict.
@@ -75,14 +77,18 @@ pub struct Queues {
 }
 
 /// A packet that waits for [`Queues::give`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waiting<'a> {
     /// The queue it is in, counted from the first of the range.
     pub queue: u16,
     /// The packet's id in that queue.
     pub id: u32,
+    /// The index of the interface by which it came; 0 for one of this machine's own.
+    pub arrives_by: u32,
     /// The index of the interface by which it is to leave; 0 where that is not decided yet.
     pub leaves_by: u32,
+    /// Its mark.
+    pub mark: u32,
     /// The packet from its IP header on; at most its first 512 bytes, unless the queue was opened for all of it.
     pub packet: &'a [u8],
 }
@@ -376,23 +382,24 @@ fn is_packet(bytes: &[u8]) -> bool {
 pub(crate) fn waiting(bytes: &[u8], first: u16) -> Option<Waiting<'_>> {
     let (_, body, _) = message(bytes)?;
     let queue = u16::from_be_bytes(body.get(2..GENERAL)?.try_into().ok()?);
-    let (mut id, mut leaves_by, mut packet) = (None, 0, &[][..]);
+    let mut waiting = Waiting {
+        queue: queue.checked_sub(first)?,
+        ..Waiting::default()
+    };
+    let mut id = None;
     for (kind, value) in attributes(body.get(GENERAL..)?) {
+        let number = || Some(u32::from_be_bytes(value.get(..4)?.try_into().ok()?));
         match kind {
-            PACKET_HEADER => {
-                id = Some(u32::from_be_bytes(value.get(..4)?.try_into().ok()?));
-            }
-            LEAVES_BY => leaves_by = u32::from_be_bytes(value.try_into().ok()?),
-            PAYLOAD => packet = value,
+            PACKET_HEADER => id = Some(number()?),
+            PACKET_MARK => waiting.mark = number()?,
+            ARRIVES_BY => waiting.arrives_by = number()?,
+            LEAVES_BY => waiting.leaves_by = number()?,
+            PAYLOAD => waiting.packet = value,
             _ => {}
         }
     }
-    Some(Waiting {
-        queue: queue.checked_sub(first)?,
-        id: id?,
-        leaves_by,
-        packet,
-    })
+    waiting.id = id?;
+    Some(waiting)
 }
 
 /// Reads the kernel's answer to a verdict on a packet that it has no more: the queue and the packet. It
@@ -446,13 +453,17 @@ mod tests {
         let mut bytes = Vec::new();
         netfilter::put(&mut bytes, (PACKET, 0), (2, 7), |bytes| {
             put(bytes, PACKET_HEADER, &[0, 0, 0, 9, 8, 0, 0]);
+            put(bytes, PACKET_MARK, &[0, 0, 1, 0]);
+            put(bytes, ARRIVES_BY, &[0, 0, 0, 4]);
             put(bytes, LEAVES_BY, &[0, 0, 0, 5]);
             put(bytes, PAYLOAD, b"IP");
         });
         let expected = Waiting {
             queue: 1,
             id: 9,
+            arrives_by: 4,
             leaves_by: 5,
+            mark: 256,
             packet: b"IP",
         };
         assert!(is_packet(&bytes));

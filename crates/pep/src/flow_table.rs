@@ -106,6 +106,12 @@ impl<K: Copy + Ord, F> FlowTable<K, F> {
         place.map(|place| &mut place.flow)
     }
 
+    /// All flows.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (FlowId, &F)> {
+        let places = self.places.iter().enumerate();
+        places.filter_map(|(at, place)| Some((FlowId(at), &place.as_ref()?.flow)))
+    }
+
     /// The flow's key.
     pub(crate) fn key(&self, id: FlowId) -> Option<K> {
         self.places.get(id.0)?.as_ref().map(|place| place.key)

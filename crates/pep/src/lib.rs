@@ -20,6 +20,6 @@ mod registry;
 pub mod snoop;
 pub mod split;
 
-pub use packet::{BuildPacket, Packet, SegmentView};
+pub use packet::{BuildPacket, Packet, SegmentView, host_of};
 pub use proxy::{AnyPep, Pep, Side};
 pub use registry::{RegistryEntry, Settings, find, registry};

@@ -3,7 +3,7 @@
 use bentpipe_base::{Bytes, Seq};
 use bentpipe_wire::{Flags, Ip, Ipv4, Ipv6, SackBlock, Segment, Transport};
 use core::fmt::Debug;
-use core::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// A packet that a proxy can move, keep a copy of, and read if it is TCP in the clear.
 ///
@@ -11,6 +11,11 @@ use core::net::{IpAddr, SocketAddr};
 pub trait Packet: Clone {
     /// One end of a connection: its address and port.
     type Endpoint: Copy + Ord + Debug;
+    /// Who is at an end, as far as shares are concerned: its address, or the network that one host may have all addresses of.
+    type Host: Copy + Ord + Debug;
+
+    /// Who is at `end`.
+    fn host(end: Self::Endpoint) -> Self::Host;
 
     /// Its TCP segment, or `None` when it carries none that can be read (another protocol, a
     /// fragment, encrypted).
@@ -77,8 +82,24 @@ impl<E> SegmentView<'_, E> {
     }
 }
 
+/// Who has an address: its holder alone, and of IPv6 its network of 64 bits.
+pub fn host_of(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+        }
+    }
+}
+
 impl Packet for bentpipe_wire::Packet {
     type Endpoint = SocketAddr;
+    type Host = IpAddr;
+
+    fn host(end: SocketAddr) -> IpAddr {
+        host_of(end.ip())
+    }
 
     fn view(&self) -> Option<SegmentView<'_, SocketAddr>> {
         let Transport::Tcp(tcp) = &self.transport else {

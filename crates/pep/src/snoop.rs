@@ -11,16 +11,18 @@
 //! only sends copies again. An acknowledgement is never suppressed if it carries data, SYN, FIN, RST or URG, if its window
 //! or flags differ from those of the one before it, or if its window is zero. Data from space to ground is not cached,
 //! because it has crossed the lossy link already, unless both sides are lossy ([`Toward::Both`]). The cache of each flow
-//! is bounded, so is that of all together, and silent flows are forgotten.
+//! is bounded, so is that of all together, and silent flows are forgotten. Among strangers ([`Wary`]) a full cache takes room from flows
+//! that stand still, and from the host that has most.
 
 mod cache;
 mod config;
 mod flow_direction;
 mod ns2;
+mod room;
 mod rtt;
 mod sack_aware;
 
-pub use config::{Config, Gain, Preset, Rules, Toward};
+pub use config::{Config, Gain, Preset, Rules, Toward, Wary};
 
 use crate::flow_table::{FlowId, FlowTable};
 use crate::{Packet, Pep, SegmentView, Side};
@@ -29,6 +31,7 @@ use bentpipe_wire::Flags;
 use core::convert::Infallible;
 use core::time::Duration;
 use flow_direction::{Context, FlowDirection};
+use std::cell::Cell;
 use std::collections::VecDeque;
 
 /// Counts since the agent began.
@@ -50,6 +53,10 @@ pub struct Counters {
     pub unread: u64,
     /// Packets of flows beyond the bound.
     pub unwatched: u64,
+    /// Data segments whose copies gave way to others.
+    pub evicted: u64,
+    /// Directions of flows left to their sender, because copies did not arrive.
+    pub given_up: u64,
 }
 
 /// What becomes of an acknowledgement.
@@ -65,8 +72,13 @@ type Key<E> = (E, E);
 struct Flow<P: Packet> {
     /// Data towards space, and towards the ground.
     directions: [FlowDirection<P>; 2],
+    /// Who has begun it, or is on the ground where that was not seen.
+    client: P::Host,
     /// When its last packet came.
     active: Instant,
+    /// From which sides packets without SYN, and from which FINs have come.
+    heard: [bool; 2],
+    ended: [bool; 2],
 }
 
 /// The agent: see the module's head.
@@ -75,6 +87,8 @@ pub struct Snoop<P: Packet> {
     flows: FlowTable<Key<P::Endpoint>, Flow<P>>,
     out: VecDeque<(Side, P)>,
     buffered: Bytes,
+    /// No room is looked for among other flows until then, for this host or for any: there was none.
+    none_until: Option<(Option<P::Host>, Instant)>,
     counters: Counters,
 }
 
@@ -86,6 +100,7 @@ impl<P: Packet> Snoop<P> {
             flows: FlowTable::new(),
             out: VecDeque::new(),
             buffered: Bytes(0),
+            none_until: None,
             counters: Counters::default(),
         }
     }
@@ -100,6 +115,30 @@ impl<P: Packet> Snoop<P> {
         self.flows.len()
     }
 
+    /// Nobody takes this copy, which was to go to `to`: its sender is left alone with that direction, as without the agent.
+    pub fn refused(&mut self, to: Side, packet: &P) {
+        let Some(view) = packet.view() else {
+            return;
+        };
+        let found = self.flows.find(Self::key(to.opposite(), &view));
+        let Some((id, flow)) = found.and_then(|id| Some((id, self.flows.get_mut(id)?))) else {
+            return;
+        };
+        let direction = &mut flow.directions[side(to)];
+        let before = direction.bytes(&self.config);
+        direction.refuse(&self.config, &mut self.counters);
+        self.buffered = self.buffered - before;
+        let due = flow.due(&self.config);
+        self.flows.schedule(id, due);
+    }
+
+    fn key(from: Side, view: &SegmentView<'_, P::Endpoint>) -> Key<P::Endpoint> {
+        match from {
+            Side::Ground => (view.source, view.destination),
+            Side::Space => (view.destination, view.source),
+        }
+    }
+
     fn watch(
         &mut self,
         from: Side,
@@ -107,10 +146,7 @@ impl<P: Packet> Snoop<P> {
         packet: &P,
         now: Instant,
     ) -> Verdict {
-        let key = match from {
-            Side::Ground => (view.source, view.destination),
-            Side::Space => (view.destination, view.source),
-        };
+        let key = Self::key(from, view);
         // Ports are used again: a SYN begins another connection.
         let begins = view.flags.contains(Flags::RST) || view.flags.contains(Flags::SYN);
         if begins && let Some(id) = self.flows.find(key) {
@@ -119,7 +155,11 @@ impl<P: Packet> Snoop<P> {
         if !view.flags.contains(Flags::ACK) || view.flags.contains(Flags::RST) {
             return Verdict::Pass;
         }
-        let Some(id) = self.find_or_add(key, now) else {
+        let client = match view.flags.contains(Flags::SYN) {
+            true => view.destination,
+            false => key.0,
+        };
+        let Some(id) = self.find_or_add(key, P::host(client), now) else {
             self.counters.unwatched += 1;
             return Verdict::Pass;
         };
@@ -132,7 +172,9 @@ impl<P: Packet> Snoop<P> {
         });
         if let Some(flow) = self.flows.get_mut(id) {
             flow.active = now;
-            let due = flow.due(self.config.idle);
+            flow.heard[side(from)] |= !view.flags.contains(Flags::SYN);
+            flow.ended[side(from)] |= view.flags.contains(Flags::FIN);
+            let due = flow.due(&self.config);
             self.flows.schedule(id, due);
         }
         judged.or(verdict).unwrap_or(Verdict::Pass)
@@ -150,7 +192,7 @@ impl<P: Packet> Snoop<P> {
             return None;
         }
         let direction = &mut self.flows.get_mut(id)?.directions[side(to)];
-        let before = direction.bytes();
+        let before = direction.bytes(&self.config);
         let mut context = Context {
             config: &self.config,
             now,
@@ -158,38 +200,50 @@ impl<P: Packet> Snoop<P> {
             buffered: self.buffered,
             out: &mut self.out,
             counters: &mut self.counters,
+            full: Cell::new(false),
         };
         let result = work(direction, &mut context);
-        self.buffered = self.buffered - before + direction.bytes();
+        let full = context.full.get();
+        self.buffered = self.buffered - before + direction.bytes(&self.config);
+        if full && self.config.wary.is_some() {
+            self.make_room(id, now);
+        }
         Some(result)
     }
 
-    fn find_or_add(&mut self, key: Key<P::Endpoint>, now: Instant) -> Option<FlowId> {
+    fn find_or_add(
+        &mut self,
+        key: Key<P::Endpoint>,
+        client: P::Host,
+        now: Instant,
+    ) -> Option<FlowId> {
         let known = self.flows.find(key);
         if known.is_some() || self.flows.len() >= self.config.flows {
             return known;
         }
         let flow = Flow {
             directions: [
-                FlowDirection::new(&self.config),
-                FlowDirection::new(&self.config),
+                FlowDirection::new(&self.config, now),
+                FlowDirection::new(&self.config, now),
             ],
+            client,
             active: now,
+            heard: [false; 2],
+            ended: [false; 2],
         };
-        Some(self.flows.insert(key, flow, now + self.config.idle))
+        let due = flow.due(&self.config);
+        Some(self.flows.insert(key, flow, due))
     }
 
     fn forget(&mut self, id: FlowId) {
         if let Some(flow) = self.flows.remove(id) {
-            let held: Bytes = flow.directions.iter().map(FlowDirection::bytes).sum();
-            self.buffered = self.buffered - held;
+            self.buffered = self.buffered - flow.bytes(&self.config);
         }
     }
 
     /// The flow is due.
     fn wake(&mut self, id: FlowId, now: Instant) {
-        let idle = self.config.idle;
-        let silent = |flow: &Flow<P>| flow.active + idle <= now;
+        let silent = |flow: &Flow<P>| flow.active + flow.idle(&self.config) <= now;
         if self.flows.get(id).is_none_or(silent) {
             self.forget(id);
             return;
@@ -202,16 +256,31 @@ impl<P: Packet> Snoop<P> {
             });
         }
         if let Some(flow) = self.flows.get(id) {
-            let due = flow.due(idle);
+            let due = flow.due(&self.config);
             self.flows.reschedule(id, due, now);
         }
     }
 }
 
 impl<P: Packet> Flow<P> {
-    fn due(&self, idle: Duration) -> Instant {
+    /// How long it may be silent.
+    fn idle(&self, config: &Config) -> Duration {
+        let settled = self.heard == [true; 2] && self.ended != [true; 2];
+        match config.wary {
+            Some(wary) if !settled => wary.unsettled,
+            _ => config.idle,
+        }
+    }
+
+    /// What its copies take of the room of all flows.
+    fn bytes(&self, config: &Config) -> Bytes {
+        let each = self.directions.iter();
+        each.map(|direction| direction.bytes(config)).sum()
+    }
+
+    fn due(&self, config: &Config) -> Instant {
         let [space, ground] = &self.directions;
-        let silent = self.active + idle;
+        let silent = self.active + self.idle(config);
         let timer = |direction: &FlowDirection<P>| direction.deadline().unwrap_or(Instant::MAX);
         silent.min(timer(space)).min(timer(ground))
     }
@@ -281,6 +350,8 @@ impl<P: Packet> Pep for Snoop<P> {
             suppressed,
             unread,
             unwatched,
+            evicted,
+            given_up,
         } = self.counters;
         vec![
             ("cached", cached),
@@ -291,6 +362,8 @@ impl<P: Packet> Pep for Snoop<P> {
             ("suppressed", suppressed),
             ("unread", unread),
             ("unwatched", unwatched),
+            ("evicted", evicted),
+            ("given_up", given_up),
         ]
     }
 }

@@ -135,6 +135,12 @@ counters! {
     snoop_suppressed,
     /// Packets of snooped connections that could not be read, and passed.
     snoop_unread,
+    /// Copies of segments of snooped connections that gave way to others.
+    snoop_evicted,
+    /// Directions of snooped connections left to their senders, because what was sent again did not arrive, or was refused by the kernel.
+    snoop_given_up,
+    /// Packets of snooped connections beyond those that the agent has room for.
+    snoop_unwatched,
     /// Lines that the flow log should have had and that were lost.
     log_lost,
 }

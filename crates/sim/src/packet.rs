@@ -108,6 +108,11 @@ impl Length for Packet {
 
 impl bentpipe_pep::Packet for Packet {
     type Endpoint = EndId;
+    type Host = EndId;
+
+    fn host(end: EndId) -> EndId {
+        end
+    }
 
     #[inline]
     fn view(&self) -> Option<SegmentView<'_, EndId>> {

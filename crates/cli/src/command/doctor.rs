@@ -69,6 +69,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 fn look() -> Vec<Finding> {
     let mut findings = vec![
         need("capability", Need::NetAdmin, Verdict::Bad, ""),
+        need(
+            "CAP_NET_RAW",
+            Need::NetRaw,
+            Verdict::Less,
+            "connections with `action = \"snoop\"` pass end to end without help",
+        ),
         interception(),
         need(
             "kernel types (BTF)",

@@ -388,8 +388,8 @@ fn descriptors(workers: usize) -> Result<Descriptors, StartError> {
         available,
         // These are the bells, an epoll set each for the workers, the ACK thinner, the watchdog and the gateway,
         // the two tables, the queue and the epoll set of the filter chain skipper, and the table, the queue, the raw
-        // sockets and the epoll set of the snooper.
-        used: open + workers + 17,
+        // sockets, the epoll set, the socket to routing, that to conntrack and that which is asked of IPsec of the snooper.
+        used: open + workers + 20,
         workers,
     })
 }

@@ -16,8 +16,12 @@ const TAG: i32 = HOOK_PRIORITY + 6;
 pub const WAIT: i32 = HOOK_PRIORITY + 7;
 /// Where they lose the tag.
 const UNTAG: i32 = HOOK_PRIORITY + 8;
-/// A connection without packets for so long passes by itself from then on.
+/// A connection without packets of its server for so long passes by itself from then on.
 const IDLE: &str = "10m";
+/// So it does after a SYN that nobody answers for so long.
+const UNANSWERED: &str = "5s";
+/// The same for one that has been answered and says nothing, and for one that has ended.
+const SHORT: &str = "30s";
 
 /// A family's number, its name to nft, and a connection as it is remembered: from its client, and from its server.
 const CONNECTIONS: [(u8, &str, &str, &str); 2] = [
@@ -41,18 +45,20 @@ impl Ruleset {
         let size = self.snoop_flows;
         let sets = CONNECTIONS.map(|(family, _, connection, _)| {
             format!(
-                "set snooped{family} {{\n  typeof {connection}; size {size}; flags dynamic, timeout; timeout {IDLE};\n}}\n"
+                "set snooped{family} {{\n  typeof {connection}; size {size}; flags dynamic, timeout; timeout {IDLE};\n}}\n\
+                 set snoop_closing{family} {{\n  typeof {connection}; size {size}; flags dynamic, timeout; timeout {SHORT};\n}}\n"
             )
         });
         // Where the set is full, the connection passes as by `bypass`.
         let remember = CONNECTIONS.map(|(family, name, connection, _)| {
-            format!("  meta nfproto {name} update @snooped{family} {{ {connection} }}\n")
+            format!("  meta nfproto {name} update @snooped{family} {{ {connection} timeout {UNANSWERED} }} return\n")
         });
         let [lan, sat] = [LegId::Lan, LegId::Sat].map(|leg| self.marks.snooped(leg));
         format!(
             "\
 {}chain remember_snooped {{
-{}}}
+{}  counter name snoop_full
+}}
 chain snoop {{
   type filter hook forward priority {TAG}; policy accept;
 }}
@@ -79,12 +85,33 @@ chain snoop_end {{
         let attended = Switch::matches(SNOOPED);
         for to in [LegId::Sat, LegId::Lan] {
             let (crosses, tag) = (self.crosses(to.other()), self.marks.snooped(to));
-            for (family, name, from_client, from_server) in CONNECTIONS {
-                for connection in [from_client, from_server] {
+            for (family, name, client, server) in CONNECTIONS {
+                let keep = |connection, time| {
+                    format!("update @snooped{family} {{ {connection} timeout {time} }}")
+                };
+                let ends = "tcp flags & (fin | rst) != 0";
+                let closing = format!("update @snoop_closing{family} {{ {client} }}");
+                // Only a server's packets keep a connection, for anybody can say that he is its client. Where the client has closed,
+                // the server's last acknowledgement does not keep it for long, nor its FIN.
+                for (connection, which, does) in [
+                    (client, ends, keep(client, SHORT) + " " + &closing),
+                    (client, "", String::new()),
+                    (
+                        server,
+                        "tcp flags & (fin | syn | rst) != 0",
+                        keep(server, SHORT),
+                    ),
+                    (
+                        server,
+                        &format!("{server} @snoop_closing{family}"),
+                        keep(server, SHORT),
+                    ),
+                    (server, "", keep(server, IDLE)),
+                ] {
                     // Writing to a String cannot fail.
                     let _ = writeln!(
                         commands,
-                        "add rule {table} snoop meta l4proto tcp meta nfproto {name} {crosses} {connection} @snooped{family} {attended} update @snooped{family} {{ {connection} }} meta priority set {tag:#x} accept"
+                        "add rule {table} snoop meta l4proto tcp meta nfproto {name} {crosses} {connection} @snooped{family} {which} {attended} {does} meta priority set {tag:#x} accept"
                     );
                 }
             }

@@ -17,12 +17,14 @@ type Found = Result<(), String>;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Capability {
     NetAdmin = 12,
+    NetRaw = 13,
     SysAdmin = 21,
 }
 
 pub(super) fn capability(wanted: Capability) -> Found {
     let name = match wanted {
         Capability::NetAdmin => "CAP_NET_ADMIN",
+        Capability::NetRaw => "CAP_NET_RAW",
         Capability::SysAdmin => "CAP_SYS_ADMIN",
     };
     let status = fs::read_to_string("/proc/thread-self/status")

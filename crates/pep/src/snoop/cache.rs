@@ -80,6 +80,11 @@ impl<P> Cache<P> {
         self.entries.len()
     }
 
+    /// Forgets all copies, and gives their room back.
+    pub(super) fn clear(&mut self) {
+        *self = Self::new();
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

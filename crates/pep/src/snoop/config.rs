@@ -95,6 +95,31 @@ pub struct Config {
     /// The least timeout: with [`Gain::Rfc6298`] above SRTT (in place of the clock granularity G
     /// there), with [`Gain::Ns2`] in all (`snoopTick_`).
     pub min_timeout: Duration,
+    /// What an agent among strangers heeds beside; none in the simulator's presets.
+    pub wary: Option<Wary>,
+}
+
+/// What an agent heeds whose packets are anybody's, and whose copies somebody may stop: then nobody has its memory alone, and no
+/// connection is worse off than without it. Heeded by [`Rules::SackAware`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wary {
+    /// What a copy takes of [`Config::total`] beside its bytes on the wire.
+    pub overhead: Bytes,
+    /// A flow of which no packet after the handshake has come from both ends, or that both have ended, is forgotten after so
+    /// long without packets. Data is cached only once its receiver has been heard at all.
+    pub unsettled: Duration,
+    /// After so many local retransmissions in a row of which none arrived, a direction gets no more help; after four times as many
+    /// where one has arrived before.
+    pub failures: u8,
+}
+
+impl Wary {
+    /// That of the gateway. A copy's overhead is what the gateway's packets were measured to take.
+    pub const GATEWAY: Self = Self {
+        overhead: Bytes(512),
+        unsettled: Duration::from_secs(30),
+        failures: 3,
+    };
 }
 
 impl Config {
@@ -118,6 +143,7 @@ impl Config {
             srtt: Duration::from_millis(600),
             rttvar: Duration::from_millis(100),
             min_timeout: Duration::from_millis(200),
+            wary: None,
         }
     }
 
@@ -147,6 +173,7 @@ impl Config {
             bytes: gateway.snoop.cache_of(&gateway.sat),
             total: gateway.limits.snoop_cache,
             flows: gateway.limits.snoop_flows,
+            wary: Some(Wary::GATEWAY),
             ..Self::standard()
         }
     }

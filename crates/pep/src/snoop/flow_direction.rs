@@ -9,6 +9,7 @@ use super::{Counters, Verdict};
 use crate::{Packet, SegmentView, Side};
 use bentpipe_base::{Bytes, Instant, Seq};
 use bentpipe_wire::Flags;
+use std::cell::Cell;
 use std::collections::VecDeque;
 
 /// The parts of the agent that a direction uses while it handles one packet.
@@ -21,6 +22,8 @@ pub(super) struct Context<'a, P> {
     pub(super) buffered: Bytes,
     pub(super) out: &'a mut VecDeque<(Side, P)>,
     pub(super) counters: &'a mut Counters,
+    /// A copy found no room among those of all flows.
+    pub(super) full: Cell<bool>,
 }
 
 /// State of a direction that both sets of rules need.
@@ -35,11 +38,57 @@ pub(super) struct DirectionState<P> {
     pub(super) order: u64,
     /// When the first copy is to be sent again.
     pub(super) deadline: Option<Instant>,
+    /// When the acknowledgement advanced last.
+    pub(super) advanced: Instant,
+    /// What has become of the copies that were sent again.
+    pub(super) record: Record,
+}
+
+/// What has become of the copies that were sent again.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Record {
+    /// The last so many have not arrived.
+    failures: u8,
+    /// One has arrived.
+    proven: bool,
+    /// The sender is left alone with this direction.
+    given_up: bool,
+}
+
+impl Record {
+    /// A copy has arrived.
+    pub(super) fn arrived(&mut self) {
+        self.failures = 0;
+        self.proven = true;
+    }
+
+    /// A copy has not arrived. Where that is usual, what stops copies is no loss, and whoever is kept from its sender's help for
+    /// their sake is worse off.
+    pub(super) fn failed(&mut self, config: &Config) {
+        let Some(wary) = config.wary else {
+            return;
+        };
+        self.failures = self.failures.saturating_add(1);
+        let most = match self.proven {
+            true => wary.failures.saturating_mul(4),
+            false => wary.failures,
+        };
+        self.given_up |= self.failures >= most;
+    }
 }
 
 enum AckRules {
     SackAware(SackAware),
     Ns2(Ns2),
+}
+
+impl AckRules {
+    fn new(config: &Config) -> Self {
+        match config.rules {
+            Rules::SackAware => Self::SackAware(SackAware::default()),
+            Rules::Ns2 => Self::Ns2(Ns2::default()),
+        }
+    }
 }
 
 /// One direction of a flow.
@@ -48,6 +97,8 @@ pub(super) struct FlowDirection<P> {
     rules: AckRules,
     /// Window and flags of the last acknowledgement. One that repeats its number with others is no duplicate.
     last: Option<(u16, Flags)>,
+    /// It is not given up.
+    helps: bool,
 }
 
 /// Sequence numbers further apart cannot be in one window (RFC 7323, section 2.3): they are of another connection.
@@ -56,7 +107,7 @@ const PLAUSIBLE: u32 = 1 << 30;
 const LONGEST: u32 = 1 << 24;
 
 impl<P: Packet> FlowDirection<P> {
-    pub(super) fn new(config: &Config) -> Self {
+    pub(super) fn new(config: &Config, now: Instant) -> Self {
         Self {
             state: DirectionState {
                 cache: Cache::new(),
@@ -65,18 +116,51 @@ impl<P: Packet> FlowDirection<P> {
                 seen: None,
                 order: 0,
                 deadline: None,
+                advanced: now,
+                record: Record::default(),
             },
-            rules: match config.rules {
-                Rules::SackAware => AckRules::SackAware(SackAware::default()),
-                Rules::Ns2 => AckRules::Ns2(Ns2::default()),
-            },
+            rules: AckRules::new(config),
             last: None,
+            helps: true,
         }
     }
 
-    /// Bytes on the wire of its copies.
-    pub(super) const fn bytes(&self) -> Bytes {
-        self.state.cache.bytes()
+    /// What its copies take of the room of all flows.
+    pub(super) fn bytes(&self, config: &Config) -> Bytes {
+        let overhead = config.wary.map_or(0, |wary| wary.overhead.0);
+        self.state.cache.bytes() + Bytes(overhead * self.state.cache.len() as u64)
+    }
+
+    /// When its acknowledgement advanced last.
+    pub(super) const fn advanced(&self) -> Instant {
+        self.state.advanced
+    }
+
+    /// Forgets its copies: the sender helps itself. Returns how many there were.
+    pub(super) fn clear(&mut self, config: &Config) -> u64 {
+        let count = self.state.cache.len() as u64;
+        self.state.cache.clear();
+        self.state.deadline = None;
+        // With what was noted of these copies.
+        self.rules = AckRules::new(config);
+        count
+    }
+
+    /// Nobody takes its copies: the sender is left alone with it.
+    pub(super) fn refuse(&mut self, config: &Config, counters: &mut Counters) {
+        self.state.record.given_up = true;
+        self.leave(config, counters);
+    }
+
+    /// Leaves it to the sender, where it is given up. Returns whether it is.
+    fn leave(&mut self, config: &Config, counters: &mut Counters) -> bool {
+        let given_up = self.state.record.given_up;
+        if given_up && self.helps {
+            self.helps = false;
+            self.clear(config);
+            counters.given_up += 1;
+        }
+        given_up
     }
 
     pub(super) const fn deadline(&self) -> Option<Instant> {
@@ -96,8 +180,10 @@ impl<P: Packet> FlowDirection<P> {
         }
         let known = self.state.ack.or(self.state.seen);
         if known.is_some_and(|known| !plausible(view.end(), known)) {
-            *self = Self::new(context.config);
+            *self = Self::new(context.config, context.now);
         }
+        // Whoever says that he sends to somebody has to have been answered.
+        let unheard = context.config.wary.is_some() && self.state.ack.is_none();
         let state = &mut self.state;
         state.order += 1;
         if view.flags.contains(Flags::SYN) {
@@ -109,6 +195,7 @@ impl<P: Packet> FlowDirection<P> {
             return;
         }
         match &mut self.rules {
+            _ if unheard || !self.helps => {}
             AckRules::SackAware(rules) => rules.on_data(state, view, packet, context),
             AckRules::Ns2(rules) => rules.on_data(state, view, packet, context),
         }
@@ -128,7 +215,7 @@ impl<P: Packet> FlowDirection<P> {
         }
         let known = self.state.ack.or(self.state.seen);
         if known.is_some_and(|known| !plausible(view.ack, known)) {
-            *self = Self::new(context.config);
+            *self = Self::new(context.config, context.now);
         }
         let before = self.state.ack;
         if before.is_some_and(|before| view.ack < before) {
@@ -141,17 +228,24 @@ impl<P: Packet> FlowDirection<P> {
             state.seen = Some(view.ack);
         }
         let advances = before != Some(view.ack);
+        if advances {
+            state.advanced = context.now;
+        }
+        let mut verdict = Verdict::Pass;
         match &mut self.rules {
             AckRules::SackAware(rules) if advances => rules.advance(state, view, context),
             AckRules::Ns2(rules) if advances => rules.advance(state, view, context),
             AckRules::SackAware(rules) if duplicate => {
-                return rules.duplicate(state, view, context);
+                verdict = rules.duplicate(state, view, context);
             }
-            AckRules::Ns2(rules) if duplicate => return rules.duplicate(state, view, context),
+            AckRules::Ns2(rules) if duplicate => verdict = rules.duplicate(state, view, context),
             AckRules::SackAware(rules) => rules.news(state, view, context),
             AckRules::Ns2(_) => {}
         }
-        Verdict::Pass
+        match self.leave(context.config, context.counters) {
+            true => Verdict::Pass,
+            false => verdict,
+        }
     }
 
     /// The deadline has come.
@@ -161,6 +255,7 @@ impl<P: Packet> FlowDirection<P> {
             AckRules::SackAware(rules) => rules.on_timeout(&mut self.state, context),
             AckRules::Ns2(rules) => rules.on_timeout(&mut self.state, context),
         }
+        self.leave(context.config, context.counters);
     }
 
     /// Whether it says what the last acknowledgement said, but for SACK blocks, and nothing else. An answer to a probe of a
@@ -179,7 +274,14 @@ impl<P: Packet> DirectionState<P> {
     pub(super) fn has_room(&self, size: Bytes, context: &Context<'_, P>) -> bool {
         self.cache.len() < context.config.packets
             && self.cache.bytes() + size <= context.config.bytes
-            && context.buffered + size <= context.config.total
+            && self.has_room_among_all(size, context)
+    }
+
+    fn has_room_among_all(&self, size: Bytes, context: &Context<'_, P>) -> bool {
+        let overhead = context.config.wary.map_or(Bytes(0), |wary| wary.overhead);
+        let fits = context.buffered + size + overhead <= context.config.total;
+        context.full.set(context.full.get() || !fits);
+        fits
     }
 
     /// The first copy, if it is what the receiver waits for.
@@ -196,7 +298,10 @@ impl<P: Packet> DirectionState<P> {
         context: &mut Context<'_, P>,
     ) -> Option<u64> {
         let entry = self.cache.get_mut(index)?;
-        if entry.tries >= context.config.tries {
+        if entry.tries > 0 {
+            self.record.failed(context.config);
+        }
+        if entry.tries >= context.config.tries || self.record.given_up {
             return None;
         }
         self.order += 1;

@@ -68,6 +68,9 @@ impl SackAware {
                     state.cache.refresh(index, packet.clone(), size);
                 }
                 if let Some(entry) = state.cache.get_mut(index) {
+                    if entry.tries > 0 && !entry.resent && !entry.sacked {
+                        state.record.failed(context.config);
+                    }
                     entry.resent = true;
                     entry.tries = 0;
                     entry.timed = false;
@@ -112,6 +115,9 @@ impl SackAware {
             smooth &= entry.tries == 0 && !entry.resent && !entry.sacked;
             sent = Some(entry.sent);
             self.arrived(&entry, context.now, state.rtt.least());
+            if entry.tries > 0 && !entry.resent {
+                state.record.arrived();
+            }
         }
         if let Some(sent) = sent.filter(|_| smooth) {
             state.rtt.sample(context.now - sent);
@@ -269,6 +275,9 @@ impl SackAware {
             if entry.seq >= left && !entry.sacked {
                 entry.sacked = true;
                 let entry = &*entry;
+                if entry.tries > 0 && !entry.resent {
+                    state.record.arrived();
+                }
                 self.arrived(entry, now, state.rtt.least());
             }
             index += 1;
