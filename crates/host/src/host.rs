@@ -188,6 +188,14 @@ impl Host {
         Some((id, entry.tuple))
     }
 
+    /// Connections that wait to be accepted.
+    pub fn waiting(&self, listener: ListenerId) -> usize {
+        let listener = self.listeners.get(listener.0);
+        listener.map_or(0, |listener| {
+            listener.as_ref().map_or(0, |l| l.waiting.len())
+        })
+    }
+
     /// Opens a connection to `to`, from the address and port `from`: unspecified and 0 where the host shall choose.
     ///
     /// # Errors

@@ -35,6 +35,9 @@ pub struct Config {
     pub limited_transmit: bool,
     /// An acknowledgement waits at most this long for a second segment; zero: never waits.
     pub delayed_ack: Duration,
+    /// So many acknowledgements at the start of the stream, and after data that arrived twice, do not wait, unless the
+    /// data is answered (Linux `TCP_MAX_QUICKACKS`: 16); 0: all wait.
+    pub quick_acks: u32,
     /// RTO before the first sample (RFC 6298: 1 s).
     pub initial_rto: Duration,
     /// Least RTO.
@@ -60,6 +63,8 @@ pub struct Config {
     pub window_scaling: bool,
     /// Holds a small segment back while data is in flight (RFC 9293, section 3.7.4).
     pub nagle: bool,
+    /// By Nagle's rule a small segment waits only while another small one is in flight (Minshall's, which Linux has).
+    pub minshall: bool,
     /// Payload is sent no faster than this, from the first segment on, whatever congestion control
     /// says; `None`: no ceiling.
     pub pacing: Option<Rate>,
@@ -125,6 +130,7 @@ impl Config {
             dupthresh: 3,
             limited_transmit: true,
             delayed_ack: Duration::from_millis(40),
+            quick_acks: 0,
             initial_rto: Duration::from_secs(1),
             min_rto: Duration::from_secs(1),
             rto_variance: Duration::ZERO,
@@ -136,6 +142,7 @@ impl Config {
             timestamps: true,
             window_scaling: true,
             nagle: true,
+            minshall: false,
             pacing: None,
             keep_alive: None,
             receive_buffer: Bytes(4 << 20),
@@ -144,6 +151,25 @@ impl Config {
             ip_header: Ipv4::BARE as u16,
             syn_length: None,
             ns2: ns2::Quirks::NONE,
+        }
+    }
+
+    /// As Linux 6.x behaves with its default settings, as far as this endpoint can: CUBIC, RACK with tail loss probes,
+    /// D-SACK and F-RTO, quick acknowledgements, Minshall's form of Nagle's rule, an RTO of at least 200 ms more than the round trip and at most 2 minutes (`TCP_RTO_MIN`,
+    /// `TCP_RTO_MAX`), a receive buffer that needs a window scale of 8.
+    pub fn linux() -> Self {
+        Self {
+            congestion: cc::find("cubic").expect("the registry has it, see the test"),
+            recovery: recovery::find("rack-tlp").expect("the registry has it, see the test"),
+            dsack: true,
+            frto: true,
+            quick_acks: 16,
+            minshall: true,
+            min_rto: Duration::from_millis(200),
+            rto_variance: Duration::from_millis(200),
+            max_rto: Duration::from_secs(120),
+            receive_buffer: Bytes(15_000_000),
+            ..Self::rfc()
         }
     }
 

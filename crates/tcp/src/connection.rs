@@ -272,6 +272,18 @@ impl Connection {
         self.tx.stream.write_virtual(len)
     }
 
+    /// Whether a small segment waits while data is in flight, in place of what [`Config::nagle`] says (`TCP_NODELAY`
+    /// switches it off).
+    pub fn set_nagle(&mut self, on: bool) {
+        self.tx.nagle = on;
+    }
+
+    /// Holds a small segment at the end of what was written back until more is written, it is uncorked or the connection
+    /// is closed (Linux `TCP_CORK` and `MSG_MORE`, but without their timeout of 200 ms).
+    pub fn set_corked(&mut self, on: bool) {
+        self.tx.corked = on;
+    }
+
     fn may_write(&mut self) -> bool {
         let open = matches!(
             self.state,

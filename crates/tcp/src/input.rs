@@ -204,6 +204,12 @@ impl Connection {
         let fin = flags.contains(Flags::FIN);
         let len = segment.payload.len() as u64;
         let space = len + u64::from(fin) + u64::from(flags.contains(Flags::SYN));
+        let repeated = flags.contains(Flags::SYN) && !flags.contains(Flags::RST) && from == 0;
+        if self.state == State::SynReceived && repeated && !flags.contains(Flags::ACK) {
+            // The peer has not had the answer to its SYN (Linux `tcp_check_req`).
+            self.tx.next = 0;
+            return;
+        }
         if !self.acceptable(segment, from, space, now) {
             return;
         }

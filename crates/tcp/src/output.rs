@@ -115,13 +115,16 @@ impl Connection {
         let end = self.tx.data_end();
         let mut segment = self.segment(from, now);
         let len = to.min(end).saturating_sub(from) as u32;
-        if to >= end {
+        if to >= end && len > 0 {
             segment.flags = segment.flags | Flags::PSH;
         }
         if to > end {
             segment.flags = segment.flags | Flags::FIN;
         }
         segment.payload = self.tx.stream.payload(from - 1, len);
+        if len > 0 {
+            self.rx.on_data_sent(now);
+        }
         self.tx.sent(from, to, now);
         self.recovery
             .on_sent(&mut self.tx.recovery_context(), from, to);
@@ -210,8 +213,7 @@ impl Connection {
     /// The time is `now`: act on every deadline up to it.
     pub fn timeout(&mut self, now: Instant) {
         if self.rx.delack <= now {
-            self.rx.delack = Instant::MAX;
-            self.rx.ack_now = true;
+            self.rx.delay_expired();
         }
         if self.tx.reorder <= now {
             self.tx.reorder = Instant::MAX;

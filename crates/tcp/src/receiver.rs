@@ -3,12 +3,15 @@
 //!
 //! Sequence space is counted in 64-bit offsets: the peer's SYN is 0, its byte `k` is `k + 1`.
 
+mod quick_acks;
+
 use crate::Config;
 use crate::ns2;
 use bentpipe_base::{Instant, Ranges, Seq};
 use bentpipe_stream::ReceiveBuffer;
 use bentpipe_wire::{Payload, SackBlock, SackBlocks, Timestamps};
 use bytes::Bytes;
+use quick_acks::QuickAcks;
 use std::time::Duration;
 
 /// The most stretches beyond gaps that are kept. Only a hostile sender makes more.
@@ -61,6 +64,7 @@ pub(crate) struct Receiver {
     /// Segments not yet acknowledged.
     pending: u32,
     delay: Duration,
+    quick: QuickAcks,
     ns2: ns2::Quirks,
     /// TS.Recent, and when it was taken.
     stamp: Option<(u32, Instant)>,
@@ -96,6 +100,7 @@ impl Receiver {
             delack: Instant::MAX,
             pending: 0,
             delay: config.delayed_ack,
+            quick: QuickAcks::new(config.quick_acks),
             ns2: config.ns2,
             stamp: None,
             acked: 0,
@@ -233,6 +238,9 @@ impl Receiver {
         }
         taken.beyond = self.next == old && !taken.stale;
         taken.readable = self.next > old + u64::from(taken.fin);
+        if taken.stale {
+            self.quick.on_duplicate();
+        }
         if fin || gaps || !self.beyond.is_empty() || taken.stale {
             self.ack_now = true;
         } else if len > 0 {
@@ -246,12 +254,26 @@ impl Receiver {
     #[inline]
     fn owe(&mut self, from: u64, len: u64, now: Instant) {
         self.pending += 1;
-        let at_once = self.delay.is_zero() || self.ns2.acknowledges_at_once(from);
+        let quick = self.quick.on_data(now);
+        let at_once = self.delay.is_zero() || quick || self.ns2.acknowledges_at_once(from);
         if self.pending >= 2 || len > self.mss || at_once {
             self.ack_now = true;
         } else if self.delack == Instant::MAX {
             self.delack = now + self.delay;
         }
+    }
+
+    /// Data goes out.
+    #[inline]
+    pub(crate) fn on_data_sent(&mut self, now: Instant) {
+        self.quick.on_sent(self.delay, now);
+    }
+
+    /// The acknowledgement that waited goes alone.
+    pub(crate) fn delay_expired(&mut self) {
+        self.delack = Instant::MAX;
+        self.ack_now = true;
+        self.quick.on_unanswered();
     }
 
     /// Whether `len` bytes that begin with the one expected next can only be taken whole: they fit the window, and
@@ -277,7 +299,11 @@ impl Receiver {
     /// Bytes `[from, to)`, none of which is new, arrived: where they are the peer's, the next acknowledgement says so.
     pub(crate) fn arrived_twice(&mut self, from: i64, to: i64) {
         let to = to.min(self.next as i64);
-        if !self.tells_duplicates || from < 1 || from >= to {
+        if from < 1 || from >= to {
+            return;
+        }
+        self.quick.on_duplicate();
+        if !self.tells_duplicates {
             return;
         }
         let (from, to) = (from as u64, to as u64);
@@ -468,6 +494,7 @@ impl Receiver {
         }
         self.ack_now = false;
         self.delack = Instant::MAX;
+        self.quick.on_acknowledged(self.pending);
         self.pending = 0;
         self.acked = self.next;
         self.duplicate = None;

@@ -6,6 +6,7 @@
 //! FIN follows the last byte.
 
 mod delivery_sampler;
+mod nagle;
 mod recovery_context;
 
 pub use recovery_context::RecoveryContext;
@@ -101,6 +102,12 @@ pub(crate) struct Sender {
     pub(crate) fin: bool,
     /// A small segment may go out in spite of the silly window syndrome, because the persist timer expired.
     pub(crate) forced: bool,
+    /// A small segment waits while data is in flight (RFC 9293, section 3.7.4).
+    pub(crate) nagle: bool,
+    /// Where the last small segment sent for the first time ends.
+    small: u64,
+    /// The application says that more follows: a small segment waits for it.
+    pub(crate) corked: bool,
     /// The window was what stopped the last transmission.
     pub(crate) cwnd_limited: bool,
     /// Segments sent since the phase began.
@@ -149,6 +156,9 @@ impl Sender {
             stream: SendBuffer::default(),
             fin: false,
             forced: false,
+            nagle: config.nagle,
+            small: 0,
+            corked: false,
             cwnd_limited: true,
             sent: 0,
             pace: Instant::ZERO,
@@ -475,6 +485,9 @@ impl Sender {
             self.board.resent(from, to.min(self.max), now);
         }
         if to > self.max {
+            if payload > 0 && payload < u64::from(self.mss) {
+                self.small = to;
+            }
             let from = from.max(self.max);
             self.board.push(SentRun {
                 from,
@@ -564,7 +577,7 @@ impl Sender {
         let whole = to == end;
         let small = len < u64::from(self.mss);
         if small && self.next >= self.max && !self.forced {
-            let eager = !self.config.nagle || self.fin || self.una == self.next;
+            let eager = !self.corked && !self.waits_by_nagle() || self.fin;
             if !(whole && eager || len * 2 >= self.largest && len * 2 > u64::from(self.mss)) {
                 return None;
             }

@@ -1,0 +1,15 @@
+//! Nagle's rule (RFC 9293, section 3.7.4), and Minshall's form of it, which Linux has: a small segment waits only for small
+//! ones in flight, so that the tail of a long write leaves with the rest (draft-minshall-nagle-01).
+
+use super::Sender;
+
+impl Sender {
+    /// Whether a small segment has to wait for what is in flight.
+    pub(super) fn waits_by_nagle(&self) -> bool {
+        self.nagle
+            && match self.config.minshall {
+                true => self.small > self.una,
+                false => self.una != self.next,
+            }
+    }
+}
