@@ -1,5 +1,5 @@
 # bentpipe. `make help` lists the targets; each installs what it misses first.
-.PHONY: help setup demo test lint bench-gateway bench-sim bench-saratoga bench-packet programs soak miri deb deb-check fuzz clean
+.PHONY: help setup demo test lint conformance bench-gateway bench-sim bench-saratoga bench-packet programs soak miri deb deb-check fuzz clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -41,6 +41,14 @@ bench-packet: ## our TCP over TUN, smoltcp's and the kernel's in turn, Snoop, th
 	@scripts/cargo build --release --bin bentpipe
 	@scripts/cargo build --release -p bentpipe-bench --example smoltcp
 	@scripts/as-root target/release/bentpipe bench packet --json bench/packet.json $(ARGS)
+
+# The scripts, and who is judged: `object` (our TCP) or `kernel`.
+SCRIPTS ?= crates/conformance/scripts
+PEER ?= object
+
+conformance: ## packetdrill scripts judge our TCP; SCRIPTS=DIR: those there, PEER=kernel: this kernel's TCP
+	@scripts/setup build
+	@scripts/conformance $(PEER) $(SCRIPTS) $(ARGS)
 
 fuzz: ## arbitrary input to all that reads any; grows fuzz/corpus; ARGS=20: seconds each (default 60)
 	@scripts/setup build

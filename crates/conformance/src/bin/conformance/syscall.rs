@@ -1,0 +1,260 @@
+//! System calls of a script, made by the table.
+
+mod arguments;
+mod polling;
+
+use crate::object::{Object, invoke};
+use crate::script::{Call, Expected, Value};
+use crate::symbols;
+use anyhow::{Result, bail};
+use arguments::Arguments;
+use core::ffi::{c_int, c_long, c_void};
+use core::net::{IpAddr, SocketAddr};
+use std::collections::BTreeMap;
+
+/// The port that scripts connect to and listen at.
+pub(crate) const PORT: u16 = 8080;
+
+/// The addresses of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Addresses {
+    /// Of the stack under test.
+    pub(crate) local: IpAddr,
+    /// Of the peer that the script plays.
+    pub(crate) remote: IpAddr,
+}
+
+/// True descriptors, by the script's.
+pub(crate) type Descriptors = BTreeMap<i64, c_int>;
+
+/// What a call came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) value: i64,
+    /// Where the value is -1.
+    pub(crate) errno: c_int,
+    /// What `accept` told of the peer.
+    pub(crate) peer: Option<SocketAddr>,
+    /// What it wrote that the script does not expect.
+    pub(crate) complaint: Option<String>,
+}
+
+impl Outcome {
+    /// What a C function returned.
+    fn of(value: i64) -> Self {
+        let errno = match value {
+            -1 => std::io::Error::last_os_error().raw_os_error().unwrap_or(0),
+            _ => 0,
+        };
+        Self {
+            value,
+            errno,
+            ..Self::default()
+        }
+    }
+}
+
+/// Makes `call`.
+///
+/// # Errors
+/// A call that is not known here, or arguments that do not fit it.
+pub(crate) fn make(
+    object: &Object,
+    call: &Call,
+    addresses: &Addresses,
+    descriptors: &Descriptors,
+) -> Result<Outcome> {
+    let table = object.table();
+    let arguments = Arguments::new(call, descriptors);
+    let plain = |value: c_int| Ok(Outcome::of(value.into()));
+    let long = |value: isize| Ok(Outcome::of(value as i64));
+    let a = &arguments;
+    match call.name.as_str() {
+        "socket" => {
+            let domain = match (a.value(0), addresses.local) {
+                (Some(Value::Whatever), IpAddr::V4(_)) => libc::AF_INET,
+                (Some(Value::Whatever), IpAddr::V6(_)) => libc::AF_INET6,
+                _ => a.int(0)?,
+            };
+            plain(invoke!(table, socket, domain, a.int(1)?, a.int(2)?))
+        }
+        "bind" => {
+            let (at, length) = arguments::address(SocketAddr::new(addresses.local, PORT));
+            plain(invoke!(
+                table,
+                bind,
+                a.descriptor(0)?,
+                (&raw const at).cast(),
+                length
+            ))
+        }
+        "connect" => {
+            let (to, length) = arguments::address(SocketAddr::new(addresses.remote, PORT));
+            plain(invoke!(
+                table,
+                connect,
+                a.descriptor(0)?,
+                (&raw const to).cast(),
+                length
+            ))
+        }
+        "listen" => plain(invoke!(table, listen, a.descriptor(0)?, a.int(1)?)),
+        "accept" => {
+            let (mut peer, mut length) = arguments::no_address();
+            let fd = a.descriptor(0)?;
+            let value = invoke!(table, accept, fd, (&raw mut peer).cast(), &raw mut length);
+            let mut outcome = Outcome::of(value.into());
+            if value >= 0 {
+                outcome.peer = arguments::read_address(&peer);
+            }
+            Ok(outcome)
+        }
+        "read" | "recv" | "recvfrom" => {
+            let mut room = vec![0xffu8; a.length(2)?];
+            let (fd, data, length) = (a.descriptor(0)?, room.as_mut_ptr().cast(), room.len());
+            let none = core::ptr::null_mut::<c_void>();
+            let mut outcome = Outcome::of(match call.name.as_str() {
+                "read" => invoke!(table, read, fd, data, length),
+                "recv" => invoke!(table, recv, fd, data, length, a.int(3)?),
+                _ => invoke!(
+                    table,
+                    recvfrom,
+                    fd,
+                    data,
+                    length,
+                    a.int(3)?,
+                    none.cast(),
+                    none.cast()
+                ),
+            } as i64);
+            let read = usize::try_from(outcome.value).unwrap_or(0);
+            if room
+                .get(..read)
+                .is_none_or(|got| got.iter().any(|byte| *byte != 0))
+            {
+                outcome.complaint = Some("the bytes read are not those that arrived".to_owned());
+            }
+            Ok(outcome)
+        }
+        "write" | "send" | "sendto" => {
+            let bytes = vec![0u8; a.length(2)?];
+            let (fd, data, length) = (a.descriptor(0)?, bytes.as_ptr().cast(), bytes.len());
+            let none = core::ptr::null();
+            long(match call.name.as_str() {
+                "write" => invoke!(table, write, fd, data, length),
+                "send" => invoke!(table, send, fd, data, length, a.int(3)?),
+                _ => invoke!(table, sendto, fd, data, length, a.int(3)?, none, 0),
+            })
+        }
+        "readv" | "writev" => {
+            let mut vectors = a.vectors(1)?;
+            let (fd, list, count) = (a.descriptor(0)?, vectors.list(), a.int(2)?);
+            long(match call.name.as_str() {
+                "readv" => invoke!(table, readv, fd, list, count),
+                _ => invoke!(table, writev, fd, list, count),
+            })
+        }
+        "sendmsg" | "recvmsg" => {
+            let mut vectors = a.message(1)?;
+            let fd = a.descriptor(0)?;
+            let mut header = vectors.header();
+            long(match call.name.as_str() {
+                "sendmsg" => invoke!(table, sendmsg, fd, &raw const header, a.int(2)?),
+                _ => invoke!(table, recvmsg, fd, &raw mut header, a.int(2)?),
+            })
+        }
+        "fcntl" => {
+            let argument = if a.count() > 2 { a.number(2)? } else { 0 };
+            plain(invoke!(
+                table,
+                fcntl,
+                a.descriptor(0)?,
+                a.int(1)?,
+                argument as c_long
+            ))
+        }
+        "ioctl" => {
+            let mut told: c_int = -1;
+            let request = a.number(1)? as u64;
+            let value = invoke!(
+                table,
+                ioctl,
+                a.descriptor(0)?,
+                request,
+                (&raw mut told).cast()
+            );
+            let mut outcome = Outcome::of(value.into());
+            outcome.complaint = arguments::compare("value", a.value(2), &[told], value == 0)?;
+            Ok(outcome)
+        }
+        "close" => plain(invoke!(table, close, a.descriptor(0)?)),
+        "shutdown" => plain(invoke!(table, shutdown, a.descriptor(0)?, a.int(1)?)),
+        "setsockopt" => {
+            let values = a.option(3)?;
+            let length = (values.len() * size_of::<c_int>()) as libc::socklen_t;
+            let data = values.as_ptr().cast::<c_void>();
+            let fd = a.descriptor(0)?;
+            plain(invoke!(
+                table,
+                setsockopt,
+                fd,
+                a.int(1)?,
+                a.int(2)?,
+                data,
+                length
+            ))
+        }
+        "getsockopt" => {
+            let mut told = [-1 as c_int; 2];
+            let wanted = a.option(3)?.len().clamp(1, 2);
+            let mut length = (wanted * size_of::<c_int>()) as libc::socklen_t;
+            let (fd, data) = (a.descriptor(0)?, told.as_mut_ptr().cast::<c_void>());
+            let (level, name) = (a.int(1)?, a.int(2)?);
+            let value = invoke!(table, getsockopt, fd, level, name, data, &raw mut length);
+            let mut outcome = Outcome::of(value.into());
+            let told = &told[..wanted];
+            outcome.complaint = arguments::compare("option", a.value(3), told, value == 0)?;
+            Ok(outcome)
+        }
+        "poll" => polling::poll(table, a),
+        "epoll_create" => plain(invoke!(table, epoll_create, a.int(0)?)),
+        "epoll_ctl" => polling::epoll_ctl(table, a),
+        "epoll_wait" => polling::epoll_wait(table, a),
+        other => bail!("system call `{other}` is not known here"),
+    }
+}
+
+/// Whether a call came to what the script says; `None`: it did.
+pub(crate) fn judge(call: &Call, outcome: &Outcome) -> Option<String> {
+    let got = match outcome.value {
+        -1 => format!("-1 {}", symbols::errno(outcome.errno)),
+        value => value.to_string(),
+    };
+    let right = match &call.result {
+        Expected::Anything => true,
+        // A new descriptor has the script's number here.
+        Expected::Value(_) if makes_descriptor(call) => outcome.value >= 0,
+        Expected::Value(value) => *value == outcome.value,
+        Expected::Error(name) => {
+            outcome.value == -1 && symbols::errno_number(name) == Some(outcome.errno)
+        }
+    };
+    let expected = match &call.result {
+        Expected::Anything => "anything".to_owned(),
+        Expected::Value(value) => value.to_string(),
+        Expected::Error(name) => format!("-1 {name}"),
+    };
+    match right {
+        false => Some(format!("{}: expected {expected}, got {got}", call.name)),
+        true => outcome
+            .complaint
+            .as_ref()
+            .map(|what| format!("{}: {what}", call.name)),
+    }
+}
+
+/// Whether `call` returns a new descriptor.
+pub(crate) fn makes_descriptor(call: &Call) -> bool {
+    let makes = matches!(call.name.as_str(), "socket" | "accept" | "epoll_create");
+    makes && matches!(call.result, Expected::Value(0..))
+}
