@@ -74,6 +74,7 @@ impl Connection {
     /// Sends data by the recovery's choice, within the peer's window, the pacer and Nagle's rule.
     #[inline]
     fn transmit_data(&mut self, now: Instant) -> Option<Segment> {
+        self.tx.pacer_due(self.paced, now);
         self.paced = Instant::MAX;
         if self.tx.una == self.tx.end() {
             return None;
@@ -229,6 +230,7 @@ impl Connection {
             self.keep_alive(now);
         }
         if self.paced <= now {
+            self.tx.pacer_due(self.paced, now);
             self.paced = Instant::MAX;
         }
     }

@@ -22,6 +22,8 @@ use delivery_sampler::DeliverySampler;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The most lateness that a pacer makes up for at once: it bounds the burst.
+const LATE_MAX: Duration = Duration::from_millis(10);
 /// Segments that leave unpaced at the start of a connection, as Linux has it: their spacing tells
 /// the link's rate.
 const UNPACED: u32 = 10;
@@ -115,6 +117,8 @@ pub(crate) struct Sender {
     /// When the pacer lets the next segment go.
     pub(crate) pace: Instant,
     unpaced: u32,
+    /// How late the segment leaves for which the pacer waits: nothing in virtual time.
+    late: Duration,
     /// When anything was last sent.
     last_sent: Instant,
     pub(crate) counters: Counters,
@@ -162,6 +166,7 @@ impl Sender {
             cwnd_limited: true,
             sent: 0,
             pace: Instant::ZERO,
+            late: Duration::ZERO,
             unpaced: if config.pacing.is_some() { 0 } else { UNPACED },
             last_sent: Instant::ZERO,
             counters: Counters::default(),
@@ -539,8 +544,19 @@ impl Sender {
             self.unpaced -= 1;
             return;
         }
-        let from = self.pace.max(now);
-        self.pace = from + rate.serialisation(Bytes(payload));
+        let lost = now.since(self.pace).saturating_sub(self.late);
+        self.pace = self.pace + lost + rate.serialisation(Bytes(payload));
+        if self.pace > now {
+            self.late = Duration::ZERO;
+        }
+    }
+
+    /// The pacer's instant `at` has come, if it is not after `now`: what its driver is late is made up for, in part, so
+    /// that a busy machine does not lower the rate (Linux takes up to half of a segment's time off the next).
+    pub(crate) fn pacer_due(&mut self, at: Instant, now: Instant) {
+        if at <= now {
+            self.late = now.since(at).min(LATE_MAX);
+        }
     }
 
     /// Data is about to be sent after a silence: tells congestion control, and after one longer

@@ -4,7 +4,7 @@
 #[path = "support/script.rs"]
 mod script;
 
-use bentpipe_base::Instant;
+use bentpipe_base::{Instant, Rate};
 use bentpipe_cc::{self as cc, Ack, Congestion, Delivery, LostSegment, RateUse, Window};
 use bentpipe_tcp::{Config, recovery};
 use bentpipe_wire::TcpOptions;
@@ -307,4 +307,30 @@ fn a_control_that_is_put_in_later_is_told_as_well() {
     script.pass(100);
     script.inject(seg(ACK, 1, 1001));
     assert_eq!(delivery().total, 1);
+}
+
+#[test]
+fn what_a_late_driver_costs_a_paced_sender_is_made_up_for_within_a_bound() {
+    let config = Config {
+        pacing: Some(Rate::from_bits_per_sec(1_000_000)),
+        initial_window: 100,
+        ..plain()
+    };
+    let mut script = Script::open_with(config, mss(1000));
+    script.tcp.write_virtual(u64::MAX);
+    assert_eq!(script.data().len(), 1, "then 8 ms for each");
+    let began = script.now;
+    let at = |millis| Some(began + Duration::from_millis(millis));
+    assert_eq!(script.tcp.deadline(), at(8));
+    let mut late = |millis: u64| {
+        script.now = began + Duration::from_millis(millis);
+        script.tcp.timeout(script.now);
+        (script.data().len(), script.tcp.deadline())
+    };
+    // 5 ms late; the next is in time.
+    assert_eq!(late(13), (1, at(16)));
+    // 100 ms late: 10 ms of them are made up for, with one more segment.
+    assert_eq!(late(116), (2, at(122)));
+    // Nothing is left of it.
+    assert_eq!(late(122), (1, at(130)));
 }
