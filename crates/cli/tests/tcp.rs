@@ -226,3 +226,85 @@ fn mistakes_are_told_with_the_next_step() {
         assert!(text.contains(said), "{words:?}: {text}");
     }
 }
+
+/// Two of ours with the kernel as router between them, which drops every fiftieth packet.
+#[test]
+fn a_pair_speaks_scps_over_a_router_that_loses() {
+    need!(Root, Tun, Nft);
+    let netns = Netns::create("tcp-scps").unwrap();
+    let run = |words: &[&str]| {
+        let status = netns.command(words[0]).args(&words[1..]).status().unwrap();
+        assert!(status.success(), "{words:?}");
+    };
+    run(&["sysctl", "-qw", "net.ipv4.ip_forward=1"]);
+    run(&[
+        "nft",
+        "add table ip loss; add chain ip loss forward { type filter hook forward priority 0; }; \
+         add rule ip loss forward numgen inc mod 50 == 7 drop",
+    ]);
+    let folder = tempfile::tempdir().unwrap();
+    let [file, copy, figures] =
+        ["file", "copy", "figures.json"].map(|name| folder.path().join(name));
+    fs::write(&file, content()).unwrap();
+    let served = ["serve", "5000", "--to", text(&copy), "--once"];
+    let scps = ["--scps", "--rate", "50Mbit/s"];
+    let server = program(&netns, &[&served[..], &scps].concat())
+        .spawn()
+        .unwrap();
+    let sent = [
+        "send",
+        text(&file),
+        "100.64.0.2:5000",
+        "--tun",
+        "bentpipe1",
+        "--address",
+        "100.64.1.2/30",
+        "--json",
+        text(&figures),
+    ];
+    done(
+        program(&netns, &[&sent[..], &scps].concat())
+            .spawn()
+            .unwrap(),
+    );
+    let out = done(server);
+    assert!(fs::read(&copy).unwrap() == content());
+    let figures: Value = serde_json::from_slice(&fs::read(&figures).unwrap()).unwrap();
+    let scps = &figures["scps"];
+    assert_eq!(
+        (&scps["connections"], &scps["outages"]),
+        (&1.into(), &0.into())
+    );
+    assert!(scps["snacks"].as_u64().unwrap() > 10, "{figures}");
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(said.contains("SCPS-TP on 1 of 1 connections"), "{said}");
+}
+
+#[test]
+fn a_kernel_that_knows_no_scps_gets_tcp() {
+    need!(Root, Tun);
+    let netns = Netns::create("tcp-scps-tcp").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, content()).unwrap();
+    let listener = netns
+        .run(|| TcpListener::bind("0.0.0.0:5000").unwrap())
+        .unwrap();
+    let words = [
+        "send",
+        text(&file),
+        "100.64.0.1:5000",
+        "--scps",
+        "--rate",
+        "50Mbit/s",
+    ];
+    let child = program(&netns, &words).spawn().unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut got = Vec::new();
+    stream.read_to_end(&mut got).unwrap();
+    drop(stream);
+    assert!(got == content());
+    let said = done(child).stderr;
+    let said = String::from_utf8_lossy(&said);
+    assert!(said.contains("SCPS-TP on 0 of 1 connections"), "{said}");
+}

@@ -262,7 +262,7 @@ impl<'s> EndpointBuilder<'s> {
     fn config(&self, flow: &Flow, host: &Host, path: &Path<'_>) -> Result<Config, SimError> {
         let endpoint = &host.endpoint;
         let mut config = preset(endpoint, self.scenario.ip);
-        if endpoint.preset == Preset::Rfc {
+        if endpoint.preset != Preset::Ns2 {
             // As Linux, which keeps half of a buffer for its own bookkeeping (tcp_adv_win_scale 1).
             config.receive_buffer = Bytes(host.tcp.receive_buffer.max.0 / 2);
         }
@@ -303,7 +303,7 @@ impl<'s> EndpointBuilder<'s> {
         let payload = match (endpoint.mss, endpoint.preset) {
             (Some(mss), _) => mss,
             (None, Preset::Ns2) => Bytes(u64::from(config.mss)),
-            (None, Preset::Rfc) => fits,
+            (None, Preset::Rfc | Preset::Scps) => fits,
         };
         let syn = endpoint.syn_length.unwrap_or_default();
         if payload > fits || payload == Bytes(0) || syn > mtu {
@@ -411,6 +411,7 @@ pub(crate) fn preset(endpoint: &Endpoint, ip: Ip) -> Config {
     let mut config = match endpoint.preset {
         Preset::Rfc => Config::rfc(),
         Preset::Ns2 => Config::ns2(),
+        Preset::Scps => Config::scps(),
     };
     let set = |to: &mut std::time::Duration, from: Option<std::time::Duration>| {
         *to = from.unwrap_or(*to);

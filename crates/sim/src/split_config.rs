@@ -122,7 +122,7 @@ fn endpoint(scenario: &Scenario, name: &str, endpoint: &Endpoint) -> Result<tcp:
     let mss = match (endpoint.mss, endpoint.preset) {
         (Some(mss), _) => mss,
         (None, Preset::Ns2) => Bytes(u64::from(config.mss)),
-        (None, Preset::Rfc) => fits,
+        (None, Preset::Rfc | Preset::Scps) => fits,
     };
     config.mss = u16::try_from(mss.0).unwrap_or(u16::MAX).max(1);
     Ok(config)

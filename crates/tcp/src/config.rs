@@ -2,6 +2,7 @@
 
 use crate::ns2::{self, WireSize};
 use crate::recovery;
+use crate::scps::{LossCause, Outage, Scps};
 use crate::variants::{self, UnknownVariant};
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_cc as cc;
@@ -33,8 +34,10 @@ pub struct Config {
     pub dupthresh: u32,
     /// The first duplicate acknowledgements each release a new segment (RFC 3042).
     pub limited_transmit: bool,
-    /// An acknowledgement waits at most this long for a second segment; zero: never waits.
+    /// An acknowledgement waits at most this long for the segment that makes [`Self::ack_every`]; zero: never waits.
     pub delayed_ack: Duration,
+    /// Segments in order that one acknowledgement answers (RFC 5681, section 4.2: 2).
+    pub ack_every: u32,
     /// So many acknowledgements at the start of the stream, and after data that arrived twice, do not wait, unless the
     /// data is answered (Linux `TCP_MAX_QUICKACKS`: 16); 0: all wait.
     pub quick_acks: u32,
@@ -57,6 +60,12 @@ pub struct Config {
     /// Recoveries that read SACK blocks find out whether a retransmission timeout was spurious (F-RTO, RFC 5682), and
     /// take back what it did.
     pub frto: bool,
+    /// Speaks SCPS-TP with a peer that does (CCSDS 714.0-B-2); `None`: does not offer it.
+    pub scps: Option<Scps>,
+    /// What losses mean where nothing else tells.
+    pub loss_cause: LossCause,
+    /// When the link is taken for out; `None`: never.
+    pub outage: Option<Outage>,
     /// Offers timestamps (RFC 7323).
     pub timestamps: bool,
     /// Offers window scaling (RFC 7323).
@@ -108,6 +117,11 @@ pub const PRESETS: &[Preset] = &[
         summary: "as ns-2 2.35 reckons, for comparison with its figures; no handshake",
         new: Config::ns2,
     },
+    Preset {
+        name: "scps",
+        summary: "SCPS-TP for a link of known rate: SNACK, rate control, losses are corruption",
+        new: Config::scps,
+    },
 ];
 
 impl Default for Config {
@@ -130,6 +144,7 @@ impl Config {
             dupthresh: 3,
             limited_transmit: true,
             delayed_ack: Duration::from_millis(40),
+            ack_every: 2,
             quick_acks: 0,
             initial_rto: Duration::from_secs(1),
             min_rto: Duration::from_secs(1),
@@ -139,6 +154,9 @@ impl Config {
             sack_blocks: 4,
             dsack: false,
             frto: false,
+            scps: None,
+            loss_cause: LossCause::Congestion,
+            outage: None,
             timestamps: true,
             window_scaling: true,
             nagle: true,
@@ -169,6 +187,38 @@ impl Config {
             rto_variance: Duration::from_millis(200),
             max_rto: Duration::from_secs(120),
             receive_buffer: Bytes(15_000_000),
+            ..Self::rfc()
+        }
+    }
+
+    /// SCPS-TP (CCSDS 714.0-B-2) as on a link whose rate is known and whose losses are corruption: SNACK with SACK beside
+    /// it, rate control without a guard, a link that is out found after two timeouts. Timers are those of the reference
+    /// implementation, but for the first RTO (there 6 s), which is the one of RFC 6298, and Linux's least of 4 RTTVAR.
+    pub fn scps() -> Self {
+        Self {
+            congestion: cc::find("rate").expect("the registry has it, see the test"),
+            settings: cc::Settings {
+                link: cc::LinkParams {
+                    guard: None,
+                    ..cc::LinkParams::default()
+                },
+                ..cc::Settings::default()
+            },
+            recovery: recovery::find(recovery::SNACK).expect("the registry has it, see the test"),
+            scps: Some(Scps {
+                snack_delay: Duration::ZERO,
+            }),
+            loss_cause: LossCause::Corruption,
+            outage: Some(Outage {
+                timeouts: 2,
+                probe_interval: Duration::from_millis(500),
+                most: Duration::from_secs(3600),
+            }),
+            delayed_ack: Duration::from_millis(200),
+            min_rto: Duration::from_millis(250),
+            rto_variance: Duration::from_millis(200),
+            max_rto: Duration::from_secs(64),
+            least_peer_mss: 48,
             ..Self::rfc()
         }
     }

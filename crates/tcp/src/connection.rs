@@ -3,6 +3,7 @@
 use crate::output::milliseconds;
 use crate::receiver::Receiver;
 use crate::recovery::{self, Recovery};
+use crate::scps::SnackUnits;
 use crate::sender::Sender;
 use crate::{Cause, Config, Counters, EstablishedState, Event, Gauges, State};
 use bentpipe_base::{Instant, Seq};
@@ -45,10 +46,14 @@ pub struct Connection {
     /// Keep-alive probes sent since the peer was last heard.
     pub(crate) probes: u32,
     pub(crate) heard: Instant,
+    /// Since when the link is taken for out.
+    pub(crate) frozen: Option<Instant>,
     /// The pacer holds a segment back until then.
     pub(crate) paced: Instant,
     /// Challenge acknowledgements sent in the current interval, and when that interval began (RFC 5961, section 7).
     pub(crate) challenges: (u32, Instant),
+    /// When a segment from outside the window that has no data was answered last.
+    pub(crate) answered_old: Option<Instant>,
 }
 
 /// The TCP options on which both ends agreed in the handshake.
@@ -56,6 +61,8 @@ pub struct Connection {
 pub(crate) struct Negotiated {
     pub(crate) timestamps: bool,
     pub(crate) sack: bool,
+    /// What SNACKs count in, where both ends offered them.
+    pub(crate) snack: Option<SnackUnits>,
     /// By how many bits the peer's window field is shifted.
     pub(crate) scale: u8,
     /// Window scaling was agreed on, if only with a shift of 0.
@@ -137,6 +144,7 @@ impl Connection {
         connection.agreed = Negotiated {
             timestamps: connection.config.timestamps,
             sack: connection.config.sack_blocks > 0,
+            snack: None,
             scale: connection.rx.scale,
             scaled: true,
         };
@@ -163,8 +171,10 @@ impl Connection {
             keep: Instant::MAX,
             probes: 0,
             heard: now,
+            frozen: None,
             paced: Instant::MAX,
             challenges: (0, now),
+            answered_old: None,
             config,
         }
     }
@@ -182,6 +192,7 @@ impl Connection {
         connection.agreed = Negotiated {
             timestamps: state.clocks.is_some(),
             sack: state.sack && connection.config.sack_blocks > 0,
+            snack: None,
             scale: state.scales.map_or(0, |(_, peer)| peer.min(14)),
             scaled: state.scales.is_some(),
         };
@@ -199,11 +210,16 @@ impl Connection {
 
     /// Ends the handshake: takes what was agreed on with a peer that accepts segments of `mss` bytes.
     pub(crate) fn settle_on(&mut self, mss: u16, now: Instant) {
-        if self.config.recovery.sack && !self.agreed.sack {
+        self.tx.has_sack = self.agreed.sack;
+        let wanted = self.config.recovery;
+        let fallback = match (wanted.name == recovery::SNACK, self.agreed.snack) {
+            (true, Some(_)) => None,
+            (true, None) if self.agreed.sack => Some("rack-tlp"),
             // Without SACK the recovery is NewReno (RFC 6675, section 1).
-            if let Some(newreno) = recovery::find(self.config.fallback()) {
-                self.recovery = (newreno.new)();
-            }
+            _ => (wanted.sack && !self.agreed.sack).then(|| self.config.fallback()),
+        };
+        if let Some(fallback) = fallback.and_then(recovery::find) {
+            self.recovery = (fallback.new)();
         }
         let options = if self.agreed.timestamps { 12 } else { 0 };
         let mss = u32::from(mss.min(self.config.mss).max(1));
@@ -391,6 +407,7 @@ impl Connection {
         self.keep = Instant::MAX;
         self.paced = Instant::MAX;
         self.probe = false;
+        self.frozen = None;
         self.reply = None;
     }
 

@@ -30,6 +30,14 @@ pub struct Counters {
     pub undone: u64,
     /// Tail loss probes sent (RFC 8985).
     pub loss_probes: u64,
+    /// SNACKs received that named bytes in flight.
+    pub snacks: u64,
+    /// SNACKs sent.
+    pub snacks_sent: u64,
+    /// Times that the link was taken for out.
+    pub outages: u64,
+    /// Probes of a link that is out.
+    pub link_probes: u64,
     /// Duplicate acknowledgements received.
     pub dupacks: u64,
     /// Data segments received, duplicates included.

@@ -2,6 +2,7 @@
 
 use crate::connection::{Connection, Negotiated};
 use crate::recovery::AckSample;
+use crate::scps::{self, SnackUnits};
 use crate::{Cause, Event, State};
 use bentpipe_base::Instant;
 use bentpipe_wire::{Flags, SackBlock, Segment, TcpOptions};
@@ -10,6 +11,8 @@ use std::time::Duration;
 /// Challenge acknowledgements allowed in an [`INTERVAL`] (RFC 5961, section 7).
 const CHALLENGES: u32 = 10;
 const INTERVAL: Duration = Duration::from_secs(5);
+/// Between two answers to old segments without data (Linux `tcp_invalid_ratelimit`).
+const OLD_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Connection {
     /// A segment of the peer arrived. Nothing it holds can make this panic.
@@ -59,6 +62,9 @@ impl Connection {
         self.tx.counters.predicted += 1;
         self.heard = now;
         self.probes = 0;
+        if self.frozen.is_some() {
+            self.thaw(now);
+        }
         let from = self.rx.next as i64;
         if self.agreed.timestamps
             && let Some(stamp) = segment.timestamps
@@ -101,11 +107,21 @@ impl Connection {
         self.agreed = Negotiated {
             timestamps: config.timestamps && segment.timestamps.is_some(),
             sack: config.sack_blocks > 0 && options.sack_permitted,
+            snack: None,
             scale: scale.unwrap_or(0).min(14),
             scaled: scale.is_some(),
         };
         if scale.is_none() {
             self.rx.unscaled();
+        }
+        if let Some(scps) = config.scps.filter(|_| scps::is_offered(segment)) {
+            let stamps = if self.agreed.timestamps { 12 } else { 0 };
+            let unit = |mss: u16| u64::from(mss.saturating_sub(stamps).max(1));
+            self.agreed.snack = Some(SnackUnits {
+                ours: unit(config.mss),
+                theirs: unit(options.mss.unwrap_or(config.default_mss())),
+            });
+            self.rx.announce_holes(&scps);
         }
         if let Some(stamp) = segment.timestamps.filter(|_| self.agreed.timestamps) {
             self.rx.remember(stamp, 0, now);
@@ -197,6 +213,23 @@ impl Connection {
         self.rx.ack_now = true;
     }
 
+    /// Answers a segment from outside the window, or from long ago. Of those without data one in half a second, or two ends
+    /// that take each other's acknowledgements for old, as a path that reorders may have it, would answer each other for
+    /// ever (Linux `tcp_oow_rate_limited`).
+    fn answer_old(&mut self, segment: &Segment, now: Instant) {
+        let bare = segment.payload.is_empty() && !segment.flags.contains(Flags::FIN);
+        if bare {
+            if self
+                .answered_old
+                .is_some_and(|at| now.since(at) < OLD_INTERVAL)
+            {
+                return;
+            }
+            self.answered_old = Some(now);
+        }
+        self.rx.ack_now = true;
+    }
+
     /// Processes a segment in SYN-RECEIVED and later states.
     fn on_segment(&mut self, segment: &Segment, now: Instant) {
         let from = self.rx.offset(segment.seq);
@@ -224,6 +257,9 @@ impl Connection {
         }
         self.heard = now;
         self.probes = 0;
+        if self.frozen.is_some() {
+            self.thaw(now);
+        }
         if !self.on_ack(segment, from, now) {
             return;
         }
@@ -247,7 +283,7 @@ impl Connection {
             match segment.timestamps {
                 Some(stamp) if self.rx.outdated(stamp, now) => {
                     self.tx.counters.paws += 1;
-                    self.rx.ack_now = true;
+                    self.answer_old(segment, now);
                     return false;
                 }
                 Some(_) => {}
@@ -259,7 +295,7 @@ impl Connection {
             return true;
         }
         if !reset {
-            self.rx.ack_now = true;
+            self.answer_old(segment, now);
             if !segment.payload.is_empty() {
                 let end = from + segment.payload.len() as i64;
                 self.rx.arrived_twice(from, end);
@@ -353,7 +389,7 @@ impl Connection {
         let sample = self.sample(segment, ack, blocks, duplicate, now);
         let flags = segment.flags;
         let bare = segment.payload.is_empty() && !flags.contains(Flags::FIN) && !moved;
-        if bare || sample.newly_acked.news {
+        if bare || sample.newly_acked.news || sample.snack.is_some() {
             self.tx.counters.dupacks += 1;
             self.recovery
                 .on_dupack(&mut self.tx.recovery_context(), &sample);
@@ -395,6 +431,10 @@ impl Connection {
         let mut sample = self.tx.acknowledge(ack, blocks, echo, now);
         sample.stamp = stamp.map(|stamp| stamp.value);
         sample.duplicate = duplicate;
+        if segment.options.is_some() && self.agreed.snack.is_some() {
+            sample.snack = self.snacked(segment, ack);
+            self.tx.counters.snacks += u64::from(sample.snack.is_some());
+        }
         sample
     }
 

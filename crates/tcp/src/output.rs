@@ -1,10 +1,11 @@
 //! Transmission of segments, and the expiry of timers (RFC 9293, sections 3.8 and 3.10.8).
 
 use crate::connection::Connection;
+use crate::scps;
 use crate::sender::NextSend;
 use crate::{Cause, Event, State};
 use bentpipe_base::Instant;
-use bentpipe_wire::{Flags, Payload, Segment, TcpOptions, Timestamps};
+use bentpipe_wire::{Flags, Payload, SackBlocks, Segment, TcpOptions, Timestamps};
 use std::time::Duration;
 
 /// Keep-alive probes without an answer after which the peer is taken for dead.
@@ -29,7 +30,7 @@ impl Connection {
             return Some(self.transmit_probe(now));
         }
         // An acknowledgement with SACK blocks goes on its own: data would leave no room for them.
-        if self.rx.ack_now && self.has_sack_blocks() {
+        if self.rx.ack_now && (self.has_sack_blocks() || self.has_holes_to_announce()) {
             return Some(self.acknowledgement(now));
         }
         if let Some(segment) = self.transmit_data(now) {
@@ -61,13 +62,20 @@ impl Connection {
             mss: Some(config.mss.max(1)),
             window_scale: scales.then_some(self.rx.scale),
             sack_permitted: offer(config.sack_blocks > 0, self.agreed.sack),
+            unknown: (config.scps.is_some() && (!answer || self.agreed.snack.is_some()))
+                .then(scps::offer)
+                .flatten(),
             ..TcpOptions::default()
         }));
         if !answer {
             segment.ack = bentpipe_base::Seq(0);
         }
+        // The peer is to hear of the whole window at once, not with the first acknowledgement of its data, a round trip
+        // later (the reference implementation of SCPS-TP does so too).
+        let more = answer && self.agreed.snack.is_some() && self.agreed.scaled;
         // A SYN's window is never scaled (RFC 7323, section 2.2).
         segment.window = self.rx.acknowledge().min(65_535) as u16;
+        self.rx.ack_now = more;
         Some(segment)
     }
 
@@ -76,7 +84,7 @@ impl Connection {
     fn transmit_data(&mut self, now: Instant) -> Option<Segment> {
         self.tx.pacer_due(self.paced, now);
         self.paced = Instant::MAX;
-        if self.tx.una == self.tx.end() {
+        if self.tx.una == self.tx.end() || self.frozen.is_some() {
             return None;
         }
         let pick = self.recovery.pick(&mut self.tx.recovery_context());
@@ -155,23 +163,37 @@ impl Connection {
         // The segment has the highest number that was sent, also where sending has gone back, because the peer would
         // drop an older one together with its acknowledgement.
         let mut segment = self.segment(self.tx.max, now);
-        if self.has_sack_blocks() {
-            // Beside timestamps there is room for three SACK blocks.
-            let room = if self.agreed.timestamps { 3 } else { 4 };
+        let snack = self.announce(now);
+        self.tx.counters.snacks_sent += u64::from(snack.is_some());
+        if self.has_sack_blocks() || snack.is_some() {
+            // Beside timestamps there is room for three SACK blocks, beside a SNACK for one less.
+            let room = if self.agreed.timestamps { 3 } else { 4 } - usize::from(snack.is_some());
             let most = usize::from(self.config.sack_blocks).min(room);
+            let sacks = self.has_sack_blocks();
             segment.options = Some(Box::new(TcpOptions {
-                sack: self.rx.blocks(most),
+                sack: if sacks {
+                    self.rx.blocks(most)
+                } else {
+                    SackBlocks::default()
+                },
+                unknown: snack,
                 ..TcpOptions::default()
             }));
         }
         self.tx.counters.segments_sent += 1;
         self.set_window(&mut segment);
+        self.rx.await_holes();
         segment
     }
 
     /// Whether the next acknowledgement is to carry SACK blocks.
     fn has_sack_blocks(&self) -> bool {
         self.agreed.sack && (self.rx.has_gap() || self.rx.has_duplicate())
+    }
+
+    /// Whether the next acknowledgement may carry a SNACK.
+    fn has_holes_to_announce(&self) -> bool {
+        self.agreed.snack.is_some() && self.rx.has_gap()
     }
 
     /// An empty segment at `offset`.
@@ -237,14 +259,15 @@ impl Connection {
 
     /// The retransmission or the persist timer expired.
     fn expire(&mut self, now: Instant) {
+        if self.frozen.is_some() {
+            return self.probe_link(now);
+        }
         self.tx.retries = self.tx.retries.saturating_add(1);
+        if self.loses_the_link() {
+            return self.freeze(now);
+        }
         if self.tx.retries > self.config.max_retries {
-            let answers = self.tx.una > 0;
-            self.finish(Event::Aborted(Cause::TimedOut));
-            if answers {
-                self.reply = Some(self.reset());
-            }
-            return;
+            return self.time_out();
         }
         if self.tx.persisting {
             self.tx.rto.back_off();
@@ -264,6 +287,15 @@ impl Connection {
             self.tx.timer = Instant::MAX;
         } else {
             self.recovery.on_rto(&mut self.tx.recovery_context(), now);
+        }
+    }
+
+    /// The peer does not answer any more.
+    pub(crate) fn time_out(&mut self) {
+        let answers = self.tx.una > 0;
+        self.finish(Event::Aborted(Cause::TimedOut));
+        if answers {
+            self.reply = Some(self.reset());
         }
     }
 

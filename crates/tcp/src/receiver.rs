@@ -7,6 +7,7 @@ mod quick_acks;
 
 use crate::Config;
 use crate::ns2;
+use crate::scps::{self, Announcer, Scps};
 use bentpipe_base::{Instant, Ranges, Seq};
 use bentpipe_stream::ReceiveBuffer;
 use bentpipe_wire::{Payload, SackBlock, SackBlocks, Timestamps};
@@ -17,7 +18,7 @@ use std::time::Duration;
 /// The most stretches beyond gaps that are kept. Only a hostile sender makes more.
 const STRETCHES: usize = 1 << 14;
 /// How long TS.Recent is believed: 24 days (RFC 7323, section 5.5).
-const RECENT: Duration = Duration::from_secs(24 * 86_400);
+const STAMPS_BELIEVED: Duration = Duration::from_secs(24 * 86_400);
 
 /// What arrived with one segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,10 +65,16 @@ pub(crate) struct Receiver {
     /// Segments not yet acknowledged.
     pending: u32,
     delay: Duration,
+    /// Segments in order that one acknowledgement answers.
+    ack_every: u32,
     quick: QuickAcks,
     ns2: ns2::Quirks,
     /// TS.Recent, and when it was taken.
     stamp: Option<(u32, Instant)>,
+    /// How long it is believed.
+    stamps_believed: Duration,
+    /// Which holes the peer was told of by SNACK, where that was agreed on.
+    announcer: Option<Box<Announcer>>,
     /// The last offset acknowledged.
     acked: u64,
     /// What arrived twice and was not told yet.
@@ -100,9 +107,12 @@ impl Receiver {
             delack: Instant::MAX,
             pending: 0,
             delay: config.delayed_ack,
+            ack_every: config.ack_every.max(1),
             quick: QuickAcks::new(config.quick_acks),
             ns2: config.ns2,
             stamp: None,
+            stamps_believed: STAMPS_BELIEVED,
+            announcer: None,
             acked: 0,
             duplicate: None,
             tells_duplicates: config.dsack && config.sack_blocks > 0,
@@ -115,6 +125,28 @@ impl Receiver {
         self.next = 1;
         self.edge = 1;
         self.acked = 1;
+    }
+
+    /// The peer speaks SCPS-TP, and hears of holes by SNACK.
+    pub(crate) fn announce_holes(&mut self, scps: &Scps) {
+        self.stamps_believed = scps::STAMPS_BELIEVED;
+        self.announcer = Some(Box::new(Announcer::new(scps.snack_delay)));
+    }
+
+    /// The hole that the next acknowledgement announces by SNACK.
+    pub(crate) fn announce(&mut self, patience: Duration, now: Instant) -> Option<(u64, u64)> {
+        let announcer = self.announcer.as_mut()?;
+        announcer.next(self.next, &self.beyond, patience, now)
+    }
+
+    /// An acknowledgement went out: the next one is due when a hole is to be announced, whether anything comes or not.
+    pub(crate) fn await_holes(&mut self) {
+        if let Some(announcer) = &self.announcer
+            && !self.beyond.is_empty()
+            && let Some(due) = announcer.deadline()
+        {
+            self.delack = self.delack.min(due);
+        }
     }
 
     /// Window scaling was not agreed on.
@@ -186,7 +218,7 @@ impl Receiver {
     /// PAWS (RFC 7323, section 5): whether the segment is from long ago.
     pub(crate) fn outdated(&self, stamp: Timestamps, now: Instant) -> bool {
         self.stamp.is_some_and(|(recent, at)| {
-            (stamp.value.wrapping_sub(recent) as i32) < 0 && now.since(at) < RECENT
+            (stamp.value.wrapping_sub(recent) as i32) < 0 && now.since(at) < self.stamps_believed
         })
     }
 
@@ -256,7 +288,7 @@ impl Receiver {
         self.pending += 1;
         let quick = self.quick.on_data(now);
         let at_once = self.delay.is_zero() || quick || self.ns2.acknowledges_at_once(from);
-        if self.pending >= 2 || len > self.mss || at_once {
+        if self.pending >= self.ack_every || len > self.mss || at_once {
             self.ack_now = true;
         } else if self.delack == Instant::MAX {
             self.delack = now + self.delay;

@@ -7,6 +7,7 @@ mod rack;
 mod reno;
 mod sack_detection;
 mod sack_recovery;
+mod snack;
 mod tahoe;
 mod tail_loss_probe;
 mod undo;
@@ -32,6 +33,11 @@ pub trait Recovery: Debug + Send {
 
     /// The retransmission timer expired.
     fn on_rto(&mut self, tx: &mut RecoveryContext<'_>, now: Instant);
+
+    /// The link was out, and the peer is heard again: what is under way may be lost. The window stays.
+    fn on_resume(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
+        self.on_rto(tx, now);
+    }
 
     /// What to send next; asked until [`NextSend::Nothing`].
     fn pick(&mut self, tx: &mut RecoveryContext<'_>) -> NextSend;
@@ -65,6 +71,9 @@ pub struct Algorithm {
     /// Makes one.
     pub new: fn() -> Box<dyn Recovery>,
 }
+
+/// The recovery that needs a peer that speaks SCPS-TP.
+pub(crate) const SNACK: &str = "snack";
 
 /// All of them.
 pub const REGISTRY: &[Algorithm] = &[
@@ -113,6 +122,12 @@ pub const REGISTRY: &[Algorithm] = &[
                 tail_loss_probe::RackTlp::default(),
             ))
         },
+    },
+    Algorithm {
+        name: SNACK,
+        summary: "what the receiver says that it misses (SNACK of SCPS-TP), and SACK beside it",
+        sack: true,
+        new: || Box::new(sack_recovery::SackRecovery::new(snack::Snack::default())),
     },
     Algorithm {
         name: "ns2-tahoe",

@@ -5,11 +5,13 @@
 //! Segments that were sent at one instant share an entry, a run, while nothing sets one apart: a
 //! long window takes little memory. The first SACK block or retransmission gives each its own.
 
+mod holes;
 mod loss_log;
 mod newly_acked;
 mod send_time_order;
 mod sent_run;
 
+pub(crate) use holes::Embargo;
 pub(crate) use newly_acked::NewlyAcked;
 pub(crate) use send_time_order::Order;
 pub(crate) use sent_run::SentRun;

@@ -14,7 +14,7 @@ pub use recovery_context::RecoveryContext;
 use crate::min_rtt::MinRtt;
 use crate::rto::Rto;
 use crate::scoreboard::{NewlyAcked, Scoreboard, SentRun};
-use crate::{Config, Counters};
+use crate::{Config, Counters, LossCause};
 use bentpipe_base::{Bytes, Instant, Rate, Seq};
 use bentpipe_cc::{self as cc, Congestion, FirstUnacked, Phase, Signal, Window};
 use bentpipe_stream::SendBuffer;
@@ -43,6 +43,8 @@ pub struct AckSample {
     pub(crate) highest: Option<u64>,
     /// The bytes that it reported to have arrived twice (D-SACK, RFC 2883).
     pub(crate) duplicate: Option<(u64, u64)>,
+    /// The bytes that it reported to be missing (SNACK).
+    pub(crate) snack: Option<(u64, u64)>,
     /// The peer's timestamp, where timestamps were agreed on.
     pub(crate) stamp: Option<u32>,
 }
@@ -70,6 +72,8 @@ pub(crate) struct Sender {
     pub(crate) next: u64,
     /// The end of all that was ever sent.
     pub(crate) max: u64,
+    /// The peer tells by SACK what it holds.
+    pub(crate) has_sack: bool,
     /// The right edge of the peer's window.
     pub(crate) limit: u64,
     /// The largest window that the peer offered, in bytes.
@@ -133,6 +137,7 @@ impl Sender {
             una: 0,
             next: 0,
             max: 0,
+            has_sack: false,
             limit: 0,
             largest: 0,
             mss,
@@ -167,7 +172,11 @@ impl Sender {
             sent: 0,
             pace: Instant::ZERO,
             late: Duration::ZERO,
-            unpaced: if config.pacing.is_some() { 0 } else { UNPACED },
+            unpaced: if config.pacing.is_some() || config.scps.is_some() {
+                0
+            } else {
+                UNPACED
+            },
             last_sent: Instant::ZERO,
             counters: Counters::default(),
             config,
@@ -294,6 +303,7 @@ impl Sender {
             lost: 0,
             highest: blocks.iter().map(|block| block.1).max(),
             duplicate: None,
+            snack: None,
             stamp: None,
         }
     }
@@ -412,6 +422,9 @@ impl Sender {
     /// Takes a new slow-start threshold and the window that goes with it: a loss was found at `now`.
     pub(crate) fn reduce(&mut self, in_flight: u32, now: Instant) {
         self.look(in_flight);
+        if self.config.loss_cause == LossCause::Corruption {
+            return;
+        }
         let hole = self.first_unacked(now);
         self.window.ssthresh = self.congestion.ssthresh_for(&self.window, &hole);
         if !self.congestion.governs_recovery() {
@@ -434,15 +447,20 @@ impl Sender {
     /// The threshold is reduced unless the same data ran into a timeout before (RFC 5681, section 3.1); `anew` reduces
     /// it in any case.
     pub(crate) fn enter_loss(&mut self, in_flight: u32, anew: bool, now: Instant) {
-        if anew || self.retries <= 1 {
+        let congested = self.config.loss_cause == LossCause::Congestion;
+        if congested && (anew || self.retries <= 1) {
             self.look(in_flight);
             self.window.ssthresh = self.congestion.ssthresh(&self.window);
         }
         self.tell_losses(now);
-        self.window.cwnd = 1;
+        if congested {
+            self.window.cwnd = 1;
+        }
         self.enter(Phase::Loss);
-        self.congestion
-            .on_signal(&mut self.window, Signal::Timeout, now);
+        if congested {
+            self.congestion
+                .on_signal(&mut self.window, Signal::Timeout, now);
+        }
         self.rto.back_off();
         self.restart(now);
     }

@@ -22,6 +22,7 @@ pub(crate) enum Command {
 Examples:
   nc -l -p 5000 >copy &  sudo bentpipe tcp send FILE 100.64.0.1:5000
   sudo bentpipe tcp send FILE 192.0.2.7:5000 --control hybla --trace window.csv --pcap send.pcapng
+  sudo bentpipe tcp send FILE 192.0.2.7:5000 --scps --rate 8Mbit/s
 
 100.64.0.1 is this machine's kernel, as the interface's other end. To reach other machines let the kernel forward
 (`sysctl net.ipv4.ip_forward=1`) and translate (`nft … masquerade`) what comes by the interface.
@@ -104,13 +105,16 @@ pub(crate) struct Common {
     /// Exchange single segments with the kernel, not packets of up to 64 kB that stand for several
     #[arg(long)]
     no_offloads: bool,
-    /// Congestion control, of `bentpipe list`
-    #[arg(long, value_name = "NAME", default_value = "cubic")]
-    control: String,
-    /// Loss recovery, of `bentpipe list`
-    #[arg(long, value_name = "NAME", default_value = "rack-tlp")]
-    recovery: String,
-    /// What the path carries, for controls that heed it
+    /// Speak SCPS-TP with a peer that does: SNACK, and all losses are corruption; TCP with any other
+    #[arg(long, requires = "rate")]
+    scps: bool,
+    /// Congestion control, of `bentpipe list` [default: cubic; with --scps rate]
+    #[arg(long, value_name = "NAME")]
+    control: Option<String>,
+    /// Loss recovery, of `bentpipe list` [default: rack-tlp; with --scps snack]
+    #[arg(long, value_name = "NAME")]
+    recovery: Option<String>,
+    /// What the path carries, or our share of it, for controls that heed it
     #[arg(long, value_name = "RATE")]
     rate: Option<Rate>,
     /// Send and receive buffer of a connection
@@ -178,13 +182,16 @@ fn serve(args: &Serve) -> Result<(), Failure> {
 fn variant(
     common: &Common,
 ) -> anyhow::Result<(&'static cc::Algorithm, &'static recovery::Algorithm)> {
-    let control = cc::find(&common.control).ok_or_else(|| {
-        let name = &common.control;
+    let (control, recovery) = match common.scps {
+        true => ("rate", "snack"),
+        false => ("cubic", "rack-tlp"),
+    };
+    let name = common.control.as_deref().unwrap_or(control);
+    let control = cc::find(name).ok_or_else(|| {
         anyhow!("there is no congestion control `{name}`: `bentpipe list` names them")
     })?;
-    let recovery = recovery::find(&common.recovery).ok_or_else(|| {
-        let name = &common.recovery;
-        anyhow!("there is no loss recovery `{name}`: `bentpipe list` names them")
-    })?;
+    let name = common.recovery.as_deref().unwrap_or(recovery);
+    let recovery = recovery::find(name)
+        .ok_or_else(|| anyhow!("there is no loss recovery `{name}`: `bentpipe list` names them"))?;
     Ok((control, recovery))
 }

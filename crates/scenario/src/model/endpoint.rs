@@ -55,7 +55,7 @@ pub struct Endpoint {
 impl Endpoint {
     /// Whether its connections begin with a handshake.
     pub fn handshakes(&self) -> bool {
-        self.handshake.unwrap_or(self.preset == Preset::Rfc)
+        self.handshake.unwrap_or(self.preset != Preset::Ns2)
     }
 
     /// Whether the first segment of its connections counts as their SYN.
@@ -73,17 +73,20 @@ pub enum Preset {
     Rfc,
     /// What ns-2 2.35 does, for comparison with papers that used it.
     Ns2,
+    /// SCPS-TP for a link whose losses are corruption; TCP with who does not speak it.
+    Scps,
 }
 
 impl Preset {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Rfc, Self::Ns2];
+    pub const ALL: [Self; 3] = [Self::Rfc, Self::Ns2, Self::Scps];
 
     /// As scenarios write it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Rfc => "rfc",
             Self::Ns2 => "ns2",
+            Self::Scps => "scps",
         }
     }
 }

@@ -151,7 +151,7 @@ pub(crate) const CASES: &[(&str, &str, &[&str])] = &[
     (
         "[hosts.server]",
         "[hosts.server]\npreset = \"ns-2\"",
-        &["7:10: unknown preset `ns-2`: expected `rfc` or `ns2`; did you mean `ns2`?"],
+        &["7:10: unknown preset `ns-2`: expected `rfc`, `ns2` or `scps`; did you mean `ns2`?"],
     ),
     (
         "[hosts.server]",

@@ -8,6 +8,7 @@
 
 use super::undo::Undo;
 use super::{AckSample, NextSend, Recovery, RecoveryContext};
+use crate::LossCause;
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
 use std::fmt::Debug;
@@ -47,6 +48,11 @@ pub(super) trait Detect: Debug + Send {
     /// A recovery, or the one after a timeout, is over.
     fn recovered(&mut self) {}
 
+    /// Segments that the peer holds besides those that SACK blocks name.
+    fn held(&self) -> u32 {
+        0
+    }
+
     /// What is to be sent whatever the window says.
     fn probe(&mut self, _tx: &mut RecoveryContext<'_>) -> Option<NextSend> {
         None
@@ -57,6 +63,13 @@ pub(super) trait Detect: Debug + Send {
 
     /// Judges segments after an acknowledgement; returns how many are newly found lost.
     fn detect(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) -> u32;
+
+    /// Judges segments when the retransmission timer expires; returns whether those not found lost are still taken to be
+    /// on their way.
+    fn timed_out(&mut self, tx: &mut RecoveryContext<'_>, _now: Instant) -> bool {
+        tx.board_mut().lose_all();
+        false
+    }
 
     /// Judges segments when the timer of [`RecoveryContext::set_timer`] expires; returns how many.
     fn late(&mut self, _tx: &mut RecoveryContext<'_>, _now: Instant) -> u32 {
@@ -143,7 +156,7 @@ impl<D: Detect> SackRecovery<D> {
             self.arrived_twice(tx, duplicate);
         }
         // A window without holes has nothing to detect.
-        if !tx.board().sacked.is_empty() || tx.phase() != Phase::Open {
+        if !tx.board().sacked.is_empty() || tx.phase() != Phase::Open || sample.snack.is_some() {
             sample.lost = self.detect.detect(tx, &sample);
         }
         let counts = D::COUNTS_DUPACKS && self.dupacks >= tx.dupthresh();
@@ -269,7 +282,7 @@ impl<D: Detect> SackRecovery<D> {
         self.dupacks = 0;
         self.first = false;
         tx.grow(sample);
-        if !tx.governs_recovery() {
+        if !tx.governs_recovery() && tx.loss_cause() == LossCause::Congestion {
             tx.set_cwnd(tx.ssthresh().max(1));
         }
         tx.enter(Phase::Open);
@@ -308,12 +321,18 @@ impl<D: Detect> Recovery for SackRecovery<D> {
         self.frto = looks.then_some(Frto::Resent);
         self.detect.began();
         self.dupacks = 0;
-        self.first = false;
         self.recover = tx.max();
         let pipe = tx.board().pipe();
-        tx.board_mut().lose_all();
+        self.first = self.detect.timed_out(tx, now);
         tx.set_timer(Instant::MAX);
         tx.enter_loss(pipe, false, now);
+    }
+
+    fn on_resume(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
+        (self.recover, self.frto) = (tx.max(), None);
+        tx.board_mut().lose_all();
+        tx.enter(Phase::Loss);
+        tx.restart(now);
     }
 
     fn on_timer(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
@@ -329,6 +348,7 @@ impl<D: Detect> Recovery for SackRecovery<D> {
                     lost,
                     highest: None,
                     duplicate: None,
+                    snack: None,
                     stamp: None,
                 },
             );
@@ -350,7 +370,8 @@ impl<D: Detect> Recovery for SackRecovery<D> {
         }
         let quiet = !tx.limited_transmit() && tx.phase() == Phase::Disorder;
         let kept = if quiet { tx.board().sacked_out() } else { 0 };
-        if tx.board().pipe() + kept >= tx.cwnd() {
+        let pipe = tx.board().pipe().saturating_sub(self.detect.held());
+        if pipe + kept >= tx.cwnd() {
             return NextSend::Nothing;
         }
         match lost {

@@ -34,6 +34,10 @@ impl Resent {
         }
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = Order> + '_ {
+        self.0.iter().copied()
+    }
+
     #[inline]
     pub(super) fn remove(&mut self, sent: &SentRun) {
         if Self::has(sent) {

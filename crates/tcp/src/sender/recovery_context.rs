@@ -3,6 +3,7 @@
 //! business.
 
 use super::{AckSample, Sender};
+use crate::LossCause;
 use crate::ns2;
 use crate::scoreboard::Scoreboard;
 use bentpipe_base::Instant;
@@ -124,6 +125,16 @@ impl RecoveryContext<'_> {
     #[inline]
     pub(crate) fn limited_transmit(&self) -> bool {
         self.0.config.limited_transmit
+    }
+
+    /// What losses mean.
+    pub(crate) fn loss_cause(&self) -> LossCause {
+        self.0.config.loss_cause
+    }
+
+    /// Whether SACK was agreed on.
+    pub(crate) fn has_sack(&self) -> bool {
+        self.0.has_sack
     }
 
     /// Whether D-SACK takes reductions back.

@@ -59,6 +59,16 @@ struct Sums {
     retransmitted: u64,
     timeouts: u64,
     connections: u64,
+    scps: Scps,
+}
+
+/// What of them was SCPS-TP.
+#[derive(Default)]
+struct Scps {
+    connections: u64,
+    snacks: u64,
+    snacks_sent: u64,
+    outages: u64,
 }
 
 /// What `serve` does for each client: the file to send, or the file to write.
@@ -99,25 +109,31 @@ impl<'a> Plane<'a> {
             let capture = Capture::create(path, &common.tun, now);
             driver.capture(capture.with_context(|| cannot_write(path)).or_usage()?);
         }
+        let preset = match common.scps {
+            true => tcp::Config::scps(),
+            false => tcp::Config {
+                dsack: true,
+                frto: true,
+                // Timeouts are as in Linux, because the peers are real hosts and not those of a paper.
+                min_rto: Duration::from_millis(200),
+                rto_variance: Duration::from_millis(200),
+                ..tcp::Config::rfc()
+            },
+        };
         let tcp = Arc::new(tcp::Config {
             congestion: control,
             settings: Settings {
                 link: LinkParams {
                     rate: common.rate,
-                    ..LinkParams::default()
+                    ..preset.settings.link.clone()
                 },
-                ..Settings::default()
+                ..preset.settings.clone()
             },
             recovery,
-            dsack: true,
-            frto: true,
-            // Timeouts are as in Linux, because the peers are real hosts and not those of a paper.
-            min_rto: Duration::from_millis(200),
-            rto_variance: Duration::from_millis(200),
             mss: u16::MAX,
             receive_buffer: common.buffer,
             send_buffer: common.buffer,
-            ..tcp::Config::rfc()
+            ..preset
         });
         Ok(Self {
             trace: common
@@ -316,10 +332,18 @@ impl<'a> Plane<'a> {
         self.driver.finish().map_err(failed)?;
         let moved = sums.acknowledged + sums.received;
         let mbps = moved as f64 * 8.0 / elapsed.max(1e-9) / 1e6;
-        let said = format!(
+        let mut said = format!(
             "{moved} bytes in {elapsed:.3} s: {mbps:.3} Mbit/s; {} segments sent again, {} timeouts",
             sums.retransmitted, sums.timeouts
         );
+        let scps = &sums.scps;
+        if self.common.scps {
+            let spoken = format!(
+                "; SCPS-TP on {} of {} connections, {} SNACKs heard, {} sent, {} outages",
+                scps.connections, sums.connections, scps.snacks, scps.snacks_sent, scps.outages
+            );
+            said.push_str(&spoken);
+        }
         let Some(path) = &self.common.json else {
             terminal::say(&said);
             return Ok(());
@@ -333,6 +357,12 @@ impl<'a> Plane<'a> {
             "goodput_mbps": mbps,
             "segments_again": sums.retransmitted,
             "timeouts": sums.timeouts,
+            "scps": {
+                "connections": scps.connections,
+                "snacks": scps.snacks,
+                "snacks_sent": scps.snacks_sent,
+                "outages": scps.outages,
+            },
             "packets": {
                 "received": packets.received,
                 "unreadable": packets.unreadable,
@@ -356,6 +386,10 @@ impl Sums {
         self.retransmitted += counters.retransmitted;
         self.timeouts += counters.timeouts;
         self.connections += 1;
+        self.scps.connections += u64::from(stream.scps);
+        self.scps.snacks += counters.snacks;
+        self.scps.snacks_sent += counters.snacks_sent;
+        self.scps.outages += counters.outages;
     }
 }
 

@@ -97,6 +97,8 @@ pub(super) struct Stream {
     /// Its counters and gauges when it was last looked at.
     pub(super) counters: Counters,
     pub(super) gauges: Gauges,
+    /// Both ends speak SCPS-TP.
+    pub(super) scps: bool,
 }
 
 impl Stream {
@@ -120,6 +122,7 @@ impl Stream {
             connected: None,
             counters: Counters::default(),
             gauges: Gauges::default(),
+            scps: false,
         }
     }
 
@@ -176,6 +179,7 @@ impl Stream {
         }
         self.counters = *connection.counters();
         self.gauges = connection.gauges();
+        self.scps = connection.speaks_scps();
         let state = connection.state();
         let stands = !matches!(state, State::SynSent | State::SynReceived);
         if stands && self.connected.is_none() {

@@ -1,0 +1,99 @@
+//! SCPS-TP between two hosts over the twelve paths of the Finch paper, and over outages.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "docs/scps.md has the figures")]
+
+mod common;
+
+use bentpipe_sim::Status;
+use common::run;
+
+const BYTES: f64 = 20e6;
+const RATE: f64 = 8e6;
+/// A segment's payload, and its length on the link.
+const PAYLOAD: f64 = 1448.0;
+const PACKET: f64 = 1500.0;
+
+fn scenario(rtt_ms: u64, ber: &str, preset: &str, rest: &str) -> String {
+    let delay = format!("{}us", rtt_ms * 500);
+    format!(
+        r#"
+        name = "scps"
+        time_limit = "600s"
+        [hosts.a]
+        preset = "{preset}"
+        [hosts.b]
+        preset = "{preset}"
+        [links.space]
+        ends = ["a", "b"]
+        rate = "8Mbit/s"
+        delay = "{delay}"
+        queue = {{ packets = 1000 }}
+        bit_error_rate = "{ber}"
+        {rest}
+        [[flows]]
+        from = "a"
+        to = "b"
+        bytes = "20MB"
+        congestion_control = "rate"
+        "#
+    )
+}
+
+/// Whole transfers take at most 1.03 of the time at the link's limit, and five round trips: the goodput of the paper's
+/// gateways, and more.
+#[test]
+fn a_transfer_takes_the_time_of_the_link() {
+    for rtt in [0, 100, 300, 600] {
+        for ber in ["0", "1e-7", "1e-5"] {
+            let outcome = run(&scenario(rtt, ber, "scps", ""));
+            let flow = &outcome.flows[0];
+            assert_eq!(flow.status, Status::Finished);
+            let loss = 1.0 - (1.0 - ber.parse::<f64>().unwrap()).powf(8.0 * PACKET);
+            let limit = RATE * PAYLOAD / PACKET * (1.0 - loss);
+            let took = flow.completion.unwrap().as_secs_f64();
+            let least = 8.0 * BYTES / limit;
+            let round_trip = rtt as f64 / 1e3;
+            println!(
+                "rtt {rtt} ms, ber {ber}: {took:.2} s, at the limit {least:.2} s, {:.3} of it; goodput {:.3} Mbit/s",
+                least / took,
+                8.0 * BYTES / took / 1e6
+            );
+            assert!(
+                took <= 1.03 * least + 5.0 * round_trip,
+                "{rtt} {ber}: {took} for {least}"
+            );
+        }
+    }
+}
+
+/// One round trip more than the ideal: the handshake, the bytes at the rate, and the way there.
+#[test]
+fn a_short_transfer_takes_a_round_trip_more_than_its_bytes() {
+    let text = scenario(600, "0", "scps", "").replace("20MB", "100kB");
+    let took = run(&text).flows[0].completion.unwrap().as_secs_f64();
+    let ideal = 0.6 + 0.3 + 8.0 * 100e3 / (RATE * PAYLOAD / PACKET);
+    println!("100 kB: {took:.3} s, ideal {ideal:.3} s");
+    assert!(took <= ideal + 0.6, "{took}");
+}
+
+/// Nothing is sent again more than twice while the link is out, and the transfer goes on within two round trips.
+#[test]
+fn a_transfer_outlives_its_link() {
+    let whole = run(&scenario(600, "0", "scps", "")).flows[0]
+        .completion
+        .unwrap();
+    for out in [5, 30, 120] {
+        let outage = format!("outage = [{{ start = \"5s\", length = \"{out}s\" }}]");
+        let outcome = run(&scenario(600, "0", "scps", &outage));
+        let flow = &outcome.flows[0];
+        assert_eq!(flow.status, Status::Finished, "{out}");
+        let took = flow.completion.unwrap().as_secs_f64();
+        let least = whole.as_secs_f64() + f64::from(out);
+        println!(
+            "{out} s out: {took:.2} s, {:.2} s more than the link was out",
+            took - least
+        );
+        // What was on its way when the link went, a round trip of it, goes again.
+        assert!(took <= least + 3.0 * 0.6, "{out}: {took} for {least}");
+    }
+}

@@ -1,0 +1,133 @@
+//! Loss by what the peer says that it misses: SNACK of SCPS-TP (CCSDS 714.0-B-2), with SACK beside it where both ends
+//! offer that.
+//!
+//! ```text
+//! lost: what a SNACK names, at once; what SACK says by the rule of RFC 6675;
+//!       a retransmission of which nothing was heard for an embargo of 5/4 SRTT; behind the first missing segment,
+//!       where no SACK tells what arrived, two of them; from the sixth transmission on twice as long each time; half of all that while
+//!       there is nothing new to send, so that what is lost of a transfer's end goes twice a round trip
+//! ```
+//!
+//! A segment is sent again by itself when its embargo ends, because the peer may never name a hole twice, but only if
+//! anything was heard of the peer since it was sent: in an outage it would be for nothing. A SNACK that names it earlier
+//! changes nothing.
+//!
+//! Where losses mean corruption, a retransmission timeout loses the first segment only, not the whole window as in the reference implementation. Where
+//! its acknowledgement names no hole and covers no more, the peer has nothing beyond, and all that was sent before is
+//! lost.
+
+use super::sack_detection::Sack;
+use super::sack_recovery::Detect;
+use super::{AckSample, RecoveryContext};
+use crate::LossCause;
+use crate::scoreboard::Embargo;
+use bentpipe_base::Instant;
+use bentpipe_cc::Phase;
+use std::time::Duration;
+
+/// The shortest embargo: what clocks and schedulers resolve.
+const LEAST: Duration = Duration::from_millis(2);
+/// The embargo before a round trip is known.
+const BLIND: Duration = Duration::from_secs(1);
+
+/// SNACK.
+#[derive(Debug, Default)]
+pub(super) struct Snack {
+    /// When the retransmission timer last expired.
+    timed_out: Instant,
+    /// When the peer last told anything.
+    heard: Instant,
+    /// Segments that arrived beyond the first missing one, where no SACK tells which: one for each duplicate
+    /// acknowledgement (Linux `tcp_add_reno_sack`).
+    held: u32,
+}
+
+impl Snack {
+    fn embargo(tx: &RecoveryContext<'_>) -> Embargo {
+        let whole = tx.srtt().map_or(BLIND, |srtt| srtt + srtt / 4);
+        let nothing_new = tx.next() == tx.end();
+        Embargo(if nothing_new { whole / 2 } else { whole }.max(LEAST))
+    }
+
+    /// That of segments behind the first missing one, of which only SACK tells whether they arrived.
+    fn embargo_behind(tx: &RecoveryContext<'_>) -> Embargo {
+        let Embargo(first) = Self::embargo(tx);
+        Embargo(if tx.has_sack() { first } else { first * 2 })
+    }
+
+    /// Retransmissions whose embargo has passed go again; the next ones will be looked at when theirs does.
+    fn lose_late(&self, tx: &mut RecoveryContext<'_>, now: Instant) -> u32 {
+        let (una, first, behind) = (tx.una(), Self::embargo(tx), Self::embargo_behind(tx));
+        let board = tx.board_mut();
+        // What the peer told later than a segment was sent again shows that the link is not out.
+        let is_late = board.get(una);
+        let is_late = is_late.is_some_and(|sent| sent.again && sent.at < self.heard);
+        let mut lost = match is_late {
+            true => board.lose(una, una + 1, Some(first), now),
+            false => 0,
+        };
+        lost += board.lose_late(behind, self.heard, now);
+        let next = board.first_resent().filter(|at| *at < self.heard);
+        let due = next.map(|at| at + first.0);
+        // What waits longer, by the count of its transmissions, is looked at again soon.
+        let due = due.map(|due| if due > now { due } else { now + first.0 / 8 });
+        tx.set_timer(due.unwrap_or(Instant::MAX));
+        lost
+    }
+}
+
+impl Detect for Snack {
+    const NAME: &'static str = "snack";
+    const CLOCKED_BY_SACK: bool = true;
+    const COUNTS_DUPACKS: bool = false;
+
+    fn observe(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
+        if let Some(rtt) = sample.rtt {
+            tx.observe_min_rtt(rtt, sample.now);
+        }
+        self.heard = sample.now;
+        if !tx.has_sack() {
+            self.held = match sample.newly_acked.acked {
+                0 => self.held.saturating_add(1),
+                acked => self.held.saturating_sub(acked - 1),
+            };
+        }
+    }
+
+    fn detect(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) -> u32 {
+        let now = sample.now;
+        let mut lost = Sack.detect(tx, sample);
+        if let Some((from, to)) = sample.snack {
+            let embargo = Self::embargo(tx);
+            lost += tx.board_mut().lose(from, to, Some(embargo), now);
+        } else if tx.phase() == Phase::Loss
+            && tx.board().sacked.is_empty()
+            && sample
+                .newly_acked
+                .latest
+                .is_some_and(|sent| sent.transmits > 1)
+        {
+            lost += tx.board_mut().lose_sent_before(self.timed_out);
+        }
+        lost + self.lose_late(tx, now)
+    }
+
+    fn late(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) -> u32 {
+        self.lose_late(tx, now)
+    }
+
+    fn held(&self) -> u32 {
+        self.held
+    }
+
+    fn timed_out(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) -> bool {
+        (self.timed_out, self.held) = (now, 0);
+        if tx.loss_cause() == LossCause::Congestion {
+            tx.board_mut().lose_all();
+            return false;
+        }
+        let una = tx.una();
+        tx.board_mut().lose(una, una + 1, None, now);
+        true
+    }
+}
