@@ -23,7 +23,6 @@ mod output;
 mod receiver;
 pub mod recovery;
 mod rto;
-mod scoreboard;
 mod scps;
 mod sender;
 mod state;

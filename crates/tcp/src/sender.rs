@@ -7,23 +7,23 @@
 
 mod delivery_sampler;
 mod nagle;
+mod pacer;
 mod recovery_context;
+mod round_trip_samples;
 
 pub use recovery_context::RecoveryContext;
 
 use crate::min_rtt::MinRtt;
 use crate::rto::Rto;
-use crate::scoreboard::{NewlyAcked, Scoreboard, SentRun};
 use crate::{Config, Counters, LossCause};
-use bentpipe_base::{Bytes, Instant, Rate, Seq};
+use bentpipe_base::{Bytes, Instant, Seq};
 use bentpipe_cc::{self as cc, Congestion, FirstUnacked, Phase, Signal, Window};
+use bentpipe_scoreboard::{NewlyAcked, Scoreboard, SentRun};
 use bentpipe_stream::SendBuffer;
 use delivery_sampler::DeliverySampler;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The most lateness that a pacer makes up for at once: it bounds the burst.
-const LATE_MAX: Duration = Duration::from_millis(10);
 /// Segments that leave unpaced at the start of a connection, as Linux has it: their spacing tells
 /// the link's rate.
 const UNPACED: u32 = 10;
@@ -308,66 +308,6 @@ impl Sender {
         }
     }
 
-    /// If a segment was sent again later than this, an acknowledgement that arrives now may mean an earlier
-    /// transmission: either the peer echoes an older timestamp, or the answer would have been faster than any round
-    /// trip (RFC 8985, section 6.2, step 2).
-    fn certain_until(&self, echo: Option<Duration>, now: Instant) -> Option<Instant> {
-        let least = self.min_rtt.get()?;
-        let since = |time: Duration| now.as_nanos().saturating_sub(time.as_nanos() as u64);
-        // Timestamps count whole milliseconds.
-        let echoed = echo.map_or(u64::MAX, |echo| {
-            since(echo) / 1_000_000 * 1_000_000 + 999_999
-        });
-        Some(Instant::from_nanos(since(least).min(echoed)))
-    }
-
-    /// Takes a sample of the round-trip time for the retransmission timeout, never from a segment sent twice (Karn's
-    /// rule).
-    fn clock(&mut self, ack: u64, newly_acked: &NewlyAcked, echo: Option<Duration>, now: Instant) {
-        if let Some((end, sent)) = self.timed
-            && ack >= end
-        {
-            self.timed = None;
-            if end == 1 {
-                self.handshake = Some(now.since(sent));
-            }
-            if self.config.ns2.is_timed(end) {
-                self.rto.sample(sent, now);
-            }
-        } else if !self.config.ns2.one_timed_segment
-            && let Some((last, _)) = newly_acked.last
-        {
-            if !newly_acked.again {
-                self.rto.sample(last, now);
-            } else if let Some(echo) = echo {
-                let sent = now.as_nanos().saturating_sub(echo.as_nanos() as u64);
-                self.rto.sample(Instant::from_nanos(sent), now);
-            }
-        }
-    }
-
-    /// A segment sent once that the peer holds by SACK is a sample as good as one acknowledged, where
-    /// the acknowledgement gave none. While such segments are older than what the first missing one
-    /// was last sent in, its retransmission timer starts anew (Linux `tcp_clean_rtx_queue`).
-    pub(crate) fn clock_by_sack(&mut self, sample: &mut AckSample) {
-        let Some(sent) = sample.newly_acked.latest else {
-            return;
-        };
-        if !sample.newly_acked.news || sample.rtt.is_some() || sent.transmits > 1 {
-            return;
-        }
-        let now = sample.now;
-        sample.rtt = Some(now.since(sent.at));
-        self.rto.observe(sent.at, now);
-        if self
-            .board
-            .get(self.una)
-            .is_some_and(|head| sent.at < head.at)
-        {
-            self.settle(now);
-        }
-    }
-
     /// Tells congestion control of an acknowledgement.
     pub(crate) fn grow(&mut self, sample: &AckSample) {
         self.tell_losses(sample.now);
@@ -543,38 +483,6 @@ impl Sender {
             self.settle(now);
         }
         self.hold_back(payload, now);
-    }
-
-    /// The payload rate that sending is paced at.
-    pub(crate) fn pacing(&self) -> Option<Rate> {
-        match (self.window.pacing, self.config.pacing) {
-            (Some(control), Some(ceiling)) => Some(control.min(ceiling)),
-            (control, ceiling) => control.or(ceiling),
-        }
-    }
-
-    /// The pacer's next instant after `payload` bytes.
-    fn hold_back(&mut self, payload: u64, now: Instant) {
-        let Some(rate) = self.pacing() else {
-            return;
-        };
-        if self.unpaced > 0 {
-            self.unpaced -= 1;
-            return;
-        }
-        let lost = now.since(self.pace).saturating_sub(self.late);
-        self.pace = self.pace + lost + rate.serialisation(Bytes(payload));
-        if self.pace > now {
-            self.late = Duration::ZERO;
-        }
-    }
-
-    /// The pacer's instant `at` has come, if it is not after `now`: what its driver is late is made up for, in part, so
-    /// that a busy machine does not lower the rate (Linux takes up to half of a segment's time off the next).
-    pub(crate) fn pacer_due(&mut self, at: Instant, now: Instant) {
-        if at <= now {
-            self.late = now.since(at).min(LATE_MAX);
-        }
     }
 
     /// Data is about to be sent after a silence: tells congestion control, and after one longer

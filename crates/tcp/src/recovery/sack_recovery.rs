@@ -343,7 +343,7 @@ impl<D: Detect> Recovery for SackRecovery<D> {
                 tx,
                 &AckSample {
                     now,
-                    newly_acked: crate::scoreboard::NewlyAcked::default(),
+                    newly_acked: bentpipe_scoreboard::NewlyAcked::default(),
                     rtt: None,
                     lost,
                     highest: None,

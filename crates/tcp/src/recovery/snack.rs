@@ -20,9 +20,9 @@ use super::sack_detection::Sack;
 use super::sack_recovery::Detect;
 use super::{AckSample, RecoveryContext};
 use crate::LossCause;
-use crate::scoreboard::Embargo;
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
+use bentpipe_scoreboard::Embargo;
 use std::time::Duration;
 
 /// The shortest embargo: what clocks and schedulers resolve.

@@ -9,9 +9,9 @@
 //! decides, as in Linux.
 
 use super::Sender;
-use crate::scoreboard::{NewlyAcked, Order};
 use bentpipe_base::Instant;
 use bentpipe_cc::{Congestion, Delivery, LostSegment, RateSample};
+use bentpipe_scoreboard::{NewlyAcked, Order};
 use std::collections::VecDeque;
 use std::time::Duration;
 

@@ -5,9 +5,9 @@
 use super::{AckSample, Sender};
 use crate::LossCause;
 use crate::ns2;
-use crate::scoreboard::Scoreboard;
 use bentpipe_base::Instant;
 use bentpipe_cc::{FirstUnacked, Phase, Signal};
+use bentpipe_scoreboard::Scoreboard;
 use std::time::Duration;
 
 /// The sender, as a [`Recovery`](crate::recovery::Recovery) sees it. Sequence space is counted in 64-bit offsets, the

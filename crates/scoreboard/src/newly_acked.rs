@@ -1,44 +1,44 @@
 //! What one acknowledgement, with its SACK blocks, newly told about the segments in flight.
 
-use super::SentRun;
+use crate::SentRun;
 use bentpipe_base::Instant;
 
 /// A summary of the segments that one acknowledgement newly acknowledged, cumulatively or by SACK.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct NewlyAcked {
+pub struct NewlyAcked {
     /// Segments acknowledged cumulatively.
-    pub(crate) acked: u32,
+    pub acked: u32,
     /// Segments newly known to have arrived, cumulatively acknowledged or held by SACK.
-    pub(crate) delivered: u32,
+    pub delivered: u32,
     /// When the last segment that was cumulatively acknowledged was last sent, and how often it was sent.
-    pub(crate) last: Option<(Instant, u16)>,
+    pub last: Option<(Instant, u16)>,
     /// The most recently sent of all newly delivered segments, leaving out those that [`Self::certain_until`] makes
     /// doubtful.
-    pub(crate) latest: Option<Transmission>,
+    pub latest: Option<Transmission>,
     /// Where the lowest newly delivered segment that was sent only once ends.
-    pub(crate) lowest_once: Option<u64>,
+    pub lowest_once: Option<u64>,
     /// Where the highest newly delivered segment ends; 0 where there is none.
-    pub(crate) highest: u64,
+    pub highest: u64,
     /// If a segment was sent again later than this, then the acknowledgement may mean an earlier transmission of it
     /// (RFC 8985, section 6.2, step 2).
-    pub(crate) certain_until: Option<Instant>,
+    pub certain_until: Option<Instant>,
     /// At least one cumulatively acknowledged segment was sent more than once.
-    pub(crate) again: bool,
+    pub again: bool,
     /// A SACK block named bytes that were not known to be held.
-    pub(crate) news: bool,
+    pub news: bool,
 }
 
 /// How a segment in flight was last sent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Transmission {
-    pub(crate) to: u64,
-    pub(crate) at: Instant,
+pub struct Transmission {
+    pub to: u64,
+    pub at: Instant,
     /// How often it was sent.
-    pub(crate) transmits: u16,
+    pub transmits: u16,
 }
 
 impl NewlyAcked {
-    pub(super) fn take(&mut self, sent: &SentRun) {
+    pub(crate) fn take(&mut self, sent: &SentRun) {
         self.delivered += sent.count;
         let to = sent.to();
         self.highest = self.highest.max(to);

@@ -1,7 +1,7 @@
 //! Holes that the peer announced by SNACK, and what was sent again and is due once more by time.
 
-use super::{Scoreboard, SentRun};
-use crate::scoreboard::send_time_order::Resent;
+use crate::send_time_order::Resent;
+use crate::{Scoreboard, SentRun};
 use bentpipe_base::Instant;
 use std::time::Duration;
 
@@ -10,7 +10,10 @@ const PATIENT: u16 = 6;
 
 /// How long a segment that was sent again is left alone.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Embargo(pub(crate) Duration);
+pub struct Embargo(
+    /// From its last transmission on.
+    pub Duration,
+);
 
 impl Embargo {
     /// Until when `sent` is.
@@ -23,13 +26,7 @@ impl Embargo {
 impl Scoreboard {
     /// Marks the segments as lost that reach into `[from, to)`, but for those that the peer holds, and those sent again
     /// whose `embargo` has not passed at `now` (`None`: all of these). Returns how many are to be sent.
-    pub(crate) fn lose(
-        &mut self,
-        from: u64,
-        to: u64,
-        embargo: Option<Embargo>,
-        now: Instant,
-    ) -> u32 {
+    pub fn lose(&mut self, from: u64, to: u64, embargo: Option<Embargo>, now: Instant) -> u32 {
         self.split();
         self.resent.get_or_insert_with(|| Resent::of(&self.ring));
         let first = self.index(from);
@@ -61,7 +58,7 @@ impl Scoreboard {
 
     /// Marks the segments as lost that were sent again before `heard` and whose `embargo` has passed at `now`; returns how
     /// many.
-    pub(crate) fn lose_late(&mut self, embargo: Embargo, heard: Instant, now: Instant) -> u32 {
+    pub fn lose_late(&mut self, embargo: Embargo, heard: Instant, now: Instant) -> u32 {
         let late = self.resent.iter().flat_map(Resent::iter);
         let late = late.take_while(|(at, _)| *at < heard && *at + embargo.0 <= now);
         let ends: Vec<u64> = late.map(|(_, end)| end).collect();
@@ -71,7 +68,7 @@ impl Scoreboard {
     }
 
     /// Marks the segments on their way as lost that were sent last before `then`; returns how many.
-    pub(crate) fn lose_sent_before(&mut self, then: Instant) -> u32 {
+    pub fn lose_sent_before(&mut self, then: Instant) -> u32 {
         self.split();
         let old = self.ring.iter();
         let old = old.filter(|sent| sent.at < then && sent.is_out());
@@ -81,7 +78,7 @@ impl Scoreboard {
     }
 
     /// When the segment on its way that was sent again first of all was sent.
-    pub(crate) fn first_resent(&self) -> Option<Instant> {
+    pub fn first_resent(&self) -> Option<Instant> {
         let (at, _) = self.resent.as_ref()?.iter().next()?;
         Some(at)
     }

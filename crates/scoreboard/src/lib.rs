@@ -4,6 +4,10 @@
 //!
 //! Segments that were sent at one instant share an entry, a run, while nothing sets one apart: a
 //! long window takes little memory. The first SACK block or retransmission gives each its own.
+//!
+//! Which of them are lost is said by the loss recoveries of crate `tcp`, which call what judges here. Begin with
+//! [`Scoreboard`].
+#![forbid(unsafe_code)]
 
 mod holes;
 mod loss_log;
@@ -11,10 +15,10 @@ mod newly_acked;
 mod send_time_order;
 mod sent_run;
 
-pub(crate) use holes::Embargo;
-pub(crate) use newly_acked::NewlyAcked;
-pub(crate) use send_time_order::Order;
-pub(crate) use sent_run::SentRun;
+pub use holes::Embargo;
+pub use newly_acked::NewlyAcked;
+pub use send_time_order::Order;
+pub use sent_run::SentRun;
 
 use bentpipe_base::{Instant, Ranges, append};
 use loss_log::LossLog;
@@ -27,12 +31,12 @@ const SPARE: usize = 64;
 
 /// The segments in flight, in order of the stream, without gaps.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Scoreboard {
+pub struct Scoreboard {
     ring: VecDeque<SentRun>,
     /// Those of all runs together.
     segments: u32,
     /// What the peer holds beyond what it acknowledges.
-    pub(crate) sacked: Ranges,
+    pub sacked: Ranges,
     sacked_out: u32,
     lost_out: u32,
     again_out: u32,
@@ -48,17 +52,17 @@ pub(crate) struct Scoreboard {
 
 impl Scoreboard {
     /// Segments in flight by the latest knowledge: RFC 6675's pipe, in segments.
-    pub(crate) fn pipe(&self) -> u32 {
+    pub fn pipe(&self) -> u32 {
         self.segments + self.again_out - self.sacked_out - self.lost_out
     }
 
     /// Segments that are held by SACK.
-    pub(crate) fn sacked_out(&self) -> u32 {
+    pub fn sacked_out(&self) -> u32 {
         self.sacked_out
     }
 
     /// Segments taken for lost, sent again or not.
-    pub(crate) fn lost_out(&self) -> u32 {
+    pub fn lost_out(&self) -> u32 {
         self.lost_out
     }
 
@@ -72,13 +76,13 @@ impl Scoreboard {
     }
 
     /// The segment that byte `at` was last sent in, or its run.
-    pub(crate) fn get(&self, at: u64) -> Option<&SentRun> {
+    pub fn get(&self, at: u64) -> Option<&SentRun> {
         self.ring.get(self.index(at))
     }
 
     /// Records a segment of new bytes, which follow the last ones.
     #[inline]
-    pub(crate) fn push(&mut self, sent: SentRun) {
+    pub fn push(&mut self, sent: SentRun) {
         self.segments += sent.count;
         let alike = self.sacked.is_empty() && self.lost_out == 0;
         match self.ring.back_mut() {
@@ -104,7 +108,7 @@ impl Scoreboard {
 
     /// Splits segments longer than `most` bytes into shorter ones; returns whether there were any that the peer does
     /// not hold.
-    pub(crate) fn cut_anew(&mut self, most: u32) -> bool {
+    pub fn cut_anew(&mut self, most: u32) -> bool {
         if self.ring.iter().all(|sent| sent.len <= most) {
             return false;
         }
@@ -131,7 +135,7 @@ impl Scoreboard {
     }
 
     /// Records a retransmission of `[from, to)`.
-    pub(crate) fn resent(&mut self, from: u64, to: u64, now: Instant) {
+    pub fn resent(&mut self, from: u64, to: u64, now: Instant) {
         self.split();
         let first = self.index(from);
         for sent in self.ring.range_mut(first..) {
@@ -157,7 +161,7 @@ impl Scoreboard {
     }
 
     /// Removes everything before `una`, which is acknowledged cumulatively.
-    pub(crate) fn acknowledge(&mut self, una: u64, newly_acked: &mut NewlyAcked) {
+    pub fn acknowledge(&mut self, una: u64, newly_acked: &mut NewlyAcked) {
         while let Some(run) = self.ring.front_mut()
             && run.from < una
         {
@@ -198,7 +202,7 @@ impl Scoreboard {
     }
 
     /// Records that the peer holds `[from, to)` by SACK.
-    pub(crate) fn sack(&mut self, from: u64, to: u64, newly_acked: &mut NewlyAcked) {
+    pub fn sack(&mut self, from: u64, to: u64, newly_acked: &mut NewlyAcked) {
         while let Some((start, end)) = self.sacked.uncovered(from, to) {
             self.split();
             self.sacked.insert(start, end);
@@ -234,7 +238,7 @@ impl Scoreboard {
 
     /// The end of the bytes above which `segments` segments of `mss` bytes are held by SACK: what
     /// lies below and is not held is lost (RFC 6675, IsLost: that many bytes or stretches).
-    pub(crate) fn lost_edge(&self, segments: u32, mss: u32) -> Option<u64> {
+    pub fn lost_edge(&self, segments: u32, mss: u32) -> Option<u64> {
         let bytes = u64::from(segments.saturating_sub(1)) * u64::from(mss);
         let mut held = 0;
         for (stretches, (from, to)) in self.sacked.iter().rev().enumerate() {
@@ -247,7 +251,7 @@ impl Scoreboard {
     }
 
     /// Marks segments as lost that end at or below `edge` and are neither held nor judged yet; returns how many.
-    pub(crate) fn judge(&mut self, edge: u64) -> u32 {
+    pub fn judge(&mut self, edge: u64) -> u32 {
         if edge <= self.judged {
             return 0;
         }
@@ -273,7 +277,7 @@ impl Scoreboard {
     }
 
     /// Marks the first segment as lost, whatever else is known; returns whether that is new.
-    pub(crate) fn judge_first(&mut self) -> bool {
+    pub fn judge_first(&mut self) -> bool {
         self.split();
         match self.ring.front_mut() {
             Some(sent) if !sent.sacked && !sent.lost => {
@@ -293,7 +297,7 @@ impl Scoreboard {
     /// After a retransmission timeout marks as lost all that the peer does not hold, retransmissions included. A peer
     /// that holds the first byte by SACK and yet does not acknowledge it has discarded what it held (RFC 2018, section
     /// 8).
-    pub(crate) fn lose_all(&mut self) {
+    pub fn lose_all(&mut self) {
         self.split();
         let reneged = self.ring.front().is_some_and(|sent| sent.sacked);
         if reneged {
@@ -317,7 +321,7 @@ impl Scoreboard {
     }
 
     /// Forgets the peer's SACK blocks and all judgements made by them.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.sacked.clear();
         for sent in self.ring.iter_mut() {
             (sent.sacked, sent.lost, sent.again) = (false, false, false);
@@ -330,7 +334,7 @@ impl Scoreboard {
     }
 
     /// Nothing is taken for lost any more; what the peer holds stays.
-    pub(crate) fn forgive(&mut self) {
+    pub fn forgive(&mut self) {
         for sent in self.ring.iter_mut() {
             (sent.lost, sent.again) = (false, false);
         }
@@ -342,13 +346,13 @@ impl Scoreboard {
     }
 
     /// The segment sent that ends last.
-    pub(crate) fn last_segment(&self) -> Option<(u64, u64)> {
+    pub fn last_segment(&self) -> Option<(u64, u64)> {
         let run = self.ring.back()?;
         Some((run.to() - u64::from(run.len), run.to()))
     }
 
     /// The next segment to send again: lost, not held, not on its way.
-    pub(crate) fn next_lost(&mut self) -> Option<(u64, u64)> {
+    pub fn next_lost(&mut self) -> Option<(u64, u64)> {
         if self.lost_out == self.again_out {
             return None;
         }

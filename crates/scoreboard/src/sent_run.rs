@@ -4,46 +4,47 @@ use bentpipe_base::Instant;
 
 /// Consecutive segments in flight that were sent at one instant, all of one length.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SentRun {
-    pub(crate) from: u64,
+pub struct SentRun {
+    /// Where the first of them begins.
+    pub from: u64,
     /// When it was last sent.
-    pub(crate) at: Instant,
+    pub at: Instant,
     /// Bytes of each, a FIN among them.
-    pub(crate) len: u32,
+    pub len: u32,
     /// How many.
-    pub(crate) count: u32,
+    pub count: u32,
     /// How often it was sent.
-    pub(crate) transmits: u16,
+    pub transmits: u16,
     /// Held by the peer.
-    pub(crate) sacked: bool,
+    pub sacked: bool,
     /// Taken for lost.
-    pub(crate) lost: bool,
+    pub lost: bool,
     /// Sent again since, and on its way.
-    pub(crate) again: bool,
+    pub again: bool,
 }
 
 impl SentRun {
     /// Where the last of them ends.
     #[inline]
-    pub(crate) fn to(&self) -> u64 {
+    pub fn to(&self) -> u64 {
         self.from + u64::from(self.len) * u64::from(self.count)
     }
 
     /// Whether it is on its way as far as is known: neither held by the peer nor taken for lost, or sent again since.
     #[inline]
-    pub(super) fn is_out(&self) -> bool {
+    pub(crate) fn is_out(&self) -> bool {
         !self.sacked && (!self.lost || self.again)
     }
 
     /// Whether `next`, the segment behind them, is one of them.
     #[inline]
-    pub(super) fn goes_on_with(&self, next: &Self) -> bool {
+    pub(crate) fn goes_on_with(&self, next: &Self) -> bool {
         (self.at, self.len, self.transmits) == (next.at, next.len, next.transmits)
     }
 
     /// Takes off those that end at or below `end`, which is not before the end of the first.
     #[inline]
-    pub(super) fn take(&mut self, end: u64) -> Self {
+    pub(crate) fn take(&mut self, end: u64) -> Self {
         let count = match self.to() > end {
             true => ((end - self.from) / u64::from(self.len.max(1))) as u32,
             false => self.count,

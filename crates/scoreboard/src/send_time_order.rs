@@ -5,20 +5,20 @@
 //! [`Scoreboard::judged`]. Segments that were sent again are kept beside the board in the order in which they were sent
 //! last, as Linux keeps all of them (`tsorted_sent_queue`).
 
-use super::{Scoreboard, SentRun};
+use crate::{Scoreboard, SentRun};
 use bentpipe_base::Instant;
 use std::collections::{BTreeSet, VecDeque};
 
 /// The place of a transmission in the order of sending: first its time, then, among segments sent at once, their end.
-pub(crate) type Order = (Instant, u64);
+pub type Order = (Instant, u64);
 
 /// The segments in flight that were sent more than once, in the order of their last transmission.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Resent(BTreeSet<Order>);
+pub(crate) struct Resent(BTreeSet<Order>);
 
 impl Resent {
     /// The retransmitted segments of `ring`.
-    pub(super) fn of(ring: &VecDeque<SentRun>) -> Self {
+    pub(crate) fn of(ring: &VecDeque<SentRun>) -> Self {
         let theirs = ring.iter().filter(|sent| Self::has(sent));
         Self(theirs.map(|sent| (sent.at, sent.to())).collect())
     }
@@ -28,18 +28,18 @@ impl Resent {
         sent.transmits > 1 && sent.is_out()
     }
 
-    pub(super) fn insert(&mut self, sent: &SentRun) {
+    pub(crate) fn insert(&mut self, sent: &SentRun) {
         if Self::has(sent) {
             self.0.insert((sent.at, sent.to()));
         }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = Order> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Order> + '_ {
         self.0.iter().copied()
     }
 
     #[inline]
-    pub(super) fn remove(&mut self, sent: &SentRun) {
+    pub(crate) fn remove(&mut self, sent: &SentRun) {
         if Self::has(sent) {
             self.0.remove(&(sent.at, sent.to()));
         }
@@ -48,7 +48,7 @@ impl Resent {
 
 impl Scoreboard {
     /// Marks segments as lost that were sent before `latest` and no later than `due`; returns how many are newly lost.
-    pub(crate) fn judge_by_time(&mut self, latest: Order, due: Instant) -> u32 {
+    pub fn judge_by_time(&mut self, latest: Order, due: Instant) -> u32 {
         // A recovery that judges by time does so at every acknowledgement, so the order is kept from now on.
         self.resent.get_or_insert_with(|| Resent::of(&self.ring));
         self.judge_resent(latest, due) + self.judge_sent_once(latest, due)
@@ -108,7 +108,7 @@ impl Scoreboard {
     }
 
     /// Among the segments in flight that were sent before `latest`, the time when the last one was sent.
-    pub(crate) fn last_out_before(&self, latest: Order) -> Option<Instant> {
+    pub fn last_out_before(&self, latest: Order) -> Option<Instant> {
         let resent = self.resent.as_ref();
         let resent = resent.and_then(|resent| resent.0.range(..latest).next_back());
         let resent = resent.map(|&(at, _)| at);
