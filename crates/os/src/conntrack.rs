@@ -1,8 +1,10 @@
 //! What the kernel's connection tracking remembers of a connection, taken from it
 //! (linux/netfilter/nfnetlink_conntrack.h).
 
-use crate::message::{NLMSG_ERROR, attributes, message, nest, put, refusal, u32_at};
 use crate::netfilter::{self, CHANGE, GENERAL, NESTED, REQUEST};
+use bentpipe_sockets::netlink_message::{
+    NLMSG_ERROR, attributes, message, nest, put, refusal, u32_at,
+};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -1,8 +1,10 @@
 //! All TCP connections of a namespace, whoever holds them, and those that nobody holds any more:
 //! sock_diag(7), asked over netlink.
 
-use crate::message::{self, HEADER, NLMSG_ERROR, attributes, message, refusal, u32_at};
 use bentpipe_base::Bytes;
+use bentpipe_sockets::netlink_message::{
+    self, HEADER, NLMSG_ERROR, attributes, message, refusal, u32_at,
+};
 use bentpipe_sockets::tcp::Info;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, netlink, recv, send};
 use std::io;
@@ -92,7 +94,7 @@ impl Diag {
     /// Opens it for the namespace of the calling thread.
     pub fn open() -> io::Result<Self> {
         Ok(Self {
-            socket: message::open(Some(netlink::SOCK_DIAG), 0)?,
+            socket: netlink_message::open(Some(netlink::SOCK_DIAG), 0)?,
             buffer: vec![0; 64 * 1024],
         })
     }
@@ -194,7 +196,7 @@ impl Diag {
 /// `struct inet_diag_req_v2` behind its header.
 fn request(family: AddressFamily, states: States, wanted: &[u16]) -> [u8; HEADER + REQUEST] {
     let mut request = [0; HEADER + REQUEST];
-    request[..HEADER].copy_from_slice(&message::header(
+    request[..HEADER].copy_from_slice(&netlink_message::header(
         HEADER + REQUEST,
         SOCK_DIAG_BY_FAMILY,
         REQUEST_DUMP,
@@ -213,7 +215,7 @@ fn orphan(body: &[u8], ours: impl Fn(u32, IpAddr) -> bool) -> Option<[u8; HEADER
         return None;
     }
     let mut message = [0; HEADER + REQUEST];
-    let header = message::header(message.len(), SOCK_DESTROY, REQUEST_ACK);
+    let header = netlink_message::header(message.len(), SOCK_DESTROY, REQUEST_ACK);
     message[..HEADER].copy_from_slice(&header);
     message[16] = *body.first()?;
     message[17] = IPPROTO_TCP;

@@ -1,6 +1,6 @@
 //! Whether the kernel encrypts what it sends (IPsec; linux/xfrm.h).
 
-use crate::message::{HEADER, attributes, header, message, open, u32_at};
+use bentpipe_sockets::netlink_message::{HEADER, attributes, header, message, open, u32_at};
 use rustix::net::{RecvFlags, SendFlags, netlink, recv, send};
 use std::io;
 

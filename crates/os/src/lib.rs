@@ -13,7 +13,6 @@ pub mod folder;
 pub mod fuzzing;
 pub mod ipsec;
 pub mod lease;
-mod message;
 pub mod need;
 pub mod neighbour;
 mod netfilter;

@@ -4,7 +4,9 @@
 //! unreachable" goes to the address the dial came from, which is another machine's. So whoever
 //! dials transparently watches the neighbour table (rtnetlink(7)) instead.
 
-use crate::message::{HEADER, attributes, header, message, open, put, u16_at, u32_at};
+use bentpipe_sockets::netlink_message::{
+    HEADER, attributes, header, message, open, put, u16_at, u32_at,
+};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, recv, send};
 use std::io;
 use std::net::{IpAddr, SocketAddr};

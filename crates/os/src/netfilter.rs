@@ -1,6 +1,6 @@
 //! Builds plain messages to netfilter's subsystems (linux/netfilter/nfnetlink.h).
 
-use crate::message::{self, HEADER, NLMSG_ERROR, message, refusal};
+use bentpipe_sockets::netlink_message::{self, HEADER, NLMSG_ERROR, message, refusal};
 use rustix::net::{RecvFlags, SendFlags, netlink, recv, send};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,7 +16,7 @@ pub(crate) const GENERAL: usize = 4;
 
 /// A socket to netfilter in the calling thread's namespace.
 pub(crate) fn open() -> io::Result<OwnedFd> {
-    message::open(Some(netlink::NETFILTER), 0)
+    netlink_message::open(Some(netlink::NETFILTER), 0)
 }
 
 /// Appends a message: `kind` is subsystem and command, `family` a NFPROTO, `resource` what the
@@ -32,7 +32,7 @@ pub(crate) fn put(
     let [high, low] = resource.to_be_bytes();
     bytes.extend_from_slice(&[family, 0, high, low]);
     attributes(bytes);
-    let header = message::header(bytes.len() - start, kind, flags);
+    let header = netlink_message::header(bytes.len() - start, kind, flags);
     bytes[start..start + HEADER].copy_from_slice(&header);
 }
 

@@ -10,8 +10,10 @@
 //! bindings read by unsafe casts, keeps the whole receive buffer of each packet that waits, and
 //! leaves out the errors that an overrun socket reports. Here are three messages.
 
-use crate::message::{self, HEADER, MANY, NLMSG_ERROR, attributes, message, put, refusal, u16_at};
 use crate::netfilter::{self, CHANGE, GENERAL, REQUEST};
+use bentpipe_sockets::netlink_message::{
+    self, HEADER, MANY, NLMSG_ERROR, attributes, message, put, refusal, u16_at,
+};
 use rustix::net::{SendFlags, send, sockopt};
 use std::cell::RefCell;
 use std::io;
@@ -252,7 +254,7 @@ impl Queues {
         self.read = 0;
         self.lengths.clear();
         loop {
-            match message::receive_many(&self.socket, &mut self.slots, &mut self.lengths) {
+            match netlink_message::receive_many(&self.socket, &mut self.slots, &mut self.lengths) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {}
@@ -484,7 +486,7 @@ mod tests {
                 put(bytes, VERDICT_HEADER, &[0, 0, 0, 1, 0, 0, 0, 9]);
             });
             let length = HEADER + 4 + verdict.len();
-            let header = message::header(length, NLMSG_ERROR, 0);
+            let header = netlink_message::header(length, NLMSG_ERROR, 0);
             [&header[..], &(-code).to_ne_bytes(), &verdict].concat()
         };
         let bytes = answer(libc::ENOENT, VERDICT);

@@ -5,6 +5,7 @@
 //! [`socket`] and [`epoll`].
 
 pub mod epoll;
+pub mod netlink_message;
 pub mod packet;
 pub mod raw_ip;
 pub mod socket;

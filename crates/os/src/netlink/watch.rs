@@ -3,7 +3,7 @@
 //! notification.
 
 use super::Table;
-use crate::message::{attributes, message, open, u32_at};
+use bentpipe_sockets::netlink_message::{attributes, message, open, u32_at};
 use rustix::net::{RecvFlags, recv};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

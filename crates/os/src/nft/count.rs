@@ -2,9 +2,9 @@
 
 use super::TableFamily;
 use super::hold::{NFTABLES, protocol};
-use crate::message::{NLMSG_ERROR, attributes, message, put, refusal};
 use crate::netfilter::{self, GENERAL, REQUEST};
 use bentpipe_base::Bytes;
+use bentpipe_sockets::netlink_message::{NLMSG_ERROR, attributes, message, put, refusal};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::io;
 use std::os::fd::OwnedFd;

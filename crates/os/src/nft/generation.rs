@@ -1,8 +1,8 @@
 //! Whether the rules of a namespace have changed.
 
 use super::hold::NFTABLES;
-use crate::message::{NLMSG_ERROR, attributes, message, refusal};
 use crate::netfilter::{self, GENERAL, REQUEST};
+use bentpipe_sockets::netlink_message::{NLMSG_ERROR, attributes, message, refusal};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::io;
 use std::os::fd::OwnedFd;

@@ -15,10 +15,10 @@
 //! rp_filter is asked again, and conntrack leaves it alone.
 
 use super::{NftError, TableFamily};
-use crate::message::{nest, put};
 use crate::netfilter::{self, NESTED, REQUEST};
 use crate::netlink::Mark;
 use crate::owner::Owner;
+use bentpipe_sockets::netlink_message::{nest, put};
 use rustix::net::sockopt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;

@@ -1,9 +1,9 @@
 //! Whether addresses are translated in a namespace.
 
 use super::hold::NFTABLES;
-use crate::message::{NLMSG_ERROR, attributes, message, u32_at};
 use crate::netfilter::{self, GENERAL, REQUEST};
 use crate::owner::Owner;
+use bentpipe_sockets::netlink_message::{NLMSG_ERROR, attributes, message, u32_at};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::fs;
 use std::io;

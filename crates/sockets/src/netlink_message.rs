@@ -6,11 +6,12 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 /// The length of `struct nlmsghdr`.
-pub(crate) const HEADER: usize = 16;
-pub(crate) const NLMSG_ERROR: u16 = 2;
+pub const HEADER: usize = 16;
+/// The kind of an answer that is an error, or an acknowledgement.
+pub const NLMSG_ERROR: u16 = 2;
 
 /// A socket of `protocol`, rtnetlink where it is `None`, that hears of `groups` (a mask).
-pub(crate) fn open(protocol: Option<rustix::net::Protocol>, groups: u32) -> io::Result<OwnedFd> {
+pub fn open(protocol: Option<rustix::net::Protocol>, groups: u32) -> io::Result<OwnedFd> {
     let socket = socket_with(
         AddressFamily::NETLINK,
         SocketType::DGRAM,
@@ -23,12 +24,12 @@ pub(crate) fn open(protocol: Option<rustix::net::Protocol>, groups: u32) -> io::
 }
 
 /// The most datagrams of [`receive_many`].
-pub(crate) const MANY: usize = 32;
+pub const MANY: usize = 32;
 
 /// Takes up to [`MANY`] datagrams that have come, without waiting, by one system call (recvmmsg(2)): each into its
 /// part of `slots`, of which there are [`MANY`] of one size, and its length into `lengths`. What is longer is cut
 /// off.
-pub(crate) fn receive_many(
+pub fn receive_many(
     socket: &OwnedFd,
     slots: &mut [u8],
     lengths: &mut Vec<usize>,
@@ -65,7 +66,7 @@ pub(crate) fn receive_many(
 }
 
 /// The header of a message of `length` bytes, header included.
-pub(crate) fn header(length: usize, kind: u16, flags: u16) -> [u8; HEADER] {
+pub fn header(length: usize, kind: u16, flags: u16) -> [u8; HEADER] {
     let mut header = [0; HEADER];
     header[0..4].copy_from_slice(&(length as u32).to_ne_bytes());
     header[4..6].copy_from_slice(&kind.to_ne_bytes());
@@ -74,7 +75,7 @@ pub(crate) fn header(length: usize, kind: u16, flags: u16) -> [u8; HEADER] {
 }
 
 /// The first message in `bytes`: its type, its body, and what comes after it.
-pub(crate) fn message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
+pub fn message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let length = u32_at(bytes, 0)? as usize;
     let kind = u16_at(bytes, 4)?;
     let body = bytes.get(HEADER..length)?;
@@ -83,7 +84,7 @@ pub(crate) fn message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
 }
 
 /// Attributes (`struct nlattr`, `rtattr`) by type and value, up to the first that is cut off.
-pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = usize::from(u16_at(bytes, 0)?);
         let kind = u16_at(bytes, 2)?;
@@ -94,19 +95,19 @@ pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])>
 }
 
 /// What the body of an NLMSG_ERROR says: the error, or `None` where it acknowledges.
-pub(crate) fn refusal(body: &[u8]) -> Option<io::Error> {
+pub fn refusal(body: &[u8]) -> Option<io::Error> {
     let code = u32_at(body, 0).unwrap_or(0) as i32;
     (code != 0).then(|| io::Error::from_raw_os_error(code.wrapping_neg()))
 }
 
 /// Appends an attribute.
-pub(crate) fn put(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
+pub fn put(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
     nest(bytes, kind, |bytes| bytes.extend_from_slice(value));
 }
 
 /// Appends an attribute whose value `inside` writes; netfilter's nested ones have `NESTED` in
 /// their kind.
-pub(crate) fn nest(bytes: &mut Vec<u8>, kind: u16, inside: impl FnOnce(&mut Vec<u8>)) {
+pub fn nest(bytes: &mut Vec<u8>, kind: u16, inside: impl FnOnce(&mut Vec<u8>)) {
     let start = bytes.len();
     bytes.extend_from_slice(&[0; 4]);
     inside(bytes);
@@ -116,11 +117,13 @@ pub(crate) fn nest(bytes: &mut Vec<u8>, kind: u16, inside: impl FnOnce(&mut Vec<
     bytes.resize(bytes.len().next_multiple_of(4), 0);
 }
 
-pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+/// The number at byte `at`, in the machine's order.
+pub fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+/// The number at byte `at`, in the machine's order.
+pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
