@@ -6,7 +6,7 @@ use bentpipe_base::{Bytes, Seq};
 use bentpipe_pep::snoop::{Config, Wary};
 use bentpipe_pep::{Pep as _, Side};
 use bentpipe_wire::{Flags, Ip, Ipv4, Packet, Payload, Transport};
-use support::{Script, ack, data, from_ground, tcp};
+use support::{Script, ack, data, from_ground, sack, tcp};
 
 /// What a segment takes of the cache of all.
 const SEGMENT: u64 = 540 + Wary::GATEWAY.overhead.0;
@@ -235,5 +235,27 @@ fn where_copies_arrive_some_may_be_lost() {
     script.send([10]);
     assert!(script.wait(30_000).len() > 3);
     script.passes(ack(11));
+    assert_eq!(script.tally().given_up, 0);
+}
+
+#[test]
+fn many_copies_lost_at_once_are_a_full_queue() {
+    let mut script = Script::new(wary());
+    script.passes(ack(0));
+    script.send(0..12);
+    script.wait(500);
+    script.passes(ack(1));
+    // 1, 3, 5 and 7 are lost, and so are their copies.
+    let holes = |right| sack(1, &[(8, right), (6, 7), (4, 5), (2, 3)]);
+    let again = |script: &mut Script, right| {
+        let out = script.give(Side::Space, holes(right));
+        out.iter().filter(|(side, _)| *side == Side::Space).count()
+    };
+    let first: usize = (9..=12).map(|right| again(&mut script, right)).sum();
+    assert_eq!(first, 4);
+    script.send(12..20);
+    script.wait(500);
+    let second: usize = (13..=20).map(|right| again(&mut script, right)).sum();
+    assert_eq!(second, 4);
     assert_eq!(script.tally().given_up, 0);
 }

@@ -108,8 +108,8 @@ pub struct Wary {
     /// A flow of which no packet after the handshake has come from both ends, or that both have ended, is forgotten after so
     /// long without packets. Data is cached only once its receiver has been heard at all.
     pub unsettled: Duration,
-    /// After so many local retransmissions in a row of which none arrived, a direction gets no more help; after four times as many
-    /// where one has arrived before.
+    /// After so many local retransmissions in a row of what the receiver waits for, of which none arrived nor any other between them, a
+    /// direction gets no more help; after four times as many where one has arrived before.
     pub failures: u8,
 }
 

@@ -62,8 +62,8 @@ impl Record {
         self.proven = true;
     }
 
-    /// A copy has not arrived. Where that is usual, what stops copies is no loss, and whoever is kept from its sender's help for
-    /// their sake is worse off.
+    /// The copy that the receiver waits for has not arrived. Where that is usual, what stops copies is no loss, and whoever is kept from
+    /// its sender's help for their sake is worse off. Of other copies a queue that overflows may stop hundreds in a row.
     pub(super) fn failed(&mut self, config: &Config) {
         let Some(wary) = config.wary else {
             return;
@@ -298,7 +298,7 @@ impl<P: Packet> DirectionState<P> {
         context: &mut Context<'_, P>,
     ) -> Option<u64> {
         let entry = self.cache.get_mut(index)?;
-        if entry.tries > 0 {
+        if entry.tries > 0 && index == 0 {
             self.record.failed(context.config);
         }
         if entry.tries >= context.config.tries || self.record.given_up {

@@ -68,7 +68,7 @@ impl SackAware {
                     state.cache.refresh(index, packet.clone(), size);
                 }
                 if let Some(entry) = state.cache.get_mut(index) {
-                    if entry.tries > 0 && !entry.resent && !entry.sacked {
+                    if index == 0 && entry.tries > 0 && !entry.resent && !entry.sacked {
                         state.record.failed(context.config);
                     }
                     entry.resent = true;
