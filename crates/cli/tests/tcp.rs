@@ -251,6 +251,15 @@ fn a_pair_speaks_scps_over_a_router_that_loses() {
     let server = program(&netns, &[&served[..], &scps].concat())
         .spawn()
         .unwrap();
+    // Without its interface there is no way to it.
+    let began = Instant::now();
+    let mut way = netns.command("ip");
+    way.args(["route", "get", "100.64.0.2"])
+        .stderr(Stdio::null());
+    while !way.output().unwrap().status.success() {
+        assert!(began.elapsed() < Duration::from_secs(20), "no interface");
+        thread::sleep(Duration::from_millis(20));
+    }
     let sent = [
         "send",
         text(&file),
