@@ -6,7 +6,7 @@ use bentpipe_base::{Bytes, Machine, Seq};
 use bentpipe_host::{Config, ConnectError, Event, ListenError};
 use bentpipe_tcp::{Cause, Event as TcpEvent, State};
 use bentpipe_wire::{
-    Flags, Ip, Ipv4, Packet, Payload, Tcp, TcpOptions, Transport, checksum, protocol,
+    Checksums, Flags, Ip, Ipv4, Packet, Payload, Tcp, TcpOptions, Transport, checksum, protocol,
 };
 use common::{CLIENT, Net, SERVER, any, tcp};
 use proptest::prelude::any as arbitrary_value;
@@ -376,6 +376,37 @@ fn icmp_ends_no_connection_that_stands_and_tells_who_connects() {
         net.inject(0, error(3, code, 0, &syn));
         let told = Event::Connection(opening, TcpEvent::Aborted(cause));
         assert_eq!(net.events[0].pop_front(), Some(told));
+    }
+}
+
+/// Headers that the reference implementation of SCPS-TP compressed. Nobody here offers to read them: they are left alone without a
+/// word, beside a connection that goes on.
+#[test]
+fn compressed_headers_are_nobodys_and_disturb_nobody() {
+    let mut net = Net::new();
+    let (client, server) = net.pair(80);
+    let recorded = include_str!("../../wire/tests/scps/reference.txt").lines();
+    let recorded = recorded.filter_map(|line| line.strip_prefix("compressed "));
+    let mut count = 0;
+    let sent = net.sent[1].len();
+    for hex in recorded {
+        let octet = |at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hexadecimal");
+        let octets: Vec<u8> = (0..hex.len()).step_by(2).map(octet).collect();
+        let packet = Packet::parse(&octets, Checksums::Verify).expect("a recorded packet");
+        let packet = Packet {
+            ip: ip(CLIENT, SERVER),
+            ..packet
+        };
+        assert_eq!(packet.transport.protocol(), protocol::SCPS_TP);
+        net.inject(1, packet);
+        count += 1;
+    }
+    assert!(count >= 7);
+    assert_eq!(net.hosts[1].counters().foreign, count);
+    net.run(Duration::from_secs(1));
+    assert_eq!(net.sent[1].len(), sent, "no reset, no ICMP");
+    for (side, id) in [(0, client), (1, server)] {
+        assert_eq!(net.state(side, id), Some(State::Established));
     }
 }
 
