@@ -128,9 +128,9 @@ pub struct Echo {
     pub receiver: u32,
 }
 
-/// A finished slot: `struct bp_tale`.
+/// What a finished slot measured: `struct bp_sample`.
 #[derive(Clone, Copy, Debug)]
-struct Tale {
+struct Sample {
     now_ns: u64,
     span_us: u64,
     /// Delivered, in bytes a second on the wire.
@@ -206,7 +206,7 @@ fn report(d: &mut Delays, by: u32, delay_us: u32) {
     }
 }
 
-/// What the receivers of a slot agree upon: [`Tale::least_us`] and [`Tale::delay_us`].
+/// What the receivers of a slot agree upon: [`Sample::least_us`] and [`Sample::delay_us`].
 fn agree(d: &Delays) -> (u32, u32) {
     let least_us = if d.least_by == 0 {
         d.modest_us
@@ -222,16 +222,16 @@ fn agree(d: &Delays) -> (u32, u32) {
 }
 
 /// Waits a round-trip time, until the effect of a decision can be seen.
-fn wait(g: &mut Guard, t: &Tale) {
+fn wait(g: &mut Guard, t: &Sample) {
     g.due_ns = t.now_ns.wrapping_add(u64::from(t.rtt_us) * 1000);
 }
 
-fn quiet(g: &Guard, t: &Tale) -> bool {
+fn quiet(g: &Guard, t: &Sample) -> bool {
     u64::from(t.delay_us) <= u64::from(g.floor_us) + u64::from(t.quiet_us)
 }
 
 /// Whether one of two receivers sees a queue and the other sees none.
-fn doubtful(g: &Guard, t: &Tale) -> bool {
+fn doubtful(g: &Guard, t: &Sample) -> bool {
     !quiet(g, t) && u64::from(t.least_us) <= u64::from(g.floor_us) + u64::from(t.quiet_us)
 }
 
@@ -252,7 +252,7 @@ fn make_room(g: &mut Guard, p: &Params) {
 }
 
 /// Returns to rest: no queue is being drained, and nothing is probed.
-fn rest(g: &mut Guard, t: &Tale) {
+fn rest(g: &mut Guard, t: &Sample) {
     g.level_us = 0;
     g.age = 0;
     g.step = REST;
@@ -260,7 +260,7 @@ fn rest(g: &mut Guard, t: &Tale) {
 }
 
 /// Measures the link's capacity while a queue stands, because then it delivers all that it can carry.
-fn stands(g: &mut Guard, p: &Params, t: &Tale) {
+fn stands(g: &mut Guard, p: &Params, t: &Sample) {
     g.busy = g.busy.wrapping_add(g.bytes);
     g.busy_us = g.busy_us.wrapping_add(t.span_us);
     let known = g.busy.min(RATE_MAX) * 1_000_000 / g.busy_us.max(1);
@@ -268,7 +268,7 @@ fn stands(g: &mut Guard, p: &Params, t: &Tale) {
 }
 
 /// The link is full: its queue has to drain.
-fn full(g: &mut Guard, p: &Params, t: &Tale) {
+fn full(g: &mut Guard, p: &Params, t: &Sample) {
     rest(g, t);
     g.before = if g.cap == 0 { allowed(g, p) } else { g.known };
     g.busy = 0;
@@ -278,7 +278,7 @@ fn full(g: &mut Guard, p: &Params, t: &Tale) {
 }
 
 /// Starts a drain as a test, where all that is sent arrives and only one of two receivers sees a queue.
-fn test(g: &mut Guard, t: &Tale) {
+fn test(g: &mut Guard, t: &Sample) {
     rest(g, t);
     g.before = g.known;
     g.level_us = t.delay_us.max(1);
@@ -286,7 +286,7 @@ fn test(g: &mut Guard, t: &Tale) {
 }
 
 /// A queue drains. One that stays with half a product in flight is a longer path, or noise.
-fn drain(g: &mut Guard, p: &Params, t: &Tale) {
+fn drain(g: &mut Guard, p: &Params, t: &Sample) {
     if quiet(g, t) {
         rest(g, t);
         make_room(g, p);
@@ -334,7 +334,7 @@ fn probes(g: &Guard, p: &Params) -> u32 {
 }
 
 /// The cap has risen: what is delivered now is what it has to show more than.
-fn rose(g: &mut Guard, p: &Params, t: &Tale) {
+fn rose(g: &mut Guard, p: &Params, t: &Sample) {
     if t.due {
         g.before = t.rate;
         g.known = g.known.max(t.rate);
@@ -348,7 +348,7 @@ fn rose(g: &mut Guard, p: &Params, t: &Tale) {
     }
 }
 
-fn growing(g: &mut Guard, p: &Params, t: &Tale) {
+fn growing(g: &mut Guard, p: &Params, t: &Sample) {
     if !quiet(g, t) {
         full(g, p, t);
     } else if t.due && t.rate < g.before.wrapping_add(g.before >> 3) {
@@ -364,7 +364,7 @@ fn growing(g: &mut Guard, p: &Params, t: &Tale) {
 }
 
 /// Nothing has been tried for a round-trip time.
-fn attempt(g: &mut Guard, p: &Params, t: &Tale) {
+fn attempt(g: &mut Guard, p: &Params, t: &Sample) {
     if !quiet(g, t) {
         g.age = g.age.wrapping_add(1);
         wait(g, t);
@@ -394,7 +394,7 @@ fn attempt(g: &mut Guard, p: &Params, t: &Tale) {
 }
 
 /// A probe has had its round-trip time.
-fn probed(g: &mut Guard, p: &Params, t: &Tale) {
+fn probed(g: &mut Guard, p: &Params, t: &Sample) {
     // A full link delivers 1/31 more than at rest, one with room at least 2/31; then no more.
     let least = if g.step == PROBE {
         (g.before >> 5) + (g.before >> 6)
@@ -431,7 +431,7 @@ fn probed(g: &mut Guard, p: &Params, t: &Tale) {
     }
 }
 
-fn judge(g: &mut Guard, p: &Params, t: &Tale) {
+fn judge(g: &mut Guard, p: &Params, t: &Sample) {
     // Where nothing waits to be sent and the link is less than half full, a delay is no queue's:
     // single segments wait for the receiver's delayed acknowledgement.
     if !t.hungry && t.rate < allowed(g, p) >> 1 {
@@ -495,7 +495,7 @@ pub fn guard_ack(g: &mut Guard, p: &Params, e: &Echo) {
     let burst_us = (BURST * 1_000_000 / allowed(g, p).max(1)).min(u64::from(RTT_MAX_US)) as u32;
     let limit_us = p.guard_us.clamp(burst_us, RTT_MAX_US);
     let (least_us, delay_us) = agree(&g.delays);
-    let t = Tale {
+    let t = Sample {
         now_ns: e.now_ns,
         span_us,
         rate: g.bytes.min(RATE_MAX) * 1_000_000 / span_us,

@@ -11,7 +11,7 @@ use bentpipe_scenario::Gateway;
 use serde::Deserialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -78,21 +78,23 @@ impl Process {
             what,
             stderr: String::new(),
         };
+        // Many gateways of a lab have one file system.
+        let folder = Folder::create(name).map_err(|e| failed(format!("has no folder ({e})")))?;
+        let mut config = split.clone();
+        let control = match config.get("control") {
+            Some(toml::Value::String(path)) => PathBuf::from(path),
+            Some(_) => return Err(failed("needs a path in quotes for `control`".to_owned())),
+            None => folder.path().join("control"),
+        };
+        config.insert("control".to_owned(), control.display().to_string().into());
         let mut child = spawn_bound(command)
             .map_err(|e| failed(format!("cannot be started as {} ({e})", program.display())))?;
         let said = Said::default();
         let lines = listen(&mut child, &said);
-        // Many gateways of a lab have one file system.
-        let folder = Folder::create(name).map_err(|e| failed(format!("has no folder ({e})")))?;
-        let control = folder.path().join("control");
-        let mut config = split.clone();
-        let control = config
-            .entry("control")
-            .or_insert_with(|| control.display().to_string().into());
         let mut status = netns.command(program);
         status
             .args(["gateway", "status", "--json", "--control"])
-            .arg(control.as_str().unwrap_or_default());
+            .arg(&control);
         let config = config.to_string();
         // It may have ended already; then its words say more than the broken pipe.
         let _ = child

@@ -89,7 +89,7 @@ struct bp_echo {
 };
 
 /* A finished slot. */
-struct bp_tale {
+struct bp_sample {
 	u64 now_ns;
 	u64 span_us;
 	u64 rate;		/* delivered, bytes a second on the wire */
@@ -161,18 +161,18 @@ static __always_inline void bp_report(struct bp_delays *d, u32 by, u32 delay_us)
 }
 
 /* What is decided now shows in a round-trip time. */
-static __always_inline void bp_wait(struct bp_guard *g, const struct bp_tale *t)
+static __always_inline void bp_wait(struct bp_guard *g, const struct bp_sample *t)
 {
 	g->due_ns = t->now_ns + (u64)t->rtt_us * 1000;
 }
 
-static __always_inline u32 bp_quiet(const struct bp_guard *g, const struct bp_tale *t)
+static __always_inline u32 bp_quiet(const struct bp_guard *g, const struct bp_sample *t)
 {
 	return t->delay_us <= (u64)g->floor_us + t->quiet_us;
 }
 
 /* Whether one of two receivers sees a queue and the other sees none. */
-static __always_inline u32 bp_doubtful(const struct bp_guard *g, const struct bp_tale *t)
+static __always_inline u32 bp_doubtful(const struct bp_guard *g, const struct bp_sample *t)
 {
 	return !bp_quiet(g, t) && t->least_us <= (u64)g->floor_us + t->quiet_us;
 }
@@ -196,7 +196,7 @@ static __always_inline void bp_yield(struct bp_guard *g, const struct bp_params 
 }
 
 /* No queue drains any more, nothing is tried. */
-static __always_inline void bp_rest(struct bp_guard *g, const struct bp_tale *t)
+static __always_inline void bp_rest(struct bp_guard *g, const struct bp_sample *t)
 {
 	g->level_us = 0;
 	g->age = 0;
@@ -206,7 +206,7 @@ static __always_inline void bp_rest(struct bp_guard *g, const struct bp_tale *t)
 
 /* While a queue stands, the link delivers what it carries. */
 static __always_inline void bp_stands(struct bp_guard *g, const struct bp_params *p,
-				      const struct bp_tale *t)
+				      const struct bp_sample *t)
 {
 	g->busy += g->bytes;
 	g->busy_us += t->span_us;
@@ -215,7 +215,7 @@ static __always_inline void bp_stands(struct bp_guard *g, const struct bp_params
 
 /* The link is full: its queue has to drain. */
 static __always_inline void bp_full(struct bp_guard *g, const struct bp_params *p,
-				    const struct bp_tale *t)
+				    const struct bp_sample *t)
 {
 	bp_rest(g, t);
 	g->before = g->cap ? g->known : bp_allowed(g, p);
@@ -226,7 +226,7 @@ static __always_inline void bp_full(struct bp_guard *g, const struct bp_params *
 }
 
 /* What is sent arrives, and only one of two sees a queue: whether it is one, a drain tells. */
-static __always_inline void bp_test(struct bp_guard *g, const struct bp_tale *t)
+static __always_inline void bp_test(struct bp_guard *g, const struct bp_sample *t)
 {
 	bp_rest(g, t);
 	g->before = g->known;
@@ -236,7 +236,7 @@ static __always_inline void bp_test(struct bp_guard *g, const struct bp_tale *t)
 
 /* A queue drains. One that stays with half a product in flight is a longer path, or noise. */
 static __always_inline void bp_drain(struct bp_guard *g, const struct bp_params *p,
-				     const struct bp_tale *t)
+				     const struct bp_sample *t)
 {
 	u32 stays;
 
@@ -281,7 +281,7 @@ static __always_inline u32 bp_probes(const struct bp_guard *g, const struct bp_p
 
 /* The cap has risen: what is delivered now is what it has to show more than. */
 static __always_inline void bp_rose(struct bp_guard *g, const struct bp_params *p,
-				    const struct bp_tale *t)
+				    const struct bp_sample *t)
 {
 	if (t->due) {
 		g->before = t->rate;
@@ -297,7 +297,7 @@ static __always_inline void bp_rose(struct bp_guard *g, const struct bp_params *
 }
 
 static __always_inline void bp_growing(struct bp_guard *g, const struct bp_params *p,
-				    const struct bp_tale *t)
+				    const struct bp_sample *t)
 {
 	u64 time_us = (u64)t->rtt_us + BP_SLOT_US;
 
@@ -315,7 +315,7 @@ static __always_inline void bp_growing(struct bp_guard *g, const struct bp_param
 
 /* Nothing has been tried for a round-trip time. */
 static __always_inline void bp_try(struct bp_guard *g, const struct bp_params *p,
-				   const struct bp_tale *t)
+				   const struct bp_sample *t)
 {
 	if (!bp_quiet(g, t)) {
 		g->age++;
@@ -344,7 +344,7 @@ static __always_inline void bp_try(struct bp_guard *g, const struct bp_params *p
 
 /* A probe has had its round-trip time. */
 static __always_inline void bp_probed(struct bp_guard *g, const struct bp_params *p,
-				      const struct bp_tale *t)
+				      const struct bp_sample *t)
 {
 	/* A full link delivers 1/31 more than at rest, one with room at least 2/31; then no more. */
 	u64 least = g->step == BP_PROBE ? (g->before >> 5) + (g->before >> 6)
@@ -369,7 +369,7 @@ static __always_inline void bp_probed(struct bp_guard *g, const struct bp_params
 }
 
 static __always_inline void bp_judge(struct bp_guard *g, const struct bp_params *p,
-				     const struct bp_tale *t)
+				     const struct bp_sample *t)
 {
 	/*
 	 * Where nothing waits to be sent and the link is less than half full, a delay is no
@@ -402,7 +402,7 @@ static __always_inline void bp_judge(struct bp_guard *g, const struct bp_params 
 }
 
 /* What the receivers of a slot agree upon. */
-static __always_inline void bp_agree(struct bp_tale *t, const struct bp_delays *d)
+static __always_inline void bp_agree(struct bp_sample *t, const struct bp_delays *d)
 {
 	t->least_us = d->least_by ? d->least_us : d->modest_us;
 	t->delay_us = d->second_by ? d->second_us : t->least_us;
@@ -418,7 +418,7 @@ static __always_inline void bp_guard_ack(struct bp_guard *g, const struct bp_par
 	u32 due = g->start_ns < g->due_ns && g->due_ns <= e->now_ns;
 	u32 tick = (u32)(e->now_ns >> BP_TICK_SHIFT);
 	u64 span_ns, burst_us;
-	struct bp_tale t;
+	struct bp_sample t;
 
 	if (!p->guard_us && p->rate) {
 		u32 path = g->path;
