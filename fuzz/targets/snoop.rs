@@ -4,7 +4,7 @@
 
 use arbitrary::Arbitrary;
 use bentpipe_base::{Bytes, Instant, Machine, Seq};
-use bentpipe_pep::snoop::{Config, Snoop, Toward, Wary};
+use bentpipe_pep::snoop::{Config, Snoop, Toward, SharedAgentLimits};
 use bentpipe_pep::{Packet, Pep, SegmentView, Side};
 use bentpipe_wire::{Flags, SackBlock};
 use core::time::Duration;
@@ -126,7 +126,7 @@ impl World {
             threshold: plan.threshold.into(),
             tries: plan.tries,
             idle: Duration::from_secs(30),
-            wary: plan.wary.then_some(Wary::GATEWAY),
+            wary: plan.wary.then_some(SharedAgentLimits::GATEWAY),
             ..preset
         };
         Self {

@@ -203,7 +203,7 @@ pub fn hybla_init(h: &mut State, w: &mut RawWindow, p: &Params, rtt_us: u32) {
 }
 
 /// The first segments left back to back: how far apart their acknowledgements come is the rate.
-pub fn hoe(h: &mut State, w: &mut RawWindow, a: &RawAck) {
+pub fn hoe_estimate(h: &mut State, w: &mut RawWindow, a: &RawAck) {
     if h.train_ns == 0 || a.now_ns < h.train_ns || h.min_rtt_us == 0 {
         h.train = 0;
         h.train_ns = a.now_ns;
@@ -270,7 +270,7 @@ pub fn hybla_ack(h: &mut State, w: &mut RawWindow, a: &RawAck, p: &Params) {
         h.flags |= ESTIMATED;
     }
     if acked != 0 && h.flags & ESTIMATED == 0 {
-        hoe(h, w, a);
+        hoe_estimate(h, w, a);
     }
     if a.phase == CWR || a.phase == RECOVERY {
         hybla_recover(h, w, a, p);

@@ -96,3 +96,18 @@ fn architecture_names_every_crate() {
         );
     }
 }
+
+#[test]
+fn pure_crates_are_linted_and_built_as_such() {
+    let lint = include_str!("../../../scripts/lint");
+    let crates = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    for package in &metadata().packages {
+        let name = package.name.trim_start_matches("bentpipe-");
+        assert_eq!(
+            lint.contains(&format!("-p {} ", package.name))
+                || lint.contains(&format!("-p {}'", package.name)),
+            std::fs::exists(format!("{crates}/{name}/clippy.toml")).unwrap(),
+            "a pure crate is in PURE of scripts/lint and its clippy.toml links to lints/pure.toml: `{name}`"
+        );
+    }
+}

@@ -56,7 +56,7 @@ pub struct Frame {
 impl Frame {
     /// What is on the wire.
     pub fn bytes(&self) -> &[u8] {
-        self.bytes.get(VirtioHeader::LEN..).unwrap_or_default()
+        &self.bytes[VirtioHeader::LEN..]
     }
 
     /// The packet in it; none where it is no IP packet, or one that cannot be read: a machine passes it on in its order.
@@ -311,10 +311,8 @@ fn read(bytes: &[u8]) -> Vec<Frame> {
     };
     let frames = pieces.into_iter().map(|mut bytes| {
         bytes[..VirtioHeader::LEN].fill(0);
-        let packet = network.and_then(|at| {
-            let packet = bytes.get(at..).unwrap_or_default();
-            Packet::parse_headers(packet, Checksums::Verify).ok()
-        });
+        let packet =
+            network.and_then(|at| Packet::parse_headers(bytes.get(at..)?, Checksums::Verify).ok());
         Frame { bytes, packet }
     });
     frames.collect()

@@ -129,7 +129,7 @@ impl<M: Machine<Packet = Packet, Port = ()>> Driver<M> {
         self.capture = Some(capture);
     }
 
-    /// A round ends early when `source` can be read: standard input, or a bell.
+    /// A round ends early when `source` can be read: standard input, or a waker.
     ///
     /// # Errors
     /// Fails when the descriptor cannot be waited for (a regular file always can be read).

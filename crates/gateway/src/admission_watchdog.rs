@@ -85,7 +85,7 @@ impl Watchdog {
         while self.shared.lifecycle() != Lifecycle::Stopped {
             let now = timer::now();
             if now < next {
-                // The bell that wakes workers may wake this thread too; only the last time, when the gateway ends,
+                // The waker that wakes workers may wake this thread too; only the last time, when the gateway ends,
                 // concerns it.
                 let wait = next.since(now);
                 if self.epoll.wait(&mut events, Some(wait)).is_err() {

@@ -42,7 +42,7 @@ const RETRY: Duration = Duration::from_secs(30);
 const DRAIN_TICK: Duration = Duration::from_millis(20);
 
 /// What the supervising thread waits for.
-const BELL: u64 = 0;
+const WAKER: u64 = 0;
 const SHUTDOWN: u64 = 1;
 const NEIGHBOURS: u64 = 2;
 const TABLE: u64 = 3;
@@ -260,12 +260,12 @@ impl Gateway {
     /// one is left that splits, and tells of it when it ends.
     pub fn run_until(mut self, shutdown: &Shutdown) -> Result<Ending, RunError> {
         let epoll = Epoll::new().map_err(RunError::Wait)?;
-        let bell = self.shared.gateway_bell();
+        let waker = self.shared.gateway_waker();
         epoll
-            .add(bell, BELL, Interest::READ)
+            .add(waker, WAKER, Interest::READ)
             .and_then(|()| epoll.add(shutdown, SHUTDOWN, Interest::READ))
             .and_then(|()| epoll.add(&self.neighbours, NEIGHBOURS, Interest::READ))
-            .and_then(|()| epoll.add(self.interception.bell(), TABLE, Interest::READ))
+            .and_then(|()| epoll.add(self.interception.waker(), TABLE, Interest::READ))
             .map_err(RunError::Wait)?;
         self.serve(&epoll, shutdown)?;
         self.drain(&epoll, shutdown)
@@ -287,7 +287,7 @@ impl Gateway {
 
     /// Handles everything that may have woken the supervising thread. Nothing here blocks.
     fn handle_events(&mut self) -> Result<(), RunError> {
-        self.shared.gateway_bell().silence();
+        self.shared.gateway_waker().drain();
         self.thread_set.check(&self.shared)?;
         self.handle_neighbours();
         self.handle_table_events()?;

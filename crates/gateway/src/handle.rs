@@ -176,7 +176,7 @@ impl Handle {
         self.commands
             .send(submission)
             .map_err(|_| CommandError::Ended)?;
-        self.shared.gateway_bell().ring();
+        self.shared.gateway_waker().wake();
         match answer.recv_timeout(patience) {
             Ok(reply) => reply,
             Err(RecvTimeoutError::Timeout) => Err(CommandError::Slow),

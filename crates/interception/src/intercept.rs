@@ -12,7 +12,7 @@ use bentpipe_os::nfqueue::Queues;
 use bentpipe_os::nft::{
     Count, HoldTable, Holding, Hook, NftError, OwnerTable, Switch, TableFamily, Tally,
 };
-use bentpipe_sockets::epoll::Bell;
+use bentpipe_sockets::epoll::Waker;
 use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -181,13 +181,13 @@ impl Interception {
 
     /// What has happened to the table since the last call.
     pub fn events(&self) -> impl Iterator<Item = TableEvent> + '_ {
-        self.table_thread.event_bell.silence();
+        self.table_thread.event_waker.drain();
         self.table_thread.events.try_iter()
     }
 
     /// Rings when there are [`Interception::events`].
-    pub fn bell(&self) -> &Bell {
-        &self.table_thread.event_bell
+    pub fn waker(&self) -> &Waker {
+        &self.table_thread.event_waker
     }
 }
 

@@ -8,7 +8,7 @@ use crate::intercept::{InterceptError, PassCounters};
 use crate::nat_detection::NatDetector;
 use crate::ruleset::Ruleset;
 use bentpipe_os::nft::{NftError, OwnerTable, TableFamily};
-use bentpipe_sockets::epoll::{Bell, Epoll, Events, Interest};
+use bentpipe_sockets::epoll::{Epoll, Events, Interest, Waker};
 use bentpipe_sockets::timer;
 use std::io;
 use std::sync::Arc;
@@ -40,10 +40,10 @@ pub enum TableEvent {
 #[derive(Debug)]
 pub(crate) struct TableThread {
     requests: Option<Sender<Ruleset>>,
-    request_bell: Arc<Bell>,
+    request_waker: Arc<Waker>,
     pub(crate) events: Receiver<TableEvent>,
     /// Rings when there is an event.
-    pub(crate) event_bell: Arc<Bell>,
+    pub(crate) event_waker: Arc<Waker>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -61,7 +61,7 @@ impl TableThread {
         passed.follow(&table);
         let (requests, taken) = channel();
         let (tell, events) = channel();
-        let (request_bell, event_bell) = bells().map_err(InterceptError::Thread)?;
+        let (request_waker, event_waker) = wakers().map_err(InterceptError::Thread)?;
         let table_loop = TableLoop {
             epoll: Epoll::new().map_err(InterceptError::Thread)?,
             table,
@@ -69,9 +69,9 @@ impl TableThread {
             switch,
             passed,
             requests: taken,
-            request_bell: Arc::clone(&request_bell),
+            request_waker: Arc::clone(&request_waker),
             events: tell,
-            event_bell: Arc::clone(&event_bell),
+            event_waker: Arc::clone(&event_waker),
             unresponsive: false,
             nat,
         };
@@ -79,9 +79,9 @@ impl TableThread {
         let thread = thread.spawn(move || table_loop.run());
         Ok(Self {
             requests: Some(requests),
-            request_bell,
+            request_waker,
             events,
-            event_bell,
+            event_waker,
             thread: Some(thread.map_err(InterceptError::Thread)?),
         })
     }
@@ -91,7 +91,7 @@ impl TableThread {
         if let Some(requests) = &self.requests {
             // The thread ends before us only by a panic, which is reported when the table is missed.
             let _ = requests.send(rules);
-            self.request_bell.ring();
+            self.request_waker.wake();
         }
     }
 }
@@ -99,7 +99,7 @@ impl TableThread {
 impl Drop for TableThread {
     fn drop(&mut self) {
         self.requests = None;
-        self.request_bell.ring();
+        self.request_waker.wake();
         if let Some(thread) = self.thread.take() {
             // The thread returns nothing, and a panic of it has been reported already.
             let _ = thread.join();
@@ -107,8 +107,8 @@ impl Drop for TableThread {
     }
 }
 
-fn bells() -> io::Result<(Arc<Bell>, Arc<Bell>)> {
-    Ok((Arc::new(Bell::new()?), Arc::new(Bell::new()?)))
+fn wakers() -> io::Result<(Arc<Waker>, Arc<Waker>)> {
+    Ok((Arc::new(Waker::new()?), Arc::new(Waker::new()?)))
 }
 
 /// A table with its rules.
@@ -125,9 +125,9 @@ struct TableLoop {
     switch: Arc<AdmissionSwitch>,
     passed: Arc<PassCounters>,
     requests: Receiver<Ruleset>,
-    request_bell: Arc<Bell>,
+    request_waker: Arc<Waker>,
     events: Sender<TableEvent>,
-    event_bell: Arc<Bell>,
+    event_waker: Arc<Waker>,
     /// nft has not answered a command, so it is unknown whether the command will still take effect.
     unresponsive: bool,
     nat: NatDetector,
@@ -146,7 +146,7 @@ impl TableLoop {
                 return self.tell(TableEvent::Lost(InterceptError::Thread(error)));
             }
             self.nat.look(&self.rules);
-            self.request_bell.silence();
+            self.request_waker.drain();
             match self.requests.try_recv() {
                 Ok(rules) => {
                     let result = self.renew(rules);
@@ -183,7 +183,7 @@ impl TableLoop {
 
     fn watch(&self) -> io::Result<()> {
         self.epoll
-            .add(&*self.request_bell, ORDERS, Interest::READ)?;
+            .add(&*self.request_waker, ORDERS, Interest::READ)?;
         self.epoll.add(&self.table, HOLDER, Interest::READ)
     }
 
@@ -222,6 +222,6 @@ impl TableLoop {
     fn tell(&self, events: TableEvent) {
         // The receiver is gone only when the interception is being dropped.
         let _ = self.events.send(events);
-        self.event_bell.ring();
+        self.event_waker.wake();
     }
 }

@@ -25,7 +25,7 @@ impl DecoyListener {
         let mut sockets = Vec::new();
         let mut open = |address: SocketAddr| -> io::Result<SocketAddr> {
             let socket = socket::stream(address)?;
-            socket::deafen(&socket)?;
+            socket::drop_all_packets(&socket)?;
             socket::bind(&socket, address)?;
             socket::listen(&socket, 1)?;
             let address = socket::local_address(&socket);

@@ -23,7 +23,7 @@ pub use report::{Port, Report};
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_link::{End, Link, Settings};
 use bentpipe_os::tun::{Tun, TunConfig};
-use bentpipe_sockets::epoll::Bell;
+use bentpipe_sockets::epoll::Waker;
 use counters::Counters;
 use engine::Engine;
 use std::io;
@@ -89,7 +89,7 @@ pub(crate) struct Order {
     pub(crate) stop: AtomicBool,
     /// When the run began that the times of the link's changes and outages count from.
     pub(crate) began: OnceLock<Instant>,
-    pub(crate) bell: Bell,
+    pub(crate) waker: Waker,
 }
 
 /// What a running emulator has done so far, for sampling.
@@ -148,7 +148,7 @@ impl Emulator {
         let order = Arc::new(Order {
             stop: AtomicBool::new(false),
             began: OnceLock::new(),
-            bell: Bell::new().map_err(EmulatorError::Descriptors)?,
+            waker: Waker::new().map_err(EmulatorError::Descriptors)?,
         });
         let ports = [port_a, port_b];
         let engine = Engine::new(link, ports, spec.mtu, shortest_delay, Arc::clone(&order))?;
@@ -168,7 +168,7 @@ impl Emulator {
     /// first word counts.
     pub fn begin(&self, at: Instant) {
         let _ = self.order.began.set(at);
-        self.order.bell.ring();
+        self.order.waker.wake();
     }
 
     /// What it has done so far. Each figure is exact for some moment, not all for the same one.
@@ -190,7 +190,7 @@ impl Emulator {
     fn end(&mut self) -> Option<Result<Report, EmulatorError>> {
         let thread = self.thread.take()?;
         self.order.stop.store(true, Ordering::Release);
-        self.order.bell.ring();
+        self.order.waker.wake();
         Some(thread.join().map_err(|_| EmulatorError::Panicked))
     }
 }

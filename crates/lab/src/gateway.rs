@@ -31,7 +31,7 @@ const TICK: Duration = Duration::from_millis(50);
 pub(crate) struct Process {
     name: String,
     child: Child,
-    said: Said,
+    stderr_tail: StderrTail,
     /// Asks it for its status.
     status: Command,
     /// Holds its control socket.
@@ -42,7 +42,7 @@ pub(crate) struct Process {
 #[derive(Debug, Default)]
 pub(crate) struct Ended {
     /// The last lines on its standard error.
-    pub(crate) said: String,
+    pub(crate) stderr_tail: String,
     /// What it counted, by name; nothing if it did not say.
     pub(crate) counters: BTreeMap<String, u64>,
 }
@@ -54,7 +54,7 @@ struct Status {
 }
 
 /// The last lines on a process's standard error.
-type Said = Arc<Mutex<VecDeque<String>>>;
+type StderrTail = Arc<Mutex<VecDeque<String>>>;
 
 impl Process {
     /// Starts `program gateway run` for `gateway` and waits until it is ready.
@@ -89,8 +89,8 @@ impl Process {
         config.insert("control".to_owned(), control.display().to_string().into());
         let mut child = spawn_bound(command)
             .map_err(|e| failed(format!("cannot be started as {} ({e})", program.display())))?;
-        let said = Said::default();
-        let lines = listen(&mut child, &said);
+        let stderr_tail = StderrTail::default();
+        let lines = listen(&mut child, &stderr_tail);
         let mut status = netns.command(program);
         status
             .args(["gateway", "status", "--json", "--control"])
@@ -104,7 +104,7 @@ impl Process {
         let mut process = Self {
             name: name.to_owned(),
             child,
-            said,
+            stderr_tail,
             status,
             _folder: folder,
         };
@@ -151,9 +151,12 @@ impl Process {
         }
     }
 
-    /// What it said last on standard error.
+    /// What it stderr_tail last on standard error.
     fn stderr(&self) -> String {
-        let lines = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = self
+            .stderr_tail
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         lines
             .iter()
             .map(String::as_str)
@@ -163,13 +166,14 @@ impl Process {
 
     /// What it counted so far; nothing if it does not say.
     fn counters(&mut self) -> BTreeMap<String, u64> {
-        let said = self.status.stderr(Stdio::null()).output().ok();
-        let said = said.filter(|said| said.status.success());
-        let status = said.and_then(|said| serde_json::from_slice::<Status>(&said.stdout).ok());
+        let stderr_tail = self.status.stderr(Stdio::null()).output().ok();
+        let stderr_tail = stderr_tail.filter(|stderr_tail| stderr_tail.status.success());
+        let status = stderr_tail
+            .and_then(|stderr_tail| serde_json::from_slice::<Status>(&stderr_tail.stdout).ok());
         status.map_or_else(BTreeMap::new, |status| status.counters)
     }
 
-    /// Asks it to end, and sees to it that it does; what it said last.
+    /// Asks it to end, and sees to it that it does; what it stderr_tail last.
     pub(crate) fn stop(mut self) -> Ended {
         let counters = self.counters();
         let pid = rustix::process::Pid::from_child(&self.child);
@@ -179,7 +183,7 @@ impl Process {
             thread::sleep(Duration::from_millis(10));
         }
         Ended {
-            said: self.stderr(),
+            stderr_tail: self.stderr(),
             counters,
         }
     }
@@ -202,11 +206,11 @@ impl Drop for Process {
 
 /// Reads what `child` says: the lines of its standard output come through the channel, the last
 /// ones of its standard error are kept.
-fn listen(child: &mut Child, said: &Said) -> Receiver<String> {
+fn listen(child: &mut Child, stderr_tail: &StderrTail) -> Receiver<String> {
     let (sender, receiver) = sync_channel(64);
     let stdout = child.stdout.take();
     let stderr = child.stderr.take();
-    let said = Arc::clone(said);
+    let stderr_tail = Arc::clone(stderr_tail);
     // Threads, because both pipes must be drained for as long as it lives; they end with it.
     let _ = thread::Builder::new()
         .name("gateway-out".to_owned())
@@ -219,7 +223,7 @@ fn listen(child: &mut Child, said: &Said) -> Receiver<String> {
         .name("gateway-err".to_owned())
         .spawn(move || {
             each_line(stderr, |line| {
-                let mut lines = said.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut lines = stderr_tail.lock().unwrap_or_else(PoisonError::into_inner);
                 if lines.len() == LINES {
                     lines.pop_front();
                 }

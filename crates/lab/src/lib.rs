@@ -30,4 +30,4 @@ pub use app::{APPS, App, app_names};
 pub use controls::Controls;
 pub use error::LabError;
 pub use result::{Manifest, Measured, Point, RunResult, Sample};
-pub use run::{Phase, Progress, RunOptions, Tell, run};
+pub use run::{OnProgress, Phase, Progress, RunOptions, run};

@@ -58,7 +58,7 @@ impl Plan {
                 flows: MOST_FLOWS,
             });
         }
-        let atlas = Atlas {
+        let planner = Planner {
             scenario,
             topology: Topology::new(scenario),
             addresses: Addresses::new(scenario),
@@ -66,15 +66,16 @@ impl Plan {
         let mut ports = ACCEPTED_ON..;
         let flows = scenario.flows.iter().zip(&mut ports);
         let flows = flows
-            .map(|(flow, port)| atlas.flow(flow, port))
+            .map(|(flow, port)| planner.flow(flow, port))
             .collect::<Result<_, _>>()?;
         let traffic = scenario.traffic.as_ref();
-        let traffic = traffic.map(|traffic| atlas.traffic(traffic, [ports.start, ports.start + 1]));
+        let traffic =
+            traffic.map(|traffic| planner.traffic(traffic, [ports.start, ports.start + 1]));
         Ok(Self {
-            nodes: atlas.nodes(),
+            nodes: planner.nodes(),
             flows,
             traffic: traffic.transpose()?,
-            addresses: atlas.prefixes(),
+            addresses: planner.prefixes(),
         })
     }
 
@@ -99,13 +100,13 @@ impl Plan {
     }
 }
 
-struct Atlas<'a> {
+struct Planner<'a> {
     scenario: &'a Scenario,
     topology: Topology<'a>,
     addresses: Addresses<'a>,
 }
 
-impl Atlas<'_> {
+impl Planner<'_> {
     fn prefixes(&self) -> BTreeMap<String, [Prefix; 2]> {
         let bits = prefix_length(self.scenario.ip);
         let prefix = |address| Prefix::new(address, bits).expect("24 <= 32 and 64 <= 128");

@@ -42,11 +42,11 @@ pub struct RunOptions {
     /// Raise it to end the run early: it is taken down and ends as [`LabError::Cancelled`].
     pub cancel: Arc<AtomicBool>,
     /// Told about ten times a second how far the run is.
-    pub progress: Option<Arc<Tell>>,
+    pub progress: Option<Arc<OnProgress>>,
 }
 
 /// Whoever is told of a run's progress.
-pub type Tell = dyn Fn(&Progress) + Send + Sync;
+pub type OnProgress = dyn Fn(&Progress) + Send + Sync;
 
 /// How far a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,7 +163,7 @@ impl Run<'_> {
         let unfit = unfit(&links);
         let gateways = ended(gateways);
         let said = gateways.iter();
-        let said = said.map(|(name, ended)| (name.clone(), ended.said.clone()));
+        let said = said.map(|(name, ended)| (name.clone(), ended.stderr_tail.clone()));
         let manifest = Manifest {
             scenario: text,
             name: self.scenario.name.clone(),
@@ -338,17 +338,19 @@ impl Run<'_> {
         stage: &'s Stage,
         marks: &BTreeMap<Bottleneck, Mark>,
     ) -> Result<Option<traffic::Ready<'s>>, LabError> {
-        let (Some(profile), Some(lanes)) = (&self.profile, &self.plan.traffic) else {
+        let (Some(profile), Some(directions)) = (&self.profile, &self.plan.traffic) else {
             return Ok(None);
         };
-        let lanes = lanes.each_ref().map(|(flow, plan)| traffic::Lane {
-            plan,
-            sender: stage.node(&flow.from),
-            sends: self.settings(flow, plan, &flow.from, marks),
-            receiver: stage.node(&flow.to),
-            receives: self.settings(flow, plan, &flow.to, marks),
-        });
-        traffic::Ready::prepare(profile, self.scenario.seed, lanes).map(Some)
+        let directions = directions
+            .each_ref()
+            .map(|(flow, plan)| traffic::TrafficDirection {
+                plan,
+                sender: stage.node(&flow.from),
+                sends: self.settings(flow, plan, &flow.from, marks),
+                receiver: stage.node(&flow.to),
+                receives: self.settings(flow, plan, &flow.to, marks),
+            });
+        traffic::Ready::prepare(profile, self.scenario.seed, directions).map(Some)
     }
 
     /// Begins to watch the legs of all gateways that split.
@@ -386,7 +388,7 @@ impl Run<'_> {
     ) -> Result<(Vec<crate::flow::Ended>, Option<Traffic>), LabError> {
         let stop = Arc::new(AtomicBool::new(false));
         // Whichever way this ends, the threads of the flows end with it.
-        let _raised = Raise(Arc::clone(&stop));
+        let _raised = StopOnDrop(Arc::clone(&stop));
         let limit = begin + self.scenario.time_limit;
         let running: Vec<Running> = flows
             .into_iter()
@@ -470,9 +472,9 @@ impl Run<'_> {
 }
 
 /// Raises a flag when dropped.
-struct Raise(Arc<AtomicBool>);
+struct StopOnDrop(Arc<AtomicBool>);
 
-impl Drop for Raise {
+impl Drop for StopOnDrop {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

@@ -45,7 +45,7 @@ pub(crate) fn profile(scenario: &Scenario) -> Result<Option<Profile>, LabError> 
 }
 
 /// One direction of the traffic.
-pub(crate) struct Lane<'a> {
+pub(crate) struct TrafficDirection<'a> {
     pub(crate) plan: &'a FlowPlan,
     /// Where its sender is.
     pub(crate) sender: &'a Netns,
@@ -74,11 +74,11 @@ fn error(doing: &'static str) -> impl Fn(io::Error) -> LabError {
 }
 
 impl<'a> Ready<'a> {
-    /// Makes the listeners of `lanes`, forward and reverse, for the flows of `profile` in a run with `seed`.
+    /// Makes the listeners of `directions`, forward and reverse, for the flows of `profile` in a run with `seed`.
     pub(crate) fn prepare(
         profile: &Profile,
         seed: u64,
-        lanes: [Lane<'a>; 2],
+        directions: [TrafficDirection<'a>; 2],
     ) -> Result<Self, LabError> {
         let flows = |forward: bool| {
             let flows = profile.transfers.iter().enumerate();
@@ -86,7 +86,7 @@ impl<'a> Ready<'a> {
             own.map(|(index, first)| Flow::new(Source::new(profile.model, seed, index), first))
                 .collect()
         };
-        let [forward, reverse] = &lanes;
+        let [forward, reverse] = &directions;
         let hosts = [(forward, reverse, true), (reverse, forward, false)];
         let hosts = hosts.map(|(out, back, is_forward)| {
             let listener = back.listener(profile.transfers.len())?;
@@ -116,7 +116,7 @@ fn is_forward(transfer: &Transfer) -> bool {
     transfer.direction == bentpipe_traffic::Direction::Forward
 }
 
-impl Lane<'_> {
+impl TrafficDirection<'_> {
     /// What its receiver accepts at, with room for `most` at once.
     fn listener(&self, most: usize) -> io::Result<std::os::fd::OwnedFd> {
         let to = self.plan.to;

@@ -11,7 +11,7 @@
 //! only sends copies again. An acknowledgement is never suppressed if it carries data, SYN, FIN, RST or URG, if its window
 //! or flags differ from those of the one before it, or if its window is zero. Data from space to ground is not cached,
 //! because it has crossed the lossy link already, unless both sides are lossy ([`Toward::Both`]). The cache of each flow
-//! is bounded, so is that of all together, and silent flows are forgotten. Among strangers ([`Wary`]) a full cache takes room from flows
+//! is bounded, so is that of all together, and silent flows are forgotten. Among strangers ([`SharedAgentLimits`]) a full cache takes room from flows
 //! that stand still, and from the host that has most.
 
 mod cache;
@@ -22,7 +22,7 @@ mod room;
 mod rtt;
 mod sack_aware;
 
-pub use config::{Config, Gain, Preset, Rules, Toward, Wary};
+pub use config::{Config, Gain, Preset, Rules, SharedAgentLimits, Toward};
 
 use crate::flow_table::{FlowId, FlowTable};
 use crate::{Packet, Pep, SegmentView, Side};

@@ -1,19 +1,19 @@
-//! What an agent heeds whose packets are anybody's ([`Wary`]), packet by packet.
+//! What an agent heeds whose packets are anybody's ([`SharedAgentLimits`]), packet by packet.
 
 mod support;
 
 use bentpipe_base::{Bytes, Seq};
-use bentpipe_pep::snoop::{Config, Wary};
+use bentpipe_pep::snoop::{Config, SharedAgentLimits};
 use bentpipe_pep::{Pep as _, Side};
 use bentpipe_wire::{Flags, Ip, Ipv4, Packet, Payload, Transport};
 use support::{Script, ack, data, from_ground, sack, tcp};
 
 /// What a segment takes of the cache of all.
-const SEGMENT: u64 = 540 + Wary::GATEWAY.overhead.0;
+const SEGMENT: u64 = 540 + SharedAgentLimits::GATEWAY.overhead.0;
 
 fn wary() -> Config {
     let mut config = Config::standard();
-    config.wary = Some(Wary::GATEWAY);
+    config.wary = Some(SharedAgentLimits::GATEWAY);
     config
 }
 

@@ -169,7 +169,7 @@ impl Pump {
 
     /// Moves the bytes that a failed source had received before; returns whether bytes are still held that the sink has
     /// not taken.
-    pub(crate) fn rescue(
+    pub(crate) fn flush_failed_source(
         &mut self,
         from: BorrowedFd<'_>,
         to: BorrowedFd<'_>,

@@ -9,7 +9,7 @@ use bentpipe_base::{Bytes, Instant};
 use bentpipe_gateway_config::{LegId, Limits};
 use bentpipe_interception::Limit;
 use bentpipe_os::nft::LIFE;
-use bentpipe_sockets::epoll::Bell;
+use bentpipe_sockets::epoll::Waker;
 use bentpipe_sockets::timer;
 use std::io;
 use std::net::IpAddr;
@@ -165,8 +165,8 @@ pub struct Shared {
     /// for a worker that has not started or has ended.
     heartbeat: AtomicU64,
     heartbeats: Vec<AtomicU64>,
-    workers: Bell,
-    gateway: Bell,
+    workers: Waker,
+    gateway: Waker,
 }
 
 impl Shared {
@@ -197,8 +197,8 @@ impl Shared {
             dead_neighbours: (0..workers).map(|_| Mutex::default()).collect(),
             heartbeat: AtomicU64::new(0),
             heartbeats: (0..workers).map(|_| AtomicU64::new(u64::MAX)).collect(),
-            workers: Bell::new()?,
-            gateway: Bell::new()?,
+            workers: Waker::new()?,
+            gateway: Waker::new()?,
         })
     }
 
@@ -214,7 +214,7 @@ impl Shared {
     /// Enters `lifecycle` and wakes the workers.
     pub fn enter(&self, lifecycle: Lifecycle) {
         self.lifecycle.store(lifecycle as u8, Ordering::Release);
-        self.workers.ring();
+        self.workers.wake();
     }
 
     /// What becomes of new flows at present.
@@ -254,7 +254,7 @@ impl Shared {
         self.flow_counter.set(bounds);
         *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
         self.edition.fetch_add(1, Ordering::Release);
-        self.workers.ring();
+        self.workers.wake();
     }
 
     /// The edition of the settings at present.
@@ -271,7 +271,7 @@ impl Shared {
     /// Asks all workers for a heartbeat, and returns its number for [`Self::all_answered`].
     pub fn request_heartbeat(&self) -> u64 {
         let asked = self.heartbeat.fetch_add(1, Ordering::Relaxed) + 1;
-        self.workers.ring();
+        self.workers.wake();
         asked
     }
 
@@ -302,7 +302,7 @@ impl Shared {
 
     /// Rings when the number of flows crosses a bound, when descriptors run out, and when a worker
     /// ends.
-    pub fn gateway_bell(&self) -> &Bell {
+    pub fn gateway_waker(&self) -> &Waker {
         &self.gateway
     }
 
@@ -314,7 +314,7 @@ impl Shared {
     /// One flow more; called by [`FlowGuard`](crate::flow_guard::FlowGuard) alone.
     pub(crate) fn flow_began(&self) {
         if self.flow_counter.began() {
-            self.gateway.ring();
+            self.gateway.wake();
         }
     }
 
@@ -322,10 +322,10 @@ impl Shared {
     pub(crate) fn flow_ended(&self) {
         let ended = self.flow_counter.ended();
         if ended.resumes {
-            self.gateway.ring();
+            self.gateway.wake();
         }
         if ended.has_room {
-            self.workers.ring();
+            self.workers.wake();
         }
     }
 
@@ -345,7 +345,7 @@ impl Shared {
         let was_short = self.memory.is_under_pressure();
         self.memory.update(sockets, now);
         if self.memory.is_under_pressure() && !was_short {
-            self.workers.ring();
+            self.workers.wake();
         }
     }
 
@@ -381,7 +381,7 @@ impl Shared {
     /// The kernel refused a descriptor.
     pub(crate) fn out_of_descriptors(&self) {
         self.exhausted_at.store(self.flows(), Ordering::Relaxed);
-        self.gateway.ring();
+        self.gateway.wake();
     }
 
     /// Somebody else has removed a leg's congestion control from the kernel.
@@ -414,7 +414,7 @@ impl Shared {
             let mut mailbox = mailbox.lock().unwrap_or_else(PoisonError::into_inner);
             mailbox.extend_from_slice(neighbours);
         }
-        self.workers.ring();
+        self.workers.wake();
     }
 
     /// The neighbours that worker number `worker` has been told of since the last time.
@@ -447,7 +447,7 @@ impl Shared {
     /// Tries again after `out_of_descriptors`.
     pub fn clear_exhaustion(&self) {
         if self.exhausted_at.swap(NEVER, Ordering::Relaxed) != NEVER {
-            self.workers.ring();
+            self.workers.wake();
         }
     }
 }
@@ -495,17 +495,17 @@ mod tests {
         };
         let shared = Shared::with(bounds, 1);
         (0..3).for_each(|_| shared.flow_began());
-        assert!(shared.limit().is_none() && !shared.gateway_bell().silence());
+        assert!(shared.limit().is_none() && !shared.gateway_waker().drain());
         shared.flow_began();
-        assert!(shared.limit() == Some(Limit::Flows) && shared.gateway_bell().silence());
+        assert!(shared.limit() == Some(Limit::Flows) && shared.gateway_waker().drain());
         assert!(shared.has_room(), "what was intercepted already is taken");
         shared.flow_began();
         assert!(!shared.has_room());
         shared.flow_ended();
         shared.flow_ended();
-        assert!(!shared.may_resume() && !shared.gateway_bell().silence());
+        assert!(!shared.may_resume() && !shared.gateway_waker().drain());
         shared.flow_ended();
-        assert!(shared.may_resume() && shared.gateway_bell().silence());
+        assert!(shared.may_resume() && shared.gateway_waker().drain());
 
         shared.out_of_descriptors();
         assert_eq!(shared.limit(), Some(Limit::Descriptors));

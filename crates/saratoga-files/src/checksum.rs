@@ -1,6 +1,6 @@
 //! Checksums over whole files.
 
-use crate::task::{Cancel, Turns};
+use crate::task::{Cancel, FairSemaphore};
 use bentpipe_wire::saratoga::Checksum;
 use crc_fast::{CrcAlgorithm, Digest};
 use md5::Md5;
@@ -134,7 +134,7 @@ impl Sum {
     /// What reading gives, or that it is not wanted any more.
     pub fn rest_in_turns(
         self,
-        (turns, whom): (&Turns, SocketAddr),
+        (turns, whom): (&FairSemaphore, SocketAddr),
         cancel: &Cancel,
         file: &File,
         len: u64,
@@ -147,14 +147,14 @@ impl Sum {
         mut self,
         file: &File,
         len: u64,
-        mut goes_on: impl FnMut() -> io::Result<()>,
+        mut may_continue: impl FnMut() -> io::Result<()>,
     ) -> io::Result<Self> {
         if matches!(self.state, State::None) {
             return Ok(self);
         }
         let mut block = vec![0; 256 << 10];
         while self.upto < len {
-            goes_on()?;
+            may_continue()?;
             let want = (len - self.upto).min(block.len() as u64) as usize;
             file.read_exact_at(&mut block[..want], self.upto)?;
             self.update(&block[..want]);

@@ -1,7 +1,7 @@
 //! Makes the checksum of a file of what is read to be sent, so that the file is read once.
 
 use crate::checksum::Sum;
-use crate::task::{Task, Turns, spawn};
+use crate::task::{FairSemaphore, Task, spawn};
 use bentpipe_wire::saratoga::Checksum;
 use std::fs::File;
 use std::io;
@@ -13,7 +13,7 @@ use std::sync::mpsc;
 pub struct ChecksumOnRead {
     state: State,
     /// The turns in which threads read the rest, and the peer for which they do.
-    turns: (Turns, SocketAddr),
+    turns: (FairSemaphore, SocketAddr),
 }
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ enum State {
 
 impl ChecksumOnRead {
     /// What is read goes on with `sum`; the rest is read in `turns`, for the peer at `whom`.
-    pub const fn new(sum: Sum, turns: Turns, whom: SocketAddr) -> Self {
+    pub const fn new(sum: Sum, turns: FairSemaphore, whom: SocketAddr) -> Self {
         Self {
             state: State::Follows(sum),
             turns: (turns, whom),
@@ -102,7 +102,7 @@ mod tests {
 
     fn late() -> ChecksumOnRead {
         let whom = "10.0.0.1:7".parse().unwrap();
-        ChecksumOnRead::new(Sum::new(Algorithm::Crc32c), Turns::new(1), whom)
+        ChecksumOnRead::new(Sum::new(Algorithm::Crc32c), FairSemaphore::new(1), whom)
     }
 
     fn asked(late: &mut ChecksumOnRead, sent: u64) -> Option<Checksum> {

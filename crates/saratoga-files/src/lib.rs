@@ -45,5 +45,5 @@ pub use part::Part;
 pub use sink::Sink;
 pub use source::{Source, Spool, known_size};
 pub use stdout::{Stdout, StdoutQueue};
-pub use task::{Cancel, Task, Turn, Turns, network, spawn};
+pub use task::{Cancel, FairSemaphore, Task, Turn, network, spawn};
 pub use tree::{Folder, Tree, is_of_a_part, mode, posix_times};

@@ -61,7 +61,7 @@ impl Outgoing {
     pub fn input(&mut self, frame: Frame, now: Instant) {
         match (&self.after, &frame) {
             (After::Regret(..), Frame::Status(status)) if status.code == Code::OK => {
-                self.sender.regret(Code::NOT_DELETED);
+                self.sender.fail_final_status(Code::NOT_DELETED);
             }
             _ => self.sender.input((), frame, now),
         }
@@ -179,7 +179,7 @@ impl Outgoing {
     fn settle(&mut self, verdict: Result<(), Error>, now: Instant) -> Option<Result<(), Error>> {
         self.after = After::Nothing;
         match verdict {
-            Err(error) if self.sender.regret(Code::NOT_DELETED) => {
+            Err(error) if self.sender.fail_final_status(Code::NOT_DELETED) => {
                 self.after = After::Regret(Some(error), now + REGRET);
                 None
             }

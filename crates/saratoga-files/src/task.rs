@@ -79,12 +79,12 @@ pub fn network(peer: SocketAddr) -> IpAddr {
 /// Lets a few threads work at once, however many there are, and has those that wait take turns by the peer that they
 /// work for: a semaphore that is fair among peers. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Turns(Arc<(Mutex<Queue>, Condvar)>);
+pub struct FairSemaphore(Arc<(Mutex<Queue>, Condvar)>);
 
 #[derive(Debug)]
 struct Queue {
     free: usize,
-    /// Turns that were given.
+    /// FairSemaphore that were given.
     given: u64,
     /// For whom threads wait: how many, and which turn was the last of their own.
     waiting: BTreeMap<IpAddr, (usize, u64)>,
@@ -93,7 +93,7 @@ struct Queue {
 /// A thread's turn, until it is dropped.
 #[derive(Debug)]
 pub struct Turn {
-    turns: Turns,
+    turns: FairSemaphore,
     whom: IpAddr,
     since: Instant,
     /// It was not given back meanwhile.
@@ -106,7 +106,7 @@ const SLICE: Duration = Duration::from_millis(100);
 /// Between two looks at whether what waits for its turn is still wanted.
 const LOOK: Duration = Duration::from_millis(100);
 
-impl Turns {
+impl FairSemaphore {
     /// `count` at once.
     pub fn new(count: usize) -> Self {
         let queue = Queue {
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_few_work_at_once_and_who_is_not_wanted_waits_no_longer() {
-        let turns = Turns::new(2);
+        let turns = FairSemaphore::new(2);
         let (at_once, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for _ in 0..40 {
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn who_has_much_to_do_does_not_keep_others_waiting() {
-        let turns = Turns::new(1);
+        let turns = FairSemaphore::new(1);
         let first = turns.take(ONE, &Cancel::default()).unwrap();
         let (turns, order) = (&turns, &Mutex::new(Vec::new()));
         std::thread::scope(|scope| {
@@ -270,7 +270,7 @@ mod tests {
     /// Long work of one, and short work of another that comes later.
     #[test]
     fn who_works_for_long_lets_others_in_between() {
-        let turns = Turns::new(1);
+        let turns = FairSemaphore::new(1);
         let cancel = Cancel::default();
         let mut long = turns.take(ONE, &cancel).unwrap();
         let waiting = turns.clone();

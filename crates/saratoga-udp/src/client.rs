@@ -153,7 +153,7 @@ impl Client {
             let mut turn = self
                 .endpoint
                 .turn(pause.map_or(LOOK, |pause| pause.min(LOOK)))?;
-            self.disown(&turn.strays);
+            self.refuse_strays(&turn.strays);
             if self.endpoint.is_refused() {
                 let server = self.server;
                 return Err(Error::Unreachable { server });
@@ -171,12 +171,12 @@ impl Client {
             }
             watch(self.progress(&job_queue, &sum));
         }
-        self.farewell(stop)
+        self.linger(stop)
     }
 
     /// What comes of sessions that this client has not begun, or no longer knows, is not wanted: somebody else
     /// may have asked for it in its name.
-    fn disown(&mut self, strays: &[(SessionKey, Vec<u8>)]) {
+    fn refuse_strays(&mut self, strays: &[(SessionKey, Vec<u8>)]) {
         let server = key(self.server, 0).0;
         for ((from, id), datagram) in strays {
             let data =
@@ -351,7 +351,7 @@ impl Client {
     }
 
     /// Says the last words until they are heard, or were said often enough.
-    fn farewell(&mut self, stop: &AtomicBool) -> Result<(), Error> {
+    fn linger(&mut self, stop: &AtomicBool) -> Result<(), Error> {
         let end = timer::now() + FAREWELL;
         while !self.endpoint.sessions.is_empty()
             && timer::now() < end

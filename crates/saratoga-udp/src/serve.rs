@@ -17,8 +17,8 @@ use bentpipe_base::Instant;
 use bentpipe_saratoga::{Receiver, Sender, refusal};
 use bentpipe_saratoga_files::checksum::Algorithm;
 use bentpipe_saratoga_files::{
-    Cancel, ChecksumOnRead, Incoming, Outgoing, Part, Sink, Source, Sum, Tree, Turns, WIDEST,
-    known_size, leftovers, mode, path, posix_times, spawn,
+    Cancel, ChecksumOnRead, FairSemaphore, Incoming, Outgoing, Part, Sink, Source, Sum, Tree,
+    WIDEST, known_size, leftovers, mode, path, posix_times, spawn,
 };
 use bentpipe_sockets::timer;
 use bentpipe_sockets::udp::Udp;
@@ -65,7 +65,7 @@ pub struct Server {
     seen: Seen,
     validator: AddressValidation,
     /// Files are summed up a few at once: they share the processors and the disk.
-    turns: Turns,
+    turns: FairSemaphore,
     lists: Lists,
     /// Takes that are over, whose final STATUS may be asked for again.
     taken: Taken,
@@ -105,7 +105,7 @@ impl Server {
             beacon_sender,
             seen: Seen::default(),
             validator: AddressValidation::new().map_err(Error::socket("draw random numbers"))?,
-            turns: Turns::new(std::thread::available_parallelism().map_or(1, usize::from)),
+            turns: FairSemaphore::new(std::thread::available_parallelism().map_or(1, usize::from)),
             lists: Lists::default(),
             taken: Taken::default(),
             for_unproven: TimeBudget::new(timer::now()),

@@ -68,11 +68,11 @@ struct Seals {
     stranger: Option<Seal>,
     /// Nothing was opened yet: a server with another key can only say so without a seal.
     unheard: bool,
-    doubtful: Option<Doubtful>,
+    doubtful: Option<UnsealedRefusal>,
 }
 
 /// A refusal that is not under the session's own seal, which somebody else may have sent, or made the server send.
-struct Doubtful {
+struct UnsealedRefusal {
     refusal: Status,
     /// The refusal is sealed by a server that does not know the session.
     sealed: bool,
@@ -212,7 +212,7 @@ impl Session {
 
     /// Whether it ends where there is no room for others: its peer has shown nothing, or nothing in this session
     /// in all the time that was for it.
-    pub(crate) fn gives_way(&self, now: Instant) -> bool {
+    pub(crate) fn is_evictable(&self, now: Instant) -> bool {
         let unheard = || match &self.work {
             Work::Sending(outgoing) => {
                 !outgoing.sender.is_proven() && now.since(self.began) >= UNHEARD
@@ -318,7 +318,7 @@ impl Session {
             && let Ok((Frame::Status(refusal), _)) = Frame::parse(opened.unwrap_or(datagram))
             && refusal.code != Code::OK
         {
-            seals.doubtful = Some(Doubtful {
+            seals.doubtful = Some(UnsealedRefusal {
                 refusal,
                 sealed,
                 until: now + DOUBT,
@@ -335,7 +335,7 @@ impl Session {
         self.seals.is_none() && self.is_verified()
     }
 
-    fn doubtful(&self) -> Option<&Doubtful> {
+    fn doubtful(&self) -> Option<&UnsealedRefusal> {
         self.seals.as_ref()?.doubtful.as_ref()
     }
 

@@ -55,7 +55,7 @@ impl Pacer {
     }
 
     /// The rate has risen to `rate`: the next packet need not wait for the last one's time at the old one.
-    pub(crate) fn hasten(&mut self, rate: Rate) {
+    pub(crate) fn raise_rate(&mut self, rate: Rate) {
         self.next = self.next.min(self.turn + rate.serialisation(self.size));
         // The time before does not count at the new rate.
         self.idle = true;

@@ -222,7 +222,7 @@ impl Reach {
     }
 
     /// Since when nothing arrives of what is sent.
-    pub(crate) fn vain_since(&self) -> Option<Instant> {
+    pub(crate) fn stalled_since(&self) -> Option<Instant> {
         self.since.map(|since| since.at)
     }
 }
@@ -248,9 +248,9 @@ mod tests {
             assert!(!reach.vanishes(number, 0, 0));
         }
         assert!(reach.vanishes(12, 0, 0) && reach.careful().is_some());
-        assert_eq!(reach.vain_since(), Some(NOW));
+        assert_eq!(reach.stalled_since(), Some(NOW));
         assert!(!reach.vanishes(13, 1, 0) && reach.careful().is_none());
-        assert_eq!(reach.vain_since(), None);
+        assert_eq!(reach.stalled_since(), None);
         // What came in the meantime counts, also when the order of reports is not that of sending.
         reach.sent(21, 1, NOW);
         (0..3).for_each(|i| assert!(!reach.vanishes(30 + i, 1, 0)));

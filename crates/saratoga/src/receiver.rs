@@ -408,7 +408,7 @@ impl Receiver {
 
     /// When a peer that talks and sends nothing counts as gone. A stream may have nothing to send, and a checksum that
     /// comes last may take its time.
-    fn vain_at(&self) -> Instant {
+    fn no_data_deadline(&self) -> Instant {
         let kind = self.metadata.as_ref().map(|metadata| metadata.kind);
         match kind == Some(Kind::Stream) || self.is_all() {
             true => Instant::MAX,
@@ -546,7 +546,7 @@ impl Machine for Receiver {
                     self.out.clear();
                     self.out.push_back(refusal(session, Code::SENDER_SILENT));
                     self.end(Failure::Silence);
-                } else if self.vain_at() <= now {
+                } else if self.no_data_deadline() <= now {
                     self.refuse(Code::SENDER_SILENT);
                 } else if self.state == State::Receiving && self.ask_at <= now {
                     self.ask_at = now + NUDGE;
@@ -577,7 +577,7 @@ impl Machine for Receiver {
             State::Complete(until) => Some(until),
             State::Asking | State::Receiving => {
                 let silent = self.timing.silent_at(self.config.silence);
-                Some(self.ask_at.min(silent).min(self.vain_at()))
+                Some(self.ask_at.min(silent).min(self.no_data_deadline()))
             }
         }
     }

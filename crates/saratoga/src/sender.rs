@@ -69,7 +69,7 @@ pub struct Sender {
     end_sent: Option<(u64, Instant)>,
     /// When all was sent for the first time.
     all_sent_at: Option<Instant>,
-    farewell: Option<Frame>,
+    last_status: Option<Frame>,
     /// A STATUS of the peer has echoed a timestamp of this session.
     echoes: bool,
     /// When the peer said first that it has all, and echoed nothing of this session.
@@ -116,7 +116,7 @@ impl Sender {
             metadata_sent: 0,
             end_sent: None,
             all_sent_at: None,
-            farewell: None,
+            last_status: None,
             echoes: false,
             claimed_at: None,
             echo_due: None,
@@ -165,18 +165,18 @@ impl Sender {
     /// Ends the session with `code`, and tells the peer.
     pub fn abort(&mut self, code: Code) {
         if self.state != State::Over {
-            self.farewell = Some(refusal(self.config.metadata.session, code));
+            self.last_status = Some(refusal(self.config.metadata.session, code));
             self.end(Event::Failed(Failure::Own(code)));
         }
     }
 
     /// Sets the final STATUS to `code`, in place of success, after the session's end. Returns whether the peer waits
     /// for such a final STATUS.
-    pub fn regret(&mut self, code: Code) -> bool {
+    pub fn fail_final_status(&mut self, code: Code) -> bool {
         let asked = self.config.request.is_none();
         let waits = self.state == State::Over && self.acknowledges && asked;
         if waits {
-            self.farewell = Some(refusal(self.config.metadata.session, code));
+            self.last_status = Some(refusal(self.config.metadata.session, code));
         }
         waits
     }
@@ -439,7 +439,7 @@ impl Machine for Sender {
         let vain = |at: Instant| at + self.config.silence <= now;
         let failure = if self.timing.silent_at(self.config.silence) <= now {
             Failure::Silence
-        } else if self.reach.vain_since().is_some_and(vain) {
+        } else if self.reach.stalled_since().is_some_and(vain) {
             Failure::Vain
         } else if self.unechoed_at() <= now {
             Failure::Unechoed
@@ -447,13 +447,13 @@ impl Machine for Sender {
             return;
         };
         let session = self.config.metadata.session;
-        self.farewell = Some(refusal(session, Code::TERMINATED));
+        self.last_status = Some(refusal(session, Code::TERMINATED));
         self.end(Event::Failed(failure));
     }
 
     fn transmit(&mut self, now: Instant) -> Option<((), Frame)> {
         let frame = match self.state {
-            State::Over => self.farewell.take()?,
+            State::Over => self.last_status.take()?,
             State::Asking if self.ask_at <= now => {
                 self.ask_at = now + self.timing.interval(now).max(Duration::from_secs(1));
                 let request = self.config.request.clone()?;
@@ -494,7 +494,7 @@ impl Machine for Sender {
         };
         let silent = self.timing.silent_at(self.config.silence);
         let rate = self.tfrc.as_ref().map_or(Instant::MAX, Tfrc::deadline);
-        let vain = self.reach.vain_since();
+        let vain = self.reach.stalled_since();
         let vain = vain.map_or(Instant::MAX, |at| at + self.config.silence);
         let vain = vain.min(self.unechoed_at());
         Some(line.min(silent).min(vain).min(rate))

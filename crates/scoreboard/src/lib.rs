@@ -86,7 +86,7 @@ impl Scoreboard {
         self.segments += sent.count;
         let alike = self.sacked.is_empty() && self.lost_out == 0;
         match self.ring.back_mut() {
-            Some(run) if alike && run.goes_on_with(&sent) => {
+            Some(run) if alike && run.is_continued_by(&sent) => {
                 run.count += sent.count;
             }
             _ => append(&mut self.ring, sent),
@@ -334,7 +334,7 @@ impl Scoreboard {
     }
 
     /// Nothing is taken for lost any more; what the peer holds stays.
-    pub fn forgive(&mut self) {
+    pub fn clear_loss_marks(&mut self) {
         for sent in self.ring.iter_mut() {
             (sent.lost, sent.again) = (false, false);
         }

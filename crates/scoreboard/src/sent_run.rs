@@ -38,7 +38,7 @@ impl SentRun {
 
     /// Whether `next`, the segment behind them, is one of them.
     #[inline]
-    pub(crate) fn goes_on_with(&self, next: &Self) -> bool {
+    pub(crate) fn is_continued_by(&self, next: &Self) -> bool {
         (self.at, self.len, self.transmits) == (next.at, next.len, next.transmits)
     }
 

@@ -2,7 +2,7 @@
 //! control that is shared.
 
 use crate::app::{Application, Bulk, OnOff, Pattern, Requester, Responder, Sink};
-use crate::flow_endpoint::{FlowEndpoint, News, Protocol, Tcp};
+use crate::flow_endpoint::{FlowEndpoint, PendingWork, Protocol, Tcp};
 use crate::saratoga::{Plan, SaratogaEndpoint};
 use crate::socket::Record;
 use crate::{EndId, SimError};
@@ -255,7 +255,7 @@ impl<'s> EndpointBuilder<'s> {
             link: 0,
             peer_host: 0,
             peer: EndId::opener(0),
-            news: News::default(),
+            pending: PendingWork::default(),
         }
     }
 

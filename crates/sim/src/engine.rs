@@ -5,7 +5,7 @@
 //! lazy: where the deadline of an end moves to a later time, its old entry stays, the end is woken once in vain, and only
 //! then its entry moves.
 
-use crate::flow_endpoint::{Acted, FlowEndpoint};
+use crate::flow_endpoint::{ApplicationActed, FlowEndpoint};
 use crate::network::{Arrival, Network};
 use crate::packet::NOWHERE;
 use crate::packet_slab::Handle;
@@ -244,7 +244,7 @@ impl<O: Observer> Engine<O> {
                 let packet = network.packets.put(packet);
                 network.push(link, packet, len, now);
             }
-            Output::Event(Acted) => acted = true,
+            Output::Event(ApplicationActed) => acted = true,
         });
         if let Some(connection) = end.connection() {
             network.observer.acted(now, id, connection);

@@ -31,15 +31,15 @@ pub(crate) struct FlowEndpoint {
     /// The other end.
     pub(crate) peer: EndId,
     /// What is to be done or told before its turn is over.
-    pub(crate) news: News,
+    pub(crate) pending: PendingWork,
 }
 
 /// What is to be done or told before a turn is over.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct News {
+pub(crate) struct PendingWork {
     /// The application is to be called before the next segment leaves.
     calls: bool,
-    /// The event [`Acted`] is to be told.
+    /// The event [`ApplicationActed`] is to be told.
     acted: bool,
     /// The duration was over, and the connection was reset.
     cut: bool,
@@ -50,7 +50,7 @@ pub(crate) struct News {
 /// What an end tells the engine: its application was called, the last byte was acknowledged, or a frame was handled, so that
 /// more may have been received, and the end may be done, cut or broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Acted;
+pub(crate) struct ApplicationActed;
 
 /// What sends or receives at an end.
 #[allow(
@@ -135,7 +135,7 @@ impl FlowEndpoint {
             self.record.connected = Some(now);
         }
         self.hear(now);
-        self.news.calls = true;
+        self.pending.calls = true;
     }
 
     /// The deadline of its application.
@@ -154,7 +154,7 @@ impl FlowEndpoint {
             tcp.app.renew(amount);
         }
         self.record = Record::new(self.record.until, self.record.reads);
-        self.news = News::default();
+        self.pending = PendingWork::default();
         // Far from the numbers of the last connection, of which packets may still be in flight.
         self.iss = self.iss + Connection::ROUND;
         self.start = start;
@@ -176,7 +176,7 @@ impl FlowEndpoint {
             self.record.heard(event, now);
             any = true;
         }
-        self.news.calls |= any;
+        self.pending.calls |= any;
         any
     }
 
@@ -184,8 +184,8 @@ impl FlowEndpoint {
     /// handshake.
     #[inline]
     fn call(&mut self, now: Instant) {
-        self.news.calls = false;
-        self.news.acted = true;
+        self.pending.calls = false;
+        self.pending.acted = true;
         if let Protocol::Tcp(Tcp {
             connection: Some(connection),
             app,
@@ -261,19 +261,19 @@ impl FlowEndpoint {
             self.record.received = received;
             self.record.last = Some(now);
         }
-        self.news.acted = true;
+        self.pending.acted = true;
     }
 
     /// How many bytes it has received so far, where that has changed since it was asked last.
     pub(crate) fn take_progress(&mut self) -> Option<u64> {
         let received = self.record.received;
-        let told = core::mem::replace(&mut self.news.told, received);
+        let told = core::mem::replace(&mut self.pending.told, received);
         (told != received).then_some(received)
     }
 
     /// Whether its duration was over since it was asked last.
     pub(crate) fn take_cut(&mut self) -> bool {
-        core::mem::take(&mut self.news.cut)
+        core::mem::take(&mut self.pending.cut)
     }
 
     /// Notes whether it is done or broken; returns whether either is the case.
@@ -299,12 +299,12 @@ impl FlowEndpoint {
     }
 }
 
-/// The application is called, where the connection has news for it, before anything leaves: what it writes takes the
+/// The application is called, where the connection has pending for it, before anything leaves: what it writes takes the
 /// acknowledgement of what it read along.
 impl Machine for FlowEndpoint {
     type Packet = Packet;
     type Port = ();
-    type Event = Acted;
+    type Event = ApplicationActed;
 
     fn input(&mut self, (): (), packet: Packet, now: Instant) {
         self.receive(&packet, now);
@@ -323,11 +323,11 @@ impl Machine for FlowEndpoint {
                 if self.cut.is_some_and(|cut| cut <= now) {
                     self.cut = None;
                     connection.abort(now);
-                    (self.news.cut, self.news.acted) = (true, true);
+                    (self.pending.cut, self.pending.acted) = (true, true);
                 } else if connection.deadline().is_some_and(|due| due <= now) {
                     connection.timeout(now);
                 }
-                self.news.calls |= self.app_due() <= now;
+                self.pending.calls |= self.app_due() <= now;
                 self.hear(now);
             }
         }
@@ -336,7 +336,7 @@ impl Machine for FlowEndpoint {
     #[inline(always)]
     fn transmit(&mut self, now: Instant) -> Option<((), Packet)> {
         loop {
-            if self.news.calls {
+            if self.pending.calls {
                 self.call(now);
             }
             let connection = match &mut self.protocol {
@@ -347,7 +347,7 @@ impl Machine for FlowEndpoint {
                 let length = connection.wire_len(&segment) as u64;
                 if self.record.owes_final_ack() {
                     self.record.final_ack = Some(now);
-                    self.news.acted = true;
+                    self.pending.acted = true;
                 }
                 return Some(((), self.packet(Content::Tcp(segment), length)));
             }
@@ -359,8 +359,8 @@ impl Machine for FlowEndpoint {
     }
 
     #[inline]
-    fn event(&mut self) -> Option<Acted> {
-        core::mem::take(&mut self.news.acted).then_some(Acted)
+    fn event(&mut self) -> Option<ApplicationActed> {
+        core::mem::take(&mut self.pending.acted).then_some(ApplicationActed)
     }
 
     #[inline]

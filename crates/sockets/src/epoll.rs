@@ -197,12 +197,12 @@ impl AsFd for Epoll {
 
 /// A descriptor by which one thread wakes others (eventfd(2)).
 #[derive(Debug)]
-pub struct Bell {
+pub struct Waker {
     fd: OwnedFd,
 }
 
-impl Bell {
-    /// A silent bell.
+impl Waker {
+    /// One that is not readable yet.
     pub fn new() -> io::Result<Self> {
         use rustix::event::{EventfdFlags, eventfd};
         Ok(Self {
@@ -211,18 +211,18 @@ impl Bell {
     }
 
     /// Makes the descriptor readable; wakes every set that watches it, also edge-triggered ones.
-    pub fn ring(&self) {
+    pub fn wake(&self) {
         // The only failure is a counter at its end: then it is readable anyway.
         let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
     }
 
-    /// Makes it unreadable; `true` when it had rung since the last time.
-    pub fn silence(&self) -> bool {
+    /// Makes it unreadable; `true` when it was woken since the last time.
+    pub fn drain(&self) -> bool {
         rustix::io::read(&self.fd, &mut [0; 8]).is_ok()
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -273,21 +273,21 @@ mod tests {
 
     #[test]
     fn a_bell_wakes_every_set_each_time() {
-        let bell = Bell::new().unwrap();
+        let waker = Waker::new().unwrap();
         let sets = [Epoll::new().unwrap(), Epoll::new().unwrap()];
         for set in &sets {
-            set.add(&bell, 9, Interest::READ | Interest::EDGE).unwrap();
+            set.add(&waker, 9, Interest::READ | Interest::EDGE).unwrap();
         }
         let mut events = Events::with_capacity(4);
         let soon = Some(Duration::from_millis(1));
         for _ in 0..2 {
-            bell.ring();
+            waker.wake();
             for set in &sets {
                 assert_eq!(set.wait(&mut events, soon).unwrap(), 1);
                 assert_eq!(set.wait(&mut events, soon).unwrap(), 0);
             }
         }
-        assert!(bell.silence());
-        assert!(!bell.silence());
+        assert!(waker.drain());
+        assert!(!waker.drain());
     }
 }

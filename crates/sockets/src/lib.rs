@@ -1,6 +1,6 @@
 //! Linux sockets and what drives them: TCP and UDP with their options, [`epoll`], [`timer`]s, and [`splice`].
 //!
-//! One of the hand-written crates with `unsafe` (the others are `bentpipe-os` and `bentpipe-process`): it wraps what rustix has not. It knows
+//! One of the hand-written crates with `unsafe` (the others are `bentpipe-os`, `bentpipe-process` and `bentpipe-conformance`): it wraps what rustix has not. It knows
 //! no protocol machine and no policy; interfaces, routes, tables and namespaces are in `bentpipe-os`. Begin with
 //! [`socket`] and [`epoll`].
 

@@ -6,7 +6,7 @@
 
 mod filter;
 
-pub use filter::{deafen, steer_by_mark};
+pub use filter::{drop_all_packets, steer_by_mark};
 
 use bentpipe_base::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -17,7 +17,7 @@ type Place = (String, String, String);
 
 /// The values of others, by table, row and column.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Beside {
+pub struct ReferenceValues {
     pub(crate) paper: BTreeMap<Place, f64>,
     pub(crate) reference: BTreeMap<Place, Reference>,
 }
@@ -31,7 +31,7 @@ struct Expected {
 }
 
 #[derive(Deserialize)]
-struct Referred {
+struct ReferenceRow {
     table: String,
     row: String,
     column: String,
@@ -40,7 +40,7 @@ struct Referred {
     n: u64,
 }
 
-impl Beside {
+impl ReferenceValues {
     /// Reads both files; one that does not exist has no values.
     ///
     /// # Errors
@@ -52,7 +52,7 @@ impl Beside {
             in_study(study, expected, line, &place)?;
             beside.paper.insert(place, row.value);
         }
-        for (line, row) in rows::<Referred>(reference)? {
+        for (line, row) in rows::<ReferenceRow>(reference)? {
             let place = (row.table, row.row, row.column);
             in_study(study, reference, line, &place)?;
             let theirs = Reference {

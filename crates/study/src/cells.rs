@@ -1,7 +1,7 @@
 //! From samples to the cells of tables.
 
 use crate::agree::{Reference, agrees};
-use crate::beside::Beside;
+use crate::beside::ReferenceValues;
 use crate::points::{Place, Points, cell_place, change};
 use crate::samples::Samples;
 use bentpipe_scenario::Study;
@@ -43,7 +43,7 @@ pub struct Cell {
 }
 
 /// The cells of all tables, row by row.
-pub fn cells(study: &Study, samples: &Samples, beside: &Beside) -> Vec<Cell> {
+pub fn cells(study: &Study, samples: &Samples, beside: &ReferenceValues) -> Vec<Cell> {
     let table = |spec| {
         let maker = Maker {
             study,
@@ -58,7 +58,7 @@ pub fn cells(study: &Study, samples: &Samples, beside: &Beside) -> Vec<Cell> {
 
 struct Maker<'a> {
     study: &'a Study,
-    beside: &'a Beside,
+    beside: &'a ReferenceValues,
     spec: &'a TableSpec,
     points: Points<'a>,
 }

@@ -192,8 +192,13 @@ fn is_ours(path: &Path, study: &Study, points: usize) -> Result<(), StudyError> 
     if points == 0 {
         return Ok(());
     }
-    let text = fs::read_to_string(path.join(MANIFEST)).unwrap_or_default();
-    let there: Value = serde_json::from_str(&text).unwrap_or_default();
+    let there: Value = fs::read_to_string(path.join(MANIFEST))
+        .and_then(|text| Ok(serde_json::from_str(&text)?))
+        .map_err(|e| {
+            foreign(format!(
+                "something else: its {MANIFEST} cannot be read ({e})"
+            ))
+        })?;
     let field = |name: &str| there[name].as_str().unwrap_or("unknown").to_owned();
     let version = field("bentpipe");
     if version != env!("CARGO_PKG_VERSION") {

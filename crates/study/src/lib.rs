@@ -27,7 +27,7 @@ mod statement;
 mod trace;
 
 pub use agree::{Reference, Stats};
-pub use beside::Beside;
+pub use beside::ReferenceValues;
 pub use cells::{Cell, cells};
 pub use error::StudyError;
 pub use figure::{Line, lines};

@@ -1,6 +1,6 @@
 //! A study from its folder.
 
-use crate::{Beside, StudyError};
+use crate::{ReferenceValues, StudyError};
 use bentpipe_base::read_text;
 use bentpipe_outcome::{MEASURES, RENAMED, Subject};
 use bentpipe_scenario::study::{KnownMeasure, Part};
@@ -15,7 +15,7 @@ pub struct Loaded {
     /// The study.
     pub study: Study,
     /// The paper's values and the reference's.
-    pub beside: Beside,
+    pub beside: ReferenceValues,
     /// Folder and file, as in the name of its results: `sing-soh-2005/scenario`.
     pub name: PathBuf,
 }
@@ -54,7 +54,7 @@ pub fn load(path: &Path) -> Result<Loaded, StudyError> {
         name if name == "scenario" => String::new(),
         name => format!("{name}."),
     };
-    let beside = Beside::read(
+    let beside = ReferenceValues::read(
         &study,
         &file.with_file_name(format!("{prefix}expected.csv")),
         &file.with_file_name(format!("{prefix}reference.csv")),

@@ -1,7 +1,7 @@
 //! The measured values by point, each over the seeds of one combination of axis values.
 
 use crate::agree::{Reference, Stats};
-use crate::beside::Beside;
+use crate::beside::ReferenceValues;
 use crate::samples::Samples;
 use bentpipe_scenario::Study;
 use bentpipe_scenario::study::{Axis, Contrast, Filter, SEED, TableKind, TableSpec};
@@ -278,7 +278,10 @@ pub(crate) fn cell_place(
 }
 
 /// What a reference has, by measure and point: its cells of plain values, whatever table they are in.
-pub(crate) fn references(study: &Study, beside: &Beside) -> BTreeMap<(String, Place), Reference> {
+pub(crate) fn references(
+    study: &Study,
+    beside: &ReferenceValues,
+) -> BTreeMap<(String, Place), Reference> {
     let tables = study
         .tables()
         .iter()

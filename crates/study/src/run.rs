@@ -64,7 +64,7 @@ pub fn run(
     order.try_reserve_exact(points as usize).map_err(too_many)?;
     order.resize(points as usize, Key::default());
     let folder = Folder::open(options.out, study, options.fresh)?;
-    let crew = Crew {
+    let pool = WorkerPool {
         study,
         options,
         measure,
@@ -82,7 +82,7 @@ pub fn run(
     };
     thread::scope(|scope| {
         for _ in 0..options.threads.max(1) {
-            scope.spawn(|| crew.work());
+            scope.spawn(|| pool.work());
         }
     });
     let Shared {
@@ -92,7 +92,7 @@ pub fn run(
         done,
         resumed,
         error,
-    } = crew
+    } = pool
         .shared
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
@@ -113,7 +113,7 @@ pub fn run(
     })
 }
 
-struct Crew<'a> {
+struct WorkerPool<'a> {
     study: &'a Study,
     options: &'a Options<'a>,
     measure: &'a (dyn Fn(&Scenario) -> Result<Measures, String> + Sync),
@@ -138,7 +138,7 @@ struct Shared {
     error: Option<StudyError>,
 }
 
-impl Crew<'_> {
+impl WorkerPool<'_> {
     fn work(&self) {
         let expander = self.study.expander();
         let total = self.study.len();

@@ -1,7 +1,7 @@
 //! What papers say in words, put to the test: one figure of ours and one of the reference for each.
 
 use crate::agree::Reference;
-use crate::beside::Beside;
+use crate::beside::ReferenceValues;
 use crate::cells::admits;
 use crate::points::{Place, Points, change, references};
 use crate::samples::Samples;
@@ -46,7 +46,7 @@ pub struct Judged {
 pub fn judge(
     study: &Study,
     samples: &Samples,
-    beside: &Beside,
+    beside: &ReferenceValues,
     small_share: Option<f64>,
 ) -> Vec<Judged> {
     let judge = Judge {

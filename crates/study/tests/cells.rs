@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use bentpipe_scenario::{Known, Study};
-use bentpipe_study::{Beside, Cell, Samples, cells};
+use bentpipe_study::{Cell, ReferenceValues, Samples, cells};
 use std::fs;
 
 const TEXT: &str = r#"name = "cells"
@@ -98,7 +98,7 @@ fn find<'c>(cells: &'c [Cell], table: &str, row: &str) -> &'c Cell {
 #[test]
 fn means_differences_and_percentages() {
     let study = study();
-    let made = cells(&study, &samples(&study), &Beside::default());
+    let made = cells(&study, &samples(&study), &ReferenceValues::default());
     assert_eq!(made.len(), 4 * 4);
     let off = find(&made, "off", "1ms");
     let spread = (off.mean, off.min, off.max, off.n);
@@ -119,12 +119,12 @@ fn means_differences_and_percentages() {
     assert_eq!((off.paper, off.reference, off.agrees), (None, None, None));
 }
 
-fn beside(expected: &str, reference: &str) -> Result<Beside, String> {
+fn beside(expected: &str, reference: &str) -> Result<ReferenceValues, String> {
     let folder = tempfile::tempdir().unwrap();
     let [e, r] = ["expected.csv", "reference.csv"].map(|name| folder.path().join(name));
     fs::write(&e, expected).unwrap();
     fs::write(&r, reference).unwrap();
-    Beside::read(&study(), &e, &r).map_err(|error| error.to_string())
+    ReferenceValues::read(&study(), &e, &r).map_err(|error| error.to_string())
 }
 
 #[test]

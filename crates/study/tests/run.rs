@@ -8,7 +8,7 @@
 
 use bentpipe_scenario::{Known, Scenario, Study};
 use bentpipe_study::{
-    Beside, Measures, Options, Progress, Results, Row, StudyError, cells, gaps, run,
+    Measures, Options, Progress, ReferenceValues, Results, Row, StudyError, cells, gaps, run,
 };
 use std::fs;
 use std::path::Path;
@@ -112,7 +112,7 @@ fn every_point_is_measured_in_order_on_any_number_of_threads() {
         (21, &["4ms".to_owned(), "7".to_owned()][..])
     );
     assert_eq!(rows[20].measures["sum"], Some(4.0 / 3.0 + 7.0));
-    let cells = cells(&study(TEXT), &results.samples, &Beside::default());
+    let cells = cells(&study(TEXT), &results.samples, &ReferenceValues::default());
     assert_eq!((cells.len(), cells[20].mean), (21, Some(4.0 / 3.0 + 7.0)));
     assert_eq!(whole(&four, 4), results);
     assert_eq!(points(&one), points(&four));

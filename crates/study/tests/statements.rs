@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use bentpipe_scenario::{Known, Study};
-use bentpipe_study::{Beside, Judged, Line, Samples, judge, lines};
+use bentpipe_study::{Judged, Line, ReferenceValues, Samples, judge, lines};
 use std::fs;
 
 const TEXT: &str = r#"name = "lines"
@@ -196,7 +196,7 @@ fn judged(reference: &str) -> Vec<Judged> {
     let [none, file] = ["none.csv", "reference.csv"].map(|name| folder.path().join(name));
     fs::write(&file, reference).unwrap();
     let study = study();
-    let beside = Beside::read(&study, &none, &file).unwrap_or_else(|e| panic!("{e}"));
+    let beside = ReferenceValues::read(&study, &none, &file).unwrap_or_else(|e| panic!("{e}"));
     judge(&study, &samples(&study), &beside, None)
 }
 

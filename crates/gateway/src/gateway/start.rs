@@ -386,7 +386,7 @@ fn descriptors(workers: usize) -> Result<Descriptors, StartError> {
     let open = limits::open_descriptors().map_err(system("count the open files"))?;
     Ok(Descriptors {
         available,
-        // These are the bells, an epoll set each for the workers, the ACK thinner, the watchdog and the gateway,
+        // These are the wakers, an epoll set each for the workers, the ACK thinner, the watchdog and the gateway,
         // the two tables, the queue and the epoll set of the filter chain skipper, and the table, the queue, the raw
         // sockets, the epoll set, the socket to routing, that to conntrack and that which is asked of IPsec of the snooper.
         used: open + workers + 20,

@@ -41,7 +41,7 @@ impl Drop for EndGuard {
         if let Role::Split(number) | Role::Aid(Some(number)) = self.1 {
             self.0.worker_ended(number);
         }
-        self.0.gateway_bell().ring();
+        self.0.gateway_waker().wake();
     }
 }
 
@@ -201,7 +201,7 @@ mod tests {
                 false => first.send(Err(io::Error::other("out of luck"))).unwrap(),
             }
             ended(&thread_set, 1);
-            assert!(shared.gateway_bell().silence(), "the supervisor is woken");
+            assert!(shared.gateway_waker().drain(), "the supervisor is woken");
             assert!(shared.all_answered(asked), "nobody waits for the dead");
             thread_set.check(&shared).unwrap();
             assert_eq!(shared.lifecycle(), Lifecycle::Serving);

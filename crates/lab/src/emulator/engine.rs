@@ -27,11 +27,11 @@ const QUANTUM: Duration = Duration::from_micros(100);
 const PROBE_INTERVAL: Duration = Duration::from_millis(20);
 const ENDS: [End; 2] = [End::A, End::B];
 const TIMER: u64 = 2;
-const BELL: u64 = 3;
+const WAKER: u64 = 3;
 
 pub(super) struct Engine {
     link: Link<Frame, Counters>,
-    gates: [Gate; 2],
+    ports: [PortState; 2],
     mtu: usize,
     epoll: Epoll,
     timer: Timer,
@@ -50,7 +50,7 @@ pub(super) struct Engine {
 }
 
 /// A port and what happened there.
-struct Gate {
+struct PortState {
     tun: Tun,
     /// The kernel may have packets for us.
     readable: bool,
@@ -70,7 +70,7 @@ impl Engine {
         let [a, b] = ports;
         let engine = Self {
             link,
-            gates: [Gate::new(a)?, Gate::new(b)?],
+            ports: [PortState::new(a)?, PortState::new(b)?],
             mtu: usize::try_from(mtu.0).unwrap_or(usize::MAX).min(65_535),
             epoll: Epoll::new().map_err(EmulatorError::Descriptors)?,
             timer: Timer::new().map_err(EmulatorError::Descriptors)?,
@@ -90,14 +90,14 @@ impl Engine {
     }
 
     fn register(&self) -> io::Result<()> {
-        // Events are edge-triggered: ports are read until they are empty, and neither timer nor bell is ever read.
-        for (gate, token) in self.gates.iter().zip(0..) {
+        // Events are edge-triggered: ports are read until they are empty, and neither timer nor waker is ever read.
+        for (gate, token) in self.ports.iter().zip(0..) {
             self.epoll
                 .add(&gate.tun, token, Interest::READ | Interest::EDGE)?;
         }
         let edge = Interest::READ | Interest::EDGE;
         self.epoll.add(&self.timer, TIMER, edge)?;
-        self.epoll.add(&self.order.bell, BELL, edge)
+        self.epoll.add(&self.order.waker, WAKER, edge)
     }
 
     /// Tells the link that the run has begun, as soon as it has.
@@ -124,7 +124,7 @@ impl Engine {
             }
             if let Err(error) = self.rest(&mut events) {
                 // Without timer or epoll nothing would be delivered.
-                self.gates.iter_mut().for_each(|gate| gate.fail(&error));
+                self.ports.iter_mut().for_each(|gate| gate.fail(&error));
                 break;
             }
         }
@@ -140,7 +140,7 @@ impl Engine {
             sleep_until(woke_before + self.quantum)?;
             self.woke = now();
             self.moved = 0;
-            self.gates.iter_mut().for_each(|gate| gate.readable = true);
+            self.ports.iter_mut().for_each(|gate| gate.readable = true);
             return Ok(());
         }
         self.arm()?;
@@ -150,8 +150,8 @@ impl Engine {
         for event in events.iter() {
             match event.token {
                 TIMER => self.armed = None,
-                BELL => {}
-                port => self.gates[port as usize & 1].readable = true,
+                WAKER => {}
+                port => self.ports[port as usize & 1].readable = true,
             }
         }
         Ok(())
@@ -173,7 +173,7 @@ impl Engine {
             let Some((end, due, frame)) = self.link.deliver(time) else {
                 return false;
             };
-            self.gates[index(end)].send(frame.packet());
+            self.ports[index(end)].send(frame.packet());
             time = now();
             self.moved += 1;
             self.lateness.record(time - due);
@@ -186,7 +186,7 @@ impl Engine {
     /// Reads what waits at the ports, a batch each at most; `true` when there may be more.
     fn read(&mut self) -> bool {
         for end in ENDS {
-            let gate = &mut self.gates[index(end)];
+            let gate = &mut self.ports[index(end)];
             let direction = self.link.from_mut(end);
             for _ in 0..BATCH {
                 let Some(frame) = gate.receive(self.mtu) else {
@@ -200,7 +200,7 @@ impl Engine {
             let backlog = direction.backlog(now());
             direction.observer().waiting(backlog);
         }
-        self.gates.iter().any(|gate| gate.readable)
+        self.ports.iter().any(|gate| gate.readable)
     }
 
     /// Sets the timer to the next thing due, unless it fires no later anyway.
@@ -216,7 +216,7 @@ impl Engine {
     }
 
     fn report(self, began: Instant, realtime: bool) -> Report {
-        let [a, b] = self.gates;
+        let [a, b] = self.ports;
         Report {
             valid: false,
             reasons: Vec::new(),
@@ -233,7 +233,7 @@ impl Engine {
     }
 }
 
-impl Gate {
+impl PortState {
     fn new(tun: Tun) -> Result<Self, EmulatorError> {
         Ok(Self {
             dropped_before: tun.stats()?.tx_dropped,

@@ -96,13 +96,13 @@ pub struct Config {
     /// there), with [`Gain::Ns2`] in all (`snoopTick_`).
     pub min_timeout: Duration,
     /// What an agent among strangers heeds beside; none in the simulator's presets.
-    pub wary: Option<Wary>,
+    pub wary: Option<SharedAgentLimits>,
 }
 
 /// What an agent heeds whose packets are anybody's, and whose copies somebody may stop: then nobody has its memory alone, and no
 /// connection is worse off than without it. Heeded by [`Rules::SackAware`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wary {
+pub struct SharedAgentLimits {
     /// What a copy takes of [`Config::total`] beside its bytes on the wire.
     pub overhead: Bytes,
     /// A flow of which no packet after the handshake has come from both ends, or that both have ended, is forgotten after so
@@ -113,7 +113,7 @@ pub struct Wary {
     pub failures: u8,
 }
 
-impl Wary {
+impl SharedAgentLimits {
     /// That of the gateway. A copy's overhead is what the gateway's packets were measured to take.
     pub const GATEWAY: Self = Self {
         overhead: Bytes(512),
@@ -173,7 +173,7 @@ impl Config {
             bytes: gateway.snoop.cache_of(&gateway.sat),
             total: gateway.limits.snoop_cache,
             flows: gateway.limits.snoop_flows,
-            wary: Some(Wary::GATEWAY),
+            wary: Some(SharedAgentLimits::GATEWAY),
             ..Self::standard()
         }
     }

@@ -64,7 +64,7 @@ impl Worker {
         tracing::debug!(?side, ?error, "a side broke");
         let mut moved = 0;
         let (pump, from, to) = flow.parts(side);
-        let holds = pump.rescue(from, to, &mut self.buffers, &mut moved);
+        let holds = pump.flush_failed_source(from, to, &mut self.buffers, &mut moved);
         flow.pump(side.other()).release(&mut self.buffers);
         let alive = side.other();
         if !holds && delivered(flow.socket(alive)) {
@@ -112,7 +112,8 @@ impl Worker {
         let (pump, from, to) = flow.parts(alive.other());
         match pump.flush(to, &mut self.buffers) {
             Ok(_) => {
-                !pump.rescue(from, to, &mut self.buffers, &mut 0) && delivered(flow.socket(alive))
+                !pump.flush_failed_source(from, to, &mut self.buffers, &mut 0)
+                    && delivered(flow.socket(alive))
             }
             Err(_) => true,
         }

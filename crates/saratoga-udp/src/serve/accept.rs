@@ -395,10 +395,10 @@ impl Server {
             return Ok(());
         }
         let now = timer::now();
-        let gives_way = |(key, session): &(&Key, &Session)| {
-            session.gives_way(now) && (!own || same(key)) && session.heard_at().is_some()
+        let evictable = |(key, session): &(&Key, &Session)| {
+            session.is_evictable(now) && (!own || same(key)) && session.heard_at().is_some()
         };
-        let unproven = sessions.iter().filter(gives_way);
+        let unproven = sessions.iter().filter(evictable);
         let oldest = unproven.min_by_key(|(_, session)| session.heard_at());
         match oldest.map(|(key, _)| *key) {
             Some(key) => {
@@ -432,8 +432,8 @@ impl Server {
             let moved = other.0.ip() == key.0.ip() && may_be_anew(other.1, key.1);
             let same = other.0 == key.0 || moved;
             let anew = same && (proven || session.is_quiet(now));
-            let gives_way = anew || proven && !session.is_proven();
-            gives_way && session.path == path && matches!(session.work, Work::Receiving(_))
+            let evictable = anew || proven && !session.is_proven();
+            evictable && session.path == path && matches!(session.work, Work::Receiving(_))
         });
         if let Some(old) = old.map(|(old, _)| *old) {
             self.let_go(old);

@@ -58,7 +58,7 @@ impl Sender {
             // The final frame is for another bentpipe that was asked to receive, which would otherwise keep the session
             // for long. Other peers do not need it.
             if self.acknowledges || self.config.request.is_some() {
-                self.farewell = Some(self.heard());
+                self.last_status = Some(self.heard());
             }
             return self.end(Event::Done);
         }
@@ -176,7 +176,7 @@ impl Sender {
             let content = u64::from(self.reach.content());
             tfrc.resize(Bytes(content) + self.config.overhead);
             tfrc.report(feedback, now);
-            self.pacer.hasten(self.rate());
+            self.pacer.raise_rate(self.rate());
         }
     }
 

@@ -29,7 +29,7 @@ pub fn steer_by_mark(listener: impl AsFd, flag: u32, number: u32) -> io::Result<
 }
 
 /// Drops every packet for the socket.
-pub fn deafen(socket: impl AsFd) -> io::Result<()> {
+pub fn drop_all_packets(socket: impl AsFd) -> io::Result<()> {
     attach(socket, libc::SO_ATTACH_FILTER, &mut [step(RETURN, 0, 0)])
 }
 

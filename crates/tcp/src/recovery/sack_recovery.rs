@@ -215,7 +215,7 @@ impl<D: Detect> SackRecovery<D> {
 
     /// There is nothing to recover from.
     fn reopen(&mut self, tx: &mut RecoveryContext<'_>) {
-        tx.board_mut().forgive();
+        tx.board_mut().clear_loss_marks();
         (self.dupacks, self.first, self.frto) = (0, false, None);
         let ordered = tx.board().sacked.is_empty();
         tx.enter(if ordered {

@@ -50,9 +50,9 @@ pub(crate) struct DeliverySampler {
     min_rtt: Option<Duration>,
     /// The window was full when what ends here was sent.
     full_until: u64,
-    /// What the acknowledgement being processed told, until the control takes it.
-    told: Delivery,
-    /// Segments found lost before the sampled segment of `told` was sent: what the acknowledgement shows to be lost is
+    /// What the acknowledgement being processed delivery, until the control takes it.
+    delivery: Delivery,
+    /// Segments found lost before the sampled segment of `delivery` was sent: what the acknowledgement shows to be lost is
     /// found after the sample is made, and belongs to it.
     lost_before: u64,
 }
@@ -117,7 +117,7 @@ impl DeliverySampler {
         let sample = newly_acked
             .latest
             .and_then(|latest| self.sample((latest.at, latest.to)));
-        self.told = Delivery {
+        self.delivery = Delivery {
             total: self.delivered,
             newly: newly_acked.delivered,
             prior_in_flight,
@@ -148,7 +148,7 @@ impl DeliverySampler {
         })
     }
 
-    /// The segment at `order` was found lost; what the control is told of it.
+    /// The segment at `order` was found lost; what the control is delivery of it.
     pub(super) fn lose(&mut self, order: Order, now: Instant) -> Option<LostSegment> {
         self.lost += 1;
         let noted = self.find(order)?;
@@ -161,17 +161,17 @@ impl DeliverySampler {
         })
     }
 
-    /// What the acknowledgement told, once; afterwards that nothing more was delivered.
+    /// What the acknowledgement delivery, once; afterwards that nothing more was delivered.
     pub(super) fn take(&mut self) -> Delivery {
-        if let Some(sample) = &mut self.told.sample {
+        if let Some(sample) = &mut self.delivery.sample {
             sample.lost = (self.lost - self.lost_before).min(u64::from(u32::MAX)) as u32;
         }
         let nothing = Delivery {
             newly: 0,
             sample: None,
-            ..self.told
+            ..self.delivery
         };
-        std::mem::replace(&mut self.told, nothing)
+        std::mem::replace(&mut self.delivery, nothing)
     }
 }
 
@@ -214,7 +214,7 @@ impl Sender {
         }
     }
 
-    /// Whether congestion control is told of every acknowledgement.
+    /// Whether congestion control is delivery of every acknowledgement.
     pub(crate) fn samples_deliveries(&self) -> bool {
         self.sampler.is_some()
     }

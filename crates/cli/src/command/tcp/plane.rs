@@ -13,7 +13,7 @@ use bentpipe_host::{Config, ConnectionId, Event, Host, ListenerId, Secret};
 use bentpipe_os::need::Need;
 use bentpipe_os::netlink::Netlink;
 use bentpipe_os::tun::{Tun, TunConfig};
-use bentpipe_sockets::epoll::Bell;
+use bentpipe_sockets::epoll::Waker;
 use bentpipe_tcp::{self as tcp, Cause};
 use serde_json::json;
 use std::fs::File;
@@ -41,7 +41,7 @@ pub(super) struct Plane<'a> {
     tcp: Arc<tcp::Config>,
     local: IpAddr,
     listener: Option<ListenerId>,
-    bell: Arc<Bell>,
+    waker: Arc<Waker>,
     stop: Stop,
     trace: Option<BufWriter<File>>,
     began: Instant,
@@ -102,8 +102,8 @@ impl<'a> Plane<'a> {
         );
         host.add_address(local);
         let mut driver = Driver::new(host, tun).map_err(failed)?;
-        let bell = Arc::new(Bell::new().or_run()?);
-        driver.watch(&*bell).map_err(failed)?;
+        let waker = Arc::new(Waker::new().or_run()?);
+        driver.watch(&*waker).map_err(failed)?;
         let now = driver.now();
         if let Some(path) = &common.pcap {
             let capture = Capture::create(path, &common.tun, now);
@@ -147,7 +147,7 @@ impl<'a> Plane<'a> {
             tcp,
             local,
             listener: None,
-            bell,
+            waker,
             stop,
             began: now,
             traced: now,
@@ -183,7 +183,7 @@ impl<'a> Plane<'a> {
     ) -> Result<(), Failure> {
         streams
             .iter_mut()
-            .for_each(|stream| stream.start(&self.bell));
+            .for_each(|stream| stream.start(&self.waker));
         let mut failed_why = None;
         loop {
             if self.stop.asked() {
@@ -233,7 +233,7 @@ impl<'a> Plane<'a> {
 
     fn turn(&mut self, most: Duration) -> Result<(), Failure> {
         self.driver.turn(Some(most)).map_err(failed)?;
-        self.bell.silence();
+        self.waker.drain();
         Ok(())
     }
 
@@ -253,7 +253,7 @@ impl<'a> Plane<'a> {
             }
             let source = file.as_deref().map(Source::open).transpose().or_run()?;
             let mut stream = Stream::new(id, tuple.remote, source, sink.take());
-            stream.start(&self.bell);
+            stream.start(&self.waker);
             streams.push(stream);
         }
         Ok(())

@@ -4,7 +4,7 @@
 use anyhow::Context;
 use bentpipe_base::Instant;
 use bentpipe_host::{ConnectionId, Host};
-use bentpipe_sockets::epoll::Bell;
+use bentpipe_sockets::epoll::Waker;
 use bentpipe_tcp::{Counters, Gauges, State};
 use bytes::Bytes;
 use std::fs::File;
@@ -126,16 +126,16 @@ impl Stream {
         }
     }
 
-    /// Starts the threads; each rings `bell` when there is something to do.
-    pub(super) fn start(&mut self, bell: &Arc<Bell>) {
+    /// Starts the threads; each rings `waker` when there is something to do.
+    pub(super) fn start(&mut self, waker: &Arc<Waker>) {
         if let Some(source) = self.source.take() {
             self.sends = true;
             let (sender, chunks) = sync_channel(CHUNKS);
-            let (bell, trouble) = (Arc::clone(bell), Arc::clone(&self.trouble));
+            let (waker, trouble) = (Arc::clone(waker), Arc::clone(&self.trouble));
             thread::spawn(move || {
-                note(&trouble, feed(source.input, &sender, &bell));
+                note(&trouble, feed(source.input, &sender, &waker));
                 drop(sender);
-                bell.ring();
+                waker.wake();
             });
             self.reading = Some(Reading {
                 chunks,
@@ -144,10 +144,10 @@ impl Stream {
         }
         if let Some(sink) = self.sink.take() {
             let (sender, chunks) = sync_channel(CHUNKS);
-            let (bell, trouble) = (Arc::clone(bell), Arc::clone(&self.trouble));
+            let (waker, trouble) = (Arc::clone(waker), Arc::clone(&self.trouble));
             let thread = thread::spawn(move || {
-                note(&trouble, drain(sink.output, &chunks, &bell));
-                bell.ring();
+                note(&trouble, drain(sink.output, &chunks, &waker));
+                waker.wake();
             });
             self.writing = Some(Writing {
                 chunks: Some(sender),
@@ -287,7 +287,7 @@ fn note(trouble: &Trouble, result: io::Result<()>) {
 }
 
 /// Reads until the end, or until nobody wants more.
-fn feed(mut input: impl Read, chunks: &SyncSender<Bytes>, bell: &Bell) -> io::Result<()> {
+fn feed(mut input: impl Read, chunks: &SyncSender<Bytes>, waker: &Waker) -> io::Result<()> {
     loop {
         let mut chunk = vec![0; CHUNK];
         match input.read(&mut chunk) {
@@ -299,15 +299,15 @@ fn feed(mut input: impl Read, chunks: &SyncSender<Bytes>, bell: &Bell) -> io::Re
         if chunks.send(chunk.into()).is_err() {
             return Ok(());
         }
-        bell.ring();
+        waker.wake();
     }
 }
 
 /// Writes until no more comes.
-fn drain(mut output: impl Write, chunks: &Receiver<Vec<Bytes>>, bell: &Bell) -> io::Result<()> {
+fn drain(mut output: impl Write, chunks: &Receiver<Vec<Bytes>>, waker: &Waker) -> io::Result<()> {
     while let Ok(chunk) = chunks.recv() {
         write_all(&mut output, &chunk)?;
-        bell.ring();
+        waker.wake();
     }
     output.flush()
 }

@@ -292,8 +292,8 @@ impl Run {
             (self.connection, self.connecting) = (None, false);
         }
         if call.name == "connect" {
-            let goes_on = self.connection.is_some() || self.connecting;
-            let new = !goes_on
+            let in_progress = self.connection.is_some() || self.connecting;
+            let new = !in_progress
                 || matches!(call.result, crate::script::Expected::Error(ref name) if name == "EINPROGRESS");
             if new {
                 (self.connection, self.connecting) = (None, true);

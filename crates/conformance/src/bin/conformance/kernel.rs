@@ -311,7 +311,9 @@ unsafe extern "C" fn netdev_receive(
         .more
         .wait_timeout_while(queue, PATIENCE, |queue| queue.is_empty());
     let (mut queue, _) = waited.unwrap_or_else(PoisonError::into_inner);
-    let (at, packet) = queue.pop_front().unwrap_or_default();
+    let Some((at, packet)) = queue.pop_front() else {
+        return -1;
+    };
     // SAFETY: the caller's room, its size, and room for the time.
     unsafe {
         if packet.len() > *octets {
