@@ -2,6 +2,8 @@
 //! contract of all protocol machines ([`Machine`]).
 //!
 //! Nothing here uses an operating system: time is an argument, and random numbers come from a seed.
+//!
+//! Begin with [`Machine`], then [`Instant`] and [`Rate`].
 #![forbid(unsafe_code)]
 
 mod append;

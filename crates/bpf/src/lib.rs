@@ -11,6 +11,8 @@
 //! it to their end. What is known of a link ([`LinkParams`]) lies in a BPF map, keyed by the mark
 //! (`SO_MARK`) of the sockets that send over it; sockets whose mark is not configured get Hybla with
 //! its defaults, or Reno from the rate control.
+//!
+//! It leaves out when a control is chosen, which is the gateway's and the lab's. Begin with [`Controls`].
 #![forbid(unsafe_code)]
 
 mod choose;

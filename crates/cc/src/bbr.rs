@@ -39,7 +39,7 @@ use std::time::Duration;
 
 const STARTUP_PACING_GAIN: f64 = 2.77;
 const DRAIN_PACING_GAIN: f64 = 0.5;
-/// Of what the pacing rate falls short of `bw`, on purpose.
+/// The share by which pacing stays below `bw`, so that a queue drains.
 const PACING_MARGIN: f64 = 0.01;
 const DEFAULT_CWND_GAIN: f64 = 2.0;
 const PROBE_RTT_CWND_GAIN: f64 = 0.5;

@@ -49,7 +49,7 @@ const BURST_SEGMENTS_MAX: u32 = 127;
 const EXTRA_ACKED_ROUNDS: u32 = 5;
 const EXTRA_ACKED_SECONDS: f64 = 0.1;
 const EPOCH_ACKED_MAX: u64 = 1 << 20;
-/// Of a policer's: round trips of a stretch, and how long the rate holds.
+/// A policer is found between two stretches of at least this many round trips; its rate is kept for at most `POLICED_ROUNDS_MAX`.
 const POLICED_ROUNDS_MIN: u32 = 4;
 const POLICED_ROUNDS_MAX: u32 = 48;
 const POLICED_LOSS: f64 = 50.0 / 256.0;

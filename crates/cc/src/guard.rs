@@ -58,17 +58,17 @@ pub const GROW: u32 = 8;
 /// The least delays of a slot, in microseconds; [`RTT_MAX_US`]: none was seen. `struct bp_delays`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delays {
-    /// Of all flows that have no more to send than they may.
+    /// The least delay of all flows that have no more to send than they may.
     pub modest_us: u32,
-    /// Of the others: of the receiver that has the least.
+    /// The least delay of the other flows, which one receiver reports.
     pub least_us: u32,
-    /// And of the one that comes next.
+    /// The least delay that another receiver reports for them.
     pub second_us: u32,
-    /// Who that is; 0: nobody.
+    /// The receiver that reports `least_us`; 0: none.
     pub least_by: u32,
-    /// And the one that comes next.
+    /// The receiver that reports `second_us`; 0: none.
     pub second_by: u32,
-    /// 1 when there was a third.
+    /// 1 when there was a third receiver.
     pub more: u32,
 }
 

@@ -215,7 +215,7 @@ pub fn hoe_estimate(h: &mut State, w: &mut RawWindow, a: &RawAck) {
         .wrapping_add(a.acked.min(SEGMENTS_MAX))
         .min(SEGMENTS_MAX);
     if elapsed_us > u64::from(h.min_rtt_us) {
-        // Not of one flight.
+        // These acknowledgements are not of one flight.
         h.train = 0;
         h.train_ns = a.now_ns;
         return;

@@ -6,6 +6,8 @@
 //! loss recovery, which is apart. [`hybla`], [`share`] and [`rate_control`] repeat the integer arithmetic of
 //! `crates/bpf/src/bpf/*.h` function by function; a property test in `bentpipe-bpf` holds the two
 //! against each other. A new variant is one file and one entry in [`REGISTRY`].
+//!
+//! Begin with [`Congestion`] and `reno.rs`.
 #![forbid(unsafe_code)]
 
 pub mod bbr;

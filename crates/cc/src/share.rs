@@ -36,7 +36,7 @@ pub struct Slot {
     pub excess_us: u64,
     /// Bytes acknowledged, on the wire.
     pub carried: u64,
-    /// Of these, of flows that are not hungry.
+    /// Those of them that belong to flows that are not hungry.
     pub others: u64,
 }
 

@@ -1,4 +1,6 @@
-//! The bentpipe command.
+//! The bentpipe command: its subcommands, their arguments, and what they print.
+//!
+//! It leaves out all that a subcommand does beyond that, which is in the crates. Begin with `command.rs`.
 #![forbid(unsafe_code)]
 
 mod args;

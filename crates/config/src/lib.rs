@@ -6,6 +6,8 @@
 //! expected and the nearest valid name. Scenarios and the gateway's settings are read with it; what
 //! their keys mean is theirs.
 //!
+//! Begin with [`Document`].
+//!
 //! ```
 //! use bentpipe_base::Rate;
 //! use bentpipe_config::Document;

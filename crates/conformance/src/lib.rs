@@ -10,6 +10,8 @@
 //!
 //! The program `conformance` (`src/bin`) is the other side: a judge that loads such an object, or the kernel in its place,
 //! and runs scripts against it. It shares nothing with the object but the table's layout.
+//!
+//! It leaves out TCP itself, which is in `bentpipe-tcp`, and packetdrill's own program. Begin with `stack.rs`.
 
 mod bursts;
 mod calls;

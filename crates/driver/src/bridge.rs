@@ -70,7 +70,7 @@ impl Frame {
 pub struct BridgeCounters {
     /// Frames that came from either side; one that stands for several segments counts as those.
     pub received: u64,
-    /// Of those, such as no IP packet was found in. They are the machine's too.
+    /// Those of them in which no IP packet was found. The machine gets them too.
     pub unreadable: u64,
     /// Frames that an interface took.
     pub sent: u64,

@@ -9,6 +9,8 @@
 //!
 //! It leaves out what the machine is for (a host of TCP connections is one), and links: the lab's emulator
 //! has a loop of its own, which puts real time on the links of a scenario.
+//!
+//! Begin with [`Driver::turn`].
 #![forbid(unsafe_code)]
 
 mod bridge;

@@ -282,6 +282,25 @@ fn passes_unsplit(rules: &str) {
     );
 }
 
+/// Rules that compare a few bits of the mark, as kube-proxy's and mwan3's do, take split connections for what they take the
+/// client's own packets for: for packets without mark.
+#[test]
+fn rules_for_some_bits_of_a_mark_do_not_match_split_connections() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let rules = (10..22).map(|bit| format!("meta mark & {0:#x} == {0:#x} masquerade", 1 << bit));
+    let rules = rules.collect::<Vec<_>>().join("\n");
+    stage.apply(&format!(
+        "table inet kube {{\nchain post {{\ntype nat hook postrouting priority srcnat;\n{rules}\n}}\n}}"
+    ));
+    let gateway = stage.split_after(Handshake::EndToEnd);
+    for ip in Ip::BOTH {
+        let (address, _) = seen(&stage, &stage.listen(ip));
+        assert_eq!(address, ip.client());
+    }
+    assert_eq!(gateway.meter.read().connected, 2);
+}
+
 /// Answered early, a client cannot be sent on: it waits. But those that come when its dial has been silent pass.
 #[test]
 fn what_translates_no_dial_is_learnt_by_early_dials_too() {

@@ -33,7 +33,7 @@ impl Secret {
         SipHasher24::new_with_key(&self.0).hash(&octets)
     }
 
-    /// The same of where a connection comes from and goes to, whose own port is still to be chosen.
+    /// The keyed hash of a connection whose own port is still to be chosen: of its own address, and of the peer's address and port.
     pub(crate) fn of_ends(
         &self,
         purpose: Purpose,

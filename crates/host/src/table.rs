@@ -40,7 +40,7 @@ pub(crate) struct Entry {
     pub(crate) timeouts: u64,
     /// Bytes that were acknowledged when the host last looked.
     pub(crate) acknowledged: u64,
-    /// Of a connection that nobody holds: until when the peer is waited for, and whether only for its end.
+    /// Set once no application holds the connection any more: whether only the peer's FIN is waited for, and until when.
     pub(crate) linger: Option<(bool, Instant)>,
     /// How much had been learnt of paths when its own was last looked at.
     pub(crate) paths_known: u64,

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod admission_switch;
+mod foreign_marks;
 pub mod forwarding;
 mod intercept;
 mod listen_addresses;
@@ -20,6 +21,7 @@ mod table_thread;
 mod time_wait_decoy;
 
 pub use admission_switch::AdmissionSwitch;
+pub use foreign_marks::ForeignMarks;
 pub use intercept::{InterceptError, Interception, PassCounters};
 pub use listen_addresses::ListenAddresses;
 pub use loopback_probe::{ProbeError, lost_over_loopback};

@@ -2,6 +2,7 @@
 //! like that of looped SYNs. An operator's rules that drop or divert what comes by `lo` do so to this one too. It uses no
 //! nft table, because when a table is removed the kernel drops the SYNs that a gateway holds.
 
+use crate::foreign_marks::ForeignMarks;
 use crate::mark::Marks;
 use bentpipe_os::netlink::{Family, Mark, Netlink, NetlinkError};
 use bentpipe_os::owner::{Owner, OwnerError};
@@ -41,7 +42,7 @@ pub enum ProbeError {
 /// # Errors
 /// See [`ProbeError`]. Where IPv6 cannot be tried it is left out.
 pub fn lost_over_loopback() -> Result<Vec<Family>, ProbeError> {
-    let mark = Marks::new(Owner::current()?).for_any_worker();
+    let mark = Marks::new(Owner::current()?, &ForeignMarks::default()).for_any_worker();
     let mut lost = Vec::new();
     for (family, from, to) in ENDS {
         let ends = [from, to].map(|end| end.parse().ok());

@@ -25,9 +25,10 @@
 //! BPF congestion control is keyed by the socket's mark and shared by the whole process. A mark uses all 32 bits, so an
 //! operator's rules cannot keep bits of their own on packets of the gateway.
 
+use crate::foreign_marks::ForeignMarks;
 use bentpipe_gateway_config::LegId;
 use bentpipe_os::netlink::Mark;
-use bentpipe_os::owner::Owner;
+use bentpipe_os::owner::{Owner, OwnerError};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The bit in the role of a dialled socket whose packets conntrack is to see.
@@ -47,10 +48,9 @@ pub struct Marks(u32);
 
 impl Marks {
     /// Marks for a new gateway. Gateways of one process have different serial numbers; two processes of one kernel get
-    /// the same marks with a probability of 1 in 65,536.
-    pub fn new(owner: Owner) -> Self {
-        static SERIAL: AtomicU32 = AtomicU32::new(0);
-        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+    /// the same marks with a probability of 1 in 65,536 or, where rules leave fewer that they take for no mark at all,
+    /// of so many.
+    pub fn new(owner: Owner, foreign: &ForeignMarks) -> Self {
         // FNV-1a, folded to 16 bits.
         let hash = [u64::from(owner.pid), owner.start]
             .iter()
@@ -59,7 +59,43 @@ impl Marks {
                 (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
             });
         let which = ((hash >> 48) ^ (hash >> 32) ^ (hash >> 16) ^ hash) as u32;
-        Self(Mark::GATEWAYS.value | (which.wrapping_add(serial) & 0xffff) << 8)
+        let marks = |middle: u32| Self(Mark::GATEWAYS.value | (middle & 0xffff) << 8);
+        let misread = |marks: Self| foreign.misreading(&marks.of_sockets()).count();
+        let counts = (0..=0xffff).map(|middle| misread(marks(middle)));
+        let fewest = counts.min().unwrap_or(0);
+        // Each that is tried has a serial number of its own, so that gateways of one process differ.
+        static SERIAL: AtomicU32 = AtomicU32::new(0);
+        loop {
+            let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+            let tried = marks(which.wrapping_add(serial));
+            if misread(tried) == fewest {
+                return tried;
+            }
+        }
+    }
+
+    /// Marks that the rules of the calling thread's namespace take for no mark, where there are any.
+    ///
+    /// # Errors
+    /// When this process cannot tell when it began.
+    pub fn of_this_process() -> Result<Self, OwnerError> {
+        let foreign = ForeignMarks::look();
+        let marks = Self::new(Owner::current()?, &foreign);
+        foreign.warn(marks);
+        Ok(marks)
+    }
+
+    /// The marks that an operator's rules may meet: those of sockets and of what is on the way to them.
+    pub fn of_sockets(self) -> [u32; 7] {
+        [
+            self.intercepted(),
+            self.found(),
+            self.lan(),
+            self.sat(),
+            self.tracked(LegId::Lan),
+            self.tracked(LegId::Sat),
+            self.for_any_worker(),
+        ]
     }
 
     /// The mark of a packet that is to be delivered to this machine.
@@ -207,7 +243,8 @@ mod tests {
             pid: 4711,
             start: 99,
         };
-        let (one, two) = (Marks::new(owner), Marks::new(owner));
+        let none = ForeignMarks::default();
+        let (one, two) = (Marks::new(owner, &none), Marks::new(owner, &none));
         let all = [
             one.intercepted(),
             one.lan(),

@@ -527,6 +527,7 @@ chain by_kind {{
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ForeignMarks;
     use bentpipe_os::owner::Owner;
 
     #[test]
@@ -546,7 +547,7 @@ mod tests {
         });
         for (queued, workers) in [(true, 1), (true, 2), (false, 2)] {
             let rules = Ruleset {
-                marks: Marks::new(Owner { pid: 1, start: 1 }),
+                marks: Marks::new(Owner { pid: 1, start: 1 }, &ForeignMarks::default()),
                 workers,
                 queued,
                 seed: 7,

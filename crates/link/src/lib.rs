@@ -17,6 +17,8 @@
 //! Chance comes from [`bentpipe_base::Stream`]s named after the link, its direction, and the queue
 //! or channel that draws, as many draws for each packet, in order of arrival at that stage: equal
 //! seeds give equal fates, and neither direction moves the other's.
+//!
+//! It leaves out who sends and what packets mean. Begin with [`Direction`].
 #![forbid(unsafe_code)]
 
 pub mod channel;

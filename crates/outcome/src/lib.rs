@@ -6,6 +6,8 @@
 //! write it, `goodput` or `goodput(download)`. A new measure is one entry of the table. [`Run::document`] is the one JSON of both engines.
 //!
 //! What is not here: means over runs, intervals and tables, which are the study's.
+//!
+//! Begin with [`Run`].
 #![forbid(unsafe_code)]
 
 mod flows;

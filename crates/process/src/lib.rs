@@ -2,6 +2,8 @@
 //! they used ([`child`]); and other processes, held by a descriptor ([`Process`]).
 //!
 //! It knows nothing of networks: interfaces, routes and namespaces are in `bentpipe-os`.
+//!
+//! Begin with [`Process`].
 
 pub mod child;
 mod held;

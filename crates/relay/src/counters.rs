@@ -129,7 +129,7 @@ counters! {
     snoop_retransmitted,
     /// Those that were sent again because the agent's timer expired.
     snoop_timeouts,
-    /// Of both, such as the kernel did not take.
+    /// Segments that were to be sent again, either way, and that the kernel did not take.
     snoop_unsent,
     /// Duplicate acknowledgements of snooped connections that were held back.
     snoop_suppressed,

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Octets that are gathered at most; for a write, up to the next multiple of it: whole pages, however
+/// The most octets that one writer gathers; for a write, up to the next multiple of it: whole pages, however
 /// large, need not be cleared first.
 const MOST: usize = 256 << 10;
-/// And at least, however many gather.
+/// The least octets that each may gather, however many writers there are.
 const LEAST: usize = 16 << 10;
 /// Octets that all of this process gather together, about: hosts with little memory have many sessions too.
 const BUDGET: usize = 8 << 20;

@@ -201,7 +201,7 @@ impl Incoming {
         }
     }
 
-    /// What it comes to that the machine has failed.
+    /// What a failure of the machine means for the file.
     fn failed(&mut self, failure: Failure) -> Result<(), Error> {
         // What is verified and under its name is there, whatever the peer says now; but what was to be
         // deleted there may not be.

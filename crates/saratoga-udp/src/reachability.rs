@@ -21,7 +21,7 @@ impl LocalAddresses {
             return;
         };
         if self.0.insert(peer, at).is_none() && self.0.len() > MOST {
-            // Any but this one.
+            // Any peer but this one makes room.
             let other = self.0.keys().find(|other| **other != peer).copied();
             other.map(|other| self.0.remove(&other));
         }

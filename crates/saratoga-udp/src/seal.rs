@@ -43,7 +43,7 @@ impl Seal {
         Self::new(key, "session", authentication, side)
     }
 
-    /// For what is said of session `id` by who does not know it, as after a start.
+    /// The key of frames about session `id` from a side that does not know the session, for example after its start.
     pub(crate) fn of_stranger(key: &Key, id: u32, side: Side) -> Self {
         Self::new(key, "stranger", &id.to_be_bytes(), side)
     }

@@ -101,7 +101,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Of who asks, by `request`, or begins blindly.
+    /// The session of the side that asks, by `request`, or begins without one (blind).
     pub(crate) fn asking(
         peer: SocketAddr,
         path: String,
@@ -131,7 +131,7 @@ impl Session {
         }
     }
 
-    /// Of who is asked, by `request` unless the peer began blindly.
+    /// The session of the side that is asked, by `request` unless the peer began without one (blind).
     pub(crate) fn serving(
         peer: SocketAddr,
         path: String,
@@ -283,7 +283,7 @@ impl Session {
             }
         };
         let settled = match &frame {
-            // Another is of a peer that began anew.
+            // Another request comes from a peer that began anew.
             Frame::Request(request) if !self.serves(request) || self.is_asked_anew() => {
                 return false;
             }

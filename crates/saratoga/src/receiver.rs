@@ -105,7 +105,7 @@ impl Receiver {
     /// The driver has verified the content: the peer is told.
     pub fn verified(&mut self, now: Instant) {
         if self.state == State::Verifying {
-            // Two round trips are long enough for who knows how long they are.
+            // Where the round-trip time is known, two of them are long enough.
             let linger = self.round_trip();
             let linger = linger.map(|time| (2 * time + SLACK).min(NUDGE));
             let linger = linger.map_or(self.config.linger, |time| time.min(self.config.linger));

@@ -28,7 +28,7 @@ struct Sent {
 /// See the file's head. Offsets are of the content.
 #[derive(Clone, Debug)]
 pub(crate) struct Repairs {
-    /// Of what is missing, and of what is under way again, at most.
+    /// The most stretches that each of the two lists below keeps.
     most: usize,
     missing: Stretches,
     flight: VecDeque<Sent>,
@@ -48,7 +48,7 @@ impl Default for Repairs {
 }
 
 impl Repairs {
-    /// What is kept of either, stretches.
+    /// How many stretches the longer of the two lists has.
     pub(crate) fn len(&self) -> usize {
         self.missing.len().max(self.flight.len())
     }

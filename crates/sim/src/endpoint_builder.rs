@@ -313,8 +313,8 @@ impl<'s> EndpointBuilder<'s> {
                 mtu,
             });
         }
-        // Below an MTU of at most 65,535.
-        // Which the maximum segment size is not: it leaves out options (RFC 6691).
+        // The payload is shorter than an MTU, which is at most 65,535. The maximum segment size that is announced leaves out
+        // options (RFC 6691).
         config.mss = payload.0 as u16 + config.options();
         Ok(())
     }

@@ -165,7 +165,7 @@ impl Pieces {
             self.join(first, from, to);
             return self.slice(from, len, end);
         }
-        // None where the bytes are not there: they were, or nobody asked for them.
+        // Bytes that were released already, or were never written, are absent.
         let Some((at, piece)) = self.whole.get(first) else {
             return Payload::Absent;
         };

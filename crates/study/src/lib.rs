@@ -7,6 +7,8 @@
 //! ([`Samples`]) and no more. [`cells()`] lays them out as tables, beside the paper's values and those of
 //! a reference; [`lines()`] makes the lines of a figure, and [`judge`] puts a paper's statements to the
 //! test.
+//!
+//! It leaves out how a point is run, which is the simulator's and the lab's. Begin with [`run()`].
 #![forbid(unsafe_code)]
 
 mod agree;

@@ -239,7 +239,7 @@ impl Figure {
 
     /// `samples` in the order of the axis that `take` goes along.
     fn of(take: Take, samples: &[Sample]) -> Option<Self> {
-        // Of the extremes the interval of that point.
+        // An extreme has the confidence interval of the point where it lies.
         let extreme = |better: fn(f64, f64) -> bool, size: fn(f64) -> f64| {
             let best = samples.iter().reduce(|best, one| {
                 match better(size(one.value), size(best.value)) {

@@ -5,6 +5,8 @@
 //! profile says; when it ends, a pause is drawn, then a size, and the next begins, so that the load
 //! holds (Ishac and Allman, 2001, section 3). [`Source`] draws these.
 //!
+//! It leaves out the connections that carry it. Begin with [`Model`].
+//!
 //! ```
 //! use bentpipe_traffic::{Model, Profile};
 //! let drawn = Profile::draw(Model::reference(), 50, 1);

@@ -9,6 +9,8 @@
 //! Lengths, checksums and the layout of TCP options are not part of a packet: they follow from the
 //! rest when it is emitted. Sources: RFC 791, 8200, 9293, 7323, 2018, 768, 792, 4443, 1071;
 //! virtio 1.2, section 5.1.6; CCSDS 714.0-B-2 ([`scps`]).
+//!
+//! Begin with [`Packet`].
 #![forbid(unsafe_code)]
 
 mod bytes;

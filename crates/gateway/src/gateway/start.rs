@@ -22,7 +22,7 @@ use bentpipe_os::diag::Diag;
 use bentpipe_os::need::{Missing, Need};
 use bentpipe_os::neighbour::Neighbours;
 use bentpipe_os::netlink::{Netlink, NetlinkError};
-use bentpipe_os::owner::{Owner, OwnerError};
+use bentpipe_os::owner::OwnerError;
 use bentpipe_os::sweep;
 use bentpipe_process::{Process, limits, sched};
 use bentpipe_relay::{
@@ -176,7 +176,7 @@ impl Gateway {
         for line in sweep::sweep().to_string().lines() {
             tracing::info!("{line}");
         }
-        let marks = Marks::new(Owner::current()?);
+        let marks = Marks::of_this_process()?;
         let mut congestion_controls = CongestionControls::default();
         let legs = congestion_controls.prepare_all(config, marks)?;
         let threads = match config.threads {

@@ -27,9 +27,9 @@ use thiserror::Error;
 pub enum Thresholds {
     /// Counted in packets.
     Packets {
-        /// Below it no packet is dropped.
+        /// Below this average no packet is dropped.
         min: f64,
-        /// From it on every packet is, or, gentle, from twice it.
+        /// From this average on every packet is dropped; with `gentle`, from twice of it on.
         max: f64,
     },
     /// Counted in bytes, link framing not counted.
@@ -97,8 +97,8 @@ pub enum RedError {
     Typical,
 }
 
-/// The keys of RED in scenarios, `gentle` unless told otherwise or not; of what length packets typically are it is told, or has
-/// a default of its own.
+/// The keys of RED in scenarios. `gentle` is the default of the key of that name, `mean_packet` the key for the typical length of
+/// a packet.
 const fn keys(gentle: fn() -> Value, mean_packet: Key) -> [Key; 6] {
     [
         Key::required("min_threshold", || Value::Length(5)),

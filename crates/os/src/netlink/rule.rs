@@ -321,10 +321,24 @@ fn by_arrival(answer: &RouteNetlinkMessage) -> Option<String> {
         return None;
     }
     let (mut asked, mut priority, mut table) = (Vec::new(), 0, message.header.table.into());
+    let mut masks = message
+        .attributes
+        .iter()
+        .filter_map(|attribute| match attribute {
+            RuleAttribute::FwMask(mask) => Some(*mask),
+            _ => None,
+        });
+    let mask = masks.next().unwrap_or(u32::MAX);
     for attribute in &message.attributes {
         match attribute {
             RuleAttribute::Iifname(name) if name != LOOPBACK => asked.push(format!("iif {name}")),
-            RuleAttribute::FwMark(mark) if *mark != 0 => asked.push(format!("fwmark {mark:#x}")),
+            RuleAttribute::FwMark(value) if *value != 0 => {
+                let mark = Mark {
+                    value: *value,
+                    mask,
+                };
+                asked.push(format!("fwmark {mark}"));
+            }
             RuleAttribute::Priority(number) => priority = *number,
             RuleAttribute::Table(number) => table = *number,
             _ => {}

@@ -127,7 +127,7 @@ pub struct HandshakeTable {
     /// How many of these wait for their clients, and how many have a far side.
     waiting: usize,
     unconfirmed: usize,
-    /// Of how many of these the kernel has dropped the SYN, as far as it has not come again.
+    /// How many of these have a SYN that the kernel dropped and that has not come again yet.
     dropped: usize,
     /// How many were given up recently; the count halves every four seconds.
     abandoned: usize,

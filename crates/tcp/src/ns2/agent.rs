@@ -48,7 +48,7 @@ impl SendAllowance {
         beyond: 1,
     };
 
-    /// Of a window of `window` segments, `dupacks` more for the single one.
+    /// What a window of `window` segments lets go, and one of `dupacks` more for the single segment.
     pub(super) fn pick(&self, tx: &RecoveryContext<'_>, window: u32, dupacks: u32) -> NextSend {
         let flight = tx.flight();
         let within = self.within > 0 && flight < tx.bytes(window);

@@ -49,7 +49,7 @@ impl Snack {
         Embargo(if nothing_new { whole / 2 } else { whole }.max(LEAST))
     }
 
-    /// That of segments behind the first missing one, of which only SACK tells whether they arrived.
+    /// The embargo of segments behind the first missing one: only SACK tells whether they arrived.
     fn embargo_behind(tx: &RecoveryContext<'_>) -> Embargo {
         let Embargo(first) = Self::embargo(tx);
         Embargo(if tx.has_sack() { first } else { first * 2 })

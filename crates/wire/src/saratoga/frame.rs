@@ -132,7 +132,7 @@ pub(super) const fn two(word: u32, at: u32) -> u32 {
     word >> (30 - at) & 3
 }
 
-/// Of a first word, what says which frame follows.
+/// The bits of a first word that say which frame follows.
 pub(super) const fn version_and_type(word: u32) -> u32 {
     word >> 24
 }
