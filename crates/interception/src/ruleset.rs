@@ -36,7 +36,8 @@
 //!   of another transparent proxy are left alone. Looped SYNs are not tracked either, nor are other SYNs that find a
 //!   socket of their four numbers: they are repetitions, and that socket answers them again. A SYN that finds a socket
 //!   in TIME_WAIT ends that, whatever interface it comes by, and goes on: `tproxy` finds no listener, which ends the rule.
-//! - `notrack_out` keeps what we send from being tracked. It drops a dial that would leave by another interface than
+//! - `notrack_out` keeps what we send from being tracked, and resets by which a dial would end another connection
+//!   from leaving ([`dialled`]). It drops a dial that would leave by another interface than
 //!   those of its leg, because the operator's routes ask for something that a dial does not have, or because its
 //!   destination is this machine. It bounds the MSS option of our answers to SYNs by that of the SYN (`answers`, see
 //!   [`mss`]). Where our sockets ask for ECN, it removes that from the dials for clients that did not: an answer
@@ -48,6 +49,7 @@
 //!   came by a wire, and a reverse-path rule (`fib saddr . iif`) would drop it. Other SYNs are delivered only to sockets that
 //!   have a mark: those in TIME_WAIT have none, and would catch the SYNs of new connections.
 
+mod dialled;
 mod mss;
 mod passed_syns;
 mod snoop;
@@ -253,6 +255,7 @@ chain after {{
         let looped = is("mark", self.marks.for_workers());
         let astray: String = legs.map(|leg| self.astray(leg)).concat();
         let holders = is("priority", self.marks.holders());
+        let (dialled, keep) = (dialled::set(self.seed), dialled::remember(self.seed));
         let (restore, remember) = (self.restore(), mss::remember(&holders, self.seed));
         let listeners: String = self
             .entrances()
@@ -266,7 +269,7 @@ chain after {{
         let again = self.to_listeners(&self.decoy, &again, "jump unmarked");
         format!(
             "\
-{}chain find {{
+{}{dialled}chain find {{
   notrack meta mark set {found:#x} accept
 }}
 chain unmarked {{
@@ -284,13 +287,14 @@ chain take {{
 chain answers {{
 {}}}
 chain handshake {{
-  tcp flags & (syn | ack) == syn | ack goto answers
+{keep}  tcp flags & (syn | ack) == syn | ack goto answers
 {astray}  meta priority {without_ecn:#x} tcp flags set syn
 }}
 chain notrack_out {{
   type filter hook output priority raw; policy accept;
   meta mark & {mask:#x} != {ours:#x} accept
   meta l4proto tcp tcp flags & syn == syn jump handshake
+  meta l4proto tcp tcp flags & (rst | ack) == rst jump keep_resets
   {tracked} accept
   notrack
 }}

@@ -92,6 +92,12 @@ pub fn is_unanswered(socket: impl AsFd) -> bool {
     info(socket).is_ok_and(|info| info.state == 2)
 }
 
+/// Whether connection `socket` has been begun and the other end has sent something, but neither accepted nor refused: a
+/// challenge ACK, for what it has with the same addresses and ports (RFC 5961, section 4.2).
+pub fn is_challenged(socket: impl AsFd) -> bool {
+    info(socket).is_ok_and(|info| info.state == 2 && info.segs_in > 0)
+}
+
 impl Info {
     /// Takes the fields out of the kernel's bytes; the offsets are ABI and only ever grow.
     pub fn parse(raw: &[u8]) -> Self {

@@ -2,6 +2,7 @@
 
 use super::Stage;
 use bentpipe_base::Seq;
+use bentpipe_os::netns::Netns;
 use bentpipe_wire::{Flags, Ipv4, Packet, Payload, Tcp, TcpOptions, Transport};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -22,25 +23,37 @@ pub fn send_each(
     mut sent: impl FnMut(io::Result<usize>) + Send,
 ) {
     let send = || {
-        // IPPROTO_RAW: with the IP header.
-        let raw = Some(socket2::Protocol::from(255));
-        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::RAW, raw).unwrap();
+        let socket = raw();
         for number in numbers {
-            sent(socket.send_to(&syn(number, to), &to.into()));
+            let client = Ipv4Addr::new(10, 77, 1, 3 + (number % 250) as u8);
+            let port = 1024 + (number / 250 % 60_000) as u16;
+            let syn = syn((client, port).into(), to, Seq(number));
+            sent(socket.send_to(&syn, &to.into()));
         }
     };
     stage.client.run(send).unwrap();
 }
 
-fn syn(number: u32, to: SocketAddr) -> Vec<u8> {
-    let IpAddr::V4(server) = to.ip() else {
+/// Sends one SYN from `netns` in the name of `from`.
+pub fn forge(netns: &Netns, from: SocketAddr, to: SocketAddr, seq: Seq) {
+    let send = || raw().send_to(&syn(from, to, seq), &to.into()).unwrap();
+    netns.run(send).unwrap();
+}
+
+fn raw() -> socket2::Socket {
+    // IPPROTO_RAW: with the IP header.
+    let raw = Some(socket2::Protocol::from(255));
+    socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::RAW, raw).unwrap()
+}
+
+fn syn(from: SocketAddr, to: SocketAddr, seq: Seq) -> Vec<u8> {
+    let (IpAddr::V4(client), IpAddr::V4(server)) = (from.ip(), to.ip()) else {
         unreachable!("floods are of IPv4")
     };
-    let client = Ipv4Addr::new(10, 77, 1, 3 + (number % 250) as u8);
     let tcp = Tcp {
-        source: 1024 + (number / 250 % 60_000) as u16,
+        source: from.port(),
         destination: to.port(),
-        seq: Seq(number),
+        seq,
         flags: Flags::SYN,
         window: 65_535,
         options: TcpOptions {

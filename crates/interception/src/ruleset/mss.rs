@@ -63,8 +63,8 @@ pub(super) fn syn(ip: &str, seed: u32) -> String {
     )
 }
 
-/// The hash of a packet of the client's.
-fn connection(ip: &str, seed: u32) -> String {
+/// The hash of addresses and ports in the order of a packet.
+pub(super) fn connection(ip: &str, seed: u32) -> String {
     hash(
         &format!("{ip} saddr . {ip} daddr . tcp sport . tcp dport"),
         seed,

@@ -386,6 +386,11 @@ impl HandshakeTable {
         })
     }
 
+    /// Held SYNs whose addresses and ports are those of a connection that the far side has already.
+    pub(crate) fn challenged(&mut self) -> Vec<u32> {
+        self.find(|held| tcp::is_challenged(&held.far))
+    }
+
     /// Whether any SYN is held.
     pub(crate) fn holds(&self) -> bool {
         !self.places.is_empty()

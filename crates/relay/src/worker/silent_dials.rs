@@ -4,6 +4,9 @@
 //! client gets whatever answer there is. A client that was answered early already has a connection with the gateway, so
 //! it has to wait as for any silent server; its later connections pass.
 //!
+//! A dial that is answered for a connection that stands already, between the same ends and unsplit, is given up at once: until
+//! then that connection's packets come to the dial.
+//!
 //! The same is done with SYNs that were looped and come to no listener, because the operator's rules drop or lead away what
 //! comes by `lo`. A client's SYN that has been answered meets the answer's socket when it comes again, and does not
 //! get into a queue.
@@ -47,7 +50,9 @@ impl Worker {
         let Some(syn_queue) = &mut self.syn_queue else {
             return;
         };
-        for index in syn_queue.table.silent_for(PATIENCE, now) {
+        let mut given_up = syn_queue.table.challenged();
+        given_up.extend(syn_queue.table.silent_for(PATIENCE, now));
+        for index in given_up {
             self.on_silent_dial(index, now);
         }
         for dialling in self.dialling.values_mut() {
@@ -69,7 +74,7 @@ impl Worker {
             return;
         };
         let (client, server) = ends;
-        tracing::debug!(%client, %server, "a dial is silent: the client's own SYN passes");
+        tracing::debug!(%client, %server, "a dial has no answer of its own: the client's own SYN passes");
         self.counters.unanswered.one();
         self.shared.unanswered_dials().record_silence(&ends, now);
         self.release(index, Verdict::Pass);

@@ -1,0 +1,38 @@
+//! Keeps a dial from resetting a connection that stands already.
+//!
+//! Who sends a SYN with the four numbers of a connection that passes unsplit has it dialled for. The other end answers that
+//! dial by a challenge ACK (RFC 5961, section 4.2), which has its exact sequence number, and a socket in SYN-SENT answers
+//! such an acknowledgement by a reset with just this number (RFC 9293, section 3.10.7.3): one forged SYN would end the
+//! connection. The same holds for a listener that answers early. So resets of this kind, which have no ACK flag, do not leave
+//! for some seconds after a SYN of ours between the same ends. The worker finds that the dial is not answered by what it is meant
+//! for, and gives it up (`silent_dials` of `bentpipe-relay`).
+
+use super::mss;
+
+/// How many ends are remembered, and for how long: more than a round trip.
+const REMEMBERED: u32 = 1 << 16;
+const SECONDS: u32 = 5;
+
+/// The set of ends, by a hash ([`mss::map`] says why), and chain `keep_resets`.
+pub(super) fn set(seed: u32) -> String {
+    let rules = mss::HEADERS.map(|ip| format!("  {} @dialled drop\n", mss::connection(ip, seed)));
+    format!(
+        "\
+set dialled {{
+  typeof meta length
+  flags dynamic, timeout
+  size {REMEMBERED}
+  timeout {SECONDS}s
+}}
+chain keep_resets {{
+{}}}
+",
+        rules.concat()
+    )
+}
+
+/// Rules that remember the ends of a SYN of ours, or of an answer to one.
+pub(super) fn remember(seed: u32) -> String {
+    let rule = |ip| format!("  update @dialled {{ {} }}\n", mss::connection(ip, seed));
+    mss::HEADERS.map(rule).concat()
+}
