@@ -23,6 +23,11 @@ pub enum Fact {
         /// Why.
         cause: DropCause,
     },
+    /// A packet of `size` was marked by a queue that would have dropped it (RFC 3168).
+    Marked {
+        /// Bytes on the wire.
+        size: Bytes,
+    },
     /// A packet of `size` began its way over the link after waiting in the queue.
     Departed {
         /// Bytes on the wire.

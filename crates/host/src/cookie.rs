@@ -118,6 +118,8 @@ pub(crate) fn check(
         irs,
         mss: SIZES[size],
         sack: agreed.is_some_and(|agreed| agreed & SACK != 0),
+        // An answer with a cookie agrees to no ECN: there is no bit left to remember it by.
+        ecn: false,
         clocks: stamps.map(|stamps| (clock(secret, tuple, now), stamps.value)),
         scales: scale.map(|scale| (config.window_scale(), scale)),
         window: scaled,

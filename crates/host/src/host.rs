@@ -558,9 +558,9 @@ impl Machine for Host {
                 continue;
             };
             if let Some(segment) = entry.connection.transmit(now) {
-                let tuple = entry.tuple;
+                let (tuple, ecn) = (entry.tuple, entry.connection.ecn());
                 self.ready.push_back(id);
-                return Some(((), self.packet(&tuple, segment)));
+                return Some(((), self.packet(&tuple, segment).with_ecn(ecn)));
             }
             entry.ready = false;
             self.settle(id, now);

@@ -9,7 +9,7 @@ use crate::time_wait::Verdict;
 use crate::{Tuple, cookie, isn};
 use bentpipe_base::{Instant, Seq};
 use bentpipe_tcp::{Connection, State};
-use bentpipe_wire::{Flags, Ip, Packet, Payload, Segment, Transport, protocol};
+use bentpipe_wire::{Ecn, Flags, Ip, Packet, Payload, Segment, Transport, protocol};
 use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl Host {
                     return;
                 }
                 let segment = Segment::of_header(tcp, packet.payload);
-                self.on_segment(&tuple, segment, now);
+                self.on_segment(&tuple, segment, packet.ip.ecn(), now);
             }
             Transport::Other { protocol } if is_icmp(&packet.ip, protocol) => {
                 self.on_icmp(&packet.ip, &packet.payload, now);
@@ -42,14 +42,14 @@ impl Host {
         }
     }
 
-    fn on_segment(&mut self, tuple: &Tuple, segment: Segment, now: Instant) {
+    fn on_segment(&mut self, tuple: &Tuple, segment: Segment, ecn: Ecn, now: Instant) {
         if let Some(id) = self.table.find(tuple) {
-            return self.deliver(id, segment, now);
+            return self.deliver(id, segment, ecn, now);
         }
         match self.time_waits.input(tuple, &segment, now) {
-            Verdict::Unknown => self.on_unknown(tuple, segment, None, now),
+            Verdict::Unknown => self.on_unknown(tuple, (segment, ecn), None, now),
             Verdict::Opens(after, _) if self.listener(tuple.local).is_some() => {
-                self.on_unknown(tuple, segment, Some(after), now);
+                self.on_unknown(tuple, (segment, ecn), Some(after), now);
             }
             Verdict::Opens(_, answer) => {
                 self.counters.time_wait += 1;
@@ -63,7 +63,7 @@ impl Host {
         }
     }
 
-    fn deliver(&mut self, id: ConnectionId, mut segment: Segment, now: Instant) {
+    fn deliver(&mut self, id: ConnectionId, mut segment: Segment, ecn: Ecn, now: Instant) {
         self.counters.delivered += 1;
         let crowded = self.is_crowded();
         let Some(entry) = self.table.get_mut(id) else {
@@ -85,13 +85,19 @@ impl Host {
             let (flags, ends) = (segment.flags.bits(), Flags::FIN | Flags::PSH);
             segment.flags = Flags::from_bits(flags & !ends.bits());
         }
-        entry.connection.receive(&segment, now);
+        entry.connection.receive_marked(&segment, ecn, now);
         self.weigh(id);
         self.wake(id);
     }
 
     /// A segment of no connection; `after`: the last number of one that had the same four numbers.
-    fn on_unknown(&mut self, tuple: &Tuple, segment: Segment, after: Option<Seq>, now: Instant) {
+    fn on_unknown(
+        &mut self,
+        tuple: &Tuple,
+        (segment, ecn): (Segment, Ecn),
+        after: Option<Seq>,
+        now: Instant,
+    ) {
         let flags = segment.flags;
         if flags.contains(Flags::RST) {
             self.counters.stray_resets += 1;
@@ -101,10 +107,10 @@ impl Host {
             return self.reject(tuple, &segment, now);
         };
         if flags.contains(Flags::ACK) {
-            return self.on_cookie(listener, tuple, segment, now);
+            return self.on_cookie(listener, tuple, (segment, ecn), now);
         }
         if flags.contains(Flags::SYN) && !flags.contains(Flags::FIN) {
-            return self.on_syn(listener, tuple, segment, after, now);
+            return self.on_syn(listener, tuple, (segment, ecn), after, now);
         }
         // RFC 9293, section 3.10.7.2: neither RST, ACK nor SYN, or what no host sends.
         self.counters.unknown += 1;
@@ -125,7 +131,7 @@ impl Host {
         &mut self,
         at: ListenerId,
         tuple: &Tuple,
-        syn: Segment,
+        (syn, ecn): (Segment, Ecn),
         after: Option<Seq>,
         now: Instant,
     ) {
@@ -160,7 +166,7 @@ impl Host {
         if self.buffered > self.config.buffered.0 {
             press(&mut connection);
         }
-        connection.receive(&syn, now);
+        connection.receive_marked(&syn, ecn, now);
         self.time_waits.remove(tuple);
         let id = self.table.insert(*tuple, connection, Owner::Listener(at));
         if let Some(Some(listener)) = self.listeners.get_mut(at.0) {
@@ -170,7 +176,13 @@ impl Host {
     }
 
     /// An acknowledgement of no connection, to a listener: it may bring a cookie back.
-    fn on_cookie(&mut self, at: ListenerId, tuple: &Tuple, ack: Segment, now: Instant) {
+    fn on_cookie(
+        &mut self,
+        at: ListenerId,
+        tuple: &Tuple,
+        (ack, ecn): (Segment, Ecn),
+        now: Instant,
+    ) {
         let full = self.table.len() >= self.config.connections;
         let Some(Some(listener)) = self.listeners.get(at.0) else {
             return;
@@ -193,7 +205,7 @@ impl Host {
         if self.is_crowded() {
             press(&mut connection);
         }
-        connection.receive(&ack, now);
+        connection.receive_marked(&ack, ecn, now);
         let id = self.table.insert(*tuple, connection, Owner::Listener(at));
         if let Some(Some(listener)) = self.listeners.get_mut(at.0) {
             listener.waiting.push_back(id);

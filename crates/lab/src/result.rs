@@ -152,6 +152,7 @@ fn simplex_link(link: &str, [from, to]: [String; 2], way: &emulator::Traffic) ->
         struck_before_queue: way.dropped_before_queue,
         refused: way.dropped_queue,
         refused_data: None,
+        marked: way.marked,
         waited: way.wait_mean.mul_f64(packets as f64),
         longest_queue: None,
     }

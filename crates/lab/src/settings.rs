@@ -3,7 +3,7 @@
 
 use crate::plan::NodePlan;
 use bentpipe_os::netns::{Netns, SysctlError, read_sysctl, write_sysctl};
-use bentpipe_scenario::{BufferRange, Ip};
+use bentpipe_scenario::{BufferRange, EcnMode, Ip};
 use std::collections::BTreeMap;
 
 /// What shapes a transfer beside the scenario's own keys, at the kernel's defaults since 4.19 or
@@ -14,7 +14,7 @@ const STOCK: &[(&str, &str)] = &[
     ("tcp_autocorking", "1"),
     ("tcp_dsack", "1"),
     ("tcp_early_retrans", "3"),
-    ("tcp_ecn", "2"),
+    ("tcp_ecn_fallback", "1"),
     ("tcp_fastopen", "1"),
     ("tcp_frto", "2"),
     ("tcp_min_rtt_wlen", "300"),
@@ -59,6 +59,12 @@ fn write(node: &NodePlan, ip: Ip) -> Result<(), SysctlError> {
     write_sysctl("net.ipv4.tcp_rmem", &range(&node.tcp.receive_buffer))?;
     write_sysctl("net.ipv4.tcp_wmem", &range(&node.tcp.send_buffer))?;
     write_sysctl("net.ipv4.tcp_sack", if node.tcp.sack { "1" } else { "0" })?;
+    let ecn = match node.tcp.ecn {
+        EcnMode::Off => "0",
+        EcnMode::Accept => "2",
+        EcnMode::Ask => "1",
+    };
+    write_sysctl("net.ipv4.tcp_ecn", ecn)?;
     default_control(&node.tcp.congestion_control)?;
     let forwards = if node.forwards { "1" } else { "0" };
     match ip {

@@ -75,6 +75,8 @@ pub struct Direction<P, O = Silent> {
     ring: Ring<P>,
     queue: Waiters<P>,
     queue_draw: Stream,
+    /// Packets that the queue has marked, as far as the observer knows.
+    marked: u64,
     /// The channels before the queue.
     entrance: Stack,
 }
@@ -122,6 +124,7 @@ impl<P: Send, O: Observer> Direction<P, O> {
             ring,
             queue,
             queue_draw: Stream::new(seed, &format!("{name}.queue")),
+            marked: 0,
             entrance: Stack::new(seed, name, entrance),
         }
     }
@@ -175,6 +178,10 @@ impl<P: Send, O: Observer> Direction<P, O> {
             self.way.free = now;
         }
         let refused = queue.push(packet, len, now, &mut self.queue_draw).err();
+        if queue.marked() > self.marked {
+            self.marked = queue.marked();
+            self.way.marked(len, now);
+        }
         match refused {
             None => self.advance(now),
             Some(_) => self.way.refused(len, now),

@@ -7,7 +7,8 @@
 //! input → queue (may refuse) → serialiser (rate) → channel (may corrupt or lose) → delay → transmit
 //! ```
 //!
-//! Where a link is told so, its channels stand before the queue instead, as in ns-2.
+//! Where a link is told so, its channels stand before the queue instead, as in ns-2. A queue that marks (RFC 3168) marks a
+//! packet that is capable of it ([`Mark`]) where it would drop it at random.
 //!
 //! All else about a packet is decided the moment its first bit leaves: whether it arrives, and when. So a direction
 //! keeps one ring of packets under way, its deadline is the head of that ring, and no event marks the end of a
@@ -26,6 +27,7 @@ mod direction;
 pub mod keys;
 mod length;
 mod link;
+mod mark;
 pub mod queue;
 mod ring;
 mod way;
@@ -34,4 +36,5 @@ pub use channel::{Channel, Fate};
 pub use direction::{Backlog, Change, Direction, Settings};
 pub use length::Length;
 pub use link::{End, Link};
+pub use mark::Mark;
 pub use queue::{Limit, Queue};

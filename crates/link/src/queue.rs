@@ -5,6 +5,7 @@
 mod blue;
 mod drop_tail;
 mod kind;
+mod marker;
 mod red;
 
 pub use blue::{Blue, BlueSettings};
@@ -12,6 +13,7 @@ pub use drop_tail::DropTail;
 pub use kind::{Entry, Kind, LinkInfo, Spec};
 pub use red::{Red, RedError, RedLinux, RedNs2, RedSettings, Thresholds};
 
+use crate::Mark;
 use crate::keys::{Fault, Key, Value, Values};
 use bentpipe_base::{Bytes, Instant, Stream};
 
@@ -30,6 +32,11 @@ pub trait Queue<P>: Send {
 
     /// The serialiser has been idle since then, with nobody waiting: told before the push that ends it.
     fn idle_since(&mut self, _since: Instant) {}
+
+    /// Packets that it has marked in place of dropping them.
+    fn marked(&self) -> u64 {
+        0
+    }
 
     /// Packets waiting.
     fn len(&self) -> usize;
@@ -120,6 +127,13 @@ impl<P: Send> Queue<P> for Discipline<P> {
         }
     }
 
+    fn marked(&self) -> u64 {
+        match self {
+            Self::DropTail(queue) => queue.marked(),
+            Self::Other(queue) => queue.marked(),
+        }
+    }
+
     fn len(&self) -> usize {
         match self {
             Self::DropTail(queue) => queue.len(),
@@ -136,7 +150,7 @@ impl<P: Send> Queue<P> for Discipline<P> {
 }
 
 /// Every kind of queue.
-pub const fn registry<P: Send + 'static>() -> &'static [Entry<P>] {
+pub const fn registry<P: Mark + Send + 'static>() -> &'static [Entry<P>] {
     const {
         &[
             Entry::of::<DropTail<P>>(),
@@ -158,7 +172,7 @@ pub fn find(name: &str) -> Option<Spec> {
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn build<P: Send + 'static>(
+pub fn build<P: Mark + Send + 'static>(
     spec: &Spec,
     limit: Limit,
     values: &Values,

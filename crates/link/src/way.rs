@@ -164,6 +164,13 @@ impl<O: Observer> Way<O> {
         self.observer.observe(now, &Fact::Dropped { size, cause });
     }
 
+    /// The queue marks a packet of `len`.
+    #[cold]
+    pub(crate) fn marked(&mut self, len: Bytes, now: Instant) {
+        let size = len + self.overhead;
+        self.observer.observe(now, &Fact::Marked { size });
+    }
+
     /// The queue refuses a packet of `len`.
     #[cold]
     pub(crate) fn refused(&mut self, len: Bytes, now: Instant) {

@@ -6,7 +6,7 @@ mod common;
 use bentpipe_base::{Bytes, Instant, Machine, Rate};
 use bentpipe_link::channel::{BitError, PacketError};
 use bentpipe_link::queue::{self, Queue};
-use bentpipe_link::{Direction, End, Limit, Link, Settings};
+use bentpipe_link::{Direction, End, Limit, Link, Mark, Settings};
 use common::{Log, at, probability};
 use core::time::Duration;
 use proptest::prelude::*;
@@ -54,7 +54,7 @@ fn built<P: Send + 'static>(entry: &queue::Entry<P>, limit: Limit) -> queue::Dis
 }
 
 impl Shape {
-    fn settings<P: Send + 'static>(&self) -> Settings<P> {
+    fn settings<P: Mark + Send + 'static>(&self) -> Settings<P> {
         Settings {
             rate: self.rate.map(Rate::from_bits_per_sec),
             delay: Duration::from_nanos(self.delay),

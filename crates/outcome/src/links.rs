@@ -29,6 +29,10 @@ pub(crate) fn errors_before_queue(_: &Run, links: &[&SimplexLink]) -> Option<f64
     Some(sum(links, |link| link.struck_before_queue))
 }
 
+pub(crate) fn marks(_: &Run, links: &[&SimplexLink]) -> Option<f64> {
+    Some(sum(links, |link| link.marked))
+}
+
 pub(crate) fn delivered(_: &Run, links: &[&SimplexLink]) -> Option<f64> {
     Some(sum(links, |link| {
         link.packets.saturating_sub(damaged(link))

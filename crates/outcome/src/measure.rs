@@ -105,6 +105,8 @@ pub const MEASURES: &[Measure] = &[
         Take::Links(links::corrupted)),
     measure("errors_before_queue", "packets", "packets struck by errors before they reached the queue (`errors_before_queue` of a link)",
         Take::Links(links::errors_before_queue)),
+    measure("marks", "packets", "packets that queues marked in place of dropping them (ECN)",
+        Take::Links(links::marks)),
     measure("delivered", "packets", "packets that went over the link whole, those on their way at the end included",
         Take::Links(links::delivered)),
     measure("mean_queue", "packets", "packets that waited in queues, on average over the run, the one being sent not counted",

@@ -241,6 +241,8 @@ pub struct SimplexLink {
     /// Of these, data segments of the scenario's flows, without cross traffic; `None` where the engine does not tell
     /// them apart.
     pub refused_data: Option<u64>,
+    /// Packets that the queue marked in place of dropping them (ECN, RFC 3168).
+    pub marked: u64,
     /// The sum of the times that packets waited in the queue.
     #[serde(rename = "waited_s", serialize_with = "json::seconds")]
     pub waited: Duration,

@@ -29,6 +29,7 @@ fn simplex_link(link: &str, packets: u64, refused: u64, waited: u64) -> SimplexL
         lost: 1,
         struck_before_queue: 4,
         refused_data: Some(refused / 2),
+        marked: 6,
         waited: Duration::from_secs(waited),
         ..SimplexLink::default()
     }
@@ -71,6 +72,8 @@ fn measures_of_all_and_of_one_in_closed_form() {
         ("drop_rate(x)", 100.0 * 10.0 / 150.0),
         ("corrupted(x)", 6.0),
         ("errors_before_queue(y)", 4.0),
+        ("marks(y)", 6.0),
+        ("marks", 18.0),
         ("errors_before_queue", 12.0),
         ("delivered(x)", 134.0),
         ("delivered", 171.0),
@@ -219,6 +222,7 @@ fn any_simplex_link() -> impl Strategy<Value = SimplexLink> {
         struck_before_queue: counts.0,
         refused: counts.3,
         refused_data: known.then_some(counts.3),
+        marked: counts.1,
         waited: waited.unwrap_or_default(),
         ..SimplexLink::default()
     })

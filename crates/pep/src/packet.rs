@@ -1,7 +1,7 @@
 //! The contract of a packet: what a proxy must be able to read of it ([`Packet`]) and to make ([`BuildPacket`]).
 
 use bentpipe_base::{Bytes, Seq};
-use bentpipe_wire::{Flags, Ip, Ipv4, Ipv6, SackBlock, Segment, Transport};
+use bentpipe_wire::{Ecn, Flags, Ip, Ipv4, Ipv6, SackBlock, Segment, Transport};
 use core::fmt::Debug;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -36,6 +36,17 @@ pub trait BuildPacket: Packet {
     /// Bytes of its IP header without options or extensions: 20 of IPv4, 40 of IPv6. `None` where it does not say, as
     /// packets of the simulator: then all packets are of the version that the proxy is configured for.
     fn ip_header(&self) -> Option<u16>;
+
+    /// The ECN field of its IP header.
+    fn ecn(&self) -> Ecn {
+        Ecn::NotCapable
+    }
+
+    /// This packet with `ecn` in its IP header.
+    #[must_use]
+    fn with_ecn(self, _ecn: Ecn) -> Self {
+        self
+    }
 
     /// Makes a packet of `segment`. It takes `length` bytes on the wire where that does not follow from the segment.
     /// `None`: no packet can go from `source` to `destination`, as from IPv4 to IPv6.
@@ -143,6 +154,14 @@ impl BuildPacket for bentpipe_wire::Packet {
             Ip::V4(_) => Ipv4::BARE as u16,
             Ip::V6(_) => Ipv6::BARE as u16,
         })
+    }
+
+    fn ecn(&self) -> Ecn {
+        self.ip.ecn()
+    }
+
+    fn with_ecn(self, ecn: Ecn) -> Self {
+        Self::with_ecn(self, ecn)
     }
 
     fn build(from: SocketAddr, to: SocketAddr, segment: Segment, _: Bytes) -> Option<Self> {

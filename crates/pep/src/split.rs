@@ -41,7 +41,7 @@ use crate::{BuildPacket, Pep, Side};
 use bentpipe_base::{Bytes, Instant, Machine, Output, Stream};
 use bentpipe_gateway_config::{self as gateway_config, Action};
 use bentpipe_tcp::{Connection, EstablishedState};
-use bentpipe_wire::{Flags, Segment};
+use bentpipe_wire::{Ecn, Flags, Segment};
 use config::{Endpoints, Links};
 use core::convert::Infallible;
 use core::time::Duration;
@@ -174,13 +174,13 @@ impl<P: BuildPacket> Split<P> {
         flow.active = now;
         match &mut flow.phase {
             Phase::Split(legs) => {
-                legs.input(from, segment, now);
+                legs.input(from, (segment, packet.ecn()), now);
                 self.settle(id, now);
                 true
             }
             Phase::Handshake(tracker) => {
                 let progress = tracker.see(from, &segment, packet.is_plain(), now);
-                self.open(id, from, progress, segment, now)
+                self.open(id, from, progress, (segment, packet.ecn()), now)
             }
         }
     }
@@ -204,7 +204,7 @@ impl<P: BuildPacket> Split<P> {
         segment: Segment,
         now: Instant,
     ) -> bool {
-        let flags = segment.flags;
+        let (flags, ecn) = (segment.flags, packet.ecn());
         if flags.contains(Flags::RST) {
             return false;
         }
@@ -240,7 +240,7 @@ impl<P: BuildPacket> Split<P> {
                 }
                 gateway_config::Handshake::Early => {
                     let legs = self.dial(from, &segment, &endpoints, now);
-                    return self.split(key, (legs, endpoints), from, segment, now);
+                    return self.split(key, (legs, endpoints), from, (segment, ecn), now);
                 }
             }
         }
@@ -256,7 +256,7 @@ impl<P: BuildPacket> Split<P> {
             let endpoints = self.config.endpoints(profile, packet.ip_header());
             let [near, far] = handshake_tracker::unseen(&segment, &ends);
             let legs = self.taken_over(from, [&near, &far], &endpoints, now);
-            return self.split(key, (legs, endpoints), from, segment, now);
+            return self.split(key, (legs, endpoints), from, (segment, ecn), now);
         }
         false
     }
@@ -297,22 +297,22 @@ impl<P: BuildPacket> Split<P> {
         key: Key<P::Endpoint>,
         (legs, endpoints): (Legs, Endpoints),
         from: Side,
-        segment: Segment,
+        arrived: (Segment, Ecn),
         now: Instant,
     ) -> bool {
         let id = self.add(key, Phase::Split(Box::new(legs)), endpoints, now);
         self.counters.split += 1;
-        self.feed(id, from, segment, now);
+        self.feed(id, from, arrived, now);
         true
     }
 
-    fn feed(&mut self, id: FlowId, from: Side, segment: Segment, now: Instant) {
+    fn feed(&mut self, id: FlowId, from: Side, arrived: (Segment, Ecn), now: Instant) {
         if let Some(Flow {
             phase: Phase::Split(legs),
             ..
         }) = self.flows.get_mut(id)
         {
-            legs.input(from, segment, now);
+            legs.input(from, arrived, now);
         }
         self.settle(id, now);
     }
@@ -323,7 +323,7 @@ impl<P: BuildPacket> Split<P> {
         id: FlowId,
         from: Side,
         progress: Progress,
-        segment: Segment,
+        arrived: (Segment, Ecn),
         now: Instant,
     ) -> bool {
         match progress {
@@ -341,9 +341,10 @@ impl<P: BuildPacket> Split<P> {
                     flow.phase = Phase::Split(Box::new(legs));
                 }
                 self.counters.split += 1;
+                let segment = &arrived.0;
                 let bare = segment.payload.is_empty() && !segment.flags.contains(Flags::FIN);
                 if !bare {
-                    self.feed(id, from, segment, now);
+                    self.feed(id, from, arrived, now);
                 }
                 // A bare acknowledgement passes: it completes the handshake at the other end.
                 !bare
@@ -438,7 +439,7 @@ impl<P: BuildPacket> Split<P> {
         let (out, filter) = (&mut self.out, &mut self.ack_filter);
         let mut broken = false;
         legs.drain(now, |output| match output {
-            Output::Packet(side, segment) => {
+            Output::Packet(side, (segment, ecn)) => {
                 let (source, destination) = match side {
                     Side::Ground => (space, ground),
                     Side::Space => (ground, space),
@@ -446,6 +447,7 @@ impl<P: BuildPacket> Split<P> {
                 let length = Bytes(endpoints.of(side).wire_len(&segment) as u64);
                 let waits = side == Side::Space && is_thinned(&segment, length);
                 let packet = P::build(source, destination, segment, length);
+                let packet = packet.map(|packet| packet.with_ecn(ecn));
                 match filter.as_mut().filter(|_| waits) {
                     Some(filter) => filter.offer(packet, now, out),
                     None => out.extend(packet.map(|packet| (side, packet))),

@@ -3,19 +3,21 @@
 use bentpipe_base::Bytes;
 use bentpipe_link::keys::Fault;
 use bentpipe_link::queue::{self, LinkInfo};
-use bentpipe_link::{Change, Settings};
+use bentpipe_link::{Change, Mark, Settings};
 use bentpipe_scenario::{self as scenario, Direction};
 
 /// The settings of both directions of `link`, the one from its first end first.
 ///
 /// # Errors
 /// The first property of it that cannot be.
-pub fn settings<P: Send + 'static>(link: &scenario::Link) -> Result<[Settings<P>; 2], Fault> {
+pub fn settings<P: Mark + Send + 'static>(
+    link: &scenario::Link,
+) -> Result<[Settings<P>; 2], Fault> {
     let direction = |way| direction(way, link.mtu);
     Ok([direction(&link.forward)?, direction(&link.reverse)?])
 }
 
-fn direction<P: Send + 'static>(way: &Direction, mtu: Bytes) -> Result<Settings<P>, Fault> {
+fn direction<P: Mark + Send + 'static>(way: &Direction, mtu: Bytes) -> Result<Settings<P>, Fault> {
     Ok(Settings {
         rate: way.rate,
         delay: way.delay,

@@ -1,8 +1,9 @@
 //! A scenario written back as TOML, complete: every default stands there.
 
 use crate::model::{
-    AckFilter, Amount, BufferRange, Change, Direction, Endpoint, Flow, FlowKind, Gateway, Ip, Link,
-    Pep, PepKind, Queue, QueueLimit, Scenario, Snoop, TcpSettings, Traffic, TrafficSource,
+    AckFilter, Amount, BufferRange, Change, Direction, EcnMode, Endpoint, Flow, FlowKind, Gateway,
+    Ip, Link, Pep, PepKind, Queue, QueueLimit, Scenario, Snoop, TcpSettings, Traffic,
+    TrafficSource,
 };
 use bentpipe_base::Bytes;
 use bentpipe_link::channel::{Form, REGISTRY, Spec};
@@ -31,6 +32,9 @@ impl Scenario {
         writeln!(out, "ip = {ip}")?;
         for (name, host) in &self.hosts {
             writeln!(out, "\n[hosts.{name}]\nsack = {}", host.tcp.sack)?;
+            if host.tcp.ecn != EcnMode::default() {
+                writeln!(out, "ecn = \"{}\"", host.tcp.ecn.name())?;
+            }
             tcp(out, &host.tcp)?;
             endpoint(out, &format!("hosts.{name}"), &host.endpoint)?;
         }

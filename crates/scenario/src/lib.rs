@@ -37,9 +37,9 @@ pub mod study;
 mod topology;
 
 pub use model::{
-    AckFilter, Amount, BufferRange, Change, Channel, Channels, Direction, Endpoint, Flow, FlowKind,
-    Gateway, Host, Ip, Link, Pep, PepKind, Preset, Queue, QueueLimit, Router, SARATOGA, Scenario,
-    Snoop, SnoopPreset, Split, TcpSettings, Traffic, TrafficSource, UnreadProfile,
+    AckFilter, Amount, BufferRange, Change, Channel, Channels, Direction, EcnMode, Endpoint, Flow,
+    FlowKind, Gateway, Host, Ip, Link, Pep, PepKind, Preset, Queue, QueueLimit, Router, SARATOGA,
+    Scenario, Snoop, SnoopPreset, Split, TcpSettings, Traffic, TrafficSource, UnreadProfile,
 };
 pub use parse::Known;
 pub use study::Study;

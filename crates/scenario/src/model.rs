@@ -172,6 +172,8 @@ pub struct TcpSettings {
     pub congestion_control: String,
     /// `net.ipv4.tcp_sack`: whether it agrees to selective acknowledgements (RFC 2018); stock yes. Hosts alone have it.
     pub sack: bool,
+    /// `net.ipv4.tcp_ecn`: explicit congestion notification (RFC 3168); stock [`EcnMode::Accept`]. Hosts alone have it.
+    pub ecn: EcnMode,
 }
 
 impl Default for TcpSettings {
@@ -181,6 +183,33 @@ impl Default for TcpSettings {
             send_buffer: BufferRange::new(4_096, 16_384, 4_194_304),
             congestion_control: "cubic".to_owned(),
             sack: true,
+            ecn: EcnMode::default(),
+        }
+    }
+}
+
+/// What a host's TCP does about ECN.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EcnMode {
+    /// Neither asks for it nor agrees to it (`tcp_ecn` 0).
+    Off,
+    /// Agrees to it where the other side asks (2).
+    #[default]
+    Accept,
+    /// Asks for it, and agrees to it (1).
+    Ask,
+}
+
+impl EcnMode {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Off, Self::Accept, Self::Ask];
+
+    /// As scenarios write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Accept => "accept",
+            Self::Ask => "ask",
         }
     }
 }

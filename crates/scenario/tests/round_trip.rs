@@ -5,9 +5,9 @@ use bentpipe_link::channel::{self, Form};
 use bentpipe_link::keys::{Key, Otherwise, Value};
 use bentpipe_link::queue;
 use bentpipe_scenario::{
-    AckFilter, Amount, BufferRange, Change, Channel, Channels, Direction, Endpoint, Flow, FlowKind,
-    Gateway, Host, Ip, Link, Pep, PepKind, Preset, Queue, QueueLimit, Router, Scenario, Snoop,
-    SnoopPreset, Split, TcpSettings, Traffic, TrafficSource,
+    AckFilter, Amount, BufferRange, Change, Channel, Channels, Direction, EcnMode, Endpoint, Flow,
+    FlowKind, Gateway, Host, Ip, Link, Pep, PepKind, Preset, Queue, QueueLimit, Router, Scenario,
+    Snoop, SnoopPreset, Split, TcpSettings, Traffic, TrafficSource,
 };
 use bentpipe_traffic::Model;
 use core::time::Duration;
@@ -33,7 +33,7 @@ fn tcp() -> impl Strategy<Value = TcpSettings> {
             receive_buffer,
             send_buffer,
             congestion_control,
-            sack: true,
+            ..TcpSettings::default()
         },
     )
 }
@@ -365,7 +365,7 @@ fn scenario() -> impl Strategy<Value = Scenario> {
     let settings = (tcp(), tcp(), tcp());
     let extras = (
         endpoint(),
-        any::<bool>(),
+        (any::<bool>(), prop::sample::select(&EcnMode::ALL[..])),
         prop::option::of(pep()),
         prop::option::of(traffic()),
     );
@@ -374,7 +374,7 @@ fn scenario() -> impl Strategy<Value = Scenario> {
         |(
             (name, seed, six),
             (terminal, server, hub),
-            (endpoint, sack, pep, traffic),
+            (endpoint, (sack, ecn), pep, traffic),
             (split, enabled, legs),
             links,
             mut flows,
@@ -405,7 +405,14 @@ fn scenario() -> impl Strategy<Value = Scenario> {
                 hosts: [
                     (
                         "terminal".into(),
-                        host(TcpSettings { sack, ..terminal }, endpoint),
+                        host(
+                            TcpSettings {
+                                sack,
+                                ecn,
+                                ..terminal
+                            },
+                            endpoint,
+                        ),
                     ),
                     ("server".into(), host(server, Endpoint::default())),
                 ]
@@ -473,6 +480,7 @@ fn what_a_file_leaves_out_is_what_the_documentation_says() {
         send_buffer: BufferRange::new(4096, 16_384, 4_194_304),
         congestion_control: "cubic".into(),
         sack: true,
+        ecn: EcnMode::Accept,
     };
     assert_eq!(read.hosts["a"].tcp, stock);
     assert!(!read.links["l"].is_emulated());

@@ -47,11 +47,9 @@ impl Codec {
         if to != Some(packet.to) {
             return Err(SimError::Misread);
         }
-        Ok(Packet {
-            content,
-            // What the link counts may differ from the true length by the preset of TCP.
-            ..packet
-        })
+        // What the link counts may differ from the true length by the preset of TCP.
+        let place = (packet.host(), read.ip.ecn());
+        Ok(Packet::new(content, packet.to, place, packet.len))
     }
 
     /// The bytes of `packet`.
@@ -77,8 +75,10 @@ impl Codec {
                 (Transport::Udp(udp), Payload::from(octets(frame)?))
             }
         };
+        let mut ip = Ip::between(source.ip(), destination.ip()).ok_or(SimError::Misread)?;
+        ip.set_ecn(packet.ecn());
         let written = wire::Packet {
-            ip: Ip::between(source.ip(), destination.ip()).ok_or(SimError::Misread)?,
+            ip,
             transport,
             payload,
         };

@@ -11,10 +11,10 @@ use bentpipe_cc::{self as cc, RateUse};
 use bentpipe_plan::rates::{self, Bottleneck};
 use bentpipe_saratoga::sender::Congestion;
 use bentpipe_scenario::{
-    Amount, Endpoint, Flow, FlowKind, Host, Ip, Path, Preset, Scenario, Topology,
+    self as scenario, Amount, Endpoint, Flow, FlowKind, Host, Ip, Path, Preset, Scenario, Topology,
 };
 use bentpipe_tcp::ns2::WireSize;
-use bentpipe_tcp::{Config, recovery};
+use bentpipe_tcp::{Config, EcnMode, recovery};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -130,9 +130,12 @@ impl<'s> EndpointBuilder<'s> {
         }
         let [near, far] = hosts.each_ref().map(|host| self.config(flow, host, &path));
         let mut configs = [near?, far?];
-        if !first.1 && configs.iter().any(|config| config.sack_blocks == 0) {
-            // What a handshake would have agreed on.
-            configs.iter_mut().for_each(|config| config.sack_blocks = 0);
+        if !first.1 {
+            agree_without_handshake(&mut configs);
+            // A split that saw no handshake does not know of ECN.
+            if { self.scenario.gateways.values() }.any(|gateway| gateway.splits().is_some()) {
+                configs.iter_mut().for_each(|it| it.ecn = EcnMode::Off);
+            }
         }
         let kind = Arc::new(Kind {
             first: flow.clone(),
@@ -274,6 +277,11 @@ impl<'s> EndpointBuilder<'s> {
         if !host.tcp.sack {
             config.sack_blocks = 0;
         }
+        config.ecn = match host.tcp.ecn {
+            scenario::EcnMode::Off => EcnMode::Off,
+            scenario::EcnMode::Accept => EcnMode::Accept,
+            scenario::EcnMode::Ask => EcnMode::Ask,
+        };
         Ok(config)
     }
 
@@ -439,6 +447,19 @@ pub(crate) fn preset(endpoint: &Endpoint, ip: Ip) -> Config {
         config.receive_buffer = window;
     }
     config
+}
+
+/// Leaves the opener and the acceptor what a handshake would have agreed on.
+fn agree_without_handshake(configs: &mut [Config; 2]) {
+    let [opener, acceptor] = configs;
+    if opener.sack_blocks == 0 || acceptor.sack_blocks == 0 {
+        (opener.sack_blocks, acceptor.sack_blocks) = (0, 0);
+    }
+    let agreed = match (opener.ecn, acceptor.ecn) {
+        (EcnMode::Ask, EcnMode::Accept | EcnMode::Ask) => EcnMode::Ask,
+        _ => EcnMode::Off,
+    };
+    (opener.ecn, acceptor.ecn) = (agreed, agreed);
 }
 
 /// The loss recovery called `name`, for `flow` or whatever else wants it.

@@ -133,7 +133,7 @@ impl<O: Observer> Engine<O> {
 
     #[inline]
     fn forward(&mut self, node: usize, packet: Handle, len: Bytes, now: Instant) {
-        let host = self.network.packets.get(&packet).host;
+        let host = self.network.packets.get(&packet).host();
         let Some(link) = self.network.routes.link(node, host) else {
             return self.network.packets.free(packet);
         };
@@ -173,8 +173,8 @@ impl<O: Observer> Engine<O> {
             Output::Event(never) => match never {},
         });
         for (side, mut packet) in leaving.drain(..) {
-            if packet.host == NOWHERE {
-                packet.host = self.ends[packet.to.peer().index()].peer_host;
+            if packet.host() == NOWHERE {
+                packet.set_host(self.ends[packet.to.peer().index()].peer_host);
             }
             let len = packet.length();
             let packet = self.network.packets.put(packet);
@@ -191,7 +191,7 @@ impl<O: Observer> Engine<O> {
     #[inline]
     fn deliver(&mut self, node: usize, link: usize, handle: Handle, len: Bytes, now: Instant) {
         let packet = self.network.packets.get(&handle);
-        if usize::from(packet.host) != node {
+        if usize::from(packet.host()) != node {
             return self.network.packets.free(handle);
         }
         let id = packet.to;

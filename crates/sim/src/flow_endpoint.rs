@@ -8,6 +8,7 @@ use crate::{Content, EndId, Packet};
 use bentpipe_base::{Bytes, Instant, Machine, Seq};
 use bentpipe_cc::Congestion;
 use bentpipe_tcp::{Config, Connection};
+use bentpipe_wire::Ecn;
 use bentpipe_wire::saratoga::Frame;
 use std::sync::Arc;
 
@@ -208,7 +209,7 @@ impl FlowEndpoint {
         match (&mut self.protocol, &packet.content) {
             (Protocol::Tcp(tcp), Content::Tcp(segment)) => {
                 if let Some(connection) = &mut tcp.connection {
-                    connection.receive(segment, now);
+                    connection.receive_marked(segment, packet.ecn(), now);
                     self.hear(now);
                 }
             }
@@ -234,20 +235,19 @@ impl FlowEndpoint {
         let length = file.length(&frame);
         Some((
             (),
-            self.packet(Content::Saratoga(Box::new(frame)), length.0),
+            self.packet(
+                Content::Saratoga(Box::new(frame)),
+                Ecn::NotCapable,
+                length.0,
+            ),
         ))
     }
 
     /// The packet that carries `content` to the other end.
     #[inline]
-    const fn packet(&self, content: Content, length: u64) -> Packet {
-        Packet {
-            content,
-            to: self.peer,
-            host: self.peer_host,
-            // Links have an MTU of at most 65,535 bytes.
-            len: length as u16,
-        }
+    const fn packet(&self, content: Content, ecn: Ecn, length: u64) -> Packet {
+        // Links have an MTU of at most 65,535 bytes.
+        Packet::new(content, self.peer, (self.peer_host, ecn), length as u16)
     }
 
     /// Notes what became of its file.
@@ -345,11 +345,12 @@ impl Machine for FlowEndpoint {
             };
             if let Some(segment) = connection.transmit(now) {
                 let length = connection.wire_len(&segment) as u64;
+                let ecn = connection.ecn();
                 if self.record.owes_final_ack() {
                     self.record.final_ack = Some(now);
                     self.pending.acted = true;
                 }
-                return Some(((), self.packet(Content::Tcp(segment), length)));
+                return Some(((), self.packet(Content::Tcp(segment), ecn, length)));
             }
             // The application may have closed.
             if !self.hear(now) {

@@ -12,6 +12,8 @@ pub struct LinkCounters {
     pub bytes: Bytes,
     /// Packets for which the queue had no room.
     pub refused: u64,
+    /// Packets that the queue marked in place of dropping them.
+    pub marked: u64,
     /// Packets of which bits were hit.
     pub corrupted: u64,
     /// Packets that vanished.
@@ -46,6 +48,7 @@ impl Observer for LinkCounters {
                 // A run lasts at most 584 years.
                 self.waited = self.waited.saturating_add(now.nanos_since(since));
             }
+            Fact::Marked { .. } => self.marked += 1,
             Fact::Dropped { cause, .. } => match cause {
                 DropCause::Queue => self.refused += 1,
                 DropCause::Corrupted => self.corrupted += 1,

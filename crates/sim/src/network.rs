@@ -189,6 +189,7 @@ impl<O: Observer> Network<O> {
         let arrived = direction.deliver_sized(now);
         let due = direction.deadline();
         let arrival = arrived.map(|(_, packet, len)| {
+            self.packets.arrive(&packet);
             if O::PACKETS {
                 self.observer.arrived(now, link, self.packets.get(&packet));
             }

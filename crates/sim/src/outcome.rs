@@ -356,6 +356,7 @@ impl From<&LinkOutcome> for outcome::SimplexLink {
             lost: line.counters.lost,
             struck_before_queue: line.counters.struck_before_queue,
             refused: line.counters.refused,
+            marked: line.counters.marked,
             refused_data: Some(line.refused_data),
             waited: line.counters.waited(),
             longest_queue: Some(line.counters.longest_queue as u64),

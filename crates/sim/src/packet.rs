@@ -3,8 +3,8 @@
 use bentpipe_base::Bytes;
 use bentpipe_link::Length;
 use bentpipe_pep::SegmentView;
-use bentpipe_wire::Segment;
 use bentpipe_wire::saratoga::Frame;
+use bentpipe_wire::{Ecn, Segment};
 
 /// One packet on its way between two ends of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,8 +13,8 @@ pub struct Packet {
     pub content: Content,
     /// Where it goes; its source is the other end.
     pub to: EndId,
-    /// The host of that end.
-    pub(crate) host: u16,
+    /// The host of that end, and in the two highest bits what the IP header says of ECN.
+    host_and_ecn: u16,
     /// Bytes of the packet on a link, framing not counted.
     pub len: u16,
 }
@@ -34,13 +34,48 @@ impl Default for Packet {
         Self {
             content: Content::Tcp(Segment::default()),
             to: EndId(0),
-            host: NOWHERE,
+            host_and_ecn: NOWHERE,
             len: 0,
         }
     }
 }
 
 impl Packet {
+    /// A packet to the end `to`, at `host`, which takes `len` bytes; its IP header says `ecn`.
+    pub(crate) const fn new(
+        content: Content,
+        to: EndId,
+        (host, ecn): (u16, Ecn),
+        len: u16,
+    ) -> Self {
+        Self {
+            content,
+            to,
+            host_and_ecn: host | (ecn as u16) << HOST_BITS,
+            len,
+        }
+    }
+
+    /// The host that it goes to.
+    #[inline]
+    pub(crate) const fn host(&self) -> u16 {
+        self.host_and_ecn & NOWHERE
+    }
+
+    pub(crate) const fn set_host(&mut self, host: u16) {
+        self.host_and_ecn = self.host_and_ecn & !NOWHERE | host;
+    }
+
+    /// The ECN field of its IP header.
+    #[inline]
+    pub const fn ecn(&self) -> Ecn {
+        Ecn::of_traffic_class((self.host_and_ecn >> HOST_BITS) as u8)
+    }
+
+    pub(crate) const fn set_ecn(&mut self, ecn: Ecn) {
+        self.host_and_ecn = self.host_and_ecn & NOWHERE | (ecn as u16) << HOST_BITS;
+    }
+
     /// The TCP segment, if it is one.
     #[inline]
     pub const fn segment(&self) -> Option<&Segment> {
@@ -98,7 +133,9 @@ impl EndId {
 }
 
 /// No host: what a proxy makes has none before the engine puts it.
-pub(crate) const NOWHERE: u16 = u16::MAX;
+pub(crate) const NOWHERE: u16 = (1 << HOST_BITS) - 1;
+/// Bits of a host's number; a scenario has at most 2,048 hosts.
+const HOST_BITS: u32 = 14;
 
 impl Length for Packet {
     fn length(&self) -> Bytes {
@@ -150,13 +187,19 @@ impl bentpipe_pep::BuildPacket for Packet {
         None
     }
 
+    fn ecn(&self) -> Ecn {
+        Packet::ecn(self)
+    }
+
+    fn with_ecn(mut self, ecn: Ecn) -> Self {
+        self.set_ecn(ecn);
+        self
+    }
+
     fn build(_: EndId, to: EndId, segment: Segment, length: Bytes) -> Option<Self> {
-        Some(Self {
-            content: Content::Tcp(segment),
-            to,
-            host: NOWHERE,
-            // Links have an MTU of at most 65,535 bytes.
-            len: length.0 as u16,
-        })
+        let nowhere = (NOWHERE, Ecn::NotCapable);
+        // Links have an MTU of at most 65,535 bytes.
+        let len = length.0 as u16;
+        Some(Self::new(Content::Tcp(segment), to, nowhere, len))
     }
 }

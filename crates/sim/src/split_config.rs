@@ -8,7 +8,7 @@ use bentpipe_gateway_config::{self as gateway_config, Action, LegId, Policy};
 use bentpipe_pep::Side;
 use bentpipe_pep::split::{Admission, Config, Decision};
 use bentpipe_scenario::{Endpoint, Gateway, Preset, Scenario};
-use bentpipe_tcp as tcp;
+use bentpipe_tcp::{self as tcp, EcnMode};
 use bentpipe_wire::Tcp;
 use std::sync::Arc;
 
@@ -21,7 +21,9 @@ pub(crate) fn of_gateway(
     seed: u64,
 ) -> Result<Config, SimError> {
     refuse(name, split)?;
-    let base = endpoint(scenario, name, &gateway.endpoint)?;
+    let mut base = endpoint(scenario, name, &gateway.endpoint)?;
+    // As the gateway's kernel by default.
+    base.ecn = EcnMode::Accept;
     let mut split = split.clone();
     let profiles = split.profiles.iter_mut().map(|profile| &mut profile.leg);
     for leg in [&mut split.lan, &mut split.sat].into_iter().chain(profiles) {

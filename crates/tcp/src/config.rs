@@ -1,5 +1,6 @@
 //! The configuration of an endpoint: what today's RFCs ask for by default, and other rules as named presets.
 
+use crate::ecn::EcnMode;
 use crate::ns2::{self, WireSize};
 use crate::recovery;
 use crate::scps::{LossCause, Outage, Scps};
@@ -60,6 +61,8 @@ pub struct Config {
     /// Recoveries that read SACK blocks find out whether a retransmission timeout was spurious (F-RTO, RFC 5682), and
     /// take back what it did.
     pub frto: bool,
+    /// Whether ECN is asked for or agreed to (RFC 3168).
+    pub ecn: EcnMode,
     /// Speaks SCPS-TP with a peer that does (CCSDS 714.0-B-2); `None`: does not offer it.
     pub scps: Option<Scps>,
     /// What losses mean where nothing else tells.
@@ -154,6 +157,7 @@ impl Config {
             sack_blocks: 4,
             dsack: false,
             frto: false,
+            ecn: EcnMode::Off,
             scps: None,
             loss_cause: LossCause::Congestion,
             outage: None,
@@ -173,7 +177,7 @@ impl Config {
     }
 
     /// As Linux 6.x behaves with its default settings, as far as this endpoint can: CUBIC, RACK with tail loss probes,
-    /// D-SACK and F-RTO, quick acknowledgements, Minshall's form of Nagle's rule, an RTO of at least 200 ms more than the round trip and at most 2 minutes (`TCP_RTO_MIN`,
+    /// D-SACK and F-RTO, ECN where the peer asks for it, quick acknowledgements, Minshall's form of Nagle's rule, an RTO of at least 200 ms more than the round trip and at most 2 minutes (`TCP_RTO_MIN`,
     /// `TCP_RTO_MAX`), a receive buffer that needs a window scale of 8.
     pub fn linux() -> Self {
         Self {
@@ -181,6 +185,7 @@ impl Config {
             recovery: recovery::find("rack-tlp").expect("the registry has it, see the test"),
             dsack: true,
             frto: true,
+            ecn: EcnMode::Accept,
             quick_acks: 16,
             minshall: true,
             min_rto: Duration::from_millis(200),

@@ -1,5 +1,6 @@
 //! The interface of an endpoint, which drivers and applications call: open, write, read, close, deadline and events.
 
+use crate::ecn::EcnMode;
 use crate::output::milliseconds;
 use crate::receiver::Receiver;
 use crate::recovery::{self, Recovery};
@@ -8,7 +9,7 @@ use crate::sender::Sender;
 use crate::{Cause, Config, Counters, EstablishedState, Event, Gauges, State};
 use bentpipe_base::{Instant, Seq};
 use bentpipe_cc::Congestion;
-use bentpipe_wire::{Segment, Timestamps};
+use bentpipe_wire::{Ecn, Segment, Timestamps};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -25,6 +26,8 @@ pub struct Connection {
     pub(crate) rx: Receiver,
     pub(crate) recovery: Box<dyn Recovery>,
     pub(crate) agreed: Negotiated,
+    /// What the IP header says of the segment that was sent last.
+    pub(crate) ecn: Ecn,
     pub(crate) pending: Pending,
     /// The largest segment that the peer takes, in bytes.
     pub(crate) peer_mss: u16,
@@ -56,11 +59,14 @@ pub struct Connection {
     pub(crate) answered_old: Option<Instant>,
 }
 
-/// The TCP options on which both ends agreed in the handshake.
+/// What both ends agreed on in the handshake: options of TCP, and ECN.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Negotiated {
     pub(crate) timestamps: bool,
     pub(crate) sack: bool,
+    pub(crate) ecn: bool,
+    /// A marked segment came: what goes out echoes it (RFC 3168).
+    pub(crate) echoes: bool,
     /// What SNACKs count in, where both ends offered them.
     pub(crate) snack: Option<SnackUnits>,
     /// By how many bits the peer's window field is shifted.
@@ -147,7 +153,9 @@ impl Connection {
             snack: None,
             scale: connection.rx.scale,
             scaled: true,
+            ..Negotiated::default()
         };
+        connection.agree_on_ecn(connection.config.ecn == EcnMode::Ask);
         let mss = connection.config.mss;
         connection.settle_on(mss, now);
         connection
@@ -160,6 +168,7 @@ impl Connection {
             rx: Receiver::new(&config),
             recovery: (config.recovery.new)(),
             agreed: Negotiated::default(),
+            ecn: Ecn::default(),
             pending: Pending::default(),
             peer_mss: 0,
             epoch: 0,
@@ -195,7 +204,9 @@ impl Connection {
             snack: None,
             scale: state.scales.map_or(0, |(_, peer)| peer.min(14)),
             scaled: state.scales.is_some(),
+            ..Negotiated::default()
         };
+        connection.agree_on_ecn(state.ecn);
         if let Some((ours, peer)) = state.clocks {
             connection.epoch = ours.wrapping_sub(milliseconds(now));
             let stamp = Timestamps {

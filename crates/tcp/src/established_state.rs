@@ -14,6 +14,8 @@ pub struct EstablishedState {
     pub mss: u16,
     /// SACK was agreed on.
     pub sack: bool,
+    /// ECN was agreed on.
+    pub ecn: bool,
     /// Where timestamps were agreed on: what our clock shows now, and what the peer's showed last.
     pub clocks: Option<(u32, u32)>,
     /// Where window scaling was agreed on: the shifts of our window field and of the peer's.

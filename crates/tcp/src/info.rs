@@ -26,6 +26,10 @@ pub struct Counters {
     pub timeouts: u64,
     /// Fast retransmits: recoveries entered without a timeout.
     pub recoveries: u64,
+    /// Segments received that a queue had marked (CE, RFC 3168).
+    pub marks: u64,
+    /// Reductions of the window for marks that the peer echoed.
+    pub mark_reductions: u64,
     /// Reductions of the window that were taken back (D-SACK, F-RTO).
     pub undone: u64,
     /// Tail loss probes sent (RFC 8985).

@@ -5,7 +5,7 @@ use crate::recovery::AckSample;
 use crate::scps::{self, SnackUnits};
 use crate::{Cause, Event, State};
 use bentpipe_base::Instant;
-use bentpipe_wire::{Flags, SackBlock, Segment, TcpOptions};
+use bentpipe_wire::{Ecn, Flags, SackBlock, Segment, TcpOptions};
 use std::time::Duration;
 
 /// Challenge acknowledgements allowed in an [`INTERVAL`] (RFC 5961, section 7).
@@ -23,13 +23,21 @@ impl Connection {
     /// As [`input`](Self::input), without taking the segment from its owner.
     #[inline]
     pub fn receive(&mut self, segment: &Segment, now: Instant) {
+        self.receive_marked(segment, Ecn::NotCapable, now);
+    }
+
+    /// As [`receive`](Self::receive), of a segment whose IP header says `ecn`.
+    #[inline]
+    pub fn receive_marked(&mut self, segment: &Segment, ecn: Ecn, now: Instant) {
         self.tx.counters.segments_received += 1;
         match self.state {
             State::Closed => {}
-            State::Listen => self.on_listen(segment, now),
-            State::SynSent => self.on_syn_sent(segment, now),
-            State::Established if self.predicts(segment, now) => self.on_predicted(segment, now),
-            _ => self.on_segment(segment, now),
+            State::Listen => self.on_listen(segment, ecn, now),
+            State::SynSent => self.on_syn_sent(segment, ecn, now),
+            State::Established if ecn != Ecn::Marked && self.predicts(segment, now) => {
+                self.on_predicted(segment, now);
+            }
+            _ => self.on_segment(segment, ecn, now),
         }
     }
 
@@ -110,6 +118,7 @@ impl Connection {
             snack: None,
             scale: scale.unwrap_or(0).min(14),
             scaled: scale.is_some(),
+            ..Negotiated::default()
         };
         if scale.is_none() {
             self.rx.unscaled();
@@ -134,7 +143,7 @@ impl Connection {
         options.mss.unwrap_or(default).max(least)
     }
 
-    fn on_listen(&mut self, segment: &Segment, now: Instant) {
+    fn on_listen(&mut self, segment: &Segment, ecn: Ecn, now: Instant) {
         if segment.flags.contains(Flags::RST) {
             return;
         }
@@ -142,11 +151,12 @@ impl Connection {
             self.refuse(segment);
         } else if segment.flags.contains(Flags::SYN) {
             self.peer_mss = self.synchronise(segment, now);
+            self.ecn_asked(segment, ecn);
             self.state = State::SynReceived;
         }
     }
 
-    fn on_syn_sent(&mut self, segment: &Segment, now: Instant) {
+    fn on_syn_sent(&mut self, segment: &Segment, ecn: Ecn, now: Instant) {
         let ack = segment.flags.contains(Flags::ACK);
         let acks_syn = ack && self.tx.max == 1 && segment.ack == self.tx.seq(1);
         if ack && !acks_syn {
@@ -167,12 +177,14 @@ impl Connection {
         self.peer_mss = self.synchronise(segment, now);
         self.rx.ack_now = true;
         if acks_syn {
+            self.ecn_answered(segment);
             self.tx.acknowledge(1, &[], None, now);
             self.tx.offer(1, u64::from(segment.window));
             self.establish(now);
         } else {
             // Both ends opened at once: the SYN is sent again under the same number, with an ACK (RFC 9293, section
             // 3.5).
+            self.ecn_asked(segment, ecn);
             self.state = State::SynReceived;
             self.tx.next = 0;
         }
@@ -231,7 +243,7 @@ impl Connection {
     }
 
     /// Processes a segment in SYN-RECEIVED and later states.
-    fn on_segment(&mut self, segment: &Segment, now: Instant) {
+    fn on_segment(&mut self, segment: &Segment, ecn: Ecn, now: Instant) {
         let from = self.rx.offset(segment.seq);
         let flags = segment.flags;
         let fin = flags.contains(Flags::FIN);
@@ -240,6 +252,7 @@ impl Connection {
         let repeated = flags.contains(Flags::SYN) && !flags.contains(Flags::RST) && from == 0;
         if self.state == State::SynReceived && repeated && !flags.contains(Flags::ACK) {
             // The peer has not had the answer to its SYN (Linux `tcp_check_req`).
+            self.ecn_asked_again(segment);
             self.tx.next = 0;
             return;
         }
@@ -272,7 +285,7 @@ impl Connection {
             return;
         }
         if len > 0 || fin {
-            self.on_data(segment, from, fin, now);
+            self.on_data(segment, ecn, from, now);
         }
     }
 
@@ -358,6 +371,7 @@ impl Connection {
             self.snd_wl = (from, ack);
             self.tx.offer(ack, scaled);
         }
+        self.ecn_echoed(segment, ack, now);
         self.on_new_or_duplicate(segment, ack, moved, now);
         self.after_ack(now);
         true
@@ -407,6 +421,7 @@ impl Connection {
         now: Instant,
     ) {
         let sample = self.sample(segment, ack, blocks, duplicate, now);
+        self.tx.settle_cwr(now);
         self.recovery
             .on_ack(&mut self.tx.recovery_context(), &sample);
         if self.tx.stream.is_real() {
@@ -494,7 +509,8 @@ impl Connection {
         self.keep = Instant::MAX;
     }
 
-    fn on_data(&mut self, segment: &Segment, from: i64, fin: bool, now: Instant) {
+    fn on_data(&mut self, segment: &Segment, ecn: Ecn, from: i64, now: Instant) {
+        let fin = segment.flags.contains(Flags::FIN);
         let counters = &mut self.tx.counters;
         if !segment.payload.is_empty() {
             counters.data_received += 1;
@@ -507,6 +523,8 @@ impl Connection {
             self.rx.ack_now = true;
             return;
         }
+        self.ecn_received(segment, ecn);
+        let counters = &mut self.tx.counters;
         let before = self.rx.readable();
         let taken = self.rx.take(from, &segment.payload, fin, now);
         counters.duplicates += u64::from(taken.stale);

@@ -5,7 +5,7 @@ use crate::scps;
 use crate::sender::NextSend;
 use crate::{Cause, Event, State};
 use bentpipe_base::Instant;
-use bentpipe_wire::{Flags, Payload, SackBlocks, Segment, TcpOptions, Timestamps};
+use bentpipe_wire::{Ecn, Flags, Payload, SackBlocks, Segment, TcpOptions, Timestamps};
 use std::time::Duration;
 
 /// Keep-alive probes without an answer after which the peer is taken for dead.
@@ -17,6 +17,7 @@ impl Connection {
     /// The next segment to send, if one is due.
     #[inline]
     pub fn transmit(&mut self, now: Instant) -> Option<Segment> {
+        self.ecn = Ecn::NotCapable;
         if self.reply.is_some() {
             self.tx.counters.segments_sent += 1;
             return self.reply.take();
@@ -43,16 +44,22 @@ impl Connection {
         if self.tx.next > 0 {
             return self.rx.ack_now.then(|| self.acknowledgement(now));
         }
+        let again = self.tx.max > 0;
         self.tx.sent_syn(now);
         let answer = self.state == State::SynReceived;
         let mut segment = self.segment(0, now);
+        let ecn = match answer {
+            true => self.ecn_answer(),
+            false => self.ecn_syn(again),
+        };
         let config = &self.config;
         let offer = |wanted: bool, agreed: bool| wanted && (!answer || agreed);
-        segment.flags = if answer {
-            Flags::SYN | Flags::ACK
-        } else {
-            Flags::SYN
-        };
+        segment.flags = ecn
+            | if answer {
+                Flags::SYN | Flags::ACK
+            } else {
+                Flags::SYN
+            };
         segment.timestamps = offer(config.timestamps, self.agreed.timestamps).then(|| Timestamps {
             value: self.clock(now),
             echo: self.rx.echo(),
@@ -132,6 +139,8 @@ impl Connection {
         }
         segment.payload = self.tx.stream.payload(from - 1, len);
         if len > 0 {
+            let fresh = from >= self.tx.max;
+            self.ecn = self.ecn_of_data(&mut segment, fresh);
             self.rx.on_data_sent(now);
         }
         self.tx.sent(from, to, now);
@@ -201,7 +210,11 @@ impl Connection {
         Segment {
             seq: self.tx.seq(offset),
             ack: self.rx.irs + self.rx.next as u32,
-            flags: Flags::ACK,
+            flags: if self.agreed.echoes {
+                Flags::ACK | Flags::ECE
+            } else {
+                Flags::ACK
+            },
             window: 0,
             timestamps: self.agreed.timestamps.then(|| Timestamps {
                 value: self.clock(now),

@@ -34,6 +34,12 @@ pub trait Recovery: Debug + Send {
     /// The retransmission timer expired.
     fn on_rto(&mut self, tx: &mut RecoveryContext<'_>, now: Instant);
 
+    /// The peer echoed marks, and the threshold was reduced for them ([`Phase::Cwr`](bentpipe_cc::Phase::Cwr)); whether the
+    /// window shrinks to it in the course of the round trip, and not at once.
+    fn on_marks(&mut self, _tx: &mut RecoveryContext<'_>) -> bool {
+        false
+    }
+
     /// The link was out, and the peer is heard again: what is under way may be lost. The window stays.
     fn on_resume(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
         self.on_rto(tx, now);

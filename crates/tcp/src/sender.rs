@@ -13,6 +13,7 @@ mod round_trip_samples;
 
 pub use recovery_context::RecoveryContext;
 
+use crate::ecn::EcnSender;
 use crate::min_rtt::MinRtt;
 use crate::rto::Rto;
 use crate::{Config, Counters, LossCause};
@@ -85,6 +86,7 @@ pub(crate) struct Sender {
     pub(crate) congestion: Box<dyn Congestion>,
     /// For a congestion control that asks for it.
     sampler: Option<Box<DeliverySampler>>,
+    pub(crate) ecn: EcnSender,
     /// The state of loss recovery, as congestion control was told.
     pub(crate) phase: Phase,
     pub(crate) board: Scoreboard,
@@ -152,6 +154,7 @@ impl Sender {
             },
             congestion,
             sampler: None,
+            ecn: EcnSender::default(),
             phase: Phase::Open,
             board: Scoreboard::default(),
             rto: Rto::new(&config),
@@ -353,7 +356,7 @@ impl Sender {
     }
 
     /// Tells congestion control what is in flight, in segments, and what the peer's window holds.
-    fn look(&mut self, in_flight: u32) {
+    pub(crate) fn look(&mut self, in_flight: u32) {
         let offered = self.largest / u64::from(self.mss);
         self.window.offered = u32::try_from(offered).unwrap_or(u32::MAX);
         self.window.in_flight = in_flight;
@@ -362,9 +365,10 @@ impl Sender {
     /// Takes a new slow-start threshold and the window that goes with it: a loss was found at `now`.
     pub(crate) fn reduce(&mut self, in_flight: u32, now: Instant) {
         self.look(in_flight);
-        if self.config.loss_cause == LossCause::Corruption {
+        if self.config.loss_cause == LossCause::Corruption || self.is_in_cwr() {
             return;
         }
+        self.note_reduction();
         let hole = self.first_unacked(now);
         self.window.ssthresh = self.congestion.ssthresh_for(&self.window, &hole);
         if !self.congestion.governs_recovery() {
@@ -372,9 +376,10 @@ impl Sender {
         }
     }
 
-    /// The state of loss recovery changes.
+    /// The state of loss recovery changes; a reduction for marks ends by itself.
     pub(crate) fn enter(&mut self, phase: Phase) {
-        if self.phase != phase {
+        let goes_on = self.is_in_cwr() && matches!(phase, Phase::Open | Phase::Disorder);
+        if self.phase != phase && !goes_on {
             self.phase = phase;
             if phase != Phase::Disorder {
                 self.sent = 0;
@@ -388,12 +393,13 @@ impl Sender {
     /// it in any case.
     pub(crate) fn enter_loss(&mut self, in_flight: u32, anew: bool, now: Instant) {
         let congested = self.config.loss_cause == LossCause::Congestion;
-        if congested && (anew || self.retries <= 1) {
+        if congested && (anew || self.retries <= 1) && !self.is_in_cwr() {
             self.look(in_flight);
             self.window.ssthresh = self.congestion.ssthresh(&self.window);
         }
         self.tell_losses(now);
         if congested {
+            self.note_reduction();
             self.window.cwnd = 1;
         }
         self.enter(Phase::Loss);

@@ -7,7 +7,7 @@
 //! is refused by [`Packet::parse`]: a driver passes its bytes on untouched.
 //!
 //! Lengths, checksums and the layout of TCP options are not part of a packet: they follow from the
-//! rest when it is emitted. Sources: RFC 791, 8200, 9293, 7323, 2018, 768, 792, 4443, 1071;
+//! rest when it is emitted. Sources: RFC 791, 8200, 9293, 7323, 2018, 3168, 768, 792, 4443, 1071;
 //! virtio 1.2, section 5.1.6; CCSDS 714.0-B-2 ([`scps`]).
 //!
 //! Begin with [`Packet`].
@@ -16,6 +16,7 @@
 mod bytes;
 pub mod checksum;
 mod cut;
+mod ecn;
 mod error;
 mod icmp;
 mod ip;
@@ -30,6 +31,7 @@ mod tcp;
 mod udp;
 mod virtio;
 
+pub use ecn::{Ecn, ecn_of, mark};
 pub use error::Error;
 pub use icmp::{IcmpError, IcmpKind};
 pub use ip::{Ip, Ipv4, Ipv6, protocol};

@@ -1,5 +1,5 @@
 use crate::ip::{Ipv4, Ipv6, protocol};
-use crate::{Error, Ip, PartialChecksum, Payload, Segment, Tcp, Udp};
+use crate::{Ecn, Error, Ip, PartialChecksum, Payload, Segment, Tcp, Udp};
 use bentpipe_base::Bytes;
 
 /// One packet, from its IP header to the end of its payload.
@@ -48,6 +48,13 @@ impl Packet {
             transport: Transport::Tcp(tcp),
             payload,
         }
+    }
+
+    /// This packet with `ecn` in its IP header.
+    #[must_use]
+    pub fn with_ecn(mut self, ecn: Ecn) -> Self {
+        self.ip.set_ecn(ecn);
+        self
     }
 
     /// Reads the packet at the start of `bytes`; what follows it (padding of the link) is ignored.

@@ -108,6 +108,9 @@ pub(crate) struct Common {
     /// Speak SCPS-TP with a peer that does: SNACK, and all losses are corruption; TCP with any other
     #[arg(long, requires = "rate")]
     scps: bool,
+    /// Ask for ECN (RFC 3168), not only agree where the peer asks
+    #[arg(long)]
+    ecn: bool,
     /// Congestion control, of `bentpipe list` [default: cubic; with --scps rate]
     #[arg(long, value_name = "NAME")]
     control: Option<String>,

@@ -21,6 +21,8 @@ pub struct Traffic {
     pub bytes_out: Bytes,
     /// Packets refused by the queue.
     pub dropped_queue: u64,
+    /// Packets that the queue marked in place of dropping them (ECN).
+    pub marked: u64,
     /// Packets dropped for bit errors.
     pub dropped_corrupted: u64,
     /// Packets lost on the way.
@@ -55,6 +57,7 @@ struct Cells {
     packets_out: AtomicU64,
     bytes_out: AtomicU64,
     queue: AtomicU64,
+    marked: AtomicU64,
     corrupted: AtomicU64,
     lost: AtomicU64,
     before_queue: AtomicU64,
@@ -98,6 +101,7 @@ impl Counters {
             packets_out: of(&cells.packets_out),
             bytes_out: Bytes(of(&cells.bytes_out)),
             dropped_queue: of(&cells.queue),
+            marked: of(&cells.marked),
             dropped_corrupted: of(&cells.corrupted),
             dropped_lost: of(&cells.lost),
             dropped_before_queue: of(&cells.before_queue),
@@ -121,6 +125,7 @@ impl Observer for Counters {
                     .wait_max
                     .store(cells.wait_max.load(Relaxed).max(nanos), Relaxed);
             }
+            Fact::Marked { .. } => add(&cells.marked, 1),
             Fact::Dropped { cause, .. } => match cause {
                 DropCause::Queue => add(&cells.queue, 1),
                 DropCause::Corrupted => add(&cells.corrupted, 1),
@@ -157,6 +162,8 @@ mod tests {
             dropped(DropCause::Lost),
             dropped(DropCause::Lost),
             dropped(DropCause::BeforeQueue),
+            Fact::Marked { size },
+            Fact::Marked { size },
         ];
         facts.iter().for_each(|fact| counters.observe(now, fact));
         counters.entered(Bytes(40));
@@ -172,6 +179,7 @@ mod tests {
             packets_out: 1,
             bytes_out: Bytes(40),
             dropped_queue: 1,
+            marked: 2,
             dropped_corrupted: 2,
             dropped_lost: 3,
             dropped_before_queue: 1,

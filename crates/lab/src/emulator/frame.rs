@@ -1,5 +1,5 @@
 use bentpipe_base::Bytes;
-use bentpipe_link::Length;
+use bentpipe_link::{Length, Mark};
 use std::cell::RefCell;
 
 thread_local! {
@@ -46,6 +46,17 @@ impl Frame {
 impl Length for Frame {
     fn length(&self) -> Bytes {
         Bytes(self.len as u64)
+    }
+}
+
+/// Marks stand in the bytes of the packet, and its checksum follows.
+impl Mark for Frame {
+    fn is_capable(&self) -> bool {
+        self.packet().is_capable()
+    }
+
+    fn mark(&mut self) {
+        self.buffer[..self.len].mark();
     }
 }
 

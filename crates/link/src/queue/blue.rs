@@ -11,16 +11,20 @@
 //! each arrival:        dropped with probability p
 //! ```
 //!
-//! Deviations: drops only, no marks. A loss is a packet that the limit refuses, not one that p drops.
+//! With `ecn` a packet that is capable of it is marked with probability p in place of dropped.
+//!
+//! Deviations: a loss is a packet that the limit refuses, not one that p drops.
 //! While the link stays idle the second event comes again after each freeze time: nothing would undo
 //! the drops of a load that is gone, for the paper's event comes once an idle period. The queue does not see
 //! the end of a transmission: that the link was idle shows when a packet leaves at the instant it comes, or
 //! comes a freeze time after the last one left and finds nobody waiting; idle time counts from when the packet
 //! before it began to leave.
 
+use super::marker::{self, Marker};
 use super::{
     Discipline, DropTail, Fault, Key, Kind, Limit, LinkInfo, Queue, Value, Values, Waiting,
 };
+use crate::Mark;
 use crate::keys::LONGEST;
 use bentpipe_base::{Bytes, Instant, Probability, Stream};
 use core::time::Duration;
@@ -36,6 +40,8 @@ pub struct BlueSettings {
     pub decrement: Probability,
     /// The least time between two changes of the probability.
     pub freeze: Duration,
+    /// Whether packets that are capable of it are marked in place of dropped at random (RFC 3168).
+    pub ecn: bool,
 }
 
 impl BlueSettings {
@@ -48,6 +54,7 @@ impl BlueSettings {
             increment: chance(0.0025),
             decrement: chance(0.000_25),
             freeze: Duration::from_millis(100),
+            ecn: false,
         }
     }
 }
@@ -61,6 +68,7 @@ pub struct Blue<P> {
     updated: Instant,
     /// When a packet last left.
     left: Instant,
+    marker: Marker,
 }
 
 impl<P> Blue<P> {
@@ -72,6 +80,7 @@ impl<P> Blue<P> {
             probability: 0.0,
             updated: Instant::ZERO,
             left: Instant::ZERO,
+            marker: Marker::new(settings.ecn),
         }
     }
 
@@ -107,7 +116,7 @@ impl<P> Blue<P> {
     }
 }
 
-impl<P: Send + 'static> Kind<P> for Blue<P> {
+impl<P: Mark + Send + 'static> Kind<P> for Blue<P> {
     const NAME: &'static str = "blue";
     const SUMMARY: &'static str =
         "drops at random as often as overflow and idle time have taught it";
@@ -121,6 +130,7 @@ impl<P: Send + 'static> Kind<P> for Blue<P> {
         Key::or("freeze", || {
             Value::Time(BlueSettings::recommended(Limit::Infinite).freeze)
         }),
+        marker::KEY,
     ];
 
     fn faults(_limit: Limit, values: &Values) -> Vec<Fault> {
@@ -140,16 +150,24 @@ impl<P: Send + 'static> Kind<P> for Blue<P> {
             increment: values.chance("increment"),
             decrement: values.chance("decrement"),
             freeze: values.time("freeze"),
+            ecn: Marker::is_on(values),
         }))))
     }
 }
 
-impl<P: Send> Queue<P> for Blue<P> {
-    fn push(&mut self, packet: P, len: Bytes, now: Instant, draw: &mut Stream) -> Result<(), P> {
+impl<P: Mark + Send> Queue<P> for Blue<P> {
+    fn push(
+        &mut self,
+        mut packet: P,
+        len: Bytes,
+        now: Instant,
+        draw: &mut Stream,
+    ) -> Result<(), P> {
         if self.fifo.is_empty() && now - self.left > self.settings.freeze {
             self.idle(now);
         }
-        if draw.uniform() < self.probability {
+        let hit = draw.uniform() < self.probability;
+        if hit && !self.marker.spares(&mut packet, len, &self.fifo) {
             return Err(packet);
         }
         let taken = self.fifo.push(packet, len, now, draw);
@@ -166,6 +184,10 @@ impl<P: Send> Queue<P> for Blue<P> {
         }
         self.left = now;
         Some(waiting)
+    }
+
+    fn marked(&self) -> u64 {
+        self.marker.marked()
     }
 
     fn len(&self) -> usize {

@@ -24,6 +24,11 @@ impl<P> DropTail<P> {
     pub const fn limit(&self) -> Limit {
         self.limit
     }
+
+    /// Whether a packet of `len` bytes fits now.
+    pub fn admits(&self, len: Bytes) -> bool {
+        self.limit.admits(self.packets.len(), self.bytes, len)
+    }
 }
 
 impl<P> Kind<P> for DropTail<P> {
@@ -37,7 +42,7 @@ impl<P> Kind<P> for DropTail<P> {
 
 impl<P: Send> Queue<P> for DropTail<P> {
     fn push(&mut self, packet: P, len: Bytes, now: Instant, _draw: &mut Stream) -> Result<(), P> {
-        if !self.limit.admits(self.packets.len(), self.bytes, len) {
+        if !self.admits(len) {
             return Err(packet);
         }
         self.bytes += len;

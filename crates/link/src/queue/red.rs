@@ -17,6 +17,7 @@ pub use floyd::Red;
 pub use linux::RedLinux;
 pub use ns2::RedNs2;
 
+use super::marker::{self, Marker};
 use super::{DropTail, Fault, Key, Limit, LinkInfo, Queue, Value, Values};
 use bentpipe_base::{Bytes, Instant, Probability};
 use core::time::Duration;
@@ -57,6 +58,8 @@ pub struct RedSettings {
     pub weight: Probability,
     /// Whether drops grow to certainty between one and two upper thresholds.
     pub gentle: bool,
+    /// Whether packets that are capable of it are marked in place of dropped at random (RFC 3168).
+    pub ecn: bool,
     /// The transmission time of a typical packet, by which idle time is counted; `None`: as long
     /// as the last packet took that left with another behind it.
     pub slot: Option<Duration>,
@@ -76,6 +79,7 @@ impl RedSettings {
             max_p: chance(0.1),
             weight: chance(0.002),
             gentle: true,
+            ecn: false,
             slot: None,
         }
     }
@@ -99,7 +103,7 @@ pub enum RedError {
 
 /// The keys of RED in scenarios. `gentle` is the default of the key of that name, `mean_packet` the key for the typical length of
 /// a packet.
-const fn keys(gentle: fn() -> Value, mean_packet: Key) -> [Key; 6] {
+const fn keys(gentle: fn() -> Value, mean_packet: Key) -> [Key; 7] {
     [
         Key::required("min_threshold", || Value::Length(5)),
         Key::required("max_threshold", || Value::Length(15)),
@@ -111,6 +115,7 @@ const fn keys(gentle: fn() -> Value, mean_packet: Key) -> [Key; 6] {
         }),
         Key::or("gentle", gentle),
         mean_packet,
+        marker::KEY,
     ]
 }
 
@@ -177,6 +182,7 @@ impl RedSettings {
             weight: Probability::new(values.number("weight"))
                 .expect("`faults` lets no weight pass that is none"),
             gentle: values.flag("gentle"),
+            ecn: Marker::is_on(values),
             slot: { link.rate.zip(mean) }.map(|(rate, mean)| rate.serialisation(mean)),
         }
     }

@@ -23,7 +23,7 @@ impl Log {
     pub(crate) fn waits(&self) -> Vec<Duration> {
         let waited = |(now, fact): &(Instant, Fact)| match fact {
             Fact::Departed { since, .. } => Some(now.since(*since)),
-            Fact::Dropped { .. } => None,
+            Fact::Dropped { .. } | Fact::Marked { .. } => None,
         };
         self.0.iter().filter_map(waited).collect()
     }

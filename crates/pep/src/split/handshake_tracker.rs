@@ -2,7 +2,7 @@
 
 use crate::Side;
 use bentpipe_base::{Instant, Seq};
-use bentpipe_tcp::{Config, Connection, EstablishedState};
+use bentpipe_tcp::{Config, Connection, EcnMode, EstablishedState};
 use bentpipe_wire::{Flags, Segment};
 
 /// A handshake under way.
@@ -36,6 +36,8 @@ struct SynInfo {
     sack: bool,
     scale: Option<u8>,
     window: u16,
+    /// Its flags ECE and CWR (RFC 3168).
+    ecn: (bool, bool),
     /// What its sender's clock showed, and when.
     clock: Option<(u32, Instant)>,
 }
@@ -53,6 +55,10 @@ impl SynInfo {
                 .and_then(|options| options.window_scale)
                 .map(|shift| shift.min(14)),
             window: segment.window,
+            ecn: (
+                segment.flags.contains(Flags::ECE),
+                segment.flags.contains(Flags::CWR),
+            ),
             clock: segment.timestamps.map(|stamp| (stamp.value, now)),
         }
     }
@@ -120,6 +126,7 @@ impl HandshakeTracker {
         }
         let syn = self.syn;
         let (mss, sack) = (syn.mss.min(answer.mss), syn.sack && answer.sack);
+        let ecn = syn.ecn == (true, true) && answer.ecn == (true, false);
         let scales = syn.scale.zip(answer.scale);
         let stamp = segment.timestamps.map(|stamp| stamp.value);
         let theirs = stamp.or(syn.clock(now));
@@ -134,6 +141,7 @@ impl HandshakeTracker {
                 irs: syn.seq,
                 mss,
                 sack,
+                ecn,
                 clocks: clocks.map(|(opener, other)| (other, opener)),
                 scales: scales.map(|(opener, other)| (other, opener)),
                 window,
@@ -143,6 +151,7 @@ impl HandshakeTracker {
                 irs: answer.seq,
                 mss,
                 sack,
+                ecn,
                 clocks,
                 scales,
                 // That of a SYN is not scaled.
@@ -165,6 +174,7 @@ pub(super) fn unseen(segment: &Segment, ends: &Config) -> [EstablishedState; 2] 
         irs: first,
         mss: ends.mss,
         sack: ends.sack_blocks > 0,
+        ecn: ends.ecn == EcnMode::Ask,
         clocks: stamps.map(|stamp| (stamp.echo, stamp.value)),
         scales: ends.window_scaling.then_some((scale, scale)),
         window: ends.receive_buffer.0,

@@ -5,7 +5,7 @@ use super::{Counters, LegCounters};
 use crate::Side;
 use bentpipe_base::{Bytes, Instant, Machine};
 use bentpipe_tcp::{Cause, Connection, Event, State};
-use bentpipe_wire::Segment;
+use bentpipe_wire::{Ecn, Segment};
 
 pub(super) struct Legs {
     /// Towards the ground, towards space.
@@ -200,12 +200,14 @@ impl Legs {
 }
 
 impl Machine for Legs {
-    type Packet = Segment;
+    /// A segment, and what the IP header says of it.
+    type Packet = (Segment, Ecn);
     type Port = Side;
     type Event = Broken;
 
-    fn input(&mut self, side: Side, segment: Segment, now: Instant) {
-        self.legs[index(side)].connection.input(segment, now);
+    fn input(&mut self, side: Side, (segment, ecn): (Segment, Ecn), now: Instant) {
+        let leg = &mut self.legs[index(side)].connection;
+        leg.receive_marked(&segment, ecn, now);
         self.relay_both(now);
     }
 
@@ -218,15 +220,16 @@ impl Machine for Legs {
         self.relay_both(now);
     }
 
-    fn transmit(&mut self, now: Instant) -> Option<(Side, Segment)> {
+    fn transmit(&mut self, now: Instant) -> Option<(Side, (Segment, Ecn))> {
+        let [ground, space] = self.legs.each_mut().map(|leg| &mut leg.connection);
         if self.sends == Side::Ground {
-            if let Some(segment) = self.legs[0].connection.transmit(now) {
-                return Some((Side::Ground, segment));
+            if let Some(segment) = ground.transmit(now) {
+                return Some((Side::Ground, (segment, ground.ecn())));
             }
             self.sends = Side::Space;
         }
-        let segment = self.legs[1].connection.transmit(now)?;
-        Some((Side::Space, segment))
+        let segment = space.transmit(now)?;
+        Some((Side::Space, (segment, space.ecn())))
     }
 
     fn event(&mut self) -> Option<Broken> {

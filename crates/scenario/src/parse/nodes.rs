@@ -1,10 +1,10 @@
 //! `[hosts.NAME]`, `[routers.NAME]`, `[gateways.NAME]`.
 
 use super::{Places, named};
-use crate::model::{BufferRange, Gateway, Host, Router, Split, TcpSettings};
+use crate::model::{BufferRange, EcnMode, Gateway, Host, Router, Split, TcpSettings};
 use crate::names::{Control, Name};
 use bentpipe_base::Bytes;
-use bentpipe_config::{Place, Table, Wrong};
+use bentpipe_config::{Place, Table, Wrong, brief};
 use bentpipe_gateway_config::Config;
 use std::collections::BTreeMap;
 
@@ -18,6 +18,7 @@ pub(super) fn hosts(
         places.controls.insert(name.to_owned(), control);
         let tcp = TcpSettings {
             sack: table.or("sack", true),
+            ecn: ecn(&mut table),
             ..tcp(&mut table)
         };
         let endpoint = super::endpoint::endpoint(&mut table);
@@ -84,7 +85,21 @@ fn tcp(table: &mut Table<'_, '_>) -> TcpSettings {
         send_buffer: buffer(table, "send_buffer").unwrap_or(stock.send_buffer),
         congestion_control: control.map_or(stock.congestion_control, |control| control.0),
         sack: stock.sack,
+        ecn: stock.ecn,
     }
+}
+
+fn ecn(table: &mut Table<'_, '_>) -> EcnMode {
+    let Some(name) = table.optional::<String>("ecn") else {
+        return EcnMode::default();
+    };
+    let found = EcnMode::ALL.iter().find(|mode| mode.name() == name);
+    found.copied().unwrap_or_else(|| {
+        let what = format!("unknown value `{}` of `ecn`", brief(&name));
+        let names = EcnMode::ALL.map(EcnMode::name);
+        table.problem("ecn", Wrong::name(what, &name, &names));
+        EcnMode::default()
+    })
 }
 
 fn buffer(table: &mut Table<'_, '_>, key: &'static str) -> Option<BufferRange> {

@@ -89,6 +89,13 @@ struct Prr {
 }
 
 impl Prr {
+    fn new(tx: &RecoveryContext<'_>) -> Self {
+        Self {
+            flight: u64::from(tx.segments(tx.flight())),
+            ..Self::default()
+        }
+    }
+
     /// The window, in segments, after `delivered` more arrived.
     fn window(&mut self, ssthresh: u32, pipe: u32, delivered: u32) -> u32 {
         self.delivered += u64::from(delivered);
@@ -182,6 +189,9 @@ impl<D: Detect> SackRecovery<D> {
                 if advanced || tx.samples_deliveries() {
                     tx.grow(&sample);
                 }
+                if tx.phase() == Phase::Cwr {
+                    self.shrink(tx, &sample);
+                }
             }
             Phase::Recovery if tx.una() >= self.recover => self.finish(tx, &sample),
             Phase::Recovery => {
@@ -256,10 +266,10 @@ impl<D: Detect> SackRecovery<D> {
     fn begin(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
         self.recover = tx.max();
         self.first = true;
-        self.proportion = Prr {
-            flight: u64::from(tx.segments(tx.flight())),
-            ..Prr::default()
-        };
+        // A reduction for marks goes on.
+        if tx.phase() != Phase::Cwr {
+            self.proportion = Prr::new(tx);
+        }
         tx.count_recovery();
         self.detect.began();
         self.undo.begin(tx);
@@ -326,6 +336,11 @@ impl<D: Detect> Recovery for SackRecovery<D> {
         self.first = self.detect.timed_out(tx, now);
         tx.set_timer(Instant::MAX);
         tx.enter_loss(pipe, false, now);
+    }
+
+    fn on_marks(&mut self, tx: &mut RecoveryContext<'_>) -> bool {
+        self.proportion = Prr::new(tx);
+        D::PROPORTIONAL
     }
 
     fn on_resume(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
@@ -400,7 +415,7 @@ impl<D: Detect> Recovery for SackRecovery<D> {
             self.undo.resent();
         }
         self.detect.sent(tx, again);
-        if tx.phase() == Phase::Recovery {
+        if matches!(tx.phase(), Phase::Recovery | Phase::Cwr) {
             self.proportion.out += 1;
         }
     }

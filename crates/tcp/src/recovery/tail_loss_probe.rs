@@ -44,7 +44,8 @@ impl RackTlp {
     /// Section 7.2.
     fn schedule(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
         let in_flight = tx.una() < tx.max();
-        let quiet = tx.phase() == Phase::Open && tx.board().sacked.is_empty();
+        let open = matches!(tx.phase(), Phase::Open | Phase::Cwr);
+        let quiet = open && tx.board().sacked.is_empty();
         if !in_flight || !quiet || self.due || self.end.is_some() {
             if self.armed {
                 self.armed = false;

@@ -4,7 +4,7 @@
 
 use bentpipe_base::{Instant, Seq};
 use bentpipe_tcp::{Config, Connection, Event, State};
-use bentpipe_wire::{Flags, Payload, SackBlock, Segment, TcpOptions, Timestamps};
+use bentpipe_wire::{Ecn, Flags, Payload, SackBlock, Segment, TcpOptions, Timestamps};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,6 +75,7 @@ pub(crate) struct Out {
     pub(crate) stamp: Option<Timestamps>,
     pub(crate) sack: Vec<(u32, u32)>,
     pub(crate) options: Option<Box<TcpOptions>>,
+    pub(crate) ecn: Ecn,
 }
 
 impl Out {
@@ -154,6 +155,11 @@ impl Script {
         self.tcp.input(segment.0, self.now);
     }
 
+    /// As [`Self::inject`], by an IP header that says `ecn`.
+    pub(crate) fn inject_by(&mut self, ecn: Ecn, segment: In) {
+        self.tcp.receive_marked(&segment.0, ecn, self.now);
+    }
+
     /// Time passes, timers expire in order.
     pub(crate) fn pass(&mut self, millis: u64) {
         let end = self.now + Duration::from_millis(millis);
@@ -191,6 +197,7 @@ impl Script {
                     .map(|block| ((block.left - PEER.0).0, (block.right - PEER.0).0))
                     .collect(),
                 options: segment.options.clone(),
+                ecn: self.tcp.ecn(),
             });
         }
         all

@@ -14,7 +14,7 @@ use bentpipe_os::need::Need;
 use bentpipe_os::netlink::Netlink;
 use bentpipe_os::tun::{Tun, TunConfig};
 use bentpipe_sockets::epoll::Waker;
-use bentpipe_tcp::{self as tcp, Cause};
+use bentpipe_tcp::{self as tcp, Cause, EcnMode};
 use serde_json::json;
 use std::fs::File;
 use std::io::{BufWriter, Write, stdout};
@@ -58,6 +58,8 @@ struct Sums {
     received: u64,
     retransmitted: u64,
     timeouts: u64,
+    marks: u64,
+    mark_reductions: u64,
     connections: u64,
     scps: Scps,
 }
@@ -130,6 +132,11 @@ impl<'a> Plane<'a> {
                 ..preset.settings.clone()
             },
             recovery,
+            ecn: if common.ecn {
+                EcnMode::Ask
+            } else {
+                EcnMode::Accept
+            },
             mss: u16::MAX,
             receive_buffer: common.buffer,
             send_buffer: common.buffer,
@@ -357,6 +364,8 @@ impl<'a> Plane<'a> {
             "goodput_mbps": mbps,
             "segments_again": sums.retransmitted,
             "timeouts": sums.timeouts,
+            "marks": sums.marks,
+            "mark_reductions": sums.mark_reductions,
             "scps": {
                 "connections": scps.connections,
                 "snacks": scps.snacks,
@@ -385,6 +394,8 @@ impl Sums {
         self.received += stream.received;
         self.retransmitted += counters.retransmitted;
         self.timeouts += counters.timeouts;
+        self.marks += counters.marks;
+        self.mark_reductions += counters.mark_reductions;
         self.connections += 1;
         self.scps.connections += u64::from(stream.scps);
         self.scps.snacks += counters.snacks;

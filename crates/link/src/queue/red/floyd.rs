@@ -18,11 +18,15 @@
 //! gentle variant of RED", 2000): from max to 2 max, p_b = max_p + (1 - max_p) (avg - max) / max, and
 //! only from 2 max on all are dropped.
 //!
-//! Deviations: drops only, no marks. The packet being serialised is not in the queue: q is one less
+//! With `ecn` a packet that is capable of it is marked where it would be dropped at random below max; from max on it is
+//! dropped (RFC 3168, section 7).
+//!
+//! Deviations: the packet being serialised is not in the queue: q is one less
 //! than in the paper while the link is busy, and the queue is idle from the moment its last packet
 //! begins to leave. A packet refused by the hard limit sets count to 0, as a random drop does.
 
-use super::{Curve, RedError, RedSettings, Slot};
+use super::{Curve, Marker, RedError, RedSettings, Slot};
+use crate::Mark;
 use crate::queue::{
     Discipline, DropTail, Fault, Key, Kind, Limit, LinkInfo, Queue, Value, Values, Waiting,
 };
@@ -39,6 +43,7 @@ pub struct Red<P> {
     /// Since when the queue has been empty.
     idle: Option<Instant>,
     slot: Slot,
+    marker: Marker,
 }
 
 impl<P> Red<P> {
@@ -55,6 +60,7 @@ impl<P> Red<P> {
             count: -1,
             idle: Some(Instant::ZERO),
             slot: Slot::new(settings.slot),
+            marker: Marker::new(settings.ecn),
         })
     }
 
@@ -102,7 +108,7 @@ impl<P: Send> Red<P> {
     }
 }
 
-impl<P: Send + 'static> Kind<P> for Red<P> {
+impl<P: Mark + Send + 'static> Kind<P> for Red<P> {
     const NAME: &'static str = "red";
     const SUMMARY: &'static str =
         "drops at random before it is full, by its average length (Floyd and Jacobson, 1993)";
@@ -121,19 +127,33 @@ impl<P: Send + 'static> Kind<P> for Red<P> {
     }
 }
 
-impl<P: Send> Queue<P> for Red<P> {
-    fn push(&mut self, packet: P, len: Bytes, now: Instant, draw: &mut Stream) -> Result<(), P> {
+impl<P: Mark + Send> Queue<P> for Red<P> {
+    fn push(
+        &mut self,
+        mut packet: P,
+        len: Bytes,
+        now: Instant,
+        draw: &mut Stream,
+    ) -> Result<(), P> {
         self.sample(now);
-        let taken = if self.drops(len, draw.uniform()) {
+        let hit = self.drops(len, draw.uniform());
+        let may_mark = self.average < self.curve.max();
+        let taken = if hit && !(may_mark && self.marker.spares(&mut packet, len, &self.fifo)) {
             Err(packet)
         } else {
             self.fifo.push(packet, len, now, draw)
         };
-        match &taken {
-            Ok(()) => self.idle = None,
-            Err(_) => self.count = 0,
+        if hit || taken.is_err() {
+            self.count = 0;
+        }
+        if taken.is_ok() {
+            self.idle = None;
         }
         taken
+    }
+
+    fn marked(&self) -> u64 {
+        self.marker.marked()
     }
 
     fn pop(&mut self, now: Instant) -> Option<Waiting<P>> {

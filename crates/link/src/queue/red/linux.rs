@@ -10,13 +10,15 @@
 //! ```
 //!
 //! One R lasts from drop to drop: gaps are uniform between one packet and 1/p_b. There is no gentle part. A packet that the
-//! limit stops changes nothing of this.
+//! limit stops changes nothing of this. With `ecn` a packet that is capable of it is marked in place of dropped, from max on
+//! too, as in Linux without `harddrop`.
 //!
 //! Deviations: the kernel counts bytes only (here packets too), its w is a power of two, its average is an integer of that
 //! scale, and (1 - w)^m comes from a table of whole powers of two with a straight line before the first; here
-//! all are real numbers. No ECN, no `adaptative`, no nodrop.
+//! all are real numbers. No `adaptative`, `harddrop` or `nodrop`.
 
-use super::{Curve, RedError, RedSettings, Slot};
+use super::{Curve, Marker, RedError, RedSettings, Slot};
+use crate::Mark;
 use crate::queue::{
     Discipline, DropTail, Fault, Key, Kind, Limit, LinkInfo, Queue, Value, Values, Waiting,
 };
@@ -35,6 +37,7 @@ pub struct RedLinux<P> {
     /// Since when the link has been idle.
     idle: Option<Instant>,
     slot: Slot,
+    marker: Marker,
 }
 
 impl<P> RedLinux<P> {
@@ -56,6 +59,7 @@ impl<P> RedLinux<P> {
             threshold: 0.0,
             idle: None,
             slot: Slot::new(settings.slot),
+            marker: Marker::new(settings.ecn),
         })
     }
 
@@ -96,7 +100,7 @@ impl<P: Send> RedLinux<P> {
     }
 }
 
-impl<P: Send + 'static> Kind<P> for RedLinux<P> {
+impl<P: Mark + Send + 'static> Kind<P> for RedLinux<P> {
     const NAME: &'static str = "red-linux";
     const SUMMARY: &'static str =
         "RED as Linux does it: one random number from drop to drop, never gentle";
@@ -123,13 +127,23 @@ impl<P: Send + 'static> Kind<P> for RedLinux<P> {
     }
 }
 
-impl<P: Send> Queue<P> for RedLinux<P> {
-    fn push(&mut self, packet: P, len: Bytes, now: Instant, draw: &mut Stream) -> Result<(), P> {
+impl<P: Mark + Send> Queue<P> for RedLinux<P> {
+    fn push(
+        &mut self,
+        mut packet: P,
+        len: Bytes,
+        now: Instant,
+        draw: &mut Stream,
+    ) -> Result<(), P> {
         self.sample(now);
-        if self.drops(draw.uniform()) {
+        if self.drops(draw.uniform()) && !self.marker.spares(&mut packet, len, &self.fifo) {
             return Err(packet);
         }
         self.fifo.push(packet, len, now, draw)
+    }
+
+    fn marked(&self) -> u64 {
+        self.marker.marked()
     }
 
     fn pop(&mut self, now: Instant) -> Option<Waiting<P>> {

@@ -15,14 +15,19 @@
 //! waits, count is that of whole typical packets in the bytes since the last drop, the probability is multiplied by the packet's
 //! length over a typical one, and the limit stops a packet that finds as many bytes, not one that would go beyond.
 //!
-//! `use_mark_p_` (the default) leaves the drops above the upper thresholds to the formula, which is certain there. Not
-//! here: ECN, adaptive RED, `cautious_`, and the weight by the link's rate (`q_weight_ -1`, the default of 2.35).
+//! `use_mark_p_` (the default) leaves the drops above the upper thresholds to the formula, which is certain there. With `ecn`
+//! (`setbit_`) a packet that is capable of it is marked in place of dropped at random while p_b < 0.1 (`mark_p_`). Not
+//! here: adaptive RED, `cautious_`, and the weight by the link's rate (`q_weight_ -1`, the default of 2.35).
 
-use super::{Curve, RedError, RedSettings, Slot};
+use super::{Curve, Marker, RedError, RedSettings, Slot};
+use crate::Mark;
 use crate::queue::{
     Discipline, DropTail, Fault, Key, Kind, Limit, LinkInfo, Queue, Value, Values, Waiting,
 };
 use bentpipe_base::{Bytes, Instant, Stream};
+
+/// Packets are marked while the probability p_b is below this (`mark_p_`).
+const MARK_P: f64 = 0.1;
 
 /// RED as ns-2 does it. One draw a packet.
 pub struct RedNs2<P> {
@@ -39,6 +44,7 @@ pub struct RedNs2<P> {
     /// Since when the link has been idle.
     idle: Option<Instant>,
     slot: Slot,
+    marker: Marker,
 }
 
 impl<P> RedNs2<P> {
@@ -58,6 +64,7 @@ impl<P> RedNs2<P> {
             above: false,
             idle: None,
             slot: Slot::new(settings.slot),
+            marker: Marker::new(settings.ecn),
         })
     }
 
@@ -124,7 +131,7 @@ impl<P: Send> RedNs2<P> {
     }
 }
 
-impl<P: Send + 'static> Kind<P> for RedNs2<P> {
+impl<P: Mark + Send + 'static> Kind<P> for RedNs2<P> {
     const NAME: &'static str = "red-ns2";
     const SUMMARY: &'static str =
         "RED as ns-2 2.35 does it: waits between drops, never drops with one packet waiting";
@@ -143,16 +150,30 @@ impl<P: Send + 'static> Kind<P> for RedNs2<P> {
     }
 }
 
-impl<P: Send> Queue<P> for RedNs2<P> {
-    fn push(&mut self, packet: P, len: Bytes, now: Instant, draw: &mut Stream) -> Result<(), P> {
+impl<P: Mark + Send> Queue<P> for RedNs2<P> {
+    fn push(
+        &mut self,
+        mut packet: P,
+        len: Bytes,
+        now: Instant,
+        draw: &mut Stream,
+    ) -> Result<(), P> {
         self.sample(now);
         self.count += 1;
         self.count_bytes = self.count_bytes.saturating_add(len.0);
-        if self.drops(len, draw.uniform()) || self.full() {
+        let (hit, full) = (self.drops(len, draw.uniform()), self.full());
+        if hit || full {
             self.restart(0, 0);
-            return Err(packet);
+            let may_mark = !full && self.curve.at(self.average) < MARK_P;
+            if !(may_mark && self.marker.spares(&mut packet, len, &self.fifo)) {
+                return Err(packet);
+            }
         }
         self.fifo.push(packet, len, now, draw)
+    }
+
+    fn marked(&self) -> u64 {
+        self.marker.marked()
     }
 
     fn pop(&mut self, now: Instant) -> Option<Waiting<P>> {
