@@ -11,11 +11,11 @@
 //! ```
 //!
 //! C is 410/1024, RTTmin the smallest round-trip time since the last timeout. Before the first loss, and after a
-//! timeout until the next, cnt is at most 20. Slow start ends by HyStart (`hystart.rs`), unless switched off.
+//! timeout until the next, cnt is at most 20. Slow start ends by HyStart (`hystart.rs`), unless `Settings::slow_start` says otherwise.
 //!
 //! Deviations: a jiffy is always 4 ms (HZ = 250); the cube root is exact, Linux's is off by up to 0.2%.
 
-use crate::hystart::Start;
+use crate::hystart::{SlowStart, Start};
 use crate::{Ack, Congestion, Gauge, Phase, Signal, Window};
 use bentpipe_base::Instant;
 use std::time::Duration;
@@ -144,10 +144,10 @@ impl Epoch {
 }
 
 impl Cubic {
-    /// For one connection, with HyStart or without.
-    pub fn new(hystart: bool) -> Self {
+    /// For one connection, whose slow start ends by `slow_start`.
+    pub fn new(slow_start: SlowStart) -> Self {
         Self {
-            start: Start::new(hystart),
+            start: Start::new(slow_start),
             ..Self::default()
         }
     }
@@ -215,7 +215,10 @@ impl Congestion for Cubic {
 
     fn on_phase(&mut self, _window: &mut Window, phase: Phase) {
         if phase == Phase::Loss {
-            *self = Self::new(self.start.hystart());
+            *self = Self {
+                start: self.start.after_timeout(),
+                ..Self::default()
+            };
         }
     }
 

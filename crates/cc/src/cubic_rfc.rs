@@ -12,7 +12,7 @@
 //! ```
 //!
 //! What Linux makes of it is `cubic.rs`. Deviations, all of them Linux's too:
-//! - slow start ends by HyStart (`hystart.rs`), unless switched off;
+//! - slow start ends by HyStart (`hystart.rs`), unless `Settings::slow_start` says otherwise;
 //! - RTT in the target is the smallest one, not the smoothed;
 //! - before the first loss, and after a timeout until the next, the window grows by a twentieth a
 //!   round trip at least;
@@ -20,7 +20,7 @@
 //! - ssthresh is taken from cwnd, not from the flight size.
 
 use crate::growth::Fraction;
-use crate::hystart::Start;
+use crate::hystart::{SlowStart, Start};
 use crate::{Ack, Congestion, Gauge, Phase, Signal, Window};
 use bentpipe_base::Instant;
 use std::time::Duration;
@@ -56,10 +56,10 @@ pub struct CubicRfc {
 }
 
 impl CubicRfc {
-    /// For one connection, with HyStart or without.
-    pub fn new(hystart: bool) -> Self {
+    /// For one connection, whose slow start ends by `slow_start`.
+    pub fn new(slow_start: SlowStart) -> Self {
         Self {
-            start: Start::new(hystart),
+            start: Start::new(slow_start),
             ..Self::default()
         }
     }
@@ -130,7 +130,10 @@ impl Congestion for CubicRfc {
 
     fn on_phase(&mut self, _window: &mut Window, phase: Phase) {
         if phase == Phase::Loss {
-            *self = Self::new(self.start.hystart());
+            *self = Self {
+                start: self.start.after_timeout(),
+                ..Self::default()
+            };
         }
     }
 

@@ -12,6 +12,7 @@
 
 use crate::fixed_point::SEGMENTS_MAX;
 use crate::growth::{Round, may_grow, slow_start};
+use crate::hystart_plus_plus::HyStartPlusPlus;
 use crate::{Ack, Signal, Window};
 use bentpipe_base::Instant;
 use std::time::Duration;
@@ -24,32 +25,74 @@ const SAMPLES: u8 = 8;
 /// After the start of an epoch no samples are taken for so long.
 const UNSETTLED: Duration = Duration::from_secs(1);
 
-/// What both CUBICs know besides their curves: the smallest round-trip time, HyStart where it is on, and when
+/// How slow start ends before a loss ends it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SlowStart {
+    /// Not at all (RFC 5681).
+    Standard,
+    /// Of CUBIC by HyStart, as in the kernel by default; of others not at all.
+    #[default]
+    HyStart,
+    /// By HyStart++ (RFC 9406).
+    HyStartPlusPlus,
+}
+
+impl SlowStart {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Standard, Self::HyStart, Self::HyStartPlusPlus];
+
+    /// As scenarios write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Standard => "standard",
+            Self::HyStart => "hystart",
+            Self::HyStartPlusPlus => "hystart++",
+        }
+    }
+}
+
+/// What looks for the end of slow start.
+#[derive(Clone, Copy, Debug, Default)]
+enum Search {
+    /// Nothing: switched off, or slow start has ended.
+    #[default]
+    None,
+    HyStart(HyStart),
+    PlusPlus(HyStartPlusPlus),
+}
+
+/// What a control knows besides its curve: the smallest round-trip time, what looks for the end of slow start, and when
 /// something was acknowledged last.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Start {
-    on: bool,
-    /// `None`: switched off, or it has ended slow start.
-    search: Option<HyStart>,
+    slow_start: SlowStart,
+    search: Search,
     min_rtt: Option<Duration>,
     /// The last acknowledgement.
     last: Instant,
 }
 
 impl Start {
-    /// With HyStart or without.
-    pub(crate) fn new(on: bool) -> Self {
+    /// By `slow_start`.
+    pub(crate) fn new(slow_start: SlowStart) -> Self {
         Self {
-            on,
-            search: on.then(HyStart::default),
+            slow_start,
+            search: match slow_start {
+                SlowStart::Standard => Search::None,
+                SlowStart::HyStart => Search::HyStart(HyStart::default()),
+                SlowStart::HyStartPlusPlus => Search::PlusPlus(HyStartPlusPlus::default()),
+            },
             min_rtt: None,
             last: Instant::default(),
         }
     }
 
-    /// Whether HyStart is on.
-    pub(crate) fn hystart(&self) -> bool {
-        self.on
+    /// As new after a retransmission timeout; HyStart++ is for the first slow start alone (RFC 9406, section 4.3).
+    pub(crate) fn after_timeout(&self) -> Self {
+        match self.slow_start {
+            SlowStart::HyStartPlusPlus => Self::new(SlowStart::Standard),
+            other => Self::new(other),
+        }
     }
 
     /// The smallest round-trip time; zero: none is known.
@@ -71,7 +114,14 @@ impl Start {
         if !may_grow(ack) {
             return 0;
         }
-        slow_start(window, ack.acked.min(SEGMENTS_MAX))
+        let acked = ack.acked.min(SEGMENTS_MAX);
+        match &mut self.search {
+            Search::PlusPlus(search) if window.ssthresh == u32::MAX => {
+                let grown = search.growth(window, acked);
+                slow_start(window, grown)
+            }
+            _ => slow_start(window, acked),
+        }
     }
 
     /// By how much an epoch begins later when `signal` comes: idle time is no time to grow in.
@@ -93,11 +143,14 @@ impl Start {
         if window.cwnd >= window.ssthresh {
             return;
         }
-        if let Some(search) = &mut self.search
-            && search.ends(window, ack, rtt, min)
-        {
+        let ends = match &mut self.search {
+            Search::None => false,
+            Search::HyStart(search) => search.ends(window, ack, rtt, min),
+            Search::PlusPlus(search) => window.ssthresh == u32::MAX && search.ends(ack, rtt),
+        };
+        if ends {
             window.ssthresh = window.cwnd;
-            self.search = None;
+            self.search = Search::None;
         }
     }
 }

@@ -22,6 +22,7 @@ mod growth;
 pub mod guard;
 pub mod hybla;
 mod hystart;
+mod hystart_plus_plus;
 mod link;
 pub mod rate_control;
 mod registry;
@@ -32,6 +33,7 @@ pub mod westwood;
 mod windowed_max;
 
 pub use delivery::{Delivery, LostSegment, RateSample};
+pub use hystart::SlowStart;
 pub use link::LinkParams;
 pub use registry::{Algorithm, REGISTRY, RateUse, find, twin};
 
@@ -138,17 +140,17 @@ pub struct Settings {
     pub link: LinkParams,
     /// Vegas's thresholds.
     pub vegas: vegas::Thresholds,
-    /// CUBIC leaves slow start by HyStart, as the kernel does by default.
-    pub hystart: bool,
+    /// How Reno and CUBIC leave their first slow start.
+    pub slow_start: SlowStart,
 }
 
 impl Default for Settings {
-    /// A link of which nothing is known; Vegas with 1/3/1; HyStart on.
+    /// A link of which nothing is known; Vegas with 1/3/1; CUBIC with HyStart, Reno without.
     fn default() -> Self {
         Self {
             link: LinkParams::default(),
             vegas: vegas::Thresholds::default(),
-            hystart: true,
+            slow_start: SlowStart::default(),
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::fixed_point::{
     Params, RTT_MAX_US, RawAck, RawWindow, SEGMENTS_MAX, payload_rate, rtt_micros, segments,
 };
 use crate::guard::TICK_SHIFT;
+use crate::hystart::SlowStart;
 use crate::share::{Member, Share, budget, join, share_ack, turn};
 use crate::{Ack, Congestion, Gauge, Phase, Settings, Signal, Window};
 use bentpipe_base::Instant;
@@ -130,7 +131,7 @@ pub struct RateControl {
     params: Params,
     link: Link,
     state: State,
-    hystart: bool,
+    slow_start: SlowStart,
     /// What a connection on a short path was given to.
     instead: Option<Cubic>,
 }
@@ -147,7 +148,7 @@ impl RateControl {
             params: Params::from(&settings.link),
             link,
             state: State::default(),
-            hystart: settings.hystart,
+            slow_start: settings.slow_start,
             instead: None,
         }
     }
@@ -157,7 +158,7 @@ impl RateControl {
         let yields = rate_yields(&self.state, &self.params);
         if yields {
             window.pacing = None;
-            self.instead = Some(Cubic::new(self.hystart));
+            self.instead = Some(Cubic::new(self.slow_start));
         }
         yields
     }

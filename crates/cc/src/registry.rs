@@ -74,14 +74,14 @@ pub const REGISTRY: &[Algorithm] = &[
         summary: "CUBIC as Linux has it: a cubic function of the time since the last loss, with HyStart",
         rate: RateUse::Ignores,
         kernel: None,
-        new: |settings| Box::new(Cubic::new(settings.hystart)),
+        new: |settings| Box::new(Cubic::new(settings.slow_start)),
     },
     Algorithm {
         name: "cubic-rfc",
         summary: "CUBIC as RFC 9438 has it, with HyStart",
         rate: RateUse::Ignores,
         kernel: None,
-        new: |settings| Box::new(CubicRfc::new(settings.hystart)),
+        new: |settings| Box::new(CubicRfc::new(settings.slow_start)),
     },
     Algorithm {
         name: "hybla",
@@ -102,7 +102,7 @@ pub const REGISTRY: &[Algorithm] = &[
         summary: "slow start and congestion avoidance of RFC 5681",
         rate: RateUse::Ignores,
         kernel: None,
-        new: |_| Box::new(Reno::default()),
+        new: |settings| Box::new(Reno::new(settings.slow_start)),
     },
     Algorithm {
         name: "vegas",

@@ -4,7 +4,7 @@ use bentpipe_base::{Bytes, Instant, Probability, Rate, Seq};
 use bentpipe_cc::vegas::Thresholds;
 use bentpipe_cc::{
     Ack, Algorithm, Delivery, LinkParams, LostSegment, Phase, REGISTRY, RateSample, Settings,
-    Signal, Window, find, twin,
+    Signal, SlowStart, Window, find, twin,
 };
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -61,7 +61,11 @@ fn settings() -> impl Strategy<Value = Settings> {
         0.0..=1.0_f64,
         prop::option::of(time()),
         number(),
-        any::<(bool, bool, bool)>(),
+        (
+            any::<bool>(),
+            any::<bool>(),
+            prop::sample::select(&SlowStart::ALL[..]),
+        ),
         (number(), number(), number()),
         0..100_000_u64,
     )
@@ -72,7 +76,7 @@ fn settings() -> impl Strategy<Value = Settings> {
                 pace,
                 guard,
                 windows,
-                (aggressive, uncapped, hystart),
+                (aggressive, uncapped, slow_start),
                 (alpha, beta, gamma),
                 overhead,
             )| Settings {
@@ -87,7 +91,7 @@ fn settings() -> impl Strategy<Value = Settings> {
                     uncapped,
                 },
                 vegas: Thresholds { alpha, beta, gamma },
-                hystart,
+                slow_start,
             },
         )
 }

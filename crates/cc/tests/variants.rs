@@ -3,7 +3,7 @@
 mod support;
 
 use bentpipe_base::{Instant, Seq};
-use bentpipe_cc::{Ack, FirstUnacked, Phase, Signal};
+use bentpipe_cc::{Ack, FirstUnacked, Phase, Signal, SlowStart};
 use std::time::Duration;
 use support::{Flow, MSS, avoiding, control};
 
@@ -307,7 +307,7 @@ fn hystart_ends_slow_start_at_about_the_product() {
         flow.window.ssthresh
     );
     let settings = bentpipe_cc::Settings {
-        hystart: false,
+        slow_start: SlowStart::Standard,
         ..Default::default()
     };
     let mut off = self::flow("cubic", 10);
@@ -317,6 +317,49 @@ fn hystart_ends_slow_start_at_about_the_product() {
         off.round();
     }
     assert_eq!((off.window.cwnd, off.window.ssthresh), (640, u32::MAX));
+}
+
+/// RFC 9406: of each control that has it.
+#[test]
+fn hystart_plus_plus_slows_down_where_a_queue_begins_and_ends_five_round_trips_later() {
+    let settings = bentpipe_cc::Settings {
+        slow_start: SlowStart::HyStartPlusPlus,
+        ..Default::default()
+    };
+    for name in ["reno", "cubic", "cubic-rfc"] {
+        let mut flow = flow(name, 10);
+        flow.control = (bentpipe_cc::find(name).unwrap().new)(&settings);
+        flow.window.ssthresh = u32::MAX;
+        let mut growth = Vec::new();
+        while flow.window.ssthresh == u32::MAX {
+            let before = f64::from(flow.window.cwnd);
+            flow.round();
+            growth.push(f64::from(flow.window.cwnd) / before);
+        }
+        let doubled = growth.iter().take_while(|growth| **growth == 2.0).count();
+        // 10, 20, 40, 80, 160 of a product of 100.
+        assert!((3..=5).contains(&doubled), "{name}: {growth:?}");
+        let slow = &growth[doubled + 1..growth.len() - 1];
+        assert_eq!(slow.len(), 4, "{name}: {growth:?}");
+        assert!(
+            slow.iter().all(|it| (1.24..=1.26).contains(it)),
+            "{name}: {growth:?}"
+        );
+        // What follows is congestion avoidance, and a timeout brings plain slow start.
+        let before = flow.window.cwnd;
+        flow.round();
+        assert!(flow.window.cwnd < before + before / 8, "{name}");
+        flow.control.on_phase(&mut flow.window, Phase::Loss);
+        flow.window.cwnd = 10;
+        while flow.window.cwnd < 100 {
+            let before = flow.window.cwnd;
+            let flying = flow.window.in_flight;
+            for _ in 0..flying.min(before) {
+                flow.step();
+            }
+            assert!(flow.window.cwnd > before, "{name}");
+        }
+    }
 }
 
 #[test]

@@ -110,8 +110,10 @@ fn endpoint(out: &mut String, path: &str, endpoint: &Endpoint) -> fmt::Result {
     let flag = |key, flag: Option<bool>| flag.map(|flag| format!("{key} = {flag}"));
     let window = endpoint.initial_window;
     let recovery = endpoint.recovery.as_ref();
+    let slow_start = endpoint.slow_start;
     let lines: Vec<String> = [
         recovery.map(|name| format!("recovery = \"{name}\"")),
+        slow_start.map(|kind| format!("slow_start = \"{}\"", kind.name())),
         size("mss", endpoint.mss),
         window.map(|segments| format!("initial_window = {segments}")),
         span("delayed_ack", endpoint.delayed_ack),

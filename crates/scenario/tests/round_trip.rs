@@ -1,6 +1,7 @@
 //! What is written reads back the same; the example scenarios are right.
 
 use bentpipe_base::{Bytes, Probability, Rate};
+use bentpipe_cc::SlowStart;
 use bentpipe_link::channel::{self, Form};
 use bentpipe_link::keys::{Key, Otherwise, Value};
 use bentpipe_link::queue;
@@ -162,6 +163,7 @@ fn endpoint() -> impl Strategy<Value = Endpoint> {
             first_is_syn: flags[1],
             preset: if ns2 { Preset::Ns2 } else { Preset::Rfc },
             recovery: flags[0].map(|_| "prr-rack".to_owned()),
+            slow_start: initial_window.map(|it| SlowStart::ALL[it as usize % 3]),
             mss: sizes.0,
             initial_window,
             delayed_ack: times.0,

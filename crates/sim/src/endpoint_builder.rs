@@ -436,6 +436,9 @@ pub(crate) fn preset(endpoint: &Endpoint, ip: Ip) -> Config {
     set(&mut config.timestamps, endpoint.timestamps);
     set(&mut config.nagle, endpoint.nagle);
     config.ns2.first_is_syn = endpoint.first_is_syn();
+    if let Some(slow_start) = endpoint.slow_start {
+        config.settings.slow_start = slow_start;
+    }
     // 20 or 40.
     config.ip_header = ip.header().0 as u16;
     // At most the longest packet.

@@ -1,6 +1,7 @@
 //! Settings of a host's TCP in the simulator. The lab runs the kernel's TCP and ignores them.
 
 use bentpipe_base::Bytes;
+use bentpipe_cc::SlowStart;
 use core::time::Duration;
 
 /// A preset of the simulator's TCP and what differs from it; `None` is as the preset has it.
@@ -17,6 +18,8 @@ pub struct Endpoint {
     pub first_is_syn: Option<bool>,
     /// The loss recovery, by its name in `bentpipe list`; a flow's `variant` brings its own.
     pub recovery: Option<String>,
+    /// How Reno and CUBIC leave their first slow start.
+    pub slow_start: Option<SlowStart>,
     /// Payload of a full segment.
     pub mss: Option<Bytes>,
     /// Initial window in full segments.

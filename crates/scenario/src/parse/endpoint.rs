@@ -4,6 +4,7 @@ use super::LONGEST;
 use crate::model::{Endpoint, Preset};
 use crate::names::Word;
 use bentpipe_base::Bytes;
+use bentpipe_cc::SlowStart;
 use bentpipe_config::{Table, Wrong, brief};
 use core::time::Duration;
 
@@ -20,6 +21,7 @@ pub(super) fn endpoint(host: &mut Table<'_, '_>) -> Endpoint {
         handshake: table.optional("handshake"),
         first_is_syn: table.optional("first_is_syn"),
         recovery: table.optional::<Word>("recovery").map(|word| word.0),
+        slow_start: slow_start(&mut table),
         mss: sized(&mut table, "mss", 1..=65_495),
         initial_window: initial_window(&mut table),
         delayed_ack: time(&mut table, "delayed_ack"),
@@ -57,6 +59,17 @@ fn preset(host: &mut Table<'_, '_>) -> Preset {
         host.problem("preset", Wrong::name(what, &name, &names));
         Preset::default()
     })
+}
+
+fn slow_start(table: &mut Table<'_, '_>) -> Option<SlowStart> {
+    let name = table.optional::<String>("slow_start")?;
+    let found = SlowStart::ALL.iter().find(|kind| kind.name() == name);
+    if found.is_none() {
+        let what = format!("unknown slow start `{}`", brief(&name));
+        let names = SlowStart::ALL.map(SlowStart::name);
+        table.problem("slow_start", Wrong::name(what, &name, &names));
+    }
+    found.copied()
 }
 
 pub(super) fn initial_window(table: &mut Table<'_, '_>) -> Option<u32> {
