@@ -28,6 +28,8 @@ const WINDOW: u64 = 120_000_000_000;
 /// REQUESTs that are remembered at most. Beyond them the oldest are forgotten, and what is as old as those is
 /// no longer believed.
 const MOST_SEEN: usize = 1 << 16;
+/// Stretches of time that are remembered at most, see [`Forgotten`].
+const MOST_STRETCHES: usize = 64;
 
 /// A key that both peers have.
 #[derive(Clone)]
@@ -150,9 +152,41 @@ pub(crate) enum Novelty {
 pub(crate) struct Seen {
     /// By time of signature and the rest of the field.
     entries: BTreeMap<(u64, Vec<u8>), Entry>,
-    /// What was signed before is as old as what was forgotten for want of room. Nobody without the key can
-    /// sign what is younger, so nobody can shut out those who have it.
-    floor: u64,
+    forgotten: Forgotten,
+}
+
+/// When those were signed that a server has forgotten, for their age or for want of room: stretches from a first to a
+/// last, in order. What was signed in one is not believed again. Nobody without the key can sign what is younger, so nobody
+/// can shut out those who have it. There is one stretch as long as time only goes on; a clock that was ahead for a while and is
+/// set right leaves one behind that is yet to come.
+#[derive(Debug, Default)]
+struct Forgotten(Vec<(u64, u64)>);
+
+impl Forgotten {
+    fn covers(&self, time: u64) -> bool {
+        let within = |(first, last): &(u64, u64)| (*first..=*last).contains(&time);
+        self.0.iter().any(within)
+    }
+
+    fn note(&mut self, time: u64) {
+        let near = |(first, last): &&mut (u64, u64)| {
+            first.saturating_sub(WINDOW) <= time && time <= last.saturating_add(WINDOW)
+        };
+        if let Some((first, last)) = self.0.iter_mut().find(near) {
+            (*first, *last) = (time.min(*first), time.max(*last));
+            return;
+        }
+        let place = self.0.partition_point(|(first, _)| *first < time);
+        self.0.insert(place, (time, time));
+        if self.0.len() > MOST_STRETCHES {
+            // The two that are nearest to each other become one.
+            let gap = |at: &usize| self.0[at + 1].0.saturating_sub(self.0[*at].1);
+            if let Some(at) = (0..self.0.len() - 1).min_by_key(gap) {
+                self.0[at].1 = self.0[at].1.max(self.0[at + 1].1);
+                self.0.remove(at + 1);
+            }
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -170,7 +204,7 @@ impl Seen {
                 Novelty::Answered(entry.answer.unwrap_or(Code::UNKNOWN_ID))
             }
             Some(_) => Novelty::Played,
-            None if key.0 < self.floor => Novelty::Played,
+            None if self.forgotten.covers(key.0) => Novelty::Played,
             None => Novelty::New,
         }
     }
@@ -178,15 +212,19 @@ impl Seen {
     /// Remembers `request`, which is new and of who is at `from`. Who only says that he is there could play it before
     /// it comes from there.
     pub(crate) fn note(&mut self, request: &Request, from: SocketAddr) {
+        self.note_at(request, from, now());
+    }
+
+    fn note_at(&mut self, request: &Request, from: SocketAddr, now: u64) {
         let entry = Entry { from, answer: None };
         self.entries.insert(signature(request), entry);
         // What is too old to be believed need not be remembered.
-        let believed = now().saturating_sub(WINDOW);
+        let believed = now.saturating_sub(WINDOW);
         while let Some(oldest) = self.entries.first_entry()
             && (oldest.key().0 < believed || self.entries.len() > MOST_SEEN)
         {
             if let Some(((time, _), _)) = self.entries.pop_first() {
-                self.floor = time + 1;
+                self.forgotten.note(time);
             }
         }
     }
@@ -306,6 +344,49 @@ mod tests {
             assert_ne!(seen.novelty(request, from), Novelty::New, "once is enough");
         }
         assert!(seen.entries.len() <= MOST_SEEN);
+    }
+
+    /// The clock of server and clients was an hour ahead for some minutes and is set right.
+    #[test]
+    fn who_has_the_key_is_heard_after_the_clock_was_set_back() {
+        let key = Key(b"0123456789abcdef".to_vec());
+        let from = "10.0.0.2:1".parse().unwrap();
+        let mut seen = Seen::default();
+        let mut ask = |session: u32, time: u64| {
+            let mut request = Request {
+                capabilities: Capabilities::default(),
+                session,
+                kind: RequestKind::Get,
+                late_checksum: false,
+                path: "a".to_owned(),
+                authentication: Vec::new(),
+            };
+            let mac = key.mac(&request, time).finalize().into_bytes();
+            request.authentication = [MAGIC, &time.to_be_bytes(), &mac].concat();
+            let novelty = seen.novelty(&request, from);
+            seen.note_at(&request, from, time);
+            novelty
+        };
+        let (second, hour) = (1_000_000_000, 3_600_000_000_000);
+        let start = 1_000 * hour;
+        assert_eq!(ask(1, start), Novelty::New);
+        for session in 2..5 {
+            let time = start + hour + u64::from(session) * 150 * second;
+            assert_eq!(ask(session, time), Novelty::New);
+        }
+        for session in 5..25 {
+            let time = start + u64::from(session) * 150 * second;
+            assert_eq!(ask(session, time), Novelty::New, "{session}");
+        }
+        // What was signed and forgotten is played again when its time has come, or come back.
+        for (session, time) in [(1, start), (2, start + hour + 300 * second)] {
+            assert_ne!(ask(session, time), Novelty::New);
+        }
+        for session in 100..300 {
+            ask(session, start + u64::from(session) * hour);
+        }
+        assert_ne!(ask(1, start), Novelty::New);
+        assert!(seen.forgotten.0.len() <= MOST_STRETCHES);
     }
 
     #[test]
