@@ -209,6 +209,11 @@ pub trait Congestion: Debug + Send {
     /// The connection starts; its handshake took `rtt`, if known.
     fn init(&mut self, _window: &mut Window, _now: Instant, _rtt: Option<Duration>) {}
 
+    /// Data is about to be paced, without an acknowledgement having come: a control that shares its link lowers
+    /// [`Window::pacing`] where others have joined since. It raises nothing here. Senders that have the link by a rate alone
+    /// ask (SCPS-TP); the kernel's never do.
+    fn make_room(&mut self, _window: &mut Window) {}
+
     /// The state of loss recovery changes to `phase`.
     fn on_phase(&mut self, _window: &mut Window, _phase: Phase) {}
 

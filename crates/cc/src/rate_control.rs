@@ -212,6 +212,19 @@ impl Congestion for RateControl {
         raw.apply(window);
     }
 
+    fn make_room(&mut self, window: &mut Window) {
+        if self.instead.is_some() {
+            return;
+        }
+        let mut raw = RawWindow::from(&*window);
+        let budget = budget(&self.link.lock().share, &self.params, 0);
+        let pacing = payload_rate(&raw, budget);
+        if pacing < raw.pacing {
+            raw.pacing = pacing;
+            raw.apply(window);
+        }
+    }
+
     fn ssthresh(&mut self, window: &Window) -> u32 {
         // Loss is corruption.
         let cubic = self.instead.as_mut();

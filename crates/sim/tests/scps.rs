@@ -97,3 +97,33 @@ fn a_transfer_outlives_its_link() {
         assert!(took <= least + 3.0 * 0.6, "{out}: {took} for {least}");
     }
 }
+
+/// Ten flows, each paced at its share of the link: they have it alike, and leave its queue short.
+#[test]
+fn ten_flows_share_the_link_alike_and_leave_no_queue() {
+    for ber in ["0", "1e-7", "1e-5"] {
+        let text = scenario(600, ber, "scps", "")
+            .replace("bytes = \"20MB\"", "count = 10\nduration = \"120s\"");
+        let outcome = run(&text);
+        assert_eq!(outcome.flows.len(), 10);
+        let goodput: Vec<f64> = { outcome.flows.iter() }
+            .map(|flow| flow.received.0 as f64 * 8.0 / 120.0)
+            .collect();
+        let (sum, squares) = goodput.iter().fold((0.0, 0.0), |(sum, squares), one| {
+            (sum + one, squares + one * one)
+        });
+        let jain: f64 = sum * sum / (10.0 * squares);
+        let loss = 1.0 - (1.0 - ber.parse::<f64>().unwrap()).powf(8.0 * PACKET);
+        let limit = RATE * PAYLOAD / PACKET * (1.0 - loss);
+        // In packets, of which none is longer than a full one.
+        let queue = outcome.links[0].counters.longest_queue as f64 * PACKET * 8.0 / RATE;
+        println!(
+            "ber {ber}: Jain {jain:.4}, {:.3} of the limit, the longest queue {:.0} ms",
+            sum / limit,
+            queue * 1e3
+        );
+        assert!(jain >= 0.99, "{ber}: {jain} {goodput:?}");
+        assert!(sum >= 0.95 * limit, "{ber}: {sum} of {limit}");
+        assert!(queue < 0.1, "{ber}: {queue} s");
+    }
+}

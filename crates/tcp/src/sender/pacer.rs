@@ -18,6 +18,9 @@ impl Sender {
 
     /// The pacer's next instant after `payload` bytes.
     pub(super) fn hold_back(&mut self, payload: u64, now: Instant) {
+        if self.config.scps.is_some() {
+            self.congestion.make_room(&mut self.window);
+        }
         let Some(rate) = self.pacing() else {
             return;
         };
