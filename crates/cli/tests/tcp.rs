@@ -94,6 +94,10 @@ fn a_file_goes_to_the_kernel_with_its_figures() {
     let figures: Value = serde_json::from_slice(&fs::read(&figures).unwrap()).unwrap();
     assert_eq!(figures["acknowledged_bytes"], LENGTH);
     assert_eq!(figures["packets"]["unreadable"], 0);
+    // A timer that has run out was a little late.
+    let lateness = figures["packets"]["latest_ms"].as_f64().unwrap();
+    let deadlines = figures["packets"]["deadlines"].as_u64().unwrap();
+    assert!((deadlines > 0) == (lateness > 0.0) && lateness < 10_000.0);
     let trace = fs::read_to_string(&trace).unwrap();
     assert!(trace.starts_with("time_s,cwnd_segments,"), "{trace}");
     assert!(fs::metadata(&pcap).unwrap().len() > LENGTH as u64);

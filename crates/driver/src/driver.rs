@@ -32,6 +32,10 @@ pub struct Counters {
     pub segments: u64,
     /// Packets that it refused.
     pub refused: u64,
+    /// Deadlines of the machine that were acted on.
+    pub deadlines: u64,
+    /// The most that one of them was late.
+    pub latest: Duration,
 }
 
 /// The loop cannot go on.
@@ -187,7 +191,9 @@ impl<M: Machine<Packet = Packet, Port = ()>> Driver<M> {
             self.receive()?;
         }
         let now = self.now();
-        if self.machine.deadline().is_some_and(|at| at <= now) {
+        if let Some(due) = self.machine.deadline().filter(|due| *due <= now) {
+            self.counters.deadlines += 1;
+            self.counters.latest = self.counters.latest.max(now.since(due));
             self.machine.timeout(now);
         }
         self.send()

@@ -378,6 +378,8 @@ impl<'a> Plane<'a> {
                 "sent": packets.sent,
                 "segments": packets.segments,
                 "refused": packets.refused,
+                "deadlines": packets.deadlines,
+                "latest_ms": packets.latest.as_secs_f64() * 1e3,
                 "resets_sent": host.resets_sent,
                 "cookies_sent": host.cookies_sent,
             },
