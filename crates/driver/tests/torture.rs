@@ -3,7 +3,8 @@
 //! readers pause, some kernels take room back that they had offered; ends close one half before the other, or reset.
 //! Every byte that arrives is the right one, an orderly end brings all of them, and nothing is stuck.
 //!
-//! `BENTPIPE_SEEDS` says how many seeds (300 by default), `BENTPIPE_SEED` which one alone. A seed says what both ends do
+//! `BENTPIPE_SEEDS` says how many seeds (300 by default), `BENTPIPE_SEED` which one alone, `BENTPIPE_WORLDS` how many times 50 at
+//! once (6). A seed says what both ends do
 //! and what the path is like; the kernel's timing is its own.
 
 #![allow(
@@ -40,7 +41,7 @@ use std::time::Duration;
 const WORLD: u64 = 50;
 /// Of these at once.
 const WORKERS: usize = 50;
-/// What takes longer is stuck.
+/// A world in which nothing moves for so long is stuck. How long all of it takes is the machine's business.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// The kernel listens for seed `n` of a world at this port and `n`, and we at `OURS` and `n`.
 const KERNELS: u16 = 10_000;
@@ -235,7 +236,7 @@ fn kernel_end(plan: &Plan, stream: TcpStream) {
     let alive = TcpKeepalive::new()
         .with_time(Duration::from_secs(1))
         .with_interval(Duration::from_secs(1))
-        .with_retries(9);
+        .with_retries(60);
     SockRef::from(&stream).set_tcp_keepalive(&alive).unwrap();
     match plan.end {
         End::Orderly { first } => {
@@ -426,12 +427,18 @@ fn world(seeds: &[u64]) {
                 thread::spawn(move || here.run(|| kernels(&seeds, &next, &open)).unwrap())
             })
             .collect();
-        let began = driver.now();
         let (mut all, mut ended) = (Vec::new(), 0);
+        let (mut moved, mut since) = ((0, 0, 0), driver.now());
         while ended < seeds.len() || !workers.iter().all(|worker| worker.is_finished()) {
             let now = driver.now();
-            let stuck = now.since(began) > PATIENCE;
+            let finished = workers.iter().filter(|worker| worker.is_finished()).count();
+            let progress: u64 = all.iter().map(|ours: &Ours| ours.written + ours.read).sum();
+            let progress = (ended, finished, progress);
+            if progress != moved {
+                (moved, since) = (progress, now);
+            }
             let still: Vec<_> = all.iter().map(|ours: &Ours| &ours.plan).collect();
+            let stuck = now.since(since) > PATIENCE;
             assert!(!stuck, "{ended} of {} ended: {still:?}", seeds.len());
             let host = driver.machine_mut().host();
             while let Ok(number) = opened.try_recv() {
@@ -484,8 +491,10 @@ fn every_byte_is_right_and_nothing_is_stuck_on_a_bad_path() {
         None => (0..said("BENTPIPE_SEEDS").unwrap_or(300)).collect(),
     };
     // A few worlds at a time: most of them wait for timers most of the time.
+    let at_once = said("BENTPIPE_WORLDS").unwrap_or(6) as usize;
     let worlds: Vec<_> = seeds.chunk_by(|a, b| a / WORLD == b / WORLD).collect();
-    for some in worlds.chunks(6) {
+    let mut failed = Vec::new();
+    for some in worlds.chunks(at_once) {
         thread::scope(|scope| {
             let run = |seeds| {
                 move || {
@@ -496,7 +505,16 @@ fn every_byte_is_right_and_nothing_is_stuck_on_a_bad_path() {
                 }
             };
             let running: Vec<_> = some.iter().map(|&seeds| scope.spawn(run(seeds))).collect();
-            running.into_iter().for_each(|one| one.join().unwrap());
+            for (one, seeds) in running.into_iter().zip(some) {
+                if one.join().is_err() {
+                    failed.push(seeds[0]);
+                }
+            }
         });
     }
+    // Each has said above which connection it was, with its seed.
+    assert!(
+        failed.is_empty(),
+        "of the seeds from these on, {WORLD} each: {failed:?}"
+    );
 }
