@@ -1,7 +1,8 @@
 //! The command line.
 
 use crate::command::{
-    bench, compare, demo, doctor, gateway, lab, list, manual, saratoga, sim, study, tcp, traffic,
+    bench, compare, demo, doctor, gateway, lab, list, manual, saratoga, sim, snoop, study, tcp,
+    traffic,
 };
 use crate::deferred::Deferred;
 use clap::{ArgAction, Parser, Subcommand};
@@ -65,6 +66,8 @@ pub(crate) enum Command {
     /// Move a stream by our own TCP, over an interface of its own, with whoever speaks TCP
     #[command(subcommand)]
     Tcp(Deferred<tcp::Command>),
+    /// Help TCP connections that cross this machine's bridge: what the far link loses is sent again from here
+    Snoop(Deferred<snoop::Args>),
     /// Make profiles of cross traffic, for scenarios to replay
     #[command(subcommand)]
     Traffic(Deferred<traffic::Command>),

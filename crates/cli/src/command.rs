@@ -11,6 +11,7 @@ pub(crate) mod list;
 pub(crate) mod manual;
 pub(crate) mod saratoga;
 pub(crate) mod sim;
+pub(crate) mod snoop;
 pub(crate) mod study;
 pub(crate) mod tcp;
 pub(crate) mod traffic;

@@ -45,6 +45,7 @@ fn run(args: &Args) -> Result<(), Failure> {
         Command::Study(Deferred(command)) => command::study::run(command),
         Command::Saratoga(Deferred(command)) => command::saratoga::run(command),
         Command::Tcp(Deferred(command)) => command::tcp::run(command),
+        Command::Snoop(Deferred(args)) => command::snoop::run(args),
         Command::Traffic(Deferred(command)) => command::traffic::run(command),
         Command::List(Deferred(args)) => command::list::run(args),
         Command::Bench(Deferred(command)) => command::bench::run(command),

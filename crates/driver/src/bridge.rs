@@ -5,6 +5,7 @@ use bentpipe_sockets::epoll::{Epoll, Events, Interest};
 use bentpipe_sockets::packet::PacketSocket;
 use bentpipe_sockets::timer::{self, Timer};
 use bentpipe_wire::{Checksums, Packet, VirtioHeader};
+use bytes::Bytes;
 use std::time::Duration;
 
 /// Calls that read frames from one interface before the other's are looked at.
@@ -47,8 +48,8 @@ impl End {
 /// An Ethernet frame on its way through a [`Bridge`].
 #[derive(Clone, Debug)]
 pub struct Frame {
-    /// A virtio header, and the frame.
-    bytes: Vec<u8>,
+    /// A virtio header, and the frame. Copies of a frame share them.
+    bytes: Bytes,
     /// The IP packet in it, with the headers alone where it is read for a machine that only looks.
     packet: Option<Packet>,
 }
@@ -295,7 +296,7 @@ fn read(bytes: &[u8]) -> Vec<Frame> {
     }
     let plain = || {
         vec![Frame {
-            bytes: bytes.to_vec(),
+            bytes: Bytes::copy_from_slice(bytes),
             packet: None,
         }]
     };
@@ -313,7 +314,10 @@ fn read(bytes: &[u8]) -> Vec<Frame> {
         bytes[..VirtioHeader::LEN].fill(0);
         let packet =
             network.and_then(|at| Packet::parse_headers(bytes.get(at..)?, Checksums::Verify).ok());
-        Frame { bytes, packet }
+        Frame {
+            bytes: bytes.into(),
+            packet,
+        }
     });
     frames.collect()
 }
