@@ -146,7 +146,7 @@ impl Connection {
     /// Whether the timeout that just came begins an outage.
     pub(crate) fn loses_the_link(&self) -> bool {
         let outage = self.config.outage;
-        outage.is_some_and(|outage| self.tx.retries > outage.timeouts) && self.may_freeze()
+        outage.is_some_and(|outage| self.tx.retries >= outage.timeouts) && self.may_freeze()
     }
 
     pub(crate) fn freeze(&mut self, now: Instant) {
