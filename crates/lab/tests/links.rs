@@ -8,7 +8,7 @@ use bentpipe_link::keys::Value;
 use bentpipe_link::{Direction, Settings};
 use bentpipe_os::need;
 use bentpipe_plan::links;
-use bentpipe_scenario::{Queue, QueueLimit};
+use bentpipe_scenario::{EcnMode, Ip, Queue, QueueLimit};
 use common::{last_of, measure, scenario, valid};
 use std::time::Duration;
 
@@ -73,6 +73,45 @@ fn a_link_has_bursts_and_early_drops_as_in_the_simulator() {
     }
     let hit = departed - twin.under_way() as u64;
     assert!(hit > 0 && sent.dropped_corrupted == hit, "{hit}: {sent:?}");
+}
+
+/// Marks stand in the packets of the kernel's own TCP, which would drop them if their checksum were wrong, and heeds them.
+#[test]
+fn a_queue_marks_what_the_kernel_sends_as_capable_and_the_kernel_heeds_it() {
+    need!(Root, Tun);
+    let flows = "[[flows]]\nfrom = \"server\"\nto = \"terminal\"\nduration = \"4s\"\n";
+    let cases = [
+        (Ip::V4, EcnMode::Ask),
+        (Ip::V6, EcnMode::Ask),
+        (Ip::V4, EcnMode::Accept),
+    ];
+    let [four, six, none] = cases.map(|(ip, asks)| {
+        let mut scenario = scenario("marks", "", flows);
+        scenario.ip = ip;
+        scenario.hosts.get_mut("server").unwrap().tcp.ecn = asks;
+        let space = scenario.links.get_mut("space").unwrap();
+        let red = [
+            ("min_threshold", Value::Length(5)),
+            ("max_threshold", Value::Length(60)),
+            ("weight", Value::Number(0.02)),
+            ("ecn", Value::Flag(true)),
+        ];
+        space.forward.queue = Queue::new("red", QueueLimit::Packets(1000), &red).unwrap();
+        let result = measure(&scenario);
+        let measured = valid(&result);
+        (measured.links["space"].from_a, last_of(measured))
+    });
+    for (sent, tcp) in [four, six] {
+        assert!(sent.marked > 0, "{sent:?}");
+        assert!(sent.dropped_queue < sent.marked, "{sent:?}");
+        assert!(
+            u64::from(tcp.total_retrans) <= sent.dropped_queue,
+            "{sent:?} {tcp:?}"
+        );
+        assert!(tcp.ssthresh.is_some(), "{tcp:?}");
+    }
+    let (sent, _) = none;
+    assert!(sent.marked == 0 && sent.dropped_queue > 0, "{sent:?}");
 }
 
 #[test]
