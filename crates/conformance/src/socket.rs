@@ -326,6 +326,9 @@ impl State {
         socket.read_shut |= reads;
         socket.write_shut |= writes;
         socket.edges.read += 1;
+        if reads && let Some(connection) = self.host.connection_mut(id) {
+            connection.shut_read();
+        }
         if writes && let Some(connection) = self.host.connection_mut(id) {
             connection.set_corked(false);
             connection.close(now);

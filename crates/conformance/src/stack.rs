@@ -308,7 +308,6 @@ impl State {
     pub(crate) fn settle(&mut self) {
         self.turns += 1;
         loop {
-            self.refuse_after_shutdown();
             let now = self.now;
             let (mut packets, mut events) = (Vec::new(), Vec::new());
             self.host.drain(now, |output| match output {
@@ -340,25 +339,6 @@ impl State {
         let holder = self.holders.get(&id);
         if let Some(socket) = holder.and_then(|fd| self.sockets.get_mut(fd)) {
             socket.on_event(event);
-        }
-    }
-
-    /// Linux resets a connection that gets data after both directions were shut here (RFC 1122, section 4.2.2.13).
-    fn refuse_after_shutdown(&mut self) {
-        for socket in self.sockets.values() {
-            let Kind::Connection(id) = socket.kind else {
-                continue;
-            };
-            let (host, now) = (&mut self.host, self.now);
-            let refuses = socket.read_shut
-                && host.connection(id).is_some_and(|connection| {
-                    let state = connection.state();
-                    let closed = matches!(state, tcp::State::FinWait1 | tcp::State::FinWait2);
-                    closed && connection.readable() > 0
-                });
-            if refuses && let Some(connection) = host.connection_mut(id) {
-                connection.abort(now);
-            }
         }
     }
 

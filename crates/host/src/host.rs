@@ -303,6 +303,7 @@ impl Host {
             connection.abort(now);
         } else {
             connection.close(now);
+            connection.shut_read();
         }
         if self.orphans > self.config.orphans {
             connection.abort(now);
@@ -348,10 +349,6 @@ impl Host {
         };
         if over {
             return self.forget(id, now);
-        }
-        if entry.owner == Owner::Nobody && entry.connection.readable() > 0 {
-            entry.connection.abort(now);
-            return self.wake(id);
         }
         self.watch_path(id, now);
         self.weigh(id);

@@ -53,6 +53,9 @@ pub struct Config {
     pub max_rto: Duration,
     /// Consecutive timeouts of one segment (or of a SYN) after which the connection is given up.
     pub max_retries: u32,
+    /// A connection whose peer acknowledges nothing for so long is given up, in place of [`Self::max_retries`] (R2 of RFC 9293,
+    /// section 3.8.3; Linux `TCP_USER_TIMEOUT`); whole milliseconds count.
+    pub user_timeout: Option<Duration>,
     /// SACK blocks in an acknowledgement, 0 to 4; 0: SACK is not offered.
     pub sack_blocks: u8,
     /// Tells the peer by SACK of what arrived twice (RFC 2883), and takes a reduction of the window back where the peer
@@ -67,6 +70,11 @@ pub struct Config {
     pub scps: Option<Scps>,
     /// What losses mean where nothing else tells.
     pub loss_cause: LossCause,
+    /// After a silence the window is halved for each timeout of it, down to the initial one (RFC 2861; Linux), and not at once the
+    /// initial one (RFC 5681, section 4.1).
+    pub halves_when_idle: bool,
+    /// A FIN beyond a gap is told by SACK, as in Linux, and need not come again.
+    pub sacks_fin: bool,
     /// When the link is taken for out; `None`: never.
     pub outage: Option<Outage>,
     /// Offers timestamps (RFC 7323).
@@ -154,12 +162,15 @@ impl Config {
             rto_variance: Duration::ZERO,
             max_rto: Duration::from_secs(60),
             max_retries: 15,
+            user_timeout: None,
             sack_blocks: 4,
             dsack: false,
             frto: false,
             ecn: EcnMode::Off,
             scps: None,
             loss_cause: LossCause::Congestion,
+            halves_when_idle: false,
+            sacks_fin: false,
             outage: None,
             timestamps: true,
             window_scaling: true,
@@ -177,7 +188,7 @@ impl Config {
     }
 
     /// As Linux 6.x behaves with its default settings, as far as this endpoint can: CUBIC, RACK with tail loss probes,
-    /// D-SACK and F-RTO, ECN where the peer asks for it, quick acknowledgements, Minshall's form of Nagle's rule, an RTO of at least 200 ms more than the round trip and at most 2 minutes (`TCP_RTO_MIN`,
+    /// D-SACK and F-RTO, ECN where the peer asks for it, quick acknowledgements, Minshall's form of Nagle's rule, a window that is halved for each timeout of silence, an RTO of at least 200 ms more than the round trip and at most 2 minutes (`TCP_RTO_MIN`,
     /// `TCP_RTO_MAX`), a receive buffer that needs a window scale of 8.
     pub fn linux() -> Self {
         Self {
@@ -188,6 +199,8 @@ impl Config {
             ecn: EcnMode::Accept,
             quick_acks: 16,
             minshall: true,
+            halves_when_idle: true,
+            sacks_fin: true,
             min_rto: Duration::from_millis(200),
             rto_variance: Duration::from_millis(200),
             max_rto: Duration::from_secs(120),

@@ -38,6 +38,8 @@ pub struct Connection {
     pub(crate) passive: bool,
     /// SND.WL1 and SND.WL2 (RFC 9293, section 3.3.1): the segment, and its acknowledgement, that last told the peer's window.
     pub(crate) snd_wl: (i64, u64),
+    /// The application reads no more.
+    pub(crate) read_shut: bool,
     /// A reset that waits to be sent, in answer to a segment that cannot be processed.
     pub(crate) reply: Option<Segment>,
     /// A zero-window probe or a keep-alive probe is due.
@@ -174,6 +176,7 @@ impl Connection {
             epoch: 0,
             passive: false,
             snd_wl: (0, 0),
+            read_shut: false,
             reply: None,
             probe: false,
             expiry: Instant::MAX,
@@ -373,6 +376,12 @@ impl Connection {
     /// was offered already is not taken back.
     pub fn limit_window(&mut self, most: u64) {
         self.rx.limit_window(most);
+    }
+
+    /// The application reads no more. Once its own direction is closed, data that comes is answered by a reset, as by a closed
+    /// port (RFC 1122, section 4.2.2.13; Linux), and the connection is over.
+    pub fn shut_read(&mut self) {
+        self.read_shut = true;
     }
 
     /// Closes the sending direction: a FIN follows the last byte written. What the peer sends is still received

@@ -523,6 +523,11 @@ impl Connection {
             self.rx.ack_now = true;
             return;
         }
+        let end = from + segment.payload.len() as i64;
+        if self.read_shut && self.state != State::Established && end > self.rx.next as i64 {
+            self.finish(Event::Aborted(Cause::Local));
+            return self.refuse(segment);
+        }
         self.ecn_received(segment, ecn);
         let counters = &mut self.tx.counters;
         let before = self.rx.readable();

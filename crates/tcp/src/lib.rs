@@ -4,7 +4,7 @@
 //! It has the states of RFC 9293, SACK, timestamps and window scaling, the timers (retransmission, persist, keep-alive,
 //! delayed acknowledgement, TIME-WAIT), flow control, pacing, and loss recoveries, one file each. Addresses, ports,
 //! listeners and ICMP are the crate `host`'s business; congestion control is in `cc`, the format of headers in `wire`.
-//! It leaves out urgent data, Fast Open and MPTCP. What exists for the sake of ns-2 alone is in [`ns2`], and off by
+//! Urgent data is taken in order with the rest. It leaves out Fast Open and MPTCP. What exists for the sake of ns-2 alone is in [`ns2`], and off by
 //! default.
 //!
 //! Begin with `connection.rs`, which applications and drivers call; then `input.rs` and `output.rs`, the ways of a
@@ -28,6 +28,7 @@ mod scps;
 mod sender;
 mod state;
 mod time_wait;
+mod user_timeout;
 pub mod variants;
 
 pub use config::{Config, PRESETS, Preset};

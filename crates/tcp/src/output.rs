@@ -154,6 +154,7 @@ impl Connection {
     fn watch_window(&mut self, now: Instant) {
         if self.tx.timer == Instant::MAX && self.tx.stuck() {
             self.tx.persisting = true;
+            self.tx.stalled = now;
             self.tx.timer = now + self.tx.rto.timeout();
         }
     }
@@ -279,12 +280,12 @@ impl Connection {
         if self.loses_the_link() {
             return self.freeze(now);
         }
-        if self.tx.retries > self.config.max_retries {
+        if self.is_given_up(now) {
             return self.time_out();
         }
         if self.tx.persisting {
             self.tx.rto.back_off();
-            self.tx.timer = now + self.tx.rto.timeout();
+            self.tx.timer = self.tx.within_user_timeout(now + self.tx.rto.timeout());
             if self.tx.limit > self.tx.next {
                 self.tx.forced = true;
             } else {
@@ -324,7 +325,7 @@ impl Connection {
             self.keep = silent.max(now + interval);
             return;
         }
-        if self.probes >= PROBES {
+        if self.probes_are_over(PROBES, now) {
             self.finish(Event::Aborted(Cause::TimedOut));
             self.reply = Some(self.reset());
             return;

@@ -77,6 +77,8 @@ pub(crate) struct Receiver {
     announcer: Option<Box<Announcer>>,
     /// The last offset acknowledged.
     acked: u64,
+    /// A FIN beyond a gap is told by SACK.
+    sacks_fin: bool,
     /// What arrived twice and was not told yet.
     duplicate: Option<(u64, u64)>,
     /// Whether the peer is told (RFC 2883).
@@ -114,6 +116,7 @@ impl Receiver {
             stamps_believed: STAMPS_BELIEVED,
             announcer: None,
             acked: 0,
+            sacks_fin: config.sacks_fin,
             duplicate: None,
             tells_duplicates: config.dsack && config.sack_blocks > 0,
         }
@@ -266,8 +269,11 @@ impl Receiver {
         }
         if self.fin == Some(self.next) {
             self.next += 1;
-            taken.fin = true;
+        } else if fin && self.sacks_fin && self.fin == Some(fin_at) && self.next < fin_at {
+            self.beyond.insert(fin_at, fin_at + 1);
+            self.refresh(fin_at);
         }
+        taken.fin = self.fin.is_some_and(|at| old <= at && at < self.next);
         taken.beyond = self.next == old && !taken.stale;
         taken.readable = self.next > old + u64::from(taken.fin);
         if taken.stale {

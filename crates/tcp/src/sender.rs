@@ -16,6 +16,7 @@ pub use recovery_context::RecoveryContext;
 use crate::ecn::EcnSender;
 use crate::min_rtt::MinRtt;
 use crate::rto::Rto;
+use crate::user_timeout::in_milliseconds;
 use crate::{Config, Counters, LossCause};
 use bentpipe_base::{Bytes, Instant, Seq};
 use bentpipe_cc::{self as cc, Congestion, FirstUnacked, Phase, Signal, Window};
@@ -101,6 +102,10 @@ pub(crate) struct Sender {
     pub(crate) reorder: Instant,
     /// Expiries in a row.
     pub(crate) retries: u32,
+    /// In milliseconds; 0: none.
+    pub(crate) user_timeout: u32,
+    /// Since when nothing was acknowledged of what is in flight, or waits before a shut window.
+    pub(crate) stalled: Instant,
     /// The segment whose round trip is taken: where it ends, when it was sent.
     timed: Option<(u64, Instant)>,
     /// The round trip of the SYN, exact.
@@ -163,6 +168,8 @@ impl Sender {
             persisting: false,
             reorder: Instant::MAX,
             retries: 0,
+            user_timeout: in_milliseconds(config.user_timeout),
+            stalled: Instant::ZERO,
             timed: None,
             handshake: None,
             stream: SendBuffer::default(),
@@ -290,6 +297,7 @@ impl Sender {
             self.next = self.next.max(ack);
             self.stream.release(ack - 1);
             self.retries = 0;
+            self.stalled = now;
         }
         let rtt = newly_acked
             .last
@@ -414,7 +422,7 @@ impl Sender {
     /// Starts the retransmission timer anew where data is in flight, and stops it where none is.
     pub(crate) fn settle(&mut self, now: Instant) {
         if self.una < self.max {
-            self.timer = now + self.rto.timeout();
+            self.timer = self.within_user_timeout(now + self.rto.timeout());
             self.persisting = false;
         } else {
             self.timer = Instant::MAX;
@@ -430,6 +438,9 @@ impl Sender {
     /// Records that the SYN is sent, for the first time or again.
     pub(crate) fn sent_syn(&mut self, now: Instant) {
         self.counters.segments_sent += 1;
+        if self.max == 0 {
+            self.stalled = now;
+        }
         // Only the round trip of a SYN that was sent once is certain (Karn's rule).
         self.timed = (self.max == 0).then_some((1, now));
         (self.next, self.max) = (1, 1);
@@ -445,6 +456,9 @@ impl Sender {
             self.counters.bytes_sent += payload;
         }
         let idle = self.timer == Instant::MAX || self.persisting || self.una == self.max;
+        if self.una == self.max && !self.persisting {
+            self.stalled = now;
+        }
         let before = self.board.pipe();
         if from < self.max {
             if payload > 0 {
@@ -500,13 +514,31 @@ impl Sender {
         // A control that models the path keeps its window (Linux `tcp_slow_start_after_idle_check`).
         let restarts = !self.config.ns2.ignores_use() && self.sampler.is_none();
         if restarts && self.max > 1 && now.since(self.last_sent) > self.rto.timeout() {
-            let restart = self.window.cwnd.min(self.config.initial_window.max(1));
-            self.window.cwnd = restart;
-            self.congestion
-                .on_signal(&mut self.window, Signal::Restart, now);
+            self.restart_window(now);
         }
         self.congestion
             .on_signal(&mut self.window, Signal::Start, now);
+    }
+
+    /// After a silence the window is the initial one, or it is halved for each timeout of silence, and the threshold keeps three
+    /// quarters of it in mind (RFC 2861; Linux `tcp_cwnd_restart`).
+    fn restart_window(&mut self, now: Instant) {
+        let least = self.window.cwnd.min(self.config.initial_window.max(1));
+        if self.config.halves_when_idle {
+            let timeout = self.rto.timeout();
+            let mut silence = now.since(self.last_sent).saturating_sub(timeout);
+            let cwnd = self.window.cwnd;
+            self.window.ssthresh = self.window.ssthresh.max((cwnd >> 1) + (cwnd >> 2));
+            while !silence.is_zero() && self.window.cwnd > least {
+                self.window.cwnd /= 2;
+                silence = silence.saturating_sub(timeout);
+            }
+            self.window.cwnd = self.window.cwnd.max(least);
+        } else {
+            self.window.cwnd = least;
+        }
+        let window = &mut self.window;
+        self.congestion.on_signal(window, Signal::Restart, now);
     }
 
     /// The bytes to send at [`next`](Self::next) by Nagle's rule, and without the silly window

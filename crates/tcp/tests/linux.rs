@@ -3,9 +3,9 @@
 #[path = "support/script.rs"]
 mod script;
 
-use bentpipe_tcp::Config;
-use bentpipe_wire::Flags;
-use script::{ACK, FIN, SYN, Script, mss, plain, seg};
+use bentpipe_tcp::{Cause, Config, Event, State};
+use bentpipe_wire::{Flags, TcpOptions};
+use script::{ACK, FIN, RST, SYN, Script, mss, plain, seg};
 
 fn quick(acks: u32) -> Config {
     Config {
@@ -118,4 +118,112 @@ fn a_fin_without_data_pushes_nothing() {
         out.len() == 1 && out[0].has(FIN | ACK) && !out[0].has(Flags::PSH),
         "{out:?}"
     );
+}
+
+#[test]
+fn data_for_who_reads_no_more_is_answered_as_by_a_closed_port() {
+    for first_acknowledged in [false, true] {
+        let mut script = Script::open(plain());
+        script.tcp.shut_read();
+        // While we may still send, it is taken.
+        script.inject(seg(ACK, 1, 1).data(100));
+        script.pass(100);
+        assert_eq!(script.acks(), [101]);
+        script.tcp.close(script.now);
+        script.out();
+        if first_acknowledged {
+            script.inject(seg(ACK, 101, 2));
+        }
+        // What arrived before is no new data.
+        script.inject(seg(ACK, 1, 2).data(100));
+        assert_eq!(script.acks(), [101]);
+        script.events();
+        script.inject(seg(ACK, 101, 2).data(100));
+        let out = script.out();
+        assert_eq!(out.len(), 1);
+        assert_eq!((out[0].flags, out[0].seq), (RST, 2));
+        assert_eq!(script.tcp.state(), State::Closed);
+        assert!(script.events().contains(&Event::Aborted(Cause::Local)));
+    }
+}
+
+#[test]
+fn a_fin_beyond_a_gap_is_told_by_sack_and_ends_the_stream_once_that_is_filled() {
+    for sacks_fin in [true, false] {
+        let config = Config {
+            sack_blocks: 4,
+            sacks_fin,
+            ..plain()
+        };
+        let options = TcpOptions {
+            sack_permitted: true,
+            ..mss(1000)
+        };
+        let mut script = Script::open_with(config, options);
+        script.inject(seg(ACK | FIN, 501, 1).data(100));
+        let told = script.out();
+        assert_eq!(told[0].sack, [(501, 601 + u32::from(sacks_fin))]);
+        // Bytes beyond the FIN belong to nobody.
+        script.inject(seg(ACK, 602, 1).data(100));
+        script.out();
+        assert!(!script.events().contains(&Event::PeerClosed));
+        script.inject(seg(ACK, 1, 1).data(500));
+        assert_eq!(script.tcp.readable(), 600);
+        assert_eq!(script.acks(), [602]);
+        assert!(script.events().contains(&Event::PeerClosed));
+        assert_eq!(script.tcp.state(), State::CloseWait);
+        script.inject(seg(ACK | FIN, 501, 1).data(100));
+        assert_eq!(script.acks(), [602]);
+    }
+    // A FIN alone.
+    let mut script = Script::open_with(
+        Config {
+            sack_blocks: 4,
+            sacks_fin: true,
+            ..plain()
+        },
+        TcpOptions {
+            sack_permitted: true,
+            ..mss(1000)
+        },
+    );
+    script.inject(seg(ACK | FIN, 501, 1));
+    assert_eq!(script.out()[0].sack, [(501, 502)]);
+    script.inject(seg(ACK, 1, 1).data(500));
+    assert_eq!((script.tcp.readable(), script.acks()), (500, vec![502]));
+    assert_eq!(script.tcp.state(), State::CloseWait);
+}
+
+#[test]
+fn a_silence_halves_the_window_for_each_timeout_down_to_the_first() {
+    let after = |halves_when_idle, silence: u64| {
+        let mut script = Script::open(Config {
+            halves_when_idle,
+            initial_window: 4,
+            ..plain()
+        });
+        script.tcp.write_virtual(60_000);
+        let mut acked = 1;
+        while script.tcp.unacknowledged() > 0 {
+            let sent: usize = script.data().iter().map(|(_, len)| len).sum();
+            acked += sent as i64;
+            script.pass(100);
+            for number in (acked - sent as i64 + 1000..=acked).step_by(1000) {
+                script.inject(seg(ACK, 1, number));
+            }
+        }
+        let grown = script.tcp.gauges().cwnd;
+        script.pass(silence);
+        script.tcp.write_virtual(1000);
+        script.out();
+        (grown, script.tcp.gauges().cwnd)
+    };
+    // The timeout is a second, its least.
+    let (grown, same) = after(true, 900);
+    assert_eq!((grown, same), (32.0, 32.0));
+    // The last segment went out 100 ms before.
+    assert_eq!(after(true, 1_500).1, 16.0);
+    assert_eq!(after(true, 2_500).1, 8.0);
+    assert_eq!(after(true, 60_000).1, 4.0);
+    assert_eq!(after(false, 1_500).1, 4.0);
 }
