@@ -92,15 +92,23 @@ fn what_only_the_lab_knows_is_refused_before_it_runs() {
     );
 }
 
-/// A gateway that snoops: one of 50 segments is lost behind it, and both sides tell what it sent again.
+/// A gateway that snoops, and one that splits: one of 50 segments is lost behind it, and both sides tell what it sent again.
 #[test]
-fn a_snooping_gateway_is_its_simulated_agent() {
+fn a_gateways_local_repairs_are_counted_on_both_sides() {
     bentpipe_os::need!(Root, Tun, Nft, Tproxy);
-    let path = "[gateways.hub]\nlan = \"ground\"\nsat = \"link\"\n\
-                [gateways.hub.split]\npolicy = [{ action = \"snoop\" }]\n\
-                [links.ground]\nends = [\"a\", \"hub\"]\n[links.link]";
+    for action in ["snoop", "split"] {
+        repaired(action);
+    }
+}
+
+fn repaired(action: &str) {
+    let path = format!(
+        "[gateways.hub]\nlan = \"ground\"\nsat = \"link\"\n\
+         [gateways.hub.split]\npolicy = [{{ action = \"{action}\" }}]\n\
+         [links.ground]\nends = [\"a\", \"hub\"]\n[links.link]"
+    );
     let text = SHORT
-        .replace("[links.link]", path)
+        .replace("[links.link]", &path)
         .replace("[\"a\", \"b\"]", "[\"hub\", \"b\"]")
         .replace("drops = [7, 42]", "packet_error_rate = \"2%\"")
         .replace("drops = []", "packet_error_rate = \"0\"")
@@ -113,6 +121,10 @@ fn a_snooping_gateway_is_its_simulated_agent() {
         let local = rows[0][side]["local"].as_f64().unwrap();
         let again = rows[0][side]["sent_again"].as_f64().unwrap();
         // Some 600 segments in 4 s, of which 2% are lost.
-        assert!(local >= 4.0 && again < local, "{side}: {}", rows[0]);
+        assert!(
+            local >= 4.0 && again < local,
+            "{action}, {side}: {}",
+            rows[0]
+        );
     }
 }

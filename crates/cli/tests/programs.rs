@@ -44,7 +44,7 @@ fn lab_run_prints_and_writes_its_flows() {
     let figures: Value = serde_json::from_str(&figures).unwrap();
     assert_eq!(
         (&figures["schema"], &figures["engine"]),
-        (&2.into(), &"kernel".into())
+        (&3.into(), &"kernel".into())
     );
     let flow = &figures["flows"][0];
     assert_eq!(flow["outcome"], "finished");

@@ -219,7 +219,7 @@ fn figures(measured: &Measured, flow: &Flow) -> Figures {
     // Of all that sent the flow on its way, the one that repeated most.
     let shares = flow.retransmitted().map(|(_, share)| share);
     Figures {
-        goodput_mbps: flow.goodput.mbps(),
+        goodput_mbps: flow.goodput().mbps(),
         completion_s: flow.completion.map(|time| time.as_secs_f64()),
         retransmitted: shares.max_by(f64::total_cmp),
         lateness_ms: lateness.max_by(f64::total_cmp),

@@ -6,7 +6,7 @@ use crate::gateway;
 use crate::legs::Look;
 use crate::plan::{FlowPlan, Plan};
 use crate::result::{Measured, Point, Sample};
-use bentpipe_base::{Bytes, Instant, Rate};
+use bentpipe_base::{Bytes, Instant};
 use bentpipe_outcome::{self as outcome, End, Leg, Traffic};
 use bentpipe_scenario::{Amount, Flow, Scenario};
 use bentpipe_sockets::tcp::Info;
@@ -77,14 +77,11 @@ fn legs(looks: &[&Look]) -> Vec<Leg> {
     legs.collect()
 }
 
-/// The first part of a flow, whose samples do not count for its delay.
-const START: Duration = Duration::from_secs(5);
-
 /// By how much the sender's smoothed round-trip time exceeded propagation, sample by sample, in ms.
 fn queueing(samples: &[Sample], round_trip: Duration) -> outcome::Samples {
     let own = samples.iter().filter(|it| it.point == Point::Sender);
     let delays = own.filter_map(|sample| {
-        let srtt = sample.tcp.filter(|_| sample.at > START)?.rtt;
+        let srtt = sample.tcp.filter(|_| sample.at > outcome::Flow::START)?.rtt;
         Some(1e3 * srtt.saturating_sub(round_trip).as_secs_f64())
     });
     delays.collect()
@@ -130,12 +127,9 @@ fn result(
             .unwrap_or_else(|| own_control(scenario, flow)),
         connect: opener.map(|connected| connected - opened),
         completion,
-        // The lab does not see the receiver's last acknowledgement.
-        final_ack: completion,
         acknowledged: sent.acknowledged.map(|at| at - opened),
         elapsed,
         received: Bytes(received.bytes),
-        goodput: goodput(received.bytes, elapsed),
         limit: plan.limit,
         sent: tcp.map(|tcp| tcp.bytes_sent),
         sent_again: tcp.map(|tcp| tcp.bytes_retrans),
@@ -173,14 +167,6 @@ fn end(flow: &Flow, ended: &Ended, opened: Instant, limit: Instant) -> (End, Ins
             (End::Failed(why), last)
         }
     }
-}
-
-fn goodput(bytes: u64, elapsed: Duration) -> Rate {
-    let seconds = elapsed.as_secs_f64();
-    if seconds == 0.0 {
-        return Rate::default();
-    }
-    Rate::from_bits_per_sec((bytes as f64 * 8.0 / seconds).round() as u64)
 }
 
 /// The samples of one flow.

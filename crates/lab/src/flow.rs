@@ -32,7 +32,7 @@ use std::time::Duration;
 use wait::Wait;
 
 /// How often the state of a flow is noted.
-pub(crate) const SAMPLE: Duration = Duration::from_millis(100);
+pub(crate) const SAMPLE: Duration = bentpipe_outcome::Flow::SAMPLED;
 
 /// What a socket is given before it connects or listens.
 #[derive(Clone, Debug)]

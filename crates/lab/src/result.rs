@@ -101,27 +101,18 @@ impl Measured {
         }
     }
 
-    /// What each gateway's TCP, and its Snoop agent, did for all flows together; the agent's counters are called as in the simulator.
+    /// What the Snoop agent of each gateway did for all flows together, its counters called as in the simulator. What a
+    /// split sent is told with the flows.
     fn proxies(&self) -> Vec<Proxy> {
-        let mut proxies: BTreeMap<&String, BTreeMap<&'static str, u64>> = BTreeMap::new();
-        for leg in self.flows.iter().flat_map(|flow| &flow.gateways) {
-            let counters = proxies.entry(&leg.gateway).or_default();
-            *counters.entry("retransmitted").or_default() += leg.segments_again;
-        }
-        for (name, counted) in &self.counters {
-            let of = |name: &str| counted.get(name).copied().unwrap_or_default();
-            // One that has no agent has seen none of its packets.
-            if SNOOP.iter().all(|(own, _)| of(own) == 0) {
-                continue;
-            }
-            let counters = proxies.entry(name).or_default();
-            for (own, simulated) in SNOOP {
-                *counters.entry(simulated).or_default() += of(own);
-            }
-        }
-        let proxies = proxies.into_iter().map(|(name, counters)| Proxy {
-            name: name.clone(),
-            counters: counters.into_iter().collect(),
+        let proxies = self.counters.iter().filter_map(|(name, counted)| {
+            let of = |(own, simulated)| (simulated, counted.get(own).copied().unwrap_or_default());
+            let counters: Vec<(&'static str, u64)> = SNOOP.map(of).into();
+            // A gateway without an agent has seen none of its packets.
+            let any = counters.iter().any(|(_, count)| *count > 0);
+            any.then(|| Proxy {
+                name: name.clone(),
+                counters,
+            })
         });
         proxies.collect()
     }

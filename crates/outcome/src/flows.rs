@@ -6,8 +6,8 @@ use core::time::Duration;
 
 /// Jain's index, (sum x)^2 / (n sum x^2), of goodputs (Jain, Chiu and Hawe, 1984).
 pub(crate) fn jain(flows: &[&Flow]) -> Option<f64> {
-    let sum = sum(flows, |flow| flow.goodput.mbps());
-    let squares: f64 = flows.iter().map(|flow| flow.goodput.mbps().powi(2)).sum();
+    let sum = sum(flows, |flow| flow.goodput().mbps());
+    let squares: f64 = flows.iter().map(|flow| flow.goodput().mbps().powi(2)).sum();
     (squares > 0.0).then(|| sum * sum / (flows.len() as f64 * squares))
 }
 
@@ -17,7 +17,7 @@ pub(crate) fn segments(flows: &[&Flow]) -> Option<f64> {
 }
 
 pub(crate) fn goodput(flows: &[&Flow]) -> Option<f64> {
-    Some(sum(flows, |flow| flow.goodput.mbps()))
+    Some(sum(flows, |flow| flow.goodput().mbps()))
 }
 
 pub(crate) fn retransmitted(flows: &[&Flow]) -> Option<f64> {
@@ -48,11 +48,19 @@ pub(crate) fn of_target(flows: &[&Flow]) -> Option<f64> {
 }
 
 pub(crate) fn of_limit(flows: &[&Flow]) -> Option<f64> {
-    let share = |flow: &&Flow| percent(flow.goodput.mbps(), flow.limit?.mbps());
+    let share = |flow: &&Flow| percent(flow.goodput().mbps(), flow.limit?.mbps());
     least(flows.iter().map(share))
 }
 
+/// The mean of the flows that have a smoothed round-trip time.
 pub(crate) fn queueing(flows: &[&Flow]) -> Option<f64> {
+    let excess = |flow: &&Flow| Some(flow.srtt?.saturating_sub(flow.round_trip));
+    let excess = flows.iter().filter_map(excess);
+    let excess: Samples = excess.map(|time| 1e3 * time.as_secs_f64()).collect();
+    excess.mean()
+}
+
+pub(crate) fn mean_queueing(flows: &[&Flow]) -> Option<f64> {
     Samples::of(flows.iter().map(|flow| flow.queueing)).mean()
 }
 

@@ -1,14 +1,14 @@
 //! A run as a document: one schema for both engines, each key with its unit in its name.
 
 use crate::measure::MEASURES;
-use crate::run::{Run, Samples};
+use crate::run::{Flow, Run, Samples};
 use bentpipe_base::{Bytes, Rate};
 use core::time::Duration;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 
 /// The version of the schema: it grows when a key goes or changes its meaning, not when one comes.
-pub const SCHEMA: u32 = 2;
+pub const SCHEMA: u32 = 3;
 
 /// [`Run`] with the version of the schema in front and its measures behind it.
 #[derive(Clone, Debug, Serialize)]
@@ -41,6 +41,21 @@ impl Run {
     }
 }
 
+/// [`Flow`] with what follows from it.
+#[derive(Serialize)]
+struct FlowDocument<'f> {
+    #[serde(flatten)]
+    flow: &'f Flow,
+    goodput_mbps: f64,
+}
+
+pub(crate) fn flows<S: Serializer>(flows: &[Flow], out: S) -> Result<S::Ok, S::Error> {
+    out.collect_seq(flows.iter().map(|flow| FlowDocument {
+        flow,
+        goodput_mbps: flow.goodput().mbps(),
+    }))
+}
+
 pub(crate) fn seconds<S: Serializer>(time: &Duration, out: S) -> Result<S::Ok, S::Error> {
     out.serialize_f64(time.as_secs_f64())
 }
@@ -66,10 +81,6 @@ pub(crate) fn bytes<S: Serializer>(bytes: &Bytes, out: S) -> Result<S::Ok, S::Er
 
 pub(crate) fn maybe_bytes<S: Serializer>(bytes: &Option<Bytes>, out: S) -> Result<S::Ok, S::Error> {
     bytes.map(|bytes| bytes.0).serialize(out)
-}
-
-pub(crate) fn mbps<S: Serializer>(rate: &Rate, out: S) -> Result<S::Ok, S::Error> {
-    out.serialize_f64(rate.mbps())
 }
 
 pub(crate) fn maybe_mbps<S: Serializer>(rate: &Option<Rate>, out: S) -> Result<S::Ok, S::Error> {

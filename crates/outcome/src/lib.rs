@@ -14,6 +14,7 @@ mod flows;
 mod json;
 mod links;
 mod measure;
+mod proxies;
 mod run;
 mod sums;
 

@@ -1,7 +1,8 @@
 //! The table of measures, and how studies write them.
 
-use crate::run::{Flow, Proxy, Run, SimplexLink};
-use crate::{flows, links};
+use crate::proxies::Chosen;
+use crate::run::{Flow, Run, SimplexLink};
+use crate::{flows, links, proxies};
 use core::fmt;
 
 /// One measure by name.
@@ -23,8 +24,8 @@ enum Take {
     AllFlows(fn(&[&Flow]) -> Option<f64>),
     Flows(fn(&[&Flow]) -> Option<f64>),
     Links(fn(&Run, &[&SimplexLink]) -> Option<f64>),
-    /// The sum of what proxies count under this name, over the divisor.
-    Proxies(&'static str, f64),
+    /// Of the proxies whose name is chosen.
+    Proxies(fn(&Run, Chosen<'_>) -> Option<f64>),
     Run(fn(&Run) -> Option<f64>),
 }
 
@@ -87,13 +88,15 @@ pub const MEASURES: &[Measure] = &[
         Take::Flows(flows::of_target)),
     measure("of_limit", "percent", "goodput as a share of what no TCP can exceed on the path, the least of the flows",
         Take::Flows(flows::of_limit)),
-    measure("queueing", "ms", "by how much the senders' smoothed round-trip time exceeds propagation: the mean of the flows at their end, in the lab of the whole time but its first 5 s",
+    measure("queueing", "ms", "by how much the senders' smoothed round-trip time exceeds propagation at the end, the mean of the flows",
         Take::Flows(flows::queueing)),
+    measure("mean_queueing", "ms", "the same, on average over samples each 100 ms from 5 s after a flow's start on",
+        Take::Flows(flows::mean_queueing)),
     measure("srtt", "ms", "the senders' smoothed round-trip time at the end, their mean",
         Take::Flows(flows::srtt)),
     measure("kbps_sender", "kbit/s", "payload over the time until the sender knew that all had arrived",
         Take::Flows(flows::kbps_sender)),
-    measure("kbps_receiver", "kbit/s", "payload over the time until the receiver sent the last acknowledgement, in the lab until the last byte arrived",
+    measure("kbps_receiver", "kbit/s", "payload over the time until the receiver sent the last acknowledgement, which the lab does not see",
         Take::Flows(flows::kbps_receiver)),
     measure("dropped", "packets", "packets dropped by queues",
         Take::Links(links::dropped)),
@@ -111,12 +114,12 @@ pub const MEASURES: &[Measure] = &[
         Take::Links(links::delivered)),
     measure("mean_queue", "packets", "packets that waited in queues, on average over the run, the one being sent not counted",
         Take::Links(links::mean_queue)),
-    measure("local", "segments", "segments that proxies sent again themselves",
-        Take::Proxies("retransmitted", 1.0)),
+    measure("local", "segments", "segments that proxies sent again themselves: a split towards the flows' receivers, Snoop upon acknowledgements and by its timer",
+        Take::Proxies(proxies::local)),
     measure("suppressed", "", "duplicate acknowledgements that proxies kept from the senders",
-        Take::Proxies("suppressed", 1.0)),
+        Take::Proxies(proxies::suppressed)),
     measure("held_max_kB", "kB", "most that a split held at once: received, and not seen acknowledged by the far end",
-        Take::Proxies("most_held", 1e3)),
+        Take::Proxies(proxies::held_max_kb)),
     measure("lateness", "ms", "how late the lab's emulators were, 99th percentile of the worst; 0 in the simulator",
         Take::Run(|run| Some(1e3 * run.lateness.as_secs_f64()))),
 ];
@@ -159,10 +162,7 @@ impl Measure {
                     run.links.iter().filter(|it| chosen(&it.link)).collect();
                 some(&links).and_then(|links| of(run, links))
             }
-            Take::Proxies(counter, divisor) => {
-                let proxies = run.proxies.iter().filter(|it| chosen(&it.name));
-                counted(proxies, counter).map(|count| count / divisor)
-            }
+            Take::Proxies(of) => of(run, &chosen),
             Take::Run(of) => of(run),
         };
         value.filter(|value| value.is_finite())
@@ -172,14 +172,6 @@ impl Measure {
 /// `None` of an empty slice: of nothing there is no figure.
 fn some<T>(all: &[T]) -> Option<&[T]> {
     (!all.is_empty()).then_some(all)
-}
-
-/// What `proxies` call `name`; `None` where none does.
-fn counted<'r>(proxies: impl Iterator<Item = &'r Proxy>, name: &str) -> Option<f64> {
-    let counters = proxies.flat_map(|proxy| &proxy.counters);
-    let own = counters.filter(|(known, _)| *known == name);
-    let own: Vec<f64> = own.map(|(_, count)| *count as f64).collect();
-    (!own.is_empty()).then(|| own.iter().sum())
 }
 
 /// A measure as studies write it: `goodput`, or `goodput(download)`.

@@ -29,6 +29,7 @@ pub struct Run {
     #[serde(rename = "elapsed_s", serialize_with = "json::seconds")]
     pub elapsed: Duration,
     /// In the order of the scenario; cross traffic is not among them.
+    #[serde(serialize_with = "json::flows")]
     pub flows: Vec<Flow>,
     /// By name of the link: first the direction that leaves its first end, then the other.
     pub links: Vec<SimplexLink>,
@@ -117,14 +118,11 @@ pub struct Flow {
     pub received: Bytes,
     /// The same in full segments, a last short one counted whole; `None` where nobody saw segments.
     pub segments: Option<u64>,
-    /// Payload received over the time until the last byte was at the receiver; where there is no last one, over that of
-    /// the flow.
-    #[serde(rename = "goodput_mbps", serialize_with = "json::mbps")]
-    pub goodput: Rate,
     /// Until the connection was established at the end that opened it.
     #[serde(rename = "connect_s", serialize_with = "json::maybe_seconds")]
     pub connect: Option<Duration>,
-    /// Until its end: the last byte, the end of its time, or the cut.
+    /// Until its end: the last byte at the receiver, the end of its time, or the cut; of a flow that failed, until the
+    /// last byte that did arrive.
     #[serde(rename = "elapsed_s", serialize_with = "json::seconds")]
     pub elapsed: Duration,
     /// Until the last byte was at the receiver, where there is a last one.
@@ -133,7 +131,7 @@ pub struct Flow {
     /// Until the sender knew that all had arrived.
     #[serde(rename = "acknowledged_s", serialize_with = "json::maybe_seconds")]
     pub acknowledged: Option<Duration>,
-    /// Until the receiver sent its last acknowledgement; in the lab, which does not see that one, as `completion`.
+    /// Until the receiver sent its last acknowledgement; `None` in the lab, which does not see that one.
     #[serde(rename = "final_ack_s", serialize_with = "json::maybe_seconds")]
     pub final_ack: Option<Duration>,
     /// Payload that the sender sent, retransmissions included; `None` where nobody saw it.
@@ -153,9 +151,9 @@ pub struct Flow {
     /// The sender's smoothed round-trip time at the end.
     #[serde(rename = "srtt_ms", serialize_with = "json::maybe_ms")]
     pub srtt: Option<Duration>,
-    /// By how much the sender's smoothed round-trip time exceeded `round_trip`, in milliseconds: one sample at the end
-    /// in the simulator, one each tenth of a second but in the first 5 s in the lab.
-    #[serde(rename = "queueing_ms", serialize_with = "json::mean")]
+    /// By how much the sender's smoothed round-trip time exceeded `round_trip`, in milliseconds: a sample each
+    /// [`Flow::SAMPLED`], those of the first [`Flow::START`] left out.
+    #[serde(rename = "mean_queueing_ms", serialize_with = "json::mean")]
     pub queueing: Samples,
     /// The sender's congestion window at the end, in segments.
     #[serde(rename = "cwnd_segments")]
@@ -166,9 +164,25 @@ pub struct Flow {
 }
 
 impl Flow {
+    /// Between two samples of `queueing`.
+    pub const SAMPLED: Duration = Duration::from_millis(100);
+
+    /// The first part of a flow, whose samples do not count for `queueing`.
+    pub const START: Duration = Duration::from_secs(5);
+
+    /// Payload received over the time until the last byte was at the receiver or, of a flow without a last one, until
+    /// its end; 0 where that took no time.
+    pub fn goodput(&self) -> Rate {
+        let seconds = self.completion.unwrap_or(self.elapsed).as_secs_f64();
+        match seconds > 0.0 {
+            true => Rate::from_bits_per_sec((self.received.bits() as f64 / seconds) as u64),
+            false => Rate::default(),
+        }
+    }
+
     /// Goodput as a share of the limit.
     pub fn share(&self) -> Option<f64> {
-        Some(self.goodput.mbps() / self.limit?.mbps())
+        Some(self.goodput().mbps() / self.limit?.mbps())
     }
 
     /// The share of payload that was retransmitted, for each TCP that sent this flow's data on its way: the source, as

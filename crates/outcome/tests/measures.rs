@@ -14,7 +14,6 @@ fn flow(name: &str, megabits: u64, seconds: u64) -> Flow {
     Flow {
         name: name.into(),
         received: Bytes(megabits * 125_000),
-        goodput: Rate::from_bits_per_sec(megabits * 1_000_000 / seconds),
         completion: Some(Duration::from_secs(seconds)),
         ..Flow::default()
     }
@@ -100,6 +99,59 @@ fn measures_of_all_and_of_one_in_closed_form() {
     }
 }
 
+/// A byte is sent again by a split, by Snoop upon an acknowledgement, or by its timer: all of them are local repairs.
+#[test]
+fn local_counts_what_splits_and_agents_sent_again() {
+    let mut run = two();
+    let leg = |gateway: &str, segments_again| Leg {
+        gateway: gateway.into(),
+        segments_again,
+        ..Leg::default()
+    };
+    run.flows[0].gateways = vec![leg("hub", 5), leg("far", 40)];
+    run.flows[1].gateways = vec![leg("hub", 2)];
+    run.proxies[0].counters = vec![("retransmitted", 100), ("timeouts", 1000), ("unread", 9)];
+    let of = |text: &str| find(text).unwrap().of(&run);
+    assert_eq!(of("local"), Some(1147.0));
+    assert_eq!(
+        (of("local(hub)"), of("local(far)")),
+        (Some(7.0), Some(40.0))
+    );
+    assert_eq!((of("local(p)"), of("local(x)")), (Some(1100.0), None));
+}
+
+/// Whatever ran it, a flow's goodput ends with the last byte at its receiver; without a last one, with the flow.
+#[test]
+fn goodput_is_over_the_time_until_the_last_byte() {
+    let mut flow = flow("f", 8, 4);
+    flow.elapsed = Duration::from_secs(8);
+    assert_eq!(flow.goodput(), Rate::from_bits_per_sec(2_000_000));
+    flow.completion = None;
+    assert_eq!(flow.goodput(), Rate::from_bits_per_sec(1_000_000));
+    flow.elapsed = Duration::ZERO;
+    assert_eq!(flow.goodput(), Rate::default());
+}
+
+#[test]
+fn queueing_at_the_end_and_on_average() {
+    let mut run = two();
+    let ms = Duration::from_millis;
+    for (flow, srtt, samples) in [(0, 650, [20.0, 40.0]), (1, 590, [10.0, 30.0])] {
+        run.flows[flow].round_trip = ms(600);
+        run.flows[flow].srtt = Some(ms(srtt));
+        run.flows[flow].queueing = samples.into_iter().collect();
+    }
+    let of = |text: &str| find(text).unwrap().of(&run).unwrap();
+    // 50 ms, and one that propagation alone explains.
+    assert!((of("queueing") - 25.0).abs() < 1e-9);
+    assert!((of("queueing(f)") - 50.0).abs() < 1e-9);
+    assert!((of("mean_queueing") - 25.0).abs() < 1e-9);
+    assert!((of("mean_queueing(g)") - 20.0).abs() < 1e-9);
+    let json = serde_json::to_value(run.document()).unwrap();
+    assert_eq!(json["flows"][0]["mean_queueing_ms"], 30.0);
+    assert_eq!(json["flows"][0]["srtt_ms"], 650.0);
+}
+
 #[test]
 fn what_is_no_measure_is_told_apart() {
     let wrong = |text: &str| find(text).unwrap_err();
@@ -131,7 +183,7 @@ fn a_document_names_units_and_tells_who_sent_again() {
     let json = serde_json::to_value(run.document()).unwrap();
     assert_eq!(
         (&json["schema"], &json["engine"]),
-        (&2.into(), &"kernel".into())
+        (&3.into(), &"kernel".into())
     );
     let [first, second] = [&json["flows"][0], &json["flows"][1]];
     assert_eq!(
@@ -197,7 +249,6 @@ fn any_flow() -> impl Strategy<Value = Flow> {
         limit: known.then(|| Rate::from_bits_per_sec(counts.1)),
         received: Bytes(counts.2),
         segments: known.then_some(counts.2),
-        goodput: Rate::from_bits_per_sec(counts.3),
         completion: times.0,
         acknowledged: times.1,
         final_ack: times.2,
@@ -234,10 +285,10 @@ proptest! {
     fn a_measure_is_a_number_or_there_is_none(
         flows in prop::collection::vec(any_flow(), 0..4),
         links in prop::collection::vec(any_simplex_link(), 0..4),
-        counts in prop::collection::vec(counts(), 0..3),
+        counts in prop::collection::vec(counts(), 0..4),
         (elapsed, lateness) in (times(), times()),
     ) {
-        let counters = ["retransmitted", "suppressed", "most_held"].into_iter().zip(counts).collect();
+        let counters = ["retransmitted", "timeouts", "suppressed", "most_held"].into_iter().zip(counts).collect();
         let run = Run {
             elapsed: elapsed.unwrap_or_default(),
             flows,

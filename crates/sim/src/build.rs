@@ -3,6 +3,7 @@
 use crate::addresses::Addresses;
 use crate::codec::Codec;
 use crate::cross_traffic_flows;
+use crate::delay_samples::DelaySamples;
 use crate::endpoint_builder::EndpointBuilder;
 use crate::engine::{Engine, FlowProgress, PepNode};
 use crate::event_queue::EventQueue;
@@ -76,6 +77,15 @@ pub(crate) fn engine<O: Observer>(
                 from: flow.from.clone(),
                 to: flow.to.clone(),
             })?;
+        if flows.len() < scenario.flows.len()
+            && let Some(round_trip) = topology.round_trip(&flow.from, &flow.to)
+        {
+            let source = match flow.opened_by == flow.from {
+                true => &mut opener,
+                false => &mut acceptor,
+            };
+            source.delays = DelaySamples::new(source.start, round_trip);
+        }
         opener.peer = EndId::acceptor(flows.len());
         acceptor.peer = EndId::opener(flows.len());
         ends.extend([opener, acceptor]);

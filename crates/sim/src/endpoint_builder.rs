@@ -2,6 +2,7 @@
 //! control that is shared.
 
 use crate::app::{Application, Bulk, OnOff, Pattern, Requester, Responder, Sink};
+use crate::delay_samples::DelaySamples;
 use crate::flow_endpoint::{FlowEndpoint, PendingWork, Protocol, Tcp};
 use crate::saratoga::{Plan, SaratogaEndpoint};
 use crate::socket::Record;
@@ -255,6 +256,7 @@ impl<'s> EndpointBuilder<'s> {
             opens,
             cut: cut.filter(|_| source),
             done: None,
+            delays: DelaySamples::NONE,
             link: 0,
             peer_host: 0,
             peer: EndId::opener(0),

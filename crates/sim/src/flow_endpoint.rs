@@ -2,6 +2,7 @@
 //! whose packets the engine puts on the end's link.
 
 use crate::app::{App, Application};
+use crate::delay_samples::DelaySamples;
 use crate::saratoga::SaratogaEndpoint;
 use crate::socket::{Record, Socket};
 use crate::{Content, EndId, Packet};
@@ -25,6 +26,8 @@ pub(crate) struct FlowEndpoint {
     pub(crate) cut: Option<Instant>,
     /// When its application was done.
     pub(crate) done: Option<Instant>,
+    /// What is sampled of it while its flow lasts.
+    pub(crate) delays: DelaySamples,
     /// The link its packets leave by.
     pub(crate) link: usize,
     /// The host of the other end.
@@ -203,9 +206,22 @@ impl FlowEndpoint {
         }
     }
 
+    /// Takes the samples that were due before `now`.
+    #[cold]
+    fn sample(&mut self, now: Instant) {
+        let srtt = self.connection().and_then(|tcp| tcp.gauges().srtt);
+        match self.done {
+            None => self.delays.take(srtt, now),
+            Some(_) => self.delays.next = Instant::MAX,
+        }
+    }
+
     /// [`Machine::input`] without moving the packet.
     #[inline]
     pub(crate) fn receive(&mut self, packet: &Packet, now: Instant) {
+        if self.delays.next < now {
+            self.sample(now);
+        }
         match (&mut self.protocol, &packet.content) {
             (Protocol::Tcp(tcp), Content::Tcp(segment)) => {
                 if let Some(connection) = &mut tcp.connection {
@@ -322,6 +338,8 @@ impl Machine for FlowEndpoint {
                 };
                 if self.cut.is_some_and(|cut| cut <= now) {
                     self.cut = None;
+                    self.delays.take(connection.gauges().srtt, now);
+                    self.delays.next = Instant::MAX;
                     connection.abort(now);
                     (self.pending.cut, self.pending.acted) = (true, true);
                 } else if connection.deadline().is_some_and(|due| due <= now) {

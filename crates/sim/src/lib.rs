@@ -22,6 +22,7 @@ mod build;
 mod capture;
 mod codec;
 mod cross_traffic_flows;
+mod delay_samples;
 mod endpoint_builder;
 mod engine;
 mod error;

@@ -56,7 +56,8 @@ pub struct FlowOutcome {
     pub size: Option<Bytes>,
     /// Propagation there and back.
     pub round_trip: Duration,
-    /// From its start to its end, the end of its time, or the time limit.
+    /// From its start to the last byte at the receiver, the end of its time, or the time limit; of a flow that failed, to
+    /// the last byte that did arrive.
     pub elapsed: Duration,
     /// Bytes that its receiver got in order until then.
     pub received: Bytes,
@@ -65,8 +66,6 @@ pub struct FlowOutcome {
     pub segments: u64,
     /// Payload of a full segment.
     pub mss: Bytes,
-    /// `received` over the time until the last byte was at the receiver; where there is no last one, over `elapsed`.
-    pub goodput: Rate,
     /// What no TCP can exceed on its path; `None` where nothing limits the rate.
     pub limit: Option<Rate>,
     /// From its start to the established connection at the opener.
@@ -82,10 +81,19 @@ pub struct FlowOutcome {
     pub source: Counters,
     /// Counts of the receiver's TCP.
     pub receiver: Counters,
+    /// By how much the smoothed round-trip time of the source exceeded `round_trip`, in milliseconds.
+    pub queueing: outcome::Samples,
     /// The last state of the source's TCP: congestion window and so on.
     pub gauges: Gauges,
     /// What each gateway that split it sent towards the receiver, by the gateway's name.
     pub gateways: Vec<(String, LegCounters)>,
+}
+
+impl FlowOutcome {
+    /// [`outcome::Flow::goodput`].
+    pub fn goodput(&self) -> Rate {
+        outcome::Flow::from(self).goodput()
+    }
 }
 
 /// What happened on one direction of a link.
@@ -169,7 +177,6 @@ fn flow_outcome<O: Observer>(
     };
     let progress = engine.flows[index];
     let since = |at: Instant| at - opener.start;
-    let elapsed = since(progress.over.unwrap_or(end));
     let completion = sink.done.and(sink.record.last).map(since);
     let received = Bytes(sink.record.received);
     let (mss, control, recovery, headers) = match &source.protocol {
@@ -189,6 +196,13 @@ fn flow_outcome<O: Observer>(
         (Some(_), Some(cause)) if !progress.cut => Status::Broken(cause),
         (Some(_), _) => Status::Finished,
     };
+    let elapsed = completion.unwrap_or_else(|| match status {
+        Status::Finished | Status::CutOff => since(progress.over.unwrap_or(end)),
+        Status::Broken(_) | Status::Damaged => sink.record.last.map(since).unwrap_or_default(),
+    });
+    let gauges = source
+        .connection()
+        .map_or_else(Default::default, |it| it.gauges());
     let counters = |end: &FlowEndpoint| match &end.protocol {
         Protocol::Tcp(_) => end
             .connection()
@@ -213,8 +227,6 @@ fn flow_outcome<O: Observer>(
         received,
         segments: received.0.div_ceil(mss.0),
         mss,
-        // The flow is not over yet, because its sender has still to learn that all data arrived.
-        goodput: rate(received, completion.unwrap_or(elapsed)),
         limit: path.and_then(|path| match headers {
             None => path.goodput_limit(path.mtu(), path.mtu() - mss),
             Some(headers) => path.goodput_limit(mss + headers, headers),
@@ -229,9 +241,10 @@ fn flow_outcome<O: Observer>(
             .map(since),
         source: counters(source),
         receiver: counters(sink),
-        gauges: source
-            .connection()
-            .map_or_else(Default::default, |it| it.gauges()),
+        queueing: source
+            .delays
+            .until(gauges.srtt, source.done.or(progress.over).unwrap_or(end)),
+        gauges,
         gateways: gateways(engine, flow, index),
     }
 }
@@ -252,16 +265,6 @@ fn gateways<O: Observer>(
         _ => None,
     };
     engine.peps.iter().filter_map(of).collect()
-}
-
-fn rate(bytes: Bytes, time: Duration) -> Rate {
-    let seconds = time.as_secs_f64();
-    let bits = if seconds > 0.0 {
-        bytes.bits() as f64 / seconds
-    } else {
-        0.0
-    };
-    Rate::from_bits_per_sec(bits as u64)
 }
 
 impl From<&Outcome> for outcome::Run {
@@ -298,8 +301,6 @@ impl From<&FlowOutcome> for outcome::Flow {
     fn from(flow: &FlowOutcome) -> Self {
         // Saratoga has none of what TCP counts.
         let tcp = Some(&flow.source).filter(|_| flow.recovery != SARATOGA);
-        let srtt = flow.gauges.srtt;
-        let queueing = srtt.map(|srtt| srtt.saturating_sub(flow.round_trip));
         Self {
             name: flow.name.clone(),
             end: match flow.status {
@@ -317,7 +318,6 @@ impl From<&FlowOutcome> for outcome::Flow {
             limit: flow.limit,
             received: flow.received,
             segments: Some(flow.segments),
-            goodput: flow.goodput,
             completion: flow.completion,
             acknowledged: flow.acknowledged,
             final_ack: flow.final_ack,
@@ -334,11 +334,8 @@ impl From<&FlowOutcome> for outcome::Flow {
                 .collect(),
             timeouts: tcp.map(|tcp| tcp.timeouts),
             recoveries: tcp.map(|tcp| tcp.recoveries),
-            srtt,
-            queueing: queueing
-                .into_iter()
-                .map(|it| 1e3 * it.as_secs_f64())
-                .collect(),
+            srtt: flow.gauges.srtt,
+            queueing: flow.queueing,
             cwnd: tcp.map(|_| flow.gauges.cwnd),
             ssthresh: flow.gauges.ssthresh.map(f64::from),
         }

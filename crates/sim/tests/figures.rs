@@ -3,8 +3,13 @@
 
 mod common;
 
+use bentpipe_outcome::find;
 use bentpipe_sim::{Options, Series, Status};
 use common::{paper, run};
+
+fn run_of(outcome: &bentpipe_sim::Outcome) -> bentpipe_outcome::Run {
+    outcome.into()
+}
 
 fn seconds(time: Option<std::time::Duration>) -> f64 {
     time.unwrap().as_secs_f64()
@@ -27,7 +32,9 @@ fn two_segments_take_the_time_of_the_links() {
     assert!((seconds(flow.completion) - there).abs() < 1e-8, "{flow:?}");
     // To the last byte at the receiver, as the lab counts it, not until the sender knows of it.
     let goodput = 8.0 * 1000.0 / there / 1e6;
-    assert!((flow.goodput.mbps() - goodput).abs() < 2e-6, "{flow:?}");
+    assert!((flow.goodput().mbps() - goodput).abs() < 2e-6, "{flow:?}");
+    // The flow ends there too, though its sender has still to learn that all arrived.
+    assert_eq!(flow.completion, Some(flow.elapsed));
     // Should the FIN go by itself, its acknowledgement comes later, but within the delay of ns-2.
     let known = seconds(flow.acknowledged) - there - back;
     assert!((-1e-8..0.11).contains(&known), "{known}");
@@ -112,7 +119,7 @@ fn the_rate_control_counts_headers_and_framing() {
             congestion_control = "bentpipe_rate"
             "#
         ));
-        let goodput: f64 = outcome.flows.iter().map(|flow| flow.goodput.mbps()).sum();
+        let goodput: f64 = outcome.flows.iter().map(|flow| flow.goodput().mbps()).sum();
         let headers = if ip == 4 { 52.0 } else { 72.0 };
         let limit = 2.0 * (1500.0 - headers) / (1500.0 + f64::from(overhead));
         // 98.5% of it, less a round trip or two of the minute.
@@ -122,6 +129,37 @@ fn the_rate_control_counts_headers_and_framing() {
         let wait = there.waited().as_secs_f64() / there.packets as f64;
         assert!(wait < 0.005, "{ip} {overhead}: {wait} s a packet");
     }
+}
+
+/// A receiver's window beyond the bandwidth-delay product stands in the queue: the round trip is then the window over the
+/// rate, from the first sample (5 s after the start) to the last.
+#[test]
+fn a_standing_queue_is_the_window_less_what_the_link_holds() {
+    let run = run_of(&run(r#"
+        name = "standing"
+        [hosts.a]
+        [hosts.b]
+        tcp = { receive_window = "250kB" }
+        [links.l]
+        ends = ["a", "b"]
+        rate = "4Mbit/s"
+        delay = "100ms"
+        queue = { packets = 1000 }
+        [[flows]]
+        from = "a"
+        to = "b"
+        duration = "20s"
+        variant = "sack"
+        "#));
+    // Its packets are 1500 bytes long and hold 1448. Acknowledgements come late by up to two packets.
+    let round_trip = 1e3 * 8.0 * 250_000.0 * 1500.0 / 1448.0 / 4e6;
+    for name in ["queueing", "mean_queueing"] {
+        let measured = find(name).unwrap().of(&run).unwrap();
+        let apart = measured - (round_trip - 200.0);
+        assert!(apart.abs() < 9.0, "{name}: {measured} ms, {apart} off");
+    }
+    // At 5 s, 5.1 s and so on: the last is taken just before the cut.
+    assert_eq!(run.flows[0].queueing.count, 150);
 }
 
 /// Each answer fits a window, so each exchange takes a round trip, a transmission and the pause.
@@ -182,7 +220,7 @@ fn an_on_off_source_sends_at_its_mean_rate() {
             "#
         )
     };
-    let mbps = |exponential| run(&text(exponential)).flows[0].goodput.mbps();
+    let mbps = |exponential| run(&text(exponential)).flows[0].goodput().mbps();
     let even = mbps(false);
     assert!((even - 0.5).abs() < 0.01, "{even}");
     // 250 cycles: the mean share of "on" has a standard error of 0.5 / sqrt(2 * 250) = 0.022.

@@ -128,9 +128,9 @@ fn tfrc_yields_to_loss_and_the_time_limit_cuts() {
     assert_eq!((flow.status, flow.control), (Status::CutOff, "tfrc"));
     // RFC 5348's equation with p = 1.2%, R = 0.6 s, s = 1500: 0.2 Mbit/s.
     assert!(
-        (0.1..1.0).contains(&flow.goodput.mbps()),
+        (0.1..1.0).contains(&flow.goodput().mbps()),
         "{}",
-        flow.goodput
+        flow.goodput()
     );
     assert!(flow.completion.is_none());
 }
@@ -146,6 +146,11 @@ fn a_link_that_carries_nothing_ends_in_silence() {
         flow.status
     );
     assert_eq!(flow.received.0, 0);
+    // No byte came, so there is no time to reckon with.
+    assert_eq!(
+        (flow.elapsed, flow.goodput()),
+        (Default::default(), Default::default())
+    );
 }
 
 #[test]

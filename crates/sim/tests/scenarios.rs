@@ -23,7 +23,7 @@ fn the_geostationary_download_runs() {
     assert_eq!(flow.elapsed.as_secs(), 30);
     // 1% loss at 600 ms: the formula of Mathis et al., mss/RTT * 1.22/sqrt(p), gives 0.24 Mb/s for
     // Reno; the kernel's CUBIC reached 0.44. The limit of the link is 9.5.
-    let mbps = flow.goodput.mbps();
+    let mbps = flow.goodput().mbps();
     assert!((0.15..1.2).contains(&mbps), "{mbps}");
     assert!((flow.limit.unwrap().mbps() - 9.557).abs() < 0.01);
 }

@@ -238,7 +238,7 @@ fn a_scenario_of_the_lab_runs_as_it_is() {
     let scenario = Scenario::parse("split.toml", text).expect("it is right");
     let outcome = run(&scenario, &Options::default()).expect("it runs");
     // `bentpipe_rate` over 10 Mbit/s of which 1% is lost; the demo's table has 8.87 of the kernel.
-    let mbps = outcome.flows[0].goodput.mbps();
+    let mbps = outcome.flows[0].goodput().mbps();
     assert!((8.4..9.3).contains(&mbps), "{mbps}");
 }
 
@@ -292,7 +292,7 @@ fn flows_of_a_leg_share_its_rate() {
     );
     let outcome = run(&scenario, &Options::default()).expect("it runs");
     let rates: Vec<f64> = { outcome.flows.iter() }
-        .map(|flow| flow.goodput.mbps())
+        .map(|flow| flow.goodput().mbps())
         .collect();
     let total: f64 = rates.iter().sum();
     // 98.5% of 10 Mbit/s, of which 1428 of 1650 bytes are payload, less three seconds of 30 for the start.
@@ -360,7 +360,7 @@ fn acknowledgements_are_thinned_out() {
             .any(|(name, _)| *name == "acks_thinned")
     };
     assert!(!named(&plain));
-    let [whole, slower] = [&plain, &thinned].map(|outcome| outcome.flows[0].goodput.mbps());
+    let [whole, slower] = [&plain, &thinned].map(|outcome| outcome.flows[0].goodput().mbps());
     assert!(slower > 0.95 * whole, "{slower} {whole}");
 }
 
@@ -378,7 +378,7 @@ fn a_policy_chooses_a_flows_leg() {
     let scenario = Scenario::parse("split.toml", &text).expect("it is right");
     let outcome = run(&scenario, &Options::default()).expect("it runs");
     let rates: Vec<f64> = { outcome.flows.iter() }
-        .map(|flow| flow.goodput.mbps())
+        .map(|flow| flow.goodput().mbps())
         .collect();
     let [wide, narrow] = rates[..] else {
         panic!("{rates:?}");

@@ -60,7 +60,7 @@ fn flows(run: &Run) -> Table {
             flow.name.clone(),
             control,
             format!("{:.3} MB", flow.received.0 as f64 / 1e6),
-            format!("{:.3} Mb/s", flow.goodput.mbps()),
+            format!("{:.3} Mb/s", flow.goodput().mbps()),
             share.map_or("—".into(), |share| format!("{:.1}%", share * 100.0)),
             sent_again(flow),
             flow.timeouts.map_or("—".into(), |it| it.to_string()),

@@ -52,7 +52,7 @@ impl<'a> From<&'a Flow> for FlowRow<'a> {
             acknowledged_s: flow.acknowledged.map(seconds),
             elapsed_s: seconds(flow.elapsed),
             received_bytes: flow.received.0,
-            goodput_mbps: flow.goodput.mbps(),
+            goodput_mbps: flow.goodput().mbps(),
             limit_mbps: flow.limit.map(Rate::mbps),
             share_of_limit: flow.share(),
             retransmitted: of(true),

@@ -22,8 +22,8 @@ pub(crate) struct Side {
     pub(crate) sender_s: Option<f64>,
     /// Until the last byte arrived.
     pub(crate) receiver_s: Option<f64>,
-    /// Segments that the scenario's gateways sent again, of all flows.
-    pub(crate) local: Option<u64>,
+    /// The measure `local`: segments that the scenario's gateways sent again, of all flows.
+    pub(crate) local: Option<f64>,
     /// Packets that queues dropped on its way, by link.
     pub(crate) drops: BTreeMap<String, u64>,
     /// Why the run is no result.
@@ -97,7 +97,7 @@ impl Summary {
             min_mbps: goodputs().fold(f64::INFINITY, f64::min),
             max_mbps: goodputs().fold(0.0, f64::max),
             sent_again: mean_of(&sides, |side| Some(side.sent_again? as f64)),
-            local: mean_of(&sides, |side| Some(side.local? as f64)),
+            local: mean_of(&sides, |side| side.local),
             timeouts: mean_of(&sides, |side| Some(side.timeouts? as f64)),
             sender_s: mean_of(&sides, |side| side.sender_s),
             receiver_s: mean_of(&sides, |side| side.receiver_s),

@@ -127,9 +127,9 @@ fn side(
     cwnd: Vec<u32>,
 ) -> Side {
     Side {
-        goodput_mbps: flow.goodput.mbps(),
+        goodput_mbps: flow.goodput().mbps(),
         sent_again: flow.segments_again,
-        local: local(run),
+        local: outcome::find("local").ok().and_then(|local| local.of(run)),
         timeouts: flow.timeouts,
         sender_s: flow.acknowledged.map(|time| time.as_secs_f64()),
         receiver_s: flow.completion.map(|time| time.as_secs_f64()),
@@ -140,14 +140,6 @@ fn side(
         },
         cwnd,
     }
-}
-
-/// What gateways sent again, upon acknowledgements and by timers; `None` where there is none that counts it.
-fn local(run: &outcome::Run) -> Option<u64> {
-    let counters = run.proxies.iter().flat_map(|proxy| &proxy.counters);
-    let again = counters.filter(|(name, _)| matches!(*name, "retransmitted" | "timeouts"));
-    let counts: Vec<u64> = again.map(|(_, count)| *count).collect();
-    (!counts.is_empty()).then(|| counts.iter().sum())
 }
 
 /// What queues dropped on the way of `flow`, by link.
