@@ -121,7 +121,7 @@ function goodputCell(cell, isBest) {
   if (!finite(cell.goodput)) return make("td", { class: "first bad" }, "failed");
   const bar = make("i");
   bar.style.width = `${Math.min(100, cell.share * 100)}%`;
-  return make("td", { class: `first share${isBest ? " best" : ""}`, title: finite(cell.retransmitted) ? `${percent(cell.retransmitted)} retransmitted` : undefined },
+  return make("td", { class: `first share${isBest ? " best" : ""}`, title: finite(cell.most_retransmitted) ? `${percent(cell.most_retransmitted)} retransmitted` : undefined },
     rate(cell.goodput), make("small", {}, `${Math.round(cell.share * 100)}%`), make("span", { class: "fill" }, bar), paused(cell.host_paused_ms) ?? "");
 }
 
@@ -173,7 +173,7 @@ function how() {
   put("how", make("dl", { class: "how" }, data.manifest.map(([name, value]) => [make("dt", {}, name), make("dd", {}, value)])));
   const head = ["run", "seed", "result", "retransmitted", "lateness p99", "attempts"];
   const rows = data.runs.map((run) => make("tr", {}, make("th", { scope: "row" }, make("code", {}, run.name)), make("td", {}, `${run.seed}`),
-    make("td", {}, run.result), make("td", {}, finite(run.retransmitted) ? percent(run.retransmitted) : "—"),
+    make("td", {}, run.result), make("td", {}, finite(run.most_retransmitted) ? percent(run.most_retransmitted) : "—"),
     make("td", {}, finite(run.lateness_ms) ? `${run.lateness_ms.toFixed(2)} ms` : "—"), make("td", {}, `${run.attempts}`)));
   put("how", make("details", {}, make("summary", {}, `All ${data.runs.length} runs`),
     make("p", { class: "note" }, data.rerun),

@@ -216,12 +216,10 @@ fn figures(measured: &Measured, flow: &Flow) -> Figures {
         .links
         .values()
         .map(|link| link.lateness.p99.as_secs_f64() * 1e3);
-    // Of all that sent the flow on its way, the one that repeated most.
-    let shares = flow.retransmitted().map(|(_, share)| share);
     Figures {
         goodput_mbps: flow.goodput().mbps(),
         completion_s: flow.completion.map(|time| time.as_secs_f64()),
-        retransmitted: shares.max_by(f64::total_cmp),
+        most_retransmitted: flow.most_retransmitted(),
         lateness_ms: lateness.max_by(f64::total_cmp),
         host_paused_ms: None,
         series: per_second(&received, flow.elapsed),

@@ -65,7 +65,7 @@ struct PageRow<'a> {
 struct PageCell<'a> {
     goodput: Option<f64>,
     share: Option<f64>,
-    retransmitted: Option<f64>,
+    most_retransmitted: Option<f64>,
     t_100kB: &'a Times,
     t_2MB: &'a Times,
     series: &'a [f64],
@@ -77,7 +77,7 @@ struct Run {
     name: String,
     seed: u64,
     result: String,
-    retransmitted: Option<f64>,
+    most_retransmitted: Option<f64>,
     lateness_ms: Option<f64>,
     attempts: u32,
 }
@@ -140,7 +140,7 @@ impl<'a> From<&'a Row> for PageCell<'a> {
         Self {
             goodput: row.goodput_mbps,
             share: row.share(),
-            retransmitted: row.retransmitted,
+            most_retransmitted: row.most_retransmitted,
             t_100kB: &row.small,
             t_2MB: &row.large,
             series: &row.series,
@@ -164,7 +164,7 @@ impl From<&Outcome> for Run {
             name: outcome.cell.name(),
             seed: outcome.cell.seed,
             result: result + &mark.unwrap_or_default(),
-            retransmitted: figures.and_then(|run| run.retransmitted),
+            most_retransmitted: figures.and_then(|run| run.most_retransmitted),
             lateness_ms: figures.and_then(|run| run.lateness_ms),
             attempts: outcome.attempts,
         }

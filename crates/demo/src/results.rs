@@ -10,8 +10,8 @@ pub struct Figures {
     pub goodput_mbps: f64,
     /// Seconds from connect() to the last byte; `None` when cut off.
     pub completion_s: Option<f64>,
-    /// Share of the payload bytes that the satellite link's sender sent again.
-    pub retransmitted: Option<f64>,
+    /// [`Flow::most_retransmitted`](bentpipe_outcome::Flow::most_retransmitted) of the bulk transfer.
+    pub most_retransmitted: Option<f64>,
     /// 99th percentile of the emulator's lateness, in milliseconds.
     pub lateness_ms: Option<f64>,
     /// How long the host paused, in milliseconds, where that was too long to trust the figures: every try was
@@ -70,8 +70,8 @@ pub struct Row {
     pub loss: usize,
     /// Of the bulk transfer, in Mb/s; `None` when it failed.
     pub goodput_mbps: Option<f64>,
-    /// Share of the bulk transfer's payload bytes that were sent again.
-    pub retransmitted: Option<f64>,
+    /// The same of the bulk transfer.
+    pub most_retransmitted: Option<f64>,
     /// The bulk transfer second by second, in Mb/s.
     pub series: Vec<f64>,
     /// The time for 100 kB.
@@ -145,7 +145,7 @@ fn row(variant: &'static Variant, loss: usize, outcomes: &[Outcome]) -> Row {
         variant,
         loss,
         goodput_mbps: bulk.map(|run| run.goodput_mbps),
-        retransmitted: bulk.and_then(|run| run.retransmitted),
+        most_retransmitted: bulk.and_then(|run| run.most_retransmitted),
         series: bulk.map(|run| run.series.clone()).unwrap_or_default(),
         small: times(Measure::Small),
         large: times(Measure::Large),
@@ -175,7 +175,7 @@ struct Line<'a> {
     t_100kB_s: Option<f64>,
     t_2MB_s: Option<f64>,
     share: Option<f64>,
-    retransmitted: Option<f64>,
+    most_retransmitted: Option<f64>,
     t_100kB_cut: bool,
     t_2MB_cut: bool,
     t_100kB_all_s: Vec<Option<f64>>,
@@ -199,7 +199,7 @@ impl<'a> From<&'a Row> for Line<'a> {
             t_100kB_s: row.small.median.map(rounded),
             t_2MB_s: row.large.median.map(rounded),
             share: row.share().map(rounded),
-            retransmitted: row.retransmitted.map(rounded),
+            most_retransmitted: row.most_retransmitted.map(rounded),
             t_100kB_cut: row.small.cut,
             t_2MB_cut: row.large.cut,
             t_100kB_all_s: all(&row.small),
@@ -222,8 +222,8 @@ fn rounded(value: f64) -> f64 {
 /// Keys: `mode` ("end-to-end" or "split"), `cc` (name in the kernel), `loss` (0 to 1),
 /// `stock_buffers`, `goodput_mbps` (null when the run failed), `limit_mbps`, `t_100kB_s` and
 /// `t_2MB_s` (median seconds, null when that run was cut off or failed; `t_100kB_cut` and
-/// `t_2MB_cut` are true when cut off), `share` of the limit, `retransmitted` share of the payload
-/// bytes of the bulk transfer, `t_100kB_all_s` and `t_2MB_all_s` (every run by its seed from 1; null when
+/// `t_2MB_cut` are true when cut off), `share` of the limit, `most_retransmitted` (the share
+/// of the bulk transfer's bytes that the TCP which repeated most on their way sent again, the source's or the gateway's), `t_100kB_all_s` and `t_2MB_all_s` (every run by its seed from 1; null when
 /// cut off), `goodput_host_paused_ms` and the like (how long the host paused in that run, null where it did not
 /// matter), `failed` (what went wrong, in words).
 pub fn to_json(rows: &[Row]) -> serde_json::Result<String> {

@@ -73,7 +73,7 @@ fn table(rows: &[&Row]) -> Table {
             .share()
             .map_or("—".into(), |share| format!("{:.0}%", share * 100.0));
         let again = row
-            .retransmitted
+            .most_retransmitted
             .map_or("—".into(), |share| format!("{:.2}%", share * 100.0));
         let goodput = row.goodput_mbps.map_or("failed".into(), |mbps| {
             format!("{mbps:.2}{}", star(row.host_paused_ms))
@@ -137,7 +137,7 @@ mod tests {
             variant: &VARIANTS[1],
             loss: 2,
             goodput_mbps: Some(0.104),
-            retransmitted: Some(0.0512),
+            most_retransmitted: Some(0.0512),
             series: Vec::new(),
             small: Times {
                 median: Some(2.5),

@@ -1,14 +1,12 @@
 //! Measures of flows: of all together, or of the one that is named.
 
 use crate::run::{Flow, Samples};
-use crate::sums::{greatest, least, percent};
+use crate::sums::{self, greatest, least, percent};
 use core::time::Duration;
 
-/// Jain's index, (sum x)^2 / (n sum x^2), of goodputs (Jain, Chiu and Hawe, 1984).
 pub(crate) fn jain(flows: &[&Flow]) -> Option<f64> {
-    let sum = sum(flows, |flow| flow.goodput().mbps());
-    let squares: f64 = flows.iter().map(|flow| flow.goodput().mbps().powi(2)).sum();
-    (squares > 0.0).then(|| sum * sum / (flows.len() as f64 * squares))
+    let goodputs = flows.iter().map(|flow| flow.goodput().mbps());
+    sums::jain(&goodputs.collect::<Vec<f64>>())
 }
 
 pub(crate) fn segments(flows: &[&Flow]) -> Option<f64> {

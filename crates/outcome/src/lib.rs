@@ -21,3 +21,4 @@ mod sums;
 pub use json::{Document, SCHEMA};
 pub use measure::{MEASURES, Measure, Named, RENAMED, Subject, Unknown, find};
 pub use run::{End, Engine, Flow, Leg, Proxy, Run, Samples, SimplexLink, Traffic};
+pub use sums::jain;

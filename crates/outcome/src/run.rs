@@ -185,6 +185,26 @@ impl Flow {
         Some(self.goodput().mbps() / self.limit?.mbps())
     }
 
+    /// The share of its payload that the source sent again; as a percentage of all flows it is the measure `retransmitted`.
+    pub fn source_retransmitted(&self) -> Option<f64> {
+        self.most_of(|by| by.is_none())
+    }
+
+    /// The share of its payload that a gateway sent again, of the one that repeated most.
+    pub fn gateway_retransmitted(&self) -> Option<f64> {
+        self.most_of(|by| by.is_some())
+    }
+
+    /// The greater of the two: of all TCPs that sent the flow's data on its way, the one that repeated most.
+    pub fn most_retransmitted(&self) -> Option<f64> {
+        self.most_of(|_| true)
+    }
+
+    fn most_of(&self, whose: impl Fn(Option<&str>) -> bool) -> Option<f64> {
+        let shares = self.retransmitted().filter(|(by, _)| whose(*by));
+        shares.map(|(_, share)| share).max_by(f64::total_cmp)
+    }
+
     /// The share of payload that was retransmitted, for each TCP that sent this flow's data on its way: the source, as
     /// `None`, and gateways by name. A TCP that sent nothing is left out.
     pub fn retransmitted(&self) -> impl Iterator<Item = (Option<&str>, f64)> {

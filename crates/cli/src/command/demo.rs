@@ -56,7 +56,7 @@ Keys of --json, one object a row:
   cc                         control of the server, or of the gateway's satellite leg
   loss, stock_buffers        share of packets corrupted; whether the terminal keeps stock buffers
   goodput_mbps, limit_mbps   of the bulk transfer (null when it failed), and at most
-  share, retransmitted       goodput/limit; share of the bulk transfer's bytes that were sent again
+  share, most_retransmitted  goodput/limit; share of the bulk transfer's bytes sent again, by who repeated most
   t_100kB_s, t_2MB_s         medians in seconds; null when cut off or failed
   t_100kB_cut, t_2MB_cut     whether that is because it was cut off
   t_100kB_all_s, t_2MB_all_s every run by its seed, from 1; null where cut off

@@ -26,7 +26,7 @@ fn invented(selection: &Selection) -> Vec<Outcome> {
         let figures = Figures {
             goodput_mbps: goodput,
             completion_s: (seconds < 60.0).then_some(seconds),
-            retransmitted: Some(0.002 + [0.0, 0.01, 0.05][cell.loss]),
+            most_retransmitted: Some(0.002 + [0.0, 0.01, 0.05][cell.loss]),
             lateness_ms: Some(0.3 + 0.2 * chance.uniform()),
             // A host that paused in one cell.
             host_paused_ms: (cell.variant.key == "e2e-hybla" && cell.loss == 1).then_some(92.0),

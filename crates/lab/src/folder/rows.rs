@@ -23,10 +23,8 @@ pub(super) struct FlowRow<'a> {
     goodput_mbps: f64,
     limit_mbps: Option<f64>,
     share_of_limit: Option<f64>,
-    /// Share of the payload that the source sent again.
-    retransmitted: Option<f64>,
-    /// The same of the gateway that repeated most.
-    retransmitted_by_gateway: Option<f64>,
+    source_retransmitted_share: Option<f64>,
+    gateway_retransmitted_share: Option<f64>,
 }
 
 impl<'a> From<&'a Flow> for FlowRow<'a> {
@@ -37,11 +35,6 @@ impl<'a> From<&'a Flow> for FlowRow<'a> {
             End::Failed(why) => ("failed", why.as_str()),
         };
         let seconds = |time: Duration| time.as_secs_f64();
-        let of = |source: bool| {
-            let shares = flow.retransmitted();
-            let own = shares.filter(|(by, _)| by.is_none() == source);
-            own.map(|(_, share)| share).max_by(f64::total_cmp)
-        };
         Self {
             flow: &flow.name,
             outcome,
@@ -55,8 +48,8 @@ impl<'a> From<&'a Flow> for FlowRow<'a> {
             goodput_mbps: flow.goodput().mbps(),
             limit_mbps: flow.limit.map(Rate::mbps),
             share_of_limit: flow.share(),
-            retransmitted: of(true),
-            retransmitted_by_gateway: of(false),
+            source_retransmitted_share: flow.source_retransmitted(),
+            gateway_retransmitted_share: flow.gateway_retransmitted(),
         }
     }
 }

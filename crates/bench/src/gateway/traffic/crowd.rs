@@ -62,28 +62,9 @@ pub(in crate::gateway) fn crowd(
         .collect();
     let total: f64 = shares.iter().sum();
     Ok(Crowd {
-        jain: jain(&shares).ok_or_else(|| TrafficError::Stalled {
+        jain: bentpipe_outcome::jain(&shares).ok_or_else(|| TrafficError::Stalled {
             what: "not one byte arrived".to_owned(),
         })?,
         goodput: total * 8.0 / 1e9 / elapsed.as_secs_f64(),
     })
-}
-
-/// (Σx)² / (n Σx²): Jain, Chiu, Hawe 1984, equation 1; `None` where nobody got anything.
-fn jain(shares: &[f64]) -> Option<f64> {
-    let sum: f64 = shares.iter().sum();
-    let squares: f64 = shares.iter().map(|share| share * share).sum();
-    (squares > 0.0).then(|| sum * sum / (shares.len() as f64 * squares))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::jain;
-
-    #[test]
-    fn jains_index_is_one_among_equals_and_one_nth_for_one() {
-        assert_eq!(jain(&[3.0; 7]), Some(1.0));
-        assert_eq!(jain(&[0.0, 5.0, 0.0, 0.0]), Some(0.25));
-        assert_eq!(jain(&[0.0; 3]), None);
-    }
 }

@@ -25,7 +25,7 @@ pub(crate) struct Side {
     /// The measure `local`: segments that the scenario's gateways sent again, of all flows.
     pub(crate) local: Option<f64>,
     /// Packets that queues dropped on its way, by link.
-    pub(crate) drops: BTreeMap<String, u64>,
+    pub(crate) dropped: BTreeMap<String, u64>,
     /// Why the run is no result.
     pub(crate) broken: Option<String>,
     /// Congestion window in segments, each [`STEP`] from the connect on; 0 before there is one.
@@ -51,7 +51,7 @@ pub(crate) struct Summary {
     /// Mean time until the last byte arrived.
     pub(crate) receiver_s: Option<f64>,
     /// Mean number of packets that queues dropped on the flow's way, by link.
-    pub(crate) drops: BTreeMap<String, f64>,
+    pub(crate) dropped: BTreeMap<String, f64>,
     /// The windows of each run.
     #[serde(skip)]
     pub(crate) cwnd: Vec<Vec<u32>>,
@@ -101,7 +101,7 @@ impl Summary {
             timeouts: mean_of(&sides, |side| Some(side.timeouts? as f64)),
             sender_s: mean_of(&sides, |side| side.sender_s),
             receiver_s: mean_of(&sides, |side| side.receiver_s),
-            drops: mean_drops(&sides),
+            dropped: mean_dropped(&sides),
             cwnd: sides.iter().map(|side| side.cwnd.clone()).collect(),
         }
     }
@@ -123,9 +123,9 @@ fn mean_of(sides: &[&Side], figure: fn(&Side) -> Option<f64>) -> Option<f64> {
     Some(sum? / sides.len() as f64)
 }
 
-fn mean_drops(sides: &[&Side]) -> BTreeMap<String, f64> {
+fn mean_dropped(sides: &[&Side]) -> BTreeMap<String, f64> {
     let mut mean = BTreeMap::new();
-    for (link, drops) in sides.iter().flat_map(|side| &side.drops) {
+    for (link, drops) in sides.iter().flat_map(|side| &side.dropped) {
         *mean.entry(link.clone()).or_default() += *drops as f64 / sides.len() as f64;
     }
     mean

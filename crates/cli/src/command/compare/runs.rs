@@ -133,7 +133,7 @@ fn side(
         timeouts: flow.timeouts,
         sender_s: flow.acknowledged.map(|time| time.as_secs_f64()),
         receiver_s: flow.completion.map(|time| time.as_secs_f64()),
-        drops: on_the_way(scenario, plan, run),
+        dropped: on_the_way(scenario, plan, run),
         broken: match &flow.end {
             End::Finished | End::CutOff => None,
             End::Failed(why) => Some(why.clone()),

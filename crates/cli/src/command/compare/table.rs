@@ -74,10 +74,10 @@ pub(crate) fn render(rows: &[Row]) -> String {
 
 /// Of each link whose queue dropped something on either side.
 fn drops(row: &Row) -> String {
-    let of = |side: &Summary, link: &String| side.drops.get(link).copied().unwrap_or(0.0);
+    let of = |side: &Summary, link: &String| side.dropped.get(link).copied().unwrap_or(0.0);
     let links: Vec<String> = row
         .simulator
-        .drops
+        .dropped
         .keys()
         .map(|link| (link, of(&row.lab, link), of(&row.simulator, link)))
         .filter(|(_, lab, simulator)| lab + simulator > 0.0)

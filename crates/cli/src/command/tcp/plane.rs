@@ -361,7 +361,7 @@ impl<'a> Plane<'a> {
             "acknowledged_bytes": sums.acknowledged,
             "received_bytes": sums.received,
             "elapsed_s": elapsed,
-            "goodput_mbps": mbps,
+            "moved_mbps": mbps,
             "segments_again": sums.retransmitted,
             "timeouts": sums.timeouts,
             "marks": sums.marks,
