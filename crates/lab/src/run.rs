@@ -15,6 +15,7 @@ use bentpipe_bpf::LinkParams;
 use bentpipe_os::diag::Diag;
 use bentpipe_os::need::Need;
 use bentpipe_outcome::Traffic;
+use bentpipe_plan::gateway as splitting;
 use bentpipe_plan::rates::Bottleneck;
 use bentpipe_scenario::{Amount, Flow, Known, Link, Scenario};
 use bentpipe_sockets::timer;
@@ -262,14 +263,13 @@ impl Run<'_> {
     fn gateways(&self, stage: &Stage) -> Result<BTreeMap<String, Process>, LabError> {
         let mut started = BTreeMap::new();
         for (name, gateway) in &self.scenario.gateways {
-            let Some(split) = gateway.splits() else {
+            let Some(split) = splitting::split(gateway) else {
                 continue;
             };
-            let split = split.written();
             let program = self.program()?;
             let netns = stage.node(name);
             let cancel = &self.options.cancel;
-            let process = Process::start(name, gateway, split, netns, &program, cancel)?;
+            let process = Process::start(name, gateway, &split.keys, netns, &program, cancel)?;
             started.insert(name.clone(), process);
         }
         Ok(started)

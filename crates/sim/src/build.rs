@@ -21,7 +21,7 @@ use bentpipe_pep::snoop::{self, Snoop};
 use bentpipe_pep::split::Split;
 use bentpipe_pep::{self as pep, AnyPep};
 use bentpipe_plan::addresses::{MOST_FLOWS, MOST_LINKS};
-use bentpipe_plan::links;
+use bentpipe_plan::{self as plan, links};
 use bentpipe_scenario::{Direction, Gateway, PepKind, QueueLimit, Scenario, SnoopPreset, Topology};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -202,12 +202,12 @@ fn peps(
 ) -> Result<Vec<PepNode>, SimError> {
     let mut peps = Vec::new();
     for (name, gateway) in &scenario.gateways {
-        let Some(keys) = gateway.splits().map(|split| split.config()) else {
+        let Some(keys) = plan::gateway::split(gateway).map(|split| split.config) else {
             continue;
         };
         let (proxy, leg) = match keys.snoops_all() {
-            true => (snooping(keys), keys.snoop.toward.lossy()),
-            false => (splitting(scenario, name, gateway, keys, seed)?, LegId::Sat),
+            true => (snooping(&keys), keys.snoop.toward.lossy()),
+            false => (splitting(scenario, name, gateway, &keys, seed)?, LegId::Sat),
         };
         let link = match leg {
             LegId::Lan => &gateway.lan,

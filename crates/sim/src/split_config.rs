@@ -12,7 +12,7 @@ use bentpipe_tcp::{self as tcp, EcnMode};
 use bentpipe_wire::Tcp;
 use std::sync::Arc;
 
-/// The configuration of the split of the gateway called `name`, in whose own keys `split` is written.
+/// The configuration of the split of the gateway called `name`, whose own keys say `split`.
 pub(crate) fn of_gateway(
     scenario: &Scenario,
     name: &str,
@@ -24,14 +24,7 @@ pub(crate) fn of_gateway(
     let mut base = endpoint(scenario, name, &gateway.endpoint)?;
     // As the gateway's kernel by default.
     base.ecn = EcnMode::Accept;
-    let mut split = split.clone();
-    let profiles = split.profiles.iter_mut().map(|profile| &mut profile.leg);
-    for leg in [&mut split.lan, &mut split.sat].into_iter().chain(profiles) {
-        // A leg without a control of its own has the default of the gateway's kernel.
-        let control = || gateway.tcp.congestion_control.clone();
-        leg.congestion.get_or_insert_with(control);
-    }
-    let config = Config::of_gateway(&split, &base);
+    let config = Config::of_gateway(split, &base);
     let mut config = config.map_err(|(leg, why)| SimError::Leg {
         gateway: name.to_owned(),
         leg,
