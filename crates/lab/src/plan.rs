@@ -8,7 +8,9 @@ use crate::LabError;
 use bentpipe_base::{Bytes, Rate};
 use bentpipe_bpf::{kernel_name, twin};
 use bentpipe_os::netlink::{Prefix, Route};
-use bentpipe_plan::addresses::{ACCEPTED_ON, Addresses, MOST_FLOWS, MOST_LINKS, prefix_length};
+use bentpipe_plan::addresses::{
+    Addresses, MOST_FLOWS, MOST_LINKS, accepted_port, prefix_length, traffic_port,
+};
 use bentpipe_plan::rates::{self, Bottleneck};
 use bentpipe_scenario::{Amount, Flow, Path, Scenario, TcpSettings, Topology, Traffic};
 use bentpipe_traffic::Direction;
@@ -52,7 +54,7 @@ pub(crate) struct FlowPlan {
 
 impl Plan {
     pub(crate) fn new(scenario: &Scenario) -> Result<Self, LabError> {
-        if scenario.links.len() > MOST_LINKS || scenario.flows.len() > MOST_FLOWS - 2 {
+        if scenario.links.len() > MOST_LINKS || scenario.flows.len() > MOST_FLOWS {
             return Err(LabError::TooLarge {
                 links: MOST_LINKS,
                 flows: MOST_FLOWS,
@@ -63,14 +65,12 @@ impl Plan {
             topology: Topology::new(scenario),
             addresses: Addresses::new(scenario),
         };
-        let mut ports = ACCEPTED_ON..;
-        let flows = scenario.flows.iter().zip(&mut ports);
+        let flows = scenario.flows.iter().enumerate();
         let flows = flows
-            .map(|(flow, port)| planner.flow(flow, port))
+            .map(|(index, flow)| planner.flow(flow, accepted_port(index)))
             .collect::<Result<_, _>>()?;
         let traffic = scenario.traffic.as_ref();
-        let traffic =
-            traffic.map(|traffic| planner.traffic(traffic, [ports.start, ports.start + 1]));
+        let traffic = traffic.map(|traffic| planner.traffic(traffic));
         Ok(Self {
             nodes: planner.nodes(),
             flows,
@@ -201,21 +201,13 @@ impl Planner<'_> {
         routes
     }
 
-    fn traffic(
-        &self,
-        traffic: &Traffic,
-        ports: [u16; 2],
-    ) -> Result<[(Flow, FlowPlan); 2], LabError> {
-        let lane = |direction, port| {
+    fn traffic(&self, traffic: &Traffic) -> Result<[(Flow, FlowPlan); 2], LabError> {
+        let lane = |direction| {
             let flow = traffic.flow("traffic", direction);
-            let plan = self.flow(&flow, port)?;
+            let plan = self.flow(&flow, traffic_port(self.scenario, direction))?;
             Ok::<_, LabError>((flow, plan))
         };
-        let [there, back] = ports;
-        Ok([
-            lane(Direction::Forward, there)?,
-            lane(Direction::Reverse, back)?,
-        ])
+        Ok([lane(Direction::Forward)?, lane(Direction::Reverse)?])
     }
 
     /// What the sender of `flow` is told, if its control is one of ours.
@@ -310,6 +302,15 @@ mod tests {
         assert_eq!(bottleneck("\"bentpipe_hybla\""), None);
         let said = bottleneck("\"bentpipe_hybla\"\npath_rate = \"8Mbit/s\"").unwrap();
         assert_eq!(said.rate.mbps(), 8.0);
+    }
+
+    #[test]
+    fn cross_traffic_is_accepted_behind_the_flows_by_direction() {
+        let traffic = "\n[traffic]\nflows = 9\nbetween = [\"server\", \"terminal\"]\n";
+        let text = include_str!("../../../scenarios/geo.toml").to_owned() + traffic;
+        let plan = plan("geo.toml", &text);
+        let to = plan.traffic.unwrap().map(|(_, lane)| lane.to.to_string());
+        assert_eq!(to, ["10.0.1.2:10001", "10.0.0.1:10002"]);
     }
 
     #[test]

@@ -2,20 +2,36 @@
 //!
 //! Link number i (by name) is the network `10.(i / 256).(i % 256).0/24` or `fd00:0:0:i::/64`, its first
 //! end host 1 there, its second host 2. Flow number i is accepted on port 10,000 + i, below the ports that
-//! Linux gives to who connects, and in the simulator opened from port 30,000 + i.
+//! Linux gives to who connects, and in the simulator opened from port 30,000 + i. Cross traffic is accepted behind the
+//! scenario's flows, all of one direction on one port: its transfers are connections that come and go.
 
 use bentpipe_scenario::{Hop, Ip, Path, Scenario};
+use bentpipe_traffic::Direction;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::collections::BTreeMap;
 
 /// Flow number i is accepted on this port plus i.
-pub const ACCEPTED_ON: u16 = 10_000;
+const ACCEPTED_ON: u16 = 10_000;
 /// Flow number i is opened from this port plus i, where that is not left to the kernel.
 pub const OPENED_FROM: u16 = 30_000;
-/// So many flows, cross traffic included, have ports of their own.
-pub const MOST_FLOWS: usize = (OPENED_FROM - ACCEPTED_ON) as usize;
+/// So many flows, cross traffic included, are told apart by their ports.
+pub const MOST_FLOWS: usize = (OPENED_FROM - ACCEPTED_ON) as usize - 2;
 /// So many links have networks of their own.
 pub const MOST_LINKS: usize = 4_096;
+
+/// The port on which flow number `index` of a scenario is accepted, which has at most [`MOST_FLOWS`].
+pub const fn accepted_port(index: usize) -> u16 {
+    ACCEPTED_ON + index as u16
+}
+
+/// The port on which all cross traffic of `scenario` in `direction` is accepted.
+pub const fn traffic_port(scenario: &Scenario, direction: Direction) -> u16 {
+    let behind = match direction {
+        Direction::Forward => 0,
+        Direction::Reverse => 1,
+    };
+    accepted_port(scenario.flows.len() + behind)
+}
 
 /// The addresses of the links' ends.
 #[derive(Clone, Debug)]

@@ -1,8 +1,9 @@
 //! The addresses and ports that packets would have, by the end of a flow that they reach.
 
 use crate::{EndId, SimError, cross_traffic_flows};
-use bentpipe_plan::addresses::{self, ACCEPTED_ON, OPENED_FROM};
+use bentpipe_plan::addresses::{self, OPENED_FROM, accepted_port, traffic_port};
 use bentpipe_scenario::{Flow, Scenario, Topology};
+use bentpipe_traffic::Direction;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// By [`EndId`].
@@ -28,9 +29,17 @@ impl Addresses {
         let flows = cross_traffic_flows::flows(scenario, scenario.seed)?;
         let all = flows.iter().zip(0u16..).flat_map(|(flow, index)| {
             let [opener, acceptor] = ends(flow);
+            let [there, back] = [Direction::Forward, Direction::Reverse];
+            let accepted = match &scenario.traffic {
+                Some(traffic) if usize::from(index) >= scenario.flows.len() => {
+                    let forward = flow.from == traffic.between[0];
+                    traffic_port(scenario, if forward { there } else { back })
+                }
+                _ => accepted_port(index.into()),
+            };
             [
                 SocketAddr::new(opener, OPENED_FROM.wrapping_add(index)),
-                SocketAddr::new(acceptor, ACCEPTED_ON.wrapping_add(index)),
+                SocketAddr::new(acceptor, accepted),
             ]
         });
         Ok(Self(all.collect()))
@@ -41,17 +50,13 @@ impl Addresses {
         self.0[end.index()]
     }
 
-    /// The end with address `to` whose peer has `from`.
+    /// The end with address `to` whose peer has `from`. Each flow's opener has a port of its own.
     pub(crate) fn find(&self, from: SocketAddr, to: SocketAddr) -> Option<EndId> {
-        let accepted = to.port() < OPENED_FROM;
-        let first = if accepted { ACCEPTED_ON } else { OPENED_FROM };
-        let flow = usize::from(to.port().checked_sub(first)?);
-        let end = if accepted {
-            EndId::acceptor(flow)
-        } else {
-            EndId::opener(flow)
-        };
-        let known = self.0.get(end.index()) == Some(&to) && self.of(end.peer()) == from;
-        known.then_some(end)
+        let opened_by = |it: SocketAddr| Some(usize::from(it.port().checked_sub(OPENED_FROM)?));
+        let accepted = opened_by(from).map(EndId::acceptor);
+        let opened = opened_by(to).map(EndId::opener);
+        let known =
+            |end: &EndId| self.0.get(end.index()) == Some(&to) && self.of(end.peer()) == from;
+        [accepted, opened].into_iter().flatten().find(known)
     }
 }

@@ -178,3 +178,39 @@ fn a_gateway_that_snoops_some_is_refused() {
     }
     assert!(through(r#"{ action = "snoop" }"#, "early").is_ok());
 }
+
+/// Transfers of cross traffic come and go: those of one direction have one port, as the lab's, and a policy takes all of them.
+#[test]
+fn a_policy_by_port_takes_a_whole_direction_of_cross_traffic() {
+    let bypassed = |port: u16| {
+        let scenario = common::parse(&format!(
+            "name = \"crossed\"\ntime_limit = \"60s\"\n[hosts.terminal]\n[hosts.server]\n\
+             [gateways.hub]\nsat = \"space\"\nlan = \"ground\"\n\
+             [gateways.hub.split]\npolicy = [{{ port = {port}, action = \"bypass\" }}]\n\
+             [links.space]\nends = [\"hub\", \"terminal\"]\nrate = \"10Mbit/s\"\ndelay = \"300ms\"\n\
+             [links.ground]\nends = [\"server\", \"hub\"]\n\
+             [traffic]\nflows = 6\nbetween = [\"server\", \"terminal\"]\n\
+             [[flows]]\nfrom = \"server\"\nto = \"terminal\"\nbytes = \"1MB\"\n"
+        ));
+        let outcome = run(&scenario, &Options::default()).unwrap();
+        let wire = Options {
+            wire: true,
+            ..Options::default()
+        };
+        assert_eq!(run(&scenario, &wire).as_ref(), Ok(&outcome), "{port}");
+        let counters = &outcome.peps[0].counters;
+        let count = |name| counters.iter().find(|(own, _)| *own == name).unwrap().1;
+        [count("bypassed"), count("split")]
+    };
+    // Six flows in alternating directions behind the scenario's one.
+    let [own, forward, reverse, none] = [10_000, 10_001, 10_002, 10_003].map(bypassed);
+    assert_eq!((own[0], none[0]), (1, 0));
+    assert!(
+        forward[0] >= 3 && reverse[0] >= 3,
+        "{forward:?} {reverse:?}"
+    );
+    assert!(
+        forward[1] >= 4 && reverse[1] >= 4,
+        "{forward:?} {reverse:?}"
+    );
+}
