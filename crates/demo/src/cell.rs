@@ -2,12 +2,13 @@
 
 use crate::plan::{CUTOFF, Cell, DELAY, LINK_RATE, Measure, Mode};
 use crate::results::Figures;
-use bentpipe_base::Bytes;
+use bentpipe_base::{Bytes, Rate};
 use bentpipe_lab::pool::Try;
 use bentpipe_lab::{Controls, LabError, Measured, Point, RunOptions, RunResult};
 use bentpipe_os::need::{Missing, Need};
 use bentpipe_outcome::{End, Flow};
-use bentpipe_scenario::Scenario;
+use bentpipe_plan::limits::FullPacket;
+use bentpipe_scenario::{Scenario, Topology};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -113,6 +114,14 @@ impl Bench {
             Err(error) => Try::Failed(error.to_string()),
         }
     }
+}
+
+/// The goodput that no TCP can exceed in `cell`, as a run of it tells.
+pub(crate) fn limit(cell: &Cell) -> Option<Rate> {
+    let scenario = Scenario::parse(&cell.name(), &scenario(cell)).ok()?;
+    let flow = scenario.flows.first()?;
+    let path = Topology::new(&scenario).path(&flow.from, &flow.to)?;
+    FullPacket::new(&scenario, flow, &path).goodput_limit(&path)
 }
 
 /// The text of the scenario of `cell`.

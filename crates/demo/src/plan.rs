@@ -1,5 +1,6 @@
 //! What the demo measures: its rows, loss rates, measures, and the runs they need.
 
+use crate::cell;
 use bentpipe_base::{Bytes, Probability, Rate};
 use serde::Serialize;
 use std::fmt;
@@ -19,8 +20,6 @@ pub const CUTOFF: Duration = Duration::from_secs(60);
 pub const REPEATS: u64 = 3;
 /// A short transfer expected to last longer is run once: three would not fit into five minutes.
 const SOON: Duration = Duration::from_secs(20);
-/// Payload in a full-sized packet of 1500 bytes, with timestamps.
-const PAYLOAD_SHARE: f64 = 1448.0 / 1500.0;
 
 /// How the terminal and the server are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -218,9 +217,16 @@ impl Cell {
         Probability::new(LOSSES[self.loss]).expect("the table holds probabilities")
     }
 
-    /// The goodput that no TCP can exceed on its link: rate × 1448/1500 × (1 − loss), in Mb/s.
+    /// The goodput that no TCP can exceed on its link, in Mb/s: the rate less headers and losses.
     pub fn limit_mbps(loss: usize) -> f64 {
-        LINK_RATE.mbps() * PAYLOAD_SHARE * (1.0 - LOSSES[loss])
+        let cell = Self {
+            variant: &VARIANTS[0],
+            loss,
+            measure: Measure::Bulk,
+            seed: 1,
+            bulk: BULK,
+        };
+        cell::limit(&cell).map_or(0.0, Rate::mbps)
     }
 
     /// About how long it runs; orders the runs and feeds the time left.

@@ -44,6 +44,15 @@ impl Leg {
     /// The size of a buffer without bound, which only simulated legs have.
     pub const UNBOUNDED: Bytes = Bytes(u64::MAX);
 
+    /// The payload for which a socket's `buffer` has room: half of it, for the kernel needs the other for its bookkeeping
+    /// (tcp_adv_win_scale 1).
+    pub fn payload_of(buffer: Bytes) -> Bytes {
+        match buffer {
+            Self::UNBOUNDED => buffer,
+            bounded => Bytes(bounded.0 / 2),
+        }
+    }
+
     /// The first key that is set and that only simulated legs understand.
     pub fn simulated_key(&self) -> Option<&'static str> {
         let keys = [

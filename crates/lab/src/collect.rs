@@ -89,8 +89,8 @@ fn queueing(samples: &[Sample], round_trip: Duration) -> outcome::Samples {
 
 /// What a program's flow uses: the control of its route, or Saratoga's own.
 fn own_control(scenario: &Scenario, flow: &Flow) -> String {
-    let of_saratoga = || flow.congestion_control.as_deref().unwrap_or("none");
-    let control = scenario.sender_control(flow).unwrap_or_else(of_saratoga);
+    let control = scenario.sender_control(flow);
+    let control = control.unwrap_or_else(|| flow.saratoga_control());
     control.to_owned()
 }
 

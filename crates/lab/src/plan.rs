@@ -11,8 +11,9 @@ use bentpipe_os::netlink::{Prefix, Route};
 use bentpipe_plan::addresses::{
     Addresses, MOST_FLOWS, MOST_LINKS, accepted_port, prefix_length, traffic_port,
 };
+use bentpipe_plan::limits::FullPacket;
 use bentpipe_plan::rates::{self, Bottleneck};
-use bentpipe_scenario::{Amount, Flow, Path, Scenario, TcpSettings, Topology, Traffic};
+use bentpipe_scenario::{Flow, Path, Scenario, TcpSettings, Topology, Traffic};
 use bentpipe_traffic::Direction;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -144,14 +145,6 @@ impl Planner<'_> {
             .collect()
     }
 
-    /// The bytes of a full packet of `flow` that are not content.
-    fn header(&self, flow: &Flow) -> Bytes {
-        match (flow.is_saratoga(), flow.amount) {
-            (true, Amount::Bytes(size)) => self.scenario.ip.saratoga_header(size),
-            _ => self.scenario.ip.tcp_header(),
-        }
-    }
-
     /// The congestion control of programs at `node` towards `end`, where any move a file between them.
     fn control(&self, node: &str, end: &str) -> Option<&str> {
         let moves = |flow: &&Flow| flow.app.is_some() && !flow.is_saratoga();
@@ -228,7 +221,7 @@ impl Planner<'_> {
         let [_, asked] = self.addresses.ends(&dialled);
         Ok(FlowPlan {
             to: SocketAddr::new(asked, port),
-            limit: there.goodput_limit(there.mtu(), self.header(flow)),
+            limit: FullPacket::new(self.scenario, flow, &there).goodput_limit(&there),
             bottleneck: self.bottleneck(flow, &there),
             round_trip,
             rate: rates::of_file(flow, &there),

@@ -222,10 +222,8 @@ impl Run<'_> {
             if marks.contains_key(bottleneck) {
                 continue;
             }
-            let params = LinkParams {
-                overhead: bottleneck.overhead,
-                ..LinkParams::of_rate(bottleneck.rate)
-            };
+            let mut params = LinkParams::default();
+            bottleneck.tell(&mut params);
             let mark = self.options.controls.mark(&params);
             let mark = mark.map_err(|source| LabError::Mark {
                 flow: flow.name.clone(),

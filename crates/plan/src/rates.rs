@@ -1,7 +1,7 @@
 //! Which sender is told which link rate, and which flows share it.
 
 use bentpipe_base::{Bytes, Rate};
-use bentpipe_cc::RateUse;
+use bentpipe_cc::{LinkParams, RateUse};
 use bentpipe_scenario::{Flow, Path};
 
 /// What a sender is told about the slowest link on its path. Senders that are told the same share that link.
@@ -15,6 +15,14 @@ pub struct Bottleneck {
     pub rate: Rate,
     /// Bytes that the link adds to each packet.
     pub overhead: Bytes,
+}
+
+impl Bottleneck {
+    /// Tells a congestion control of it, whose parameters are `link`.
+    pub fn tell(&self, link: &mut LinkParams) {
+        link.rate = Some(self.rate);
+        link.overhead = self.overhead;
+    }
 }
 
 /// What the sender of `flow` is told about its path `way`, if its congestion control uses a rate as `of` says. A

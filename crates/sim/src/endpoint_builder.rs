@@ -9,6 +9,7 @@ use crate::socket::Record;
 use crate::{EndId, SimError};
 use bentpipe_base::{Bytes, Instant, Seq, Stream};
 use bentpipe_cc::{self as cc, RateUse};
+use bentpipe_gateway_config::Leg;
 use bentpipe_plan::rates::{self, Bottleneck};
 use bentpipe_saratoga::sender::Congestion;
 use bentpipe_scenario::{
@@ -174,10 +175,7 @@ impl<'s> EndpointBuilder<'s> {
             packet: path.mtu(),
             overhead: self.scenario.ip.udp_header(),
             payload: path.mtu() - headers,
-            congestion: match flow.congestion_control.as_deref() {
-                Some("tfrc") => Congestion::Tfrc,
-                _ => Congestion::None,
-            },
+            congestion: Congestion::find(flow.saratoga_control()).unwrap_or_default(),
             puts: flow.opened_by == flow.from,
         };
         Ok([true, false].map(|opens| {
@@ -268,8 +266,7 @@ impl<'s> EndpointBuilder<'s> {
         let endpoint = &host.endpoint;
         let mut config = preset(endpoint, self.scenario.ip);
         if endpoint.preset != Preset::Ns2 {
-            // As Linux, which keeps half of a buffer for its own bookkeeping (tcp_adv_win_scale 1).
-            config.receive_buffer = Bytes(host.tcp.receive_buffer.max.0 / 2);
+            config.receive_buffer = Leg::payload_of(host.tcp.receive_buffer.max);
         }
         if let Some(window) = endpoint.receive_window {
             config.receive_buffer = window;
@@ -345,8 +342,7 @@ impl<'s> EndpointBuilder<'s> {
             None => self.named_control(flow, host.endpoint.recovery.as_ref(), config)?,
         };
         if let Some(bottleneck) = rates::bottleneck(flow, config.congestion.rate, path) {
-            config.settings.link.rate = Some(bottleneck.rate);
-            config.settings.link.overhead = bottleneck.overhead;
+            bottleneck.tell(&mut config.settings.link);
         }
         Ok(config)
     }

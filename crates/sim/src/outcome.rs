@@ -7,6 +7,7 @@ use bentpipe_base::{Bytes, Instant, Rate};
 use bentpipe_outcome as outcome;
 use bentpipe_pep::split::LegCounters;
 use bentpipe_pep::{AnyPep, Pep as _};
+use bentpipe_plan::limits::FullPacket;
 use bentpipe_scenario::{Amount, Flow, SARATOGA, Scenario, Topology};
 use bentpipe_tcp::{Cause, Counters, Gauges};
 use core::time::Duration;
@@ -128,7 +129,6 @@ pub(crate) fn of_run<O: Observer>(
     end: Instant,
 ) -> Outcome {
     let topology = Topology::new(scenario);
-    let flows = scenario.flows.iter().enumerate();
     let links = scenario.links.iter().flat_map(|(name, link)| {
         let [a, b] = &link.ends;
         [(name, a, b), (name, b, a)]
@@ -137,8 +137,8 @@ pub(crate) fn of_run<O: Observer>(
         name: scenario.name.clone(),
         seed: options.seed.unwrap_or(scenario.seed),
         elapsed: end - Instant::ZERO,
-        flows: flows
-            .map(|(index, flow)| flow_outcome(&topology, engine, end, flow, index))
+        flows: (0..scenario.flows.len())
+            .map(|index| flow_outcome(scenario, &topology, engine, end, index))
             .collect(),
         links: links
             .zip(&engine.network.links)
@@ -162,12 +162,13 @@ pub(crate) fn of_run<O: Observer>(
 }
 
 fn flow_outcome<O: Observer>(
+    scenario: &Scenario,
     topology: &Topology<'_>,
     engine: &Engine<O>,
     end: Instant,
-    flow: &Flow,
     index: usize,
 ) -> FlowOutcome {
+    let flow = &scenario.flows[index];
     let opener = &engine.ends[EndId::opener(index).index()];
     let acceptor = &engine.ends[EndId::acceptor(index).index()];
     let (source, sink) = if flow.opened_by == flow.from {
@@ -179,14 +180,23 @@ fn flow_outcome<O: Observer>(
     let since = |at: Instant| at - opener.start;
     let completion = sink.done.and(sink.record.last).map(since);
     let received = Bytes(sink.record.received);
-    let (mss, control, recovery, headers) = match &source.protocol {
-        Protocol::Saratoga(file) => (file.payload(), file.control(), SARATOGA, None),
+    let path = topology.path(&flow.from, &flow.to);
+    let (mss, control, recovery, full) = match &source.protocol {
+        Protocol::Saratoga(file) => {
+            let full = path.as_ref().map(|path| FullPacket::new(scenario, flow, path));
+            (file.payload(), file.control(), SARATOGA, full)
+        }
         Protocol::Tcp(tcp) => {
             let peer = sink.tcp().map_or(&tcp.config, |peer| &peer.config);
             let config = &tcp.config;
             let mss = config.payload(peer).max(Bytes(1));
-            let headers = Some(Bytes(config.data_header().into()));
-            (mss, config.congestion.name, config.recovery.name, headers)
+            let headers = Bytes(config.data_header().into());
+            let full = FullPacket {
+                length: mss + headers,
+                headers,
+            };
+            let control = config.congestion.name;
+            (mss, control, config.recovery.name, Some(full))
         }
     };
     let broken = opener.record.broken.or(acceptor.record.broken);
@@ -209,7 +219,6 @@ fn flow_outcome<O: Observer>(
             .map_or_else(Default::default, |it| *it.counters()),
         Protocol::Saratoga(file) => file.counters(),
     };
-    let path = topology.path(&flow.from, &flow.to);
     FlowOutcome {
         name: flow.name.clone(),
         control,
@@ -227,10 +236,9 @@ fn flow_outcome<O: Observer>(
         received,
         segments: received.0.div_ceil(mss.0),
         mss,
-        limit: path.and_then(|path| match headers {
-            None => path.goodput_limit(path.mtu(), path.mtu() - mss),
-            Some(headers) => path.goodput_limit(mss + headers, headers),
-        }),
+        limit: full
+            .zip(path)
+            .and_then(|(full, path)| full.goodput_limit(&path)),
         connect: opener.record.connected.map(since),
         completion,
         acknowledged: source.done.map(since),

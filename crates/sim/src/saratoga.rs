@@ -204,10 +204,7 @@ impl SaratogaEndpoint {
 
     /// The name of its congestion control.
     pub(crate) const fn control(&self) -> &'static str {
-        match self.plan.congestion {
-            Congestion::None => "none",
-            Congestion::Tfrc => "tfrc",
-        }
+        self.plan.congestion.name()
     }
 
     /// What it sent and received, frames in place of segments.

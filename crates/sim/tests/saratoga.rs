@@ -169,3 +169,10 @@ fn what_the_simulator_cannot_move_is_said() {
     let unrated = run(&text.replace(queue, "rate = \"unlimited\""));
     assert!(matches!(&unrated, SimError::Unrated { .. }), "{unrated}");
 }
+
+/// A file may name what Saratoga's machines have, and nothing else.
+#[test]
+fn the_controls_of_scenarios_are_those_of_the_protocol() {
+    let names = bentpipe_saratoga::sender::Congestion::ALL.map(|control| control.name());
+    assert_eq!(bentpipe_scenario::Flow::SARATOGA_CONTROLS, names);
+}

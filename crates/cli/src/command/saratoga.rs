@@ -135,7 +135,7 @@ struct Way {
     #[arg(long, value_name = "OCTETS", default_value_t = 1500, value_parser = clap::value_parser!(u32).range(200..=65_000))]
     packet: u32,
     /// What to do about others on the path: tfrc yields to congestion (RFC 5348), none does not
-    #[arg(long, value_name = "NAME", default_value = "none", value_parser = ["none", "tfrc"])]
+    #[arg(long, value_name = "NAME", default_value = "none", value_parser = Congestion::ALL.map(Congestion::name))]
     congestion: String,
     /// How long a peer may say nothing, at least 1s
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = silence)]
@@ -174,10 +174,7 @@ impl Way {
         Link {
             rate,
             packet: self.packet,
-            congestion: match self.congestion.as_str() {
-                "tfrc" => Congestion::Tfrc,
-                _ => Congestion::None,
-            },
+            congestion: Congestion::find(&self.congestion).unwrap_or_default(),
             silence: self.silence,
             hole_end: match self.exclusive_holes {
                 true => HoleEnd::Exclusive,

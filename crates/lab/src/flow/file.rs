@@ -91,7 +91,7 @@ impl Prepared {
             sends: flow.opened_by == flow.from,
             rate: plan.rate,
             mtu: plan.mtu,
-            control: flow.congestion_control.as_deref().unwrap_or("none"),
+            control: flow.saratoga_control(),
             program: ends.program,
         };
         lay(&site, size.0, pattern).map_err(|source| LabError::Output {

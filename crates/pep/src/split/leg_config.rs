@@ -27,8 +27,8 @@ pub fn tcp_config(leg: &Leg, base: tcp::Config) -> Result<tcp::Config, LegError>
     if let Some(mss) = leg.mss {
         config.mss = config.mss.min(u16::try_from(mss.0).unwrap_or(u16::MAX));
     }
-    config.receive_buffer = payload_of(leg.receive_buffer).min(WIDEST);
-    config.send_buffer = payload_of(leg.send_buffer);
+    config.receive_buffer = Leg::payload_of(leg.receive_buffer).min(WIDEST);
+    config.send_buffer = Leg::payload_of(leg.send_buffer);
     config.settings.link = leg.link.clone();
     if config.congestion.rate == RateUse::Ignores {
         let header = u64::from(config.data_header());
@@ -39,14 +39,6 @@ pub fn tcp_config(leg: &Leg, base: tcp::Config) -> Result<tcp::Config, LegError>
 
 /// More than a scaled window field can say (RFC 7323, section 2.3).
 const WIDEST: Bytes = Bytes(1 << 30);
-
-/// What a buffer holds beside the kernel's overhead.
-fn payload_of(buffer: Bytes) -> Bytes {
-    match buffer {
-        Leg::UNBOUNDED => buffer,
-        bounded => Bytes(bounded.0 / 2),
-    }
-}
 
 /// A leg's policy that no endpoint can follow.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

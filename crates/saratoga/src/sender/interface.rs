@@ -45,6 +45,24 @@ pub enum Congestion {
     Tfrc,
 }
 
+impl Congestion {
+    /// All of them, the default first.
+    pub const ALL: [Self; 2] = [Self::None, Self::Tfrc];
+
+    /// As scenarios and options write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Tfrc => "tfrc",
+        }
+    }
+
+    /// The one of this name.
+    pub fn find(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.name() == name)
+    }
+}
+
 /// What a sender tells its driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {

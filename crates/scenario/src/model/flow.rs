@@ -74,6 +74,15 @@ impl Flow {
         self.app.as_deref() == Some(SARATOGA)
     }
 
+    /// The congestion controls that Saratoga has, by name, the default first.
+    pub const SARATOGA_CONTROLS: [&str; 2] = ["none", "tfrc"];
+
+    /// The congestion control of a file that Saratoga moves.
+    pub fn saratoga_control(&self) -> &str {
+        let control = self.congestion_control.as_deref();
+        control.unwrap_or(Self::SARATOGA_CONTROLS[0])
+    }
+
     /// The end that does not connect.
     pub fn acceptor(&self) -> &str {
         match self.opened_by == self.from {

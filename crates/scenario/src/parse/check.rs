@@ -8,9 +8,6 @@ use bentpipe_cc::{RateUse, twin};
 use bentpipe_config::{Document, Place, Wrong};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The congestion controls of Saratoga.
-const OF_SARATOGA: [&str; 2] = ["none", "tfrc"];
-
 pub(super) fn whole(
     document: &Document<'_>,
     scenario: &Scenario,
@@ -141,7 +138,7 @@ impl Check<'_, '_> {
         }
         for (flow, places) in self.scenario.flows.iter().zip(&self.places.flows) {
             let known = match flow.is_saratoga() {
-                true => &OF_SARATOGA,
+                true => &Flow::SARATOGA_CONTROLS,
                 false => self.known.controls,
             };
             if let Some(control) = &flow.congestion_control {
