@@ -8,8 +8,9 @@
 //! The simulator runs them all in virtual time; the gateway runs the ACK filter on real acknowledgements
 //! and [`snoop`] on connections whose policy says so. The gateway's
 //! own splitting, with sockets of the kernel, is not here but in the crate `relay`; the TCP that a split's two legs speak is
-//! in `tcp`. Begin with `packet.rs` and `proxy.rs`, the two contracts, then read one proxy. A new proxy is one file here
-//! and one line in [`registry()`].
+//! in `tcp`. Begin with `packet.rs` and `proxy.rs`, the two contracts, then read one proxy. A new proxy is one file,
+//! a variant of [`AnyPep`] and a line in [`REGISTRY`] here; what it is called in a scenario is in `scenario`
+//! (`PepKind`, its parser and its writer), and the simulator's `build` makes it.
 #![forbid(unsafe_code)]
 
 pub mod ack_filter;
@@ -22,4 +23,4 @@ pub mod split;
 
 pub use packet::{BuildPacket, Packet, SegmentView, host_of};
 pub use proxy::{AnyPep, Pep, Side};
-pub use registry::{RegistryEntry, Settings, find, registry};
+pub use registry::{REGISTRY, RegistryEntry};

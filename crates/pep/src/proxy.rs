@@ -28,7 +28,7 @@ impl Side {
 
 /// A performance-enhancing proxy between the two sides.
 pub trait Pep: Machine<Port = Side> {
-    /// Its name in the [`registry`](crate::registry()).
+    /// Its name in [`REGISTRY`](crate::REGISTRY).
     fn kind(&self) -> &'static str;
 
     /// Bytes that it holds: on the wire where it holds packets, of payload where it holds streams.

@@ -22,7 +22,7 @@ mod room;
 mod rtt;
 mod sack_aware;
 
-pub use config::{Config, Gain, Preset, Rules, SharedAgentLimits, Toward};
+pub use config::{Config, Gain, Preset, Rules, Settings, SharedAgentLimits, Toward};
 
 use crate::flow_table::{FlowId, FlowTable};
 use crate::{Packet, Pep, SegmentView, Side};

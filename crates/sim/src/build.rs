@@ -16,10 +16,10 @@ use crate::{EndId, LinkCounters, Observer, Options, Packet, SimError};
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_gateway_config::{self as gateway_config, LegId};
 use bentpipe_link::Link;
+use bentpipe_pep::AnyPep;
 use bentpipe_pep::ack_filter::{self, AckFilter};
 use bentpipe_pep::snoop::{self, Snoop};
 use bentpipe_pep::split::Split;
-use bentpipe_pep::{self as pep, AnyPep};
 use bentpipe_plan::addresses::{MOST_FLOWS, MOST_LINKS};
 use bentpipe_plan::{self as plan, links};
 use bentpipe_scenario::{Direction, Gateway, PepKind, QueueLimit, Scenario, SnoopPreset, Topology};
@@ -233,10 +233,10 @@ fn peps(
                 AnyPep::AckFilter(Box::new(AckFilter::new(config)))
             }
             PepKind::Snoop(snoop) => {
-                let settings = pep::Settings {
+                let settings = snoop::Settings {
                     rate: site.way.rate,
                     rtt: Some(site.link.forward.delay + site.link.reverse.delay),
-                    ..pep::Settings::default()
+                    ..snoop::Settings::default()
                 };
                 AnyPep::Snoop(Box::new(Snoop::new(snoop_config(snoop, settings))))
             }
@@ -328,8 +328,8 @@ impl<'s> Site<'s> {
     }
 }
 
-fn snoop_config(snoop: &bentpipe_scenario::Snoop, link: pep::Settings) -> snoop::Config {
-    let settings = pep::Settings {
+fn snoop_config(snoop: &bentpipe_scenario::Snoop, link: snoop::Settings) -> snoop::Config {
+    let settings = snoop::Settings {
         preset: match snoop.preset {
             SnoopPreset::Standard => snoop::Preset::Standard,
             SnoopPreset::Ns2 => snoop::Preset::Ns2,

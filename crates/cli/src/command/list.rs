@@ -75,7 +75,6 @@ fn of_tcp() -> Vec<Kind> {
 }
 
 fn of_links() -> Vec<Kind> {
-    let peps = bentpipe_pep::registry::<bentpipe_sim::Packet>();
     vec![
         (
             "queues",
@@ -92,7 +91,7 @@ fn of_links() -> Vec<Kind> {
         (
             "peps",
             "Proxies ([peps.NAME])",
-            entries(peps, |one| (one.name, one.summary)),
+            entries(bentpipe_pep::REGISTRY, |one| (one.name, one.summary)),
         ),
     ]
 }

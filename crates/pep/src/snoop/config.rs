@@ -1,7 +1,6 @@
 //! Snoop's parameters, and its two presets.
 
-use crate::Settings;
-use bentpipe_base::Bytes;
+use bentpipe_base::{Bytes, Rate};
 use bentpipe_gateway_config as gateway_config;
 use core::time::Duration;
 
@@ -120,6 +119,21 @@ impl SharedAgentLimits {
         unsettled: Duration::from_secs(30),
         failures: 3,
     };
+}
+
+/// What a scenario says about an agent and its link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Rate of the link towards space, where known.
+    pub rate: Option<Rate>,
+    /// Round-trip time of the link alone, where known.
+    pub rtt: Option<Duration>,
+    /// The preset.
+    pub preset: Preset,
+    /// The cache for one flow, in bytes on the wire; `None`: as the preset has it.
+    pub cache: Option<Bytes>,
+    /// The cache for one flow, in packets; `None`: as the preset has it.
+    pub cache_packets: Option<usize>,
 }
 
 impl Config {
