@@ -1,8 +1,8 @@
-use crate::{HYBLA, LoadError, RATE, kernel, kernel_name, user_name};
+use crate::{HYBLA, LoadError, RATE, is_ours, kernel, kernel_name, user_name};
 use thiserror::Error;
 
 /// The kernel's own controls that replace one that is missing, best first.
-const FALLBACKS: [&str; 3] = ["hybla", "bbr", "cubic"];
+pub const FALLBACKS: [&str; 3] = ["hybla", "bbr", "cubic"];
 
 /// A congestion control for a leg.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,8 @@ pub enum ChooseError {
     },
     /// The wanted one is missing, and so is every substitute.
     #[error(
-        "congestion control `{want}` is not available ({why}), nor is hybla, bbr or cubic: load one, such as by `modprobe tcp_bbr`"
+        "congestion control `{want}` is not available ({why}), nor is any of {}: load one, such as by `modprobe tcp_bbr`",
+        FALLBACKS.join(", ")
     )]
     NoneLeft {
         /// What was wanted.
@@ -48,12 +49,11 @@ pub fn available() -> Vec<String> {
             ours.clone_into(name);
         }
     }
-    offered.retain(|name| name == HYBLA || name == RATE || user_name(name) == name);
+    offered.retain(|name| is_ours(name) || user_name(name) == name);
     offered
 }
 
-/// The control `want`, or where it is missing the kernel's own `hybla`, `bbr` or `cubic`, in this
-/// order, unless `insist`. `failed`: why our own controls could not be loaded, if they could not.
+/// The control `want`, or where it is missing the first of [`FALLBACKS`] that is there, unless `insist`. `failed`: why our own controls could not be loaded, if they could not.
 ///
 /// # Errors
 /// Fails when `want` is missing and `insist` is set, or when every substitute is missing too.
@@ -75,9 +75,8 @@ fn pick(
         });
     }
     let want = want.to_owned();
-    let ours = want == HYBLA || want == RATE;
     let why = failed
-        .filter(|_| ours)
+        .filter(|_| is_ours(&want))
         .unwrap_or_else(|| format!("this kernel offers {}", offered.join(", ")));
     if insist {
         return Err(ChooseError::Insisted { want, why });

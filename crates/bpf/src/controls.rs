@@ -1,8 +1,8 @@
 use crate::LinkParams;
+use crate::kernel;
 use crate::layout;
-use crate::object::{Control, LINKS, SHARES};
+use crate::object::{self, Control, LINKS, SHARES};
 use crate::params::LinkShare;
-use crate::{HYBLA, RATE, kernel};
 use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, PrintLevel};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -119,9 +119,9 @@ impl Registered {
     fn load() -> Result<Self, LoadError> {
         log_through_tracing();
         let signature = kernel::probe()?;
-        let hybla = Control::load(HYBLA, signature, None)?;
+        let hybla = Control::load(&object::HYBLA, signature, None)?;
         let links = hybla.map(LINKS)?;
-        let rate = Control::load(RATE, signature, Some(&links))?;
+        let rate = Control::load(&object::RATE, signature, Some(&links))?;
         Ok(Self {
             links,
             shares: rate.map(SHARES)?,

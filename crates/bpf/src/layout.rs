@@ -59,3 +59,19 @@ fn long(bytes: &[u8], at: usize) -> Option<u64> {
     let eight = bytes.get(at..at + 8)?.try_into().ok()?;
     Some(u64::from_ne_bytes(eight))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sockets whose mark is not configured get the program's own RTT0, which is that of everybody else.
+    #[test]
+    fn the_programs_rtt0_is_the_default_of_links() {
+        let micros = LinkParams::default().rtt0.as_micros();
+        let defined = format!("#define BP_RTT0_US {micros}u\n");
+        assert!(
+            include_str!("bpf/hybla.bpf.c").contains(&defined),
+            "{defined}"
+        );
+    }
+}

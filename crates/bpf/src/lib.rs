@@ -28,7 +28,12 @@ pub mod replay;
 pub use bentpipe_cc::hybla::KERNEL as HYBLA;
 pub use bentpipe_cc::rate_control::KERNEL as RATE;
 pub use bentpipe_cc::{LinkParams, twin};
-pub use choose::{Choice, ChooseError, available, choose};
+pub use choose::{Choice, ChooseError, FALLBACKS, available, choose};
 pub use controls::{ConfigureError, Controls, LoadError};
 pub use names::{kernel_name, user_name};
 pub use params::LinkShare;
+
+/// Whether users mean one of our programs by `name`.
+pub fn is_ours(name: &str) -> bool {
+    twin(name).is_some()
+}

@@ -14,8 +14,21 @@ pub(crate) const SHARES: &str = "bentpipe_shares";
 #[repr(C, align(8))]
 struct Aligned<T: ?Sized>(T);
 
-static HYBLA: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/hybla.bpf.o")));
-static RATE: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/rate.bpf.o")));
+/// The compiled programs of a control.
+pub(crate) struct Program {
+    /// How users call the control.
+    name: &'static str,
+    code: &'static Aligned<[u8]>,
+}
+
+pub(crate) static HYBLA: Program = Program {
+    name: crate::HYBLA,
+    code: &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/hybla.bpf.o"))),
+};
+pub(crate) static RATE: Program = Program {
+    name: crate::RATE,
+    code: &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/rate.bpf.o"))),
+};
 static REPLAY: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/replay.bpf.o")));
 
@@ -28,13 +41,14 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Loads the control `name` and registers it; its programs read `links`, or a map of their own.
+    /// Loads the control `program` and registers it; its programs read `links`, or a map of their own.
     pub(crate) fn load(
-        name: &'static str,
+        program: &'static Program,
         signature: Signature,
         links: Option<&MapHandle>,
     ) -> Result<Self, LoadError> {
-        let mut open = open(code(name))?;
+        let name = program.name;
+        let mut open = open(&program.code.0)?;
         for mut map in open.maps_mut() {
             let four = map.name() == name;
             if map.map_type() == MapType::StructOps {
@@ -80,15 +94,6 @@ impl Control {
         let map = maps.find(|map| map.name() == name);
         let map = map.ok_or(LoadError::NoStructOps)?;
         MapHandle::try_from(&map).map_err(kernel("opening a map"))
-    }
-}
-
-/// The compiled programs of a control.
-pub(crate) fn code(name: &str) -> &'static [u8] {
-    if name == crate::HYBLA {
-        &HYBLA.0
-    } else {
-        &RATE.0
     }
 }
 

@@ -196,6 +196,11 @@ pub trait Congestion: Debug + Send {
         false
     }
 
+    /// Whether it takes all by which a round trip exceeds the smallest so far, the handshake's included, for a queue.
+    fn judges_by_base_rtt(&self) -> bool {
+        false
+    }
+
     /// Whether it sends less than the path would carry, on purpose: what is sent now gives no sample of the path's rate.
     /// Asked after each [`on_ack`](Self::on_ack) of a control that samples deliveries.
     fn holds_back(&self) -> bool {

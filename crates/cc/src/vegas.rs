@@ -214,6 +214,10 @@ impl Congestion for Vegas {
         "vegas"
     }
 
+    fn judges_by_base_rtt(&self) -> bool {
+        true
+    }
+
     fn init(&mut self, _window: &mut Window, now: Instant, rtt: Option<Duration>) {
         self.began = now;
         if let Some(rtt) = rtt {

@@ -1,7 +1,7 @@
 //! The congestion controls that a run's senders use: found with the kernel, or loaded into it.
 
 use crate::LabError;
-use bentpipe_bpf::{ConfigureError, HYBLA, LinkParams, RATE, available, kernel_name};
+use bentpipe_bpf::{ConfigureError, HYBLA, LinkParams, RATE, available, is_ours, kernel_name};
 use bentpipe_config::nearest;
 use bentpipe_sockets::{socket, tcp};
 use std::io;
@@ -31,7 +31,7 @@ impl Controls {
                 offered: offered.join(", "),
             }
         };
-        if name == HYBLA || name == RATE {
+        if is_ours(name) {
             self.load().map_err(|e| error(e.to_string()))?;
         }
         // The kernel loads a module that has the name, if there is one.

@@ -192,7 +192,8 @@ impl<'s> EndpointBuilder<'s> {
         }
         let kind = self.kind(flow)?;
         let source = &kind.configs[usize::from(flow.opened_by != flow.from)];
-        if source.congestion.name != "vegas" || !kind.handshakes {
+        let control = (source.congestion.new)(&source.settings);
+        if !control.judges_by_base_rtt() || !kind.handshakes {
             return Ok(None);
         }
         let [near, far] = &kind.configs;
