@@ -45,7 +45,7 @@ pub use capture::Captures;
 pub use error::SimError;
 pub use link_counters::LinkCounters;
 pub use observer::Observer;
-pub use outcome::{FlowOutcome, LinkOutcome, Outcome, PepOutcome, Status};
+pub use outcome::{FlowOutcome, LinkOutcome, Outcome, PepOutcome, Status, TcpOutcome};
 pub use packet::{Content, EndId, Packet};
 pub use socket::Socket;
 pub use time_sequence::{FlowSeries, Progress, Sent, Series};

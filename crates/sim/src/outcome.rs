@@ -1,7 +1,7 @@
 //! Takes the outcome of a run from the engine at its end: what it found of each flow, link and proxy.
 
 use crate::engine::{Engine, PepNode};
-use crate::flow_endpoint::{FlowEndpoint, Protocol};
+use crate::flow_endpoint::{FlowEndpoint, Protocol, Tcp};
 use crate::{EndId, LinkCounters, Observer, Options};
 use bentpipe_base::{Bytes, Instant, Rate};
 use bentpipe_outcome as outcome;
@@ -9,7 +9,7 @@ use bentpipe_pep::split::LegCounters;
 use bentpipe_pep::{AnyPep, Pep as _};
 use bentpipe_plan::limits::FullPacket;
 use bentpipe_scenario::{Amount, Flow, SARATOGA, Scenario, Topology};
-use bentpipe_tcp::{Cause, Counters, Gauges};
+use bentpipe_tcp::{Cause, Connection, Counters, Gauges};
 use core::time::Duration;
 
 /// What a run found.
@@ -49,8 +49,6 @@ pub struct FlowOutcome {
     pub name: String,
     /// The congestion control of its source.
     pub control: &'static str,
-    /// The loss recovery of its source.
-    pub recovery: &'static str,
     /// How it ended.
     pub status: Status,
     /// What it is to send; `None` for one that lasts a time.
@@ -78,16 +76,29 @@ pub struct FlowOutcome {
     /// From its start until its receiver sent the acknowledgement of the last byte, where there is
     /// one.
     pub final_ack: Option<Duration>,
-    /// Counts of the source's TCP.
-    pub source: Counters,
-    /// Counts of the receiver's TCP.
-    pub receiver: Counters,
+    /// Payload that the source sent, what it sent again counted again.
+    pub sent: Bytes,
+    /// The part of it that was sent again.
+    pub sent_again: Bytes,
     /// By how much the smoothed round-trip time of the source exceeded `round_trip`, in milliseconds.
     pub queueing: outcome::Samples,
-    /// The last state of the source's TCP: congestion window and so on.
-    pub gauges: Gauges,
+    /// What its two TCPs tell; `None` of a file that Saratoga moves.
+    pub tcp: Option<TcpOutcome>,
     /// What each gateway that split it sent towards the receiver, by the gateway's name.
     pub gateways: Vec<(String, LegCounters)>,
+}
+
+/// What the two TCPs of a flow tell.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TcpOutcome {
+    /// The loss recovery of the source.
+    pub recovery: &'static str,
+    /// Counts of the source.
+    pub source: Counters,
+    /// Counts of the receiver.
+    pub receiver: Counters,
+    /// The last state of the source: congestion window and so on.
+    pub gauges: Gauges,
 }
 
 impl FlowOutcome {
@@ -181,10 +192,12 @@ fn flow_outcome<O: Observer>(
     let completion = sink.done.and(sink.record.last).map(since);
     let received = Bytes(sink.record.received);
     let path = topology.path(&flow.from, &flow.to);
-    let (mss, control, recovery, full) = match &source.protocol {
+    let (mss, control, full) = match &source.protocol {
         Protocol::Saratoga(file) => {
-            let full = path.as_ref().map(|path| FullPacket::new(scenario, flow, path));
-            (file.payload(), file.control(), SARATOGA, full)
+            let full = path
+                .as_ref()
+                .map(|path| FullPacket::new(scenario, flow, path));
+            (file.payload(), file.control(), full)
         }
         Protocol::Tcp(tcp) => {
             let peer = sink.tcp().map_or(&tcp.config, |peer| &peer.config);
@@ -195,8 +208,7 @@ fn flow_outcome<O: Observer>(
                 length: mss + headers,
                 headers,
             };
-            let control = config.congestion.name;
-            (mss, control, config.recovery.name, Some(full))
+            (mss, config.congestion.name, Some(full))
         }
     };
     let broken = opener.record.broken.or(acceptor.record.broken);
@@ -210,19 +222,17 @@ fn flow_outcome<O: Observer>(
         Status::Finished | Status::CutOff => since(progress.over.unwrap_or(end)),
         Status::Broken(_) | Status::Damaged => sink.record.last.map(since).unwrap_or_default(),
     });
-    let gauges = source
-        .connection()
-        .map_or_else(Default::default, |it| it.gauges());
-    let counters = |end: &FlowEndpoint| match &end.protocol {
-        Protocol::Tcp(_) => end
-            .connection()
-            .map_or_else(Default::default, |it| *it.counters()),
-        Protocol::Saratoga(file) => file.counters(),
+    let tcp = source.tcp().map(|tcp| tcp_outcome(tcp, sink));
+    let [sent, sent_again] = match &source.protocol {
+        Protocol::Saratoga(file) => file.sent(),
+        Protocol::Tcp(_) => tcp.as_ref().map_or([0; 2], |tcp| {
+            [tcp.source.bytes_sent, tcp.source.bytes_retransmitted]
+        }),
     };
+    let srtt = tcp.as_ref().and_then(|tcp| tcp.gauges.srtt);
     FlowOutcome {
         name: flow.name.clone(),
         control,
-        recovery,
         status,
         size: match flow.amount {
             Amount::Bytes(size) => Some(size),
@@ -247,13 +257,27 @@ fn flow_outcome<O: Observer>(
             .final_ack
             .or(sink.done.filter(|_| sink.tcp().is_none()))
             .map(since),
-        source: counters(source),
-        receiver: counters(sink),
+        sent: Bytes(sent),
+        sent_again: Bytes(sent_again),
         queueing: source
             .delays
-            .until(gauges.srtt, source.done.or(progress.over).unwrap_or(end)),
-        gauges,
+            .until(srtt, source.done.or(progress.over).unwrap_or(end)),
+        tcp,
         gateways: gateways(engine, flow, index),
+    }
+}
+
+/// What `source` and the end it sends to tell; of a flow that has not started, nothing but its recovery.
+fn tcp_outcome(source: &Tcp, sink: &FlowEndpoint) -> TcpOutcome {
+    let counters = |connection: Option<&Connection>| {
+        connection.map_or_else(Default::default, |it| *it.counters())
+    };
+    let connection = source.connection.as_ref();
+    TcpOutcome {
+        recovery: source.config.recovery.name,
+        source: counters(connection),
+        receiver: counters(sink.connection()),
+        gauges: connection.map_or_else(Default::default, |it| it.gauges()),
     }
 }
 
@@ -307,8 +331,7 @@ const fn why(cause: Cause) -> &'static str {
 
 impl From<&FlowOutcome> for outcome::Flow {
     fn from(flow: &FlowOutcome) -> Self {
-        // Saratoga has none of what TCP counts.
-        let tcp = Some(&flow.source).filter(|_| flow.recovery != SARATOGA);
+        let tcp = flow.tcp.as_ref();
         Self {
             name: flow.name.clone(),
             end: match flow.status {
@@ -318,7 +341,7 @@ impl From<&FlowOutcome> for outcome::Flow {
                 Status::Damaged => outcome::End::Failed("it received wrong bytes".into()),
             },
             control: flow.control.into(),
-            recovery: Some(flow.recovery),
+            recovery: Some(tcp.map_or(SARATOGA, |tcp| tcp.recovery)),
             connect: flow.connect,
             elapsed: flow.elapsed,
             size: flow.size,
@@ -329,9 +352,9 @@ impl From<&FlowOutcome> for outcome::Flow {
             completion: flow.completion,
             acknowledged: flow.acknowledged,
             final_ack: flow.final_ack,
-            sent: Some(Bytes(flow.source.bytes_sent)),
-            sent_again: Some(Bytes(flow.source.bytes_retransmitted)),
-            segments_again: tcp.map(|tcp| tcp.retransmitted),
+            sent: Some(flow.sent),
+            sent_again: Some(flow.sent_again),
+            segments_again: tcp.map(|tcp| tcp.source.retransmitted),
             gateways: { flow.gateways.iter() }
                 .map(|(gateway, leg)| outcome::Leg {
                     gateway: gateway.clone(),
@@ -340,12 +363,12 @@ impl From<&FlowOutcome> for outcome::Flow {
                     segments_again: leg.segments_again,
                 })
                 .collect(),
-            timeouts: tcp.map(|tcp| tcp.timeouts),
-            recoveries: tcp.map(|tcp| tcp.recoveries),
-            srtt: flow.gauges.srtt,
+            timeouts: tcp.map(|tcp| tcp.source.timeouts),
+            recoveries: tcp.map(|tcp| tcp.source.recoveries),
+            srtt: tcp.and_then(|tcp| tcp.gauges.srtt),
             queueing: flow.queueing,
-            cwnd: tcp.map(|_| flow.gauges.cwnd),
-            ssthresh: flow.gauges.ssthresh.map(f64::from),
+            cwnd: tcp.map(|tcp| tcp.gauges.cwnd),
+            ssthresh: tcp.and_then(|tcp| tcp.gauges.ssthresh).map(f64::from),
         }
     }
 }

@@ -4,7 +4,7 @@
 use bentpipe_base::{Bytes, Instant, Machine, Rate};
 use bentpipe_saratoga::sender::{Congestion, Failure};
 use bentpipe_saratoga::{HoleEnd, Receiver, Sender, receiver, sender};
-use bentpipe_tcp::{Cause, Counters};
+use bentpipe_tcp::Cause;
 use bentpipe_wire::saratoga::{
     Capabilities, Code, Entry, Frame, Kind, Metadata, Request, RequestKind, Width, Willingness,
 };
@@ -41,7 +41,6 @@ pub(crate) struct SaratogaEndpoint {
     pub(crate) done: Option<Instant>,
     /// When it first heard of its peer.
     pub(crate) heard: Option<Instant>,
-    frames: [u64; 2],
 }
 
 #[derive(Debug)]
@@ -67,7 +66,6 @@ impl SaratogaEndpoint {
             broken: None,
             done: None,
             heard: None,
-            frames: [0; 2],
         }
     }
 
@@ -207,24 +205,15 @@ impl SaratogaEndpoint {
         self.plan.congestion.name()
     }
 
-    /// What it sent and received, frames in place of segments.
-    pub(crate) fn counters(&self) -> Counters {
-        let sent = match &self.machine {
-            Some(Session::Sender(sender)) => sender.progress().transmitted,
-            _ => 0,
-        };
-        let [segments_sent, segments_received] = self.frames;
-        let first = match &self.machine {
-            Some(Session::Sender(sender)) => sender.progress().sent,
-            _ => 0,
-        };
-        Counters {
-            segments_sent,
-            segments_received,
-            bytes_sent: sent,
-            bytes_retransmitted: sent.saturating_sub(first),
-            bytes_delivered: self.received(),
-            ..Counters::default()
+    /// Content that it sent, what it sent again counted again, and the part that it sent again.
+    pub(crate) fn sent(&self) -> [u64; 2] {
+        match &self.machine {
+            Some(Session::Sender(sender)) => {
+                let progress = sender.progress();
+                let again = progress.transmitted.saturating_sub(progress.sent);
+                [progress.transmitted, again]
+            }
+            _ => [0; 2],
         }
     }
 }
@@ -235,7 +224,6 @@ impl Machine for SaratogaEndpoint {
     type Event = Infallible;
 
     fn input(&mut self, (): (), frame: Frame, now: Instant) {
-        self.frames[1] += 1;
         self.heard.get_or_insert(now);
         if self.machine.is_none() {
             if matches!(frame, Frame::Request(_)) {
@@ -268,7 +256,6 @@ impl Machine for SaratogaEndpoint {
             Session::Sender(sender) => sender.transmit(now)?,
             Session::Receiver(receiver) => receiver.transmit(now)?,
         };
-        self.frames[0] += 1;
         Some(((), frame))
     }
 

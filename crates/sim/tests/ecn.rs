@@ -2,7 +2,7 @@
 
 mod common;
 
-use bentpipe_sim::{Options, Outcome};
+use bentpipe_sim::{Options, Outcome, TcpOutcome};
 
 /// Two flows over a narrow link behind a RED queue; `queue` of it, and `hosts` of both.
 fn scenario(hosts: [&str; 2], queue: &str, rest: &str) -> String {
@@ -20,8 +20,9 @@ fn marks(outcome: &Outcome) -> u64 {
     outcome.links.iter().map(|link| link.counters.marked).sum()
 }
 
-fn sum(outcome: &Outcome, of: fn(&bentpipe_sim::FlowOutcome) -> u64) -> u64 {
-    outcome.flows.iter().map(of).sum()
+fn sum(outcome: &Outcome, of: fn(&TcpOutcome) -> u64) -> u64 {
+    let flows = outcome.flows.iter().filter_map(|flow| flow.tcp.as_ref());
+    flows.map(of).sum()
 }
 
 #[test]
@@ -33,17 +34,17 @@ fn who_speaks_ecn_is_marked_and_slows_down_without_losing_anything() {
             .map(|(queue, hosts)| common::run(&scenario(hosts, queue, &rest)));
         assert!(marks(&with) > 0, "{control}");
         assert_eq!(marks(&without), 0);
-        let reductions = sum(&with, |flow| flow.source.mark_reductions);
+        let reductions = sum(&with, |tcp| tcp.source.mark_reductions);
         assert!(
             (1..=marks(&with)).contains(&reductions),
             "{control}: {reductions}"
         );
         assert_eq!(
-            sum(&with, |flow| flow.receiver.marks),
+            sum(&with, |tcp| tcp.receiver.marks),
             marks(&with),
             "{control}"
         );
-        let again = |outcome| sum(outcome, |flow| flow.source.retransmitted);
+        let again = |outcome| sum(outcome, |tcp| tcp.source.retransmitted);
         assert!(again(&without) > 10, "{control}: {}", again(&without));
         assert!(
             again(&with) < again(&without),
@@ -105,12 +106,13 @@ fn a_split_heeds_and_echoes_marks_on_both_of_its_legs() {
     let flow = &outcome.flows[0];
     assert!(flow.completion.is_some(), "{flow:?}");
     assert!(near > 0 && far > 0, "{near} {far}");
+    let tcp = flow.tcp.as_ref().expect("it is of TCP");
     assert!(
-        flow.source.mark_reductions > 0,
+        tcp.source.mark_reductions > 0,
         "the gateway echoes: {flow:?}"
     );
     assert!(
-        flow.receiver.marks > 0,
+        tcp.receiver.marks > 0,
         "what the gateway sends is capable: {flow:?}"
     );
 }

@@ -286,9 +286,12 @@ fn the_time_sequence_agrees_with_the_counters() {
     let (outcome, series) = bentpipe_sim::observe(&scenario, &Options::default(), series).unwrap();
     let (flow, points) = (&outcome.flows[0], &series.flows()[0]);
     assert_eq!(points.received.last().unwrap().bytes, flow.received.0);
-    assert_eq!(points.sent.len() as u64, flow.source.data_sent);
+    assert_eq!(
+        points.sent.len() as u64,
+        flow.tcp.as_ref().unwrap().source.data_sent
+    );
     let again = points.sent.iter().filter(|sent| sent.again).count() as u64;
-    assert_eq!(again, flow.source.retransmitted);
+    assert_eq!(again, flow.tcp.as_ref().unwrap().source.retransmitted);
     assert!(again > 0);
     let times: Vec<_> = points.sent.iter().map(|sent| sent.at).collect();
     assert!(times.is_sorted());

@@ -309,12 +309,7 @@ fn flows_of_a_leg_share_its_rate() {
         .map(|link| link.counters.refused)
         .sum();
     assert_eq!(dropped, 0);
-    assert!(
-        outcome
-            .flows
-            .iter()
-            .all(|flow| flow.source.retransmitted == 0)
-    );
+    assert!(outcome.flows.iter().all(|flow| flow.sent_again == Bytes(0)));
 }
 
 /// An upload's acknowledgements leave the gateway towards the satellite no faster than `ack_rate`, and it loses nothing by it.

@@ -74,7 +74,7 @@ fn the_set_up_of_a_spoofed_transfer_tells_the_timeout_nothing() {
     let drops = Channel::new("drops", &drops).unwrap();
     internet.forward.channels.add(drops);
     let run = run(&scenario, &Options::default()).unwrap();
-    assert_eq!(run.flows[0].source.timeouts, 1);
+    assert_eq!(run.flows[0].tcp.as_ref().unwrap().source.timeouts, 1);
     near(&run, [3.790690, 3.980062], 0.03, [0, 0]);
 }
 
