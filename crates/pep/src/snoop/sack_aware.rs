@@ -33,7 +33,7 @@ pub(super) struct SackAware {
     sacks: bool,
     /// What has been told by SACK blocks, above the acknowledgement: disjoint, in order.
     ranges: Vec<(Seq, Seq)>,
-    /// Transmissions in their order: number and sequence number.
+    /// Transmissions in their order: number and sequence number; at most twice as many as there are copies, and some.
     log: VecDeque<(u64, Seq)>,
     /// Expiries of the timer since the acknowledgement advanced.
     backoff: u32,
@@ -41,6 +41,8 @@ pub(super) struct SackAware {
 
 /// The timer doubles so many times at most.
 const MOST_BACKOFF: u32 = 6;
+/// Transmissions that may be noted whatever there are copies of.
+const SPARE: usize = 16;
 
 impl SackAware {
     pub(super) fn on_data<P: Packet>(
@@ -90,7 +92,7 @@ impl SackAware {
                 entry.resent = !in_order;
                 state.cache.insert(index, entry);
                 if in_order {
-                    self.log.push_back((state.order, view.seq));
+                    self.note(state, state.order, view.seq);
                 }
             }
             Place::Free(_) | Place::Overlaps => context.counters.uncached += 1,
@@ -179,7 +181,8 @@ impl SackAware {
         if let Some(head) = state.cache.get_mut(0) {
             // A receiver may take a SACK block back (RFC 2018, section 8).
             head.sacked = false;
-            self.log.push_back((order, head.seq));
+            let seq = head.seq;
+            self.note(state, order, seq);
         }
         self.backoff = (self.backoff + 1).min(MOST_BACKOFF);
         self.restart(state, context.now);
@@ -336,11 +339,93 @@ impl SackAware {
         let Some(order) = state.retransmit(index, false, context) else {
             return;
         };
-        if let Some(entry) = state.cache.get(index) {
-            self.log.push_back((order, entry.seq));
+        if let Some(seq) = state.cache.get(index).map(|entry| entry.seq) {
+            self.note(state, order, seq);
         }
         if index == 0 {
             self.restart(state, context.now);
         }
+    }
+
+    /// Takes note of a transmission. What was noted of copies that are gone since, or were sent again, is forgotten as soon as
+    /// that is more than half: a sender whose segments overlap again and again does not fill our memory.
+    fn note<P: Packet>(&mut self, state: &DirectionState<P>, order: u64, seq: Seq) {
+        self.log.push_back((order, seq));
+        if self.log.len() > 2 * state.cache.len() + SPARE {
+            self.log.retain(|&(order, seq)| {
+                let entry = state.cache.get(state.cache.after(seq));
+                entry.is_some_and(|entry| entry.seq == seq && entry.order == order)
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Counters;
+    use super::super::cache::Cache;
+    use super::super::config::Config;
+    use super::super::rtt::Rtt;
+    use super::*;
+    use crate::Side;
+    use bentpipe_base::Bytes;
+    use bentpipe_wire::{Flags, Ip, Packet as WirePacket, Payload, Segment};
+    use core::cell::Cell;
+
+    /// `length` octets from `seq` on.
+    fn data(seq: u32, length: u32) -> WirePacket {
+        let [from, to] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(Into::into);
+        let segment = Segment {
+            seq: Seq(seq),
+            flags: Flags::ACK,
+            payload: Payload::Virtual {
+                offset: 0,
+                len: length,
+            },
+            ..Segment::default()
+        };
+        WirePacket::of_segment(Ip::between(from, to).unwrap(), 80, 4000, segment)
+    }
+
+    /// A sender that sends each of its octets twice, the second time with the one before.
+    #[test]
+    fn what_is_noted_of_copies_that_are_gone_is_forgotten() {
+        let config = Config::default();
+        let mut state = DirectionState {
+            cache: Cache::new(),
+            rtt: Rtt::new(&config),
+            ack: Some(Seq(1000)),
+            seen: Some(Seq(1001)),
+            order: 0,
+            deadline: None,
+            advanced: Instant::ZERO,
+            record: super::super::flow_direction::Record::default(),
+        };
+        let (mut rules, mut counters) = (SackAware::default(), Counters::default());
+        let mut out = VecDeque::new();
+        let mut context = Context {
+            config: &config,
+            now: Instant::ZERO,
+            to: Side::Space,
+            buffered: Bytes(0),
+            out: &mut out,
+            counters: &mut counters,
+            full: Cell::new(false),
+        };
+        for seq in 1001..20_000 {
+            for packet in [data(seq, 1), data(seq - 1, 2)] {
+                state.order += 1;
+                let view = packet.view().unwrap();
+                rules.on_data(&mut state, &view, &packet, &mut context);
+                state.seen = Some(view.end());
+            }
+        }
+        assert!(state.cache.len() <= 2, "each copy cuts the one before");
+        let most = 2 * state.cache.len() + SPARE;
+        assert!(
+            (1..=most + 1).contains(&rules.log.len()),
+            "{}",
+            rules.log.len()
+        );
     }
 }
