@@ -130,9 +130,18 @@ impl<'t> Document<'t> {
             _ => {}
         }
         found.sort_by_key(|(place, _)| place.start);
-        let problems = found
-            .into_iter()
-            .map(|(place, wrong)| locate(self.file, self.text, place, wrong));
+        let mut cursor = Cursor::new(self.text);
+        let problems = found.into_iter().map(|(place, wrong)| {
+            cursor.advance(place.start);
+            Problem {
+                file: self.file.to_owned(),
+                line: cursor.line,
+                column: cursor.column,
+                what: wrong.what,
+                expected: wrong.expected,
+                suggestion: wrong.suggestion,
+            }
+        });
         Err(Problems(problems.collect()))
     }
 
@@ -151,16 +160,38 @@ fn syntax(message: &str) -> Wrong {
     }
 }
 
-fn locate(file: &str, text: &str, place: Place, wrong: Wrong) -> Problem {
-    let before = text.get(..place.start).unwrap_or(text);
-    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    Problem {
-        file: file.to_owned(),
-        line: before.matches('\n').count() + 1,
-        column: before[line_start..].chars().count() + 1,
-        what: wrong.what,
-        expected: wrong.expected,
-        suggestion: wrong.suggestion,
+/// Line and column of places that come one behind the other.
+struct Cursor<'t> {
+    rest: &'t str,
+    at: usize,
+    line: usize,
+    column: usize,
+}
+
+impl<'t> Cursor<'t> {
+    fn new(text: &'t str) -> Self {
+        Self {
+            rest: text,
+            at: 0,
+            line: 1,
+            column: 1,
+        }
+    }
+
+    /// Goes on to byte `to` of the text, at most to its end.
+    fn advance(&mut self, to: usize) {
+        let length = to.saturating_sub(self.at);
+        let (passed, rest) = self
+            .rest
+            .split_at_checked(length)
+            .unwrap_or((self.rest, ""));
+        self.line += passed.matches('\n').count();
+        self.column = match passed.rsplit_once('\n') {
+            Some((_, last)) => last.chars().count() + 1,
+            None => self.column + passed.chars().count(),
+        };
+        self.at += passed.len();
+        self.rest = rest;
     }
 }
 

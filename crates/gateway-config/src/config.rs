@@ -43,8 +43,9 @@
 mod read;
 
 use crate::Leg;
-use crate::policy::{Action, ConfigWarning, Policy, Quic, overlaps};
+use crate::policy::{Action, Policy, Quic};
 use crate::snoop::Snoop;
+use crate::warning::{ConfigWarning, overlaps};
 use bentpipe_base::Bytes;
 use bentpipe_config::{Problems, Table};
 use std::net::SocketAddr;

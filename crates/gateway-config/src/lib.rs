@@ -22,9 +22,11 @@ mod policy;
 pub mod request;
 mod snoop;
 mod syn;
+mod warning;
 
 pub use config::{Config, ControlSocket, Handshake, Intercept, LegId, Limits, Profile};
 pub use leg::Leg;
-pub use policy::{Action, ConfigWarning, Interface, Policy, Quic};
+pub use policy::{Action, Interface, Policy, Quic};
 pub use snoop::{Snoop, Toward};
 pub use syn::{Ends, Syn, SynOptions};
+pub use warning::ConfigWarning;

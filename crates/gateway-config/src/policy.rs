@@ -68,77 +68,7 @@ pub enum Quic {
     Reject,
 }
 
-/// A warning about a list of policies that is valid but probably not meant so.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ConfigWarning<'p> {
-    /// The policy is never used, because an earlier one matches all that it matches.
-    Shadowed(&'p Policy, &'p Policy),
-    /// Some connections match both, neither is the narrower one, and what they do differs: their
-    /// order decides.
-    Crosses(&'p Policy, &'p Policy),
-    /// It matches on an interface that is no leg's.
-    Elsewhere(&'p Policy, &'p str),
-    /// A leg of this name that no policy chooses.
-    Unchosen(&'p str),
-}
-
-impl std::fmt::Display for ConfigWarning<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Shadowed(later, earlier) => write!(
-                f,
-                "policy `{}` is never used: policy `{}` before it takes all that it matches",
-                later.name, earlier.name
-            ),
-            Self::Crosses(later, earlier) => write!(
-                f,
-                "policies `{}` and `{}` have connections in common and differ in what they do: the first decides",
-                earlier.name, later.name
-            ),
-            Self::Elsewhere(policy, interface) => write!(
-                f,
-                "policy `{}` matches on interface `{interface}`, which is of neither leg",
-                policy.name
-            ),
-            Self::Unchosen(leg) => write!(
-                f,
-                "[leg.{leg}] is never used: no policy has `leg = \"{leg}\"`"
-            ),
-        }
-    }
-}
-
-/// What is doubtful about a list of policies.
-pub(crate) fn overlaps(policies: &[Policy]) -> Vec<ConfigWarning<'_>> {
-    let mut found = Vec::new();
-    for (place, later) in policies.iter().enumerate() {
-        let before = &policies[..place];
-        if let Some(earlier) = before.iter().find(|earlier| earlier.covers(later)) {
-            found.push(ConfigWarning::Shadowed(later, earlier));
-            continue;
-        }
-        let crosses = before.iter().filter(|earlier| {
-            earlier.does() != later.does() && earlier.meets(later) && !later.covers(earlier)
-        });
-        found.extend(crosses.map(|earlier| ConfigWarning::Crosses(later, earlier)));
-    }
-    found
-}
-
 impl Policy {
-    /// Whether everything that `other` matches matches this too.
-    fn covers(&self, other: &Self) -> bool {
-        within(&other.from, &self.from, Prefix::holds)
-            && within(&other.to, &self.to, Prefix::holds)
-            && within(&other.ports, &self.ports, |outer, inner| {
-                outer.contains(inner.start()) && outer.contains(inner.end())
-            })
-            && (self.dscp.is_none() || self.dscp == other.dscp)
-            && (self.arrives.is_none() || self.arrives == other.arrives)
-            && within(&other.interfaces, &self.interfaces, String::eq)
-            && within(&other.vlans, &self.vlans, u16::eq)
-    }
-
     /// Whether it matches every connection.
     pub(crate) fn takes_all(&self) -> bool {
         let Self {
@@ -160,27 +90,6 @@ impl Policy {
             && arrives.is_none()
             && interfaces.is_empty()
             && vlans.is_empty()
-    }
-
-    fn does(&self) -> (Action, Option<usize>) {
-        (self.action, self.profile)
-    }
-
-    /// Whether some connections match both.
-    fn meets(&self, other: &Self) -> bool {
-        let prefixes = |a: &Prefix, b: &Prefix| a.holds(b) || b.holds(a);
-        let same = |a: Option<u8>, b: Option<u8>| a.is_none() || b.is_none() || a == b;
-        touches(&self.from, &other.from, prefixes)
-            && touches(&self.to, &other.to, prefixes)
-            && touches(&self.ports, &other.ports, |a, b| {
-                a.start() <= b.end() && b.start() <= a.end()
-            })
-            && same(self.dscp, other.dscp)
-            && (self.arrives.is_none() || other.arrives.is_none() || self.arrives == other.arrives)
-            && touches(&self.interfaces, &other.interfaces, String::eq)
-            && touches(&self.vlans, &other.vlans, u16::eq)
-            // Networks of different families have no address in common.
-            && [true, false].iter().any(|v4| self.is_for(*v4) && other.is_for(*v4))
     }
 
     /// The name of its counter.
@@ -264,20 +173,11 @@ fn put_set(rule: &mut String, key: &str, members: impl Iterator<Item = String>) 
     }
 }
 
-/// Whether each of `inner` is in one of `outer`; an empty list is everything.
-fn within<T>(inner: &[T], outer: &[T], holds: impl Fn(&T, &T) -> bool) -> bool {
-    outer.is_empty() || !inner.is_empty() && inner.iter().all(|i| outer.iter().any(|o| holds(o, i)))
-}
-
-fn touches<T>(a: &[T], b: &[T], meet: impl Fn(&T, &T) -> bool) -> bool {
-    a.is_empty() || b.is_empty() || a.iter().any(|a| b.iter().any(|b| meet(a, b)))
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn any() -> Policy {
+    pub(crate) fn any() -> Policy {
         Policy {
             name: "any".to_owned(),
             from: Vec::new(),
@@ -292,82 +192,8 @@ mod tests {
         }
     }
 
-    fn prefixes(list: &[&str]) -> Vec<Prefix> {
+    pub(crate) fn prefixes(list: &[&str]) -> Vec<Prefix> {
         list.iter().map(|text| text.parse().unwrap()).collect()
-    }
-
-    fn said(policies: &[Policy]) -> Vec<String> {
-        overlaps(policies)
-            .iter()
-            .map(ConfigWarning::to_string)
-            .collect()
-    }
-
-    #[test]
-    fn a_policy_that_is_never_used_is_told() {
-        let wide = Policy {
-            name: "wide".to_owned(),
-            to: prefixes(&["10.0.0.0/8", "fd00::/8"]),
-            ..any()
-        };
-        let narrow = Policy {
-            name: "narrow".to_owned(),
-            to: prefixes(&["10.1.0.0/16"]),
-            ports: vec![80..=80],
-            action: Action::Bypass,
-            ..any()
-        };
-        let told = said(&[wide.clone(), narrow.clone()]);
-        assert_eq!(told.len(), 1);
-        assert!(told[0].contains("`narrow` is never used: policy `wide`"));
-        assert!(said(&[narrow, wide.clone()]).is_empty(), "an exception");
-        assert_eq!(said(&[any(), wide]).len(), 1);
-    }
-
-    #[test]
-    fn policies_that_cross_and_differ_are_told() {
-        let web = Policy {
-            name: "web".to_owned(),
-            ports: vec![80..=80, 443..=443],
-            action: Action::Bypass,
-            ..any()
-        };
-        let lab = Policy {
-            name: "lab".to_owned(),
-            from: prefixes(&["10.0.0.0/8"]),
-            ..any()
-        };
-        let told = said(&[web.clone(), lab.clone()]);
-        assert!(told[0].contains("`web` and `lab` have connections in common"));
-        let split = Policy {
-            action: Action::Split,
-            ..web.clone()
-        };
-        assert!(said(&[split, lab.clone()]).is_empty(), "they do the same");
-        let v6 = Policy {
-            to: prefixes(&["fd00::/8"]),
-            ..web.clone()
-        };
-        assert!(said(&[v6, lab.clone()]).is_empty(), "of another family");
-        let elsewhere = |vlan| Policy {
-            vlans: vec![vlan],
-            ..web.clone()
-        };
-        assert_eq!(said(&[elsewhere(20), lab.clone()]).len(), 1);
-        let apart = [
-            elsewhere(20),
-            Policy {
-                vlans: vec![30],
-                ..lab.clone()
-            },
-        ];
-        assert!(said(&apart).is_empty(), "of other VLANs");
-        let slow = Policy {
-            profile: Some(0),
-            ..lab.clone()
-        };
-        let told = said(&[lab, slow]);
-        assert!(told[0].contains("never used"), "{told:?}");
     }
 
     #[test]

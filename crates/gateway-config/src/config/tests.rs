@@ -160,6 +160,40 @@ fn every_key_is_read() {
     assert_eq!(config.limits, limits);
 }
 
+/// Neither policies nor their addresses, nor mistakes, take more than their number's time.
+#[test]
+fn a_long_file_is_read_soon() {
+    const MANY: u32 = 100_000;
+    let begun = std::time::Instant::now();
+    let address = |number: u32| std::net::Ipv4Addr::from(number.wrapping_mul(2_654_435_761));
+    let addresses: Vec<_> = (0..MANY)
+        .map(|number| format!("\"{}\"", address(number)))
+        .collect();
+    let list = format!(
+        "[[policy]]\naction = \"bypass\"\nto = [{}]\n",
+        addresses.join(", ")
+    );
+    let config = Config::parse("gw.toml", &list).unwrap();
+    assert_eq!(config.policies[0].to.len(), MANY as usize);
+    let policy = |number| {
+        let to = address(number);
+        format!("[[policy]]\naction = \"bypass\"\nto = \"{to}\"\n")
+    };
+    let text: String = (0..MANY).map(policy).collect();
+    let config = Config::parse("gw.toml", &text).unwrap();
+    assert_eq!(config.policies.len(), MANY as usize);
+    assert_eq!(config.warnings().len(), 1, "not all are compared");
+    let wrong = text.replace("bypass", "by-pass");
+    let problems = Config::parse("gw.toml", &wrong).unwrap_err();
+    let last = problems.iter().last().unwrap();
+    assert_eq!(
+        (problems.iter().count() as u32, last.line as u32),
+        (MANY, 3 * MANY - 1)
+    );
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(60), "{took:?}");
+}
+
 /// A key that is added without a wrong value among [`MISTAKES`] fails here.
 #[test]
 fn every_key_has_a_mistake_of_its_own() {

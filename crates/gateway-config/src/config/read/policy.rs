@@ -6,19 +6,21 @@ use crate::config::{LegId, Profile};
 use crate::policy::{Action, Policy, Quic};
 use bentpipe_base::Prefix;
 use bentpipe_config::{Table, Value, Wrong};
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use toml::de::DeValue;
 
 pub(super) fn list(root: &mut Table<'_, '_>, profiles: &[Profile]) -> Vec<Policy> {
     let mut policies: Vec<Policy> = Vec::new();
+    let mut names = HashSet::new();
     for (number, table) in (1..).zip(root.list("policy")) {
         let place = table.place();
         let document = table.document();
         let Some(policy) = policy(number, table, profiles) else {
             continue;
         };
-        if policies.iter().any(|other| other.name == policy.name) {
+        if !names.insert(policy.name.clone()) {
             let what = format!("this is the second policy that is called `{}`", policy.name);
             let expected = "a `name` of its own for each; without one, it is its number";
             document.problem(place, Wrong::new(what, expected));
@@ -74,15 +76,11 @@ fn profile(table: &mut Table<'_, '_>, profiles: &[Profile]) -> Option<usize> {
 }
 
 /// Those that no other one of the list holds.
-fn without_repetition(list: Vec<Prefix>) -> Vec<Prefix> {
-    let mut kept: Vec<Prefix> = Vec::new();
-    for prefix in list {
-        if !kept.iter().any(|other| other.holds(&prefix)) {
-            kept.retain(|other| !prefix.holds(other));
-            kept.push(prefix);
-        }
-    }
-    kept
+fn without_repetition(mut list: Vec<Prefix>) -> Vec<Prefix> {
+    // Then each comes right behind the one that holds it, or behind others that this one holds.
+    list.sort_by_key(|prefix| (prefix.network(), prefix.bits()));
+    list.dedup_by(|next, last| last.holds(next));
+    list
 }
 
 /// The ranges in rising order, those that touch made one.
