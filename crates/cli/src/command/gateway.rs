@@ -103,6 +103,26 @@ pub(crate) struct At {
     /// Its control socket, as `control` in its configuration
     #[arg(long, value_name = "PATH", default_value = ControlSocket::DEFAULT)]
     control: PathBuf,
+    /// Its configuration, a TOML file, which says where its control socket is
+    #[arg(long, value_name = "FILE", conflicts_with = "control")]
+    config: Option<PathBuf>,
+}
+
+impl At {
+    /// Asks the gateway, and returns its answer.
+    fn ask(&self, request: &Request) -> Result<serde_json::Value, Failure> {
+        let config = self.config.as_deref().map(load).transpose()?;
+        let control = match &config {
+            None => Some(&*self.control),
+            Some(config) => config.control.path(),
+        };
+        let control = control.ok_or_else(|| {
+            Failure::Usage(anyhow!(
+                "`control` is \"off\" in this configuration: SIGHUP has the gateway read it again (`systemctl kill -s HUP bentpipe-gateway`)"
+            ))
+        })?;
+        protocol::ask(control, request).or_run()
+    }
 }
 
 /// On or off.
@@ -172,7 +192,7 @@ fn sweep_up() -> Result<(), Failure> {
 }
 
 fn order(at: &At, request: &Request) -> Result<(), Failure> {
-    protocol::ask(&at.control, request).or_run()?;
+    at.ask(request)?;
     terminal::print("done").or_run()
 }
 
