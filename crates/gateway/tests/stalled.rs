@@ -11,6 +11,7 @@ use bentpipe_os::netlink::Prefix;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
+use support::peer::Peer;
 use support::{Ip, Stage, child, eventually, exchange, in_order, pattern};
 
 /// Writes until the path is full; returns the bytes written.
@@ -119,6 +120,82 @@ fn many_slow_receivers_stop_no_splitting() {
     });
     let counters = gateway.meter.read();
     assert!(counters.shrunk > 3 && counters.stalled == 0, "{counters:?}");
+}
+
+/// Waits until stalled flows have been reset and connections of another client are split, five in a row.
+fn others_are_split_again(stage: &Stage, gateway: &support::Running, to: &support::Listener) {
+    let other = another_client(stage);
+    let mut in_a_row = 0;
+    eventually("that others are split", || {
+        let before = gateway.meter.read();
+        let client = stage.connect_from(other, to.address());
+        let mut pair = (client, to.accept());
+        exchange(&mut pair);
+        std::thread::sleep(Duration::from_millis(100));
+        let is_split = gateway.meter.read().accepted > before.accepted;
+        in_a_row = if is_split && before.stalled > 0 {
+            in_a_row + 1
+        } else {
+            0
+        };
+        in_a_row == 5
+    });
+}
+
+/// Nor do those of uploads that fit into a send buffer as a whole, so that nothing waits in the gateway's own.
+#[test]
+fn receivers_of_what_a_buffer_holds_stop_no_splitting() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    stage
+        .server
+        .set_sysctl("net.ipv4.tcp_rmem", "4096 16384 65536")
+        .unwrap();
+    let mut config = Stage::config();
+    config.limits.buffered = Some(Bytes(64 << 20));
+    config.limits.stalled = Duration::from_secs(20);
+    let gateway = stage.split_by(config);
+    let listener = stage.listen(Ip::V4);
+    let stalled: Vec<_> = (0..80)
+        .map(|_| {
+            let mut client = stage.connect(listener.address());
+            let server = listener.accept();
+            client.write_all(&[7; 1_500_000]).unwrap();
+            (client, server)
+        })
+        .collect();
+    let to = stage.listen(Ip::V4);
+    others_are_split_again(&stage, &gateway, &to);
+    let counters = gateway.meter.read();
+    assert!(counters.shrunk > 3, "{counters:?}");
+    drop(stalled);
+}
+
+/// Nor does what comes out of order, which nobody can read.
+#[test]
+fn what_comes_out_of_order_stops_no_splitting() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let mut config = Stage::config();
+    config.limits.buffered = Some(Bytes(4 << 20));
+    config.limits.stalled = Duration::from_secs(20);
+    let gateway = stage.split_by(config);
+    let listener = stage.listen(Ip::V4);
+    let mut peer = Peer::beside(&stage, true);
+    for number in 0..40 {
+        peer.own.1 = 5000 + number;
+        peer.connect(listener.address(), b"");
+        // All but the first octet, as far as a window without a scale goes.
+        let missing = peer.next;
+        peer.next = peer.next + 1;
+        for piece in 0..40 {
+            peer.say(&[piece; 1400]);
+        }
+        peer.next = missing;
+    }
+    let _servers: Vec<_> = (0..40).map(|_| listener.accept()).collect();
+    let to = stage.listen(Ip::V4);
+    others_are_split_again(&stage, &gateway, &to);
 }
 
 /// Shrunk and left alone, stalled flows lose nothing when their receivers go on, and are as fast as before.

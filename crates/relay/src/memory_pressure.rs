@@ -167,6 +167,12 @@ impl MemoryPressure {
         self.under_pressure.load(Ordering::Relaxed)
     }
 
+    /// How many bytes one of `flows` has to hold for it to matter. What those with less hold is no more than an eighth of the bound,
+    /// all together.
+    pub(crate) fn worth_watching(&self, flows: usize) -> u64 {
+        self.bound().0 / 8 / flows.max(1) as u64
+    }
+
     /// How many bytes are to be reclaimed at once, because more than three quarters of the bound are in use.
     pub(crate) fn to_reclaim(&self) -> u64 {
         let bound = self.bound().0;

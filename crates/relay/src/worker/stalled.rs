@@ -1,7 +1,9 @@
 //! Takes memory back from stalled flows, whose receivers read nothing, while memory is short
 //! ([`mod@crate::memory_pressure`]).
 //!
-//! Once a second each worker looks at its flows that have a full pump, and at those that are closing. A flow is stalled
+//! Once a second each worker looks at its flows that have a full pump, at those that are closing, and at those whose sockets hold
+//! more than is left to a flow: all of a download may have fit into the send buffer of a receiver that reads nothing, and what
+//! has come out of order is in the receive buffer and cannot be read. A flow is stalled
 //! when its receiver has acknowledged next to nothing for [`PAUSE`]. It is then shrunk: the bytes that wait are kept,
 //! and no more are read. If the stalled flows of one client hold more than its share, then its other full flows and its
 //! new ones are shrunk too. When three quarters of the bound are in use, the flows that have been stalled longest are
@@ -32,7 +34,7 @@ const LONG: u64 = 8;
 /// A stalled flow of a client over its share is reset after this fraction (one tenth) of the configured time.
 const PART: u32 = 10;
 
-/// What is known of a pump that is full, or was shrunk.
+/// What is known of a pump that is full or whose sockets hold much, or was shrunk.
 #[derive(Debug)]
 struct Watched {
     /// When its flow began. It tells whether the slot with this number has been given to another flow since.
@@ -50,7 +52,7 @@ struct Watched {
     held: u64,
 }
 
-/// The full pumps that a worker watches, by flow number and the side that they read from; empty while memory is not
+/// The pumps that a worker watches, by flow number and the side that they read from; empty while memory is not
 /// short.
 #[derive(Debug, Default)]
 pub(super) struct Stalled {
@@ -76,7 +78,7 @@ impl Worker {
         due.then_some(LOOK)
     }
 
-    /// Looks at full pumps, shrinks those that are stalled, and resets flows where memory has to be reclaimed.
+    /// Looks at pumps that hold something, shrinks those that are stalled, and resets flows where memory has to be reclaimed.
     pub(super) fn on_stalled(&mut self) {
         if self.stalled_tick().is_none() {
             return;
@@ -87,7 +89,7 @@ impl Worker {
             return;
         }
         self.stalled.looked = Some(now);
-        self.watch_full_pumps(now);
+        self.watch_pumps(now);
         let mut stalled_bytes = StalledBytes::new();
         for pump in self.stalled.pumps.values() {
             if pump.holds_too_much(now) {
@@ -135,24 +137,30 @@ impl Worker {
         }
     }
 
-    fn watch_full_pumps(&mut self, now: Instant) {
+    fn watch_pumps(&mut self, now: Instant) {
         let pumps = &mut self.stalled.pumps;
         if self.shared.memory().is_under_pressure() {
+            let much = self.shared.memory().worth_watching(self.shared.flows());
             for (index, flow) in self.flows.iter_mut() {
-                for side in Side::BOTH {
-                    let waits = match flow.phase {
-                        Phase::Open => flow.pump(side).is_full(),
-                        Phase::Closing => true,
-                        Phase::Dialling | Phase::ResetPending { .. } => false,
-                    };
-                    if waits {
-                        // A socket whose state cannot be read is about to fail; the flow ends then.
-                        let _ = watch(pumps.entry((index, side)), flow, side, now);
+                let always = match flow.phase {
+                    Phase::Open => Side::BOTH.map(|side| flow.pump(side).is_full()),
+                    Phase::Closing => [true; 2],
+                    Phase::Dialling | Phase::ResetPending { .. } => continue,
+                };
+                // A socket whose state cannot be read is about to fail; the flow ends then.
+                let Ok(waiting) = waiting(flow) else {
+                    continue;
+                };
+                for (side, always) in Side::BOTH.into_iter().zip(always) {
+                    let (source, sink) = (&waiting[side as usize], &waiting[side.other() as usize]);
+                    let held = source.received.0 + sink.queued.0 + flow.pump(side).waiting();
+                    if always || held >= much {
+                        let _ = watch(pumps.entry((index, side)), flow, (side, held), now);
                     }
                 }
             }
         }
-        // Pumps that are no longer full remain in the table until `resize_pumps` has given them their room back.
+        // Pumps that are not watched any more remain in the table until `resize_pumps` has given them their room back.
     }
 
     /// Shrinks the pumps that hold too much, and gives the others their usual room.
@@ -228,17 +236,22 @@ fn client(flow: &Flow) -> io::Result<Client> {
     Ok(Client::of(address.ip()))
 }
 
-/// Records the state of a full pump.
+/// What waits in the sockets of a flow, by side.
+fn waiting(flow: &Flow) -> io::Result<[socket::Waiting; 2]> {
+    Ok([
+        socket::waiting(flow.socket(Side::Near))?,
+        socket::waiting(flow.socket(Side::Far))?,
+    ])
+}
+
+/// Records the state of the pump that reads from `side`, where so many bytes are held.
 fn watch(
     entry: Entry<'_, (u32, Side), Watched>,
     flow: &mut Flow,
-    side: Side,
+    (side, held): (Side, u64),
     now: Instant,
 ) -> io::Result<()> {
-    let (pump, from, to) = flow.parts(side);
-    let waiting = socket::waiting(from)?.received + socket::waiting(to)?.queued;
-    let held = waiting.0 + pump.waiting();
-    let acked = tcp::info(to)?.bytes_acked;
+    let acked = tcp::info(flow.socket(side.other()))?.bytes_acked;
     let begun = flow.begun;
     let new = |client| Watched {
         begun,
