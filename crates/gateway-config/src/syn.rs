@@ -43,8 +43,17 @@ pub struct SynOptions {
 impl Syn {
     /// Reads a packet from its IP header on; `None` when it is no SYN that can be read.
     pub fn parse(packet: &[u8]) -> Option<Self> {
-        // The kernel checked them; those of local senders are left to the network card.
-        let packet = Packet::parse(packet, Checksums::Ignore).ok()?;
+        Self::read(packet, Checksums::Ignore)
+    }
+
+    /// The same, and `None` when its checksum is wrong, so that no receiver would take it: for packets that are forwarded, which
+    /// nobody has checked.
+    pub fn parse_forwarded(packet: &[u8]) -> Option<Self> {
+        Self::read(packet, Checksums::Verify)
+    }
+
+    fn read(packet: &[u8], checksums: Checksums) -> Option<Self> {
+        let packet = Packet::parse(packet, checksums).ok()?;
         let Transport::Tcp(tcp) = packet.transport else {
             return None;
         };
@@ -126,6 +135,14 @@ mod tests {
         };
         let mut packet = syn(&[]);
         assert_eq!(Syn::parse(&packet), Some(expected));
+        assert_eq!(Syn::parse_forwarded(&packet), Some(expected));
+        packet[20 + 3] ^= 1;
+        assert_eq!(
+            Syn::parse_forwarded(&packet),
+            None,
+            "another port by damage"
+        );
+        packet[20 + 3] ^= 1;
         packet[6] = 0;
         assert!(Syn::parse(&packet).unwrap().service.fragments);
         // ECE alone is no request.

@@ -9,7 +9,7 @@ use bentpipe_base::Seq;
 use bentpipe_os::need;
 use bentpipe_wire::Flags;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 use support::peer::Peer;
 use support::{Ip, Stage, eventually, pattern};
@@ -393,4 +393,52 @@ fn a_storm_of_random_segments_changes_no_byte() {
             goes_on(peer, honest);
         }
     });
+}
+
+/// Where the machine has every listener take data of a SYN without a cookie (`net.ipv4.tcp_fastopen`, 0x603), the gateway's do
+/// not: who sends such SYNs and is not there makes no connection at the server.
+#[test]
+fn fast_open_of_the_machine_takes_no_forged_data() {
+    need!(Root, Tproxy);
+    for handshake in support::HANDSHAKES {
+        let stage = Stage::new();
+        let fast_open = "net.ipv4.tcp_fastopen";
+        stage.gateway.set_sysctl(fast_open, "1539").unwrap();
+        let gateway = stage.split_after(handshake);
+        let listener = stage.listen(Ip::V4);
+        let mut peer = Peer::beside(&stage, true);
+        let answer = peer.knock(listener.address(), b"forged");
+        assert_eq!(answer, Some(Flags::SYN | Flags::ACK));
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(gateway.meter.read().accepted, 0);
+        peer.own.1 += 1;
+        peer.connect(listener.address(), b"");
+        eventually("a real one", || gateway.meter.read().accepted == 1);
+    }
+}
+
+/// A SYN with a wrong checksum is no connection at the server, as without a gateway, for whoever held it would make it right.
+#[test]
+fn a_damaged_syn_is_not_mended() {
+    need!(Root, Tproxy);
+    for handshake in support::HANDSHAKES {
+        let stage = Stage::new();
+        let gateway = stage.split_after(handshake);
+        let listener = stage.listen(Ip::V4);
+        let mut peer = Peer::beside(&stage, true);
+        let SocketAddr::V4(to) = listener.address() else {
+            unreachable!("of family V4")
+        };
+        peer.other = (*to.ip(), to.port());
+        for port in 6000..6020 {
+            peer.own.1 = port;
+            peer.send_damaged(peer.segment(peer.next, Flags::SYN));
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        assert_eq!(gateway.meter.read().held, 0);
+        assert!(listener.accept_within(Duration::ZERO).is_none());
+        peer.own.1 += 1;
+        peer.connect(listener.address(), b"");
+        eventually("a real one", || gateway.meter.read().accepted == 1);
+    }
 }

@@ -9,7 +9,7 @@ use crate::handshake::LONGEST_BACKLOG;
 use crate::socket_policy::{LegPolicies, SocketPolicy};
 use bentpipe_gateway_config::LegId;
 use bentpipe_interception::{ListenAddresses, Marks};
-use bentpipe_sockets::socket;
+use bentpipe_sockets::{socket, tcp};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -135,6 +135,8 @@ fn open_address(
     for listener in lists.iter().flat_map(|list| list.last()) {
         socket::listen(&listener.socket, LONGEST_BACKLOG)
             .map_err(|source| refused(address, leg_id, source))?;
+        // A client has to show first that it is there. A kernel without Fast Open needs no telling.
+        let _ = tcp::refuse_fast_open(&listener.socket);
     }
     if let Some(listener) = lists.first().and_then(|list| list.last()) {
         let (flag, worker) = Marks::steering();

@@ -226,6 +226,11 @@ pub fn set_max_segment(socket: impl AsFd, size: Bytes) -> io::Result<()> {
     set_u32(socket, libc::SOL_TCP, libc::TCP_MAXSEG, size)
 }
 
+/// Has a listener take no data in SYNs (TCP Fast Open, RFC 7413), where `net.ipv4.tcp_fastopen` has every listener do so.
+pub fn refuse_fast_open(listener: impl AsFd) -> io::Result<()> {
+    set_u32(listener, libc::SOL_TCP, libc::TCP_FASTOPEN, 0)
+}
+
 /// Paces the socket at no more than `rate` of payload, whatever its congestion control wants.
 pub fn set_max_pacing_rate(socket: impl AsFd, rate: Rate) -> io::Result<()> {
     let bytes = rate.bytes_per_sec().to_ne_bytes();

@@ -84,12 +84,24 @@ impl Peer {
     }
 
     pub fn send(&self, tcp: Tcp, bytes: &[u8]) {
+        self.tun.send(&self.packet(tcp, bytes)).unwrap();
+    }
+
+    /// Sends a segment that was damaged on its way.
+    pub fn send_damaged(&self, tcp: Tcp) {
+        let mut packet = self.packet(tcp, b"");
+        // Its checksum.
+        packet[20 + 16] ^= 1;
+        self.tun.send(&packet).unwrap();
+    }
+
+    fn packet(&self, tcp: Tcp, bytes: &[u8]) -> Vec<u8> {
         let packet = Packet {
             ip: bentpipe_wire::Ip::V4(Ipv4::new(self.own.0, self.other.0)),
             transport: Transport::Tcp(tcp),
             payload: Payload::from(bytes),
         };
-        self.tun.send(&packet.to_vec().unwrap()).unwrap();
+        packet.to_vec().unwrap()
     }
 
     /// Sends `bytes` as the next ones.
@@ -147,6 +159,27 @@ impl Peer {
     pub fn probe(&mut self, to: SocketAddr) {
         self.begin(to, b"");
         self.send(self.segment(self.next, Flags::RST), b"");
+    }
+
+    /// Sends a SYN with `bytes` to `to` and looks how that is answered, within a second; its next number stays as it is.
+    pub fn knock(&mut self, to: SocketAddr, bytes: &[u8]) -> Option<Flags> {
+        let SocketAddr::V4(to) = to else {
+            unreachable!("of family V4")
+        };
+        self.other = (*to.ip(), to.port());
+        let mut syn = self.segment(self.next, Flags::SYN);
+        syn.options = options().boxed();
+        self.send(syn, bytes);
+        let until = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < until {
+            if let Some((_, tcp, _)) = self.receive()
+                && tcp.source == to.port()
+                && tcp.destination == self.own.1
+            {
+                return Some(tcp.flags);
+            }
+        }
+        None
     }
 
     fn begin(&mut self, to: SocketAddr, bytes: &[u8]) {

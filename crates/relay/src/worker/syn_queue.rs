@@ -94,7 +94,8 @@ impl Worker {
             && let Some(waiting) = syn_queue.queues.next_packet()
         {
             let packet = QueuedPacket::of(&waiting);
-            match Syn::parse(waiting.packet) {
+            // Of what local senders leave to their network card the kernel has made the checksum for the queue.
+            match Syn::parse_forwarded(waiting.packet) {
                 Some(syn) => self.on_syn(packet, &syn),
                 None => syn_queue.give(packet, Verdict::Pass),
             }
