@@ -3,13 +3,13 @@
 //! The gateway's sockets acknowledge every second segment of a download. On a link of 50 Mbit/s to the gateway and
 //! 0.5 Mbit/s from it, that is more than the return link carries. So the kernel holds acknowledgements without data in a
 //! queue, and [`AckFilter`] sends them at `ack_rate`: one that waits is replaced by the next of its flow that
-//! acknowledges more. When this process ends or the queue is full, packets go on as without it.
+//! acknowledges more. When this process ends or hangs, or the queue is full, packets go on as without it ([`crate::attendance`]).
 
-use bentpipe_base::{Bytes, Machine, Output, Rate};
-use bentpipe_gateway_config::LegId;
-use bentpipe_interception::Marks;
+use crate::attendance::Attendance;
+use bentpipe_base::{Bytes, Instant, Machine, Output, Rate};
+use bentpipe_interception::{ACKS_PRIORITY, AdmissionSwitch, Marks, QueueReader};
 use bentpipe_os::nfqueue::{Queues, Verdict};
-use bentpipe_os::nft::{HoldTable, Holding, Hook, OwnerTable, TableFamily};
+use bentpipe_os::nft::{HoldTable, Holding, Hook, TableFamily};
 use bentpipe_pep::ack_filter::{AckFilter, Config};
 use bentpipe_pep::{BuildPacket, Packet, SegmentView, Side, host_of};
 use bentpipe_relay::{Counters, Lifecycle, Shared};
@@ -27,16 +27,14 @@ const QUEUE: u64 = 0;
 const WAKE: u64 = 1;
 /// The most packets that wait, here and in the kernel's queue.
 const MOST: u32 = 1000;
-/// The priority in the output hook at which they are queued: before conntrack, and between the two chains of [`rules`].
-const PLACE: i32 = -301;
 
 /// Thins out the acknowledgements of one gateway, once it runs.
 pub(crate) struct AckThinner {
-    // In this order: without the tables nothing comes to the queue.
-    _mark: OwnerTable,
+    // In this order: without the table nothing comes to the queue.
     _hold: HoldTable,
     queues: Queues,
     epoll: Epoll,
+    attendance: Attendance,
     config: Config,
     shared: Arc<Shared>,
     counters: Arc<Counters>,
@@ -51,21 +49,19 @@ impl AckThinner {
     pub(crate) fn new(
         (rate, overhead): (Rate, Bytes),
         marks: Marks,
-        shared: Arc<Shared>,
-        counters: Arc<Counters>,
+        switch: Arc<AdmissionSwitch>,
+        (shared, counters): (Arc<Shared>, Arc<Counters>),
     ) -> Result<Self, String> {
         let queues = Queues::open(1, MOST).map_err(|error| format!("no queue ({error})"))?;
         let holding = Holding {
             hook: Hook::Output,
-            place: PLACE,
+            place: ACKS_PRIORITY,
             queues: &[(marks.acknowledging(), queues.first())],
             marked: None,
             looped: None,
         };
         let families = &[TableFamily::Ip, TableFamily::Ip6];
         let hold = HoldTable::load(families, &holding).map_err(|e| e.to_string())?;
-        let mark = OwnerTable::load(TableFamily::Inet, "acks", &rules(marks));
-        let mark = mark.map_err(|error| error.to_string())?;
         let watch = || {
             let epoll = Epoll::new()?;
             epoll.add(&queues, QUEUE, Interest::READ)?;
@@ -74,10 +70,10 @@ impl AckThinner {
         };
         let epoll = watch().map_err(|error: io::Error| error.to_string())?;
         Ok(Self {
-            _mark: mark,
             _hold: hold,
             queues,
             epoll,
+            attendance: Attendance::new(QueueReader::Acks, switch, Arc::clone(&shared)),
             config: Config {
                 rate: Some(rate),
                 overhead,
@@ -90,15 +86,16 @@ impl AckThinner {
     }
 
     /// Works until the gateway stops.
-    pub(crate) fn run(self) -> io::Result<()> {
+    pub(crate) fn run(mut self) -> io::Result<()> {
         let mut filter = AckFilter::new(self.config);
         let queues = Rc::new(RefCell::new(self.queues));
         let mut events = Events::with_capacity(2);
         let mut replaced = 0;
         while self.shared.lifecycle() != Lifecycle::Stopped {
-            let now = timer::now();
-            let pause = filter.deadline().map(|due| due.since(now));
-            self.epoll.wait(&mut events, pause)?;
+            self.attendance.renew();
+            let due = filter.deadline().unwrap_or(Instant::MAX);
+            let pause = due.min(self.attendance.due()).since(timer::now());
+            self.epoll.wait(&mut events, Some(pause))?;
             let came = |event| matches!(event, Some(Event { token: QUEUE, .. }));
             if (0..events.len()).any(|index| came(events.at(index))) {
                 take(&queues, &mut filter)?;
@@ -111,26 +108,6 @@ impl AckThinner {
         }
         Ok(())
     }
-}
-
-/// Rules that tag the packets that are to wait, and take the tag away behind the queue.
-fn rules(marks: Marks) -> String {
-    let (sat, tracked) = (marks.sat(), marks.tracked(LegId::Sat));
-    let tag = marks.acknowledging();
-    format!(
-        "\
-chain before {{
-  type filter hook output priority {}; policy accept;
-  meta mark {{ {sat:#x}, {tracked:#x} }} meta l4proto tcp meta length < 128 tcp flags & (fin | syn | rst | psh | ack) == ack meta priority set {tag:#x}
-}}
-chain behind {{
-  type filter hook output priority {}; policy accept;
-  meta priority {tag:#x} meta priority set 0
-}}
-",
-        PLACE - 1,
-        PLACE + 1
-    )
 }
 
 fn take(queues: &Rc<RefCell<Queues>>, filter: &mut AckFilter<HeldAck>) -> io::Result<()> {

@@ -1,9 +1,9 @@
 //! The watchdog of the admission switch: new connections are split only while everything that splitting needs is in
 //! order.
 //!
-//! A thread of its own asks every worker for a sign of life ten times a second, watches the rules and routes that bring
+//! A thread of its own asks every worker, and every thread that packets wait for, for a sign of life ten times a second, watches the rules and routes that bring
 //! packets to us and makes again what somebody removes, and, as long as all is well, holds the switch in the gateway's
-//! table. It does not hold the switch while a worker hangs or rules cannot be made again, and it cannot while the
+//! table. It does not hold the switch while one of them hangs or rules cannot be made again, and it cannot while the
 //! process is stopped, frozen or starved. Within [`LIFE`] the kernel then lets new connections pass end to end. As soon
 //! as the switch is held again, they are split.
 //!
@@ -37,7 +37,7 @@ pub(crate) struct Watchdog {
     legs: LegInterfaces,
     routes: Watch,
     epoll: Epoll,
-    /// The heartbeat that the workers were asked for and have not all answered.
+    /// The heartbeat that was asked for and has not been answered by all.
     asked: u64,
     /// How often rules and routes were made again, and when that was last logged.
     restored: u64,
@@ -121,7 +121,7 @@ impl Watchdog {
 
     /// Returns why new flows cannot be split; holds the switch where nothing prevents it.
     fn impairment(&mut self, now: Instant) -> Option<Impairment> {
-        let answered = self.shared.all_answered(self.asked);
+        let unanswered = self.shared.unanswered(self.asked);
         let pulse = self.shared.request_heartbeat();
         if !self.is_diverted(now) {
             return Some(Impairment::Routes);
@@ -129,8 +129,8 @@ impl Watchdog {
         if let Some(leg) = self.legs.without_interface() {
             return Some(Impairment::Interfaces(leg));
         }
-        if !answered {
-            return Some(Impairment::Worker);
+        if unanswered.is_some() {
+            return unanswered;
         }
         self.asked = pulse;
         (!self.switch.hold()).then_some(Impairment::Table)

@@ -11,9 +11,10 @@
 //!
 //! That costs processor time for each packet (GSO and GRO keep their number small). Nothing is queued where no rule
 //! requires it, or where the operator's table accepts packets with marks of gateways. Once begun, it lasts as long as
-//! the gateway, because removing the queues' chains would make the kernel drop all held SYNs.
+//! the gateway, because removing the queues' chains would make the kernel drop all held SYNs. While this thread hangs, the
+//! packets wait, because the rules might refuse them; it answers heartbeats as the workers do.
 
-use bentpipe_interception::Marks;
+use bentpipe_interception::{Marks, QueueReader};
 use bentpipe_os::netlink::Mark;
 use bentpipe_os::nfqueue::{Queues, Verdict};
 use bentpipe_os::nft::{self, Generation, HoldTable, Holding, Hook, Survey, TableFamily};
@@ -59,6 +60,9 @@ struct Watch {
     /// The generation that was surveyed, and asked for nothing.
     seen: Option<u32>,
     due: Instant,
+    /// What was found, where a table is made already and the kernel has refused the other. It is not surveyed
+    /// again, for which packets would have to wait.
+    found: Option<String>,
     /// The log knows that the kernel has refused.
     told: bool,
 }
@@ -69,6 +73,9 @@ impl Watch {
         let begun = Instant::now();
         if begun < self.due {
             return None;
+        }
+        if self.found.is_some() {
+            return self.found.clone();
         }
         // A generation that cannot be read is asked for again at the next look.
         let now = self.rules.read().ok()?;
@@ -86,9 +93,10 @@ impl Watch {
         }
     }
 
-    /// The kernel has refused: the same rules are looked at again, after a pause.
-    fn postpone(&mut self) {
+    /// The kernel has refused: it is asked again after a pause, for what was `found` before or is found then.
+    fn postpone(&mut self, found: Option<String>) {
         self.seen = None;
+        self.found = found;
         self.due = self.due.max(Instant::now() + PAUSE);
         self.told = true;
     }
@@ -112,6 +120,7 @@ impl FilterChainSkipper {
                 rules: Generation::open()?,
                 seen: None,
                 due: Instant::now(),
+                found: None,
                 told: false,
             }),
             tables: Vec::with_capacity(PLACES.len()),
@@ -131,8 +140,10 @@ impl FilterChainSkipper {
         while self.shared.lifecycle() != Lifecycle::Stopped {
             let pause = self.watch.is_some().then_some(TICK);
             self.epoll.wait(&mut events, pause)?;
-            if let Some(queues) = &mut self.queues {
-                let_by(queues, &self.counters)?;
+            // Before there is a table nothing comes, and a survey may take long.
+            let queues = self.queues.as_mut();
+            if let Some(queues) = queues.filter(|_| !self.tables.is_empty()) {
+                let_by(queues, &self.shared, &self.counters)?;
             }
             self.look();
         }
@@ -160,7 +171,7 @@ impl FilterChainSkipper {
                         "rules of input or output chains may drop packets of split connections, which then hang, and they cannot be led past them ({why}); it is tried again: first in these chains, `meta mark and 0xff000000 == 0x62000000 accept` is needed: {found}"
                     );
                 }
-                watch.postpone();
+                watch.postpone((!self.tables.is_empty()).then_some(found));
             }
         }
     }
@@ -204,8 +215,12 @@ impl FilterChainSkipper {
 }
 
 /// Gives all packets that have come the verdict that skips the chains.
-fn let_by(queues: &mut Queues, counters: &Counters) -> io::Result<()> {
-    while queues.receive()? > 0 {
+fn let_by(queues: &mut Queues, shared: &Shared, counters: &Counters) -> io::Result<()> {
+    loop {
+        shared.reader_beats(QueueReader::Chains);
+        if queues.receive()? == 0 {
+            return Ok(());
+        }
         let (mut count, mut last) = (0, None);
         while let Some(waiting) = queues.next_packet() {
             count += 1;
@@ -217,7 +232,6 @@ fn let_by(queues: &mut Queues, counters: &Counters) -> io::Result<()> {
         }
         counters.past_chains.many(count);
     }
-    Ok(())
 }
 
 fn name(survey: &Survey) -> String {

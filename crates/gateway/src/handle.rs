@@ -125,12 +125,12 @@ impl Handle {
         self.shared.lifecycle() == Lifecycle::Stopped
     }
 
-    /// Whether the supervisor and every worker answer within `patience`.
+    /// Whether the supervisor, every worker and every thread that packets wait for answer within `patience`.
     pub fn is_alive(&self, patience: Duration) -> bool {
         let until = Instant::now() + patience;
         let asked = self.shared.request_heartbeat();
         let supervisor = self.submit_within(Command::Pulse, patience).is_ok();
-        while supervisor && !self.shared.all_answered(asked) {
+        while supervisor && self.shared.unanswered(asked).is_some() {
             if Instant::now() >= until {
                 return false;
             }

@@ -23,6 +23,7 @@
 
 mod ack_thinning;
 mod admission_watchdog;
+mod attendance;
 mod config_file;
 mod congestion;
 mod descriptor_budget;

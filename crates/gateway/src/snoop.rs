@@ -10,9 +10,10 @@
 mod copy_sender;
 mod held;
 
+use crate::attendance::Attendance;
 use bentpipe_base::{Instant, Machine, Output};
 use bentpipe_gateway_config::{Config, LegId};
-use bentpipe_interception::{AdmissionSwitch, Marks, SNOOP_PRIORITY};
+use bentpipe_interception::{Interception, Marks, QueueReader, SNOOP_PRIORITY};
 use bentpipe_os::nfqueue::{Queues, Verdict};
 use bentpipe_os::nft::{HoldTable, Holding, Hook, TableFamily};
 use bentpipe_pep::Side;
@@ -25,14 +26,11 @@ use held::Held;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 const QUEUE: u64 = 0;
 const WAKE: u64 = 1;
 /// Packets that wait at most; those beyond go on unseen.
 const MOST: u32 = 4096;
-/// How often the switch is held again.
-const PERIOD: Duration = Duration::from_millis(100);
 /// Copies that the kernel did not take, and where they were to go; the agent hears of it when it has time.
 type Refused = RefCell<Vec<(Side, Held)>>;
 
@@ -50,9 +48,7 @@ pub(crate) struct Snooper {
     /// The log knows that some copies are not taken.
     told: Cell<bool>,
     epoll: Epoll,
-    switch: Arc<AdmissionSwitch>,
-    /// When the switch is to be held again.
-    hold_again: Instant,
+    attendance: Attendance,
     /// The leg on whose far side data is lost.
     lossy: LegId,
     config: snoop::Config,
@@ -68,7 +64,7 @@ impl Snooper {
     /// The kernel cannot hold packets, or lets nobody send whole ones.
     pub(crate) fn new(
         config: &Config,
-        (marks, switch): (Marks, Arc<AdmissionSwitch>),
+        (marks, interception): (Marks, &Interception),
         shared: Arc<Shared>,
         counters: Arc<Counters>,
     ) -> Result<Self, String> {
@@ -87,7 +83,7 @@ impl Snooper {
         };
         let families = &[TableFamily::Ip, TableFamily::Ip6];
         let hold = HoldTable::load(families, &holding).map_err(|error| error.to_string())?;
-        let sender = CopySender::open(marks)?;
+        let sender = CopySender::open(marks, interception.translates())?;
         let watch = || {
             let epoll = Epoll::new()?;
             epoll.add(&queues, QUEUE, Interest::READ)?;
@@ -102,8 +98,11 @@ impl Snooper {
             sender,
             told: Cell::new(false),
             epoll,
-            switch,
-            hold_again: Instant::ZERO,
+            attendance: Attendance::new(
+                QueueReader::Snoop,
+                interception.switch(),
+                Arc::clone(&shared),
+            ),
             lossy: config.snoop.toward.lossy(),
             config: snoop::Config::of_gateway(config),
             shared,
@@ -118,9 +117,9 @@ impl Snooper {
         let mut events = Events::with_capacity(2);
         let mut before = agent.tally();
         while self.shared.lifecycle() != Lifecycle::Stopped {
-            self.hold();
+            self.attendance.renew();
             let due = agent.deadline().unwrap_or(Instant::MAX);
-            let pause = due.min(self.hold_again).since(timer::now());
+            let pause = due.min(self.attendance.due()).since(timer::now());
             self.epoll.wait(&mut events, Some(pause))?;
             self.take(&mut agent, &refused)?;
             agent.turn(None, timer::now(), |output| self.act(output, &refused));
@@ -132,15 +131,6 @@ impl Snooper {
             before = now;
         }
         Ok(())
-    }
-
-    /// Packets come to the queue for a moment more. Where they do not, for want of the table, they go on.
-    fn hold(&mut self) {
-        let now = timer::now();
-        if self.hold_again <= now {
-            self.switch.hold_snooped();
-            self.hold_again = now + PERIOD;
-        }
     }
 
     /// Shows the agent every packet that has come to wait.
@@ -165,7 +155,7 @@ impl Snooper {
             }
             // While as many come as can be read, there is no end to this.
             let _ = self.release();
-            self.hold();
+            self.attendance.renew();
         }
     }
 

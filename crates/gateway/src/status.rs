@@ -37,6 +37,8 @@ pub struct Status {
     pub uptime: f64,
     /// What becomes of new flows.
     pub admission: AdmissionMode,
+    /// What the configuration asks for and this machine does not do, and why.
+    pub lacks: Vec<String>,
     /// How many flows there are, by state.
     pub flows: FlowCounts,
     /// How many there may be.
@@ -169,13 +171,14 @@ pub(crate) struct StartFacts {
     pub(crate) interfaces: [Vec<String>; 2],
     pub(crate) marks: Marks,
     pub(crate) began: Instant,
+    pub(crate) lacks: Vec<String>,
 }
 
 /// Collects the status of one gateway.
 #[derive(Debug)]
 pub(crate) struct StatusCollector {
     diag: Diag,
-    facts: StartFacts,
+    pub(crate) facts: StartFacts,
     /// Bytes of each flow some time ago.
     earlier: (Instant, HashMap<HostPair, [u64; 2]>),
     seen: Option<(Instant, Arc<Status>)>,
@@ -282,6 +285,7 @@ impl StatusCollector {
             pid: std::process::id(),
             uptime: now.since(self.facts.began).as_secs_f64(),
             admission: shared.mode(),
+            lacks: self.facts.lacks.clone(),
             flows,
             limits: LimitsNow {
                 flows: bounds.suspend,

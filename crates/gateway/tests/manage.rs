@@ -5,126 +5,17 @@
 mod support;
 
 use bentpipe_gateway::protocol::{self, AskError, Request};
-use bentpipe_gateway::{
-    Config, ConfigSource, ControlSocket, Gateway, Handle, ManageError, Manager, Shutdown,
-};
-use bentpipe_os::{need, nft};
+use bentpipe_gateway::{ConfigSource, ControlSocket, ManageError, Manager};
+use bentpipe_os::need;
 use rustix::process::{Gid, Uid};
-use serde_json::Value;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use support::managed::{QUICK, managed, managed_by, parse};
 use support::{Ip, PATIENCE, Stage, eventually, exchange};
-
-/// A gateway in this process with its manager, whose configuration is `text`, to be changed.
-struct Managed {
-    handle: Handle,
-    text: Arc<Mutex<String>>,
-    path: PathBuf,
-    shutdown: Arc<Shutdown>,
-    thread: Option<JoinHandle<()>>,
-    _folder: tempfile::TempDir,
-}
-
-const QUICK: &str = "[sat]\ncongestion_control = \"cubic\"\n";
-
-fn parse(text: &str) -> Result<Config, String> {
-    let config = Config::parse("gateway.toml", text).map_err(|problems| problems.to_string())?;
-    Ok(config.between("lan0", "sat0"))
-}
-
-fn managed(stage: &Stage) -> Managed {
-    managed_by(stage, QUICK)
-}
-
-fn managed_by(stage: &Stage, text: &'static str) -> Managed {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("run/gateway.sock");
-    start(stage, folder, (path, text), None)
-}
-
-fn start(
-    stage: &Stage,
-    folder: tempfile::TempDir,
-    (path, first): (PathBuf, &'static str),
-    predecessor: Option<&Path>,
-) -> Managed {
-    let text = Arc::new(Mutex::new(first.to_owned()));
-    let shutdown = Arc::new(Shutdown::new().unwrap());
-    let (ready, readied) = mpsc::channel();
-    let source = {
-        let (text, path) = (Arc::clone(&text), path.clone());
-        ConfigSource::new(move || {
-            let mut config = parse(&text.lock().unwrap())?;
-            config.control = ControlSocket::At(path.clone());
-            Ok(config)
-        })
-    };
-    let predecessor = predecessor.map(Path::to_owned);
-    let work = {
-        let (shutdown, path) = (Arc::clone(&shutdown), path.clone());
-        move || {
-            let mut config = parse(first).unwrap();
-            config.control = ControlSocket::At(path);
-            let gateway = Gateway::start(&config).unwrap();
-            let manager =
-                Manager::start(&config, &gateway.handle(), &source, predecessor.as_deref())
-                    .unwrap();
-            ready.send(gateway.handle()).unwrap();
-            gateway.run_until(&shutdown).unwrap();
-            drop(manager);
-        }
-    };
-    let thread = stage.gateway.run(|| std::thread::spawn(work)).unwrap();
-    Managed {
-        handle: readied.recv_timeout(PATIENCE).unwrap(),
-        text,
-        path,
-        shutdown,
-        thread: Some(thread),
-        _folder: folder,
-    }
-}
-
-impl Managed {
-    fn ask(&self, request: &Request) -> Result<Value, AskError> {
-        protocol::ask(&self.path, request)
-    }
-
-    fn status(&self) -> Value {
-        // What was seen a moment ago is told again.
-        std::thread::sleep(Duration::from_millis(210));
-        self.ask(&Request::Status).unwrap()["status"].clone()
-    }
-
-    fn accepted(&self) -> u64 {
-        self.handle.counters().accepted
-    }
-
-    /// Waits for the gateway to end by itself.
-    fn join(mut self) {
-        self.thread.take().unwrap().join().unwrap();
-    }
-}
-
-impl Drop for Managed {
-    fn drop(&mut self) {
-        if let Some(thread) = self.thread.take() {
-            self.shutdown.request();
-            self.shutdown.request();
-            let result = thread.join();
-            if !std::thread::panicking() {
-                result.unwrap();
-                assert!(!self.path.exists(), "the control socket is left behind");
-            }
-        }
-    }
-}
 
 #[test]
 fn the_status_shows_flows_by_state_and_the_busiest_first() {
@@ -162,38 +53,6 @@ fn the_status_shows_flows_by_state_and_the_busiest_first() {
     assert_eq!(busiest["to_lan"], 300_000);
     assert!(busiest["to_lan_rate"].as_f64().unwrap() > 1e4, "{busiest}");
     assert_eq!(status["busiest"][1]["to_sat"], 100_000);
-}
-
-/// A SYN whose answer is slow comes again; if it passed before, it passes then, for the server has begun to answer that
-/// connection.
-#[test]
-fn a_syn_that_passed_passes_when_it_comes_again() {
-    need!(Root, Tproxy);
-    let stage = Stage::new();
-    let gateway = managed(&stage);
-    for ip in Ip::BOTH {
-        gateway.ask(&Request::Bypass { on: true }).unwrap();
-        let answers = "table inet slow { chain c { type filter hook input priority 0; \
-                       tcp flags & (syn | ack) == (syn | ack) drop; }; }";
-        let apply = |rules: &'static str| move || nft::apply(rules).unwrap();
-        stage.client.run(apply(answers)).unwrap();
-        let listener = stage.listen(ip);
-        let clients = stage.burst(1, listener.address());
-        std::thread::sleep(Duration::from_millis(300));
-        gateway.ask(&Request::Bypass { on: false }).unwrap();
-        // The client's second SYN comes, and finds that new connections are split.
-        std::thread::sleep(Duration::from_millis(1000));
-        stage.client.run(apply("delete table inet slow")).unwrap();
-        let server = listener.accept();
-        for client in clients {
-            exchange(&mut (client, server.try_clone().unwrap()));
-        }
-        let counters = gateway.handle.counters();
-        assert_eq!((counters.held, counters.accepted), (0, 0), "{counters:?}");
-    }
-    // Others are split.
-    exchange(&mut stage.pair(Ip::V4));
-    assert_eq!(gateway.accepted(), 1);
 }
 
 #[test]

@@ -9,9 +9,10 @@ use bentpipe_gateway::protocol::{self, Request};
 use bentpipe_os::netlink::Prefix;
 use bentpipe_os::netns::Netns;
 use bentpipe_os::{need, sweep};
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use support::child::GatewayProcess;
 use support::{Ip, Stage, child, eventually, exchange};
@@ -74,6 +75,95 @@ fn a_stopped_gateway_lets_new_connections_pass_and_takes_them_back() {
         gateway.signal("-CONT");
         split_again(&stage, &mut unsplit);
         split.iter_mut().chain(&mut unsplit).for_each(exchange);
+    }
+}
+
+/// A thread of a gateway that hangs at its next wait, until it is let go; as long as its tracer is stopped.
+struct Hung(Child);
+
+impl Hung {
+    fn new(gateway: &GatewayProcess, name: &str) -> Self {
+        let tasks = format!("/proc/{}/task", gateway.child.id());
+        let tasks = std::fs::read_dir(tasks).unwrap().flatten();
+        let named = tasks.map(|task| task.path()).find(|task| {
+            let comm = std::fs::read_to_string(task.join("comm")).unwrap();
+            comm.trim() == name
+        });
+        let thread = named.unwrap();
+        let thread = thread.file_name().unwrap().to_str().unwrap();
+        let mut strace = Command::new("strace");
+        strace.args(["-p", thread, "-o", "/dev/null"]);
+        let mut strace = strace.stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        let mut lines = BufReader::new(strace.stderr.take().unwrap());
+        lines.read_line(&mut said).unwrap();
+        assert!(said.contains("attached"), "{said}");
+        let hung = Self(strace);
+        hung.signal("-STOP");
+        hung
+    }
+
+    fn signal(&self, signal: &str) {
+        let mut kill = Command::new("kill");
+        let kill = kill.args([signal, &self.0.id().to_string()]);
+        assert!(kill.status().unwrap().success());
+    }
+}
+
+impl Drop for Hung {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A thread that packets wait for, and that hangs by itself: that is told, and new connections pass as when the gateway is
+/// stopped as a whole. What it snoops, and acknowledgements that it thins out, go on without it; where it leads packets past
+/// chains that may refuse them, the connections that are split wait for it.
+#[test]
+fn a_thread_that_hangs_is_told_and_connections_pass() {
+    need!(Root, Tproxy, Program("strace"));
+    for (name, config) in [
+        ("split-0", "threads = 1"),
+        ("chains", ""),
+        (
+            "acks",
+            "[sat]\nack_rate = \"1Mbit/s\"\ncongestion_control = \"cubic\"",
+        ),
+        ("snoop", "[[policy]]\naction = \"snoop\"\nport = 7001"),
+    ] {
+        let stage = Stage::new();
+        if name == "chains" {
+            stage.apply(
+                "table inet own { chain c { type filter hook input priority filter; policy accept;
+                   iifname sat0 tcp dport 22 drop
+                 } }",
+            );
+        }
+        let (gateway, health) = start_between(&stage, config);
+        let listener = support::listen::listen_at(&stage.server, Ip::V4.server(), 7001);
+        let client = stage.connect(listener.address());
+        let mut standing = (client, listener.accept());
+        exchange(&mut standing);
+        let hung = Hung::new(&gateway, name);
+        eventually("a word about it", || health().ends_with("impaired\n"));
+        // The kernel ends the splitting a moment after.
+        std::thread::sleep(bentpipe_os::nft::LIFE / 8);
+        let mut pairs = Ip::BOTH.map(|ip| soon(&stage, ip));
+        pairs.iter_mut().for_each(exchange);
+        // What was on its way when it began to hang is sent again by the ends.
+        let goes_on = ["acks", "snoop"].contains(&name);
+        if goes_on {
+            for _ in 0..20 {
+                let begun = Instant::now();
+                exchange(&mut standing);
+                assert!(begun.elapsed() < SOON, "{name}: {:?}", begun.elapsed());
+            }
+        }
+        drop(hung);
+        eventually("a word that all is well", || health().contains("200 OK"));
+        split_again(&stage, &mut Vec::new());
+        exchange(&mut standing);
     }
 }
 
@@ -174,8 +264,13 @@ fn a_low_rule_that_came_and_went_leaves_room() {
 
 /// A gateway, and what its `/healthz` says.
 fn start_with_health(stage: &Stage) -> (GatewayProcess, impl Fn() -> String) {
+    start_between(stage, "")
+}
+
+/// The same with more to its configuration.
+fn start_between(stage: &Stage, config: &str) -> (GatewayProcess, impl Fn() -> String) {
     let metrics = SocketAddr::new(Ip::V4.gateway_lan(), 9463);
-    let gateway = child::start(stage, &format!("metrics = \"{metrics}\""));
+    let gateway = child::start(stage, &format!("metrics = \"{metrics}\"\n{config}"));
     let health = move || {
         let mut stream = support::connect_in(&stage.server, metrics).unwrap();
         stream.write_all(b"GET /healthz HTTP/1.1\r\n\r\n").unwrap();

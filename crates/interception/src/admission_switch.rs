@@ -4,7 +4,7 @@
 //! and without waiting, and the watchdog keeps the element alive while all is well. When nobody does so any more,
 //! because the gateway hangs or has died, new connections pass.
 
-use crate::ruleset::{SNOOPED, SwitchPosition};
+use crate::ruleset::{QueueReader, SwitchPosition};
 use bentpipe_os::nft::Switch;
 use std::sync::{Mutex, PoisonError};
 
@@ -43,9 +43,11 @@ impl AdmissionSwitch {
         wanted.is_none_or(|position| self.switch.hold(position.number()))
     }
 
-    /// Packets of snooped connections wait for the agent for a moment more. Says whether the table is there.
-    pub fn hold_snooped(&self) -> bool {
-        self.switch.hold(SNOOPED)
+    /// Packets wait for `reader` for a moment more. Where they do not, for want of the table, they go on.
+    pub fn hold_queue(&self, reader: QueueReader) {
+        if let Some(position) = reader.position() {
+            self.switch.hold(position);
+        }
     }
 
     /// What the switch adds to the table.

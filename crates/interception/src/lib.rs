@@ -26,6 +26,8 @@ pub use intercept::{InterceptError, Interception, PassCounters};
 pub use listen_addresses::ListenAddresses;
 pub use loopback_probe::{ProbeError, lost_over_loopback};
 pub use mark::{Marks, WORKERS};
-pub use ruleset::{Ingress, Limit, PassReason, Ruleset, SNOOP_PRIORITY};
+pub use ruleset::{
+    ACKS_PRIORITY, Ingress, Limit, PassReason, QueueReader, Ruleset, SNOOP_PRIORITY,
+};
 pub use table_thread::TableEvent;
 pub use time_wait_decoy::DecoyListener;

@@ -13,9 +13,10 @@
 //!   decides, and then the default. A SYN that is to be split gets a priority of ours, which tells its entrance (leg and
 //!   profile) and its worker. It is not a mark, because a SYN that passes in the end keeps the operator's mark. Chain
 //!   `enter` remembers the priority ([`syn_entrance`]).
-//! - `admission`, to which `cross_N` jumps first, decides whether new connections are split at all at present, by the
+//! - `admission`, to which `cross_N` jumps with what would be split, decides whether that is done at present, by the
 //!   position of the [`Switch`], which changes without nft; where nobody holds it, the gateway does not attend, and
-//!   nothing is split. A connection that is not split passes end to end, counted by the reason. Chain `deliver` serves
+//!   nothing is split. A connection that is not split passes end to end, counted by the reason; one that a policy refuses
+//!   is refused all the same. Chain `deliver` serves
 //!   established flows all the same.
 //! - The next two chains are of another table ([`bentpipe_os::nft::HoldTable`]): SYNs with such a priority wait in the
 //!   queue of their worker, and those to which the worker then gives a mark are looped over `lo`. Where the kernel has no
@@ -24,7 +25,8 @@
 //! - `after` restores the priority of what passes, and answers with an ICMP error where the next hop does not answer.
 //! - `clamp` bounds the MSS option of connections that are not split by a leg's `mss`.
 //! - `passing` counts what is not split, and refuses QUIC where the operator wants that.
-//! - `snoop` and `snoop_end` lead packets of connections that are to be snooped by that agent ([`snoop`]).
+//! - `snoop` and `snoop_end` lead packets of connections that are to be snooped by that agent ([`snoop`]), as `acks` and
+//!   `acks_end` in the output hook lead acknowledgements of ours to the thread that thins them out ([`acks`]).
 //!
 //! The chains for packets of our own sockets:
 //!
@@ -35,7 +37,8 @@
 //!   TIME_WAIT show no mark: they count as ours where they are transparent and the packet comes by a leg; packets
 //!   of another transparent proxy are left alone. Looped SYNs are not tracked either, nor are other SYNs that find a
 //!   socket of their four numbers: they are repetitions, and that socket answers them again. A SYN that finds a socket
-//!   in TIME_WAIT ends that, whatever interface it comes by, and goes on: `tproxy` finds no listener, which ends the rule.
+//!   in TIME_WAIT ends that, whatever interface it comes by, and goes on: `tproxy` finds no listener, which ends the rule. So does
+//!   an answer to a SYN that passed ([`time_wait`]).
 //! - `notrack_out` keeps what we send from being tracked, and resets by which a dial would end another connection
 //!   from leaving ([`dialled`]). It drops a dial that would leave by another interface than
 //!   those of its leg, because the operator's routes ask for something that a dial does not have, or because its
@@ -49,16 +52,19 @@
 //!   came by a wire, and a reverse-path rule (`fib saddr . iif`) would drop it. Other SYNs are delivered only to sockets that
 //!   have a mark: those in TIME_WAIT have none, and would catch the SYNs of new connections.
 
+mod acks;
 mod dialled;
 mod mss;
 mod passed_syns;
 mod snoop;
 mod switch_position;
 mod syn_entrance;
+mod time_wait;
 
+pub use acks::WAIT as ACKS_PRIORITY;
 pub use snoop::WAIT as SNOOP_PRIORITY;
-pub use switch_position::{Limit, PassReason};
-pub(crate) use switch_position::{SNOOPED, SwitchPosition};
+pub(crate) use switch_position::SwitchPosition;
+pub use switch_position::{Limit, PassReason, QueueReader};
 
 use crate::listen_addresses::ListenAddresses;
 use crate::mark::Marks;
@@ -142,6 +148,8 @@ pub struct Ruleset {
     pub mss: [Option<Bytes>; 2],
     /// Snooped connections of each family that are remembered at a time.
     pub snoop_flows: usize,
+    /// Acknowledgements of the satellite leg's sockets are thinned out.
+    pub thins_acks: bool,
 }
 
 /// Matches what has a mark or priority (`key`).
@@ -202,10 +210,11 @@ impl Ruleset {
         let crosses: String = (0..self.ingresses.len())
             .map(|number| format!("chain cross_{number} {{\n}}\n"))
             .collect();
-        let (own, passing, snoop) = (self.own(), self.passing(), self.snoop_chains());
+        let (own, passing) = (self.own(), self.passing());
+        let (snoop, acks) = (self.snoop_chains(), self.ack_chains());
         let admission = switch_position::chain();
         let (passed, entering) = (
-            passed_syns::sets(),
+            passed_syns::sets(self.seed),
             syn_entrance::sets(self.seed, self.queued),
         );
         let holders = is("priority", self.marks.holders());
@@ -227,7 +236,7 @@ chain after {{
   {holders} jump note_passed
   {holders} meta priority set 0
 }}
-{own}{passing}{snoop}",
+{own}{passing}{snoop}{acks}",
             HOOK_PRIORITY + 3,
             self.marks.translated(),
         )
@@ -267,9 +276,10 @@ chain after {{
             .collect();
         let again = format!("{SYN} socket transparent 1");
         let again = self.to_listeners(&self.decoy, &again, "jump unmarked");
+        let (answered, to_answered) = (self.answered([&foreign, &stands]), self.to_answered());
         format!(
             "\
-{}{dialled}chain find {{
+{}{dialled}{answered}chain find {{
   notrack meta mark set {found:#x} accept
 }}
 chain unmarked {{
@@ -279,7 +289,7 @@ chain unmarked {{
 chain take {{
   type filter hook prerouting priority raw; policy accept;
   meta l4proto != udp socket mark vmap {{ {lan:#x} : goto find, {sat:#x} : goto find, {tracked_lan:#x} : accept, {tracked_sat:#x} : accept }}
-  meta l4proto tcp tcp flags & (syn | ack) != syn socket transparent 1 jump unmarked
+{to_answered}  meta l4proto tcp tcp flags & (syn | ack) != syn socket transparent 1 jump unmarked
   meta l4proto {{ icmp, ipv6-icmp }} socket transparent 1 jump unmarked
   iifname lo {looped} notrack accept
   {looped} drop
@@ -310,7 +320,7 @@ chain deliver {{
   meta mark {found:#x} {deliver}
   meta mark {ours:#x} accept
   iifname lo jump to_listener
-  meta l4proto tcp tcp flags & (syn | ack) != syn socket transparent 1 jump late
+{to_answered}  meta l4proto tcp tcp flags & (syn | ack) != syn socket transparent 1 jump late
   meta l4proto {{ icmp, ipv6-icmp }} socket transparent 1 jump late
   {SYN} {stands} {deliver}
 }}
@@ -416,20 +426,19 @@ chain by_kind {{
             commands,
             "add rule {table} choose meta priority & 0xff000000 == 0x62000000 accept"
         );
-        for matches in passed_syns::matches() {
-            let _ = writeln!(commands, "add rule {table} choose {matches} accept");
+        for rule in passed_syns::rules(self.seed) {
+            let _ = writeln!(commands, "add rule {table} choose {rule}");
         }
         for (number, ingress) in self.ingresses.iter().enumerate() {
             let (crosses, back) = (self.crosses(ingress.leg), self.set(ingress.leg));
             let _ = writeln!(
                 commands,
-                "add rule {table} choose {crosses} fib saddr oifname != {back} counter name asymmetric accept"
+                "add rule {table} choose {crosses} fib saddr oifname != {back} counter name asymmetric goto note_passed"
             );
             let _ = writeln!(
                 commands,
                 "add rule {table} choose {crosses} goto cross_{number}"
             );
-            let _ = writeln!(commands, "add rule {table} cross_{number} jump admission");
             let families = ingress
                 .addresses
                 .first()
@@ -467,8 +476,9 @@ chain by_kind {{
         let mut rules = Vec::new();
         if !self.queued {
             // Where SYNs are queued, the worker itself reads all their options.
-            let foreign =
-                |option| format!("tcp option {option} exists counter name foreign_options return");
+            let foreign = |option| {
+                format!("tcp option {option} exists counter name foreign_options goto note_passed")
+            };
             rules.extend(["mptcp", "19", "29"].map(foreign));
         }
         // A dial starts with a fresh hop count, so that a traceroute would see every server as the next hop.
@@ -476,18 +486,19 @@ chain by_kind {{
             "ipv4" => "ip ttl",
             _ => "ip6 hoplimit",
         };
-        let few = format!("{hops} < {FEW_HOPS} counter name few_hops return");
+        let few = format!("{hops} < {FEW_HOPS} counter name few_hops goto note_passed");
         for policy in &self.policies {
             let Some(matches) = policy.matches(family == "ipv4", leg, interfaces) else {
                 continue;
             };
             if policy.action == Action::Split {
                 rules.push(format!("{matches}{few}"));
+                rules.push(format!("{matches}jump admission"));
             }
             let profile = policy.profile.map_or(0, |place| place + 1);
             let action = match policy.action {
                 Action::Split => self.enter(leg, ip, profile),
-                Action::Bypass => "return".to_owned(),
+                Action::Bypass => "goto note_passed".to_owned(),
                 Action::Snoop => "goto remember_snooped".to_owned(),
                 Action::Reject => "meta l4proto tcp reject with tcp reset".to_owned(),
             };
@@ -497,6 +508,7 @@ chain by_kind {{
             ));
         }
         rules.push(few);
+        rules.push("jump admission".to_owned());
         rules.push(self.enter(leg, ip, 0));
         rules
     }
@@ -562,13 +574,16 @@ mod tests {
                 quic: Quic::Count,
                 mss: [None; 2],
                 snoop_flows: 10,
+                thins_acks: false,
             };
             let all = rules.table("") + &rules.commands("inet t");
-            let tproxy: Vec<&str> = all.lines().filter(|line| line.contains("tproxy")).collect();
+            let then = |rule: &str| rule.find("meta mark set").or(rule.find("jump"));
+            let tproxy = all.lines().filter(|line| line.contains("tproxy"));
+            // Those of answers do nothing more.
+            let tproxy: Vec<&str> = tproxy.filter(|line| then(line).is_some()).collect();
             assert_eq!(tproxy.len(), 4);
             for rule in tproxy {
-                let then = rule.find("meta mark set").or(rule.find("jump"));
-                assert!(rule.find("tproxy") < then, "{rule}");
+                assert!(rule.find("tproxy") < then(rule), "{rule}");
             }
             assert!(
                 rules

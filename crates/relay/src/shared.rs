@@ -7,7 +7,7 @@ use crate::socket_policy::LegPolicies;
 use crate::unanswered_dials::UnansweredDials;
 use bentpipe_base::{Bytes, Instant};
 use bentpipe_gateway_config::{LegId, Limits};
-use bentpipe_interception::Limit;
+use bentpipe_interception::{Limit, QueueReader};
 use bentpipe_os::nft::LIFE;
 use bentpipe_sockets::epoll::Waker;
 use bentpipe_sockets::timer;
@@ -51,8 +51,10 @@ pub enum AdmissionMode {
 /// What is missing while a gateway is [`AdmissionMode::Impaired`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Impairment {
-    /// A thread does not answer.
-    Worker,
+    /// The worker of this number does not answer.
+    Worker(usize),
+    /// A thread that reads a queue does not.
+    Reader(QueueReader),
     /// The rules or routes of the interception.
     Routes,
     /// The nft table.
@@ -64,7 +66,16 @@ pub enum Impairment {
 impl std::fmt::Display for Impairment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let words = match self {
-            Self::Worker => "a thread of the gateway does not answer",
+            Self::Worker(number) => {
+                return write!(
+                    f,
+                    "a thread of the gateway (`split-{number}`) does not answer"
+                );
+            }
+            Self::Reader(reader) => {
+                let name = reader.name();
+                return write!(f, "a thread of the gateway (`{name}`) does not answer");
+            }
             Self::Routes => {
                 "its rules and routes are missing, or not the first, and cannot be made again (`ip rule`, `ip link show lo`)"
             }
@@ -161,10 +172,11 @@ pub struct Shared {
     abandoned: Mutex<Vec<usize>>,
     /// For each worker, neighbours that did not answer.
     dead_neighbours: Vec<Mutex<Vec<IpAddr>>>,
-    /// The number of the last heartbeat that was requested, and of the last one that each worker has answered; [`u64::MAX`]
-    /// for a worker that has not started or has ended.
+    /// The number of the last heartbeat that was requested, and of the last one that each worker and each reader of a queue
+    /// has answered; [`u64::MAX`] for one that has not started or has ended.
     heartbeat: AtomicU64,
     heartbeats: Vec<AtomicU64>,
+    reader_heartbeats: [AtomicU64; QueueReader::ALL.len()],
     workers: Waker,
     gateway: Waker,
 }
@@ -197,6 +209,7 @@ impl Shared {
             dead_neighbours: (0..workers).map(|_| Mutex::default()).collect(),
             heartbeat: AtomicU64::new(0),
             heartbeats: (0..workers).map(|_| AtomicU64::new(u64::MAX)).collect(),
+            reader_heartbeats: [const { AtomicU64::new(u64::MAX) }; QueueReader::ALL.len()],
             workers: Waker::new()?,
             gateway: Waker::new()?,
         })
@@ -268,7 +281,7 @@ impl Shared {
         Arc::clone(&settings)
     }
 
-    /// Asks all workers for a heartbeat, and returns its number for [`Self::all_answered`].
+    /// Asks all workers and readers for a heartbeat, and returns its number for [`Self::unanswered`].
     pub fn request_heartbeat(&self) -> u64 {
         let asked = self.heartbeat.fetch_add(1, Ordering::Relaxed) + 1;
         self.workers.wake();
@@ -282,6 +295,12 @@ impl Shared {
         }
     }
 
+    /// So does a reader of a queue.
+    pub fn reader_beats(&self, reader: QueueReader) {
+        let asked = self.heartbeat.load(Ordering::Relaxed);
+        self.reader_heartbeats[reader as usize].store(asked, Ordering::Relaxed);
+    }
+
     /// Worker number `worker` has ended, and is not to be waited for.
     pub fn worker_ended(&self, worker: usize) {
         if let Some(pulse) = self.heartbeats.get(worker) {
@@ -289,10 +308,20 @@ impl Shared {
         }
     }
 
-    /// Whether all have answered since `asked`.
-    pub fn all_answered(&self, asked: u64) -> bool {
-        let mut pulses = self.heartbeats.iter();
-        pulses.all(|pulse| pulse.load(Ordering::Relaxed) >= asked)
+    /// So has a reader of a queue.
+    pub fn reader_ended(&self, reader: QueueReader) {
+        self.reader_heartbeats[reader as usize].store(u64::MAX, Ordering::Relaxed);
+    }
+
+    /// The first that has not answered since `asked`, if there is one.
+    pub fn unanswered(&self, asked: u64) -> Option<Impairment> {
+        let is_silent = |pulse: &AtomicU64| pulse.load(Ordering::Relaxed) < asked;
+        let worker = self.heartbeats.iter().position(is_silent);
+        worker.map(Impairment::Worker).or_else(|| {
+            let mut readers = QueueReader::ALL.into_iter();
+            let silent = readers.find(|one| is_silent(&self.reader_heartbeats[*one as usize]));
+            silent.map(Impairment::Reader)
+        })
     }
 
     /// Readable, edge-triggered, when a worker has something to look at.

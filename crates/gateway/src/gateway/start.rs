@@ -12,11 +12,10 @@ use crate::handle::{Handle, StartSettings};
 use crate::manage::protocol::{self, Request};
 use crate::snoop::Snooper;
 use crate::status::{StartFacts, StatusCollector};
-use bentpipe_base::{Bytes, Rate};
 use bentpipe_gateway_config::{Config, Interface, LegId};
 use bentpipe_interception::{
-    AdmissionSwitch, DecoyListener, Ingress, InterceptError, Interception, Marks, PassReason,
-    Ruleset, WORKERS, forwarding,
+    DecoyListener, Ingress, InterceptError, Interception, Marks, PassReason, QueueReader, Ruleset,
+    WORKERS, forwarding,
 };
 use bentpipe_os::diag::Diag;
 use bentpipe_os::need::{Missing, Need};
@@ -196,8 +195,9 @@ impl Gateway {
             interfaces: [config.lan_interfaces.clone(), config.sat_interfaces.clone()],
             marks,
             began: timer::now(),
+            lacks: Vec::new(),
         };
-        let collector = StatusCollector::new(facts).map_err(system("ask for connections"))?;
+        let mut collector = StatusCollector::new(facts).map_err(system("ask for connections"))?;
         let neighbours = Neighbours::watch().map_err(system("watch the neighbours"))?;
         // The interception is made before any worker. It is suspended and takes nothing yet, and most failures happen
         // here.
@@ -214,6 +214,7 @@ impl Gateway {
             quic: config.quic,
             mss: [config.lan.mss, config.sat.mss],
             snoop_flows: config.limits.snoop_flows,
+            thins_acks: config.sat.ack_rate.is_some(),
         };
         let entrances = rules.entrances();
         let entrances: Vec<_> = entrances.map(|(leg, profile, _)| (leg, profile)).collect();
@@ -244,6 +245,7 @@ impl Gateway {
             marks,
             &interception,
         )?;
+        collector.facts.lacks = std::mem::take(&mut thread_set.lacks);
         let (commands, taken) = mpsc::channel();
         let handle = Handle {
             commands,
@@ -460,28 +462,34 @@ fn spawn(
         });
     let mut thread_set = ThreadSet::default();
     let started = spawn_workers(&mut thread_set, &shared, plans).and_then(|()| {
-        let rate = config.sat.ack_rate;
         let [thinner, local, snooper] =
             [0, 1, 2].map(|place| Arc::clone(&counters[threads + place]));
         let chains = FilterChainSkipper::new(marks, Arc::clone(&shared), local);
         let chains = chains.map_err(system("watch the rules of nft"))?;
-        thread_set
-            .spawn("chains".to_owned(), Role::Aid(None), &shared, || {
-                chains.run()
-            })
-            .map_err(system("start a thread"))?;
+        let run = move || chains.run();
+        spawn_reader((&mut thread_set, &shared), QueueReader::Chains, Ok(run), "")?;
         if config.snoops() {
-            spawn_snooper(
-                &mut thread_set,
-                &shared,
-                (config, marks, interception.switch()),
-                snooper,
+            let made = Snooper::new(config, (marks, interception), Arc::clone(&shared), snooper);
+            let made = made.map(|snooper| move || snooper.run());
+            let without = "connections with `action = \"snoop\"` pass end to end without help";
+            spawn_reader(
+                (&mut thread_set, &shared),
+                QueueReader::Snoop,
+                made,
+                without,
             )?;
         }
-        rate.map_or(Ok(()), |rate| {
-            let link = (rate, config.sat.link.overhead);
-            spawn_ack_thinner(&mut thread_set, &shared, (link, marks), thinner)
-        })
+        if let Some(rate) = config.sat.ack_rate {
+            let (link, parts) = (
+                (rate, config.sat.link.overhead),
+                (Arc::clone(&shared), thinner),
+            );
+            let made = AckThinner::new(link, marks, interception.switch(), parts);
+            let made = made.map(|thinner| move || thinner.run());
+            let without = "acknowledgements are not thinned out: they cannot be held";
+            spawn_reader((&mut thread_set, &shared), QueueReader::Acks, made, without)?;
+        }
+        Ok(())
     });
     if let Err(error) = started {
         // They were told to end at once; how they ended does not matter any more.
@@ -516,45 +524,21 @@ fn spawn_workers(
     Ok(())
 }
 
-/// Starts the thread that thins out acknowledgements, where they can be held.
-fn spawn_ack_thinner(
-    thread_set: &mut ThreadSet,
-    shared: &Arc<Shared>,
-    (link, marks): ((Rate, Bytes), Marks),
-    counters: Arc<Counters>,
+/// Starts a thread that reads a queue, where it could be made; what happens `without` it is logged, and told by the status.
+fn spawn_reader(
+    (thread_set, shared): (&mut ThreadSet, &Arc<Shared>),
+    reader: QueueReader,
+    made: Result<impl FnOnce() -> io::Result<()> + Send + 'static, String>,
+    without: &str,
 ) -> Result<(), StartError> {
-    match AckThinner::new(link, marks, Arc::clone(shared), counters) {
-        Ok(thinner) => {
-            let work = move || thinner.run();
-            thread_set
-                .spawn("acks".to_owned(), Role::Aid(None), shared, work)
-                .map_err(system("start a thread"))
-        }
+    match made {
+        Ok(work) => thread_set
+            .spawn(reader.name().to_owned(), Role::Reads(reader), shared, work)
+            .map_err(system("start a thread")),
         Err(why) => {
-            tracing::warn!("acknowledgements are not thinned out: they cannot be held: {why}");
-            Ok(())
-        }
-    }
-}
-
-/// Starts the thread that snoops, where packets can be held.
-fn spawn_snooper(
-    thread_set: &mut ThreadSet,
-    shared: &Arc<Shared>,
-    (config, marks, switch): (&Config, Marks, Arc<AdmissionSwitch>),
-    counters: Arc<Counters>,
-) -> Result<(), StartError> {
-    match Snooper::new(config, (marks, switch), Arc::clone(shared), counters) {
-        Ok(snooper) => {
-            let work = move || snooper.run();
-            thread_set
-                .spawn("snoop".to_owned(), Role::Aid(None), shared, work)
-                .map_err(system("start a thread"))
-        }
-        Err(why) => {
-            tracing::warn!(
-                "connections with `action = \"snoop\"` pass end to end without help: {why}"
-            );
+            let lack = format!("{without}: {why}");
+            tracing::warn!("{lack}");
+            thread_set.lacks.push(lack);
             Ok(())
         }
     }
@@ -571,7 +555,7 @@ fn spawn_watchdog(
     let watchdog = Watchdog::new(switch, diversion, legs, Arc::clone(shared));
     let watchdog = watchdog.map_err(system("watch the rules and routes"))?;
     thread_set
-        .spawn("watchdog".to_owned(), Role::Aid(None), shared, move || {
+        .spawn("watchdog".to_owned(), Role::Aids, shared, move || {
             watchdog.run();
             Ok(())
         })

@@ -5,6 +5,7 @@
 //! without any thread that splits ends.
 
 use super::RunError;
+use bentpipe_interception::QueueReader;
 use bentpipe_relay::{Lifecycle, Shared};
 use std::io;
 use std::thread::{Builder, JoinHandle};
@@ -14,8 +15,10 @@ use std::thread::{Builder, JoinHandle};
 pub(super) enum Role {
     /// It splits connections, and has this number. A gateway ends when none such is left.
     Split(usize),
-    /// It does other work, and the others go on without it. It has a number where it answers heartbeats.
-    Aid(Option<usize>),
+    /// It reads a queue of packets, which go on without it; the others do too.
+    Reads(QueueReader),
+    /// It does other work, and the others go on without it.
+    Aids,
 }
 
 #[derive(Debug)]
@@ -31,6 +34,8 @@ pub(super) struct ThreadSet {
     members: Vec<GatewayThread>,
     /// Why the first thread that failed did so.
     failed: Option<String>,
+    /// What is not done because its thread could not be made, and why.
+    pub(super) lacks: Vec<String>,
 }
 
 /// When a thread ends, also by a panic, wakes the supervising thread and has nobody wait for its heartbeat.
@@ -38,8 +43,10 @@ struct EndGuard(std::sync::Arc<Shared>, Role);
 
 impl Drop for EndGuard {
     fn drop(&mut self) {
-        if let Role::Split(number) | Role::Aid(Some(number)) = self.1 {
-            self.0.worker_ended(number);
+        match self.1 {
+            Role::Split(number) => self.0.worker_ended(number),
+            Role::Reads(reader) => self.0.reader_ended(reader),
+            Role::Aids => {}
         }
         self.0.gateway_waker().wake();
     }
@@ -119,7 +126,7 @@ mod tests {
     use super::*;
     use bentpipe_base::Bytes;
     use bentpipe_gateway_config::{Leg, Limits};
-    use bentpipe_relay::{FlowBounds, LegPolicies, Settings, SocketPolicy};
+    use bentpipe_relay::{FlowBounds, Impairment, LegPolicies, Settings, SocketPolicy};
     use std::sync::Arc;
     use std::sync::mpsc::{Sender, channel};
     use std::time::{Duration, Instant};
@@ -194,7 +201,8 @@ mod tests {
             thread_set.check(&shared).unwrap();
             let asked = shared.request_heartbeat();
             shared.beat(1);
-            assert!(!shared.all_answered(asked), "the first has not");
+            let silent = shared.unanswered(asked);
+            assert_eq!(silent, Some(Impairment::Worker(0)), "the first has not");
             let first = sender.remove(0);
             match panics {
                 true => drop(first),
@@ -202,7 +210,7 @@ mod tests {
             }
             ended(&thread_set, 1);
             assert!(shared.gateway_waker().drain(), "the supervisor is woken");
-            assert!(shared.all_answered(asked), "nobody waits for the dead");
+            assert_eq!(shared.unanswered(asked), None, "nobody waits for the dead");
             thread_set.check(&shared).unwrap();
             assert_eq!(shared.lifecycle(), Lifecycle::Serving);
             drop(sender);

@@ -10,6 +10,7 @@
 pub mod child;
 pub mod flood;
 pub mod listen;
+pub mod managed;
 pub mod peer;
 
 use bentpipe_base::Bytes;
@@ -473,6 +474,18 @@ pub fn connections_of(stage: &Stage) -> usize {
 pub fn descriptors_of(pid: u32) -> usize {
     let open = std::fs::read_dir(format!("/proc/{pid}/fd"));
     open.unwrap().count()
+}
+
+/// Whether a connection from an address and port of this namespace is refused.
+pub fn refused_from(netns: &Netns, from: SocketAddr, to: SocketAddr) -> bool {
+    let dial = || {
+        let socket = tcp_socket(to);
+        socket.set_reuse_address(true).unwrap();
+        socket.bind(&from.into()).unwrap();
+        socket.connect_timeout(&to.into(), PATIENCE)
+    };
+    let refused = netns.run(dial).unwrap();
+    refused.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 /// Closes with a reset.

@@ -3,11 +3,10 @@
 //! The policies decide at the SYN, whose addresses and ports are remembered. Behind all other chains of the forward hook
 //! packets of these connections get a priority that tells where they go. By it the next chain, of another table
 //! ([`bentpipe_os::nft::HoldTable`]), has them wait for the agent. When no agent has that queue, they go on; so they do when
-//! the agent hangs, for they are tagged only while it holds a position of the [`Switch`].
+//! the agent hangs, for they are tagged only while it holds its position of the [`super::Switch`].
 
-use super::{HOOK_PRIORITY, Ruleset, SNOOPED};
+use super::{HOOK_PRIORITY, QueueReader, Ruleset, passed_syns};
 use bentpipe_gateway_config::{Action, LegId};
-use bentpipe_os::nft::Switch;
 use std::fmt::Write as _;
 
 /// Where in the forward hook packets of snooped connections are tagged.
@@ -57,7 +56,7 @@ impl Ruleset {
         format!(
             "\
 {}chain remember_snooped {{
-{}  counter name snoop_full
+{}{}  counter name snoop_full
 }}
 chain snoop {{
   type filter hook forward priority {TAG}; policy accept;
@@ -68,6 +67,7 @@ chain snoop_end {{
 }}
 ",
             sets.concat(),
+            passed_syns::note_snooped(self.seed),
             remember.concat()
         )
     }
@@ -82,7 +82,7 @@ chain snoop_end {{
         {
             return commands;
         }
-        let attended = Switch::matches(SNOOPED);
+        let attended = QueueReader::Snoop.attends();
         for to in [LegId::Sat, LegId::Lan] {
             let (crosses, tag) = (self.crosses(to.other()), self.marks.snooped(to));
             for (family, name, client, server) in CONNECTIONS {

@@ -45,9 +45,46 @@ pub(crate) enum SwitchPosition {
     Pass(PassReason),
 }
 
-/// The position that says that an agent reads the queue of snooped connections. It is beside the others: the agent
-/// holds it.
-pub(crate) const SNOOPED: u16 = 7;
+/// A thread that reads a queue of packets of connections that stand, beside the workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueReader {
+    /// Lets packets of split connections skip the operator's input and output chains.
+    Chains,
+    /// Snoops.
+    Snoop,
+    /// Thins out acknowledgements.
+    Acks,
+}
+
+impl QueueReader {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Chains, Self::Snoop, Self::Acks];
+
+    /// The name of its thread.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Chains => "chains",
+            Self::Snoop => "snoop",
+            Self::Acks => "acks",
+        }
+    }
+
+    /// The position of the switch that it holds while it reads its queue, beside that of new connections: packets come to the
+    /// queue only as long as it does. Packets of split connections, which rules of the operator's may drop or refuse, wait for
+    /// their thread however long that takes.
+    pub(crate) fn position(self) -> Option<u16> {
+        match self {
+            Self::Chains => None,
+            Self::Snoop => Some(7),
+            Self::Acks => Some(8),
+        }
+    }
+
+    /// What a rule says that is for TCP packets while the thread holds its position.
+    pub(super) fn attends(self) -> String {
+        self.position().map_or_else(String::new, Switch::matches)
+    }
+}
 
 impl SwitchPosition {
     /// Its number on the switch.
@@ -114,9 +151,14 @@ mod tests {
     #[test]
     fn each_position_has_a_number_and_a_counter_of_its_own() {
         let mut numbers: Vec<_> = PassReason::ALL.map(PassReason::position).into();
-        numbers.extend([SwitchPosition::Split.number(), SNOOPED]);
+        numbers.push(SwitchPosition::Split.number());
+        numbers.extend(
+            QueueReader::ALL
+                .into_iter()
+                .filter_map(QueueReader::position),
+        );
         numbers.sort_unstable();
-        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8]);
         assert!(
             PassReason::ALL
                 .map(PassReason::counter)

@@ -5,7 +5,7 @@ use crate::failure::{Blame, Failure};
 use crate::stop::Stop;
 use crate::terminal;
 use anyhow::Context;
-use bentpipe_gateway::protocol::{self, Request};
+use bentpipe_gateway::protocol::Request;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -64,7 +64,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn ask(args: &Args) -> Result<Value, Failure> {
-    let mut answer = protocol::ask(&args.at.control, &Request::Status).or_run()?;
+    let mut answer = args.at.ask(&Request::Status)?;
     let status = answer.get_mut("status").map(Value::take);
     status
         .context("the gateway's answer has no status: is it of another version?")
@@ -117,9 +117,13 @@ fn page(status: &Value) -> String {
             limit => format!("{} (limit of {limit})", text(status, "/admission")),
         },
     );
+    let lacks = status.pointer("/lacks").and_then(Value::as_array);
+    for lack in lacks.into_iter().flatten().filter_map(Value::as_str) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(page, "lacks    {lack}");
+    }
     let flow = |state: &str| number(status, &format!("/flows/{state}"));
     let counter = |name: &str| number(status, &format!("/counters/{name}"));
-    // Writing to a String cannot fail.
     let _ = writeln!(
         page,
         "flows    {} of {}: {} dialling, {} established, {} half-closed; {} closing",
