@@ -1,7 +1,9 @@
 //! Divides the file descriptors of the process among flows, pipes and the rest, and so finds how many flows fit.
 
+use bentpipe_base::Instant;
 use bentpipe_gateway_config::Limits;
 use bentpipe_relay::FlowBounds;
+use std::time::Duration;
 
 /// Descriptors of an idle flow.
 const OF_A_FLOW: usize = 2;
@@ -9,6 +11,11 @@ const OF_A_FLOW: usize = 2;
 const OF_A_PIPE: usize = 2;
 /// Descriptors kept for logs, the operator, questions to the kernel and the like.
 const RESERVE: usize = 24;
+
+/// How long new flows pass at least after the kernel has refused a descriptor, and at most before it is tried again.
+const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(8)];
+/// One that comes so soon after new flows were split again is of the same lack as the one before.
+const SAME: Duration = Duration::from_secs(5);
 
 /// The division.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +69,50 @@ pub(crate) fn budget(limits: &Limits, descriptors: &Descriptors) -> Option<Budge
     })
 }
 
+/// How long new flows pass after the kernel has refused a descriptor: twice as long each time, where the lack lasts. Else
+/// splitting would begin and end with every few flows that come and go.
+#[derive(Debug)]
+pub(crate) struct RefusalPause {
+    length: Duration,
+    until: Instant,
+    begun: bool,
+    /// A refusal before this time is of the same lack.
+    same_until: Instant,
+}
+
+impl RefusalPause {
+    pub(crate) fn new() -> Self {
+        Self {
+            length: Duration::ZERO,
+            until: Instant::ZERO,
+            begun: false,
+            same_until: Instant::ZERO,
+        }
+    }
+
+    /// A descriptor was refused, and new flows pass from now on.
+    pub(crate) fn begin(&mut self, now: Instant) {
+        let [least, most] = PAUSES;
+        self.length = match now < self.same_until {
+            true => (2 * self.length).clamp(least, most),
+            false => least,
+        };
+        self.until = now + self.length;
+        self.begun = true;
+    }
+
+    pub(crate) fn is_over(&self, now: Instant) -> bool {
+        now >= self.until
+    }
+
+    /// New flows are split again.
+    pub(crate) fn end(&mut self, now: Instant) {
+        if std::mem::take(&mut self.begun) {
+            self.same_until = now + SAME;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,6 +128,27 @@ mod tests {
         let budget = budget(&Limits::default(), &descriptors).unwrap();
         assert!(budget.bounds.suspend >= 9_000, "{budget:?}");
         assert_eq!(budget.pipes, 256);
+    }
+
+    #[test]
+    fn pauses_grow_while_the_lack_lasts() {
+        let mut pause = RefusalPause::new();
+        assert!(pause.is_over(Instant::ZERO));
+        let mut now = Instant::ZERO;
+        let mut take = |between| {
+            now = now + between;
+            pause.begin(now);
+            let begun = now;
+            while !pause.is_over(now) {
+                now = now + Duration::from_millis(100);
+            }
+            pause.end(now);
+            now.since(begun).as_secs()
+        };
+        let soon = Duration::from_millis(10);
+        let lengths: Vec<u64> = (0..7).map(|_| take(soon)).collect();
+        assert_eq!(lengths, [1, 2, 4, 8, 8, 8, 8]);
+        assert_eq!(take(SAME), 1);
     }
 
     proptest! {

@@ -7,7 +7,7 @@ mod thread_set;
 pub use start::StartError;
 
 use crate::congestion::CongestionControls;
-use crate::descriptor_budget::{Descriptors, budget};
+use crate::descriptor_budget::{Descriptors, RefusalPause, budget};
 use crate::handle::{
     Command, CommandError, CommandReceiver, Handle, ReplySender, StartSettings, Submission,
 };
@@ -202,6 +202,8 @@ struct Schedule {
     next: bentpipe_base::Instant,
     /// Whether there are descriptors again.
     retry: bentpipe_base::Instant,
+    /// New flows pass meanwhile.
+    pause: RefusalPause,
 }
 
 /// The bound on the bytes in buffers. The default is the kernel's own default for the memory of TCP at which it begins to
@@ -329,6 +331,9 @@ impl Gateway {
         let retry = shared.is_exhausted() && now >= self.schedule.retry;
         if let Some(limit) = shared.limit().filter(|_| self.interception.is_on()) {
             self.schedule.retry = now + RETRY;
+            if limit == Limit::Descriptors {
+                self.schedule.pause.begin(now);
+            }
             self.interception.suspend(PassReason::Limit(limit));
             shared.set_mode(AdmissionMode::Suspended);
             self.meter.own.suspended.one();
@@ -338,7 +343,12 @@ impl Gateway {
                 "at the limit of {limit}: new flows pass unsplit"
             );
         } else if !self.interception.is_on() && (shared.may_resume() || retry) {
+            // Those that were intercepted before, and wait for descriptors, have them first.
             shared.clear_exhaustion();
+            if !retry && !self.schedule.pause.is_over(now) {
+                return;
+            }
+            self.schedule.pause.end(now);
             self.interception.resume();
             shared.set_mode(AdmissionMode::Serving);
             tracing::info!(

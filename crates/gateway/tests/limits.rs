@@ -207,6 +207,37 @@ fn out_of_descriptors_nobody_is_harmed() {
     assert!(open > 60, "few flows are split: {open} descriptors");
 }
 
+/// A bound that is set from outside while the gateway works, and is met again and again by connections that come and go: they
+/// all work, and splitting does not begin and end with every few of them.
+#[test]
+fn at_a_bound_that_lasts_splitting_does_not_come_and_go() {
+    need!(Root, Tproxy, Program("prlimit"));
+    let stage = Stage::new();
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("gateway.sock");
+    let gateway = child::start(&stage, &format!("control = \"{}\"", socket.display()));
+    let mut standing: Vec<_> = (0..10).map(|_| stage.pair(Ip::V4)).collect();
+    standing.iter_mut().for_each(exchange);
+    gateway.limit_descriptors(12);
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        for ip in [Ip::V4, Ip::V6, Ip::V4, Ip::V6] {
+            let stage = &stage;
+            scope.spawn(move || {
+                while begun.elapsed() < Duration::from_secs(6) {
+                    let mut pairs: Vec<_> = (0..4).map(|_| stage.pair(ip)).collect();
+                    pairs.iter_mut().for_each(exchange);
+                }
+            });
+        }
+    });
+    let request = bentpipe_gateway::protocol::Request::Status;
+    let status = bentpipe_gateway::protocol::ask(&socket, &request).unwrap();
+    let times = status["status"]["counters"]["suspended"].as_u64().unwrap();
+    assert!((1..=4).contains(&times), "{times} times in 6 s");
+    standing.iter_mut().for_each(exchange);
+}
+
 /// Early: held, those without room would pass unsplit.
 const TIGHT: &str = "handshake = \"early\"\nthreads = 1\n[limits]\ndescriptors = 100\n";
 const BURST: usize = 200;

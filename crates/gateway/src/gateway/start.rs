@@ -6,7 +6,7 @@ use super::{Connections, DrainTimes, Gateway, Meter, Schedule, buffered};
 use crate::ack_thinning::AckThinner;
 use crate::admission_watchdog::{self, Watchdog};
 use crate::congestion::{CongestionControls, CongestionError};
-use crate::descriptor_budget::{Descriptors, budget};
+use crate::descriptor_budget::{Descriptors, RefusalPause, budget};
 use crate::filter_chain_skipper::FilterChainSkipper;
 use crate::handle::{Handle, StartSettings};
 use crate::manage::protocol::{self, Request};
@@ -280,6 +280,7 @@ impl Gateway {
             schedule: Schedule {
                 next: timer::now(),
                 retry: timer::now(),
+                pause: RefusalPause::new(),
             },
             bypassed,
             reload: None,
