@@ -4,7 +4,7 @@
 
 mod support;
 
-use bentpipe_gateway::protocol::{self, AskError, Request};
+use bentpipe_gateway::protocol::{self, Request};
 use bentpipe_gateway::{ConfigSource, ControlSocket, ManageError, Manager};
 use bentpipe_os::need;
 use rustix::process::{Gid, Uid};
