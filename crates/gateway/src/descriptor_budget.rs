@@ -136,11 +136,11 @@ mod tests {
         assert!(pause.is_over(Instant::ZERO));
         let mut now = Instant::ZERO;
         let mut take = |between| {
-            now = now + between;
+            now += between;
             pause.begin(now);
             let begun = now;
             while !pause.is_over(now) {
-                now = now + Duration::from_millis(100);
+                now += Duration::from_millis(100);
             }
             pause.end(now);
             now.since(begun).as_secs()
