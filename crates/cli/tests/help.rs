@@ -101,7 +101,7 @@ fn the_units_reload_finds_the_control_socket() {
     assert_eq!(done, (Some(0), String::new()));
     assert_eq!(asked.join().unwrap().trim(), "{\"do\":\"reload\"}");
     let (code, words) = run("control = \"off\"\n");
-    assert!(code == Some(2) && words.contains("SIGHUP"), "{words}");
+    assert!(code == Some(1) && words.contains("SIGHUP"), "{words}");
     let (code, words) = run("controll = \"off\"\n");
     assert!(code == Some(2) && words.contains("gw.toml:1:1"), "{words}");
 }

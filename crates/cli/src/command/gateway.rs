@@ -109,19 +109,9 @@ pub(crate) struct At {
 }
 
 impl At {
-    /// Asks the gateway, and returns its answer.
     fn ask(&self, request: &Request) -> Result<serde_json::Value, Failure> {
         let config = self.config.as_deref().map(load).transpose()?;
-        let control = match &config {
-            None => Some(&*self.control),
-            Some(config) => config.control.path(),
-        };
-        let control = control.ok_or_else(|| {
-            Failure::Usage(anyhow!(
-                "`control` is \"off\" in this configuration: SIGHUP has the gateway read it again (`systemctl kill -s HUP bentpipe-gateway`)"
-            ))
-        })?;
-        protocol::ask(control, request).or_run()
+        protocol::ask_by(&self.control, config.as_ref(), request).or_run()
     }
 }
 

@@ -4,6 +4,7 @@
 pub use bentpipe_gateway_config::request::{LONGEST, ParseError, Request, parse};
 
 use crate::status::Status;
+use bentpipe_gateway_config::Config;
 use serde_json::{Value, json};
 use std::fmt;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -58,6 +59,11 @@ pub enum AskError {
         /// What came instead.
         what: String,
     },
+    /// There is none, by its configuration.
+    #[error(
+        "`control` is \"off\" in this configuration: SIGHUP has the gateway read it again (`systemctl kill -s HUP bentpipe-gateway`)"
+    )]
+    Off,
     /// It says no.
     #[error("{0}")]
     Refused(String),
@@ -82,6 +88,19 @@ pub fn ask(path: &Path, request: &Request) -> Result<Value, AskError> {
         Some(error) => Err(AskError::Refused(error.to_owned())),
         None => Ok(answer),
     }
+}
+
+/// The same, at the control socket that `config` names, where one is given.
+///
+/// # Errors
+/// See [`AskError`].
+pub fn ask_by(
+    control: &Path,
+    config: Option<&Config>,
+    request: &Request,
+) -> Result<Value, AskError> {
+    let control = config.map_or(Some(control), |config| config.control.path());
+    ask(control.ok_or(AskError::Off)?, request)
 }
 
 fn talk(stream: &UnixStream, request: &Request) -> io::Result<Vec<u8>> {

@@ -117,13 +117,15 @@ fn page(status: &Value) -> String {
             limit => format!("{} (limit of {limit})", text(status, "/admission")),
         },
     );
-    let lacks = status.pointer("/lacks").and_then(Value::as_array);
-    for lack in lacks.into_iter().flatten().filter_map(Value::as_str) {
-        // Writing to a String cannot fail.
-        let _ = writeln!(page, "lacks    {lack}");
-    }
+    let lacks = status["lacks"].as_array().into_iter().flatten();
+    page.extend(
+        lacks
+            .filter_map(Value::as_str)
+            .map(|lack| format!("lacks    {lack}\n")),
+    );
     let flow = |state: &str| number(status, &format!("/flows/{state}"));
     let counter = |name: &str| number(status, &format!("/counters/{name}"));
+    // Writing to a String cannot fail.
     let _ = writeln!(
         page,
         "flows    {} of {}: {} dialling, {} established, {} half-closed; {} closing",
