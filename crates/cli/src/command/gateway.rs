@@ -108,13 +108,6 @@ pub(crate) struct At {
     config: Option<PathBuf>,
 }
 
-impl At {
-    fn ask(&self, request: &Request) -> Result<serde_json::Value, Failure> {
-        let config = self.config.as_deref().map(load).transpose()?;
-        protocol::ask_by(&self.control, config.as_ref(), request).or_run()
-    }
-}
-
 /// On or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Switch {
@@ -182,7 +175,7 @@ fn sweep_up() -> Result<(), Failure> {
 }
 
 fn order(at: &At, request: &Request) -> Result<(), Failure> {
-    at.ask(request)?;
+    protocol::ask_by(&at.control, at.config.as_deref(), request).or_run()?;
     terminal::print("done").or_run()
 }
 

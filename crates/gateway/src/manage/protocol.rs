@@ -3,8 +3,8 @@
 
 pub use bentpipe_gateway_config::request::{LONGEST, ParseError, Request, parse};
 
+use crate::config_file::ConfigError;
 use crate::status::Status;
-use bentpipe_gateway_config::Config;
 use serde_json::{Value, json};
 use std::fmt;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -59,7 +59,10 @@ pub enum AskError {
         /// What came instead.
         what: String,
     },
-    /// There is none, by its configuration.
+    /// The configuration that is to say where it is cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// There is no control socket, by its configuration.
     #[error(
         "`control` is \"off\" in this configuration: SIGHUP has the gateway read it again (`systemctl kill -s HUP bentpipe-gateway`)"
     )]
@@ -90,17 +93,16 @@ pub fn ask(path: &Path, request: &Request) -> Result<Value, AskError> {
     }
 }
 
-/// The same, at the control socket that `config` names, where one is given.
+/// The same, at the control socket that the file `config` names, where one is given.
 ///
 /// # Errors
 /// See [`AskError`].
-pub fn ask_by(
-    control: &Path,
-    config: Option<&Config>,
-    request: &Request,
-) -> Result<Value, AskError> {
-    let control = config.map_or(Some(control), |config| config.control.path());
-    ask(control.ok_or(AskError::Off)?, request)
+pub fn ask_by(control: &Path, config: Option<&Path>, request: &Request) -> Result<Value, AskError> {
+    let Some(file) = config else {
+        return ask(control, request);
+    };
+    let config = crate::load(file)?;
+    ask(config.control.path().ok_or(AskError::Off)?, request)
 }
 
 fn talk(stream: &UnixStream, request: &Request) -> io::Result<Vec<u8>> {

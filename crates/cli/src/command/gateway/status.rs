@@ -5,7 +5,7 @@ use crate::failure::{Blame, Failure};
 use crate::stop::Stop;
 use crate::terminal;
 use anyhow::Context;
-use bentpipe_gateway::protocol::Request;
+use bentpipe_gateway::protocol::{self, Request};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -64,7 +64,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn ask(args: &Args) -> Result<Value, Failure> {
-    let mut answer = args.at.ask(&Request::Status)?;
+    let At { control, config } = &args.at;
+    let mut answer = protocol::ask_by(control, config.as_deref(), &Request::Status).or_run()?;
     let status = answer.get_mut("status").map(Value::take);
     status
         .context("the gateway's answer has no status: is it of another version?")
