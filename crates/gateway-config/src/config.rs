@@ -42,10 +42,10 @@
 
 mod read;
 
-use crate::Leg;
 use crate::policy::{Action, Policy, Quic};
 use crate::snoop::Snoop;
 use crate::warning::{ConfigWarning, overlaps};
+use crate::{Carrier, Leg};
 use bentpipe_base::Bytes;
 use bentpipe_config::{Problems, Table};
 use std::net::SocketAddr;
@@ -291,6 +291,24 @@ impl Config {
         let mut keys = { legs.into_iter() }
             .filter_map(|(which, leg)| Some(format!("{}.{}", which.name(), leg.simulated_key()?)));
         keys.next()
+    }
+
+    /// The leg that SCPS-TP carries, if any does: that of the satellite, or the first variant of it. They all are
+    /// carried as this one is.
+    pub fn carried_leg(&self) -> Option<&Leg> {
+        let variants = self.profiles.iter().map(|profile| &profile.leg);
+        let mut legs = [&self.sat].into_iter().chain(variants);
+        legs.find(|leg| leg.carrier == Carrier::Scps)
+    }
+
+    /// The names of the legs that SCPS-TP carries.
+    pub fn carried_names(&self) -> Vec<&str> {
+        let variants = self.profiles.iter();
+        let variants = variants.map(|profile| (profile.name.as_str(), &profile.leg));
+        let legs = [(LegId::Sat.name(), &self.sat)].into_iter().chain(variants);
+        legs.filter(|(_, leg)| leg.carrier == Carrier::Scps)
+            .map(|(name, _)| name)
+            .collect()
     }
 
     /// Whether some policy asks for Snoop.

@@ -8,9 +8,21 @@ use bentpipe_cc::LinkParams;
 use bentpipe_cc::rate_control::KERNEL as RATE;
 use std::time::Duration;
 
+/// Whose TCP carries a leg.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Carrier {
+    /// The kernel's.
+    #[default]
+    Kernel,
+    /// Ours, as SCPS-TP, on packets.
+    Scps,
+}
+
 /// The policy of one leg.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Leg {
+    /// Whose TCP carries it; of a satellite leg alone it may be other than the kernel's.
+    pub carrier: Carrier,
     /// The congestion control wanted; `None` leaves the kernel's default.
     pub congestion: Option<String>,
     /// A TCP of the papers by name, congestion control and loss recovery at once, in the place of
@@ -106,6 +118,7 @@ impl Leg {
     /// The terrestrial leg: the kernel's default control, 2 MiB of buffer each way.
     pub fn terrestrial() -> Self {
         Self {
+            carrier: Carrier::Kernel,
             congestion: None,
             variant: None,
             initial_window: None,

@@ -3,6 +3,7 @@
 //! ```text
 //! {"do":"status"}              {"ok":true,"status":{...}}
 //! {"do":"bypass","on":true}    {"ok":true}
+//! {"do":"link","leg":"sat","up":false}   {"ok":true}
 //! {"do":"reload"}              {"ok":false,"error":"gateway.toml:3:8: ..."}
 //! {"do":"retire"}              {"ok":true}
 //! ```
@@ -24,10 +25,25 @@ pub enum Request {
         /// They are.
         on: bool,
     },
+    /// Whether the link of a leg with `carrier = "scps"` is up, says who knows: a modem.
+    Link {
+        /// The leg: `sat`, or the name of a `[leg.NAME]`.
+        leg: String,
+        /// It is.
+        up: bool,
+    },
     /// Read the configuration again.
     Reload,
     /// No more new flows; end with the last one.
     Retire,
+}
+
+impl Request {
+    /// Says whether the link of `leg` is up.
+    pub fn link(leg: &str, up: bool) -> Self {
+        let leg = leg.to_owned();
+        Self::Link { leg, up }
+    }
 }
 
 /// Why a line is no request.
@@ -68,6 +84,13 @@ mod tests {
             (
                 Request::Bypass { on: true },
                 "{\"do\":\"bypass\",\"on\":true}\n",
+            ),
+            (
+                Request::Link {
+                    leg: "sat".to_owned(),
+                    up: false,
+                },
+                "{\"do\":\"link\",\"leg\":\"sat\",\"up\":false}\n",
             ),
             (Request::Reload, "{\"do\":\"reload\"}\n"),
             (Request::Retire, "{\"do\":\"retire\"}\n"),

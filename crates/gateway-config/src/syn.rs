@@ -1,7 +1,7 @@
 //! Reads a client's SYN: its addresses, and the options that matter for a split.
 
 use bentpipe_base::Seq;
-use bentpipe_wire::{Checksums, Flags, Ip, Ipv4, Packet, Transport};
+use bentpipe_wire::{Checksums, Flags, Ip, Ipv4, Packet, Transport, scps};
 use std::net::SocketAddr;
 
 /// TCP Fast Open (RFC 7413): a listener that does not know the client's cookie ignores it, and its
@@ -23,6 +23,8 @@ pub struct Syn {
     /// The first option that a split would break: Multipath TCP (30), TCP-MD5 (19), TCP-AO (29), and
     /// any that this program does not know.
     pub foreign_option: Option<u8>,
+    /// It offers SCPS-TP, which a split breaks, unless it speaks that itself.
+    pub scps: bool,
 }
 
 /// What a SYN asks of the way.
@@ -68,7 +70,8 @@ impl Syn {
         let options = tcp.options.as_deref();
         let unknown = options.and_then(|options| options.unknown.as_deref());
         // A known kind appears among the unknown options when it is malformed.
-        let mut kinds = unknown.into_iter().flat_map(|unknown| unknown.kinds());
+        let kinds = || unknown.into_iter().flat_map(|unknown| unknown.kinds());
+        let is_scps = |kind: &u8| scps::KINDS.contains(kind);
         Some(Self {
             ends: (
                 SocketAddr::new(source, tcp.source),
@@ -81,7 +84,8 @@ impl Syn {
                 mss: options.and_then(|options| options.mss),
                 fragments,
             },
-            foreign_option: kinds.find(|kind| *kind != FAST_OPEN),
+            foreign_option: kinds().find(|kind| *kind != FAST_OPEN && !is_scps(kind)),
+            scps: kinds().any(|kind| is_scps(&kind)),
         })
     }
 }
@@ -132,6 +136,7 @@ mod tests {
                 fragments: false,
             },
             foreign_option: None,
+            scps: false,
         };
         let mut packet = syn(&[]);
         assert_eq!(Syn::parse(&packet), Some(expected));
@@ -164,7 +169,19 @@ mod tests {
             (&[3, 4, 7, 7], Some(3)),
         ] {
             let syn = Syn::parse(&syn(options)).unwrap();
-            assert_eq!(syn.foreign_option, found, "{options:?}");
+            assert_eq!(
+                (syn.foreign_option, syn.scps),
+                (found, false),
+                "{options:?}"
+            );
+        }
+        // As captured from the reference implementation of SCPS-TP, alone and beside MPTCP.
+        for (options, found) in [
+            (&[20, 4, 0x40, 0][..], None),
+            (&[20, 4, 0x40, 0, 30, 4, 0, 1], Some(30)),
+        ] {
+            let syn = Syn::parse(&syn(options)).unwrap();
+            assert_eq!((syn.foreign_option, syn.scps), (found, true), "{options:?}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! Chooses the congestion control of each leg, and tells it of the link.
 
 use bentpipe_bpf::{ChooseError, ConfigureError, Controls, HYBLA, LoadError, RATE, kernel_name};
-use bentpipe_gateway_config::{Config, Leg, LegId};
+use bentpipe_gateway_config::{Carrier, Config, Leg, LegId};
 use bentpipe_interception::Marks;
 use bentpipe_relay::{LegPolicies, SocketPolicy};
 use bentpipe_sockets::{socket, tcp};
@@ -48,7 +48,7 @@ impl CongestionControls {
         if [&config.lan, &config.sat]
             .into_iter()
             .chain(variants)
-            .any(|leg| leg.congestion.as_deref().is_some_and(is_ours))
+            .any(|leg| wanted(leg).is_some_and(|control| is_ours(control)))
         {
             self.load();
         }
@@ -96,7 +96,7 @@ impl CongestionControls {
         leg: &Leg,
         marks: Marks,
     ) -> Result<SocketPolicy, CongestionError> {
-        let control = match &leg.congestion {
+        let control = match wanted(leg) {
             None => None,
             Some(wanted) => Some(self.choose(leg_id, wanted, leg.insist)?),
         };
@@ -115,9 +115,15 @@ impl CongestionControls {
         let asks = tcp::asks_for_ecn().unwrap_or(false);
         let default = tcp::default_congestion().ok();
         let usual_control = !leg.insist && control.is_some() && control == default;
+        // The carrier keeps the rate. Connections that are tracked, because addresses are translated, are not carried.
+        let (mark, ceiling, tracked_ceiling) = match leg.carrier {
+            Carrier::Scps => (marks.carried(), None, ceiling),
+            Carrier::Kernel => (marks.leg(leg_id), ceiling, None),
+        };
         Ok(SocketPolicy {
-            mark: marks.leg(leg_id),
+            mark,
             tracked: marks.tracked(leg_id),
+            tracked_ceiling,
             control,
             usual_control,
             ceiling,
@@ -146,6 +152,12 @@ impl CongestionControls {
         }
         Ok(choice.name)
     }
+}
+
+/// The congestion control that the sockets of a leg are to have. That of a carried one is the carrier's.
+fn wanted(leg: &Leg) -> Option<&String> {
+    let control = leg.congestion.as_ref();
+    control.filter(|_| leg.carrier == Carrier::Kernel)
 }
 
 fn is_ours(name: &str) -> bool {

@@ -194,7 +194,7 @@ impl FilterChainSkipper {
             let mark = match hook {
                 Hook::Input => Mark::exact(ours),
                 // Packets from our sockets have the mark of their socket, or of the worker that they are for.
-                Hook::Forward | Hook::Output => Mark {
+                Hook::Prerouting | Hook::Forward | Hook::Output => Mark {
                     value: ours,
                     mask: Marks::mask(),
                 },

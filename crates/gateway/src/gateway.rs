@@ -13,6 +13,7 @@ use crate::handle::{
 };
 use crate::shutdown_request::Shutdown;
 use bentpipe_base::Bytes;
+use bentpipe_carrier::CarrierHandle;
 use bentpipe_gateway_config::{Config, LegId, Limits};
 use bentpipe_interception::{
     InterceptError, Interception, Limit, Marks, PassCounters, PassReason, TableEvent,
@@ -149,6 +150,8 @@ pub struct Gateway {
     thread_set: ThreadSet,
     shared: Arc<Shared>,
     meter: Meter,
+    /// What carries a satellite leg in the place of the kernel's TCP.
+    carrier: Option<CarrierHandle>,
     connections: Connections,
     neighbours: Neighbours,
     /// This is dropped after the workers, because their congestion controls go with it.
@@ -368,6 +371,7 @@ impl Gateway {
                     Err(error) => Err(error),
                 },
                 Command::Pulse => Ok(()),
+                Command::Link(leg, is_up) => self.set_link(leg, is_up),
                 Command::Retire => {
                     self.shared.retire();
                     self.interception.suspend(PassReason::Draining);
@@ -376,6 +380,18 @@ impl Gateway {
             };
             // The asker may have given up waiting.
             let _ = reply.try_send(result);
+        }
+    }
+
+    fn set_link(&self, leg: String, is_up: bool) -> Result<(), CommandError> {
+        match &self.carrier {
+            Some(carrier) if self.start_settings.carries(&leg) => {
+                let state = if is_up { "up" } else { "down" };
+                tracing::info!(leg, "the link is said to be {state}");
+                carrier.set_link(is_up);
+                Ok(())
+            }
+            _ => Err(self.start_settings.not_carried(leg)),
         }
     }
 
@@ -473,7 +489,11 @@ impl Gateway {
             let waits = in_a_hurry && self.predecessor_drains() && Instant::now() < until;
             // Asked only at the end: the answer is a list of all connections of the machine.
             let left = match flows {
-                0 if !waits => self.connections.count().map_err(RunError::Wait)?,
+                0 if !waits => match self.connections.count().map_err(RunError::Wait)? {
+                    // The kernel's sockets have ended; what the carrier has of them is to be delivered too.
+                    0 => self.carried(),
+                    left => left,
+                },
                 flows => flows,
             };
             if (left == 0 && !waits) || Instant::now() >= until {
@@ -496,6 +516,12 @@ impl Gateway {
             0 => Ending::Drained,
             cut => Ending::Cut(cut),
         })
+    }
+
+    /// Connections that the carrier has to deliver bytes of; 1 while it has not counted them.
+    fn carried(&self) -> usize {
+        let unfinished = self.carrier.as_ref().map(CarrierHandle::unfinished);
+        unfinished.map_or(0, |told| told.unwrap_or(1))
     }
 
     /// Passes a request to end on to the retired predecessor, because a service manager would kill it when this

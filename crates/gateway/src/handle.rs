@@ -6,7 +6,7 @@ use crate::congestion::CongestionError;
 use crate::gateway::Meter;
 use crate::status::{Status, StatusCollector};
 use bentpipe_base::{Bytes, Rate};
-use bentpipe_gateway_config::{Config, ControlSocket, Handshake, Intercept, LegId, Snoop};
+use bentpipe_gateway_config::{Config, ControlSocket, Handshake, Intercept, Leg, LegId, Snoop};
 use bentpipe_interception::InterceptError;
 use bentpipe_relay::{Lifecycle, Shared, Snapshot};
 use std::io;
@@ -52,6 +52,14 @@ pub enum CommandError {
     /// Not one flow would fit.
     #[error("the limits leave no room for a flow: raise `descriptors` in [limits]")]
     NoRoom,
+    /// The leg is not one of those whose link is known to somebody.
+    #[error("`{leg}` is no leg with `carrier = \"scps\"`{}", .there)]
+    NotCarried {
+        /// Which.
+        leg: String,
+        /// Which are.
+        there: String,
+    },
     /// The kernel does not tell about connections.
     #[error("cannot list the gateway's connections ({0}): see the kernel's reason")]
     Diag(#[source] io::Error),
@@ -63,6 +71,8 @@ pub(crate) enum Command {
     Bypass(bool),
     Reload(Box<Config>),
     Retire,
+    /// Whether the link of a carried leg carries anything.
+    Link(String, bool),
     /// Nothing but to answer, as a sign of life.
     Pulse,
 }
@@ -104,6 +114,14 @@ impl Handle {
     /// Then everything stays as it was.
     pub fn reload(&self, config: &Config) -> Result<(), CommandError> {
         self.submission(Command::Reload(Box::new(config.clone())))
+    }
+
+    /// Whether the link of `leg`, which SCPS-TP carries, is up, says who knows: a modem.
+    ///
+    /// # Errors
+    /// When the leg has no such carrier, and when the gateway has ended.
+    pub fn set_link(&self, leg: &str, is_up: bool) -> Result<(), CommandError> {
+        self.submission(Command::Link(leg.to_owned(), is_up))
     }
 
     /// No more new flows; established ones go on until they end by themselves, at most for the time of
@@ -186,7 +204,7 @@ impl Handle {
 }
 
 /// What a start fixes: a reload that would change it is refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StartSettings {
     interfaces: [Vec<String>; 2],
     profiles: Vec<(String, LegId)>,
@@ -200,6 +218,7 @@ pub(crate) struct StartSettings {
     ack_rate: Option<Rate>,
     /// Where some policy asks for the agent.
     snoop: Option<(Snoop, Bytes, usize)>,
+    carried: Option<(Leg, Vec<String>)>,
 }
 
 impl StartSettings {
@@ -219,11 +238,33 @@ impl StartSettings {
             metrics: config.metrics,
             flow_log: config.flow_log.clone(),
             ack_rate: config.sat.ack_rate,
+            carried: config.carried_leg().map(|leg| {
+                let names = config.carried_names().into_iter();
+                (leg.clone(), names.map(str::to_owned).collect())
+            }),
             snoop: config.snoops().then(|| {
                 let limits = &config.limits;
                 (config.snoop, limits.snoop_cache, limits.snoop_flows)
             }),
         }
+    }
+
+    fn carried_names(&self) -> &[String] {
+        self.carried.as_ref().map_or(&[], |(_, names)| names)
+    }
+
+    /// Whether SCPS-TP carries the leg of that name.
+    pub(crate) fn carries(&self, leg: &str) -> bool {
+        self.carried_names().iter().any(|name| name == leg)
+    }
+
+    /// The error for a leg that it does not carry.
+    pub(crate) fn not_carried(&self, leg: String) -> CommandError {
+        let there = match self.carried_names() {
+            [] => ", and no leg is".to_owned(),
+            names => format!(": there is `{}`", names.join("`, `")),
+        };
+        CommandError::NotCarried { leg, there }
     }
 
     /// Refuses a configuration that differs here.
@@ -243,6 +284,10 @@ impl StartSettings {
             ("`metrics`", self.metrics != new.metrics),
             ("`flow_log`", self.flow_log != new.flow_log),
             ("`ack_rate`", self.ack_rate != new.ack_rate),
+            (
+                "the leg with `carrier = \"scps\"`",
+                self.carried != new.carried,
+            ),
             // The agent of a gateway that has begun with it may be left without work.
             (
                 "the first `action = \"snoop\"`, `[snoop]` and its limits",

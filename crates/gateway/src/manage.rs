@@ -309,6 +309,7 @@ impl ControlServer {
             },
             _ if !may_order => Answer::error("only root and the gateway's own user may do that"),
             Request::Bypass { on } => done(self.handle.bypass(*on)),
+            Request::Link { leg, up } => done(self.handle.set_link(leg, *up)),
             Request::Reload => match self.source.reload(&self.handle) {
                 Ok(()) => Answer::done(),
                 Err(words) => Answer::error(words),

@@ -5,7 +5,7 @@
 
 use crate::gateway::Meter;
 use bentpipe_base::Instant;
-use bentpipe_gateway_config::LegId;
+use bentpipe_gateway_config::{Carrier, LegId};
 use bentpipe_interception::{Limit, Marks};
 use bentpipe_os::diag::{Connection, Diag, States};
 use bentpipe_relay::{AdmissionMode, Shared};
@@ -109,7 +109,8 @@ pub struct LimitsNow {
 pub struct LegStatus {
     /// The interfaces, with commas between.
     pub interface: String,
-    /// The congestion control of new connections; empty: the kernel's default.
+    /// The congestion control of new connections; empty: the kernel's default; `scps` where that carries the leg, whose
+    /// connections here are then those within the machine.
     pub congestion_control: String,
     /// What the link carries, in bit/s; `None`: unknown.
     pub rate: Option<u64>,
@@ -245,7 +246,10 @@ impl StatusCollector {
             let prepared = &settings.legs.plain[leg_id as usize];
             LegStatus {
                 interface: self.facts.interfaces[leg_id as usize].join(", "),
-                congestion_control: prepared.control.clone().unwrap_or_default(),
+                congestion_control: match prepared.leg.carrier {
+                    Carrier::Kernel => prepared.control.clone().unwrap_or_default(),
+                    Carrier::Scps => "scps".to_owned(),
+                },
                 rate: prepared.leg.link.rate.map(|rate| rate.bits_per_sec()),
                 ..LegStatus::default()
             }

@@ -123,6 +123,7 @@ pub(crate) fn check(
         clocks: stamps.map(|stamps| (clock(secret, tuple, now), stamps.value)),
         scales: scale.map(|scale| (config.window_scale(), scale)),
         window: scaled,
+        scps: None,
     })
 }
 

@@ -7,13 +7,15 @@
 //! +-----------+------------------------+-------+
 //! ```
 //! The roles of marks are: 0, an intercepted packet, to be delivered to this machine; 1, a socket of the terrestrial
-//! leg; 2, a socket of the satellite leg; 3, an intercepted packet that is not to be routed here yet; 0x41 and 0x42,
-//! dialled sockets of these legs whose packets conntrack is to see; 10 and 11, a datagram that throws the switch of the
+//! leg; 2, a socket of the satellite leg; 3, an intercepted packet that is not to be routed here yet; 4, a socket of the
+//! satellite leg whose packets our own TCP takes over; 5 and 6, packets of our own TCP to space and to such a socket; 0x41
+//! and 0x42, dialled sockets of these legs whose packets conntrack is to see; 10 and 11, a datagram that throws the switch of the
 //! gateway's table; 14, a held SYN whose next hop does not answer; 0x80 + n, a SYN for a listener of worker n.
 //!
 //! Packet priorities (`meta priority`) have the same upper bits. Role 12 is an acknowledgement of ours that waits to be
-//! thinned out, role 13 a SYN of ours that is not to ask for ECN, and roles 8 and 9 are packets of snooped connections
-//! that wait for the agent. The priority of a client's SYN that is to be held tells which worker holds it:
+//! thinned out, role 13 a SYN of ours that is not to ask for ECN, roles 8 and 9 are packets of snooped connections
+//! that wait for the agent, and roles 16 and 17 packets for our own TCP, from space and from a socket. The priority of a
+//! client's SYN that is to be held tells which worker holds it:
 //! ```text
 //!  31       24 23                    12 11      8 7      0
 //! +-----------+------------------------+---------+--------+
@@ -86,12 +88,15 @@ impl Marks {
     }
 
     /// The marks that an operator's rules may meet: those of sockets and of what is on the way to them.
-    pub fn of_sockets(self) -> [u32; 7] {
+    pub fn of_sockets(self) -> [u32; 10] {
         [
             self.intercepted(),
             self.found(),
             self.lan(),
             self.sat(),
+            self.carried(),
+            self.carrying()[0],
+            self.carrying()[1],
             self.tracked(LegId::Lan),
             self.tracked(LegId::Sat),
             self.for_any_worker(),
@@ -126,6 +131,21 @@ impl Marks {
             LegId::Lan => self.lan(),
             LegId::Sat => self.sat(),
         }
+    }
+
+    /// The mark of sockets of the satellite leg whose packets our own TCP takes over.
+    pub const fn carried(self) -> u32 {
+        self.0 | 4
+    }
+
+    /// The marks of what our own TCP sends: to such a socket, and to space.
+    pub const fn carrying(self) -> [u32; 2] {
+        [self.0 | 6, self.0 | 5]
+    }
+
+    /// The priorities of packets that wait for our own TCP: from such a socket, and from space.
+    pub const fn to_carry(self) -> [u32; 2] {
+        [self.0 | 17, self.0 | 16]
     }
 
     /// The priority of packets of snooped connections that go to `leg` and wait for the agent.
@@ -195,6 +215,9 @@ impl Marks {
 
     /// The leg of a socket with `mark`; `None` when it is not of this gateway.
     pub fn leg_of(self, mark: u32) -> Option<LegId> {
+        if mark == self.carried() {
+            return Some(LegId::Sat);
+        }
         [LegId::Lan, LegId::Sat]
             .into_iter()
             .find(|leg| mark == self.leg(*leg) || mark == self.tracked(*leg))
@@ -252,6 +275,9 @@ mod tests {
             one.tracked(LegId::Lan),
             one.tracked(LegId::Sat),
             one.found(),
+            one.carried(),
+            one.carrying()[0],
+            one.carrying()[1],
             one.switch()[0],
             one.switch()[1],
             one.for_worker(0),

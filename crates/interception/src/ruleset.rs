@@ -25,6 +25,7 @@
 //! - `after` restores the priority of what passes, and answers with an ICMP error where the next hop does not answer.
 //! - `clamp` bounds the MSS option of connections that are not split by a leg's `mss`.
 //! - `passing` counts what is not split, and refuses QUIC where the operator wants that.
+//! - `carrier_in` and `carrier_out` lead packets to our own TCP ([`carrier`]), before all of these and behind `notrack_out`.
 //! - `snoop` and `snoop_end` lead packets of connections that are to be snooped by that agent ([`snoop`]), as `acks` and
 //!   `acks_end` in the output hook lead acknowledgements of ours to the thread that thins them out ([`acks`]).
 //!
@@ -53,8 +54,10 @@
 //!   have a mark: those in TIME_WAIT have none, and would catch the SYNs of new connections.
 
 mod acks;
+mod carrier;
 mod dialled;
 mod mss;
+mod nat_table;
 mod passed_syns;
 mod snoop;
 mod switch_position;
@@ -62,8 +65,9 @@ mod syn_entrance;
 mod time_wait;
 
 pub use acks::WAIT as ACKS_PRIORITY;
+pub use carrier::PRIORITIES as CARRIER_PRIORITIES;
 pub use snoop::WAIT as SNOOP_PRIORITY;
-pub(crate) use switch_position::SwitchPosition;
+pub(crate) use switch_position::{CARRIED, SwitchPosition};
 pub use switch_position::{Limit, PassReason, QueueReader};
 
 use crate::listen_addresses::ListenAddresses;
@@ -150,6 +154,8 @@ pub struct Ruleset {
     pub snoop_flows: usize,
     /// Acknowledgements of the satellite leg's sockets are thinned out.
     pub thins_acks: bool,
+    /// Our own TCP carries a satellite leg.
+    pub carries: bool,
 }
 
 /// Matches what has a mark or priority (`key`).
@@ -211,7 +217,10 @@ impl Ruleset {
             .map(|number| format!("chain cross_{number} {{\n}}\n"))
             .collect();
         let (own, passing) = (self.own(), self.passing());
-        let (snoop, acks) = (self.snoop_chains(), self.ack_chains());
+        let (snoop, acks) = (
+            self.snoop_chains(),
+            self.ack_chains() + &self.carrier_chains(),
+        );
         let admission = switch_position::chain();
         let (passed, entering) = (
             passed_syns::sets(self.seed),
@@ -261,6 +270,7 @@ chain after {{
         let [lan, sat] = legs.map(|leg| self.marks.leg(leg));
         let [tracked_lan, tracked_sat] = legs.map(|leg| self.marks.tracked(leg));
         let tracked = is("mark", self.marks.tracked_ones());
+        let carried = self.marks.carried();
         let looped = is("mark", self.marks.for_workers());
         let astray: String = legs.map(|leg| self.astray(leg)).concat();
         let holders = is("priority", self.marks.holders());
@@ -288,7 +298,7 @@ chain unmarked {{
 }}
 chain take {{
   type filter hook prerouting priority raw; policy accept;
-  meta l4proto != udp socket mark vmap {{ {lan:#x} : goto find, {sat:#x} : goto find, {tracked_lan:#x} : accept, {tracked_sat:#x} : accept }}
+  meta l4proto != udp socket mark vmap {{ {lan:#x} : goto find, {sat:#x} : goto find, {carried:#x} : goto find, {tracked_lan:#x} : accept, {tracked_sat:#x} : accept }}
 {to_answered}  meta l4proto tcp tcp flags & (syn | ack) != syn socket transparent 1 jump unmarked
   meta l4proto {{ icmp, ipv6-icmp }} socket transparent 1 jump unmarked
   iifname lo {looped} notrack accept
@@ -340,28 +350,12 @@ chain deliver {{
     fn astray(&self, leg: LegId) -> String {
         let (plain, tracked) = (self.marks.leg(leg), self.marks.tracked(leg));
         let set = self.set(leg);
-        format!("  meta mark {{ {plain:#x}, {tracked:#x} }} oifname != {set} counter drop\n")
-    }
-
-    /// The body of another table, for where addresses are translated: what conntrack knows of a SYN. And dials keep
-    /// their destination, by a translation to itself before all others: what an operator does with the connections
-    /// of the gateway's own programs (a proxy for them, say) is not for those that it forwards.
-    pub(crate) fn nat_table(&self) -> String {
-        let tracked = self.tracked();
+        let carried = match leg {
+            LegId::Lan => String::new(),
+            LegId::Sat => format!(", {:#x}", self.marks.carried()),
+        };
         format!(
-            "\
-chain translated {{
-  type filter hook forward priority {}; policy accept;
-  {SYN} ct status dnat meta priority set {:#x}
-}}
-chain untranslated {{
-  type nat hook output priority -199; policy accept;
-  meta mark {tracked} dnat ip to ip daddr
-  meta mark {tracked} dnat ip6 to ip6 daddr
-}}
-",
-            HOOK_PRIORITY - 1,
-            self.marks.translated(),
+            "  meta mark {{ {plain:#x}, {tracked:#x}{carried} }} oifname != {set} counter drop\n"
         )
     }
 
@@ -575,6 +569,7 @@ mod tests {
                 mss: [None; 2],
                 snoop_flows: 10,
                 thins_acks: false,
+                carries: false,
             };
             let all = rules.table("") + &rules.commands("inet t");
             let then = |rule: &str| rule.find("meta mark set").or(rule.find("jump"));

@@ -29,9 +29,10 @@ mod counters;
 mod handshake_tracker;
 mod leg_config;
 mod legs;
+mod scps;
 
 pub use admission::{Admission, Decision};
-pub use config::Config;
+pub use config::{Config, Resets};
 pub use counters::{Counters, LegCounters};
 pub use leg_config::{LegError, tcp_config};
 
@@ -179,7 +180,8 @@ impl<P: BuildPacket> Split<P> {
                 true
             }
             Phase::Handshake(tracker) => {
-                let progress = tracker.see(from, &segment, packet.is_plain(), now);
+                let plain = scps::is_plain(packet, &segment);
+                let progress = tracker.see(from, &segment, plain, now);
                 self.open(id, from, progress, (segment, packet.ecn()), now)
             }
         }
@@ -209,7 +211,8 @@ impl<P: BuildPacket> Split<P> {
             return false;
         }
         let opens = flags.contains(Flags::SYN) && !flags.contains(Flags::ACK);
-        if opens && packet.is_plain() && segment.payload.is_empty() && !flags.contains(Flags::FIN) {
+        let bare = segment.payload.is_empty() && !flags.contains(Flags::FIN);
+        if opens && bare && scps::is_plain(packet, &segment) {
             if !self.config.intercepts(from) {
                 return false;
             }
@@ -336,18 +339,30 @@ impl<P: BuildPacket> Split<P> {
                 let Some(flow) = self.flows.get(id) else {
                     return false;
                 };
-                let legs = self.taken_over(from, [&near, &far], &flow.endpoints, now);
+                let mut legs = self.taken_over(from, [&near, &far], &flow.endpoints, now);
+                let scps = legs.speaks_scps();
+                if flow.endpoints.of(Side::Space).scps.is_some() {
+                    self.counters.scps += u64::from(scps);
+                    self.counters.plain += u64::from(!scps);
+                }
+                let segment = &arrived.0;
+                let bare = segment.payload.is_empty() && !segment.flags.contains(Flags::FIN);
+                // It tells the whole window of its leg in the place of the end that opened the connection.
+                let announces = bare && scps && from == Side::Ground;
+                if announces {
+                    legs.announce_to_space();
+                }
                 if let Some(flow) = self.flows.get_mut(id) {
                     flow.phase = Phase::Split(Box::new(legs));
                 }
                 self.counters.split += 1;
-                let segment = &arrived.0;
-                let bare = segment.payload.is_empty() && !segment.flags.contains(Flags::FIN);
-                if !bare {
-                    self.feed(id, from, arrived, now);
+                match bare {
+                    false => self.feed(id, from, arrived, now),
+                    true if announces => self.settle(id, now),
+                    true => {}
                 }
                 // A bare acknowledgement passes: it completes the handshake at the other end.
-                !bare
+                !bare || announces
             }
         }
     }
@@ -364,7 +379,8 @@ impl<P: BuildPacket> Split<P> {
             let config = Arc::clone(endpoints.of(side));
             self.shared(side, Connection::taken_over(config, state, now))
         };
-        Legs::new(from, leg(from, near), leg(from.opposite(), far))
+        let resets = self.config.resets;
+        Legs::new(from, leg(from, near), leg(from.opposite(), far), resets)
     }
 
     /// Answers the SYN that came from side `from`, and sends one of its own.
@@ -377,6 +393,7 @@ impl<P: BuildPacket> Split<P> {
             from,
             self.shared(from, Connection::listen(config(from), iss, now)),
             self.shared(far, Connection::connect(config(far), syn.seq, now)),
+            self.config.resets,
         )
     }
 
@@ -532,8 +549,7 @@ impl<P: BuildPacket> Machine for Split<P> {
 
     fn input(&mut self, port: Side, packet: P, now: Instant) {
         if !self.take(port, &packet, now) {
-            self.counters.passed += 1;
-            self.out.push_back((port.opposite(), packet));
+            self.pass(port, packet);
         }
     }
 
@@ -572,6 +588,7 @@ impl<P: BuildPacket> Pep for Split<P> {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        { self.tally() }.named(self.admission.is_some(), self.ack_filter.is_some())
+        let scps = self.config.space.scps.is_some();
+        { self.tally() }.named(self.admission.is_some(), self.ack_filter.is_some(), scps)
     }
 }

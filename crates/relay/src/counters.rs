@@ -141,6 +141,20 @@ counters! {
     snoop_given_up,
     /// Packets of snooped connections beyond those that the agent has room for.
     snoop_unwatched,
+    /// Connections whose satellite leg SCPS-TP carries.
+    carried,
+    /// Connections whose satellite leg the carrier carries as TCP, because the far end does not speak SCPS-TP.
+    carried_plain,
+    /// Data segments that the carrier sent again.
+    carrier_sent_again,
+    /// SNACKs from the far end that named bytes on their way.
+    carrier_snacks,
+    /// SNACKs that the carrier sent.
+    carrier_snacks_sent,
+    /// How often the carrier took a connection's link for out.
+    carrier_outages,
+    /// Packets of the carrier that the kernel did not take.
+    carrier_unsent,
     /// Lines that the flow log should have had and that were lost.
     log_lost,
 }

@@ -51,6 +51,9 @@ fn attempt(
     let control_lost = !leg.apply_to_dial(&socket, server)?;
     if tracked {
         socket::set_mark(&socket, leg.tracked)?;
+        if let Some(rate) = leg.tracked_ceiling {
+            tcp::set_max_pacing_rate(&socket, rate)?;
+        }
     }
     if service.class != 0 {
         socket::set_traffic_class(&socket, server, service.class)?;

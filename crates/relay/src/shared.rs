@@ -488,6 +488,7 @@ impl Shared {
         let leg = crate::socket_policy::SocketPolicy {
             mark: 0,
             tracked: 0,
+            tracked_ceiling: None,
             control: None,
             usual_control: false,
             ceiling: None,

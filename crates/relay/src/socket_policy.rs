@@ -15,6 +15,8 @@ pub struct SocketPolicy {
     pub mark: u32,
     /// The mark in its place on dialled sockets whose packets conntrack is to see.
     pub tracked: u32,
+    /// A ceiling on the pacing of those, where others have none.
+    pub tracked_ceiling: Option<Rate>,
     /// The congestion control to set; `None` leaves the kernel's default.
     pub control: Option<String>,
     /// Whether that is the kernel's default anyway: sockets are born with it.

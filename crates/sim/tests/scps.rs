@@ -127,3 +127,92 @@ fn ten_flows_share_the_link_alike_and_leave_no_queue() {
         assert!(queue < 0.1, "{ber}: {queue} s");
     }
 }
+
+/// A pair of gateways with SCPS-TP between them, and ordinary hosts at both ends.
+fn pair(rtt_ms: u64, ber: &str, far: &str) -> String {
+    let delay = format!("{}us", rtt_ms * 500);
+    format!(
+        r#"
+        name = "pair"
+        time_limit = "600s"
+        [hosts.server]
+        [hosts.client]
+        [gateways.near]
+        sat = "space"
+        lan = "left"
+        [gateways.near.split.sat]
+        carrier = "scps"
+        rate = "8Mbit/s"
+        [gateways.far]
+        sat = "space"
+        lan = "right"
+        {far}
+        [links.space]
+        ends = ["near", "far"]
+        rate = "8Mbit/s"
+        delay = "{delay}"
+        queue = {{ packets = 1000 }}
+        bit_error_rate = "{ber}"
+        [links.left]
+        ends = ["server", "near"]
+        rate = "100Mbit/s"
+        [links.right]
+        ends = ["far", "client"]
+        rate = "100Mbit/s"
+        [[flows]]
+        from = "server"
+        to = "client"
+        opened_by = "client"
+        bytes = "20MB"
+        "#
+    )
+}
+
+const FAR: &str = "[gateways.far.split.sat]\ncarrier = \"scps\"\nrate = \"8Mbit/s\"";
+
+/// What the proxy of a gateway counted.
+fn counted(outcome: &bentpipe_sim::Outcome, gateway: &str, what: &str) -> u64 {
+    let pep = outcome.peps.iter().find(|pep| pep.name == gateway).unwrap();
+    let count = pep.counters.iter().find(|(name, _)| *name == what);
+    count
+        .unwrap_or_else(|| panic!("{what} of {:?}", pep.counters))
+        .1
+}
+
+/// As between two hosts, within the goal of issue 16: 1.03 of the time at the link's limit, and five round trips.
+#[test]
+fn a_pair_of_gateways_takes_the_time_of_the_link() {
+    for rtt in [0, 100, 300, 600] {
+        for ber in ["0", "1e-7", "1e-5"] {
+            let outcome = run(&pair(rtt, ber, FAR));
+            let flow = &outcome.flows[0];
+            assert_eq!(flow.status, Status::Finished);
+            let loss = 1.0 - (1.0 - ber.parse::<f64>().unwrap()).powf(8.0 * PACKET);
+            let limit = RATE * PAYLOAD / PACKET * (1.0 - loss);
+            let took = flow.completion.unwrap().as_secs_f64();
+            let least = 8.0 * BYTES / limit;
+            println!(
+                "pair: rtt {rtt} ms, ber {ber}: {took:.2} s, {:.3} of the limit",
+                least / took
+            );
+            assert!(took <= 1.03 * least + 5.0 * rtt as f64 / 1e3, "{took} s");
+            for gateway in ["near", "far"] {
+                assert_eq!(counted(&outcome, gateway, "scps"), 1, "{gateway}");
+            }
+            assert!(ber != "1e-5" || counted(&outcome, "near", "snacks") > 100);
+        }
+    }
+}
+
+/// Where the far gateway does not speak SCPS-TP, or there is none, the leg is TCP with SACK, and nearly as fast.
+#[test]
+fn a_far_gateway_without_scps_gets_tcp() {
+    for far in ["", "[gateways.far.split.sat]\nrate = \"8Mbit/s\""] {
+        let outcome = run(&pair(600, "1e-7", far));
+        let flow = &outcome.flows[0];
+        assert_eq!(flow.status, Status::Finished);
+        assert_eq!(counted(&outcome, "near", "plain"), 1);
+        assert_eq!(counted(&outcome, "near", "scps"), 0);
+        println!("far end with TCP: {:?}", flow.completion);
+    }
+}

@@ -210,6 +210,9 @@ impl Connection {
             ..Negotiated::default()
         };
         connection.agree_on_ecn(state.ecn);
+        if let Some(segments) = state.scps {
+            connection.agree_on_scps(segments);
+        }
         if let Some((ours, peer)) = state.clocks {
             connection.epoch = ours.wrapping_sub(milliseconds(now));
             let stamp = Timestamps {
@@ -350,6 +353,11 @@ impl Connection {
         self.tx.data_end().saturating_sub(self.tx.una.max(1))
     }
 
+    /// The peer's window, in bytes beyond what it has acknowledged.
+    pub fn peer_window(&self) -> u64 {
+        self.tx.limit.saturating_sub(self.tx.una)
+    }
+
     /// Memory that the connection's buffers take, in bytes: data written and not acknowledged, and data received and
     /// not read.
     pub fn buffered(&self) -> u64 {
@@ -370,6 +378,11 @@ impl Connection {
     /// them on. The offered window shrinks by them. Each call replaces the one before.
     pub fn hold(&mut self, held: u64) {
         self.rx.hold(held);
+    }
+
+    /// Tells the peer the window at the next [`transmit`](Self::transmit), though nothing came that asks for it.
+    pub fn announce_window(&mut self) {
+        self.rx.ack_now = true;
     }
 
     /// Offers the peer a window of no more than `most` bytes from now on, whatever room the receive buffer has. What

@@ -22,4 +22,6 @@ pub struct EstablishedState {
     pub scales: Option<(u8, u8)>,
     /// The peer's window, in bytes.
     pub window: u64,
+    /// Where both ends offered SCPS-TP: the MSS options of our SYN and of the peer's.
+    pub scps: Option<(u16, u16)>,
 }

@@ -2,7 +2,7 @@
 
 use crate::connection::{Connection, Negotiated};
 use crate::recovery::AckSample;
-use crate::scps::{self, SnackUnits};
+use crate::scps;
 use crate::{Cause, Event, State};
 use bentpipe_base::Instant;
 use bentpipe_wire::{Ecn, Flags, SackBlock, Segment, TcpOptions};
@@ -123,14 +123,9 @@ impl Connection {
         if scale.is_none() {
             self.rx.unscaled();
         }
-        if let Some(scps) = config.scps.filter(|_| scps::is_offered(segment)) {
-            let stamps = if self.agreed.timestamps { 12 } else { 0 };
-            let unit = |mss: u16| u64::from(mss.saturating_sub(stamps).max(1));
-            self.agreed.snack = Some(SnackUnits {
-                ours: unit(config.mss),
-                theirs: unit(options.mss.unwrap_or(config.default_mss())),
-            });
-            self.rx.announce_holes(&scps);
+        if scps::is_offered(segment) {
+            let theirs = options.mss.unwrap_or(config.default_mss());
+            self.agree_on_scps((config.mss, theirs));
         }
         if let Some(stamp) = segment.timestamps.filter(|_| self.agreed.timestamps) {
             self.rx.remember(stamp, 0, now);

@@ -24,7 +24,7 @@ mod output;
 mod receiver;
 pub mod recovery;
 mod rto;
-mod scps;
+pub mod scps;
 mod sender;
 mod state;
 mod time_wait;

@@ -11,8 +11,8 @@ pub(crate) use announcer::Announcer;
 
 use crate::connection::Connection;
 use bentpipe_base::Instant;
-use bentpipe_wire::scps::{Capabilities, CapabilityVector, ScpsOptions, Snack};
-use bentpipe_wire::{RawOptions, Segment};
+use bentpipe_wire::scps::{self, Capabilities, CapabilityVector, ScpsOptions, Snack};
+use bentpipe_wire::{Flags, RawOptions, Segment};
 use std::time::Duration;
 
 /// How long a peer's timestamps are compared (RFC 7323, section 5.5): the reference implementation's clock counts
@@ -75,10 +75,28 @@ fn of(segment: &Segment) -> Option<ScpsOptions> {
     Some(ScpsOptions::parse(unknown))
 }
 
-/// Whether a SYN offers SNACK.
-pub(crate) fn is_offered(segment: &Segment) -> bool {
+/// Whether a SYN offers SCPS-TP with SNACK.
+pub fn is_offered(segment: &Segment) -> bool {
     let capabilities = of(segment).and_then(|scps| scps.capabilities);
     capabilities.is_some_and(|offer| offer.vector.contains(CapabilityVector::SNACK_SHORT))
+}
+
+/// Adds the offer of SCPS-TP to a SYN or its answer that another TCP made, where it has no unknown options so far.
+pub fn add_offer(segment: &mut Segment) {
+    let options = segment.options.get_or_insert_default();
+    if options.unknown.is_none() {
+        options.unknown = offer();
+    }
+}
+
+/// Whether a segment has no options but those that endpoints here speak, with SCPS-TP, and no urgent data.
+pub fn is_understood(segment: &Segment) -> bool {
+    let unknown = segment
+        .options
+        .as_deref()
+        .and_then(|o| o.unknown.as_deref());
+    let mut kinds = unknown.into_iter().flat_map(|unknown| unknown.kinds());
+    kinds.all(|kind| scps::KINDS.contains(&kind)) && !segment.flags.contains(Flags::URG)
 }
 
 /// The hole `[from, to)` of the peer's stream beyond `ack`, in `unit`s; `None` where the option has no room for it.
@@ -94,6 +112,20 @@ pub(crate) fn snack(ack: u64, (from, to): (u64, u64), unit: u64) -> Option<Box<R
 }
 
 impl Connection {
+    /// Both ends offered SCPS-TP, with these MSS options in our SYN and in the peer's. Timestamps are agreed on already.
+    pub(crate) fn agree_on_scps(&mut self, (ours, theirs): (u16, u16)) {
+        let Some(scps) = self.config.scps else {
+            return;
+        };
+        let stamps = if self.agreed.timestamps { 12 } else { 0 };
+        let unit = |mss: u16| u64::from(mss.saturating_sub(stamps).max(1));
+        self.agreed.snack = Some(SnackUnits {
+            ours: unit(ours),
+            theirs: unit(theirs),
+        });
+        self.rx.announce_holes(&scps);
+    }
+
     /// The bytes of our stream that the peer tells to miss, as far as they are in flight.
     pub(crate) fn snacked(&self, segment: &Segment, ack: u64) -> Option<(u64, u64)> {
         let unit = self.agreed.snack?.ours;

@@ -16,6 +16,8 @@ const CAPABILITIES: u8 = 20;
 const SNACK: u8 = 21;
 const RECORD_BOUNDARY: u8 = 22;
 const CORRUPTION_EXPERIENCED: u8 = 23;
+/// The kinds of its options.
+pub const KINDS: [u8; 4] = [CAPABILITIES, SNACK, RECORD_BOUNDARY, CORRUPTION_EXPERIENCED];
 
 /// What a segment says in options of SCPS-TP.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

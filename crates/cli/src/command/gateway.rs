@@ -50,6 +50,16 @@ Connections that are split already stay so until they end.")]
         #[command(flatten)]
         at: At,
     },
+    /// Tell the gateway whether the link of a leg with carrier "scps" is up, for modems that know
+    Link {
+        /// Down: connections wait, and send nothing but probes; up: they go on at once
+        #[arg(value_parser = ["down", "up"])]
+        is: String,
+        /// The leg: sat, or the NAME of a [leg.NAME]
+        leg: String,
+        #[command(flatten)]
+        at: At,
+    },
     /// Have a running gateway read its configuration again
     #[command(after_help = "\
 Examples:
@@ -128,6 +138,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
                 on: *to == Switch::On,
             },
         ),
+        Command::Link { is, leg, at } => order(at, &Request::link(leg, is == "up")),
         Command::Reload { at } => order(at, &Request::Reload),
         Command::Sweep => sweep_up(),
         Command::Check { file } => check(file),

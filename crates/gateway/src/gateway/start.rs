@@ -1,6 +1,8 @@
 //! Starts a gateway: checks the legs, opens listeners, starts the threads, and last begins to intercept. What fails undoes
 //! what was made before.
 
+mod carrier;
+
 use super::thread_set::{Role, ThreadSet};
 use super::{Connections, DrainTimes, Gateway, Meter, Schedule, buffered};
 use crate::ack_thinning::AckThinner;
@@ -12,6 +14,7 @@ use crate::handle::{Handle, StartSettings};
 use crate::manage::protocol::{self, Request};
 use crate::snoop::Snooper;
 use crate::status::{StartFacts, StatusCollector};
+use bentpipe_carrier::{CarrierError, CarrierHandle};
 use bentpipe_gateway_config::{Config, Interface, LegId};
 use bentpipe_interception::{
     DecoyListener, Ingress, InterceptError, Interception, Marks, PassReason, QueueReader, Ruleset,
@@ -91,6 +94,9 @@ pub enum StartError {
     /// A listening socket could not be made.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// A leg has a carrier that it cannot have here.
+    #[error(transparent)]
+    Carrier(#[from] CarrierError),
     /// Interception could not be set up.
     #[error(transparent)]
     Intercept(#[from] InterceptError),
@@ -215,6 +221,7 @@ impl Gateway {
             mss: [config.lan.mss, config.sat.mss],
             snoop_flows: config.limits.snoop_flows,
             thins_acks: config.sat.ack_rate.is_some(),
+            carries: config.carried_leg().is_some(),
         };
         let entrances = rules.entrances();
         let entrances: Vec<_> = entrances.map(|(leg, profile, _)| (leg, profile)).collect();
@@ -227,6 +234,7 @@ impl Gateway {
             .map(|queues| SynQueue {
                 queues,
                 entrances: entrances.clone(),
+                carries: config.carried_leg().is_some(),
                 handshake: config.handshake,
                 marks,
                 backlog_limit,
@@ -236,7 +244,7 @@ impl Gateway {
             })
             .collect();
         let descriptors = descriptors(threads)?;
-        let (shared, meter, mut thread_set) = spawn(
+        let (shared, meter, mut thread_set, carrier) = spawn(
             config,
             legs,
             listeners,
@@ -269,6 +277,7 @@ impl Gateway {
             thread_set,
             shared,
             meter,
+            carrier,
             connections,
             neighbours,
             congestion_controls,
@@ -389,10 +398,11 @@ fn descriptors(workers: usize) -> Result<Descriptors, StartError> {
     let open = limits::open_descriptors().map_err(system("count the open files"))?;
     Ok(Descriptors {
         available,
-        // These are the wakers, an epoll set each for the workers, the ACK thinner, the watchdog and the gateway,
+        // These are those of the carrier: its queues, tables, raw sockets, epoll set and waker; and the wakers, an epoll set each
+        // for the workers, the ACK thinner, the watchdog and the gateway,
         // the two tables, the queue and the epoll set of the filter chain skipper, and the table, the queue, the raw
         // sockets, the epoll set, the socket to routing, that to conntrack and that which is asked of IPsec of the snooper.
-        used: open + workers + 20,
+        used: open + workers + 30,
         workers,
     })
 }
@@ -405,7 +415,7 @@ fn spawn(
     descriptors: &Descriptors,
     marks: Marks,
     interception: &Interception,
-) -> Result<(Arc<Shared>, Meter, ThreadSet), StartError> {
+) -> Result<(Arc<Shared>, Meter, ThreadSet, Option<CarrierHandle>), StartError> {
     let Descriptors {
         available,
         used,
@@ -417,8 +427,8 @@ fn spawn(
     let shared = Shared::new((budget.bounds, buffered(&config.limits)), settings, threads)
         .map_err(system("make an eventfd"))?;
     let shared = Arc::new(shared);
-    // The last three are those of the ACK thinner, of the filter chain skipper and of the snooper.
-    let counters: Arc<[Arc<Counters>]> = (0..threads + 3).map(|_| Arc::default()).collect();
+    // The last four are those of the ACK thinner, of the filter chain skipper, of the snooper and of the carrier.
+    let counters: Arc<[Arc<Counters>]> = (0..threads + 4).map(|_| Arc::default()).collect();
     let meter = Meter {
         counters: Arc::clone(&counters),
         own: Arc::default(),
@@ -462,9 +472,10 @@ fn spawn(
             },
         });
     let mut thread_set = ThreadSet::default();
+    let mut carrying = None;
     let started = spawn_workers(&mut thread_set, &shared, plans).and_then(|()| {
-        let [thinner, local, snooper] =
-            [0, 1, 2].map(|place| Arc::clone(&counters[threads + place]));
+        let [thinner, local, snooper, carrier] =
+            [0, 1, 2, 3].map(|place| Arc::clone(&counters[threads + place]));
         let chains = FilterChainSkipper::new(marks, Arc::clone(&shared), local);
         let chains = chains.map_err(system("watch the rules of nft"))?;
         let run = move || chains.run();
@@ -480,6 +491,12 @@ fn spawn(
                 without,
             )?;
         }
+        carrying = carrier::spawn(
+            &mut thread_set,
+            &shared,
+            (config, marks, interception.switch()),
+            carrier,
+        )?;
         if let Some(rate) = config.sat.ack_rate {
             let (link, parts) = (
                 (rate, config.sat.link.overhead),
@@ -497,7 +514,7 @@ fn spawn(
         let _ = thread_set.stop(&shared);
         return Err(error);
     }
-    Ok((shared, meter, thread_set))
+    Ok((shared, meter, thread_set, carrying))
 }
 
 /// A random seed for the hash that spreads SYNs over workers, so that nobody can send all of theirs to one.

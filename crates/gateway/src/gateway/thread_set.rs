@@ -136,6 +136,7 @@ mod tests {
         let leg = SocketPolicy {
             mark: 0,
             tracked: 0,
+            tracked_ceiling: None,
             control: None,
             usual_control: false,
             ceiling: None,

@@ -5,6 +5,7 @@
 
 use super::Stage;
 use bentpipe_gateway::{Config, ConfigSource, ControlSocket, Ending, Gateway, Manager, Shutdown};
+use bentpipe_os::netns::Netns;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
 
@@ -80,10 +81,12 @@ pub fn arrange<'c>(command: &'c mut Command, config: &str, unprivileged: bool) -
 
 /// Starts a gateway process on the stage and waits until it is ready.
 pub fn start(stage: &Stage, config: &str) -> GatewayProcess {
-    spawn(
-        stage.gateway.command(std::env::current_exe().unwrap()),
-        config,
-    )
+    start_in(&stage.gateway, config)
+}
+
+/// Starts a gateway process in a namespace and waits until it is ready.
+pub fn start_in(netns: &Netns, config: &str) -> GatewayProcess {
+    spawn(netns.command(std::env::current_exe().unwrap()), config)
 }
 
 /// Like [`start`], with CAP_NET_ADMIN and no other capability, as in a container.

@@ -11,10 +11,11 @@ pub mod child;
 pub mod flood;
 pub mod listen;
 pub mod managed;
+pub mod pair;
 pub mod peer;
 
 use bentpipe_base::Bytes;
-use bentpipe_gateway::{Config, Ending, Gateway, Handshake, Meter, RunError, Shutdown};
+use bentpipe_gateway::{Config, Ending, Gateway, Handle, Handshake, Meter, RunError, Shutdown};
 use bentpipe_os::diag::{Connection, Diag, States};
 use bentpipe_os::netlink::{Prefix, Route, Veth, VethEnd};
 use bentpipe_os::netns::Netns;
@@ -216,19 +217,7 @@ impl Stage {
     }
 
     pub fn split_by(&self, config: Config) -> Running {
-        let shutdown = Arc::new(Shutdown::new().unwrap());
-        let told = Arc::clone(&shutdown);
-        let (ready, readied) = mpsc::channel();
-        let thread = self.gateway.spawn_thread("gateway", move || {
-            let gateway = Gateway::start(&config).unwrap();
-            ready.send(gateway.meter()).unwrap();
-            gateway.run_until(&told)
-        });
-        Running {
-            meter: readied.recv_timeout(PATIENCE).unwrap(),
-            shutdown,
-            thread: Some(thread.unwrap()),
-        }
+        split_in(&self.gateway, config)
     }
 
     /// A listener in the server's namespace.
@@ -533,9 +522,29 @@ fn patient(stream: &TcpStream) {
     stream.set_nodelay(true).unwrap();
 }
 
+/// A gateway as `config` has it, in a namespace.
+pub fn split_in(netns: &Netns, config: Config) -> Running {
+    let shutdown = Arc::new(Shutdown::new().unwrap());
+    let told = Arc::clone(&shutdown);
+    let (ready, readied) = mpsc::channel();
+    let thread = netns.spawn_thread("gateway", move || {
+        let gateway = Gateway::start(&config).unwrap();
+        ready.send((gateway.meter(), gateway.handle())).unwrap();
+        gateway.run_until(&told)
+    });
+    let (meter, handle) = readied.recv_timeout(PATIENCE).unwrap();
+    Running {
+        meter,
+        handle,
+        shutdown,
+        thread: Some(thread.unwrap()),
+    }
+}
+
 /// A gateway at work in this process; ends with the value.
 pub struct Running {
     pub meter: Meter,
+    pub handle: Handle,
     pub shutdown: Arc<Shutdown>,
     thread: Option<JoinHandle<Result<Ending, RunError>>>,
 }

@@ -86,6 +86,9 @@ impl QueueReader {
     }
 }
 
+/// The position that says that our own TCP reads the queue of packets from space, which it holds beside the others.
+pub(crate) const CARRIED: u16 = 9;
+
 impl SwitchPosition {
     /// Its number on the switch.
     pub(crate) fn number(self) -> u16 {
@@ -157,8 +160,9 @@ mod tests {
                 .into_iter()
                 .filter_map(QueueReader::position),
         );
+        numbers.push(CARRIED);
         numbers.sort_unstable();
-        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
         assert!(
             PassReason::ALL
                 .map(PassReason::counter)

@@ -69,6 +69,8 @@ enum Way {
 /// The hook in which packets are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
+    /// Those that come, before it is known where they go.
+    Prerouting,
     /// Those that are for this machine.
     Input,
     /// Those that this machine forwards.
@@ -198,8 +200,9 @@ impl Rules<'_> {
             let Some((hook, place)) = place else {
                 return;
             };
-            // NF_INET_LOCAL_IN, NF_INET_FORWARD, NF_INET_LOCAL_OUT.
+            // NF_INET_PRE_ROUTING, NF_INET_LOCAL_IN, NF_INET_FORWARD, NF_INET_LOCAL_OUT.
             let number: u32 = match hook {
+                Hook::Prerouting => 0,
                 Hook::Input => 1,
                 Hook::Forward => 2,
                 Hook::Output => 3,

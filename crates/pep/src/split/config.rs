@@ -33,8 +33,21 @@ pub struct Config {
     pub flows: usize,
     /// A connection this long without a packet is reset and forgotten; `None`: never.
     pub idle: Option<Duration>,
+    /// How connections end that do not end in order.
+    pub resets: Resets,
     /// Keys the initial sequence numbers where the proxy answers SYNs.
     pub seed: u64,
+}
+
+/// What a split does for the sake of resets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resets {
+    /// Where one side has reset a connection, the other gets what came before for so long, and then its reset; zero: the
+    /// reset at once.
+    pub grace: Duration,
+    /// No more is taken from the ground than space has a window for, so that a reset with the number of the ground's last byte is
+    /// within that window.
+    pub within_window: bool,
 }
 
 impl Config {
@@ -51,6 +64,7 @@ impl Config {
             without_handshake: None,
             flows,
             idle,
+            resets: Resets::default(),
             seed: 0,
         }
     }

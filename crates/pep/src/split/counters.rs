@@ -33,6 +33,16 @@ pub struct Counters {
     pub most_held: u64,
     /// Acknowledgements towards space that newer ones replaced (`ack_rate`).
     pub acks_thinned: u64,
+    /// Of the connections split, those whose other end of the hop speaks SCPS-TP, where the leg towards space does.
+    pub scps: u64,
+    /// Those whose other end does not: the leg is TCP.
+    pub plain: u64,
+    /// SNACKs from space that named bytes on their way.
+    pub snacks: u64,
+    /// SNACKs sent to space.
+    pub snacks_sent: u64,
+    /// How often a connection's link was taken for out.
+    pub outages: u64,
 }
 
 /// What one leg of a flow sent of its payload.
@@ -55,8 +65,13 @@ impl core::ops::AddAssign for LegCounters {
 }
 
 impl Counters {
-    /// The counts by name: those of `admission` and of `thinning` where there is any.
-    pub(super) fn named(&self, admission: bool, thinning: bool) -> Vec<(&'static str, u64)> {
+    /// The counts by name: those of `admission`, of `thinning` and of `scps` where there is any.
+    pub(super) fn named(
+        &self,
+        admission: bool,
+        thinning: bool,
+        scps: bool,
+    ) -> Vec<(&'static str, u64)> {
         let mut all = vec![
             ("split", self.split),
             ("passed", self.passed),
@@ -75,6 +90,15 @@ impl Counters {
         }
         if thinning {
             all.push(("acks_thinned", self.acks_thinned));
+        }
+        if scps {
+            all.extend([
+                ("scps", self.scps),
+                ("plain", self.plain),
+                ("snacks", self.snacks),
+                ("snacks_sent", self.snacks_sent),
+                ("outages", self.outages),
+            ]);
         }
         all
     }

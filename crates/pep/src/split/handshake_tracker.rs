@@ -2,7 +2,7 @@
 
 use crate::Side;
 use bentpipe_base::{Instant, Seq};
-use bentpipe_tcp::{Config, Connection, EcnMode, EstablishedState};
+use bentpipe_tcp::{Config, Connection, EcnMode, EstablishedState, scps};
 use bentpipe_wire::{Flags, Segment};
 
 /// A handshake under way.
@@ -11,6 +11,8 @@ pub(super) struct HandshakeTracker {
     opener: Side,
     syn: SynInfo,
     answer: Option<SynInfo>,
+    /// The window that the other end has told behind its answer, in bytes: more than a SYN can say.
+    opened: Option<u64>,
     /// The maximum segment size of an end that does not announce one.
     default_mss: u16,
 }
@@ -38,6 +40,8 @@ struct SynInfo {
     window: u16,
     /// Its flags ECE and CWR (RFC 3168).
     ecn: (bool, bool),
+    /// It offers SCPS-TP.
+    scps: bool,
     /// What its sender's clock showed, and when.
     clock: Option<(u32, Instant)>,
 }
@@ -59,6 +63,7 @@ impl SynInfo {
                 segment.flags.contains(Flags::ECE),
                 segment.flags.contains(Flags::CWR),
             ),
+            scps: scps::is_offered(segment),
             clock: segment.timestamps.map(|stamp| (stamp.value, now)),
         }
     }
@@ -76,6 +81,7 @@ impl HandshakeTracker {
             opener,
             syn: SynInfo::new(syn, default_mss, now),
             answer: None,
+            opened: None,
             default_mss,
         }
     }
@@ -106,12 +112,35 @@ impl HandshakeTracker {
             }
             (true, true, false) if segment.ack == self.syn.seq + 1 => {
                 self.answer = Some(SynInfo::new(segment, self.default_mss, now));
+                self.opened = None;
                 Progress::Continues
             }
             (false, true, true) => self.finish(segment, now),
             // An answer to an older SYN, or a challenge acknowledgement (RFC 5961).
-            (_, true, false) if !data => Progress::Continues,
+            (_, true, false) if !data => {
+                self.hear_window(segment);
+                Progress::Continues
+            }
             _ => Progress::NotSplit,
+        }
+    }
+
+    /// Whether the opener has offered SCPS-TP.
+    pub(super) const fn is_offered_scps(&self) -> bool {
+        self.syn.scps
+    }
+
+    /// An end that speaks SCPS-TP tells its whole window in an acknowledgement right behind its answer.
+    fn hear_window(&mut self, segment: &Segment) {
+        let scales = self
+            .answer
+            .and_then(|answer| self.syn.scale.zip(answer.scale));
+        if let (Some(answer), Some((_, scale))) = (self.answer, scales)
+            && !segment.flags.contains(Flags::SYN)
+            && segment.seq == answer.seq + 1
+            && segment.ack == self.syn.seq + 1
+        {
+            self.opened = Some(u64::from(segment.window) << scale);
         }
     }
 
@@ -145,6 +174,7 @@ impl HandshakeTracker {
                 clocks: clocks.map(|(opener, other)| (other, opener)),
                 scales: scales.map(|(opener, other)| (other, opener)),
                 window,
+                scps: syn.scps.then_some((answer.mss, syn.mss)),
             },
             far: EstablishedState {
                 iss: syn.seq,
@@ -155,7 +185,8 @@ impl HandshakeTracker {
                 clocks,
                 scales,
                 // That of a SYN is not scaled.
-                window: u64::from(answer.window),
+                window: self.opened.unwrap_or(answer.window.into()),
+                scps: answer.scps.then_some((syn.mss, answer.mss)),
             },
         }
     }
@@ -178,6 +209,7 @@ pub(super) fn unseen(segment: &Segment, ends: &Config) -> [EstablishedState; 2] 
         clocks: stamps.map(|stamp| (stamp.echo, stamp.value)),
         scales: ends.window_scaling.then_some((scale, scale)),
         window: ends.receive_buffer.0,
+        scps: None,
     };
     let far = EstablishedState {
         iss: first,

@@ -2,7 +2,7 @@
 
 use bentpipe_base::Bytes;
 use bentpipe_cc::{self as cc, RateUse};
-use bentpipe_gateway_config::Leg;
+use bentpipe_gateway_config::{Carrier, Leg};
 use bentpipe_tcp::{self as tcp, UnknownVariant};
 use thiserror::Error;
 
@@ -13,6 +13,10 @@ use thiserror::Error;
 /// # Errors
 /// A control or variant that there is not.
 pub fn tcp_config(leg: &Leg, base: tcp::Config) -> Result<tcp::Config, LegError> {
+    let base = match leg.carrier {
+        Carrier::Kernel => base,
+        Carrier::Scps => scps_on(base),
+    };
     let mut config = match &leg.variant {
         Some(variant) => base.variant(variant)?,
         None => base,
@@ -27,14 +31,30 @@ pub fn tcp_config(leg: &Leg, base: tcp::Config) -> Result<tcp::Config, LegError>
     if let Some(mss) = leg.mss {
         config.mss = config.mss.min(u16::try_from(mss.0).unwrap_or(u16::MAX));
     }
-    config.receive_buffer = Leg::payload_of(leg.receive_buffer).min(WIDEST);
-    config.send_buffer = Leg::payload_of(leg.send_buffer);
+    let payload_of = match leg.carrier {
+        Carrier::Kernel => Leg::payload_of,
+        // No socket of the kernel's is behind it, and its buffers hold nothing but payload.
+        Carrier::Scps => core::convert::identity,
+    };
+    config.receive_buffer = payload_of(leg.receive_buffer).min(WIDEST);
+    config.send_buffer = payload_of(leg.send_buffer);
     config.settings.link = leg.link.clone();
     if config.congestion.rate == RateUse::Ignores {
         let header = u64::from(config.data_header());
         config.pacing = leg.ceiling(config.mss, header).or(config.pacing);
     }
     Ok(config)
+}
+
+/// The endpoint of SCPS-TP in packets like those of `base`.
+fn scps_on(base: tcp::Config) -> tcp::Config {
+    tcp::Config {
+        mss: base.mss,
+        ip_header: base.ip_header,
+        syn_length: base.syn_length,
+        time_wait: base.time_wait,
+        ..tcp::Config::scps()
+    }
 }
 
 /// More than a scaled window field can say (RFC 7323, section 2.3).

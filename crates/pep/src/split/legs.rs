@@ -1,11 +1,12 @@
 //! The two connections of one flow, and what goes from one to the other: a machine made of two, whose ports are the sides
 //! that they face.
 
-use super::{Counters, LegCounters};
+use super::{Counters, LegCounters, Resets};
 use crate::Side;
 use bentpipe_base::{Bytes, Instant, Machine};
 use bentpipe_tcp::{Cause, Connection, Event, State};
 use bentpipe_wire::{Ecn, Segment};
+use core::time::Duration;
 
 pub(super) struct Legs {
     /// Towards the ground, towards space.
@@ -16,9 +17,15 @@ pub(super) struct Legs {
     moved: [u64; 2],
     /// The event [`Broken`] is to be told.
     broken: bool,
+    policy: Resets,
+    /// One leg has failed: until when the other is given what came before.
+    resets: Option<Instant>,
     /// The leg whose turn it is to send: first that of the ground, as often as it has something.
     sends: Side,
 }
+
+/// Bytes that a leg is given whatever its peer's window is.
+const LEAST: u64 = 16 << 10;
 
 /// One of the legs broke, so that both were reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +39,8 @@ struct Leg {
     closed: bool,
     /// Retransmissions already counted.
     again: u64,
+    /// SNACKs received, SNACKs sent and outages already counted.
+    scps: [u64; 3],
 }
 
 impl Leg {
@@ -41,6 +50,7 @@ impl Leg {
             ended: false,
             closed: false,
             again: 0,
+            scps: [0; 3],
         }
     }
 
@@ -58,7 +68,7 @@ pub(super) const fn index(side: Side) -> usize {
 
 impl Legs {
     /// `near` is the leg on side `side`.
-    pub(super) fn new(side: Side, near: Connection, far: Connection) -> Self {
+    pub(super) fn new(side: Side, near: Connection, far: Connection, policy: Resets) -> Self {
         let (near, far) = (Leg::new(near), Leg::new(far));
         Self {
             legs: match side {
@@ -68,6 +78,8 @@ impl Legs {
             held: 0,
             moved: [0; 2],
             broken: false,
+            policy,
+            resets: None,
             sends: Side::Ground,
         }
     }
@@ -91,6 +103,26 @@ impl Legs {
             sent_again: Bytes(counters.bytes_retransmitted),
             segments_again: counters.retransmitted,
         }
+    }
+
+    /// Whether the leg towards space and its peer speak SCPS-TP.
+    pub(super) fn speaks_scps(&self) -> bool {
+        self.legs[index(Side::Space)].connection.speaks_scps()
+    }
+
+    /// The leg towards space tells its window.
+    pub(super) fn announce_to_space(&mut self) {
+        self.legs[index(Side::Space)].connection.announce_window();
+    }
+
+    /// Whether the link to space is out, says who knows.
+    pub(super) fn set_link(&mut self, is_up: bool, now: Instant) {
+        let space = &mut self.legs[index(Side::Space)].connection;
+        match is_up {
+            true => space.link_restored(now),
+            false => space.link_out(now),
+        }
+        self.sends = Side::Ground;
     }
 
     /// Resets both legs.
@@ -119,6 +151,15 @@ impl Legs {
             *count += again - leg.again;
             leg.again = again;
         }
+        let space = &mut self.legs[index(Side::Space)];
+        if space.connection.config().scps.is_some() {
+            let now = space.connection.counters();
+            let now = [now.snacks, now.snacks_sent, now.outages];
+            let before = core::mem::replace(&mut space.scps, now);
+            counters.snacks += now[0] - before[0];
+            counters.snacks_sent += now[1] - before[1];
+            counters.outages += now[2] - before[2];
+        }
         let kept = |leg: &Leg| leg.connection.readable() + leg.connection.unacknowledged();
         // What a dead leg had is of no use to anybody.
         let alive = self.legs.iter().filter(|leg| !leg.is_over());
@@ -127,13 +168,32 @@ impl Legs {
 
     /// Hears both legs, and relays within their buffers.
     fn relay_both(&mut self, now: Instant) {
-        if self.hear() {
+        if self.hear() && self.resets.is_none() {
             self.broken = true;
-            self.reset(now);
+            match self.policy.grace {
+                Duration::ZERO => self.reset(now),
+                grace => self.resets = Some(now + grace),
+            }
         }
         self.moved[1] += self.relay(0, now);
         self.moved[0] += self.relay(1, now);
+        if self
+            .resets
+            .is_some_and(|until| until <= now || self.has_delivered())
+        {
+            self.resets = None;
+            self.reset(now);
+        }
         self.sends = Side::Ground;
+    }
+
+    /// Whether whoever is alive has all that came before the other failed.
+    fn has_delivered(&self) -> bool {
+        let [ground, space] = &self.legs;
+        [(ground, space), (space, ground)].iter().all(|(from, to)| {
+            let left = from.connection.readable() + to.connection.unacknowledged();
+            to.is_over() || left == 0
+        })
     }
 
     /// Takes the events of both legs; whether the connection is broken.
@@ -167,8 +227,14 @@ impl Legs {
             (space, ground)
         };
         let (source, sink) = (&mut near.connection, &mut far.connection);
-        let buffer = sink.config().send_buffer.0;
-        let room = buffer.saturating_sub(sink.unacknowledged());
+        let mut most = sink.config().send_buffer.0;
+        if from == 0 && self.policy.within_window {
+            let window = sink.peer_window();
+            // What the ground may have in flight counts too. Something has to wait for a window that is shut: it is asked for then.
+            let rest = window.saturating_sub(source.config().receive_buffer.0);
+            most = most.min(rest.max(window / 2).max(LEAST));
+        }
+        let room = most.saturating_sub(sink.unacknowledged());
         let moved = source.readable().min(room);
         if source.has_bytes() {
             let mut left = usize::try_from(moved).unwrap_or(usize::MAX);
@@ -238,6 +304,6 @@ impl Machine for Legs {
 
     fn deadline(&self) -> Option<Instant> {
         let deadlines = self.legs.iter().map(|leg| leg.connection.deadline());
-        deadlines.flatten().min()
+        deadlines.chain([self.resets]).flatten().min()
     }
 }

@@ -32,6 +32,8 @@ pub struct SynQueue {
     pub queues: Queues,
     /// For each entrance the leg that its SYNs arrive by, and their profile.
     pub entrances: Vec<(LegId, usize)>,
+    /// Our own TCP carries a leg, and speaks SCPS-TP.
+    pub carries: bool,
     /// When a SYN is answered.
     pub handshake: Handshake,
     /// The marks of the gateway.
@@ -63,7 +65,7 @@ impl SynQueue {
         half_open: usize,
         counters: &'a Counters,
     ) -> Option<&'a Counter> {
-        if syn.foreign_option.is_some() {
+        if syn.foreign_option.is_some() || syn.scps && !self.carries {
             return Some(&counters.foreign_options);
         }
         if self.backlog_limit.cookies {

@@ -2,8 +2,8 @@
 
 use super::policy::{Many, Name};
 use super::{Keys, Whole, sized};
-use crate::Leg;
 use crate::config::{LegId, Profile};
+use crate::{Carrier, Leg};
 use bentpipe_base::{Bytes, Probability, Rate};
 use bentpipe_config::{Table, Value, Wrong};
 use std::time::Duration;
@@ -37,6 +37,11 @@ pub(super) fn leg(
     let ReferenceTime(rtt0) = table.or("rtt0", ReferenceTime(leg.link.rtt0));
     leg.link.rtt0 = rtt0;
     leg.link.aggressive = table.or("aggressive", leg.link.aggressive);
+    leg.carrier = carrier(&mut table, which, &leg);
+    if leg.carrier == Carrier::Scps {
+        // Pure rate control, as SCPS-TP has it, unless the operator says otherwise.
+        leg.link.guard = None;
+    }
     let Guard(guard) = table.or("guard", Guard(leg.link.guard));
     leg.link.guard = guard;
     let Overhead(overhead) = table.or("overhead", Overhead(leg.link.overhead));
@@ -72,6 +77,25 @@ fn simulated(table: &mut Table<'_, '_>, leg: &mut Leg) {
         .map(|Whole::<1, 1_000_000>(segments)| segments as u32);
 }
 
+/// What carries a leg, which has that of `leg` where it does not say.
+fn carrier(table: &mut Table<'_, '_>, which: LegId, leg: &Leg) -> Carrier {
+    let carrier = table.or("carrier", leg.carrier);
+    if carrier == Carrier::Scps {
+        let wrong = match which {
+            LegId::Lan => Some("of a satellite leg only"),
+            LegId::Sat if leg.link.rate.is_none() => {
+                Some("beside a `rate` in [sat], for it sends at a given rate")
+            }
+            LegId::Sat => None,
+        };
+        if let Some(expected) = wrong {
+            let what = "`carrier = \"scps\"`, which this leg cannot have";
+            table.problem("carrier", Wrong::new(what, expected));
+        }
+    }
+    carrier
+}
+
 /// The tables `[leg.NAME]`: variants of `legs`, that of the ground before that of the satellite.
 pub(super) fn profiles(root: &mut Table<'_, '_>, legs: [&Leg; 2]) -> Vec<Profile> {
     let mut profiles = Vec::new();
@@ -87,6 +111,11 @@ pub(super) fn profiles(root: &mut Table<'_, '_>, legs: [&Leg; 2]) -> Vec<Profile
         }
         let like = table.or("like", LegId::Sat);
         let mut leg = legs[like as usize].clone();
+        let before = leg.carrier;
+        leg.carrier = carrier(&mut table, like, &leg);
+        if leg.carrier == Carrier::Scps && before != Carrier::Scps {
+            leg.link.guard = None;
+        }
         of_flows(&mut table, &mut leg, [false; 2]);
         table.finish();
         profiles.push(Profile {
@@ -130,6 +159,20 @@ fn of_flows(table: &mut Table<'_, '_>, leg: &mut Leg, unbounded: [bool; 2]) {
         .or(leg.notsent_lowat);
     if let Some(Segment(mss)) = table.optional("mss") {
         leg.mss = mss;
+    }
+}
+
+impl Value for Carrier {
+    fn read(value: &DeValue<'_>, source: &str) -> Result<Self, Wrong> {
+        let text = String::read(value, source)?;
+        match text.as_str() {
+            "kernel" => Ok(Self::Kernel),
+            "scps" => Ok(Self::Scps),
+            other => {
+                let what = format!("`{other}` carries no leg");
+                Err(Wrong::name(what, other, &["kernel", "scps"]))
+            }
+        }
     }
 }
 

@@ -1,0 +1,347 @@
+//! The thread that carries a leg: its queues, its sockets, and the proxy between them.
+
+use crate::handle::CarrierHandle;
+use crate::packet::Carried;
+use bentpipe_base::{Bytes, Instant, Machine};
+use bentpipe_gateway_config::{Config, Leg};
+use bentpipe_interception::{AdmissionSwitch, CARRIER_PRIORITIES, Marks};
+use bentpipe_os::netlink::{Family, Mark, Netlink, NetlinkError, TurnedBack};
+use bentpipe_os::nfqueue::{Queues, Verdict};
+use bentpipe_os::nft::{HoldTable, Holding, Hook, NftError, TableFamily};
+use bentpipe_pep::Side;
+use bentpipe_pep::split::{self, Counters as Tally, LegError, Resets, Split};
+use bentpipe_relay::{Counters, Lifecycle, Shared};
+use bentpipe_sockets::epoll::{Epoll, Events, Interest};
+use bentpipe_sockets::raw_ip::{RawIp, Way};
+use bentpipe_sockets::timer;
+use bentpipe_tcp as tcp;
+use bentpipe_wire::{Checksums, Packet};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use thiserror::Error;
+
+/// The packets of the machine's own sockets, and those from space: the order of queues, senders and marks.
+const SIDES: [Side; 2] = [Side::Ground, Side::Space];
+const HOOKS: [Hook; 2] = [Hook::Output, Hook::Prerouting];
+/// Tokens of the epoll set: the queues have their place in [`SIDES`].
+const WAKE: u64 = 2;
+const ORDERS: u64 = 3;
+/// Packets that wait at most in a queue; those beyond go on, as if the carrier were not there.
+const MOST: u32 = 4096;
+/// How often the switch is held again.
+const PERIOD: Duration = Duration::from_millis(100);
+/// How often the connections that have not ended are counted while the gateway drains.
+const DRAIN_PERIOD: Duration = Duration::from_millis(10);
+/// What waits for the socket of a connection, and for the link beside the leg's own buffers.
+const LOCAL_BUFFER: Bytes = Bytes(512 << 10);
+/// The first window towards a socket of this machine, in segments: nothing is lost on the way there.
+const LOCAL_WINDOW: u32 = 256;
+
+/// How long the bytes before a reset have, as in the relay.
+const RESET_GRACE: Duration = Duration::from_secs(5);
+
+/// A leg cannot be carried.
+#[derive(Debug, Error)]
+pub enum CarrierError {
+    /// The leg's settings suit no endpoint.
+    #[error(
+        "the leg with `carrier = \"scps\"`: {0}; leave `congestion_control` out for the rate control of SCPS-TP"
+    )]
+    Leg(#[from] LegError),
+    /// No packets can be had.
+    #[error("packets cannot wait for the carrier: {0}")]
+    Hold(#[from] NftError),
+    /// No packets lead back to sockets of this machine.
+    #[error("packets of the carrier cannot be led to this machine's sockets: {0}")]
+    Lead(#[from] NetlinkError),
+    /// The kernel refused something small.
+    #[error("the carrier has no {what} ({source}): {next}")]
+    System {
+        /// What.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+        /// What to do.
+        next: &'static str,
+    },
+}
+
+fn system(what: &'static str, next: &'static str) -> impl Fn(io::Error) -> CarrierError {
+    move |source| CarrierError::System { what, source, next }
+}
+
+/// Carries a leg, once it runs.
+pub struct Carrier {
+    // In this order: without the tables nothing comes to the queues.
+    _holds: Vec<HoldTable>,
+    queues: [Queues; 2],
+    senders: [RawIp; 2],
+    ways: [Way; 2],
+    _led: Vec<TurnedBack>,
+    epoll: Epoll,
+    config: split::Config,
+    /// Room for a packet that leaves.
+    outgoing: Vec<u8>,
+    switch: Arc<AdmissionSwitch>,
+    /// When the switch is to be held again.
+    hold_again: Instant,
+    handle: CarrierHandle,
+    shared: Arc<Shared>,
+    counters: Arc<Counters>,
+    counted: Tally,
+}
+
+impl Carrier {
+    /// Carries `leg` of the gateway of `config` with `marks`, in the calling thread's namespace.
+    ///
+    /// # Errors
+    /// The kernel cannot hold packets, or lets nobody send whole ones.
+    pub fn new(
+        (config, leg): (&Config, &Leg),
+        (marks, switch): (Marks, Arc<AdmissionSwitch>),
+        shared: Arc<Shared>,
+        counters: Arc<Counters>,
+    ) -> Result<Self, CarrierError> {
+        let config = endpoints(config, leg)?;
+        let kernel = "a kernel with CONFIG_NETFILTER_NETLINK_QUEUE and CONFIG_NFT_QUEUE has";
+        let open = || Queues::open_whole(1, MOST).map_err(system("queue for packets", kernel));
+        let mut queues = [open()?, open()?];
+        let mut holds = Vec::new();
+        for (place, queue) in queues.iter().enumerate() {
+            let holding = Holding {
+                hook: HOOKS[place],
+                place: CARRIER_PRIORITIES[place],
+                queues: &[(marks.to_carry()[place], queue.first())],
+                marked: None,
+                looped: None,
+            };
+            holds.push(HoldTable::load(
+                &[TableFamily::Ip, TableFamily::Ip6],
+                &holding,
+            )?);
+        }
+        let raw = || RawIp::open().map_err(system("raw socket", "it wants CAP_NET_RAW"));
+        let led = lead(Mark::exact(marks.carrying()[0]))?;
+        let reason = "see the kernel's reason";
+        let handle = CarrierHandle::new().map_err(system("eventfd", reason))?;
+        let mut watch = || {
+            let epoll = Epoll::new()?;
+            for (token, queue) in (0..).zip(&mut queues) {
+                // When this process is killed, resets by the kernel's sockets are to go out.
+                queue.close_first()?;
+                epoll.add(&*queue, token, Interest::READ)?;
+            }
+            epoll.add(shared.wake(), WAKE, Interest::READ | Interest::EDGE)?;
+            epoll.add(&handle.0.waker, ORDERS, Interest::READ)?;
+            Ok(epoll)
+        };
+        let epoll = watch().map_err(system("epoll set", reason))?;
+        switch.hold_carried();
+        Ok(Self {
+            _holds: holds,
+            queues,
+            senders: [raw()?, raw()?],
+            ways: marks.carrying().map(|mark| Way {
+                interface: 0,
+                router: None,
+                mark,
+            }),
+            _led: led,
+            epoll,
+            config,
+            outgoing: Vec::new(),
+            switch,
+            hold_again: Instant::ZERO,
+            handle,
+            shared,
+            counters,
+            counted: Tally::default(),
+        })
+    }
+
+    /// Gives it orders.
+    pub fn handle(&self) -> CarrierHandle {
+        self.handle.clone()
+    }
+
+    /// Works until the gateway stops; then all connections are reset.
+    ///
+    /// # Errors
+    /// It cannot wait for packets any more.
+    pub fn run(mut self) -> io::Result<()> {
+        let mut proxy = Split::new(self.config.clone());
+        let mut events = Events::with_capacity(4);
+        while self.shared.lifecycle() != Lifecycle::Stopped {
+            self.hold();
+            let drains = self.shared.lifecycle() == Lifecycle::Draining;
+            let due = proxy.deadline().unwrap_or(Instant::MAX);
+            let mut pause = due.min(self.hold_again).since(timer::now());
+            if drains {
+                pause = pause.min(DRAIN_PERIOD);
+            }
+            self.epoll.wait(&mut events, Some(pause))?;
+            // Packets of this machine's sockets go first: their acknowledgements make room.
+            for place in 0..SIDES.len() {
+                self.take(place, &mut proxy)?;
+            }
+            self.handle.0.waker.drain();
+            let now = timer::now();
+            if let Some(is_up) = self.handle.0.take_link() {
+                proxy.set_link(is_up, now);
+            }
+            if proxy.deadline().is_some_and(|due| due <= now) {
+                proxy.timeout(now);
+            }
+            self.send(&mut proxy, now);
+            self.count(&proxy.tally());
+            if drains {
+                self.handle.0.tell(|| proxy.unfinished());
+            }
+        }
+        let now = timer::now();
+        proxy.abort_all(now);
+        self.send(&mut proxy, now);
+        Ok(())
+    }
+
+    /// Packets from space come to their queue for a moment more.
+    fn hold(&mut self) {
+        let now = timer::now();
+        if self.hold_again <= now {
+            self.switch.hold_carried();
+            self.hold_again = now + PERIOD;
+        }
+    }
+
+    /// Hands the proxy the packets that have come to wait in the queue number `place`.
+    fn take(&mut self, place: usize, proxy: &mut Split<Carried>) -> io::Result<()> {
+        loop {
+            let come = self.queues[place].receive()?;
+            let now = timer::now();
+            while let Some(waiting) = self.queues[place].next_packet() {
+                let (queue, id) = (waiting.queue, waiting.id);
+                // What sockets of this machine send is right, and its checksum may be left to the network card.
+                let checksums = match SIDES[place] {
+                    Side::Ground => Checksums::Ignore,
+                    Side::Space => Checksums::Verify,
+                };
+                let passes = match Packet::parse(waiting.packet, checksums) {
+                    Ok(packet) => {
+                        let waits = true;
+                        proxy.input(SIDES[place], Carried { packet, waits }, now);
+                        self.send(proxy, now)
+                    }
+                    // Nobody takes what is damaged.
+                    Err(_) => true,
+                };
+                let verdict = match passes {
+                    true => Verdict::Pass,
+                    false => Verdict::Drop,
+                };
+                // What has gathered may have to be told now; a failure is as at the end of a turn.
+                let _ = self.queues[place].give(queue, id, verdict);
+            }
+            // Without a verdict they are dropped with the queue, as if the link had lost them.
+            let _ = self.queues[place].tell();
+            if come < Queues::BATCH {
+                return Ok(());
+            }
+            // While as many come as can be read, there is no end to this.
+            self.hold();
+        }
+    }
+
+    /// Sends what the proxy has to send; whether the packet that it has just been handed goes on.
+    fn send(&mut self, proxy: &mut Split<Carried>, now: Instant) -> bool {
+        let mut passes = false;
+        while let Some((to, carried)) = proxy.transmit(now) {
+            if carried.waits {
+                passes = true;
+                continue;
+            }
+            let place = match to {
+                Side::Ground => 0,
+                Side::Space => 1,
+            };
+            self.outgoing.clear();
+            let sent = match carried.packet.emit(&mut self.outgoing) {
+                Ok(()) => self.senders[place].send(&self.outgoing, &self.ways[place]),
+                Err(error) => Err(io::Error::other(error.to_string())),
+            };
+            if let Err(error) = sent {
+                // Lost as on the link: it is sent again.
+                self.counters.carrier_unsent.one();
+                tracing::debug!(%error, ?to, "a packet of the carrier did not leave");
+            }
+        }
+        passes
+    }
+
+    fn count(&mut self, now: &Tally) {
+        let (before, counters) = (self.counted, &self.counters);
+        counters.carried.many(now.scps - before.scps);
+        counters.carried_plain.many(now.plain - before.plain);
+        counters
+            .carrier_sent_again
+            .many(now.again_space - before.again_space);
+        counters.carrier_snacks.many(now.snacks - before.snacks);
+        counters
+            .carrier_snacks_sent
+            .many(now.snacks_sent - before.snacks_sent);
+        counters.carrier_outages.many(now.outages - before.outages);
+        self.counted = *now;
+    }
+}
+
+/// The endpoints of the proxy: to sockets of this machine, and over the link.
+fn endpoints(config: &Config, leg: &Leg) -> Result<split::Config, LegError> {
+    let mut space = split::tcp_config(leg, tcp::Config::linux())?;
+    space.keep_alive = Some(config.limits.keepalive);
+    let ground = tcp::Config {
+        initial_window: LOCAL_WINDOW,
+        receive_buffer: LOCAL_BUFFER,
+        send_buffer: LOCAL_BUFFER,
+        nagle: false,
+        ..tcp::Config::linux()
+    };
+    Ok(split::Config {
+        flows: config.limits.flows,
+        idle: None,
+        // When this process is killed, the kernel resets the far end with the number of what it has handed us last. Within its
+        // window the far end asks who is there (RFC 5961), and hears the other host's reset.
+        resets: Resets {
+            grace: RESET_GRACE,
+            within_window: true,
+        },
+        ..split::Config::new(ground, space)
+    })
+}
+
+/// Leads packets with `mark` that this machine sends to itself, by a table that no gateway of this process has.
+fn lead(mark: Mark) -> Result<Vec<TurnedBack>, NetlinkError> {
+    let netlink = Netlink::open()?;
+    let mut led = Vec::new();
+    for family in [Family::V4, Family::V6] {
+        match turn_back(&netlink, family, mark) {
+            // A machine without IPv6 has no such connections.
+            Err(_) if family == Family::V6 => {}
+            result => led.push(result?),
+        }
+    }
+    Ok(led)
+}
+
+fn turn_back(netlink: &Netlink, family: Family, mark: Mark) -> Result<TurnedBack, NetlinkError> {
+    let mut slot = 2;
+    loop {
+        match netlink.turn_back(family, mark, slot) {
+            Err(NetlinkError::Refused { source, .. })
+                if source.kind() == io::ErrorKind::AlreadyExists && slot > 0 =>
+            {
+                slot -= 1;
+            }
+            result => return result,
+        }
+    }
+}

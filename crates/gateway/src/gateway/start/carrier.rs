@@ -1,0 +1,27 @@
+//! Starts the thread that carries a leg.
+
+use super::{StartError, system};
+use crate::gateway::thread_set::{Role, ThreadSet};
+use bentpipe_carrier::{Carrier, CarrierHandle};
+use bentpipe_gateway_config::Config;
+use bentpipe_interception::{AdmissionSwitch, Marks};
+use bentpipe_relay::{Counters, Shared};
+use std::sync::Arc;
+
+/// Starts the thread that carries a leg by SCPS-TP, where one is to be carried so.
+pub(super) fn spawn(
+    thread_set: &mut ThreadSet,
+    shared: &Arc<Shared>,
+    (config, marks, switch): (&Config, Marks, Arc<AdmissionSwitch>),
+    counters: Arc<Counters>,
+) -> Result<Option<CarrierHandle>, StartError> {
+    let Some(leg) = config.carried_leg() else {
+        return Ok(None);
+    };
+    let carrier = Carrier::new((config, leg), (marks, switch), Arc::clone(shared), counters)?;
+    let handle = carrier.handle();
+    thread_set
+        .spawn("carrier".to_owned(), Role::Aids, shared, || carrier.run())
+        .map_err(system("start a thread"))?;
+    Ok(Some(handle))
+}
