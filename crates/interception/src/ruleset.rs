@@ -156,6 +156,8 @@ pub struct Ruleset {
     pub thins_acks: bool,
     /// Our own TCP carries a satellite leg.
     pub carries: bool,
+    /// Clients are answered before the far side has answered.
+    pub early: bool,
 }
 
 /// Matches what has a mark or priority (`key`).
@@ -274,7 +276,9 @@ chain after {{
         let looped = is("mark", self.marks.for_workers());
         let astray: String = legs.map(|leg| self.astray(leg)).concat();
         let holders = is("priority", self.marks.holders());
-        let (dialled, keep) = (dialled::set(self.seed), dialled::remember(self.seed));
+        let early = self.early || !self.queued;
+        let keep = dialled::remember(self.seed, early, &looped);
+        let (dialled, forget) = (dialled::set(self.seed), dialled::forget(self.seed));
         let (restore, remember) = (self.restore(), mss::remember(&holders, self.seed));
         let listeners: String = self
             .entrances()
@@ -298,7 +302,7 @@ chain unmarked {{
 }}
 chain take {{
   type filter hook prerouting priority raw; policy accept;
-  meta l4proto != udp socket mark vmap {{ {lan:#x} : goto find, {sat:#x} : goto find, {carried:#x} : goto find, {tracked_lan:#x} : accept, {tracked_sat:#x} : accept }}
+{forget}  meta l4proto != udp socket mark vmap {{ {lan:#x} : goto find, {sat:#x} : goto find, {carried:#x} : goto find, {tracked_lan:#x} : accept, {tracked_sat:#x} : accept }}
 {to_answered}  meta l4proto tcp tcp flags & (syn | ack) != syn socket transparent 1 jump unmarked
   meta l4proto {{ icmp, ipv6-icmp }} socket transparent 1 jump unmarked
   iifname lo {looped} notrack accept
@@ -570,6 +574,7 @@ mod tests {
                 snoop_flows: 10,
                 thins_acks: false,
                 carries: false,
+                early: false,
             };
             let all = rules.table("") + &rules.commands("inet t");
             let then = |rule: &str| rule.find("meta mark set").or(rule.find("jump"));

@@ -15,7 +15,7 @@ use crate::manage::protocol::{self, Request};
 use crate::snoop::Snooper;
 use crate::status::{StartFacts, StatusCollector};
 use bentpipe_carrier::{CarrierError, CarrierHandle};
-use bentpipe_gateway_config::{Config, Interface, LegId};
+use bentpipe_gateway_config::{Config, Handshake, Interface, LegId};
 use bentpipe_interception::{
     DecoyListener, Ingress, InterceptError, Interception, Marks, PassReason, QueueReader, Ruleset,
     WORKERS, forwarding,
@@ -222,6 +222,7 @@ impl Gateway {
             snoop_flows: config.limits.snoop_flows,
             thins_acks: config.sat.ack_rate.is_some(),
             carries: config.carried_leg().is_some(),
+            early: config.handshake == Handshake::Early,
         };
         let entrances = rules.entrances();
         let entrances: Vec<_> = entrances.map(|(leg, profile, _)| (leg, profile)).collect();

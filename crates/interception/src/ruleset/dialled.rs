@@ -31,8 +31,27 @@ chain keep_resets {{
     )
 }
 
-/// Rules that remember the ends of a SYN of ours, or of an answer to one.
-pub(super) fn remember(seed: u32) -> String {
-    let rule = |ip| format!("  update @dialled {{ {} }}\n", mss::connection(ip, seed));
+/// Rules that forget the ends of a dial that has been answered by a SYN-ACK: its resets are meant from then on.
+pub(super) fn forget(seed: u32) -> String {
+    let rule = |ip| {
+        let ends = mss::reverse(ip, seed);
+        format!(
+            "  meta l4proto tcp tcp flags & (syn | ack) == syn | ack delete @dialled {{ {ends} }}\n"
+        )
+    };
     mss::HEADERS.map(rule).concat()
+}
+
+/// Rules that remember the ends of a SYN of ours and, where clients are answered `early`, of our answers to theirs. Else an answer
+/// leaves only when the far side has accepted, which has no such connection then.
+pub(super) fn remember(seed: u32, early: bool, looped: &str) -> String {
+    // The copy of a client's SYN that is looped has the same ends as the dial.
+    let which = if early { "" } else { "tcp flags & ack != ack " };
+    let rule = |ip| {
+        format!(
+            "  {which}update @dialled {{ {} }}\n",
+            mss::connection(ip, seed)
+        )
+    };
+    format!("  {looped} return\n") + &mss::HEADERS.map(rule).concat()
 }

@@ -46,10 +46,7 @@ pub(super) fn remember(which: &str, seed: u32) -> String {
 /// Rules that lower the MSS option of answers to that of the SYN. The kernel never raises the option.
 pub(super) fn bound(seed: u32) -> String {
     let rule = |ip| {
-        let connection = hash(
-            &format!("{ip} daddr . {ip} saddr . tcp dport . tcp sport"),
-            seed,
-        );
+        let connection = reverse(ip, seed);
         format!("  tcp option maxseg size set {connection} map @segments\n")
     };
     HEADERS.map(rule).concat()
@@ -67,6 +64,14 @@ pub(super) fn syn(ip: &str, seed: u32) -> String {
 pub(super) fn connection(ip: &str, seed: u32) -> String {
     hash(
         &format!("{ip} saddr . {ip} daddr . tcp sport . tcp dport"),
+        seed,
+    )
+}
+
+/// The same for a packet of the other direction.
+pub(super) fn reverse(ip: &str, seed: u32) -> String {
+    hash(
+        &format!("{ip} daddr . {ip} saddr . tcp dport . tcp sport"),
         seed,
     )
 }
