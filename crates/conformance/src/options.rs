@@ -23,6 +23,8 @@ pub(crate) struct Options {
     pub(crate) keep_alive: bool,
     /// `TCP_KEEPIDLE`, in seconds.
     pub(crate) keep_idle: c_int,
+    /// `TCP_USER_TIMEOUT`, in milliseconds; 0: not set.
+    pub(crate) user_timeout: c_int,
     /// `TCP_NOTSENT_LOWAT`; 0: not set.
     pub(crate) not_sent_low_at: u32,
     /// `TCP_INQ`.
@@ -43,6 +45,7 @@ impl Default for Options {
             linger: None,
             keep_alive: false,
             keep_idle: 7_200,
+            user_timeout: 0,
             not_sent_low_at: 0,
             in_queue: false,
             type_of_service: 0,
@@ -59,8 +62,14 @@ impl Options {
             mss: if max > 0 { base.mss.min(max) } else { base.mss },
             nagle: !self.no_delay,
             keep_alive: self.keep_alive.then(|| seconds(self.keep_idle)),
+            user_timeout: self.user_timeout(),
             ..base.clone()
         }
+    }
+
+    /// How long a peer may acknowledge nothing.
+    pub(crate) fn user_timeout(&self) -> Option<Duration> {
+        (self.user_timeout > 0).then(|| Duration::from_millis(self.user_timeout as u64))
     }
 
     /// `setsockopt` of an `int`, or of what begins with one (`SO_LINGER` has two).
@@ -96,6 +105,8 @@ impl Options {
             (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) if (1..=32_767).contains(&first) => {
                 self.keep_idle = first;
             }
+            (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) if first >= 0 => self.user_timeout = first,
+            (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => return Err(Errno(libc::EINVAL)),
             (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT) => self.not_sent_low_at = first as u32,
             (libc::IPPROTO_TCP, TCP_INQ) => self.in_queue = on,
             (libc::IPPROTO_IP, libc::IP_TOS) => self.type_of_service = first & 0xff,
@@ -125,6 +136,7 @@ impl Options {
                 set => set,
             }],
             (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => vec![self.keep_idle],
+            (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => vec![self.user_timeout],
             (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT) => vec![self.not_sent_low_at as c_int],
             (libc::IPPROTO_TCP, TCP_INQ) => flag(self.in_queue),
             (libc::IPPROTO_IP, libc::IP_TOS) => vec![self.type_of_service],

@@ -397,6 +397,7 @@ impl State {
         {
             connection.set_nagle(!options.no_delay);
             connection.set_corked(options.cork);
+            connection.set_user_timeout(options.user_timeout());
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! The user timeout (RFC 9293, section 3.8.3, R2 of data; RFC 5482, section 2): how long what was sent may stay without an
 //! acknowledgement, or what was written wait before a shut window, until the connection is given up. As `TCP_USER_TIMEOUT` of
 //! Linux it takes the place of the count of retransmissions, bounds the wait at a window that stays shut even where its probes are
-//! answered, and replaces the number of keep-alive probes. At least one retransmission goes out before. It is not told to the
+//! answered, and replaces the number of keep-alive probes. At least one retransmission goes out before. The time counts
+//! from the first transmission, in Linux from the first retransmission. It is not told to the
 //! peer (the option of RFC 5482), as Linux does not either.
 
 use crate::connection::Connection;

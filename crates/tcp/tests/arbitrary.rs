@@ -2,8 +2,8 @@
 //! the past for ever, and answers no segment with a flood.
 
 use bentpipe_base::{Bytes, Instant, Seq};
-use bentpipe_tcp::{Config, Connection, VARIANTS};
-use bentpipe_wire::{Flags, Payload, SackBlock, Segment, TcpOptions, Timestamps};
+use bentpipe_tcp::{Config, Connection, EcnMode, VARIANTS};
+use bentpipe_wire::{Ecn, Flags, Payload, SackBlock, Segment, TcpOptions, Timestamps};
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,20 +24,29 @@ fn segment() -> impl Strategy<Value = Segment> {
         prop::collection::vec((number(), number()), 0..6),
     );
     (
-        (number(), number(), 0u8..64, any::<u16>()),
+        (number(), number(), any::<u8>(), any::<u16>()),
         prop::option::of((any::<u32>(), any::<u32>())),
         prop::option::of(options),
         prop_oneof![Just(0u32), 1u32..3000, any::<u32>()],
     )
         .prop_map(|((seq, ack, bits, window), stamp, options, len)| {
-            let all = [Flags::FIN, Flags::SYN, Flags::RST, Flags::PSH, Flags::ACK];
-            let set = (0..5).filter(|i| bits >> i & 1 == 1);
+            let all = [
+                Flags::FIN,
+                Flags::SYN,
+                Flags::RST,
+                Flags::PSH,
+                Flags::ACK,
+                Flags::URG,
+                Flags::ECE,
+                Flags::CWR,
+            ];
+            let set = (0..8).filter(|i| bits >> i & 1 == 1);
             Segment {
                 seq: IRS + seq,
                 ack: ISS + ack,
                 // Most segments acknowledge.
                 flags: set.fold(
-                    if bits > 40 {
+                    if bits % 64 > 40 {
                         Flags::ACK
                     } else {
                         Flags::default()
@@ -69,7 +78,7 @@ fn segment() -> impl Strategy<Value = Segment> {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Input(Segment),
+    Input(Segment, u8),
     Wait(u64),
     Write(u64),
     Read(u64),
@@ -79,7 +88,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        20 => segment().prop_map(Step::Input),
+        20 => (segment(), any::<u8>()).prop_map(|(segment, class)| Step::Input(segment, class)),
         6 => (0u64..3000).prop_map(Step::Wait),
         4 => (0u64..20_000).prop_map(Step::Write),
         4 => (0u64..20_000).prop_map(Step::Read),
@@ -96,6 +105,8 @@ proptest! {
         ns2 in any::<bool>(),
         open in 0..3,
         mss in prop_oneof![Just(1u16), 500u16..1500],
+        ecn in prop::sample::select(&[EcnMode::Off, EcnMode::Accept, EcnMode::Ask][..]),
+        user_timeout in prop::option::of((0u64..20_000).prop_map(Duration::from_millis)),
         buffer in prop_oneof![Just(1u64), Just(5000), Just(1u64 << 40)],
         steps in prop::collection::vec(step(), 1..80),
     ) {
@@ -104,6 +115,8 @@ proptest! {
             mss,
             receive_buffer: Bytes(buffer),
             max_retries: 5,
+            ecn,
+            user_timeout,
             ..preset.variant(VARIANTS[variant].name).expect("a variant of the table")
         };
         let config = Arc::new(config);
@@ -115,7 +128,9 @@ proptest! {
         };
         for step in steps {
             match step {
-                Step::Input(segment) => tcp.input(segment, now),
+                Step::Input(segment, class) => {
+                    tcp.receive_marked(&segment, Ecn::of_traffic_class(class), now);
+                }
                 Step::Wait(millis) => {
                     now += Duration::from_millis(millis);
                     for _ in 0..100 {

@@ -1,11 +1,11 @@
-//! Torture: two endpoints over a network that loses, reorders, doubles, damages and forges, with
+//! Torture: two endpoints over a network that loses, reorders, doubles, damages, marks and forges, with
 //! windows and segments of all sizes. Both streams must arrive intact and both ends reach CLOSED.
 //!
 //! `BENTPIPE_SEEDS` says how many seeds (300 by default), `BENTPIPE_SEED` which one alone.
 
 use bentpipe_base::{Bytes, Instant, Seq, Stream};
-use bentpipe_tcp::{Config, Connection, Event, PRESETS, State, VARIANTS, recovery};
-use bentpipe_wire::{Flags, Payload, Segment};
+use bentpipe_tcp::{Config, Connection, EcnMode, Event, PRESETS, State, VARIANTS, recovery};
+use bentpipe_wire::{Ecn, Flags, Payload, Segment};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,6 +58,10 @@ struct World {
     forges: bool,
     /// Virtual payloads become real ones on the way, as `--wire` does.
     wire: bool,
+    /// Chance of its own, for what the path does to the ECN field and to the flags of ECN.
+    ecn: Dice,
+    marks: bool,
+    lies: bool,
 }
 
 fn config(dice: &mut Dice, variant: usize, seed: u64) -> Config {
@@ -100,10 +104,13 @@ impl World {
     fn new(seed: u64) -> Self {
         let mut dice = Dice(Stream::new(seed, "torture"));
         let variant = seed as usize;
-        let (near, far) = (
+        let (mut near, mut far) = (
             config(&mut dice, variant, seed),
             config(&mut dice, variant, seed),
         );
+        let mut ecn = Dice(Stream::new(seed, "torture.ecn"));
+        let modes = [EcnMode::Off, EcnMode::Accept, EcnMode::Ask, EcnMode::Ask];
+        (near.ecn, far.ecn) = (ecn.of(&modes), ecn.of(&modes));
         // Every byte may take a round trip of its own.
         let slow = [&near, &far]
             .iter()
@@ -154,6 +161,9 @@ impl World {
             doubles: dice.one_in(3),
             forges: dice.one_in(3),
             wire: dice.one_in(2),
+            marks: ecn.one_in(2),
+            lies: ecn.one_in(4),
+            ecn,
             dice,
             now,
             ends,
@@ -247,6 +257,8 @@ impl World {
             assert!(!aborted, "end {i} at {now}: {event:?} {:?}", end.tcp);
         }
         while let Some(segment) = self.ends[i].tcp.transmit(now) {
+            let capable = self.ends[i].tcp.ecn().is_capable();
+            assert!(!capable || !segment.payload.is_empty(), "{segment:?}");
             self.send(i, segment);
         }
     }
@@ -266,7 +278,7 @@ impl World {
             .filter(|&i| self.flight[i].0 <= self.now)
             .min_by_key(|&i| (self.flight[i].0, self.flight[i].1))
         {
-            let (_, _, to, segment) = self.flight.swap_remove(i);
+            let (_, _, to, mut segment) = self.flight.swap_remove(i);
             if self.ends[to].tcp.state() == State::Closed {
                 // The host answers for a connection that is no more (RFC 9293, section 3.10.7.1).
                 let reset = segment.flags.contains(Flags::RST);
@@ -282,7 +294,17 @@ impl World {
                 }
                 continue;
             }
-            self.ends[to].tcp.input(segment, self.now);
+            let mut ecn = Ecn::NotCapable;
+            if self.marks {
+                ecn = self
+                    .ecn
+                    .of(&[ecn, Ecn::Capable0, Ecn::Capable1, Ecn::Marked]);
+            }
+            if self.lies && self.ecn.one_in(3) {
+                let flags = [Flags::ECE, Flags::CWR, Flags::ECE | Flags::CWR];
+                segment.flags = segment.flags | self.ecn.of(&flags);
+            }
+            self.ends[to].tcp.receive_marked(&segment, ecn, self.now);
             self.work(to);
         }
     }
