@@ -6,6 +6,10 @@
     reason = "a helper of a test fails the test as well as the test itself"
 )]
 
+#[path = "support/actor.rs"]
+mod actor;
+
+use actor::Actor;
 use bentpipe_base::{Instant as Time, Machine, Prefix};
 use bentpipe_driver::{Bridge, End, Frame};
 use bentpipe_os::netlink::{Veth, VethEnd};
@@ -13,12 +17,10 @@ use bentpipe_os::netns::Netns;
 use bentpipe_os::{need, nft};
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-const ROLE: &str = "BENTPIPE_TEST_ROLE";
 const PORTS: [&str; 2] = ["near", "far"];
 /// What the role tells that its machine has lost: datagrams to this port.
 const LOST: u16 = 7_777;
@@ -152,49 +154,10 @@ fn echo([near, far]: &mut [TcpStream; 2]) -> Duration {
     start.elapsed()
 }
 
-/// Another process with a bridge in the middle.
-struct Actor(Child);
-
-impl Actor {
-    fn start(net: &Net) -> Self {
-        let mut command: Command = net.middle.command(std::env::current_exe().unwrap());
-        command
-            .args(["--exact", "bridge_process", "--ignored", "--nocapture"])
-            .env(ROLE, "bridge")
-            .stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        assert!(
-            lines
-                .map_while(Result::ok)
-                .any(|line| line.contains("READY"))
-        );
-        Self(child)
-    }
-
-    fn signal(&self, name: &str) {
-        let pid = self.0.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args([name, &pid])
-                .status()
-                .unwrap()
-                .success()
-        );
-    }
-}
-
-impl Drop for Actor {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 #[ignore = "the other process of the tests below"]
 fn bridge_process() {
-    if !std::env::var(ROLE).is_ok_and(|role| role == "bridge") {
+    if !actor::plays("bridge_process") {
         return;
     }
     let mut bridge = Bridge::new(Wire::default(), PORTS[0], PORTS[1]).unwrap();
@@ -247,11 +210,11 @@ fn what_hosts_send_crosses_the_machine_segment_by_segment() {
 fn what_a_killed_process_carried_the_kernel_carries() {
     need!(Root, Nft);
     let net = Net::new();
-    let mut actor = Actor::start(&net);
+    let actor = Actor::start(&net.middle, "bridge_process");
     let mut ends = net.connect();
     echo(&mut ends);
     assert!(net.arrives(LOST + 1) && !net.arrives(LOST));
-    actor.0.kill().unwrap();
+    actor.signal("-KILL");
     let took = echo(&mut ends);
     assert!(took < Duration::from_secs(1), "{took:?}");
     assert!(net.arrives(LOST));
@@ -267,7 +230,7 @@ fn what_a_killed_process_carried_the_kernel_carries() {
 fn what_a_hung_process_carried_the_kernel_carries_until_it_is_back() {
     need!(Root, Nft);
     let net = Net::new();
-    let actor = Actor::start(&net);
+    let actor = Actor::start(&net.middle, "bridge_process");
     let mut ends = net.connect();
     echo(&mut ends);
     assert!(!net.arrives(LOST));

@@ -7,6 +7,10 @@
     reason = "a helper of a test fails the test as well as the test itself"
 )]
 
+#[path = "support/actor.rs"]
+mod actor;
+
+use actor::Actor;
 use bentpipe_driver::Driver;
 use bentpipe_host::{Config, Host, Secret};
 use bentpipe_os::netlink::{Veth, VethEnd};
@@ -14,50 +18,17 @@ use bentpipe_os::netns::Netns;
 use bentpipe_os::tun::{Tun, TunConfig};
 use bentpipe_os::{need, nft};
 use bentpipe_tcp as tcp;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-const ROLE: &str = "BENTPIPE_TEST_ROLE";
 const HOST: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::new(100, 64, 0, 2)), 5_000);
-
-/// Another process with a host in `netns`, which says back what it hears.
-struct Actor(Child);
-
-impl Actor {
-    fn start(netns: &Netns) -> Self {
-        let mut command: Command = netns.command(std::env::current_exe().unwrap());
-        command
-            .args(["--exact", "host_process", "--ignored", "--nocapture"])
-            .env(ROLE, "host")
-            .stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut lines = lines.map_while(Result::ok);
-        assert!(lines.any(|line| line.contains("READY")));
-        Self(child)
-    }
-
-    fn signal(&self, name: &str) {
-        let pid = self.0.id().to_string();
-        let sent = Command::new("kill").args([name, &pid]).status();
-        assert!(sent.unwrap().success());
-    }
-}
-
-impl Drop for Actor {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 #[test]
 #[ignore = "the other process of the tests below"]
 fn host_process() {
-    if !std::env::var(ROLE).is_ok_and(|role| role == "host") {
+    if !actor::plays("host_process") {
         return;
     }
     let tun = Tun::open("ours", TunConfig::default()).unwrap();
@@ -160,13 +131,12 @@ fn nothing_is_left_of_a_killed_process_and_the_next_route_is_taken() {
     ip(&netns, "route add 100.64.0.0/16 via 100.64.8.2");
     let listener = other.run(|| TcpListener::bind(HOST).unwrap()).unwrap();
     let before = settings(&netns);
-    let mut actor = Actor::start(&netns);
+    let actor = Actor::start(&netns, "host_process");
     assert_ne!(settings(&netns), before);
     let mut stream = connect(&netns);
     echo(&mut stream, b"hello");
 
-    actor.0.kill().unwrap();
-    actor.0.wait().unwrap();
+    drop(actor);
     let killed = Instant::now();
     // The connection was the process's own, and is lost with it; a new one takes the wider route.
     let again = connect(&netns);
@@ -179,7 +149,7 @@ fn nothing_is_left_of_a_killed_process_and_the_next_route_is_taken() {
 fn what_is_sent_to_a_stopped_process_waits_and_arrives() {
     need!(Root, Tun);
     let netns = Netns::create("driver-stopped").unwrap();
-    let actor = Actor::start(&netns);
+    let actor = Actor::start(&netns, "host_process");
     let mut stream = connect(&netns);
     echo(&mut stream, b"hello");
     actor.signal("-STOP");

@@ -22,7 +22,7 @@ use reference::{Reference, Settings};
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -118,17 +118,19 @@ fn config() -> Arc<tcp::Config> {
     Arc::new(config)
 }
 
-/// The peer's end, to its end.
-fn theirs(mut driver: Driver<Addressed>, moved: &AtomicU64) -> Reference {
+/// The peer's end, to its end. It answers until ours is over too: its last acknowledgement may be lost.
+fn theirs(
+    mut driver: Driver<Addressed>,
+    moved: &AtomicU64,
+    ours_is_over: &AtomicBool,
+) -> Reference {
     let began = driver.now();
     loop {
         driver.turn(Some(Duration::from_millis(20))).unwrap();
         let peer = &driver.machine().peer;
         moved.fetch_max(peer.received(), Ordering::Relaxed);
-        let done = peer.is_done();
+        let done = peer.is_done() && ours_is_over.load(Ordering::Relaxed);
         if done || driver.now().since(began) > PATIENCE {
-            // Its last acknowledgement goes.
-            driver.turn(Some(Duration::ZERO)).unwrap();
             return driver.finish().unwrap().peer;
         }
     }
@@ -227,8 +229,9 @@ fn exchange(case: Case) -> (tcp::Counters, Reference) {
     let host = Driver::new(host, near).unwrap();
     // Octets that have arrived at either end.
     let moved = AtomicU64::new(0);
+    let over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let theirs = scope.spawn(|| theirs(Driver::new(peer, far).unwrap(), &moved));
+        let theirs = scope.spawn(|| theirs(Driver::new(peer, far).unwrap(), &moved, &over));
         let outage = case.outage.map(|outage| {
             let (netns, moved) = (&netns, &moved);
             scope.spawn(move || {
@@ -241,6 +244,7 @@ fn exchange(case: Case) -> (tcp::Counters, Reference) {
             })
         });
         let counters = ours(host, case, listener, &moved);
+        over.store(true, Ordering::Relaxed);
         if let Some(outage) = outage {
             outage.join().unwrap();
         }

@@ -256,17 +256,22 @@ mod tests {
     use super::*;
     use bentpipe_wire::saratoga::{Capabilities, RequestKind};
 
-    #[test]
-    fn a_request_is_believed_only_as_it_was_signed() {
-        let key = Key(b"0123456789abcdef".to_vec());
-        let mut request = Request {
+    /// A request that is not signed yet.
+    fn request(session: u32, kind: RequestKind) -> Request {
+        Request {
             capabilities: Capabilities::default(),
-            session: 7,
-            kind: RequestKind::Delete,
+            session,
+            kind,
             late_checksum: false,
             path: "a".to_owned(),
             authentication: Vec::new(),
-        };
+        }
+    }
+
+    #[test]
+    fn a_request_is_believed_only_as_it_was_signed() {
+        let key = Key(b"0123456789abcdef".to_vec());
+        let mut request = request(7, RequestKind::Delete);
         assert_eq!(key.verify(&request), Proof::None);
         key.sign(&mut request);
         assert_eq!(key.verify(&request), Proof::Valid);
@@ -290,14 +295,7 @@ mod tests {
     #[test]
     fn a_request_counts_once_and_its_peer_hears_the_answer_again() {
         let key = Key(b"0123456789abcdef".to_vec());
-        let mut request = Request {
-            capabilities: Capabilities::default(),
-            session: 7,
-            kind: RequestKind::Delete,
-            late_checksum: false,
-            path: "a".to_owned(),
-            authentication: Vec::new(),
-        };
+        let mut request = request(7, RequestKind::Delete);
         key.sign(&mut request);
         let [peer, other] = ["10.0.0.2:1", "10.0.0.3:1"].map(|at| at.parse().unwrap());
         let mut seen = Seen::default();
@@ -322,14 +320,7 @@ mod tests {
         let from = "10.0.0.2:1".parse().unwrap();
         let mut seen = Seen::default();
         let signed = |session| {
-            let mut request = Request {
-                capabilities: Capabilities::default(),
-                session,
-                kind: RequestKind::Get,
-                late_checksum: false,
-                path: "a".to_owned(),
-                authentication: Vec::new(),
-            };
+            let mut request = request(session, RequestKind::Get);
             key.sign(&mut request);
             request
         };
@@ -353,14 +344,7 @@ mod tests {
         let from = "10.0.0.2:1".parse().unwrap();
         let mut seen = Seen::default();
         let mut ask = |session: u32, time: u64| {
-            let mut request = Request {
-                capabilities: Capabilities::default(),
-                session,
-                kind: RequestKind::Get,
-                late_checksum: false,
-                path: "a".to_owned(),
-                authentication: Vec::new(),
-            };
+            let mut request = request(session, RequestKind::Get);
             let mac = key.mac(&request, time).finalize().into_bytes();
             request.authentication = [MAGIC, &time.to_be_bytes(), &mac].concat();
             let novelty = seen.novelty(&request, from);
@@ -392,14 +376,7 @@ mod tests {
     #[test]
     fn a_clock_that_differs_is_told_from_a_wrong_key() {
         let key = Key(b"0123456789abcdef".to_vec());
-        let mut request = Request {
-            capabilities: Capabilities::default(),
-            session: 7,
-            kind: RequestKind::Get,
-            late_checksum: false,
-            path: "a".to_owned(),
-            authentication: Vec::new(),
-        };
+        let mut request = request(7, RequestKind::Get);
         for (time, after) in [
             (now() + 180_000_000_000, true),
             (now() - 180_000_000_000, false),

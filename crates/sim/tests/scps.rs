@@ -109,10 +109,8 @@ fn ten_flows_share_the_link_alike_and_leave_no_queue() {
         let goodput: Vec<f64> = { outcome.flows.iter() }
             .map(|flow| flow.received.0 as f64 * 8.0 / 120.0)
             .collect();
-        let (sum, squares) = goodput.iter().fold((0.0, 0.0), |(sum, squares), one| {
-            (sum + one, squares + one * one)
-        });
-        let jain: f64 = sum * sum / (10.0 * squares);
+        let sum: f64 = goodput.iter().sum();
+        let jain = bentpipe_outcome::jain(&goodput).unwrap();
         let loss = 1.0 - (1.0 - ber.parse::<f64>().unwrap()).powf(8.0 * PACKET);
         let limit = RATE * PAYLOAD / PACKET * (1.0 - loss);
         // In packets, of which none is longer than a full one.
