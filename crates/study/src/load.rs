@@ -106,9 +106,11 @@ fn known_names() -> Names {
             .iter()
             .map(|pair| pair.name)
             .collect(),
+        // One file runs on either engine: those that we bring to the kernel are known by their names there too.
         controls: bentpipe_cc::REGISTRY
             .iter()
-            .map(|control| control.name)
+            .flat_map(|control| [Some(control.name), control.kernel])
+            .flatten()
             .collect(),
         measures: MEASURES.iter().map(known_measure).collect(),
     }
