@@ -127,7 +127,8 @@ fn the_rate_control_counts_headers_and_framing() {
         assert!((0.95..0.985).contains(&share), "{ip} {overhead}: {share}");
         let there = &outcome.links[0].counters;
         let wait = there.waited().as_secs_f64() / there.packets as f64;
-        assert!(wait < 0.005, "{ip} {overhead}: {wait} s a packet");
+        // Pairs leave together: the second waits for the first, or for a pair of the other flow: two of 6 ms at most.
+        assert!(wait < 0.012, "{ip} {overhead}: {wait} s a packet");
     }
 }
 

@@ -117,7 +117,7 @@ impl Connection {
                 (from, if whole { to } else { to.min(most).min(end) })
             }
         };
-        if self.tx.pace > now && self.tx.pacing().is_some() {
+        if self.tx.held_back(now) {
             self.paced = self.tx.pace;
             self.tx.cwnd_limited = true;
             return None;

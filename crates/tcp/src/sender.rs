@@ -127,6 +127,8 @@ pub(crate) struct Sender {
     sent: u32,
     /// When the pacer lets the next segment go.
     pub(crate) pace: Instant,
+    /// When the pacer last let segments go, and how many.
+    together: (Instant, u32),
     unpaced: u32,
     /// How late the segment leaves for which the pacer waits: nothing in virtual time.
     late: Duration,
@@ -181,6 +183,7 @@ impl Sender {
             cwnd_limited: true,
             sent: 0,
             pace: Instant::ZERO,
+            together: (Instant::ZERO, 0),
             late: Duration::ZERO,
             unpaced: if config.pacing.is_some() || config.scps.is_some() {
                 0

@@ -318,19 +318,19 @@ fn what_a_late_driver_costs_a_paced_sender_is_made_up_for_within_a_bound() {
     };
     let mut script = Script::open_with(config, mss(1000));
     script.tcp.write_virtual(u64::MAX);
-    assert_eq!(script.data().len(), 1, "then 8 ms for each");
+    assert_eq!(script.data().len(), 2, "then 8 ms for each");
     let began = script.now;
     let at = |millis| Some(began + Duration::from_millis(millis));
-    assert_eq!(script.tcp.deadline(), at(8));
+    assert_eq!(script.tcp.deadline(), at(16));
     let mut late = |millis: u64| {
         script.now = began + Duration::from_millis(millis);
         script.tcp.timeout(script.now);
         (script.data().len(), script.tcp.deadline())
     };
-    // 5 ms late; the next is in time.
-    assert_eq!(late(13), (1, at(16)));
-    // 100 ms late: 10 ms of them are made up for, with one more segment.
-    assert_eq!(late(116), (2, at(122)));
+    // 5 ms late; the next are in time.
+    assert_eq!(late(21), (2, at(32)));
+    // 100 ms late: 10 ms of them are made up for, the next leave so much sooner.
+    assert_eq!(late(132), (2, at(138)));
     // Nothing is left of it.
-    assert_eq!(late(122), (1, at(130)));
+    assert_eq!(late(138), (2, at(154)));
 }

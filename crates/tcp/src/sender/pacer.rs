@@ -6,6 +6,9 @@ use std::time::Duration;
 
 /// The most lateness that a pacer makes up for at once: it bounds the burst.
 const LATE_MAX: Duration = Duration::from_millis(10);
+/// Segments that leave together where the window admits so many, as Linux's (`tcp_min_tso_segs`): a receiver that delays
+/// acknowledgements answers a pair at once, and waits for the second of two that come one by one.
+const TOGETHER: u32 = 2;
 
 impl Sender {
     /// The payload rate that sending is paced at.
@@ -28,11 +31,24 @@ impl Sender {
             self.unpaced -= 1;
             return;
         }
+        self.together = match self.together {
+            (at, segments) if at == now => (at, segments + 1),
+            _ => (now, 1),
+        };
         let lost = now.since(self.pace).saturating_sub(self.late);
         self.pace = self.pace + lost + rate.serialisation(Bytes(payload));
         if self.pace > now {
             self.late = Duration::ZERO;
         }
+    }
+
+    /// Whether the pacer holds the next segment back.
+    pub(crate) fn held_back(&self, now: Instant) -> bool {
+        let (at, segments) = self.together;
+        // SCPS-TP's bucket is that of the link, and what models the path takes its samples of single segments.
+        let gathers = self.config.scps.is_none() && self.sampler.is_none();
+        let joins = gathers && at == now && segments < TOGETHER;
+        self.pace > now && self.pacing().is_some() && !joins
     }
 
     /// The pacer's instant `at` has come, if it is not after `now`: what its driver is late is made up for, in part, so
