@@ -9,10 +9,11 @@ use std::time::Duration;
 
 /// `sizeof(struct bp_params)`.
 pub(crate) const PARAMS: usize = 32;
-/// `sizeof(struct bp_link)`: lock, padding and `struct bp_share`.
-pub(crate) const LINK: usize = 8 + SHARE;
-const SLOT: usize = 40;
+/// `sizeof(struct bp_link)`: lock, padding, `struct bp_share` and `struct bp_receiver`.
+pub(crate) const LINK: usize = 8 + SHARE + RECEIVER;
+const SLOT: usize = 48;
 const GUARD: usize = 128;
+const RECEIVER: usize = 32;
 const SHARE: usize = 2 * SLOT + GUARD;
 const EPOCH_SHIFT: u32 = 29;
 

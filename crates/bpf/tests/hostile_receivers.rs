@@ -45,6 +45,8 @@ enum Lie {
     SlowClock,
     /// It acknowledges when the data would have come without a queue.
     Optimistic,
+    /// It opens connections, 40 a second, and never acknowledges a byte.
+    Silent,
 }
 
 /// The link and all receivers behind it.
@@ -115,6 +117,7 @@ impl Space {
         let lies = ip.destination.octets()[3] == 10;
         let (arrives, lie) = match self.lie {
             Lie::Optimistic if lies => (now + DELAY, Lie::None),
+            Lie::Silent if lies && !syn => return,
             lie if lies => (arrives, lie),
             _ => (arrives, Lie::None),
         };
@@ -200,6 +203,25 @@ fn send(to: SocketAddr, mark: u32, stop: &AtomicBool) {
     }
 }
 
+/// Opens connections, and sends a little by each, until stopped.
+fn send_by_many(to: SocketAddr, mark: u32, stop: &AtomicBool) {
+    let mut streams = Vec::new();
+    while !stop.load(Relaxed) {
+        let stream = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        tcp::set_congestion(&stream, kernel_name(RATE)).unwrap();
+        socket::set_mark(&stream, mark).unwrap();
+        socket::abort_on_close(&stream, true).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        // It is under way.
+        let _ = stream.connect(&to.into());
+        streams.push((stream, false));
+        for (stream, sent) in streams.iter_mut().filter(|(_, sent)| !sent) {
+            *sent = stream.send(&[7; 64 << 10]).is_ok();
+        }
+        thread::sleep(Duration::from_millis(25));
+    }
+}
+
 /// Three receivers, of which the first lies: the mean queue, and what the other two got of their part.
 fn shared_with(lie: Lie) -> (Duration, f64) {
     let mark = MARK | lie as u32;
@@ -237,7 +259,10 @@ fn shared_with(lie: Lie) -> (Duration, f64) {
             let halt = stop.clone();
             let to = (Ipv4Addr::new(10, 88, 0, host), 80).into();
             netns
-                .spawn_thread("sender", move || send(to, mark, &halt))
+                .spawn_thread("sender", move || match lie {
+                    Lie::Silent if host == 10 => send_by_many(to, mark, &halt),
+                    _ => send(to, mark, &halt),
+                })
                 .unwrap()
         })
         .into();
@@ -267,4 +292,12 @@ fn one_receiver_that_lies_keeps_no_queue_for_all() {
         assert!(mean < Duration::from_millis(120), "{lie:?}: {mean:?}");
         assert!(got > 0.7, "{lie:?}: {got}");
     }
+}
+
+/// As many connections as it likes are one receiver, and what is sent again to nobody has no window.
+#[test]
+fn a_receiver_that_never_acknowledges_takes_no_more_than_its_part() {
+    bentpipe_os::need!(Root, Tun, Btf, StructOps);
+    let (_, got) = shared_with(Lie::Silent);
+    assert!(got > 0.5, "{got}");
 }

@@ -21,9 +21,10 @@ use crate::fixed_point::{
 };
 use crate::guard::TICK_SHIFT;
 use crate::hystart::SlowStart;
-use crate::share::{Member, Share, budget, join, share_ack, turn};
+use crate::share::{Member, Receiver, Share, begin, budget, join, share_ack};
 use crate::{Ack, Congestion, Gauge, Phase, Settings, Signal, Window};
 use bentpipe_base::Instant;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ use std::time::Duration;
 pub const KERNEL: &str = "bentpipe_rate";
 
 const WINDOW_MIN: u32 = 10;
+/// The least window of each of a crowd that nobody answers.
+const WINDOW_CROWD: u32 = 1;
 const WINDOW_MAX: u32 = 1 << 20;
 /// A path with a shorter round trip leads over no satellite, in microseconds: up to 340 km and down,
 /// twice, takes light 4.5 ms.
@@ -61,11 +64,15 @@ pub fn rate_apply(r: &mut State, w: &mut RawWindow, p: &Params, budget: u64, ack
         1
     };
     let rtt_us = r.member.min_rtt_us;
+    let least = match r.member.joining {
+        2.. => WINDOW_CROWD,
+        _ => WINDOW_MIN,
+    };
     w.pacing = payload_rate(w, budget);
     if rtt_us != 0 {
         let cwnd = u64::from(windows).wrapping_mul(segments(budget, rtt_us, w.wire))
             >> u32::from(r.member.draining > 1);
-        w.cwnd = cwnd.clamp(u64::from(WINDOW_MIN), u64::from(WINDOW_MAX)) as u32;
+        w.cwnd = cwnd.clamp(u64::from(least), u64::from(WINDOW_MAX)) as u32;
     } else {
         w.cwnd = w.cwnd.clamp(WINDOW_MIN, WINDOW_MAX);
     }
@@ -77,16 +84,17 @@ pub fn rate_yields(r: &State, p: &Params) -> bool {
     p.rate == 0 && r.near != 0 && (1..SHORT_US).contains(&r.member.min_rtt_us)
 }
 
-/// The connection to `receiver` starts, its handshake took `a.rtt_us` (0: unknown).
-pub fn rate_init(r: &mut State, a: &RawAck, path: u32, receiver: u32) {
+/// The connection to `receiver` starts, its handshake took `a.rtt_us` (0: unknown). It begins on its link by
+/// [`begin`].
+pub fn rate_init(r: &mut State, a: &RawAck, receiver: u32) {
     let tick = (a.now_ns >> TICK_SHIFT) as u32;
     *r = State {
         member: Member {
             min_rtt_us: a.rtt_us.min(RTT_MAX_US),
-            path,
             origin: if a.stamp_ms == 0 { 0 } else { tick.max(1) },
             origin_ms: a.stamp_ms,
             receiver: receiver.max(1),
+            joining: 1,
             ..Member::default()
         },
         started: 0,
@@ -114,14 +122,33 @@ pub struct Link(Arc<Mutex<Shared>>);
 #[derive(Debug, Default)]
 struct Shared {
     share: Share,
-    /// Connections so far: each is a receiver of its own.
-    receivers: u32,
+    /// Connections so far: to the guard each is a receiver of its own.
+    connections: u32,
+    receivers: Vec<Receiver>,
+    /// Which of them is whose.
+    by_host: BTreeMap<u64, usize>,
 }
 
 impl Link {
     fn lock(&self) -> MutexGuard<'_, Shared> {
         // No rule panics midway, so a poisoned share is as good as any.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of `host` among the receivers.
+    fn receiver(&self, host: u64) -> usize {
+        let shared = &mut *self.lock();
+        *shared.by_host.entry(host).or_insert_with(|| {
+            shared.receivers.push(Receiver::default());
+            shared.receivers.len() - 1
+        })
+    }
+}
+
+impl Shared {
+    /// The share, and the receiver of this number.
+    fn parts(&mut self, receiver: usize) -> (&mut Share, &mut Receiver) {
+        (&mut self.share, &mut self.receivers[receiver])
     }
 }
 
@@ -130,6 +157,8 @@ impl Link {
 pub struct RateControl {
     params: Params,
     link: Link,
+    /// Of the link's receivers.
+    receiver: usize,
     state: State,
     slow_start: SlowStart,
     /// What a connection on a short path was given to.
@@ -139,13 +168,14 @@ pub struct RateControl {
 impl RateControl {
     /// For one connection that has its link to itself.
     pub fn new(settings: &Settings) -> Self {
-        Self::on(Link::default(), settings)
+        Self::on(Link::default(), 0, settings)
     }
 
-    /// For one connection on a link that others use as well.
-    pub fn on(link: Link, settings: &Settings) -> Self {
+    /// For one connection to `host`, on a link that others use as well.
+    pub fn on(link: Link, host: u64, settings: &Settings) -> Self {
         Self {
             params: Params::from(&settings.link),
+            receiver: link.receiver(host),
             link,
             state: State::default(),
             slow_start: settings.slow_start,
@@ -182,14 +212,14 @@ impl Congestion for RateControl {
         };
         let link = self.link.clone();
         let mut shared = link.lock();
-        turn(&mut shared.share, now.as_nanos());
-        shared.receivers = shared.receivers.wrapping_add(1);
-        let path = shared.share.guard.path;
-        rate_init(&mut self.state, &ack, path, shared.receivers);
+        shared.connections = shared.connections.wrapping_add(1);
+        rate_init(&mut self.state, &ack, shared.connections);
+        let (share, receiver) = shared.parts(self.receiver);
+        let member = &mut self.state.member;
+        let budget = begin(share, receiver, member, &self.params, ack.now_ns);
         if self.yields(window) {
             return;
         }
-        let budget = budget(&shared.share, &self.params, 1);
         rate_apply(&mut self.state, &mut raw, &self.params, budget, 0);
         raw.apply(window);
     }
@@ -202,8 +232,9 @@ impl Congestion for RateControl {
         let ack = RawAck::from(ack);
         let member = &mut self.state.member;
         let budget = {
-            let share = &mut self.link.lock().share;
-            share_ack(share, member, &self.params, &ack, raw.wire)
+            let mut shared = self.link.lock();
+            let (share, receiver) = shared.parts(self.receiver);
+            share_ack(share, receiver, member, &self.params, &ack, raw.wire)
         };
         if self.yields(window) {
             return;
@@ -217,7 +248,11 @@ impl Congestion for RateControl {
             return;
         }
         let mut raw = RawWindow::from(&*window);
-        let budget = budget(&self.link.lock().share, &self.params, 0);
+        let budget = {
+            let mut shared = self.link.lock();
+            let (share, receiver) = shared.parts(self.receiver);
+            budget(share, receiver, &self.state.member, &self.params, 0)
+        };
         let pacing = payload_rate(&raw, budget);
         if pacing < raw.pacing {
             raw.pacing = pacing;
@@ -246,8 +281,11 @@ impl Congestion for RateControl {
         }
         let mut raw = RawWindow::from(&*window);
         let member = &mut self.state.member;
-        let share = &mut self.link.lock().share;
-        let budget = join(share, member, &self.params, now.as_nanos());
+        let budget = {
+            let mut shared = self.link.lock();
+            let (share, receiver) = shared.parts(self.receiver);
+            join(share, receiver, member, &self.params, now.as_nanos())
+        };
         rate_apply(&mut self.state, &mut raw, &self.params, budget, 0);
         raw.apply(window);
     }

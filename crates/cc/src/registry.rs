@@ -121,15 +121,16 @@ pub const REGISTRY: &[Algorithm] = &[
 ];
 
 impl Algorithm {
-    /// One for a connection that shares `link` with others by the same control; `None` where the control
+    /// One for a connection to `host` that shares `link` with others by the same control; `None` where the control
     /// does not share.
     pub fn sharing(
         &self,
         link: &rate_control::Link,
+        host: u64,
         settings: &Settings,
     ) -> Option<Box<dyn Congestion>> {
         match self.rate {
-            RateUse::Shares => Some(Box::new(RateControl::on(link.clone(), settings))),
+            RateUse::Shares => Some(Box::new(RateControl::on(link.clone(), host, settings))),
             RateUse::Ignores | RateUse::Heeds => None,
         }
     }

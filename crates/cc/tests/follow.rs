@@ -2,7 +2,7 @@
 
 use bentpipe_cc::fixed_point::{HUNGRY, Params, RawAck, RawWindow};
 use bentpipe_cc::rate_control::{State, rate_apply, rate_init};
-use bentpipe_cc::share::{Share, budget, join, share_ack, turn};
+use bentpipe_cc::share::{Receiver, Share, begin, join, share_ack};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -108,6 +108,7 @@ struct Flow {
     begins: u64,
     word: Word,
     state: State,
+    receiver: Receiver,
     window: RawWindow,
     next: u64,
     joined: bool,
@@ -168,6 +169,7 @@ impl World {
                 begins: START + begins * SECOND,
                 word: Word::True,
                 state: State::default(),
+                receiver: Receiver::default(),
                 window,
                 next: 0,
                 joined: false,
@@ -244,16 +246,16 @@ impl World {
         if !flow.joined {
             flow.joined = true;
             let s = &mut self.shares[flow.gateway];
-            turn(s, now);
             let start = RawAck {
                 now_ns: now,
                 rtt_us: phase.rtt as u32 * 1000,
                 stamp_ms: self.link.clock_ms(now),
                 ..RawAck::default()
             };
-            rate_init(&mut flow.state, &start, s.guard.path, at as u32 + 1);
-            rate_apply(&mut flow.state, &mut flow.window, &p, budget(s, &p, 1), 0);
-            let budget = join(s, &mut flow.state.member, &p, now);
+            rate_init(&mut flow.state, &start, at as u32 + 1);
+            let (c, member) = (&mut flow.receiver, &mut flow.state.member);
+            begin(s, c, member, &p, now);
+            let budget = join(s, c, member, &p, now);
             rate_apply(&mut flow.state, &mut flow.window, &p, budget, 0);
         }
         if flow.window.in_flight >= flow.window.cwnd || now < flow.next {
@@ -314,7 +316,8 @@ impl World {
             ..RawAck::default()
         };
         let s = &mut self.shares[flow.gateway];
-        let budget = share_ack(s, &mut flow.state.member, &self.params, &ack, WIRE);
+        let (c, member) = (&mut flow.receiver, &mut flow.state.member);
+        let budget = share_ack(s, c, member, &self.params, &ack, WIRE);
         rate_apply(&mut flow.state, &mut flow.window, &self.params, budget, 1);
         self.tenth(now).bytes[at] += u64::from(WIRE);
         self.again(at, now);

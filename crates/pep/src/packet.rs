@@ -3,6 +3,7 @@
 use bentpipe_base::{Bytes, Seq};
 use bentpipe_wire::{Ecn, Flags, Ip, Ipv4, Ipv6, SackBlock, Segment, Transport};
 use core::fmt::Debug;
+use core::hash::Hash;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// A packet that a proxy can move, keep a copy of, and read if it is TCP in the clear.
@@ -12,7 +13,7 @@ pub trait Packet: Clone {
     /// One end of a connection: its address and port.
     type Endpoint: Copy + Ord + Debug;
     /// Who is at an end, as far as shares are concerned: its address, or the network that one host may have all addresses of.
-    type Host: Copy + Ord + Debug;
+    type Host: Copy + Ord + Hash + Debug;
 
     /// Who is at `end`.
     fn host(end: Self::Endpoint) -> Self::Host;

@@ -29,6 +29,7 @@ mod counters;
 mod handshake_tracker;
 mod leg_config;
 mod legs;
+mod new_legs;
 mod scps;
 
 pub use admission::{Admission, Decision};
@@ -41,7 +42,6 @@ use crate::flow_table::{FlowId, FlowTable};
 use crate::{BuildPacket, Pep, Side};
 use bentpipe_base::{Bytes, Instant, Machine, Output, Stream};
 use bentpipe_gateway_config::{self as gateway_config, Action};
-use bentpipe_tcp::{Connection, EstablishedState};
 use bentpipe_wire::{Ecn, Flags, Segment};
 use config::{Endpoints, Links};
 use core::convert::Infallible;
@@ -49,7 +49,6 @@ use core::time::Duration;
 use handshake_tracker::{HandshakeTracker, Progress};
 use legs::{Broken, Legs};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
 /// A flow's two ends: on the ground, in space.
 type Key<E> = (E, E);
@@ -242,7 +241,7 @@ impl<P: BuildPacket> Split<P> {
                     return false;
                 }
                 gateway_config::Handshake::Early => {
-                    let legs = self.dial(from, &segment, &endpoints, now);
+                    let legs = self.dial(key, from, &segment, &endpoints, now);
                     return self.split(key, (legs, endpoints), from, (segment, ecn), now);
                 }
             }
@@ -258,7 +257,7 @@ impl<P: BuildPacket> Split<P> {
             }
             let endpoints = self.config.endpoints(profile, packet.ip_header());
             let [near, far] = handshake_tracker::unseen(&segment, &ends);
-            let legs = self.taken_over(from, [&near, &far], &endpoints, now);
+            let legs = self.taken_over(key, from, [&near, &far], &endpoints, now);
             return self.split(key, (legs, endpoints), from, (segment, ecn), now);
         }
         false
@@ -336,10 +335,10 @@ impl<P: BuildPacket> Split<P> {
                 false
             }
             Progress::Complete { near, far } => {
-                let Some(flow) = self.flows.get(id) else {
+                let (Some(flow), Some(key)) = (self.flows.get(id), self.flows.key(id)) else {
                     return false;
                 };
-                let mut legs = self.taken_over(from, [&near, &far], &flow.endpoints, now);
+                let mut legs = self.taken_over(key, from, [&near, &far], &flow.endpoints, now);
                 let scps = legs.speaks_scps();
                 if flow.endpoints.of(Side::Space).scps.is_some() {
                     self.counters.scps += u64::from(scps);
@@ -365,44 +364,6 @@ impl<P: BuildPacket> Split<P> {
                 !bare || announces
             }
         }
-    }
-
-    /// The legs of an established connection, which begin with these states: `near` towards side `from`.
-    fn taken_over(
-        &self,
-        from: Side,
-        [near, far]: [&EstablishedState; 2],
-        endpoints: &Endpoints,
-        now: Instant,
-    ) -> Legs {
-        let leg = |side, state| {
-            let config = Arc::clone(endpoints.of(side));
-            self.shared(side, Connection::taken_over(config, state, now))
-        };
-        let resets = self.config.resets;
-        Legs::new(from, leg(from, near), leg(from.opposite(), far), resets)
-    }
-
-    /// Answers the SYN that came from side `from`, and sends one of its own.
-    fn dial(&mut self, from: Side, syn: &Segment, endpoints: &Endpoints, now: Instant) -> Legs {
-        // Any 32 of the bits.
-        let iss = bentpipe_base::Seq(self.chance.bits() as u32);
-        let config = |side| Arc::clone(endpoints.of(side));
-        let far = from.opposite();
-        Legs::new(
-            from,
-            self.shared(from, Connection::listen(config(from), iss, now)),
-            self.shared(far, Connection::connect(config(far), syn.seq, now)),
-            self.config.resets,
-        )
-    }
-
-    /// `leg`, which shares the link on its `side` with the other flows where its control does that.
-    fn shared(&self, side: Side, mut leg: Connection) -> Connection {
-        if let Some(control) = self.links.control(side, leg.config()) {
-            leg.set_congestion(control);
-        }
-        leg
     }
 
     fn add(

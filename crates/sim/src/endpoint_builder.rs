@@ -18,6 +18,7 @@ use bentpipe_scenario::{
 use bentpipe_tcp::ns2::WireSize;
 use bentpipe_tcp::{Config, EcnMode, recovery};
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// Makes the ends of flows, one flow after another.
@@ -227,7 +228,9 @@ impl<'s> EndpointBuilder<'s> {
         let link = self
             .shares
             .entry(rates::bottleneck(flow, control.rate, path)?);
-        control.sharing(link.or_default(), &config.settings)
+        let mut receiver = DefaultHasher::new();
+        flow.to.hash(&mut receiver);
+        control.sharing(link.or_default(), receiver.finish(), &config.settings)
     }
 
     pub(crate) fn path(&self, from: &str, to: &str) -> Result<Path<'s>, SimError> {

@@ -25,6 +25,8 @@ typedef _Bool bool;
 /* uapi/linux/bpf.h */
 #define BPF_MAP_TYPE_HASH 1
 #define BPF_MAP_TYPE_ARRAY 2
+#define BPF_MAP_TYPE_LRU_HASH 9
+#define BPF_ANY 0
 #define BPF_NOEXIST 1
 struct bpf_spin_lock {
 	u32 val;

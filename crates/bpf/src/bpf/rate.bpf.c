@@ -9,6 +9,8 @@ struct bp_link {
 	struct bpf_spin_lock lock;
 	u32 pad;
 	struct bp_share share;
+	/* All of whom there is no record, where no memory is left for one. */
+	struct bp_receiver rest;
 };
 
 /* What the flows of a link have in common, by socket mark. */
@@ -18,6 +20,19 @@ struct {
 	__type(key, u32);
 	__type(value, struct bp_link);
 } bentpipe_shares SEC(".maps");
+
+struct receiver_key {
+	u32 mark;
+	u32 receiver;
+};
+
+/* Who receives over which link; touched under the link's lock. The kernel forgets the oldest. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, BP_RECEIVERS_MAX);
+	__type(key, struct receiver_key);
+	__type(value, struct bp_receiver);
+} bentpipe_receivers SEC(".maps");
 
 /* A socket's private area: one rule is in force at a time, but a link may be (un)configured. */
 struct flow {
@@ -37,6 +52,20 @@ static __always_inline struct bp_link *link_of(struct sock *sk, struct bp_params
 		return 0;
 	*p = *params;
 	return bpf_map_lookup_elem(&bentpipe_shares, &mark);
+}
+
+static __always_inline struct bp_receiver *receiver_of(struct sock *sk, struct bp_link *link,
+						       u32 receiver)
+{
+	struct receiver_key key = { .mark = bp_mark(sk), .receiver = receiver };
+	struct bp_receiver *found = bpf_map_lookup_elem(&bentpipe_receivers, &key);
+	struct bp_receiver fresh = {};
+
+	if (found)
+		return found;
+	bpf_map_update_elem(&bentpipe_receivers, &key, &fresh, BPF_NOEXIST);
+	found = bpf_map_lookup_elem(&bentpipe_receivers, &key);
+	return found ? found : &link->rest;
 }
 
 /* Gives a socket on a short path to CUBIC, or to Reno where there is none; whether one took it. */
@@ -62,21 +91,20 @@ void BPF_PROG(rate_init, struct sock *sk)
 	struct bp_window w;
 	struct bp_ack a = { .rtt_us = bp_srtt(sk), .stamp_ms = bp_tcp(sk)->rx_opt.rcv_tsval };
 	u64 budget;
-	u32 path = 0;
 
 	link = link_of(sk, &p);
 	bp_window_of(sk, &p, &w);
 	bp_hybla_init(&reno, &w, &p, a.rtt_us);
 	a.now_ns = bpf_ktime_get_ns();
+	bp_rate_init(&rate, &a, bp_receiver(sk));
 	if (link) {
+		struct bp_receiver *receiver = receiver_of(sk, link, rate.member.receiver);
+
 		w.ssthresh = bp_tcp(sk)->snd_ssthresh;
 		bpf_spin_lock(&link->lock);
-		bp_turn(&link->share, a.now_ns);
-		budget = bp_budget(&link->share, &p, 1);
-		path = link->share.guard.path;
+		budget = bp_begin(&link->share, receiver, &rate.member, &p, a.now_ns);
 		bpf_spin_unlock(&link->lock);
 	}
-	bp_rate_init(&rate, &a, path, bp_receiver(sk));
 	if (link && bp_rate_yields(&rate, &p) && yield_socket(sk))
 		return;
 	if (link)
@@ -100,8 +128,10 @@ static __always_inline void control(struct sock *sk, const struct rate_sample *r
 	bp_window_of(sk, &p, &w);
 	bp_ack_of(sk, rs, &a);
 	if (link) {
+		struct bp_receiver *receiver = receiver_of(sk, link, rate.member.receiver);
+
 		bpf_spin_lock(&link->lock);
-		budget = bp_share_ack(&link->share, &rate.member, &p, &a, w.wire);
+		budget = bp_share_ack(&link->share, receiver, &rate.member, &p, &a, w.wire);
 		bpf_spin_unlock(&link->lock);
 		if (bp_rate_yields(&rate, &p)) {
 			if (yield_socket(sk))
@@ -140,6 +170,7 @@ static __always_inline void join(struct sock *sk)
 	struct bp_rate rate = private->rate;
 	struct bp_link *link;
 	struct bp_params p;
+	struct bp_receiver *receiver;
 	struct bp_window w;
 	u64 now, budget;
 
@@ -147,20 +178,24 @@ static __always_inline void join(struct sock *sk)
 	if (!link)
 		return;
 	bp_window_of(sk, &p, &w);
+	receiver = receiver_of(sk, link, rate.member.receiver);
 	now = bpf_ktime_get_ns();
 	bpf_spin_lock(&link->lock);
-	budget = bp_join(&link->share, &rate.member, &p, now);
+	budget = bp_join(&link->share, receiver, &rate.member, &p, now);
 	bpf_spin_unlock(&link->lock);
 	bp_rate_apply(&rate, &w, &p, budget, 0);
 	private->rate = rate;
 	bp_apply(sk, &w);
 }
 
-/* Data after silence. The kernel shrinks no idle window of a full control. */
+/*
+ * Data after silence. The kernel shrinks no idle window of a full control. What is sent again after a
+ * timeout starts in an empty network, too, but whoever does not answer gets no window for it.
+ */
 SEC("struct_ops")
 void BPF_PROG(rate_event, struct sock *sk, u32 event)
 {
-	if (event == CA_EVENT_TX_START)
+	if (event == CA_EVENT_TX_START && !bp_tcp(sk)->packets_out)
 		join(sk);
 }
 
@@ -173,7 +208,8 @@ u32 BPF_PROG(rate_burst, struct sock *sk)
 {
 	struct flow *private = bp_private(sk);
 
-	if (private->rate.member.epoch && !private->rate.started)
+	if (private->rate.member.epoch && !private->rate.started && !bp_tcp(sk)->lost_out &&
+	    !bp_tcp(sk)->retrans_out)
 		join(sk);
 	return sk->sk_pacing_rate < 150000 ? 1 : 2;
 }

@@ -6,7 +6,7 @@
  *   pacing = share * mss / wire                [payload bytes a second]
  *   cwnd   = windows * share * RTTmin / wire   [segments]; one such product until data is
  *            acknowledged and while a queue drains, half of one if that does not drain it, never
- *            less than 10
+ *            less than 10, of a crowd that nobody answers 1
  *
  * No published algorithm: SCPS-TP's pure rate control (CCSDS 714.0-B-2) with a share and a guard.
  * Sockets of a link that nobody has configured are Reno (Hybla's rule with rho = 1).
@@ -23,6 +23,7 @@
 #include "share.h"
 
 #define BP_RATE_WINDOW_MIN 10u
+#define BP_RATE_WINDOW_CROWD 1u	/* the least of each of a crowd that nobody answers */
 #define BP_RATE_WINDOW_MAX (1u << 20)
 #define BP_SHORT_US 4000u	/* up to 340 km and down, twice: light takes 4.5 ms */
 #define BP_NEAR_US 16000u	/* so long may a handshake take on such a path, where hosts are busy */
@@ -37,7 +38,7 @@ struct bp_rate {
 BP_STEP bp_rate_apply(struct bp_rate *r, struct bp_window *w, const struct bp_params *p, u64 budget,
 		      u32 acked)
 {
-	u32 windows, rtt_us;
+	u32 windows, rtt_us, least;
 
 	if (!r || !w || !p)
 		return 0;
@@ -45,12 +46,13 @@ BP_STEP bp_rate_apply(struct bp_rate *r, struct bp_window *w, const struct bp_pa
 		r->started = 1;
 	windows = r->started && !r->member.draining ? bp_min(bp_max(p->windows, 1u), 16u) : 1;
 	rtt_us = r->member.min_rtt_us;
+	least = r->member.joining > 1 ? BP_RATE_WINDOW_CROWD : BP_RATE_WINDOW_MIN;
 	w->pacing = bp_payload_rate(w, budget);
 	if (rtt_us) {
 		u64 cwnd = windows * bp_segments(budget, rtt_us, w->wire);
 
 		cwnd >>= r->member.draining > 1;
-		w->cwnd = bp_min(bp_max(cwnd, BP_RATE_WINDOW_MIN), BP_RATE_WINDOW_MAX);
+		w->cwnd = bp_min(bp_max(cwnd, least), BP_RATE_WINDOW_MAX);
 	} else {
 		w->cwnd = bp_min(bp_max(w->cwnd, BP_RATE_WINDOW_MIN), BP_RATE_WINDOW_MAX);
 	}
@@ -66,21 +68,24 @@ static __always_inline u32 bp_rate_yields(const struct bp_rate *r, const struct 
 	return !p->rate && r->near && r->member.min_rtt_us && r->member.min_rtt_us < BP_SHORT_US;
 }
 
-/* The connection to `receiver` starts, its handshake took a->rtt_us (0: unknown). */
-static __always_inline void bp_rate_init(struct bp_rate *r, const struct bp_ack *a, u32 path,
-					 u32 receiver)
+/*
+ * The connection to `receiver` starts, its handshake took a->rtt_us (0: unknown). It begins on its link by
+ * bp_begin.
+ */
+static __always_inline void bp_rate_init(struct bp_rate *r, const struct bp_ack *a, u32 receiver)
 {
 	u32 tick = (u32)(a->now_ns >> BP_TICK_SHIFT);
 
 	r->member.epoch = 0;
 	r->member.hungry = 0;
 	r->member.min_rtt_us = bp_min(a->rtt_us, BP_RTT_MAX_US);
-	r->member.path = path;
+	r->member.path = 0;
 	r->member.origin = a->stamp_ms ? bp_max(tick, 1u) : 0;
 	r->member.origin_ms = a->stamp_ms;
 	r->member.transit_us = 0;
 	r->member.draining = 0;
 	r->member.receiver = bp_max(receiver, 1u);
+	r->member.joining = 1;
 	r->started = 0;
 	r->near = a->rtt_us && a->rtt_us < BP_NEAR_US;
 }

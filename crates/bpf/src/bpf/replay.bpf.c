@@ -35,6 +35,7 @@ struct rate_step {
 	struct bp_rate rate;
 	u32 yields;
 	struct bp_share share;
+	struct bp_receiver receivers[2];
 };
 
 struct {
@@ -98,6 +99,7 @@ int replay_rate(void *ctx)
 	struct bp_ack a;
 	struct bp_rate r;
 	struct bp_share *s;
+	struct bp_receiver *c;
 	u32 what;
 
 	if (!at)
@@ -107,15 +109,15 @@ int replay_rate(void *ctx)
 	a = at->step.ack;
 	r = at->rate;
 	s = &at->share;
+	c = &at->receivers[at->step.receiver > 1];
 	what = at->step.what;
 	if (what == REPLAY_INIT) {
-		bp_turn(s, a.now_ns);
-		bp_rate_init(&r, &a, s->guard.path, at->step.receiver);
-		bp_rate_apply(&r, &w, p, bp_budget(s, p, 1), 0);
+		bp_rate_init(&r, &a, at->step.receiver);
+		bp_rate_apply(&r, &w, p, bp_begin(s, c, &r.member, p, a.now_ns), 0);
 	} else if (what == REPLAY_JOIN) {
-		bp_rate_apply(&r, &w, p, bp_join(s, &r.member, p, a.now_ns), 0);
+		bp_rate_apply(&r, &w, p, bp_join(s, c, &r.member, p, a.now_ns), 0);
 	} else if (what == REPLAY_ACK) {
-		u64 budget = bp_share_ack(s, &r.member, p, &a, w.wire);
+		u64 budget = bp_share_ack(s, c, &r.member, p, &a, w.wire);
 
 		bp_rate_apply(&r, &w, p, budget, a.acked);
 	} else {

@@ -9,6 +9,7 @@
 #include <bpf/bpf_core_read.h>
 
 #define BP_LINKS_MAX 1024
+#define BP_RECEIVERS_MAX 16384
 
 /* The links by socket mark: one map for both controls of a process. */
 struct {

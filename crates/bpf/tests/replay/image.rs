@@ -2,7 +2,7 @@
 
 use bentpipe_cc::fixed_point::{Params, RawAck, RawWindow};
 use bentpipe_cc::guard::{Delays, Guard};
-use bentpipe_cc::share::{Member, Share, Slot};
+use bentpipe_cc::share::{Member, Receiver, Share, Slot};
 use bentpipe_cc::{hybla, rate_control};
 
 /// One field of a C structure.
@@ -120,11 +120,18 @@ impl Image for rate_control::State {
             transit_us,
             draining,
             receiver,
+            joining,
         } = &mut self.member;
         let link = [epoch, hungry, min_rtt_us, path];
         let clock = [origin, origin_ms, transit_us];
         let words = link.into_iter().chain(clock);
-        let flow = [draining, receiver, &mut self.started, &mut self.near];
+        let flow = [
+            draining,
+            receiver,
+            joining,
+            &mut self.started,
+            &mut self.near,
+        ];
         words.chain(flow).map(Word).collect()
     }
 }
@@ -139,6 +146,8 @@ impl Image for Slot {
             Long(&mut self.excess_us),
             Long(&mut self.carried),
             Long(&mut self.others),
+            Word(&mut self.receivers),
+            Word(&mut self.hungry_receivers),
         ]
     }
 }
@@ -181,6 +190,21 @@ impl Image for Guard {
     }
 }
 
+impl Image for Receiver {
+    fn fields(&mut self) -> Vec<Field<'_>> {
+        let mut fields = vec![Word(&mut self.epoch)];
+        for turnout in [&mut self.now, &mut self.past] {
+            fields.extend([
+                Word(&mut turnout.flows),
+                Word(&mut turnout.hungry),
+                Word(&mut turnout.joining),
+            ]);
+        }
+        fields.push(Word(&mut self.unanswered));
+        fields
+    }
+}
+
 impl Image for Share {
     fn fields(&mut self) -> Vec<Field<'_>> {
         let mut fields = self.now.fields();
@@ -216,9 +240,11 @@ pub(crate) fn context(
 /// Where in it the window lies, and where it ends.
 pub(crate) const WINDOW_AT: usize = 32;
 pub(crate) const STEP: usize = 120;
-/// Of `struct rate_step`: where `yields` lies, behind the flow, and the share.
-pub(crate) const YIELDS_AT: usize = STEP + 44;
-pub(crate) const SHARE_AT: usize = STEP + 48;
+/// Of `struct rate_step`: where `yields` lies, behind the flow, the share, and the receivers.
+pub(crate) const YIELDS_AT: usize = STEP + 48;
+pub(crate) const SHARE_AT: usize = STEP + 56;
+pub(crate) const RECEIVERS_AT: usize = SHARE_AT + 224;
+pub(crate) const RECEIVER: usize = 32;
 
 pub(crate) fn read<T: Image + Default>(mut bytes: &[u8]) -> T {
     let mut image = T::default();

@@ -11,10 +11,10 @@ use bentpipe_cc::fixed_point::{
 use bentpipe_cc::guard::{CALM, GROW};
 use bentpipe_cc::hybla::{self, ESTIMATED, hybla_ack, hybla_init, hybla_ssthresh};
 use bentpipe_cc::rate_control::{self, rate_apply, rate_forget, rate_init, rate_yields};
-use bentpipe_cc::share::{Share, budget, join, share_ack, turn};
+use bentpipe_cc::share::{Receiver, Share, begin, join, share_ack};
 use bentpipe_tcp as tcp;
 use image::Field::{Long, Pad, Word};
-use image::{Image, SHARE_AT, STEP, WINDOW_AT, YIELDS_AT, context, read};
+use image::{Image, RECEIVER, RECEIVERS_AT, SHARE_AT, STEP, WINDOW_AT, YIELDS_AT, context, read};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use std::cell::Cell;
@@ -430,6 +430,7 @@ fn the_rate_control_is_the_same_in_the_kernel_and_in_rust() {
         }
         let mut flows =
             [(); FLOWS].map(|()| (trace.window, trace.initial::<rate_control::State>(), OPEN));
+        let mut receivers = [trace.initial::<Receiver>(); 2];
         let mut now_ns = trace.start_ns;
         for (at, step) in trace.steps.iter().enumerate() {
             now_ns = now_ns.wrapping_add(step.after_ns);
@@ -442,22 +443,27 @@ fn the_rate_control_is_the_same_in_the_kernel_and_in_rust() {
             let headers = trace.headers.of_socket(w);
             let mut bytes = context(p, w, &ack, step.what, receiver, headers);
             r.write(&mut bytes);
-            bytes.extend([0; 4]);
+            bytes.extend([0; 8]);
             share.write(&mut bytes);
+            for one in &receivers {
+                one.write(&mut bytes);
+            }
             kernel.run("rate", &mut bytes).unwrap();
             let before = share;
+            let of = step.flow.min(1);
+            let c = &mut receivers[of];
             match step.what {
                 INIT => {
-                    turn(&mut share, now_ns);
-                    rate_init(r, &ack, share.guard.path, receiver);
-                    rate_apply(r, w, p, budget(&share, p, 1), 0);
+                    rate_init(r, &ack, receiver);
+                    let budget = begin(&mut share, c, &mut r.member, p, now_ns);
+                    rate_apply(r, w, p, budget, 0);
                 }
                 JOIN => {
-                    let budget = join(&mut share, &mut r.member, p, now_ns);
+                    let budget = join(&mut share, c, &mut r.member, p, now_ns);
                     rate_apply(r, w, p, budget, 0);
                 }
                 ACK => {
-                    let budget = share_ack(&mut share, &mut r.member, p, &ack, w.wire);
+                    let budget = share_ack(&mut share, c, &mut r.member, p, &ack, w.wire);
                     rate_apply(r, w, p, budget, ack.acked);
                 }
                 _ => rate_forget(r, w, ack.acked),
@@ -465,6 +471,8 @@ fn the_rate_control_is_the_same_in_the_kernel_and_in_rust() {
             same("window", at, &read(&bytes[WINDOW_AT..]), w)?;
             same("flow", at, &read(&bytes[STEP..]), r)?;
             same("share", at, &read(&bytes[SHARE_AT..]), &share)?;
+            let theirs = read(&bytes[RECEIVERS_AT + of * RECEIVER..]);
+            same("receiver", at, &theirs, &receivers[of])?;
             same(
                 "yields",
                 at,

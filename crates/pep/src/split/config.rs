@@ -6,7 +6,9 @@ use bentpipe_cc::Congestion;
 use bentpipe_cc::rate_control::Link;
 use bentpipe_gateway_config::{self as gateway_config, Handshake, Intercept, Leg, LegId, Limits};
 use bentpipe_tcp as tcp;
+use core::hash::{Hash, Hasher};
 use core::time::Duration;
+use std::hash::DefaultHasher;
 use std::sync::Arc;
 
 /// How a split behaves.
@@ -175,12 +177,21 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// The congestion control of one more flow of the leg `config` on `side`, where its flows share the link.
-    pub(super) fn control(&self, side: Side, config: &tcp::Config) -> Option<Box<dyn Congestion>> {
+    /// The congestion control of one more flow to `host`, of the leg `config` on `side`, where its flows share the link.
+    pub(super) fn control(
+        &self,
+        side: Side,
+        host: impl Hash,
+        config: &tcp::Config,
+    ) -> Option<Box<dyn Congestion>> {
         let link = match side {
             Side::Ground => &self.ground,
             Side::Space => &self.space,
         };
-        config.congestion.sharing(link, &config.settings)
+        let mut hasher = DefaultHasher::new();
+        host.hash(&mut hasher);
+        config
+            .congestion
+            .sharing(link, hasher.finish(), &config.settings)
     }
 }
