@@ -157,6 +157,9 @@ fn each_syn_of_a_burst_is_accounted_for() {
     std::thread::sleep(Duration::from_millis(300));
     flood::send(&stage, 20_000..20_050, silent);
     eventually("each SYN in a counter", || {
-        accounted(&gateway.meter.read()) == 20_050
+        let passed = gateway.meter.passed().unwrap();
+        let crowded = passed.iter().find(|count| count.name == "crowded");
+        let crowded = crowded.map_or(0, |count| count.packets);
+        accounted(&gateway.meter.read()) + crowded == 20_050
     });
 }

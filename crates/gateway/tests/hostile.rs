@@ -9,7 +9,7 @@ use bentpipe_base::Seq;
 use bentpipe_os::need;
 use bentpipe_wire::Flags;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 use support::peer::Peer;
 use support::{Ip, Stage, eventually, pattern};
@@ -324,6 +324,44 @@ fn forged_icmp_errors_break_nothing() {
         honest.read_exact(&mut got).unwrap();
         assert!(got == sent);
     });
+}
+
+/// Errors about a dial that come by the client's leg are a client's, who would lower the path MTU to the server for all.
+#[test]
+fn a_client_lowers_no_path_mtu_to_a_server() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let _gateway = stage.split();
+    let mut server = Peer::beside(&stage, false);
+    let mut honest = meet(&stage, &mut server, false);
+    // What is under way has numbers from here on.
+    server.acknowledges = false;
+    honest.write_all(&pattern(1000)).unwrap();
+    server.listen(MOMENT);
+    let client = Peer::beside(&stage, true);
+    let is_lowered = || {
+        let route = stage.gateway.run(|| {
+            let mut route = std::process::Command::new("ip");
+            route
+                .args(["route", "get", &server.own.0.to_string()])
+                .output()
+        });
+        let route = route.unwrap().unwrap();
+        String::from_utf8(route.stdout).unwrap().contains("mtu 560")
+    };
+    let (SocketAddr::V4(from), first) = (honest.local_addr().unwrap(), server.expected) else {
+        panic!("a client of IPv4");
+    };
+    let ends = ((*from.ip(), from.port()), server.own);
+    // To be forwarded, and to the gateway itself, whose kernel finds the socket by what is in the error.
+    for to in [Ip::V4.server(), Ip::V4.gateway_sat()] {
+        let IpAddr::V4(to) = to else { continue };
+        client.complain_of(ends, to, [3, 4], 560, first);
+    }
+    std::thread::sleep(MOMENT);
+    assert!(!is_lowered(), "by a client");
+    server.complain_of(ends, ends.0.0, [3, 4], 560, first);
+    eventually("the path MTU that the server's leg tells", is_lowered);
 }
 
 /// Bytes in a SYN are not acknowledged, so that the client sends them again: they arrive once.

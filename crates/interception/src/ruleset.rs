@@ -22,6 +22,7 @@
 //!   queue of their worker, and those to which the worker then gives a mark are looped over `lo`. Where the kernel has no
 //!   queues, `cross_N` sets that mark itself.
 //! - `note_passed` remembers a SYN that passes, which will pass too when it comes again ([`passed_syns`]).
+//!   A prefix of which many pass is not asked about for a second ([`crowded`]).
 //! - `after` restores the priority of what passes, and answers with an ICMP error where the next hop does not answer.
 //! - `clamp` bounds the MSS option of connections that are not split by a leg's `mss`.
 //! - `passing` counts what is not split, and refuses QUIC where the operator wants that.
@@ -34,7 +35,8 @@
 //! - `take` (prerouting, raw priority, before conntrack) keeps packets of our connections from being tracked. Both legs of
 //!   a split flow have the same addresses and ports, and so would be one tuple to conntrack, which confuses drop-invalid
 //!   rules and masquerading. Where addresses are translated the dialled leg is tracked all the same. Packets of
-//!   established connections are recognised by their socket's mark, in one look-up a packet. Sockets in a handshake and in
+//!   established connections are recognised by their socket's mark, in one look-up a packet; ICMP errors only
+//!   where they come by the leg of their socket ([`icmp_errors`]). Sockets in a handshake and in
 //!   TIME_WAIT show no mark: they count as ours where they are transparent and the packet comes by a leg; packets
 //!   of another transparent proxy are left alone. Looped SYNs are not tracked either, nor are other SYNs that find a
 //!   socket of their four numbers: they are repetitions, and that socket answers them again. A SYN that finds a socket
@@ -55,7 +57,10 @@
 
 mod acks;
 mod carrier;
+mod counters;
+mod crowded;
 mod dialled;
+mod icmp_errors;
 mod mss;
 mod nat_table;
 mod passed_syns;
@@ -76,6 +81,7 @@ use bentpipe_base::Bytes;
 use bentpipe_gateway_config::{Action, Interface, LegId, Policy, Quic};
 use bentpipe_os::netlink::Mark;
 use bentpipe_os::nft::Switch;
+use counters::COUNTERS;
 use std::fmt::Write as _;
 
 /// A direction in which connections are intercepted: those that arrive by `leg` and leave by the other leg go to one of
@@ -87,34 +93,6 @@ pub struct Ingress {
     /// Where the listeners are: first those for connections without a profile, then those of each profile; never empty.
     pub addresses: Vec<ListenAddresses>,
 }
-
-/// The table's counters beside those of policies.
-const COUNTERS: [&str; 16] = [
-    // New connections that passed unsplit: at a limit, because the operator wanted it, while the
-    // gateway drained, while it did not attend, and for MPTCP, TCP-MD5 or TCP-AO. Where SYNs are held the
-    // workers count some of these.
-    "limit_flows",
-    "limit_descriptors",
-    "limit_buffered",
-    "bypassed",
-    "draining",
-    "unattended",
-    "foreign_options",
-    // These passed because their answers would not go back by the leg that they came by, or their destination is
-    // translated.
-    "asymmetric",
-    "translated",
-    // These passed because they have few hops left: a traceroute sent them.
-    "few_hops",
-    // These were to be snooped, and pass without help: as many are remembered already.
-    "snoop_full",
-    // Packets that passed, by kind; to UDP port 443 also those that were refused.
-    "unsplit_tcp",
-    "unsplit_quic",
-    "rejected_quic",
-    "unsplit_ipsec",
-    "unsplit_other",
-];
 
 /// Where in the forward hook SYNs are held, and where in the prerouting hook packets are delivered: behind every
 /// chain of an operator.
@@ -224,6 +202,7 @@ impl Ruleset {
             self.ack_chains() + &self.carrier_chains(),
         );
         let admission = switch_position::chain();
+        let crowded = crowded::sets();
         let (passed, entering) = (
             passed_syns::sets(self.seed),
             syn_entrance::sets(self.seed, self.queued),
@@ -233,7 +212,7 @@ impl Ruleset {
         let ours = self.marks.intercepted();
         format!(
             "\
-{counters}{switch}{passed}{entering}{admission}chain choose {{
+{counters}{switch}{passed}{entering}{crowded}{admission}chain choose {{
 }}
 {crosses}chain hold {{
   type filter hook forward priority {HOOK_PRIORITY}; policy accept;
@@ -244,6 +223,7 @@ chain after {{
   type filter hook forward priority {}; policy accept;
   meta mark {unreachable:#x} reject with icmpx host-unreachable
   meta priority {:#x} counter name translated
+  {holders} jump note_crowd
   {holders} jump note_passed
   {holders} meta priority set 0
 }}
@@ -290,10 +270,12 @@ chain after {{
             .collect();
         let again = format!("{SYN} socket transparent 1");
         let again = self.to_listeners(&self.decoy, &again, "jump unmarked");
+        let errors = self.icmp_errors(&deliver);
+        let [lead, lead_late] = ["errors", "late_errors"].map(Self::lead_errors);
         let (answered, to_answered) = (self.answered([&foreign, &stands]), self.to_answered());
         format!(
             "\
-{}{dialled}{answered}chain find {{
+{}{dialled}{answered}{errors}chain find {{
   notrack meta mark set {found:#x} accept
 }}
 chain unmarked {{
@@ -302,9 +284,8 @@ chain unmarked {{
 }}
 chain take {{
   type filter hook prerouting priority raw; policy accept;
-{forget}  meta l4proto != udp socket mark vmap {{ {lan:#x} : goto find, {sat:#x} : goto find, {carried:#x} : goto find, {tracked_lan:#x} : accept, {tracked_sat:#x} : accept }}
+{forget}{lead}  meta l4proto tcp socket mark vmap {{ {lan:#x} : goto find, {sat:#x} : goto find, {carried:#x} : goto find, {tracked_lan:#x} : accept, {tracked_sat:#x} : accept }}
 {to_answered}  meta l4proto tcp tcp flags & (syn | ack) != syn socket transparent 1 jump unmarked
-  meta l4proto {{ icmp, ipv6-icmp }} socket transparent 1 jump unmarked
   iifname lo {looped} notrack accept
   {looped} drop
 {again}}}
@@ -335,8 +316,7 @@ chain deliver {{
   meta mark {ours:#x} accept
   iifname lo jump to_listener
 {to_answered}  meta l4proto tcp tcp flags & (syn | ack) != syn socket transparent 1 jump late
-  meta l4proto {{ icmp, ipv6-icmp }} socket transparent 1 jump late
-  {SYN} {stands} {deliver}
+{lead_late}  {SYN} {stands} {deliver}
 }}
 ",
             mss::map(),
@@ -492,6 +472,9 @@ chain by_kind {{
             if policy.action == Action::Split {
                 rules.push(format!("{matches}{few}"));
                 rules.push(format!("{matches}jump admission"));
+                if self.queued {
+                    rules.push(matches.clone() + &crowded::pass(ip, self.seed));
+                }
             }
             let profile = policy.profile.map_or(0, |place| place + 1);
             let action = match policy.action {
@@ -507,6 +490,9 @@ chain by_kind {{
         }
         rules.push(few);
         rules.push("jump admission".to_owned());
+        if self.queued {
+            rules.push(crowded::pass(ip, self.seed));
+        }
         rules.push(self.enter(leg, ip, 0));
         rules
     }

@@ -124,15 +124,28 @@ impl Peer {
 
     /// An ICMP error about the segment that the other side would have sent with number `seq`.
     pub fn complain(&self, kind: u8, code: u8, mtu: u16, seq: Seq) {
+        let ends = (self.other, self.own);
+        self.complain_of(ends, self.other.0, [kind, code], mtu, seq);
+    }
+
+    /// An ICMP error, sent to `to`, about the segment with number `seq` from one end to the other.
+    pub fn complain_of(
+        &self,
+        (from, destination): ((Ipv4Addr, u16), (Ipv4Addr, u16)),
+        to: Ipv4Addr,
+        [kind, code]: [u8; 2],
+        mtu: u16,
+        seq: Seq,
+    ) {
         let mut about = Tcp {
-            source: self.other.1,
-            destination: self.own.1,
+            source: from.1,
+            destination: destination.1,
             seq,
             ..Tcp::default()
         };
         about.flags = Flags::ACK;
         let inner = Packet {
-            ip: bentpipe_wire::Ip::V4(Ipv4::new(self.other.0, self.own.0)),
+            ip: bentpipe_wire::Ip::V4(Ipv4::new(from.0, destination.0)),
             transport: Transport::Tcp(about),
             payload: Payload::Absent,
         };
@@ -142,7 +155,7 @@ impl Peer {
         let sum = checksum(&icmp).to_be_bytes();
         icmp[2..4].copy_from_slice(&sum);
         let packet = Packet {
-            ip: bentpipe_wire::Ip::V4(Ipv4::new(self.own.0, self.other.0)),
+            ip: bentpipe_wire::Ip::V4(Ipv4::new(self.own.0, to)),
             transport: Transport::Other { protocol: 1 },
             payload: Payload::from(icmp),
         };
