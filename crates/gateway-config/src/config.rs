@@ -152,7 +152,8 @@ pub struct Limits {
     pub client_buffered: Option<Bytes>,
     /// What one pipe holds for one direction of a flow that waits.
     pub pipe: Bytes,
-    /// Pipes, all workers together; with none left, flows wait with 16 KiB in memory instead.
+    /// Pipes, all workers together; with none left, flows wait with 16 KiB in memory instead. With 0 all bytes are copied: what
+    /// a sender on this machine sends by sendfile(2) or vmsplice(2) is its own pages, which it may change later.
     pub pipes: usize,
     /// What the caches of all snooped connections hold together, in bytes of packets; beyond it packets pass uncached.
     pub snoop_cache: Bytes,

@@ -17,7 +17,7 @@
 use bentpipe_interception::{Marks, QueueReader};
 use bentpipe_os::netlink::Mark;
 use bentpipe_os::nfqueue::{Queues, Verdict};
-use bentpipe_os::nft::{self, Generation, HoldTable, Holding, Hook, Survey, TableFamily};
+use bentpipe_os::nft::{self, Generation, HoldTable, Holding, Hook, NftError, Survey, TableFamily};
 use bentpipe_relay::{Counters, Lifecycle, Shared};
 use bentpipe_sockets::epoll::{Epoll, Events, Interest};
 use std::io;
@@ -39,6 +39,8 @@ const PART: u32 = 20;
 const PAUSE: Duration = Duration::from_secs(5);
 /// The most rules that a message of the log names.
 const NAMED: usize = 5;
+/// So many looks in a row may fail before the rules are taken for some that drop packets.
+const FAILURES: u32 = 3;
 
 /// Makes packets of one gateway skip the chains, once it runs and some rule requires it.
 pub(crate) struct FilterChainSkipper {
@@ -65,11 +67,13 @@ struct Watch {
     found: Option<String>,
     /// The log knows that the kernel has refused.
     told: bool,
+    /// Looks in a row that have failed.
+    failed: u32,
 }
 
 impl Watch {
     /// Surveys the rules where they have changed, and returns what there is that may drop packets.
-    fn look(&mut self) -> Option<String> {
+    fn look(&mut self, survey: impl Fn() -> Result<Survey, NftError>) -> Option<String> {
         let begun = Instant::now();
         if begun < self.due {
             return None;
@@ -84,11 +88,19 @@ impl Watch {
             return None;
         }
         self.seen = Some(now);
-        let survey = nft::survey();
+        let survey = survey();
         self.due = Instant::now() + begun.elapsed() * PART;
+        let failed = std::mem::take(&mut self.failed);
         match survey {
             Ok(survey) if !survey.shuts_local() => None,
             Ok(survey) => Some(name(&survey)),
+            // No process can be started, or the machine has no time: what is begun now lasts.
+            Err(_) if failed < FAILURES => {
+                self.failed = failed + 1;
+                self.seen = None;
+                self.due = self.due.max(Instant::now() + PAUSE);
+                None
+            }
             Err(error) => Some(error.to_string()),
         }
     }
@@ -122,6 +134,7 @@ impl FilterChainSkipper {
                 due: Instant::now(),
                 found: None,
                 told: false,
+                failed: 0,
             }),
             tables: Vec::with_capacity(PLACES.len()),
             queues: None,
@@ -152,7 +165,11 @@ impl FilterChainSkipper {
 
     /// Looks at the rules where they have changed, and has packets wait where they ask for it.
     fn look(&mut self) {
-        let Some(found) = self.watch.as_mut().and_then(Watch::look) else {
+        let Some(found) = self
+            .watch
+            .as_mut()
+            .and_then(|watch| watch.look(nft::survey))
+        else {
             return;
         };
         match self.hold() {
@@ -242,4 +259,44 @@ fn name(survey: &Survey) -> String {
     };
     let named: Vec<_> = all.into_iter().take(NAMED).collect();
     format!("`{}`{more}", named.join("`; `"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+    use bentpipe_os::need;
+
+    /// What is begun after a look lasts as long as the gateway, so one that fails is made again first.
+    #[test]
+    fn a_look_that_fails_is_made_again() {
+        need!(Root);
+        let mut watch = Watch {
+            rules: Generation::open().unwrap(),
+            seen: None,
+            due: Instant::now(),
+            found: None,
+            told: false,
+            failed: 0,
+        };
+        let fails = || {
+            Err(NftError::Silent {
+                doing: "list the rules".to_owned(),
+                seconds: 10,
+            })
+        };
+        for _ in 0..FAILURES {
+            watch.due = Instant::now();
+            assert_eq!(watch.look(fails), None);
+            assert!(watch.due > Instant::now());
+        }
+        watch.due = Instant::now();
+        assert!(watch.look(fails).is_some());
+        // One that succeeds ends the row, and the next failure is the first again.
+        watch.due = Instant::now();
+        watch.seen = None;
+        watch.look(|| Ok(Survey::default()));
+        (watch.due, watch.seen) = (Instant::now(), None);
+        assert_eq!(watch.look(fails), None);
+    }
 }

@@ -7,6 +7,7 @@ mod support;
 use bentpipe_base::Bytes;
 use bentpipe_gateway::Config;
 use bentpipe_os::{need, nft};
+use bentpipe_sockets::tcp;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -262,6 +263,32 @@ fn flows_outnumber_the_pipes() {
     });
     assert!(read_all(server) == sent);
     writer.join().unwrap();
+}
+
+/// A sender on this machine sends its own pages by sendfile(2), and a splice passes them on. Without pipes they are copied, so
+/// that what it writes there when all is acknowledged changes nothing.
+#[test]
+fn without_pipes_what_was_sent_is_what_arrives() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let mut config = Stage::config();
+    config.limits.pipes = 0;
+    let _gateway = stage.split_by(config);
+    let (client, mut server) = stage.pair(Ip::V4);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sent");
+    let sent = pattern(300_000);
+    std::fs::write(&path, &sent).unwrap();
+    // The standard library uses sendfile(2) for a file.
+    std::io::copy(&mut std::fs::File::open(&path).unwrap(), &mut server).unwrap();
+    eventually("the acknowledgement of all", || {
+        let acknowledged = tcp::info(&server).unwrap().bytes_acked;
+        acknowledged >= Bytes(sent.len() as u64)
+    });
+    let mut file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.write_all(&vec![0; sent.len()]).unwrap();
+    drop(server);
+    assert!(read_all(client) == sent);
 }
 
 /// A hundred flows at once share the work: none starves while others are busy.

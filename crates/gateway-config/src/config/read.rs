@@ -96,7 +96,7 @@ fn limits(mut table: Table<'_, '_>) -> Limits {
     if let Some(Pipe(size)) = table.optional("pipe") {
         limits.pipe = size;
     }
-    if let Some(Whole::<1, 1_000_000>(pipes)) = table.optional("pipes") {
+    if let Some(Whole::<0, 1_000_000>(pipes)) = table.optional("pipes") {
         limits.pipes = pipes as usize;
     }
     if let Some(Buffered(size)) = table.optional("snoop_cache") {

@@ -12,7 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// How long a successor may take to start: another is not started meanwhile.
+const START: Duration = Duration::from_secs(10);
 
 /// The threads that handle signals and talk to the service manager; they wait until [`Service::begin`].
 pub(super) struct Service {
@@ -38,10 +41,11 @@ impl Service {
         };
         let heeding = handle.clone();
         service.spawn("signals", move || {
+            let mut last = None;
             for signal in signals.forever() {
                 match (signal, &successor) {
                     (SIGHUP, _) => reload(&heeding, &source),
-                    (_, Some(Some(control))) => succeed(control),
+                    (_, Some(Some(control))) => succeed(control, &mut last),
                     (_, Some(None)) => {
                         tracing::error!("no successor: the gateway has no control socket")
                     }
@@ -97,7 +101,11 @@ fn reload(handle: &Handle, source: &ConfigSource) {
 ///
 /// Not as a child of ours: systemd waits at a stop for no main process but its own child, and kills any
 /// other at once. `setsid --fork` leaves it to systemd, or to whoever takes in orphans here.
-fn succeed(control: &Path) {
+fn succeed(control: &Path, last: &mut Option<Instant>) {
+    if last.is_some_and(|at| at.elapsed() < START) {
+        return tracing::warn!("a successor is starting already: no other within {START:?}");
+    }
+    *last = Some(Instant::now());
     let is_replace = |argument: &OsString| argument.as_bytes().starts_with(b"--replace");
     let mut replace = OsString::from("--replace=");
     replace.push(control);
