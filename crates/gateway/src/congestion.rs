@@ -1,10 +1,13 @@
 //! Chooses the congestion control of each leg, and tells it of the link.
 
-use bentpipe_bpf::{ChooseError, ConfigureError, Controls, HYBLA, LoadError, RATE, kernel_name};
+use bentpipe_bpf::{
+    ChooseError, ConfigureError, Controls, FALLBACKS, LoadError, is_ours, kernel_name,
+};
 use bentpipe_gateway_config::{Carrier, Config, Leg, LegId};
 use bentpipe_interception::Marks;
 use bentpipe_relay::{LegPolicies, SocketPolicy};
 use bentpipe_sockets::{socket, tcp};
+use std::iter;
 use std::net::{Ipv4Addr, SocketAddr};
 use thiserror::Error;
 
@@ -135,7 +138,7 @@ impl CongestionControls {
 
     fn choose(&self, leg_id: LegId, wanted: &str, insist: bool) -> Result<String, CongestionError> {
         // Asking is what loads the module of a control, where there is one.
-        for name in [wanted, "hybla", "bbr", "cubic"] {
+        for name in iter::once(wanted).chain(FALLBACKS) {
             if ask_for(name) {
                 break;
             }
@@ -158,10 +161,6 @@ impl CongestionControls {
 fn wanted(leg: &Leg) -> Option<&String> {
     let control = leg.congestion.as_ref();
     control.filter(|_| leg.carrier == Carrier::Kernel)
-}
-
-fn is_ours(name: &str) -> bool {
-    name == HYBLA || name == RATE
 }
 
 fn ask_for(name: &str) -> bool {

@@ -46,8 +46,11 @@ pub struct Config {
     pub initial_rto: Duration,
     /// Least RTO.
     pub min_rto: Duration,
-    /// The least that the term 4 RTTVAR adds to the RTO, which is the clock granularity G of RFC 6298. Linux takes 200
-    /// ms there (`TCP_RTO_MIN`), so that a steady round-trip time leaves room for a queue.
+    /// The granularity of the clock that times round trips (G of RFC 6298): a round trip and 4 RTTVAR count as one tick
+    /// at least. Zero: a nanosecond.
+    pub clock_granularity: Duration,
+    /// The least that the term 4 RTTVAR adds to the RTO. Linux takes 200 ms (`TCP_RTO_MIN`), so that a steady round-trip
+    /// time leaves room for a queue.
     pub rto_variance: Duration,
     /// Greatest RTO, backed off.
     pub max_rto: Duration,
@@ -159,6 +162,7 @@ impl Config {
             quick_acks: 0,
             initial_rto: Duration::from_secs(1),
             min_rto: Duration::from_secs(1),
+            clock_granularity: Duration::ZERO,
             rto_variance: Duration::ZERO,
             max_rto: Duration::from_secs(60),
             max_retries: 15,
@@ -222,7 +226,7 @@ impl Config {
                 },
                 ..cc::Settings::default()
             },
-            recovery: recovery::find(recovery::SNACK).expect("the registry has it, see the test"),
+            recovery: recovery::find("snack").expect("the registry has it, see the test"),
             scps: Some(Scps {
                 snack_delay: Duration::ZERO,
             }),
@@ -309,7 +313,9 @@ impl Config {
         let variant = variants::find(name).ok_or_else(|| UnknownVariant::new(name))?;
         self.congestion = variant.congestion(self.ns2.recovery_rules, name)?;
         self.recovery = variant.recovery(self.ns2.recovery_rules, name)?;
-        ns2::adapt(&mut self);
+        if let Some(adapt) = self.recovery.adapt {
+            adapt(&mut self);
+        }
         // A variant whose recovery does not read SACK blocks does not negotiate SACK, as in ns-2 and the papers.
         if !self.recovery.sack {
             self.sack_blocks = 0;

@@ -229,9 +229,9 @@ impl Connection {
     pub(crate) fn settle_on(&mut self, mss: u16, now: Instant) {
         self.tx.has_sack = self.agreed.sack;
         let wanted = self.config.recovery;
-        let fallback = match (wanted.name == recovery::SNACK, self.agreed.snack) {
-            (true, Some(_)) => None,
-            (true, None) if self.agreed.sack => Some("rack-tlp"),
+        let fallback = match wanted.without_snack {
+            Some(_) if self.agreed.snack.is_some() => None,
+            Some(with_sack) if self.agreed.sack => Some(with_sack),
             // Without SACK the recovery is NewReno (RFC 6675, section 1).
             _ => (wanted.sack && !self.agreed.sack).then(|| self.config.fallback()),
         };

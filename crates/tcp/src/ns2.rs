@@ -4,7 +4,7 @@
 //! - sizes on the link that are fixed, whatever the headers hold ([`WireSize`]);
 //! - a window that grows by the acknowledgement ([`Growth`]), as a real number (`window.rs`);
 //! - a first segment that counts as a SYN, and what a lost SYN leaves behind ([`LostSyn`]);
-//! - round-trip times of one segment at a time, in ticks of a clock;
+//! - round-trip times of one segment at a time;
 //! - recoveries by ns-2's own rules, one file each (Reno and NewReno, which share a class there, one for both);
 //! - the order of events at one instant ([`Connection::ack_delay`]).
 
@@ -30,16 +30,6 @@ use crate::{Config, Connection, recovery};
 use bentpipe_base::Bytes;
 use std::time::Duration;
 
-/// What follows from the recovery of a variant.
-pub(crate) fn adapt(config: &mut Config) {
-    if config.recovery.name == "ns2-vegas" {
-        // Its window of two comes with the first acknowledgement of data.
-        config.initial_window = 1;
-    } else if config.recovery.name == "ns2-fack" {
-        config.ns2.lost_syn = LostSyn::WholeWindow;
-    }
-}
-
 impl Config {
     /// As ns-2 2.35 reckons, with the parameters of its reference runs: 500-byte segments that take
     /// 516 bytes on the wire, acknowledgements of 40, window that grows by the acknowledgement, RTO
@@ -60,12 +50,12 @@ impl Config {
             nagle: false,
             // Effectively infinite, and within what a scaled window field can say.
             receive_buffer: Bytes(1 << 30),
+            clock_granularity: Duration::from_millis(10),
             ns2: Quirks {
                 recovery_rules: RecoveryRules::Ns2,
                 growth: Growth::Acks,
                 first_is_syn: false,
                 lost_syn: LostSyn::Timeout,
-                tick: Duration::from_millis(10),
                 one_timed_segment: true,
                 wire_size: WireSize::Fixed { data: 16, bare: 40 },
             },

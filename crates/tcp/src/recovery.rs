@@ -14,7 +14,7 @@ mod undo;
 
 pub use crate::sender::{AckSample, NextSend, RecoveryContext};
 
-use crate::ns2;
+use crate::{Config, ns2};
 use bentpipe_base::Instant;
 use std::fmt::Debug;
 
@@ -74,12 +74,13 @@ pub struct Algorithm {
     pub summary: &'static str,
     /// It reads SACK blocks.
     pub sack: bool,
+    /// It needs a peer that speaks SCPS-TP with SNACK; this one takes its place with a peer that speaks SACK alone.
+    pub without_snack: Option<&'static str>,
+    /// What [`Config::variant`] sets besides, because the recovery counts on it.
+    pub adapt: Option<fn(&mut Config)>,
     /// Makes one.
     pub new: fn() -> Box<dyn Recovery>,
 }
-
-/// The recovery that needs a peer that speaks SCPS-TP.
-pub(crate) const SNACK: &str = "snack";
 
 /// All of them.
 pub const REGISTRY: &[Algorithm] = &[
@@ -87,42 +88,56 @@ pub const REGISTRY: &[Algorithm] = &[
         name: "tahoe",
         summary: "fast retransmit, then slow start from one segment",
         sack: false,
+        without_snack: None,
+        adapt: None,
         new: || Box::<tahoe::Tahoe>::default(),
     },
     Algorithm {
         name: "reno",
         summary: "fast recovery of RFC 5681: the window inflates by duplicate acknowledgements",
         sack: false,
+        without_snack: None,
+        adapt: None,
         new: || Box::<reno::Reno>::default(),
     },
     Algorithm {
         name: "newreno",
         summary: "fast recovery through partial acknowledgements (RFC 6582)",
         sack: false,
+        without_snack: None,
+        adapt: None,
         new: || Box::<newreno::NewReno>::default(),
     },
     Algorithm {
         name: "sack",
         summary: "selective retransmission by the pipe of RFC 6675",
         sack: true,
+        without_snack: None,
+        adapt: None,
         new: || Box::new(sack_recovery::SackRecovery::new(sack_detection::Sack)),
     },
     Algorithm {
         name: "fack",
         summary: "forward acknowledgement: lost is what lies three segments below the highest held",
         sack: true,
+        without_snack: None,
+        adapt: None,
         new: || Box::new(sack_recovery::SackRecovery::new(sack_detection::Fack)),
     },
     Algorithm {
         name: "prr-rack",
         summary: "loss by time (RFC 8985), the window reduced in proportion (RFC 6937)",
         sack: true,
+        without_snack: None,
+        adapt: None,
         new: || Box::new(sack_recovery::SackRecovery::new(rack::Rack::default())),
     },
     Algorithm {
         name: "rack-tlp",
         summary: "as prr-rack, and a probe where the tail of a flight may be lost (RFC 8985 whole)",
         sack: true,
+        without_snack: None,
+        adapt: None,
         new: || {
             Box::new(sack_recovery::SackRecovery::new(
                 tail_loss_probe::RackTlp::default(),
@@ -130,45 +145,59 @@ pub const REGISTRY: &[Algorithm] = &[
         },
     },
     Algorithm {
-        name: SNACK,
+        name: "snack",
         summary: "what the receiver says that it misses (SNACK of SCPS-TP), and SACK beside it",
         sack: true,
+        without_snack: Some("rack-tlp"),
+        adapt: None,
         new: || Box::new(sack_recovery::SackRecovery::new(snack::Snack::default())),
     },
     Algorithm {
         name: "ns2-tahoe",
         summary: "Tahoe as ns-2 2.35 does it",
         sack: false,
+        without_snack: None,
+        adapt: None,
         new: || Box::<ns2::Tahoe>::default(),
     },
     Algorithm {
         name: "ns2-reno",
         summary: "Reno as ns-2 2.35 does it",
         sack: false,
+        without_snack: None,
+        adapt: None,
         new: || Box::new(ns2::Reno::new(false)),
     },
     Algorithm {
         name: "ns2-newreno",
         summary: "NewReno as ns-2 2.35 does it",
         sack: false,
+        without_snack: None,
+        adapt: None,
         new: || Box::new(ns2::Reno::new(true)),
     },
     Algorithm {
         name: "ns2-sack",
         summary: "Sack1 as ns-2 2.35 does it",
         sack: true,
+        without_snack: None,
+        adapt: None,
         new: || Box::<ns2::Sack>::default(),
     },
     Algorithm {
         name: "ns2-fack",
         summary: "Fack as ns-2 2.35 does it",
         sack: true,
+        without_snack: None,
+        adapt: Some(ns2::Fack::adapt),
         new: || Box::<ns2::Fack>::default(),
     },
     Algorithm {
         name: "ns2-vegas",
         summary: "Vegas's own recovery as ns-2 2.35 does it",
         sack: false,
+        without_snack: None,
+        adapt: Some(ns2::Vegas::adapt),
         new: || Box::<ns2::Vegas>::default(),
     },
 ];

@@ -21,7 +21,7 @@ pub(crate) struct Rto {
     tick: u64,
     least: u64,
     /// Least of 4 RTTVAR, in ticks.
-    granularity: i64,
+    least_var4: i64,
     greatest: u64,
     /// RTO without backoff, in nanoseconds.
     base: u64,
@@ -43,10 +43,11 @@ fn nanos(time: Duration) -> u64 {
 
 impl Rto {
     pub(crate) fn new(config: &Config) -> Self {
+        let tick = nanos(config.clock_granularity).max(1);
         Self {
-            tick: nanos(config.ns2.tick).max(1),
+            tick,
             least: nanos(config.min_rto).max(1),
-            granularity: (nanos(config.rto_variance) / nanos(config.ns2.tick).max(1)) as i64,
+            least_var4: (nanos(config.rto_variance) / tick) as i64,
             greatest: nanos(config.max_rto).max(1),
             base: nanos(config.initial_rto).max(1),
             srtt8: 0,
@@ -75,7 +76,7 @@ impl Rto {
             self.srtt8 = (self.srtt8 + error).max(1);
             self.var4 = (self.var4 + error.abs() - (self.var4 >> 2)).max(1);
         }
-        let ticks = ((self.var4.max(self.granularity) << 3) + self.srtt8) >> 3;
+        let ticks = ((self.var4.max(self.least_var4) << 3) + self.srtt8) >> 3;
         self.base = (ticks as u64).saturating_mul(self.tick);
     }
 

@@ -10,7 +10,9 @@
 //! is sent until the retransmission timer expires. Duplicate acknowledgements restart that timer and
 //! sample the round-trip time from the last segment that arrived in order, as ns-2's do.
 
+use super::LostSyn;
 use super::agent::newack;
+use crate::Config;
 use crate::recovery::{AckSample, NextSend, Recovery, RecoveryContext};
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
@@ -38,6 +40,10 @@ pub(crate) struct Fack {
 }
 
 impl Fack {
+    pub(crate) fn adapt(config: &mut Config) {
+        config.ns2.lost_syn = LostSyn::WholeWindow;
+    }
+
     /// What every acknowledgement with SACK blocks, or in recovery, does (`oldack`).
     fn oldack(&mut self, tx: &mut RecoveryContext<'_>, sample: &AckSample) {
         if let Some((last, _)) = sample.newly_acked.last {

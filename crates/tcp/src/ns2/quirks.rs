@@ -3,7 +3,6 @@
 use crate::sender::RecoveryContext;
 use bentpipe_cc::Window;
 use bentpipe_wire::Segment;
-use std::time::Duration;
 
 /// Which calculations follow ns-2; [`Quirks::NONE`] is the RFCs' endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,8 +18,6 @@ pub struct Quirks {
     pub first_is_syn: bool,
     /// What a lost SYN leaves behind.
     pub lost_syn: LostSyn,
-    /// Granularity of the clock that measures round-trip times; zero means exact.
-    pub tick: Duration,
     /// One segment a round trip samples the round-trip time, not every acknowledgement.
     pub one_timed_segment: bool,
     /// How long segments are on the link.
@@ -96,7 +93,6 @@ impl Quirks {
         growth: Growth::Segments,
         first_is_syn: false,
         lost_syn: LostSyn::Cautious,
-        tick: Duration::ZERO,
         one_timed_segment: false,
         wire_size: WireSize::True,
     };

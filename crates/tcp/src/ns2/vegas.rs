@@ -10,6 +10,7 @@
 //! The first window is one segment, and two from the first acknowledgement of data on.
 
 use super::agent::{Action, SendAllowance, newack, timeout};
+use crate::Config;
 use crate::recovery::{AckSample, NextSend, Recovery, RecoveryContext};
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;
@@ -35,6 +36,11 @@ pub(crate) struct Vegas {
 }
 
 impl Vegas {
+    /// Its window of two comes with the first acknowledgement of data.
+    pub(crate) fn adapt(config: &mut Config) {
+        config.initial_window = 1;
+    }
+
     fn begin(&mut self, tx: &mut RecoveryContext<'_>, now: Instant) {
         self.action = Action::Dupack;
         self.recover = tx.max();
