@@ -16,7 +16,7 @@ const TEXT: &str = "name = \"extended\"\ntime_limit = \"20s\"\n[hosts.a]\n[hosts
     rate = \"10Mbit/s\"\ndelay = \"50ms\"\nqueue = { kind = \"early-random-drop\", packets = 50, threshold = 9 }\n\
     [[flows]]\nname = \"f\"\ncount = 2\nfrom = \"a\"\nto = \"b\"\nduration = \"10s\"\ncongestion_control = \"fixed-window\"\n";
 
-fn outcome(text: &str) -> bentpipe_sim::Outcome {
+fn outcome(text: &str) -> Run {
     let scenario = Scenario::parse("extended.toml", text).unwrap_or_else(|all| panic!("{all}"));
     assert_eq!(Scenario::parse("again.toml", &scenario.to_toml()).as_ref(), Ok(&scenario));
     run(&scenario, &Options::default()).unwrap()
@@ -26,16 +26,16 @@ fn outcome(text: &str) -> bentpipe_sim::Outcome {
 fn the_new_queue_channel_control_and_measure_work_together() {
     let free = outcome(TEXT);
     // Four segments of 1448 bytes a round trip of 100 ms and a little.
-    let slowest = find("slowest").unwrap().of(&Run::from(&free)).unwrap();
+    let slowest = find("slowest").unwrap().of(&free).unwrap();
     assert!((0.40..0.464).contains(&slowest), "{slowest}");
-    assert_eq!(free.links[0].counters.refused, 0);
+    assert_eq!(free.links[0].refused, 0);
     let strict = outcome(&TEXT.replace("threshold = 9", "threshold = 0, chance = \"10%\""));
-    let refused = strict.links[0].counters.refused as f64 / strict.links[0].counters.packets as f64;
+    let refused = strict.links[0].refused as f64 / strict.links[0].packets as f64;
     assert!((0.05..0.2).contains(&refused), "{refused}");
     let lossy = outcome(&TEXT.replace("delay =", "periodic_error_rate = \"2%\"\ndelay ="));
     for link in &lossy.links {
-        assert_eq!(link.counters.lost, link.counters.packets / 50, "{link:?}");
-        assert!(link.counters.lost > 3, "{link:?}");
+        assert_eq!(link.lost, link.packets / 50, "{link:?}");
+        assert!(link.lost > 3, "{link:?}");
     }
     let wrong = TEXT.replace("delay =", "periodic_eror_rate = \"2%\"\ndelay =");
     let wrong = Scenario::parse("wrong.toml", &wrong).unwrap_err();

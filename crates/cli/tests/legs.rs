@@ -9,7 +9,8 @@
     reason = "what was measured is shown where asked"
 )]
 
-use bentpipe_lab::{Measured, Point, RunOptions, run};
+use bentpipe_lab::{Measured, RunOptions, run};
+use bentpipe_outcome::Point;
 use bentpipe_scenario::Scenario;
 use std::time::Duration;
 
@@ -58,7 +59,7 @@ impl Judged {
         };
         let mut queue: Vec<f64> = samples()
             .filter(|sample| matches!(sample.point, Point::Gateway(_)))
-            .filter_map(|sample| Some(1e3 * sample.tcp?.rtt.as_secs_f64() - base_ms))
+            .filter_map(|sample| Some(1e3 * sample.tcp?.srtt?.as_secs_f64() - base_ms))
             .collect();
         queue.sort_by(f64::total_cmp);
         Self {

@@ -5,9 +5,9 @@ use crate::flow::{Ended, Received, ReceivedEnd};
 use crate::gateway;
 use crate::legs::Look;
 use crate::plan::{FlowPlan, Plan};
-use crate::result::{Measured, Point, Sample};
+use crate::result::Measured;
 use bentpipe_base::{Bytes, Instant};
-use bentpipe_outcome::{self as outcome, End, Leg, Traffic};
+use bentpipe_outcome::{self as outcome, End, Leg, Point, Sample, TcpState, Traffic};
 use bentpipe_scenario::{Amount, Flow, Scenario};
 use bentpipe_sockets::tcp::Info;
 use std::collections::BTreeMap;
@@ -42,11 +42,11 @@ pub(crate) fn measured(
             .iter()
             .filter(|look| look.flow == index)
             .collect();
-        let samples = Samples {
+        let sampled = SampledFlow {
             flow: index,
             opened,
         };
-        let samples = samples.all(ended, &looks);
+        let samples = sampled.all(ended, &looks);
         measured.flows.push(outcome::Flow {
             gateways: legs(&looks),
             queueing: queueing(&samples, plan.round_trip),
@@ -78,11 +78,11 @@ fn legs(looks: &[&Look]) -> Vec<Leg> {
 }
 
 /// By how much the sender's smoothed round-trip time exceeded propagation, sample by sample, in ms.
-fn queueing(samples: &[Sample], round_trip: Duration) -> outcome::Samples {
+fn queueing(samples: &[Sample], round_trip: Duration) -> outcome::Mean {
     let own = samples.iter().filter(|it| it.point == Point::Sender);
     let delays = own.filter_map(|sample| {
-        let srtt = sample.tcp.filter(|_| sample.at > outcome::Flow::START)?.rtt;
-        Some(1e3 * srtt.saturating_sub(round_trip).as_secs_f64())
+        let tcp = sample.tcp.filter(|_| sample.at > outcome::Flow::START)?;
+        Some(1e3 * tcp.srtt?.saturating_sub(round_trip).as_secs_f64())
     });
     delays.collect()
 }
@@ -169,13 +169,13 @@ fn end(flow: &Flow, ended: &Ended, opened: Instant, limit: Instant) -> (End, Ins
     }
 }
 
-/// The samples of one flow.
-struct Samples {
+/// A flow of which samples are made.
+struct SampledFlow {
     flow: usize,
     opened: Instant,
 }
 
-impl Samples {
+impl SampledFlow {
     fn all(&self, ended: &Ended, looks: &[&Look]) -> Vec<Sample> {
         let received = ended.received.series.iter();
         let received = received.map(|(at, bytes)| self.one(Point::Receiver, *at, *bytes, None));
@@ -190,10 +190,10 @@ impl Samples {
     }
 
     fn tcp(&self, point: Point, at: Instant, info: Info) -> Sample {
-        self.one(point, at, info.bytes_acked.0, Some(info))
+        self.one(point, at, info.bytes_acked.0, Some(state(&info)))
     }
 
-    fn one(&self, point: Point, at: Instant, bytes: u64, tcp: Option<Info>) -> Sample {
+    fn one(&self, point: Point, at: Instant, bytes: u64, tcp: Option<TcpState>) -> Sample {
         Sample {
             flow: self.flow,
             point,
@@ -201,5 +201,21 @@ impl Samples {
             bytes: Bytes(bytes),
             tcp,
         }
+    }
+}
+
+fn state(info: &Info) -> TcpState {
+    // The kernel's "not paced" is no number.
+    let paced = info.pacing_rate.bits_per_sec() < u64::MAX;
+    TcpState {
+        cwnd: info.cwnd.into(),
+        ssthresh: info.ssthresh.map(f64::from),
+        in_flight: Some(info.unacked.into()),
+        srtt: Some(info.rtt),
+        min_rtt: Some(info.min_rtt),
+        retransmitted: info.total_retrans.into(),
+        delivery_rate: Some(info.delivery_rate),
+        pacing_rate: paced.then_some(info.pacing_rate),
+        recovery_state: Some(info.ca_state),
     }
 }

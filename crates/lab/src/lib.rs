@@ -29,5 +29,5 @@ mod traffic;
 pub use app::{APPS, App, app_names};
 pub use controls::Controls;
 pub use error::LabError;
-pub use result::{Manifest, Measured, Point, RunResult, Sample};
+pub use result::{Manifest, Measured, RunResult};
 pub use run::{OnProgress, Phase, Progress, RunOptions, run};

@@ -1,12 +1,10 @@
 //! The result of a run in the lab.
 
 use crate::emulator::{self, Report};
-use bentpipe_base::Bytes;
-use bentpipe_outcome::{Engine, Flow, Proxy, Run, SimplexLink, Traffic};
+use bentpipe_outcome::{Engine, Flow, Proxy, Run, Sample, SimplexLink, Traffic};
 use bentpipe_scenario::Scenario;
-use bentpipe_sockets::tcp::Info;
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 /// A run that came to its end, for better or worse.
 #[derive(Clone, Debug)]
@@ -64,7 +62,7 @@ pub struct Manifest {
 pub struct Measured {
     /// In the order of the scenario.
     pub flows: Vec<Flow>,
-    /// In the order of flows, then points, then time.
+    /// By flow, then by point, then in the order of time.
     pub samples: Vec<Sample>,
     /// What the emulators say, by link.
     pub links: BTreeMap<String, Report>,
@@ -94,6 +92,7 @@ impl Measured {
             seed: scenario.seed,
             elapsed: elapsed.max().unwrap_or_default(),
             flows: self.flows.clone(),
+            samples: self.samples.clone(),
             links: links.collect(),
             proxies: self.proxies(),
             traffic: self.traffic,
@@ -147,30 +146,4 @@ fn simplex_link(link: &str, [from, to]: [String; 2], way: &emulator::Traffic) ->
         waited: way.wait_mean.mul_f64(packets as f64),
         longest_queue: None,
     }
-}
-
-/// Where a sample was taken.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Point {
-    /// At the receiver: bytes received.
-    Receiver,
-    /// At the sender: the state of its TCP.
-    Sender,
-    /// At a gateway: the state of its TCP towards the receiver.
-    Gateway(String),
-}
-
-/// The state of a flow at one place and time.
-#[derive(Clone, Debug)]
-pub struct Sample {
-    /// Index of the flow.
-    pub flow: usize,
-    /// Where.
-    pub point: Point,
-    /// When, from connect().
-    pub at: Duration,
-    /// Payload received so far; at senders, payload acknowledged so far.
-    pub bytes: Bytes,
-    /// The state of the sending TCP.
-    pub tcp: Option<Info>,
 }

@@ -1,6 +1,6 @@
 //! Measures of flows: of all together, or of the one that is named.
 
-use crate::run::{Flow, Samples};
+use crate::run::{Flow, Mean};
 use crate::sums::{self, greatest, least, percent};
 use core::time::Duration;
 
@@ -54,18 +54,18 @@ pub(crate) fn of_limit(flows: &[&Flow]) -> Option<f64> {
 pub(crate) fn queueing(flows: &[&Flow]) -> Option<f64> {
     let excess = |flow: &&Flow| Some(flow.srtt?.saturating_sub(flow.round_trip));
     let excess = flows.iter().filter_map(excess);
-    let excess: Samples = excess.map(|time| 1e3 * time.as_secs_f64()).collect();
-    excess.mean()
+    let excess: Mean = excess.map(|time| 1e3 * time.as_secs_f64()).collect();
+    excess.value()
 }
 
 pub(crate) fn mean_queueing(flows: &[&Flow]) -> Option<f64> {
-    Samples::of(flows.iter().map(|flow| flow.queueing)).mean()
+    Mean::of(flows.iter().map(|flow| flow.queueing)).value()
 }
 
 pub(crate) fn srtt(flows: &[&Flow]) -> Option<f64> {
     let times = flows.iter().filter_map(|flow| flow.srtt);
-    let times: Samples = times.map(|time| 1e3 * time.as_secs_f64()).collect();
-    times.mean()
+    let times: Mean = times.map(|time| 1e3 * time.as_secs_f64()).collect();
+    times.value()
 }
 
 pub(crate) fn kbps_sender(flows: &[&Flow]) -> Option<f64> {

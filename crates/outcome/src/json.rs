@@ -1,7 +1,7 @@
 //! A run as a document: one schema for both engines, each key with its unit in its name.
 
 use crate::measure::MEASURES;
-use crate::run::{Flow, Run, Samples};
+use crate::run::{Flow, Mean, Run};
 use bentpipe_base::{Bytes, Rate};
 use core::time::Duration;
 use serde::{Serialize, Serializer};
@@ -88,8 +88,8 @@ pub(crate) fn maybe_mbps<S: Serializer>(rate: &Option<Rate>, out: S) -> Result<S
 }
 
 /// Their mean; null where there is none.
-pub(crate) fn mean<S: Serializer>(samples: &Samples, out: S) -> Result<S::Ok, S::Error> {
-    samples.mean().serialize(out)
+pub(crate) fn mean<S: Serializer>(mean: &Mean, out: S) -> Result<S::Ok, S::Error> {
+    mean.value().serialize(out)
 }
 
 pub(crate) fn counters<S: Serializer>(

@@ -1,6 +1,7 @@
 //! What a run found.
 
 use crate::json;
+use crate::sample::Sample;
 use bentpipe_base::{Bytes, Rate};
 use core::time::Duration;
 use serde::Serialize;
@@ -31,6 +32,9 @@ pub struct Run {
     /// In the order of the scenario; cross traffic is not among them.
     #[serde(serialize_with = "json::flows")]
     pub flows: Vec<Flow>,
+    /// The course of the flows: by flow, then by point, then in the order of time. It is not in the JSON.
+    #[serde(skip)]
+    pub samples: Vec<Sample>,
     /// By name of the link: first the direction that leaves its first end, then the other.
     pub links: Vec<SimplexLink>,
     /// By name.
@@ -116,7 +120,10 @@ pub struct Flow {
     /// Payload that its receiver got in order.
     #[serde(rename = "received_bytes", serialize_with = "json::bytes")]
     pub received: Bytes,
-    /// The same in full segments, a last short one counted whole; `None` where nobody saw segments.
+    /// Payload of a full segment; `None` where nobody saw segments. It is not in the JSON.
+    #[serde(skip)]
+    pub mss: Option<Bytes>,
+    /// What was received in full segments, a last short one counted whole; `None` where nobody saw segments.
     pub segments: Option<u64>,
     /// Until the connection was established at the end that opened it.
     #[serde(rename = "connect_s", serialize_with = "json::maybe_seconds")]
@@ -154,7 +161,7 @@ pub struct Flow {
     /// By how much the sender's smoothed round-trip time exceeded `round_trip`, in milliseconds: a sample each
     /// [`Flow::SAMPLED`], those of the first [`Flow::START`] left out.
     #[serde(rename = "mean_queueing_ms", serialize_with = "json::mean")]
-    pub queueing: Samples,
+    pub queueing: Mean,
     /// The sender's congestion window at the end, in segments.
     #[serde(rename = "cwnd_segments")]
     pub cwnd: Option<f64>,
@@ -218,22 +225,22 @@ impl Flow {
     }
 }
 
-/// Samples of which the mean is asked for.
+/// The mean of figures, as their sum and count.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Samples {
+pub struct Mean {
     /// Their sum.
     pub sum: f64,
     /// How many.
     pub count: u32,
 }
 
-impl Samples {
-    /// Their mean; `None` where there are none.
-    pub fn mean(&self) -> Option<f64> {
+impl Mean {
+    /// The mean; `None` where there are no figures.
+    pub fn value(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum / f64::from(self.count))
     }
 
-    /// Those of `all` together.
+    /// The mean of the figures of `all` together.
     pub fn of(all: impl IntoIterator<Item = Self>) -> Self {
         let all = all.into_iter();
         all.fold(Self::default(), |so_far, own| Self {
@@ -243,11 +250,11 @@ impl Samples {
     }
 }
 
-impl FromIterator<f64> for Samples {
-    fn from_iter<T: IntoIterator<Item = f64>>(samples: T) -> Self {
-        let all = samples.into_iter();
-        all.fold(Self::default(), |so_far, sample| Self {
-            sum: so_far.sum + sample,
+impl FromIterator<f64> for Mean {
+    fn from_iter<T: IntoIterator<Item = f64>>(figures: T) -> Self {
+        let all = figures.into_iter();
+        all.fold(Self::default(), |so_far, figure| Self {
+            sum: so_far.sum + figure,
             count: so_far.count + 1,
         })
     }

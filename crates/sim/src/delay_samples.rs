@@ -1,7 +1,7 @@
 //! Samples of by how much a source's smoothed round-trip time exceeds propagation, as often as the lab takes them.
 
 use bentpipe_base::Instant;
-use bentpipe_outcome::{Flow, Samples};
+use bentpipe_outcome::{Flow, Mean};
 use core::time::Duration;
 
 /// The samples of one flow. Its source has them taken before it does anything, so that each is of the state at its own
@@ -11,7 +11,7 @@ pub(crate) struct DelaySamples {
     /// When the next one is due; [`Instant::MAX`] where none is.
     pub(crate) next: Instant,
     round_trip: Duration,
-    taken: Samples,
+    taken: Mean,
 }
 
 impl DelaySamples {
@@ -19,7 +19,7 @@ impl DelaySamples {
     pub(crate) const NONE: Self = Self {
         next: Instant::MAX,
         round_trip: Duration::ZERO,
-        taken: Samples { sum: 0.0, count: 0 },
+        taken: Mean { sum: 0.0, count: 0 },
     };
 
     /// Those of a flow that starts at `start` and whose packets propagate there and back in `round_trip`.
@@ -44,7 +44,7 @@ impl DelaySamples {
     }
 
     /// All of them until `end`, the smoothed round-trip time being `srtt` since the last were taken.
-    pub(crate) fn until(mut self, srtt: Option<Duration>, end: Instant) -> Samples {
+    pub(crate) fn until(mut self, srtt: Option<Duration>, end: Instant) -> Mean {
         self.take(srtt, end);
         self.taken
     }

@@ -12,7 +12,7 @@
 //! which make both from a scenario, and `outcome.rs`, which reads the result off them.
 //!
 //! Time is in nanoseconds; chance comes from streams named after what draws. So a scenario and a
-//! seed give the same [`Outcome`], bit for bit, on any machine and on any number of threads: runs
+//! seed give the same [`Run`], bit for bit, on any machine and on any number of threads: runs
 //! share nothing.
 #![forbid(unsafe_code)]
 
@@ -34,6 +34,7 @@ mod observer;
 mod outcome;
 mod packet;
 mod packet_slab;
+mod sampler;
 mod saratoga;
 mod socket;
 mod split_config;
@@ -43,14 +44,14 @@ mod zero_delay_check;
 pub use app::App;
 pub use capture::Captures;
 pub use error::SimError;
-pub use link_counters::LinkCounters;
 pub use observer::Observer;
-pub use outcome::{FlowOutcome, LinkOutcome, Outcome, PepOutcome, Status, TcpOutcome};
 pub use packet::{Content, EndId, Packet};
+pub use sampler::Sampler;
 pub use socket::Socket;
-pub use time_sequence::{FlowSeries, Progress, Sent, Series};
+pub use time_sequence::{Sent, Series};
 
 use bentpipe_base::Instant;
+use bentpipe_outcome::Run;
 use bentpipe_scenario::Scenario;
 use engine::Engine;
 
@@ -68,7 +69,7 @@ pub struct Options {
 /// process that exits next may leave it to the kernel, which frees it at once ([`core::mem::forget`]).
 pub struct Finished<O> {
     /// What came of it.
-    pub outcome: Outcome,
+    pub outcome: Run,
     /// What the observer saw.
     pub observer: O,
     _held: Held,
@@ -85,8 +86,20 @@ type Held = (
 ///
 /// # Errors
 /// What the scenario asks for and the simulator does not have.
-pub fn run(scenario: &Scenario, options: &Options) -> Result<Outcome, SimError> {
+pub fn run(scenario: &Scenario, options: &Options) -> Result<Run, SimError> {
     observe(scenario, options, ()).map(|(outcome, ())| outcome)
+}
+
+/// As [`run`], with samples of the course of each flow.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_sampled(scenario: &Scenario, options: &Options) -> Result<Run, SimError> {
+    let (run, sampler) = observe(scenario, options, Sampler::new(scenario))?;
+    Ok(Run {
+        samples: sampler.into_samples(),
+        ..run
+    })
 }
 
 /// Settings of `scenario` that are allowed and yet likely not what was meant, each in a sentence.
@@ -105,7 +118,7 @@ pub fn observe<O: Observer>(
     scenario: &Scenario,
     options: &Options,
     observer: O,
-) -> Result<(Outcome, O), SimError> {
+) -> Result<(Run, O), SimError> {
     let finished = finish(scenario, options, observer)?;
     Ok((finished.outcome, finished.observer))
 }

@@ -1,40 +1,33 @@
 //! Counts what happened on one direction of a link.
 
-use bentpipe_base::{Bytes, DropCause, Fact, Instant, Observer};
+use bentpipe_base::{DropCause, Fact, Instant, Observer};
 use core::time::Duration;
 
 /// What happened on one direction of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LinkCounters {
+pub(crate) struct LinkCounters {
     /// Packets that began their way over the link.
-    pub packets: u64,
-    /// Their bytes, link framing included.
-    pub bytes: Bytes,
+    pub(crate) packets: u64,
     /// Packets for which the queue had no room.
-    pub refused: u64,
+    pub(crate) refused: u64,
     /// Packets that the queue marked in place of dropping them.
-    pub marked: u64,
+    pub(crate) marked: u64,
     /// Packets of which bits were hit.
-    pub corrupted: u64,
+    pub(crate) corrupted: u64,
     /// Packets that vanished.
-    pub lost: u64,
+    pub(crate) lost: u64,
     /// Packets that a channel struck before they reached the queue.
-    pub struck_before_queue: u64,
+    pub(crate) struck_before_queue: u64,
     /// Most packets that waited in the queue at once, the one being sent not counted.
-    pub longest_queue: usize,
+    pub(crate) longest_queue: usize,
     /// What all packets together waited in the queue, in nanoseconds.
     waited: u64,
 }
 
 impl LinkCounters {
     /// What all packets together waited in the queue.
-    pub const fn waited(&self) -> Duration {
+    pub(crate) const fn waited(&self) -> Duration {
         Duration::from_nanos(self.waited)
-    }
-
-    /// Packets that did not arrive, whatever the cause.
-    pub const fn dropped(&self) -> u64 {
-        self.refused + self.corrupted + self.lost + self.struck_before_queue
     }
 }
 
@@ -42,9 +35,8 @@ impl Observer for LinkCounters {
     #[inline]
     fn observe(&mut self, now: Instant, fact: &Fact) {
         match *fact {
-            Fact::Departed { size, since } => {
+            Fact::Departed { since, .. } => {
                 self.packets += 1;
-                self.bytes += size;
                 // A run lasts at most 584 years.
                 self.waited = self.waited.saturating_add(now.nanos_since(since));
             }

@@ -1,25 +1,17 @@
-//! Records time-sequence series: what the source of each flow sent and what its receiver got, against time.
+//! Records time-sequence series: the segments that the source of each flow sent, against time.
 
 use crate::{EndId, Observer};
 use bentpipe_base::{Instant, Seq};
 use bentpipe_scenario::Scenario;
 use bentpipe_wire::{Flags, Segment};
 
-/// Progress against time: for each flow what its source sent and what its receiver got in order.
+/// The segments with payload of each flow, as its source sent them. What its receiver got in order,
+/// [`Sampler`](crate::Sampler) records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Series {
-    flows: Vec<FlowSeries>,
+    flows: Vec<Vec<Sent>>,
     /// By end of a flow: the stream that its segments belong to.
     streams: Vec<Stream>,
-}
-
-/// The two columns of points of one flow.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FlowSeries {
-    /// Segments with payload as the source sent them.
-    pub sent: Vec<Sent>,
-    /// Each time that the receiver got bytes in order.
-    pub received: Vec<Progress>,
 }
 
 /// A segment with payload that was sent.
@@ -31,15 +23,6 @@ pub struct Sent {
     pub end: u64,
     /// Whether all of it had been sent before.
     pub again: bool,
-}
-
-/// What a receiver has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// When.
-    pub at: Instant,
-    /// Bytes in order so far.
-    pub bytes: u64,
 }
 
 /// Follows the sequence numbers of one direction beyond their 32 bits.
@@ -63,13 +46,13 @@ impl Series {
             [stream(opened), stream(!opened)]
         });
         Self {
-            flows: vec![FlowSeries::default(); scenario.flows.len()],
+            flows: vec![Vec::new(); scenario.flows.len()],
             streams: ends.collect(),
         }
     }
 
     /// In the order of the scenario.
-    pub fn flows(&self) -> &[FlowSeries] {
+    pub fn flows(&self) -> &[Vec<Sent>] {
         &self.flows
     }
 }
@@ -98,21 +81,10 @@ impl Observer for Series {
         if !again {
             stream.highest = Some((first + len, end_at));
         }
-        self.flows[end.flow()].sent.push(Sent {
+        self.flows[end.flow()].push(Sent {
             at: now,
             end: end_at,
             again,
         });
-    }
-
-    fn progress(&mut self, now: Instant, end: EndId, bytes: u64) {
-        let source = self
-            .streams
-            .get(end.index())
-            .is_none_or(|stream| stream.data);
-        if !source {
-            let point = Progress { at: now, bytes };
-            self.flows[end.flow()].received.push(point);
-        }
     }
 }

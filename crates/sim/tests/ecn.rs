@@ -2,7 +2,10 @@
 
 mod common;
 
-use bentpipe_sim::{Options, Outcome, TcpOutcome};
+use bentpipe_outcome::Run;
+use bentpipe_sim::Options;
+use bentpipe_tcp::Counters;
+use common::TcpCounters;
 
 /// Two flows over a narrow link behind a RED queue; `queue` of it, and `hosts` of both.
 fn scenario(hosts: [&str; 2], queue: &str, rest: &str) -> String {
@@ -16,13 +19,17 @@ fn scenario(hosts: [&str; 2], queue: &str, rest: &str) -> String {
     )
 }
 
-fn marks(outcome: &Outcome) -> u64 {
-    outcome.links.iter().map(|link| link.counters.marked).sum()
+fn marks(outcome: &Run) -> u64 {
+    outcome.links.iter().map(|link| link.marked).sum()
 }
 
-fn sum(outcome: &Outcome, of: fn(&TcpOutcome) -> u64) -> u64 {
-    let flows = outcome.flows.iter().filter_map(|flow| flow.tcp.as_ref());
-    flows.map(of).sum()
+/// `of` the sources of all flows, which open their connections, or of the receivers.
+fn sum(counters: &TcpCounters, sources: bool, of: fn(&Counters) -> u64) -> u64 {
+    let own = counters
+        .0
+        .iter()
+        .filter(|((_, opens), _)| *opens == sources);
+    own.map(|(_, counters)| of(counters)).sum()
 }
 
 #[test]
@@ -31,26 +38,25 @@ fn who_speaks_ecn_is_marked_and_slows_down_without_losing_anything() {
         let rest = format!("congestion_control = \"{control}\"");
         let asks = ["ecn = \"ask\"", ""];
         let [with, without] = [("ecn = true", asks), ("", asks)]
-            .map(|(queue, hosts)| common::run(&scenario(hosts, queue, &rest)));
+            .map(|(queue, hosts)| common::parse(&scenario(hosts, queue, &rest)))
+            .map(|scenario| common::counted(&scenario, &Options::default()));
+        let ((with, counted), (without, counted_without)) = (with, without);
         assert!(marks(&with) > 0, "{control}");
         assert_eq!(marks(&without), 0);
-        let reductions = sum(&with, |tcp| tcp.source.mark_reductions);
+        let reductions = sum(&counted, true, |tcp| tcp.mark_reductions);
         assert!(
             (1..=marks(&with)).contains(&reductions),
             "{control}: {reductions}"
         );
         assert_eq!(
-            sum(&with, |tcp| tcp.receiver.marks),
+            sum(&counted, false, |tcp| tcp.marks),
             marks(&with),
             "{control}"
         );
-        let again = |outcome| sum(outcome, |tcp| tcp.source.retransmitted);
-        assert!(again(&without) > 10, "{control}: {}", again(&without));
-        assert!(
-            again(&with) < again(&without),
-            "{control}: {}",
-            again(&with)
-        );
+        let [again, again_without] =
+            [&counted, &counted_without].map(|it| sum(it, true, |tcp| tcp.retransmitted));
+        assert!(again_without > 10, "{control}: {again_without}");
+        assert!(again < again_without, "{control}: {again}");
         for flow in &with.flows {
             assert!(flow.completion.is_some(), "{control}: {flow:?}");
         }
@@ -98,21 +104,16 @@ fn a_split_heeds_and_echoes_marks_on_both_of_its_legs() {
         [links.far]\nends = [\"g\", \"b\"]\nrate = \"4Mbit/s\"\ndelay = \"250ms\"\n\
         queue = { kind = \"red\", packets = 800, min_threshold = 20, max_threshold = 200, ecn = true }\n\
         [[flows]]\nname = \"f\"\nfrom = \"a\"\nto = \"b\"\nbytes = \"10MB\"\n";
-    let outcome = common::run(text);
+    let (outcome, counted) = common::counted(&common::parse(text), &Options::default());
     let [near, far] = ["near", "far"].map(|name| {
         let links = outcome.links.iter().filter(|link| link.link == name);
-        links.map(|link| link.counters.marked).sum::<u64>()
+        links.map(|link| link.marked).sum::<u64>()
     });
     let flow = &outcome.flows[0];
     assert!(flow.completion.is_some(), "{flow:?}");
     assert!(near > 0 && far > 0, "{near} {far}");
-    let tcp = flow.tcp.as_ref().expect("it is of TCP");
-    assert!(
-        tcp.source.mark_reductions > 0,
-        "the gateway echoes: {flow:?}"
-    );
-    assert!(
-        tcp.receiver.marks > 0,
-        "what the gateway sends is capable: {flow:?}"
-    );
+    let reductions = sum(&counted, true, |tcp| tcp.mark_reductions);
+    assert!(reductions > 0, "the gateway echoes: {flow:?}");
+    let marks = sum(&counted, false, |tcp| tcp.marks);
+    assert!(marks > 0, "what the gateway sends is capable: {flow:?}");
 }

@@ -2,13 +2,12 @@
 
 mod common;
 
-use bentpipe_outcome::find;
-use bentpipe_sim::{Options, Outcome, SimError, Status, run};
-use bentpipe_tcp::Cause;
+use bentpipe_outcome::{End, Run, find};
+use bentpipe_sim::{Options, SimError, run};
 
 /// Two downloads by `terminal` from `server` (ports 10000 and 10001) and an upload (port 10002) through a gateway with these
 /// policies, which split what they do not match. `terminal` is 10.0.1.2 and `server` is 10.0.0.1.
-fn through(policies: &str, handshake: &str) -> Result<Outcome, SimError> {
+fn through(policies: &str, handshake: &str) -> Result<Run, SimError> {
     let flow = |name, from, to| {
         format!(
             "[[flows]]\nname = \"{name}\"\nfrom = \"{from}\"\nto = \"{to}\"\nopened_by = \"terminal\"\nbytes = \"100kB\"\n"
@@ -34,8 +33,8 @@ fn through(policies: &str, handshake: &str) -> Result<Outcome, SimError> {
 fn fates(policies: &str, handshake: &str) -> [(bool, bool); 3] {
     let outcome = through(policies, handshake).expect("it runs");
     let fates = outcome.flows.iter().map(|flow| {
-        let refused = flow.status == Status::Broken(Cause::Refused);
-        assert!(refused || flow.status == Status::Finished, "{flow:?}");
+        let refused = flow.end == End::Failed("the other side refused the connection".into());
+        assert!(refused || flow.end == End::Finished, "{flow:?}");
         (!flow.gateways.is_empty(), refused)
     });
     fates.collect::<Vec<_>>().try_into().expect("three flows")
@@ -92,7 +91,7 @@ fn what_policies_did_is_counted() {
     let policies = r#"{ port = 10000, action = "bypass" }, { port = 10001, action = "reject" }"#;
     let outcome = through(policies, "end-to-end").expect("it runs");
     let counted = |name| {
-        let mut counters = outcome.peps[0].counters.iter();
+        let mut counters = outcome.proxies[0].counters.iter();
         counters
             .find(|(own, _)| *own == name)
             .map(|(_, count)| *count)
@@ -100,7 +99,7 @@ fn what_policies_did_is_counted() {
     assert_eq!(["split", "bypassed", "rejected"].map(counted), [Some(1); 3]);
     let outcome = through("", "end-to-end").expect("it runs");
     assert!(
-        outcome.peps[0]
+        outcome.proxies[0]
             .counters
             .iter()
             .all(|(name, _)| *name != "bypassed")
@@ -122,7 +121,7 @@ fn what_a_simulated_gateway_cannot_tell_is_refused() {
 }
 
 /// `space` loses 1% of the packets; the hub is `node`.
-fn helped(node: &str) -> Outcome {
+fn helped(node: &str) -> Run {
     let text = format!(
         "name = \"helped\"\ntime_limit = \"60s\"\n[hosts.terminal]\n[hosts.server]\n{node}\n\
          [links.space]\nends = [\"hub\", \"terminal\"]\nrate = \"10Mbit/s\"\ndelay = \"300ms\"\n\
@@ -142,16 +141,16 @@ fn a_gateway_that_snoops_all_is_its_agent() {
     let agent =
         helped("[routers.hub]\n[peps.hub]\nkind = \"snoop\"\nnode = \"hub\"\nlink = \"space\"");
     let alone = helped("[routers.hub]");
-    let end = |outcome: &Outcome| outcome.flows[0].elapsed;
+    let end = |outcome: &Run| outcome.flows[0].elapsed;
     assert_eq!(end(&gateway), end(&agent));
-    assert_eq!(gateway.peps, agent.peps, "{:?}", gateway.peps);
+    assert_eq!(gateway.proxies, agent.proxies, "{:?}", gateway.proxies);
     assert!(end(&gateway) < end(&alone));
     // What a split sends again itself is counted by the same measure.
     let split = helped(&format!(
         "[gateways.hub]\n{}",
         keys.replace("snoop", "split")
     ));
-    let local = |outcome: &Outcome| find("local(hub)").unwrap().of(&outcome.into());
+    let local = |outcome: &Run| find("local(hub)").unwrap().of(outcome);
     // Of some 2,760 segments 1% are lost; the source resends none.
     for helped in [&gateway, &split] {
         assert!(
@@ -198,7 +197,7 @@ fn a_policy_by_port_takes_a_whole_direction_of_cross_traffic() {
             ..Options::default()
         };
         assert_eq!(run(&scenario, &wire).as_ref(), Ok(&outcome), "{port}");
-        let counters = &outcome.peps[0].counters;
+        let counters = &outcome.proxies[0].counters;
         let count = |name| counters.iter().find(|(own, _)| *own == name).unwrap().1;
         [count("bypassed"), count("split")]
     };

@@ -3,7 +3,8 @@
 
 mod common;
 
-use bentpipe_sim::{Options, Outcome, run};
+use bentpipe_outcome::Run;
+use bentpipe_sim::{Options, run};
 use common::{mixture, paper};
 use std::thread;
 
@@ -25,8 +26,8 @@ fn one_seed_gives_one_result_and_another_seed_another() {
 #[test]
 fn any_number_of_threads_gives_the_same_results() {
     let scenario = mixture(4);
-    let on = |threads: u64| -> Vec<Outcome> {
-        let mut all: Vec<Outcome> = thread::scope(|scope| {
+    let on = |threads: u64| -> Vec<Run> {
+        let mut all: Vec<Run> = thread::scope(|scope| {
             let workers: Vec<_> = (0..threads)
                 .map(|worker| {
                     let scenario = &scenario;
@@ -62,8 +63,9 @@ fn packets_as_bytes_give_the_same_results() {
                 wire: true,
                 ..seeded(seed)
             };
-            let bytes = run(&scenario, &wire).unwrap();
-            assert_eq!(bytes, run(&scenario, &seeded(seed)).unwrap());
+            let (bytes, counted) = common::counted(&scenario, &wire);
+            let (plain, plainly_counted) = common::counted(&scenario, &seeded(seed));
+            assert_eq!((&bytes, &counted), (&plain, &plainly_counted));
             let moved: u64 = bytes.flows.iter().map(|flow| flow.received.0).sum();
             assert!(moved > 500_000, "{moved}");
         }

@@ -1,8 +1,10 @@
 //! Files by Saratoga in the simulator.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use bentpipe_base::Bytes;
+use bentpipe_outcome::{End, Flow, Run};
 use bentpipe_scenario::Scenario;
-use bentpipe_sim::{FlowOutcome, Options, Outcome, SimError, Status, run};
+use bentpipe_sim::{Options, SimError, run};
 
 /// A file over 8 Mbit/s and 600 ms; `link` and `flow` are put in.
 fn scenario(link: &str, flow: &str) -> Scenario {
@@ -39,7 +41,7 @@ app = "saratoga"
     )
 }
 
-fn outcome(link: &str, flow: &str, wire: bool) -> Outcome {
+fn outcome(link: &str, flow: &str, wire: bool) -> Run {
     let options = Options {
         wire,
         ..Options::default()
@@ -48,7 +50,7 @@ fn outcome(link: &str, flow: &str, wire: bool) -> Outcome {
 }
 
 /// 1.02 times the bytes over the limit, and four round trips.
-fn target(flow: &FlowOutcome) -> f64 {
+fn target(flow: &Flow) -> f64 {
     let limit = flow.limit.unwrap().mbps();
     1.02 * flow.size.unwrap().bits() as f64 / 1e6 / limit + 4.0 * flow.round_trip.as_secs_f64()
 }
@@ -61,9 +63,10 @@ fn a_file_takes_what_its_bytes_and_losses_take_both_ways() {
             let flow = format!("bytes = \"20MB\"\nopened_by = \"{opener}\"");
             let outcome = outcome(&link, &flow, false);
             let flow = &outcome.flows[0];
-            assert_eq!(flow.status, Status::Finished);
-            assert_eq!((flow.received.0, flow.mss.0), (20_000_000, 1444));
-            assert_eq!((flow.control, flow.tcp.is_none()), ("none", true));
+            assert_eq!(flow.end, End::Finished);
+            let mss = flow.mss.map(|mss| mss.0);
+            assert_eq!((flow.received.0, mss), (20_000_000, Some(1444)));
+            assert_eq!((flow.control.as_str(), flow.cwnd), ("none", None));
             let (took, most) = (flow.completion.unwrap().as_secs_f64(), target(flow));
             // 1444 of 1500 bytes are content.
             let least = 160.0 / 8.0 * 1500.0 / 1444.0;
@@ -73,7 +76,7 @@ fn a_file_takes_what_its_bytes_and_losses_take_both_ways() {
             );
             assert!(flow.acknowledged.unwrap() > flow.completion.unwrap());
             let lossless = errors == "0";
-            assert_eq!((flow.sent_again.0 == 0), lossless);
+            assert_eq!(flow.sent_again == Some(Bytes(0)), lossless);
         }
     }
 }
@@ -82,8 +85,7 @@ fn a_file_takes_what_its_bytes_and_losses_take_both_ways() {
 #[test]
 fn of_what_tcp_alone_counts_there_is_nothing() {
     let outcome = outcome("packet_error_rate = \"1%\"", "bytes = \"1MB\"", false);
-    let run = bentpipe_outcome::Run::from(&outcome);
-    let flow = &run.flows[0];
+    let flow = &outcome.flows[0];
     assert!(
         flow.sent_again.unwrap().0 > 0 && flow.sent > flow.sent_again,
         "{flow:?}"
@@ -93,7 +95,7 @@ fn of_what_tcp_alone_counts_there_is_nothing() {
         (None, None, None)
     );
     assert_eq!((flow.cwnd, flow.ssthresh, flow.srtt), (None, None, None));
-    let measured = |name| bentpipe_outcome::find(name).unwrap().of(&run);
+    let measured = |name| bentpipe_outcome::find(name).unwrap().of(&outcome);
     assert_eq!((measured("timeouts"), measured("recoveries")), (None, None));
     assert!(measured("retransmitted").is_some_and(|share| share > 0.1));
 }
@@ -116,7 +118,7 @@ fn a_split_on_the_way_changes_nothing() {
     let gateway = "[gateways.hub]\nsat = \"space\"\nlan = \"ground\"\nsplit = {}\n";
     let text = text("", flow).replace("[routers.hub]\n", gateway);
     let split = run(&parse(&text), &Options::default()).unwrap();
-    assert_eq!(split.peps.len(), 1);
+    assert_eq!(split.proxies.len(), 1);
     assert_eq!(split.flows, plain.flows);
 }
 
@@ -125,7 +127,7 @@ fn tfrc_yields_to_loss_and_the_time_limit_cuts() {
     let flow = "bytes = \"20MB\"\nopened_by = \"terminal\"\ncongestion_control = \"tfrc\"";
     let outcome = outcome("bit_error_rate = \"1e-6\"", flow, false);
     let flow = &outcome.flows[0];
-    assert_eq!((flow.status, flow.control), (Status::CutOff, "tfrc"));
+    assert_eq!((&flow.end, flow.control.as_str()), (&End::CutOff, "tfrc"));
     // RFC 5348's equation with p = 1.2%, R = 0.6 s, s = 1500: 0.2 Mbit/s.
     assert!(
         (0.1..1.0).contains(&flow.goodput().mbps()),
@@ -140,11 +142,7 @@ fn a_link_that_carries_nothing_ends_in_silence() {
     let flow = "bytes = \"1MB\"\nopened_by = \"terminal\"";
     let outcome = outcome("packet_error_rate = \"100%\"", flow, false);
     let flow = &outcome.flows[0];
-    assert!(
-        matches!(flow.status, Status::Broken(_)),
-        "{:?}",
-        flow.status
-    );
+    assert!(matches!(flow.end, End::Failed(_)), "{:?}", flow.end);
     assert_eq!(flow.received.0, 0);
     // No byte came, so there is no time to reckon with.
     assert_eq!(

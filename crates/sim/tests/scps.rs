@@ -4,7 +4,7 @@
 
 mod common;
 
-use bentpipe_sim::Status;
+use bentpipe_outcome::End;
 use common::run;
 
 const BYTES: f64 = 20e6;
@@ -47,7 +47,7 @@ fn a_transfer_takes_the_time_of_the_link() {
         for ber in ["0", "1e-7", "1e-5"] {
             let outcome = run(&scenario(rtt, ber, "scps", ""));
             let flow = &outcome.flows[0];
-            assert_eq!(flow.status, Status::Finished);
+            assert_eq!(flow.end, End::Finished);
             let loss = 1.0 - (1.0 - ber.parse::<f64>().unwrap()).powf(8.0 * PACKET);
             let limit = RATE * PAYLOAD / PACKET * (1.0 - loss);
             let took = flow.completion.unwrap().as_secs_f64();
@@ -86,7 +86,7 @@ fn a_transfer_outlives_its_link() {
         let outage = format!("outage = [{{ start = \"5s\", length = \"{out}s\" }}]");
         let outcome = run(&scenario(600, "0", "scps", &outage));
         let flow = &outcome.flows[0];
-        assert_eq!(flow.status, Status::Finished, "{out}");
+        assert_eq!(flow.end, End::Finished, "{out}");
         let took = flow.completion.unwrap().as_secs_f64();
         let least = whole.as_secs_f64() + f64::from(out);
         println!(
@@ -114,7 +114,7 @@ fn ten_flows_share_the_link_alike_and_leave_no_queue() {
         let loss = 1.0 - (1.0 - ber.parse::<f64>().unwrap()).powf(8.0 * PACKET);
         let limit = RATE * PAYLOAD / PACKET * (1.0 - loss);
         // In packets, of which none is longer than a full one.
-        let queue = outcome.links[0].counters.longest_queue as f64 * PACKET * 8.0 / RATE;
+        let queue = outcome.links[0].longest_queue.unwrap() as f64 * PACKET * 8.0 / RATE;
         println!(
             "ber {ber}: Jain {jain:.4}, {:.3} of the limit, the longest queue {:.0} ms",
             sum / limit,
@@ -169,8 +169,12 @@ fn pair(rtt_ms: u64, ber: &str, far: &str) -> String {
 const FAR: &str = "[gateways.far.split.sat]\ncarrier = \"scps\"\nrate = \"8Mbit/s\"";
 
 /// What the proxy of a gateway counted.
-fn counted(outcome: &bentpipe_sim::Outcome, gateway: &str, what: &str) -> u64 {
-    let pep = outcome.peps.iter().find(|pep| pep.name == gateway).unwrap();
+fn counted(outcome: &bentpipe_outcome::Run, gateway: &str, what: &str) -> u64 {
+    let pep = outcome
+        .proxies
+        .iter()
+        .find(|pep| pep.name == gateway)
+        .unwrap();
     let count = pep.counters.iter().find(|(name, _)| *name == what);
     count
         .unwrap_or_else(|| panic!("{what} of {:?}", pep.counters))
@@ -184,7 +188,7 @@ fn a_pair_of_gateways_takes_the_time_of_the_link() {
         for ber in ["0", "1e-7", "1e-5"] {
             let outcome = run(&pair(rtt, ber, FAR));
             let flow = &outcome.flows[0];
-            assert_eq!(flow.status, Status::Finished);
+            assert_eq!(flow.end, End::Finished);
             let loss = 1.0 - (1.0 - ber.parse::<f64>().unwrap()).powf(8.0 * PACKET);
             let limit = RATE * PAYLOAD / PACKET * (1.0 - loss);
             let took = flow.completion.unwrap().as_secs_f64();
@@ -208,7 +212,7 @@ fn a_far_gateway_without_scps_gets_tcp() {
     for far in ["", "[gateways.far.split.sat]\nrate = \"8Mbit/s\""] {
         let outcome = run(&pair(600, "1e-7", far));
         let flow = &outcome.flows[0];
-        assert_eq!(flow.status, Status::Finished);
+        assert_eq!(flow.end, End::Finished);
         assert_eq!(counted(&outcome, "near", "plain"), 1);
         assert_eq!(counted(&outcome, "near", "scps"), 0);
         println!("far end with TCP: {:?}", flow.completion);

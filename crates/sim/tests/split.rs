@@ -3,8 +3,9 @@
 mod common;
 
 use bentpipe_base::{Bytes, Instant, Seq};
+use bentpipe_outcome::{End, Run};
 use bentpipe_scenario::Scenario;
-use bentpipe_sim::{EndId, Observer, Options, Outcome, Status, observe, run};
+use bentpipe_sim::{EndId, Observer, Options, observe, run};
 use bentpipe_tcp::Connection;
 use bentpipe_wire::Segment;
 
@@ -108,7 +109,7 @@ impl Observer for Times {
 }
 
 /// Seconds at the sender and at the receiver, and what else came of it.
-fn times(segments: u64, enabled: bool, tail: &str) -> ([f64; 2], Outcome) {
+fn times(segments: u64, enabled: bool, tail: &str) -> ([f64; 2], Run) {
     let amount = format!("segments = {segments}\nvariant = \"sack\"\n{tail}");
     let scenario = topology("ns2", &amount, enabled, PAPER);
     let watch = Times {
@@ -116,7 +117,7 @@ fn times(segments: u64, enabled: bool, tail: &str) -> ([f64; 2], Outcome) {
         ..Times::default()
     };
     let (outcome, times) = observe(&scenario, &Options::default(), watch).expect("it runs");
-    assert_eq!(outcome.flows[0].status, Status::Finished);
+    assert_eq!(outcome.flows[0].end, End::Finished);
     let seconds = [times.sender, times.receiver]
         .map(|at| (at.expect("it finished") - Instant::ZERO).as_secs_f64());
     (seconds, outcome)
@@ -166,8 +167,8 @@ fn a_spoofed_sender_is_done_first_and_the_receiver_gains() {
     assert_eq!(count(&outcome, "to_space"), 400 * MSS);
 }
 
-fn count(outcome: &Outcome, name: &str) -> u64 {
-    let counters = &outcome.peps[0].counters;
+fn count(outcome: &Run, name: &str) -> u64 {
+    let counters = &outcome.proxies[0].counters;
     let found = counters.iter().find(|(known, _)| *known == name);
     found.expect("it is counted").1
 }
@@ -223,7 +224,7 @@ fn streams_arrive_whole_and_the_bound_holds() {
             ..Options::default()
         };
         let outcome = run(&scenario, &wire).expect("it runs");
-        assert_eq!(outcome.flows[0].status, Status::Finished, "{split}");
+        assert_eq!(outcome.flows[0].end, End::Finished, "{split}");
         assert_eq!(count(&outcome, "to_space"), 600_000, "{split}");
         let held = count(&outcome, "most_held");
         assert!(held <= most && held > 10_000, "{split}: {held}");
@@ -253,14 +254,14 @@ fn what_a_gateway_sent_of_a_flow_is_known_by_flow() {
     let outcome = run(&scenario, &Options::default()).expect("it runs");
     assert_eq!(outcome.flows.len(), 3);
     for flow in &outcome.flows {
-        let [(gateway, leg)] = flow.gateways.as_slice() else {
+        let [leg] = flow.gateways.as_slice() else {
             panic!("{}: {:?}", flow.name, flow.gateways);
         };
-        assert_eq!(gateway, "hub");
+        assert_eq!(leg.gateway, "hub");
         assert_eq!(leg.sent - leg.sent_again, flow.received, "{}", flow.name);
     }
     let again = |counter| count(&outcome, counter);
-    let segments = |index: usize| outcome.flows[index].gateways[0].1.segments_again;
+    let segments = |index: usize| outcome.flows[index].gateways[0].segments_again;
     assert_eq!(segments(0) + segments(1), again("again_space"));
     assert!(segments(0) > 0 && segments(1) > 0);
     assert_eq!(segments(2), again("again_ground"));
@@ -306,10 +307,11 @@ fn flows_of_a_leg_share_its_rate() {
     );
     let dropped: u64 = { outcome.links.iter() }
         .filter(|link| link.link == "space")
-        .map(|link| link.counters.refused)
+        .map(|link| link.refused)
         .sum();
     assert_eq!(dropped, 0);
-    assert!(outcome.flows.iter().all(|flow| flow.sent_again == Bytes(0)));
+    let mut flows = outcome.flows.iter();
+    assert!(flows.all(|flow| flow.sent_again == Some(Bytes(0))));
 }
 
 /// An upload's acknowledgements leave the gateway towards the satellite no faster than `ack_rate`, and it loses nothing by it.
@@ -332,13 +334,13 @@ fn acknowledgements_are_thinned_out() {
         run(&scenario, &Options::default()).expect("it runs")
     };
     let [plain, thinned] = ["", "ack_rate = \"64kbit/s\""].map(upload);
-    // From the hub, the first end of the link, to the terminal: nothing but acknowledgements.
-    let acknowledgements = |outcome: &Outcome| {
+    // From the hub, the first end of the link, to the terminal: nothing but acknowledgements, of 52 bytes each.
+    let acknowledgements = |outcome: &Run| {
         let link = outcome
             .links
             .iter()
             .find(|link| link.link == "space" && link.from == "hub");
-        link.expect("it is there").counters.bytes.0
+        52 * link.expect("it is there").packets
     };
     let [all, few] = [&plain, &thinned].map(acknowledgements);
     let most = 64_000.0 / 8.0 * thinned.elapsed.as_secs_f64();
@@ -348,8 +350,8 @@ fn acknowledgements_are_thinned_out() {
     );
     let replaced = count(&thinned, "acks_thinned");
     assert!(replaced > 1000, "{replaced} {few} {all}");
-    let named = |outcome: &Outcome| {
-        outcome.peps[0]
+    let named = |outcome: &Run| {
+        outcome.proxies[0]
             .counters
             .iter()
             .any(|(name, _)| *name == "acks_thinned")

@@ -2,8 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use bentpipe_link::keys::Value;
+use bentpipe_outcome::Run;
 use bentpipe_scenario::{Amount, Channel, Scenario, TrafficSource};
-use bentpipe_sim::{Options, Outcome, run};
+use bentpipe_sim::{Options, run};
 
 fn scenario(segments: u64, flows: usize) -> Scenario {
     let text = include_str!("../../../papers/ishac-allman-2001/scenario.toml");
@@ -18,7 +19,7 @@ fn scenario(segments: u64, flows: usize) -> Scenario {
     scenario
 }
 
-fn paper(segments: u64, flows: usize, options: &Options) -> Outcome {
+fn paper(segments: u64, flows: usize, options: &Options) -> Run {
     run(&scenario(segments, flows), options).unwrap()
 }
 
@@ -74,7 +75,7 @@ fn the_set_up_of_a_spoofed_transfer_tells_the_timeout_nothing() {
     let drops = Channel::new("drops", &drops).unwrap();
     internet.forward.channels.add(drops);
     let run = run(&scenario, &Options::default()).unwrap();
-    assert_eq!(run.flows[0].tcp.as_ref().unwrap().source.timeouts, 1);
+    assert_eq!(run.flows[0].timeouts, Some(1));
     near(&run, [3.790690, 3.980062], 0.03, [0, 0]);
 }
 
@@ -99,7 +100,7 @@ fn traffic_without_handshakes_does_not_cross_a_split() {
 }
 
 /// Both sides' times are those of `expected` but for `off` seconds, and so are the drops.
-fn near(run: &Outcome, expected: [f64; 2], off: f64, drops: [u64; 2]) {
+fn near(run: &Run, expected: [f64; 2], off: f64, drops: [u64; 2]) {
     let flow = &run.flows[0];
     let times = [flow.acknowledged.unwrap(), flow.final_ack.unwrap()];
     for (ours, theirs) in times.into_iter().zip(expected) {
@@ -108,7 +109,7 @@ fn near(run: &Outcome, expected: [f64; 2], off: f64, drops: [u64; 2]) {
     }
     let dropped = ["internet", "satellite"].map(|name| {
         let on = run.links.iter().filter(|link| link.link == name);
-        on.map(|link| link.refused_data).sum::<u64>()
+        on.filter_map(|link| link.refused_data).sum::<u64>()
     });
     assert_eq!(dropped, drops, "{expected:?}");
 }

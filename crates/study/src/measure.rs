@@ -11,8 +11,8 @@ use bentpipe_sim::Options;
 /// # Errors
 /// What the simulator cannot run, in words.
 pub fn simulate(scenario: &Scenario, single: &[String]) -> Result<Measures, String> {
-    let outcome = bentpipe_sim::run(scenario, &Options::default()).map_err(|e| e.to_string())?;
-    Ok(measures(&Run::from(&outcome), single))
+    let run = bentpipe_sim::run(scenario, &Options::default()).map_err(|e| e.to_string())?;
+    Ok(measures(&run, single))
 }
 
 /// The measures of the whole of `run` that have a value, and those of `single`, whether they have or not.

@@ -2,9 +2,10 @@
 
 use crate::StudyError;
 use crate::figure::Line;
+use bentpipe_outcome::Point;
 use bentpipe_scenario::study::{Axis, Figure};
 use bentpipe_scenario::{Scenario, Study};
-use bentpipe_sim::{Options, Series};
+use bentpipe_sim::Options;
 
 /// Runs a scenario and tells its course: seconds, and segments received in order by its first flow.
 pub type Trace<'a> = dyn Fn(&Scenario) -> Result<Vec<(f64, f64)>, String> + Sync + 'a;
@@ -63,17 +64,19 @@ fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
 /// # Errors
 /// What the simulator cannot run, in words.
 pub fn time_sequence(scenario: &Scenario) -> Result<Vec<(f64, f64)>, String> {
-    let series = Series::new(scenario);
-    let observed = bentpipe_sim::observe(scenario, &Options::default(), series);
-    let (outcome, series) = observed.map_err(|error| error.to_string())?;
-    let mss = outcome.flows.first().map_or(1, |flow| flow.mss.0.max(1)) as f64;
-    let flow = series.flows().first();
-    let received = flow.into_iter().flat_map(|flow| &flow.received);
-    let point = |seen: &bentpipe_sim::Progress| {
-        let nanos = (seen.at - bentpipe_base::Instant::ZERO).as_secs_f64();
-        (nanos, seen.bytes as f64 / mss)
+    let run = bentpipe_sim::run_sampled(scenario, &Options::default());
+    let run = run.map_err(|error| error.to_string())?;
+    let (Some(flow), Some(plan)) = (run.flows.first(), scenario.flows.first()) else {
+        return Ok(Vec::new());
     };
-    Ok(received.map(point).collect())
+    let mss = flow.mss.map_or(1, |mss| mss.0.max(1)) as f64;
+    let received = { run.samples.iter() }
+        .filter(|sample| (sample.flow, &sample.point) == (0, &Point::Receiver))
+        .map(|sample| {
+            let time = plan.start + sample.at;
+            (time.as_secs_f64(), sample.bytes.0 as f64 / mss)
+        });
+    Ok(received.collect())
 }
 
 #[cfg(test)]

@@ -4,8 +4,10 @@ use super::{figures, traffic};
 use crate::failure::{Blame, Failure};
 use crate::terminal;
 use anyhow::Context;
+use bentpipe_base::Instant;
+use bentpipe_outcome::{self as outcome, Point, Sample};
 use bentpipe_scenario::Scenario;
-use bentpipe_sim::{Captures, Options, Outcome, Series};
+use bentpipe_sim::{Captures, Options, Sampler, Series};
 use clap::Subcommand;
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -59,10 +61,10 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         terminal::say(&format!("warning: {warning}"));
     }
     let outcome = simulate(&scenario, args)?;
-    figures::report(&(&outcome).into(), args.json.as_deref())
+    figures::report(&outcome, args.json.as_deref())
 }
 
-fn simulate(scenario: &Scenario, args: &Run) -> Result<Outcome, Failure> {
+fn simulate(scenario: &Scenario, args: &Run) -> Result<outcome::Run, Failure> {
     let options = Options {
         seed: args.seed,
         wire: args.wire,
@@ -79,17 +81,19 @@ fn simulate(scenario: &Scenario, args: &Run) -> Result<Outcome, Failure> {
         .as_deref()
         .map(|folder| captures(scenario, folder));
     let captures = captures.transpose().or_usage()?;
-    let series = args.trace.is_some().then(|| Series::new(scenario));
-    let observed = bentpipe_sim::observe(scenario, &options, (series, captures));
-    let (outcome, (series, captures)) = observed.or_usage()?;
+    let trace = args.trace.as_deref();
+    let traces = trace.map(|_| (Series::new(scenario), Sampler::new(scenario)));
+    let observed = bentpipe_sim::observe(scenario, &options, (traces, captures));
+    let (mut outcome, (traces, captures)) = observed.or_usage()?;
     if let Some(captures) = captures {
         captures
             .finish()
             .context("cannot write the captures")
             .or_usage()?;
     }
-    if let Some((folder, series)) = args.trace.as_deref().zip(series) {
-        traces(folder, &outcome, &series).or_usage()?;
+    if let Some((folder, (series, sampler))) = trace.zip(traces) {
+        outcome.samples = sampler.into_samples();
+        write_traces(folder, scenario, &outcome, &series).or_usage()?;
     }
     Ok(outcome)
 }
@@ -110,22 +114,29 @@ fn captures(scenario: &Scenario, folder: &Path) -> anyhow::Result<Captures<BufWr
 }
 
 /// One file a flow: what its source sent and its receiver got, in the order of time.
-fn traces(folder: &Path, outcome: &Outcome, series: &Series) -> anyhow::Result<()> {
+fn write_traces(
+    folder: &Path,
+    scenario: &Scenario,
+    outcome: &outcome::Run,
+    series: &Series,
+) -> anyhow::Result<()> {
     make(folder)?;
-    for (flow, points) in outcome.flows.iter().zip(series.flows()) {
-        let mut rows: Vec<_> = points
-            .sent
-            .iter()
-            .map(|sent| {
-                let event = if sent.again { "sent again" } else { "sent" };
-                (sent.at, event, sent.end)
-            })
-            .collect();
-        rows.extend(points.received.iter().map(|p| (p.at, "received", p.bytes)));
+    let flows = outcome.flows.iter().zip(&scenario.flows);
+    for (index, ((flow, plan), sent)) in flows.zip(series.flows()).enumerate() {
+        let sent = sent.iter().map(|sent| {
+            let event = if sent.again { "sent again" } else { "sent" };
+            (sent.at, event, sent.end)
+        });
+        let own = |sample: &&Sample| (sample.flow, &sample.point) == (index, &Point::Receiver);
+        let received = outcome.samples.iter().filter(own).map(|sample| {
+            let at = Instant::ZERO + plan.start + sample.at;
+            (at, "received", sample.bytes.0)
+        });
+        let mut rows: Vec<_> = sent.chain(received).collect();
         rows.sort_by_key(|(at, ..)| *at);
         let mut text = String::from("time_s,event,segment\n");
         for (at, event, bytes) in rows {
-            let segment = bytes.div_ceil(flow.mss.0.max(1));
+            let segment = bytes.div_ceil(flow.mss.map_or(1, |mss| mss.0.max(1)));
             // Writing to a String cannot fail.
             let _ = writeln!(text, "{},{event},{segment}", at.as_secs_f64());
         }

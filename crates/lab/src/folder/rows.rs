@@ -1,9 +1,7 @@
 //! The rows of a run's tables: every column named with its unit.
 
-use crate::result::{Point, Sample};
 use bentpipe_base::Rate;
-use bentpipe_outcome::{End, Flow};
-use bentpipe_sockets::tcp::Info;
+use bentpipe_outcome::{End, Flow, Point, Sample};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -64,12 +62,12 @@ pub(super) struct SampleRow<'a> {
     at_s: f64,
     /// Received, or acknowledged.
     bytes: u64,
-    cwnd_segments: Option<u32>,
-    ssthresh_segments: Option<u32>,
-    in_flight_segments: Option<u32>,
+    cwnd_segments: Option<u64>,
+    ssthresh_segments: Option<u64>,
+    in_flight_segments: Option<u64>,
     rtt_ms: Option<f64>,
     min_rtt_ms: Option<f64>,
-    retransmitted_segments: Option<u32>,
+    retransmitted_segments: Option<u64>,
     delivery_mbps: Option<f64>,
     pacing_mbps: Option<f64>,
     recovery_state: Option<u8>,
@@ -79,11 +77,6 @@ impl<'a> SampleRow<'a> {
     pub(super) fn new(sample: &'a Sample, flow: &'a str) -> Self {
         let tcp = sample.tcp.as_ref();
         let millis = |time: Duration| time.as_secs_f64() * 1e3;
-        // The kernel's "not paced" is no number.
-        let paced = |info: &Info| {
-            let rate = info.pacing_rate;
-            (rate.bits_per_sec() < u64::MAX).then(|| rate.mbps())
-        };
         Self {
             flow,
             point: match &sample.point {
@@ -93,15 +86,15 @@ impl<'a> SampleRow<'a> {
             },
             at_s: sample.at.as_secs_f64(),
             bytes: sample.bytes.0,
-            cwnd_segments: tcp.map(|info| info.cwnd),
-            ssthresh_segments: tcp.and_then(|info| info.ssthresh),
-            in_flight_segments: tcp.map(|info| info.unacked),
-            rtt_ms: tcp.map(|info| millis(info.rtt)),
-            min_rtt_ms: tcp.map(|info| millis(info.min_rtt)),
-            retransmitted_segments: tcp.map(|info| info.total_retrans),
-            delivery_mbps: tcp.map(|info| info.delivery_rate.mbps()),
-            pacing_mbps: tcp.and_then(paced),
-            recovery_state: tcp.map(|info| info.ca_state),
+            cwnd_segments: tcp.map(|tcp| tcp.cwnd as u64),
+            ssthresh_segments: tcp.and_then(|tcp| tcp.ssthresh).map(|it| it as u64),
+            in_flight_segments: tcp.and_then(|tcp| tcp.in_flight),
+            rtt_ms: tcp.and_then(|tcp| tcp.srtt).map(millis),
+            min_rtt_ms: tcp.and_then(|tcp| tcp.min_rtt).map(millis),
+            retransmitted_segments: tcp.map(|tcp| tcp.retransmitted),
+            delivery_mbps: tcp.and_then(|tcp| tcp.delivery_rate).map(Rate::mbps),
+            pacing_mbps: tcp.and_then(|tcp| tcp.pacing_rate).map(Rate::mbps),
+            recovery_state: tcp.and_then(|tcp| tcp.recovery_state),
         }
     }
 }

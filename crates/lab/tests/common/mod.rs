@@ -1,9 +1,9 @@
 //! Short scenarios, run on a machine with other work.
 #![allow(dead_code, reason = "each test crate uses a part")]
 
-use bentpipe_lab::{Measured, Point, RunOptions, RunResult, run};
+use bentpipe_lab::{Measured, RunOptions, RunResult, run};
+use bentpipe_outcome::{Point, TcpState};
 use bentpipe_scenario::Scenario;
-use bentpipe_sockets::tcp::Info;
 use std::time::Duration;
 
 /// server - hub - terminal, 10 Mbit/s and 50 ms on the way to the terminal; the test's own keys are
@@ -50,7 +50,7 @@ pub(crate) fn valid(result: &RunResult) -> &Measured {
 }
 
 /// The last state of the first flow's sender.
-pub(crate) fn last_of(measured: &Measured) -> Info {
+pub(crate) fn last_of(measured: &Measured) -> TcpState {
     let samples = measured.samples.iter();
     let mut own = samples.filter(|it| it.flow == 0 && it.point == Point::Sender);
     let last = own.next_back().and_then(|sample| sample.tcp);

@@ -5,15 +5,36 @@
     reason = "a test that cannot go on has failed; not every test needs every helper"
 )]
 
+use bentpipe_base::Instant;
+use bentpipe_outcome::Run;
 use bentpipe_scenario::Scenario;
-use bentpipe_sim::{Options, Outcome};
+use bentpipe_sim::{EndId, Observer, Options, observe};
+use bentpipe_tcp::{Connection, Counters};
+use std::collections::BTreeMap;
 
 pub(crate) fn parse(text: &str) -> Scenario {
     Scenario::parse("test.toml", text).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
-pub(crate) fn run(text: &str) -> Outcome {
+pub(crate) fn run(text: &str) -> Run {
     bentpipe_sim::run(&parse(text), &Options::default()).unwrap()
+}
+
+/// What the TCPs of a run's flows counted, as they were when they acted last: by the number of the flow, and whether it
+/// is the end that opens the connection.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct TcpCounters(pub(crate) BTreeMap<(usize, bool), Counters>);
+
+impl Observer for TcpCounters {
+    const PACKETS: bool = false;
+
+    fn acted(&mut self, _: Instant, end: EndId, tcp: &Connection) {
+        self.0.insert((end.flow(), end.opens()), *tcp.counters());
+    }
+}
+
+pub(crate) fn counted(scenario: &Scenario, options: &Options) -> (Run, TcpCounters) {
+    observe(scenario, options, TcpCounters::default()).unwrap()
 }
 
 /// A (10 Mb/s, 30 ms) B (2 Mb/s, 250 ms) C: the topology of the Snoop paper with ns-2's TCP; `ber`

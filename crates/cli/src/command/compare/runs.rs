@@ -2,12 +2,10 @@
 
 use super::figures::{STEP, Side, on_grid};
 use crate::lateness::Lateness;
-use bentpipe_base::Instant;
-use bentpipe_lab::{Controls, LabError, Measured, Point, RunOptions, pool};
-use bentpipe_outcome::{self as outcome, End};
+use bentpipe_lab::{Controls, LabError, Measured, RunOptions, pool};
+use bentpipe_outcome::{self as outcome, End, Point};
 use bentpipe_scenario::{Flow, Scenario, Topology};
-use bentpipe_sim::{EndId, Observer, Options, SimError};
-use bentpipe_tcp::Connection;
+use bentpipe_sim::{Options, SimError};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -70,52 +68,29 @@ pub(crate) fn simulate(cases: &[Case], runs: u64) -> Result<Vec<Vec<Run>>, SimEr
     })
 }
 
-/// The congestion window of each flow's source, whenever it changes.
-struct Windows {
-    /// Of each flow: whether its source is the end that connects, and the points.
-    flows: Vec<(bool, Vec<(Instant, f64)>)>,
-}
-
-impl Windows {
-    fn new(scenario: &Scenario) -> Self {
-        let flows = scenario.flows.iter();
-        let flows = flows.map(|flow| (flow.opened_by == flow.from, Vec::new()));
-        Self {
-            flows: flows.collect(),
-        }
-    }
-}
-
-impl Observer for Windows {
-    fn acted(&mut self, now: Instant, end: EndId, tcp: &Connection) {
-        let Some((opens, points)) = self.flows.get_mut(end.flow()) else {
-            return;
-        };
-        let cwnd = tcp.gauges().cwnd;
-        if end.opens() == *opens && points.last().is_none_or(|(_, last)| *last != cwnd) {
-            points.push((now, cwnd));
-        }
-    }
-}
-
 fn simulated(scenario: &Scenario, seed: u64) -> Result<Run, SimError> {
     let options = Options {
         seed: Some(seed),
         ..Options::default()
     };
-    let (found, windows) = bentpipe_sim::observe(scenario, &options, Windows::new(scenario))?;
-    let run = outcome::Run::from(&found);
-    let flows = run.flows.iter().zip(&windows.flows).zip(&scenario.flows);
-    let sides = flows.map(|((flow, (_, points)), plan)| {
-        let since = |at: Instant| at.since(Instant::ZERO + plan.start);
-        let points = points.iter().map(|(at, cwnd)| (since(*at), *cwnd));
-        let points: Vec<_> = points.collect();
-        side(scenario, plan, &run, flow, on_grid(&points, flow.elapsed))
+    let run = bentpipe_sim::run_sampled(scenario, &options)?;
+    let flows = run.flows.iter().zip(&scenario.flows).enumerate();
+    let sides = flows.map(|(index, (flow, plan))| {
+        let cwnd = on_grid(&windows(&run, index), flow.elapsed);
+        side(scenario, plan, &run, flow, cwnd)
     });
     Ok(Run {
         flows: sides.collect(),
         lateness_ms: 0.0,
     })
+}
+
+/// The congestion window of the sender of flow number `index`, by the time from the flow's start.
+fn windows(run: &outcome::Run, index: usize) -> Vec<(Duration, f64)> {
+    { run.samples.iter() }
+        .filter(|sample| sample.flow == index && sample.point == Point::Sender)
+        .filter_map(|sample| Some((sample.at, sample.tcp?.cwnd)))
+        .collect()
 }
 
 /// `flow` of `run`, which is `plan` of `scenario`, and had the windows `cwnd`.
@@ -213,14 +188,9 @@ fn judge(scenario: &Scenario, measured: &Measured) -> pool::Try<Run> {
         if let End::Failed(why) = &flow.end {
             return pool::Try::Failed(format!("flow `{}` failed: {why}", flow.name));
         }
-        let samples = measured.samples.iter();
-        let samples = samples.filter(|s| s.flow == index && s.point == Point::Sender);
         // A sample is due at a multiple of the step and taken a little later: each to its own.
-        let points: Vec<(Duration, f64)> = samples
-            .filter_map(|sample| {
-                let due = sample.at.saturating_sub(STEP / 2);
-                Some((due, f64::from(sample.tcp?.cwnd)))
-            })
+        let points: Vec<(Duration, f64)> = { windows(&run, index).into_iter() }
+            .map(|(at, cwnd)| (at.saturating_sub(STEP / 2), cwnd))
             .collect();
         let cwnd = on_grid(&points, flow.elapsed.max(STEP));
         flows.push(side(scenario, plan, &run, flow, cwnd));
