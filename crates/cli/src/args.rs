@@ -68,6 +68,8 @@ pub(crate) enum Command {
     Tcp(Deferred<tcp::Command>),
     /// Help TCP connections that cross this machine's bridge: what the far link loses is sent again from here
     Snoop(Deferred<snoop::Args>),
+    /// Say what the TCP connections of a capture did, as tcptrace does
+    Trace(Deferred<bentpipe_trace_command::Args>),
     /// Make profiles of cross traffic, for scenarios to replay
     #[command(subcommand)]
     Traffic(Deferred<traffic::Command>),

@@ -46,6 +46,9 @@ fn run(args: &Args) -> Result<(), Failure> {
         Command::Saratoga(Deferred(command)) => command::saratoga::run(command),
         Command::Tcp(Deferred(command)) => command::tcp::run(command),
         Command::Snoop(Deferred(args)) => command::snoop::run(args),
+        Command::Trace(Deferred(args)) => {
+            bentpipe_trace_command::run(args, terminal::print, terminal::say).or_usage()
+        }
         Command::Traffic(Deferred(command)) => command::traffic::run(command),
         Command::List(Deferred(args)) => command::list::run(args),
         Command::Bench(Deferred(command)) => command::bench::run(command),

@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixListener;
 use std::process::Command;
 
-const COMMANDS: [&[&str]; 22] = [
+const COMMANDS: [&[&str]; 23] = [
     &[],
     &["gateway"],
     &["gateway", "run"],
@@ -19,6 +19,7 @@ const COMMANDS: [&[&str]; 22] = [
     &["bench", "gateway"],
     &["bench", "saratoga"],
     &["demo"],
+    &["trace"],
     &["tcp"],
     &["tcp", "send"],
     &["tcp", "get"],
@@ -48,7 +49,9 @@ fn every_command_explains_itself() {
         for line in text.lines() {
             assert!(line.chars().count() <= 100, "{command:?}: {line}");
         }
-        let runs = command.len() == 2 && command[1] != "clean" || command == ["demo"];
+        let runs = command.len() == 2 && command[1] != "clean"
+            || command == ["demo"]
+            || command == ["trace"];
         assert!(!runs || text.contains("Examples:"), "{command:?}: {text}");
     }
 }

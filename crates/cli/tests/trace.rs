@@ -1,0 +1,255 @@
+//! `bentpipe trace`: its counts are tcptrace's, on captures of the simulator and of real programs.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use support::PROGRAM;
+
+/// Losses in both directions, two flows, and a receiver of 20 kB.
+const LOSSY: &str = r#"
+name = "lossy"
+[hosts.a]
+[hosts.b]
+[hosts.b.tcp]
+receive_window = "20kB"
+[links.wire]
+ends = ["a", "b"]
+rate = "2Mbit/s"
+delay = "30ms"
+packet_error_rate = "3%"
+queue = { packets = 8 }
+[[flows]]
+from = "a"
+to = "b"
+bytes = "200kB"
+[[flows]]
+from = "b"
+to = "a"
+bytes = "200kB"
+"#;
+
+/// What tcptrace gets wrong, or has no figure for (docs/trace.md), by the beginning of its labels.
+const NOT_COMPARED: [&str; 3] = ["RTT full_sz", "sacks sent", "avg segm size"];
+
+/// The figures of each connection in the layout of `tcptrace -l`: by label and direction.
+fn figures(text: &str) -> Vec<BTreeMap<(String, usize), String>> {
+    let mut connections = Vec::new();
+    for line in text.lines() {
+        if line.starts_with("TCP connection ") && line.ends_with(':') && !line.contains("info") {
+            connections.push(BTreeMap::new());
+        }
+        let (Some(cells), Some(last)) = (line.strip_prefix("     "), connections.last_mut()) else {
+            continue;
+        };
+        // Two labels of 18 columns, each with a figure and perhaps a unit; `initial window` is there twice.
+        for (side, cell) in [cells.get(..38), cells.get(38..)]
+            .into_iter()
+            .flatten()
+            .enumerate()
+        {
+            let Some((label, value)) = cell.trim().split_once(':') else {
+                continue;
+            };
+            let mut words = value.split_whitespace();
+            let value = words.next().unwrap_or("").to_owned();
+            let label = match label {
+                "initial window" => format!("{label} {}", words.next().unwrap_or("")),
+                label => label.to_owned(),
+            };
+            last.insert((label, side), value);
+        }
+    }
+    connections
+}
+
+/// Whether two figures are one: counts exactly, times by the last decimal that is printed.
+fn equal(a: &str, b: &str) -> bool {
+    if a == b {
+        return true;
+    }
+    match (a.parse::<f64>(), b.parse::<f64>()) {
+        (Ok(a), Ok(b)) => (a.fract() != 0.0 || b.fract() != 0.0) && (a - b).abs() <= 0.11,
+        _ => false,
+    }
+}
+
+/// Compares all figures that tcptrace has of `capture`; returns how many connections it has.
+fn compare(capture: &Path) -> usize {
+    let run = |program: &str, arguments: &[&str]| {
+        let output = Command::new(program)
+            .args(arguments)
+            .arg(capture)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{program}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let theirs = figures(&run("tcptrace", &["-n", "-l", "-r"]));
+    let ours = figures(&run(PROGRAM, &["trace", "-l"]));
+    assert_eq!(ours.len(), theirs.len(), "{}", capture.display());
+    for (number, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
+        assert!(theirs.len() > 80, "tcptrace prints {theirs:?}");
+        for (key, expected) in theirs {
+            if NOT_COMPARED.iter().any(|label| key.0.starts_with(label)) {
+                continue;
+            }
+            let own = ours
+                .get(key)
+                .unwrap_or_else(|| panic!("{key:?} is not printed"));
+            let place = format!(
+                "{} of connection {}: {key:?}",
+                capture.display(),
+                number + 1
+            );
+            assert!(
+                equal(own, expected),
+                "{place}: {own}, tcptrace has {expected}"
+            );
+        }
+    }
+    theirs.len()
+}
+
+#[test]
+fn counts_are_those_of_tcptrace_on_simulated_connections() {
+    bentpipe_os::need!(Program("tcptrace"));
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    // A flow begins behind time 0, which tcptrace takes for no time.
+    fs::write(
+        folder.join("lossy.toml"),
+        LOSSY.replace("bytes =", "start = \"1s\"\nbytes ="),
+    )
+    .unwrap();
+    let mut connections = 0;
+    for seed in ["1", "2", "3"] {
+        let sim = ["sim", "run", "lossy.toml", "--pcap", seed, "--seed", seed];
+        let output = Command::new(PROGRAM)
+            .args(sim)
+            .current_dir(folder)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        for end in ["a", "b"] {
+            connections += compare(&folder.join(format!("{seed}/wire-{end}.pcapng")));
+        }
+    }
+    assert_eq!(connections, 12);
+}
+
+/// A namespace of its own with its loopback up, programs in it, and what dumpcap saw of them.
+#[test]
+fn counts_are_those_of_tcptrace_on_real_programs() {
+    bentpipe_os::need!(
+        Root,
+        Program("tcptrace"),
+        Program("dumpcap"),
+        Program("iperf3"),
+        Program("curl"),
+        Program("python3")
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let netns = bentpipe_os::netns::Netns::create("trace").unwrap();
+    let quiet = |program: &str, arguments: &[&str]| {
+        let mut command = netns.command(program);
+        command.args(arguments).current_dir(folder);
+        command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .stdin(Stdio::null());
+        command
+    };
+    assert!(
+        quiet("ip", &["link", "set", "lo", "up"])
+            .status()
+            .unwrap()
+            .success()
+    );
+    fs::write(folder.join("file"), vec![7; 3_000_000]).unwrap();
+    let mut dumpcap = quiet(
+        "dumpcap",
+        &[
+            "-q",
+            "-i",
+            "lo",
+            "-f",
+            "tcp",
+            "-s",
+            "100",
+            "-w",
+            "real.pcapng",
+        ],
+    )
+    .spawn()
+    .unwrap();
+    let web = ["-m", "http.server", "8000", "--bind", "127.0.0.1"];
+    let mut web = quiet("python3", &web).spawn().unwrap();
+    let mut iperf = quiet("iperf3", &["-s", "-1"]).spawn().unwrap();
+    let fetched = "curl --silent --fail --retry 40 --retry-delay 1 --retry-connrefused --max-time 60 -o out http://127.0.0.1:8000/file";
+    let fetched: Vec<&str> = fetched.split(' ').collect();
+    for _ in 0..4 {
+        assert!(quiet(fetched[0], &fetched[1..]).status().unwrap().success());
+    }
+    // Nobody listens there.
+    assert!(
+        !quiet("curl", &["--silent", "http://127.0.0.1:1/"])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let measured = ["-c", "127.0.0.1", "-n", "4M", "-P", "3", "-R"];
+    assert!(quiet("iperf3", &measured).status().unwrap().success());
+    iperf.wait().unwrap();
+    web.kill().unwrap();
+    web.wait().unwrap();
+    // dumpcap writes what it has seen when it is asked to end; the last packets may still be on their way to it.
+    let began = Instant::now();
+    let capture = folder.join("real.pcapng");
+    let mut size = 0;
+    while began.elapsed() < Duration::from_secs(30) {
+        std::thread::sleep(Duration::from_millis(700));
+        let now = fs::metadata(&capture).map_or(0, |file| file.len());
+        if now > 0 && now == size {
+            break;
+        }
+        size = now;
+    }
+    support::send_signal(dumpcap.id(), "INT");
+    dumpcap.wait().unwrap();
+    let connections = compare(&capture);
+    assert!(connections >= 9, "{connections} connections");
+}
+
+#[test]
+fn what_cannot_be_read_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("empty"), "").unwrap();
+    fs::write(
+        folder.path().join("text"),
+        "not a capture, but longer than its header",
+    )
+    .unwrap();
+    for (file, words) in [
+        ("empty", "is empty"),
+        ("text", "neither pcap nor pcapng"),
+        ("none", "cannot read `none`"),
+    ] {
+        let output = Command::new(PROGRAM)
+            .args(["trace", file])
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(
+            said.starts_with("error: ") && said.contains(words),
+            "{said}"
+        );
+    }
+}

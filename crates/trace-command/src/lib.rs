@@ -1,0 +1,109 @@
+//! `bentpipe trace`: what its arguments say, and the files that it reads and writes.
+//!
+//! What the connections of a capture did is found out and laid out in `bentpipe-trace`. Begin with [`run`].
+#![forbid(unsafe_code)]
+
+use anyhow::{Context, bail};
+use bentpipe_trace::{Ending, Limits, ReadError, Trace, brief, csv, json, long};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+const EXAMPLES: &str = "\
+Examples:
+  bentpipe trace run.pcapng                      a line each connection
+  bentpipe trace -l run.pcap | less              every count, as of `tcptrace -l -r`
+  bentpipe trace -l -o 2,5 run.pcap              of connections 2 and 5
+  bentpipe trace --json run.pcap | jq '.connections[].b2a.rtt_avg'
+  tcpdump -w - -s 96 tcp | bentpipe trace -      from a pipe, until it ends
+
+Reads pcap and pcapng; what was cut off each packet does not matter, if its TCP header is there.
+A capture that breaks off counts up to there. Definitions of the counts: docs/trace.md";
+
+/// Options of `trace`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Captures, read one after the other; `-`: standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Print every count of each connection
+    #[arg(short, long)]
+    long: bool,
+    /// Only these connections, by their numbers
+    #[arg(short = 'o', long, value_name = "N", value_delimiter = ',')]
+    only: Vec<usize>,
+    /// Print one JSON object
+    #[arg(long, conflicts_with = "long")]
+    json: bool,
+    /// Print a line of comma-separated values each connection
+    #[arg(long, conflicts_with_all = ["long", "json"])]
+    csv: bool,
+}
+
+/// Does what `args` say: results go to `print`, warnings to `say`.
+///
+/// # Errors
+/// When a file is no capture, or cannot be read or written.
+pub fn run(
+    args: &Args,
+    print: impl Fn(&str) -> io::Result<()>,
+    say: impl Fn(&str),
+) -> anyhow::Result<()> {
+    let mut trace = Trace::new(Limits::default());
+    for file in &args.files {
+        let name = file.display();
+        let ending = take(&mut trace, file).with_context(|| format!("cannot read `{name}`"))?;
+        if let Some(words) = words(&ending) {
+            say(&format!("warning: `{name}` {words}"));
+        }
+    }
+    trace.finish();
+    for warning in trace.warnings() {
+        say(&format!("warning: {warning}"));
+    }
+    let count = trace.connections().len();
+    if let Some(number) = args
+        .only
+        .iter()
+        .find(|number| !(1..=count).contains(*number))
+    {
+        bail!("there is no connection {number}: the capture has {count}, counted from 1");
+    }
+    let text = match args {
+        Args { json: true, .. } => json(&trace, &args.only),
+        Args { csv: true, .. } => csv(&trace, &args.only),
+        Args { long: true, .. } => long(&trace, &args.only),
+        _ => summary(&trace, &args.only),
+    };
+    Ok(print(text.trim_end())?)
+}
+
+fn take(trace: &mut Trace, file: &Path) -> Result<Ending, ReadError> {
+    if file.as_os_str() == "-" {
+        return trace.take(io::stdin().lock());
+    }
+    trace.take(File::open(file)?)
+}
+
+fn words(ending: &Ending) -> Option<String> {
+    match ending {
+        Ending::Whole => None,
+        Ending::CutShort { at } => Some(format!(
+            "ends in the middle of a packet, after {at} bytes: what came before counts"
+        )),
+        Ending::Corrupt { at } => Some(format!(
+            "is corrupt after {at} bytes: what came before counts"
+        )),
+    }
+}
+
+fn summary(trace: &Trace, chosen: &[usize]) -> String {
+    let (packets, segments) = (trace.packets(), trace.segments());
+    let head = format!("{packets} packets, {segments} of TCP");
+    match trace.connections().len() {
+        0 => format!("{head}: no connections"),
+        1 => format!("{head}, 1 connection\n{}", brief(trace, chosen)),
+        count => format!("{head}, {count} connections\n{}", brief(trace, chosen)),
+    }
+}
