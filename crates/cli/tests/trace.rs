@@ -253,3 +253,61 @@ fn what_cannot_be_read_is_said() {
         );
     }
 }
+
+#[test]
+fn graphs_are_written_and_the_page_loads_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("lossy.toml"), LOSSY).unwrap();
+    let run = |arguments: &str| {
+        let output = Command::new(PROGRAM)
+            .args(arguments.split(' '))
+            .current_dir(folder)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    run("sim run lossy.toml --pcap out");
+    run("trace out/wire-a.pcapng --only 2 --html page.html --svg graphs --xplot graphs");
+    let mut names: Vec<String> = fs::read_dir(folder.join("graphs"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    // The second connection has the letters c and d; it has data in one direction.
+    assert_eq!(names.len(), 9, "{names:?}");
+    assert!(
+        names
+            .iter()
+            .all(|name| name.starts_with("c2d") || name.starts_with("d2c"))
+    );
+    let page = fs::read_to_string(folder.join("page.html")).unwrap();
+    assert!(!page.contains("{{") && !page.contains("src=\"http"));
+    if bentpipe_os::need::Need::check_all(&[bentpipe_os::need::Need::Program("chromium")]).is_err()
+    {
+        eprintln!("SKIPPED  the page in a browser: there is no chromium");
+        return;
+    }
+    let mut browser = Command::new("chromium");
+    browser.args([
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--virtual-time-budget=5000",
+        "--dump-dom",
+    ]);
+    let output = browser
+        .arg(format!(
+            "--user-data-dir={}",
+            folder.join("profile").display()
+        ))
+        .arg(folder.join("page.html"))
+        .output()
+        .unwrap();
+    let drawn = String::from_utf8(output.stdout).unwrap();
+    // Four graphs, and the script came to its end.
+    assert!(
+        drawn.contains("data-ready=\"yes\"") && drawn.matches("class=\"u-over\"").count() == 4,
+        "{drawn:.3000}"
+    );
+}

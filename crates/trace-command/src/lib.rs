@@ -3,8 +3,11 @@
 //! What the connections of a capture did is found out and laid out in `bentpipe-trace`. Begin with [`run`].
 #![forbid(unsafe_code)]
 
+mod graphs;
+mod page;
+
 use anyhow::{Context, bail};
-use bentpipe_trace::{Ending, Limits, ReadError, Trace, brief, csv, json, long};
+use bentpipe_trace::{Ending, Limits, ReadError, Recorder, Trace, brief, csv, json, long};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,6 +18,8 @@ Examples:
   bentpipe trace -l run.pcap | less              every count, as of `tcptrace -l -r`
   bentpipe trace -l -o 2,5 run.pcap              of connections 2 and 5
   bentpipe trace --json run.pcap | jq '.connections[].b2a.rtt_avg'
+  bentpipe trace run.pcap --html run.html        the graphs, in a page that loads nothing
+  bentpipe trace run.pcap --svg out --xplot out  the graphs as files
   tcpdump -w - -s 96 tcp | bentpipe trace -      from a pipe, until it ends
 
 Reads pcap and pcapng; what was cut off each packet does not matter, if its TCP header is there.
@@ -39,6 +44,15 @@ pub struct Args {
     /// Print a line of comma-separated values each connection
     #[arg(long, conflicts_with_all = ["long", "json"])]
     csv: bool,
+    /// Write a page with the graphs: time-sequence, throughput, outstanding bytes and round-trip times
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write the time-sequence graph of each direction with data to DIR/A2B_tsg.svg
+    #[arg(long, value_name = "DIR")]
+    svg: Option<PathBuf>,
+    /// Write graphs for xplot to DIR: A2B_tsg.xpl, A2B_rtt.xpl, A2B_owin.xpl and A2B_tput.xpl
+    #[arg(long, value_name = "DIR")]
+    xplot: Option<PathBuf>,
 }
 
 /// Does what `args` say: results go to `print`, warnings to `say`.
@@ -51,6 +65,9 @@ pub fn run(
     say: impl Fn(&str),
 ) -> anyhow::Result<()> {
     let mut trace = Trace::new(Limits::default());
+    if args.html.is_some() || args.svg.is_some() || args.xplot.is_some() {
+        trace.record(Recorder::new(&args.only));
+    }
     for file in &args.files {
         let name = file.display();
         let ending = take(&mut trace, file).with_context(|| format!("cannot read `{name}`"))?;
@@ -70,6 +87,7 @@ pub fn run(
     {
         bail!("there is no connection {number}: the capture has {count}, counted from 1");
     }
+    graphs::write(args, &trace)?;
     let text = match args {
         Args { json: true, .. } => json(&trace, &args.only),
         Args { csv: true, .. } => csv(&trace, &args.only),

@@ -1,6 +1,7 @@
 //! One connection: its two directions, and what each segment adds to their counts.
 
 use crate::direction::Direction;
+use crate::event::{Acknowledgement, Event, Kind};
 use crate::{Flags, Segment};
 use bentpipe_base::Instant;
 use std::net::SocketAddr;
@@ -108,10 +109,11 @@ impl Connection {
     }
 
     /// Takes `segment`, seen at `now`.
-    pub(crate) fn take(&mut self, segment: &Segment, now: Instant) {
+    pub(crate) fn take(&mut self, segment: &Segment, now: Instant) -> Event {
         // Times may go backwards: nothing then took less than no time.
         self.last = self.last.max(now);
-        let (own, peer) = match self.side(segment) {
+        let side = self.side(segment);
+        let (own, peer) = match side {
             Side::A => (&mut self.a2b, &mut self.b2a),
             Side::B => (&mut self.b2a, &mut self.a2b),
         };
@@ -121,7 +123,7 @@ impl Connection {
             segment,
             now,
         }
-        .count();
+        .count(side)
     }
 
     /// The capture ended at `now`: whoever had not closed was idle until then.
@@ -150,7 +152,7 @@ impl Step<'_> {
         self.segment.flags.has(flag)
     }
 
-    fn count(&mut self) {
+    fn count(&mut self, side: Side) -> Event {
         let start = self.own.places.of(self.segment.sequence);
         let end = start + u64::from(self.segment.length);
         self.own.places.see(end);
@@ -161,28 +163,46 @@ impl Step<'_> {
         self.data();
         self.own.packets += 1;
         self.own.windows.count_packet();
-        let again = self.stream(start, end);
-        let acknowledgement = self.has(Flags::ACK).then(|| {
-            let place = self.peer.places.of(self.segment.acknowledgement);
-            self.peer.places.see(place);
-            let others = self.has(Flags::SYN) || self.has(Flags::FIN) || self.segment.length > 0;
-            let bare = !others && window == self.own.window;
-            self.peer.acknowledge(place, bare, self.now);
-            self.own.acks += 1;
-            place
-        });
+        let kind = self.stream(start, end);
+        let acknowledgement = self.has(Flags::ACK).then(|| self.acknowledgement(window));
+        let acknowledged = self.own.acknowledged.unwrap_or(start);
+        let event = Event {
+            at: self.now,
+            side,
+            start,
+            length: self.segment.length,
+            kind,
+            outstanding: end.saturating_sub(acknowledged),
+            acknowledgement,
+        };
         // A reset says nothing of windows.
         if self.has(Flags::RST) {
-            return;
+            return event;
         }
         self.advertise(window);
         if acknowledgement.is_some() {
             self.acknowledges();
         }
-        self.initial_window(acknowledgement, again);
+        let again = matches!(kind, Kind::Again | Kind::OutOfOrder);
+        self.initial_window(acknowledgement.map(|it| it.place), again);
         if !self.has(Flags::SYN) && !again {
-            let acknowledged = self.own.acknowledged.unwrap_or(start);
-            self.own.outstanding.see(end.saturating_sub(acknowledged));
+            self.own.outstanding.see(event.outstanding);
+        }
+        event
+    }
+
+    fn acknowledgement(&mut self, window: u64) -> Acknowledgement {
+        let place = self.peer.places.of(self.segment.acknowledgement);
+        self.peer.places.see(place);
+        let others = self.has(Flags::SYN) || self.has(Flags::FIN) || self.segment.length > 0;
+        let bare = !others && window == self.own.window;
+        self.own.acks += 1;
+        let (duplicate, sample) = self.peer.acknowledge(place, bare, self.now);
+        Acknowledgement {
+            place,
+            window,
+            duplicate,
+            sample,
         }
     }
 
@@ -265,19 +285,18 @@ impl Step<'_> {
         }
     }
 
-    /// What of the segment is new in the stream, SYN and FIN being a number each. Whether it was sent again, or filled
-    /// a hole.
-    fn stream(&mut self, start: u64, end: u64) -> bool {
+    /// What of the segment is new in the stream, SYN and FIN being a number each.
+    fn stream(&mut self, start: u64, end: u64) -> Kind {
         let length = u64::from(self.segment.length);
         let (syn, fin) = (self.has(Flags::SYN), self.has(Flags::FIN));
         let numbers = length + u64::from(syn) + u64::from(fin);
         if numbers == 0 {
-            return false;
+            return Kind::Nothing;
         }
         if self.peer.window == 0 && self.peer.packets > 0 {
             self.own.window_probes += 1;
             self.own.window_probe_bytes += length;
-            return false;
+            return Kind::Probe;
         }
         let end = end + u64::from(syn) + u64::from(fin);
         let recorded = self.own.sent.record(start, end, self.now);
@@ -295,7 +314,11 @@ impl Step<'_> {
         let flags = u64::from(syn && self.own.syns > 1) + u64::from(fin && self.own.fins > 1);
         let again = recorded.again.saturating_sub(flags);
         self.own.unique_bytes += length.saturating_sub(again);
-        recorded.again > 0 || recorded.out_of_order
+        match (recorded.again > 0, recorded.out_of_order) {
+            (true, _) => Kind::Again,
+            (false, true) => Kind::OutOfOrder,
+            (false, false) => Kind::New,
+        }
     }
 
     fn advertise(&mut self, window: u64) {

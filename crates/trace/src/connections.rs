@@ -1,6 +1,6 @@
 //! All connections of a capture.
 
-use crate::{Connection, Limits, Segment};
+use crate::{Connection, Limits, Recorder, Segment};
 use bentpipe_base::Instant;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,6 +18,7 @@ pub struct Connections {
     now: Instant,
     limits: Limits,
     left_out: u64,
+    recorder: Option<Recorder>,
 }
 
 impl Connections {
@@ -27,6 +28,16 @@ impl Connections {
             limits,
             ..Self::default()
         }
+    }
+
+    /// From now on the series of each connection that `recorder` is for are kept.
+    pub fn record(&mut self, recorder: Recorder) {
+        self.recorder = Some(recorder);
+    }
+
+    /// What was kept.
+    pub fn recorder(&self) -> Option<&Recorder> {
+        self.recorder.as_ref()
     }
 
     /// Takes a segment that was seen at `now`.
@@ -56,7 +67,10 @@ impl Connections {
         };
         self.last = Some((ends, index));
         if let Some(connection) = self.all.get_mut(index) {
-            connection.take(segment, now);
+            let event = connection.take(segment, now);
+            if let Some(recorder) = &mut self.recorder {
+                recorder.take(index, segment, &event);
+            }
         }
     }
 

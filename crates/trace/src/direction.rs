@@ -248,12 +248,20 @@ impl Direction {
     }
 
     /// The peer acknowledged all before `place`. A `bare` segment has no data, SYN or FIN and the same window as the one
-    /// before: it may be a duplicate.
-    pub(crate) fn acknowledge(&mut self, place: u64, bare: bool, now: Instant) {
+    /// before: it may be a duplicate. Whether it is one, and the round-trip time that it gives.
+    pub(crate) fn acknowledge(
+        &mut self,
+        place: u64,
+        bare: bool,
+        now: Instant,
+    ) -> (bool, Option<u64>) {
         let rtt = &mut self.rtt;
+        let mut duplicate = false;
+        let mut sample = None;
         if self.acknowledged < Some(place) {
             self.duplicates = 0;
         } else if self.acknowledged == Some(place) && bare && self.sent.is_outstanding() {
+            duplicate = true;
             self.duplicates += 1;
             rtt.duplicate += 1;
             rtt.triple += u64::from(self.duplicates == 3);
@@ -262,6 +270,7 @@ impl Direction {
         self.sent.acknowledge(place, now, |acked| match acked {
             Acked::Sample(took) => {
                 rtt.samples.add(took);
+                sample = Some(took);
                 if of_syn {
                     rtt.handshake = took;
                 }
@@ -271,5 +280,6 @@ impl Direction {
             Acked::Cumulative => rtt.cumulative += 1,
         });
         self.acknowledged = self.acknowledged.max(Some(place));
+        (duplicate, sample)
     }
 }

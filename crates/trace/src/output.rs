@@ -16,7 +16,7 @@ impl Value {
 }
 
 /// Letters of the ends of connection number `index`, from 0, as tcptrace gives them: a and b, c and d, ... z, aa.
-fn letters(index: usize) -> (String, String) {
+pub fn letters(index: usize) -> (String, String) {
     (letter(2 * index), letter(2 * index + 1))
 }
 

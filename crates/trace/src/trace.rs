@@ -1,8 +1,10 @@
 //! A whole analysis: captures in, connections and what was skipped out.
 
+use crate::series::MOST_MARKS;
 use crate::{
     Connection, Connections, Dissected, Ending, Frame, LinkType, ReadError, Segment, read,
 };
+use crate::{Recorder, Series};
 use bentpipe_base::Instant;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -58,6 +60,16 @@ impl Trace {
             connections: Connections::new(limits),
             ..Self::default()
         }
+    }
+
+    /// Keeps the series of connections besides their counts.
+    pub fn record(&mut self, recorder: Recorder) {
+        self.connections.record(recorder);
+    }
+
+    /// The series of connection number `index`, from 0, if they were kept.
+    pub fn series(&self, index: usize) -> Option<&Series> {
+        self.connections.recorder()?.series(index)
     }
 
     /// Takes all of the capture in `input`.
@@ -143,6 +155,16 @@ impl Trace {
             .filter(|(count, _)| *count > 0)
             .map(|(count, what)| format!("{count} {what}"))
             .collect();
+        if let Some(marks) = self
+            .connections
+            .recorder()
+            .map(Recorder::left_out)
+            .filter(|it| *it > 0)
+        {
+            warnings.push(format!(
+                "{marks} segments are missing at the end of the graphs, which hold {MOST_MARKS}: name the connections that matter by --only"
+            ));
+        }
         warnings.extend(skipped.unknown_links.iter().map(|(link, count)| {
             format!(
                 "{count} packets are of link type {}, which is not known here, and are left out",

@@ -3,7 +3,10 @@
 
 mod support;
 
-use bentpipe_trace::{Ending, Limits, LinkType, ReadError, Trace, brief, csv, json, long};
+use bentpipe_trace::{
+    Ending, Kind, Limits, LinkType, ReadError, Recorder, Side, Trace, brief, csv, json, long, svg,
+    xplot,
+};
 use proptest::prelude::*;
 use support::{ACK, Capture, FIN, Packet, SYN, ethernet, pcapng_block};
 
@@ -100,7 +103,8 @@ fn holes_that_are_filled_are_out_of_order() {
     for (time, bytes) in [(0, 0), (1, 200), (2, 100), (3, 300)] {
         capture.a(time, Packet::new(ACK, 1 + bytes, 7).data(100));
     }
-    let sent = &whole(&capture).connections()[0].a2b;
+    let trace = whole(&capture);
+    let sent = &trace.connections()[0].a2b;
     assert_eq!((sent.out_of_order, sent.retransmitted_packets), (1, 0));
     assert_eq!(sent.unique_bytes, 400);
 }
@@ -138,7 +142,8 @@ fn every_packet_twice_is_a_retransmission() {
     for packet in &once.packets {
         twice.packets.extend([packet.clone(), packet.clone()]);
     }
-    let sent = &whole(&twice).connections()[0].a2b;
+    let trace = whole(&twice);
+    let sent = &trace.connections()[0].a2b;
     assert_eq!((sent.unique_bytes, sent.data_bytes), (300, 800));
 }
 
@@ -162,7 +167,8 @@ fn times_that_go_backwards_take_no_time() {
 fn what_was_cut_off_is_counted() {
     let mut capture = transfer(5000);
     capture.kept = 60;
-    let sent = &whole(&capture).connections()[0].a2b;
+    let trace = whole(&capture);
+    let sent = &trace.connections()[0].a2b;
     assert_eq!((sent.unique_bytes, sent.truncated_packets), (300, 4));
     // 20 of each hundred are there.
     assert_eq!(sent.truncated_bytes, 320);
@@ -278,4 +284,67 @@ proptest! {
         }
         drop(analysed(&bytes));
     }
+}
+
+#[test]
+fn graphs_have_every_segment_and_acknowledgement() {
+    let mut trace = Trace::new(Limits::default());
+    trace.record(Recorder::new(&[1]));
+    trace.take(&transfer(u32::MAX - 150).pcap()[..]).unwrap();
+    let (one, series) = (&trace.connections()[0], trace.series(0).unwrap());
+    let stream = series.stream(Side::A);
+    // SYN, four segments with data, FIN; the wrap does not show.
+    let starts: Vec<i64> = stream
+        .segments
+        .iter()
+        .map(|mark| stream.relative(mark.start))
+        .collect();
+    assert_eq!(starts, [0, 1, 101, 201, 101, 301]);
+    let kinds: Vec<Kind> = stream.segments.iter().map(|mark| mark.kind).collect();
+    assert_eq!(kinds.iter().filter(|kind| **kind == Kind::Again).count(), 1);
+    assert_eq!(kinds[4], Kind::Again);
+    let duplicates: Vec<bool> = stream.acks.iter().map(|mark| mark.duplicate).collect();
+    assert_eq!(duplicates, [false, false, true, false, false]);
+    assert_eq!(stream.acks[1].sample, 100_000_000);
+
+    let files = xplot(one, stream, Side::A, ("a", "b"));
+    let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(
+        names,
+        ["a2b_tsg.xpl", "a2b_rtt.xpl", "a2b_owin.xpl", "a2b_tput.xpl"]
+    );
+    let graph = &files[0].1;
+    let strokes = graph
+        .lines()
+        .filter(|line| line.starts_with("darrow"))
+        .count();
+    assert_eq!(strokes, 4, "{graph}");
+    assert!(
+        graph.contains("darrow 0.300000 101\nline 0.300000 101 0.300000 201"),
+        "{graph}"
+    );
+    assert!(graph.ends_with("go\n"));
+    // A mark each in the colour of retransmissions, and of FIN and SYN.
+    let drawing = svg(one, stream, Side::A);
+    let path = |colour: &str| {
+        let line = drawing
+            .lines()
+            .find(|line| line.contains(&format!("stroke=\"{colour}\"")));
+        line.unwrap().matches('M').count()
+    };
+    assert_eq!((path("#c8452f"), path("#1d4fd1")), (1, 2), "{drawing}");
+}
+
+#[test]
+fn many_segments_stay_a_small_drawing() {
+    let mut capture = Capture::default();
+    for number in 0..100_000u32 {
+        capture.a(number.into(), Packet::new(ACK, number * 10, 7).data(10));
+    }
+    let mut trace = Trace::new(Limits::default());
+    trace.record(Recorder::new(&[]));
+    trace.take(&capture.pcap()[..]).unwrap();
+    let stream = trace.series(0).unwrap().stream(Side::A);
+    let drawing = svg(&trace.connections()[0], stream, Side::A);
+    assert!(drawing.len() < 150_000, "{} bytes", drawing.len());
 }
