@@ -183,9 +183,8 @@ impl Step<'_> {
         if acknowledgement.is_some() {
             self.acknowledges();
         }
-        let again = matches!(kind, Kind::Again | Kind::OutOfOrder);
-        self.initial_window(acknowledgement.map(|it| it.place), again);
-        if !self.has(Flags::SYN) && !again {
+        self.initial_window(acknowledgement.map(|it| it.place), kind);
+        if !self.has(Flags::SYN) && !matches!(kind, Kind::Again | Kind::OutOfOrder) {
             self.own.outstanding.see(event.outstanding);
         }
         event
@@ -194,10 +193,12 @@ impl Step<'_> {
     fn acknowledgement(&mut self, window: u64) -> Acknowledgement {
         let place = self.peer.places.of(self.segment.acknowledgement);
         self.peer.places.see(place);
-        let others = self.has(Flags::SYN) || self.has(Flags::FIN) || self.segment.length > 0;
-        let bare = !others && window == self.own.window;
         self.own.acks += 1;
-        let (duplicate, sample) = self.peer.acknowledge(place, bare, self.now);
+        let repeats = self.segment.length == 0 && window == self.own.window;
+        let bare = !self.has(Flags::SYN) && !self.has(Flags::FIN);
+        let outstanding = self.peer.sent.is_outstanding();
+        let (repeated, sample) = self.peer.acknowledge(place, repeats, self.now);
+        let duplicate = repeated && bare && outstanding;
         Acknowledgement {
             place,
             window,
@@ -344,12 +345,12 @@ impl Step<'_> {
         }
     }
 
-    fn initial_window(&mut self, acknowledgement: Option<u64>, again: bool) {
+    fn initial_window(&mut self, acknowledgement: Option<u64>, kind: Kind) {
         let of_syn = self.peer.syn.map(|syn| syn + 1);
         if acknowledgement.is_some() && acknowledgement != of_syn {
             self.peer.data_acknowledged = true;
         }
-        if self.segment.length > 0 && !self.own.data_acknowledged && !again {
+        if self.segment.length > 0 && !self.own.data_acknowledged && kind != Kind::Again {
             self.own.initial_window_bytes += u64::from(self.segment.length);
             self.own.initial_window_packets += 1;
         }

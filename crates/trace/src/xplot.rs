@@ -4,6 +4,9 @@ use crate::{Connection, Flags, Kind, Side, Stream};
 use bentpipe_base::Instant;
 use std::fmt::{self, Write};
 
+/// Writes one kind of graph.
+type Draw = fn(&Stream, &mut String) -> fmt::Result;
+
 /// The graphs of what the end on `side` of `connection` sent: name and text of each file: time-sequence (`tsg`),
 /// round-trip times (`rtt`), outstanding bytes (`owin`) and throughput (`tput`).
 pub fn xplot(
@@ -16,7 +19,7 @@ pub fn xplot(
         Side::A => (connection.a, connection.b),
         Side::B => (connection.b, connection.a),
     };
-    let graphs: [(&str, &str, &str, fn(&Stream, &mut String) -> fmt::Result); 4] = [
+    let graphs: [(&str, &str, &str, Draw); 4] = [
         (
             "tsg",
             "time sequence graph",

@@ -269,7 +269,11 @@ fn interfaces_of_any_kind_meet_in_one_connection() {
         (one.a2b.syns, one.b2a.syns, one.elapsed()),
         (1, 1, 1_000_000_000)
     );
-    assert!(trace.warnings()[0].contains("link type 9999"));
+    let warnings = trace.warnings();
+    assert!(
+        warnings.iter().any(|it| it.contains("link type 9999")),
+        "{warnings:?}"
+    );
 }
 
 proptest! {
