@@ -24,10 +24,7 @@ pub(crate) fn page(
     let data = Page {
         title,
         version: env!("CARGO_PKG_VERSION"),
-        connections: connections
-            .iter()
-            .map(|it| PageConnection::new(it))
-            .collect(),
+        connections: connections.iter().map(PageConnection::new).collect(),
     };
     bentpipe_report::page(PAGE, &SCRIPTS, &data)
 }

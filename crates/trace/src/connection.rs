@@ -194,11 +194,9 @@ impl Step<'_> {
         let place = self.peer.places.of(self.segment.acknowledgement);
         self.peer.places.see(place);
         self.own.acks += 1;
-        let repeats = self.segment.length == 0 && window == self.own.window;
-        let bare = !self.has(Flags::SYN) && !self.has(Flags::FIN);
-        let outstanding = self.peer.sent.is_outstanding();
-        let (repeated, sample) = self.peer.acknowledge(place, repeats, self.now);
-        let duplicate = repeated && bare && outstanding;
+        let others = self.has(Flags::SYN) || self.has(Flags::FIN) || self.segment.length > 0;
+        let bare = !others && window == self.own.window;
+        let (duplicate, sample) = self.peer.acknowledge(place, bare, self.now);
         Acknowledgement {
             place,
             window,

@@ -61,7 +61,7 @@ pub struct Rtt {
     pub after_loss: u64,
     /// Segments that an acknowledgement covered with later ones.
     pub cumulative: u64,
-    /// Acknowledgements without data that repeat number and window of the one before.
+    /// Duplicate acknowledgements as RFC 5681 defines them.
     pub duplicate: u64,
     /// Third duplicates in a row.
     pub triple: u64,
@@ -247,21 +247,21 @@ impl Direction {
         Some(length.saturating_sub(self.unique_bytes))
     }
 
-    /// The peer acknowledged all before `place`. A segment that `repeats` has no data and the same window as the one
-    /// before. Whether the number is the same too, and the round-trip time that it gives.
+    /// The peer acknowledged all before `place`. A `bare` segment has no data, SYN or FIN and the same window as the one
+    /// before: it may be a duplicate. Whether it is one, and the round-trip time that it gives.
     pub(crate) fn acknowledge(
         &mut self,
         place: u64,
-        repeats: bool,
+        bare: bool,
         now: Instant,
     ) -> (bool, Option<u64>) {
         let rtt = &mut self.rtt;
-        let mut repeated = false;
+        let mut duplicate = false;
         let mut sample = None;
         if self.acknowledged < Some(place) {
             self.duplicates = 0;
-        } else if self.acknowledged == Some(place) && repeats {
-            repeated = true;
+        } else if self.acknowledged == Some(place) && bare && self.sent.is_outstanding() {
+            duplicate = true;
             self.duplicates += 1;
             rtt.duplicate += 1;
             rtt.triple += u64::from(self.duplicates == 3);
@@ -280,6 +280,6 @@ impl Direction {
             Acked::Cumulative => rtt.cumulative += 1,
         });
         self.acknowledged = self.acknowledged.max(Some(place));
-        (repeated, sample)
+        (duplicate, sample)
     }
 }
