@@ -287,10 +287,25 @@ fn graphs_are_written_and_the_page_loads_nothing() {
     );
     let page = fs::read_to_string(folder.join("page.html")).unwrap();
     assert!(!page.contains("{{") && !page.contains("src=\"http"));
-    if bentpipe_os::need::Need::check_all(&[bentpipe_os::need::Need::Program("chromium")]).is_err()
-    {
-        eprintln!("SKIPPED  the page in a browser: there is no chromium");
-        return;
+}
+
+#[test]
+fn the_page_is_drawn_in_a_browser() {
+    bentpipe_os::need!(Program("chromium"));
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("lossy.toml"), LOSSY).unwrap();
+    for arguments in [
+        "sim run lossy.toml --pcap out",
+        "trace out/wire-a.pcapng --html page.html",
+    ] {
+        let mut command = Command::new(PROGRAM);
+        let output = command
+            .args(arguments.split(' '))
+            .current_dir(folder)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
     }
     let mut browser = Command::new("chromium");
     browser.args([
