@@ -353,3 +353,25 @@ fn fragments_are_left_alone_where_rules_say_so() {
         }
     }
 }
+
+/// The process that holds the table is killed: the table is made again, and its counters go on.
+#[test]
+fn what_passed_is_not_forgotten_with_the_table() {
+    need!(Root, Tproxy);
+    let stage = Stage::new();
+    let gateway = stage.split_with("[[policy]]\nname = \"all\"\naction = \"bypass\"\n");
+    for _ in 0..3 {
+        let _pair = stage.pair(Ip::V4);
+    }
+    assert_eq!(passed(&gateway, "policy_all"), 3);
+    stage.signal_nft("-KILL");
+    // While there is no table nothing is counted.
+    eventually("another table", || {
+        let _pair = stage.pair(Ip::V4);
+        let counts = gateway.meter.passed().unwrap_or_default();
+        let count = counts.iter().find(|count| count.name == "policy_all");
+        let packets = count.map_or(3, |count| count.packets);
+        assert!(packets >= 3, "it began again at {packets}");
+        packets > 3
+    });
+}

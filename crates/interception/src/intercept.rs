@@ -6,6 +6,7 @@ use crate::admission_switch::AdmissionSwitch;
 use crate::ruleset::{HOOK_PRIORITY, PassReason, Ruleset, SwitchPosition};
 use crate::table_thread::{TableEvent, TableThread};
 use crate::time_wait_decoy::DecoyListener;
+use bentpipe_base::Bytes;
 use bentpipe_gateway_config::{Config, Interface};
 use bentpipe_os::netlink::{Diversion, Family, Mark, Netlink, NetlinkError};
 use bentpipe_os::nfqueue::Queues;
@@ -13,6 +14,7 @@ use bentpipe_os::nft::{
     Count, HoldTable, Holding, Hook, NftError, OwnerTable, Switch, TableFamily, Tally,
 };
 use bentpipe_sockets::epoll::Waker;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -57,9 +59,50 @@ pub struct Interception {
     translates: Arc<AtomicBool>,
 }
 
-/// Reads what the table has counted, from any thread.
+/// Reads what the tables have counted, from any thread: that in force, and those before it.
 #[derive(Debug)]
-pub struct PassCounters(Mutex<(Tally, String)>);
+pub struct PassCounters(Mutex<Tallied>);
+
+#[derive(Debug)]
+struct Tallied {
+    tally: Tally,
+    /// The name of the table.
+    table: String,
+    /// What it had counted when it was last read.
+    last: Vec<Count>,
+    /// What the tables before it had counted when they were last read.
+    before: BTreeMap<String, (u64, Bytes)>,
+}
+
+impl Tallied {
+    fn read(&mut self) -> io::Result<Vec<Count>> {
+        let counts = self.tally.read(TableFamily::Inet, &self.table)?;
+        // A table that is gone has no counters.
+        if !counts.is_empty() {
+            self.last = counts;
+        }
+        let mut all = self.last.clone();
+        for count in &mut all {
+            if let Some((packets, bytes)) = self.before.get(&count.name) {
+                count.packets += packets;
+                count.bytes.0 += bytes.0;
+            }
+        }
+        Ok(all)
+    }
+
+    /// Another table is in force.
+    fn follow(&mut self, table: &str) {
+        // It is gone already where its process has ended.
+        let _ = self.read();
+        for count in self.last.drain(..) {
+            let (packets, bytes) = self.before.entry(count.name).or_default();
+            *packets += count.packets;
+            bytes.0 += count.bytes.0;
+        }
+        table.clone_into(&mut self.table);
+    }
+}
 
 impl PassCounters {
     /// The counters of the table.
@@ -68,13 +111,12 @@ impl PassCounters {
     /// When the kernel does not list them.
     pub fn read(&self) -> io::Result<Vec<Count>> {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (tally, table) = &mut *inner;
-        tally.read(TableFamily::Inet, table)
+        inner.read()
     }
 
     pub(crate) fn follow(&self, table: &OwnerTable) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        table.name().clone_into(&mut inner.1);
+        inner.follow(table.name());
     }
 }
 
@@ -103,7 +145,12 @@ impl Interception {
             }
         };
         let tally = Tally::open().map_err(InterceptError::Tally)?;
-        let passed = Arc::new(PassCounters(Mutex::new((tally, String::new()))));
+        let passed = Arc::new(PassCounters(Mutex::new(Tallied {
+            tally,
+            table: String::new(),
+            last: Vec::new(),
+            before: BTreeMap::new(),
+        })));
         let switch = Switch::new(rules.marks.switch()).map_err(InterceptError::Switch)?;
         let switch = Arc::new(AdmissionSwitch::new(switch));
         let translates = Arc::<AtomicBool>::default();
