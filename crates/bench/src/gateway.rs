@@ -2,7 +2,7 @@
 //! path, again and again.
 //!
 //! Every subject has three namespaces of its own (client, gateway, server; two veth pairs, no
-//! emulated link), all set alike, and they take turns: each measurement of a pair runs on one
+//! emulated link; a pair of gateways has a fourth), all set alike, and they take turns: each measurement of a pair runs on one
 //! subject right after the other, in an order that rotates from pair to pair. What disturbs the
 //! machine so disturbs them alike, and the ratio of a pair is steadier than its two values. What
 //! each figure means: docs/bench-gateway.md.
@@ -228,7 +228,9 @@ fn takes_part(stage: &Stage, step: Step) -> bool {
     match stage.subject() {
         Subject::HaproxySpliceAuto => matches!(step, Step::Bulk { .. }),
         Subject::BentpipeEarly => matches!(step, Step::Connects { .. }),
-        Subject::BentpipeSnoop => matches!(step, Step::Bulk { .. } | Step::RoundTrip),
+        Subject::BentpipeSnoop | Subject::BentpipeScps => {
+            matches!(step, Step::Bulk { .. } | Step::RoundTrip)
+        }
         Subject::BentpipePastChains => !matches!(step, Step::Idle | Step::Crowd { .. }),
         _ => true,
     }

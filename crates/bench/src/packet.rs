@@ -1,5 +1,5 @@
-//! `bench packet`: our TCP in user space, smoltcp's and the kernel's own, each over a TUN interface to the kernel; Snoop on
-//! real packets beside plain forwarding; the host half alone, in virtual time.
+//! `bench packet`: our TCP in user space, smoltcp's and the kernel's own, each over a TUN interface to the kernel; Snoop, and a
+//! pair of gateways with SCPS-TP between them, beside plain forwarding; the host half alone, in virtual time.
 //!
 //! Every subject has namespaces of its own, and they take turns as those of the other benchmarks. What each figure
 //! means: docs/packet-plane.md.
@@ -42,8 +42,8 @@ pub struct Options {
     pub pairs: usize,
     /// Two pairs of short measurements: whether it works, not how fast.
     pub quick: bool,
-    /// Leave Snoop and forwarding out, which need nft.
-    pub without_snoop: bool,
+    /// Leave gateways and forwarding out, which need nft.
+    pub without_gateways: bool,
     /// Our program, for the gateway; `None` is the program that runs now.
     pub bentpipe: Option<PathBuf>,
     /// The example `smoltcp` of this crate, built.
@@ -57,7 +57,7 @@ impl Default for Options {
         Self {
             pairs: 7,
             quick: false,
-            without_snoop: false,
+            without_gateways: false,
             bentpipe: None,
             smoltcp: PathBuf::from("target/release/examples/smoltcp"),
             cancel: Arc::default(),
@@ -70,7 +70,7 @@ impl Default for Options {
 pub struct Progress {
     /// Measurements finished.
     pub done: usize,
-    /// Measurements in all, Snoop's left out.
+    /// Measurements in all, those of gateways left out.
     pub total: usize,
     /// The pair under way, from 1.
     pub pair: usize,
@@ -154,28 +154,29 @@ pub fn run(
     }
     drop(stages);
     let mut entries = report::entries(&samples);
-    if !options.without_snoop {
-        let (own, said) = snoop(options, pairs, progress)?;
-        entries.extend(own);
-        notes.extend(said);
+    if !options.without_gateways {
+        for measured in [report::SNOOP, report::SCPS] {
+            let (own, said) = gateways(measured, options, pairs, progress)?;
+            entries.extend(own);
+            notes.extend(said);
+        }
     }
     Ok(Report::new(entries, notes))
 }
 
-/// Snoop beside plain forwarding, of single segments: entries and notes.
-fn snoop(
+/// Gateways beside plain forwarding: entries and notes.
+fn gateways(
+    measured: report::OfGateways,
     options: &Options,
     pairs: usize,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<(Vec<Entry>, Vec<String>), PacketBenchError> {
     let options = gateway::Options {
         pairs,
-        figures: ["goodput_up_1", "goodput_down_1", "round_trip"]
-            .map(str::to_owned)
-            .to_vec(),
-        subjects: vec![gateway::Subject::Kernel, gateway::Subject::BentpipeSnoop],
+        figures: measured.figures().map(str::to_owned).collect(),
+        subjects: vec![gateway::Subject::Kernel, measured.subject],
         quick: options.quick,
-        offloads: false,
+        offloads: measured.offloads,
         bentpipe: options.bentpipe.clone(),
         cancel: Arc::clone(&options.cancel),
         ..gateway::Options::default()
@@ -188,7 +189,7 @@ fn snoop(
             subject: at.subject.name(),
         });
     })?;
-    Ok((report::of_snoop(report.entries()), report.notes().to_vec()))
+    Ok((measured.entries(report.entries()), report.notes().to_vec()))
 }
 
 #[cfg(test)]
@@ -201,7 +202,7 @@ mod tests {
         bentpipe_os::need!(Root, Tun);
         let options = Options {
             quick: true,
-            without_snoop: true,
+            without_gateways: true,
             smoltcp: PathBuf::from("no-such-program"),
             ..Options::default()
         };

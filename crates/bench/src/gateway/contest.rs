@@ -32,7 +32,7 @@ const fn contest(
 /// Every comparison. A held SYN waits for the far side's answer and
 /// passes through a queue, which HAProxy's does not: hence 0.95, and nothing with many at once. What the way past the
 /// chains costs is told of every figure, and
-/// what Snoop costs beside plain forwarding.
+/// what Snoop costs beside plain forwarding, and SCPS-TP between two gateways.
 pub(super) const CONTESTS: &[Contest] = &[
     contest(
         Subject::Bentpipe,
@@ -78,6 +78,7 @@ pub(super) const CONTESTS: &[Contest] = &[
     ),
     contest(Subject::BentpipePastChains, Subject::Bentpipe, &[""], None),
     contest(Subject::BentpipeSnoop, Subject::Kernel, &[""], None),
+    contest(Subject::BentpipeScps, Subject::Kernel, &[""], None),
 ];
 
 impl Contest {

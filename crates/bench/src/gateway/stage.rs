@@ -1,7 +1,7 @@
 //! The path that one subject is measured on: client – gateway – server, and the proxy in the
-//! gateway.
+//! gateway; or client – gateway – gateway – server.
 //!
-//! Addresses are those that RFC 2544 sets aside for benchmarks.
+//! Addresses are those that RFC 2544 sets aside for benchmarks; between two gateways, of RFC 6598's.
 
 use super::error::BenchError;
 use super::proxy::{CONFIGURATION, Proxy};
@@ -22,6 +22,7 @@ const CLIENT: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 const GATEWAY_LAN: Ipv4Addr = Ipv4Addr::new(198, 18, 255, 254);
 const GATEWAY_SAT: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 254);
 const SERVER: Ipv4Addr = Ipv4Addr::new(198, 19, 0, 1);
+const HOP: [Ipv4Addr; 2] = [Ipv4Addr::new(100, 64, 0, 1), Ipv4Addr::new(100, 64, 0, 2)];
 const SERVER_PORT: u16 = 5001;
 /// The client's further addresses, for short connections: 198.18.1.1 and up.
 const MORE_CLIENTS: u8 = 32;
@@ -36,16 +37,21 @@ const CLOSED_PORT: &str =
 /// The policy that has every connection snooped, and none split.
 const SNOOP: &str = "[[policy]]\naction = \"snoop\"\n";
 
-/// Three namespaces, two wires, and a proxy in the middle.
+/// What each of a pair of gateways may send by SCPS-TP: more than it can on the two processors of a small machine.
+const SCPS_RATE: &str = "2Gbit/s";
+
+/// Three namespaces, two wires, and a proxy in the middle; or two proxies with a third wire between them.
 #[derive(Debug)]
 pub(super) struct Stage {
     // Dropped in this order: the proxy goes before the ground under it.
     proxy: Option<Proxy>,
+    far_proxy: Option<Proxy>,
     launch: Launch,
     _diversion: Option<Diversion>,
-    _wires: [Veth; 2],
+    _wires: Vec<Veth>,
     client: Netns,
     gateway: Netns,
+    far_gateway: Option<Netns>,
     server: Netns,
     ports: Ports,
     congestion: &'static str,
@@ -120,11 +126,20 @@ impl Stage {
         let (gateway, _) = ground::host::<BenchError>("bench_gateway")?;
         let (server, congestion) = ground::host::<BenchError>("bench_server")?;
         let lan = [(&client, "eth0", CLIENT), (&gateway, LAN, GATEWAY_LAN)];
-        let sat = [(&server, "eth0", SERVER), (&gateway, SAT, GATEWAY_SAT)];
-        let wires = [
-            ground::wire::<BenchError>(lan)?,
-            ground::wire::<BenchError>(sat)?,
-        ];
+        let mut wires = vec![ground::wire::<BenchError>(lan)?];
+        let far_gateway = match subject {
+            Subject::BentpipeScps => Some(ground::host::<BenchError>("bench_far_gateway")?.0),
+            _ => None,
+        };
+        let facing_server = match &far_gateway {
+            Some(far) => {
+                wires.push(hop([&gateway, far])?);
+                (far, LAN, GATEWAY_SAT)
+            }
+            None => (&gateway, SAT, GATEWAY_SAT),
+        };
+        let sat = [(&server, "eth0", SERVER), facing_server];
+        wires.push(ground::wire::<BenchError>(sat)?);
         if !options.offloads {
             wires.iter().try_for_each(Veth::disable_offloads)?;
         }
@@ -135,11 +150,13 @@ impl Stage {
         let diversion = launch.intercept(&gateway)?;
         let mut stage = Self {
             proxy: None,
+            far_proxy: None,
             launch,
             _diversion: diversion,
             _wires: wires,
             client,
             gateway,
+            far_gateway,
             server,
             ports,
             congestion,
@@ -156,8 +173,11 @@ impl Stage {
 
     /// Ends the proxy, if there is one, and starts it afresh.
     pub(super) fn restart(&mut self) -> Result<(), BenchError> {
-        self.proxy = None;
+        (self.proxy, self.far_proxy) = (None, None);
         self.proxy = self.launch.start(&self.gateway, self.congestion)?;
+        if let Some(far) = &self.far_gateway {
+            self.far_proxy = self.launch.start(far, self.congestion)?;
+        }
         self.check_interception()
     }
 
@@ -169,6 +189,7 @@ impl Stage {
             address: SocketAddr::new(SERVER.into(), SERVER_PORT),
             ports: &self.ports,
             proxy: self.proxy.as_ref().map(Proxy::pid),
+            far_proxy: self.far_proxy.as_ref().map(Proxy::pid),
             cancel: self.cancel.clone(),
         }
     }
@@ -187,16 +208,19 @@ impl Stage {
     /// A proxy that nothing reaches would measure as well as the kernel.
     fn check_interception(&mut self) -> Result<(), BenchError> {
         for _ in 0..50 {
-            let Some(proxy) = &mut self.proxy else {
-                return Ok(());
-            };
-            proxy.check()?;
-            let pid = proxy.pid();
+            for proxy in self.proxy.iter_mut().chain(&mut self.far_proxy) {
+                proxy.check()?;
+            }
             let carries = match self.subject() {
-                Subject::BentpipeSnoop => traffic::is_queued,
+                Subject::BentpipeSnoop | Subject::BentpipeScps => traffic::is_queued,
                 _ => traffic::is_intercepted,
             };
-            if carries(&self.path(), pid)? {
+            let path = self.path();
+            let mut carry = true;
+            for proxy in path.proxy.into_iter().chain(path.far_proxy) {
+                carry = carry && carries(&path, proxy)?;
+            }
+            if carry {
                 return Ok(());
             }
             self.cancel.sleep(Duration::from_millis(50))?;
@@ -206,6 +230,14 @@ impl Stage {
             said: self.last_words().unwrap_or_default(),
         })
     }
+}
+
+/// The wire between two gateways, and the routes over it.
+fn hop([near, far]: [&Netns; 2]) -> Result<Veth, BenchError> {
+    let wire = ground::wire::<BenchError>([(near, SAT, HOP[0]), (far, SAT, HOP[1])])?;
+    default_route(near, HOP[1])?;
+    default_route(far, HOP[0])?;
+    Ok(wire)
 }
 
 fn default_route(netns: &Netns, gateway: Ipv4Addr) -> Result<(), BenchError> {
@@ -265,6 +297,7 @@ impl Launch {
             Subject::Bentpipe | Subject::BentpipePastChains => bentpipe("end-to-end", congestion),
             Subject::BentpipeEarly => bentpipe("early", congestion),
             Subject::BentpipeSnoop => bentpipe("end-to-end", congestion) + SNOOP,
+            Subject::BentpipeScps => scps(congestion),
         };
         let mut command = gateway.command(&self.program);
         if self.subject.is_ours() {
@@ -291,6 +324,18 @@ fn bentpipe(handshake: &str, congestion: &str) -> String {
          congestion_control = \"{congestion}\"\n\
          [sat]\n\
          congestion_control = \"{congestion}\"\n"
+    )
+}
+
+/// One of a pair of gateways with SCPS-TP between them.
+fn scps(congestion: &str) -> String {
+    format!(
+        "control = \"off\"\n\
+         [lan]\n\
+         congestion_control = \"{congestion}\"\n\
+         [sat]\n\
+         carrier = \"scps\"\n\
+         rate = \"{SCPS_RATE}\"\n"
     )
 }
 

@@ -19,11 +19,13 @@ pub enum Subject {
     /// Our gateway with `action = "snoop"` for every connection: none is split. It takes part where it is asked for, in bulk
     /// and round trips.
     BentpipeSnoop,
+    /// Two of our gateways, with SCPS-TP between them. It takes part where it is asked for, in bulk and round trips.
+    BentpipeScps,
 }
 
 impl Subject {
     /// All, in the order of the table.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Kernel,
         Self::Haproxy,
         Self::HaproxySpliceAuto,
@@ -31,12 +33,17 @@ impl Subject {
         Self::BentpipeEarly,
         Self::BentpipePastChains,
         Self::BentpipeSnoop,
+        Self::BentpipeScps,
     ];
 
     /// Those of a run that asks for none.
     pub fn usual() -> Vec<Self> {
-        let usual =
-            |subject: &Self| !matches!(subject, Self::BentpipePastChains | Self::BentpipeSnoop);
+        let usual = |subject: &Self| {
+            !matches!(
+                subject,
+                Self::BentpipePastChains | Self::BentpipeSnoop | Self::BentpipeScps
+            )
+        };
         Self::ALL.into_iter().filter(usual).collect()
     }
 
@@ -55,6 +62,7 @@ impl Subject {
             Self::BentpipeEarly => "bentpipe-early",
             Self::BentpipePastChains => "bentpipe-past-chains",
             Self::BentpipeSnoop => "bentpipe-snoop",
+            Self::BentpipeScps => "bentpipe-scps",
         }
     }
 
@@ -67,7 +75,11 @@ impl Subject {
     pub fn is_ours(self) -> bool {
         matches!(
             self,
-            Self::Bentpipe | Self::BentpipeEarly | Self::BentpipePastChains | Self::BentpipeSnoop
+            Self::Bentpipe
+                | Self::BentpipeEarly
+                | Self::BentpipePastChains
+                | Self::BentpipeSnoop
+                | Self::BentpipeScps
         )
     }
 }

@@ -157,6 +157,8 @@ pub(super) struct Path<'a> {
     pub(super) ports: &'a Ports,
     /// The proxy between them, if there is one.
     pub(super) proxy: Option<u32>,
+    /// The proxy behind it, where two have a link between them.
+    pub(super) far_proxy: Option<u32>,
     /// The user's wish to stop.
     pub(super) cancel: Cancel,
 }
@@ -208,11 +210,12 @@ impl Path<'_> {
         })?
     }
 
-    /// Processor time of the proxy so far; zero without one.
+    /// Processor time of the proxies so far; zero without one.
     fn proxy_cpu(&self) -> Result<Duration, TrafficError> {
-        self.proxy.map_or(Ok(Duration::ZERO), |pid| {
-            usage::process_cpu(pid).doing("reading the proxy's processor time")
-        })
+        let proxies = self.proxy.into_iter().chain(self.far_proxy);
+        proxies
+            .map(|pid| usage::process_cpu(pid).doing("reading the proxy's processor time"))
+            .sum()
     }
 }
 

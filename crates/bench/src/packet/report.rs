@@ -118,43 +118,96 @@ pub(super) fn entries(samples: &Samples) -> Vec<Entry> {
     samples.0.iter().filter_map(entry).collect()
 }
 
-/// The lines of Snoop and of plain forwarding, from those of `bench gateway`.
-pub(super) fn of_snoop(measured: &[gateway::Entry]) -> Vec<Entry> {
-    let entry = |one: &gateway::Entry| {
-        let figure = match one.figure {
-            "goodput_up_1" => "snoop_up",
-            "goodput_down_1" => "snoop_down",
-            _ => "snoop_round_trip",
+/// What `bench gateway` measures for this benchmark: one subject of ours, beside plain forwarding.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OfGateways {
+    pub(super) subject: gateway::Subject,
+    /// Whether packets may stand for several segments on their way.
+    pub(super) offloads: bool,
+    /// The figure there and its name here, and what ours is to reach.
+    figures: &'static [(&'static str, &'static str, Option<Wanted>)],
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Wanted {
+    AtLeast(f64),
+    /// More than plain forwarding has.
+    AtMostMore(f64, &'static str),
+}
+
+pub(super) const SNOOP: OfGateways = OfGateways {
+    subject: gateway::Subject::BentpipeSnoop,
+    offloads: false,
+    figures: &[
+        ("goodput_up_1", "snoop_up", Some(Wanted::AtLeast(2.0))),
+        ("goodput_down_1", "snoop_down", Some(Wanted::AtLeast(2.0))),
+        (
+            "round_trip",
+            "snoop_round_trip",
+            Some(Wanted::AtMostMore(100.0, "µs")),
+        ),
+    ],
+};
+
+pub(super) const SCPS: OfGateways = OfGateways {
+    subject: gateway::Subject::BentpipeScps,
+    offloads: true,
+    figures: &[
+        ("goodput_up_1", "scps_up", Some(Wanted::AtLeast(1.0))),
+        ("cpu_up_1", "scps_cpu_up", None),
+        ("proxy_cpu_up_1", "scps_proxy_cpu_up", None),
+        ("goodput_down_1", "scps_down", Some(Wanted::AtLeast(1.0))),
+        ("cpu_down_1", "scps_cpu_down", None),
+        ("proxy_cpu_down_1", "scps_proxy_cpu_down", None),
+        ("round_trip", "scps_round_trip", None),
+    ],
+};
+
+impl OfGateways {
+    /// The names of the figures that `bench gateway` is to measure.
+    pub(super) fn figures(&self) -> impl Iterator<Item = &'static str> {
+        self.figures.iter().map(|(there, ..)| *there)
+    }
+
+    /// The lines of ours and of plain forwarding, from those of `bench gateway`.
+    pub(super) fn entries(&self, measured: &[gateway::Entry]) -> Vec<Entry> {
+        let entry = |one: &gateway::Entry| {
+            let (_, figure, wanted) = self
+                .figures
+                .iter()
+                .find(|(there, ..)| *there == one.figure)?;
+            let ours = one.subject == self.subject.name();
+            let forwarded = measured
+                .iter()
+                .find(|other| other.figure == one.figure && other.subject != one.subject);
+            let goal = match wanted.filter(|_| ours) {
+                None => None,
+                Some(Wanted::AtLeast(wanted)) => Some(goal(one.value, wanted, false, "")),
+                Some(Wanted::AtMostMore(wanted, unit)) => forwarded.map(|plain| {
+                    let of = format!(" {unit} more than kernel");
+                    goal(one.value - plain.value, wanted, true, &of)
+                }),
+            };
+            Some(Entry {
+                figure,
+                unit: one.unit,
+                subject: match ours {
+                    true => one.subject,
+                    false => "forwarding",
+                },
+                value: one.value,
+                pairs: one.pairs,
+                comparisons: Vec::from_iter(one.comparison.map(|compared| Comparison {
+                    rival: "forwarding",
+                    ratio: compared.ratio,
+                    ratio_low: compared.ratio_low,
+                    ratio_high: compared.ratio_high,
+                })),
+                goal,
+            })
         };
-        let ours = one.subject == gateway::Subject::BentpipeSnoop.name();
-        let forwarded = measured
-            .iter()
-            .find(|other| other.figure == one.figure && other.subject != one.subject);
-        let goal = match (ours, one.lower_is_better) {
-            (false, _) => None,
-            (true, false) => Some(goal(one.value, 2.0, false, "")),
-            (true, true) => forwarded
-                .map(|plain| goal(one.value - plain.value, 100.0, true, " µs more than kernel")),
-        };
-        Entry {
-            figure,
-            unit: one.unit,
-            subject: match ours {
-                true => one.subject,
-                false => "forwarding",
-            },
-            value: one.value,
-            pairs: one.pairs,
-            comparisons: Vec::from_iter(one.comparison.map(|compared| Comparison {
-                rival: "forwarding",
-                ratio: compared.ratio,
-                ratio_low: compared.ratio_low,
-                ratio_high: compared.ratio_high,
-            })),
-            goal,
-        }
-    };
-    measured.iter().map(entry).collect()
+        measured.iter().filter_map(entry).collect()
+    }
 }
 
 fn goal(has: f64, wanted: f64, lower_is_better: bool, of: &str) -> Goal {

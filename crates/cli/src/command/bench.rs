@@ -42,12 +42,12 @@ Examples:
   bentpipe bench saratoga --json bench/saratoga.json             also as JSON
   bentpipe bench saratoga --size 4GiB --loss 10% --pairs 1       ours alone: memory under loss")]
     Saratoga(saratoga::Args),
-    /// Our TCP in user space, smoltcp's and the kernel's in turn over TUN; Snoop beside forwarding; the host half alone
+    /// Our TCP in user space, smoltcp's and the kernel's in turn over TUN; Snoop and SCPS-TP in gateways; the host half alone
     #[command(after_help = "\
 Examples:
-  bentpipe bench packet                            a minute and a half
-  bentpipe bench packet --json bench/packet.json   also as JSON
-  bentpipe bench packet --without-snoop --pairs 9  our TCP alone, more pairs")]
+  bentpipe bench packet                               two minutes
+  bentpipe bench packet --json bench/packet.json      also as JSON
+  bentpipe bench packet --without-gateways --pairs 9  our TCP alone, more pairs")]
     Packet(packet::Args),
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Args {
     /// Only figures of these names, or whose names begin so
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     figures: Vec<String>,
-    /// Only these take part [default: all but bentpipe-past-chains and bentpipe-snoop]
+    /// Only these take part [default: all but bentpipe-past-chains, bentpipe-snoop and bentpipe-scps]
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = PossibleValuesParser::new(Subject::ALL.map(Subject::name)).map(subject))]
     subjects: Vec<Subject>,
     /// Two pairs of short measurements: whether it works, not how fast

@@ -15,9 +15,9 @@ pub(crate) struct Args {
     /// Two pairs of short measurements: whether it works, not how fast
     #[arg(long)]
     quick: bool,
-    /// Leave out Snoop in the gateway beside plain forwarding
+    /// Leave out gateways, which snoop or speak SCPS-TP, beside plain forwarding
     #[arg(long)]
-    without_snoop: bool,
+    without_gateways: bool,
     /// Write the figures to FILE, one object a figure and subject
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -36,7 +36,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let options = Options {
         pairs: usize::from(args.pairs),
         quick: args.quick,
-        without_snoop: args.without_snoop,
+        without_gateways: args.without_gateways,
         smoltcp: args.smoltcp.clone(),
         cancel: stop.flag(),
         ..Options::default()
