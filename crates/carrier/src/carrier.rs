@@ -4,7 +4,7 @@ use crate::handle::CarrierHandle;
 use crate::packet::Carried;
 use bentpipe_base::{Bytes, Instant, Machine};
 use bentpipe_gateway_config::{Config, Leg};
-use bentpipe_interception::{AdmissionSwitch, CARRIER_PRIORITIES, Marks};
+use bentpipe_interception::{AdmissionSwitch, CarrierPlace, Marks};
 use bentpipe_os::netlink::{Family, Mark, Netlink, NetlinkError, TurnedBack};
 use bentpipe_os::nfqueue::{Queues, Verdict};
 use bentpipe_os::nft::{HoldTable, Holding, Hook, NftError, TableFamily};
@@ -29,7 +29,7 @@ const WAKE: u64 = 2;
 const ORDERS: u64 = 3;
 /// Packets that wait at most in a queue; those beyond go on, as if the carrier were not there.
 const MOST: u32 = 4096;
-/// How often the switch is held again.
+/// How often the switch is held again, and what is kept in memory told.
 const PERIOD: Duration = Duration::from_millis(100);
 /// How often the connections that have not ended are counted while the gateway drains.
 const DRAIN_PERIOD: Duration = Duration::from_millis(10);
@@ -86,6 +86,8 @@ pub struct Carrier {
     switch: Arc<AdmissionSwitch>,
     /// When the switch is to be held again.
     hold_again: Instant,
+    /// When what the proxy keeps is to be told again.
+    tell_again: Instant,
     handle: CarrierHandle,
     shared: Arc<Shared>,
     counters: Arc<Counters>,
@@ -93,13 +95,13 @@ pub struct Carrier {
 }
 
 impl Carrier {
-    /// Carries `leg` of the gateway of `config` with `marks`, in the calling thread's namespace.
+    /// Carries `leg` of the gateway of `config` with `marks`, in the calling thread's namespace. Packets wait at `place`.
     ///
     /// # Errors
     /// The kernel cannot hold packets, or lets nobody send whole ones.
     pub fn new(
         (config, leg): (&Config, &Leg),
-        (marks, switch): (Marks, Arc<AdmissionSwitch>),
+        (marks, place, switch): (Marks, CarrierPlace, Arc<AdmissionSwitch>),
         shared: Arc<Shared>,
         counters: Arc<Counters>,
     ) -> Result<Self, CarrierError> {
@@ -108,11 +110,11 @@ impl Carrier {
         let open = || Queues::open_whole(1, MOST).map_err(system("queue for packets", kernel));
         let mut queues = [open()?, open()?];
         let mut holds = Vec::new();
-        for (place, queue) in queues.iter().enumerate() {
+        for (side, queue) in queues.iter().enumerate() {
             let holding = Holding {
-                hook: HOOKS[place],
-                place: CARRIER_PRIORITIES[place],
-                queues: &[(marks.to_carry()[place], queue.first())],
+                hook: HOOKS[side],
+                place: place.priorities()[side],
+                queues: &[(marks.to_carry()[side], queue.first())],
                 marked: None,
                 looped: None,
             };
@@ -153,6 +155,7 @@ impl Carrier {
             outgoing: Vec::new(),
             switch,
             hold_again: Instant::ZERO,
+            tell_again: Instant::ZERO,
             handle,
             shared,
             counters,
@@ -174,6 +177,7 @@ impl Carrier {
         let mut events = Events::with_capacity(4);
         while self.shared.lifecycle() != Lifecycle::Stopped {
             self.hold();
+            self.tell_memory(&proxy);
             let drains = self.shared.lifecycle() == Lifecycle::Draining;
             let due = proxy.deadline().unwrap_or(Instant::MAX);
             let mut pause = due.min(self.hold_again).since(timer::now());
@@ -211,6 +215,15 @@ impl Carrier {
         if self.hold_again <= now {
             self.switch.hold_carried();
             self.hold_again = now + PERIOD;
+        }
+    }
+
+    /// What the proxy keeps counts towards what may wait in buffers.
+    fn tell_memory(&mut self, proxy: &Split<Carried>) {
+        let now = timer::now();
+        if self.tell_again <= now {
+            self.shared.memory().set_carrier_usage(proxy.in_memory());
+            self.tell_again = now + PERIOD;
         }
     }
 

@@ -54,6 +54,17 @@ impl BuildPacket for Carried {
         }
     }
 
+    fn code_point(&self) -> u8 {
+        self.packet.code_point()
+    }
+
+    fn with_code_point(self, code_point: u8) -> Self {
+        Self {
+            packet: self.packet.with_code_point(code_point),
+            ..self
+        }
+    }
+
     fn build(from: SocketAddr, to: SocketAddr, segment: Segment, length: Bytes) -> Option<Self> {
         let packet = bentpipe_wire::Packet::build(from, to, segment, length)?;
         Some(Self {

@@ -258,7 +258,7 @@ impl StatusCollector {
             open: snapshot.open,
             ..FlowCounts::default()
         };
-        let mut buffered = shared.memory().in_pipes();
+        let mut buffered = shared.memory().in_process();
         let mut pairs: HashMap<HostPair, [Option<&Connection>; 2]> = HashMap::new();
         for connection in connections {
             let Some(leg_id) = self.facts.marks.leg_of(connection.mark) else {

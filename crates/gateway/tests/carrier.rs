@@ -2,12 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "carrier/liar.rs"]
+mod liar;
 mod support;
 
 use bentpipe_gateway::Ending;
 use bentpipe_os::need;
+use bentpipe_os::netns::Netns;
+use bentpipe_os::nft;
+use bentpipe_sockets::socket::set_traffic_class;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::pair::{Pair, SCPS, split_one};
@@ -273,6 +279,287 @@ fn orders_of_a_modem_are_heard() {
     drop(far);
 }
 
+/// What the carrier keeps counts towards `buffered`: in an outage it fills its buffer, and new connections pass unsplit.
+#[test]
+fn what_the_carrier_keeps_counts() {
+    need!(Root, Nft, Tproxy);
+    let pair = Pair::new();
+    let limits = "send_buffer = \"8MiB\"\n[lan]\nsend_buffer = \"64KiB\"\nreceive_buffer = \"64KiB\"\n[limits]\nbuffered = \"4MiB\"\n";
+    let near = split_one(&pair.near, &format!("{SCPS}{limits}"));
+    let far = split_one(&pair.far, SCPS);
+    let (mut client, mut server) = carried(&pair, Ip::V4, &near);
+    pair.set_link(false);
+    let writes = thread::spawn(move || {
+        let _ = client.write_all(&pattern(6 << 20));
+        client
+    });
+    let buffered = || near.handle.status().unwrap().buffered;
+    eventually("a full carrier", || buffered() > 5 << 20);
+    eventually("the limit", || {
+        near.handle.status().unwrap().limit.is_some()
+    });
+    pair.set_link(true);
+    let mut got = vec![0; 6 << 20];
+    server.read_exact(&mut got).unwrap();
+    assert!(got == pattern(6 << 20));
+    drop(writes.join().unwrap());
+    eventually("an empty carrier", || buffered() < 1 << 20);
+    drop(far);
+}
+
 fn exchange_between(client: &mut TcpStream, server: &mut TcpStream) {
     support::converse(client, server);
+}
+
+/// A successor carries what begins with it, and its predecessor what it has, until that ends; also the other way round, and what
+/// is still to be delivered of a connection that has ended here.
+#[test]
+fn carried_connections_outlive_a_handover() {
+    need!(Root, Nft, Tproxy);
+    for near_changes in [true, false] {
+        let pair = Pair::new();
+        let (changes, stays) = match near_changes {
+            true => (&pair.near, &pair.far),
+            false => (&pair.far, &pair.near),
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gateway.sock");
+        let config = format!("control = \"{}\"\n{SCPS}", path.display());
+        let other = split_one(stays, SCPS);
+        let mut predecessor = child::start_in(changes, &config);
+        let before = Ip::BOTH.map(|ip| carried(&pair, ip, &other));
+        let _successor = child::succeed_in(changes, &config);
+        let after = Ip::BOTH.map(|ip| carried(&pair, ip, &other));
+        let plain = other.meter.read().carried_plain;
+        before.into_iter().chain(after).for_each(carry_both_ways);
+        let end = || predecessor.child.try_wait().unwrap().is_some();
+        eventually("the end of the predecessor", end);
+        carry_both_ways(carried(&pair, Ip::V4, &other));
+        assert_eq!(other.meter.read().carried_plain, plain);
+    }
+}
+
+/// Without an order of anybody, a gateway finds out that the link is gone: what is on its way is sent again once at most, all else
+/// waits, and goes on when the link is back.
+#[test]
+fn an_outage_is_found_out_and_outlived() {
+    need!(Root, Nft, Tproxy);
+    outlive(Duration::from_secs(5), false);
+}
+
+/// The outages of half a minute and two minutes, found out and told: `cargo test -p bentpipe-gateway --test carrier -- --ignored
+/// long_outages`.
+#[test]
+#[ignore = "five minutes"]
+fn long_outages_are_outlived() {
+    need!(Root, Nft, Tproxy);
+    for length in [30, 120] {
+        for told in [false, true] {
+            outlive(Duration::from_secs(length), told);
+        }
+    }
+}
+
+fn outlive(length: Duration, told: bool) {
+    const WHOLE: usize = 4 << 20;
+    let pair = Pair::new();
+    let [near, far] = pair.split(&SCPS.replace("200Mbit/s", "16Mbit/s"));
+    let (mut client, mut server) = carried(&pair, Ip::V4, &near);
+    let writes = thread::spawn(move || client.write_all(&pattern(WHOLE)));
+    let mut got = vec![0; WHOLE];
+    server.read_exact(&mut got[..WHOLE / 4]).unwrap();
+    pair.set_link(false);
+    let order = |is_up| {
+        for gateway in [&near, &far].into_iter().filter(|_| told) {
+            gateway.handle.set_link("sat", is_up).unwrap();
+        }
+    };
+    order(false);
+    eventually("an outage", || near.meter.read().carrier_outages == 1);
+    let again = near.meter.read().carrier_sent_again;
+    thread::sleep(length);
+    // One segment for each of two timeouts, a probe of the tail, and what was called for before.
+    assert!(again < 10, "{again} sent again");
+    assert_eq!(near.meter.read().carrier_sent_again, again, "in the outage");
+    pair.set_link(true);
+    order(true);
+    let begun = Instant::now();
+    server.read_exact(&mut got[WHOLE / 4..WHOLE / 2]).unwrap();
+    let first = begun.elapsed();
+    server.read_exact(&mut got[WHOLE / 2..]).unwrap();
+    assert!(got == pattern(WHOLE));
+    writes.join().unwrap().unwrap();
+    // A probe each half second, and half a second for this quarter; a busy machine adds to it.
+    assert!(first < Duration::from_secs(4), "{first:?}");
+}
+
+/// Ten connections have alike of the link.
+#[test]
+fn ten_connections_share_the_link_alike() {
+    const WHOLE: u64 = 8 << 20;
+    need!(Root, Nft, Tproxy);
+    let pair = Pair::new();
+    let gateways = pair.split(&SCPS.replace("200Mbit/s", "40Mbit/s"));
+    let ends: Vec<_> = (0..10)
+        .map(|_| carried(&pair, Ip::V4, &gateways[0]))
+        .collect();
+    // On a busy machine they take longer, and share alike all the same.
+    let (all, patience) = (AtomicU64::new(0), Instant::now() + support::PATIENCE);
+    let goes_on = || all.load(Ordering::Relaxed) < WHOLE && Instant::now() < patience;
+    let take = &|client: &TcpStream| {
+        let (mut client, mut buffer, mut amount) = (client, [0; 16 << 10], 0);
+        while goes_on() {
+            let length = client.read(&mut buffer).unwrap() as u64;
+            all.fetch_add(length, Ordering::Relaxed);
+            amount += length;
+        }
+        // Whoever writes to it ends.
+        let _ = client.shutdown(Shutdown::Both);
+        amount as f64
+    };
+    let amounts: Vec<f64> = thread::scope(|scope| {
+        let readers: Vec<_> = ends
+            .iter()
+            .map(|(client, server)| {
+                scope.spawn(move || {
+                    let mut server = server;
+                    while server.write_all(&[7; 8 << 10]).is_ok() {}
+                });
+                scope.spawn(move || take(client))
+            })
+            .collect();
+        readers.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    let (sum, squares) = amounts.iter().fold((0.0, 0.0), |(sum, squares), one| {
+        (sum + one, squares + one * one)
+    });
+    let jain: f64 = sum * sum / (10.0 * squares);
+    // In the lab, and with processors to spare, at least 0.99.
+    assert!(jain >= 0.95, "{jain}: {amounts:?}");
+}
+
+/// A server that lies in 5,000 SNACKs a second has no more sent than the rate, nor more kept, and delays nobody else.
+#[test]
+fn lies_in_snacks_have_no_more_sent_than_the_rate() {
+    const WHOLE: usize = 1 << 20;
+    need!(Root, Nft, Tproxy);
+    let pair = Pair::new();
+    let near = split_one(&pair.near, &SCPS.replace("200Mbit/s", "8Mbit/s"));
+    let taken = liar::serve(&pair.far);
+    let mut client = pair.connect(liar::ADDRESS);
+    let (before, begun) = (sent_to_space(&pair.near), Instant::now());
+    client.write_all(&pattern(WHOLE)).unwrap();
+    let mut most = 0;
+    let taken = || taken.load(Ordering::Relaxed);
+    while taken() < WHOLE as u64 {
+        most = most.max(near.handle.status().unwrap().buffered);
+        let counters = || near.meter.read();
+        let late = begun.elapsed() > support::PATIENCE;
+        assert!(!late, "{} taken, {:?}", taken(), counters());
+        thread::sleep(Duration::from_millis(20));
+    }
+    exchange(&mut pair.pair(Ip::V4));
+    let (sent, took) = (sent_to_space(&pair.near) - before, begun.elapsed());
+    let counters = near.meter.read();
+    assert_eq!(counters.carried, 1, "{counters:?}");
+    // The bytes that the interface counts have an Ethernet header each.
+    let bound = 1e6 * took.as_secs_f64() * 1514.0 / 1500.0 + 64e3;
+    assert!((sent as f64) < bound, "{sent} of {bound} in {took:?}");
+    assert!(most < 4 << 20, "{most} bytes kept");
+}
+
+/// Bytes that a gateway has sent by its interface to space.
+fn sent_to_space(netns: &Netns) -> u64 {
+    let counts = netns.command("cat").arg("/proc/self/net/dev").output();
+    let counts = String::from_utf8(counts.unwrap().stdout).unwrap();
+    let line = counts
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("sat0:"));
+    line.unwrap()
+        .split_whitespace()
+        .nth(8)
+        .unwrap()
+        .parse()
+        .unwrap()
+}
+
+/// Connections whose addresses the gateway translates are the kernel's TCP, and whole.
+#[test]
+fn translated_connections_are_the_kernels() {
+    need!(Root, Nft, Tproxy);
+    let pair = Pair::new();
+    let masquerade = "table ip translation {
+      chain postrouting {
+        type nat hook postrouting priority 100; policy accept;
+        oifname sat0 masquerade
+      }
+    }";
+    pair.near.run(|| nft::apply(masquerade).unwrap()).unwrap();
+    let [near, far] = pair.split(SCPS);
+    let mut ends = pair.pair(Ip::V4);
+    exchange(&mut ends);
+    assert_ne!(ends.1.peer_addr().unwrap().ip(), Ip::V4.client());
+    carry_both_ways(ends);
+    let counters = near.meter.read();
+    assert_eq!(
+        (counters.connected, counters.carried, counters.carried_plain),
+        (1, 0, 0)
+    );
+    drop(far);
+}
+
+/// Data has the code point (DSCP) of its connection on the link too.
+#[test]
+fn a_code_point_crosses_the_link() {
+    need!(Root, Nft, Tproxy);
+    let pair = Pair::new();
+    for netns in [&pair.near, &pair.far] {
+        let count = "table inet seen {
+          counter af41 {
+          }
+          counter other {
+          }
+          chain input {
+            type filter hook prerouting priority -500; policy accept;
+            iifname != sat0 accept
+            tcp flags & psh == 0 accept
+            ip dscp af41 counter name af41 accept
+            ip6 dscp af41 counter name af41 accept
+            meta l4proto tcp counter name other
+          }
+        }";
+        netns.run(|| nft::apply(count).unwrap()).unwrap();
+    }
+    let [near, far] = pair.split(SCPS);
+    for ip in Ip::BOTH {
+        let listener = pair.listen(ip);
+        let to = listener.address();
+        let dial = || {
+            let domain = socket2::Domain::for_address(to);
+            let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None).unwrap();
+            set_traffic_class(&socket, to, 34 << 2).unwrap();
+            socket.connect(&to.into()).unwrap();
+            TcpStream::from(socket)
+        };
+        let mut client = pair.client.run(dial).unwrap();
+        let mut server = listener.accept();
+        support::converse(&mut client, &mut server);
+    }
+    assert_eq!(near.meter.read().carried, 2);
+    for netns in [&pair.near, &pair.far] {
+        let counts = netns.run(|| {
+            let mut tally = nft::Tally::open().unwrap();
+            tally.read(nft::TableFamily::Inet, "seen").unwrap()
+        });
+        let counts = counts.unwrap();
+        let of = |name| {
+            counts
+                .iter()
+                .find(|count| count.name == name)
+                .unwrap()
+                .packets
+        };
+        assert!(of("af41") >= 2 && of("other") == 0, "{counts:?}");
+    }
+    drop(far);
 }

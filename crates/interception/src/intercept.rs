@@ -3,7 +3,7 @@
 //! is dropped, or are swept by the next start.
 
 use crate::admission_switch::AdmissionSwitch;
-use crate::ruleset::{HOOK_PRIORITY, PassReason, Ruleset, SwitchPosition};
+use crate::ruleset::{CarrierPlace, HOOK_PRIORITY, PassReason, Ruleset, SwitchPosition};
 use crate::table_thread::{TableEvent, TableThread};
 use crate::time_wait_decoy::DecoyListener;
 use bentpipe_base::Bytes;
@@ -177,6 +177,11 @@ impl Interception {
     /// The switch that says what becomes of new connections.
     pub fn switch(&self) -> Arc<AdmissionSwitch> {
         Arc::clone(&self.switch)
+    }
+
+    /// Where packets wait for our own TCP, where that carries a leg.
+    pub fn carrier_place(&self) -> Option<CarrierPlace> {
+        self.rules.carrier
     }
 
     /// The rules and routes.

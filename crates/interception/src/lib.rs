@@ -27,8 +27,7 @@ pub use listen_addresses::ListenAddresses;
 pub use loopback_probe::{ProbeError, lost_over_loopback};
 pub use mark::{Marks, WORKERS};
 pub use ruleset::{
-    ACKS_PRIORITY, CARRIER_PRIORITIES, Ingress, Limit, PassReason, QueueReader, Ruleset,
-    SNOOP_PRIORITY,
+    ACKS_PRIORITY, CarrierPlace, Ingress, Limit, PassReason, QueueReader, Ruleset, SNOOP_PRIORITY,
 };
 pub use table_thread::TableEvent;
 pub use time_wait_decoy::DecoyListener;

@@ -26,7 +26,7 @@
 //! - `after` restores the priority of what passes, and answers with an ICMP error where the next hop does not answer.
 //! - `clamp` bounds the MSS option of connections that are not split by a leg's `mss`.
 //! - `passing` counts what is not split, and refuses QUIC where the operator wants that.
-//! - `carrier_in` and `carrier_out` lead packets to our own TCP ([`carrier`]), before all of these and behind `notrack_out`.
+//! - `carrier_in_N` and `carrier_out` lead packets to our own TCP ([`carrier`]), before all of these and behind `notrack_out`.
 //! - `snoop` and `snoop_end` lead packets of connections that are to be snooped by that agent ([`snoop`]), as `acks` and
 //!   `acks_end` in the output hook lead acknowledgements of ours to the thread that thins them out ([`acks`]).
 //!
@@ -70,7 +70,7 @@ mod syn_entrance;
 mod time_wait;
 
 pub use acks::WAIT as ACKS_PRIORITY;
-pub use carrier::PRIORITIES as CARRIER_PRIORITIES;
+pub use carrier::CarrierPlace;
 pub use snoop::WAIT as SNOOP_PRIORITY;
 pub(crate) use switch_position::{CARRIED, SwitchPosition};
 pub use switch_position::{Limit, PassReason, QueueReader};
@@ -132,8 +132,8 @@ pub struct Ruleset {
     pub snoop_flows: usize,
     /// Acknowledgements of the satellite leg's sockets are thinned out.
     pub thins_acks: bool,
-    /// Our own TCP carries a satellite leg.
-    pub carries: bool,
+    /// Where packets wait for our own TCP, where that carries a satellite leg.
+    pub carrier: Option<CarrierPlace>,
     /// Clients are answered before the far side has answered.
     pub early: bool,
 }
@@ -559,7 +559,7 @@ mod tests {
                 mss: [None; 2],
                 snoop_flows: 10,
                 thins_acks: false,
-                carries: false,
+                carrier: None,
                 early: false,
             };
             let all = rules.table("") + &rules.commands("inet t");

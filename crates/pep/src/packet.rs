@@ -49,6 +49,17 @@ pub trait BuildPacket: Packet {
         self
     }
 
+    /// The code point (DSCP) in its IP header.
+    fn code_point(&self) -> u8 {
+        0
+    }
+
+    /// This packet with `code_point` in its IP header.
+    #[must_use]
+    fn with_code_point(self, _code_point: u8) -> Self {
+        self
+    }
+
     /// Makes a packet of `segment`. It takes `length` bytes on the wire where that does not follow from the segment.
     /// `None`: no packet can go from `source` to `destination`, as from IPv4 to IPv6.
     fn build(
@@ -163,6 +174,22 @@ impl BuildPacket for bentpipe_wire::Packet {
 
     fn with_ecn(self, ecn: Ecn) -> Self {
         Self::with_ecn(self, ecn)
+    }
+
+    fn code_point(&self) -> u8 {
+        match &self.ip {
+            Ip::V4(ip) => ip.traffic_class >> 2,
+            Ip::V6(ip) => ip.traffic_class >> 2,
+        }
+    }
+
+    fn with_code_point(mut self, code_point: u8) -> Self {
+        let class = match &mut self.ip {
+            Ip::V4(ip) => &mut ip.traffic_class,
+            Ip::V6(ip) => &mut ip.traffic_class,
+        };
+        *class = code_point << 2 | *class & 0b11;
+        self
     }
 
     fn build(from: SocketAddr, to: SocketAddr, segment: Segment, _: Bytes) -> Option<Self> {

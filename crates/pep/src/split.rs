@@ -20,12 +20,15 @@
 //! connections whose SYN carries something that the legs do not support (unknown options, data, a simultaneous open),
 //! and those of connections beyond the limit of flows.
 //!
+//! Packets of the legs have the code point (DSCP) of what comes from their other side.
+//!
 //! Known deviations from the paper: the legs' window is as wide as the ends' window scale allows; ECN and urgent data
 //! are not passed on.
 
 mod admission;
 mod config;
 mod counters;
+mod flow;
 mod handshake_tracker;
 mod leg_config;
 mod legs;
@@ -45,25 +48,13 @@ use bentpipe_gateway_config::{self as gateway_config, Action};
 use bentpipe_wire::{Ecn, Flags, Segment};
 use config::{Endpoints, Links};
 use core::convert::Infallible;
-use core::time::Duration;
+use flow::{Flow, HANDSHAKE_TIMEOUT, Phase, after};
 use handshake_tracker::{HandshakeTracker, Progress};
 use legs::{Broken, Legs};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A flow's two ends: on the ground, in space.
 type Key<E> = (E, E);
-
-struct Flow {
-    phase: Phase,
-    endpoints: Endpoints,
-    /// When its last packet came.
-    active: Instant,
-}
-
-enum Phase {
-    Handshake(HandshakeTracker),
-    Split(Box<Legs>),
-}
 
 /// The proxy: see the module's head.
 pub struct Split<P: BuildPacket> {
@@ -82,9 +73,6 @@ pub struct Split<P: BuildPacket> {
     /// What the legs of finished connections of watched flows sent: towards the ground, and towards space.
     watched: BTreeMap<Key<P::Endpoint>, [LegCounters; 2]>,
 }
-
-/// How long a handshake may take, retransmissions included; then it is forgotten.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(180);
 
 impl<P: BuildPacket> Split<P> {
     /// A proxy that has seen nothing.
@@ -171,7 +159,7 @@ impl<P: BuildPacket> Split<P> {
         let Some(flow) = self.flows.get_mut(id) else {
             return false;
         };
-        flow.active = now;
+        flow.hear(from, packet, now);
         match &mut flow.phase {
             Phase::Split(legs) => {
                 legs.input(from, (segment, packet.ecn()), now);
@@ -377,11 +365,7 @@ impl<P: BuildPacket> Split<P> {
             Phase::Handshake(_) => Some(HANDSHAKE_TIMEOUT),
             Phase::Split(_) => self.config.idle,
         };
-        let flow = Flow {
-            phase,
-            endpoints,
-            active: now,
-        };
+        let flow = Flow::new(phase, endpoints, now);
         self.flows.insert(key, flow, after(now, silence))
     }
 
@@ -405,12 +389,11 @@ impl<P: BuildPacket> Split<P> {
         let Some((ground, space)) = self.flows.key(id) else {
             return;
         };
-        let Some(Flow {
-            phase: Phase::Split(legs),
-            endpoints,
-            ..
-        }) = self.flows.get_mut(id)
-        else {
+        let Some(flow) = self.flows.get_mut(id) else {
+            return;
+        };
+        let code_points = [Side::Ground, Side::Space].map(|side| flow.code_point(side));
+        let (Phase::Split(legs), endpoints) = (&mut flow.phase, &flow.endpoints) else {
             return;
         };
         let before = legs.held;
@@ -425,7 +408,8 @@ impl<P: BuildPacket> Split<P> {
                 let length = Bytes(endpoints.of(side).wire_len(&segment) as u64);
                 let waits = side == Side::Space && is_thinned(&segment, length);
                 let packet = P::build(source, destination, segment, length);
-                let packet = packet.map(|packet| packet.with_ecn(ecn));
+                let code_point = code_points[legs::index(side)];
+                let packet = packet.map(|packet| packet.with_ecn(ecn).with_code_point(code_point));
                 match filter.as_mut().filter(|_| waits) {
                     Some(filter) => filter.offer(packet, now, out),
                     None => out.extend(packet.map(|packet| (side, packet))),
@@ -475,32 +459,6 @@ fn is_thinned(segment: &Segment, length: Bytes) -> bool {
     let acknowledges = segment.flags.contains(Flags::ACK);
     let bare = !others.iter().any(|flag| segment.flags.contains(*flag));
     acknowledges && bare && length < Bytes(128)
-}
-
-/// The time `wait` after `from`; `None` is never.
-fn after(from: Instant, wait: Option<Duration>) -> Instant {
-    wait.map_or(Instant::MAX, |wait| from + wait)
-}
-
-impl Flow {
-    /// When it has been silent for too long.
-    fn silent(&self, idle: Option<Duration>) -> Instant {
-        let most = match self.phase {
-            Phase::Handshake(_) => {
-                Some(idle.map_or(HANDSHAKE_TIMEOUT, |idle| HANDSHAKE_TIMEOUT.min(idle)))
-            }
-            Phase::Split(_) => idle,
-        };
-        after(self.active, most)
-    }
-
-    fn due(&self, idle: Option<Duration>) -> Instant {
-        let timers = match &self.phase {
-            Phase::Handshake(_) => Instant::MAX,
-            Phase::Split(legs) => legs.deadline().unwrap_or(Instant::MAX),
-        };
-        self.silent(idle).min(timers)
-    }
 }
 
 impl<P: BuildPacket> Machine for Split<P> {

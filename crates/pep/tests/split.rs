@@ -7,7 +7,7 @@ use bentpipe_gateway_config::{Handshake, Intercept};
 use bentpipe_pep::split::{Config, Split};
 use bentpipe_pep::{BuildPacket, Pep, Side};
 use bentpipe_tcp::{self as tcp, Cause, Connection, Event, State};
-use bentpipe_wire::{Packet, Payload, Segment, Transport};
+use bentpipe_wire::{Flags, Packet, Payload, Segment, TcpOptions, Timestamps, Transport};
 use core::convert::Infallible;
 use core::time::Duration;
 use proptest::prelude::*;
@@ -376,5 +376,52 @@ fn only_connections_of_the_configured_side_are_split() {
             assert_eq!(net.ends.each_ref().map(|end| end.read.len()), [5_000; 2]);
             assert_eq!(net.split.tally().split, split, "{intercept:?} {opener}");
         }
+    }
+}
+
+/// An end whose clock for timestamps ticks once a second (RFC 7323 allows it), or stands still, is heard.
+#[test]
+fn a_clock_that_ticks_slowly_is_no_old_segment() {
+    for opener in 0..2 {
+        let mut split = Split::new(stock());
+        let (mut acknowledged, mut now) = ([Seq(0); 2], Instant::ZERO);
+        let mut say =
+            |side: usize, flags: Flags, [seq, ack, value]: [u32; 3], payload: &'static [u8]| {
+                let options = TcpOptions {
+                    mss: flags.contains(Flags::SYN).then_some(1_460),
+                    ..TcpOptions::default()
+                };
+                let segment = Segment {
+                    seq: Seq(seq),
+                    ack: Seq(ack),
+                    flags,
+                    window: 60_000,
+                    timestamps: Some(Timestamps { value, echo: 1 }),
+                    options: options.boxed(),
+                    payload: Payload::from(payload),
+                };
+                let packet = Packet::build(address(side), address(1 - side), segment, Bytes(0));
+                now += Duration::from_millis(300);
+                split.input(SIDES[side], packet.unwrap(), now);
+                while let Some((to, packet)) = split.transmit(now) {
+                    let Transport::Tcp(tcp) = &packet.transport else {
+                        continue;
+                    };
+                    if to == SIDES[side] {
+                        acknowledged[side] = tcp.ack;
+                    }
+                }
+            };
+        let answerer = 1 - opener;
+        say(opener, Flags::SYN, [10, 0, 7], b"");
+        say(answerer, Flags::SYN | Flags::ACK, [20, 11, 9], b"");
+        say(opener, Flags::ACK, [11, 21, 7], b"");
+        // What the clocks showed before.
+        say(answerer, Flags::ACK | Flags::PSH, [21, 11, 9], b"one");
+        say(answerer, Flags::ACK | Flags::PSH, [24, 11, 9], b"two");
+        say(opener, Flags::ACK | Flags::PSH, [11, 21, 7], b"three");
+        say(opener, Flags::ACK | Flags::PSH, [16, 21, 7], b"four");
+        assert_eq!(acknowledged[answerer], Seq(27), "{opener}");
+        assert_eq!(acknowledged[opener], Seq(20), "{opener}");
     }
 }

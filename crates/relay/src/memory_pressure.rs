@@ -45,6 +45,8 @@ pub(crate) type StalledBytes = HashMap<Client, u64>;
 pub struct MemoryPressure {
     /// By worker, in bytes.
     pipes: Vec<AtomicU64>,
+    /// What carries a leg in the place of the kernel's TCP keeps so many bytes.
+    carrier: AtomicU64,
     /// By worker.
     claims: Mutex<Vec<StalledBytes>>,
     /// At the last look, in bytes.
@@ -62,6 +64,7 @@ impl MemoryPressure {
     pub(crate) fn new(bound: Bytes, workers: usize) -> Self {
         Self {
             pipes: (0..workers).map(|_| AtomicU64::new(0)).collect(),
+            carrier: AtomicU64::new(0),
             claims: Mutex::new(vec![StalledBytes::new(); workers]),
             held: AtomicU64::new(0),
             bound: AtomicU64::new(bound.0),
@@ -77,6 +80,11 @@ impl MemoryPressure {
         if let Some(pipes) = self.pipes.get(worker) {
             pipes.store(bytes, Ordering::Relaxed);
         }
+    }
+
+    /// What carries a leg in the place of the kernel's TCP keeps `bytes`.
+    pub fn set_carrier_usage(&self, bytes: Bytes) {
+        self.carrier.store(bytes.0, Ordering::Relaxed);
     }
 
     /// What stalled flows of worker number `worker` hold; returns that of all workers, and how much of it
@@ -121,18 +129,18 @@ impl MemoryPressure {
     /// what is ours the kernel has to look at each connection of the machine, those in TIME_WAIT too.
     pub fn is_surely_low(&self, all: Bytes) -> bool {
         let bound = self.bound().0;
-        all.0.saturating_add(self.in_pipes()) <= bound / 2 - bound / 10
+        all.0.saturating_add(self.in_process()) <= bound / 2 - bound / 10
     }
 
-    /// Bytes between the sockets of flows.
-    pub fn in_pipes(&self) -> u64 {
-        let pipes = self.pipes.iter().map(|pipes| pipes.load(Ordering::Relaxed));
-        pipes.sum()
+    /// Bytes between the sockets of flows, and between sockets and link.
+    pub fn in_process(&self) -> u64 {
+        let usage = self.pipes.iter().chain([&self.carrier]);
+        usage.map(|bytes| bytes.load(Ordering::Relaxed)).sum()
     }
 
     /// At `now` the kernel holds `sockets` in the buffers of flows.
     pub(crate) fn update(&self, sockets: Bytes, now: Instant) {
-        let held = sockets.0 + self.in_pipes();
+        let held = sockets.0 + self.in_process();
         self.held.store(held, Ordering::Relaxed);
         let bound = self.bound.load(Ordering::Relaxed);
         // A state ends only a tenth below the bound at which it begins (hysteresis), so that it does not flap.

@@ -17,8 +17,8 @@ use crate::status::{StartFacts, StatusCollector};
 use bentpipe_carrier::{CarrierError, CarrierHandle};
 use bentpipe_gateway_config::{Config, Handshake, Interface, LegId};
 use bentpipe_interception::{
-    DecoyListener, Ingress, InterceptError, Interception, Marks, PassReason, QueueReader, Ruleset,
-    WORKERS, forwarding,
+    CarrierPlace, DecoyListener, Ingress, InterceptError, Interception, Marks, PassReason,
+    QueueReader, Ruleset, WORKERS, forwarding,
 };
 use bentpipe_os::diag::Diag;
 use bentpipe_os::need::{Missing, Need};
@@ -221,7 +221,7 @@ impl Gateway {
             mss: [config.lan.mss, config.sat.mss],
             snoop_flows: config.limits.snoop_flows,
             thins_acks: config.sat.ack_rate.is_some(),
-            carries: config.carried_leg().is_some(),
+            carrier: config.carried_leg().map(|_| CarrierPlace::free()),
             early: config.handshake == Handshake::Early,
         };
         let entrances = rules.entrances();
@@ -495,7 +495,8 @@ fn spawn(
         carrying = carrier::spawn(
             &mut thread_set,
             &shared,
-            (config, marks, interception.switch()),
+            (config, marks),
+            (interception.carrier_place(), interception.switch()),
             carrier,
         )?;
         if let Some(rate) = config.sat.ack_rate {

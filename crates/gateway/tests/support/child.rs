@@ -101,7 +101,12 @@ pub fn start_confined(stage: &Stage, config: &str) -> GatewayProcess {
 
 /// Like [`start`], in the place of the one that runs.
 pub fn start_in_place(stage: &Stage, config: &str) -> GatewayProcess {
-    let mut command = stage.gateway.command(std::env::current_exe().unwrap());
+    succeed_in(&stage.gateway, config)
+}
+
+/// Like [`start_in`], in the place of the one that runs there.
+pub fn succeed_in(netns: &Netns, config: &str) -> GatewayProcess {
+    let mut command = netns.command(std::env::current_exe().unwrap());
     command.env(REPLACE, "1");
     spawn(command, config)
 }

@@ -157,12 +157,13 @@ impl HandshakeTracker {
         let (mss, sack) = (syn.mss.min(answer.mss), syn.sack && answer.sack);
         let ecn = syn.ecn == (true, true) && answer.ecn == (true, false);
         let scales = syn.scale.zip(answer.scale);
+        // What the opener and the other end have shown of their clocks, where both do. A leg goes on with the clock of the end
+        // that it stands for; of its peer's it knows the last value, for that clock may tick more slowly than in milliseconds.
         let stamp = segment.timestamps.map(|stamp| stamp.value);
-        let theirs = stamp.or(syn.clock(now));
-        // Clocks of the opener and of the other end, where both show them.
-        let clocks = theirs
-            .zip(answer.clock(now))
-            .filter(|_| syn.clock.is_some());
+        let opener = syn.clock.map(|(value, _)| stamp.unwrap_or(value));
+        let shown = opener.zip(answer.clock.map(|(value, _)| value));
+        let goes_on = stamp.or(syn.clock(now)).zip(answer.clock(now));
+        let clocks = shown.zip(goes_on);
         let window = u64::from(segment.window) << scales.map_or(0, |(opener, _)| opener);
         Progress::Complete {
             near: EstablishedState {
@@ -171,7 +172,7 @@ impl HandshakeTracker {
                 mss,
                 sack,
                 ecn,
-                clocks: clocks.map(|(opener, other)| (other, opener)),
+                clocks: clocks.map(|((opener, _), (_, other))| (other, opener)),
                 scales: scales.map(|(opener, other)| (other, opener)),
                 window,
                 scps: syn.scps.then_some((answer.mss, syn.mss)),
@@ -182,7 +183,7 @@ impl HandshakeTracker {
                 mss,
                 sack,
                 ecn,
-                clocks,
+                clocks: clocks.map(|((_, other), (opener, _))| (opener, other)),
                 scales,
                 // That of a SYN is not scaled.
                 window: self.opened.unwrap_or(answer.window.into()),

@@ -125,6 +125,12 @@ impl Legs {
         self.sends = Side::Ground;
     }
 
+    /// Bytes that both keep, those too that came out of order.
+    pub(super) fn in_memory(&self) -> u64 {
+        let connections = self.legs.iter().map(|leg| &leg.connection);
+        connections.map(Connection::buffered).sum()
+    }
+
     /// Resets both legs.
     pub(super) fn abort(&mut self, now: Instant) {
         self.reset(now);

@@ -6,7 +6,8 @@
 //! SYN cannot say, as from an endpoint that speaks SCPS-TP. Where the other end of the hop offers nothing, the leg is TCP with
 //! SACK.
 
-use super::{Phase, Split};
+use super::Split;
+use super::flow::{Flow, Phase};
 use crate::flow_table::FlowId;
 use crate::{BuildPacket, Side};
 use bentpipe_base::{Bytes, Instant};
@@ -47,7 +48,8 @@ impl<P: BuildPacket> Split<P> {
         let behind = whole_window(&segment, space).filter(|_| answers);
         let build = |segment: Segment| {
             let length = Bytes(space.wire_len(&segment) as u64);
-            P::build(from, to, segment, length).map(|packet| (Side::Space, packet))
+            let built = P::build(from, to, segment, length)?;
+            Some((Side::Space, built.with_code_point(packet.code_point())))
         };
         Some([build(segment), behind.and_then(build)])
     }
@@ -73,15 +75,24 @@ impl<P: BuildPacket> Split<P> {
         }
     }
 
+    /// Bytes that the legs keep, those too that came out of order.
+    pub fn in_memory(&self) -> Bytes {
+        let kept = self.flows.iter().map(|(_, flow)| match &flow.phase {
+            Phase::Split(legs) => legs.in_memory(),
+            Phase::Handshake(_) => 0,
+        });
+        Bytes(kept.sum())
+    }
+
     fn split_flows(&self) -> Vec<FlowId> {
-        let split = |flow: &super::Flow| matches!(flow.phase, Phase::Split(_));
+        let split = |flow: &Flow| matches!(flow.phase, Phase::Split(_));
         let flows = self.flows.iter().filter(|(_, flow)| split(flow));
         flows.map(|(id, _)| id).collect()
     }
 
     /// Split connections that have not ended on both sides yet.
     pub fn unfinished(&self) -> usize {
-        let unfinished = |flow: &super::Flow| match &flow.phase {
+        let unfinished = |flow: &Flow| match &flow.phase {
             Phase::Split(legs) => !legs.is_over(),
             Phase::Handshake(_) => false,
         };

@@ -4,7 +4,7 @@ use super::{StartError, system};
 use crate::gateway::thread_set::{Role, ThreadSet};
 use bentpipe_carrier::{Carrier, CarrierHandle};
 use bentpipe_gateway_config::Config;
-use bentpipe_interception::{AdmissionSwitch, Marks};
+use bentpipe_interception::{AdmissionSwitch, CarrierPlace, Marks};
 use bentpipe_relay::{Counters, Shared};
 use std::sync::Arc;
 
@@ -12,13 +12,19 @@ use std::sync::Arc;
 pub(super) fn spawn(
     thread_set: &mut ThreadSet,
     shared: &Arc<Shared>,
-    (config, marks, switch): (&Config, Marks, Arc<AdmissionSwitch>),
+    (config, marks): (&Config, Marks),
+    (place, switch): (Option<CarrierPlace>, Arc<AdmissionSwitch>),
     counters: Arc<Counters>,
 ) -> Result<Option<CarrierHandle>, StartError> {
-    let Some(leg) = config.carried_leg() else {
+    let (Some(leg), Some(place)) = (config.carried_leg(), place) else {
         return Ok(None);
     };
-    let carrier = Carrier::new((config, leg), (marks, switch), Arc::clone(shared), counters)?;
+    let carrier = Carrier::new(
+        (config, leg),
+        (marks, place, switch),
+        Arc::clone(shared),
+        counters,
+    )?;
     let handle = carrier.handle();
     thread_set
         .spawn("carrier".to_owned(), Role::Aids, shared, || carrier.run())
