@@ -98,6 +98,14 @@ impl Prefix {
         }
     }
 
+    /// The first address behind that of the network.
+    pub fn first_host(&self) -> IpAddr {
+        match self.network() {
+            IpAddr::V4(network) => Ipv4Addr::from_bits(network.to_bits().wrapping_add(1)).into(),
+            IpAddr::V6(network) => Ipv6Addr::from_bits(network.to_bits().wrapping_add(1)).into(),
+        }
+    }
+
     /// The address with its host bits zero.
     pub fn network(&self) -> IpAddr {
         match self.address {
@@ -153,6 +161,7 @@ mod tests {
         let prefix: Prefix = "10.1.2.3/20".parse().unwrap();
         assert_eq!(prefix.network().to_string(), "10.1.0.0");
         assert_eq!(prefix.address().to_string(), "10.1.2.3");
+        assert_eq!(prefix.first_host().to_string(), "10.1.0.1");
         assert_eq!("::1".parse::<Prefix>().unwrap().to_string(), "::1/128");
         assert_eq!(
             "fd00:1::2/64"

@@ -9,7 +9,6 @@ mod deferred;
 mod failure;
 mod lateness;
 mod log;
-mod notify;
 mod stop;
 mod terminal;
 

@@ -321,3 +321,70 @@ fn a_kernel_that_knows_no_scps_gets_tcp() {
     let said = String::from_utf8_lossy(&said);
     assert!(said.contains("SCPS-TP on 0 of 1 connections"), "{said}");
 }
+
+/// What a program sends with `--fast-open`, and what its figures say of that.
+fn sent_fast(netns: &Netns, listener: &TcpListener, folder: &Path) -> Value {
+    let [file, figures, cookies] =
+        ["file", "figures.json", "cookies"].map(|name| folder.join(name));
+    fs::write(&file, b"a few bytes").unwrap();
+    let words = [
+        "send",
+        text(&file),
+        "100.64.0.1:5000",
+        "--fast-open",
+        "--cookies",
+        text(&cookies),
+        "--json",
+        text(&figures),
+    ];
+    let child = program(netns, &words).spawn().unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut got = Vec::new();
+    stream.read_to_end(&mut got).unwrap();
+    assert_eq!(got, b"a few bytes");
+    drop(stream);
+    done(child);
+    let figures: Value = serde_json::from_slice(&fs::read(&figures).unwrap()).unwrap();
+    figures["fast_open"].clone()
+}
+
+#[test]
+fn the_second_run_sends_its_data_with_the_syn() {
+    need!(Root, Tun);
+    let netns = Netns::create("tcp-fast").unwrap();
+    // Clients, servers, and all listeners without being asked.
+    netns.set_sysctl("net.ipv4.tcp_fastopen", "1027").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let listener = netns
+        .run(|| TcpListener::bind("0.0.0.0:5000").unwrap())
+        .unwrap();
+    let first = sent_fast(&netns, &listener, folder.path());
+    assert_eq!(
+        (&first["answered"], &first["failed"]),
+        (&0.into(), &0.into())
+    );
+    let second = sent_fast(&netns, &listener, folder.path());
+    assert_eq!(
+        (&second["answered"], &second["failed"]),
+        (&1.into(), &0.into())
+    );
+    let cookies = folder.path().join("cookies");
+    fs::write(
+        &cookies,
+        "100.64.0.2 100.64.0.1 1460 0102030405060708\nnonsense\n",
+    )
+    .unwrap();
+    let file = folder.path().join("file");
+    let words = [
+        "send",
+        text(&file),
+        "100.64.0.1:5000",
+        "--fast-open",
+        "--cookies",
+        text(&cookies),
+    ];
+    let out = program(&netns, &words).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(2), "{said}");
+    assert!(said.contains("line 2: no cookie"), "{said}");
+}

@@ -25,6 +25,18 @@ pub struct Counters {
     pub cookies_accepted: u64,
     /// Acknowledgements that brought a false one.
     pub cookies_false: u64,
+    /// SYNs that brought a good Fast Open cookie, and whose connections were opened early.
+    pub fast_opens: u64,
+    /// SYNs with a good one, or one that was, that came past the limit of such connections.
+    pub fast_opens_refused: u64,
+    /// SYNs that brought a cookie that is none of ours, or no longer.
+    pub fast_open_cookies_false: u64,
+    /// Fast Open cookies given.
+    pub fast_open_cookies_sent: u64,
+    /// Connections that this host opened whose data went with the SYN, and was acknowledged by the answer.
+    pub fast_opens_answered: u64,
+    /// Such whose data was not acknowledged, or whose SYN was lost.
+    pub fast_opens_failed: u64,
     /// ICMP errors about a connection of ours.
     pub icmp: u64,
     /// ICMP messages of other kinds, damaged ones, and errors about bytes that are not on their way.

@@ -166,10 +166,13 @@ impl Host {
         if self.buffered > self.config.buffered.0 {
             press(&mut connection);
         }
+        let opens_early = self.judge_fast_open(at, tuple, &mut connection, &syn, now);
         connection.receive_marked(&syn, ecn, now);
         self.time_waits.remove(tuple);
         let id = self.table.insert(*tuple, connection, Owner::Listener(at));
-        if let Some(Some(listener)) = self.listeners.get_mut(at.0) {
+        if opens_early {
+            self.open_early(at, id);
+        } else if let Some(Some(listener)) = self.listeners.get_mut(at.0) {
             listener.half_open.insert(id);
         }
         self.wake(id);

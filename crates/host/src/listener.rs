@@ -1,3 +1,4 @@
+use crate::fast_open::FastOpenLimit;
 use crate::table::ConnectionId;
 use bentpipe_base::Instant;
 use bentpipe_tcp as tcp;
@@ -25,6 +26,8 @@ pub(crate) struct Listener {
     pub(crate) waiting: VecDeque<ConnectionId>,
     /// When a SYN was last answered by a cookie.
     pub(crate) cookie_sent: Option<Instant>,
+    /// How many connections may be opened early.
+    pub(crate) fast_open: FastOpenLimit,
 }
 
 impl Listener {

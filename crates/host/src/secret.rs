@@ -16,6 +16,7 @@ pub(crate) enum Purpose {
     PortOffset,
     PortIndex,
     Cookie,
+    FastOpen,
 }
 
 impl Secret {
@@ -30,6 +31,22 @@ impl Secret {
         octets.push(purpose as u8);
         tuple.octets(&mut octets);
         octets.extend_from_slice(more);
+        SipHasher24::new_with_key(&self.0).hash(&octets)
+    }
+
+    /// The keyed hash of two hosts in the period `period`.
+    pub(crate) fn of_hosts(
+        &self,
+        purpose: Purpose,
+        local: core::net::IpAddr,
+        remote: core::net::IpAddr,
+        period: u64,
+    ) -> u64 {
+        let mut octets = Vec::with_capacity(64);
+        octets.push(purpose as u8);
+        address(local, &mut octets);
+        address(remote, &mut octets);
+        octets.extend_from_slice(&period.to_be_bytes());
         SipHasher24::new_with_key(&self.0).hash(&octets)
     }
 

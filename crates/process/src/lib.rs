@@ -1,5 +1,5 @@
 //! What Linux gives a process: descriptors and memory ([`limits`]), processors and priorities ([`sched`]); children and what
-//! they used ([`child`]); and other processes, held by a descriptor ([`Process`]).
+//! they used ([`child`]); other processes, held by a descriptor ([`Process`]); and the service manager ([`notify`]).
 //!
 //! It knows nothing of networks: interfaces, routes and namespaces are in `bentpipe-os`.
 //!
@@ -8,6 +8,7 @@
 pub mod child;
 mod held;
 pub mod limits;
+pub mod notify;
 pub mod sched;
 
 pub use held::Process;

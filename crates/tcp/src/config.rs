@@ -69,6 +69,8 @@ pub struct Config {
     pub frto: bool,
     /// Whether ECN is asked for or agreed to (RFC 3168).
     pub ecn: EcnMode,
+    /// Asks the peer for a Fast Open cookie when it connects (RFC 7413), and sends data with the SYN where it has one.
+    pub fast_open: bool,
     /// Speaks SCPS-TP with a peer that does (CCSDS 714.0-B-2); `None`: does not offer it.
     pub scps: Option<Scps>,
     /// What losses mean where nothing else tells.
@@ -171,6 +173,7 @@ impl Config {
             dsack: false,
             frto: false,
             ecn: EcnMode::Off,
+            fast_open: false,
             scps: None,
             loss_cause: LossCause::Congestion,
             halves_when_idle: false,

@@ -1,6 +1,7 @@
 //! The interface of an endpoint, which drivers and applications call: open, write, read, close, deadline and events.
 
 use crate::ecn::EcnMode;
+use crate::fast_open::FastOpen;
 use crate::output::milliseconds;
 use crate::receiver::Receiver;
 use crate::recovery::{self, Recovery};
@@ -29,6 +30,8 @@ pub struct Connection {
     /// What the IP header says of the segment that was sent last.
     pub(crate) ecn: Ecn,
     pub(crate) pending: Pending,
+    /// What is said and heard of Fast Open until the handshake is complete; `None` where nothing is.
+    pub(crate) fast_open: Option<Box<FastOpen>>,
     /// The largest segment that the peer takes, in bytes.
     pub(crate) peer_mss: u16,
     /// How far the timestamp clock is ahead of the driver's time, in milliseconds.
@@ -125,7 +128,11 @@ impl Pending {
 impl Connection {
     /// An active open: the first segment out is a SYN numbered `iss`.
     pub fn connect(config: Arc<Config>, iss: Seq, now: Instant) -> Self {
-        Self::new(config, State::SynSent, iss, now)
+        let fast_open = config.fast_open.then(FastOpen::ask);
+        Self {
+            fast_open,
+            ..Self::new(config, State::SynSent, iss, now)
+        }
     }
 
     /// A passive open: waits for one SYN and answers it from `iss`.
@@ -172,6 +179,7 @@ impl Connection {
             agreed: Negotiated::default(),
             ecn: Ecn::default(),
             pending: Pending::default(),
+            fast_open: None,
             peer_mss: 0,
             epoch: 0,
             passive: false,

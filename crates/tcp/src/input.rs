@@ -148,12 +148,17 @@ impl Connection {
             self.peer_mss = self.synchronise(segment, now);
             self.ecn_asked(segment, ecn);
             self.state = State::SynReceived;
+            if self.has_fast_open() {
+                self.open_early(segment, now);
+            }
         }
     }
 
     fn on_syn_sent(&mut self, segment: &Segment, ecn: Ecn, now: Instant) {
         let ack = segment.flags.contains(Flags::ACK);
-        let acks_syn = ack && self.tx.max == 1 && segment.ack == self.tx.seq(1);
+        let acked = self.tx.offset(segment.ack);
+        let sent = 1 + self.fast_open_sent() as i64;
+        let acks_syn = ack && self.tx.max == 1 && (1..=sent).contains(&acked);
         if ack && !acks_syn {
             if !segment.flags.contains(Flags::RST) {
                 self.refuse(segment);
@@ -172,10 +177,13 @@ impl Connection {
         self.peer_mss = self.synchronise(segment, now);
         self.rx.ack_now = true;
         if acks_syn {
+            let acked = acked as u64;
             self.ecn_answered(segment);
-            self.tx.acknowledge(1, &[], None, now);
-            self.tx.offer(1, u64::from(segment.window));
+            self.fast_open_answered(segment, acked);
+            self.tx.acknowledge(acked, &[], None, now);
+            self.tx.offer(acked, u64::from(segment.window));
             self.establish(now);
+            self.after_ack(now);
         } else {
             // Both ends opened at once: the SYN is sent again under the same number, with an ACK (RFC 9293, section
             // 3.5).
@@ -192,8 +200,15 @@ impl Connection {
             State::Established
         };
         self.tx.settle(now);
-        let mss = self.peer_mss;
-        self.settle_on(mss, now);
+        if self.has_fast_open() {
+            self.establish_early(now);
+        } else {
+            let mss = self.peer_mss;
+            self.settle_on(mss, now);
+        }
+        if self.passive {
+            self.fast_open = None;
+        }
         self.pending.push(Event::Connected);
     }
 
@@ -323,12 +338,12 @@ impl Connection {
             return self.challenge(now);
         }
         match self.state {
-            State::SynReceived if self.passive => {
+            State::SynReceived if self.passive && !self.has_fast_open() => {
                 let (iss, epoch) = (self.tx.iss, self.epoch);
                 *self = Self::listen(std::sync::Arc::clone(&self.config), iss, now);
                 self.epoch = epoch;
             }
-            State::SynReceived => self.finish(Event::Aborted(Cause::Refused)),
+            State::SynReceived if !self.passive => self.finish(Event::Aborted(Cause::Refused)),
             // A reset must not end TIME-WAIT (RFC 1337, fix F1).
             State::TimeWait => {}
             State::Closing | State::LastAck => self.finish(Event::Closed),
@@ -340,7 +355,7 @@ impl Connection {
     fn on_ack(&mut self, segment: &Segment, from: i64, now: Instant) -> bool {
         let ack = self.tx.offset(segment.ack);
         if self.state == State::SynReceived {
-            if ack != 1 || self.tx.max != 1 {
+            if !(1..=self.tx.max as i64).contains(&ack) {
                 self.refuse(segment);
                 return false;
             }

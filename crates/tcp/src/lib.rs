@@ -4,7 +4,7 @@
 //! It has the states of RFC 9293, SACK, timestamps and window scaling, the timers (retransmission, persist, keep-alive,
 //! delayed acknowledgement, TIME-WAIT), flow control, pacing, and loss recoveries, one file each. Addresses, ports,
 //! listeners and ICMP are the crate `host`'s business; congestion control is in `cc`, the format of headers in `wire`.
-//! Urgent data is taken in order with the rest. It leaves out Fast Open and MPTCP. What exists for the sake of ns-2 alone is in [`ns2`], and off by
+//! Urgent data is taken in order with the rest. It leaves out MPTCP. What exists for the sake of ns-2 alone is in [`ns2`], and off by
 //! default.
 //!
 //! Begin with `connection.rs`, which applications and drivers call; then `input.rs` and `output.rs`, the ways of a
@@ -15,6 +15,7 @@ pub mod config;
 mod connection;
 mod ecn;
 mod established_state;
+mod fast_open;
 mod icmp;
 mod info;
 mod input;
@@ -35,6 +36,7 @@ pub use config::{Config, PRESETS, Preset};
 pub use connection::Connection;
 pub use ecn::EcnMode;
 pub use established_state::EstablishedState;
+pub use fast_open::{FastOpenResult, offered as fast_open_offered};
 pub use info::{Counters, Gauges};
 pub use scps::{LossCause, Outage, Scps};
 pub use state::{Cause, Event, State};

@@ -24,6 +24,8 @@ impl Connection {
         }
         match self.state {
             State::Closed | State::Listen => return None,
+            // Who took data of the SYN may answer before the handshake is complete (RFC 7413).
+            State::SynReceived if self.tx.next > 0 && self.has_fast_open() => {}
             State::SynSent | State::SynReceived => return self.transmit_syn(now),
             _ => {}
         }
@@ -80,6 +82,7 @@ impl Connection {
         // The peer is to hear of the whole window at once, not with the first acknowledgement of its data, a round trip
         // later (the reference implementation of SCPS-TP does so too).
         let more = answer && self.agreed.snack.is_some() && self.agreed.scaled;
+        self.add_fast_open(&mut segment, again);
         // A SYN's window is never scaled (RFC 7323, section 2.2).
         segment.window = self.rx.acknowledge().min(65_535) as u16;
         self.rx.ack_now = more;

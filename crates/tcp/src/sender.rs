@@ -204,6 +204,14 @@ impl Sender {
         self.window.mss = Bytes(u64::from(self.mss));
         self.window.wire = self.config.on_the_wire(self.mss);
         self.last_sent = now;
+        self.heed_lost_syn();
+        self.retries = 0;
+        let rtt = self.handshake;
+        self.congestion.init(&mut self.window, now, rtt);
+    }
+
+    /// A handshake whose SYN or SYN-ACK was lost is followed by a window of one segment.
+    pub(crate) fn heed_lost_syn(&mut self) {
         let lost_syn = self.counters.timeouts > 0;
         if lost_syn && !self.config.ns2.after_lost_syn(&mut self.window) {
             // RFC 5681, section 3.1, and RFC 6298, section 5.7. The slow-start threshold stays as it was: equation 4 of
@@ -211,9 +219,6 @@ impl Sender {
             self.window.cwnd = 1;
             self.rto.start_over();
         }
-        self.retries = 0;
-        let rtt = self.handshake;
-        self.congestion.init(&mut self.window, now, rtt);
     }
 
     /// The part of the sender that the recovery may see and change.
@@ -446,7 +451,9 @@ impl Sender {
         }
         // Only the round trip of a SYN that was sent once is certain (Karn's rule).
         self.timed = (self.max == 0).then_some((1, now));
-        (self.next, self.max) = (1, 1);
+        // What a server sent before its answer to the SYN was acknowledged (Fast Open) stays sent.
+        self.max = self.max.max(1);
+        self.next = self.max;
         self.settle(now);
     }
 

@@ -39,6 +39,9 @@ pub use ipv6_extensions::Extensions;
 pub use packet::{Checksums, Packet, Transport};
 pub use payload::Payload;
 pub use segment::Segment;
-pub use tcp::{Flags, RawOptions, SackBlock, SackBlocks, Tcp, TcpOptions, Timestamps};
+pub use tcp::{
+    FastOpenCookie, FastOpenOption, Flags, RawOptions, SackBlock, SackBlocks, Tcp, TcpOptions,
+    Timestamps,
+};
 pub use udp::Udp;
 pub use virtio::{PartialChecksum, Segmentation, SegmentedProtocol, VirtioHeader};

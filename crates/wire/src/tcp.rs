@@ -1,7 +1,9 @@
 //! The TCP header (RFC 9293, section 3.1) with its options.
 
+mod fast_open;
 mod options;
 
+pub use fast_open::{FastOpenCookie, FastOpenOption};
 pub(crate) use options::length as options_len;
 pub use options::{RawOptions, SackBlock, SackBlocks, TcpOptions, Timestamps};
 

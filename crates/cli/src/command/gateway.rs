@@ -4,7 +4,6 @@ mod service;
 mod status;
 
 use crate::failure::{Blame, Failure};
-use crate::notify;
 use crate::terminal;
 use anyhow::anyhow;
 use bentpipe_base::Rate;
@@ -12,6 +11,7 @@ use bentpipe_gateway::protocol::{self, Request};
 use bentpipe_gateway::{
     Config, ConfigError, ConfigSource, ControlSocket, Ending, Gateway, Leg, Manager, Shutdown,
 };
+use bentpipe_process::notify;
 use clap::{Subcommand, ValueEnum};
 use service::Service;
 use std::path::{Path, PathBuf};

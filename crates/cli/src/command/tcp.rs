@@ -1,5 +1,6 @@
 //! `bentpipe tcp`: streams by our own TCP, over a TUN interface, with whoever speaks TCP.
 
+mod cookies;
 mod plane;
 mod stream;
 
@@ -23,6 +24,7 @@ Examples:
   nc -l -p 5000 >copy &  sudo bentpipe tcp send FILE 100.64.0.1:5000
   sudo bentpipe tcp send FILE 192.0.2.7:5000 --control hybla --trace window.csv --pcap send.pcapng
   sudo bentpipe tcp send FILE 192.0.2.7:5000 --scps --rate 8Mbit/s
+  sudo bentpipe tcp send FILE 192.0.2.7:5000 --fast-open --cookies COOKIES     twice: the second SYN carries data
 
 100.64.0.1 is this machine's kernel, as the interface's other end. To reach other machines let the kernel forward
 (`sysctl net.ipv4.ip_forward=1`) and translate (`nft … masquerade`) what comes by the interface.
@@ -52,6 +54,9 @@ pub(crate) struct Send {
     file: PathBuf,
     /// Who listens: address and port, such as 100.64.0.1:5000
     to: SocketAddr,
+    /// Keep the server's Fast Open cookie in FILE from one run to the next
+    #[arg(long, value_name = "FILE", requires = "fast_open")]
+    cookies: Option<PathBuf>,
     #[command(flatten)]
     common: Common,
 }
@@ -64,6 +69,9 @@ pub(crate) struct Get {
     /// Where to write it; `-`: standard output
     #[arg(long, value_name = "FILE", default_value = "-")]
     to: PathBuf,
+    /// Keep the server's Fast Open cookie in FILE from one run to the next
+    #[arg(long, value_name = "FILE", requires = "fast_open")]
+    cookies: Option<PathBuf>,
     #[command(flatten)]
     common: Common,
 }
@@ -111,6 +119,9 @@ pub(crate) struct Common {
     /// Ask for ECN (RFC 3168), not only agree where the peer asks
     #[arg(long)]
     ecn: bool,
+    /// TCP Fast Open (RFC 7413): data with the SYN to a server whose cookie is known, and of clients that bring ours
+    #[arg(long, conflicts_with = "scps")]
+    fast_open: bool,
     /// Congestion control, of `bentpipe list` [default: cubic; with --scps rate]
     #[arg(long, value_name = "NAME")]
     control: Option<String>,
@@ -146,7 +157,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
 fn send(args: &Send) -> Result<(), Failure> {
     let source = Source::open(&args.file).or_usage()?;
     let mut plane = Plane::new(&args.common)?;
-    let id = plane.connect(args.to)?;
+    let id = plane.connect(args.to, args.cookies.as_deref())?;
     let stream = Stream::new(id, args.to, Some(source), None);
     plane.run(vec![stream], None, true)
 }
@@ -160,7 +171,7 @@ fn get(args: &Get) -> Result<(), Failure> {
     }
     let sink = Sink::create(&args.to).or_usage()?;
     let mut plane = Plane::new(&args.common)?;
-    let id = plane.connect(args.from)?;
+    let id = plane.connect(args.from, args.cookies.as_deref())?;
     let stream = Stream::new(id, args.from, None, Some(sink));
     plane.run(vec![stream], None, true)
 }

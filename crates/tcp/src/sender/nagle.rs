@@ -9,7 +9,8 @@ impl Sender {
         self.nagle
             && match self.config.minshall {
                 true => self.small > self.una,
-                false => self.una != self.next,
+                // The answer to a SYN that goes with early data is none of it.
+                false => self.una.max(1) != self.next,
             }
     }
 }

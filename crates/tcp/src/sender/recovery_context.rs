@@ -47,10 +47,10 @@ impl RecoveryContext<'_> {
         self.0.mss
     }
 
-    /// Bytes sent and not acknowledged.
+    /// Bytes sent and not acknowledged, the SYN apart.
     #[inline]
     pub(crate) fn flight(&self) -> u64 {
-        self.0.flight()
+        self.0.next - self.0.una.max(1)
     }
 
     /// Segments that `bytes` make.

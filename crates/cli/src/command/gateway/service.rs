@@ -1,8 +1,8 @@
 //! The running gateway as a service: signals, and what its manager is told.
 
-use crate::notify;
 use anyhow::Context;
 use bentpipe_gateway::{ConfigSource, Handle};
+use bentpipe_process::notify;
 use signal_hook::consts::{SIGHUP, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::env;

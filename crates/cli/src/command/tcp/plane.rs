@@ -1,5 +1,6 @@
 //! The packet plane of `bentpipe tcp`: the host with our TCP, its TUN interface, and the loop that drives them.
 
+use super::cookies::CookieFile;
 use super::stream::{Sink, Source, Stream};
 use super::{Common, variant};
 use crate::failure::{Blame, Failure};
@@ -18,13 +19,15 @@ use bentpipe_tcp::{self as tcp, Cause, EcnMode};
 use serde_json::json;
 use std::fs::File;
 use std::io::{BufWriter, Write, stdout};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Handshakes under way and connections that wait, at a listener.
 const BACKLOG: usize = 128;
+/// Connections at most that send data before their handshake is complete (Fast Open).
+const OPENED_EARLY: usize = 128;
 /// How long the end of a connection is waited for once all data has arrived.
 const LINGER: Duration = Duration::from_secs(2);
 /// Between two rows of a trace.
@@ -41,6 +44,8 @@ pub(super) struct Plane<'a> {
     tcp: Arc<tcp::Config>,
     local: IpAddr,
     listener: Option<ListenerId>,
+    /// Whose Fast Open cookie is kept, and where.
+    cookies: Option<(IpAddr, CookieFile)>,
     waker: Arc<Waker>,
     stop: Stop,
     trace: Option<BufWriter<File>>,
@@ -137,6 +142,7 @@ impl<'a> Plane<'a> {
             } else {
                 EcnMode::Accept
             },
+            fast_open: common.fast_open,
             mss: u16::MAX,
             receive_buffer: common.buffer,
             send_buffer: common.buffer,
@@ -154,6 +160,7 @@ impl<'a> Plane<'a> {
             tcp,
             local,
             listener: None,
+            cookies: None,
             waker,
             stop,
             began: now,
@@ -163,17 +170,34 @@ impl<'a> Plane<'a> {
         })
     }
 
-    pub(super) fn connect(&mut self, to: SocketAddr) -> Result<ConnectionId, Failure> {
+    /// `cookies`: the file with Fast Open cookies.
+    pub(super) fn connect(
+        &mut self,
+        to: SocketAddr,
+        cookies: Option<&Path>,
+    ) -> Result<ConnectionId, Failure> {
         let from = SocketAddr::new(self.local, 0);
         let now = self.driver.now();
         let host = self.driver.machine_mut();
+        if let Some(path) = cookies {
+            let file = CookieFile::open(path).or_usage()?;
+            let ends = (self.local, to.ip());
+            if let Some(known) = file.get(ends) {
+                host.add_server_cookie(ends, known, now);
+            }
+            self.cookies = Some((to.ip(), file));
+        }
         host.connect(from, to, &self.tcp, now).or_usage()
     }
 
     pub(super) fn listen(&mut self, port: u16) -> Result<(), Failure> {
         let at = SocketAddr::new(self.local, port);
-        let listener = self.driver.machine_mut().listen(at, &self.tcp, BACKLOG);
-        self.listener = Some(listener.or_usage()?);
+        let host = self.driver.machine_mut();
+        let listener = host.listen(at, &self.tcp, BACKLOG).or_usage()?;
+        if self.common.fast_open {
+            host.set_fast_open(listener, OPENED_EARLY);
+        }
+        self.listener = Some(listener);
         terminal::say(&format!(
             "our TCP listens at {at}, over `{}`",
             self.common.tun
@@ -188,9 +212,12 @@ impl<'a> Plane<'a> {
         mut service: Option<Service>,
         once: bool,
     ) -> Result<(), Failure> {
-        streams
-            .iter_mut()
-            .for_each(|stream| stream.start(&self.waker));
+        for stream in &mut streams {
+            stream.start(&self.waker);
+            if self.common.fast_open {
+                stream.await_chunk();
+            }
+        }
         let mut failed_why = None;
         loop {
             if self.stop.asked() {
@@ -333,6 +360,11 @@ impl<'a> Plane<'a> {
         if let Some(mut trace) = self.trace.take() {
             trace.flush().context("cannot write the trace").or_run()?;
         }
+        if let Some((server, mut file)) = self.cookies.take() {
+            let ends = (self.local, server);
+            let known = self.driver.machine().server_cookie(ends.0, ends.1);
+            file.save(ends, known).or_run()?;
+        }
         let elapsed = ended.since(self.began).as_secs_f64();
         let sums = self.sums;
         let (packets, host) = (*self.driver.counters(), *self.driver.machine().counters());
@@ -372,6 +404,12 @@ impl<'a> Plane<'a> {
                 "snacks_sent": scps.snacks_sent,
                 "outages": scps.outages,
             },
+            "fast_open": {
+                "answered": host.fast_opens_answered,
+                "failed": host.fast_opens_failed,
+                "opened_early": host.fast_opens,
+                "cookies_sent": host.fast_open_cookies_sent,
+            },
             "packets": {
                 "received": packets.received,
                 "unreadable": packets.unreadable,
@@ -409,10 +447,7 @@ impl Sums {
 /// The kernel's address on the interface, with the length of its network.
 fn kernel_address(common: &Common) -> anyhow::Result<Prefix> {
     let (ours, bits) = (common.address.address(), common.address.bits());
-    let address = match common.kernel {
-        Some(address) => address,
-        None => first(ours, bits),
-    };
+    let address = common.kernel.unwrap_or(common.address.first_host());
     if address.is_ipv4() != ours.is_ipv4() {
         return Err(anyhow!(
             "--kernel {address} and --address {ours} are of different families"
@@ -423,23 +458,7 @@ fn kernel_address(common: &Common) -> anyhow::Result<Prefix> {
             "{ours} would be the kernel's address and ours: give --kernel another, or --address a wider network"
         ));
     }
-    format!("{address}/{bits}")
-        .parse()
-        .with_context(|| format!("{address}/{bits} is no network"))
-}
-
-/// The first address of a network that a host may have.
-fn first(address: IpAddr, bits: u8) -> IpAddr {
-    match address {
-        IpAddr::V4(address) => {
-            let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
-            IpAddr::V4(Ipv4Addr::from((u32::from(address) & mask) + 1))
-        }
-        IpAddr::V6(address) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
-            IpAddr::V6(Ipv6Addr::from((u128::from(address) & mask) + 1))
-        }
-    }
+    Prefix::new(address, bits).with_context(|| format!("{address}/{bits} is no network"))
 }
 
 fn cannot_write(path: &Path) -> String {

@@ -14,11 +14,14 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 /// Bytes that are read from a file at once.
 const CHUNK: usize = 1 << 16;
 /// Chunks that wait between a thread and the connection.
 const CHUNKS: usize = 16;
+/// How long a SYN that may carry data waits for a source that has none yet.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The file or standard input that is sent.
 pub(super) struct Source {
@@ -154,6 +157,15 @@ impl Stream {
                 waits: None,
                 thread: Some(thread),
             });
+        }
+    }
+
+    /// Waits a little for the first bytes of the source, so that they can go with the SYN.
+    pub(super) fn await_chunk(&mut self) {
+        if let Some(reading) = &mut self.reading
+            && let Ok(chunk) = reading.chunks.recv_timeout(PATIENCE)
+        {
+            reading.chunk = chunk;
         }
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 const RETRY: Duration = Duration::from_millis(500);
 
 /// Sends `state`, lines such as `READY=1`; without a service manager does nothing.
-pub(crate) fn tell(state: &str) {
+pub fn tell(state: &str) {
     let Some(path) = env::var_os("NOTIFY_SOCKET") else {
         return;
     };
@@ -23,7 +23,7 @@ pub(crate) fn tell(state: &str) {
 
 /// Sends `state` as soon as a service manager that does not read has room for it again, for as long as that is `wanted`;
 /// does not wait for it.
-pub(crate) fn tell_in_the_end(state: String, wanted: impl Fn() -> bool + Send + 'static) {
+pub fn tell_in_the_end(state: String, wanted: impl Fn() -> bool + Send + 'static) {
     let Some(path) = env::var_os("NOTIFY_SOCKET") else {
         return;
     };
@@ -70,7 +70,7 @@ fn send(path: &[u8], state: &str) -> io::Result<()> {
 }
 
 /// How often the service manager wants to hear that all is well; `None`: it does not.
-pub(crate) fn watchdog() -> Option<Duration> {
+pub fn watchdog() -> Option<Duration> {
     let micros: u64 = env::var("WATCHDOG_USEC").ok()?.parse().ok()?;
     (micros > 0).then(|| Duration::from_micros(micros))
 }
