@@ -7,8 +7,8 @@ use arbitrary::Arbitrary;
 use bentpipe_base::{Bytes, Instant, Machine, Seq};
 use bentpipe_host::{Config, ConnectionId, Host, Secret};
 use bentpipe_wire::{
-    Checksums, Flags, Ip, Ipv4, Packet, Payload, Tcp, TcpOptions, Timestamps, Transport, checksum,
-    protocol,
+    Checksums, FastOpenOption, Flags, Ip, Ipv4, Packet, Payload, RawOptions, Tcp, TcpOptions,
+    Timestamps, Transport, checksum, protocol,
 };
 use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
@@ -46,11 +46,13 @@ struct Forged {
     len: u8,
     timestamps: Option<(i8, i8)>,
     options: Option<(u16, u8, bool)>,
+    /// The cookie of Fast Open that the host gave last, or else a request for one.
+    fast_open: bool,
 }
 
 impl Forged {
-    /// A segment from the peer; numbers are near those of `sent`, a packet of the host's.
-    fn packet(&self, sent: Option<&Tcp>) -> Packet {
+    /// A segment from the peer; numbers are near those of `sent`, a packet of the host's. `given`: the host's cookie.
+    fn packet(&self, sent: Option<&Tcp>, given: Option<Box<RawOptions>>) -> Packet {
         let none = Tcp::default();
         let near = sent.unwrap_or(&none);
         let at = |seq: Seq, by: i16| Seq(seq.0.wrapping_add_signed(by.into()));
@@ -75,6 +77,10 @@ impl Forged {
                         mss: Some(mss),
                         window_scale: Some(scale),
                         sack_permitted,
+                        unknown: match self.fast_open {
+                            true => given.or_else(|| FastOpenOption::Request.to_raw()),
+                            false => None,
+                        },
                         ..TcpOptions::default()
                     };
                     options.boxed()
@@ -148,15 +154,19 @@ impl World {
 
     fn step(&mut self, step: Step, listener: bentpipe_host::ListenerId) {
         let now = self.now;
+        let given = self.sent.iter().rev().find_map(|packet| match &packet.transport {
+            Transport::Tcp(tcp) => tcp.options.as_ref()?.unknown.clone(),
+            _ => None,
+        });
         let sent = |which: u8| self.sent.get(usize::from(which) % self.sent.len().max(1));
         match step {
-            Step::Segment(forged) => self.host.input((), forged.packet(None), now),
+            Step::Segment(forged) => self.host.input((), forged.packet(None, given), now),
             Step::Answer(which, forged) => {
                 let near = sent(which).and_then(|packet| match &packet.transport {
                     Transport::Tcp(tcp) => Some(tcp),
                     _ => None,
                 });
-                let packet = forged.packet(near);
+                let packet = forged.packet(near, given);
                 self.host.input((), packet, now);
             }
             Step::Icmp(which, kind, code, mtu) => {
@@ -175,7 +185,7 @@ impl World {
             Step::Connect(port) => {
                 let from = SocketAddr::new(OURS.into(), 0);
                 let to = SocketAddr::new(PEER.into(), 1 + u16::from(port));
-                let config = Arc::new(bentpipe_tcp::Config::rfc());
+                let config = Arc::new(fast());
                 self.held.extend(self.host.connect(from, to, &config, now));
             }
             Step::Write(which, len) => {
@@ -207,6 +217,13 @@ impl World {
     }
 }
 
+fn fast() -> bentpipe_tcp::Config {
+    bentpipe_tcp::Config {
+        fast_open: true,
+        ..bentpipe_tcp::Config::rfc()
+    }
+}
+
 fuzz_target!(|steps: Vec<Step>| {
     let config = Config {
         connections: CONNECTIONS,
@@ -218,8 +235,8 @@ fuzz_target!(|steps: Vec<Step>| {
     let mut host = Host::new(config, Secret::new([5; 16]));
     host.add_address(OURS.into());
     let at = SocketAddr::new(OURS.into(), 80);
-    let config = Arc::new(bentpipe_tcp::Config::rfc());
-    let listener = host.listen(at, &config, 4).expect("a free port");
+    let listener = host.listen(at, &Arc::new(fast()), 4).expect("a free port");
+    host.set_fast_open(listener, 3);
     let (now, sent, held) = (Instant::ZERO, Vec::new(), Vec::new());
     let mut world = World { host, now, sent, held };
     for step in steps {
