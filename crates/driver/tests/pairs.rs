@@ -17,6 +17,7 @@
 )]
 
 use bentpipe_base::{Bytes, Instant, Machine, Probability, Rate, Silent};
+use bentpipe_bpf::{Controls, HYBLA, LinkParams, RATE, kernel_name};
 use bentpipe_driver::Driver;
 use bentpipe_host::{Config, ConnectionId, Event, Host, ListenerId, Secret};
 use bentpipe_link::channel::PacketError;
@@ -25,6 +26,7 @@ use bentpipe_link::{Direction, Limit, Settings};
 use bentpipe_os::need;
 use bentpipe_os::netns::Netns;
 use bentpipe_os::tun::{Tun, TunConfig};
+use bentpipe_sockets::socket::set_mark;
 use bentpipe_sockets::tcp::set_congestion;
 use bentpipe_tcp as tcp;
 use bentpipe_wire::{Ip, Packet, Transport};
@@ -35,7 +37,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-const RATE: u64 = 4_000_000;
+const CARRIES: u64 = 4_000_000;
 const DELAY: Duration = Duration::from_millis(30);
 /// One bandwidth-delay product.
 const QUEUE: Bytes = Bytes(30_000);
@@ -45,15 +47,19 @@ const LASTS: Duration = Duration::from_secs(10);
 const PORT: u16 = 5_000;
 /// Connections side by side.
 const BATCH: usize = 13;
+/// Connection `n` of a batch has this mark and `n`.
+const MARK: u32 = 0x7e58_0000;
 const THEIRS: [&str; 3] = ["cubic", "reno", "bbr"];
+/// Our BPF programs in the kernel, which only send: a receiver's control does nothing.
+const PROGRAMS: [&str; 2] = [HYBLA, RATE];
 /// Our controls, each with the kernel's that it is an image of.
 const OURS: [(&str, Option<&str>); 6] = [
     ("cubic", Some("cubic")),
     ("reno", Some("reno")),
-    ("hybla", None),
+    ("hybla", Some(HYBLA)),
     ("bbr1", Some("bbr")),
     ("bbr", None),
-    ("rate", None),
+    ("rate", Some(RATE)),
 ];
 /// Means of ours and of the kernel's may differ by this part.
 const TOLERANCE: f64 = 0.10;
@@ -92,6 +98,15 @@ fn pairs() -> Vec<Pair> {
                 kind: Kind::UsToKernel,
                 sends: ours,
                 receives: sends,
+            });
+        }
+    }
+    for sends in PROGRAMS {
+        for kind in [Kind::Kernel, Kind::KernelToUs] {
+            all.push(Pair {
+                kind,
+                sends,
+                receives: "reno",
             });
         }
     }
@@ -223,7 +238,7 @@ impl Machine for Paths {
 fn lane(loss: f64, seed: u64) -> [Direction<Packet, Silent>; 2] {
     let way = |loss: f64, name: &str| {
         let settings = Settings {
-            rate: Some(Rate::from_bits_per_sec(RATE)),
+            rate: Some(Rate::from_bits_per_sec(CARRIES)),
             delay: DELAY,
             queue: Discipline::DropTail(DropTail::new(Limit::Bytes(QUEUE))),
             channels: vec![Box::new(PacketError::new(Probability::new(loss).unwrap()))],
@@ -232,6 +247,14 @@ fn lane(loss: f64, seed: u64) -> [Direction<Packet, Silent>; 2] {
         Direction::new(settings, seed, name, Silent)
     };
     [way(loss, "there"), way(0.0, "back")]
+}
+
+/// What the controls of either end are told.
+fn link() -> LinkParams {
+    LinkParams {
+        rate: Some(Rate::from_bits_per_sec(CARRIES)),
+        ..LinkParams::default()
+    }
 }
 
 /// As `bentpipe tcp` has it.
@@ -246,7 +269,7 @@ fn config(control: &str) -> Arc<tcp::Config> {
     config.delayed_ack = Duration::from_millis(40);
     config.receive_buffer = Bytes(4 << 20);
     config.send_buffer = Bytes(4 << 20);
-    config.settings.link.rate = Some(Rate::from_bits_per_sec(RATE));
+    config.settings.link = link();
     Arc::new(config)
 }
 
@@ -268,10 +291,11 @@ fn kernel_receives(listener: &TcpListener) -> u64 {
     sum
 }
 
-fn kernel_sends(to: SocketAddr, control: &str) {
+fn kernel_sends(to: SocketAddr, control: &str, mark: u32) {
     let family = socket2::Domain::for_address(to);
     let socket = socket2::Socket::new(family, socket2::Type::STREAM, None).unwrap();
-    set_congestion(&socket, control).unwrap();
+    set_congestion(&socket, kernel_name(control)).unwrap();
+    set_mark(&socket, mark).unwrap();
     socket.connect(&to.into()).unwrap();
     let mut stream: TcpStream = socket.into();
     // The receiver leaves after `LASTS`; until then the pipe is kept full.
@@ -359,7 +383,8 @@ fn run(batch: &[Pair], addresses: Addresses, loss: f64, seed: u64) -> (Vec<f64>,
                     _ => addresses.ours,
                 };
                 let to = SocketAddr::new(at, port);
-                workers.push(inside(Box::new(move || kernel_sends(to, sends))));
+                let mark = MARK + number as u32;
+                workers.push(inside(Box::new(move || kernel_sends(to, sends, mark))));
             }
         }
     }
@@ -452,6 +477,10 @@ fn mean(values: &[f64]) -> f64 {
 #[ignore = "some minutes on a quiet machine"]
 fn every_pair_of_controls_carries_what_the_kernel_does_with_itself() {
     need!(Root, Tun);
+    let mut controls = Controls::load().unwrap();
+    for number in 0..BATCH as u32 {
+        controls.configure(MARK + number, &link()).unwrap();
+    }
     let runs = std::env::var("BENTPIPE_RUNS").map_or(3, |text| text.parse().unwrap());
     let pairs = pairs();
     let mut apart = Vec::new();

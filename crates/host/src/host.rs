@@ -87,7 +87,7 @@ impl Host {
             opened_early: PendingFastOpens::default(),
             replies: RateLimit::new(config.replies_per_second),
             addresses: BTreeSet::new(),
-            table: Table::default(),
+            table: Table::new(&secret),
             listeners: Vec::new(),
             listening: HashMap::new(),
             ports: Ports::new(),

@@ -1,8 +1,9 @@
 use crate::Tuple;
 use crate::listener::ListenerId;
+use crate::secret::{Secret, TableHasher};
 use bentpipe_base::Instant;
 use bentpipe_tcp::Connection;
-use std::collections::HashMap;
+use hashbrown::HashTable;
 
 /// Names a connection of a host; no later one has the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -47,20 +48,38 @@ pub(crate) struct Entry {
 }
 
 /// The connections of a host, by their four numbers and by name.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Table {
-    places: Vec<(u32, Option<Box<Entry>>)>,
+    places: Vec<Place>,
     free: Vec<u32>,
-    by_tuple: HashMap<Tuple, ConnectionId>,
+    /// By the hash of the four numbers, which stand in the entry alone: a copy as key would take 100 bytes for each
+    /// connection.
+    by_tuple: HashTable<ConnectionId>,
+    hasher: TableHasher,
 }
 
+/// How many entries had a place before, and the one that has it.
+type Place = (u32, Option<Box<Entry>>);
+
 impl Table {
+    /// An empty one, whose hashes nobody can guess.
+    pub(crate) fn new(secret: &Secret) -> Self {
+        Self {
+            places: Vec::new(),
+            free: Vec::new(),
+            by_tuple: HashTable::new(),
+            hasher: secret.table_hasher(),
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.by_tuple.len()
     }
 
     pub(crate) fn find(&self, tuple: &Tuple) -> Option<ConnectionId> {
-        self.by_tuple.get(tuple).copied()
+        let hash = self.hasher.hash(tuple);
+        let same = |id: &ConnectionId| self.get(*id).is_some_and(|entry| entry.tuple == *tuple);
+        self.by_tuple.find(hash, same).copied()
     }
 
     pub(crate) fn get(&self, id: ConnectionId) -> Option<&Entry> {
@@ -108,7 +127,12 @@ impl Table {
             place,
             generation: *generation,
         };
-        self.by_tuple.insert(tuple, id);
+        let (places, hasher) = (&self.places, &self.hasher);
+        let rehash = |id: &ConnectionId| {
+            let (_, entry) = &places[id.place as usize];
+            entry.as_ref().map_or(0, |entry| hasher.hash(&entry.tuple))
+        };
+        self.by_tuple.insert_unique(hasher.hash(&tuple), id, rehash);
         id
     }
 
@@ -120,7 +144,10 @@ impl Table {
         let entry = room.take()?;
         *generation = generation.wrapping_add(1);
         self.free.push(id.place);
-        self.by_tuple.remove(&entry.tuple);
+        let hash = self.hasher.hash(&entry.tuple);
+        if let Ok(found) = self.by_tuple.find_entry(hash, |found| *found == id) {
+            found.remove();
+        }
         Some(entry)
     }
 }
