@@ -263,6 +263,36 @@ fn an_answer_that_is_lost_goes_again_alone_and_the_data_once_it_is_acknowledged(
 }
 
 #[test]
+fn timers_that_expire_before_the_answer_goes_again_do_no_harm() {
+    let config = Config {
+        sack_blocks: 4,
+        recovery: bentpipe_tcp::recovery::find("rack-tlp").expect("it is there"),
+        ..plain()
+    };
+    let syn = || {
+        seg(SYN, 0, 0).options(TcpOptions {
+            sack_permitted: true,
+            ..mss(1000)
+        })
+    };
+    let mut script = Script::listen(config);
+    script.tcp.grant_fast_open(None, true);
+    script.inject(syn());
+    script.tcp.write_virtual(3000);
+    assert_eq!(script.out().len(), 4);
+    for _ in 0..3 {
+        script.inject(syn());
+        script.pass(1500);
+    }
+    let again = script.out();
+    assert_eq!((again[0].flags, again[0].seq), (SYN | ACK, 0));
+    script.inject(seg(ACK, 1, 1));
+    assert_eq!(script.tcp.state(), State::Established);
+    script.inject(seg(ACK, 1, 3001));
+    assert_eq!(script.tcp.unacknowledged(), 0);
+}
+
+#[test]
 fn a_reset_ends_a_connection_whose_data_was_taken() {
     let mut script = server(true, 300);
     script.out();

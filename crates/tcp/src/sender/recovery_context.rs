@@ -50,7 +50,7 @@ impl RecoveryContext<'_> {
     /// Bytes sent and not acknowledged, the SYN apart.
     #[inline]
     pub(crate) fn flight(&self) -> u64 {
-        self.0.next - self.0.una.max(1)
+        self.0.next.saturating_sub(self.0.una.max(1))
     }
 
     /// Segments that `bytes` make.
