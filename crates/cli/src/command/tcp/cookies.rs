@@ -13,7 +13,7 @@ use std::{fs, io};
 pub(super) struct CookieFile {
     path: PathBuf,
     /// By both ends.
-    cookies: BTreeMap<(IpAddr, IpAddr), ServerCookie>,
+    pub(super) cookies: BTreeMap<(IpAddr, IpAddr), ServerCookie>,
 }
 
 impl CookieFile {
@@ -33,10 +33,6 @@ impl CookieFile {
             path: path.to_owned(),
             cookies: lines.collect::<Result<_, _>>()?,
         })
-    }
-
-    pub(super) fn get(&self, ends: (IpAddr, IpAddr)) -> Option<ServerCookie> {
-        self.cookies.get(&ends).copied()
     }
 
     /// Keeps what is known of a server now.

@@ -24,10 +24,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Handshakes under way and connections that wait, at a listener.
+/// Handshakes under way, connections opened early and connections that wait, at a listener.
 const BACKLOG: usize = 128;
-/// Connections at most that send data before their handshake is complete (Fast Open).
-const OPENED_EARLY: usize = 128;
 /// How long the end of a connection is waited for once all data has arrived.
 const LINGER: Duration = Duration::from_secs(2);
 /// Between two rows of a trace.
@@ -182,8 +180,8 @@ impl<'a> Plane<'a> {
         if let Some(path) = cookies {
             let file = CookieFile::open(path).or_usage()?;
             let ends = (self.local, to.ip());
-            if let Some(known) = file.get(ends) {
-                host.add_server_cookie(ends, known, now);
+            if let Some(known) = file.cookies.get(&ends) {
+                host.add_server_cookie(ends, *known, now);
             }
             self.cookies = Some((to.ip(), file));
         }
@@ -195,7 +193,7 @@ impl<'a> Plane<'a> {
         let host = self.driver.machine_mut();
         let listener = host.listen(at, &self.tcp, BACKLOG).or_usage()?;
         if self.common.fast_open {
-            host.set_fast_open(listener, OPENED_EARLY);
+            host.set_fast_open(listener, BACKLOG);
         }
         self.listener = Some(listener);
         terminal::say(&format!(
