@@ -558,15 +558,11 @@ fn misled(word: Word, n: usize, told: u64, most_wait_ms: u64) {
     }
 }
 
+const LIES: [Word; 3] = [Word::NoQueue, Word::Optimistic, Word::Late(300)];
+
 #[test]
 fn one_receiver_of_several_leads_no_leg_astray() {
-    let words = [
-        Word::Clock(900),
-        Word::NoQueue,
-        Word::Optimistic,
-        Word::Late(300),
-    ];
-    for word in words {
+    for word in LIES.into_iter().chain([Word::Clock(900)]) {
         for (n, told) in [(3, 0), (3, 50), (5, 0), (5, 50)] {
             misled(word, n, told, 60);
         }
@@ -581,7 +577,7 @@ fn one_receiver_of_two_does_not_stop_the_other() {
             misled(Word::Clock(parts), 1, told, 60);
             misled(Word::Clock(parts), 2, told, 60);
         }
-        for word in [Word::NoQueue, Word::Optimistic, Word::Late(300)] {
+        for word in LIES {
             misled(word, 2, told, u64::MAX);
         }
     }
