@@ -31,6 +31,8 @@ const ORDERS: u64 = 3;
 const MOST: u32 = 4096;
 /// How often the switch is held again, and what is kept in memory told.
 const PERIOD: Duration = Duration::from_millis(100);
+/// How often the log hears at most that connections are not carried.
+const WARNING_PERIOD: Duration = Duration::from_secs(60);
 /// How often the connections that have not ended are counted while the gateway drains.
 const DRAIN_PERIOD: Duration = Duration::from_millis(10);
 /// What waits for the socket of a connection, and for the link beside the leg's own buffers.
@@ -71,6 +73,13 @@ fn system(what: &'static str, next: &'static str) -> impl Fn(io::Error) -> Carri
     move |source| CarrierError::System { what, source, next }
 }
 
+/// A packet that waits for its verdict, in the queue at a place.
+struct Held {
+    place: usize,
+    queue: u16,
+    id: u32,
+}
+
 /// Carries a leg, once it runs.
 pub struct Carrier {
     // In this order: without the tables nothing comes to the queues.
@@ -81,6 +90,8 @@ pub struct Carrier {
     _led: Vec<TurnedBack>,
     epoll: Epoll,
     config: split::Config,
+    /// The queue, by its place, with passes that the kernel has not been told of.
+    passing: Option<usize>,
     /// Room for a packet that leaves.
     outgoing: Vec<u8>,
     switch: Arc<AdmissionSwitch>,
@@ -88,6 +99,8 @@ pub struct Carrier {
     hold_again: Instant,
     /// When what the proxy keeps is to be told again.
     tell_again: Instant,
+    /// When the log may hear again of connections that are not carried.
+    warn_again: Instant,
     handle: CarrierHandle,
     shared: Arc<Shared>,
     counters: Arc<Counters>,
@@ -152,10 +165,12 @@ impl Carrier {
             _led: led,
             epoll,
             config,
+            passing: None,
             outgoing: Vec::new(),
             switch,
             hold_again: Instant::ZERO,
             tell_again: Instant::ZERO,
+            warn_again: Instant::ZERO,
             handle,
             shared,
             counters,
@@ -197,7 +212,7 @@ impl Carrier {
             if proxy.deadline().is_some_and(|due| due <= now) {
                 proxy.timeout(now);
             }
-            self.send(&mut proxy, now);
+            self.send(&mut proxy, None, now);
             self.count(&proxy.tally());
             if drains {
                 self.handle.0.tell(|| proxy.unfinished());
@@ -205,7 +220,7 @@ impl Carrier {
         }
         let now = timer::now();
         proxy.abort_all(now);
-        self.send(&mut proxy, now);
+        self.send(&mut proxy, None, now);
         Ok(())
     }
 
@@ -239,24 +254,19 @@ impl Carrier {
                     Side::Ground => Checksums::Ignore,
                     Side::Space => Checksums::Verify,
                 };
-                let passes = match Packet::parse(waiting.packet, checksums) {
+                let packet = Packet::parse(waiting.packet, checksums);
+                let held = Held { place, queue, id };
+                match packet {
                     Ok(packet) => {
                         let waits = true;
                         proxy.input(SIDES[place], Carried { packet, waits }, now);
-                        self.send(proxy, now)
+                        self.send(proxy, Some(held), now);
                     }
                     // Nobody takes what is damaged.
-                    Err(_) => true,
-                };
-                let verdict = match passes {
-                    true => Verdict::Pass,
-                    false => Verdict::Drop,
-                };
-                // What has gathered may have to be told now; a failure is as at the end of a turn.
-                let _ = self.queues[place].give(queue, id, verdict);
+                    Err(_) => self.give(&held, Verdict::Pass),
+                }
             }
-            // Without a verdict they are dropped with the queue, as if the link had lost them.
-            let _ = self.queues[place].tell();
+            self.tell(place);
             if come < Queues::BATCH {
                 return Ok(());
             }
@@ -265,13 +275,18 @@ impl Carrier {
         }
     }
 
-    /// Sends what the proxy has to send; whether the packet that it has just been handed goes on.
-    fn send(&mut self, proxy: &mut Split<Carried>, now: Instant) -> bool {
-        let mut passes = false;
+    /// Sends what the proxy has to send; `held`, with which it has just been handed a packet, goes on where the proxy lets it pass.
+    fn send(&mut self, proxy: &mut Split<Carried>, mut held: Option<Held>, now: Instant) {
         while let Some((to, carried)) = proxy.transmit(now) {
             if carried.waits {
-                passes = true;
+                if let Some(held) = held.take() {
+                    self.give(&held, Verdict::Pass);
+                }
                 continue;
+            }
+            // A socket would hear a connection's first data before the acknowledgement that passes to it.
+            if let Some(place) = self.passing {
+                self.tell(place);
             }
             let place = match to {
                 Side::Ground => 0,
@@ -288,7 +303,24 @@ impl Carrier {
                 tracing::debug!(%error, ?to, "a packet of the carrier did not leave");
             }
         }
-        passes
+        if let Some(held) = held {
+            self.give(&held, Verdict::Drop);
+        }
+    }
+
+    /// Decides about a packet. The kernel hears of it at [`Carrier::tell`].
+    fn give(&mut self, held: &Held, verdict: Verdict) {
+        if verdict == Verdict::Pass {
+            self.passing = Some(held.place);
+        }
+        // What has gathered may have to be told now; a failure is as at the end of a turn.
+        let _ = self.queues[held.place].give(held.queue, held.id, verdict);
+    }
+
+    fn tell(&mut self, place: usize) {
+        self.passing = None;
+        // Without a verdict they are dropped with the queue, as if the link had lost them.
+        let _ = self.queues[place].tell();
     }
 
     fn count(&mut self, now: &Tally) {
@@ -303,6 +335,19 @@ impl Carrier {
             .carrier_snacks_sent
             .many(now.snacks_sent - before.snacks_sent);
         counters.carrier_outages.many(now.outages - before.outages);
+        let forgotten = now.over_half_open - before.over_half_open;
+        let refused = now.refused - before.refused;
+        counters.carrier_over_half_open.many(forgotten);
+        counters.carrier_over_flows.many(refused);
+        if forgotten + refused > 0 && self.warn_again <= timer::now() {
+            self.warn_again = timer::now() + WARNING_PERIOD;
+            tracing::warn!(
+                forgotten,
+                refused,
+                "connections may not be carried: SYNs from space are more than `half_open`, or connections than `flows`; \
+                 see `carrier_over_half_open` and `carrier_over_flows` in the status"
+            );
+        }
         self.counted = *now;
     }
 }
@@ -320,6 +365,7 @@ fn endpoints(config: &Config, leg: &Leg) -> Result<split::Config, LegError> {
     };
     Ok(split::Config {
         flows: config.limits.flows,
+        half_open: Some(config.limits.half_open),
         idle: None,
         // When this process is killed, the kernel resets the far end with the number of what it has handed us last. Within its
         // window the far end asks who is there (RFC 5961), and hears the other host's reset.

@@ -4,8 +4,8 @@
 
 use std::path::Path;
 
-/// The source file of `module::...`: a test file, or a module of this crate, of `relay`, of `interception` or of `gateway-config`, or a test file of the
-/// program.
+/// The source file of `module::...`: a test file, or a module of this crate, of `relay`, of `interception` or of `gateway-config`, or a test file of
+/// `pep` or of the program.
 fn source(crate_root: &Path, test: &str) -> String {
     let (path, _) = test.rsplit_once("::").unwrap();
     let module = path.trim_end_matches("::tests").replace("::", "/");
@@ -16,6 +16,7 @@ fn source(crate_root: &Path, test: &str) -> String {
         format!("../relay/src/{module}.rs"),
         format!("../relay/tests/{module}.rs"),
         format!("../interception/src/{module}.rs"),
+        format!("../pep/tests/{module}.rs"),
         format!("../gateway-config/src/{module}.rs"),
         format!("../gateway-config/src/{module}/tests.rs"),
     ];

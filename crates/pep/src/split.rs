@@ -29,6 +29,7 @@ mod admission;
 mod config;
 mod counters;
 mod flow;
+mod half_open;
 mod handshake_tracker;
 mod leg_config;
 mod legs;
@@ -49,6 +50,7 @@ use bentpipe_wire::{Ecn, Flags, Segment};
 use config::{Endpoints, Links};
 use core::convert::Infallible;
 use flow::{Flow, HANDSHAKE_TIMEOUT, Phase, after};
+use half_open::HalfOpen;
 use handshake_tracker::{HandshakeTracker, Progress};
 use legs::{Broken, Legs};
 use std::collections::{BTreeMap, VecDeque};
@@ -61,6 +63,7 @@ pub struct Split<P: BuildPacket> {
     config: Config,
     links: Links,
     flows: FlowTable<Key<P::Endpoint>, Flow>,
+    half_open: HalfOpen,
     out: VecDeque<(Side, P)>,
     /// Where acknowledgements towards space wait, if their rate is bounded.
     ack_filter: Option<AckFilter<P>>,
@@ -83,6 +86,7 @@ impl<P: BuildPacket> Split<P> {
             config,
             links: Links::default(),
             flows: FlowTable::new(),
+            half_open: HalfOpen::default(),
             out: VecDeque::new(),
             held: 0,
             counters: Counters::default(),
@@ -169,6 +173,10 @@ impl<P: BuildPacket> Split<P> {
             Phase::Handshake(tracker) => {
                 let plain = scps::is_plain(packet, &segment);
                 let progress = tracker.see(from, &segment, plain, now);
+                if !self.has_room(id) {
+                    self.forget(id);
+                    return false;
+                }
                 self.open(id, from, progress, (segment, packet.ecn()), now)
             }
         }
@@ -225,7 +233,8 @@ impl<P: BuildPacket> Split<P> {
                 gateway_config::Handshake::EndToEnd => {
                     let default_mss = endpoints.of(from).default_mss();
                     let tracker = HandshakeTracker::new(from, &segment, default_mss, now);
-                    self.add(key, Phase::Handshake(tracker), endpoints, now);
+                    let id = self.add(key, Phase::Handshake(tracker), endpoints, now);
+                    self.bound_half_open(id, from);
                     return false;
                 }
                 gateway_config::Handshake::Early => {
@@ -251,32 +260,8 @@ impl<P: BuildPacket> Split<P> {
         false
     }
 
-    /// What becomes of the connection of which `packet`, from side `from`, is the first.
-    fn admits(&self, packet: &P, from: Side) -> Decision {
-        match (&self.admission, packet.view()) {
-            (Some(admission), Some(view)) => admission(view.source, view.destination, from),
-            _ => Decision::SPLIT,
-        }
-    }
-
-    /// Answers the SYN `segment`, which `packet` is, by a reset (RFC 9293, section 3.10.7.1).
-    fn reject(&mut self, packet: &P, from: Side, segment: &Segment) {
-        let Some(view) = packet.view() else {
-            return;
-        };
-        let reset = Segment {
-            ack: segment.seq + 1,
-            flags: Flags::RST | Flags::ACK,
-            ..Segment::default()
-        };
-        let endpoints = self.config.endpoints(None, packet.ip_header());
-        let length = Bytes(endpoints.of(from).wire_len(&reset) as u64);
-        let answer = P::build(view.destination, view.source, reset, length);
-        self.out.extend(answer.map(|packet| (from, packet)));
-    }
-
     fn is_full(&mut self) -> bool {
-        let full = self.flows.len() >= self.config.flows;
+        let full = self.flows.len() - self.half_open.len() >= self.config.flows;
         self.counters.refused += u64::from(full);
         full
     }
@@ -370,6 +355,7 @@ impl<P: BuildPacket> Split<P> {
     }
 
     fn forget(&mut self, id: FlowId) {
+        self.half_open.end(id);
         let key = self.flows.key(id);
         if let Some(flow) = self.flows.remove(id)
             && let Phase::Split(legs) = flow.phase

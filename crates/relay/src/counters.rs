@@ -155,6 +155,10 @@ counters! {
     carrier_outages,
     /// Packets of the carrier that the kernel did not take.
     carrier_unsent,
+    /// SYNs from space that the carrier forgot, because `half_open` later ones had come before anybody answered them.
+    carrier_over_half_open,
+    /// Connections that the carrier did not carry, because it had `flows`.
+    carrier_over_flows,
     /// Lines that the flow log should have had and that were lost.
     log_lost,
 }

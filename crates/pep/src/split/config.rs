@@ -33,6 +33,9 @@ pub struct Config {
     pub without_handshake: Option<Arc<tcp::Config>>,
     /// Most connections known at once.
     pub flows: usize,
+    /// Most handshakes known beside them that began in space and that nobody has answered: the oldest is forgotten. `None`: they are
+    /// connections as others.
+    pub half_open: Option<usize>,
     /// A connection this long without a packet is reset and forgotten; `None`: never.
     pub idle: Option<Duration>,
     /// How connections end that do not end in order.
@@ -65,6 +68,7 @@ impl Config {
             intercept: Intercept::Both,
             without_handshake: None,
             flows,
+            half_open: None,
             idle,
             resets: Resets::default(),
             seed: 0,

@@ -11,8 +11,10 @@ pub struct Counters {
     pub passed: u64,
     /// Of these, packets that could not be parsed.
     pub unread: u64,
-    /// SYNs beyond the limit of flows.
+    /// SYNs, and answers to those of half-open connections, beyond the limit of flows.
     pub refused: u64,
+    /// Handshakes from space that were forgotten before anybody had answered, because of so many later ones.
+    pub over_half_open: u64,
     /// SYNs of connections that pass unsplit by its [admission](super::Split::admit_by).
     pub bypassed: u64,
     /// SYNs that it answered by a reset.

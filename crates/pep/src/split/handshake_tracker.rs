@@ -125,6 +125,11 @@ impl HandshakeTracker {
         }
     }
 
+    /// Whether the other end has answered the opener's SYN.
+    pub(super) const fn is_answered(&self) -> bool {
+        self.answer.is_some()
+    }
+
     /// Whether the opener has offered SCPS-TP.
     pub(super) const fn is_offered_scps(&self) -> bool {
         self.syn.scps

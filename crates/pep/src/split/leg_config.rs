@@ -53,6 +53,8 @@ fn scps_on(base: tcp::Config) -> tcp::Config {
         ip_header: base.ip_header,
         syn_length: base.syn_length,
         time_wait: base.time_wait,
+        // Who sends to the leg has decided what waits.
+        nagle: false,
         ..tcp::Config::scps()
     }
 }

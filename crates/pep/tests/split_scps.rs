@@ -1,0 +1,179 @@
+//! A split whose leg towards space speaks SCPS-TP, scripted packet by packet.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use bentpipe_base::{Bytes, Instant, Machine, Rate, Seq};
+use bentpipe_gateway_config::{Carrier, Leg};
+use bentpipe_pep::split::{Config, Split, tcp_config};
+use bentpipe_pep::{BuildPacket, Side};
+use bentpipe_tcp as tcp;
+use bentpipe_wire::{Flags, Packet, Payload, Segment, TcpOptions, Timestamps};
+use core::time::Duration;
+use std::net::SocketAddr;
+use support::leaving;
+
+const ACK: Flags = Flags::ACK;
+
+/// What the clocks of both ends showed in their SYNs.
+const CLOCKS: [u32; 2] = [7_000, 900];
+
+fn config() -> Config {
+    let leg = Leg {
+        carrier: Carrier::Scps,
+        ..Leg::satellite(Some(Rate::from_bits_per_sec(8_000_000)))
+    };
+    let ground = tcp::Config {
+        nagle: false,
+        ..tcp::Config::linux()
+    };
+    Config::new(ground, tcp_config(&leg, tcp::Config::linux()).unwrap())
+}
+
+/// A host in space opens connections to one on the ground.
+struct Script {
+    split: Split<Packet>,
+    now: Instant,
+}
+
+impl Script {
+    fn new(config: Config) -> Self {
+        Self {
+            split: Split::new(config),
+            now: Instant::ZERO,
+        }
+    }
+
+    /// Hands over `segment` between port `port` in space and the ground, and returns what leaves.
+    fn say(&mut self, (from, port): (Side, u16), segment: Segment) -> Vec<(Side, Segment)> {
+        let space = SocketAddr::from(([10, 0, 0, 2], port));
+        let ground = SocketAddr::from(([10, 0, 0, 1], 80));
+        let (source, destination) = match from {
+            Side::Space => (space, ground),
+            Side::Ground => (ground, space),
+        };
+        let packet = Packet::build(source, destination, segment, Bytes(0)).unwrap();
+        self.split.input(from, packet, self.now);
+        let leaving = leaving(&mut self.split, self.now).into_iter();
+        leaving
+            .map(|(to, packet)| (to, packet.segment().unwrap()))
+            .collect()
+    }
+
+    fn syn(&mut self, port: u16) {
+        let mut segment = segment((Flags::SYN, 10, 0), (CLOCKS[0], 0), b"");
+        segment.options = options();
+        tcp::scps::add_offer(&mut segment);
+        self.say((Side::Space, port), segment);
+    }
+
+    /// The answer of the ground, and whether it offers SCPS-TP to space.
+    fn answer(&mut self, port: u16) -> bool {
+        let mut answer = segment((Flags::SYN | ACK, 20, 11), (CLOCKS[1], CLOCKS[0]), b"");
+        answer.options = options();
+        let sent = self.say((Side::Ground, port), answer);
+        tcp::scps::is_offered(&sent[0].1)
+    }
+
+    fn establish(&mut self, port: u16) {
+        self.syn(port);
+        assert!(self.answer(port));
+        // A round trip of the link.
+        self.now += Duration::from_millis(600);
+        let ack = segment((ACK, 11, 21), (CLOCKS[0] + 600, CLOCKS[1]), b"");
+        self.say((Side::Space, port), ack);
+    }
+}
+
+fn options() -> Option<Box<TcpOptions>> {
+    let options = TcpOptions {
+        mss: Some(1_460),
+        window_scale: Some(7),
+        sack_permitted: true,
+        ..TcpOptions::default()
+    };
+    options.boxed()
+}
+
+fn segment(
+    (flags, seq, ack): (Flags, u32, u32),
+    (value, echo): (u32, u32),
+    payload: &'static [u8],
+) -> Segment {
+    Segment {
+        seq: Seq(seq),
+        ack: Seq(ack),
+        flags,
+        window: 60_000,
+        timestamps: Some(Timestamps { value, echo }),
+        payload: Payload::from(payload),
+        ..Segment::default()
+    }
+}
+
+/// The kernel's socket drops, before it has heard the acknowledgement of its answer, a segment that echoes what it has not sent.
+#[test]
+fn the_first_segment_echoes_what_the_answer_said() {
+    let mut script = Script::new(config());
+    script.establish(4_000);
+    let data = segment((ACK, 11, 21), (CLOCKS[0] + 600, CLOCKS[1]), b"question");
+    let sent = script.say((Side::Space, 4_000), data);
+    let (_, first) = sent.iter().find(|(to, _)| *to == Side::Ground).unwrap();
+    assert_eq!(first.payload.len(), 8);
+    let echo = first.timestamps.unwrap().echo;
+    assert_eq!(echo, CLOCKS[1]);
+}
+
+/// A small segment towards space waits for the acknowledgement of no other (Nagle): who sent it has decided.
+#[test]
+fn a_byte_does_not_wait_for_the_acknowledgement_of_another() {
+    let mut script = Script::new(config());
+    script.establish(4_000);
+    for number in 0..5 {
+        let byte = segment(
+            (ACK | Flags::PSH, 21 + number, 11),
+            (CLOCKS[1] + 600, CLOCKS[0]),
+            b"x",
+        );
+        let sent = script.say((Side::Ground, 4_000), byte);
+        let mut bytes = sent.iter().filter(|(to, _)| *to == Side::Space);
+        assert!(
+            bytes.any(|(_, segment)| segment.payload.len() == 1),
+            "{number}: {sent:?}"
+        );
+        script.now += Duration::from_millis(60);
+    }
+}
+
+/// SYNs from space that nobody answers, however many, keep no connection from being carried, and are known up to a bound.
+#[test]
+fn a_flood_of_syns_from_space_keeps_no_connection_away() {
+    let mut script = Script::new(Config {
+        flows: 3,
+        half_open: Some(10),
+        ..config()
+    });
+    script.establish(4_000);
+    for port in 10_000..11_000 {
+        script.syn(port);
+    }
+    assert_eq!(script.split.flows(), 1 + 10);
+    let tally = script.split.tally();
+    assert_eq!((tally.over_half_open, tally.refused), (990, 0));
+    // One that is answered meanwhile stays.
+    script.syn(4_001);
+    assert!(script.answer(4_001));
+    for port in 10_000..11_000 {
+        script.syn(port);
+    }
+    let ack = segment((ACK, 11, 21), (CLOCKS[0] + 600, CLOCKS[1]), b"");
+    script.say((Side::Space, 4_001), ack);
+    assert_eq!(script.split.tally().scps, 2);
+    script.syn(4_003);
+    script.establish(4_002);
+    assert_eq!(script.split.tally().scps, 3);
+    // The bound of all holds for those that are answered: the answer passes as it is.
+    assert!(!script.answer(4_003));
+    assert_eq!(script.split.tally().refused, 1);
+}
