@@ -22,7 +22,6 @@
 #![forbid(unsafe_code)]
 
 mod ack_thinning;
-mod admission_watchdog;
 mod attendance;
 mod config_file;
 mod congestion;
@@ -30,6 +29,7 @@ mod descriptor_budget;
 mod filter_chain_skipper;
 mod gateway;
 mod handle;
+mod liveness_watchdog;
 mod manage;
 mod shutdown_request;
 mod snoop;

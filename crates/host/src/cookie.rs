@@ -10,7 +10,7 @@
 use crate::secret::{Purpose, Secret};
 use crate::{Tuple, isn};
 use bentpipe_base::{Instant, Seq};
-use bentpipe_tcp::{Config, EstablishedState};
+use bentpipe_tcp::{Config, Takeover};
 use bentpipe_wire::{Flags, Segment, TcpOptions, Timestamps};
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ pub(crate) fn check(
     ack: &Segment,
     config: &Config,
     now: Instant,
-) -> Option<EstablishedState> {
+) -> Option<Takeover> {
     let (iss, irs) = (ack.ack - 1, ack.seq - 1);
     let size = (iss.0 >> 24 & 7) as usize;
     let current = period(now);
@@ -113,7 +113,7 @@ pub(crate) fn check(
     let scale = agreed.map(|agreed| (agreed & 15) as u8);
     let scale = scale.filter(|scale| *scale != NO_SCALE && config.window_scaling);
     let scaled = u64::from(ack.window) << scale.unwrap_or(0);
-    Some(EstablishedState {
+    Some(Takeover {
         iss,
         irs,
         mss: SIZES[size],

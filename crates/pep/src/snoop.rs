@@ -16,9 +16,9 @@
 
 mod cache;
 mod config;
+mod eviction;
 mod flow_direction;
 mod ns2;
-mod room;
 mod rtt;
 mod sack_aware;
 

@@ -25,9 +25,9 @@
 //! Known deviations from the paper: the legs' window is as wide as the ends' window scale allows; ECN and urgent data
 //! are not passed on.
 
-mod admission;
 mod config;
 mod counters;
+mod decision;
 mod flow;
 mod half_open;
 mod handshake_tracker;
@@ -36,9 +36,9 @@ mod legs;
 mod new_legs;
 mod scps;
 
-pub use admission::{Admission, Decision};
 pub use config::{Config, Resets};
 pub use counters::{Counters, LegCounters};
+pub use decision::{Admission, Decision};
 pub use leg_config::{LegError, tcp_config};
 
 use crate::ack_filter::AckFilter;

@@ -2,10 +2,10 @@
 //! control that is shared.
 
 use crate::app::{Application, Bulk, OnOff, Pattern, Requester, Responder, Sink};
+use crate::app_socket::Record;
 use crate::delay_samples::DelaySamples;
 use crate::flow_endpoint::{FlowEndpoint, PendingWork, Protocol, Tcp};
 use crate::saratoga::{Plan, SaratogaEndpoint};
-use crate::socket::Record;
 use crate::{EndId, SimError};
 use bentpipe_base::{Bytes, Instant, Seq, Stream};
 use bentpipe_cc::{self as cc, RateUse};

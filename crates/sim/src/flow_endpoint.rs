@@ -2,9 +2,9 @@
 //! whose packets the engine puts on the end's link.
 
 use crate::app::{App, Application};
+use crate::app_socket::{Record, Socket};
 use crate::delay_samples::DelaySamples;
 use crate::saratoga::SaratogaEndpoint;
-use crate::socket::{Record, Socket};
 use crate::{Content, EndId, Packet};
 use bentpipe_base::{Bytes, Instant, Machine, Seq};
 use bentpipe_cc::Congestion;

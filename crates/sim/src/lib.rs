@@ -18,6 +18,7 @@
 
 mod addresses;
 pub mod app;
+mod app_socket;
 mod build;
 mod capture;
 mod codec;
@@ -36,18 +37,17 @@ mod packet;
 mod packet_slab;
 mod sampler;
 mod saratoga;
-mod socket;
 mod split_config;
 mod time_sequence;
 mod zero_delay_check;
 
 pub use app::App;
+pub use app_socket::Socket;
 pub use capture::Captures;
 pub use error::SimError;
 pub use observer::Observer;
 pub use packet::{Content, EndId, Packet};
 pub use sampler::Sampler;
-pub use socket::Socket;
 pub use time_sequence::{Sent, Series};
 
 use bentpipe_base::Instant;

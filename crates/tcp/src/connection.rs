@@ -7,7 +7,7 @@ use crate::receiver::Receiver;
 use crate::recovery::{self, Recovery};
 use crate::scps::SnackUnits;
 use crate::sender::Sender;
-use crate::{Cause, Config, Counters, EstablishedState, Event, Gauges, State};
+use crate::{Cause, Config, Counters, Event, Gauges, State, Takeover};
 use bentpipe_base::{Instant, Seq};
 use bentpipe_cc::Congestion;
 use bentpipe_wire::{Ecn, Segment, Timestamps};
@@ -201,7 +201,7 @@ impl Connection {
 
     /// Takes over a connection whose handshake somebody else did, in `state`, before the first byte in either
     /// direction.
-    pub fn taken_over(config: Arc<Config>, state: &EstablishedState, now: Instant) -> Self {
+    pub fn taken_over(config: Arc<Config>, state: &Takeover, now: Instant) -> Self {
         let mut connection = Self::new(config, State::Established, state.iss, now);
         let (tx, rx) = (&mut connection.tx, &mut connection.rx);
         rx.synchronise(state.irs);

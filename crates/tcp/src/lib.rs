@@ -14,7 +14,6 @@
 pub mod config;
 mod connection;
 mod ecn;
-mod established_state;
 mod fast_open;
 mod icmp;
 mod info;
@@ -28,17 +27,19 @@ mod rto;
 pub mod scps;
 mod sender;
 mod state;
+mod takeover;
 mod time_wait;
+mod timers;
 mod user_timeout;
 pub mod variants;
 
 pub use config::{Config, PRESETS, Preset};
 pub use connection::Connection;
 pub use ecn::EcnMode;
-pub use established_state::EstablishedState;
 pub use fast_open::{FastOpenResult, offered as fast_open_offered};
 pub use info::{Counters, Gauges};
 pub use scps::{LossCause, Outage, Scps};
 pub use state::{Cause, Event, State};
+pub use takeover::Takeover;
 pub use time_wait::TimeWaitState;
 pub use variants::{UnknownVariant, VARIANTS, Variant};

@@ -8,7 +8,7 @@
 //! - recoveries by ns-2's own rules, one file each (Reno and NewReno, which share a class there, one for both);
 //! - the order of events at one instant ([`Connection::ack_delay`]).
 
-mod agent;
+mod common;
 mod fack;
 mod quirks;
 mod reno_newreno;

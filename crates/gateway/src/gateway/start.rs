@@ -6,11 +6,11 @@ mod carrier;
 use super::thread_set::{Role, ThreadSet};
 use super::{Connections, DrainTimes, Gateway, Meter, Schedule, buffered};
 use crate::ack_thinning::AckThinner;
-use crate::admission_watchdog::{self, Watchdog};
 use crate::congestion::{CongestionControls, CongestionError};
 use crate::descriptor_budget::{Descriptors, RefusalPause, budget};
 use crate::filter_chain_skipper::FilterChainSkipper;
 use crate::handle::{Handle, StartSettings};
+use crate::liveness_watchdog::{self, Watchdog};
 use crate::manage::protocol::{self, Request};
 use crate::snoop::Snooper;
 use crate::status::{StartFacts, StatusCollector};
@@ -571,7 +571,7 @@ fn spawn_watchdog(
     shared: &Arc<Shared>,
 ) -> Result<(), StartError> {
     let (switch, diversion) = (interception.switch(), interception.diversion());
-    let legs = admission_watchdog::LegInterfaces::new(interception.interfaces())?;
+    let legs = liveness_watchdog::LegInterfaces::new(interception.interfaces())?;
     let watchdog = Watchdog::new(switch, diversion, legs, Arc::clone(shared));
     let watchdog = watchdog.map_err(system("watch the rules and routes"))?;
     thread_set

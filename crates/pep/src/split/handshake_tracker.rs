@@ -2,7 +2,7 @@
 
 use crate::Side;
 use bentpipe_base::{Instant, Seq};
-use bentpipe_tcp::{Config, Connection, EcnMode, EstablishedState, scps};
+use bentpipe_tcp::{Config, Connection, EcnMode, Takeover, scps};
 use bentpipe_wire::{Flags, Segment};
 
 /// A handshake under way.
@@ -24,10 +24,7 @@ pub(super) enum Progress {
     /// The connection will not be split: something in it is not as expected.
     NotSplit,
     /// It is complete: the state of the leg towards the opener, and of the leg towards the other end.
-    Complete {
-        near: EstablishedState,
-        far: EstablishedState,
-    },
+    Complete { near: Takeover, far: Takeover },
 }
 
 /// What a SYN says of its sender.
@@ -171,7 +168,7 @@ impl HandshakeTracker {
         let clocks = shown.zip(goes_on);
         let window = u64::from(segment.window) << scales.map_or(0, |(opener, _)| opener);
         Progress::Complete {
-            near: EstablishedState {
+            near: Takeover {
                 iss: answer.seq,
                 irs: syn.seq,
                 mss,
@@ -182,7 +179,7 @@ impl HandshakeTracker {
                 window,
                 scps: syn.scps.then_some((answer.mss, syn.mss)),
             },
-            far: EstablishedState {
+            far: Takeover {
                 iss: syn.seq,
                 irs: answer.seq,
                 mss,
@@ -200,13 +197,13 @@ impl HandshakeTracker {
 
 /// The states of the leg towards the sender of the first data segment that was seen, and of the leg towards the other end,
 /// where there was no handshake and both ends are configured like `ends`.
-pub(super) fn unseen(segment: &Segment, ends: &Config) -> [EstablishedState; 2] {
+pub(super) fn unseen(segment: &Segment, ends: &Config) -> [Takeover; 2] {
     let scale = ends.window_scale();
     // The connection's very first segments may have been lost on the way here.
     let begin = |next: Seq| Seq(next.0.wrapping_sub(1) / Connection::ROUND * Connection::ROUND);
     let (first, expected) = (begin(segment.seq), begin(segment.ack));
     let stamps = segment.timestamps.filter(|_| ends.timestamps);
-    let near = EstablishedState {
+    let near = Takeover {
         iss: expected,
         irs: first,
         mss: ends.mss,
@@ -217,7 +214,7 @@ pub(super) fn unseen(segment: &Segment, ends: &Config) -> [EstablishedState; 2] 
         window: ends.receive_buffer.0,
         scps: None,
     };
-    let far = EstablishedState {
+    let far = Takeover {
         iss: first,
         irs: expected,
         clocks: near.clocks.map(|(ours, peer)| (peer, ours)),

@@ -5,7 +5,7 @@ use super::legs::Legs;
 use super::{Key, Split};
 use crate::{BuildPacket, Side};
 use bentpipe_base::Instant;
-use bentpipe_tcp::{Connection, EstablishedState};
+use bentpipe_tcp::{Connection, Takeover};
 use bentpipe_wire::Segment;
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ impl<P: BuildPacket> Split<P> {
         &self,
         key: Key<P::Endpoint>,
         from: Side,
-        [near, far]: [&EstablishedState; 2],
+        [near, far]: [&Takeover; 2],
         endpoints: &Endpoints,
         now: Instant,
     ) -> Legs {

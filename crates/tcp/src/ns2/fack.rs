@@ -11,7 +11,7 @@
 //! sample the round-trip time from the last segment that arrived in order, as ns-2's do.
 
 use super::LostSyn;
-use super::agent::newack;
+use super::common::newack;
 use crate::Config;
 use crate::recovery::{AckSample, NextSend, Recovery, RecoveryContext};
 use bentpipe_base::Instant;

@@ -10,7 +10,7 @@
 //! until the recovery point, sends the next segment at each partial acknowledgement, and takes what
 //! that acknowledged off dupwnd and then cwnd.
 
-use super::agent::{Action, SendAllowance, may_begin, newack, timeout};
+use super::common::{Action, SendAllowance, may_begin, newack, timeout};
 use crate::recovery::{AckSample, NextSend, Recovery, RecoveryContext};
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;

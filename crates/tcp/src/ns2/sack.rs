@@ -10,7 +10,7 @@
 //! acknowledged; SACK is forgotten and duplicate acknowledgements mean nothing until new data is
 //! acknowledged.
 
-use super::agent::{SendAllowance, may_begin, newack, timeout};
+use super::common::{SendAllowance, may_begin, newack, timeout};
 use crate::recovery::{AckSample, NextSend, Recovery, RecoveryContext};
 use bentpipe_base::Instant;
 use bentpipe_cc::Phase;

@@ -2,7 +2,7 @@
 //! from the first segment not acknowledged with a window of one; further ones do nothing. The first
 //! two release one segment each.
 
-use super::agent::{SendAllowance, may_begin, newack, timeout};
+use super::common::{SendAllowance, may_begin, newack, timeout};
 use crate::recovery::{AckSample, NextSend, Recovery, RecoveryContext};
 use bentpipe_base::Instant;
 use bentpipe_cc::{Phase, Signal};

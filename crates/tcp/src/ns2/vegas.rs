@@ -9,7 +9,7 @@
 //! comes next, never sent, for expired: it goes out twice.
 //! The first window is one segment, and two from the first acknowledgement of data on.
 
-use super::agent::{Action, SendAllowance, newack, timeout};
+use super::common::{Action, SendAllowance, newack, timeout};
 use crate::Config;
 use crate::recovery::{AckSample, NextSend, Recovery, RecoveryContext};
 use bentpipe_base::Instant;

@@ -1,4 +1,4 @@
-//! Who decides what becomes of a new connection.
+//! What may become of a new connection, split, passed or refused, and who decides it.
 
 use super::Split;
 use crate::{BuildPacket, Side};

@@ -5,7 +5,7 @@ use bentpipe_base::Seq;
 
 /// A connection right after its handshake, as one of its ends knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EstablishedState {
+pub struct Takeover {
     /// Number of our SYN.
     pub iss: Seq,
     /// Number of the peer's SYN.

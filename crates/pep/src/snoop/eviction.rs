@@ -1,4 +1,5 @@
-//! Room for new copies where the cache of all flows is full: from flows that stand still, then from the host that has most.
+//! Eviction from the cache of all flows where it is full: copies of flows that stand still go, then those of the host that
+//! has most.
 //!
 //! Without it, whoever fills the cache first has it until his flows have been silent for long.
 
