@@ -13,12 +13,13 @@ pub const MOST_WHOLE: u64 = 16 << 20;
 pub fn read_whole(source: impl Read) -> io::Result<Vec<u8>> {
     let mut octets = Vec::new();
     source.take(MOST_WHOLE + 1).read_to_end(&mut octets)?;
-    match octets.len() as u64 > MOST_WHOLE {
-        true => Err(io::Error::new(
+    if octets.len() as u64 > MOST_WHOLE {
+        Err(io::Error::new(
             io::ErrorKind::FileTooLarge,
             format!("it has more than {} MiB", MOST_WHOLE >> 20),
-        )),
-        false => Ok(octets),
+        ))
+    } else {
+        Ok(octets)
     }
 }
 

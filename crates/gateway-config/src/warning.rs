@@ -202,9 +202,10 @@ impl Addresses {
 
     /// Whether both have an address in common.
     fn meet(&self, other: &Self) -> bool {
-        let (few, many) = match self.0.len() <= other.0.len() {
-            true => (self, other),
-            false => (other, self),
+        let (few, many) = if self.0.len() <= other.0.len() {
+            (self, other)
+        } else {
+            (other, self)
         };
         let meets = |(first, last): &(Address, Address)| {
             let range = many.at_or_behind(*first);

@@ -88,9 +88,10 @@ impl Site<'_> {
 
     /// The folder that the server serves.
     pub(crate) fn served(&self) -> PathBuf {
-        match self.sends {
-            true => self.to(),
-            false => self.folder.join("from"),
+        if self.sends {
+            self.to()
+        } else {
+            self.folder.join("from")
         }
     }
 

@@ -392,16 +392,16 @@ impl Run<'_> {
             .into_iter()
             .map(|flow| flow.start(begin, limit, &stop))
             .collect::<Result<_, _>>()?;
-        let traffic = traffic.map(|traffic| traffic.start(begin, &stop));
-        let traffic = traffic.transpose()?;
-        let over = self.over(&running, traffic.as_ref(), begin, &stop, gateways);
+        let started = traffic.map(|traffic| traffic.start(begin, &stop));
+        let crossing = started.transpose()?;
+        let over = self.over(&running, crossing.as_ref(), begin, &stop, gateways);
         if over.is_err() {
             stop.store(true, Ordering::Relaxed);
         }
         let ended = running.into_iter().map(Running::join).collect();
         stop.store(true, Ordering::Relaxed);
-        let traffic = traffic.map(traffic::Running::join).transpose();
-        over.and_then(|()| Ok((ended, traffic?)))
+        let crossed = crossing.map(traffic::Running::join).transpose();
+        over.and_then(|()| Ok((ended, crossed?)))
     }
 
     /// Waits for the flows; tells them to stop when their time is up.

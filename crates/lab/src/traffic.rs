@@ -87,13 +87,13 @@ impl<'a> Ready<'a> {
                 .collect()
         };
         let [forward, reverse] = &directions;
-        let hosts = [(forward, reverse, true), (reverse, forward, false)];
-        let hosts = hosts.map(|(out, back, is_forward)| {
+        let ends = [(forward, reverse, true), (reverse, forward, false)];
+        let started = ends.map(|(out, back, is_forward)| {
             let listener = back.listener(profile.transfers.len())?;
             let host = Host::new(listener, out.plan.to, out.sends.clone(), flows(is_forward))?;
             Ok((out.sender, host))
         });
-        let hosts = hosts.into_iter().collect::<io::Result<_>>();
+        let hosts = started.into_iter().collect::<io::Result<_>>();
         Ok(Self {
             hosts: hosts.map_err(error("listen"))?,
         })

@@ -102,9 +102,10 @@ impl<P: Send, O: Observer> Direction<P, O> {
             }
             Discipline::Other(queue) => Waiters::Queue(queue),
         };
-        let (entrance, channels) = match settings.errors_before_queue {
-            true => (settings.channels, Vec::new()),
-            false => (Vec::new(), settings.channels),
+        let (entrance, channels) = if settings.errors_before_queue {
+            (settings.channels, Vec::new())
+        } else {
+            (Vec::new(), settings.channels)
         };
         Self {
             way: Way {

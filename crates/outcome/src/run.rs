@@ -181,9 +181,10 @@ impl Flow {
     /// its end; 0 where that took no time.
     pub fn goodput(&self) -> Rate {
         let seconds = self.completion.unwrap_or(self.elapsed).as_secs_f64();
-        match seconds > 0.0 {
-            true => Rate::from_bits_per_sec((self.received.bits() as f64 / seconds) as u64),
-            false => Rate::default(),
+        if seconds > 0.0 {
+            Rate::from_bits_per_sec((self.received.bits() as f64 / seconds) as u64)
+        } else {
+            Rate::default()
         }
     }
 

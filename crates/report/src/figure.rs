@@ -34,9 +34,10 @@ impl<'a> Drawn<'a> {
     pub fn new(study: &'a Study, figure: &'a Figure, lines: &'a [Line]) -> Self {
         let drawn = Self {
             name: &figure.name,
-            heading: match figure.name.starts_with(|c: char| c.is_ascii_digit()) {
-                true => format!("Figure {}. {}", figure.name, figure.title),
-                false => figure.title.clone(),
+            heading: if figure.name.starts_with(|c: char| c.is_ascii_digit()) {
+                format!("Figure {}. {}", figure.name, figure.title)
+            } else {
+                figure.title.clone()
             },
             x: "time (s)".to_owned(),
             ticks: Vec::new(),
@@ -101,9 +102,10 @@ pub fn summary(measure: &str) -> String {
         return measure.to_owned();
     };
     let Measure { unit, summary, .. } = named.measure;
-    let unit = match unit.is_empty() {
-        true => String::new(),
-        false => format!(", in {unit}"),
+    let unit = if unit.is_empty() {
+        String::new()
+    } else {
+        format!(", in {unit}")
     };
     let one = named
         .one

@@ -132,9 +132,12 @@ impl Frame {
             // Half a slot at both ends, for the labels.
             x = (-0.5, figure.ticks.len() as f64 - 0.5);
         }
-        let wider = |(low, high): (f64, f64)| match high > low {
-            true => (low, high),
-            false => (low, low + 1.0),
+        let wider = |(low, high): (f64, f64)| {
+            if high > low {
+                (low, high)
+            } else {
+                (low, low + 1.0)
+            }
         };
         let margin = 0.04 * (y.1 - y.0);
         let low = if y.0 < 0.0 { y.0 - margin } else { 0.0 };
@@ -148,9 +151,10 @@ impl Frame {
 
     fn at_x(&self, x: f64) -> f64 {
         let (low, high) = self.x;
-        let share = match self.log {
-            true => (x / low).ln() / (high / low).ln(),
-            false => (x - low) / (high - low),
+        let share = if self.log {
+            (x / low).ln() / (high / low).ln()
+        } else {
+            (x - low) / (high - low)
         };
         LEFT + share * (WIDTH - LEFT - RIGHT)
     }
@@ -255,9 +259,12 @@ fn categories(figure: &Drawn<'_>) -> Vec<(f64, String)> {
     let slot = step as f64 * (WIDTH - LEFT - RIGHT) / figure.ticks.len().max(1) as f64;
     let most = (slot / CHARACTER) as usize;
     let some = figure.ticks.iter().enumerate().step_by(step);
-    let lines = |words: &str| match words.chars().count() > most {
-        true => wrapped(&words.replace(", ", ",\n"), most),
-        false => words.to_owned(),
+    let lines = |words: &str| {
+        if words.chars().count() > most {
+            wrapped(&words.replace(", ", ",\n"), most)
+        } else {
+            words.to_owned()
+        }
     };
     some.map(|(at, words)| (at as f64, lines(words))).collect()
 }
@@ -277,9 +284,10 @@ fn ticks(figure: &Drawn<'_>, frame: &Frame) -> Vec<(f64, String)> {
         return categories(figure);
     }
     let (low, high) = frame.x;
-    let places = match frame.log {
-        true => decades(low, high),
-        false => round(low, high),
+    let places = if frame.log {
+        decades(low, high)
+    } else {
+        round(low, high)
     };
     places
         .into_iter()

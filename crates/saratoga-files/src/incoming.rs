@@ -206,11 +206,12 @@ impl Incoming {
         // What is verified and under its name is there, whatever the peer says now; but what was to be
         // deleted there may not be.
         if self.verified && failure != Failure::Peer(Code::NOT_DELETED) {
-            return match self.receiver.awaits_word() {
-                true => Err(Error::Unconfirmed {
+            return if self.receiver.awaits_word() {
+                Err(Error::Unconfirmed {
                     path: self.path.clone(),
-                }),
-                false => Ok(()),
+                })
+            } else {
+                Ok(())
             };
         }
         let fault = self.fault.take();
@@ -254,19 +255,19 @@ impl Incoming {
         let Ok(Some((reservations, device))) = sink.reservations() else {
             return Ok(());
         };
-        let fits = match self.believed {
-            true => {
-                self.reservation = reservations.reserve(device, missing, room);
-                self.reservation.is_some()
-            }
-            false => missing <= room.saturating_sub(reservations.on(device)),
+        let fits = if self.believed {
+            self.reservation = reservations.reserve(device, missing, room);
+            self.reservation.is_some()
+        } else {
+            missing <= room.saturating_sub(reservations.on(device))
         };
-        match fits {
-            true => Ok(()),
-            false => Err(Error::Promised {
+        if fits {
+            Ok(())
+        } else {
+            Err(Error::Promised {
                 path: self.path.clone(),
                 size,
-            }),
+            })
         }
     }
 

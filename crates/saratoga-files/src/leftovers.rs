@@ -77,10 +77,7 @@ fn look(folder: OwnedFd, before: i64, deep: usize, removed: &mut usize) -> io::R
             }
             _ => false,
         };
-        match gone {
-            true => own += 1,
-            false => others += 1,
-        }
+        if gone { own += 1 } else { others += 1 }
     }
     Ok(own > 0 && others == 0)
 }

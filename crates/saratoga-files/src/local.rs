@@ -78,9 +78,10 @@ impl LocalFile {
         let (Some(parent), Some(name)) = (self.path.parent(), self.path.file_name()) else {
             return Ok(None);
         };
-        let parent = match parent.as_os_str().is_empty() {
-            true => Path::new("."),
-            false => parent,
+        let parent = if parent.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            parent
         };
         let fd = match &self.found_in {
             Some(folder) => folder.beneath(parent, DIRECTORY)?,
@@ -106,9 +107,10 @@ impl LocalFolder {
     /// # Errors
     /// What the kernel says, and that a symbolic link is in the way.
     pub fn entries(&self, below: &Path) -> io::Result<Vec<(OsString, FileType)>> {
-        let below = match below.as_os_str().is_empty() {
-            true => Path::new("."),
-            false => below,
+        let below = if below.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            below
         };
         let fd = self.beneath(below, DIRECTORY)?;
         let mut entries = Vec::new();

@@ -76,12 +76,10 @@ impl Original {
             return Err(Error::Kept { path, why });
         };
         let original = Self::new(folder, name, file, was, &path)?;
-        match original.is_at(name) {
-            true => Ok(original),
-            false => {
-                Err(original
-                    .kept("is a symbolic link (give the file itself), or was just replaced"))
-            }
+        if original.is_at(name) {
+            Ok(original)
+        } else {
+            Err(original.kept("is a symbolic link (give the file itself), or was just replaced"))
         }
     }
 

@@ -102,9 +102,10 @@ impl Part {
         let record = Record {
             metadata: metadata.clone(),
             on_disk: self.on_disk.clone(),
-            written: match self.lost {
-                true => self.on_disk.clone(),
-                false => have.clone(),
+            written: if self.lost {
+                self.on_disk.clone()
+            } else {
+                have.clone()
             },
         };
         // Nothing is written when nothing new has arrived, so that a peer that only talks costs no writes.

@@ -131,11 +131,12 @@ impl Sink {
             Self::Part(part) => part.finish(size, metadata, begun).map(|()| Vec::new()),
             Self::Pipe(pipe) => {
                 let right = verify(pipe.spool(), size, &metadata.checksum, begun);
-                match right.map_err(Error::file("verify", path))? {
-                    true => Ok(Vec::new()),
-                    false => Err(Error::Checksum {
+                if right.map_err(Error::file("verify", path))? {
+                    Ok(Vec::new())
+                } else {
+                    Err(Error::Checksum {
                         path: path.to_owned(),
-                    }),
+                    })
                 }
             }
             Self::Memory(mut memory) => {

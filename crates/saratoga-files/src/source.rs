@@ -119,9 +119,10 @@ impl Source {
                 // A repair leaves what is read ahead alone.
                 let [fresh, again] = ahead;
                 let beyond = offset + len as u64 > fresh.end();
-                let (block, most) = match beyond || fresh.get(offset, len).is_some() {
-                    true => (fresh, usize::MAX),
-                    false => (again, AROUND),
+                let (block, most) = if beyond || fresh.get(offset, len).is_some() {
+                    (fresh, usize::MAX)
+                } else {
+                    (again, AROUND)
                 };
                 if block.get(offset, len).is_none() {
                     block.octets.clear();
@@ -195,9 +196,10 @@ impl Source {
 /// When it has more, or what reading gives.
 pub fn known_size(file: &File, was: &Metadata) -> io::Result<()> {
     let more = "it does not tell its size beforehand; send what it holds through a pipe: `cat FILE | bentpipe saratoga put SERVER - --as NAME`";
-    match was.len() == 0 && file.read_at(&mut [0], 0)? > 0 {
-        true => Err(io::Error::other(more)),
-        false => Ok(()),
+    if was.len() == 0 && file.read_at(&mut [0], 0)? > 0 {
+        Err(io::Error::other(more))
+    } else {
+        Ok(())
     }
 }
 
@@ -206,11 +208,12 @@ fn unchanged(file: &File, was: &Metadata, path: &str) -> Result<(), Error> {
     let is = file.metadata().map_err(Error::file("read", path))?;
     let same =
         is.len() == was.len() && is.mtime() == was.mtime() && is.mtime_nsec() == was.mtime_nsec();
-    match same {
-        true => Ok(()),
-        false => Err(Error::Changed {
+    if same {
+        Ok(())
+    } else {
+        Err(Error::Changed {
             path: path.to_owned(),
-        }),
+        })
     }
 }
 

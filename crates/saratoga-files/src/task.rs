@@ -21,9 +21,10 @@ impl Cancel {
     /// # Errors
     /// When the work is no longer wanted.
     pub(crate) fn check(&self) -> io::Result<()> {
-        match self.0.load(Ordering::Relaxed) {
-            true => Err(io::Error::other("nobody waits for it any more")),
-            false => Ok(()),
+        if self.0.load(Ordering::Relaxed) {
+            Err(io::Error::other("nobody waits for it any more"))
+        } else {
+            Ok(())
         }
     }
 }

@@ -97,9 +97,10 @@ impl Tree {
             let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
             let file = File::from(beneath(self.root(), path, flags)?);
             let metadata = file.metadata()?;
-            match metadata.is_file() {
-                true => Ok((file, metadata)),
-                false => Err(io::Error::from(io::ErrorKind::IsADirectory)),
+            if metadata.is_file() {
+                Ok((file, metadata))
+            } else {
+                Err(io::Error::from(io::ErrorKind::IsADirectory))
             }
         };
         found().map_err(Error::file("read", path))

@@ -76,12 +76,13 @@ impl Key {
         if self.mac(request, time).verify_slice(mac).is_err() {
             return Proof::None;
         }
-        match time.abs_diff(now) <= WINDOW {
-            true => Proof::Valid,
-            false => Proof::Untimely {
+        if time.abs_diff(now) <= WINDOW {
+            Proof::Valid
+        } else {
+            Proof::Untimely {
                 ahead: time > now,
                 by: Duration::from_nanos(time.abs_diff(now)),
-            },
+            }
         }
     }
 

@@ -32,9 +32,10 @@ pub(crate) fn of(name: &str, rate: Rate, receives: bool, room: Option<u64>) -> B
             width: Width::Bits64,
             streams: receives,
             send: Willingness::Willing,
-            receive: match receives {
-                true => Willingness::Willing,
-                false => Willingness::Capable,
+            receive: if receives {
+                Willingness::Willing
+            } else {
+                Willingness::Capable
             },
             udp_lite: false,
         },
@@ -222,9 +223,10 @@ fn joined(group: IpAddr) -> std::io::Result<Vec<Udp>> {
         };
         refused = joined.err().unwrap_or(refused);
     }
-    match open.is_empty() {
-        true => Err(refused),
-        false => Ok(open),
+    if open.is_empty() {
+        Err(refused)
+    } else {
+        Ok(open)
     }
 }
 

@@ -445,10 +445,7 @@ impl Client {
                 };
                 let config = Endpoint::receiving(link, id, request, kept);
                 let incoming = self.incoming(Receiver::new(config, now), sink, remote);
-                Work::Receiving(Box::new(match take {
-                    true => incoming.taking(),
-                    false => incoming,
-                }))
+                Work::Receiving(Box::new(if *take { incoming.taking() } else { incoming }))
             }
             Job::Put {
                 local: Some(local),
@@ -461,13 +458,14 @@ impl Client {
                 let blind = request.is_none();
                 let prepare = move |_: &_| {
                     let (metadata, file, was) = announce(&local, &remote, id, algorithm)?;
-                    let original = match give {
-                        true => Some(Original::at(
+                    let original = if give {
+                        Some(Original::at(
                             &local,
                             duplicate(&file, &local)?,
                             was.clone(),
-                        )?),
-                        false => None,
+                        )?)
+                    } else {
+                        None
                     };
                     let mut config = Endpoint::sending(&link, metadata, request, peer, sealed);
                     config.blind = blind;

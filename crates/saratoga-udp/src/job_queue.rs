@@ -97,9 +97,10 @@ impl JobQueue {
             };
             self.given += 1;
             self.files += usize::from(!list);
-            match list {
-                true => self.waiting.push_front(entry),
-                false => self.waiting.push_back(entry),
+            if list {
+                self.waiting.push_front(entry)
+            } else {
+                self.waiting.push_back(entry)
             }
         }
     }

@@ -250,11 +250,12 @@ impl Server {
                 let turns = (&turns, from);
                 Sum::new(algorithm).rest_in_turns(turns, cancel, &file, was.len())
             };
-            let checksum = match late {
-                true => algorithm.later(),
-                false => summed()
+            let checksum = if late {
+                algorithm.later()
+            } else {
+                summed()
                     .map(Sum::finish)
-                    .map_err(Error::file("sum up", &*asked.path))?,
+                    .map_err(Error::file("sum up", &*asked.path))?
             };
             let (modified, created) = posix_times(&was);
             let entry = Entry {
@@ -282,13 +283,12 @@ impl Server {
                 None => outgoing,
             }))
         };
-        let work = match late {
-            true => Work::Sending(prepare(&Cancel::default())?),
-            false => {
-                let prepared = spawn("checksum", prepare);
-                let prepared = prepared.map_err(Error::file("prepare", &*path))?;
-                Work::Preparing(Preparing::new(prepared, self.endpoint.link().silence))
-            }
+        let work = if late {
+            Work::Sending(prepare(&Cancel::default())?)
+        } else {
+            let prepared = spawn("checksum", prepare);
+            let prepared = prepared.map_err(Error::file("prepare", &*path))?;
+            Work::Preparing(Preparing::new(prepared, self.endpoint.link().silence))
         };
         self.start(request, from, path, work, seal, validation);
         Ok(())
@@ -360,9 +360,10 @@ impl Server {
         let asks = request.is_some() && validation == PeerValidation::Unproven;
         let session = Session::serving(key.0, path.to_owned(), work, request, seal, validation)
             .on(self.credit(key.0, validation));
-        let session = match asks {
-            true => session.questioning(self.validator.question(key, now)),
-            false => session,
+        let session = if asks {
+            session.questioning(self.validator.question(key, now))
+        } else {
+            session
         };
         self.endpoint.start(key, session);
         Ok(())

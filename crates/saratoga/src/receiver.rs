@@ -106,19 +106,18 @@ impl Receiver {
     pub fn verified(&mut self, now: Instant) {
         if self.state == State::Verifying {
             // Where the round-trip time is known, two of them are long enough.
-            let linger = self.round_trip();
-            let linger = linger.map(|time| (2 * time + SLACK).min(NUDGE));
-            let linger = linger.map_or(self.config.linger, |time| time.min(self.config.linger));
-            self.config.linger = match self.awaits_word {
-                true => self.config.silence,
-                false => linger,
-            };
-            let linger = self.config.linger;
+            let two_round_trips = { self.round_trip() }.map(|time| (2 * time + SLACK).min(NUDGE));
+            if self.awaits_word {
+                self.config.linger = self.config.silence;
+            } else if let Some(time) = two_round_trips {
+                self.config.linger = time.min(self.config.linger);
+            }
             self.ask_at = now + NUDGE;
-            self.state = State::Complete(now + linger);
-            match self.superseded {
-                true => self.is_superseded(),
-                false => self.say_complete(),
+            self.state = State::Complete(now + self.config.linger);
+            if self.superseded {
+                self.is_superseded()
+            } else {
+                self.say_complete()
             }
         }
     }
@@ -410,9 +409,10 @@ impl Receiver {
     /// comes last may take its time.
     fn no_data_deadline(&self) -> Instant {
         let kind = self.metadata.as_ref().map(|metadata| metadata.kind);
-        match kind == Some(Kind::Stream) || self.is_all() {
-            true => Instant::MAX,
-            false => self.content_at + PATIENCE * self.config.silence,
+        if kind == Some(Kind::Stream) || self.is_all() {
+            Instant::MAX
+        } else {
+            self.content_at + PATIENCE * self.config.silence
         }
     }
 

@@ -494,9 +494,9 @@ impl Machine for Sender {
         };
         let silent = self.timing.silent_at(self.config.silence);
         let rate = self.tfrc.as_ref().map_or(Instant::MAX, Tfrc::deadline);
-        let vain = self.reach.stalled_since();
-        let vain = vain.map_or(Instant::MAX, |at| at + self.config.silence);
-        let vain = vain.min(self.unechoed_at());
-        Some(line.min(silent).min(vain).min(rate))
+        let stalled = { self.reach.stalled_since() }
+            .map_or(Instant::MAX, |since| since + self.config.silence);
+        let in_vain = stalled.min(self.unechoed_at());
+        Some(line.min(silent).min(in_vain).min(rate))
     }
 }

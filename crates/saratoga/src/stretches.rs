@@ -96,16 +96,13 @@ mod tests {
             let mut stretches = Stretches::default();
             let mut model = BTreeSet::new();
             for (at, len, remove) in steps {
-                match remove {
-                    true => {
+                if remove {
                         stretches.remove(at, at + len);
                         model.retain(|octet| !(at..at + len).contains(octet));
-                    }
-                    false => {
+                    } else {
                         stretches.insert(at, at + len);
                         model.extend(at..at + len);
                     }
-                }
                 let list: Vec<(u64, u64)> = stretches.list.iter().map(|(&from, &to)| (from, to)).collect();
                 let held: Vec<u64> = list.iter().flat_map(|&(from, to)| from..to).collect();
                 prop_assert_eq!(&held, &model.iter().copied().collect::<Vec<_>>());

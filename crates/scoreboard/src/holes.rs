@@ -70,9 +70,10 @@ impl Scoreboard {
     /// Marks the segments on their way as lost that were sent last before `then`; returns how many.
     pub fn lose_sent_before(&mut self, then: Instant) -> u32 {
         self.split();
-        let old = self.ring.iter();
-        let old = old.filter(|sent| sent.at < then && sent.is_out());
-        let old: Vec<(u64, u64)> = old.map(|sent| (sent.from, sent.to())).collect();
+        let old: Vec<(u64, u64)> = { self.ring.iter() }
+            .filter(|sent| sent.at < then && sent.is_out())
+            .map(|sent| (sent.from, sent.to()))
+            .collect();
         let lose = |(from, to): (u64, u64)| self.lose(from, to, None, then);
         old.into_iter().map(lose).sum()
     }

@@ -110,9 +110,9 @@ impl Scoreboard {
     /// Among the segments in flight that were sent before `latest`, the time when the last one was sent.
     pub fn last_out_before(&self, latest: Order) -> Option<Instant> {
         let resent = self.resent.as_ref();
-        let resent = resent.and_then(|resent| resent.0.range(..latest).next_back());
-        let resent = resent.map(|&(at, _)| at);
-        resent.max(self.last_sent_once_before(latest))
+        let last_resent = resent.and_then(|resent| resent.0.range(..latest).next_back());
+        let at = last_resent.map(|&(at, _)| at);
+        at.max(self.last_sent_once_before(latest))
     }
 
     fn last_sent_once_before(&self, latest: Order) -> Option<Instant> {
@@ -122,9 +122,10 @@ impl Scoreboard {
         let (mut low, mut end) = (start, self.ring.len());
         while low < end {
             let middle = low + (end - low) / 2;
-            match before(&self.ring[middle]) {
-                true => low = middle + 1,
-                false => end = middle,
+            if before(&self.ring[middle]) {
+                low = middle + 1
+            } else {
+                end = middle
             }
         }
         while end > start {

@@ -45,9 +45,10 @@ impl SentRun {
     /// Takes off those that end at or below `end`, which is not before the end of the first.
     #[inline]
     pub(crate) fn take(&mut self, end: u64) -> Self {
-        let count = match self.to() > end {
-            true => ((end - self.from) / u64::from(self.len.max(1))) as u32,
-            false => self.count,
+        let count = if self.to() > end {
+            ((end - self.from) / u64::from(self.len.max(1))) as u32
+        } else {
+            self.count
         };
         let taken = Self { count, ..*self };
         self.from = taken.to();

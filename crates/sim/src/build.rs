@@ -81,9 +81,10 @@ pub(crate) fn engine<O: Observer>(
         if flows.len() < scenario.flows.len()
             && let Some(round_trip) = topology.round_trip(&flow.from, &flow.to)
         {
-            let source = match flow.opened_by == flow.from {
-                true => &mut opener,
-                false => &mut acceptor,
+            let source = if flow.opened_by == flow.from {
+                &mut opener
+            } else {
+                &mut acceptor
             };
             source.delays = DelaySamples::new(source.start, round_trip);
         }
@@ -99,9 +100,10 @@ pub(crate) fn engine<O: Observer>(
         feed(scenario, &mut simplex_links, &peps, &ends, &routes);
     }
     let first_end = simplex_links.len() + peps.len();
-    let codec = match options.wire {
-        true => Some(Codec::new(Addresses::new(scenario)?)),
-        false => None,
+    let codec = if options.wire {
+        Some(Codec::new(Addresses::new(scenario)?))
+    } else {
+        None
     };
     Ok(Engine {
         hosts: scenario.hosts.len(),
@@ -206,9 +208,10 @@ fn peps(
         let Some(keys) = plan::gateway::split(gateway).map(|split| split.config) else {
             continue;
         };
-        let (proxy, leg) = match keys.snoops_all() {
-            true => (snooping(&keys), keys.snoop.toward.lossy()),
-            false => (splitting(scenario, name, gateway, &keys, seed)?, LegId::Sat),
+        let (proxy, leg) = if keys.snoops_all() {
+            (snooping(&keys), keys.snoop.toward.lossy())
+        } else {
+            (splitting(scenario, name, gateway, &keys, seed)?, LegId::Sat)
         };
         let link = match leg {
             LegId::Lan => &gateway.lan,

@@ -187,7 +187,7 @@ impl<O: Observer> Network<O> {
             ..
         } = &mut self.links[link];
         let arrived = direction.deliver_sized(now);
-        let due = direction.deadline();
+        let own_deadline = direction.deadline();
         let arrival = arrived.map(|(_, packet, len)| {
             self.packets.arrive(&packet);
             if O::PACKETS {
@@ -201,11 +201,11 @@ impl<O: Observer> Network<O> {
             }
         });
         // While it carries nothing it is due when its feeder delivers.
-        let due = match (due, fed_by) {
+        let deadline = match (own_deadline, fed_by) {
             (None, Some(feeder)) => self.links[feeder].direction.deadline(),
-            (due, _) => due,
+            (own, _) => own,
         };
-        let due = due.unwrap_or(Instant::MAX);
+        let due = deadline.unwrap_or(Instant::MAX);
         self.schedule.set(link, due);
         (arrival, due)
     }

@@ -72,15 +72,14 @@ impl SaratogaEndpoint {
     fn open(&mut self, now: Instant) {
         let opens = self.start.is_some();
         let request = opens.then(|| self.request());
-        self.machine = Some(match self.sends {
-            true => Session::Sender(Box::new(Sender::new(self.sending(request), now))),
-            false => {
-                let mut receiver = Receiver::new(self.receiving(request), now);
-                if !opens {
-                    receiver.repeat();
-                }
-                Session::Receiver(Box::new(receiver))
+        self.machine = Some(if self.sends {
+            Session::Sender(Box::new(Sender::new(self.sending(request), now)))
+        } else {
+            let mut receiver = Receiver::new(self.receiving(request), now);
+            if !opens {
+                receiver.repeat();
             }
+            Session::Receiver(Box::new(receiver))
         });
     }
 
@@ -94,9 +93,10 @@ impl SaratogaEndpoint {
                 udp_lite: false,
             },
             session: SESSION,
-            kind: match self.plan.puts {
-                true => RequestKind::Put,
-                false => RequestKind::Get,
+            kind: if self.plan.puts {
+                RequestKind::Put
+            } else {
+                RequestKind::Get
             },
             late_checksum: false,
             path: "file".to_owned(),

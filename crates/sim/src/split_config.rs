@@ -76,9 +76,10 @@ pub(crate) fn admission(
     let addresses = Addresses::new(scenario)?;
     let policies = policies.to_vec();
     Ok(Some(Box::new(move |source: EndId, destination, from| {
-        let (client, server, side) = match source.opens() {
-            true => (source, destination, from),
-            false => (destination, source, from.opposite()),
+        let (client, server, side) = if source.opens() {
+            (source, destination, from)
+        } else {
+            (destination, source, from.opposite())
         };
         let (client, server) = (addresses.of(client), addresses.of(server));
         let takes = |policy: &&Policy| policy.takes(client.ip(), server, 0, leg(side));

@@ -76,13 +76,13 @@ impl<'r> Points<'r> {
                 .filter_map(|label| axis.position(label))
                 .collect()
         };
-        let filter = filter.iter();
-        let filter = filter.map(|(axis, labels)| (*axis, number(&study.axes()[*axis], labels)));
-        let filter: Vec<(usize, Vec<u64>)> = filter.collect();
+        let allowed: Vec<(usize, Vec<u64>)> = { filter.iter() }
+            .map(|(axis, labels)| (*axis, number(&study.axes()[*axis], labels)))
+            .collect();
         let mut by: BTreeMap<Place, Vec<_>> = BTreeMap::new();
         for run in 0..study.len() {
             let mut place = study.choice(run);
-            if filter
+            if allowed
                 .iter()
                 .all(|(axis, some)| some.contains(&place[*axis]))
             {
@@ -104,9 +104,9 @@ impl<'r> Points<'r> {
             return plain(&self.stats(place, measure)?);
         };
         let sides = self.sides(place, measure, contrast);
-        let changes = sides.pairs.values();
-        let changes = changes.map(|(from, to)| change(shows, *from, *to));
-        let changes = Stats::of(&changes.collect::<Vec<_>>())?;
+        let pairs = sides.pairs.values();
+        let values: Vec<f64> = pairs.map(|(from, to)| change(shows, *from, *to)).collect();
+        let changes = Stats::of(&values)?;
         let influence = influence(shows, &sides).into_values().collect::<Vec<_>>();
         Some(Value {
             mean: change(shows, sides.from, sides.to),
@@ -282,12 +282,10 @@ pub(crate) fn references(
     study: &Study,
     beside: &ReferenceValues,
 ) -> BTreeMap<(String, Place), Reference> {
-    let tables = study
-        .tables()
-        .iter()
-        .filter(|spec| spec.kind == TableKind::Value);
-    let tables = tables.map(|spec| (spec.name.as_str(), spec));
-    let tables: BTreeMap<_, _> = tables.collect();
+    let tables: BTreeMap<_, _> = { study.tables().iter() }
+        .filter(|spec| spec.kind == TableKind::Value)
+        .map(|spec| (spec.name.as_str(), spec))
+        .collect();
     let cells = beside
         .reference
         .iter()

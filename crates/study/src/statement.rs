@@ -242,9 +242,10 @@ impl Figure {
         // An extreme has the confidence interval of the point where it lies.
         let extreme = |better: fn(f64, f64) -> bool, size: fn(f64) -> f64| {
             let best = samples.iter().reduce(|best, one| {
-                match better(size(one.value), size(best.value)) {
-                    true => one,
-                    false => best,
+                if better(size(one.value), size(best.value)) {
+                    one
+                } else {
+                    best
                 }
             })?;
             Some(Self::about(size(best.value), best.half))
@@ -313,13 +314,17 @@ fn dip(samples: &[Sample]) -> Option<Figure> {
     };
     let deepest = (0..samples.len())
         .filter_map(depth)
-        .reduce(|deepest, one| match one.value > deepest.value {
-            true => one,
-            false => deepest,
+        .reduce(|deepest, one| {
+            if one.value > deepest.value {
+                one
+            } else {
+                deepest
+            }
         })?;
-    Some(match deepest.value > 0.0 {
-        true => deepest,
-        false => Figure::exact(0.0),
+    Some(if deepest.value > 0.0 {
+        deepest
+    } else {
+        Figure::exact(0.0)
     })
 }
 

@@ -44,9 +44,10 @@ impl Connection {
         self.tx.sent_syn(now);
         let answer = self.state == State::SynReceived;
         let mut segment = self.segment(0, now);
-        let ecn = match answer {
-            true => self.ecn_answer(),
-            false => self.ecn_syn(again),
+        let ecn = if answer {
+            self.ecn_answer()
+        } else {
+            self.ecn_syn(again)
         };
         let config = &self.config;
         let offer = |wanted: bool, agreed: bool| wanted && (!answer || agreed);

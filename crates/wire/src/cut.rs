@@ -166,22 +166,19 @@ mod tests {
     const LINK: [u8; 14] = [7; 14];
 
     fn ip(v6: bool) -> Ip {
-        match v6 {
-            false => Ip::V4(Ipv4::new(Ipv4Addr::LOCALHOST, Ipv4Addr::BROADCAST)),
-            true => Ip::V6(Box::new(Ipv6::new(
+        if v6 {
+            Ip::V6(Box::new(Ipv6::new(
                 Ipv6Addr::LOCALHOST,
                 Ipv6Addr::UNSPECIFIED,
-            ))),
+            )))
+        } else {
+            Ip::V4(Ipv4::new(Ipv4Addr::LOCALHOST, Ipv4Addr::BROADCAST))
         }
     }
 
     fn packet(v6: bool, tcp: bool, payload: Vec<u8>) -> Packet {
-        let transport = match tcp {
-            false => Transport::Udp(Udp {
-                source: 5,
-                destination: 6,
-            }),
-            true => Transport::Tcp(Tcp {
+        let transport = if tcp {
+            Transport::Tcp(Tcp {
                 seq: Seq(u32::MAX - 1_000),
                 flags: Flags::ACK | Flags::PSH | Flags::FIN | Flags::CWR,
                 options: TcpOptions {
@@ -190,7 +187,12 @@ mod tests {
                 }
                 .boxed(),
                 ..Tcp::default()
-            }),
+            })
+        } else {
+            Transport::Udp(Udp {
+                source: 5,
+                destination: 6,
+            })
         };
         Packet {
             ip: ip(v6),

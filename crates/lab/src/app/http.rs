@@ -44,9 +44,10 @@ fn prepare(site: &Site<'_>) -> io::Result<Pair> {
         "--noproxy",
         "*",
     ]);
-    match site.sends {
-        true => client.arg("--upload-file").arg(site.source()),
-        false => client.arg("--output").arg(site.target()),
+    if site.sends {
+        client.arg("--upload-file").arg(site.source())
+    } else {
+        client.arg("--output").arg(site.target())
     };
     client.arg(format!("http://{}/{NAME}", site.address));
     Ok(Pair { server, client })

@@ -17,9 +17,10 @@ fn prepare(site: &Site<'_>) -> io::Result<Pair> {
     let shell = format!("ssh -F '{}'", config.display());
     client.args(["--inplace", "--whole-file", "--rsh", &shell]);
     let there = |path: std::path::PathBuf| format!("{}:{}", ssh::PEER, path.display());
-    match site.sends {
-        true => client.arg(site.source()).arg(there(site.target())),
-        false => client.arg(there(site.source())).arg(site.target()),
+    if site.sends {
+        client.arg(site.source()).arg(there(site.target()))
+    } else {
+        client.arg(there(site.source())).arg(site.target())
     };
     Ok(Pair { server, client })
 }

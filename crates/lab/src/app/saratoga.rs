@@ -30,9 +30,10 @@ fn prepare(site: &Site<'_>) -> io::Result<Pair> {
     let mut client = site.asks(site.program)?;
     client.arg("saratoga");
     let address = site.address.to_string();
-    match site.sends {
-        true => client.args(["put", &address, &rate]).arg(site.source()),
-        false => client.args(["get", &address, NAME, "--to"]).arg(site.to()),
+    if site.sends {
+        client.args(["put", &address, &rate]).arg(site.source())
+    } else {
+        client.args(["get", &address, NAME, "--to"]).arg(site.to())
     };
     client.args(&way);
     Ok(Pair { server, client })

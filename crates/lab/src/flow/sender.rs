@@ -111,9 +111,10 @@ impl Shared {
     /// might see the reset first.
     fn send_on(&self, now: Instant) -> Result<(), Lost> {
         let by_time = matches!(self.amount, Amount::Duration(_));
-        let over = match by_time {
-            true => self.over.load(Ordering::Acquire),
-            false => now >= self.limit,
+        let over = if by_time {
+            self.over.load(Ordering::Acquire)
+        } else {
+            now >= self.limit
         };
         if over || self.stop.load(Ordering::Relaxed) {
             return Err(Lost::TimeUp);

@@ -41,20 +41,21 @@ impl<P: Packet> Snoop<P> {
             }
         }
         holders.sort_unstable_by_key(|&(advanced, id, ..)| (advanced, id));
-        let most = hosts.iter().max_by_key(|(_, bytes)| **bytes);
-        let most = most.filter(|(_, bytes)| bytes.0 > self.config.total.0 / SHARE);
-        let most = most.map(|(host, _)| *host);
+        let greatest = hosts.iter().max_by_key(|(_, bytes)| **bytes);
+        let greedy = greatest
+            .filter(|(_, bytes)| bytes.0 > self.config.total.0 / SHARE)
+            .map(|(host, _)| *host);
         let wanted = Bytes(self.config.total.0 / PART);
         let mut freed = Bytes(0);
         for (advanced, id, host, bytes) in holders {
             let still = advanced + STILL <= now;
-            if still || (freed < wanted && Some(host) == most && host != asks) {
+            if still || (freed < wanted && Some(host) == greedy && host != asks) {
                 self.evict(id, now);
                 freed += bytes;
             }
         }
         if freed == Bytes(0) {
-            self.none_until = Some((most, now + PAUSE));
+            self.none_until = Some((greedy, now + PAUSE));
         }
     }
 

@@ -62,9 +62,10 @@ impl Folder {
     pub(crate) fn read(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::openat(&self.fd, name, flags, Mode::empty())?);
-        match is_own(&file)? {
-            true => Ok(file),
-            false => Err(io::ErrorKind::PermissionDenied.into()),
+        if is_own(&file)? {
+            Ok(file)
+        } else {
+            Err(io::ErrorKind::PermissionDenied.into())
         }
     }
 
@@ -125,9 +126,10 @@ impl Folder {
             }
             Err(errno) => return Err(errno.into()),
         }
-        let renamed = match self.is_at(file, &own) {
-            true => self.rename(&own, to),
-            false => Err(is_gone()),
+        let renamed = if self.is_at(file, &own) {
+            self.rename(&own, to)
+        } else {
+            Err(is_gone())
         };
         if renamed.is_err() {
             // Where the name was taken meanwhile, what has this one is removed in a week.

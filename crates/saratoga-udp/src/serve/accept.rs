@@ -331,9 +331,10 @@ impl Server {
     /// Asks who sent `request` to show that it hears us.
     fn ask(&mut self, key: Key, request: &Request, seal: Option<&Seal>) {
         let stamp = Some(self.validator.ask(key, request, timer::now()));
-        let question = match puts(request) {
-            true => wanted(key.1, width(request), stamp, true),
-            false => Frame::Data(Data {
+        let question = if puts(request) {
+            wanted(key.1, width(request), stamp, true)
+        } else {
+            Frame::Data(Data {
                 session: key.1,
                 width: Width::Bits16,
                 kind: match request.kind {
@@ -345,7 +346,7 @@ impl Server {
                 end: false,
                 offset: 0,
                 len: 0,
-            }),
+            })
         };
         self.endpoint.reply(&question, key.0, seal);
     }

@@ -43,13 +43,12 @@ mod tests {
         let end = *now + time;
         let mut worked = Duration::ZERO;
         while *now < end {
-            match budget.is_left(*now) {
-                true => {
-                    budget.spend(*now, *now + 2 * MS);
-                    *now += 2 * MS;
-                    worked += 2 * MS;
-                }
-                false => *now += MS,
+            if budget.is_left(*now) {
+                budget.spend(*now, *now + 2 * MS);
+                *now += 2 * MS;
+                worked += 2 * MS;
+            } else {
+                *now += MS
             }
         }
         worked

@@ -138,11 +138,14 @@ impl Sender {
             self.progress.arrived = self.progress.arrived.max(progress.min(lowest).min(sent));
         }
         // If the peer writes exclusive ends of holes, one octet too many is sent, which is better than one too few.
-        let holes = status.holes.iter().filter(|hole| hole.first <= hole.last);
-        let holes = holes.map(|hole| {
-            let to = clipped(hole.last.saturating_add(1)).min(sent);
-            (clipped(hole.first), to)
-        });
+        let holes: Vec<(u64, u64)> = { status.holes.iter() }
+            .filter(|hole| hole.first <= hole.last)
+            .map(|hole| {
+                let to = clipped(hole.last.saturating_add(1)).min(sent);
+                (clipped(hole.first), to)
+            })
+            .filter(|(from, to)| from < to)
+            .collect();
         let horizon = match echo {
             Some((number, _)) => Horizon::Packet(number),
             None => {
@@ -151,7 +154,6 @@ impl Sender {
                 Horizon::Time(Instant::from_nanos(before))
             }
         };
-        let holes: Vec<(u64, u64)> = holes.filter(|(from, to)| from < to).collect();
         let heard = Heard {
             number: echo.map(|(number, _)| number),
             horizon,

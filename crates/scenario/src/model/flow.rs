@@ -85,9 +85,10 @@ impl Flow {
 
     /// The end that does not connect.
     pub fn acceptor(&self) -> &str {
-        match self.opened_by == self.from {
-            true => &self.to,
-            false => &self.from,
+        if self.opened_by == self.from {
+            &self.to
+        } else {
+            &self.from
         }
     }
 }

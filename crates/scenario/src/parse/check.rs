@@ -137,9 +137,10 @@ impl Check<'_, '_> {
             self.is_known("congestion control", control, self.known.controls, place);
         }
         for (flow, places) in self.scenario.flows.iter().zip(&self.places.flows) {
-            let known = match flow.is_saratoga() {
-                true => &Flow::SARATOGA_CONTROLS,
-                false => self.known.controls,
+            let known = if flow.is_saratoga() {
+                &Flow::SARATOGA_CONTROLS
+            } else {
+                self.known.controls
             };
             if let Some(control) = &flow.congestion_control {
                 let place = &places.congestion_control;

@@ -92,9 +92,10 @@ fn direction(table: &mut Table<'_, '_>, like: &Direction) -> Direction {
         channels: channels(table, &like.channels),
         errors_before_queue: table.or("errors_before_queue", like.errors_before_queue),
         overhead: table.or("overhead", like.overhead),
-        changes: match table.has("changes") {
-            true => changes(table, rate.is_some() || misspelt),
-            false => like.changes.clone(),
+        changes: if table.has("changes") {
+            changes(table, rate.is_some() || misspelt)
+        } else {
+            like.changes.clone()
         },
     }
 }

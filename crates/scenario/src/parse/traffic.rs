@@ -25,9 +25,10 @@ pub(super) fn traffic(root: &mut Table<'_, '_>, places: &mut Places) -> Option<O
     }
     let between = table.array::<Name, 2>("between", example);
     let variant = table.optional::<Word>("variant").map(|word| word.0);
-    let source = match table.has("profile") {
-        true => profile(&mut table),
-        false => model(&mut table),
+    let source = if table.has("profile") {
+        profile(&mut table)
+    } else {
+        model(&mut table)
     };
     table.finish();
     Some(Some(Traffic {

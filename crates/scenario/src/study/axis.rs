@@ -69,9 +69,10 @@ fn axis(mut table: Table<'_, '_>) -> Option<Axis> {
     let name = table.required::<Name>("name", "\"rate\"");
     let keys = keys(&mut table);
     let values = values(&mut table, "values", keys.is_empty());
-    let quick = match table.has("quick") {
-        true => values_of(&mut table, "quick", keys.is_empty()),
-        false => None,
+    let quick = if table.has("quick") {
+        values_of(&mut table, "quick", keys.is_empty())
+    } else {
+        None
     };
     table.finish();
     Some(Axis {

@@ -117,9 +117,10 @@ impl Reader<'_, '_, '_> {
     }
 
     fn one_or_more(&mut self, key: &'static str, example: &str) -> Option<Vec<String>> {
-        match self.table.is_array(key) {
-            true => self.table.values(key, &format!("[{example}]")),
-            false => self.table.required(key, example).map(|one| vec![one]),
+        if self.table.is_array(key) {
+            self.table.values(key, &format!("[{example}]"))
+        } else {
+            self.table.required(key, example).map(|one| vec![one])
         }
     }
 

@@ -169,9 +169,10 @@ impl Reader<'_, '_, '_> {
             .as_ref()
             .is_none_or(|one| self.is_measure("against", one));
         let shows = self.kind("show");
-        let each = match self.table.has("each") {
-            true => Some(self.axis("each")?),
-            false => None,
+        let each = if self.table.has("each") {
+            Some(self.axis("each")?)
+        } else {
+            None
         };
         let take = self.take();
         let holds = self.bound("holds");

@@ -62,9 +62,10 @@ impl Snack {
         // What the peer told later than a segment was sent again shows that the link is not out.
         let is_late = board.get(una);
         let is_late = is_late.is_some_and(|sent| sent.again && sent.at < self.heard);
-        let mut lost = match is_late {
-            true => board.lose(una, una + 1, Some(first), now),
-            false => 0,
+        let mut lost = if is_late {
+            board.lose(una, una + 1, Some(first), now)
+        } else {
+            0
         };
         lost += board.lose_late(behind, self.heard, now);
         let next = board.first_resent().filter(|at| *at < self.heard);

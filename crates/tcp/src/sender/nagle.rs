@@ -7,10 +7,11 @@ impl Sender {
     /// Whether a small segment has to wait for what is in flight.
     pub(super) fn waits_by_nagle(&self) -> bool {
         self.nagle
-            && match self.config.minshall {
-                true => self.small > self.una,
+            && if self.config.minshall {
+                self.small > self.una
+            } else {
                 // The answer to a SYN that goes with early data is none of it.
-                false => self.una.max(1) != self.next,
+                self.una.max(1) != self.next
             }
     }
 }

@@ -51,9 +51,10 @@ impl Data {
     pub fn of(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (word, body) = bytes.split_first_chunk()?;
         let word = u32::from_be_bytes(*word);
-        match version_and_type(word) == version_and_type(first_word(DATA, &[])) {
-            true => Self::parse(word, body).ok(),
-            false => None,
+        if version_and_type(word) == version_and_type(first_word(DATA, &[])) {
+            Self::parse(word, body).ok()
+        } else {
+            None
         }
     }
 
@@ -61,9 +62,10 @@ impl Data {
     pub(super) fn parse(word: u32, body: &[u8]) -> Result<(Self, &[u8]), Error> {
         let mut reader = Reader::new(body, Self::WHAT);
         let session = reader.word()?;
-        let timestamp = match bit(word, 12) {
-            true => Some(Timestamp(reader.array()?)),
-            false => None,
+        let timestamp = if bit(word, 12) {
+            Some(Timestamp(reader.array()?))
+        } else {
+            None
         };
         let width = Width::from_code(two(word, 8));
         let offset = reader.value(width)?;

@@ -120,9 +120,10 @@ impl Status {
     pub(super) fn parse(word: u32, body: &[u8]) -> Result<Self, Error> {
         let mut reader = Reader::new(body, Self::WHAT);
         let session = reader.word()?;
-        let timestamp = match bit(word, 12) {
-            true => Some(Timestamp(reader.array()?)),
-            false => None,
+        let timestamp = if bit(word, 12) {
+            Some(Timestamp(reader.array()?))
+        } else {
+            None
         };
         // The answer to a delete has fields of 16 bits, whatever its descriptor bits say: in no
         // other frame are there just four octets left.

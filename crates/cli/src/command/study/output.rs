@@ -223,9 +223,9 @@ pub(super) fn gaps(study: &Study, gaps: &[Gap]) -> String {
     let Some(first) = gaps.first() else {
         return String::new();
     };
-    let labels = study.axes().iter().zip(&first.labels);
-    let labels = labels.filter(|(_, label)| !label.is_empty());
-    let labels: Vec<String> = labels
+    let axes = study.axes().iter().zip(&first.labels);
+    let labels: Vec<String> = axes
+        .filter(|(_, label)| !label.is_empty())
         .map(|(axis, label)| format!("{} {label}", axis.name()))
         .collect();
     format!(

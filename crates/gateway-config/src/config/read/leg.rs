@@ -145,13 +145,15 @@ fn of_flows(table: &mut Table<'_, '_>, leg: &mut Leg, unbounded: [bool; 2]) {
         );
     }
     let [send, receive] = unbounded;
-    leg.send_buffer = match send {
-        true => Leg::UNBOUNDED,
-        false => table.or("send_buffer", Buffer(leg.send_buffer)).0,
+    leg.send_buffer = if send {
+        Leg::UNBOUNDED
+    } else {
+        table.or("send_buffer", Buffer(leg.send_buffer)).0
     };
-    leg.receive_buffer = match receive {
-        true => Leg::UNBOUNDED,
-        false => table.or("receive_buffer", Buffer(leg.receive_buffer)).0,
+    leg.receive_buffer = if receive {
+        Leg::UNBOUNDED
+    } else {
+        table.or("receive_buffer", Buffer(leg.receive_buffer)).0
     };
     leg.notsent_lowat = table
         .optional("notsent_lowat")
