@@ -196,8 +196,9 @@ fn the_tests_that_the_validation_names_exist() {
 
 /// The crates whose tests `docs/contract.md` and `docs/security.md` name without the crate, in the order in which they
 /// are looked for.
-const GATEWAY: [&str; 7] = [
+const GATEWAY: [&str; 8] = [
     "gateway",
+    "pep",
     "relay",
     "interception",
     "gateway-config",
