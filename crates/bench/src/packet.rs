@@ -28,7 +28,7 @@ use report::Samples;
 use stage::Stage;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Bytes that a connection of a stack in user space may have on its way, and wait to be read. As many fit the queue of
@@ -156,9 +156,15 @@ pub fn run(
     let mut entries = report::entries(&samples);
     if !options.without_gateways {
         for measured in [report::SNOOP, report::SCPS] {
-            let (own, said) = gateways(measured, options, pairs, progress)?;
-            entries.extend(own);
-            notes.extend(said);
+            match gateways(measured, options, pairs, progress) {
+                Ok((own, said)) => {
+                    entries.extend(own);
+                    notes.extend(said);
+                }
+                Err(error) if options.cancel.load(Ordering::Relaxed) => return Err(error),
+                // What the others came to is not lost with it.
+                Err(error) => notes.push(format!("FAILED {}: {error}", measured.subject.name())),
+            }
         }
     }
     Ok(Report::new(entries, notes))
@@ -195,7 +201,6 @@ fn gateways(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::Ordering;
 
     #[test]
     fn ours_and_the_kernel_are_measured() {
