@@ -63,12 +63,11 @@ impl<'a> Drawn<'a> {
                     Scale::Category => axis.labels().filter(admits).collect(),
                     _ => Vec::new(),
                 };
-                let measured: Vec<String> = spec.measures.iter().map(|one| summary(one)).collect();
                 Self {
                     x: axis.name().to_owned(),
                     ticks,
                     log: spec.scale == Scale::Log,
-                    y: shown(&spec.shows, &measured.join(" / ")),
+                    y: shown(&spec.shows, &summaries(&spec.measures)),
                     band: match spec.band {
                         Band::Nothing => "",
                         Band::Range => "shaded: least to greatest of the seeds",
@@ -98,17 +97,51 @@ fn shown(shows: &TableKind, measured: &str) -> String {
 
 /// What a measure is, in one line.
 pub fn summary(measure: &str) -> String {
-    let Ok(named) = find(measure) else {
-        return measure.to_owned();
-    };
-    let Measure { unit, summary, .. } = named.measure;
-    let unit = if unit.is_empty() {
-        String::new()
-    } else {
-        format!(", in {unit}")
-    };
-    let one = named
-        .one
-        .map_or_else(String::new, |one| format!(", of `{one}`"));
-    format!("{summary}{unit}{one}")
+    summaries(&[measure])
+}
+
+/// What the measures of a figure are; one that is taken of several flows, links or proxies is told once.
+fn summaries<M: AsRef<str>>(measures: &[M]) -> String {
+    let mut told: Vec<(String, Vec<String>)> = Vec::new();
+    for measure in measures.iter().map(AsRef::as_ref) {
+        let (what, one) = match find(measure) {
+            Ok(named) => {
+                let Measure { unit, summary, .. } = named.measure;
+                let unit = if unit.is_empty() {
+                    String::new()
+                } else {
+                    format!(", in {unit}")
+                };
+                let one = named.one.map(|one| format!("`{one}`"));
+                (format!("{summary}{unit}"), one)
+            }
+            Err(_) => (measure.to_owned(), None),
+        };
+        match told.iter_mut().find(|(same, _)| *same == what) {
+            Some((_, of)) => of.extend(one),
+            None => told.push((what, one.into_iter().collect())),
+        }
+    }
+    let words = told.into_iter().map(|(what, of)| {
+        if of.is_empty() {
+            what
+        } else {
+            format!("{what}, of {}", of.join(", "))
+        }
+    });
+    words.collect::<Vec<_>>().join(" / ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_measured_of_several_is_told_once() {
+        let each = ["goodput(a)", "goodput(b)", "jain"];
+        let told = summaries(&each);
+        assert!(told.contains(", in Mbit/s, of `a`, `b` / "), "{told}");
+        assert_eq!(told.matches("received in order").count(), 1, "{told}");
+        assert_eq!(summary("no such thing"), "no such thing");
+    }
 }
