@@ -207,6 +207,19 @@ fn out_of_descriptors_nobody_is_harmed() {
     assert!(open > 60, "few flows are split: {open} descriptors");
 }
 
+/// Where one descriptor is left, and then two, no far side is dialled for a client that could not be accepted afterwards.
+#[test]
+fn who_is_answered_can_be_accepted() {
+    need!(Root, Tproxy, Program("prlimit"));
+    for more in [1, 2, 3] {
+        let stage = Stage::new();
+        let gateway = child::start(&stage, "");
+        gateway.limit_descriptors(more);
+        let mut pairs: Vec<_> = (0..4).map(|i| stage.pair(Ip::BOTH[i % 2])).collect();
+        pairs.iter_mut().for_each(exchange);
+    }
+}
+
 /// A bound that is set from outside while the gateway works, and is met again and again by connections that come and go: they
 /// all work, and splitting does not begin and end with every few of them.
 #[test]

@@ -13,10 +13,12 @@
 //! SYN cookies ([`SynBacklogLimit`]). And when many connections are not confirmed by their clients, further SYNs are
 //! answered early: a forger cannot confirm, so that the far side is never dialled for it.
 
+mod descriptor_reserve;
 mod quotas;
 mod syn_backlog_limit;
 mod table;
 
+pub use descriptor_reserve::DescriptorReserve;
 pub(crate) use quotas::Quotas;
 pub(crate) use syn_backlog_limit::LONGEST as LONGEST_BACKLOG;
 pub use syn_backlog_limit::SynBacklogLimit;

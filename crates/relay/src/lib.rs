@@ -35,7 +35,7 @@ mod sync {
 pub use counters::{Counter, Counters, NamedCounter, Snapshot};
 pub use flow_limit::FlowBounds;
 pub use flow_stats::{Distribution, FlowRecord, FlowStats, FlowTimes, Histogram};
-pub use handshake::{HandshakeTable, SynBacklogLimit};
+pub use handshake::{DescriptorReserve, HandshakeTable, SynBacklogLimit};
 pub use listen::{ListenError, Listener, Listeners};
 pub use shared::{AdmissionMode, Impairment, Lifecycle, Settings, Shared};
 pub use socket_policy::{LegPolicies, SocketPolicy};

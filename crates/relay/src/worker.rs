@@ -56,8 +56,8 @@ const TURN: usize = 1 << 20;
 /// Why no connections are accepted at present. They wait in the listeners' queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pause {
-    /// The kernel gives no more file descriptors.
-    Descriptors,
+    /// The kernel gives no more file descriptors; it is asked again at `until`.
+    Descriptors { until: Instant },
     /// The limit of flows is reached. Connections that still wait at `until` are reset.
     Room { until: Instant },
 }
@@ -220,7 +220,9 @@ impl Worker {
             return Some(Duration::ZERO);
         }
         let room = match self.paused {
-            Some(Pause::Room { until }) => Some(until.since(timer::now())),
+            Some(Pause::Room { until } | Pause::Descriptors { until }) => {
+                Some(until.since(timer::now()))
+            }
             _ => None,
         };
         let all = [

@@ -28,8 +28,9 @@ use bentpipe_os::owner::OwnerError;
 use bentpipe_os::sweep;
 use bentpipe_process::{Process, limits, sched};
 use bentpipe_relay::{
-    AdmissionMode, Counters, FlowStats, HandshakeTable, LegPolicies, ListenError, Listener,
-    Listeners, Settings, Shared, SynBacklogLimit, SynQueue, Worker, WorkerParts, flow_log, listen,
+    AdmissionMode, Counters, DescriptorReserve, FlowStats, HandshakeTable, LegPolicies,
+    ListenError, Listener, Listeners, Settings, Shared, SynBacklogLimit, SynQueue, Worker,
+    WorkerParts, flow_log, listen,
 };
 use bentpipe_sockets::timer;
 use std::collections::HashSet;
@@ -240,6 +241,7 @@ impl Gateway {
                 marks,
                 backlog_limit,
                 table: HandshakeTable::new(threads),
+                reserve: DescriptorReserve::default(),
                 workers: threads,
                 looked: timer::now(),
             })

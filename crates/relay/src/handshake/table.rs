@@ -391,6 +391,11 @@ impl HandshakeTable {
         self.find(|held| tcp::is_challenged(&held.far))
     }
 
+    /// How many far sides there are whose clients are yet to be accepted.
+    pub(crate) fn far_sockets(&self) -> usize {
+        self.places.len() + self.unconfirmed
+    }
+
     /// Whether any SYN is held.
     pub(crate) fn holds(&self) -> bool {
         !self.places.is_empty()

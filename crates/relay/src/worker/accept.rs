@@ -4,7 +4,7 @@ use super::{Dialling, LISTENER, Pause, Worker};
 use crate::dial::{DeadNeighbours, Dialled, dial};
 use crate::flow::{Flow, Phase, Side};
 use crate::flow_guard::FlowGuard;
-use crate::handshake::AcceptedFar;
+use crate::handshake::{AcceptedFar, DescriptorReserve};
 use bentpipe_gateway_config::{Ends, LegId, Syn, SynOptions};
 use bentpipe_sockets::epoll::{Epoll, Event, Interest};
 use bentpipe_sockets::socket::{self, Dial};
@@ -38,6 +38,9 @@ fn token(index: u32, side: Side) -> u64 {
 const ACCEPT_BATCH: u32 = 64;
 /// How long connections may wait in the listeners' queues for room. Then they are reset, so that their clients know.
 const CROWDED: Duration = Duration::from_secs(3);
+/// How long connections wait there for descriptors before these are asked for again. Who had them may have ended without
+/// a word.
+const SCARCE: Duration = Duration::from_millis(250);
 
 /// The longest headers of a SYN.
 const LONGEST_SYN: usize = 512;
@@ -85,18 +88,42 @@ impl Worker {
                 leg: listener.leg,
                 profile: listener.profile,
             };
-            match socket::accept(&listener.socket) {
+            let accepted = match socket::accept(&listener.socket) {
+                Err(error) if socket::is_exhausted(&error) && self.free_descriptor() => {
+                    let listener = &self.listeners[number];
+                    socket::accept(&listener.socket)
+                }
+                accepted => accepted,
+            };
+            match accepted {
                 Ok((near, client)) => self.on_client(near, client, entrance),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // Descriptors are scarce, so idle pipes are closed first.
-                Err(error) if socket::is_exhausted(&error) && self.buffers.pool.trim() > 0 => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    // accept(2) asks for a descriptor before it looks whether anybody waits.
+                    return self.keep_reserve();
+                }
                 Err(error) if socket::is_exhausted(&error) => {
                     self.shared.out_of_descriptors();
-                    return self.pause(Some(Pause::Descriptors));
+                    let until = timer::now() + SCARCE;
+                    return self.pause(Some(Pause::Descriptors { until }));
                 }
                 // This client has reset its connection meanwhile; the next one is accepted.
                 Err(_) => {}
             }
+        }
+    }
+
+    /// Closes a descriptor, or more, that is of no use but for this: there are no others. Idle pipes go first.
+    fn free_descriptor(&mut self) -> bool {
+        let reserve = self.syn_queue.as_mut().map(|queue| &mut queue.reserve);
+        self.buffers.pool.trim() > 0 || reserve.is_some_and(DescriptorReserve::spend)
+    }
+
+    /// Keeps back a descriptor for each client that is yet to be accepted, as far as there are any.
+    fn keep_reserve(&mut self) {
+        if let Some(syn_queue) = &mut self.syn_queue {
+            let _ = syn_queue
+                .reserve
+                .keep(syn_queue.table.far_sockets(), &self.epoll);
         }
     }
 
@@ -312,7 +339,11 @@ impl Worker {
     /// Accepts again once there may be descriptors or room again.
     pub(super) fn reconsider_accepting(&mut self) {
         match self.paused {
-            Some(Pause::Descriptors) if !self.shared.is_exhausted() => self.pause(None),
+            Some(Pause::Descriptors { until })
+                if timer::now() >= until || !self.shared.is_exhausted() =>
+            {
+                self.pause(None);
+            }
             Some(Pause::Room { .. }) if self.shared.has_room() => self.pause(None),
             Some(Pause::Room { until }) if timer::now() >= until => {
                 self.turn_away();

@@ -8,7 +8,8 @@ use crate::counters::{Counter, Counters};
 use crate::dial::{DeadNeighbours, Dialled, dial};
 use crate::flow_guard::FlowGuard;
 use crate::handshake::{
-    AcceptedFar, HandshakeTable, HeldSyn, QueuedPacket, SynBacklogLimit, SynStatus,
+    AcceptedFar, DescriptorReserve, HandshakeTable, HeldSyn, QueuedPacket, SynBacklogLimit,
+    SynStatus,
 };
 use bentpipe_base::{Instant, Seq};
 use bentpipe_gateway_config::{Ends, Handshake, LegId, Syn};
@@ -42,6 +43,8 @@ pub struct SynQueue {
     pub backlog_limit: SynBacklogLimit,
     /// The SYNs that have come and are not decided or not confirmed.
     pub table: HandshakeTable,
+    /// A descriptor for each client whose far side has one.
+    pub reserve: DescriptorReserve,
     /// How many workers there are.
     pub workers: usize,
     /// When expired SYNs were last looked for.
@@ -182,7 +185,7 @@ impl Worker {
 
     /// Holds a SYN and dials for it.
     fn dial_for(&mut self, packet: QueuedPacket, syn: &Syn) {
-        let Some(syn_queue) = &self.syn_queue else {
+        let Some(syn_queue) = &mut self.syn_queue else {
             return;
         };
         let entrance = usize::from(packet.queue) / syn_queue.workers;
@@ -190,8 +193,12 @@ impl Worker {
             return syn_queue.give(packet, Verdict::Pass);
         };
         let leg = &self.settings.legs.of(profile)[leg.other() as usize];
+        // Before the dial, whose SYN cannot be taken back.
+        let reserved = syn_queue
+            .reserve
+            .keep(syn_queue.table.far_sockets() + 1, &self.epoll);
         let tracked = self.tracks_dials();
-        match dial(leg, syn.ends, syn.service, tracked) {
+        match reserved.and_then(|()| dial(leg, syn.ends, syn.service, tracked)) {
             Ok(dialled) => self.on_dial(packet, syn, dialled),
             Err(error) => {
                 let verdict = self.on_failure(syn.ends, &error);
@@ -332,6 +339,9 @@ impl Worker {
     pub(super) fn confirm(&mut self, ends: &Ends) -> Option<AcceptedFar> {
         let syn_queue = self.syn_queue.as_mut()?;
         let confirmed = syn_queue.table.confirm(ends, timer::now())?;
+        syn_queue
+            .reserve
+            .keep_at_most(syn_queue.table.far_sockets());
         self.shared.unanswered_dials().record_answer(ends);
         Some(confirmed)
     }
@@ -393,6 +403,9 @@ impl Worker {
         }
         if let Some(syn_queue) = &mut self.syn_queue {
             syn_queue.table.settle();
+            syn_queue
+                .reserve
+                .keep_at_most(syn_queue.table.far_sockets());
         }
     }
 
@@ -407,6 +420,9 @@ impl Worker {
         let HeldSyn { packet, ends, .. } = held;
         let (seq, later) = (held.seq, held.later);
         drop((held.far, held.guard));
+        syn_queue
+            .reserve
+            .keep_at_most(syn_queue.table.far_sockets());
         if let Some(spare) = held.spare {
             self.give(spare, Verdict::Drop);
         }
