@@ -21,7 +21,7 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
@@ -122,6 +122,16 @@ type Metrics = Arc<Mutex<Option<BoundedServer>>>;
 pub struct Manager {
     _control: Option<(BoundedServer, SocketFile)>,
     _metrics: Metrics,
+    answering: Answering,
+}
+
+/// Held for reading while a client is answered, so that a gateway without flows, which ends as soon as it retires, tells so first.
+type Answering = Arc<RwLock<()>>;
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        drop(self.answering.write());
+    }
 }
 
 impl Manager {
@@ -139,7 +149,7 @@ impl Manager {
         if let Some(path) = predecessor.filter(|path| UnixStream::connect(path).is_err()) {
             return Err(ManageError::NoPredecessor(path.to_owned()));
         }
-        let metrics = Metrics::default();
+        let (metrics, answering) = (Metrics::default(), Answering::default());
         // Before the predecessor retires: what cannot be had changes nothing.
         let listener = match config
             .metrics
@@ -162,6 +172,7 @@ impl Manager {
                     handle: handle.clone(),
                     source: source.clone(),
                     metrics: Arc::clone(&metrics),
+                    answering: Arc::clone(&answering),
                 };
                 match control(path, server, predecessor) {
                     Err(error @ (ManageError::InUse(_) | ManageError::Socket { .. }))
@@ -197,6 +208,7 @@ impl Manager {
         Ok(Self {
             _control: control,
             _metrics: metrics,
+            answering,
         })
     }
 }
@@ -263,6 +275,7 @@ struct ControlServer {
     handle: Handle,
     source: ConfigSource,
     metrics: Metrics,
+    answering: Answering,
 }
 
 impl ControlServer {
@@ -283,6 +296,7 @@ impl ControlServer {
             if let Some(answered) = answered {
                 std::thread::sleep(PAUSE.saturating_sub(answered.elapsed()));
             }
+            let _answering = self.answering.read();
             let (answer, goes_on) = match protocol::parse(&line) {
                 // If the successor has given up while this process was frozen, the gateway stays.
                 Ok(Request::Retire) if bentpipe_sockets::socket::has_hung_up(&stream) => return,

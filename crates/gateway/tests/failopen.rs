@@ -507,7 +507,7 @@ fn a_bypass_outlives_a_handover() {
     let _pairs = std::thread::scope(|scope| {
         let pairs = scope.spawn(|| {
             let mut pairs = Vec::new();
-            while !done.load(Ordering::Relaxed) {
+            while !done.load(Ordering::Relaxed) && pairs.len() < 400 {
                 pairs.push(stage.pair(Ip::V4));
             }
             pairs

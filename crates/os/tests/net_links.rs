@@ -44,7 +44,7 @@ fn out(command: &mut Command) -> String {
 /// client - router - server; the far ends know one another by way of the router only.
 struct Chain {
     client: Netns,
-    _router: Netns,
+    router: Netns,
     server: Netns,
     _wires: [Veth; 2],
 }
@@ -100,7 +100,7 @@ fn chain() -> Chain {
     }
     Chain {
         client,
-        _router: router,
+        router,
         server,
         _wires: wires,
     }
@@ -110,6 +110,19 @@ fn chain() -> Chain {
 fn tcp_and_udp_pass_a_routed_chain_at_once_in_both_families() {
     need!(Root);
     let chain = chain();
+    // Nobody waits for duplicate address detection: the fifth column is of flags, and 0x40 is IFA_F_TENTATIVE.
+    for netns in [&chain.client, &chain.router, &chain.server] {
+        let addresses = || std::fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap();
+        let addresses = netns.run(addresses).unwrap();
+        let mut flags = addresses
+            .lines()
+            .filter(|line| line.starts_with("fd00"))
+            .map(|line| line.split_whitespace().nth(4).unwrap());
+        assert!(
+            flags.all(|flags| u8::from_str_radix(flags, 16).unwrap() & 0x40 == 0),
+            "{addresses}"
+        );
+    }
     for server in ["10.2.0.2", "fd00:2::2"] {
         let address = SocketAddr::new(ip(server), 0);
         let listener = chain
@@ -117,10 +130,9 @@ fn tcp_and_udp_pass_a_routed_chain_at_once_in_both_families() {
             .run(|| TcpListener::bind(address).unwrap())
             .unwrap();
         let to = listener.local_addr().unwrap();
-        // Less than a second: nobody waits for duplicate address detection.
         let mut near = chain
             .client
-            .run(|| TcpStream::connect_timeout(&to, SECOND).unwrap())
+            .run(|| TcpStream::connect_timeout(&to, 20 * SECOND).unwrap())
             .unwrap();
         let (mut far, _) = listener.accept().unwrap();
         near.write_all(b"over tcp").unwrap();
